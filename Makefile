@@ -1,0 +1,40 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+SOURCES := pyproject.toml constraints.txt hatch_build.py $(wildcard src/trustdoctor/_native/*.[ch])
+
+.PHONY: demo test check lint bench clean
+
+demo: $(VENV)/core.stamp
+	$(BIN)/trustdoctor demo
+
+test: $(VENV)/dev.stamp
+	$(BIN)/pytest -q -n auto
+
+check: lint test
+
+lint: $(VENV)/dev.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/dev.stamp
+	$(BIN)/python benchmarks/core.py
+
+clean:
+	rm -rf $(VENV) build dist
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/core.stamp: $(SOURCES) | $(BIN)/python
+	$(PIP) -e .
+	touch $@
+
+# torch goes first and by its exact version: a range would draw in CUDA packages.
+$(VENV)/dev.stamp: $(SOURCES) | $(BIN)/python
+	$(PIP) $(shell grep '^torch==' constraints.txt)
+	$(PIP) -e '.[dev]'
+	touch $@ $(VENV)/core.stamp

@@ -1,0 +1,349 @@
+"""Predictions from files, and decisions to files.
+
+NPZ: arrays `logits` or `probs`, and `labels`. CSV and Parquet: columns `logit_0..`
+or `prob_0..` (or one list column `logits` or `probs`, in Parquet), and `label`. The
+original DOCTOR layout, columns `0..C-1, label, true_label`, where `label` is the
+prediction, is read as probabilities. Other names are given by `logits=`, `probs=`
+and `labels=`.
+"""
+
+import re
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from trustdoctor.errors import FileError, InputError
+from trustdoctor.gate import Screened
+from trustdoctor.output import replacing
+from trustdoctor.predictions import Predictions
+
+SUFFIXES = (".npz", ".csv", ".parquet")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns or arrays to read, where they have names of their own.
+
+    Attributes
+    ----------
+    logits, probs : str, optional
+        An array, a list column, or the prefix of numbered columns. At most one.
+    labels : str, optional
+        The array or column of true labels.
+    """
+
+    logits: str | None = None
+    probs: str | None = None
+    labels: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse two meanings for the same numbers."""
+        if self.logits is not None and self.probs is not None:
+            message = "expected logits or probs to be named, got both. Name one."
+            raise InputError(message)
+
+
+def read_predictions(
+    path: str | Path,
+    *,
+    logits: str | None = None,
+    probs: str | None = None,
+    labels: str | None = None,
+) -> Predictions:
+    """Read predictions from an NPZ, CSV or Parquet file.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file; its suffix says what it is.
+    logits, probs : str, optional
+        The array, list column or column prefix that holds them, if it is not
+        called `logits` / `logit_` or `probs` / `prob_`.
+    labels : str, optional
+        The array or column of true labels, if not `labels` / `label`.
+    """
+    columns = Columns(logits, probs, labels)
+    file = _existing(path)
+    try:
+        if file.suffix == ".npz":
+            return _from_npz(file, columns)
+        return _from_table(read_table(file), columns)
+    except InputError as error:
+        message = f"{file}: {error}"
+        raise FileError(message) from error
+
+
+def read_table(path: str | Path) -> pl.DataFrame:
+    """Read a CSV or Parquet file as it is."""
+    file = _existing(path)
+    try:
+        if file.suffix == ".csv":
+            table = pl.read_csv(file, infer_schema_length=10_000)
+        else:
+            table = pl.read_parquet(file)
+    except pl.exceptions.NoDataError as error:
+        message = f"{file} is empty. Expected a header and one line a prediction."
+        raise FileError(message) from error
+    except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
+        message = (
+            f"cannot read {file} as {file.suffix[1:].upper()}: {_first_line(error)}. "
+            "The file may be cut short or its rows ragged; write it again."
+        )
+        raise FileError(message) from error
+    if len(table) == 0:
+        message = f"{file} has a header but no rows. Expected one line a prediction."
+        raise FileError(message)
+    return table
+
+
+def write_decisions(path: str | Path, source: str | Path, screened: Screened) -> None:
+    """Write the rows of `source` with the columns `score` and `accepted` added.
+
+    From a table all columns are kept in their order; from NPZ the two alone are
+    written. The suffix of `path` says the format.
+    """
+    target = Path(path)
+    if target.suffix not in (".csv", ".parquet", ".npz"):
+        message = f"expected an output in {', '.join(SUFFIXES)}, got {target.name!r}."
+        raise FileError(message)
+    added = {"score": screened.scores, "accepted": screened.accepted}
+    if target.suffix == ".npz":
+        with replacing(target) as temporary, temporary.open("wb") as file:
+            np.savez_compressed(file, **added)  # type: ignore[arg-type]
+        return
+    table = pl.DataFrame(added)
+    if Path(source).suffix != ".npz":
+        table = _with_added(read_table(source), table, source)
+    with replacing(target) as temporary:
+        _write_table(table, temporary, target)
+
+
+def _write_table(table: pl.DataFrame, temporary: Path, target: Path) -> None:
+    try:
+        if target.suffix == ".csv":
+            table.write_csv(temporary)
+        else:
+            table.write_parquet(temporary)
+    except pl.exceptions.PolarsError as error:
+        message = (
+            f"cannot write {target}: {_first_line(error)}. A CSV holds no lists; "
+            "choose .parquet. Nothing was changed."
+        )
+        raise FileError(message) from error
+
+
+def _with_added(
+    table: pl.DataFrame, added: pl.DataFrame, source: str | Path
+) -> pl.DataFrame:
+    taken = sorted(set(table.columns) & set(added.columns))
+    if taken:
+        message = (
+            f"{source} already has a column {taken[0]!r}, which the decisions would "
+            "overwrite. Rename it."
+        )
+        raise FileError(message)
+    return table.hstack(added)
+
+
+def _existing(path: str | Path) -> Path:
+    file = Path(path)
+    if file.suffix not in SUFFIXES:
+        message = f"expected a file in {', '.join(SUFFIXES)}, got {file.name!r}."
+        raise FileError(message)
+    if not file.is_file():
+        message = f"there is no file {file}. Check the path."
+        raise FileError(message)
+    return file
+
+
+def _from_npz(file: Path, columns: Columns) -> Predictions:
+    try:
+        with np.load(file, allow_pickle=False) as archive:
+            kind, name = _values_name(archive.files, columns, file)
+            values = archive[name]
+            labels_name = columns.labels or "labels"
+            if columns.labels is not None and columns.labels not in archive.files:
+                raise FileError(_missing(file, columns.labels, archive.files))
+            labels = archive[labels_name] if labels_name in archive.files else None
+    except (OSError, EOFError, zipfile.BadZipFile, ValueError, KeyError) as error:
+        if isinstance(error, FileError):
+            raise
+        if "allow_pickle" in str(error) or "pickle" in str(error):
+            message = (
+                f"{file} holds pickled objects, which can run code when read, so they "
+                "are refused. Save plain numeric arrays."
+            )
+        else:
+            message = (
+                f"cannot read {file} as NPZ: {_first_line(error)}. The file may be cut "
+                "short; write it again."
+            )
+        raise FileError(message) from error
+    return _build(kind, values, labels)
+
+
+def _values_name(names: list[str], columns: Columns, file: Path) -> tuple[str, str]:
+    """Return what the values are, and the name of their array."""
+    for kind in ("logits", "probs"):
+        given = getattr(columns, kind)
+        if given is not None:
+            if given not in names:
+                raise FileError(_missing(file, given, names))
+            return kind, given
+    present = [kind for kind in ("logits", "probs") if kind in names]
+    if len(present) == 1:
+        return present[0], present[0]
+    if present:
+        message = f"{file} holds both logits and probs. Say which: --logits or --probs."
+        raise FileError(message)
+    message = (
+        f"expected an array 'logits' or 'probs' in {file}, got {', '.join(names)}. "
+        "Name it with --logits NAME or --probs NAME."
+    )
+    raise FileError(message)
+
+
+def _from_table(table: pl.DataFrame, columns: Columns) -> Predictions:
+    if _is_doctor_layout(table.columns, columns):
+        return _from_doctor_layout(table)
+    kind, names = _value_columns(table, columns)
+    label = columns.labels or "label"
+    if columns.labels is not None and label not in table.columns:
+        raise InputError(_missing("the file", label, table.columns))
+    labels = _column(table, label) if label in table.columns else None
+    return _build(kind, _values(table, names), labels)
+
+
+def _value_columns(table: pl.DataFrame, columns: Columns) -> tuple[str, list[str]]:
+    """Return what the values are, and the columns that hold them."""
+    wanted = [
+        (kind, names)
+        for kind in ("logits", "probs")
+        for given in [getattr(columns, kind)]
+        for names in [_named(table.columns, given, kind)]
+        if names and (given is not None or columns.logits is columns.probs is None)
+    ]
+    if len(wanted) == 1:
+        return wanted[0]
+    seen = ", ".join(table.columns[:6]) + (", ..." if table.width > 6 else "")
+    if wanted:
+        message = "the file has both logits and probs. Say which: --logits or --probs."
+        raise InputError(message)
+    message = (
+        f"expected columns logit_0.. or prob_0.. (or a list column logits or probs), "
+        f"got {seen}. Name them with --logits NAME or --probs NAME."
+    )
+    raise InputError(message)
+
+
+def _named(names: list[str], given: str | None, kind: str) -> list[str]:
+    """Return the list column, or the numbered columns, of that name."""
+    whole = kind if given is None else given
+    if whole in names:
+        return [whole]
+    prefix = given if given is not None else kind[:-1] + "_"
+    pattern = re.compile(re.escape(prefix) + r"_?(\d+)")
+    found = {int(m[1]): n for n in names if (m := pattern.fullmatch(n))}
+    missing = sorted(set(range(len(found))) - set(found))
+    if missing:
+        message = (
+            f"expected columns {prefix}0 to {prefix}{max(found)} without a gap, "
+            f"but {prefix}{missing[0]} is missing."
+        )
+        raise InputError(message)
+    return [found[i] for i in range(len(found))]
+
+
+def _values(table: pl.DataFrame, names: list[str]) -> NDArray[Any]:
+    if len(names) == 1 and table[names[0]].dtype in (pl.List, pl.Array):
+        return _list_column(table[names[0]])
+    arrays = [_column(table, name) for name in names]
+    return np.column_stack(arrays)
+
+
+def _list_column(column: pl.Series) -> NDArray[Any]:
+    if column.dtype == pl.List:
+        lengths = column.list.len()
+        if column.null_count() or lengths.min() != lengths.max():
+            message = (
+                f"expected lists of one length in column {column.name!r}, got "
+                f"{lengths.min()} to {lengths.max()} entries (or none at all). Give "
+                "every row one number a class."
+            )
+            raise InputError(message)
+        width = int(lengths[0])
+        flat = column.explode(empty_as_null=False)
+        return _numbers(flat, column.name).reshape(-1, max(width, 1))
+    return _numbers(column.explode(), column.name).reshape(len(column), -1)
+
+
+def _column(table: pl.DataFrame, name: str) -> NDArray[Any]:
+    return _numbers(table[name], name)
+
+
+def _numbers(column: pl.Series, name: str) -> NDArray[Any]:
+    if not column.dtype.is_numeric():
+        at = _first_odd(column)
+        message = (
+            f"expected numbers in column {name!r}, got {column[at]!r} at row {at}. "
+            "Classes are numbered from 0."
+        )
+        raise InputError(message)
+    if column.null_count():
+        at = int(column.is_null().arg_max() or 0)
+        message = f"column {name!r} has no value at row {at}. Fill or drop such rows."
+        raise InputError(message)
+    return column.to_numpy()
+
+
+def _first_odd(column: pl.Series) -> int:
+    numbers = column.cast(pl.String, strict=False).cast(pl.Float64, strict=False)
+    return int(numbers.is_null().arg_max() or 0)
+
+
+def _is_doctor_layout(names: list[str], columns: Columns) -> bool:
+    named = (columns.logits, columns.probs, columns.labels)
+    return named == (None, None, None) and {"0", "1", "label", "true_label"} <= set(
+        names
+    )
+
+
+def _from_doctor_layout(table: pl.DataFrame) -> Predictions:
+    classes = sum(name.isdecimal() for name in table.columns)
+    probs = _values(table, [str(c) for c in range(classes) if str(c) in table.columns])
+    predictions = Predictions.from_probs(probs, _column(table, "true_label"))
+    said = _column(table, "label").astype(np.int64)
+    inside = (said >= 0) & (said < probs.shape[1])
+    agrees = inside.copy()
+    rows = np.flatnonzero(inside)
+    agrees[rows] = probs[rows, said[rows]] == probs[rows].max(1)
+    if not agrees.all():
+        at = int((~agrees).argmax())
+        message = (
+            f"in the DOCTOR layout column 'label' is the prediction, but at row {at} it "
+            f"is {int(said[at])} where the largest probability is of class "
+            f"{predictions.predicted[at]}. Check which column is which."
+        )
+        raise InputError(message)
+    return predictions
+
+
+def _build(kind: str, values: Any, labels: Any) -> Predictions:
+    if kind == "logits":
+        return Predictions.from_logits(values, labels)
+    return Predictions.from_probs(values, labels)
+
+
+def _missing(where: str | Path, name: str, names: list[str]) -> str:
+    shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+    return f"there is no {name!r} in {where}; it has {shown}."
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines() or ["unknown"]
+    return lines[0].rstrip(".")

@@ -1,0 +1,386 @@
+"""The command line: parses, calls and prints. It holds no logic."""
+
+import json
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from importlib.resources import files as resources
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+import trustdoctor
+from trustdoctor.adapters.files import read_predictions, write_decisions
+from trustdoctor.errors import InputError, TrustDoctorError
+from trustdoctor.evaluate import Difference, Estimate, Evaluation
+from trustdoctor.evaluate import Progress as Tell
+from trustdoctor.evaluate import evaluate as run_evaluation
+from trustdoctor.gate import Gate, Screened
+from trustdoctor.intervals import clopper_pearson
+from trustdoctor.metrics import confusion
+from trustdoctor.output import write_text
+from trustdoctor.predictions import Predictions
+from trustdoctor.scores import SCORES
+
+app = typer.Typer(
+    name="trustdoctor",
+    help="Should this prediction be trusted? Reads a classifier's predictions, "
+    "measures how far they can be trusted, and decides which to accept.",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+SLOW = 2.0  # seconds before a progress bar appears
+
+PredictionsFile = Annotated[
+    Path, typer.Argument(metavar="FILE", help="Predictions: .npz, .csv or .parquet.")
+]
+LogitsOption = Annotated[
+    str | None,
+    typer.Option("--logits", metavar="NAME", help="Array, list column or prefix."),
+]
+ProbsOption = Annotated[
+    str | None,
+    typer.Option("--probs", metavar="NAME", help="Array, list column or prefix."),
+]
+LabelsOption = Annotated[
+    str | None, typer.Option("--labels", metavar="NAME", help="True labels' name.")
+]
+ScoresOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--score", metavar="NAME", help=f"Repeatable. {', '.join(SCORES)}; or all."
+    ),
+]
+TemperatureOption = Annotated[
+    float, typer.Option("--temperature", "-T", help="Divides the logits.")
+]
+JsonOption = Annotated[
+    str | None,
+    typer.Option("--json", metavar="PATH", help="Write the result; - prints it."),
+]
+QuietOption = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")
+]
+
+
+def _show_version(*, value: bool) -> None:
+    if value:
+        typer.echo(f"trustdoctor {trustdoctor.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show it."
+        ),
+    ] = False,
+) -> None:
+    """Hold the options that come before a command."""
+
+
+@app.command()
+def demo(*, json_path: JsonOption = None, quiet: QuietOption = False) -> None:
+    """Diagnose the bundled predictions of a DenseNet on the CIFAR-10 test set."""
+    source = str(resources("trustdoctor") / "data" / "cifar10-densenet.npz")
+    console = _console(quiet=quiet or json_path == "-")
+    console.print("Bundled: DenseNet-BC-100-12 on the 10,000 CIFAR-10 test images.\n")
+    with _progress(quiet=quiet) as tell:
+        found = run_evaluation(read_predictions(source), progress=tell)
+    _write_json(found.to_json(), json_path)
+    _print_evaluation(console, found)
+    console.print(
+        "\nNext: trustdoctor diagnose YOUR_FILE, or trustdoctor --help", highlight=False
+    )
+
+
+@app.command()
+def diagnose(  # noqa: PLR0913 - one parameter an option
+    file: PredictionsFile,
+    *,
+    score: ScoresOption = None,
+    temperature: TemperatureOption = 1.0,
+    logits: LogitsOption = None,
+    probs: ProbsOption = None,
+    labels: LabelsOption = None,
+    json_path: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Measure how far a file of labelled predictions can be trusted."""
+    with _progress(quiet=quiet) as tell:
+        tell(0.0, f"reading {file.name}")
+        predictions = read_predictions(file, logits=logits, probs=probs, labels=labels)
+        found = run_evaluation(
+            predictions,
+            scores=_score_names(score, predictions),
+            temperature=temperature,
+            progress=tell,
+        )
+    _write_json(found.to_json(), json_path)
+    _print_evaluation(_console(quiet=quiet or json_path == "-"), found)
+
+
+@app.command()
+def screen(  # noqa: PLR0913 - one parameter an option
+    file: PredictionsFile,
+    *,
+    gamma: Annotated[
+        float | None, typer.Option(help="Reject where the score's ratio exceeds it.")
+    ] = None,
+    threshold: Annotated[
+        float | None, typer.Option(help="Reject where the score itself exceeds it.")
+    ] = None,
+    score: Annotated[
+        str, typer.Option(metavar="NAME", help=f"{', '.join(SCORES)}.")
+    ] = "alpha",
+    temperature: TemperatureOption = 1.0,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Rows with score and accepted added."),
+    ] = None,
+    logits: LogitsOption = None,
+    probs: ProbsOption = None,
+    labels: LabelsOption = None,
+    json_path: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Accept or reject each prediction of a file, by a threshold you give."""
+    gate = _gate(gamma, threshold, score, temperature)
+    with _progress(quiet=quiet) as tell:
+        tell(0.0, f"reading {file.name}")
+        predictions = read_predictions(file, logits=logits, probs=probs, labels=labels)
+        tell(0.5, "screening")
+        screened = gate.screen(predictions)
+        if output is not None:
+            tell(0.8, f"writing {output.name}")
+            write_decisions(output, file, screened)
+    summary = _summary(gate, predictions, screened)
+    _write_json(json.dumps(summary, indent=2) + "\n", json_path)
+    console = _console(quiet=quiet or json_path == "-")
+    _print_screened(console, gate, predictions, screened)
+    if output is not None:
+        console.print(f"Wrote {output}", highlight=False, soft_wrap=True)
+
+
+def main() -> None:
+    """Run the command line; 0 done, 1 a failure of ours, 2 the user's mistake."""
+    try:
+        app()
+    except TrustDoctorError as error:
+        _fail(str(error), 2)
+    except MemoryError:
+        _fail("the machine ran out of memory. Split the file and run again.", 2)
+    except Exception as error:
+        if os.environ.get("TRUSTDOCTOR_TRACEBACK"):
+            traceback.print_exc()
+        _fail(
+            f"internal error, {type(error).__name__}: {error}. Please report it; "
+            "TRUSTDOCTOR_TRACEBACK=1 shows where.",
+            1,
+        )
+
+
+def _fail(message: str, code: int) -> None:
+    typer.echo(f"trustdoctor: {' '.join(message.split())}", err=True)
+    sys.exit(code)
+
+
+def _console(*, quiet: bool) -> Console:
+    console = Console(quiet=quiet)
+    console.width = min(console.width, 80)
+    return console
+
+
+@contextmanager
+def _progress(*, quiet: bool) -> Iterator[Tell]:
+    """Show a bar on the terminal's error stream once the work takes long."""
+    console = Console(stderr=True)
+    bar = Progress(
+        TextColumn("{task.description:<28}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=quiet or not console.is_terminal,
+    )
+    task = bar.add_task("", total=1.0)
+    timer = threading.Timer(SLOW, bar.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield lambda share, what: bar.update(task, completed=share, description=what)
+    finally:
+        timer.cancel()
+        bar.stop()
+
+
+def _score_names(names: list[str] | None, predictions: Predictions) -> list[str] | None:
+    if not names or names != ["all"]:
+        return names or None
+    logits = not predictions.from_probabilities
+    return [name for name, s in SCORES.items() if logits or s.needs != "logits"]
+
+
+def _gate(
+    gamma: float | None, threshold: float | None, score: str, temperature: float
+) -> Gate:
+    if (gamma is None) == (threshold is None):
+        message = "expected either --gamma or --threshold, one of the two. Give one."
+        raise InputError(message)
+    if gamma is not None:
+        return Gate.from_gamma(gamma, score=score, temperature=temperature)
+    assert threshold is not None
+    return Gate(threshold, score=score, temperature=temperature)
+
+
+def _write_json(text: str, path: str | None) -> None:
+    if path == "-":
+        sys.stdout.write(text)
+    elif path is not None:
+        write_text(path, text)
+
+
+def _print_evaluation(console: Console, found: Evaluation) -> None:
+    at, confidence = found.settings.points, found.settings.confidence
+    console.print(
+        f"{found.n:,} predictions over {found.n_classes} classes, "
+        f"{found.n_errors:,} wrong: accuracy {_percent(found.accuracy)} %",
+        highlight=False,
+    )
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for title in ("score", "AUROC", f"FRR@{at.trr * 100:g}TRR"):
+        table.add_column(title, no_wrap=True)
+    table.add_column(f"risk@{at.coverage * 100:g}coverage", no_wrap=True)
+    for name, metrics in found.scores.items():
+        cells = (metrics[m] for m in ("auroc", "frr_at_trr", "risk_at_coverage"))
+        table.add_row(name, *(_percent(cell) for cell in cells))
+    console.print()
+    console.print(table)
+    console.print()
+    for line in _explanation(found):
+        console.print(f"- {line}", highlight=False)
+    console.print(
+        f"\nIn %, with {confidence:.0%} intervals; a prediction is rejected when "
+        f"its doubt is high. AUROC: how well doubt ranks errors above hits. "
+        f"FRR@{at.trr * 100:g}TRR: share of hits lost when {at.trr:.0%} of the errors "
+        f"are caught. risk@{at.coverage * 100:g}coverage: errors left among the "
+        f"{at.coverage:.0%} least doubtful.",
+        highlight=False,
+        style="dim",
+    )
+
+
+def _explanation(found: Evaluation) -> Iterator[str]:
+    yield found.verdict()
+    name, best = next(iter(found.scores.items()))
+    frr = best["frr_at_trr"]
+    if frr.value is None:
+        return
+    yield (
+        f"Catching {found.settings.points.trr:.0%} of the errors by {name} costs "
+        f"{_percent(frr)} % of the correct predictions."
+    )
+    yield from _comparison(found)
+    said, right = found.calibration["confidence"], found.accuracy
+    assert said.value is not None
+    assert right.value is not None
+    word = "over-confident" if said.value > right.value else "under-confident"
+    inside = (right.low or 0) <= said.value <= (right.high or 1)
+    yield (
+        f"The softmax is {'about right' if inside else word}: it claims "
+        f"{said.value:.1%} on average and is right {right.value:.1%} of the time "
+        f"(ECE {_percent(found.calibration['ece'])} %)."
+    )
+    notes = {cell.note for cell in best.values() if cell.note}
+    yield from (f"Careful, {note}." for note in sorted(notes))
+
+
+def _comparison(found: Evaluation) -> Iterator[str]:
+    """Say which scores rank errors better or worse than softmax response."""
+    if "msp" not in found.scores or len(found.scores) == 1:
+        return
+    better: list[str] = []
+    worse: list[str] = []
+    for d in found.differences:
+        if d.metric != "auroc" or "msp" not in (d.first, d.second) or d.low is None:
+            continue
+        sign = _sign(d) * (1 if d.second == "msp" else -1)
+        other = d.first if d.second == "msp" else d.second
+        if sign:
+            (better if sign > 0 else worse).append(other)
+    parts = [
+        f"{', '.join(names)} rank{'s' if len(names) == 1 else ''} errors {word}"
+        for names, word in ((better, "better"), (worse, "worse"))
+        if names
+    ]
+    if parts:
+        yield f"Against softmax response (msp): {' and '.join(parts)} (paired AUROC)."
+    else:
+        yield "No score ranks errors clearly better or worse than msp (paired AUROC)."
+
+
+def _sign(difference: Difference) -> int:
+    assert difference.low is not None
+    assert difference.high is not None
+    return int(difference.low > 0) - int(difference.high < 0)
+
+
+def _summary(
+    gate: Gate, predictions: Predictions, screened: Screened
+) -> dict[str, object]:
+    out: dict[str, object] = {
+        "score": gate.score,
+        "temperature": gate.temperature,
+        "threshold": gate.threshold,
+        "rows": len(predictions),
+        "accepted": int(screened.accepted.sum()),
+    }
+    if predictions.labels is not None:
+        at = confusion(screened.scores, predictions.errors, threshold=gate.threshold)
+        out |= asdict(at)
+    return out
+
+
+def _print_screened(
+    console: Console, gate: Gate, predictions: Predictions, screened: Screened
+) -> None:
+    accepted, n = int(screened.accepted.sum()), len(predictions)
+    console.print(
+        f"Accepted {accepted:,} of {n:,} predictions ({accepted / n:.1%}) by "
+        f"{gate.score} at threshold {gate.threshold:.4g}.",
+        highlight=False,
+    )
+    if predictions.labels is None:
+        return
+    at = confusion(screened.scores, predictions.errors, threshold=gate.threshold)
+    for what, part, whole in (
+        ("errors among the accepted", at.fa, at.fa + at.ta),
+        ("errors caught (TRR)", at.tr, at.tr + at.fa),
+        ("correct predictions lost (FRR)", at.fr, at.fr + at.ta),
+    ):
+        if whole:
+            low, high = clopper_pearson(part, whole)
+            rate = _percent(Estimate(part / whole, low, high))
+            console.print(f"  {what:<31}{rate} %", highlight=False)
+
+
+def _percent(cell: Estimate) -> str:
+    if cell.value is None:
+        return "-"
+    text = f"{cell.value * 100:.2f}"
+    if cell.low is None or cell.high is None:
+        return text
+    return f"{text} [{cell.low * 100:.2f}, {cell.high * 100:.2f}]"

@@ -1,0 +1,43 @@
+"""The exceptions, as a tree.
+
+::
+
+    TrustDoctorError
+    ├── InputError (ValueError)        an argument or an array is not as expected
+    │   ├── LabelsMissingError         the task needs labels, and none were given
+    │   └── UndefinedMetricError       no number exists, as AUROC without errors
+    ├── FileError (ValueError)         a file cannot be read or understood
+    │   └── OutputError                a file cannot be written
+    └── MissingPackageError (ImportError)   an extra is not installed
+
+Each message says what was expected, what came, and what to do. The command line
+prints it in one line and exits with 2.
+"""
+
+
+class TrustDoctorError(Exception):
+    """The root: catch it to catch every mistake this library names."""
+
+
+class InputError(TrustDoctorError, ValueError):
+    """An argument or an array is not as expected."""
+
+
+class LabelsMissingError(InputError):
+    """The task needs labels, and none were given."""
+
+
+class UndefinedMetricError(InputError):
+    """The metric has no value on these rows, as AUROC where nothing is wrong."""
+
+
+class FileError(TrustDoctorError, ValueError):
+    """A file cannot be read or understood."""
+
+
+class OutputError(FileError):
+    """A file cannot be written; what stood there before is untouched."""
+
+
+class MissingPackageError(TrustDoctorError, ImportError):
+    """A package that this feature needs is not installed."""

@@ -1,0 +1,212 @@
+"""The row reductions that every score stands on.
+
+One formula a score, written over `Rows`, serves numpy, torch (differentiable, on
+any device) and every other array library of the array API. For numpy the common
+scores also exist in C (`_native`); both are tested against mpmath.
+"""
+
+import math
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace, is_numpy_array, is_torch_array
+from numpy.typing import NDArray
+
+from trustdoctor import _native
+from trustdoctor.errors import InputError
+from trustdoctor.predictions import to_numpy
+
+_NUMPY_CHUNK = 1 << 16  # elements that stay in the cache with their temporaries
+_NATIVE_CHUNK = 1 << 20  # elements handed to a thread at a time
+_RADIX_ROWS = 1 << 16  # from here on a radix sort beats a comparison sort
+
+Formula = Callable[["Rows"], Any]
+
+
+class Rows:
+    """The reductions of logits z (..., C), computed when first asked for.
+
+    With m = argmax z, z2 the largest other logit and
+    e_j = exp((z_j - z2) / T) for j != m:
+
+        u2 = (z2 - z_m) / T      s  = sum e_j       a = exp(u2) s    = exp(B)
+        s2 = sum e_j^2           f  = sum e_j log(e_j)
+                                                    q = exp(2 u2) s2 = exp(B2)
+
+    where B = log((1 - p_m) / p_m). The offset z2 keeps a row with a gap of 1000
+    from underflowing. A row whose other logits are all -inf is fully certain:
+    u2 = -inf there, s = 1, and no gradient flows.
+    """
+
+    def __init__(self, logits: Any, temperature: float) -> None:
+        self.xp = xp = array_namespace(logits)
+        self.logits = logits
+        self.temperature = temperature
+        classes = xp.arange(logits.shape[-1], **_same_device(logits))
+        self.others = classes != xp.argmax(logits, axis=-1, keepdims=True)
+        # A sum over the one kept entry: at a tie, max would split its gradient.
+        self.top = xp.sum(xp.where(self.others, 0.0, logits), axis=-1)
+        masked = xp.where(self.others, logits, -math.inf)
+        second = _constant(xp.max(masked, axis=-1))
+        offset = xp.where(second == -math.inf, _constant(self.top), second)
+        shifted = (logits - offset[..., None]) / temperature
+        self.log_e = xp.where(self.others, shifted, -math.inf)
+        self.e = xp.exp(self.log_e)
+        total = xp.sum(self.e, axis=-1)
+        self.certain = total == 0
+        self.s = xp.where(self.certain, 1.0, total)
+        gap = (offset - self.top) / temperature
+        self.u2 = xp.where(self.certain, -math.inf, gap)
+        self._exp_u2 = xp.exp(self.u2)
+        self.a = self._exp_u2 * self.s
+
+    @cached_property
+    def s2(self) -> Any:
+        """Sum of e_j^2."""
+        return self.xp.sum(self.e * self.e, axis=-1)
+
+    @cached_property
+    def f(self) -> Any:
+        """Sum of e_j log(e_j)."""
+        finite = self.xp.where(self.e > 0, self.log_e, 0.0)
+        return self.xp.sum(self.e * finite, axis=-1)
+
+    @property
+    def q(self) -> Any:
+        """exp(B2)."""
+        return self._exp_u2 * self._exp_u2 * self.s2
+
+    @property
+    def exp_b2_minus_b(self) -> Any:
+        """exp(B2 - B)."""
+        return self._exp_u2 * (self.s2 / self.s)
+
+
+def score_rows(
+    logits: Any, formula: Formula, *, temperature: float, native: str | None = None
+) -> Any:
+    """Apply `formula` to every row of `logits` (..., C).
+
+    `native` names the C form of the same formula. A row's result does not depend
+    on the batch that it came in.
+    """
+    _check_temperature(temperature)
+    if not _is_foreign(logits):
+        return _score_numpy(to_numpy(logits), formula, temperature, native)
+    _check_logits(logits)
+    if logits.dtype.itemsize < 4:
+        xp = array_namespace(logits)
+        logits = xp.astype(logits, xp.float32)
+    return formula(Rows(logits, float(temperature)))
+
+
+def sort(values: NDArray[Any]) -> NDArray[Any]:
+    """Sort a fresh array of scores without NaN; its memory may be used up."""
+    wide = values.dtype in (np.float32, np.float64)
+    if _native.available and wide and len(values) >= _RADIX_ROWS:
+        return _native.sort(values)
+    values.sort()
+    return values
+
+
+def log_softmax_at(
+    logits: NDArray[Any], labels: NDArray[np.int64], *, temperature: float
+) -> NDArray[np.float64]:
+    """Return log p_label of each row (n, C) in float64."""
+    out = np.empty(len(logits))
+    for rows in _chunks(len(logits), logits.shape[1], _NUMPY_CHUNK):
+        z = logits[rows].astype(np.float64)
+        z = (z - z.max(1, keepdims=True)) / temperature
+        chosen = np.take_along_axis(z, labels[rows, None], 1)[:, 0]
+        out[rows] = chosen - np.log(np.exp(z).sum(1))
+    return out
+
+
+def _score_numpy(
+    logits: NDArray[Any], formula: Formula, temperature: float, native: str | None
+) -> NDArray[Any]:
+    _check_logits(logits)
+    wide = logits.dtype if logits.dtype in (np.float32, np.float64) else None
+    dtype = wide or (np.float32 if logits.dtype == np.float16 else np.float64)
+    rows = logits.reshape(-1, logits.shape[-1])
+    out = np.empty(len(rows), dtype)
+
+    def score_chunk(part: slice) -> int:
+        chunk = np.ascontiguousarray(rows[part], dtype)
+        if native is not None and _native.available:
+            bad = _native.score(chunk, native, temperature=temperature, out=out[part])
+        else:
+            with np.errstate(invalid="ignore", divide="ignore"):
+                out[part] = formula(Rows(chunk, float(temperature)))
+            bad = _first_bad(chunk)
+        return -1 if bad < 0 else part.start + bad
+
+    size = _NATIVE_CHUNK if native is not None and _native.available else _NUMPY_CHUNK
+    parts = list(_chunks(len(rows), rows.shape[1], size))
+    bad = [at for at in _map_threads(score_chunk, parts) if at >= 0]
+    if bad:
+        message = (
+            f"expected logits without NaN or +inf and with a finite largest entry, "
+            f"got otherwise at row {bad[0]}. Mend or drop that row."
+        )
+        raise InputError(message)
+    return out.reshape(logits.shape[:-1])
+
+
+def _first_bad(chunk: NDArray[Any]) -> int:
+    top = chunk.max(1)  # NaN, +inf and all -inf all show here
+    wrong = ~np.isfinite(top)
+    return int(wrong.argmax()) if wrong.any() else -1
+
+
+def _map_threads(
+    function: Callable[[slice], int], parts: list[slice]
+) -> Iterator[int] | list[int]:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    if len(parts) == 1 or cores == 1:
+        return [function(part) for part in parts]
+    with ThreadPoolExecutor(min(cores, len(parts))) as pool:
+        return list(pool.map(function, parts))
+
+
+def _chunks(rows: int, classes: int, elements: int) -> Iterator[slice]:
+    step = max(1, elements // classes)
+    for start in range(0, max(rows, 1), step):
+        yield slice(start, min(start + step, rows))
+
+
+def _is_foreign(logits: Any) -> bool:
+    if isinstance(logits, (list, tuple, float, int)) or is_numpy_array(logits):
+        return False
+    return is_torch_array(logits) or hasattr(logits, "__array_namespace__")
+
+
+def _check_logits(logits: Any) -> None:
+    kind = str(logits.dtype)
+    if logits.ndim < 1 or logits.shape[-1] < 2 or "complex" in kind or "bool" in kind:
+        message = (
+            f"expected logits of shape (n, C) with C >= 2, got {kind} of shape "
+            f"{tuple(logits.shape)}. Give one column a class."
+        )
+        raise InputError(message)
+
+
+def _check_temperature(temperature: float) -> None:
+    if not (isinstance(temperature, (int, float)) and 0 < temperature < math.inf):
+        message = (
+            f"expected a temperature above 0, got {temperature!r}. "
+            "1 leaves the logits as they are."
+        )
+        raise InputError(message)
+
+
+def _constant(array: Any) -> Any:
+    return array.detach() if hasattr(array, "detach") else array
+
+
+def _same_device(array: Any) -> dict[str, Any]:
+    return {"device": array.device} if is_torch_array(array) else {}

@@ -1,0 +1,64 @@
+"""Writing files whole or not at all."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from trustdoctor.errors import OutputError
+
+
+@contextmanager
+def replacing(path: str | Path) -> Iterator[Path]:
+    """Yield a temporary path beside `path`, moved there if the block succeeds.
+
+    Whatever goes wrong in between (a full disk, an exception), the old file
+    stays as it was and no temporary file is left.
+    """
+    target = Path(path).resolve()  # a link stays a link
+    if target.exists() and not target.is_file():
+        message = f"cannot write {target}: it is no regular file. Name a file."
+        raise OutputError(message)
+    try:
+        handle, name = tempfile.mkstemp(
+            dir=target.parent, prefix=f".{target.name}.", suffix=target.suffix
+        )
+        os.close(handle)
+    except OSError as error:
+        raise OutputError(_message(target, error)) from error
+    temporary = Path(name)
+    try:
+        yield temporary
+        _keep_mode(temporary, target)
+        temporary.replace(target)
+    except OSError as error:
+        raise OutputError(_message(target, error)) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write `text` to `path`, whole or not at all."""
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _keep_mode(temporary: Path, target: Path) -> None:
+    """Give the new file the mode of the old one, or that of any new file."""
+    if target.exists():
+        temporary.chmod(target.stat().st_mode & 0o777)
+    else:
+        mask = os.umask(0)
+        os.umask(mask)
+        temporary.chmod(0o666 & ~mask)
+
+
+def _message(target: Path, error: OSError) -> str:
+    reason = (error.strerror or str(error)).lower()
+    return (
+        f"cannot write {target}: {reason}. Nothing was changed; "
+        "choose another path or make room, and run again."
+    )

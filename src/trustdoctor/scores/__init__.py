@@ -1,0 +1,101 @@
+"""The scores, and the one registry of them.
+
+Every score is a doubt: higher means trust less.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from trustdoctor.errors import InputError
+from trustdoctor.predictions import Predictions
+from trustdoctor.scores.baselines import energy, entropy, gen, margin, max_logit, msp
+from trustdoctor.scores.doctor import alpha, beta
+
+__all__ = [
+    "SCORES",
+    "Score",
+    "alpha",
+    "beta",
+    "energy",
+    "entropy",
+    "gen",
+    "margin",
+    "max_logit",
+    "msp",
+]
+
+
+@dataclass(frozen=True)
+class Score:
+    """One entry of the registry.
+
+    Attributes
+    ----------
+    name : str
+        The name in `SCORES`, in gates and on the command line.
+    function : callable
+        Logits (n, C) and ``temperature=`` to doubts (n,).
+    reference : str
+        Where it comes from.
+    needs : str
+        "probs": the softmax is enough; "logits": the true logits are needed.
+    scale : str
+        What exp(score) is: "odds" (the paper's ratio), "log" (another positive
+        quantity), or "none".
+    laws : frozenset of str
+        Which of the common laws hold: "permutation" (of classes), "shift" (a
+        constant added to a row), "direction" (raising the top logit never raises
+        the doubt).
+    """
+
+    name: str
+    function: Callable[..., Any]
+    reference: str
+    needs: str
+    scale: str
+    laws: frozenset[str]
+
+    def __call__(self, predictions: Predictions, *, temperature: float = 1.0) -> Any:
+        """Score predictions, refusing those that lack what the score needs."""
+        if self.needs == "logits" and predictions.from_probabilities:
+            message = (
+                f"the score {self.name} needs true logits, and these predictions came "
+                "as probabilities. Pass logits, or choose alpha, beta or msp."
+            )
+            raise InputError(message)
+        return self.function(predictions.logits, temperature=temperature)
+
+
+_ALL = frozenset({"permutation", "shift", "direction"})
+_UNSHIFTED = _ALL - {"shift"}
+
+SCORES: dict[str, Score] = {
+    entry.name: entry
+    for entry in (
+        Score("alpha", alpha, "Granese et al. 2021", "probs", "odds", _ALL),
+        Score("beta", beta, "Granese et al. 2021", "probs", "odds", _ALL),
+        Score("msp", msp, "Hendrycks & Gimpel 2017", "probs", "log", _ALL),
+        Score("entropy", entropy, "Shannon 1948", "probs", "log", _ALL),
+        Score("margin", margin, "Scheffer et al. 2001", "probs", "none", _ALL),
+        Score("gen", gen, "Liu et al. 2023", "probs", "log", _ALL),
+        Score(
+            "max_logit",
+            max_logit,
+            "Hendrycks et al. 2022",
+            "logits",
+            "none",
+            _UNSHIFTED,
+        ),
+        Score("energy", energy, "Liu et al. 2020", "logits", "none", _UNSHIFTED),
+    )
+}
+
+
+def find_score(name: str) -> Score:
+    """Return the registry's entry, or name those that there are."""
+    try:
+        return SCORES[name]
+    except KeyError:
+        message = f"expected a score out of {', '.join(SCORES)}, got {name!r}."
+        raise InputError(message) from None

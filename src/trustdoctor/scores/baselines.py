@@ -1,0 +1,184 @@
+"""The scores to compare with; parameters and results are those of `alpha`."""
+
+from typing import Any
+
+from trustdoctor.errors import InputError
+from trustdoctor.kernels import Rows, score_rows
+
+
+def msp(logits: Any, *, temperature: float = 1.0) -> Any:
+    r"""Maximum softmax probability (softmax response), as :math:`\log(1 - p_m)`.
+
+    References
+    ----------
+    Hendrycks & Gimpel, A Baseline for Detecting Misclassified and
+    Out-of-Distribution Examples, ICLR 2017; Geifman & El-Yaniv, NeurIPS 2017.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> np.exp(msp(np.array([[0.0, 0.0, 0.0]]))).round(3)
+    array([0.667])
+    """
+    return score_rows(logits, _msp, temperature=temperature, native="msp")
+
+
+def entropy(logits: Any, *, temperature: float = 1.0) -> Any:
+    r"""Logarithm of the softmax entropy, :math:`\log(-\sum_j p_j \log p_j)`.
+
+    References
+    ----------
+    Shannon, A Mathematical Theory of Communication, 1948.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> np.exp(entropy(np.array([[0.0, 0.0]]))).round(3)
+    array([0.693])
+    """
+    return score_rows(logits, _entropy, temperature=temperature, native="entropy")
+
+
+def margin(logits: Any, *, temperature: float = 1.0) -> Any:
+    r"""Minus the logit margin, :math:`(z_{(2)} - z_{(1)}) / T`.
+
+    References
+    ----------
+    Scheffer et al., Active Hidden Markov Models for Information Extraction, 2001.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> margin(np.array([[3.0, 1.0, 0.0]]))
+    array([-2.])
+    """
+    return score_rows(logits, _margin, temperature=temperature, native="margin")
+
+
+def max_logit(logits: Any, *, temperature: float = 1.0) -> Any:
+    r"""Minus the largest logit, :math:`-z_m / T`. Needs true logits.
+
+    References
+    ----------
+    Hendrycks et al., Scaling Out-of-Distribution Detection for Real-World
+    Settings, ICML 2022.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> max_logit(np.array([[3.0, 1.0, 0.0]]))
+    array([-3.])
+    """
+    return score_rows(logits, _max_logit, temperature=temperature, native="max_logit")
+
+
+def energy(logits: Any, *, temperature: float = 1.0) -> Any:
+    r"""Free energy, :math:`-T \log \sum_j \exp(z_j / T)`. Needs true logits.
+
+    References
+    ----------
+    Liu et al., Energy-based Out-of-distribution Detection, NeurIPS 2020.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> energy(np.array([[0.0, 0.0]])).round(3)
+    array([-0.693])
+    """
+    return score_rows(logits, _energy, temperature=temperature, native="energy")
+
+
+def gen(
+    logits: Any,
+    *,
+    temperature: float = 1.0,
+    exponent: float = 0.1,
+    top: int | None = None,
+) -> Any:
+    r"""Logarithm of the generalised entropy.
+
+    .. math:: \log \sum_j p_j^\gamma (1 - p_j)^\gamma
+
+    Parameters
+    ----------
+    logits, temperature
+        As in `alpha`.
+    exponent : float
+        gamma above, in (0, 1].
+    top : int, optional
+        Sum over that many of the largest probabilities; by default over all.
+
+    References
+    ----------
+    Liu et al., GEN: Pushing the Limits of Softmax-Based Out-of-Distribution
+    Detection, CVPR 2023.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> np.exp(gen(np.array([[0.0, 0.0]]), exponent=1.0)).round(3)
+    array([0.5])
+    """
+    if not 0 < exponent <= 1:
+        message = f"expected an exponent in (0, 1], got {exponent!r}. 0.1 is usual."
+        raise InputError(message)
+    if top is not None and top < 1:
+        message = f"expected top of at least 1, got {top!r}. None sums all classes."
+        raise InputError(message)
+
+    def formula(r: Rows) -> Any:
+        return _gen(r, exponent, top)
+
+    return score_rows(logits, formula, temperature=temperature)
+
+
+def _msp(r: Rows) -> Any:
+    return r.u2 + r.xp.log(r.s / (1 + r.a))
+
+
+def _entropy(r: Rows) -> Any:
+    # H = a (log1p(a) / a + k / (1 + a)), k the mean of -log e_j - u2 under e / s
+    xp = r.xp
+    positive = xp.where(r.a > 0, r.a, 1.0)
+    ratio = xp.where(r.a > 0, xp.log1p(positive) / positive, 1.0)
+    k = xp.where(r.certain, 0.0, -r.u2) - r.f / r.s
+    return r.u2 + xp.log(r.s * (ratio + k / (1 + r.a)))
+
+
+def _margin(r: Rows) -> Any:
+    # u2's offset carries no gradient; the second logit's belongs here.
+    xp = r.xp
+    second = xp.max(xp.where(r.others, r.logits, -xp.inf), axis=-1)
+    return (second - r.top) / r.temperature
+
+
+def _max_logit(r: Rows) -> Any:
+    return -r.top / r.temperature
+
+
+def _energy(r: Rows) -> Any:
+    return -(r.top + r.temperature * r.xp.log1p(r.a))
+
+
+def _gen(r: Rows, exponent: float, top: int | None) -> Any:
+    xp = r.xp
+    log_z = xp.log1p(r.a)[..., None]
+    others = r.log_e + xp.where(r.certain, 0.0, r.u2)[..., None] - log_z
+    log_p = xp.where(r.others, others, -log_z)
+    wrong = (r.u2 + xp.log(r.s))[..., None] - log_z  # log(1 - p_m)
+    small = xp.where(r.others, others, -1.0)  # keeps log1p away from p_m = 1
+    log_not_p = xp.where(r.others, xp.log1p(-xp.exp(small)), wrong)
+    terms = exponent * (log_p + log_not_p)
+    if top is not None and top < terms.shape[-1]:
+        order = xp.argsort(log_p, axis=-1, descending=True)[..., :top]
+        terms = xp.take_along_axis(terms, order, axis=-1)
+    return _logsumexp(xp, terms)
+
+
+def _logsumexp(xp: Any, terms: Any) -> Any:
+    highest = xp.max(terms, axis=-1, keepdims=True)
+    safe = xp.where(highest == -xp.inf, 0.0, highest)
+    total = xp.sum(xp.exp(terms - safe), axis=-1)
+    empty = total == 0
+    finite = safe[..., 0] + xp.log(xp.where(empty, 1.0, total))
+    return xp.where(empty, -xp.inf, finite)
