@@ -90,14 +90,14 @@ def frr_at_trr(c: Counts, *, trr: float) -> Array:
     target = _exact_product(trr, c.n_errors)[..., None]
     rejected_errors = _from_the_end(c.errors)
     rejected_correct = _from_the_end(c.correct)
-    reached = (rejected_errors >= target) & (rejected_errors > 0)
-    last = np.maximum(reached.sum(-1, keepdims=True) - 1, 0)
+    last = np.maximum((rejected_errors >= target).sum(-1, keepdims=True) - 1, 0)
     at = np.take_along_axis(rejected_errors, last, -1)
     step = np.take_along_axis(c.errors, last, -1)
     width = np.take_along_axis(c.correct, last, -1)
     before = np.take_along_axis(rejected_correct, last, -1) - width
     share = np.clip((target - (at - step)) / _nonzero(step), 0, 1)
-    return ((before + share * width) / _nonzero(c.n_correct)[..., None])[..., 0]
+    rejected = np.where(target > 0, before + share * width, 0)
+    return (rejected / _nonzero(c.n_correct)[..., None])[..., 0]
 
 
 def trr_at_frr(c: Counts, *, frr: float) -> Array:

@@ -83,7 +83,7 @@ def read_table(path: str | Path) -> pl.DataFrame:
     file = _existing(path)
     try:
         if file.suffix == ".csv":
-            table = pl.read_csv(file, infer_schema_length=10_000)
+            table = pl.read_csv(file, infer_schema_length=None)
         else:
             table = pl.read_parquet(file)
     except pl.exceptions.NoDataError as error:
@@ -163,28 +163,38 @@ def _existing(path: str | Path) -> Path:
 
 def _from_npz(file: Path, columns: Columns) -> Predictions:
     try:
+        with zipfile.ZipFile(file):  # numpy would take any other file for a pickle
+            pass
         with np.load(file, allow_pickle=False) as archive:
             kind, name = _values_name(archive.files, columns, file)
             values = archive[name]
-            labels_name = columns.labels or "labels"
-            if columns.labels is not None and columns.labels not in archive.files:
-                raise FileError(_missing(file, columns.labels, archive.files))
-            labels = archive[labels_name] if labels_name in archive.files else None
+            labels = _npz_labels(archive, columns, file)
+    except FileError:
+        raise
     except (OSError, EOFError, zipfile.BadZipFile, ValueError, KeyError) as error:
-        if isinstance(error, FileError):
-            raise
-        if "allow_pickle" in str(error) or "pickle" in str(error):
-            message = (
-                f"{file} holds pickled objects, which can run code when read, so they "
-                "are refused. Save plain numeric arrays."
-            )
-        else:
-            message = (
-                f"cannot read {file} as NPZ: {_first_line(error)}. The file may be cut "
-                "short; write it again."
-            )
-        raise FileError(message) from error
+        raise FileError(_npz_message(file, error)) from error
     return _build(kind, values, labels)
+
+
+def _npz_labels(archive: Any, columns: Columns, file: Path) -> NDArray[Any] | None:
+    name = columns.labels or "labels"
+    if name in archive.files:
+        return np.asarray(archive[name])
+    if columns.labels is not None:
+        raise FileError(_missing(file, name, archive.files))
+    return None
+
+
+def _npz_message(file: Path, error: Exception) -> str:
+    if "allow_pickle" in str(error):
+        return (
+            f"{file} holds pickled objects, which can run code when read, so they are "
+            "refused. Save plain numeric arrays."
+        )
+    return (
+        f"cannot read {file} as NPZ: {_first_line(error)}. The file may be cut short; "
+        "write it again."
+    )
 
 
 def _values_name(names: list[str], columns: Columns, file: Path) -> tuple[str, str]:
@@ -268,15 +278,15 @@ def _values(table: pl.DataFrame, names: list[str]) -> NDArray[Any]:
 
 def _list_column(column: pl.Series) -> NDArray[Any]:
     if column.dtype == pl.List:
-        lengths = column.list.len()
-        if column.null_count() or lengths.min() != lengths.max():
+        lengths = column.list.len().fill_null(0).to_numpy()
+        width = int(lengths[0])
+        if (lengths != width).any():
             message = (
                 f"expected lists of one length in column {column.name!r}, got "
-                f"{lengths.min()} to {lengths.max()} entries (or none at all). Give "
-                "every row one number a class."
+                f"{lengths.min()} to {lengths.max()} entries. Give every row one "
+                "number a class."
             )
             raise InputError(message)
-        width = int(lengths[0])
         flat = column.explode(empty_as_null=False)
         return _numbers(flat, column.name).reshape(-1, max(width, 1))
     return _numbers(column.explode(), column.name).reshape(len(column), -1)
@@ -287,16 +297,19 @@ def _column(table: pl.DataFrame, name: str) -> NDArray[Any]:
 
 
 def _numbers(column: pl.Series, name: str) -> NDArray[Any]:
+    if column.null_count():
+        at = int(column.is_null().arg_max() or 0)
+        message = f"column {name!r} has no value at row {at}. Fill or drop such rows."
+        raise InputError(message)
+    if column.dtype == pl.String:  # as a column of nothing but "nan" is read
+        cast = column.cast(pl.Float64, strict=False)
+        column = column if cast.null_count() else cast
     if not column.dtype.is_numeric():
         at = _first_odd(column)
         message = (
             f"expected numbers in column {name!r}, got {column[at]!r} at row {at}. "
             "Classes are numbered from 0."
         )
-        raise InputError(message)
-    if column.null_count():
-        at = int(column.is_null().arg_max() or 0)
-        message = f"column {name!r} has no value at row {at}. Fill or drop such rows."
         raise InputError(message)
     return column.to_numpy()
 
@@ -314,8 +327,7 @@ def _is_doctor_layout(names: list[str], columns: Columns) -> bool:
 
 
 def _from_doctor_layout(table: pl.DataFrame) -> Predictions:
-    classes = sum(name.isdecimal() for name in table.columns)
-    probs = _values(table, [str(c) for c in range(classes) if str(c) in table.columns])
+    probs = _values(table, _named(table.columns, "", "probs"))
     predictions = Predictions.from_probs(probs, _column(table, "true_label"))
     said = _column(table, "label").astype(np.int64)
     inside = (said >= 0) & (said < probs.shape[1])
@@ -325,8 +337,8 @@ def _from_doctor_layout(table: pl.DataFrame) -> Predictions:
     if not agrees.all():
         at = int((~agrees).argmax())
         message = (
-            f"in the DOCTOR layout column 'label' is the prediction, but at row {at} it "
-            f"is {int(said[at])} where the largest probability is of class "
+            f"in the DOCTOR layout column 'label' is the prediction, but at row {at} "
+            f"it is {int(said[at])} where the largest probability is of class "
             f"{predictions.predicted[at]}. Check which column is which."
         )
         raise InputError(message)

@@ -1,0 +1,239 @@
+import numpy as np
+import polars as pl
+import pytest
+
+from trustdoctor import Gate, adapters
+from trustdoctor.adapters.files import read_predictions, read_table, write_decisions
+from trustdoctor.errors import FileError, InputError, OutputError
+
+PROBS = np.array([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8], [0.3, 0.4, 0.3]])
+LOGITS = np.log(PROBS) + 3
+LABELS = np.array([0, 2, 0])
+
+
+def columns(prefix, values):
+    return {f"{prefix}{i}": values[:, i] for i in range(values.shape[1])}
+
+
+def write(path, table):
+    if path.suffix == ".csv":
+        pl.DataFrame(table).write_csv(path)
+    elif path.suffix == ".parquet":
+        pl.DataFrame(table).write_parquet(path)
+    else:
+        np.savez(path, **table)
+    return path
+
+
+def same(p, *, probs, labels=True):
+    assert p.from_probabilities is probs
+    expected = np.log(PROBS) if probs else LOGITS
+    assert np.allclose(p.logits, expected)
+    assert (p.labels.tolist() == LABELS.tolist()) if labels else p.labels is None
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_numbered_columns(suffix, tmp_path):
+    path = tmp_path / f"p{suffix}"
+    shuffled = dict(reversed(columns("logit_", LOGITS).items()))
+    same(read_predictions(write(path, shuffled | {"label": LABELS})), probs=False)
+    same(
+        read_predictions(write(path, columns("prob_", PROBS) | {"label": LABELS})),
+        probs=True,
+    )
+    same(
+        read_predictions(write(path, columns("prob_", PROBS))), probs=True, labels=False
+    )
+
+
+@pytest.mark.parametrize("kind", [pl.List(pl.Float64), pl.Array(pl.Float32, 3)])
+def test_list_columns(kind, tmp_path):
+    table = {"probs": pl.Series(PROBS.tolist(), dtype=kind), "label": LABELS}
+    same(read_predictions(write(tmp_path / "p.parquet", table)), probs=True)
+
+
+def test_npz(tmp_path):
+    path = tmp_path / "p.npz"
+    same(
+        read_predictions(write(path, {"logits": LOGITS, "labels": LABELS})), probs=False
+    )
+    same(read_predictions(write(path, {"probs": PROBS})), probs=True, labels=False)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_the_original_doctor_layout(suffix, tmp_path):
+    table = columns("", PROBS) | {"label": PROBS.argmax(1), "true_label": LABELS}
+    same(read_predictions(write(tmp_path / f"p{suffix}", table)), probs=True)
+
+
+def test_the_doctor_layouts_columns_must_fit(tmp_path):
+    path = tmp_path / "p.csv"
+    table = columns("", PROBS) | {"label": LABELS, "true_label": PROBS.argmax(1)}
+    with pytest.raises(FileError, match="column 'label' is the prediction"):
+        read_predictions(write(path, table))
+    table = columns("", PROBS) | {"label": PROBS.argmax(1), "true_label": LABELS}
+    del table["2"]
+    with pytest.raises(FileError, match="sums to"):
+        read_predictions(write(path, table))
+
+
+def test_other_names_can_be_given(tmp_path):
+    path = tmp_path / "p.csv"
+    table = columns("z", LOGITS) | {"truth": LABELS, "label": [9, 9, 9]}
+    p = read_predictions(write(path, table), logits="z", labels="truth")
+    same(p, probs=False)
+    path = tmp_path / "p.npz"
+    table = {"values": PROBS, "label": LABELS, "logits": np.zeros(3)}
+    same(
+        read_predictions(write(path, table), probs="values", labels="label"), probs=True
+    )
+
+
+def test_csv_with_missing_probability_zero_keeps_minus_infinity(tmp_path):
+    path = tmp_path / "p.csv"
+    path.write_text("logit_0,logit_1,label\n0.5,-inf,0\n1,2,1\n")
+    assert read_predictions(path).logits[0, 1] == -np.inf
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("", "is empty"),
+        ("prob_0,prob_1,label\n", "no rows"),
+        ("prob_0,label\n1.0,0\n", "at least 2 classes"),
+        ("a,b\n1,2\n", "expected columns logit_0"),
+        ("prob_0,prob_2,label\n0.5,0.5,0\n", "prob_1 is missing"),
+        ("prob_0,prob_1,label\n0.5,nan,0\n", "NaN at row 0"),
+        ("logit_0,logit_1,label\n0.5,inf,0\n", r"logits hold \+inf at row 0"),
+        ("prob_0,prob_1,label\n0.5,0.5,2\n", "got 2 at row 0"),
+        ("prob_0,prob_1,label\n0.5,0.5,\n", "no value at row 0"),
+        ("prob_0,prob_1,label\n0.5,,0\n", "no value at row 0"),
+        ("prob_0,prob_1,label\n0.5,0.5,cat\n", "'cat' at row 0"),
+        ("prob_0,prob_1,label\n0.5,x,0\n0.5,0.5,0\n", "'x' at row 0"),
+        ("prob_0,prob_1,label\n0.5,0.5,0\n0.5,0.5,0,7,8\n", "ragged"),
+        ("prob_0,prob_1,label\n5,-4.5,0\n", "look like logits"),
+        ("prob_0,prob_1,logit_0,logit_1\n0.5,0.5,1,1\n", "both logits and probs"),
+    ],
+)
+def test_bad_csv_files_are_refused(text, match, tmp_path):
+    path = tmp_path / "p.csv"
+    path.write_text(text)
+    with pytest.raises(FileError, match=match) as caught:
+        read_predictions(path)
+    assert "p.csv" in str(caught.value)
+
+
+def test_bad_npz_files_are_refused(tmp_path):
+    path = tmp_path / "p.npz"
+    write(path, {"probs": PROBS, "labels": LABELS})
+    whole = path.read_bytes()
+    for content in (b"", b"not a zip", whole[:100], whole[:-30]):
+        path.write_bytes(content)
+        with pytest.raises(FileError, match="cannot read"):
+            read_predictions(path)
+    for table, match in (
+        ({"x": PROBS}, "expected an array"),
+        ({"probs": PROBS, "logits": LOGITS}, "both"),
+        ({"probs": PROBS[0]}, "shape"),
+        ({"probs": PROBS, "labels": LABELS[:2]}, "3 integers"),
+    ):
+        with pytest.raises(FileError, match=match):
+            read_predictions(write(path, table))
+    with pytest.raises(FileError, match="no 'y'"):
+        read_predictions(write(path, {"probs": PROBS}), labels="y")
+    with pytest.raises(FileError, match="no 'y'"):
+        read_predictions(path, logits="y")
+
+
+class Bomb:
+    def __reduce__(self):
+        return pytest.fail, ("a pickle was read",)
+
+
+def test_pickled_objects_are_refused_and_never_read(tmp_path):
+    path = tmp_path / "p.npz"
+    np.savez(path, logits=np.array([Bomb(), Bomb()], object), allow_pickle=True)
+    with pytest.raises(FileError, match="pickled objects"):
+        read_predictions(path)
+
+
+def test_bad_parquet_files_are_refused(tmp_path):
+    path = tmp_path / "p.parquet"
+    write(path, {"probs": [[0.5, 0.5], [1.0]], "label": [0, 0]})
+    with pytest.raises(FileError, match="one length"):
+        read_predictions(path)
+    whole = path.read_bytes()
+    for content in (b"", whole[: len(whole) // 2]):
+        path.write_bytes(content)
+        with pytest.raises(FileError, match="cannot read"):
+            read_predictions(path)
+
+
+def test_paths_that_cannot_be_read_are_said(tmp_path):
+    with pytest.raises(FileError, match="no file"):
+        read_predictions(tmp_path / "absent.csv")
+    (tmp_path / "folder.csv").mkdir()
+    with pytest.raises(FileError, match="no file"):
+        read_predictions(tmp_path / "folder.csv")
+    with pytest.raises(FileError, match=r"expected a file in \.npz"):
+        read_predictions(tmp_path / "p.xlsx")
+    with pytest.raises(InputError, match="both"):
+        read_predictions(tmp_path / "p.csv", logits="a", probs="b")
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_decisions_keep_the_other_columns_and_their_order(suffix, tmp_path):
+    source = write(
+        tmp_path / f"p{suffix}", {"id": ["a", "b", "c"], **columns("prob_", PROBS)}
+    )
+    screened = Gate.from_gamma(1.0).screen(read_predictions(source))
+    write_decisions(tmp_path / f"out{suffix}", source, screened)
+    before, after = read_table(source), read_table(tmp_path / f"out{suffix}")
+    assert after.columns == [*before.columns, "score", "accepted"]
+    assert after.drop("score", "accepted").equals(before)
+    assert after["accepted"].to_list() == [True, True, False]
+    assert after["score"].to_numpy() == pytest.approx(screened.scores)
+
+
+def test_decisions_on_an_npz(tmp_path):
+    source = write(tmp_path / "p.npz", {"probs": PROBS})
+    screened = Gate.from_gamma(1.0).screen(read_predictions(source))
+    for name in ("out.npz", "out.csv"):
+        write_decisions(tmp_path / name, source, screened)
+    with np.load(tmp_path / "out.npz") as out:
+        assert np.array_equal(out["score"], screened.scores)
+        assert out["accepted"].tolist() == [True, True, False]
+    assert read_table(tmp_path / "out.csv").columns == ["score", "accepted"]
+
+
+@pytest.mark.usefixtures("full_disk")
+def test_decisions_that_cannot_be_written_leave_the_old_file(tmp_path):
+    source = write(tmp_path / "p.npz", {"probs": PROBS})
+    screened = Gate.from_gamma(1.0).screen(read_predictions(source))
+    many = type(screened)(np.arange(50_000.0) ** 1.5, np.ones(50_000, bool))
+    for suffix in (".csv", ".parquet", ".npz"):
+        out = tmp_path / f"out{suffix}"
+        out.write_text("old")
+        with pytest.raises((OutputError, FileError), match="cannot write"):
+            write_decisions(out, source, many)
+        assert out.read_text() == "old"
+    assert not [f for f in tmp_path.iterdir() if f.name.startswith(".")]
+
+
+def test_decisions_in_odd_places_are_refused(tmp_path):
+    source = write(tmp_path / "p.csv", {"score": [1, 2, 3], **columns("prob_", PROBS)})
+    screened = Gate.from_gamma(1.0).screen(read_predictions(source))
+    with pytest.raises(FileError, match="already has a column 'score'"):
+        write_decisions(tmp_path / "out.csv", source, screened)
+    with pytest.raises(FileError, match="expected an output"):
+        write_decisions(tmp_path / "out.txt", source, screened)
+    lists = write(tmp_path / "l.parquet", {"probs": PROBS.tolist()})
+    with pytest.raises(FileError, match="holds no lists"):
+        write_decisions(tmp_path / "out.csv", lists, screened)
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_adapters_are_found_by_name():
+    assert adapters.files.read_predictions is read_predictions
+    with pytest.raises(AttributeError, match="nonsense"):
+        _ = adapters.nonsense

@@ -1,0 +1,40 @@
+import os
+import resource
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import settings
+
+settings.register_profile("suite", deadline=None, derandomize=True, max_examples=60)
+settings.load_profile("suite")
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="session")
+def root():
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def shared():
+    """The folder of data that is not part of the project."""
+    folder = Path(os.environ.get("TRUSTDOCTOR_SHARED", ROOT.parent / "shared"))
+    if not folder.is_dir():
+        pytest.skip(f"the data folder {folder} is absent; set TRUSTDOCTOR_SHARED")
+    return folder
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+@pytest.fixture
+def full_disk():
+    """A limit on file size: the system refuses the write as a full disk does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -1,0 +1,118 @@
+"""Values against mpmath, gradients against finite differences and closed forms."""
+
+import mpmath as mp
+import numpy as np
+import pytest
+import torch
+
+from trustdoctor.scores import SCORES, alpha, beta, gen
+
+
+def reference(name, row, t, **options):
+    """The definition, in 60 digits and with no thought for stability."""
+    z = [mp.mpf(float(x)) / mp.mpf(t) for x in row]
+    top = max(range(len(z)), key=lambda i: z[i])
+    u = [x - z[top] for i, x in enumerate(z) if i != top]
+    s, s2 = sum(mp.exp(x) for x in u), sum(mp.exp(2 * x) for x in u)
+    others = [mp.exp(x) / (1 + s) for x in u]
+    if name == "alpha":
+        return mp.log((2 * s + s * s - s2) / (1 + s2))
+    if name == "beta":
+        return mp.log(s)
+    if name == "msp":
+        return mp.log(s / (1 + s))
+    if name == "entropy":
+        return mp.log(
+            mp.log1p(s) * 1 - sum(x * p for x, p in zip(u, others, strict=True))
+        )
+    if name == "margin":
+        return max(u)
+    if name == "max_logit":
+        return -z[top]
+    if name == "energy":
+        return -mp.mpf(t) * (z[top] + mp.log1p(s))
+    exponent, count = options.get("exponent", 0.1), options.get("top", len(z))
+    pairs = [(p, 1 - p) for p in others] + [(1 / (1 + s), s / (1 + s))]
+    pairs = sorted(pairs, reverse=True)[:count]
+    return mp.log(
+        sum((p * (1 - p if p < 0.5 else q)) ** mp.mpf(exponent) for p, q in pairs)
+    )
+
+
+@pytest.mark.parametrize("native", [True, False], ids=["native", "numpy"])
+@pytest.mark.parametrize(("dtype", "bound"), [(np.float32, 1e-6), (np.float64, 1e-13)])
+@pytest.mark.parametrize("classes", [2, 3, 10, 48, 49, 1000])
+def test_values_meet_mpmath(dtype, bound, classes, native, rng, monkeypatch):
+    if not native:
+        monkeypatch.setattr("trustdoctor._native.available", False)
+    mp.mp.dps = 60
+    rows = 2 if classes == 1000 else 5
+    for scale in (1, 20, 300):
+        z = (rng.normal(size=(rows, classes)) * scale).astype(dtype)
+        for t in (1.0, 1.7):
+            for name, score in SCORES.items():
+                found = score.function(z, temperature=t)
+                assert found.dtype == dtype
+                for row, value in zip(z, found, strict=True):
+                    true = reference(name, row, t)
+                    error = abs(mp.mpf(float(value)) - true) / max(1, abs(true))
+                    assert error < bound, (name, scale, t)
+
+
+@pytest.mark.parametrize("options", [{"exponent": 1.0}, {"exponent": 0.5, "top": 3}])
+def test_gen_with_options_meets_mpmath(options, rng):
+    mp.mp.dps = 60
+    for row in rng.normal(size=(10, 7)) * 5:
+        true = reference("gen", row, 1.0, **options)
+        assert abs(float(gen(row, **options)) - float(true)) < 1e-13 * max(1, abs(true))
+
+
+def test_the_worst_row_of_a_large_sample_is_exact(rng):
+    """float32 against float64 over many rows, where mpmath would be slow."""
+    z = (
+        rng.normal(size=(200_000, 10)) * rng.choice([1, 10, 200], (200_000, 1))
+    ).astype(np.float32)
+    for score in SCORES.values():
+        wide = score.function(z.astype(np.float64))
+        error = np.abs(score.function(z) - wide) / np.maximum(1, np.abs(wide))
+        assert error.max() < 1e-6, score.name
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_gradients_match_finite_differences(name, rng):
+    z = torch.tensor(rng.normal(size=(4, 5)) * 3, requires_grad=True)
+    assert torch.autograd.gradcheck(
+        lambda x: SCORES[name].function(x, temperature=1.3), z, atol=1e-7
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_gradients_match_the_closed_forms(dtype, rng):
+    bound = 1e-6 if dtype == torch.float32 else 1e-13
+    t = 1.4
+    z = rng.normal(size=(30, 6)) * rng.choice([1, 30, 400], (30, 1))
+    tensor = torch.tensor(z, dtype=dtype, requires_grad=True)
+    z = tensor.detach().double().numpy()
+    top = z.argmax(1)
+    rows = np.arange(len(z))
+    u = (z - z[rows, top, None]) / t
+    u[rows, top] = -np.inf
+    log_a = np.logaddexp.reduce(u, axis=1)
+    w = np.exp(u - log_a[:, None])
+    q = 1 / (1 + np.exp(-log_a))
+    p, big_w = 1 - q, (w**2).sum(1)
+    g = p**2 + q**2 * big_w
+    d = 2 - q * (1 + big_w)
+    true_beta, true_alpha = w.copy(), 2 * w * (g - q * w.T).T / (g * d)[:, None]
+    true_alpha = 2 * w * (g[:, None] - q[:, None] * w) / (g * d)[:, None]
+    true_beta[rows, top] = -1
+    true_alpha[rows, top] = -2 * p * (p - q * big_w) / (g * d)
+    for score, true in ((alpha, true_alpha), (beta, true_beta)):
+        (grad,) = torch.autograd.grad(score(tensor, temperature=t).sum(), tensor)
+        assert np.abs(grad.double().numpy() - true / t).max() < 10 * bound
+
+
+def test_ties_at_the_top_have_the_closed_gradient():
+    z = torch.zeros(1, 3, dtype=torch.float64, requires_grad=True)
+    (grad,) = torch.autograd.grad(beta(z).sum(), z)
+    assert grad.tolist() == [[-1.0, 0.5, 0.5]]

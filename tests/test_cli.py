@@ -1,0 +1,184 @@
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import trustdoctor
+from trustdoctor import cli
+
+COMMAND = [str(Path(sys.executable).with_name("trustdoctor"))]
+
+
+def run(*arguments, env=None, cwd=None):
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COLUMNS": "200", **(env or {})},
+        cwd=cwd,
+        check=False,
+    )
+
+
+@pytest.fixture
+def probs(tmp_path, rng):
+    p = rng.dirichlet([1, 1, 1], 400)
+    label = np.where(rng.random(400) < 0.7, p.argmax(1), 0)
+    path = tmp_path / "preds.csv"
+    table = {"id": np.arange(400), **{f"prob_{i}": p[:, i] for i in range(3)}}
+    pl.DataFrame({**table, "label": label}).write_csv(path)
+    return path
+
+
+def test_demo_prints_the_verdict_in_80_columns():
+    done = run("demo")
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert "accuracy 89.93" in done.stdout
+    assert re.search(r"alpha +91\.09 \[90\.34, 91\.85\] +30\.01", done.stdout)
+    assert "instead of 10.1%" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert "\x1b" not in done.stdout
+
+
+def test_demo_writes_json(tmp_path):
+    done = run("demo", "--quiet", "--json", tmp_path / "r.json")
+    assert (done.returncode, done.stdout) == (0, "")
+    content = json.loads((tmp_path / "r.json").read_text())
+    assert content["n_errors"] == 1007
+
+
+def test_diagnose_reads_scores_temperature_and_prints_json(probs):
+    done = run("diagnose", probs, "--score", "gen", "--temperature", 2, "--json", "-")
+    assert done.returncode == 0, done.stderr
+    content = json.loads(done.stdout)
+    assert list(content["scores"]) == ["gen"]
+    assert content["settings"]["temperature"] == 2
+
+
+def test_diagnose_compares_all_scores(probs):
+    done = run("diagnose", probs, "--score", "all")
+    assert done.returncode == 0, done.stderr
+    assert "margin" in done.stdout
+    assert "energy" not in done.stdout
+
+
+@pytest.mark.parametrize("label", [0, 1])
+def test_diagnose_speaks_plainly_of_one_kind_of_rows(label, tmp_path):
+    path = tmp_path / "p.csv"
+    path.write_text(f"prob_0,prob_1,label\n0.9,0.1,{label}\n0.8,0.2,{label}\n")
+    done = run("diagnose", path)
+    assert done.returncode == 0, done.stderr
+    assert f"All 2 predictions are {'wrong' if label else 'correct'}" in done.stdout
+
+
+def test_screen_adds_columns_and_counts(probs, tmp_path):
+    out = tmp_path / "out.parquet"
+    done = run(
+        "screen", probs, "--gamma", 0.8, "-o", out, "--json", tmp_path / "s.json"
+    )
+    assert done.returncode == 0, done.stderr
+    summary = json.loads((tmp_path / "s.json").read_text())
+    table = pl.read_parquet(out)
+    assert table.columns[0] == "id"
+    assert (
+        table["accepted"].sum() == summary["accepted"] == summary["fa"] + summary["ta"]
+    )
+    assert f"Accepted {summary['accepted']} of 400" in done.stdout
+    assert "errors caught (TRR)" in done.stdout
+    assert np.array_equal(table["accepted"], table["score"] <= np.log(0.8))
+
+
+def test_screen_without_labels_and_by_threshold(tmp_path):
+    path = tmp_path / "p.csv"
+    path.write_text("logit_0,logit_1\n5,0\n0.1,0\n")
+    done = run("screen", path, "--threshold", "-2", "--score", "margin")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == (
+        "Accepted 1 of 2 predictions (50.0%) by margin at threshold -2.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        (["diagnose", "absent.csv"], "no file"),
+        (["diagnose", "x.txt"], "expected a file in"),
+        (["diagnose", "{probs}", "--score", "magic"], "magic"),
+        (["diagnose", "{probs}", "--score", "energy"], "needs true logits"),
+        (["diagnose", "{probs}", "--temperature", "0"], "temperature"),
+        (["diagnose", "{probs}", "--logits", "prob_"], "all rows are probabilities"),
+        (["diagnose", "{probs}", "--labels", "truth"], "no 'truth'"),
+        (["diagnose", "{probs}", "--json", "no/folder/r.json"], "cannot write"),
+        (["screen", "{probs}"], "--gamma or --threshold"),
+        (["screen", "{probs}", "--gamma", "1", "--threshold", "1"], "one of the two"),
+        (["screen", "{probs}", "--gamma", "-1"], "gamma"),
+        (["screen", "{probs}", "--gamma", "1", "--score", "margin"], "--threshold"),
+        (["screen", "{probs}", "--gamma", "1", "-o", "out.txt"], "expected an output"),
+        (
+            ["screen", "{probs}", "--gamma", "1", "-o", "no/folder/o.csv"],
+            "cannot write",
+        ),
+    ],
+)
+def test_mistakes_end_in_one_line_and_exit_code_2(arguments, match, probs, tmp_path):
+    done = run(*[a.format(probs=probs) for a in arguments], cwd=tmp_path)
+    assert done.returncode == 2
+    assert match in done.stderr
+    assert done.stderr.startswith("trustdoctor: ")
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+    assert list(tmp_path.iterdir()) == [probs]
+
+
+def test_diagnose_needs_labels(tmp_path):
+    path = tmp_path / "p.csv"
+    path.write_text("prob_0,prob_1\n0.9,0.1\n")
+    done = run("diagnose", path)
+    assert done.returncode == 2
+    assert "label" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["nonsense"], ["diagnose"], ["demo", "--what"]])
+def test_wrong_usage_is_exit_code_2(arguments):
+    assert run(*arguments).returncode == 2
+
+
+def test_a_failure_of_ours_is_exit_code_1(monkeypatch, capsys):
+    def fail():
+        message = "a bug\nin two lines"
+        raise RuntimeError(message)
+
+    monkeypatch.setattr(cli, "app", fail)
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    assert caught.value.code == 1
+    error = capsys.readouterr().err
+    assert "internal error, RuntimeError: a bug in two lines" in error
+    assert error.count("\n") == 1
+
+
+def test_version_and_help():
+    assert run("--version").stdout == f"trustdoctor {trustdoctor.__version__}\n"
+    for command in ([], ["demo"], ["diagnose"], ["screen"]):
+        done = run(*command, "--help", env={"COLUMNS": "80"})
+        assert done.returncode == 0
+        assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_a_bar_appears_when_work_takes_long(monkeypatch, capsys):
+    monkeypatch.setattr(cli, "SLOW", 0.0)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    with cli._progress(quiet=False) as tell:
+        tell(0.5, "thinking hard")
+        import time
+
+        time.sleep(0.3)
+    assert "thinking hard" in capsys.readouterr().err
