@@ -262,8 +262,8 @@ def _print_evaluation(console: Console, found: Evaluation) -> None:
     )
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for title in ("score", "AUROC", f"FRR@{at.trr * 100:g}TRR"):
-        table.add_column(title, no_wrap=True)
-    table.add_column(f"risk@{at.coverage * 100:g}coverage", no_wrap=True)
+        table.add_column(title, overflow="fold")
+    table.add_column(f"risk@{at.coverage * 100:g}coverage", overflow="fold")
     for name, metrics in found.scores.items():
         cells = (metrics[m] for m in ("auroc", "frr_at_trr", "risk_at_coverage"))
         table.add_row(name, *(_percent(cell) for cell in cells))

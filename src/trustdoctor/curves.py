@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trustdoctor.kernels import sort
+from trustdoctor.kernels import cores, map_threads, sort
 from trustdoctor.predictions import as_errors, as_scores
+
+_SLICED_ROWS = 1 << 20
 
 Ints = NDArray[np.int64]
 Array = NDArray[Any]
@@ -53,7 +55,7 @@ class Counts:
 
 def count(scores: Any, errors: Any) -> Counts:
     """Count rows at every distinct score."""
-    correct, wrong = _sorted_parts(scores, errors)
+    correct, wrong = map(sort, _parts(scores, errors))
     every = sort(np.concatenate([correct, wrong]))
     values = every[_last_of_each(every)]
     return Counts(_per_value(correct, values), _per_value(wrong, values), values)
@@ -64,17 +66,16 @@ def count_runs(scores: Any, errors: Any) -> Counts:
 
     A run of correct rows between two wrong ones becomes one group, which changes
     no metric but AUPR of the correct rows, and leaves few groups where errors
-    are few. Two sorts and one binary search give all of it.
+    are few. Two sorts and a binary search give all of it.
     """
-    correct, wrong = _sorted_parts(scores, errors)
+    correct, wrong = _parts(scores, errors)
+    wrong = sort(wrong)
     last = _last_of_each(wrong)
-    values = wrong[last]
-    below = np.searchsorted(correct, values, "left")
-    through = _through(correct, values, below)
-    groups = np.zeros((2, 2 * len(values) + 1), np.int64)
+    below, through = _place(correct, wrong[last])
+    groups = np.zeros((2, 2 * len(last) + 1), np.int64)
     groups[0, 0:-1:2] = below - np.concatenate([[0], through])[:-1]
     groups[0, 1::2] = through - below
-    groups[0, -1] = len(correct) - (through[-1] if len(values) else 0)
+    groups[0, -1] = len(correct) - (through[-1] if len(last) else 0)
     groups[1, 1::2] = np.diff(last, prepend=-1)
     return Counts(groups[0], groups[1])
 
@@ -160,10 +161,27 @@ def coverage_at_risk(c: Counts, *, risk: float) -> Array:
     return kept.max(-1) / through[..., -1]
 
 
-def _sorted_parts(scores: Any, errors: Any) -> tuple[Array, Array]:
+def _parts(scores: Any, errors: Any) -> tuple[Array, Array]:
     s = as_scores(scores)
     wrong = as_errors(errors, rows=len(s))
-    return sort(s[~wrong]), sort(s[wrong])
+    return s[~wrong], s[wrong]
+
+
+def _place(correct: Array, values: Array) -> tuple[Ints, Ints]:
+    """Return how many correct scores are below, and at most, each of the values.
+
+    Slices of the scores are sorted and searched side by side; their counts add up.
+    """
+
+    def place(part: Array) -> tuple[Ints, Ints]:
+        ordered = sort(part)
+        below = np.searchsorted(ordered, values, "left")
+        return below, _through(ordered, values, below)
+
+    slices = cores() if len(correct) >= _SLICED_ROWS else 1
+    placed = map_threads(place, np.array_split(correct, slices))
+    below, through = zip(*placed, strict=True)
+    return np.sum(below, axis=0), np.sum(through, axis=0)
 
 
 def _last_of_each(ordered: Array) -> Ints:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_array, is_torch_array
@@ -24,6 +24,8 @@ _NUMPY_CHUNK = 1 << 16  # elements that stay in the cache with their temporaries
 _NATIVE_CHUNK = 1 << 20  # elements handed to a thread at a time
 _RADIX_ROWS = 1 << 16  # from here on a radix sort beats a comparison sort
 
+Part = TypeVar("Part")
+Result = TypeVar("Result")
 Formula = Callable[["Rows"], Any]
 
 
@@ -113,6 +115,22 @@ def sort(values: NDArray[Any]) -> NDArray[Any]:
     return values
 
 
+def cores() -> int:
+    """Return how many processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def map_threads(function: Callable[[Part], Result], parts: list[Part]) -> list[Result]:
+    """Apply a function that releases the interpreter lock to every part."""
+    workers = min(cores(), len(parts))
+    if workers <= 1:
+        return [function(part) for part in parts]
+    with ThreadPoolExecutor(workers) as pool:
+        return list(pool.map(function, parts))
+
+
 def log_softmax_at(
     logits: NDArray[Any], labels: NDArray[np.int64], *, temperature: float
 ) -> NDArray[np.float64]:
@@ -147,7 +165,7 @@ def _score_numpy(
 
     size = _NATIVE_CHUNK if native is not None and _native.available else _NUMPY_CHUNK
     parts = list(_chunks(len(rows), rows.shape[1], size))
-    bad = [at for at in _map_threads(score_chunk, parts) if at >= 0]
+    bad = [at for at in map_threads(score_chunk, parts) if at >= 0]
     if bad:
         message = (
             f"expected logits without NaN or +inf and with a finite largest entry, "
@@ -161,16 +179,6 @@ def _first_bad(chunk: NDArray[Any]) -> int:
     top = chunk.max(1)  # NaN, +inf and all -inf all show here
     wrong = ~np.isfinite(top)
     return int(wrong.argmax()) if wrong.any() else -1
-
-
-def _map_threads(
-    function: Callable[[slice], int], parts: list[slice]
-) -> Iterator[int] | list[int]:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-    if len(parts) == 1 or cores == 1:
-        return [function(part) for part in parts]
-    with ThreadPoolExecutor(min(cores, len(parts))) as pool:
-        return list(pool.map(function, parts))
 
 
 def _chunks(rows: int, classes: int, elements: int) -> Iterator[slice]:

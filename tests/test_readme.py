@@ -1,0 +1,54 @@
+"""What the README shows was really printed."""
+
+import contextlib
+import io
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy.special import softmax
+
+
+@pytest.fixture(scope="module")
+def readme(request):
+    return (request.getfixturevalue("root") / "README.md").read_text()
+
+
+def shown(readme, before):
+    """The indented block after a line."""
+    block = re.search(re.escape(before) + r"\n\n((?:(?:    .*)?\n)+)", readme)[1]
+    return [line.strip() for line in block.strip().splitlines()]
+
+
+def test_the_python_block_prints_what_is_shown(readme):
+    code = re.search(r"```python\n(.*?)```", readme, re.DOTALL)[1]
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(code, {})
+    assert [x.strip() for x in out.getvalue().splitlines()] == shown(readme, "prints")
+
+
+def test_the_demo_prints_what_is_shown(readme):
+    command = [Path(sys.executable).with_name("trustdoctor"), "demo"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    lines = shown(readme, "`make demo` ends with")
+    assert [x.strip() for x in done.stdout.splitlines()][: len(lines)] == lines
+
+
+def test_screening_the_demos_predictions_prints_what_is_shown(readme, root, tmp_path):
+    with np.load(root / "src/trustdoctor/data/cifar10-densenet.npz") as bundled:
+        probs, labels = softmax(bundled["logits"], axis=1), bundled["labels"]
+    table = {f"prob_{i}": probs[:, i] for i in range(10)} | {"label": labels}
+    pl.DataFrame(table).write_csv(tmp_path / "preds.csv")
+    program = Path(sys.executable).with_name("trustdoctor")
+    command = f"{program} screen preds.csv --gamma 0.2 -o decided.csv"
+    done = subprocess.run(
+        command.split(), capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    lines = shown(readme, "The second prints, for the predictions of the demo,")
+    assert [x.strip() for x in done.stdout.splitlines()] == lines
+    assert pl.read_csv(tmp_path / "decided.csv").columns[-2:] == ["score", "accepted"]
