@@ -170,15 +170,3 @@ def test_version_and_help():
         done = run(*command, "--help", env={"COLUMNS": "80"})
         assert done.returncode == 0
         assert max(map(len, done.stdout.splitlines())) <= 80
-
-
-def test_a_bar_appears_when_work_takes_long(monkeypatch, capsys):
-    monkeypatch.setattr(cli, "SLOW", 0.0)
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("TERM", "xterm")
-    with cli._progress(quiet=False) as tell:
-        tell(0.5, "thinking hard")
-        import time
-
-        time.sleep(0.3)
-    assert "thinking hard" in capsys.readouterr().err

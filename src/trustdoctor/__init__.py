@@ -12,6 +12,7 @@ the threshold.
 """
 
 from trustdoctor import adapters, errors
+from trustdoctor.combine import Combination, combine
 from trustdoctor.evaluate import Evaluation, evaluate
 from trustdoctor.gate import Gate
 from trustdoctor.intervals import clopper_pearson, delong, delong_difference
@@ -36,6 +37,7 @@ from trustdoctor.metrics import (
     trr_at_frr,
 )
 from trustdoctor.predictions import Predictions
+from trustdoctor.protocols import Protocols, evaluate_perturbed
 from trustdoctor.scores import (
     SCORES,
     Score,
@@ -48,16 +50,20 @@ from trustdoctor.scores import (
     max_logit,
     msp,
 )
+from trustdoctor.scores.distance import Mahalanobis
 
 __version__ = "0.1.0"
 
 __all__ = [
     "SCORES",
+    "Combination",
     "Confusion",
     "Evaluation",
     "Gate",
+    "Mahalanobis",
     "Points",
     "Predictions",
+    "Protocols",
     "Score",
     "adapters",
     "alpha",
@@ -68,6 +74,7 @@ __all__ = [
     "beta",
     "brier",
     "clopper_pearson",
+    "combine",
     "confusion",
     "coverage_at_risk",
     "delong",
@@ -78,6 +85,7 @@ __all__ = [
     "entropy",
     "errors",
     "evaluate",
+    "evaluate_perturbed",
     "frr_at_trr",
     "gen",
     "margin",

@@ -3,31 +3,30 @@
 import json
 import os
 import sys
-import threading
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from importlib.resources import files as resources
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 import trustdoctor
 from trustdoctor.adapters.files import read_predictions, write_decisions
-from trustdoctor.errors import InputError, TrustDoctorError
-from trustdoctor.evaluate import Difference, Estimate, Evaluation
-from trustdoctor.evaluate import Progress as Tell
+from trustdoctor.errors import InputError, MissingPackageError, TrustDoctorError
+from trustdoctor.estimate import Estimate
+from trustdoctor.evaluate import Difference, Evaluation
 from trustdoctor.evaluate import evaluate as run_evaluation
 from trustdoctor.gate import Gate, Screened
 from trustdoctor.intervals import clopper_pearson
 from trustdoctor.metrics import confusion
 from trustdoctor.output import write_text
 from trustdoctor.predictions import Predictions
+from trustdoctor.progress import bar
 from trustdoctor.scores import SCORES
 
 app = typer.Typer(
@@ -38,8 +37,6 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-
-SLOW = 2.0  # seconds before a progress bar appears
 
 PredictionsFile = Annotated[
     Path, typer.Argument(metavar="FILE", help="Predictions: .npz, .csv or .parquet.")
@@ -93,12 +90,23 @@ def options(
 
 
 @app.command()
-def demo(*, json_path: JsonOption = None, quiet: QuietOption = False) -> None:
+def demo(
+    *,
+    pbb: Annotated[
+        bool,
+        typer.Option("--pbb", help="Train a small CNN and perturb its inputs instead."),
+    ] = False,
+    json_path: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
     """Diagnose the bundled predictions of a DenseNet on the CIFAR-10 test set."""
+    if pbb:
+        _demo_pbb()
+        return
     source = str(resources("trustdoctor") / "data" / "cifar10-densenet.npz")
     console = _console(quiet=quiet or json_path == "-")
     console.print("Bundled: DenseNet-BC-100-12 on the 10,000 CIFAR-10 test images.\n")
-    with _progress(quiet=quiet) as tell:
+    with bar(quiet=quiet) as tell:
         found = run_evaluation(read_predictions(source), progress=tell)
     _write_json(found.to_json(), json_path)
     _print_evaluation(console, found)
@@ -120,7 +128,7 @@ def diagnose(  # noqa: PLR0913 - one parameter an option
     quiet: QuietOption = False,
 ) -> None:
     """Measure how far a file of labelled predictions can be trusted."""
-    with _progress(quiet=quiet) as tell:
+    with bar(quiet=quiet) as tell:
         tell(0.0, f"reading {file.name}")
         predictions = read_predictions(file, logits=logits, probs=probs, labels=labels)
         found = run_evaluation(
@@ -159,7 +167,7 @@ def screen(  # noqa: PLR0913 - one parameter an option
 ) -> None:
     """Accept or reject each prediction of a file, by a threshold you give."""
     gate = _gate(gamma, threshold, score, temperature)
-    with _progress(quiet=quiet) as tell:
+    with bar(quiet=quiet) as tell:
         tell(0.0, f"reading {file.name}")
         predictions = read_predictions(file, logits=logits, probs=probs, labels=labels)
         tell(0.5, "screening")
@@ -173,6 +181,19 @@ def screen(  # noqa: PLR0913 - one parameter an option
     _print_screened(console, gate, predictions, screened)
     if output is not None:
         console.print(f"Wrote {output}", highlight=False, soft_wrap=True)
+
+
+def _demo_pbb() -> None:
+    for package in ("torch", "sklearn"):
+        if find_spec(package) is None:
+            message = (
+                f"demo --pbb needs {package}, which is not installed: "
+                'pip install "trustdoctor[torch,sklearn]"'
+            )
+            raise MissingPackageError(message)
+    from trustdoctor.examples.digits import main as run_digits
+
+    run_digits()
 
 
 def main() -> None:
@@ -202,29 +223,6 @@ def _console(*, quiet: bool) -> Console:
     console = Console(quiet=quiet)
     console.width = min(console.width, 80)
     return console
-
-
-@contextmanager
-def _progress(*, quiet: bool) -> Iterator[Tell]:
-    """Show a bar on the terminal's error stream once the work takes long."""
-    console = Console(stderr=True)
-    bar = Progress(
-        TextColumn("{task.description:<28}"),
-        BarColumn(),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=quiet or not console.is_terminal,
-    )
-    task = bar.add_task("", total=1.0)
-    timer = threading.Timer(SLOW, bar.start)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield lambda share, what: bar.update(task, completed=share, description=what)
-    finally:
-        timer.cancel()
-        bar.stop()
 
 
 def _score_names(names: list[str] | None, predictions: Predictions) -> list[str] | None:

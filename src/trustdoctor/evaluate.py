@@ -2,44 +2,34 @@
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 
-from trustdoctor import curves, intervals, metrics
-from trustdoctor.curves import Array, Counts, count, count_runs
+from trustdoctor import intervals, metrics
+from trustdoctor.curves import Array
 from trustdoctor.errors import InputError
-from trustdoctor.intervals import FEW_ERRORS, Interval, Samples
-from trustdoctor.metrics import RANK_METRICS, Points
+from trustdoctor.estimate import (
+    FEW,
+    Estimate,
+    Settings,
+    accuracy,
+    around,
+    deviations,
+    measure_rows,
+    percent,
+)
+from trustdoctor.intervals import FEW_ERRORS, Samples
+from trustdoctor.metrics import Points
 from trustdoctor.output import write_text
 from trustdoctor.predictions import Predictions
+from trustdoctor.progress import Tell
 from trustdoctor.scores import SCORES, find_score
 
 DEFAULT_SCORES = ("alpha", "beta", "msp", "entropy", "energy")
-FEW = f"few errors: below {FEW_ERRORS} this interval is approximate"
-
-Progress = Callable[[float, str], None]
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A number with its interval; None where it does not exist, and why.
-
-    Attributes
-    ----------
-    value, low, high : float or None
-        The number and the ends of its interval.
-    note : str
-        What to know about it; empty most of the time.
-    """
-
-    value: float | None
-    low: float | None = None
-    high: float | None = None
-    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -52,16 +42,6 @@ class Difference:
     value: float
     low: float | None = None
     high: float | None = None
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How the evaluation was made."""
-
-    points: Points = field(default_factory=Points)
-    temperature: float = 1.0
-    confidence: float = 0.95
-    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -131,7 +111,7 @@ class Evaluation:
         """Show the main metrics as a small table."""
         head = (
             f"Evaluation: {self.n:,} rows, {self.n_classes} classes, "
-            f"{self.n_errors:,} errors, accuracy {_percent(self.accuracy)}"
+            f"{self.n_errors:,} errors, accuracy {percent(self.accuracy)}"
         )
         columns = ("auroc", "frr_at_trr", "aurc", "risk_at_coverage")
         at = self.settings.points
@@ -139,7 +119,7 @@ class Evaluation:
         titles += (f"risk@{at.coverage * 100:g}cov",)
         lines = [head, f"{'score':<10}" + "".join(f"{t:>14}" for t in titles)]
         for name, found in self.scores.items():
-            cells = "".join(f"{_percent(found[c]):>14}" for c in columns)
+            cells = "".join(f"{percent(found[c]):>14}" for c in columns)
             lines.append(f"{name:<10}{cells}")
         return "\n".join([*lines, self.verdict()])
 
@@ -152,7 +132,7 @@ def evaluate(  # noqa: PLR0913 - options, by keyword only
     temperature: float = 1.0,
     confidence: float = 0.95,
     seed: int = 0,
-    progress: Progress | None = None,
+    progress: Tell | None = None,
 ) -> Evaluation:
     """Measure how well scores tell right predictions from wrong ones.
 
@@ -198,16 +178,13 @@ def evaluate(  # noqa: PLR0913 - options, by keyword only
     results = {}
     for i, name in enumerate(names):
         tell(0.5 + 0.4 * i / len(names), f"measuring {name}")
-        results[name] = _measure(found[name], wrong, samples[i], settings)
+        results[name] = measure_rows(found[name], wrong, samples[i], settings)
     tell(0.9, "comparing scores")
-    n_errors = int(wrong.sum())
-    right = len(wrong) - n_errors
-    low, high = intervals.clopper_pearson(right, len(wrong), confidence=confidence)
     return Evaluation(
         n=len(wrong),
         n_classes=predictions.n_classes,
-        n_errors=n_errors,
-        accuracy=Estimate(right / len(wrong), low, high),
+        n_errors=int(wrong.sum()),
+        accuracy=accuracy(wrong, confidence),
         calibration=_calibration(predictions, settings),
         scores=results,
         differences=_differences(found, wrong, results, samples, settings),
@@ -226,60 +203,6 @@ def _names(predictions: Predictions, scores: Sequence[str] | None) -> list[str]:
         return list(dict.fromkeys(find_score(name).name for name in scores))
     logits = not predictions.from_probabilities
     return [name for name in DEFAULT_SCORES if logits or SCORES[name].needs != "logits"]
-
-
-def _measure(
-    scores: Array, wrong: Array, samples: Samples, settings: Settings
-) -> dict[str, Estimate]:
-    runs, at = count_runs(scores, wrong), settings.points
-    exact = {name: float(metric(runs, at)) for name, metric in RANK_METRICS.items()}
-    exact["aupr_correct"] = float(curves.aupr(count(scores, wrong).swapped()))
-    missing = set(metrics.undefined(runs))
-    if runs.n_correct == 0:
-        missing.add("aupr_correct")
-    out = {}
-    for name, value in exact.items():
-        if name in missing:
-            out[name] = Estimate(None, note="needs rows of both kinds")
-            continue
-        low, high = _interval(name, value, runs, samples, settings)
-        note = FEW if _few(runs) and name not in _EXACT_WHEN_FEW else ""
-        out[name] = Estimate(value, low, high, note)
-    return out
-
-
-_EXACT_WHEN_FEW = ("auroc", "frr_at_trr", "trr_at_frr")
-_STRATIFIED = ("frr_at_trr", "trr_at_frr")
-
-
-def _interval(
-    name: str, value: float, runs: Counts, samples: Samples, settings: Settings
-) -> Interval:
-    at, confidence = settings.points, settings.confidence
-    if name == "auroc":
-        return intervals.delong_counts(runs, confidence=confidence)
-    if name == "frr_at_trr" and _few(runs):
-        return intervals.frr_at_trr_few(runs, trr=at.trr, confidence=confidence)
-    if name == "trr_at_frr" and _few(runs):
-        low, high = intervals.frr_at_trr_few(
-            runs.swapped(), trr=1 - at.frr, confidence=confidence
-        )
-        return 1 - high, 1 - low
-    low, high = intervals.quantiles(_deviations(name, samples, at), confidence)
-    return max(0.0, value + low), min(1.0, value + high)
-
-
-def _deviations(name: str, samples: Samples, at: Points) -> Array:
-    """How far the metric of each bootstrap sample is from that of the rows."""
-    drawn = samples.strata if name in _STRATIFIED else samples.rows
-    if name == "aupr_correct":
-        return curves.aupr(drawn.swapped()) - curves.aupr(samples.sample.swapped())
-    metric = RANK_METRICS[name]
-    return metric(drawn, at) - metric(samples.sample, at)
-
-
-def _few(c: Counts) -> bool:
-    return bool(min(c.n_errors, c.n_correct) < FEW_ERRORS)
 
 
 def _calibration(predictions: Predictions, settings: Settings) -> dict[str, Estimate]:
@@ -301,20 +224,15 @@ def _calibration(predictions: Predictions, settings: Settings) -> dict[str, Esti
     ece_drawn = np.abs(mean_gap + drawn[:, 3:]).sum(1)
     few = FEW if min(wrong.sum(), (~wrong).sum()) < FEW_ERRORS else ""
     return {
-        "confidence": _around(float(said.mean()), drawn[:, 0], settings, ""),
-        "ece": _around(ece, ece_drawn - ece_drawn.mean(), settings, few),
-        "brier": _around(float(brier.mean()), drawn[:, 1], settings, few),
-        "nll": _around(float(finite.mean()), drawn[:, 2], settings, few)
+        "confidence": around(float(said.mean()), drawn[:, 0], settings, ""),
+        "ece": around(ece, ece_drawn - ece_drawn.mean(), settings, few),
+        "brier": around(float(brier.mean()), drawn[:, 1], settings, few),
+        "nll": around(float(finite.mean()), drawn[:, 2], settings, few)
         if np.isfinite(nll).all()
         else Estimate(
             None, note=f"infinite: {np.isinf(nll).sum()} labels had probability 0"
         ),
     }
-
-
-def _around(value: float, drawn: Array, settings: Settings, note: str) -> Estimate:
-    low, high = intervals.quantiles(drawn, settings.confidence)
-    return Estimate(value, max(0.0, value + low), value + high, note)
 
 
 def _differences(
@@ -330,7 +248,7 @@ def _differences(
     places = {name: intervals.placements(found[name], wrong) for name in names}
     paired = samples[0].joint and min(wrong.sum(), (~wrong).sum()) >= FEW_ERRORS
     drawn = {
-        name: _deviations("frr_at_trr", sample, settings.points)
+        name: deviations("frr_at_trr", sample, settings.points)
         for name, sample in zip(names, samples, strict=True)
         if paired
     }
@@ -361,10 +279,6 @@ def _gap(metric: str, first: dict[str, Estimate], second: dict[str, Estimate]) -
     assert a is not None
     assert b is not None
     return a - b
-
-
-def _percent(estimate: Estimate) -> str:
-    return "-" if estimate.value is None else f"{estimate.value * 100:.2f}"
 
 
 def _percent_interval(estimate: Estimate) -> str:

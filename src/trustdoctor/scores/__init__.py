@@ -13,6 +13,7 @@ from trustdoctor.scores.baselines import energy, entropy, gen, margin, max_logit
 from trustdoctor.scores.doctor import alpha, beta
 
 __all__ = [
+    "MODEL_SCORES",
     "SCORES",
     "Score",
     "alpha",
@@ -39,7 +40,8 @@ class Score:
     reference : str
         Where it comes from.
     needs : str
-        "probs": the softmax is enough; "logits": the true logits are needed.
+        "probs": the softmax is enough; "logits": the true logits are needed;
+        "gradients": the model is.
     scale : str
         What exp(score) is: "odds" (the paper's ratio), "log" (another positive
         quantity), or "none".
@@ -47,6 +49,9 @@ class Score:
         Which of the common laws hold: "permutation" (of classes), "shift" (a
         constant added to a row), "direction" (raising the top logit never raises
         the doubt).
+    step : int
+        Which way its input perturbation goes: +1 towards more doubt (DOCTOR), -1
+        towards less (ODIN).
     """
 
     name: str
@@ -55,6 +60,7 @@ class Score:
     needs: str
     scale: str
     laws: frozenset[str]
+    step: int = 1
 
     def __call__(self, predictions: Predictions, *, temperature: float = 1.0) -> Any:
         """Score predictions, refusing those that lack what the score needs."""
@@ -90,6 +96,11 @@ SCORES: dict[str, Score] = {
         Score("energy", energy, "Liu et al. 2020", "logits", "none", _UNSHIFTED),
     )
 }
+
+MODEL_SCORES: dict[str, Score] = SCORES | {
+    "odin": Score("odin", msp, "Liang et al. 2018", "gradients", "log", _ALL, step=-1)
+}
+"""The scores that a model's gradients can perturb. Without perturbation ODIN is msp."""
 
 
 def find_score(name: str) -> Score:

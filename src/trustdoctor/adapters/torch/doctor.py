@@ -1,0 +1,350 @@
+"""Doubt at a perturbed input: the partially black-box half of DOCTOR."""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from trustdoctor.adapters.torch.model import (
+    Batch,
+    Forward,
+    Place,
+    batches,
+    call,
+    count_batches,
+    device_of,
+    embedded,
+    perturbed_place,
+    untouched,
+)
+from trustdoctor.errors import InputError
+from trustdoctor.gate import Gate
+from trustdoctor.predictions import Predictions
+from trustdoctor.progress import bar
+from trustdoctor.scores import MODEL_SCORES
+
+Mode = Literal["eval", "as-is"]
+
+
+class Objective(Protocol):
+    """What `Doctor` needs of a score: a doubt on logits, and which way to step."""
+
+    @property
+    def name(self) -> str:
+        """The score's name."""
+
+    @property
+    def step(self) -> int:
+        """+1 to step towards more doubt, -1 towards less."""
+
+    def function(self, logits: Any, *, temperature: float = 1.0) -> Any:
+        """Doubt of each row."""
+
+
+@dataclass(frozen=True, eq=False)
+class Examination:
+    """What `Doctor` found.
+
+    Attributes
+    ----------
+    predictions : Predictions
+        The clean logits, and the labels if there were any. These are the
+        predictions that the scores judge.
+    scores : array (n,)
+        The doubt at the perturbed input.
+    perturbed : Predictions or None
+        The logits at the perturbed input; None without perturbation and where the
+        first-order form did without them.
+    """
+
+    predictions: Predictions
+    scores: NDArray[Any]
+    perturbed: Predictions | None = None
+
+
+class Doctor:
+    r"""Wraps a classifier; called with inputs, it returns predictions and doubts.
+
+    .. math:: \tilde x = x + \epsilon \, \mathrm{scale} \odot
+              \mathrm{sign}(\nabla_x s(x))
+
+    The doubt is :math:`s(\tilde x)`; the prediction that it judges is that of the
+    clean input. ODIN and Mahalanobis step the other way, as their papers do.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        Left as found: modes, parameters, their gradients, buffers.
+    score : str or score object
+        A name from `SCORES` or "odin", or a fitted score such as `Mahalanobis`.
+    temperature : float
+        Divides the logits.
+    epsilon : float
+        The magnitude, in units of the model's input; 0 is the black-box case and
+        needs no gradient.
+    scale : number, sequence or Tensor, optional
+        Multiplies epsilon; a vector holds one number a channel (dimension 1). With
+        inputs (pixel - mean) / std, 1 / std makes epsilon a magnitude in pixels.
+    order : int
+        2 evaluates the model at the perturbed input; 1 takes the first-order form
+        s(x) + epsilon sum(scale |grad s|), which saves that pass.
+    batch_size : int
+        For data that come as one tensor.
+    device : optional
+        Where the model is; only needed for models without parameters.
+    forward : callable, optional
+        ``forward(model, *inputs, **inputs)`` returning the logits, for models that
+        return them in a way of their own.
+    perturb : str, optional
+        The name of the input to perturb, where there are several. Token ids
+        (`input_ids`) are perturbed through their embeddings (`inputs_embeds`), which
+        is our extension: the paper perturbs images alone.
+    mode : str
+        "eval", or "as-is" to leave dropout and batch normalisation as they are set.
+    labelled : bool, optional
+        Whether tuple batches end in labels, where the shapes do not tell.
+
+    Examples
+    --------
+    >>> import torch
+    >>> model = torch.nn.Linear(4, 3)
+    >>> found = Doctor(model, score="alpha", epsilon=0.01)(torch.randn(10, 4))
+    >>> found.scores.shape, found.predictions.logits.shape
+    ((10,), (10, 3))
+    """
+
+    def __init__(  # noqa: PLR0913 - options, by keyword only
+        self,
+        model: nn.Module,
+        *,
+        score: "str | Objective" = "alpha",
+        temperature: float = 1.0,
+        epsilon: float = 0.0,
+        scale: Any = None,
+        order: Literal[1, 2] = 2,
+        batch_size: int = 256,
+        device: Any = None,
+        forward: Forward | None = None,
+        perturb: str | None = None,
+        mode: Mode = "eval",
+        labelled: bool | None = None,
+    ) -> None:
+        self.model = _check_model(model)
+        self.objective = find_objective(score)
+        self.temperature = check_positive("temperature", temperature)
+        self.epsilon = check_epsilon(epsilon)
+        self.scale = scale
+        self.order = _check_choice("order", order, (1, 2))
+        self.batch_size = int(check_positive("batch_size", batch_size))
+        self.device = device
+        self.forward = forward
+        self.perturb = perturb
+        self.mode = _check_choice("mode", mode, ("eval", "as-is"))
+        self.labelled = labelled
+
+    def __call__(self, data: Any, *, quiet: bool = False) -> Examination:
+        """Examine a tensor, a dict of tensors, an iterable of batches or a DataLoader.
+
+        Parameters
+        ----------
+        data
+            See `trustdoctor.adapters.torch.model.batches` for what a batch may be.
+        quiet : bool
+            Show no progress bar.
+        """
+        device = device_of(self.model, self.device)
+        total = count_batches(data, self.batch_size)
+        found = []
+        with bar(quiet=quiet) as tell, untouched(self.model, mode=self.mode):
+            parts = batches(data, batch_size=self.batch_size, labelled=self.labelled)
+            for i, batch in enumerate(parts):
+                tell(i / total if total else 0.0, f"batch {i + 1}")
+                found.append((*self._examine(batch.to(device)), batch.labels))
+        if not found:
+            message = "expected at least one batch, got none."
+            raise InputError(message)
+        clean, moved, rises, labels = zip(*found, strict=True)
+        judged = predictions(clean, labels)
+        if self.order == 1 and self.epsilon:
+            return Examination(judged, self._score(judged) + _join(rises))
+        if self.epsilon == 0:
+            return Examination(judged, self._score(judged))
+        perturbed = predictions(moved, labels)
+        return Examination(judged, self._score(perturbed), perturbed)
+
+    def screen(self, data: Any, gate: Gate) -> tuple[Examination, NDArray[np.bool_]]:
+        """Examine data, and decide on each row by a gate for this very score."""
+        found = self(data)
+        return found, gate.accept(found.scores)
+
+    def _score(self, found: Predictions) -> NDArray[Any]:
+        """Score gathered logits, to the bit as `td.alpha` and its kin would."""
+        score = self.objective.function(found.logits, temperature=self.temperature)
+        return np.asarray(score)
+
+    def _examine(self, batch: Batch) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Return clean logits, perturbed logits, and the first-order rise in doubt."""
+        if self.epsilon == 0:
+            return self._clean(batch), None, None
+        with tracked(self.model, batch, self.forward, self.perturb) as traced:
+            doubt = self.objective.function(traced.logits, temperature=self.temperature)
+            gradient = traced.gradient(doubt)
+        clean = traced.logits.detach()
+        size = self.objective.step * step_size(self.epsilon, self.scale, gradient)
+        if self.order == 1:
+            return clean, None, row_sum(size * gradient.abs())
+        return clean, traced.logits_at(size * gradient.sign()), None
+
+    @torch.no_grad()
+    def _clean(self, batch: Batch) -> Tensor:
+        return call(self.model, batch, self.forward)
+
+
+@dataclass(eq=False)
+class Traced:
+    """A batch that went through the model in a way that can be differentiated."""
+
+    model: nn.Module
+    forward: Forward | None
+    batch: Batch
+    place: Place
+    leaf: Tensor
+    logits: Tensor
+
+    def gradient(self, doubt: Tensor, *, keep: bool = False) -> Tensor:
+        """Return the gradient of each row's doubt by its input."""
+        (found,) = torch.autograd.grad(
+            doubt.sum(), self.leaf, retain_graph=keep, allow_unused=True
+        )
+        if found is None:
+            message = f"the logits do not depend on the input {self.place!r}."
+            raise InputError(message)
+        return found
+
+    @torch.no_grad()
+    def logits_at(self, shift: Tensor) -> Tensor:
+        """Return the logits at the shifted input."""
+        inputs = self.batch.replaced(self.place, self.leaf.detach() + shift)
+        return call(self.model, inputs, self.forward)
+
+
+def movable(model: nn.Module, batch: Batch, perturb: str | None) -> tuple[Batch, Place]:
+    """Return which input a perturbation moves; token ids become their embeddings."""
+    place = perturbed_place(batch, perturb)
+    if place == "input_ids":
+        return embedded(model, batch), "inputs_embeds"
+    value = batch.inputs[place]
+    if not value.is_floating_point():
+        message = f"the input {place!r} is {value.dtype} and has no gradient."
+        raise InputError(message)
+    return batch, place
+
+
+@contextmanager
+def tracked(
+    model: nn.Module, batch: Batch, forward: Forward | None, perturb: str | None
+) -> Iterator[Traced]:
+    """Run the model on a batch so that its logits can be differentiated."""
+    batch, place = movable(model, batch, perturb)
+    value = batch.inputs[place]
+    with torch.inference_mode(mode=False), torch.enable_grad():
+        leaf = value.detach().clone().requires_grad_()
+        # A copy goes in: models may work in place, which a leaf does not allow.
+        logits = call(model, batch.replaced(place, leaf.clone()), forward)
+        if not logits.requires_grad:
+            message = (
+                "the logits do not depend on the input through operations that can be "
+                "differentiated. Look for no_grad, detach or numpy in the model."
+            )
+            raise InputError(message)
+        yield Traced(model, forward, batch, place, leaf, logits)
+
+
+def step_size(epsilon: float, scale: Any, like: Tensor) -> Tensor:
+    """Return epsilon times scale in a shape that multiplies the input."""
+    if scale is None:
+        return torch.tensor(epsilon, dtype=like.dtype, device=like.device)
+    size = epsilon * torch.as_tensor(scale, dtype=like.dtype, device=like.device)
+    if size.ndim == 1 and like.ndim > 2:
+        size = size.reshape(1, -1, *[1] * (like.ndim - 2))
+    try:
+        size.expand_as(like)
+    except RuntimeError:
+        message = (
+            f"expected scale as one number, or one a channel of an input of shape "
+            f"{tuple(like.shape)}, got shape {tuple(size.shape)}."
+        )
+        raise InputError(message) from None
+    return size
+
+
+def row_sum(values: Tensor) -> Tensor:
+    """Sum over all but the first dimension."""
+    return values.flatten(1).sum(1)
+
+
+def predictions(logits: Any, labels: Any) -> Predictions:
+    """Join batches of logits and labels."""
+    known = [label for label in labels if label is not None]
+    if known and len(known) != len(labels):
+        message = "expected labels in all batches or in none, got some without."
+        raise InputError(message)
+    joined = (
+        np.concatenate([np.asarray(k) for k in map(_cpu, known)]) if known else None
+    )
+    return Predictions.from_logits(_join(logits), joined)
+
+
+def _join(parts: Any) -> NDArray[Any]:
+    return torch.cat([_cpu(part) for part in parts]).numpy()
+
+
+def _cpu(tensor: Any) -> Any:
+    tensor = torch.as_tensor(tensor).detach().cpu()
+    return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
+
+
+def find_objective(score: "str | Objective") -> "Objective":
+    """Return a score by its name, or the fitted score itself."""
+    if not isinstance(score, str):
+        return score
+    if score in MODEL_SCORES:
+        return MODEL_SCORES[score]
+    message = f"expected a score out of {', '.join(MODEL_SCORES)}, got {score!r}."
+    raise InputError(message)
+
+
+def check_positive(name: str, value: float) -> float:
+    """Refuse what is not above zero and finite."""
+    if not (isinstance(value, (int, float)) and 0 < value < math.inf):
+        message = f"expected {name} above 0, got {value!r}."
+        raise InputError(message)
+    return value
+
+
+def check_epsilon(value: float) -> float:
+    """Refuse a magnitude below zero."""
+    if not (isinstance(value, (int, float)) and 0 <= value < math.inf):
+        message = f"expected epsilon of 0 or more, got {value!r}. 0 perturbs nothing."
+        raise InputError(message)
+    return value
+
+
+def _check_model(model: Any) -> nn.Module:
+    if not isinstance(model, nn.Module):
+        message = f"expected a torch.nn.Module, got {type(model).__name__}."
+        raise InputError(message)
+    return model
+
+
+def _check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> Any:
+    if value not in choices:
+        message = f"expected {name} out of {choices}, got {value!r}."
+        raise InputError(message)
+    return value

@@ -1,0 +1,231 @@
+"""Calling a torch model: batches in, logits out, nothing left changed."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from trustdoctor.errors import InputError
+
+Forward = Callable[..., Tensor]
+Place = int | str
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The inputs of one call of the model, and the labels if there are any.
+
+    Attributes
+    ----------
+    inputs : dict
+        Positional inputs under 0, 1, ...; named ones under their names.
+    labels : Tensor (n,), or None
+    """
+
+    inputs: dict[Place, Any]
+    labels: Tensor | None = None
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        for value in self.inputs.values():
+            if isinstance(value, Tensor) and value.ndim:
+                return len(value)
+        message = "expected a batch with at least one tensor of rows, got none."
+        raise InputError(message)
+
+    def to(self, device: torch.device) -> "Batch":
+        """Return copies of the inputs on a device; the caller's stay as they are."""
+        return Batch({k: _copy(v, device) for k, v in self.inputs.items()}, self.labels)
+
+    def replaced(self, place: Place, value: Tensor) -> "Batch":
+        """Return the batch with one input exchanged."""
+        return Batch({**self.inputs, place: value}, self.labels)
+
+
+def batches(data: Any, *, batch_size: int, labelled: bool | None) -> Iterator[Batch]:
+    """Cut a tensor or a dict of tensors into batches, or take them as they come.
+
+    A batch is a tensor, a dict of the model's keyword inputs (its `labels` or `label`
+    being the labels), or a tuple: (input, labels) where the second is a vector of
+    integers, positional inputs otherwise; `labelled` says which where that is wrong.
+    """
+    if isinstance(data, Tensor):
+        for start in range(0, len(data), batch_size):
+            yield Batch({0: data[start : start + batch_size]})
+    elif isinstance(data, Mapping):
+        rows = len(_batch(data, labelled=labelled))
+        for start in range(0, rows, batch_size):
+            part = {k: v[start : start + batch_size] for k, v in data.items()}
+            yield _batch(part, labelled=labelled)
+    elif isinstance(data, Iterable) and not isinstance(data, str):
+        for item in data:
+            yield _batch(item, labelled=labelled)
+    else:
+        message = (
+            f"expected a tensor, a dict of tensors, or batches (a DataLoader), got "
+            f"{type(data).__name__}."
+        )
+        raise InputError(message)
+
+
+def count_batches(data: Any, batch_size: int) -> int | None:
+    """Return how many batches there will be, where that can be known."""
+    if isinstance(data, Tensor):
+        return -(-len(data) // batch_size)
+    try:
+        return len(data)
+    except TypeError:
+        return None
+
+
+def _batch(item: Any, *, labelled: bool | None) -> Batch:
+    if isinstance(item, Tensor):
+        return Batch({0: item})
+    if isinstance(item, Mapping):
+        inputs = dict(item)
+        labels = inputs.pop("labels", inputs.pop("label", None))
+        return Batch(inputs, labels)
+    if isinstance(item, (tuple, list)) and item:
+        last = item[-1]
+        vector = isinstance(last, Tensor) and last.ndim == 1 and not _real(last)
+        if labelled if labelled is not None else (len(item) == 2 and vector):
+            inner = _batch(item[0] if len(item) == 2 else item[:-1], labelled=False)
+            return Batch(inner.inputs, last)
+        return Batch(dict(enumerate(item)))
+    message = (
+        f"expected a batch as a tensor, a dict or a tuple of tensors, got "
+        f"{type(item).__name__}."
+    )
+    raise InputError(message)
+
+
+def call(model: nn.Module, batch: Batch, forward: Forward | None) -> Tensor:
+    """Return the logits (n, C) of a batch."""
+    args = [v for k, v in batch.inputs.items() if isinstance(k, int)]
+    named = {k: v for k, v in batch.inputs.items() if isinstance(k, str)}
+    output = forward(model, *args, **named) if forward else model(*args, **named)
+    logits = output if forward else _pick(output)
+    if not isinstance(logits, Tensor):
+        message = (
+            f"expected logits as a tensor, got {type(logits).__name__}. Pass forward=, "
+            "a function of the model and its inputs that returns the logits."
+        )
+        raise InputError(message)
+    if logits.ndim != 2 or logits.shape[1] < 2 or not _real(logits):
+        message = (
+            f"expected logits of shape (n, C) with C >= 2, got {logits.dtype} of shape "
+            f"{tuple(logits.shape)}. Pass forward= to pick or reshape them."
+        )
+        raise InputError(message)
+    return logits
+
+
+def _pick(output: Any) -> Any:
+    """Find the logits in what a model returns."""
+    if isinstance(output, Tensor):
+        return output
+    if hasattr(output, "logits"):
+        return output.logits
+    if isinstance(output, Mapping) and "logits" in output:
+        return output["logits"]
+    if isinstance(output, (tuple, list)) and output:
+        return output[0]
+    return output
+
+
+def perturbed_place(batch: Batch, perturb: str | None) -> Place:
+    """Return which input the perturbation moves."""
+    if perturb is not None:
+        if perturb not in batch.inputs:
+            names = ", ".join(map(str, batch.inputs))
+            message = f"there is no input {perturb!r} to perturb; there are: {names}."
+            raise InputError(message)
+        return perturb
+    real = [k for k, v in batch.inputs.items() if isinstance(v, Tensor) and _real(v)]
+    if len(real) == 1 or (real and 0 in real):
+        return real[0]
+    if real:
+        names = ", ".join(map(str, real))
+        message = (
+            f"several inputs could be perturbed ({names}). Name one with perturb=."
+        )
+        raise InputError(message)
+    if "input_ids" in batch.inputs:
+        return "input_ids"
+    message = (
+        "expected an input of floating type to perturb, got integers alone, which have "
+        "no gradient. Use epsilon=0, or hand token ids in as input_ids to a model with "
+        "get_input_embeddings."
+    )
+    raise InputError(message)
+
+
+def embedded(model: nn.Module, batch: Batch) -> Batch:
+    """Exchange token ids for their embeddings (our extension of the method)."""
+    find: Any = getattr(model, "get_input_embeddings", None)
+    if find is None:
+        message = (
+            "token ids have no gradient, and this model has no get_input_embeddings to "
+            "perturb their embeddings instead. Use epsilon=0, or pass the embeddings "
+            "in as inputs_embeds."
+        )
+        raise InputError(message)
+    inputs = dict(batch.inputs)
+    with torch.no_grad():
+        inputs["inputs_embeds"] = find()(inputs.pop("input_ids"))
+    return Batch(inputs, batch.labels)
+
+
+@contextmanager
+def untouched(model: nn.Module, *, mode: str) -> Iterator[None]:
+    """Leave the model as it was: modes and buffers, also when an exception flies.
+
+    Parameters and their `.grad` are never written to in the first place.
+    """
+    modes = [(module, module.training) for module in model.modules()]
+    buffers = [
+        (module, name, tensor, None if tensor is None else tensor.detach().clone())
+        for module in model.modules()
+        for name, tensor in module._buffers.items()
+    ]
+    try:
+        if mode == "eval":
+            model.eval()
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+        for module, name, tensor, content in buffers:
+            module._buffers[name] = tensor
+            if tensor is not None and content is not None:
+                with torch.no_grad():
+                    tensor.copy_(content)
+
+
+def device_of(model: nn.Module, device: Any) -> torch.device:
+    """Return where the model is, refusing another device than that."""
+    here = next((p.device for p in model.parameters()), None)
+    if device is None:
+        return here or torch.device("cpu")
+    asked = torch.device(device)
+    same = here is None or (
+        here.type == asked.type and asked.index in (None, here.index)
+    )
+    if not same:
+        message = (
+            f"the model is on {here}, and device={asked} was asked for. Move it first: "
+            f"model.to({str(asked)!r})."
+        )
+        raise InputError(message)
+    return here or asked
+
+
+def _copy(value: Any, device: torch.device) -> Any:
+    return value.detach().to(device, copy=True) if isinstance(value, Tensor) else value
+
+
+def _real(tensor: Tensor) -> bool:
+    return tensor.is_floating_point()

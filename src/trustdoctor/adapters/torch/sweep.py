@@ -1,0 +1,283 @@
+"""One score at many temperatures and magnitudes, sharing what can be shared."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from trustdoctor.adapters.torch.doctor import (
+    Objective,
+    Traced,
+    check_epsilon,
+    check_positive,
+    find_objective,
+    predictions,
+    row_sum,
+    step_size,
+    tracked,
+)
+from trustdoctor.adapters.torch.model import (
+    Batch,
+    Forward,
+    batches,
+    count_batches,
+    device_of,
+    untouched,
+)
+from trustdoctor.errors import FileError, InputError
+from trustdoctor.output import replacing
+from trustdoctor.predictions import Predictions
+from trustdoctor.progress import bar
+from trustdoctor.protocols import Protocols, evaluate_perturbed
+
+TEMPERATURES = (1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 2.0, 2.5, 3.0, 100.0, 1000.0)
+"""The paper's 11 temperatures."""
+
+EPSILONS = (
+    0.0, 0.0002, 0.00025, 0.0003, 0.00035, 0.0004, 0.0006, 0.0008, 0.001, 0.0012,
+    0.0014, 0.0016, 0.0018, 0.002, 0.0022, 0.0024, 0.0026, 0.0028, 0.003, 0.0032,
+    0.0034, 0.0036, 0.0038, 0.004,
+)  # fmt: skip
+"""The paper's 24 magnitudes."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One cell of the grid."""
+
+    score: str
+    temperature: float
+    epsilon: float
+
+
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """What `sweep` found.
+
+    Attributes
+    ----------
+    predictions : Predictions
+        The clean ones, which the scores judge.
+    settings : tuple of Setting
+        The columns of the two arrays.
+    scores : array (n, settings)
+        The doubt at the perturbed input.
+    predicted : array (n, settings), or None
+        What the model predicts at the perturbed input, for the paper's protocol;
+        None for the first-order form, which never looks there.
+    """
+
+    predictions: Predictions
+    settings: tuple[Setting, ...]
+    scores: NDArray[Any]
+    predicted: NDArray[np.int64] | None
+
+    def column(self, setting: Setting) -> NDArray[Any]:
+        """Return the doubts of one setting."""
+        return np.asarray(self.scores[:, self.settings.index(setting)])
+
+    def evaluate(self, setting: Setting, **options: Any) -> Protocols:
+        """Evaluate one setting under both protocols, as `evaluate_perturbed` does."""
+        at = self.settings.index(setting)
+        labels = self.predictions.require_labels("a sweep's evaluation")
+        moved = None if self.predicted is None else self.predicted[:, at] != labels
+        return evaluate_perturbed(
+            self.scores[:, at], self.predictions.errors, moved, **options
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Plan:
+    """What every batch needs to know."""
+
+    model: nn.Module
+    objectives: tuple[Objective, ...]
+    temperatures: tuple[float, ...]
+    epsilons: tuple[float, ...]
+    scale: Any
+    order: int
+    forward: Forward | None
+    perturb: str | None
+
+    def settings(self) -> Iterator[Setting]:
+        for objective in self.objectives:
+            for temperature in self.temperatures:
+                for epsilon in self.epsilons:
+                    yield Setting(objective.name, temperature, epsilon)
+
+
+def sweep(  # noqa: PLR0913 - options, by keyword only
+    model: nn.Module,
+    data: Any,
+    *,
+    scores: Sequence[str | Objective] = ("alpha", "beta", "odin"),
+    temperatures: Sequence[float] = TEMPERATURES,
+    epsilons: Sequence[float] = EPSILONS,
+    scale: Any = None,
+    order: Literal[1, 2] = 2,
+    batch_size: int = 256,
+    device: Any = None,
+    forward: Forward | None = None,
+    perturb: str | None = None,
+    labelled: bool | None = None,
+    checkpoint: str | Path | None = None,
+    quiet: bool = False,
+) -> Sweep:
+    """Score data at every temperature and magnitude; by default on the paper's grid.
+
+    A batch goes through the model once for its clean logits; each score and
+    temperature takes one gradient from that pass; each magnitude then costs one
+    more pass, or none with order=1.
+
+    Parameters
+    ----------
+    checkpoint : path, optional
+        A folder that takes a file a batch. A sweep that was stopped goes on from
+        there; files of other data, settings or weights are refused.
+    model, data, scale, order, batch_size, device, forward, perturb, labelled, quiet
+        As in `Doctor`.
+
+    Returns
+    -------
+    Sweep
+    """
+    plan = _Plan(
+        model,
+        tuple(find_objective(score) for score in scores),
+        tuple(check_positive("temperature", t) for t in temperatures),
+        tuple(check_epsilon(e) for e in epsilons),
+        scale,
+        order,
+        forward,
+        perturb,
+    )
+    settings = tuple(plan.settings())
+    if not settings:
+        message = "expected at least one score, temperature and epsilon."
+        raise InputError(message)
+    store = _Store(checkpoint, plan, settings)
+    where, total = device_of(model, device), count_batches(data, batch_size)
+    found, labels = [], []
+    with bar(quiet=quiet) as tell, untouched(model, mode="eval"):
+        parts = batches(data, batch_size=batch_size, labelled=labelled)
+        for i, batch in enumerate(parts):
+            tell(i / total if total else 0.0, f"batch {i + 1}")
+            found.append(store.get(i, batch) or store.put(i, batch, plan, where))
+            labels.append(batch.labels)
+    if not found:
+        message = "expected at least one batch, got none."
+        raise InputError(message)
+    moved = [part["predicted"] for part in found if "predicted" in part]
+    return Sweep(
+        predictions([part["logits"] for part in found], labels),
+        settings,
+        np.concatenate([part["scores"] for part in found]),
+        np.concatenate(moved) if moved else None,
+    )
+
+
+def _sweep_batch(plan: _Plan, batch: Batch) -> dict[str, NDArray[Any]]:
+    columns: list[Tensor] = []
+    classes: list[Tensor] = []
+    with tracked(plan.model, batch, plan.forward, plan.perturb) as traced:
+        clean = traced.logits.detach()
+        for objective in plan.objectives:
+            for temperature in plan.temperatures:
+                for score, logits in _magnitudes(plan, traced, objective, temperature):
+                    columns.append(score)
+                    classes.append((clean if logits is None else logits).argmax(1))
+    out = {"logits": clean.float(), "scores": torch.stack(columns, 1)}
+    if plan.order == 2:
+        out["predicted"] = torch.stack(classes, 1)
+    return {name: tensor.cpu().numpy() for name, tensor in out.items()}
+
+
+def _magnitudes(
+    plan: _Plan, traced: Traced, objective: Objective, temperature: float
+) -> Iterator[tuple[Tensor, Tensor | None]]:
+    """Yield doubt and perturbed logits for each epsilon, from one gradient."""
+    doubt = objective.function(traced.logits, temperature=temperature)
+    gradient = None
+    if any(plan.epsilons):
+        gradient = traced.gradient(doubt, keep=True)
+    doubt = doubt.detach()
+    for epsilon in plan.epsilons:
+        if epsilon == 0 or gradient is None:
+            yield doubt, None
+            continue
+        size = objective.step * step_size(epsilon, plan.scale, gradient)
+        if plan.order == 1:
+            yield doubt + row_sum(size * gradient.abs()), None
+        else:
+            logits = traced.logits_at(size * gradient.sign())
+            yield objective.function(logits, temperature=temperature), logits
+
+
+class _Store:
+    """The checkpoint folder; without one it remembers nothing."""
+
+    def __init__(
+        self, folder: str | Path | None, plan: _Plan, settings: tuple[Setting, ...]
+    ) -> None:
+        self.folder = None if folder is None else Path(folder)
+        if self.folder is None:
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        facts = [[s.score, s.temperature, s.epsilon] for s in settings]
+        digest = hashlib.blake2b(digest_size=16)
+        digest.update(json.dumps([facts, plan.order, str(plan.scale)]).encode())
+        for name, tensor in sorted(plan.model.state_dict().items()):
+            digest.update(name.encode())
+            digest.update(_bytes(tensor))
+        self.plan = digest.hexdigest()
+
+    def get(self, i: int, batch: Batch) -> dict[str, NDArray[Any]] | None:
+        """Return what an earlier run found for this batch."""
+        if self.folder is None or not (path := self._path(i)).exists():
+            return None
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                content = dict(file)
+        except (OSError, ValueError) as error:
+            message = f"cannot read the checkpoint {path}: {error}. Delete it."
+            raise FileError(message) from error
+        if content.pop("fingerprint", None) != self._fingerprint(batch):
+            message = (
+                f"the checkpoint {path} belongs to other data, settings or weights. "
+                "Name another folder, or delete this one."
+            )
+            raise FileError(message)
+        return content
+
+    def put(
+        self, i: int, batch: Batch, plan: _Plan, device: torch.device
+    ) -> dict[str, NDArray[Any]]:
+        """Sweep a batch, and keep what was found."""
+        found = _sweep_batch(plan, batch.to(device))
+        if self.folder is not None:
+            kept = found | {"fingerprint": np.array(self._fingerprint(batch))}
+            with replacing(self._path(i)) as temporary, temporary.open("wb") as file:
+                np.savez(file, **kept)  # type: ignore[arg-type]
+        return found
+
+    def _path(self, i: int) -> Path:
+        assert self.folder is not None
+        return self.folder / f"batch-{i:06d}.npz"
+
+    def _fingerprint(self, batch: Batch) -> str:
+        digest = hashlib.blake2b(self.plan.encode(), digest_size=16)
+        for value in batch.inputs.values():
+            digest.update(_bytes(value) if isinstance(value, Tensor) else b"")
+        return digest.hexdigest()
+
+
+def _bytes(tensor: Tensor) -> bytes:
+    plain = tensor.detach().cpu().contiguous()
+    return plain.flatten().view(torch.uint8).numpy().tobytes() if plain.numel() else b""

@@ -1,0 +1,1 @@
+"""Scripts to read and to run: ``python -m trustdoctor.examples.NAME``."""

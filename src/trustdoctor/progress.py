@@ -1,0 +1,47 @@
+"""A progress bar that appears on the terminal only when work takes long."""
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+SLOW = 2.0
+"""Seconds before a bar appears."""
+
+Tell = Callable[[float, str], None]
+
+
+@contextmanager
+def bar(*, quiet: bool = False) -> Iterator[Tell]:
+    """Yield a function that takes the share of the work done and what comes next.
+
+    The bar goes to the error stream and vanishes at the end. Nothing is shown when
+    `quiet`, or where the error stream is no terminal.
+    """
+    if quiet or not _is_terminal():
+        yield lambda _share, _what: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    shown = Progress(
+        TextColumn("{task.description:<28}"),
+        BarColumn(),
+        TimeRemainingColumn(elapsed_when_finished=True),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    task = shown.add_task("", total=1.0)
+    timer = threading.Timer(SLOW, shown.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield lambda share, what: shown.update(task, completed=share, description=what)
+    finally:
+        timer.cancel()
+        timer.join()
+        shown.stop()
+
+
+def _is_terminal() -> bool:
+    return sys.stderr.isatty()

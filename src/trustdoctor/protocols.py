@@ -1,0 +1,108 @@
+"""Perturbed scores under both protocols: what a user deploys, and the paper's."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from trustdoctor import intervals
+from trustdoctor.estimate import Estimate, Settings, accuracy, measure_rows, percent
+from trustdoctor.metrics import Points
+from trustdoctor.predictions import as_errors, as_scores
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """A perturbed score judged under one protocol.
+
+    Attributes
+    ----------
+    n_errors : int
+    accuracy : Estimate
+        Of the predictions whose errors are counted.
+    metrics : dict of str to Estimate
+        As in `Evaluation.scores`.
+    """
+
+    n_errors: int
+    accuracy: Estimate
+    metrics: dict[str, Estimate]
+
+
+@dataclass(frozen=True)
+class Protocols:
+    """A perturbed score under both protocols; "deployed" is the one to act on.
+
+    Attributes
+    ----------
+    n : int
+    deployed : Protocol
+        Errors of the clean prediction, which a user acts on.
+    paper : Protocol or None
+        Errors of the prediction at the perturbed input, as the DOCTOR paper counts
+        them; None where the model was never evaluated there.
+    """
+
+    n: int
+    deployed: Protocol
+    paper: Protocol | None
+    settings: Settings = field(repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain dicts, lists and numbers; None for what does not exist."""
+        return {"trustdoctor": "protocols", "schema": 1, **asdict(self)}
+
+    def __repr__(self) -> str:
+        """Show both protocols side by side."""
+        at = self.settings.points
+        lines = [f"{'protocol':<10}{'accuracy':>10}{'AUROC':>10}"]
+        lines[0] += f"{f'FRR@{at.trr * 100:g}TRR':>12}"
+        for name in ("deployed", "paper"):
+            found = getattr(self, name)
+            if found is not None:
+                cells = (found.metrics["auroc"], found.metrics["frr_at_trr"])
+                auroc, frr = map(percent, cells)
+                lines.append(
+                    f"{name:<10}{percent(found.accuracy):>10}{auroc:>10}{frr:>12}"
+                )
+        return "\n".join(lines)
+
+
+def evaluate_perturbed(  # noqa: PLR0913 - options, by keyword only
+    scores: Any,
+    errors: Any,
+    perturbed_errors: Any = None,
+    *,
+    points: Points | None = None,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> Protocols:
+    """Measure a perturbed score under both protocols.
+
+    Parameters
+    ----------
+    scores : array (n,)
+        The doubt at the perturbed input.
+    errors : bool array (n,)
+        Where the clean prediction is wrong.
+    perturbed_errors : bool array (n,), optional
+        Where the prediction at the perturbed input is wrong.
+    points, confidence, seed
+        As in `evaluate`.
+
+    Examples
+    --------
+    >>> errors, moved = [False, True, False], [False, True, True]
+    >>> both = evaluate_perturbed([0.1, 0.5, 0.6], errors, moved)
+    >>> both.deployed.metrics["auroc"].value, both.paper.metrics["auroc"].value
+    (0.5, 1.0)
+    """
+    settings = Settings(points or Points(), 1.0, confidence, seed)
+    s = as_scores(scores)
+
+    def judge(given: Any) -> Protocol:
+        wrong = as_errors(given, rows=len(s))
+        (samples,) = intervals.bootstrap([s], wrong, seed=seed)
+        found = measure_rows(s, wrong, samples, settings)
+        return Protocol(int(wrong.sum()), accuracy(wrong, confidence), found)
+
+    paper = None if perturbed_errors is None else judge(perturbed_errors)
+    return Protocols(len(s), judge(errors), paper, settings)

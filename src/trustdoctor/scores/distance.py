@@ -1,0 +1,227 @@
+"""Scores that measure how far a row is from the training rows."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from array_api_compat import array_namespace, is_torch_array
+from numpy.typing import NDArray
+
+from trustdoctor import tensors
+from trustdoctor.errors import InputError
+from trustdoctor.predictions import to_numpy
+
+Source = Literal["softmax", "logits", "features"]
+SOURCES = ("softmax", "logits", "features")
+Array = NDArray[np.float64]
+
+
+class ClassMoments:
+    """Class means and the scatter within classes, gathered in one pass.
+
+    Memory is bounded by C means and one d x d matrix, whatever the number of rows.
+    Batches are merged as Chan et al. (1979) do, so that a large mean does no harm.
+    """
+
+    def __init__(self) -> None:
+        self.counts: Array = np.zeros(0)
+        self.means: Array = np.zeros((0, 0))
+        self.scatter: Array = np.zeros((0, 0))
+
+    def update(self, features: Any, labels: Any) -> None:
+        """Add rows (n, d) with labels (n,)."""
+        x = np.asarray(to_numpy(features), np.float64)
+        y = to_numpy(labels)
+        if x.ndim != 2 or y.shape != (len(x),) or y.dtype.kind not in "iu":
+            message = (
+                f"expected features (n, d) and n integer labels, got shapes {x.shape} "
+                f"and {y.shape} ({y.dtype})."
+            )
+            raise InputError(message)
+        if not np.isfinite(x).all():
+            message = "expected finite features, got NaN or infinity. Mend those rows."
+            raise InputError(message)
+        self._grow(int(y.max(initial=-1)) + 1, x.shape[1])
+        for c in np.unique(y):
+            self._merge(int(c), x[y == c])
+
+    def _grow(self, classes: int, width: int) -> None:
+        if not self.scatter.size:
+            self.means = np.zeros((0, width))
+            self.scatter = np.zeros((width, width))
+        missing = max(0, classes - len(self.counts))
+        self.counts = np.append(self.counts, np.zeros(missing))
+        self.means = np.vstack([self.means, np.zeros((missing, width))])
+
+    def _merge(self, c: int, rows: Array) -> None:
+        mean = rows.mean(0)
+        centred = rows - mean
+        gap = mean - self.means[c]
+        before, new = self.counts[c], len(rows)
+        self.scatter += centred.T @ centred
+        self.scatter += np.outer(gap, gap) * (before * new / (before + new))
+        self.means[c] += gap * (new / (before + new))
+        self.counts[c] += new
+
+
+@dataclass(frozen=True, eq=False)
+class Mahalanobis:
+    r"""The squared Mahalanobis distance to the nearest class.
+
+    .. math:: \min_c\, (f - \mu_c)^\top \Sigma^{-1} (f - \mu_c)
+
+    with class means and one covariance, pooled within classes. Solved by Cholesky;
+    `ridge` times the mean variance is added to the diagonal. Its perturbation steps
+    towards less doubt, as in its paper.
+
+    Attributes
+    ----------
+    means : array (C, d)
+    factor : array (d, d)
+        The lower Cholesky factor of the covariance.
+    on : str
+        What f is: the "softmax" (its first C - 1 entries: all of them are linearly
+        dependent), the "logits", or "features" handed in as they are.
+    ridge : float
+
+    References
+    ----------
+    Lee et al., A Simple Unified Framework for Detecting Out-of-Distribution Samples
+    and Adversarial Attacks, NeurIPS 2018.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> logits = np.array([[5.0, 0], [4, 1], [0, 5], [1, 3]])
+    >>> score = Mahalanobis.fit(logits, np.array([0, 0, 1, 1]))
+    >>> score.function(np.array([[4.5, 0.5], [-9.0, 9.0]])).argmax()
+    np.int64(1)
+    """
+
+    means: Array = field(repr=False)
+    factor: Array = field(repr=False)
+    on: Source = "logits"
+    ridge: float = 1e-9
+
+    name: ClassVar[str] = "mahalanobis"
+    step: ClassVar[int] = -1
+
+    @classmethod
+    def fit(
+        cls,
+        rows: Any,
+        labels: Any = None,
+        *,
+        on: Source = "logits",
+        ridge: float = 1e-9,
+    ) -> "Mahalanobis":
+        """Fit on training rows.
+
+        Parameters
+        ----------
+        rows : array (n, d), or iterable of (rows, labels)
+            Logits for on="logits" and on="softmax", features otherwise. An iterable
+            is read once, batch by batch.
+        labels : array (n,), optional
+            The true classes, where `rows` is one array.
+        on, ridge
+            See the attributes.
+        """
+        if on not in SOURCES:
+            message = f"expected on out of {', '.join(SOURCES)}, got {on!r}."
+            raise InputError(message)
+        moments = ClassMoments()
+        batches: Iterable[Any] = [(rows, labels)] if labels is not None else rows
+        for part, classes in batches:
+            moments.update(_coordinates(to_numpy(part), on, 1.0), classes)
+        return cls.from_moments(moments, on=on, ridge=ridge)
+
+    @classmethod
+    def from_moments(
+        cls, moments: ClassMoments, *, on: Source, ridge: float
+    ) -> "Mahalanobis":
+        """Build the score from moments gathered elsewhere."""
+        return cls(moments.means, _factor(moments, ridge), on, ridge)
+
+    def function(self, logits: Any, *, temperature: float = 1.0) -> Any:
+        """Return the distance of each row (n, d); torch stays differentiable."""
+        if self.on != "softmax" and temperature != 1:
+            message = (
+                f"Mahalanobis on {self.on} has no temperature, got {temperature!r}. "
+                "Leave it at 1."
+            )
+            raise InputError(message)
+        rows = logits if is_torch_array(logits) else to_numpy(logits)
+        f = _coordinates(rows, self.on, temperature)
+        if f.shape[-1] != self.means.shape[1]:
+            message = (
+                f"expected rows of {self.means.shape[1]} {self.on} coordinates as in "
+                f"the fit, got {f.shape[-1]}."
+            )
+            raise InputError(message)
+        return self._nearest(f)
+
+    def _nearest(self, f: Any) -> Any:
+        xp = array_namespace(f)
+        if is_torch_array(f):
+            f = xp.astype(f, xp.float64)
+            factor = xp.asarray(self.factor, device=f.device)
+            white = xp.linalg.solve_triangular(factor, f.T, upper=False).T
+        else:
+            white = _solve(self.factor, np.asarray(f, np.float64).T).T
+        centres = _solve(self.factor, self.means.T).T
+        if is_torch_array(f):
+            centres = xp.asarray(centres, device=f.device)
+        gaps = white[:, None, :] - centres[None]
+        return xp.min(xp.sum(gaps * gaps, axis=-1), axis=-1)
+
+    def save(self, path: str | Path) -> None:
+        """Write to a safetensors file, whole or not at all."""
+        arrays = {"means": self.means, "factor": self.factor}
+        fields = {"on": self.on, "ridge": self.ridge}
+        tensors.save(path, self.name, arrays, fields)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Mahalanobis":
+        """Read what `save` wrote."""
+        arrays, fields = tensors.load(path, cls.name)
+        with tensors.complaining(path):
+            return cls(arrays["means"], arrays["factor"], fields["on"], fields["ridge"])
+
+
+def _coordinates(rows: Any, on: Source, temperature: float) -> Any:
+    if on != "softmax":
+        return rows
+    xp = array_namespace(rows)
+    z = (rows - xp.max(rows, axis=-1, keepdims=True)) / temperature
+    e = xp.exp(z)
+    return (e / xp.sum(e, axis=-1, keepdims=True))[..., :-1]
+
+
+def _factor(moments: ClassMoments, ridge: float) -> Array:
+    empty = np.flatnonzero(moments.counts == 0)
+    if not len(moments.counts) or len(empty):
+        what = f"class {empty[0]} has none" if len(empty) else "there are none"
+        message = f"expected training rows of every class, but {what}."
+        raise InputError(message)
+    covariance = moments.scatter / moments.counts.sum()
+    spread = float(np.trace(covariance)) / len(covariance)
+    if not (spread > 0 and ridge >= 0):
+        message = (
+            f"expected training rows that differ within a class and a ridge of 0 or "
+            f"more, got mean variance {spread:.3g} and ridge {ridge!r}."
+        )
+        raise InputError(message)
+    try:
+        return np.linalg.cholesky(covariance + ridge * spread * np.eye(len(covariance)))
+    except np.linalg.LinAlgError as error:
+        message = f"the covariance is singular at ridge {ridge!r}. Raise the ridge."
+        raise InputError(message) from error
+
+
+def _solve(factor: Array, columns: Array) -> Array:
+    from scipy.linalg import solve_triangular
+
+    return np.asarray(solve_triangular(factor, columns, lower=True))
