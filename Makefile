@@ -22,6 +22,7 @@ lint: $(VENV)/dev.stamp
 
 bench: $(VENV)/dev.stamp
 	$(BIN)/python benchmarks/core.py
+	$(BIN)/python benchmarks/perturbation.py
 
 clean:
 	rm -rf $(VENV) build dist

@@ -116,6 +116,9 @@ def test_screen_without_labels_and_by_threshold(tmp_path):
         (["diagnose", "{probs}", "--logits", "prob_"], "all rows are probabilities"),
         (["diagnose", "{probs}", "--labels", "truth"], "no 'truth'"),
         (["diagnose", "{probs}", "--json", "no/folder/r.json"], "cannot write"),
+        (["diagnose", "{probs}", "--json", "{probs}"], "the input itself"),
+        (["screen", "{probs}", "--gamma", "1", "-o", "{probs}"], "the input itself"),
+        (["screen", "{probs}", "--gamma", "1", "--json", "x" * 300], "cannot write"),
         (["screen", "{probs}"], "--gamma or --threshold"),
         (["screen", "{probs}", "--gamma", "1", "--threshold", "1"], "one of the two"),
         (["screen", "{probs}", "--gamma", "-1"], "gamma"),
@@ -135,6 +138,43 @@ def test_mistakes_end_in_one_line_and_exit_code_2(arguments, match, probs, tmp_p
     assert done.stderr.count("\n") == 1
     assert done.stdout == ""
     assert list(tmp_path.iterdir()) == [probs]
+
+
+def test_nothing_is_written_when_one_of_two_outputs_cannot_be(probs, tmp_path):
+    done = run(
+        "screen", probs, "--gamma", 1, "-o", tmp_path / "o.csv", "--json", "/no/x.json"
+    )
+    assert done.returncode == 2
+    assert not (tmp_path / "o.csv").exists()
+
+
+def test_a_full_disk_behind_the_output_is_the_users_to_mend(probs):
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*COMMAND, "diagnose", probs],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert b"cannot write the output" in done.stderr
+
+
+def test_an_infinite_threshold_is_valid_json(probs):
+    done = run("screen", probs, "--threshold", "inf", "--json", "-")
+    content = json.loads(done.stdout, parse_constant=pytest.fail)
+    assert content["accepted"] == 400
+
+
+def test_paths_are_printed_as_they_are(probs, tmp_path):
+    done = run("screen", probs, "--gamma", 1, "-o", "[red]o.csv", cwd=tmp_path)
+    assert done.stdout.endswith("Wrote [red]o.csv\n")
+
+
+def test_demo_takes_scores_and_temperature():
+    done = run("demo", "--score", "gen", "--score", "all", "-T", 2)
+    assert done.returncode == 0
+    assert done.stdout.index("gen ") < done.stdout.index("alpha ")
 
 
 def test_diagnose_needs_labels(tmp_path):

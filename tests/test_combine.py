@@ -34,7 +34,7 @@ def test_on_real_predictions_the_gain_is_reported_as_it_is(shared):
     assert "not clearly better" in found.verdict()
 
 
-def test_the_rows_that_judge_did_not_choose(rng):
+def test_the_rows_that_judge_did_not_choose():
     """With labels that mean nothing, choosing must not look like a gain."""
     gains = []
     for seed in range(40):

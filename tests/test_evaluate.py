@@ -140,6 +140,18 @@ def test_one_kind_of_rows_is_said_in_words(labels, word):
     json.loads(found.to_json(), parse_constant=pytest.fail)
 
 
+def test_one_kind_of_rows_has_no_intervals_but_that_of_the_accuracy():
+    found = td.evaluate(td.Predictions.from_logits([[3.0, 0], [1.0, 0]], [0, 0]))
+    cell = found.scores["alpha"]["risk_at_coverage"]
+    assert (cell.value, cell.low) == (0.0, None)
+    assert "one kind" in cell.note
+
+
+def test_few_rows_are_not_said_to_be_rejected():
+    p = td.Predictions.from_logits(np.eye(5) * 3, [0, 1, 2, 3, 0])
+    assert "rejects none" in td.evaluate(p, scores=["alpha"]).verdict()
+
+
 def test_a_single_row_is_evaluated():
     found = td.evaluate(td.Predictions.from_logits([[3.0, 0]], [0]))
     assert found.accuracy.value == 1
@@ -186,6 +198,10 @@ def test_mistakes_are_refused(bundled):
         td.evaluate(bundled, scores=[])
     with pytest.raises(InputError, match="confidence"):
         td.evaluate(bundled, confidence=95)
+    with pytest.raises(InputError, match="expected Predictions"):
+        td.evaluate(bundled.logits)
+    with pytest.raises(InputError, match="seed"):
+        td.evaluate(bundled, seed=-1)
     with pytest.raises(LabelsMissingError):
         td.evaluate(td.Predictions.from_logits([[0.0, 1.0]]))
 

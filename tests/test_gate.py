@@ -80,6 +80,7 @@ def test_gates_round_trip(gate, tmp_path):
         ({"threshold": "low"}, "numbers"),
         ({"threshold": None}, "numbers"),
         ({"threshold": True}, "numbers"),
+        ({"temperature": 10**400}, "not valid"),
         ({"temperature": -1}, "temperature"),
         ({"temperature": None}, "numbers"),
         ({"surprise": 1}, "surprise"),
@@ -96,7 +97,9 @@ def test_gates_that_are_not_understood_are_refused(change, match, tmp_path):
 
 def test_files_that_are_no_gates_are_refused(tmp_path):
     path = tmp_path / "gate.json"
-    for text in ("", "{", "[]", "3", '{"trustdoctor": "gate", "schema": 1}'):
+    deep, huge = "[" * 100_000, json.dumps({"x": 10**400})
+    short = '{"trustdoctor": "gate", "schema": 1}'
+    for text in ("", "{", "[]", "3", short, deep, huge):
         path.write_text(text)
         with pytest.raises(FileError):
             Gate.load(path)
@@ -119,6 +122,14 @@ def test_bad_gammas_are_refused(gamma):
 def test_gamma_is_refused_for_scores_that_are_no_ratio(score):
     with pytest.raises(InputError, match="threshold"):
         Gate.from_gamma(1.0, score=score)
+
+
+def test_numpy_numbers_become_plain_ones(tmp_path):
+    gate = Gate(np.float32(0.5), score="alpha", temperature=np.float64(2))
+    gate.save(tmp_path / "gate.json")
+    assert Gate.load(tmp_path / "gate.json") == gate
+    with pytest.raises(InputError, match="number"):
+        Gate("low")
 
 
 def test_other_mistakes_are_refused():

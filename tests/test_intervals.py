@@ -5,7 +5,7 @@ from scipy import stats
 import trustdoctor as td
 from trustdoctor import curves, intervals
 from trustdoctor.curves import count_runs
-from trustdoctor.errors import InputError
+from trustdoctor.errors import InputError, UndefinedMetricError
 
 
 @pytest.mark.parametrize(("k", "n"), [(0, 10), (3, 10), (10, 10), (481, 10_000)])
@@ -42,7 +42,8 @@ def test_delong_meets_the_pairwise_formula(tied, rng):
     sd = np.sqrt(
         (v10 - w10).var(ddof=1) / len(v10) + (v01 - w01).var(ddof=1) / len(v01)
     )
-    mid, half = v10.mean() - w10.mean(), stats.norm.ppf(0.975) * sd
+    half = stats.t.ppf(0.975, min(len(v10), len(v01)) - 1) * sd
+    mid = v10.mean() - w10.mean()
     found = td.delong_difference(scores, other, errors)
     assert found == pytest.approx((mid - half, mid + half))
 
@@ -59,7 +60,58 @@ def test_a_perfect_auroc_is_not_certain():
     low, high = td.delong(np.arange(30.0), errors)
     assert (low, high) == (pytest.approx(0.025 ** (1 / 5)), 1.0)
     assert td.delong(-np.arange(30.0), errors) == (0.0, pytest.approx(1 - low))
-    assert td.delong([1.0, 0.0, 2.0], [True, False, False]) == (0.0, 1.0)
+    low, high = td.delong([1.0, 0.0, 2.0], [True, False, False])
+    assert (low, high) == (
+        pytest.approx(0.006, abs=0.01),
+        pytest.approx(0.994, abs=0.01),
+    )
+
+
+@pytest.mark.parametrize("n_errors", [1, 2, 3, 5, 20, 40])
+def test_auroc_intervals_hold_with_few_errors(n_errors):
+    true = stats.norm.cdf(2.5 / np.sqrt(2))
+    errors = np.arange(300 + n_errors) < n_errors
+    hits = 0
+    for seed in range(400):
+        scores = np.random.default_rng(seed).normal(size=len(errors)) + 2.5 * errors
+        low, high = td.delong(scores, errors)
+        hits += low <= true <= high
+    assert hits / 400 >= 0.95 - 3 * np.sqrt(0.05 * 0.95 / 400)
+
+
+@pytest.mark.parametrize("n_errors", [2, 3, 10])
+def test_few_errors_seldom_make_a_difference_where_there_is_none(n_errors):
+    errors = np.arange(300 + n_errors) < n_errors
+    claims = 0
+    for seed in range(400):
+        rng = np.random.default_rng(seed)
+        base = rng.normal(size=len(errors)) + 2 * errors
+        first, second = (base + rng.normal(size=len(errors)) for _ in range(2))
+        low, high = td.delong_difference(first, second, errors)
+        claims += not low <= 0 <= high
+    assert claims / 400 <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 400)
+
+
+def test_well_separated_scores_keep_narrow_intervals(rng):
+    """Grouping must not mix errors into the correct rows beside them."""
+    errors = rng.random(40_000) < 0.011
+    scores = rng.normal(size=40_000) + 7 * errors
+    (samples,) = intervals.bootstrap([scores], errors)
+    drawn = curves.aupr(samples.rows)
+    assert curves.aupr(count_runs(scores, errors)) - np.quantile(drawn, 0.025) < 0.001
+
+
+def test_what_has_no_interval_is_refused():
+    with pytest.raises(UndefinedMetricError, match="both kinds"):
+        td.delong([1.0, 2.0], [False, False])
+    for first, second, errors in (
+        ([1.0, 2.0], [1.0, 2.0], [True, True]),
+        ([1.0, 2.0], [1.0], [True, False]),
+    ):
+        with pytest.raises(InputError, match="same rows"):
+            td.delong_difference(first, second, errors)
+    with pytest.raises(InputError, match="successes"):
+        td.clopper_pearson(5, 3)
 
 
 def draw(rng, n=1200, rate=0.2):

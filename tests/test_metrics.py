@@ -203,6 +203,9 @@ def test_bad_arrays_are_refused(scores, errors, match):
         lambda s, e: td.aupr(s, e, positive="wrong"),
         lambda s, e: td.measure(s, e, metrics=["accuracy"]),
         lambda s, e: td.measure(s, e, points=td.Points(trr=95)),
+        lambda s, e: td.confusion(s, e, threshold=np.nan),
+        lambda *_: td.aurc([], []),
+        lambda *_: td.risk_coverage([], []),
     ],
 )
 def test_bad_options_are_refused(call):

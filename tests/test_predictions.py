@@ -77,6 +77,7 @@ def test_the_repr_says_what_is_held():
         ([[1.0, 2.0], [1.0]], "ragged"),
         ([["a", "b"]], "numbers"),
         (np.array(PROBS * 5), "from_probs"),
+        (np.ma.masked_greater([[1.0, 2.0]], 1.5), "masked"),
     ],
 )
 def test_bad_logits_are_refused(logits, match):
@@ -93,6 +94,8 @@ def test_bad_logits_are_refused(logits, match):
         ([[3.0, -2.0, 0.5]], "look like logits"),
         ([[3.0, 2.0]], "look like logits"),
         ([[np.inf, 0.0]], "row"),
+        ([[50.0, 30, 20], [10, 10, 80]], "percentages"),
+        ([[1 + 1e-4, -1e-4]], r"probability -0\.0001"),
     ],
 )
 def test_bad_probabilities_are_refused(probs, match):

@@ -29,13 +29,13 @@ def test_the_python_block_prints_what_is_shown(readme):
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         exec(code, {})
-    assert [x.strip() for x in out.getvalue().splitlines()] == shown(readme, "prints")
+    assert [x.strip() for x in out.getvalue().splitlines()] == shown(readme, "\nprints")
 
 
 def test_the_demo_prints_what_is_shown(readme):
     command = [Path(sys.executable).with_name("trustdoctor"), "demo"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    lines = shown(readme, "`make demo` ends with")
+    lines = shown(readme, "`make demo` prints")
     assert [x.strip() for x in done.stdout.splitlines()][: len(lines)] == lines
 
 

@@ -1,6 +1,7 @@
 """The command line: parses, calls and prints. It holds no logic."""
 
 import json
+import math
 import os
 import sys
 import traceback
@@ -16,15 +17,24 @@ from rich.console import Console
 from rich.table import Table
 
 import trustdoctor
-from trustdoctor.adapters.files import read_predictions, write_decisions
-from trustdoctor.errors import InputError, MissingPackageError, TrustDoctorError
+from trustdoctor.adapters.files import (
+    check_output,
+    read_predictions,
+    write_decisions,
+)
+from trustdoctor.errors import (
+    InputError,
+    MissingPackageError,
+    OutputError,
+    TrustDoctorError,
+)
 from trustdoctor.estimate import Estimate
 from trustdoctor.evaluate import Difference, Evaluation
 from trustdoctor.evaluate import evaluate as run_evaluation
 from trustdoctor.gate import Gate, Screened
 from trustdoctor.intervals import clopper_pearson
 from trustdoctor.metrics import confusion
-from trustdoctor.output import write_text
+from trustdoctor.output import require_writable, write_text
 from trustdoctor.predictions import Predictions
 from trustdoctor.progress import bar
 from trustdoctor.scores import SCORES
@@ -96,6 +106,8 @@ def demo(
         bool,
         typer.Option("--pbb", help="Train a small CNN and perturb its inputs instead."),
     ] = False,
+    score: ScoresOption = None,
+    temperature: TemperatureOption = 1.0,
     json_path: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -103,11 +115,18 @@ def demo(
     if pbb:
         _demo_pbb()
         return
+    _check_json(json_path)
     source = str(resources("trustdoctor") / "data" / "cifar10-densenet.npz")
     console = _console(quiet=quiet or json_path == "-")
     console.print("Bundled: DenseNet-BC-100-12 on the 10,000 CIFAR-10 test images.\n")
     with bar(quiet=quiet) as tell:
-        found = run_evaluation(read_predictions(source), progress=tell)
+        predictions = read_predictions(source)
+        found = run_evaluation(
+            predictions,
+            scores=_score_names(score, predictions),
+            temperature=temperature,
+            progress=tell,
+        )
     _write_json(found.to_json(), json_path)
     _print_evaluation(console, found)
     console.print(
@@ -128,6 +147,7 @@ def diagnose(  # noqa: PLR0913 - one parameter an option
     quiet: QuietOption = False,
 ) -> None:
     """Measure how far a file of labelled predictions can be trusted."""
+    _check_json(json_path, file)
     with bar(quiet=quiet) as tell:
         tell(0.0, f"reading {file.name}")
         predictions = read_predictions(file, logits=logits, probs=probs, labels=labels)
@@ -167,16 +187,21 @@ def screen(  # noqa: PLR0913 - one parameter an option
 ) -> None:
     """Accept or reject each prediction of a file, by a threshold you give."""
     gate = _gate(gamma, threshold, score, temperature)
+    _check_json(json_path, file)
+    if output is not None:
+        check_output(output, file)
     with bar(quiet=quiet) as tell:
         tell(0.0, f"reading {file.name}")
-        predictions = read_predictions(file, logits=logits, probs=probs, labels=labels)
+        predictions = read_predictions(
+            file, logits=logits, probs=probs, labels=labels, need_labels=False
+        )
         tell(0.5, "screening")
         screened = gate.screen(predictions)
         if output is not None:
             tell(0.8, f"writing {output.name}")
             write_decisions(output, file, screened)
     summary = _summary(gate, predictions, screened)
-    _write_json(json.dumps(summary, indent=2) + "\n", json_path)
+    _write_json(json.dumps(summary, indent=2, allow_nan=False) + "\n", json_path)
     console = _console(quiet=quiet or json_path == "-")
     _print_screened(console, gate, predictions, screened)
     if output is not None:
@@ -202,6 +227,8 @@ def main() -> None:
         app()
     except TrustDoctorError as error:
         _fail(str(error), 2)
+    except OSError as error:
+        _fail(f"cannot write the output: {(error.strerror or str(error)).lower()}.", 2)
     except MemoryError:
         _fail("the machine ran out of memory. Split the file and run again.", 2)
     except Exception as error:
@@ -220,16 +247,17 @@ def _fail(message: str, code: int) -> None:
 
 
 def _console(*, quiet: bool) -> Console:
-    console = Console(quiet=quiet)
+    console = Console(quiet=quiet, markup=False)
     console.width = min(console.width, 80)
     return console
 
 
 def _score_names(names: list[str] | None, predictions: Predictions) -> list[str] | None:
-    if not names or names != ["all"]:
+    if not names or "all" not in names:
         return names or None
     logits = not predictions.from_probabilities
-    return [name for name, s in SCORES.items() if logits or s.needs != "logits"]
+    fit = [name for name, s in SCORES.items() if logits or s.needs != "logits"]
+    return [name for name in names if name != "all"] + fit
 
 
 def _gate(
@@ -242,6 +270,15 @@ def _gate(
         return Gate.from_gamma(gamma, score=score, temperature=temperature)
     assert threshold is not None
     return Gate(threshold, score=score, temperature=temperature)
+
+
+def _check_json(path: str | None, file: Path | None = None) -> None:
+    """Say before any work why the result cannot be written there."""
+    if path is None or path == "-":
+        return
+    if require_writable(path) == (file and file.resolve()):
+        message = f"the output {path} is the input itself. Name another file."
+        raise OutputError(message)
 
 
 def _write_json(text: str, path: str | None) -> None:
@@ -286,6 +323,7 @@ def _explanation(found: Evaluation) -> Iterator[str]:
     name, best = next(iter(found.scores.items()))
     frr = best["frr_at_trr"]
     if frr.value is None:
+        yield "No interval can be given from rows of one kind alone."
         return
     yield (
         f"Catching {found.settings.points.trr:.0%} of the errors by {name} costs "
@@ -298,7 +336,7 @@ def _explanation(found: Evaluation) -> Iterator[str]:
     word = "over-confident" if said.value > right.value else "under-confident"
     inside = (right.low or 0) <= said.value <= (right.high or 1)
     yield (
-        f"The softmax is {'about right' if inside else word}: it claims "
+        f"The softmax is {'not clearly ' if inside else ''}{word}: it claims "
         f"{said.value:.1%} on average and is right {right.value:.1%} of the time "
         f"(ECE {_percent(found.calibration['ece'])} %)."
     )
@@ -342,7 +380,9 @@ def _summary(
     out: dict[str, object] = {
         "score": gate.score,
         "temperature": gate.temperature,
-        "threshold": gate.threshold,
+        "threshold": gate.threshold
+        if math.isfinite(gate.threshold)
+        else str(gate.threshold),
         "rows": len(predictions),
         "accepted": int(screened.accepted.sum()),
     }

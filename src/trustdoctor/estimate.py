@@ -60,6 +60,9 @@ def measure_rows(
         if name in missing:
             out[name] = Estimate(None, note="needs rows of both kinds")
             continue
+        if runs.n_errors == 0 or runs.n_correct == 0:
+            out[name] = Estimate(value, note="no interval: rows of one kind alone")
+            continue
         low, high = _interval(name, value, runs, samples, settings)
         note = FEW if _few(runs) and name not in _EXACT_WHEN_FEW else ""
         out[name] = Estimate(value, low, high, note)

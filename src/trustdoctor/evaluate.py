@@ -100,11 +100,18 @@ class Evaluation:
             )
         risk = self.scores[name]["risk_at_coverage"]
         assert risk.value is not None
-        share = 1 - self.settings.points.coverage
+        coverage = self.settings.points.coverage
+        if coverage * self.n > self.n - 1:
+            return (
+                f"{self.n_errors} of {self.n} predictions are wrong; with so few rows "
+                f"rejecting {1 - coverage:.0%} of them rejects none."
+            )
+        digits = 1 if self.n_errors > 0.02 * self.n else 2
+        ends = f"[{risk.low:.{digits}%}, {risk.high:.{digits}%}]"
         return (
-            f"Rejecting the {share:.0%} most doubtful predictions by {name} leaves "
-            f"{risk.value:.1%} errors {_percent_interval(risk)} instead of "
-            f"{self.n_errors / self.n:.1%}."
+            f"Rejecting the {1 - coverage:.0%} most doubtful predictions by {name} "
+            f"leaves {risk.value:.{digits}%} errors {ends} instead of "
+            f"{self.n_errors / self.n:.{digits}%}."
         )
 
     def __repr__(self) -> str:
@@ -165,6 +172,15 @@ def evaluate(  # noqa: PLR0913 - options, by keyword only
     >>> found.n_errors, round(found.scores["alpha"]["auroc"].value, 3)
     (1, 0.833)
     """
+    if not isinstance(predictions, Predictions):
+        message = (
+            f"expected Predictions, got {type(predictions).__name__}. Build them with "
+            "Predictions.from_logits or from_probs."
+        )
+        raise InputError(message)
+    if not (isinstance(seed, int) and seed >= 0):
+        message = f"expected a seed of 0 or more, got {seed!r}."
+        raise InputError(message)
     settings = Settings(points or Points(), temperature, confidence, seed)
     tell = progress or (lambda _share, _task: None)
     names = _names(predictions, scores)
@@ -279,9 +295,3 @@ def _gap(metric: str, first: dict[str, Estimate], second: dict[str, Estimate]) -
     assert a is not None
     assert b is not None
     return a - b
-
-
-def _percent_interval(estimate: Estimate) -> str:
-    if estimate.low is None or estimate.high is None:
-        return ""
-    return f"[{estimate.low:.1%}, {estimate.high:.1%}]"

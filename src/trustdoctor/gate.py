@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -57,6 +58,12 @@ class Gate:
 
     def __post_init__(self) -> None:
         """Refuse what no gate can be."""
+        for name in ("threshold", "temperature"):
+            value = getattr(self, name)
+            if not isinstance(value, Real):
+                message = f"expected a number as {name}, got {value!r}."
+                raise InputError(message)
+            object.__setattr__(self, name, float(value))
         if self.score is not None:
             find_score(self.score)
         if math.isnan(self.threshold):
@@ -156,7 +163,7 @@ class Gate:
         except OSError as error:
             message = f"cannot read the gate {path}: {(error.strerror or '').lower()}."
             raise FileError(message) from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             message = f"expected a gate as JSON in {path}, got something else: {error}."
             raise FileError(message) from error
         return _from_content(content, path)
@@ -189,6 +196,6 @@ def _from_content(content: Any, path: str | Path) -> Gate:
         raise FileError(message)
     try:
         return Gate(float(threshold), **content)
-    except (InputError, TypeError) as error:
+    except (InputError, TypeError, OverflowError) as error:
         message = f"the gate in {path} is not valid: {error}"
         raise FileError(message) from error

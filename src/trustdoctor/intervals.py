@@ -13,11 +13,14 @@ from typing import Any
 import numpy as np
 
 from trustdoctor.curves import Array, Counts, auroc, count_runs
-from trustdoctor.errors import InputError
+from trustdoctor.errors import InputError, UndefinedMetricError
 from trustdoctor.predictions import as_errors, as_scores
 
 FEW_ERRORS = 100
 """Below this many errors (or correct rows) large-sample intervals are not used."""
+
+VERY_FEW_ERRORS = 30
+"""Below this many DeLong's variance is not used."""
 
 REPLICATES = 1000
 JOINT_ROWS = 50_000  # up to here the bootstrap draws rows, jointly for all scores
@@ -27,7 +30,7 @@ GROUPS = 256  # neighbouring rows are counted together, about so many groups
 Interval = tuple[float, float]
 
 
-def clopper_pearson(successes: int, n: int, *, confidence: float = 0.95) -> Interval:
+def clopper_pearson(successes: float, n: int, *, confidence: float = 0.95) -> Interval:
     """Exact interval of a rate of `successes` in `n` independent rows.
 
     References
@@ -43,6 +46,9 @@ def clopper_pearson(successes: int, n: int, *, confidence: float = 0.95) -> Inte
     from scipy.special import betaincinv
 
     tail = (1 - _check_confidence(confidence)) / 2
+    if not 0 <= successes <= n:
+        message = f"expected successes from 0 to n, got {successes!r} of {n!r}."
+        raise InputError(message)
     low = betaincinv(successes, n - successes + 1, tail) if successes > 0 else 0.0
     high = betaincinv(successes + 1, n - successes, 1 - tail) if successes < n else 1.0
     return float(low), float(high)
@@ -51,10 +57,10 @@ def clopper_pearson(successes: int, n: int, *, confidence: float = 0.95) -> Inte
 def delong(scores: Any, errors: Any, *, confidence: float = 0.95) -> Interval:
     """Interval of the AUROC by DeLong's variance.
 
-    Below 100 errors or correct rows it is taken on the logit scale. A perfect
-    AUROC of 1 (or 0) has variance zero; then the bound is the AUROC at which a
-    perfect outcome of min(errors, correct) independent pairs has probability
-    (1 - confidence) / 2.
+    Below 100 errors or correct rows it is taken on the logit scale. Below 30 the
+    variance cannot be trusted; the AUROC is then taken as the mean of as many shares
+    between 0 and 1 as there are rows of the rarer kind, and Clopper-Pearson bounds it
+    from the cautious side.
 
     References
     ----------
@@ -75,11 +81,13 @@ def delong_counts(c: Counts, *, confidence: float = 0.95) -> Interval:
     n_errors, n_correct = int(c.n_errors), int(c.n_correct)
     area = float(auroc(c))
     fewest = min(n_errors, n_correct)
-    if area in (0.0, 1.0):
-        bound = ((1 - confidence) / 2) ** (1 / fewest)
-        return (bound, 1.0) if area == 1.0 else (0.0, 1 - bound)
-    if fewest == 1:  # no variance can be seen in one row
-        return 0.0, 1.0
+    if fewest == 0:
+        message = (
+            "an interval of the AUROC needs rows of both kinds. Give it more rows."
+        )
+        raise UndefinedMetricError(message)
+    if fewest < VERY_FEW_ERRORS or area in (0.0, 1.0):
+        return clopper_pearson(area * fewest, fewest, confidence=confidence)
     below = (np.cumsum(c.correct) - 0.5 * c.correct) / n_correct
     above = 1 - (np.cumsum(c.errors) - 0.5 * c.errors) / n_errors
     variance = _weighted_variance(below, c.errors) / n_errors
@@ -96,6 +104,9 @@ def delong_difference(
 ) -> Interval:
     """Interval of AUROC(first) - AUROC(second) on the same rows, paired DeLong.
 
+    With Student's quantile at as many degrees of freedom as there are rows of the
+    rarer kind, less one.
+
     Examples
     --------
     >>> errors = [False, False, True, True]
@@ -104,6 +115,12 @@ def delong_difference(
     """
     a, b = as_scores(first), as_scores(second)
     wrong = as_errors(errors, rows=len(a))
+    if len(a) != len(b) or wrong.all() or not wrong.any():
+        message = (
+            f"expected two scores of the same rows, some right and some wrong, got "
+            f"{len(a)} and {len(b)} scores and {int(wrong.sum())} errors."
+        )
+        raise InputError(message)
     return placements_difference(
         placements(a, wrong), placements(b, wrong), confidence=confidence
     )
@@ -127,7 +144,8 @@ def placements_difference(
     of_errors, of_correct = first[0] - second[0], second[1] - first[1]
     difference = float(of_errors.mean())
     spread = math.sqrt(_variance_of_mean(of_errors) + _variance_of_mean(of_correct))
-    half = _normal_quantile(_check_confidence(confidence)) * spread
+    fewest = min(len(of_errors), len(of_correct))
+    half = _t_quantile(_check_confidence(confidence), fewest - 1) * spread
     return difference - half, difference + half
 
 
@@ -247,15 +265,30 @@ def quantiles(deviations: Array, confidence: float) -> Interval:
 
 
 def _group(scores: Array, wrong: Array) -> Array:
-    """Give each row the number of its group; equal scores stay together."""
+    """Give each row the number of its group; equal scores stay together.
+
+    Neighbouring scores of one kind of rows alone share a group, which loses nothing.
+    Where that leaves too many groups, the edges are quantiles of the errors and of the
+    correct rows.
+    """
+    if len(scores) <= JOINT_ROWS:
+        group = _alternations(scores, wrong)
+        if group.max() < 2 * GROUPS:
+            return group
     share = np.arange(1, GROUPS // 2) / (GROUPS // 2)
     kinds = [scores[kind] for kind in (wrong, ~wrong) if kind.any()]
     edges = [np.quantile(kind, share, method="lower") for kind in kinds]
     values = np.unique(np.concatenate(edges))
-    if len(scores) <= JOINT_ROWS:
-        distinct = np.unique(scores)
-        values = distinct if len(distinct) <= GROUPS else values
     return np.asarray(np.searchsorted(values, scores, "left"))
+
+
+def _alternations(scores: Array, wrong: Array) -> Array:
+    values, place = np.unique(scores, return_inverse=True)
+    errors = np.bincount(place, wrong, len(values)) > 0
+    correct = np.bincount(place, ~wrong, len(values)) > 0
+    kind = errors + 2 * correct
+    starts = (np.diff(kind, prepend=kind[:1]) != 0) | (kind == 3)
+    return np.asarray(np.cumsum(starts)[place])
 
 
 def _draw_rows(
@@ -320,6 +353,13 @@ def _normal_quantile(confidence: float) -> float:
     from scipy.special import ndtri
 
     return float(ndtri(0.5 + confidence / 2))
+
+
+def _t_quantile(confidence: float, freedom: int) -> float:
+    """Return Student's quantile: the spread is estimated, which few rows show."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(max(freedom, 1), 0.5 + confidence / 2))
 
 
 def _expit(x: float) -> float:

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
+from numbers import Real
 from typing import Any, TypeVar
 
 import numpy as np
@@ -100,10 +101,13 @@ def score_rows(
     if not _is_foreign(logits):
         return _score_numpy(to_numpy(logits), formula, temperature, native)
     _check_logits(logits)
+    xp = array_namespace(logits)
     if logits.dtype.itemsize < 4:
-        xp = array_namespace(logits)
         logits = xp.astype(logits, xp.float32)
-    return formula(Rows(logits, float(temperature)))
+    rows = Rows(logits, float(temperature))
+    # Elsewhere than in numpy a check would make a device wait: bad rows get NaN,
+    # which every gate and metric refuses.
+    return xp.where(xp.isfinite(rows.top), formula(rows), math.nan)
 
 
 def sort(values: NDArray[Any]) -> NDArray[Any]:
@@ -135,6 +139,7 @@ def log_softmax_at(
     logits: NDArray[Any], labels: NDArray[np.int64], *, temperature: float
 ) -> NDArray[np.float64]:
     """Return log p_label of each row (n, C) in float64."""
+    _check_temperature(temperature)
     out = np.empty(len(logits))
     for rows in _chunks(len(logits), logits.shape[1], _NUMPY_CHUNK):
         z = logits[rows].astype(np.float64)
@@ -195,7 +200,8 @@ def _is_foreign(logits: Any) -> bool:
 
 def _check_logits(logits: Any) -> None:
     kind = str(logits.dtype)
-    if logits.ndim < 1 or logits.shape[-1] < 2 or "complex" in kind or "bool" in kind:
+    number = kind.removeprefix("torch.").startswith(("float", "bfloat", "int", "uint"))
+    if logits.ndim < 1 or logits.shape[-1] < 2 or not number:
         message = (
             f"expected logits of shape (n, C) with C >= 2, got {kind} of shape "
             f"{tuple(logits.shape)}. Give one column a class."
@@ -204,9 +210,9 @@ def _check_logits(logits: Any) -> None:
 
 
 def _check_temperature(temperature: float) -> None:
-    if not (isinstance(temperature, (int, float)) and 0 < temperature < math.inf):
+    if not (isinstance(temperature, Real) and 1e-20 < temperature < 1e20):
         message = (
-            f"expected a temperature above 0, got {temperature!r}. "
+            f"expected a temperature above 0 (1e-20 to 1e20), got {temperature!r}. "
             "1 leaves the logits as they are."
         )
         raise InputError(message)

@@ -6,6 +6,7 @@ libraries call "FPR95" the share of *errors accepted* when 95% of the correct ro
 are; `frr_at_trr` is the opposite quantity.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -72,6 +73,9 @@ def confusion(scores: Any, errors: Any, *, threshold: float) -> Confusion:
     >>> confusion([0.1, 0.4, 0.6, 0.9], [False, True, False, True], threshold=0.5)
     Confusion(fr=1, tr=1, fa=1, ta=1)
     """
+    if math.isnan(threshold):
+        message = "expected a threshold, got NaN. Give a number."
+        raise InputError(message)
     s = as_scores(scores)
     wrong = as_errors(errors, rows=len(s))
     rejected = s.astype(np.float64) > threshold

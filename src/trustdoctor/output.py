@@ -16,10 +16,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
     Whatever goes wrong in between (a full disk, an exception), the old file
     stays as it was and no temporary file is left.
     """
-    target = Path(path).resolve()  # a link stays a link
-    if target.exists() and not target.is_file():
-        message = f"cannot write {target}: it is no regular file. Name a file."
-        raise OutputError(message)
+    target = require_writable(path)
     try:
         handle, name = tempfile.mkstemp(
             dir=target.parent, prefix=f".{target.name}.", suffix=target.suffix
@@ -36,6 +33,22 @@ def replacing(path: str | Path) -> Iterator[Path]:
         raise OutputError(_message(target, error)) from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def require_writable(path: str | Path) -> Path:
+    """Return the file behind a path, or say before any work why it cannot be one."""
+    try:
+        target = Path(path).resolve()  # a link stays a link
+        if target.exists() and not target.is_file():
+            message = f"cannot write {target}: it is no regular file. Name a file."
+            raise OutputError(message)
+        if not target.parent.is_dir():
+            message = f"cannot write {target}: there is no folder {target.parent}."
+            raise OutputError(message)
+    except (OSError, RuntimeError) as error:  # no access, too long a name, a link loop
+        message = f"cannot write {path}: {error}. Name another file."
+        raise OutputError(message) from error
+    return target
 
 
 def write_text(path: str | Path, text: str) -> None:

@@ -126,6 +126,9 @@ def to_numpy(array: Any) -> NDArray[Any]:
         array = array.detach().cpu()
         if str(array.dtype) == "torch.bfloat16":  # numpy has no such type
             array = array.float()
+    if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
+        message = "expected plain arrays, got one with masked entries. Fill them first."
+        raise InputError(message)
     try:
         return np.asarray(array)
     except ValueError as error:
@@ -144,6 +147,9 @@ def as_scores(scores: Any) -> Floats:
             f"expected scores of shape (n,), one number a row, got "
             f"{_describe(array)}. Score the rows first, e.g. alpha(logits)."
         )
+        raise InputError(message)
+    if len(array) == 0:
+        message = "expected at least one score, got none."
         raise InputError(message)
     if array.dtype.kind != "f":
         array = array.astype(np.float64)
@@ -239,7 +245,11 @@ def _on_simplex(array: Floats) -> bool:
 def _not_probs(array: Floats, total: Floats, wrong: Bools) -> str:
     at = int(wrong.argmax())
     count = f"{int(wrong.sum())} of {len(array)} rows"
-    if wrong.mean() > 0.5 and ((array < 0).any() or (array > 1).any()):
+    if (np.abs(total - 100) <= 1).all() and (array >= 0).all():
+        return (
+            "expected probabilities, got percentages (rows sum to 100). Divide by 100."
+        )
+    if wrong.mean() > 0.5 and ((array < -0.01).any() or (array > 1.01).any()):
         return (
             f"expected probabilities, but these look like logits (row {at} runs from "
             f"{array[at].min():.4g} to {array[at].max():.4g} and sums to "

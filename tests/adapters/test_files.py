@@ -173,7 +173,7 @@ def test_paths_that_cannot_be_read_are_said(tmp_path):
     with pytest.raises(FileError, match="no file"):
         read_predictions(tmp_path / "absent.csv")
     (tmp_path / "folder.csv").mkdir()
-    with pytest.raises(FileError, match="no file"):
+    with pytest.raises(FileError, match="is a folder"):
         read_predictions(tmp_path / "folder.csv")
     with pytest.raises(FileError, match=r"expected a file in \.npz"):
         read_predictions(tmp_path / "p.xlsx")
@@ -228,9 +228,117 @@ def test_decisions_in_odd_places_are_refused(tmp_path):
     with pytest.raises(FileError, match="expected an output"):
         write_decisions(tmp_path / "out.txt", source, screened)
     lists = write(tmp_path / "l.parquet", {"probs": PROBS.tolist()})
-    with pytest.raises(FileError, match="holds no lists"):
+    with pytest.raises(FileError, match="holds lists"):
         write_decisions(tmp_path / "out.csv", lists, screened)
     assert not (tmp_path / "out.csv").exists()
+
+
+def test_names_are_names_and_no_patterns(tmp_path):
+    table = columns("prob_", PROBS) | {"label": LABELS}
+    for suffix in (".csv", ".parquet"):
+        odd = write(tmp_path / f"run[12]{suffix}", table)
+        write(tmp_path / f"run1{suffix}", {k: v[:1] for k, v in table.items()})
+        assert len(read_predictions(odd)) == 3
+        star = write(tmp_path / f"a*{suffix}", table)
+        write(tmp_path / f"ab{suffix}", table)
+        assert len(read_predictions(star)) == 3
+
+
+def test_suffixes_may_be_upper_case(tmp_path):
+    path = write(tmp_path / "p.csv", columns("prob_", PROBS)).rename(tmp_path / "P.CSV")
+    assert len(read_predictions(path)) == 3
+
+
+def test_the_input_is_never_overwritten(tmp_path):
+    path = write(tmp_path / "p.npz", {"probs": PROBS})
+    before = path.read_bytes()
+    screened = Gate.from_gamma(1.0).screen(read_predictions(path))
+    with pytest.raises(OutputError, match="the input itself"):
+        write_decisions(tmp_path / "." / "p.npz", path, screened)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_text_that_a_number_would_lose_is_kept(suffix, tmp_path):
+    source = tmp_path / "p.csv"
+    source.write_text("id,prob_0,prob_1\n007,0.50,5e-1\n012,1,0\n")
+    screened = Gate.from_gamma(1.0).screen(read_predictions(source))
+    write_decisions(tmp_path / f"out{suffix}", source, screened)
+    if suffix == ".csv":
+        lines = (tmp_path / "out.csv").read_text().splitlines()
+        assert lines[1].startswith("007,0.50,5e-1,")
+    else:
+        assert read_table(tmp_path / "out.parquet")["id"].to_list() == ["007", "012"]
+
+
+def test_columns_that_could_be_two_things_are_refused(tmp_path):
+    path = tmp_path / "p.csv"
+    path.write_text("prob_0,prob_1,prob_1,label\n0.5,0.5,0.1,0\n")
+    with pytest.raises(FileError, match="'prob_1' twice"):
+        read_predictions(path)
+    path.write_text("prob_0,prob_1,label,true_label\n0.5,0.5,0,1\n")
+    with pytest.raises(FileError, match="both 'label' and 'true_label'"):
+        read_predictions(path)
+    path.write_text("logit_0,logit_1,logit_01,label\n0.5,0.7,99,1\n")
+    assert read_predictions(path).logits.tolist() == [[0.5, 0.7]]
+
+
+def test_spaces_blank_lines_and_other_numbers_are_read(tmp_path):
+    path = tmp_path / "p.csv"
+    path.write_text("prob_0, prob_1, labels\n0.5, 0.5, 0\n0.25, 0.75, 1\n\n")
+    assert read_predictions(path).errors.tolist() == [False, False]
+    table = {
+        "logit_0": pl.Series(["0.5", "1.5"]).cast(pl.Decimal(10, 2)),
+        "logit_1": pl.Series([1, 1], dtype=pl.Int8),
+        "label": [True, False],
+    }
+    found = read_predictions(write(tmp_path / "p.parquet", table))
+    assert found.logits.tolist() == [[0.5, 1], [1.5, 1]]
+    assert found.labels.tolist() == [1, 0]
+
+
+def test_labels_that_are_not_needed_may_be_missing_in_part(tmp_path):
+    path = tmp_path / "p.csv"
+    for label in ("", "cat", "7"):
+        path.write_text(f"prob_0,prob_1,label\n0.5,0.5,0\n0.5,0.5,{label}\n")
+        assert read_predictions(path, need_labels=False).labels is None
+        with pytest.raises(FileError):
+            read_predictions(path)
+
+
+@pytest.mark.parametrize(
+    ("column", "match"),
+    [
+        ([[0.5, 0.5], [0.5, None]], "no value at row 1"),
+        ([[], []], "one length"),
+        ([[[0.5], [0.5]]], "expected numbers"),
+        ([None, [0.5, 0.5]], "one length"),
+    ],
+)
+def test_bad_list_columns_are_refused(column, match, tmp_path):
+    path = write(tmp_path / "p.parquet", {"probs": column})
+    with pytest.raises(FileError, match=match):
+        read_predictions(path)
+
+
+def test_damaged_archives_are_refused_whatever_breaks(tmp_path, rng):
+    path = tmp_path / "p.npz"
+    np.savez_compressed(path, probs=PROBS, labels=LABELS)
+    whole = bytearray(path.read_bytes())
+    for _ in range(300):
+        damaged = bytearray(whole)
+        for at in rng.integers(0, len(whole), 3):
+            damaged[at] = rng.integers(256)
+        path.write_bytes(damaged)
+        try:
+            read_predictions(path)
+        except FileError:
+            continue
+
+
+def test_paths_that_cannot_even_be_looked_at_are_said(tmp_path):
+    with pytest.raises(FileError):
+        read_predictions(tmp_path / ("x" * 300 + ".csv"))
 
 
 def test_adapters_are_found_by_name():

@@ -140,7 +140,34 @@ def test_rows_without_a_score_are_refused(score, bad):
 
 
 @scores
-@pytest.mark.parametrize("t", [0, -1.0, np.nan, np.inf, "hot", None])
+def test_rows_without_a_score_are_nan_in_torch(score):
+    z = torch.zeros(4, 3)
+    z[0, 1], z[1, 2], z[2] = torch.nan, torch.inf, -torch.inf
+    assert torch.isnan(score.function(z)).tolist() == [True, True, True, False]
+
+
+@scores
+@pytest.mark.parametrize("gap", [1.0, 20, 85, 90, 95, 100, 105, 1000])
+def test_float32_gradients_are_true_at_every_gap(score, gap):
+    """In torch, where values near the smallest float32 could break them."""
+    z = torch.tensor([[gap, 0.0, -1.0]], requires_grad=True)
+    wide = z.detach().double().requires_grad_()
+    narrow_score, wide_score = score.function(z), score.function(wide)
+    assert narrow_score.item() == pytest.approx(wide_score.item(), rel=1e-6)
+    (narrow,) = torch.autograd.grad(narrow_score.sum(), z)
+    (true,) = torch.autograd.grad(wide_score.sum(), wide)
+    assert torch.allclose(narrow.double(), true, atol=1e-5)
+
+
+@scores
+@pytest.mark.parametrize("t", [np.float32(2), np.int64(2), 2])
+def test_numpy_numbers_are_temperatures(score, t):
+    z = np.array([[1.0, 0.0]])
+    assert score.function(z, temperature=t) == score.function(z, temperature=2.0)
+
+
+@scores
+@pytest.mark.parametrize("t", [0, 1e-310, -1.0, np.nan, np.inf, "hot", None])
 def test_a_bad_temperature_is_refused(score, t):
     with pytest.raises(InputError, match="temperature"):
         score.function(np.zeros((2, 3)), temperature=t)
@@ -151,6 +178,8 @@ def test_a_bad_temperature_is_refused(score, t):
 def test_a_bad_shape_is_refused(score, shape):
     with pytest.raises(InputError, match="shape"):
         score.function(np.zeros(shape))
+    with pytest.raises(InputError, match="shape"):
+        score.function(np.array([["a", "b"]]))
 
 
 @scores

@@ -17,9 +17,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from trustdoctor.errors import FileError, InputError
+from trustdoctor.errors import FileError, InputError, OutputError
 from trustdoctor.gate import Screened
-from trustdoctor.output import replacing
+from trustdoctor.output import replacing, require_writable
 from trustdoctor.predictions import Predictions
 
 SUFFIXES = (".npz", ".csv", ".parquet")
@@ -35,11 +35,14 @@ class Columns:
         An array, a list column, or the prefix of numbered columns. At most one.
     labels : str, optional
         The array or column of true labels.
+    need_labels : bool
+        Whether labels that cannot be used are a mistake.
     """
 
     logits: str | None = None
     probs: str | None = None
     labels: str | None = None
+    need_labels: bool = True
 
     def __post_init__(self) -> None:
         """Refuse two meanings for the same numbers."""
@@ -54,6 +57,7 @@ def read_predictions(
     logits: str | None = None,
     probs: str | None = None,
     labels: str | None = None,
+    need_labels: bool = True,
 ) -> Predictions:
     """Read predictions from an NPZ, CSV or Parquet file.
 
@@ -66,32 +70,35 @@ def read_predictions(
         called `logits` / `logit_` or `probs` / `prob_`.
     labels : str, optional
         The array or column of true labels, if not `labels` / `label`.
+    need_labels : bool
+        False takes a file whose labels are missing in part, or no numbers, as one
+        without labels.
     """
-    columns = Columns(logits, probs, labels)
+    columns = Columns(logits, probs, labels, need_labels)
     file = _existing(path)
     try:
-        if file.suffix == ".npz":
+        if _suffix(file) == ".npz":
             return _from_npz(file, columns)
         return _from_table(read_table(file), columns)
-    except InputError as error:
+    except (InputError, pl.exceptions.PolarsError) as error:
         message = f"{file}: {error}"
         raise FileError(message) from error
 
 
 def read_table(path: str | Path) -> pl.DataFrame:
-    """Read a CSV or Parquet file as it is."""
+    """Read a CSV or Parquet file as it is, but for white space around CSV's names."""
     file = _existing(path)
     try:
-        if file.suffix == ".csv":
-            table = pl.read_csv(file, infer_schema_length=None)
+        if _suffix(file) == ".csv":
+            table = _tidy(pl.read_csv(file, infer_schema_length=None, glob=False), file)
         else:
-            table = pl.read_parquet(file)
+            table = pl.read_parquet(file, glob=False)
     except pl.exceptions.NoDataError as error:
         message = f"{file} is empty. Expected a header and one line a prediction."
         raise FileError(message) from error
     except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
         message = (
-            f"cannot read {file} as {file.suffix[1:].upper()}: {_first_line(error)}. "
+            f"cannot read {file} as {_suffix(file)[1:].upper()}: {_first_line(error)}. "
             "The file may be cut short or its rows ragged; write it again."
         )
         raise FileError(message) from error
@@ -101,40 +108,77 @@ def read_table(path: str | Path) -> pl.DataFrame:
     return table
 
 
+def _tidy(table: pl.DataFrame, file: Path) -> pl.DataFrame:
+    """Strip names, drop blank lines, and refuse a column that stands twice."""
+    for name in table.columns:
+        base, mark, _ = name.rpartition("_duplicated_")
+        if mark and base in table.columns:
+            message = f"{file} has the column {base!r} twice. Name every column once."
+            raise FileError(message)
+    table = table.rename({name: name.strip() for name in table.columns})
+    return table.filter(~pl.all_horizontal(pl.all().is_null()))
+
+
 def write_decisions(path: str | Path, source: str | Path, screened: Screened) -> None:
     """Write the rows of `source` with the columns `score` and `accepted` added.
 
     From a table all columns are kept in their order; from NPZ the two alone are
     written. The suffix of `path` says the format.
     """
-    target = Path(path)
-    if target.suffix not in (".csv", ".parquet", ".npz"):
-        message = f"expected an output in {', '.join(SUFFIXES)}, got {target.name!r}."
-        raise FileError(message)
+    target = check_output(path, source)
     added = {"score": screened.scores, "accepted": screened.accepted}
-    if target.suffix == ".npz":
+    if _suffix(target) == ".npz":
         with replacing(target) as temporary, temporary.open("wb") as file:
             np.savez_compressed(file, **added)  # type: ignore[arg-type]
         return
     table = pl.DataFrame(added)
-    if Path(source).suffix != ".npz":
-        table = _with_added(read_table(source), table, source)
+    if _suffix(Path(source)) != ".npz":
+        table = _with_added(_kept(Path(source), target), table, source)
     with replacing(target) as temporary:
         _write_table(table, temporary, target)
 
 
+def check_output(path: str | Path, source: str | Path) -> Path:
+    """Say before any work why decisions cannot be written there."""
+    target = Path(path)
+    if _suffix(target) not in SUFFIXES:
+        message = f"expected an output in {', '.join(SUFFIXES)}, got {target.name!r}."
+        raise FileError(message)
+    if require_writable(target) == Path(source).resolve():
+        message = f"the output {target} is the input itself. Name another file."
+        raise OutputError(message)
+    return target
+
+
+def _kept(source: Path, target: Path) -> pl.DataFrame:
+    """Return the source's columns; CSV text that a number would lose stays text."""
+    table = read_table(source)
+    if _suffix(source) != ".csv":
+        return table
+    text = _tidy(pl.read_csv(source, infer_schema=False, glob=False), source)
+    if _suffix(target) == ".csv":
+        return text
+    whole = [name for name in table.columns if table[name].dtype.is_integer()]
+    lossy = [n for n in whole if (table[n].cast(pl.String) != text[n]).any()]
+    return table.with_columns(text[name] for name in lossy)
+
+
 def _write_table(table: pl.DataFrame, temporary: Path, target: Path) -> None:
+    nested = [name for name in table.columns if table[name].dtype.is_nested()]
+    if _suffix(target) == ".csv" and nested:
+        message = (
+            f"cannot write {target}: column {nested[0]!r} holds lists, and a CSV holds "
+            "none. Choose .parquet."
+        )
+        raise OutputError(message)
     try:
-        if target.suffix == ".csv":
+        if _suffix(target) == ".csv":
             table.write_csv(temporary)
         else:
             table.write_parquet(temporary)
     except pl.exceptions.PolarsError as error:
-        message = (
-            f"cannot write {target}: {_first_line(error)}. A CSV holds no lists; "
-            "choose .parquet. Nothing was changed."
-        )
-        raise FileError(message) from error
+        message = f"cannot write {target}: {_first_line(error)}. Nothing was changed."
+        raise OutputError(message) from error
 
 
 def _with_added(
@@ -152,13 +196,24 @@ def _with_added(
 
 def _existing(path: str | Path) -> Path:
     file = Path(path)
-    if file.suffix not in SUFFIXES:
+    if _suffix(file) not in SUFFIXES:
         message = f"expected a file in {', '.join(SUFFIXES)}, got {file.name!r}."
         raise FileError(message)
-    if not file.is_file():
-        message = f"there is no file {file}. Check the path."
-        raise FileError(message)
+    try:
+        if file.is_dir():
+            message = f"{file} is a folder, not a file. Name a file in it."
+            raise FileError(message)
+        if not file.is_file():
+            message = f"there is no file {file}. Check the path."
+            raise FileError(message)
+    except OSError as error:  # no access to the folder, or too long a name
+        message = f"cannot look at {file}: {(error.strerror or '').lower()}."
+        raise FileError(message) from error
     return file
+
+
+def _suffix(file: Path) -> str:
+    return file.suffix.lower()
 
 
 def _from_npz(file: Path, columns: Columns) -> Predictions:
@@ -168,21 +223,34 @@ def _from_npz(file: Path, columns: Columns) -> Predictions:
         with np.load(file, allow_pickle=False) as archive:
             kind, name = _values_name(archive.files, columns, file)
             values = archive[name]
-            labels = _npz_labels(archive, columns, file)
-    except FileError:
+            labels = _npz_labels(archive, columns)
+    except (FileError, InputError):
         raise
-    except (OSError, EOFError, zipfile.BadZipFile, ValueError, KeyError) as error:
+    except Exception as error:
         raise FileError(_npz_message(file, error)) from error
     return _build(kind, values, labels)
 
 
-def _npz_labels(archive: Any, columns: Columns, file: Path) -> NDArray[Any] | None:
-    name = columns.labels or "labels"
-    if name in archive.files:
-        return np.asarray(archive[name])
+def _npz_labels(archive: Any, columns: Columns) -> NDArray[Any] | None:
+    name = _label_name(archive.files, columns)
+    return None if name is None else np.asarray(archive[name])
+
+
+def _label_name(names: list[str], columns: Columns) -> str | None:
+    """Return the name of the labels, None where there are none."""
     if columns.labels is not None:
-        raise FileError(_missing(file, name, archive.files))
-    return None
+        if columns.labels not in names:
+            raise InputError(_missing("the file", columns.labels, names))
+        return columns.labels
+    present = [
+        n for n in ("label", "labels", "true_label", "true_labels") if n in names
+    ]
+    if len(present) > 1:
+        message = (
+            f"both {present[0]!r} and {present[1]!r} are there. Name one: --labels."
+        )
+        raise InputError(message)
+    return present[0] if present else None
 
 
 def _npz_message(file: Path, error: Exception) -> str:
@@ -222,11 +290,15 @@ def _from_table(table: pl.DataFrame, columns: Columns) -> Predictions:
     if _is_doctor_layout(table.columns, columns):
         return _from_doctor_layout(table)
     kind, names = _value_columns(table, columns)
-    label = columns.labels or "label"
-    if columns.labels is not None and label not in table.columns:
-        raise InputError(_missing("the file", label, table.columns))
-    labels = _column(table, label) if label in table.columns else None
-    return _build(kind, _values(table, names), labels)
+    values = _values(table, names)
+    try:
+        label = _label_name(table.columns, columns)
+        labels = None if label is None else _column(table, label)
+        return _build(kind, values, labels)
+    except InputError:
+        if columns.need_labels or columns.labels is not None:
+            raise
+        return _build(kind, values, None)
 
 
 def _value_columns(table: pl.DataFrame, columns: Columns) -> tuple[str, list[str]]:
@@ -257,7 +329,7 @@ def _named(names: list[str], given: str | None, kind: str) -> list[str]:
     if whole in names:
         return [whole]
     prefix = given if given is not None else kind[:-1] + "_"
-    pattern = re.compile(re.escape(prefix) + r"_?(\d+)")
+    pattern = re.compile(re.escape(prefix) + r"_?(0|[1-9][0-9]*)")
     found = {int(m[1]): n for n in names if (m := pattern.fullmatch(n))}
     missing = sorted(set(range(len(found))) - set(found))
     if missing:
@@ -280,30 +352,36 @@ def _list_column(column: pl.Series) -> NDArray[Any]:
     if column.dtype == pl.List:
         lengths = column.list.len().fill_null(0).to_numpy()
         width = int(lengths[0])
-        if (lengths != width).any():
+        if width == 0 or (lengths != width).any():
             message = (
                 f"expected lists of one length in column {column.name!r}, got "
                 f"{lengths.min()} to {lengths.max()} entries. Give every row one "
                 "number a class."
             )
             raise InputError(message)
-        flat = column.explode(empty_as_null=False)
-        return _numbers(flat, column.name).reshape(-1, max(width, 1))
-    return _numbers(column.explode(), column.name).reshape(len(column), -1)
+    else:
+        width = int(column.dtype.shape[0])  # type: ignore[attr-defined]
+    flat = _numbers(column.explode(), column.name, width=width)
+    return flat.reshape(len(column), width)
 
 
 def _column(table: pl.DataFrame, name: str) -> NDArray[Any]:
     return _numbers(table[name], name)
 
 
-def _numbers(column: pl.Series, name: str) -> NDArray[Any]:
+def _numbers(column: pl.Series, name: str, *, width: int = 1) -> NDArray[Any]:
+    """Return a column's numbers; `width` of them make a row."""
     if column.null_count():
-        at = int(column.is_null().arg_max() or 0)
+        at = int(column.is_null().arg_max() or 0) // width
         message = f"column {name!r} has no value at row {at}. Fill or drop such rows."
         raise InputError(message)
     if column.dtype == pl.String:  # as a column of nothing but "nan" is read
-        cast = column.cast(pl.Float64, strict=False)
+        cast = column.str.strip_chars().cast(pl.Float64, strict=False)
         column = column if cast.null_count() else cast
+    if column.dtype == pl.Boolean:
+        column = column.cast(pl.Int64)
+    if column.dtype.is_decimal() or column.dtype in (pl.Int128, pl.UInt128):
+        column = column.cast(pl.Float64)
     if not column.dtype.is_numeric():
         at = _first_odd(column)
         message = (
@@ -315,6 +393,8 @@ def _numbers(column: pl.Series, name: str) -> NDArray[Any]:
 
 
 def _first_odd(column: pl.Series) -> int:
+    if column.dtype.is_nested():
+        return 0
     numbers = column.cast(pl.String, strict=False).cast(pl.Float64, strict=False)
     return int(numbers.is_null().arg_max() or 0)
 
@@ -329,11 +409,8 @@ def _is_doctor_layout(names: list[str], columns: Columns) -> bool:
 def _from_doctor_layout(table: pl.DataFrame) -> Predictions:
     probs = _values(table, _named(table.columns, "", "probs"))
     predictions = Predictions.from_probs(probs, _column(table, "true_label"))
-    said = _column(table, "label").astype(np.int64)
-    inside = (said >= 0) & (said < probs.shape[1])
-    agrees = inside.copy()
-    rows = np.flatnonzero(inside)
-    agrees[rows] = probs[rows, said[rows]] == probs[rows].max(1)
+    said = Predictions.from_probs(probs, _column(table, "label")).require_labels("")
+    agrees = probs[np.arange(len(said)), said] == probs.max(1)
     if not agrees.all():
         at = int((~agrees).argmax())
         message = (

@@ -89,9 +89,9 @@ def main() -> None:
 
     change = td.auroc(moved.scores, clean) - td.auroc(plain.scores, clean)
     low, high = td.delong_difference(moved.scores, plain.scores, clean)
-    said = "helps" if low > 0 else "harms" if high < 0 else "makes no clear difference"
+    said = "helps" if low > 0 else "harms" if high < 0 else "changes little"
     print(
-        f"\nOn the predictions that a user acts on (deployed) this {said}:\n"
+        f"\nOn the predictions that a user acts on (deployed), perturbation {said}:\n"
         f"AUROC {100 * change:+.2f} [{100 * low:+.2f}, {100 * high:+.2f}]."
     )
 

@@ -139,8 +139,9 @@ def _msp(r: Rows) -> Any:
 def _entropy(r: Rows) -> Any:
     # H = a (log1p(a) / a + k / (1 + a)), k the mean of -log e_j - u2 under e / s
     xp = r.xp
-    positive = xp.where(r.a > 0, r.a, 1.0)
-    ratio = xp.where(r.a > 0, xp.log1p(positive) / positive, 1.0)
+    large = xp.where(r.a > 1e-5, r.a, 1.0)
+    series = 1 - r.a / 2 + r.a * r.a / 3
+    ratio = xp.where(r.a > 1e-5, xp.log1p(large) / large, series)
     k = xp.where(r.certain, 0.0, -r.u2) - r.f / r.s
     return r.u2 + xp.log(r.s * (ratio + k / (1 + r.a)))
 

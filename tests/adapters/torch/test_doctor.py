@@ -83,10 +83,10 @@ def state(model):
 
 def same(before, after):
     assert before[0] == after[0]
-    for (flag, grad, value), (flag2, grad2, value2) in zip(*(x[1] for x in (before, after)), strict=True):  # fmt: skip
-        assert flag == flag2
-        assert grad is grad2
-        assert torch.equal(value, value2)
+    for (flag, grad, value), now in zip(before[1], after[1], strict=True):
+        assert flag == now[0]
+        assert grad is now[1]
+        assert torch.equal(value, now[2])
     assert all(map(torch.equal, before[2], after[2]))
     assert before[3] == after[3]
 
@@ -96,7 +96,7 @@ def same(before, after):
 def test_nothing_is_left_changed(mode, epsilon, small, images):
     small.train()
     small.drop.eval()
-    small.conv.weight.requires_grad_(False)
+    small.conv.weight.requires_grad_(requires_grad=False)
     small.head.weight.grad = torch.ones_like(small.head.weight)
     before, content = state(small), images.clone()
     Doctor(small, epsilon=epsilon, mode=mode)(images)
@@ -287,7 +287,7 @@ def test_wrong_options_are_refused(options, match, small):
 @pytest.mark.parametrize(
     ("forward", "match"),
     [
-        (lambda m, x: "hello", "got str"),
+        (lambda *_: "hello", "got str"),
         (lambda m, x: m(x)[:, :, None], r"shape \(20, 4, 1\)"),
         (lambda m, x: m(x).argmax(1), "int64"),
         (lambda m, x: m(x).detach(), "differentiated"),
@@ -314,8 +314,8 @@ def test_wrong_data_are_refused(small, images):
         Doctor(nn.Embedding(9, 3), epsilon=0.1)(torch.zeros(4, dtype=torch.int64))
     with pytest.raises(InputError, match="get_input_embeddings"):
         Doctor(small, epsilon=0.1)({"input_ids": torch.zeros(4, 2, dtype=torch.int64)})
+    ids = {"x": torch.zeros(4, dtype=torch.int64), "w": torch.zeros(4)}
     with pytest.raises(InputError, match="no gradient"):
-        ids = {"x": torch.zeros(4, dtype=torch.int64), "w": torch.zeros(4)}
         Doctor(small, epsilon=0.1, perturb="x")(ids)
     with pytest.raises(InputError, match="scale"):
         Doctor(small, epsilon=0.1, scale=[1.0, 2.0])(images)

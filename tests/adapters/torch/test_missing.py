@@ -1,0 +1,27 @@
+import subprocess
+import sys
+
+BLOCK = """
+import sys
+sys.modules["torch"] = None
+sys.modules["safetensors"] = None
+import trustdoctor as td
+"""
+
+
+def test_without_torch_the_pip_line_is_named():
+    code = BLOCK + "td.adapters.torch"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "MissingPackageError: this needs PyTorch" in done.stderr
+    assert 'pip install "trustdoctor[torch]"' in done.stderr
+
+
+def test_without_safetensors_the_pip_line_is_named():
+    code = BLOCK + "td.Mahalanobis.load('x')"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert 'pip install "trustdoctor[torch]"' in done.stderr
