@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Real
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -10,14 +10,16 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from trustdoctor.certificate import Certificate
 from trustdoctor.errors import FileError, InputError
 from trustdoctor.output import write_text
-from trustdoctor.predictions import Predictions, as_scores
+from trustdoctor.predictions import Predictions, as_scores, to_numpy
 from trustdoctor.scores import find_score
 
 SCHEMA = 1
 State = Literal["threshold", "accept-all", "reject-all"]
 STATES = ("threshold", "accept-all", "reject-all")
+Group = int | str
 
 
 class Screened(NamedTuple):
@@ -25,6 +27,27 @@ class Screened(NamedTuple):
 
     scores: NDArray[Any]
     accepted: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class GroupRule:
+    """The threshold of one group of rows.
+
+    Attributes
+    ----------
+    threshold, state
+        As in `Gate`.
+    n : int
+        Its calibration rows.
+    promised : bool
+        Whether the certificate's promise holds for this group by itself; where it had
+        too few rows it has the pooled threshold and no promise.
+    """
+
+    threshold: float
+    state: State = "threshold"
+    n: int = 0
+    promised: bool = True
 
 
 @dataclass(frozen=True)
@@ -43,6 +66,10 @@ class Gate:
     state : str
         "threshold", or "accept-all" or "reject-all", which no threshold can say: a
         fully certain row scores -inf, and -inf > -inf is false.
+    certificate : Certificate or None
+        The promise, where `calibrate` made the gate.
+    groups : dict of group to GroupRule
+        Thresholds of their own for groups of rows; other rows get the gate's.
 
     Examples
     --------
@@ -55,6 +82,8 @@ class Gate:
     score: str | None = None
     temperature: float = 1.0
     state: State = "threshold"
+    certificate: Certificate | None = field(default=None, repr=False)
+    groups: dict[Group, GroupRule] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse what no gate can be."""
@@ -66,14 +95,16 @@ class Gate:
             object.__setattr__(self, name, float(value))
         if self.score is not None:
             find_score(self.score)
-        if math.isnan(self.threshold):
-            message = "expected a threshold, got NaN. Give a number."
-            raise InputError(message)
-        if self.state not in STATES:
-            message = (
-                f"expected a state out of {', '.join(STATES)}, got {self.state!r}."
-            )
-            raise InputError(message)
+        rules: list[Gate | GroupRule] = [self, *self.groups.values()]
+        for rule in rules:
+            if math.isnan(rule.threshold):
+                message = "expected a threshold, got NaN. Give a number."
+                raise InputError(message)
+            if rule.state not in STATES:
+                message = (
+                    f"expected a state out of {', '.join(STATES)}, got {rule.state!r}."
+                )
+                raise InputError(message)
         if not 0 < self.temperature < math.inf:
             message = f"expected a temperature above 0, got {self.temperature!r}."
             raise InputError(message)
@@ -106,24 +137,51 @@ class Gate:
             raise InputError(message)
         return cls(math.log(gamma), score=score, temperature=temperature)
 
-    def accept(self, scores: Any) -> Any:
+    @property
+    def gamma(self) -> float | None:
+        """The threshold on the ratio, exp(threshold); None where there is no ratio."""
+        if self.state != "threshold" or self.score is None:
+            return None
+        ratio = find_score(self.score).scale != "none" and self.threshold < 700
+        return math.exp(self.threshold) if ratio else None
+
+    def accept(self, scores: Any, *, groups: Any = None) -> Any:
         """Return True for each row to accept; numpy gives numpy, torch gives torch.
 
         Scores are compared in float64, so that a float32 score is never rounded
         onto the threshold.
-        """
-        if hasattr(scores, "detach"):
-            rejected = scores.double() > self.threshold
-            as_scores(scores)  # refuses NaN
-        else:
-            rejected = as_scores(scores).astype(np.float64) > self.threshold
-        if self.state == "accept-all":
-            return rejected | True
-        if self.state == "reject-all":
-            return rejected & False
-        return ~rejected
 
-    def screen(self, predictions: Predictions) -> Screened:
+        Parameters
+        ----------
+        scores : array (n,)
+        groups : array (n,), optional
+            Each row's group, for a gate with thresholds of their own for groups.
+        """
+        plain = as_scores(scores)  # refuses NaN
+        if self.groups:
+            accepted = self._accept_groups(plain, groups)
+            return _like(accepted, scores)
+        if hasattr(scores, "detach"):
+            return _decide(scores.double() > self.threshold, self.state)
+        return _decide(plain.astype(np.float64) > self.threshold, self.state)
+
+    def _accept_groups(self, scores: NDArray[Any], groups: Any) -> NDArray[np.bool_]:
+        if groups is None:
+            message = (
+                "this gate has thresholds for groups, and no groups were given. Pass "
+                "groups=, one a row, as in its calibration."
+            )
+            raise InputError(message)
+        given = as_groups(groups, rows=len(scores))
+        accepted = _decide(scores.astype(np.float64) > self.threshold, self.state)
+        for group, rule in self.groups.items():
+            own = given == group
+            accepted[own] = _decide(
+                scores[own].astype(float) > rule.threshold, rule.state
+            )
+        return np.asarray(accepted)
+
+    def screen(self, predictions: Predictions, *, groups: Any = None) -> Screened:
         """Score predictions and decide on each.
 
         Examples
@@ -139,19 +197,42 @@ class Gate:
             )
             raise InputError(message)
         scores = find_score(self.score)(predictions, temperature=self.temperature)
-        return Screened(scores, self.accept(scores))
+        return Screened(scores, self.accept(scores, groups=groups))
+
+    def __repr__(self) -> str:
+        """Say what is decided, and what is promised."""
+        what = self.score or "score"
+        rule = {
+            "threshold": f"reject iff {what} > {self.threshold:.6g}",
+            "accept-all": "accept all",
+            "reject-all": "reject all",
+        }[self.state]
+        own = f", {len(self.groups)} groups" if self.groups else ""
+        promised = self.certificate.promise() if self.certificate else "no certificate"
+        return f"Gate({rule}{own}; {promised})"
 
     def save(self, path: str | Path) -> None:
         """Write the gate as JSON, whole or not at all."""
+        groups = [
+            {
+                "group": group,
+                "threshold": _number(rule.threshold),
+                "state": rule.state,
+                "n": rule.n,
+                "promised": rule.promised,
+            }
+            for group, rule in self.groups.items()
+        ]
         content = {
             "trustdoctor": "gate",
             "schema": SCHEMA,
             "score": self.score,
             "temperature": self.temperature,
             "state": self.state,
-            "threshold": self.threshold
-            if math.isfinite(self.threshold)
-            else str(self.threshold),
+            "threshold": _number(self.threshold),
+            "gamma": self.gamma,
+            "groups": groups,
+            "certificate": self.certificate and self.certificate.to_dict(),
         }
         write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
 
@@ -169,7 +250,46 @@ class Gate:
         return _from_content(content, path)
 
 
-_FIELDS = {"score", "temperature", "state", "threshold"}
+def as_groups(groups: Any, *, rows: int) -> NDArray[Any]:
+    """Check groups: one integer or string a row."""
+    array = to_numpy(groups)
+    if array.shape != (rows,) or array.dtype.kind not in "iubUOT":
+        message = (
+            f"expected groups as {rows} integers or strings, one a row, got "
+            f"{array.dtype} of shape {array.shape}."
+        )
+        raise InputError(message)
+    return array
+
+
+def _decide(rejected: Any, state: State) -> Any:
+    if state == "accept-all":
+        return rejected | True
+    if state == "reject-all":
+        return rejected & False
+    return ~rejected
+
+
+def _like(accepted: NDArray[np.bool_], scores: Any) -> Any:
+    if not hasattr(scores, "detach"):
+        return accepted
+    return scores.new_tensor(accepted, dtype=(scores == scores).dtype)
+
+
+def _number(value: float) -> float | str:
+    return value if math.isfinite(value) else str(value)
+
+
+_FIELDS = {
+    "score",
+    "temperature",
+    "state",
+    "threshold",
+    "gamma",
+    "groups",
+    "certificate",
+}
+_GROUP_FIELDS = {"group", "threshold", "state", "n", "promised"}
 
 
 def _from_content(content: Any, path: str | Path) -> Gate:
@@ -183,19 +303,50 @@ def _from_content(content: Any, path: str | Path) -> Gate:
             "Use the version of trustdoctor that wrote it."
         )
         raise FileError(message)
-    if set(content) != _FIELDS:
-        odd = ", ".join(sorted(set(content) ^ _FIELDS))
-        message = f"the gate in {path} lacks or adds: {odd}. Save it again."
-        raise FileError(message)
-    threshold = content.pop("threshold")
-    if threshold in ("inf", "-inf"):
-        threshold = float(threshold)
-    numbers = (threshold, content["temperature"])
-    if not all(type(x) in (int, float) for x in numbers):
-        message = f"expected numbers in the gate {path}, got {numbers}. Save it again."
-        raise FileError(message)
     try:
-        return Gate(float(threshold), **content)
-    except (InputError, TypeError, OverflowError) as error:
+        _check_fields(content, _FIELDS)
+        gamma = content.pop("gamma")
+        certificate = content.pop("certificate")
+        gate = Gate(
+            _read_number(content.pop("threshold")),
+            score=content["score"],
+            temperature=_read_number(content["temperature"]),
+            state=content["state"],
+            certificate=certificate and Certificate.from_dict(certificate),
+            groups=dict(map(_read_group, content["groups"])),
+        )
+    except (InputError, FileError, TypeError, OverflowError) as error:
         message = f"the gate in {path} is not valid: {error}"
         raise FileError(message) from error
+    if gamma != gate.gamma:
+        message = f"the gate in {path} is not valid: its gamma is not exp(threshold)."
+        raise FileError(message)
+    return gate
+
+
+def _read_group(content: Any) -> tuple[Group, GroupRule]:
+    _check_fields(content, _GROUP_FIELDS)
+    group, n, promised = content["group"], content["n"], content["promised"]
+    if (
+        type(group) not in (int, str)
+        or type(n) is not int
+        or type(promised) is not bool
+    ):
+        message = f"a group is not as expected: {content!r}."
+        raise FileError(message)
+    threshold = _read_number(content["threshold"])
+    return group, GroupRule(threshold, content["state"], n, promised)
+
+
+def _check_fields(content: Any, names: set[str]) -> None:
+    if not isinstance(content, dict) or set(content) != names:
+        odd = set(content) ^ names if isinstance(content, dict) else {str(content)}
+        message = f"it lacks or adds: {', '.join(sorted(map(str, odd)))}."
+        raise FileError(message)
+
+
+def _read_number(value: Any) -> float:
+    if value in ("inf", "-inf") or type(value) in (int, float):
+        return float(value)
+    message = f"expected numbers, got {value!r}."
+    raise FileError(message)

@@ -33,8 +33,8 @@ Formula = Callable[["Rows"], Any]
 class Rows:
     """The reductions of logits z (..., C), computed when first asked for.
 
-    With m = argmax z, z2 the largest other logit and
-    e_j = exp((z_j - z2) / T) for j != m:
+    With m = argmax z (or the class `predicted`, which the doubt is then about), z2 the
+    largest other logit and e_j = exp((z_j - z2) / T) for j != m:
 
         u2 = (z2 - z_m) / T      s  = sum e_j       a = exp(u2) s    = exp(B)
         s2 = sum e_j^2           f  = sum e_j log(e_j)
@@ -45,12 +45,13 @@ class Rows:
     u2 = -inf there, s = 1, and no gradient flows.
     """
 
-    def __init__(self, logits: Any, temperature: float) -> None:
+    def __init__(self, logits: Any, temperature: float, predicted: Any = None) -> None:
         self.xp = xp = array_namespace(logits)
         self.logits = logits
         self.temperature = temperature
         classes = xp.arange(logits.shape[-1], **_same_device(logits))
-        self.others = classes != xp.argmax(logits, axis=-1, keepdims=True)
+        judged = xp.argmax(logits, axis=-1) if predicted is None else predicted
+        self.others = classes != judged[..., None]
         # A sum over the one kept entry: at a tie, max would split its gradient.
         self.top = xp.sum(xp.where(self.others, 0.0, logits), axis=-1)
         masked = xp.where(self.others, logits, -math.inf)
@@ -90,24 +91,48 @@ class Rows:
 
 
 def score_rows(
-    logits: Any, formula: Formula, *, temperature: float, native: str | None = None
+    logits: Any,
+    formula: Formula,
+    *,
+    temperature: float,
+    native: str | None = None,
+    predicted: Any = None,
 ) -> Any:
     """Apply `formula` to every row of `logits` (..., C).
 
-    `native` names the C form of the same formula. A row's result does not depend
-    on the batch that it came in.
+    `native` names the C form of the same formula. `predicted` (...) names the class
+    that each row's doubt is about, where that is not the largest logit's. A row's
+    result does not depend on the batch that it came in.
     """
     _check_temperature(temperature)
     if not _is_foreign(logits):
-        return _score_numpy(to_numpy(logits), formula, temperature, native)
+        array = to_numpy(logits)
+        scores = _score_numpy(array, formula, temperature, native)
+        if predicted is not None:
+            _score_as(scores, array, to_numpy(predicted), formula, temperature)
+        return scores
     _check_logits(logits)
     xp = array_namespace(logits)
     if logits.dtype.itemsize < 4:
         logits = xp.astype(logits, xp.float32)
-    rows = Rows(logits, float(temperature))
+    rows = Rows(logits, float(temperature), predicted)
     # Elsewhere than in numpy a check would make a device wait: bad rows get NaN,
     # which every gate and metric refuses.
     return xp.where(xp.isfinite(rows.top), formula(rows), math.nan)
+
+
+def _score_as(
+    scores: NDArray[Any],
+    logits: NDArray[Any],
+    predicted: NDArray[Any],
+    formula: Formula,
+    temperature: float,
+) -> None:
+    """Score again, in place, the rows whose doubt is about another class."""
+    other = logits.argmax(-1) != predicted
+    if other.any():
+        wide = logits[other].astype(np.float64)
+        scores[other] = formula(Rows(wide, float(temperature), predicted[other]))
 
 
 def sort(values: NDArray[Any]) -> NDArray[Any]:

@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from trustdoctor import intervals
+from trustdoctor.curves import Array
 from trustdoctor.estimate import Estimate, Settings, accuracy, measure_rows, percent
 from trustdoctor.metrics import Points
 from trustdoctor.predictions import as_errors, as_scores
@@ -70,6 +71,7 @@ def evaluate_perturbed(  # noqa: PLR0913 - options, by keyword only
     scores: Any,
     errors: Any,
     perturbed_errors: Any = None,
+    perturbed_scores: Any = None,
     *,
     points: Points | None = None,
     confidence: float = 0.95,
@@ -85,6 +87,9 @@ def evaluate_perturbed(  # noqa: PLR0913 - options, by keyword only
         Where the clean prediction is wrong.
     perturbed_errors : bool array (n,), optional
         Where the prediction at the perturbed input is wrong.
+    perturbed_scores : array (n,), optional
+        The doubt about the prediction at the perturbed input, which the paper judges,
+        where it is not that about the clean one.
     points, confidence, seed
         As in `evaluate`.
 
@@ -98,11 +103,14 @@ def evaluate_perturbed(  # noqa: PLR0913 - options, by keyword only
     settings = Settings(points or Points(), 1.0, confidence, seed)
     s = as_scores(scores)
 
-    def judge(given: Any) -> Protocol:
+    def judge(s: Array, given: Any) -> Protocol:
         wrong = as_errors(given, rows=len(s))
         (samples,) = intervals.bootstrap([s], wrong, seed=seed)
         found = measure_rows(s, wrong, samples, settings)
         return Protocol(int(wrong.sum()), accuracy(wrong, confidence), found)
 
-    paper = None if perturbed_errors is None else judge(perturbed_errors)
-    return Protocols(len(s), judge(errors), paper, settings)
+    paper = None
+    if perturbed_errors is not None:
+        moved = s if perturbed_scores is None else as_scores(perturbed_scores)
+        paper = judge(moved, perturbed_errors)
+    return Protocols(len(s), judge(s, errors), paper, settings)

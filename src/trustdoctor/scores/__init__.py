@@ -52,6 +52,8 @@ class Score:
     step : int
         Which way its input perturbation goes: +1 towards more doubt (DOCTOR), -1
         towards less (ODIN).
+    about_class : bool
+        Whether the doubt is about one class, so that `function` takes ``predicted=``.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Score:
     scale: str
     laws: frozenset[str]
     step: int = 1
+    about_class: bool = False
 
     def __call__(self, predictions: Predictions, *, temperature: float = 1.0) -> Any:
         """Score predictions, refusing those that lack what the score needs."""
@@ -80,10 +83,34 @@ SCORES: dict[str, Score] = {
     entry.name: entry
     for entry in (
         Score("alpha", alpha, "Granese et al. 2021", "probs", "odds", _ALL),
-        Score("beta", beta, "Granese et al. 2021", "probs", "odds", _ALL),
-        Score("msp", msp, "Hendrycks & Gimpel 2017", "probs", "log", _ALL),
+        Score(
+            "beta",
+            beta,
+            "Granese et al. 2021",
+            "probs",
+            "odds",
+            _ALL,
+            about_class=True,
+        ),
+        Score(
+            "msp",
+            msp,
+            "Hendrycks & Gimpel 2017",
+            "probs",
+            "log",
+            _ALL,
+            about_class=True,
+        ),
         Score("entropy", entropy, "Shannon 1948", "probs", "log", _ALL),
-        Score("margin", margin, "Scheffer et al. 2001", "probs", "none", _ALL),
+        Score(
+            "margin",
+            margin,
+            "Scheffer et al. 2001",
+            "probs",
+            "none",
+            _ALL,
+            about_class=True,
+        ),
         Score("gen", gen, "Liu et al. 2023", "probs", "log", _ALL),
         Score(
             "max_logit",
@@ -98,7 +125,16 @@ SCORES: dict[str, Score] = {
 }
 
 MODEL_SCORES: dict[str, Score] = SCORES | {
-    "odin": Score("odin", msp, "Liang et al. 2018", "gradients", "log", _ALL, step=-1)
+    "odin": Score(
+        "odin",
+        msp,
+        "Liang et al. 2018",
+        "gradients",
+        "log",
+        _ALL,
+        step=-1,
+        about_class=True,
+    )
 }
 """The scores that a model's gradients can perturb. Without perturbation ODIN is msp."""
 

@@ -1,4 +1,7 @@
-"""The scores to compare with; parameters and results are those of `alpha`."""
+"""The scores to compare with; parameters and results are those of `alpha`.
+
+`predicted`, where a score takes it, is that of `beta`.
+"""
 
 from typing import Any
 
@@ -6,7 +9,7 @@ from trustdoctor.errors import InputError
 from trustdoctor.kernels import Rows, score_rows
 
 
-def msp(logits: Any, *, temperature: float = 1.0) -> Any:
+def msp(logits: Any, *, temperature: float = 1.0, predicted: Any = None) -> Any:
     r"""Maximum softmax probability (softmax response), as :math:`\log(1 - p_m)`.
 
     References
@@ -20,7 +23,9 @@ def msp(logits: Any, *, temperature: float = 1.0) -> Any:
     >>> np.exp(msp(np.array([[0.0, 0.0, 0.0]]))).round(3)
     array([0.667])
     """
-    return score_rows(logits, _msp, temperature=temperature, native="msp")
+    return score_rows(
+        logits, _msp, temperature=temperature, native="msp", predicted=predicted
+    )
 
 
 def entropy(logits: Any, *, temperature: float = 1.0) -> Any:
@@ -39,7 +44,7 @@ def entropy(logits: Any, *, temperature: float = 1.0) -> Any:
     return score_rows(logits, _entropy, temperature=temperature, native="entropy")
 
 
-def margin(logits: Any, *, temperature: float = 1.0) -> Any:
+def margin(logits: Any, *, temperature: float = 1.0, predicted: Any = None) -> Any:
     r"""Minus the logit margin, :math:`(z_{(2)} - z_{(1)}) / T`.
 
     References
@@ -52,7 +57,9 @@ def margin(logits: Any, *, temperature: float = 1.0) -> Any:
     >>> margin(np.array([[3.0, 1.0, 0.0]]))
     array([-2.])
     """
-    return score_rows(logits, _margin, temperature=temperature, native="margin")
+    return score_rows(
+        logits, _margin, temperature=temperature, native="margin", predicted=predicted
+    )
 
 
 def max_logit(logits: Any, *, temperature: float = 1.0) -> Any:

@@ -107,6 +107,7 @@ class Mahalanobis:
 
     name: ClassVar[str] = "mahalanobis"
     step: ClassVar[int] = -1
+    about_class: ClassVar[bool] = False
 
     @classmethod
     def fit(

@@ -39,14 +39,18 @@ def alpha(logits: Any, *, temperature: float = 1.0) -> Any:
     return score_rows(logits, _alpha, temperature=temperature, native="alpha")
 
 
-def beta(logits: Any, *, temperature: float = 1.0) -> Any:
+def beta(logits: Any, *, temperature: float = 1.0, predicted: Any = None) -> Any:
     r"""Doubt of DOCTOR's D_beta: the log odds of a wrong prediction.
 
     .. math:: \log \frac{1 - p_m}{p_m}, \quad m = \arg\max_j z_j,
               \quad p = \mathrm{softmax}(z / T)
 
     It ranks rows exactly as the maximum softmax probability does. Parameters and
-    result are those of `alpha`.
+    result are those of `alpha`, and
+
+    predicted : integer array (n,), optional
+        The class m that the doubt is about, where it is not the largest logit's: at a
+        perturbed input the doubt is still about the clean prediction.
 
     References
     ----------
@@ -58,7 +62,9 @@ def beta(logits: Any, *, temperature: float = 1.0) -> Any:
     >>> beta(np.array([[0.0, 0.0], [0.0, 100.0]]))
     array([   0., -100.])
     """
-    return score_rows(logits, _beta, temperature=temperature, native="beta")
+    return score_rows(
+        logits, _beta, temperature=temperature, native="beta", predicted=predicted
+    )
 
 
 def _alpha(r: Rows) -> Any:

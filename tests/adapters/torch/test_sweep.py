@@ -6,6 +6,7 @@ import trustdoctor as td
 from trustdoctor import Mahalanobis
 from trustdoctor.adapters.torch import EPSILONS, TEMPERATURES, Doctor, Setting, sweep
 from trustdoctor.errors import FileError, InputError, LabelsMissingError
+from trustdoctor.scores import MODEL_SCORES
 
 GRID = {"temperatures": (1.0, 1.5), "epsilons": (0.0, 0.02, 0.05)}
 
@@ -34,6 +35,10 @@ def test_every_cell_is_what_doctor_finds(order, small, images):
         if one.perturbed is not None:
             at = found.settings.index(setting)
             assert np.array_equal(found.predicted[:, at], one.perturbed.predicted)
+            paper = MODEL_SCORES[setting.score].function(
+                one.perturbed.logits, temperature=setting.temperature
+            )
+            assert found.paper_scores[:, at] == pytest.approx(paper, abs=1e-5)
     assert (found.predicted is None) == (order == 1)
 
 

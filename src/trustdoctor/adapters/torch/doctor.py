@@ -1,7 +1,7 @@
 """Doubt at a perturbed input: the partially black-box half of DOCTOR."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -43,8 +43,13 @@ class Objective(Protocol):
     def step(self) -> int:
         """+1 to step towards more doubt, -1 towards less."""
 
-    def function(self, logits: Any, *, temperature: float = 1.0) -> Any:
-        """Doubt of each row."""
+    @property
+    def about_class(self) -> bool:
+        """Whether `function` takes the class that the doubt is about."""
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """Takes logits and ``temperature=`` to the doubt of each row."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +62,8 @@ class Examination:
         The clean logits, and the labels if there were any. These are the
         predictions that the scores judge.
     scores : array (n,)
-        The doubt at the perturbed input.
+        The doubt at the perturbed input. For a score about one class (beta, msp,
+        margin, ODIN) it is about the class predicted at the clean input.
     perturbed : Predictions or None
         The logits at the perturbed input; None without perturbation and where the
         first-order form did without them.
@@ -75,7 +81,8 @@ class Doctor:
               \mathrm{sign}(\nabla_x s(x))
 
     The doubt is :math:`s(\tilde x)`; the prediction that it judges is that of the
-    clean input. ODIN and Mahalanobis step the other way, as their papers do.
+    clean input, also where the perturbed input would get another. ODIN and
+    Mahalanobis step the other way, as their papers do.
 
     Parameters
     ----------
@@ -176,25 +183,28 @@ class Doctor:
         if self.epsilon == 0:
             return Examination(judged, self._score(judged))
         perturbed = predictions(moved, labels)
-        return Examination(judged, self._score(perturbed), perturbed)
+        return Examination(judged, self._score(perturbed, judged), perturbed)
 
     def screen(self, data: Any, gate: Gate) -> tuple[Examination, NDArray[np.bool_]]:
         """Examine data, and decide on each row by a gate for this very score."""
         found = self(data)
         return found, gate.accept(found.scores)
 
-    def _score(self, found: Predictions) -> NDArray[Any]:
+    def _score(
+        self, found: Predictions, judged: Predictions | None = None
+    ) -> NDArray[Any]:
         """Score gathered logits, to the bit as `td.alpha` and its kin would."""
-        score = self.objective.function(found.logits, temperature=self.temperature)
-        return np.asarray(score)
+        about = judged.predicted if judged is not None else None
+        return np.asarray(doubt(self.objective, found.logits, self.temperature, about))
 
     def _examine(self, batch: Batch) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Return clean logits, perturbed logits, and the first-order rise in doubt."""
         if self.epsilon == 0:
             return self._clean(batch), None, None
         with tracked(self.model, batch, self.forward, self.perturb) as traced:
-            doubt = self.objective.function(traced.logits, temperature=self.temperature)
-            gradient = traced.gradient(doubt)
+            gradient = traced.gradient(
+                doubt(self.objective, traced.logits, self.temperature)
+            )
         clean = traced.logits.detach()
         size = self.objective.step * step_size(self.epsilon, self.scale, gradient)
         if self.order == 1:
@@ -264,6 +274,15 @@ def tracked(
             )
             raise InputError(message)
         yield Traced(model, forward, batch, place, leaf, logits)
+
+
+def doubt(
+    objective: Objective, logits: Any, temperature: float, predicted: Any = None
+) -> Any:
+    """Score logits; for a score about one class, about the class `predicted`."""
+    if predicted is None or not objective.about_class:
+        return objective.function(logits, temperature=temperature)
+    return objective.function(logits, temperature=temperature, predicted=predicted)
 
 
 def step_size(epsilon: float, scale: Any, like: Tensor) -> Tensor:

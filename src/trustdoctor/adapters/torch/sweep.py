@@ -17,6 +17,7 @@ from trustdoctor.adapters.torch.doctor import (
     Traced,
     check_epsilon,
     check_positive,
+    doubt,
     find_objective,
     predictions,
     row_sum,
@@ -68,7 +69,9 @@ class Sweep:
     settings : tuple of Setting
         The columns of the two arrays.
     scores : array (n, settings)
-        The doubt at the perturbed input.
+        The doubt at the perturbed input, about the clean prediction.
+    paper_scores : array (n, settings), or None
+        The doubt about the perturbed prediction, which the paper judges.
     predicted : array (n, settings), or None
         What the model predicts at the perturbed input, for the paper's protocol;
         None for the first-order form, which never looks there.
@@ -77,6 +80,7 @@ class Sweep:
     predictions: Predictions
     settings: tuple[Setting, ...]
     scores: NDArray[Any]
+    paper_scores: NDArray[Any] | None
     predicted: NDArray[np.int64] | None
 
     def column(self, setting: Setting) -> NDArray[Any]:
@@ -87,9 +91,12 @@ class Sweep:
         """Evaluate one setting under both protocols, as `evaluate_perturbed` does."""
         at = self.settings.index(setting)
         labels = self.predictions.require_labels("a sweep's evaluation")
-        moved = None if self.predicted is None else self.predicted[:, at] != labels
+        errors = self.predictions.errors
+        if self.predicted is None or self.paper_scores is None:
+            return evaluate_perturbed(self.scores[:, at], errors, **options)
+        moved = self.predicted[:, at] != labels
         return evaluate_perturbed(
-            self.scores[:, at], self.predictions.errors, moved, **options
+            self.scores[:, at], errors, moved, self.paper_scores[:, at], **options
         )
 
 
@@ -174,28 +181,36 @@ def sweep(  # noqa: PLR0913 - options, by keyword only
     if not found:
         message = "expected at least one batch, got none."
         raise InputError(message)
-    moved = [part["predicted"] for part in found if "predicted" in part]
+
+    def joined(name: str) -> Any:
+        return np.concatenate([part[name] for part in found])
+
     return Sweep(
         predictions([part["logits"] for part in found], labels),
         settings,
-        np.concatenate([part["scores"] for part in found]),
-        np.concatenate(moved) if moved else None,
+        joined("scores"),
+        joined("paper_scores") if order == 2 else None,
+        joined("predicted") if order == 2 else None,
     )
 
 
 def _sweep_batch(plan: _Plan, batch: Batch) -> dict[str, NDArray[Any]]:
     columns: list[Tensor] = []
+    paper: list[Tensor] = []
     classes: list[Tensor] = []
     with tracked(plan.model, batch, plan.forward, plan.perturb) as traced:
         clean = traced.logits.detach()
         for objective in plan.objectives:
             for temperature in plan.temperatures:
-                for score, logits in _magnitudes(plan, traced, objective, temperature):
+                for score, moved in _magnitudes(plan, traced, objective, temperature):
+                    logits = clean if moved is None else moved
                     columns.append(score)
-                    classes.append((clean if logits is None else logits).argmax(1))
+                    classes.append(logits.argmax(1))
+                    paper.append(doubt(objective, logits, temperature))
     out = {"logits": clean.float(), "scores": torch.stack(columns, 1)}
     if plan.order == 2:
         out["predicted"] = torch.stack(classes, 1)
+        out["paper_scores"] = torch.stack(paper, 1)
     return {name: tensor.cpu().numpy() for name, tensor in out.items()}
 
 
@@ -203,21 +218,22 @@ def _magnitudes(
     plan: _Plan, traced: Traced, objective: Objective, temperature: float
 ) -> Iterator[tuple[Tensor, Tensor | None]]:
     """Yield doubt and perturbed logits for each epsilon, from one gradient."""
-    doubt = objective.function(traced.logits, temperature=temperature)
+    clean = doubt(objective, traced.logits, temperature)
+    predicted = traced.logits.argmax(1)
     gradient = None
     if any(plan.epsilons):
-        gradient = traced.gradient(doubt, keep=True)
-    doubt = doubt.detach()
+        gradient = traced.gradient(clean, keep=True)
+    clean = clean.detach()
     for epsilon in plan.epsilons:
         if epsilon == 0 or gradient is None:
-            yield doubt, None
+            yield clean, None
             continue
         size = objective.step * step_size(epsilon, plan.scale, gradient)
         if plan.order == 1:
-            yield doubt + row_sum(size * gradient.abs()), None
+            yield clean + row_sum(size * gradient.abs()), None
         else:
             logits = traced.logits_at(size * gradient.sign())
-            yield objective.function(logits, temperature=temperature), logits
+            yield doubt(objective, logits, temperature, predicted), logits
 
 
 class _Store:
