@@ -119,8 +119,27 @@ def test_screen_without_labels_and_by_threshold(tmp_path):
         (["diagnose", "{probs}", "--json", "{probs}"], "the input itself"),
         (["screen", "{probs}", "--gamma", "1", "-o", "{probs}"], "the input itself"),
         (["screen", "{probs}", "--gamma", "1", "--json", "x" * 300], "cannot write"),
-        (["screen", "{probs}"], "--gamma or --threshold"),
-        (["screen", "{probs}", "--gamma", "1", "--threshold", "1"], "one of the two"),
+        (["screen", "{probs}"], "one of --gate, --gamma"),
+        (["screen", "{probs}", "--gamma", "1", "--threshold", "1"], "Give one"),
+        (["screen", "{probs}", "--gate", "absent.json"], "cannot read the gate"),
+        (["screen", "{probs}", "--gate", "{probs}"], "expected a gate as JSON"),
+        (["calibrate", "{probs}", "-o", "g.json"], "one target"),
+        (["calibrate", "{probs}", "--frr", "5", "-o", "g.json"], "between 0 and 1"),
+        (["calibrate", "{probs}", "--frr", "0.1", "-o", "{probs}"], "input itself"),
+        (
+            [
+                "calibrate",
+                "{probs}",
+                "--risk",
+                "0.1",
+                "--mode",
+                "expectation",
+                "-o",
+                "g.json",
+            ],
+            "no rule for risk",
+        ),
+        (["check", "{probs}", "--gate", "absent.json", "--state", "w"], "cannot read"),
         (["screen", "{probs}", "--gamma", "-1"], "gamma"),
         (["screen", "{probs}", "--gamma", "1", "--score", "margin"], "--threshold"),
         (["screen", "{probs}", "--gamma", "1", "-o", "out.txt"], "expected an output"),
@@ -175,6 +194,57 @@ def test_demo_takes_scores_and_temperature():
     done = run("demo", "--score", "gen", "--score", "all", "-T", 2)
     assert done.returncode == 0
     assert done.stdout.index("gen ") < done.stdout.index("alpha ")
+
+
+def test_calibrate_screen_and_check_work_together(probs, tmp_path):
+    gate, state = tmp_path / "gate.json", tmp_path / "watch.json"
+    done = run("calibrate", probs, "--frr", 0.1, "--confidence", 0.95, "-o", gate)
+    assert done.returncode == 0, done.stderr
+    assert (
+        "at most 10% of the correct predictions rejected, with confidence"
+        in done.stdout
+    )
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    out = tmp_path / "decided.parquet"
+    done = run("screen", probs, "--gate", gate, "-o", out)
+    assert done.returncode == 0, done.stderr
+    table = pl.read_parquet(out)
+    loaded = trustdoctor.Gate.load(gate)
+    assert table["accepted"].to_list() == (table["score"] <= loaded.threshold).to_list()
+    assert table.columns[:1] == ["id"]
+    for n in (400, 800):
+        done = run("check", probs, "--gate", gate, "--state", state)
+        assert done.returncode == 0, done.stderr
+        assert "nothing to report" in done.stdout
+        assert json.loads(state.read_text())["tallies"]["accepted"]["n"] == n
+
+
+def test_calibrate_for_classes_and_without_labels(probs, tmp_path):
+    gate = tmp_path / "gate.json"
+    done = run("calibrate", probs, "--coverage", 0.8, "--per-class", "-o", gate)
+    assert done.returncode == 0, done.stderr
+    assert "3 of 3 groups have a promise" in done.stdout
+    assert run("screen", probs, "--gate", gate).returncode == 0
+    assert (
+        run("check", probs, "--gate", gate, "--state", tmp_path / "w").returncode == 0
+    )
+    done = run("calibrate", probs, "--risk", 0.2, "--no-labels", "-o", gate)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("NO GUARANTEE: at most 20% errors among the accepted")
+    done = run("screen", probs, "--gate", gate)
+    assert "no guarantee" in done.stdout
+
+
+@pytest.mark.parametrize("target", ["--frr", "--trr", "--risk", "--joint"])
+@pytest.mark.parametrize("label", [0, 1])
+def test_calibrating_on_three_rows_gives_the_plain_answer(target, label, tmp_path):
+    path = tmp_path / "p.csv"
+    rows = "".join(f"0.{k},0.{10 - k},{label}\n" for k in (9, 8, 7))
+    path.write_text("prob_0,prob_1,label\n" + rows)
+    done = run("calibrate", path, target, 0.05, "-o", tmp_path / "gate.json")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"(accept|reject) all: ", done.stdout)
+    assert run("screen", path, "--gate", tmp_path / "gate.json").returncode == 0
 
 
 def test_diagnose_needs_labels(tmp_path):

@@ -39,16 +39,35 @@ def test_the_demo_prints_what_is_shown(readme):
     assert [x.strip() for x in done.stdout.splitlines()][: len(lines)] == lines
 
 
-def test_screening_the_demos_predictions_prints_what_is_shown(readme, root, tmp_path):
+@pytest.fixture
+def demos(root, tmp_path):
+    """The predictions of the demo as a CSV of probabilities."""
     with np.load(root / "src/trustdoctor/data/cifar10-densenet.npz") as bundled:
         probs, labels = softmax(bundled["logits"], axis=1), bundled["labels"]
     table = {f"prob_{i}": probs[:, i] for i in range(10)} | {"label": labels}
     pl.DataFrame(table).write_csv(tmp_path / "preds.csv")
+    return tmp_path
+
+
+def printed(folder, command):
     program = Path(sys.executable).with_name("trustdoctor")
-    command = f"{program} screen preds.csv --gamma 0.2 -o decided.csv"
     done = subprocess.run(
-        command.split(), capture_output=True, text=True, check=True, cwd=tmp_path
+        [program, *command.split()],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=folder,
     )
+    return [x.strip() for x in done.stdout.splitlines()]
+
+
+def test_calibrating_on_the_demos_predictions_prints_what_is_shown(readme, demos):
+    lines = shown(readme, "On the predictions of the demo the first prints")
+    assert printed(demos, "calibrate preds.csv --frr 0.05 -o gate.json") == lines
+
+
+def test_screening_the_demos_predictions_prints_what_is_shown(readme, demos):
+    found = printed(demos, "screen preds.csv --gamma 0.2 -o decided.csv")
     lines = shown(readme, "The second prints, for the predictions of the demo,")
-    assert [x.strip() for x in done.stdout.splitlines()] == lines
-    assert pl.read_csv(tmp_path / "decided.csv").columns[-2:] == ["score", "accepted"]
+    assert found == lines
+    assert pl.read_csv(demos / "decided.csv").columns[-2:] == ["score", "accepted"]

@@ -4,14 +4,16 @@
 
     p = td.Predictions.from_logits(logits, labels)
     td.evaluate(p)                        # how far can these predictions be trusted
-    gate = td.Gate.from_gamma(0.5, score="alpha")
-    gate.screen(p).accepted               # which of them to accept
+    gate = td.calibrate(td.alpha(p.logits), p.errors, frr=0.05, score="alpha")
+    gate.screen(new).accepted             # which of others to accept
 
 Scores are doubts: higher means trust less. A row is rejected iff its score is above
 the threshold.
 """
 
 from trustdoctor import adapters, errors
+from trustdoctor.calibrate import calibrate
+from trustdoctor.certificate import Certificate
 from trustdoctor.combine import Combination, combine
 from trustdoctor.evaluate import Evaluation, evaluate
 from trustdoctor.gate import Gate
@@ -51,11 +53,14 @@ from trustdoctor.scores import (
     msp,
 )
 from trustdoctor.scores.distance import Mahalanobis
+from trustdoctor.select import Selection, calibrate_unlabelled, select
+from trustdoctor.watch import Watch
 
 __version__ = "0.1.0"
 
 __all__ = [
     "SCORES",
+    "Certificate",
     "Combination",
     "Confusion",
     "Evaluation",
@@ -65,6 +70,8 @@ __all__ = [
     "Predictions",
     "Protocols",
     "Score",
+    "Selection",
+    "Watch",
     "adapters",
     "alpha",
     "augrc",
@@ -73,6 +80,8 @@ __all__ = [
     "auroc",
     "beta",
     "brier",
+    "calibrate",
+    "calibrate_unlabelled",
     "clopper_pearson",
     "combine",
     "confusion",
@@ -96,5 +105,6 @@ __all__ = [
     "risk_at_coverage",
     "risk_coverage",
     "roc",
+    "select",
     "trr_at_frr",
 ]

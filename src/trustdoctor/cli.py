@@ -10,7 +10,7 @@ from dataclasses import asdict
 from importlib.resources import files as resources
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -22,6 +22,7 @@ from trustdoctor.adapters.files import (
     read_predictions,
     write_decisions,
 )
+from trustdoctor.calibrate import calibrate as run_calibration
 from trustdoctor.errors import (
     InputError,
     MissingPackageError,
@@ -33,11 +34,13 @@ from trustdoctor.evaluate import Difference, Evaluation
 from trustdoctor.evaluate import evaluate as run_evaluation
 from trustdoctor.gate import Gate, Screened
 from trustdoctor.intervals import clopper_pearson
-from trustdoctor.metrics import confusion
+from trustdoctor.metrics import Confusion, confusion
 from trustdoctor.output import require_writable, write_text
 from trustdoctor.predictions import Predictions
 from trustdoctor.progress import bar
-from trustdoctor.scores import SCORES
+from trustdoctor.scores import SCORES, find_score
+from trustdoctor.select import calibrate_unlabelled
+from trustdoctor.watch import Watch
 
 app = typer.Typer(
     name="trustdoctor",
@@ -61,6 +64,13 @@ ProbsOption = Annotated[
 ]
 LabelsOption = Annotated[
     str | None, typer.Option("--labels", metavar="NAME", help="True labels' name.")
+]
+ScoreOption = Annotated[
+    str, typer.Option("--score", metavar="NAME", help=f"{', '.join(SCORES)}.")
+]
+GateOption = Annotated[Path, typer.Option("--gate", help="A gate's file.")]
+OptionalGateOption = Annotated[
+    Path | None, typer.Option("--gate", help="A gate's file, from calibrate.")
 ]
 ScoresOption = Annotated[
     list[str] | None,
@@ -162,6 +172,116 @@ def diagnose(  # noqa: PLR0913 - one parameter an option
 
 
 @app.command()
+def calibrate(  # noqa: PLR0913 - one parameter an option
+    file: PredictionsFile,
+    *,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Where to write the gate (JSON).")
+    ],
+    frr: Annotated[
+        float | None, typer.Option(help="At most this share of hits rejected.")
+    ] = None,
+    trr: Annotated[
+        float | None, typer.Option(help="At least this share of errors rejected.")
+    ] = None,
+    risk: Annotated[
+        float | None, typer.Option(help="At most this share of the accepted is wrong.")
+    ] = None,
+    joint: Annotated[
+        float | None, typer.Option(help="At most this share wrong and accepted.")
+    ] = None,
+    coverage: Annotated[
+        float | None, typer.Option(help="At least this share accepted.")
+    ] = None,
+    cost: Annotated[
+        float | None, typer.Option(help="An error costs so many rejections.")
+    ] = None,
+    confidence: Annotated[
+        float, typer.Option(help="Probability that the promise holds.")
+    ] = 0.9,
+    mode: Annotated[
+        str | None, typer.Option(help="confidence (default) or expectation.")
+    ] = None,
+    method: Annotated[
+        str, typer.Option(help="For --risk: sequence, sgr or grid.")
+    ] = "sequence",
+    per_class: Annotated[
+        bool, typer.Option("--per-class", help="A threshold for each predicted class.")
+    ] = False,
+    no_labels: Annotated[
+        bool, typer.Option("--no-labels", help="Trust the model itself: no guarantee.")
+    ] = False,
+    score: ScoreOption = "alpha",
+    temperature: TemperatureOption = 1.0,
+    logits: LogitsOption = None,
+    probs: ProbsOption = None,
+    labels: LabelsOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Choose a threshold that keeps a promise, and write it as a gate."""
+    _check_json(str(output), file)
+    asked: dict[str, Any] = {"frr": frr, "trr": trr, "risk": risk}
+    asked["coverage"] = coverage
+    options: dict[str, Any] = {"score": score, "temperature": temperature}
+    with bar(quiet=quiet) as tell:
+        tell(0.0, f"reading {file.name}")
+        needs = coverage is None and not no_labels
+        p = read_predictions(
+            file, logits=logits, probs=probs, labels=labels, need_labels=needs
+        )
+        tell(0.5, "calibrating")
+        if no_labels:
+            gate = calibrate_unlabelled(p, **asked, **options)
+        else:
+            gate = run_calibration(
+                find_score(score)(p, temperature=temperature),
+                p.errors if needs or p.labels is not None else None,
+                **asked,
+                joint=joint,
+                cost=cost,
+                confidence=confidence,
+                mode=mode,  # type: ignore[arg-type]
+                method=method,  # type: ignore[arg-type]
+                groups=p.predicted if per_class else None,
+                **options,
+            )
+    gate.save(output)
+    _print_gate(_console(quiet=quiet), gate, output)
+
+
+@app.command()
+def check(  # noqa: PLR0913 - one parameter an option
+    file: PredictionsFile,
+    *,
+    gate_path: GateOption,
+    state: Annotated[
+        Path, typer.Option(help="What earlier checks saw; made if it is not there.")
+    ],
+    level: Annotated[
+        float, typer.Option(help="Probability of a false alarm, for ever.")
+    ] = 0.1,
+    logits: LogitsOption = None,
+    probs: ProbsOption = None,
+    labels: LabelsOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Check on new rows whether a gate's promise still holds."""
+    gate = Gate.load(gate_path)
+    _check_json(str(state), file)
+    watch = Watch.load(state, gate) if state.exists() else gate.watch(level=level)
+    with bar(quiet=quiet) as tell:
+        tell(0.0, f"reading {file.name}")
+        p = read_predictions(
+            file, logits=logits, probs=probs, labels=labels, need_labels=False
+        )
+        groups = p.predicted if gate.groups else None
+        scores = gate.screen(p, groups=groups).scores
+        watch.update(scores, None if p.labels is None else p.errors, groups=groups)
+    watch.save(state)
+    _console(quiet=quiet).print(repr(watch), highlight=False)
+
+
+@app.command()
 def screen(  # noqa: PLR0913 - one parameter an option
     file: PredictionsFile,
     *,
@@ -171,9 +291,8 @@ def screen(  # noqa: PLR0913 - one parameter an option
     threshold: Annotated[
         float | None, typer.Option(help="Reject where the score itself exceeds it.")
     ] = None,
-    score: Annotated[
-        str, typer.Option(metavar="NAME", help=f"{', '.join(SCORES)}.")
-    ] = "alpha",
+    gate_path: OptionalGateOption = None,
+    score: ScoreOption = "alpha",
     temperature: TemperatureOption = 1.0,
     output: Annotated[
         Path | None,
@@ -185,8 +304,8 @@ def screen(  # noqa: PLR0913 - one parameter an option
     json_path: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Accept or reject each prediction of a file, by a threshold you give."""
-    gate = _gate(gamma, threshold, score, temperature)
+    """Accept or reject each prediction of a file, by a gate or a threshold."""
+    gate = _gate(gamma, threshold, gate_path, score, temperature)
     _check_json(json_path, file)
     if output is not None:
         check_output(output, file)
@@ -196,7 +315,8 @@ def screen(  # noqa: PLR0913 - one parameter an option
             file, logits=logits, probs=probs, labels=labels, need_labels=False
         )
         tell(0.5, "screening")
-        screened = gate.screen(predictions)
+        groups = predictions.predicted if gate.groups else None
+        screened = gate.screen(predictions, groups=groups)
         if output is not None:
             tell(0.8, f"writing {output.name}")
             write_decisions(output, file, screened)
@@ -261,11 +381,17 @@ def _score_names(names: list[str] | None, predictions: Predictions) -> list[str]
 
 
 def _gate(
-    gamma: float | None, threshold: float | None, score: str, temperature: float
+    gamma: float | None,
+    threshold: float | None,
+    path: Path | None,
+    score: str,
+    temperature: float,
 ) -> Gate:
-    if (gamma is None) == (threshold is None):
-        message = "expected either --gamma or --threshold, one of the two. Give one."
+    if sum(given is not None for given in (gamma, threshold, path)) != 1:
+        message = "expected one of --gate, --gamma and --threshold. Give one of them."
         raise InputError(message)
+    if path is not None:
+        return Gate.load(path)
     if gamma is not None:
         return Gate.from_gamma(gamma, score=score, temperature=temperature)
     assert threshold is not None
@@ -374,6 +500,40 @@ def _sign(difference: Difference) -> int:
     return int(difference.low > 0) - int(difference.high < 0)
 
 
+def _print_gate(console: Console, gate: Gate, path: Path) -> None:
+    c = gate.certificate
+    assert c is not None
+    promised = "Promise" if c.guarantee else "NO GUARANTEE"
+    said = c.promise().removeprefix("no guarantee: ")
+    console.print(f"{promised}: {said}.", highlight=False)
+    if gate.state == "threshold":
+        ratio = f" (gamma {gate.gamma:.4g})" if gate.gamma is not None else ""
+        rule = f"reject where {gate.score} > {gate.threshold:.6g}{ratio}"
+    else:
+        rule = f"{gate.state.replace('-', ' ')}: {c.trivial}"
+    console.print(f"Gate: {rule}.", highlight=False)
+    if c.rows_needed is not None:
+        console.print(
+            f"About {c.rows_needed:,} rows like these would be enough to do better.",
+            highlight=False,
+        )
+    rows = f"{c.n:,} rows"
+    if c.n_errors >= 0:
+        rows += f", {c.n_errors:,} of them errors"
+    console.print(f"Calibrated on {rows}; seen on them at this gate:", highlight=False)
+    for name, (rate, low, high) in c.observed.items():
+        cell = _percent(Estimate(rate, low, high))
+        console.print(f"  {name:<9}{cell} %", highlight=False)
+    own = sum(rule.promised for rule in gate.groups.values())
+    if gate.groups:
+        console.print(
+            f"{own} of {len(gate.groups)} groups have a promise of their own."
+        )
+    for line in (c.rule, c.assumption, *c.notes):
+        console.print(f"- {line}", highlight=False)
+    console.print(f"Wrote {path}", highlight=False, soft_wrap=True)
+
+
 def _summary(
     gate: Gate, predictions: Predictions, screened: Screened
 ) -> dict[str, object]:
@@ -387,9 +547,21 @@ def _summary(
         "accepted": int(screened.accepted.sum()),
     }
     if predictions.labels is not None:
-        at = confusion(screened.scores, predictions.errors, threshold=gate.threshold)
-        out |= asdict(at)
+        out |= asdict(_confusion(predictions, screened))
     return out
+
+
+def _confusion(predictions: Predictions, screened: Screened) -> Confusion:
+    rejected = (~screened.accepted).astype(float)
+    return confusion(rejected, predictions.errors, threshold=0.5)
+
+
+def _where(gate: Gate) -> str:
+    if gate.groups:
+        return f"at the thresholds of {len(gate.groups)} groups"
+    if gate.state != "threshold":
+        return f"({gate.state.replace('-', ' ')})"
+    return f"at threshold {gate.threshold:.4g}"
 
 
 def _print_screened(
@@ -398,12 +570,15 @@ def _print_screened(
     accepted, n = int(screened.accepted.sum()), len(predictions)
     console.print(
         f"Accepted {accepted:,} of {n:,} predictions ({accepted / n:.1%}) by "
-        f"{gate.score} at threshold {gate.threshold:.4g}.",
+        f"{gate.score} {_where(gate)}.",
         highlight=False,
     )
+    if gate.certificate is not None:
+        promise = gate.certificate.promise()
+        console.print(f"  the gate's promise: {promise}", highlight=False)
     if predictions.labels is None:
         return
-    at = confusion(screened.scores, predictions.errors, threshold=gate.threshold)
+    at = _confusion(predictions, screened)
     for what, part, whole in (
         ("errors among the accepted", at.fa, at.fa + at.ta),
         ("errors caught (TRR)", at.tr, at.tr + at.fa),

@@ -5,7 +5,7 @@ import math
 from dataclasses import dataclass, field
 from numbers import Real
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,9 @@ from trustdoctor.errors import FileError, InputError
 from trustdoctor.output import write_text
 from trustdoctor.predictions import Predictions, as_scores, to_numpy
 from trustdoctor.scores import find_score
+
+if TYPE_CHECKING:
+    from trustdoctor.watch import Watch
 
 SCHEMA = 1
 State = Literal["threshold", "accept-all", "reject-all"]
@@ -198,6 +201,12 @@ class Gate:
             raise InputError(message)
         scores = find_score(self.score)(predictions, temperature=self.temperature)
         return Screened(scores, self.accept(scores, groups=groups))
+
+    def watch(self, *, level: float = 0.1) -> "Watch":
+        """Start watching whether the promise still holds; see `trustdoctor.watch`."""
+        from trustdoctor.watch import watch
+
+        return watch(self, level=level)
 
     def __repr__(self) -> str:
         """Say what is decided, and what is promised."""

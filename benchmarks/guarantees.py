@@ -1,0 +1,320 @@
+"""Do the promises hold? Simulated calibrations, and splits of real predictions.
+
+``python benchmarks/guarantees.py --out docs/guarantees.md`` runs everything and writes
+the page; ``--calibrations`` sets how many a cell. Seeds are fixed.
+
+A cell is a rule, a mode, a number of rows, an accuracy and a kind of scores. Correct
+rows score N(0, 1), errors N(2, 1): as they are; rounded to halves (heavily tied); or
+fully certain (-inf) with probability 0.3 for correct rows and 0.05 for errors, as a
+forest's one-hot probabilities are. The true rates at each threshold are exact.
+"""
+
+import argparse
+import math
+import os
+import sys
+from itertools import product
+from multiprocessing import Pool
+from pathlib import Path
+
+import numpy as np
+from scipy.stats import betabinom, norm
+
+import trustdoctor as td
+from trustdoctor.adapters.files import read_predictions
+
+ROWS = (30, 100, 500, 5000)
+ACCURACIES = (0.6, 0.9, 0.99)
+KINDS = ("continuous", "tied", "one-hot")
+DELTA = 0.1
+TARGETS = {
+    "frr": {"frr": 0.05},
+    "trr": {"trr": 0.95},
+    "coverage": {"coverage": 0.9},
+    "joint": {"joint": 0.02},
+    "frr and trr": {"frr": 0.4, "trr": 0.8},
+}
+MODES = ("confidence", "expectation")
+RULES = [(name, mode, target, {}) for name, target in TARGETS.items() for mode in MODES]
+RULES += [
+    (f"risk, {method}", "confidence", {"risk": 0.05}, {"method": method})
+    for method in ("sequence", "sgr", "grid")
+]
+
+
+def draw(rng, n, accuracy, kind):
+    """Return scores and errors of n rows."""
+    errors = rng.random(n) >= accuracy
+    scores = rng.normal(size=n) + 2.0 * errors
+    if kind == "tied":
+        scores = np.round(2 * scores) / 2
+    if kind == "one-hot":
+        certain = rng.random(n) < np.where(errors, 0.05, 0.3)
+        scores = np.where(certain, -np.inf, scores)
+    return scores, errors
+
+
+def below(threshold, mean, kind, certain):
+    """Return the probability that a row of one kind scores at most the threshold."""
+    if kind == "tied":
+        top = math.floor(2 * threshold) if math.isfinite(threshold) else threshold
+        return norm.cdf((top + 0.5) / 2 - mean)
+    plain = norm.cdf(threshold - mean)
+    return certain + (1 - certain) * plain if kind == "one-hot" else plain
+
+
+def truth(gate, accuracy, kind):
+    """Return the exact rates of a gate."""
+    if gate.state == "threshold":
+        correct = below(gate.threshold, 0.0, kind, 0.3)
+        wrong = below(gate.threshold, 2.0, kind, 0.05)
+    else:
+        correct = wrong = float(gate.state == "accept-all")
+    accepted = accuracy * correct + (1 - accuracy) * wrong
+    joint = (1 - accuracy) * wrong
+    return {
+        "frr": 1 - correct,
+        "trr": 1 - wrong,
+        "coverage": accepted,
+        "joint": joint,
+        "risk": joint / accepted if accepted > 0 else 0.0,
+    }
+
+
+def broken(rates, target):
+    """Whether a promise is broken."""
+    slack = 1e-12
+    return any(
+        rates[k] < v - slack if k in ("trr", "coverage") else rates[k] > v + slack
+        for k, v in target.items()
+    )
+
+
+def cell(task):
+    """Run one cell; return broken promises, mean rates and mean coverage."""
+    (name, mode, target, options), n, accuracy, kind, calibrations, seed = task
+    rng = np.random.default_rng(seed)
+    breaks, rates, covered = 0, [], []
+    for _ in range(calibrations):
+        scores, errors = draw(rng, n, accuracy, kind)
+        gate = td.calibrate(
+            scores, errors, confidence=1 - DELTA, mode=mode, **target, **options
+        )
+        true = truth(gate, accuracy, kind)
+        # A gate that says that no threshold does both makes no promise.
+        if gate.certificate.trivial and len(target) == 2:
+            true = dict(true, frr=0.0, trr=1.0)
+        breaks += broken(true, target)
+        rates.append([true[k] for k in target])
+        covered.append(true["coverage"])
+    return name, mode, n, accuracy, kind, breaks, np.array(rates), np.mean(covered)
+
+
+def judge(found, calibrations):
+    """Return the measured figure of a cell, its bound, and whether it is within."""
+    name, mode, _, _, _, breaks, rates, _ = found
+    if mode == "confidence":
+        share = breaks / calibrations
+        bound = DELTA + 3 * math.sqrt(DELTA * (1 - DELTA) / calibrations)
+        return share, bound, share <= bound
+    target = TARGETS[name]
+    worst = -math.inf
+    for i, (k, v) in enumerate(target.items()):
+        sign = -1 if k in ("trr", "coverage") else 1
+        error = rates[:, i].std() / math.sqrt(calibrations)
+        excess = sign * (rates[:, i].mean() - v)
+        worst = max(worst, excess - 3 * error)
+    return worst, 0.0, worst <= 1e-12
+
+
+def oracle(accuracy, risk):
+    """Return the largest coverage whose true risk is at most `risk`."""
+    t = np.linspace(-6, 8, 200_001)
+    accepted = accuracy * norm.cdf(t) + (1 - accuracy) * norm.cdf(t - 2)
+    good = (1 - accuracy) * norm.cdf(t - 2) <= risk * accepted
+    return float(accepted[good].max()) if good.any() else 0.0
+
+
+def simulate(calibrations, out):
+    tasks = [
+        (rule, n, accuracy, kind, calibrations, seed)
+        for seed, (rule, n, accuracy, kind) in enumerate(
+            product(RULES, ROWS, ACCURACIES, KINDS)
+        )
+    ]
+    with Pool(len(os.sched_getaffinity(0))) as pool:
+        found = []
+        for i, result in enumerate(pool.imap(cell, tasks, chunksize=4)):
+            found.append(result)
+            if sys.stderr.isatty():
+                print(f"\r{i + 1} of {len(tasks)} cells", end="", file=sys.stderr)
+    out.append("| rule | mode | cells | within the bound | worst cell | figure there |")
+    out.append("|---|---|---|---|---|---|")
+    for name, mode, _, _ in RULES:
+        own = [f for f in found if f[:2] == (name, mode)]
+        judged = [judge(f, calibrations) for f in own]
+        at = int(np.argmax([j[0] for j in judged]))
+        _, _, n, accuracy, kind = own[at][:5]
+        figure = f"{judged[at][0]:.2%} broken (at most {judged[at][1]:.2%})"
+        if mode == "expectation":
+            figure = f"mean beyond the target by {judged[at][0]:+.4f} less 3 s.e."
+        out.append(
+            f"| {name} | {mode} | {len(own)} | {sum(j[2] for j in judged)} | "
+            f"n = {n}, accuracy {accuracy:g}, {kind} | {figure} |"
+        )
+    return found
+
+
+def compare_risk(calibrations, out):
+    """Compare coverage of the methods for risk with each other and the oracle."""
+    out.append("| n | accuracy | risk | sequence | grid | SGR | oracle |")
+    out.append("|---|---|---|---|---|---|---|")
+    for n, accuracy, risk, runs in (
+        (500, 0.9, 0.04, calibrations),
+        (5000, 0.9, 0.04, calibrations // 4),
+        (5000, 0.99, 0.005, calibrations // 4),
+        (50_000, 0.6, 0.02, 50),
+    ):
+        covered = {"sequence": [], "grid": [], "sgr": []}
+        rng = np.random.default_rng(n)
+        for _ in range(runs):
+            scores, errors = draw(rng, n, accuracy, "continuous")
+            for method, values in covered.items():
+                gate = td.calibrate(scores, errors, risk=risk, method=method)
+                values.append(truth(gate, accuracy, "continuous")["coverage"])
+        cells = " | ".join(f"{np.mean(v):.3f}" for v in covered.values())
+        best = oracle(accuracy, risk)
+        out.append(f"| {n:,} | {accuracy:g} | {risk:g} | {cells} | {best:.3f} |")
+
+
+def regret(calibrations, out):
+    """Report what `cost` loses against the best threshold."""
+    out.append("| n | accuracy | cost | mean cost a row | of the oracle | regret |")
+    out.append("|---|---|---|---|---|---|")
+    t = np.linspace(-6, 8, 20_001)
+    for n, accuracy in product((100, 500, 5000), (0.9, 0.99)):
+        rng = np.random.default_rng(n)
+        spent = []
+        for _ in range(calibrations // 4):
+            gate = td.calibrate(*draw(rng, n, accuracy, "continuous"), cost=20)
+            rates = truth(gate, accuracy, "continuous")
+            spent.append(20 * rates["joint"] + 1 - rates["coverage"])
+        correct, wrong = accuracy * norm.cdf(t), (1 - accuracy) * norm.cdf(t - 2)
+        best = float((20 * wrong + 1 - correct - wrong).min())
+        mean = np.mean(spent)
+        out.append(
+            f"| {n:,} | {accuracy:g} | 20 | {mean:.4f} | {best:.4f} | "
+            f"{mean - best:.4f} |"
+        )
+
+
+def real_splits(splits, out):
+    """Calibrate on a random half of real predictions, look at the other half."""
+    default = Path(__file__).parents[2] / "shared"
+    shared = Path(os.environ.get("TRUSTDOCTOR_SHARED", default))
+    bundled = Path(td.__file__).parent / "data" / "cifar10-densenet.npz"
+    sources = {"CIFAR-10, bundled": read_predictions(bundled)}
+    if shared.is_dir():
+        path = shared / "predictions" / "minilm-imdb-test.npz"
+        sources["IMDb, MiniLM"] = read_predictions(path)
+        path = shared / "reference" / "cifar10-densenet-tbb.npz"
+        options = {"probs": "values", "labels": "label"}
+        sources["CIFAR-10, the authors'"] = read_predictions(path, **options)
+    out.append(
+        "| predictions | target | mean on the other half | beyond it | expected |"
+    )
+    out.append("|---|---|---|---|---|")
+    for source, p in sources.items():
+        scores, errors = td.alpha(p.logits), p.errors
+        for target in ({"frr": 0.05}, {"trr": 0.95}, {"coverage": 0.9}, {"risk": 0.02}):
+            ((name, value),) = target.items()
+            seen, foreseen = [], []
+            for seed in range(splits):
+                order = np.random.default_rng(seed).permutation(len(scores))
+                fit, test = np.split(order, 2)
+                gate = td.calibrate(scores[fit], errors[fit], **target)
+                at = td.confusion(scores[test], errors[test], threshold=gate.threshold)
+                seen.append(getattr(at, name))
+                foreseen.append(chance(gate, at, name, value))
+            low = name in ("trr", "coverage")
+            beyond = np.mean([x < value if low else x > value for x in seen])
+            known = f"{np.mean(foreseen):.1%}" if foreseen[0] is not None else "-"
+            out.append(
+                f"| {source} | {name} {value:g} | {np.mean(seen):.4f} | {beyond:.1%} | "
+                f"{known} |"
+            )
+
+
+def chance(gate, at, name, value):
+    """Return how often the other half alone should lie beyond the target.
+
+    The threshold is the k-th of n scores; how many of m others lie beyond it is
+    beta-binomial, whatever the scores.
+    """
+    c = gate.certificate
+    if name == "risk":
+        return None
+    n = {"frr": c.n_correct, "trr": c.n_errors, "coverage": c.n}[name]
+    m = {"frr": at.fr + at.ta, "trr": at.tr + at.fa, "coverage": at.n}[name]
+    rate = c.observed[name][0]
+    if name == "frr":
+        k = round((1 - rate) * n)
+        return float(betabinom.sf(math.floor(value * m), m, n - k + 1, k))
+    if name == "coverage":
+        k = round(rate * n)
+        return float(betabinom.sf(math.floor((1 - value) * m), m, n - k + 1, k))
+    k = round((1 - rate) * n) + 1
+    return float(betabinom.sf(math.floor((1 - value) * m), m, k, n - k + 1))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--calibrations", type=int, default=2000)
+    parser.add_argument("--splits", type=int, default=200)
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    n = arguments.calibrations
+    out = [
+        "# Do the promises hold?",
+        "",
+        f"Made by `python benchmarks/guarantees.py --calibrations {n} --out "
+        "docs/guarantees.md`.",
+        "",
+        f"{n:,} simulated calibrations a cell, {DELTA:g} allowed to break their "
+        "promise (confidence 0.9). Rows 30, 100, 500, 5,000; accuracies 0.6, 0.9, "
+        "0.99; scores continuous, heavily tied, and with fully certain errors. A cell is "
+        "within the bound if the share of broken promises is at most 0.1 plus three "
+        "standard errors; in expectation, if the mean rate is within three standard "
+        "errors of the target or on its safe side. For FRR and TRR together, a gate "
+        "that says that no threshold does both, or that the rows are too few, makes no "
+        "promise.",
+        "",
+    ]
+    found = simulate(n, out)
+    out += ["", "## Coverage at a promised risk", ""]
+    out += ["Mean coverage; a gate that rejects everything counts as 0.", ""]
+    compare_risk(n, out)
+    out += ["", "## Cost", "", "`cost` promises nothing; it loses this much.", ""]
+    regret(n, out)
+    out += ["", "## Real predictions", ""]
+    out += [
+        f"{arguments.splits} random halves calibrate alpha, the other halves are "
+        "looked at. 'beyond it' is the share of splits whose other half by itself lies "
+        "beyond the target; that half is a sample, too, so more than 10% of them must, and "
+        "'expected' is what exchangeability alone foresees.",
+        "",
+    ]
+    real_splits(arguments.splits, out)
+    text = "\n".join(out) + "\n"
+    print(text)
+    if arguments.out:
+        arguments.out.parent.mkdir(exist_ok=True)
+        arguments.out.write_text(text)
+    bad = [f for f in found if not judge(f, n)[2]]
+    for f in bad:
+        print("beyond the bound:", *f[:5], judge(f, n))
+    sys.exit(bool(bad))
+
+
+if __name__ == "__main__":
+    main()

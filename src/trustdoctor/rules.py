@@ -1,0 +1,305 @@
+"""The threshold rules: from a target to a cut, with a finite-sample promise.
+
+Rates are read as exact decimals and counts stay integers; P[Bin(n, p) <= k] comes from
+the incomplete beta function. Each rule takes the scores that it rests on and returns a
+`Cut`; `calibrate.py` turns it into a gate.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Literal
+
+import numpy as np
+
+from trustdoctor.curves import Array, Counts, count, count_runs
+
+Mode = Literal["confidence", "expectation"]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Where to cut, or why not.
+
+    Attributes
+    ----------
+    state : str
+        "threshold", "accept-all" or "reject-all".
+    at : float
+        The score that the cut is next to.
+    side : str
+        "above": `at` is accepted. "below": `at` is rejected. "exact": `at` itself is
+        the threshold.
+    trivial : str
+        Why everything is accepted or rejected.
+    needed : int or None
+        Rows of the kind that the rule rests on that would be enough.
+    short : bool
+        Whether too few rows are why.
+    """
+
+    state: Literal["threshold", "accept-all", "reject-all"] = "threshold"
+    at: float = math.nan
+    side: Literal["above", "below", "exact"] = "above"
+    trivial: str = ""
+    needed: int | None = None
+    short: bool = False
+
+
+def frr_cut(scores: Array, frr: float, *, mode: Mode, delta: float) -> Cut:
+    """Reject at most a share `frr` of rows like these (correct ones, or all)."""
+    n, keep = len(scores), 1 - exact(frr)
+    if mode == "expectation":
+        k = math.ceil((n + 1) * keep)
+        needed = math.ceil(keep / exact(frr)) if frr else None
+    else:
+        k = _first(n, lambda k: _at_least(k, n, float(keep)) <= delta)
+        needed = _rows_for(float(keep), delta)
+    if k > n:
+        why = f"{n} rows of the kind that it protects are too few to reject any"
+        return Cut("accept-all", trivial=why, needed=needed, short=True)
+    return Cut(at=_kth(scores, k))
+
+
+def trr_cut(scores: Array, trr: float, *, mode: Mode, delta: float) -> Cut:
+    """Reject at least a share `trr` of rows like these (errors)."""
+    n, lose = len(scores), 1 - exact(trr)
+    if mode == "expectation":
+        k = math.floor((n + 1) * lose)
+        needed = math.ceil(1 / lose) - 1 if lose else None
+    else:
+        k = _first(n, lambda k: _at_most(k, n, float(lose)) > delta)
+        needed = _rows_for(float(exact(trr)), delta)
+    if k == 0:
+        why = f"{n} errors are too few to accept any row; {needed} would be enough"
+        return Cut("reject-all", trivial=why, needed=needed, short=True)
+    return _below(_kth(scores, k))
+
+
+def joint_cut(
+    scores: Array, errors: Array, joint: float, *, mode: Mode, delta: float
+) -> Cut:
+    """Let at most a share `joint` of all rows be wrong and accepted."""
+    n, wrong = len(scores), scores[errors]
+    rate = exact(joint)
+    if mode == "expectation":
+        allowed = math.floor(rate * (n + 1) - 1)
+        needed = math.ceil(1 / rate) - 1 if rate else None
+    else:
+        allowed = _first(n, lambda k: _at_most(k, n, float(rate)) > delta) - 1
+        needed = _rows_for(1 - float(rate), delta)
+    if allowed < 0:
+        why = f"{n} rows are too few to accept any and keep the promise"
+        return Cut("reject-all", trivial=why, needed=needed, short=True)
+    if allowed >= len(wrong):
+        why = "even accepting every row keeps the promise"
+        return Cut("accept-all", trivial=why)
+    return _below(_kth(wrong, allowed + 1))
+
+
+def risk_sequence(
+    scores: Array, errors: Array, risk: float, *, delta: float, min_coverage: float
+) -> Cut:
+    """Bound selective risk by fixed-sequence testing, two sequences fixed in advance.
+
+    One starts where a share `min_coverage` of the rows is accepted and has nine tenths
+    of delta, the other at a twentieth of the rows with the last tenth. The one that
+    comes farther counts.
+
+    References
+    ----------
+    Angelopoulos et al., Learn then Test, 2021.
+    """
+    c = count_runs(scores, errors)
+    ordered = np.sort(scores)
+    found = []
+    for share, level in ((min_coverage, 0.9 * delta), (0.05, 0.1 * delta)):
+        least = math.ceil(math.log(level) / math.log1p(-risk)) if risk < 1 else 1
+        start = max(least, math.ceil(exact(share) * len(scores)), 1)
+        if start > len(scores):
+            continue
+        j = int(np.searchsorted(ordered, ordered[start - 1], "right"))
+        wrong = int((errors & (scores <= ordered[start - 1])).sum())
+        passed = _at_most(wrong, j, risk) <= level
+        found.append(_walk(c, j, risk, level) if passed else 0)
+    accepted = max(found, default=0)
+    if accepted == 0:
+        return _no_risk(c, risk, delta)
+    return _accepting(ordered, accepted)
+
+
+def risk_sgr(scores: Array, errors: Array, risk: float, *, delta: float) -> Cut:
+    """Bound selective risk by binary search with Clopper-Pearson at every step.
+
+    References
+    ----------
+    Geifman & El-Yaniv, Selective Classification for Deep Neural Networks, 2017.
+    """
+    c = count(scores, errors)
+    accepted, wrong = np.cumsum(c.correct + c.errors), np.cumsum(c.errors)
+    level = delta / max(1, math.ceil(math.log2(len(scores))))
+    low, high = 0, len(accepted)
+    while low < high:
+        middle = (low + high) // 2
+        if _at_most(int(wrong[middle]), int(accepted[middle]), risk) <= level:
+            low = middle + 1
+        else:
+            high = middle
+    if low == 0:
+        return _no_risk(c, risk, delta)
+    return _accepting(np.sort(scores), int(accepted[low - 1]))
+
+
+def risk_grid(
+    scores: Array, errors: Array, risk: float, *, delta: float, points: int = 20
+) -> Cut:
+    """Bound selective risk on a grid of coverages fixed in advance, by Bonferroni.
+
+    For scores whose risk does not fall with doubt: the grid's points are tested each by
+    itself, and the largest coverage that passes is taken.
+    """
+    c = count(scores, errors)
+    accepted, wrong = np.cumsum(c.correct + c.errors), np.cumsum(c.errors)
+    best = 0
+    for i in range(1, points + 1):
+        start = math.ceil(Fraction(i, points) * len(scores))
+        j = int(np.searchsorted(accepted, start))
+        if _at_most(int(wrong[j]), int(accepted[j]), risk) <= delta / points:
+            best = max(best, int(accepted[j]))
+    if best == 0:
+        return _no_risk(c, risk, delta)
+    return _accepting(np.sort(scores), best)
+
+
+def least_cost(scores: Array, errors: Array, cost: float) -> Cut:
+    """Minimise errors accepted times `cost` plus rows rejected, on these rows."""
+    c = count(scores, errors)
+    accepted = np.cumsum(c.correct + c.errors)
+    spent = cost * np.cumsum(c.errors) + (len(scores) - accepted)
+    best = int(np.argmin(spent))
+    if len(scores) <= spent[best]:
+        return Cut("reject-all", trivial="no threshold costs less than rejecting all")
+    if best == len(accepted) - 1:
+        return Cut("accept-all", trivial="no threshold costs less than accepting all")
+    return _accepting(np.sort(scores), int(accepted[best]))
+
+
+def place(cut: Cut, scores: Array) -> float:
+    """Return the threshold: half way to the neighbouring score where there is one.
+
+    It decides every calibration row as the cut does, and leaves room for the rounding
+    of other runtimes on both sides.
+    """
+    if cut.side == "above":
+        beyond = scores[scores > cut.at]
+        near, far = cut.at, float(beyond.min()) if len(beyond) else math.inf
+        return _between(near, far, near)
+    before = scores[scores < cut.at]
+    near = float(before.max()) if len(before) else -math.inf
+    just_below = float(np.nextafter(scores.dtype.type(cut.at), -np.inf))
+    return _between(near, cut.at, just_below)
+
+
+def exact(rate: float) -> Fraction:
+    """Read a rate as the decimal that it was written as."""
+    return Fraction(repr(float(rate)))
+
+
+def _between(low: float, high: float, otherwise: float) -> float:
+    if math.isinf(low) or math.isinf(high):
+        return otherwise
+    middle = low + (high - low) / 2
+    return middle if low < middle < high else otherwise
+
+
+def _below(score: float) -> Cut:
+    if score == -math.inf:
+        why = "rows that must be rejected are fully certain, so no threshold parts them"
+        return Cut("reject-all", trivial=why)
+    return Cut(at=score, side="below")
+
+
+def _accepting(ordered: Array, accepted: int) -> Cut:
+    if accepted == len(ordered):
+        why = "even accepting every row keeps the promise"
+        return Cut("accept-all", trivial=why)
+    return Cut(at=float(ordered[accepted - 1]))
+
+
+def _walk(c: Counts, j: int, risk: float, level: float) -> int:
+    """Return how many rows the last threshold that passes accepts, from j rows on.
+
+    Between two errors more rows only lower the p-value, so only thresholds that let an
+    error in can fail.
+    """
+    through, wrong = np.cumsum(c.correct + c.errors), np.cumsum(c.errors)
+    later = np.flatnonzero((c.errors > 0) & (through > j))
+    for part in np.array_split(later, max(1, len(later) // 4096)):
+        p = _at_most_each(wrong[part], through[part], risk)
+        failed = np.flatnonzero(p > level)
+        if len(failed):
+            group = part[failed[0]]
+            return int(through[group - 1])
+    return int(through[-1])
+
+
+def _no_risk(c: Counts, risk: float, delta: float) -> Cut:
+    accepted, wrong = np.cumsum(c.correct + c.errors), np.cumsum(c.errors)
+    some = accepted > 0
+    best = float((wrong[some] / accepted[some]).min())
+    needed = math.ceil(math.log(0.9 * delta) / math.log1p(-risk)) if risk < 1 else 1
+    if best > risk:
+        why = f"the lowest risk of any threshold on these rows is {best:.2%}"
+        return Cut("reject-all", trivial=why)
+    why = "too few of these rows are free enough of errors to prove the risk"
+    return Cut("reject-all", trivial=why, needed=needed, short=True)
+
+
+def _kth(scores: Array, k: int) -> float:
+    return float(np.partition(scores, k - 1)[k - 1])
+
+
+def _first(n: int, holds: Callable[[int], bool]) -> int:
+    """Return the least k in 0..n+1 where a condition that then stays true holds."""
+    low, high = 0, n + 1
+    while low < high:
+        middle = (low + high) // 2
+        if holds(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _at_most(k: int, n: int, p: float) -> float:
+    """P[Bin(n, p) <= k]."""
+    return float(_at_most_each(np.array([k]), np.array([n]), p)[0])
+
+
+def _at_most_each(k: Array, n: Array, p: float) -> Array:
+    from scipy.special import betainc
+
+    k, n = np.asarray(k, np.float64), np.asarray(n, np.float64)
+    inside = (k >= 0) & (k < n)
+    tail = betainc(np.where(inside, n - k, 1), np.where(inside, k + 1, 1), 1 - p)
+    return np.where(inside, tail, np.where(k < 0, 0.0, 1.0))
+
+
+def _at_least(k: int, n: int, p: float) -> float:
+    """P[Bin(n, p) >= k]."""
+    return _at_most(n - k, n, 1 - p)
+
+
+def _rows_for(keep: float, delta: float) -> int | None:
+    """Return the least n with keep^n <= delta."""
+    return math.ceil(math.log(delta) / math.log(keep)) if 0 < keep < 1 else None
+
+
+def scaled(cut: Cut, share: float) -> Cut:
+    """Turn rows needed of one kind into rows needed in all."""
+    if cut.needed is None:
+        return cut
+    if share <= 0:
+        return replace(cut, needed=None)
+    return replace(cut, needed=math.ceil(cut.needed / share))

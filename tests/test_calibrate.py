@@ -1,0 +1,320 @@
+import importlib.util
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import trustdoctor as td
+from trustdoctor import rules
+from trustdoctor.curves import count_runs
+from trustdoctor.errors import FileError, InputError
+
+
+@pytest.fixture(scope="module")
+def guarantees(request):
+    """The simulation of benchmarks/guarantees.py, in a small form here."""
+    path = request.getfixturevalue("root") / "benchmarks" / "guarantees.py"
+    spec = importlib.util.spec_from_file_location("guarantees", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def pytest_generate_tests(metafunc):
+    if "rule" in metafunc.fixturenames:
+        metafunc.parametrize("rule", range(13))
+
+
+@pytest.mark.parametrize("kind", ["continuous", "tied", "one-hot"])
+@pytest.mark.parametrize("n", [30, 500])
+def test_promises_hold_in_simulation(rule, kind, n, guarantees):
+    for accuracy in (0.6, 0.99):
+        task = (guarantees.RULES[rule], n, accuracy, kind, 150, 7)
+        figure, bound, within = guarantees.judge(guarantees.cell(task), 150)
+        assert within, (guarantees.RULES[rule], n, accuracy, kind, figure, bound)
+
+
+def test_a_broken_rule_would_be_seen(guarantees, monkeypatch):
+    """The check can fail: thresholds one target too generous."""
+    honest = td.calibrate
+
+    def careless(scores, errors, **options):
+        return honest(scores, errors, **{**options, "frr": options["frr"] * 1.3})
+
+    monkeypatch.setattr(guarantees.td, "calibrate", careless)
+    task = (guarantees.RULES[0], 5000, 0.9, "continuous", 150, 7)
+    assert not guarantees.judge(guarantees.cell(task), 150)[2]
+
+
+def draw(rng, n=2000, rate=0.1):
+    errors = rng.random(n) < rate
+    return rng.normal(size=n) + 2 * errors, errors
+
+
+TARGETS = (
+    {"frr": 0.05},
+    {"trr": 0.95},
+    {"risk": 0.04},
+    {"joint": 0.02},
+    {"coverage": 0.9},
+    {"cost": 20},
+    {"frr": 0.4, "trr": 0.8},
+)
+targets = pytest.mark.parametrize("target", TARGETS, ids=["-".join(t) for t in TARGETS])
+
+
+@targets
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_loaded_gate_decides_the_calibration_rows_as_the_one_in_memory(
+    target, dtype, rng, tmp_path
+):
+    scores, errors = draw(rng)
+    for values in (scores.astype(dtype), np.round(scores, 1).astype(dtype)):
+        gate = td.calibrate(values, errors, score="alpha", temperature=1.5, **target)
+        gate.save(tmp_path / "gate.json")
+        again = td.Gate.load(tmp_path / "gate.json")
+        assert again == gate
+        assert np.array_equal(again.accept(values), gate.accept(values))
+        tensor = again.accept(torch.tensor(values))
+        assert np.array_equal(tensor.numpy(), gate.accept(values))
+
+
+@targets
+def test_the_certificate_says_what_was_seen(target, rng):
+    scores, errors = draw(rng)
+    gate = td.calibrate(scores, errors, score="beta", **target)
+    c = gate.certificate
+    assert c.target == {k: float(v) for k, v in target.items()}
+    assert (c.n, c.n_errors, c.n_correct) == (2000, errors.sum(), (~errors).sum())
+    assert c.trivial == ""
+    at = td.confusion(scores, errors, threshold=gate.threshold)
+    for name in ("frr", "trr", "risk", "coverage"):
+        rate, low, high = c.observed[name]
+        assert rate == pytest.approx(getattr(at, name))
+        assert low <= rate <= high
+    assert gate.gamma == pytest.approx(math.exp(gate.threshold))
+    assert c.rule
+    assert "exchangeable" in c.assumption
+    assert c.guarantee == ("cost" not in target)
+    assert ("no guarantee" in repr(gate)) == ("cost" in target)
+
+
+@targets
+def test_the_order_of_rows_does_not_matter(target, rng):
+    scores, errors = draw(rng)
+    order = rng.permutation(2000)
+    first = td.calibrate(scores, errors, **target)
+    assert (
+        td.calibrate(scores[order], errors[order], **target).threshold
+        == first.threshold
+    )
+
+
+@pytest.mark.parametrize(
+    "target", [{"frr": 0.05}, {"trr": 0.95}, {"joint": 0.02}, {"coverage": 0.9}]
+)
+def test_more_confidence_is_more_cautious(target, rng):
+    scores, errors = draw(rng)
+    sure, plain, mean = (
+        td.calibrate(scores, errors, **target, **options).threshold
+        for options in (
+            {"confidence": 0.99},
+            {"confidence": 0.9},
+            {"mode": "expectation"},
+        )
+    )
+    if "frr" in target or "coverage" in target:
+        assert sure > plain > mean
+    else:
+        assert sure < plain < mean
+
+
+def test_coverage_needs_no_errors(rng):
+    scores, errors = draw(rng)
+    gate = td.calibrate(scores, coverage=0.9)
+    assert gate.threshold == td.calibrate(scores, errors, coverage=0.9).threshold
+    assert set(gate.certificate.observed) == {"coverage"}
+    assert gate.certificate.n_errors == -1
+
+
+def test_few_rows_get_a_plain_answer():
+    gate = td.calibrate([1.0, 2.0, 3.0], [False] * 3, frr=0.05)
+    assert gate.state == "accept-all"
+    assert gate.certificate.rows_needed == 45  # 0.95^45 < 0.1
+    assert "too few" in gate.certificate.trivial
+    gate = td.calibrate([1.0, 2.0, 3.0], [False] * 3, trr=0.95)
+    assert gate.state == "reject-all"
+    assert gate.certificate.rows_needed is None
+    assert "0 errors are too few" in gate.certificate.trivial
+    gate = td.calibrate(np.arange(10.0), np.arange(10) >= 8, trr=0.95)
+    assert gate.certificate.rows_needed == 225  # 45 errors at one in five
+    gate = td.calibrate(np.arange(10.0), np.zeros(10, bool), risk=0.01)
+    assert gate.certificate.rows_needed == math.ceil(math.log(0.09) / math.log(0.99))
+
+
+def test_an_unreachable_risk_is_said(rng):
+    errors = rng.random(3000) < 0.5
+    gate = td.calibrate(rng.normal(size=3000), errors, risk=0.01, min_coverage=0.9)
+    assert gate.state == "reject-all"
+    assert gate.certificate.trivial
+
+
+def test_frr_and_trr_that_exclude_each_other_are_said(rng):
+    scores, errors = draw(rng, 20_000)
+    gate = td.calibrate(scores, errors, frr=0.01, trr=0.99)
+    assert gate.state == "reject-all"
+    assert "no threshold does both" in gate.certificate.trivial
+    gate = td.calibrate(scores, errors, frr=0.4, trr=0.8)
+    at = td.confusion(scores, errors, threshold=gate.threshold)
+    assert at.frr < 0.4
+    assert at.trr > 0.8
+
+
+def test_certain_errors_make_reject_all(rng):
+    scores = np.where(np.arange(400) % 4 == 0, -np.inf, rng.normal(size=400))
+    errors = np.arange(400) % 4 == 0
+    for target in ({"trr": 0.9}, {"joint": 0.01}):
+        gate = td.calibrate(scores, errors, **target)
+        assert gate.state == "reject-all"
+        assert not gate.accept(scores).any()
+
+
+def test_groups_have_promises_of_their_own(rng):
+    scores, errors = draw(rng, 6000)
+    groups = rng.choice(["a", "b", "rare"], 6000, p=[0.6, 0.395, 0.005])
+    scores = scores + 3.0 * (groups == "b")
+    gate = td.calibrate(scores, errors, frr=0.05, groups=groups, score="alpha")
+    assert gate.groups["b"].threshold > gate.groups["a"].threshold + 2
+    assert [r.promised for r in gate.groups.values()] == [True, True, False]
+    assert gate.groups["rare"].threshold == gate.threshold
+    notes = " ".join(gate.certificate.notes)
+    assert "3 groups" in notes
+    assert "confidence 0.975" in notes
+    assert "rare" in notes
+    accepted = gate.accept(scores, groups=groups)
+    for name in ("a", "b"):
+        own = (groups == name) & ~errors
+        assert 0.03 < (~accepted[own]).mean() < 0.05
+    unseen = gate.accept([gate.threshold], groups=["new"])
+    assert unseen.tolist() == [True]
+
+
+def test_group_gates_round_trip_and_ask_for_groups(rng, tmp_path):
+    scores, errors = draw(rng, 3000)
+    groups = rng.integers(0, 3, 3000)
+    gate = td.calibrate(scores, errors, trr=0.9, groups=groups)
+    gate.save(tmp_path / "gate.json")
+    again = td.Gate.load(tmp_path / "gate.json")
+    assert again == gate
+    found = again.accept(torch.tensor(scores), groups=groups)
+    assert np.array_equal(found.numpy(), gate.accept(scores, groups=groups))
+    with pytest.raises(InputError, match="no groups were given"):
+        gate.accept(scores)
+    with pytest.raises(InputError, match="one a row"):
+        gate.accept(scores, groups=groups[:5])
+
+
+def test_group_promises_hold_together():
+    """All of three promises at once, over simulated calibrations."""
+    broken = 0
+    for seed in range(300):
+        scores, errors = draw(np.random.default_rng(seed), 900)
+        groups = np.arange(900) % 3
+        gate = td.calibrate(scores, errors, frr=0.1, groups=groups)
+        tails = [
+            math.erfc(r.threshold / math.sqrt(2)) / 2 for r in gate.groups.values()
+        ]
+        broken += max(tails) > 0.1
+    assert broken / 300 <= 0.1 + 3 * math.sqrt(0.09 / 300)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({}, "one target"),
+        ({"frr": 0.1, "risk": 0.1}, "one target"),
+        ({"frr": 5}, "5%"),
+        ({"frr": 0}, "between 0 and 1"),
+        ({"cost": 0.5}, "cost"),
+        ({"risk": 0.1, "mode": "expectation"}, "no rule for risk"),
+        ({"cost": 5, "mode": "confidence"}, "leave mode out"),
+        ({"frr": 0.1, "mode": "hope"}, "mode"),
+        ({"frr": 0.1, "method": "sgr"}, "risk alone"),
+        ({"risk": 0.1, "method": "magic"}, "magic"),
+        ({"frr": 0.1, "confidence": 90}, "confidence"),
+        ({"risk": 0.1, "min_coverage": 0}, "min_coverage"),
+        ({"frr": 0.1, "score": "magic"}, "magic"),
+        ({"frr": 0.1, "groups": [1]}, "one a row"),
+    ],
+)
+def test_wrong_questions_are_refused(options, match):
+    with pytest.raises(InputError, match=match):
+        td.calibrate([0.1, 0.2], [True, False], **options)
+
+
+def test_errors_are_asked_for():
+    with pytest.raises(InputError, match="needs errors"):
+        td.calibrate([0.1, 0.2], frr=0.1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"target": 3},
+        {"target": {"frr": "low"}},
+        {"observed": {"frr": 0.5}},
+        {"notes": [1]},
+        {"surprise": 1},
+    ],
+)
+def test_certificates_that_are_not_understood_are_refused(change, rng, tmp_path):
+    path = tmp_path / "gate.json"
+    td.calibrate(*draw(rng), frr=0.1, score="alpha").save(path)
+    content = json.loads(path.read_text())
+    content["certificate"] |= change
+    path.write_text(json.dumps(content))
+    with pytest.raises(FileError, match="certificate"):
+        td.Gate.load(path)
+
+
+def test_a_gamma_that_does_not_fit_is_refused(rng, tmp_path):
+    path = tmp_path / "gate.json"
+    td.calibrate(*draw(rng), frr=0.1, score="alpha").save(path)
+    content = json.loads(path.read_text()) | {"gamma": 3.0}
+    path.write_text(json.dumps(content))
+    with pytest.raises(FileError, match="gamma"):
+        td.Gate.load(path)
+
+
+def test_learn_then_test_agrees_with_mapie(rng):
+    """The same grid of thresholds: the same p-values, and the same ones pass."""
+    from mapie.risk_control.fwer_control import control_fwer
+    from mapie.risk_control.methods import compute_hoeffding_bentkus_p_value
+
+    for _ in range(20):
+        scores, errors = draw(rng, 500)
+        order = np.argsort(scores)
+        accepted = np.arange(150, 501)
+        wrong = np.cumsum(errors[order])[accepted - 1]
+        ours = rules._at_most_each(wrong, accepted, 0.05)
+        exact = accepted * (wrong / accepted) == wrong  # theirs rounds up otherwise
+        theirs = compute_hoeffding_bentkus_p_value(
+            wrong / accepted, accepted, 0.05, binary=True
+        )[:, 0]
+        assert (theirs[exact] <= ours[exact] * (1 + 1e-9)).all()
+        below = theirs < np.exp(-1e-9) * ours  # where Hoeffding's bound is lower
+        assert not (below & exact & (ours < 0.1)).any()
+        passed = control_fwer(ours, 0.1, "fixed_sequence")
+        first = int(wrong[0])
+        if rules._at_most(first, 150, 0.05) > 0.1:
+            assert len(passed) == 0
+        else:
+            walked = rules._walk(count_runs(scores, errors), 150, 0.05, 0.1)
+            assert walked == accepted[passed[-1]]
+        grid = accepted[[i * 25 + 24 for i in range(14)]]
+        p = rules._at_most_each(np.cumsum(errors[order])[grid - 1], grid, 0.05)
+        assert set(control_fwer(p, 0.1, "bonferroni")) == set(
+            np.flatnonzero(p <= 0.1 / 14)
+        )

@@ -1,0 +1,163 @@
+import json
+import math
+
+import numpy as np
+import pytest
+
+import trustdoctor as td
+from trustdoctor.errors import FileError, InputError
+from trustdoctor.watch import Tally
+
+
+def draw(rng, n, rate=0.1, shift=0.0):
+    errors = rng.random(n) < rate
+    return rng.normal(size=n) + 2 * errors + shift, errors
+
+
+def calibrated(rng, n=3000, **target):
+    return td.calibrate(*draw(rng, n), **(target or {"frr": 0.1}))
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        {"frr": 0.1},
+        {"trr": 0.9},
+        {"risk": 0.05},
+        {"joint": 0.04},
+        {"coverage": 0.9},
+        {"frr": 0.1, "mode": "expectation"},
+        {"trr": 0.9, "mode": "expectation"},
+    ],
+    ids=str,
+)
+def test_nothing_changed_seldom_alarms(target):
+    """400 calibrations, each watched over 40 batches, at level 0.1.
+
+    An alarm of a gate whose promise the calibration broke is no false one; in
+    confidence mode another tenth may.
+    """
+    alarms = 0
+    for seed in range(400):
+        rng = np.random.default_rng(seed)
+        watch = td.calibrate(*draw(rng, 1000), **target).watch(level=0.1)
+        for _ in range(40):
+            watch.update(*draw(rng, 50))
+        alarms += watch.alarm
+    assert alarms / 400 <= 0.1 + 3 * math.sqrt(0.09 / 400)
+
+
+def test_at_the_edge_of_the_null_it_alarms_at_most_at_its_level():
+    """2,000 streams of rows at the promised rate itself, looked at 30 times."""
+    alarms = 0
+    for seed in range(2000):
+        rng = np.random.default_rng(seed)
+        tally = Tally(0.0, 0.05, 0.1)
+        for _ in range(30):
+            tally = tally.add(100, rng.binomial(100, 0.05))
+        alarms += tally.alarm
+    assert alarms / 2000 <= 0.1
+
+
+def test_twice_the_promised_risk_is_found_within_a_thousand_accepted_rows():
+    found = 0
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        tally = Tally(0.0, 0.05, 0.045)
+        for _ in range(20):
+            tally = tally.add(50, rng.binomial(50, 0.10))
+        found += tally.alarm
+    assert found / 300 >= 0.9
+
+
+def test_drift_is_found_without_labels(rng):
+    watch = calibrated(rng).watch()
+    for _ in range(20):
+        watch.update(draw(rng, 100, shift=1.0)[0])
+    assert watch.tallies["accepted"].alarm
+    assert "ALARM" in repr(watch)
+    assert "does not hold any more" in repr(watch)
+
+
+def test_more_acceptance_is_drift_too(rng):
+    watch = calibrated(rng, frr=0.3).watch()
+    for _ in range(20):
+        watch.update(draw(rng, 200, shift=-1.0)[0])
+    assert watch.tallies["accepted"].alarm
+
+
+@pytest.mark.parametrize("target", [{"risk": 0.05}, {"trr": 0.9}, {"joint": 0.04}])
+def test_a_broken_promise_is_found_with_labels(target, rng):
+    gate = calibrated(rng, **target)
+    watch = gate.watch()
+    for _ in range(30):
+        scores, errors = draw(rng, 200, rate=0.1)
+        scores[errors] -= 1.5  # errors that look like hits
+        watch.update(scores, errors)
+    (name,) = target
+    assert watch.tallies[name].alarm
+
+
+def test_an_alarm_stays():
+    tally = Tally(0.0, 0.05, 0.1).add(200, 60)
+    assert tally.alarm
+    assert tally.add(100_000, 0).alarm
+
+
+def test_the_state_carries_over(rng, tmp_path):
+    gate = calibrated(rng)
+    whole, parts = gate.watch(), gate.watch()
+    for i in range(6):
+        scores, errors = draw(rng, 100)
+        whole.update(scores, errors)
+        parts.update(scores, errors)
+        parts.save(tmp_path / "watch.json")
+        parts = td.Watch.load(tmp_path / "watch.json", gate)
+        assert parts.tallies == whole.tallies, i
+
+
+def test_labels_may_come_late_and_in_part(rng):
+    gate = calibrated(rng)
+    scores, errors = draw(rng, 400)
+    at_once, late = gate.watch(), gate.watch()
+    some = errors.astype(float)
+    some[::2] = np.nan
+    at_once.update(scores, some)
+    late.update(scores)
+    late.label(scores[1::2], errors[1::2])
+    assert at_once.tallies == late.tallies
+    assert at_once.tallies["accepted"].n == 400
+    assert at_once.tallies["frr"].n == (~errors[1::2]).sum()
+    listed = gate.watch().update(
+        scores, [None if np.isnan(x) else bool(x) for x in some]
+    )
+    assert listed.tallies == at_once.tallies
+
+
+def test_group_gates_are_watched(rng):
+    scores, errors = draw(rng, 3000)
+    groups = rng.integers(0, 2, 3000)
+    gate = td.calibrate(scores, errors, frr=0.1, groups=groups)
+    watch = gate.watch().update(scores, errors, groups=groups)
+    assert watch.tallies["frr"].n == (~errors).sum()
+
+
+def test_mistakes_are_refused(rng, tmp_path):
+    gate = calibrated(rng)
+    with pytest.raises(InputError, match="no certificate"):
+        td.Gate(0.0).watch()
+    with pytest.raises(InputError, match="level"):
+        gate.watch(level=2)
+    for errors in ([0.5, 1.0], [True], ["a", "b"]):
+        with pytest.raises(InputError, match="expected errors"):
+            gate.watch().update([0.1, 0.2], errors)
+    path = tmp_path / "watch.json"
+    gate.watch().save(path)
+    with pytest.raises(FileError, match="another gate"):
+        td.Watch.load(path, calibrated(rng, trr=0.9))
+    for text in ("", "{}", "[]", json.dumps({"trustdoctor": "gate", "schema": 1})):
+        path.write_text(text)
+        with pytest.raises(FileError, match="cannot read"):
+            td.Watch.load(path, gate)
+    with pytest.raises(FileError, match="cannot read"):
+        td.Watch.load(tmp_path / "absent.json", gate)
