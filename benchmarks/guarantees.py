@@ -282,8 +282,8 @@ def main():
         "",
         f"{n:,} simulated calibrations a cell, {DELTA:g} allowed to break their "
         "promise (confidence 0.9). Rows 30, 100, 500, 5,000; accuracies 0.6, 0.9, "
-        "0.99; scores continuous, heavily tied, and with fully certain errors. A cell is "
-        "within the bound if the share of broken promises is at most 0.1 plus three "
+        "0.99; scores continuous, heavily tied, and with fully certain errors. A cell "
+        "is within the bound if the share of broken promises is at most 0.1 plus three "
         "standard errors; in expectation, if the mean rate is within three standard "
         "errors of the target or on its safe side. For FRR and TRR together, a gate "
         "that says that no threshold does both, or that the rows are too few, makes no "
@@ -300,8 +300,8 @@ def main():
     out += [
         f"{arguments.splits} random halves calibrate alpha, the other halves are "
         "looked at. 'beyond it' is the share of splits whose other half by itself lies "
-        "beyond the target; that half is a sample, too, so more than 10% of them must, and "
-        "'expected' is what exchangeability alone foresees.",
+        "beyond the target; that half is a sample, too, so more than 10% of them must, "
+        "and 'expected' is what exchangeability alone foresees.",
         "",
     ]
     real_splits(arguments.splits, out)
