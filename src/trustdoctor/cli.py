@@ -1,20 +1,15 @@
 """The command line: parses, calls and prints. It holds no logic."""
 
 import json
-import math
 import os
 import sys
 import traceback
-from collections.abc import Iterator
-from dataclasses import asdict
 from importlib.resources import files as resources
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 import trustdoctor
 from trustdoctor.adapters.files import (
@@ -29,17 +24,20 @@ from trustdoctor.errors import (
     OutputError,
     TrustDoctorError,
 )
-from trustdoctor.estimate import Estimate
-from trustdoctor.evaluate import Difference, Evaluation
 from trustdoctor.evaluate import evaluate as run_evaluation
-from trustdoctor.gate import Gate, Screened
-from trustdoctor.intervals import clopper_pearson
-from trustdoctor.metrics import Confusion, confusion
+from trustdoctor.gate import Gate
 from trustdoctor.output import require_writable, write_text
 from trustdoctor.predictions import Predictions
 from trustdoctor.progress import bar
 from trustdoctor.scores import SCORES, find_score
 from trustdoctor.select import calibrate_unlabelled
+from trustdoctor.show import (
+    make_console,
+    show_evaluation,
+    show_gate,
+    show_screened,
+    summarize_screened,
+)
 from trustdoctor.watch import Watch
 
 app = typer.Typer(
@@ -127,7 +125,7 @@ def demo(
         return
     _check_json(json_path)
     source = str(resources("trustdoctor") / "data" / "cifar10-densenet.npz")
-    console = _console(quiet=quiet or json_path == "-")
+    console = make_console(quiet=quiet or json_path == "-")
     console.print("Bundled: DenseNet-BC-100-12 on the 10,000 CIFAR-10 test images.\n")
     with bar(quiet=quiet) as tell:
         predictions = read_predictions(source)
@@ -138,7 +136,7 @@ def demo(
             progress=tell,
         )
     _write_json(found.to_json(), json_path)
-    _print_evaluation(console, found)
+    show_evaluation(console, found)
     console.print(
         "\nNext: trustdoctor diagnose YOUR_FILE, or trustdoctor --help", highlight=False
     )
@@ -168,7 +166,7 @@ def diagnose(  # noqa: PLR0913 - one parameter an option
             progress=tell,
         )
     _write_json(found.to_json(), json_path)
-    _print_evaluation(_console(quiet=quiet or json_path == "-"), found)
+    show_evaluation(make_console(quiet=quiet or json_path == "-"), found)
 
 
 @app.command()
@@ -246,7 +244,7 @@ def calibrate(  # noqa: PLR0913 - one parameter an option
                 **options,
             )
     gate.save(output)
-    _print_gate(_console(quiet=quiet), gate, output)
+    show_gate(make_console(quiet=quiet), gate, output)
 
 
 @app.command()
@@ -278,7 +276,7 @@ def check(  # noqa: PLR0913 - one parameter an option
         scores = gate.screen(p, groups=groups).scores
         watch.update(scores, None if p.labels is None else p.errors, groups=groups)
     watch.save(state)
-    _console(quiet=quiet).print(repr(watch), highlight=False)
+    make_console(quiet=quiet).print(repr(watch), highlight=False)
 
 
 @app.command()
@@ -320,10 +318,10 @@ def screen(  # noqa: PLR0913 - one parameter an option
         if output is not None:
             tell(0.8, f"writing {output.name}")
             write_decisions(output, file, screened)
-    summary = _summary(gate, predictions, screened)
+    summary = summarize_screened(gate, predictions, screened)
     _write_json(json.dumps(summary, indent=2, allow_nan=False) + "\n", json_path)
-    console = _console(quiet=quiet or json_path == "-")
-    _print_screened(console, gate, predictions, screened)
+    console = make_console(quiet=quiet or json_path == "-")
+    show_screened(console, gate, predictions, screened)
     if output is not None:
         console.print(f"Wrote {output}", highlight=False, soft_wrap=True)
 
@@ -366,12 +364,6 @@ def _fail(message: str, code: int) -> None:
     sys.exit(code)
 
 
-def _console(*, quiet: bool) -> Console:
-    console = Console(quiet=quiet, markup=False)
-    console.width = min(console.width, 80)
-    return console
-
-
 def _score_names(names: list[str] | None, predictions: Predictions) -> list[str] | None:
     if not names or "all" not in names:
         return names or None
@@ -412,188 +404,3 @@ def _write_json(text: str, path: str | None) -> None:
         sys.stdout.write(text)
     elif path is not None:
         write_text(path, text)
-
-
-def _print_evaluation(console: Console, found: Evaluation) -> None:
-    at, confidence = found.settings.points, found.settings.confidence
-    console.print(
-        f"{found.n:,} predictions over {found.n_classes} classes, "
-        f"{found.n_errors:,} wrong: accuracy {_percent(found.accuracy)} %",
-        highlight=False,
-    )
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for title in ("score", "AUROC", f"FRR@{at.trr * 100:g}TRR"):
-        table.add_column(title, overflow="fold")
-    table.add_column(f"risk@{at.coverage * 100:g}coverage", overflow="fold")
-    for name, metrics in found.scores.items():
-        cells = (metrics[m] for m in ("auroc", "frr_at_trr", "risk_at_coverage"))
-        table.add_row(name, *(_percent(cell) for cell in cells))
-    console.print()
-    console.print(table)
-    console.print()
-    for line in _explanation(found):
-        console.print(f"- {line}", highlight=False)
-    console.print(
-        f"\nIn %, with {confidence:.0%} intervals; a prediction is rejected when "
-        f"its doubt is high. AUROC: how well doubt ranks errors above hits. "
-        f"FRR@{at.trr * 100:g}TRR: share of hits lost when {at.trr:.0%} of the errors "
-        f"are caught. risk@{at.coverage * 100:g}coverage: errors left among the "
-        f"{at.coverage:.0%} least doubtful.",
-        highlight=False,
-        style="dim",
-    )
-
-
-def _explanation(found: Evaluation) -> Iterator[str]:
-    yield found.verdict()
-    name, best = next(iter(found.scores.items()))
-    frr = best["frr_at_trr"]
-    if frr.value is None:
-        yield "No interval can be given from rows of one kind alone."
-        return
-    yield (
-        f"Catching {found.settings.points.trr:.0%} of the errors by {name} costs "
-        f"{_percent(frr)} % of the correct predictions."
-    )
-    yield from _comparison(found)
-    said, right = found.calibration["confidence"], found.accuracy
-    assert said.value is not None
-    assert right.value is not None
-    word = "over-confident" if said.value > right.value else "under-confident"
-    inside = (right.low or 0) <= said.value <= (right.high or 1)
-    yield (
-        f"The softmax is {'not clearly ' if inside else ''}{word}: it claims "
-        f"{said.value:.1%} on average and is right {right.value:.1%} of the time "
-        f"(ECE {_percent(found.calibration['ece'])} %)."
-    )
-    notes = {cell.note for cell in best.values() if cell.note}
-    yield from (f"Careful, {note}." for note in sorted(notes))
-
-
-def _comparison(found: Evaluation) -> Iterator[str]:
-    """Say which scores rank errors better or worse than softmax response."""
-    if "msp" not in found.scores or len(found.scores) == 1:
-        return
-    better: list[str] = []
-    worse: list[str] = []
-    for d in found.differences:
-        if d.metric != "auroc" or "msp" not in (d.first, d.second) or d.low is None:
-            continue
-        sign = _sign(d) * (1 if d.second == "msp" else -1)
-        other = d.first if d.second == "msp" else d.second
-        if sign:
-            (better if sign > 0 else worse).append(other)
-    parts = [
-        f"{', '.join(names)} rank{'s' if len(names) == 1 else ''} errors {word}"
-        for names, word in ((better, "better"), (worse, "worse"))
-        if names
-    ]
-    if parts:
-        yield f"Against softmax response (msp): {' and '.join(parts)} (paired AUROC)."
-    else:
-        yield "No score ranks errors clearly better or worse than msp (paired AUROC)."
-
-
-def _sign(difference: Difference) -> int:
-    assert difference.low is not None
-    assert difference.high is not None
-    return int(difference.low > 0) - int(difference.high < 0)
-
-
-def _print_gate(console: Console, gate: Gate, path: Path) -> None:
-    c = gate.certificate
-    assert c is not None
-    promised = "Promise" if c.guarantee else "NO GUARANTEE"
-    said = c.promise().removeprefix("no guarantee: ")
-    console.print(f"{promised}: {said}.", highlight=False)
-    if gate.state == "threshold":
-        ratio = f" (gamma {gate.gamma:.4g})" if gate.gamma is not None else ""
-        rule = f"reject where {gate.score} > {gate.threshold:.6g}{ratio}"
-    else:
-        rule = f"{gate.state.replace('-', ' ')}: {c.trivial}"
-    console.print(f"Gate: {rule}.", highlight=False)
-    if c.rows_needed is not None:
-        console.print(
-            f"About {c.rows_needed:,} rows like these would be enough to do better.",
-            highlight=False,
-        )
-    rows = f"{c.n:,} rows"
-    if c.n_errors >= 0:
-        rows += f", {c.n_errors:,} of them errors"
-    console.print(f"Calibrated on {rows}; seen on them at this gate:", highlight=False)
-    for name, (rate, low, high) in c.observed.items():
-        cell = _percent(Estimate(rate, low, high))
-        console.print(f"  {name:<9}{cell} %", highlight=False)
-    own = sum(rule.promised for rule in gate.groups.values())
-    if gate.groups:
-        console.print(
-            f"{own} of {len(gate.groups)} groups have a promise of their own."
-        )
-    for line in (c.rule, c.assumption, *c.notes):
-        console.print(f"- {line}", highlight=False)
-    console.print(f"Wrote {path}", highlight=False, soft_wrap=True)
-
-
-def _summary(
-    gate: Gate, predictions: Predictions, screened: Screened
-) -> dict[str, object]:
-    out: dict[str, object] = {
-        "score": gate.score,
-        "temperature": gate.temperature,
-        "threshold": gate.threshold
-        if math.isfinite(gate.threshold)
-        else str(gate.threshold),
-        "rows": len(predictions),
-        "accepted": int(screened.accepted.sum()),
-    }
-    if predictions.labels is not None:
-        out |= asdict(_confusion(predictions, screened))
-    return out
-
-
-def _confusion(predictions: Predictions, screened: Screened) -> Confusion:
-    rejected = (~screened.accepted).astype(float)
-    return confusion(rejected, predictions.errors, threshold=0.5)
-
-
-def _where(gate: Gate) -> str:
-    if gate.groups:
-        return f"at the thresholds of {len(gate.groups)} groups"
-    if gate.state != "threshold":
-        return f"({gate.state.replace('-', ' ')})"
-    return f"at threshold {gate.threshold:.4g}"
-
-
-def _print_screened(
-    console: Console, gate: Gate, predictions: Predictions, screened: Screened
-) -> None:
-    accepted, n = int(screened.accepted.sum()), len(predictions)
-    console.print(
-        f"Accepted {accepted:,} of {n:,} predictions ({accepted / n:.1%}) by "
-        f"{gate.score} {_where(gate)}.",
-        highlight=False,
-    )
-    if gate.certificate is not None:
-        promise = gate.certificate.promise()
-        console.print(f"  the gate's promise: {promise}", highlight=False)
-    if predictions.labels is None:
-        return
-    at = _confusion(predictions, screened)
-    for what, part, whole in (
-        ("errors among the accepted", at.fa, at.fa + at.ta),
-        ("errors caught (TRR)", at.tr, at.tr + at.fa),
-        ("correct predictions lost (FRR)", at.fr, at.fr + at.ta),
-    ):
-        if whole:
-            low, high = clopper_pearson(part, whole)
-            rate = _percent(Estimate(part / whole, low, high))
-            console.print(f"  {what:<31}{rate} %", highlight=False)
-
-
-def _percent(cell: Estimate) -> str:
-    if cell.value is None:
-        return "-"
-    text = f"{cell.value * 100:.2f}"
-    if cell.low is None or cell.high is None:
-        return text
-    return f"{text} [{cell.low * 100:.2f}, {cell.high * 100:.2f}]"
