@@ -29,12 +29,15 @@ from trustdoctor.gate import Gate
 from trustdoctor.output import require_writable, write_text
 from trustdoctor.predictions import Predictions
 from trustdoctor.progress import bar
+from trustdoctor.reproduce import EXPERIMENTS, Options
+from trustdoctor.reproduce import reproduce as run_experiment
 from trustdoctor.scores import SCORES, find_score
 from trustdoctor.select import calibrate_unlabelled
 from trustdoctor.show import (
     make_console,
     show_evaluation,
     show_gate,
+    show_report,
     show_screened,
     summarize_screened,
 )
@@ -324,6 +327,36 @@ def screen(  # noqa: PLR0913 - one parameter an option
     show_screened(console, gate, predictions, screened)
     if output is not None:
         console.print(f"Wrote {output}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def reproduce(  # noqa: PLR0913 - one parameter an option
+    name: Annotated[str | None, typer.Argument(help="The experiment.")] = None,
+    *,
+    listing: Annotated[
+        bool, typer.Option("--list", help="Name the experiments there are.")
+    ] = False,
+    predictions: Annotated[
+        Path | None, typer.Option(help="Softmax outputs and labels (NPZ).")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="A folder for Markdown and JSON.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of what is drawn at random.")] = 0,
+    quiet: QuietOption = False,
+) -> None:
+    """Run an experiment of the DOCTOR paper again, beside its own numbers."""
+    console = make_console(quiet=quiet)
+    if listing or name is None:
+        for known, what in EXPERIMENTS.items():
+            console.print(f"{known:<12}{what}", highlight=False)
+        return
+    with bar(quiet=quiet) as tell:
+        report = run_experiment(name, Options(seed, predictions, tell))
+    written = [] if out is None else report.write(out)
+    show_report(console, report)
+    for path in written:
+        console.print(f"Wrote {path}", highlight=False, soft_wrap=True)
 
 
 def _demo_pbb() -> None:

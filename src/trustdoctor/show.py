@@ -14,6 +14,7 @@ from trustdoctor.gate import Gate, Screened
 from trustdoctor.intervals import clopper_pearson
 from trustdoctor.metrics import Confusion, confusion
 from trustdoctor.predictions import Predictions
+from trustdoctor.reproduce.report import Report
 
 
 def make_console(*, quiet: bool) -> Console:
@@ -166,6 +167,20 @@ def summarize_screened(
 def _confusion(predictions: Predictions, screened: Screened) -> Confusion:
     rejected = (~screened.accepted).astype(float)
     return confusion(rejected, predictions.errors, threshold=0.5)
+
+
+def show_report(console: Console, report: Report) -> None:
+    """Print a reproduced experiment: its tables, and what to make of them."""
+    console.print(report.title, highlight=False, style="bold")
+    for table in report.tables:
+        shown = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
+        for column in table.columns:
+            shown.add_column(column, overflow="fold")
+        for row in table.cells():
+            shown.add_row(*row)
+        console.print(f"\n{table.title}", highlight=False)
+        console.print(shown)
+    console.print(f"\n{report.words}", highlight=False)
 
 
 def _where(gate: Gate) -> str:
