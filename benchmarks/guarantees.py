@@ -35,7 +35,11 @@ TARGETS = {
     "frr and trr": {"frr": 0.4, "trr": 0.8},
 }
 MODES = ("confidence", "expectation")
-RULES = [(name, mode, target, {}) for name, target in TARGETS.items() for mode in MODES]
+RULES = [
+    (name, mode, target, {})
+    for name, target in TARGETS.items()
+    for mode in MODES[: 2 - (len(target) == 2)]
+]
 RULES += [
     (f"risk, {method}", "confidence", {"risk": 0.05}, {"method": method})
     for method in ("sequence", "sgr", "grid")

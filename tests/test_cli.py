@@ -139,6 +139,23 @@ def test_screen_without_labels_and_by_threshold(tmp_path):
             ],
             "no rule for risk",
         ),
+        (
+            ["calibrate", "{probs}", "--no-labels", "--joint", "0.1", "-o", "g.json"],
+            "alone",
+        ),
+        (
+            [
+                "calibrate",
+                "{probs}",
+                "--frr",
+                "0.1",
+                "--accuracy",
+                "0.9",
+                "-o",
+                "g.json",
+            ],
+            "--no-labels",
+        ),
         (["check", "{probs}", "--gate", "absent.json", "--state", "w"], "cannot read"),
         (["screen", "{probs}", "--gamma", "-1"], "gamma"),
         (["screen", "{probs}", "--gamma", "1", "--score", "margin"], "--threshold"),
@@ -223,7 +240,7 @@ def test_calibrate_for_classes_and_without_labels(probs, tmp_path):
     gate = tmp_path / "gate.json"
     done = run("calibrate", probs, "--coverage", 0.8, "--per-class", "-o", gate)
     assert done.returncode == 0, done.stderr
-    assert "3 of 3 groups have a promise" in done.stdout
+    assert "3 of 3 groups have their own promise" in done.stdout
     assert run("screen", probs, "--gate", gate).returncode == 0
     assert (
         run("check", probs, "--gate", gate, "--state", tmp_path / "w").returncode == 0
@@ -233,6 +250,56 @@ def test_calibrate_for_classes_and_without_labels(probs, tmp_path):
     assert done.stdout.startswith("NO GUARANTEE: at most 20% errors among the accepted")
     done = run("screen", probs, "--gate", gate)
     assert "no guarantee" in done.stdout
+
+
+def test_check_takes_labels_late_and_in_part(probs, tmp_path):
+    gate, state = tmp_path / "gate.json", tmp_path / "watch.json"
+    run("calibrate", probs, "--frr", 0.1, "-o", gate)
+    table = pl.read_csv(probs)
+    half = tmp_path / "half.csv"
+    known = pl.when(pl.int_range(400) % 2 == 0).then("label")
+    table.with_columns(known.alias("label")).write_csv(half)
+
+    def counted(*arguments):
+        done = run("check", *arguments, "--gate", gate, "--state", state)
+        assert done.returncode == 0, done.stderr
+        tallies = json.loads(state.read_text())["tallies"]
+        return tallies["accepted"]["n"], tallies["frr"]["n"]
+
+    n, some = counted(half)
+    assert n == 400
+    assert 0 < some < 400
+    n, all_of_them = counted(probs, "--late")
+    assert n == 400
+    assert all_of_them > some
+    bad = tmp_path / "bad.csv"
+    table.with_columns(pl.lit("cat").alias("label")).write_csv(bad)
+    done = run("check", bad, "--gate", gate, "--state", state)
+    assert done.returncode == 2
+    assert "'cat'" in done.stderr
+    none = tmp_path / "none.csv"
+    table.drop("label").write_csv(none)
+    assert run("check", none, "--gate", gate, "--state", state).returncode == 0
+    done = run("check", none, "--gate", gate, "--state", state, "--late")
+    assert done.returncode == 2
+    done = run("check", probs, "--gate", gate, "--state", state, "--level", 0.5)
+    assert done.returncode == 2
+    assert "begun at level 0.1" in done.stderr
+    done = run("screen", half, "--gate", gate)
+    assert "labels are missing in part" in done.stdout
+
+
+def test_gates_for_other_groups_are_refused(probs, tmp_path, rng):
+    scores = rng.normal(size=400)
+    groups = np.arange(400) % 2
+    gate = trustdoctor.calibrate(
+        scores, rng.random(400) < 0.5, frr=0.1, groups=groups, score="alpha"
+    )
+    gate.save(tmp_path / "gate.json")
+    for command in (["screen"], ["check", "--state", tmp_path / "w.json"]):
+        done = run(*command, probs, "--gate", tmp_path / "gate.json")
+        assert done.returncode == 2
+        assert "groups of its own" in done.stderr
 
 
 @pytest.mark.parametrize("target", ["--frr", "--trr", "--risk", "--joint"])

@@ -73,6 +73,12 @@ def test_trivial_expectations():
     assert td.calibrate_unlabelled(torn, risk=0.1).state == "reject-all"
 
 
+def test_an_accuracy_that_no_temperature_gives_is_refused():
+    sure = td.Predictions.from_probs([[1.0, 0.0]] * 20)
+    with pytest.raises(InputError, match="no temperature"):
+        td.calibrate_unlabelled(sure, frr=0.1, accuracy=0.8)
+
+
 def test_unlabelled_mistakes_are_refused():
     z = np.array([[1.0, 0.0], [2.0, 0.0]])
     for options in ({}, {"frr": 0.1, "trr": 0.9}, {"frr": 2}):

@@ -76,7 +76,7 @@ def test_drift_is_found_without_labels(rng):
         watch.update(draw(rng, 100, shift=1.0)[0])
     assert watch.tallies["accepted"].alarm
     assert "ALARM" in repr(watch)
-    assert "does not hold any more" in repr(watch)
+    assert "the accept rate is not what it was" in repr(watch)
 
 
 def test_more_acceptance_is_drift_too(rng):
@@ -134,6 +134,49 @@ def test_labels_may_come_late_and_in_part(rng):
     assert listed.tallies == at_once.tallies
 
 
+def test_a_promised_coverage_is_tested_by_itself(rng):
+    gate = td.calibrate(rng.normal(size=2000), coverage=0.9)
+    more = gate.watch().update(np.full(3000, -9.0))
+    assert more.tallies["accepted"].alarm
+    assert not more.tallies["coverage"].alarm
+    assert "does not hold" not in repr(more)
+    less = gate.watch()
+    for _ in range(20):
+        less.update(rng.normal(size=200) + 0.5)
+    assert less.tallies["coverage"].alarm
+    assert "the promise does not hold any more" in repr(less)
+
+
+def test_gates_that_promise_nothing_are_watched_for_drift_alone(rng):
+    gate = td.calibrate_unlabelled(rng.normal(size=(500, 3)) * 3, frr=0.1)
+    assert list(gate.watch().tallies) == ["accepted"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"n": "x"},
+        {"n": -5},
+        {"hits": 10**9},
+        {"level": 0},
+        {"high": 0.9},
+        {"peak": 0},
+    ],
+)
+def test_states_that_were_changed_are_refused(change, rng, tmp_path):
+    gate, path = calibrated(rng), tmp_path / "watch.json"
+    gate.watch().update(*draw(rng, 50)).save(path)
+    content = json.loads(path.read_text())
+    content["tallies"]["frr"] |= change
+    path.write_text(json.dumps(content))
+    with pytest.raises(FileError, match="changed or damaged"):
+        td.Watch.load(path, gate)
+    content["tallies"] = {}
+    path.write_text(json.dumps(content))
+    with pytest.raises(FileError, match="changed or damaged"):
+        td.Watch.load(path, gate)
+
+
 def test_group_gates_are_watched(rng):
     scores, errors = draw(rng, 3000)
     groups = rng.integers(0, 2, 3000)
@@ -148,7 +191,8 @@ def test_mistakes_are_refused(rng, tmp_path):
         td.Gate(0.0).watch()
     with pytest.raises(InputError, match="level"):
         gate.watch(level=2)
-    for errors in ([0.5, 1.0], [True], ["a", "b"]):
+    odd = np.array(["a", None], object)
+    for errors in ([0.5, 1.0], [True], ["a", "b"], odd):
         with pytest.raises(InputError, match="expected errors"):
             gate.watch().update([0.1, 0.2], errors)
     path = tmp_path / "watch.json"

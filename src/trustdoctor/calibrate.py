@@ -3,6 +3,7 @@
 import hashlib
 import math
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -12,7 +13,7 @@ from trustdoctor.certificate import Certificate, Rates
 from trustdoctor.curves import Array
 from trustdoctor.errors import InputError
 from trustdoctor.gate import Gate, GroupRule, as_groups
-from trustdoctor.intervals import clopper_pearson
+from trustdoctor.intervals import bootstrap_means, clopper_pearson, quantiles
 from trustdoctor.metrics import Confusion, confusion
 from trustdoctor.predictions import as_errors, as_scores
 from trustdoctor.rules import Cut, Mode
@@ -53,6 +54,7 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
     method: Method = "sequence",
     min_coverage: float = 0.3,
     groups: Any = None,
+    grouped_by: str = "given",
 ) -> Gate:
     """Choose the threshold that keeps a promise on rows to come.
 
@@ -82,7 +84,7 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
         The probability, over calibrations, that the promise holds.
     mode : str, optional
         "confidence" (the default), or "expectation": the promised rate holds on average
-        over calibrations. Not for `risk`; `cost` has neither.
+        over calibrations. Not for `risk`, nor for frr with trr; `cost` has neither.
     method : str
         For `risk`: "sequence", "sgr" or "grid" (for scores whose risk is not monotone).
     min_coverage : float
@@ -90,6 +92,9 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
     groups : array (n,), optional
         Each row's group (its predicted class, say): a threshold and a promise for each
         group with enough rows, all promises together at `confidence`.
+    grouped_by : str
+        What the groups are. With "predicted", the predicted class, `Gate.screen` and
+        the command line find a row's group by themselves.
 
     Returns
     -------
@@ -132,20 +137,26 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
         own = {k: r or _bare(given == k, threshold, pooled) for k, r in found.items()}
         notes += _bare_note(own)
     gate = Gate(threshold, score, temperature, pooled.state, groups=own)
+    if own:
+        gate = replace(gate, grouped_by=grouped_by)
+    accepted = gate.accept(s, groups=given)
+    if "cost" in target and wrong is not None:
+        notes.append(_cost_note(accepted, wrong, target["cost"], confidence))
     certificate = Certificate(
         target=target,
         rule=RULES[ask.rule],
         assumption=EXCHANGEABLE,
-        mode="none" if "cost" in target else (mode or "confidence"),
+        mode="none" if "cost" in target or pooled.broken else (mode or "confidence"),
         confidence=confidence,
         n=len(s),
         n_correct=-1 if wrong is None else int((~wrong).sum()),
         n_errors=-1 if wrong is None else int(wrong.sum()),
-        observed=_observed(gate.accept(s, groups=given), wrong, confidence),
+        observed=_observed(accepted, wrong, confidence),
         trivial=pooled.trivial,
         rows_needed=pooled.needed,
         fingerprint=fingerprint(s, wrong),
         notes=tuple(notes),
+        feasible=pooled.feasible,
     )
     return replace(gate, certificate=certificate)
 
@@ -173,6 +184,11 @@ class Ask:
         if self.mode == "expectation" and "risk" in self.target:
             message = "there is no rule for risk in expectation. Use mode='confidence'."
             raise InputError(message)
+        if self.mode == "expectation" and len(self.target) == 2:
+            message = (
+                "frr and trr together have no rule in expectation. Leave mode out."
+            )
+            raise InputError(message)
         bad = self.method != "sequence" and "risk" not in self.target
         if self.method not in METHODS or bad:
             message = (
@@ -182,7 +198,7 @@ class Ask:
             raise InputError(message)
         for name in ("confidence", "min_coverage"):
             value = getattr(self, name)
-            if not 0 < value < 1:
+            if not (isinstance(value, Real) and 0 < float(value) < 1):
                 message = f"expected {name} between 0 and 1, got {value!r}."
                 raise InputError(message)
 
@@ -220,9 +236,9 @@ def _group_rules(
     for name in np.unique(given).tolist():
         rows = given == name
         cut = _cut(s[rows], None if wrong is None else wrong[rows], ask, delta)
-        short = cut.short
-        threshold = _threshold(cut, s[rows])
-        out[name] = None if short else GroupRule(threshold, cut.state, int(rows.sum()))
+        n = int(rows.sum())
+        rule = GroupRule(_threshold(cut, s[rows]), cut.state, n, not cut.broken)
+        out[name] = None if cut.short else rule
     return out
 
 
@@ -281,15 +297,17 @@ def _both_cut(s: Array, wrong: Array, ask: Ask, delta: float) -> Cut:
         short = rules.scaled(low, float((~wrong).mean()))
         if high.state == "reject-all":
             short = rules.scaled(high, float(wrong.mean()))
-        return replace(short, state="reject-all")
+        why = f"the rows are too few to promise both: {short.trivial}"
+        return replace(short, state="reject-all", trivial=why, broken=True)
     if least > most:
         why = (
             f"no threshold does both: FRR needs at least {least:.6g}, TRR at most "
             f"{most:.6g}"
         )
-        return Cut("reject-all", trivial=why)
+        return Cut("reject-all", trivial=why, broken=True)
     middle = least + (most - least) / 2 if math.isfinite(least) else most
-    return Cut(at=middle, side="exact")
+    ends = (least, most) if math.isfinite(least) else None
+    return Cut(at=middle, side="exact", feasible=ends)
 
 
 def _threshold(cut: Cut, s: Array) -> float:
@@ -321,6 +339,18 @@ def observed_rates(at: Confusion, confidence: float, *, labelled: bool) -> Rates
     }
 
 
+def _cost_note(accepted: Array, wrong: Array, cost: float, confidence: float) -> str:
+    """Say what the gate costs on these rows, in rejections a row."""
+    spent = np.where(accepted, cost * wrong, 1.0)
+    mean = float(spent.mean())
+    low, high = quantiles(bootstrap_means(spent[:, None])[:, 0], confidence)
+    return (
+        f"On these rows it costs {mean:.4f} rejections a row "
+        f"[{max(0.0, mean + low):.4f}, {mean + high:.4f}], which is optimistic: they "
+        "chose it."
+    )
+
+
 def fingerprint(s: Array, wrong: Array | None) -> str:
     """Return a short digest of the calibration rows."""
     digest = hashlib.blake2b(digest_size=12)
@@ -339,6 +369,9 @@ def _check_target(target: dict[str, float]) -> dict[str, float]:
         )
         raise InputError(message)
     for name, value in target.items():
+        if not isinstance(value, Real):
+            message = f"expected a number as {name}, got {value!r}."
+            raise InputError(message)
         if name == "cost":
             if not 1 <= value < math.inf:
                 message = f"expected cost of at least 1 rejection, got {value!r}."

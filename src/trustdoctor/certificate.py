@@ -1,11 +1,13 @@
 """What a gate promises, on what grounds, and what was seen."""
 
+import math
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from trustdoctor.errors import FileError
 
 Rates = dict[str, tuple[float, float, float]]
+MODES = ("confidence", "expectation", "none")
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,8 @@ class Certificate:
         Of the calibration scores and errors.
     notes : tuple of str
         What else to know: which rows did what, what was paid for several promises.
+    feasible : tuple of float, or None
+        For FRR and TRR together: the least and the largest threshold that keep both.
     """
 
     target: dict[str, float]
@@ -54,6 +58,34 @@ class Certificate:
     rows_needed: int | None = None
     fingerprint: str = ""
     notes: tuple[str, ...] = ()
+    feasible: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what no certificate can be."""
+        good = (
+            isinstance(self.target, dict)
+            and bool(self.target)
+            and all(map(_is_target, self.target, self.target.values()))
+            and self.mode in MODES
+            and _is_rate(self.confidence)
+            and all(type(k) is int for k in (self.n, self.n_correct, self.n_errors))
+            and self.n > 0
+            and self.n_correct + self.n_errors in (self.n, -2)
+            and isinstance(self.observed, dict)
+            and all(map(_is_observed, self.observed, self.observed.values()))
+            and (self.rows_needed is None or type(self.rows_needed) is int)
+            and (self.feasible is None or _is_interval(self.feasible))
+        )
+        texts = (
+            self.rule,
+            self.assumption,
+            self.trivial,
+            self.fingerprint,
+            *self.notes,
+        )
+        if not (good and all(isinstance(text, str) for text in texts)):
+            message = f"the certificate is not as expected: {self.to_dict()}."
+            raise FileError(message)
 
     @property
     def guarantee(self) -> bool:
@@ -75,8 +107,9 @@ class Certificate:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for a gate's file."""
         content = asdict(self)
-        content["observed"] = {k: list(v) for k, v in self.observed.items()}
+        content["observed"] = {k: list(v) for k, v in dict(self.observed).items()}
         content["notes"] = list(self.notes)
+        content["feasible"] = None if self.feasible is None else list(self.feasible)
         return content
 
     @classmethod
@@ -87,22 +120,40 @@ class Certificate:
             odd = sorted(set(content) ^ names) if isinstance(content, dict) else content
             message = f"the certificate lacks or adds: {odd}."
             raise FileError(message)
-        plain = {
-            "target": (dict, (int, float)),
-            "observed": (dict, list),
-            "notes": (list, str),
-        }
-        for name, (kind, inner) in plain.items():
-            value = content[name]
-            entries = value.values() if isinstance(value, dict) else value
-            if not isinstance(value, kind) or not all(
-                isinstance(entry, inner) for entry in entries
-            ):
-                message = f"the certificate's {name} is not as expected: {value!r}."
-                raise FileError(message)
-        observed = {k: tuple(v) for k, v in content["observed"].items()}
-        notes = tuple(content["notes"])
-        return cls(**{**content, "observed": observed, "notes": notes})
+        try:
+            observed = {k: tuple(v) for k, v in content["observed"].items()}
+            notes, feasible = tuple(content["notes"]), content["feasible"]
+            feasible = None if feasible is None else tuple(feasible)
+            return cls(
+                **{
+                    **content,
+                    "observed": observed,
+                    "notes": notes,
+                    "feasible": feasible,
+                }
+            )
+        except (TypeError, ValueError, AttributeError) as error:
+            message = f"the certificate is not as expected: {error}."
+            raise FileError(message) from error
+
+
+def _is_rate(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value <= 1
+
+
+def _is_interval(ends: Any) -> bool:
+    return len(ends) == 2 and all(type(end) is float for end in ends)
+
+
+def _is_target(name: Any, value: Any) -> bool:
+    if name == "cost":
+        return type(value) in (int, float) and 1 <= value < math.inf
+    return name in _WORDS and _is_rate(value)
+
+
+def _is_observed(name: Any, cell: Any) -> bool:
+    known = name in _WORDS and isinstance(cell, tuple) and len(cell) == 3
+    return known and all(map(_is_rate, cell)) and cell[1] <= cell[0] <= cell[2]
 
 
 _WORDS = {

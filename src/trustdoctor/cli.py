@@ -9,17 +9,21 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 import trustdoctor
 from trustdoctor.adapters.files import (
     check_output,
+    read_known_labels,
     read_predictions,
     write_decisions,
 )
 from trustdoctor.calibrate import calibrate as run_calibration
 from trustdoctor.errors import (
+    FileError,
     InputError,
+    LabelsMissingError,
     MissingPackageError,
     OutputError,
     TrustDoctorError,
@@ -212,6 +216,9 @@ def calibrate(  # noqa: PLR0913 - one parameter an option
     no_labels: Annotated[
         bool, typer.Option("--no-labels", help="Trust the model itself: no guarantee.")
     ] = False,
+    accuracy: Annotated[
+        float | None, typer.Option(help="With --no-labels: the accuracy, if known.")
+    ] = None,
     score: ScoreOption = "alpha",
     temperature: TemperatureOption = 1.0,
     logits: LogitsOption = None,
@@ -221,6 +228,13 @@ def calibrate(  # noqa: PLR0913 - one parameter an option
 ) -> None:
     """Choose a threshold that keeps a promise, and write it as a gate."""
     _check_json(str(output), file)
+    plain = (joint, cost, mode) == (None, None, None) and not per_class
+    if no_labels and not (plain and method == "sequence"):
+        message = "--no-labels takes one of --frr, --trr, --risk and --coverage alone."
+        raise InputError(message)
+    if accuracy is not None and not no_labels:
+        message = "--accuracy goes with --no-labels. Leave one out, or add the other."
+        raise InputError(message)
     asked: dict[str, Any] = {"frr": frr, "trr": trr, "risk": risk}
     asked["coverage"] = coverage
     options: dict[str, Any] = {"score": score, "temperature": temperature}
@@ -232,7 +246,7 @@ def calibrate(  # noqa: PLR0913 - one parameter an option
         )
         tell(0.5, "calibrating")
         if no_labels:
-            gate = calibrate_unlabelled(p, **asked, **options)
+            gate = calibrate_unlabelled(p, accuracy=accuracy, **asked, **options)
         else:
             gate = run_calibration(
                 find_score(score)(p, temperature=temperature),
@@ -244,6 +258,7 @@ def calibrate(  # noqa: PLR0913 - one parameter an option
                 mode=mode,  # type: ignore[arg-type]
                 method=method,  # type: ignore[arg-type]
                 groups=p.predicted if per_class else None,
+                grouped_by="predicted",
                 **options,
             )
     gate.save(output)
@@ -259,8 +274,13 @@ def check(  # noqa: PLR0913 - one parameter an option
         Path, typer.Option(help="What earlier checks saw; made if it is not there.")
     ],
     level: Annotated[
-        float, typer.Option(help="Probability of a false alarm, for ever.")
-    ] = 0.1,
+        float | None,
+        typer.Option(help="Probability of a false alarm, for ever [default: 0.1]."),
+    ] = None,
+    late: Annotated[
+        bool,
+        typer.Option("--late", help="Rows seen before, whose labels came only now."),
+    ] = False,
     logits: LogitsOption = None,
     probs: ProbsOption = None,
     labels: LabelsOption = None,
@@ -269,15 +289,26 @@ def check(  # noqa: PLR0913 - one parameter an option
     """Check on new rows whether a gate's promise still holds."""
     gate = Gate.load(gate_path)
     _check_json(str(state), file)
-    watch = Watch.load(state, gate) if state.exists() else gate.watch(level=level)
+    watch = Watch.load(state, gate) if state.exists() else None
+    if watch is not None and level not in (None, watch.level):
+        message = f"the state was begun at level {watch.level:g}. Leave --level out."
+        raise InputError(message)
+    watch = watch or gate.watch(level=0.1 if level is None else level)
     with bar(quiet=quiet) as tell:
         tell(0.0, f"reading {file.name}")
         p = read_predictions(
             file, logits=logits, probs=probs, labels=labels, need_labels=False
         )
-        groups = p.predicted if gate.groups else None
+        known = read_known_labels(file, p, labels=labels)
+        if known is None and late:
+            message = f"--late needs labels, and {file} has none."
+            raise LabelsMissingError(message)
+        wrong = None
+        if known is not None:
+            wrong = np.where(np.isnan(known), np.nan, known != p.predicted)
+        groups = _groups(gate, p)
         scores = gate.screen(p, groups=groups).scores
-        watch.update(scores, None if p.labels is None else p.errors, groups=groups)
+        (watch.label if late else watch.update)(scores, wrong, groups=groups)
     watch.save(state)
     make_console(quiet=quiet).print(repr(watch), highlight=False)
 
@@ -293,8 +324,13 @@ def screen(  # noqa: PLR0913 - one parameter an option
         float | None, typer.Option(help="Reject where the score itself exceeds it.")
     ] = None,
     gate_path: OptionalGateOption = None,
-    score: ScoreOption = "alpha",
-    temperature: TemperatureOption = 1.0,
+    score: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="With a threshold: alpha, unless named."),
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option("--temperature", "-T", help="Divides the logits.")
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Rows with score and accepted added."),
@@ -316,8 +352,7 @@ def screen(  # noqa: PLR0913 - one parameter an option
             file, logits=logits, probs=probs, labels=labels, need_labels=False
         )
         tell(0.5, "screening")
-        groups = predictions.predicted if gate.groups else None
-        screened = gate.screen(predictions, groups=groups)
+        screened = gate.screen(predictions, groups=_groups(gate, predictions))
         if output is not None:
             tell(0.8, f"writing {output.name}")
             write_decisions(output, file, screened)
@@ -325,6 +360,8 @@ def screen(  # noqa: PLR0913 - one parameter an option
     _write_json(json.dumps(summary, indent=2, allow_nan=False) + "\n", json_path)
     console = make_console(quiet=quiet or json_path == "-")
     show_screened(console, gate, predictions, screened)
+    if predictions.labels is None and _has_labels(file, predictions, labels):
+        console.print("  labels are missing in part, so no rates are shown")
     if output is not None:
         console.print(f"Wrote {output}", highlight=False, soft_wrap=True)
 
@@ -357,6 +394,26 @@ def reproduce(  # noqa: PLR0913 - one parameter an option
     show_report(console, report)
     for path in written:
         console.print(f"Wrote {path}", highlight=False, soft_wrap=True)
+
+
+def _has_labels(file: Path, predictions: Predictions, labels: str | None) -> bool:
+    try:
+        return read_known_labels(file, predictions, labels=labels) is not None
+    except FileError:  # labels that are no classes, which screening does not need
+        return True
+
+
+def _groups(gate: Gate, predictions: Predictions) -> Any:
+    """Return the rows' groups, where the gate's are the predicted classes."""
+    if not gate.groups:
+        return None
+    if gate.grouped_by != "predicted":
+        message = (
+            f"the gate has thresholds for groups of its own ({gate.grouped_by}), which "
+            "the command line does not know. Use gate.screen in Python, with groups=."
+        )
+        raise InputError(message)
+    return predictions.predicted
 
 
 def _demo_pbb() -> None:
@@ -409,14 +466,18 @@ def _gate(
     gamma: float | None,
     threshold: float | None,
     path: Path | None,
-    score: str,
-    temperature: float,
+    score: str | None,
+    temperature: float | None,
 ) -> Gate:
     if sum(given is not None for given in (gamma, threshold, path)) != 1:
         message = "expected one of --gate, --gamma and --threshold. Give one of them."
         raise InputError(message)
     if path is not None:
+        if score is not None or temperature is not None:
+            message = "a gate names its own score and temperature. Leave these out."
+            raise InputError(message)
         return Gate.load(path)
+    score, temperature = score or "alpha", 1.0 if temperature is None else temperature
     if gamma is not None:
         return Gate.from_gamma(gamma, score=score, temperature=temperature)
     assert threshold is not None

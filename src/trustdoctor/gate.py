@@ -73,6 +73,9 @@ class Gate:
         The promise, where `calibrate` made the gate.
     groups : dict of group to GroupRule
         Thresholds of their own for groups of rows; other rows get the gate's.
+    grouped_by : str
+        What the groups are: "predicted" for the predicted class, which `screen` finds
+        by itself, or a name of the user's.
 
     Examples
     --------
@@ -87,6 +90,7 @@ class Gate:
     state: State = "threshold"
     certificate: Certificate | None = field(default=None, repr=False)
     groups: dict[Group, GroupRule] = field(default_factory=dict, repr=False)
+    grouped_by: str = ""
 
     def __post_init__(self) -> None:
         """Refuse what no gate can be."""
@@ -176,6 +180,11 @@ class Gate:
             )
             raise InputError(message)
         given = as_groups(groups, rows=len(scores))
+        kinds = {type(group) for group in self.groups}
+        if {type(group) for group in given.tolist()} - kinds:
+            known = ", ".join(map(repr, list(self.groups)[:5]))
+            message = f"expected groups like {known}, got {given.tolist()[0]!r}."
+            raise InputError(message)
         accepted = _decide(scores.astype(np.float64) > self.threshold, self.state)
         for group, rule in self.groups.items():
             own = given == group
@@ -199,6 +208,8 @@ class Gate:
                 "with score=..., or score the rows and call accept."
             )
             raise InputError(message)
+        if self.groups and groups is None and self.grouped_by == "predicted":
+            groups = predictions.predicted
         scores = find_score(self.score)(predictions, temperature=self.temperature)
         return Screened(scores, self.accept(scores, groups=groups))
 
@@ -241,6 +252,7 @@ class Gate:
             "threshold": _number(self.threshold),
             "gamma": self.gamma,
             "groups": groups,
+            "grouped_by": self.grouped_by,
             "certificate": self.certificate and self.certificate.to_dict(),
         }
         write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
@@ -262,7 +274,11 @@ class Gate:
 def as_groups(groups: Any, *, rows: int) -> NDArray[Any]:
     """Check groups: one integer or string a row."""
     array = to_numpy(groups)
-    if array.shape != (rows,) or array.dtype.kind not in "iubUOT":
+    if array.dtype == object:  # strings, or integers, that pandas holds as objects
+        kinds = {type(np.asarray(g).item()) for g in array.ravel()}
+        plain = {str: str, int: np.int64}.get(kinds.pop()) if len(kinds) == 1 else None
+        array = array if plain is None else array.astype(plain)
+    if array.shape != (rows,) or array.dtype.kind not in "iuUT":
         message = (
             f"expected groups as {rows} integers or strings, one a row, got "
             f"{array.dtype} of shape {array.shape}."
@@ -289,15 +305,8 @@ def _number(value: float) -> float | str:
     return value if math.isfinite(value) else str(value)
 
 
-_FIELDS = {
-    "score",
-    "temperature",
-    "state",
-    "threshold",
-    "gamma",
-    "groups",
-    "certificate",
-}
+_FIELDS = {"score", "temperature", "state", "threshold", "gamma", "groups"}
+_FIELDS |= {"grouped_by", "certificate"}
 _GROUP_FIELDS = {"group", "threshold", "state", "n", "promised"}
 
 
@@ -321,8 +330,11 @@ def _from_content(content: Any, path: str | Path) -> Gate:
             score=content["score"],
             temperature=_read_number(content["temperature"]),
             state=content["state"],
-            certificate=certificate and Certificate.from_dict(certificate),
-            groups=dict(map(_read_group, content["groups"])),
+            certificate=None
+            if certificate is None
+            else Certificate.from_dict(certificate),
+            groups=dict(map(_read_group, _read_list(content["groups"]))),
+            grouped_by=str(content["grouped_by"]),
         )
     except (InputError, FileError, TypeError, OverflowError) as error:
         message = f"the gate in {path} is not valid: {error}"
@@ -352,6 +364,13 @@ def _check_fields(content: Any, names: set[str]) -> None:
         odd = set(content) ^ names if isinstance(content, dict) else {str(content)}
         message = f"it lacks or adds: {', '.join(sorted(map(str, odd)))}."
         raise FileError(message)
+
+
+def _read_list(value: Any) -> list[Any]:
+    if isinstance(value, list):
+        return value
+    message = f"expected a list of groups, got {value!r}."
+    raise FileError(message)
 
 
 def _read_number(value: Any) -> float:

@@ -37,6 +37,10 @@ class Cut:
         Rows of the kind that the rule rests on that would be enough.
     short : bool
         Whether too few rows are why.
+    broken : bool
+        Whether the answer keeps no promise: FRR and TRR that exclude each other.
+    feasible : tuple of float, or None
+        For both together: the thresholds between which both are kept.
     """
 
     state: Literal["threshold", "accept-all", "reject-all"] = "threshold"
@@ -45,6 +49,8 @@ class Cut:
     trivial: str = ""
     needed: int | None = None
     short: bool = False
+    broken: bool = False
+    feasible: tuple[float, float] | None = None
 
 
 def frr_cut(scores: Array, frr: float, *, mode: Mode, delta: float) -> Cut:
@@ -125,7 +131,7 @@ def risk_sequence(
         found.append(_walk(c, j, risk, level) if passed else 0)
     accepted = max(found, default=0)
     if accepted == 0:
-        return _no_risk(c, risk, delta)
+        return _no_risk(c, risk, 0.9 * delta)
     return _accepting(ordered, accepted)
 
 
@@ -138,7 +144,7 @@ def risk_sgr(scores: Array, errors: Array, risk: float, *, delta: float) -> Cut:
     """
     c = count(scores, errors)
     accepted, wrong = np.cumsum(c.correct + c.errors), np.cumsum(c.errors)
-    level = delta / max(1, math.ceil(math.log2(len(scores))))
+    level = delta / math.ceil(math.log2(len(scores) + 1))
     low, high = 0, len(accepted)
     while low < high:
         middle = (low + high) // 2
@@ -147,7 +153,7 @@ def risk_sgr(scores: Array, errors: Array, risk: float, *, delta: float) -> Cut:
         else:
             high = middle
     if low == 0:
-        return _no_risk(c, risk, delta)
+        return _no_risk(c, risk, level)
     return _accepting(np.sort(scores), int(accepted[low - 1]))
 
 
@@ -168,7 +174,7 @@ def risk_grid(
         if _at_most(int(wrong[j]), int(accepted[j]), risk) <= delta / points:
             best = max(best, int(accepted[j]))
     if best == 0:
-        return _no_risk(c, risk, delta)
+        return _no_risk(c, risk, delta / points)
     return _accepting(np.sort(scores), best)
 
 
@@ -244,16 +250,29 @@ def _walk(c: Counts, j: int, risk: float, level: float) -> int:
     return int(through[-1])
 
 
-def _no_risk(c: Counts, risk: float, delta: float) -> Cut:
+def _no_risk(c: Counts, risk: float, level: float) -> Cut:
+    """Say why no risk could be proved: too few rows, or no threshold is good enough.
+
+    Thresholds are looked at that accept a twentieth of the rows, and 20, or more.
+    """
     accepted, wrong = np.cumsum(c.correct + c.errors), np.cumsum(c.errors)
-    some = accepted > 0
-    best = float((wrong[some] / accepted[some]).min())
-    needed = math.ceil(math.log(0.9 * delta) / math.log1p(-risk)) if risk < 1 else 1
-    if best > risk:
-        why = f"the lowest risk of any threshold on these rows is {best:.2%}"
+    n = int(accepted[-1])
+    enough = accepted >= min(n, max(math.ceil(n / 20), 20))
+    rates = wrong[enough] / accepted[enough]
+    at = int(np.argmin(rates))
+    j, errors = int(accepted[enough][at]), int(wrong[enough][at])
+    best = float(rates[at])
+    if best >= risk:
+        why = (
+            f"no threshold that accepts {int(accepted[enough][0]):,} of these rows or "
+            f"more has a risk below {best:.2%}"
+        )
         return Cut("reject-all", trivial=why)
-    why = "too few of these rows are free enough of errors to prove the risk"
-    return Cut("reject-all", trivial=why, needed=needed, short=True)
+    times = 1.0
+    while _at_most(math.ceil(times * errors), math.ceil(times * j), risk) > level:
+        times *= 1.1
+    why = f"{n:,} rows are too few to prove the risk, though {best:.2%} was seen"
+    return Cut("reject-all", trivial=why, needed=math.ceil(times * n), short=True)
 
 
 def _kth(scores: Array, k: int) -> float:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trustdoctor.calibrate import calibrate
+from trustdoctor.calibrate import calibrate, fingerprint
 from trustdoctor.certificate import Certificate
 from trustdoctor.curves import Array
 from trustdoctor.errors import InputError
@@ -162,6 +162,8 @@ def calibrate_unlabelled(  # noqa: PLR0913 - options, by keyword only
         mode="none",
         confidence=0.0,
         n=len(scores),
+        trivial="" if state == "threshold" else "the model expects so of every row",
+        fingerprint=fingerprint(scores, None),
         notes=("No labels were used.",),
     )
     gate = Gate(threshold, score, temperature, state)
@@ -214,4 +216,8 @@ def _matching_temperature(logits: Array, accuracy: float) -> float:
             low = middle
         else:
             high = middle
-    return float(np.sqrt(low * high))
+    found = float(np.sqrt(low * high))
+    if abs(_confidence(logits, found).mean() - accuracy) > 1e-3:
+        message = f"no temperature makes the mean confidence {accuracy!r}."
+        raise InputError(message)
+    return found

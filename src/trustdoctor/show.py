@@ -115,35 +115,44 @@ def show_gate(console: Console, gate: Gate, path: Path) -> None:
     """Print a calibrated gate and its certificate."""
     c = gate.certificate
     assert c is not None
-    promised = "Promise" if c.guarantee else "NO GUARANTEE"
-    said = c.promise().removeprefix("no guarantee: ")
-    console.print(f"{promised}: {said}.", highlight=False)
-    if gate.state == "threshold":
-        ratio = f" (gamma {gate.gamma:.4g})" if gate.gamma is not None else ""
-        rule = f"reject where {gate.score} > {gate.threshold:.6g}{ratio}"
-    else:
-        rule = f"{gate.state.replace('-', ' ')}: {c.trivial}"
-    console.print(f"Gate: {rule}.", highlight=False)
+    lines = [
+        f"{'Promise' if c.guarantee else 'NO GUARANTEE'}: "
+        f"{c.promise().removeprefix('no guarantee: ')}.",
+        f"Gate: {_rule(gate)}.",
+    ]
     if c.rows_needed is not None:
-        console.print(
-            f"About {c.rows_needed:,} rows like these would be enough to do better.",
-            highlight=False,
-        )
-    rows = f"{c.n:,} rows"
-    if c.n_errors >= 0:
-        rows += f", {c.n_errors:,} of them errors"
-    console.print(f"Calibrated on {rows}; seen on them at this gate:", highlight=False)
+        lines.append(f"About {c.rows_needed:,} rows like these would be enough.")
+    known = f", {c.n_errors:,} of them errors" if c.n_errors >= 0 else ""
+    lines.append(f"Calibrated on {c.n:,} rows{known}; seen on them at this gate:")
     for name, (rate, low, high) in c.observed.items():
-        cell = _percent(Estimate(rate, low, high))
-        console.print(f"  {name:<9}{cell} %", highlight=False)
-    own = sum(rule.promised for rule in gate.groups.values())
-    if gate.groups:
-        console.print(
-            f"{own} of {len(gate.groups)} groups have a promise of their own."
-        )
-    for line in (c.rule, c.assumption, *c.notes):
-        console.print(f"- {line}", highlight=False)
+        lines.append(f"  {name:<9}{_percent(Estimate(rate, low, high))} %")
+    lines += _group_lines(gate)
+    lines += [f"- {line}" for line in (c.rule, c.assumption, *c.notes)]
+    for line in lines:
+        console.print(line, highlight=False)
     console.print(f"Wrote {path}", highlight=False, soft_wrap=True)
+
+
+def _rule(gate: Gate) -> str:
+    c = gate.certificate
+    assert c is not None
+    if gate.state != "threshold":
+        return f"{gate.state.replace('-', ' ')}: {c.trivial}"
+    ratio = f" (gamma {gate.gamma:.4g})" if gate.gamma is not None else ""
+    where = " in groups not named below" if gate.groups else ""
+    return f"reject where {gate.score} > {gate.threshold:.6g}{ratio}{where}"
+
+
+def _group_lines(gate: Gate, most: int = 20) -> list[str]:
+    lines = []
+    for name, own in list(gate.groups.items())[:most]:
+        at = f"> {own.threshold:.6g}" if own.state == "threshold" else own.state
+        bare = "" if own.promised else ", no promise"
+        lines.append(f"  group {name}: reject {at} ({own.n:,} rows{bare})")
+    if gate.groups:
+        promised = sum(own.promised for own in gate.groups.values())
+        lines.append(f"{promised} of {len(gate.groups)} groups have their own promise.")
+    return lines
 
 
 def summarize_screened(

@@ -23,7 +23,9 @@ from trustdoctor.output import write_text
 from trustdoctor.predictions import as_scores, to_numpy
 
 SCHEMA = 1
-PROMISES = ("frr", "trr", "risk", "joint")
+PROMISES = ("frr", "trr", "risk", "joint", "coverage")
+_ATLEAST = ("trr", "coverage")
+_LABELS = (bool, int, float, np.bool_)
 _ODDS = np.geomspace(1.02, 50, 60)  # how far from the null the alternatives are
 
 
@@ -125,6 +127,7 @@ class Watch:
         accepted = np.asarray(self.gate.accept(s, groups=groups))
         known = None if errors is None else _partial(errors, len(s))
         self._count("accepted", accepted)
+        self._count("coverage", accepted)
         if known is not None:
             self._label(accepted, *known)
         return self
@@ -150,9 +153,11 @@ class Watch:
     def __repr__(self) -> str:
         """Say in words and numbers how every test stands."""
         lines = [tally.words(name) for name, tally in self.tallies.items()]
-        head = (
-            "the promise does not hold any more" if self.alarm else "nothing to report"
-        )
+        head = "nothing to report"
+        if self.tallies["accepted"].alarm:
+            head = "the accept rate is not what it was at calibration"
+        if any(t.alarm for name, t in self.tallies.items() if name != "accepted"):
+            head = "the promise does not hold any more"
         return "\n".join([f"Watch: {head}", *lines])
 
     def save(self, path: str | Path) -> None:
@@ -172,16 +177,36 @@ class Watch:
         try:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
             if content["trustdoctor"] != "watch" or content["schema"] != SCHEMA:
-                raise KeyError("schema")  # noqa: EM101 - caught below
+                message = "it is no state of a watch"
+                raise ValueError(message)
             tallies = {k: Tally(**v) for k, v in content["tallies"].items()}
             of, level = content["gate"], float(content["level"])
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except OSError as error:
+            message = f"cannot read {path}: {(error.strerror or '').lower()}."
+            raise FileError(message) from error
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             message = f"cannot read {path} as the state of a watch: {error}."
             raise FileError(message) from error
         if of != _identity(gate):
             message = f"the state in {path} belongs to another gate. Name another file."
             raise FileError(message)
+        if not 0 < level < 1 or not _continues(tallies, _tallies(gate, level)):
+            message = f"the state in {path} was changed or damaged. Start a new one."
+            raise FileError(message)
         return cls(gate, level, tallies)
+
+
+def _continues(tallies: dict[str, Tally], fresh: dict[str, Tally]) -> bool:
+    """Whether tallies are of these very tests, with counts that can be."""
+    return list(tallies) == list(fresh) and all(
+        type(t.n) is int
+        and type(t.hits) is int
+        and 0 <= t.hits <= t.n
+        and isinstance(t.peak, (int, float))
+        and t.peak >= 1
+        and (t.low, t.high, t.level) == (f.low, f.high, f.level)
+        for t, f in zip(tallies.values(), fresh.values(), strict=True)
+    )
 
 
 def watch(gate: Gate, *, level: float = 0.1) -> Watch:
@@ -209,8 +234,10 @@ def _tallies(gate: Gate, level: float) -> dict[str, Tally]:
         )
         raise InputError(message)
     promised = [name for name in certificate.target if name in PROMISES]
+    promised = promised if certificate.guarantee else []
     # A tenth of the level covers the limits that the calibration rows only estimate.
-    limits, each = level / 10, 0.9 * level / (1 + len(promised))
+    tests = 1 + len(promised)
+    limits, each = level / 10 / tests, 0.9 * level / tests
     low, high = _limits(certificate, "coverage", limits)
     out = {"accepted": Tally(low, high, each)}
     for name in promised:
@@ -220,13 +247,12 @@ def _tallies(gate: Gate, level: float) -> dict[str, Tally]:
 
 def _promise(certificate: Certificate, name: str, level: float, limits: float) -> Tally:
     value = certificate.target[name]
-    low, high = (value, 1.0) if name == "trr" else (0.0, value)
+    least = name in _ATLEAST
+    low, high = (value, 1.0) if least else (0.0, value)
     if certificate.mode == "expectation":
         # On average the promise holds; this gate's own rate may lie beyond it.
         seen = _limits(certificate, name, limits)
-        low, high = (
-            (min(low, seen[0]), 1.0) if name == "trr" else (0.0, max(high, seen[1]))
-        )
+        low, high = (min(low, seen[0]), 1.0) if least else (0.0, max(high, seen[1]))
     return Tally(low, high, level)
 
 
@@ -259,7 +285,7 @@ def _wealth(hits: int, n: int, null: float) -> float:
 def _partial(errors: Any, rows: int) -> tuple[Any, Any]:
     """Return which rows have a label, and which of those are wrong."""
     array = to_numpy(errors)
-    if array.dtype == object:
+    if array.dtype == object and all(e is None or type(e) in _LABELS for e in array):
         array = np.array([np.nan if e is None else float(e) for e in array])
     values = array.astype(np.float64) if array.dtype.kind in "biuf" else np.zeros(0)
     known = ~np.isnan(values)

@@ -85,6 +85,34 @@ def read_predictions(
         raise FileError(message) from error
 
 
+def read_known_labels(
+    path: str | Path, predictions: Predictions, *, labels: str | None = None
+) -> NDArray[np.float64] | None:
+    """Read labels that may be missing in part, as NaN; None where there are none.
+
+    Labels that are there but are no classes of these predictions are refused.
+    """
+    file = _existing(path)
+    if predictions.labels is not None:
+        return predictions.labels.astype(np.float64)
+    if _suffix(file) == ".npz":
+        return None
+    table = read_table(file)
+    try:
+        name = _label_name(table.columns, Columns(labels=labels))
+        if name is None:
+            return None
+        known = table[name].is_not_null().to_numpy()
+        out = np.full(len(table), np.nan)
+        out[known] = _numbers(table[name].drop_nulls(), name) if known.any() else 0
+        part = Predictions(predictions.logits[known], None)
+        Predictions.from_logits(part.logits, out[known]) if known.any() else None
+    except InputError as error:
+        message = f"{file}: {error}"
+        raise FileError(message) from error
+    return out
+
+
 def read_table(path: str | Path) -> pl.DataFrame:
     """Read a CSV or Parquet file as it is, but for white space around CSV's names."""
     file = _existing(path)

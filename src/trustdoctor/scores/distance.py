@@ -40,6 +40,12 @@ class ClassMoments:
                 f"and {y.shape} ({y.dtype})."
             )
             raise InputError(message)
+        if len(y) and y.min() < 0:
+            message = f"expected labels of 0 or more, got {int(y.min())}."
+            raise InputError(message)
+        if self.scatter.size and x.shape[1] != len(self.scatter):
+            message = f"expected {len(self.scatter)} features a row, got {x.shape[1]}."
+            raise InputError(message)
         if not np.isfinite(x).all():
             message = "expected finite features, got NaN or infinity. Mend those rows."
             raise InputError(message)
@@ -134,9 +140,12 @@ class Mahalanobis:
             message = f"expected on out of {', '.join(SOURCES)}, got {on!r}."
             raise InputError(message)
         moments = ClassMoments()
+        if labels is None and hasattr(rows, "shape"):
+            message = "expected labels with the rows, or batches of (rows, labels)."
+            raise InputError(message)
         batches: Iterable[Any] = [(rows, labels)] if labels is not None else rows
         for part, classes in batches:
-            moments.update(_coordinates(to_numpy(part), on, 1.0), classes)
+            moments.update(_coordinates(to_numpy(part), on), classes)
         return cls.from_moments(moments, on=on, ridge=ridge)
 
     @classmethod
@@ -148,35 +157,38 @@ class Mahalanobis:
 
     def function(self, logits: Any, *, temperature: float = 1.0) -> Any:
         """Return the distance of each row (n, d); torch stays differentiable."""
-        if self.on != "softmax" and temperature != 1:
+        if temperature != 1:
             message = (
-                f"Mahalanobis on {self.on} has no temperature, got {temperature!r}. "
-                "Leave it at 1."
+                f"Mahalanobis is fitted at temperature 1 and has no other, got "
+                f"{temperature!r}. Leave it at 1."
             )
             raise InputError(message)
         rows = logits if is_torch_array(logits) else to_numpy(logits)
-        f = _coordinates(rows, self.on, temperature)
-        if f.shape[-1] != self.means.shape[1]:
+        f = _coordinates(rows, self.on) if rows.ndim == 2 else rows
+        if f.ndim != 2 or f.shape[1] != self.means.shape[1]:
             message = (
                 f"expected rows of {self.means.shape[1]} {self.on} coordinates as in "
-                f"the fit, got {f.shape[-1]}."
+                f"the fit, got shape {tuple(f.shape)}."
             )
             raise InputError(message)
-        return self._nearest(f)
+        if is_torch_array(f):
+            return self._nearest_torch(f)
+        if not np.isfinite(f).all():
+            message = "expected finite rows, got NaN or infinity. Mend those rows."
+            raise InputError(message)
+        white = _solve(self.factor, np.asarray(f, np.float64).T).T
+        return _least(np, white, self._centres)
 
-    def _nearest(self, f: Any) -> Any:
+    @property
+    def _centres(self) -> Array:
+        return _solve(self.factor, self.means.T).T
+
+    def _nearest_torch(self, f: Any) -> Any:
         xp = array_namespace(f)
-        if is_torch_array(f):
-            f = xp.astype(f, xp.float64)
-            factor = xp.asarray(self.factor, device=f.device)
-            white = xp.linalg.solve_triangular(factor, f.T, upper=False).T
-        else:
-            white = _solve(self.factor, np.asarray(f, np.float64).T).T
-        centres = _solve(self.factor, self.means.T).T
-        if is_torch_array(f):
-            centres = xp.asarray(centres, device=f.device)
-        gaps = white[:, None, :] - centres[None]
-        return xp.min(xp.sum(gaps * gaps, axis=-1), axis=-1)
+        wide = xp.astype(f, xp.float64)
+        factor = xp.asarray(self.factor, device=f.device)
+        white = xp.linalg.solve_triangular(factor, wide.T, upper=False).T
+        return _least(xp, white, xp.asarray(self._centres, device=f.device))
 
     def save(self, path: str | Path) -> None:
         """Write to a safetensors file, whole or not at all."""
@@ -192,12 +204,21 @@ class Mahalanobis:
             return cls(arrays["means"], arrays["factor"], fields["on"], fields["ridge"])
 
 
-def _coordinates(rows: Any, on: Source, temperature: float) -> Any:
+def _least(xp: Any, white: Any, centres: Any) -> Any:
+    """Return the squared distance to the nearest centre, one centre after another."""
+    nearest = None
+    for centre in centres:
+        gaps = white - centre
+        distance = xp.sum(gaps * gaps, axis=-1)
+        nearest = distance if nearest is None else xp.minimum(nearest, distance)
+    return nearest
+
+
+def _coordinates(rows: Any, on: Source) -> Any:
     if on != "softmax":
         return rows
     xp = array_namespace(rows)
-    z = (rows - xp.max(rows, axis=-1, keepdims=True)) / temperature
-    e = xp.exp(z)
+    e = xp.exp(rows - xp.max(rows, axis=-1, keepdims=True))
     return (e / xp.sum(e, axis=-1, keepdims=True))[..., :-1]
 
 

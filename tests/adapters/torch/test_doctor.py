@@ -161,6 +161,7 @@ def test_tensors_batches_and_loaders_give_the_same(small, images):
         [(images, labels)],
         [{"x": images, "labels": labels}],
         {"x": images, "label": labels},
+        (images, labels),
     ):
         found = doctor(data)
         assert np.allclose(found.scores, one.scores, atol=1e-6)
@@ -283,6 +284,13 @@ def test_a_gate_decides_on_the_perturbed_score(small, images):
     found, accepted = doctor.screen(images, td.Gate(float(np.median(scores))))
     assert np.array_equal(found.scores, scores)
     assert accepted.sum() == 10
+    clean = td.Gate(0.0, score="alpha")
+    with pytest.raises(InputError, match="clean logits"):
+        doctor.screen(images, clean)
+    assert Doctor(small).screen(images, clean)[1].shape == (20,)
+    for other in ({"score": "beta"}, {"temperature": 2.0}):
+        with pytest.raises(InputError, match="clean logits"):
+            Doctor(small, **other).screen(images, clean)
 
 
 @pytest.mark.parametrize(
@@ -296,6 +304,9 @@ def test_a_gate_decides_on_the_perturbed_score(small, images):
         ({"order": 3}, "order"),
         ({"mode": "train"}, "mode"),
         ({"batch_size": 0}, "batch_size"),
+        ({"batch_size": 2.7}, "batch_size"),
+        ({"score": None}, "score"),
+        ({"epsilon": 1e300}, "epsilon"),
     ],
 )
 def test_wrong_options_are_refused(options, match, small):
@@ -309,6 +320,7 @@ def test_wrong_options_are_refused(options, match, small):
         (lambda *_: "hello", "got str"),
         (lambda m, x: m(x)[:, :, None], r"shape \(20, 4, 1\)"),
         (lambda m, x: m(x).argmax(1), "int64"),
+        (lambda m, x: m(x)[:3], "each of 20 rows"),
         (lambda m, x: m(x).detach(), "differentiated"),
         (lambda m, x: m(torch.zeros_like(x)), "do not depend"),
     ],
@@ -316,6 +328,25 @@ def test_wrong_options_are_refused(options, match, small):
 def test_wrong_models_are_refused(forward, match, small, images):
     with pytest.raises(InputError, match=match):
         Doctor(small, epsilon=0.1, forward=forward)(images)
+
+
+def test_numpy_numbers_are_taken(small, images):
+    found = Doctor(small, temperature=np.float32(2), epsilon=np.float64(0.1))(images)
+    assert np.allclose(
+        found.scores, Doctor(small, temperature=2, epsilon=0.1)(images).scores
+    )
+
+
+def test_inputs_that_are_no_rows_are_passed_on():
+    class Masked(nn.Module):
+        def forward(self, x, mask=None, power=1):
+            assert mask is None
+            return torch.stack([x.sum(1) ** power, -x.sum(1)], 1)
+
+    found = Doctor(Masked(), batch_size=2)(
+        {"x": torch.rand(5, 3), "mask": None, "power": 2}
+    )
+    assert found.scores.shape == (5,)
 
 
 def test_wrong_data_are_refused(small, images):
@@ -336,8 +367,11 @@ def test_wrong_data_are_refused(small, images):
     ids = {"x": torch.zeros(4, dtype=torch.int64), "w": torch.zeros(4)}
     with pytest.raises(InputError, match="no gradient"):
         Doctor(small, epsilon=0.1, perturb="x")(ids)
-    with pytest.raises(InputError, match="scale"):
-        Doctor(small, epsilon=0.1, scale=[1.0, 2.0])(images)
+    for scale in ([1.0, 2.0], "a", -1.0, float("nan")):
+        with pytest.raises(InputError, match="scale"):
+            Doctor(small, epsilon=0.1, scale=scale)(images)
+    with pytest.raises(InputError, match="torch device"):
+        Doctor(small, device="foo")(images)
     with pytest.raises(InputError, match=r"model\.to"):
         Doctor(small, device="meta")(images)
 

@@ -106,16 +106,59 @@ def test_checkpoints_of_something_else_are_refused(small, images, tmp_path):
         sweep(small, images + 1, **options)
     with pytest.raises(FileError, match="other data"):
         sweep(small, images, scale=2, **options)
+    with pytest.raises(FileError, match="other data"):
+        sweep(small, images, forward=lambda m, x: 5 * m(x), **options)
+    fitted = [
+        Mahalanobis.fit(
+            np.random.default_rng(k).normal(size=(20, 4)), np.arange(20) % 4
+        )
+        for k in (0, 1)
+    ]
+    own = {"temperatures": [1.0], "epsilons": [0, 0.1], "checkpoint": tmp_path / "own"}
+    sweep(small, images, scores=fitted[:1], **own)
+    with pytest.raises(FileError, match="other data"):
+        sweep(small, images, scores=fitted[1:], **own)
+    fine = {**own, "checkpoint": tmp_path / "fine"}
+    sweep(small, images, scale=torch.tensor([1.00001] * 3), **fine)
+    with pytest.raises(FileError, match="other data"):
+        sweep(small, images, scale=torch.tensor([1.00004] * 3), **fine)
     with torch.no_grad():
         small.head.bias += 1
     with pytest.raises(FileError, match="other data"):
         sweep(small, images, **options)
-    (tmp_path / "batch-000000.npz").write_bytes(b"half")
-    with pytest.raises(FileError, match="cannot read"):
-        sweep(small, images, **options)
+    for content in (b"half", b"", b"PK\x03\x04"):
+        (tmp_path / "batch-000000.npz").write_bytes(content)
+        with pytest.raises(FileError, match="cannot read"):
+            sweep(small, images, **options)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileError, match="cannot make"):
+        sweep(small, images, checkpoint=tmp_path / "file", **GRID)
+
+
+def test_double_precision_is_kept():
+    class Close(torch.nn.Module):
+        def forward(self, x):
+            return torch.stack([x[:, 0], x[:, 0] + 1e-12], 1)
+
+    x = torch.ones(3, 1, dtype=torch.float64)
+    found = sweep(Close(), x, scores=["alpha"], temperatures=[1.0], epsilons=[0.0])
+    assert found.predictions.predicted.tolist() == [1, 1, 1]
+
+
+def test_without_a_magnitude_no_gradient_is_asked_for():
+    model = torch.nn.Embedding(5, 3)
+    ids = torch.arange(5)
+    found = sweep(model, ids, scores=["alpha"], temperatures=[1.0], epsilons=[0.0])
+    assert found.scores.shape == (5, 1)
 
 
 def test_mistakes_are_refused(small, images):
+    with pytest.raises(InputError, match="Module"):
+        sweep(lambda x: x, images)
+    with pytest.raises(InputError, match="order"):
+        sweep(small, images, order=3)
+    with pytest.raises(InputError, match="batch_size"):
+        sweep(small, images, batch_size=0)
     with pytest.raises(InputError, match="at least one score"):
         sweep(small, images, scores=[])
     with pytest.raises(InputError, match="epsilon"):

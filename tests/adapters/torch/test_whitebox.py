@@ -118,6 +118,14 @@ def test_mistakes_are_refused(trained):
     for layers in ([], ["head"]):
         with pytest.raises(InputError, match="the model has"):
             fitted(trained, layers=layers)
+    for options in ({"steps": -1}, {"magnitude": 0.0}):
+        with pytest.raises(InputError, match="above 0"):
+            fitted(trained, **options)
+    idle = nn.Sequential(model)
+    idle.unused = nn.Identity()
+    idle.forward = model.forward
+    with pytest.raises(InputError, match="was not called"):
+        WhiteBox.fit(idle, [train], [held_out], layers=["unused"])
     with pytest.raises(LabelsMissingError, match="labels"):
         WhiteBox.fit(model, train[0], [held_out], layers=["0"])
     wrong = (held_out[0], (model(held_out[0]).argmax(1) + 1) % 3)

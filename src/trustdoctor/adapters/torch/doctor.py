@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -17,6 +18,8 @@ from trustdoctor.adapters.torch.model import (
     Place,
     batches,
     call,
+    check_batch_size,
+    check_model,
     count_batches,
     device_of,
     embedded,
@@ -142,17 +145,17 @@ class Doctor:
         mode: Mode = "eval",
         labelled: bool | None = None,
     ) -> None:
-        self.model = _check_model(model)
+        self.model = check_model(model)
         self.objective = find_objective(score)
         self.temperature = check_positive("temperature", temperature)
         self.epsilon = check_epsilon(epsilon)
         self.scale = scale
-        self.order = _check_choice("order", order, (1, 2))
-        self.batch_size = int(check_positive("batch_size", batch_size))
+        self.order = check_choice("order", order, (1, 2))
+        self.batch_size = check_batch_size(batch_size)
         self.device = device
         self.forward = forward
         self.perturb = perturb
-        self.mode = _check_choice("mode", mode, ("eval", "as-is"))
+        self.mode = check_choice("mode", mode, ("eval", "as-is"))
         self.labelled = labelled
 
     def __call__(self, data: Any, *, quiet: bool = False) -> Examination:
@@ -185,10 +188,25 @@ class Doctor:
         perturbed = predictions(moved, labels)
         return Examination(judged, self._score(perturbed, judged), perturbed)
 
-    def screen(self, data: Any, gate: Gate) -> tuple[Examination, NDArray[np.bool_]]:
-        """Examine data, and decide on each row by a gate for this very score."""
-        found = self(data)
-        return found, gate.accept(found.scores)
+    def screen(
+        self, data: Any, gate: Gate, *, groups: Any = None, quiet: bool = False
+    ) -> tuple[Examination, NDArray[np.bool_]]:
+        """Examine data, and decide on each row by a gate.
+
+        The gate must be calibrated on what this very doctor finds. One that names a
+        score stands for that score of clean logits, so with perturbation it must name
+        none.
+        """
+        own = (self.objective.name, self.temperature) if self.epsilon == 0 else None
+        if gate.score is not None and (gate.score, gate.temperature) != own:
+            message = (
+                f"the gate is for {gate.score} of clean logits at temperature "
+                f"{gate.temperature:g}, which this doctor does not score by. Calibrate "
+                "one on its scores, without score=."
+            )
+            raise InputError(message)
+        found = self(data, quiet=quiet)
+        return found, gate.accept(found.scores, groups=groups)
 
     def _score(
         self, found: Predictions, judged: Predictions | None = None
@@ -289,7 +307,15 @@ def step_size(epsilon: float, scale: Any, like: Tensor) -> Tensor:
     """Return epsilon times scale in a shape that multiplies the input."""
     if scale is None:
         return torch.tensor(epsilon, dtype=like.dtype, device=like.device)
-    size = epsilon * torch.as_tensor(scale, dtype=like.dtype, device=like.device)
+    try:
+        given = torch.as_tensor(scale, dtype=like.dtype, device=like.device)
+    except (TypeError, ValueError, RuntimeError) as error:
+        message = f"expected scale as numbers, got {scale!r}."
+        raise InputError(message) from error
+    if not ((given >= 0) & torch.isfinite(given)).all():
+        message = "expected scale as numbers of 0 or more, got others."
+        raise InputError(message)
+    size = epsilon * given
     if size.ndim == 1 and like.ndim > 2:
         size = size.reshape(1, -1, *[1] * (like.ndim - 2))
     try:
@@ -315,16 +341,17 @@ def predictions(logits: Any, labels: Any) -> Predictions:
         message = "expected labels in all batches or in none, got some without."
         raise InputError(message)
     joined = (
-        np.concatenate([np.asarray(k) for k in map(_cpu, known)]) if known else None
+        np.concatenate([np.asarray(k) for k in map(to_cpu, known)]) if known else None
     )
     return Predictions.from_logits(_join(logits), joined)
 
 
 def _join(parts: Any) -> NDArray[Any]:
-    return torch.cat([_cpu(part) for part in parts]).numpy()
+    return torch.cat([to_cpu(part) for part in parts]).numpy()
 
 
-def _cpu(tensor: Any) -> Any:
+def to_cpu(tensor: Any) -> Any:
+    """Bring a tensor to the host; half precision becomes float32."""
     tensor = torch.as_tensor(tensor).detach().cpu()
     return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
 
@@ -332,6 +359,9 @@ def _cpu(tensor: Any) -> Any:
 def find_objective(score: "str | Objective") -> "Objective":
     """Return a score by its name, or the fitted score itself."""
     if not isinstance(score, str):
+        if not all(hasattr(score, name) for name in ("name", "step", "function")):
+            message = f"expected a score's name or a fitted score, got {score!r}."
+            raise InputError(message)
         return score
     if score in MODEL_SCORES:
         return MODEL_SCORES[score]
@@ -341,28 +371,22 @@ def find_objective(score: "str | Objective") -> "Objective":
 
 def check_positive(name: str, value: float) -> float:
     """Refuse what is not above zero and finite."""
-    if not (isinstance(value, (int, float)) and 0 < value < math.inf):
+    if not (isinstance(value, Real) and 0 < float(value) < math.inf):
         message = f"expected {name} above 0, got {value!r}."
         raise InputError(message)
-    return value
+    return float(value)
 
 
 def check_epsilon(value: float) -> float:
     """Refuse a magnitude below zero."""
-    if not (isinstance(value, (int, float)) and 0 <= value < math.inf):
+    if not (isinstance(value, Real) and 0 <= float(value) < 1e30):
         message = f"expected epsilon of 0 or more, got {value!r}. 0 perturbs nothing."
         raise InputError(message)
-    return value
+    return float(value)
 
 
-def _check_model(model: Any) -> nn.Module:
-    if not isinstance(model, nn.Module):
-        message = f"expected a torch.nn.Module, got {type(model).__name__}."
-        raise InputError(message)
-    return model
-
-
-def _check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> Any:
+def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> Any:
+    """Refuse what is none of the choices."""
     if value not in choices:
         message = f"expected {name} out of {choices}, got {value!r}."
         raise InputError(message)

@@ -51,14 +51,21 @@ def batches(data: Any, *, batch_size: int, labelled: bool | None) -> Iterator[Ba
     A batch is a tensor, a dict of the model's keyword inputs (its `labels` or `label`
     being the labels), or a tuple: (input, labels) where the second is a vector of
     integers, positional inputs otherwise; `labelled` says which where that is wrong.
+    A tuple handed in as the data is one batch; lists and other iterables hold batches.
     """
+    check_batch_size(batch_size)
+    if isinstance(data, tuple):
+        data = [data]
     if isinstance(data, Tensor):
         for start in range(0, len(data), batch_size):
             yield Batch({0: data[start : start + batch_size]})
     elif isinstance(data, Mapping):
         rows = len(_batch(data, labelled=labelled))
         for start in range(0, rows, batch_size):
-            part = {k: v[start : start + batch_size] for k, v in data.items()}
+            rows_here = slice(start, start + batch_size)
+            part = {
+                k: v[rows_here] if _rowwise(v, rows) else v for k, v in data.items()
+            }
             yield _batch(part, labelled=labelled)
     elif isinstance(data, Iterable) and not isinstance(data, str):
         for item in data:
@@ -71,10 +78,26 @@ def batches(data: Any, *, batch_size: int, labelled: bool | None) -> Iterator[Ba
         raise InputError(message)
 
 
+def check_batch_size(batch_size: int) -> int:
+    """Refuse what is no number of rows."""
+    if type(batch_size) is not int or batch_size < 1:
+        message = f"expected batch_size as a whole number above 0, got {batch_size!r}."
+        raise InputError(message)
+    return batch_size
+
+
+def check_model(model: Any) -> nn.Module:
+    """Refuse what is no torch model."""
+    if not isinstance(model, nn.Module):
+        message = f"expected a torch.nn.Module, got {type(model).__name__}."
+        raise InputError(message)
+    return model
+
+
 def count_batches(data: Any, batch_size: int) -> int | None:
     """Return how many batches there will be, where that can be known."""
     if isinstance(data, Tensor):
-        return -(-len(data) // batch_size)
+        return -(-len(data) // check_batch_size(batch_size))
     try:
         return len(data)
     except TypeError:
@@ -119,6 +142,9 @@ def call(model: nn.Module, batch: Batch, forward: Forward | None) -> Tensor:
             f"expected logits of shape (n, C) with C >= 2, got {logits.dtype} of shape "
             f"{tuple(logits.shape)}. Pass forward= to pick or reshape them."
         )
+        raise InputError(message)
+    if len(logits) != len(batch):
+        message = f"expected logits for each of {len(batch)} rows, got {len(logits)}."
         raise InputError(message)
     return logits
 
@@ -210,7 +236,11 @@ def device_of(model: nn.Module, device: Any) -> torch.device:
     here = next((p.device for p in model.parameters()), None)
     if device is None:
         return here or torch.device("cpu")
-    asked = torch.device(device)
+    try:
+        asked = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        message = f"expected a torch device, got {device!r}."
+        raise InputError(message) from error
     same = here is None or (
         here.type == asked.type and asked.index in (None, here.index)
     )
@@ -221,6 +251,10 @@ def device_of(model: nn.Module, device: Any) -> torch.device:
         )
         raise InputError(message)
     return here or asked
+
+
+def _rowwise(value: Any, rows: int) -> bool:
+    return isinstance(value, Tensor) and value.ndim > 0 and len(value) == rows
 
 
 def _copy(value: Any, device: torch.device) -> Any:

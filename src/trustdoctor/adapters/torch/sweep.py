@@ -3,8 +3,10 @@
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
@@ -15,6 +17,7 @@ from torch import Tensor, nn
 from trustdoctor.adapters.torch.doctor import (
     Objective,
     Traced,
+    check_choice,
     check_epsilon,
     check_positive,
     doubt,
@@ -22,17 +25,20 @@ from trustdoctor.adapters.torch.doctor import (
     predictions,
     row_sum,
     step_size,
+    to_cpu,
     tracked,
 )
 from trustdoctor.adapters.torch.model import (
     Batch,
     Forward,
     batches,
+    call,
+    check_model,
     count_batches,
     device_of,
     untouched,
 )
-from trustdoctor.errors import FileError, InputError
+from trustdoctor.errors import FileError, InputError, OutputError
 from trustdoctor.output import replacing
 from trustdoctor.predictions import Predictions
 from trustdoctor.progress import bar
@@ -156,12 +162,12 @@ def sweep(  # noqa: PLR0913 - options, by keyword only
     Sweep
     """
     plan = _Plan(
-        model,
+        check_model(model),
         tuple(find_objective(score) for score in scores),
         tuple(check_positive("temperature", t) for t in temperatures),
         tuple(check_epsilon(e) for e in epsilons),
         scale,
-        order,
+        check_choice("order", order, (1, 2)),
         forward,
         perturb,
     )
@@ -198,7 +204,7 @@ def _sweep_batch(plan: _Plan, batch: Batch) -> dict[str, NDArray[Any]]:
     columns: list[Tensor] = []
     paper: list[Tensor] = []
     classes: list[Tensor] = []
-    with tracked(plan.model, batch, plan.forward, plan.perturb) as traced:
+    with _clean_pass(plan, batch) as traced:
         clean = traced.logits.detach()
         for objective in plan.objectives:
             for temperature in plan.temperatures:
@@ -207,11 +213,22 @@ def _sweep_batch(plan: _Plan, batch: Batch) -> dict[str, NDArray[Any]]:
                     columns.append(score)
                     classes.append(logits.argmax(1))
                     paper.append(doubt(objective, logits, temperature))
-    out = {"logits": clean.float(), "scores": torch.stack(columns, 1)}
+    out = {"logits": clean, "scores": torch.stack(columns, 1)}
     if plan.order == 2:
         out["predicted"] = torch.stack(classes, 1)
         out["paper_scores"] = torch.stack(paper, 1)
-    return {name: tensor.cpu().numpy() for name, tensor in out.items()}
+    return {name: to_cpu(tensor).numpy() for name, tensor in out.items()}
+
+
+@contextmanager
+def _clean_pass(plan: _Plan, batch: Batch) -> Iterator[Any]:
+    """Run the model once, for its gradients if any magnitude needs them."""
+    if any(plan.epsilons):
+        with tracked(plan.model, batch, plan.forward, plan.perturb) as traced:
+            yield traced
+    else:
+        with torch.no_grad():
+            yield SimpleNamespace(logits=call(plan.model, batch, plan.forward))
 
 
 def _magnitudes(
@@ -245,10 +262,21 @@ class _Store:
         self.folder = None if folder is None else Path(folder)
         if self.folder is None:
             return
-        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            message = f"cannot make the folder {self.folder}: {error.strerror}."
+            raise OutputError(message) from error
         facts = [[s.score, s.temperature, s.epsilon] for s in settings]
         digest = hashlib.blake2b(digest_size=16)
-        digest.update(json.dumps([facts, plan.order, str(plan.scale)]).encode())
+        digest.update(json.dumps([facts, plan.order, plan.perturb]).encode())
+        digest.update(_code(plan.forward))
+        if plan.scale is not None:
+            digest.update(_bytes(torch.as_tensor(plan.scale, dtype=torch.float64)))
+        for objective in plan.objectives:
+            for name, value in sorted(getattr(objective, "__dict__", {}).items()):
+                array = isinstance(value, np.ndarray)
+                digest.update(name.encode() + (value.tobytes() if array else b""))
         for name, tensor in sorted(plan.model.state_dict().items()):
             digest.update(name.encode())
             digest.update(_bytes(tensor))
@@ -259,9 +287,9 @@ class _Store:
         if self.folder is None or not (path := self._path(i)).exists():
             return None
         try:
-            with np.load(path, allow_pickle=False) as file:
+            with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
                 content = dict(file)
-        except (OSError, ValueError) as error:
+        except Exception as error:
             message = f"cannot read the checkpoint {path}: {error}. Delete it."
             raise FileError(message) from error
         if content.pop("fingerprint", None) != self._fingerprint(batch):
@@ -289,11 +317,21 @@ class _Store:
 
     def _fingerprint(self, batch: Batch) -> str:
         digest = hashlib.blake2b(self.plan.encode(), digest_size=16)
-        for value in batch.inputs.values():
-            digest.update(_bytes(value) if isinstance(value, Tensor) else b"")
+        for place, value in batch.inputs.items():
+            digest.update(str(place).encode())
+            tensor = isinstance(value, Tensor)
+            digest.update(_bytes(value) if tensor else repr(value).encode())
         return digest.hexdigest()
 
 
 def _bytes(tensor: Tensor) -> bytes:
     plain = tensor.detach().cpu().contiguous()
     return plain.flatten().view(torch.uint8).numpy().tobytes() if plain.numel() else b""
+
+
+def _code(function: Any) -> bytes:
+    """Return what tells one forward= from another: its name, code and constants."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return repr(type(function)).encode() if function else b""
+    return code.co_code + repr((code.co_consts, code.co_names)).encode()

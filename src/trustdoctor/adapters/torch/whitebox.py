@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from trustdoctor import tensors
 from trustdoctor.adapters.torch.doctor import (
     Examination,
+    check_positive,
     movable,
     predictions,
     step_size,
@@ -24,6 +25,7 @@ from trustdoctor.adapters.torch.model import (
     Forward,
     batches,
     call,
+    check_model,
     count_batches,
     device_of,
     untouched,
@@ -98,7 +100,9 @@ class WhiteBox:
         ridge : float
             As in `Mahalanobis`.
         """
-        device = device_of(model, None)
+        check_positive("magnitude", magnitude)
+        check_positive("steps", steps)
+        device = device_of(check_model(model), None)
         moments = [ClassMoments() for _ in layers]
         with bar(quiet=quiet) as tell, untouched(model, mode="eval"):
             with _watching(model, layers) as seen:
@@ -273,10 +277,17 @@ def _watching(model: nn.Module, layers: Sequence[str]) -> Iterator[Any]:
 
     handles = [modules[name].register_forward_hook(remember(name)) for name in layers]
     try:
-        yield lambda: [seen[name] for name in layers]
+        yield lambda: [_seen(seen, name) for name in layers]
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _seen(seen: dict[str, Tensor], name: str) -> Tensor:
+    if name in seen:
+        return seen[name]
+    message = f"the layer {name!r} was not called; name layers that every row passes."
+    raise InputError(message)
 
 
 def _features(output: Tensor) -> Tensor:
