@@ -59,7 +59,7 @@ class Predictions:
                 "sum 1). Use from_probs, or --probs on the command line."
             )
             raise InputError(message)
-        return cls(array, _labels(labels, array))
+        return cls(array, as_labels(labels, *array.shape))
 
     @classmethod
     def from_probs(
@@ -80,7 +80,7 @@ class Predictions:
             array = array.astype(np.float32)
         with np.errstate(divide="ignore"):
             logits = np.log(array)
-        return cls(logits, _labels(labels, array), from_probabilities=True)
+        return cls(logits, as_labels(labels, *array.shape), from_probabilities=True)
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -201,10 +201,10 @@ def _matrix(values: Any, name: str) -> Floats:
     return array
 
 
-def _labels(labels: Any, array: Floats) -> NDArray[np.int64] | None:
+def as_labels(labels: Any, rows: int, classes: int) -> NDArray[np.int64] | None:
+    """Check labels: one class from 0 to C - 1 a row."""
     if labels is None:
         return None
-    rows, classes = array.shape
     given = to_numpy(labels)
     if given.shape != (rows,) or given.dtype.kind not in "iuf":
         message = (

@@ -3,7 +3,12 @@ import polars as pl
 import pytest
 
 from trustdoctor import Gate, adapters
-from trustdoctor.adapters.files import read_predictions, read_table, write_decisions
+from trustdoctor.adapters.files import (
+    read_known_labels,
+    read_predictions,
+    read_table,
+    write_decisions,
+)
 from trustdoctor.errors import FileError, InputError, OutputError
 
 PROBS = np.array([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8], [0.3, 0.4, 0.3]])
@@ -304,6 +309,28 @@ def test_labels_that_are_not_needed_may_be_missing_in_part(tmp_path):
         assert read_predictions(path, need_labels=False).labels is None
         with pytest.raises(FileError):
             read_predictions(path)
+
+
+def test_labels_known_in_part_are_read(tmp_path):
+    npz = tmp_path / "p.npz"
+    np.savez(npz, probs=PROBS, labels=np.array([0, np.nan, 2]))
+    csv = tmp_path / "p.csv"
+    pl.DataFrame(columns("prob_", PROBS) | {"label": [0, None, 2]}).write_csv(csv)
+    for path in (npz, csv):
+        p = read_predictions(path, need_labels=False)
+        assert p.labels is None
+        found = read_known_labels(path, p)
+        assert np.array_equal(found, [0, np.nan, 2], equal_nan=True)
+    complete = read_predictions(write(npz, {"probs": PROBS, "labels": LABELS}))
+    assert read_known_labels(npz, complete).tolist() == LABELS.tolist()
+    p = read_predictions(write(csv, columns("prob_", PROBS)))
+    assert read_known_labels(csv, p) is None
+    write(csv, columns("prob_", PROBS) | {"label": [0, 1, 9]})
+    with pytest.raises(FileError, match="got 9"):
+        read_known_labels(csv, read_predictions(csv, need_labels=False))
+    write(npz, {"probs": PROBS, "labels": np.array(["a", "b", "c"])})
+    with pytest.raises(FileError, match="numbers"):
+        read_known_labels(npz, read_predictions(npz, need_labels=False))
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ and `labels=`.
 
 import re
 import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from trustdoctor.errors import FileError, InputError, OutputError
 from trustdoctor.gate import Screened
 from trustdoctor.output import replacing, require_writable
-from trustdoctor.predictions import Predictions
+from trustdoctor.predictions import Predictions, as_labels
 
 SUFFIXES = (".npz", ".csv", ".parquet")
 
@@ -92,24 +93,38 @@ def read_known_labels(
 
     Labels that are there but are no classes of these predictions are refused.
     """
-    file = _existing(path)
     if predictions.labels is not None:
         return predictions.labels.astype(np.float64)
-    if _suffix(file) == ".npz":
-        return None
-    table = read_table(file)
+    file = _existing(path)
     try:
-        name = _label_name(table.columns, Columns(labels=labels))
-        if name is None:
-            return None
-        known = table[name].is_not_null().to_numpy()
-        out = np.full(len(table), np.nan)
-        out[known] = _numbers(table[name].drop_nulls(), name) if known.any() else 0
-        part = Predictions(predictions.logits[known], None)
-        Predictions.from_logits(part.logits, out[known]) if known.any() else None
+        found = _raw_labels(file, Columns(labels=labels))
+        if found is not None:
+            known = ~np.isnan(found)
+            as_labels(found[known], int(known.sum()), predictions.n_classes)
     except InputError as error:
         message = f"{file}: {error}"
         raise FileError(message) from error
+    return found
+
+
+def _raw_labels(file: Path, columns: Columns) -> NDArray[np.float64] | None:
+    """Return the labels as they are, NaN where one is missing."""
+    if _suffix(file) == ".npz":
+        with np.load(file, allow_pickle=False) as archive:
+            name = _label_name(archive.files, columns)
+            found = None if name is None else archive[name]
+        if found is None or found.dtype.kind in "iuf":
+            return None if found is None else found.astype(np.float64)
+        message = f"expected labels as numbers, got {found.dtype}."
+        raise InputError(message)
+    table = read_table(file)
+    name = _label_name(table.columns, columns)
+    if name is None:
+        return None
+    known = table[name].is_not_null().to_numpy()
+    out = np.full(len(table), np.nan)
+    if known.any():
+        out[known] = _numbers(table[name].drop_nulls(), name)
     return out
 
 
@@ -251,17 +266,13 @@ def _from_npz(file: Path, columns: Columns) -> Predictions:
         with np.load(file, allow_pickle=False) as archive:
             kind, name = _values_name(archive.files, columns, file)
             values = archive[name]
-            labels = _npz_labels(archive, columns)
+            label = _label_name(archive.files, columns)
+            labels = None if label is None else np.asarray(archive[label])
     except (FileError, InputError):
         raise
     except Exception as error:
         raise FileError(_npz_message(file, error)) from error
-    return _build(kind, values, labels)
-
-
-def _npz_labels(archive: Any, columns: Columns) -> NDArray[Any] | None:
-    name = _label_name(archive.files, columns)
-    return None if name is None else np.asarray(archive[name])
+    return _build(kind, values, lambda: labels, columns)
 
 
 def _label_name(names: list[str], columns: Columns) -> str | None:
@@ -318,15 +329,12 @@ def _from_table(table: pl.DataFrame, columns: Columns) -> Predictions:
     if _is_doctor_layout(table.columns, columns):
         return _from_doctor_layout(table)
     kind, names = _value_columns(table, columns)
-    values = _values(table, names)
-    try:
-        label = _label_name(table.columns, columns)
-        labels = None if label is None else _column(table, label)
-        return _build(kind, values, labels)
-    except InputError:
-        if columns.need_labels or columns.labels is not None:
-            raise
-        return _build(kind, values, None)
+    label = _label_name(table.columns, columns)
+
+    def labels() -> NDArray[Any] | None:
+        return None if label is None else _column(table, label)
+
+    return _build(kind, _values(table, names), labels, columns)
 
 
 def _value_columns(table: pl.DataFrame, columns: Columns) -> tuple[str, list[str]]:
@@ -450,10 +458,19 @@ def _from_doctor_layout(table: pl.DataFrame) -> Predictions:
     return predictions
 
 
-def _build(kind: str, values: Any, labels: Any) -> Predictions:
-    if kind == "logits":
-        return Predictions.from_logits(values, labels)
-    return Predictions.from_probs(values, labels)
+def _build(
+    kind: str, values: Any, labels: Callable[[], Any], columns: Columns
+) -> Predictions:
+    """Build predictions; labels that cannot be used matter only where needed."""
+    make = Predictions.from_logits if kind == "logits" else Predictions.from_probs
+    bare = make(values)
+    try:
+        known = as_labels(labels(), *bare.logits.shape)
+    except InputError:
+        if columns.need_labels:
+            raise
+        known = None
+    return Predictions(bare.logits, known, bare.from_probabilities)
 
 
 def _missing(where: str | Path, name: str, names: list[str]) -> str:
