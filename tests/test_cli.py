@@ -241,6 +241,7 @@ def test_calibrate_for_classes_and_without_labels(probs, tmp_path):
     done = run("calibrate", probs, "--coverage", 0.8, "--per-class", "-o", gate)
     assert done.returncode == 0, done.stderr
     assert "3 of 3 groups have their own promise" in done.stdout
+    assert done.stdout.startswith("Promise, in each group that has one: ")
     assert run("screen", probs, "--gate", gate).returncode == 0
     assert (
         run("check", probs, "--gate", gate, "--state", tmp_path / "w").returncode == 0

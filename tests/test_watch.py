@@ -183,6 +183,11 @@ def test_group_gates_are_watched(rng):
     gate = td.calibrate(scores, errors, frr=0.1, groups=groups)
     watch = gate.watch().update(scores, errors, groups=groups)
     assert watch.tallies["frr"].n == (~errors).sum()
+    groups[:10] = 2  # too few rows for a promise
+    gate = td.calibrate(scores, errors, frr=0.1, groups=groups)
+    watch = gate.watch().update(scores, errors, groups=groups)
+    assert watch.tallies["frr"].n == (~errors[10:]).sum()
+    assert watch.tallies["accepted"].n == 3000
 
 
 def test_mistakes_are_refused(rng, tmp_path):

@@ -222,6 +222,7 @@ def _shared_delta(delta: float, given: Array, ask: Ask, notes: list[str]) -> flo
         return delta
     groups = len(np.unique(given))
     notes.append(
+        "The promise holds in each group that has one, not for all rows together. "
         f"{groups} groups and the pooled threshold share the risk of a broken promise: "
         f"each is calibrated at confidence {1 - delta / (groups + 1):.6g}."
     )

@@ -227,7 +227,7 @@ class Gate:
             "accept-all": "accept all",
             "reject-all": "reject all",
         }[self.state]
-        own = f", {len(self.groups)} groups" if self.groups else ""
+        own = f", {len(self.groups)} groups with their own" if self.groups else ""
         promised = self.certificate.promise() if self.certificate else "no certificate"
         return f"Gate({rule}{own}; {promised})"
 

@@ -116,8 +116,7 @@ def show_gate(console: Console, gate: Gate, path: Path) -> None:
     c = gate.certificate
     assert c is not None
     lines = [
-        f"{'Promise' if c.guarantee else 'NO GUARANTEE'}: "
-        f"{c.promise().removeprefix('no guarantee: ')}.",
+        f"{_promised(gate)}: {c.promise().removeprefix('no guarantee: ')}.",
         f"Gate: {_rule(gate)}.",
     ]
     if c.rows_needed is not None:
@@ -131,6 +130,12 @@ def show_gate(console: Console, gate: Gate, path: Path) -> None:
     for line in lines:
         console.print(line, highlight=False)
     console.print(f"Wrote {path}", highlight=False, soft_wrap=True)
+
+
+def _promised(gate: Gate) -> str:
+    if gate.certificate is None or not gate.certificate.guarantee:
+        return "NO GUARANTEE"
+    return "Promise, in each group that has one" if gate.groups else "Promise"
 
 
 def _rule(gate: Gate) -> str:
@@ -212,7 +217,8 @@ def show_screened(
     )
     if gate.certificate is not None:
         promise = gate.certificate.promise()
-        console.print(f"  the gate's promise: {promise}", highlight=False)
+        where = ", in each group that has one" if gate.groups else ""
+        console.print(f"  the gate's promise{where}: {promise}", highlight=False)
     if predictions.labels is None:
         return
     at = _confusion(predictions, screened)

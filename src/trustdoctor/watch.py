@@ -17,7 +17,7 @@ import numpy as np
 
 from trustdoctor.certificate import Certificate
 from trustdoctor.errors import FileError, InputError, LabelsMissingError
-from trustdoctor.gate import Gate
+from trustdoctor.gate import Gate, as_groups
 from trustdoctor.intervals import clopper_pearson
 from trustdoctor.output import write_text
 from trustdoctor.predictions import as_scores, to_numpy
@@ -87,7 +87,8 @@ class Watch:
 
     `gate.watch()` makes one. The accept rate is tested without labels against what the
     calibration rows showed; the promised rate is tested with labels, which may come
-    late and in part (a random part). The level is split among the tests.
+    late and in part (a random part). For a gate with groups it is tested on the rows of
+    those groups that have a promise. The level is split among the tests.
 
     Attributes
     ----------
@@ -127,19 +128,29 @@ class Watch:
         accepted = np.asarray(self.gate.accept(s, groups=groups))
         known = None if errors is None else _partial(errors, len(s))
         self._count("accepted", accepted)
-        self._count("coverage", accepted)
+        promised = self._promised(groups, len(s))
+        self._count("coverage", accepted[promised])
         if known is not None:
-            self._label(accepted, *known)
+            self._label(accepted, promised, *known)
         return self
 
     def label(self, scores: Any, errors: Any, *, groups: Any = None) -> "Watch":
         """Count labels that came late, of rows that `update` has seen before."""
         s = as_scores(scores)
         accepted = np.asarray(self.gate.accept(s, groups=groups))
-        self._label(accepted, *_partial(errors, len(s)))
+        promised = self._promised(groups, len(s))
+        self._label(accepted, promised, *_partial(errors, len(s)))
         return self
 
-    def _label(self, accepted: Any, known: Any, wrong: Any) -> None:
+    def _promised(self, groups: Any, rows: int) -> Any:
+        """Return which rows the promise is about: with groups, those that have one."""
+        if not self.gate.groups:
+            return np.ones(rows, bool)
+        own = [name for name, rule in self.gate.groups.items() if rule.promised]
+        return np.isin(as_groups(groups, rows=rows), own)
+
+    def _label(self, accepted: Any, promised: Any, known: Any, wrong: Any) -> None:
+        known = known & promised
         accepted, wrong = accepted[known], wrong[known]
         self._count("frr", ~accepted[~wrong])
         self._count("trr", ~accepted[wrong])
