@@ -56,6 +56,13 @@ def test_a_class_with_one_row_counts(rng):
     assert Mahalanobis.fit(rows, labels).function(rows[[7]])[0] == pytest.approx(0)
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int32, np.uint64])
+def test_labels_of_every_integer_type(dtype, rng):
+    rows, labels = draw(rng)
+    found = Mahalanobis.fit(rows, labels.astype(dtype)).function(rows)
+    assert np.array_equal(found, Mahalanobis.fit(rows, labels).function(rows))
+
+
 def test_batches_in_one_pass_give_the_same(rng):
     rows, labels = draw(rng)
     rows += 1e6  # a large mean must do no harm

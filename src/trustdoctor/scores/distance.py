@@ -40,6 +40,7 @@ class ClassMoments:
                 f"and {y.shape} ({y.dtype})."
             )
             raise InputError(message)
+        y = y.astype(np.int64)  # small unsigned types cannot hold -1
         if len(y) and y.min() < 0:
             message = f"expected labels of 0 or more, got {int(y.min())}."
             raise InputError(message)

@@ -109,6 +109,12 @@ def test_files_round_trip(trained, tmp_path):
         td.Mahalanobis.load(tmp_path / "wb.safetensors")
 
 
+def test_labels_may_be_bytes(trained):
+    model, parts = trained
+    bytes_ = model, [(x, labels.to(torch.uint8)) for x, labels in parts]
+    assert np.array_equal(fitted(bytes_).weights, fitted(trained).weights)
+
+
 def test_the_same_seed_gives_the_same_fit(trained):
     assert np.array_equal(fitted(trained).weights, fitted(trained).weights)
 

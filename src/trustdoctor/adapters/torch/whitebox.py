@@ -221,7 +221,7 @@ def attack(  # noqa: PLR0913 - options, by keyword only
         origin.shape, generator=generator, device=origin.device, dtype=origin.dtype
     )
     shift = (2 * noise - 1) * reach
-    labels = labels.to(origin.device)
+    labels = labels.to(origin.device).long()
     for _ in range(steps):
         moved = batch.replaced(place, origin + shift)
         with tracked(model, moved, forward, None) as traced:
