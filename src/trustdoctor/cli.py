@@ -13,12 +13,8 @@ import numpy as np
 import typer
 
 import trustdoctor
-from trustdoctor.adapters.files import (
-    check_output,
-    read_known_labels,
-    read_predictions,
-    write_decisions,
-)
+from trustdoctor.adapters.decisions import check_output, write_decisions
+from trustdoctor.adapters.files import read_known_labels, read_predictions
 from trustdoctor.calibrate import calibrate as run_calibration
 from trustdoctor.errors import (
     FileError,

@@ -2,14 +2,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from trustdoctor import Gate, adapters
+from trustdoctor import adapters
 from trustdoctor.adapters.files import (
     read_known_labels,
     read_predictions,
-    read_table,
-    write_decisions,
 )
-from trustdoctor.errors import FileError, InputError, OutputError
+from trustdoctor.errors import FileError, InputError
 
 PROBS = np.array([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8], [0.3, 0.4, 0.3]])
 LOGITS = np.log(PROBS) + 3
@@ -186,58 +184,6 @@ def test_paths_that_cannot_be_read_are_said(tmp_path):
         read_predictions(tmp_path / "p.csv", logits="a", probs="b")
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-def test_decisions_keep_the_other_columns_and_their_order(suffix, tmp_path):
-    source = write(
-        tmp_path / f"p{suffix}", {"id": ["a", "b", "c"], **columns("prob_", PROBS)}
-    )
-    screened = Gate.from_gamma(1.0).screen(read_predictions(source))
-    write_decisions(tmp_path / f"out{suffix}", source, screened)
-    before, after = read_table(source), read_table(tmp_path / f"out{suffix}")
-    assert after.columns == [*before.columns, "score", "accepted"]
-    assert after.drop("score", "accepted").equals(before)
-    assert after["accepted"].to_list() == [True, True, False]
-    assert after["score"].to_numpy() == pytest.approx(screened.scores)
-
-
-def test_decisions_on_an_npz(tmp_path):
-    source = write(tmp_path / "p.npz", {"probs": PROBS})
-    screened = Gate.from_gamma(1.0).screen(read_predictions(source))
-    for name in ("out.npz", "out.csv"):
-        write_decisions(tmp_path / name, source, screened)
-    with np.load(tmp_path / "out.npz") as out:
-        assert np.array_equal(out["score"], screened.scores)
-        assert out["accepted"].tolist() == [True, True, False]
-    assert read_table(tmp_path / "out.csv").columns == ["score", "accepted"]
-
-
-@pytest.mark.usefixtures("full_disk")
-def test_decisions_that_cannot_be_written_leave_the_old_file(tmp_path):
-    source = write(tmp_path / "p.npz", {"probs": PROBS})
-    screened = Gate.from_gamma(1.0).screen(read_predictions(source))
-    many = type(screened)(np.arange(50_000.0) ** 1.5, np.ones(50_000, bool))
-    for suffix in (".csv", ".parquet", ".npz"):
-        out = tmp_path / f"out{suffix}"
-        out.write_text("old")
-        with pytest.raises((OutputError, FileError), match="cannot write"):
-            write_decisions(out, source, many)
-        assert out.read_text() == "old"
-    assert not [f for f in tmp_path.iterdir() if f.name.startswith(".")]
-
-
-def test_decisions_in_odd_places_are_refused(tmp_path):
-    source = write(tmp_path / "p.csv", {"score": [1, 2, 3], **columns("prob_", PROBS)})
-    screened = Gate.from_gamma(1.0).screen(read_predictions(source))
-    with pytest.raises(FileError, match="already has a column 'score'"):
-        write_decisions(tmp_path / "out.csv", source, screened)
-    with pytest.raises(FileError, match="expected an output"):
-        write_decisions(tmp_path / "out.txt", source, screened)
-    lists = write(tmp_path / "l.parquet", {"probs": PROBS.tolist()})
-    with pytest.raises(FileError, match="holds lists"):
-        write_decisions(tmp_path / "out.csv", lists, screened)
-    assert not (tmp_path / "out.csv").exists()
-
-
 def test_names_are_names_and_no_patterns(tmp_path):
     table = columns("prob_", PROBS) | {"label": LABELS}
     for suffix in (".csv", ".parquet"):
@@ -252,28 +198,6 @@ def test_names_are_names_and_no_patterns(tmp_path):
 def test_suffixes_may_be_upper_case(tmp_path):
     path = write(tmp_path / "p.csv", columns("prob_", PROBS)).rename(tmp_path / "P.CSV")
     assert len(read_predictions(path)) == 3
-
-
-def test_the_input_is_never_overwritten(tmp_path):
-    path = write(tmp_path / "p.npz", {"probs": PROBS})
-    before = path.read_bytes()
-    screened = Gate.from_gamma(1.0).screen(read_predictions(path))
-    with pytest.raises(OutputError, match="the input itself"):
-        write_decisions(tmp_path / "." / "p.npz", path, screened)
-    assert path.read_bytes() == before
-
-
-@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-def test_text_that_a_number_would_lose_is_kept(suffix, tmp_path):
-    source = tmp_path / "p.csv"
-    source.write_text("id,prob_0,prob_1\n007,0.50,5e-1\n012,1,0\n")
-    screened = Gate.from_gamma(1.0).screen(read_predictions(source))
-    write_decisions(tmp_path / f"out{suffix}", source, screened)
-    if suffix == ".csv":
-        lines = (tmp_path / "out.csv").read_text().splitlines()
-        assert lines[1].startswith("007,0.50,5e-1,")
-    else:
-        assert read_table(tmp_path / "out.parquet")["id"].to_list() == ["007", "012"]
 
 
 def test_columns_that_could_be_two_things_are_refused(tmp_path):

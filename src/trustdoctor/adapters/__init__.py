@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Any
 
-__all__ = ["files", "torch"]
+__all__ = ["decisions", "files", "torch"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Predictions from files, and decisions to files.
+"""Predictions from files.
 
 NPZ: arrays `logits` or `probs`, and `labels`. CSV and Parquet: columns `logit_0..`
 or `prob_0..` (or one list column `logits` or `probs`, in Parquet), and `label`. The
@@ -18,9 +18,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from trustdoctor.errors import FileError, InputError, OutputError
-from trustdoctor.gate import Screened
-from trustdoctor.output import replacing, require_writable
+from trustdoctor.errors import FileError, InputError
 from trustdoctor.predictions import Predictions, as_labels
 
 SUFFIXES = (".npz", ".csv", ".parquet")
@@ -78,7 +76,7 @@ def read_predictions(
     columns = Columns(logits, probs, labels, need_labels)
     file = _existing(path)
     try:
-        if _suffix(file) == ".npz":
+        if suffix_of(file) == ".npz":
             return _from_npz(file, columns)
         return _from_table(read_table(file), columns)
     except (InputError, pl.exceptions.PolarsError) as error:
@@ -109,7 +107,7 @@ def read_known_labels(
 
 def _raw_labels(file: Path, columns: Columns) -> NDArray[np.float64] | None:
     """Return the labels as they are, NaN where one is missing."""
-    if _suffix(file) == ".npz":
+    if suffix_of(file) == ".npz":
         with np.load(file, allow_pickle=False) as archive:
             name = _label_name(archive.files, columns)
             found = None if name is None else archive[name]
@@ -132,16 +130,17 @@ def read_table(path: str | Path) -> pl.DataFrame:
     """Read a CSV or Parquet file as it is, but for white space around CSV's names."""
     file = _existing(path)
     try:
-        if _suffix(file) == ".csv":
-            table = _tidy(pl.read_csv(file, infer_schema_length=None, glob=False), file)
+        if suffix_of(file) == ".csv":
+            table = tidy(pl.read_csv(file, infer_schema_length=None, glob=False), file)
         else:
             table = pl.read_parquet(file, glob=False)
     except pl.exceptions.NoDataError as error:
         message = f"{file} is empty. Expected a header and one line a prediction."
         raise FileError(message) from error
     except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
+        kind = suffix_of(file)[1:].upper()
         message = (
-            f"cannot read {file} as {_suffix(file)[1:].upper()}: {_first_line(error)}. "
+            f"cannot read {file} as {kind}: {first_line(error)}. "
             "The file may be cut short or its rows ragged; write it again."
         )
         raise FileError(message) from error
@@ -151,7 +150,7 @@ def read_table(path: str | Path) -> pl.DataFrame:
     return table
 
 
-def _tidy(table: pl.DataFrame, file: Path) -> pl.DataFrame:
+def tidy(table: pl.DataFrame, file: Path) -> pl.DataFrame:
     """Strip names, drop blank lines, and refuse a column that stands twice."""
     for name in table.columns:
         base, mark, _ = name.rpartition("_duplicated_")
@@ -162,84 +161,9 @@ def _tidy(table: pl.DataFrame, file: Path) -> pl.DataFrame:
     return table.filter(~pl.all_horizontal(pl.all().is_null()))
 
 
-def write_decisions(path: str | Path, source: str | Path, screened: Screened) -> None:
-    """Write the rows of `source` with the columns `score` and `accepted` added.
-
-    From a table all columns are kept in their order; from NPZ the two alone are
-    written. The suffix of `path` says the format.
-    """
-    target = check_output(path, source)
-    added = {"score": screened.scores, "accepted": screened.accepted}
-    if _suffix(target) == ".npz":
-        with replacing(target) as temporary, temporary.open("wb") as file:
-            np.savez_compressed(file, **added)  # type: ignore[arg-type]
-        return
-    table = pl.DataFrame(added)
-    if _suffix(Path(source)) != ".npz":
-        table = _with_added(_kept(Path(source), target), table, source)
-    with replacing(target) as temporary:
-        _write_table(table, temporary, target)
-
-
-def check_output(path: str | Path, source: str | Path) -> Path:
-    """Say before any work why decisions cannot be written there."""
-    target = Path(path)
-    if _suffix(target) not in SUFFIXES:
-        message = f"expected an output in {', '.join(SUFFIXES)}, got {target.name!r}."
-        raise FileError(message)
-    if require_writable(target) == Path(source).resolve():
-        message = f"the output {target} is the input itself. Name another file."
-        raise OutputError(message)
-    return target
-
-
-def _kept(source: Path, target: Path) -> pl.DataFrame:
-    """Return the source's columns; CSV text that a number would lose stays text."""
-    table = read_table(source)
-    if _suffix(source) != ".csv":
-        return table
-    text = _tidy(pl.read_csv(source, infer_schema=False, glob=False), source)
-    if _suffix(target) == ".csv":
-        return text
-    whole = [name for name in table.columns if table[name].dtype.is_integer()]
-    lossy = [n for n in whole if (table[n].cast(pl.String) != text[n]).any()]
-    return table.with_columns(text[name] for name in lossy)
-
-
-def _write_table(table: pl.DataFrame, temporary: Path, target: Path) -> None:
-    nested = [name for name in table.columns if table[name].dtype.is_nested()]
-    if _suffix(target) == ".csv" and nested:
-        message = (
-            f"cannot write {target}: column {nested[0]!r} holds lists, and a CSV holds "
-            "none. Choose .parquet."
-        )
-        raise OutputError(message)
-    try:
-        if _suffix(target) == ".csv":
-            table.write_csv(temporary)
-        else:
-            table.write_parquet(temporary)
-    except pl.exceptions.PolarsError as error:
-        message = f"cannot write {target}: {_first_line(error)}. Nothing was changed."
-        raise OutputError(message) from error
-
-
-def _with_added(
-    table: pl.DataFrame, added: pl.DataFrame, source: str | Path
-) -> pl.DataFrame:
-    taken = sorted(set(table.columns) & set(added.columns))
-    if taken:
-        message = (
-            f"{source} already has a column {taken[0]!r}, which the decisions would "
-            "overwrite. Rename it."
-        )
-        raise FileError(message)
-    return table.hstack(added)
-
-
 def _existing(path: str | Path) -> Path:
     file = Path(path)
-    if _suffix(file) not in SUFFIXES:
+    if suffix_of(file) not in SUFFIXES:
         message = f"expected a file in {', '.join(SUFFIXES)}, got {file.name!r}."
         raise FileError(message)
     try:
@@ -255,7 +179,8 @@ def _existing(path: str | Path) -> Path:
     return file
 
 
-def _suffix(file: Path) -> str:
+def suffix_of(file: Path) -> str:
+    """Return what kind of file it is."""
     return file.suffix.lower()
 
 
@@ -299,7 +224,7 @@ def _npz_message(file: Path, error: Exception) -> str:
             "refused. Save plain numeric arrays."
         )
     return (
-        f"cannot read {file} as NPZ: {_first_line(error)}. The file may be cut short; "
+        f"cannot read {file} as NPZ: {first_line(error)}. The file may be cut short; "
         "write it again."
     )
 
@@ -478,6 +403,7 @@ def _missing(where: str | Path, name: str, names: list[str]) -> str:
     return f"there is no {name!r} in {where}; it has {shown}."
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """Return the first line of what a library complains of."""
     lines = str(error).strip().splitlines() or ["unknown"]
     return lines[0].rstrip(".")
