@@ -55,5 +55,15 @@ def test_torch_is_pinned_once(root):
     extras = tomllib.loads((root / "pyproject.toml").read_text())["project"][
         "optional-dependencies"
     ]
-    named = {"torch", "sklearn", "transformers", "onnx", "ray", "plot", "dev", "docs"}
+    named = {
+        "torch",
+        "sklearn",
+        "transformers",
+        "onnx",
+        "ray",
+        "plot",
+        "images",
+        "dev",
+        "docs",
+    }
     assert set(extras) == named

@@ -29,7 +29,7 @@ from trustdoctor.gate import Gate
 from trustdoctor.output import require_writable, write_text
 from trustdoctor.predictions import Predictions
 from trustdoctor.progress import bar
-from trustdoctor.reproduce import EXPERIMENTS, Options
+from trustdoctor.reproduce import EXPERIMENTS, Options, Steps
 from trustdoctor.reproduce import reproduce as run_experiment
 from trustdoctor.scores import SCORES, find_score
 from trustdoctor.select import calibrate_unlabelled
@@ -370,10 +370,41 @@ def reproduce(  # noqa: PLR0913 - one parameter an option
         bool, typer.Option("--list", help="Name the experiments there are.")
     ] = False,
     predictions: Annotated[
-        Path | None, typer.Option(help="Softmax outputs and labels (NPZ).")
+        Path | None, typer.Option(help="Softmax outputs or logits, and labels.")
     ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="A folder of data sets and prediction files.")
+    ] = None,
+    dataset: Annotated[
+        str, typer.Option(help="What --predictions or --model is about.")
+    ] = "cifar10",
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="FILE.py:NAME", help="NAME() builds a torch model."),
+    ] = None,
+    weights: Annotated[
+        Path | None, typer.Option(help="The model's, as safetensors.")
+    ] = None,
+    layers: Annotated[
+        str, typer.Option(help="Layers for Mahalanobis, with commas between.")
+    ] = "",
+    ood: Annotated[
+        list[str] | None,
+        typer.Option(help="Repeatable: a data set, folder or prediction file."),
+    ] = None,
+    rows: Annotated[
+        int | None, typer.Option(help="At most so many rows, drawn at random.")
+    ] = None,
+    draws: Annotated[int, typer.Option(help="Of each mixture.")] = 10,
+    protocol: Annotated[
+        str, typer.Option(help="exact, or grid: evaluated as published.")
+    ] = "exact",
     out: Annotated[
-        Path | None, typer.Option(help="A folder for Markdown and JSON.")
+        Path | None,
+        typer.Option(
+            help="A folder for Markdown, JSON and pictures. A run that was stopped "
+            "goes on from what it left there."
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of what is drawn at random.")] = 0,
     quiet: QuietOption = False,
@@ -381,15 +412,30 @@ def reproduce(  # noqa: PLR0913 - one parameter an option
     """Run an experiment of the DOCTOR paper again, beside its own numbers."""
     console = make_console(quiet=quiet)
     if listing or name is None:
-        for known, what in EXPERIMENTS.items():
-            console.print(f"{known:<12}{what}", highlight=False)
+        for known, entry in EXPERIMENTS.items():
+            console.print(f"{known:<12}{entry.what}", highlight=False)
         return
+    steps = Steps(None if out is None else out / f"{name}.parts")
     with bar(quiet=quiet) as tell:
-        report = run_experiment(name, Options(seed, predictions, tell))
+        options = Options(
+            seed=seed,
+            protocol=protocol,
+            predictions=predictions,
+            data=data,
+            dataset=dataset,
+            model=model,
+            weights=weights,
+            ood=tuple(ood or ()),
+            layers=tuple(layer for layer in layers.split(",") if layer),
+            rows=rows,
+            draws=draws,
+            steps=steps,
+            tell=tell,
+        )
+        report = run_experiment(name, options)
     written = [] if out is None else report.write(out)
-    show_report(console, report)
-    for path in written:
-        console.print(f"Wrote {path}", highlight=False, soft_wrap=True)
+    steps.forget()
+    show_report(console, report, written)
 
 
 def _has_labels(file: Path, predictions: Predictions, labels: str | None) -> bool:

@@ -14,7 +14,7 @@ from trustdoctor.gate import Gate, Screened
 from trustdoctor.intervals import clopper_pearson
 from trustdoctor.metrics import Confusion, confusion
 from trustdoctor.predictions import Predictions
-from trustdoctor.reproduce.report import Report
+from trustdoctor.reproduce.report import Report, can_draw
 
 
 def make_console(*, quiet: bool) -> Console:
@@ -183,7 +183,7 @@ def _confusion(predictions: Predictions, screened: Screened) -> Confusion:
     return confusion(rejected, predictions.errors, threshold=0.5)
 
 
-def show_report(console: Console, report: Report) -> None:
+def show_report(console: Console, report: Report, written: list[Path]) -> None:
     """Print a reproduced experiment: its tables, and what to make of them."""
     console.print(report.title, highlight=False, style="bold")
     for table in report.tables:
@@ -195,6 +195,12 @@ def show_report(console: Console, report: Report) -> None:
         console.print(f"\n{table.title}", highlight=False)
         console.print(shown)
     console.print(f"\n{report.words}", highlight=False)
+    for note in report.notes:
+        console.print(f"- {note}", highlight=False)
+    for path in written:
+        console.print(f"Wrote {path}", highlight=False, soft_wrap=True)
+    if written and report.pictures and not can_draw():
+        console.print('Pictures need matplotlib: pip install "trustdoctor[plot]"')
 
 
 def _where(gate: Gate) -> str:

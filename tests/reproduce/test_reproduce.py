@@ -7,14 +7,24 @@ import numpy as np
 import pytest
 
 from trustdoctor.errors import FileError, InputError, OutputError
-from trustdoctor.reproduce import EXPERIMENTS, Options, bounds, reproduce
-from trustdoctor.reproduce.experiment import paper, read_softmax
+from trustdoctor.reproduce import (
+    EXPERIMENTS,
+    Options,
+    bounds,
+    grid,
+    reproduce,
+    roc,
+    timings,
+)
+from trustdoctor.reproduce.experiment import paper
 from trustdoctor.reproduce.grid import evaluate_grid, published_values
-
-
-@pytest.fixture
-def authors(shared):
-    return shared / "reference" / "cifar10-densenet-tbb.npz"
+from trustdoctor.reproduce.histograms import histogram
+from trustdoctor.reproduce.timings import (
+    area_published,
+    count_published,
+    thresholds_published,
+    values_published,
+)
 
 
 def test_the_grid_meets_the_papers_interval_table(authors):
@@ -29,54 +39,89 @@ def test_the_grid_meets_the_papers_interval_table(authors):
     assert found["beta"] == found["sr"] == pytest.approx((94.13, 17.94), abs=0.01)
 
 
-@pytest.mark.parametrize(
-    ("file", "method", "auroc", "frr"),
-    [
-        ("tbb", "alpha", 94.1, 17.9),
-        ("tbb", "beta", 68.8, 18.2),
-        ("tbb", "sr", 93.9, 18.2),
-        ("pbb-alpha-T1-eps0.00035", "alpha", 95.2, 13.9),
-        ("odin-T1.3", "sr", 94.2, 18.4),
-    ],
-)
-def test_the_grid_meets_what_the_published_code_prints(
-    file, method, auroc, frr, shared
-):
-    path = shared / "reference" / f"cifar10-densenet-{file}.npz"
-    probs, labels = read_softmax(path)
-    found = evaluate_grid(probs, probs.argmax(1) != labels, method)
-    assert 100 * found.auroc == pytest.approx(auroc, abs=0.1)
-    assert 100 * found.frr == pytest.approx(frr, abs=0.1)
-
-
 @pytest.mark.parametrize("method", ["alpha", "beta", "sr"])
-def test_the_grid_is_the_loop_over_thresholds(method, rng):
+def test_the_grid_is_the_loop_over_thresholds(method, rng, monkeypatch):
     probs = rng.dirichlet([0.3] * 4, 300)
     errors = rng.random(300) < 0.3
     values = published_values(probs, method)
+    assert values_published(probs, method) == pytest.approx(values.tolist())
     thresholds = np.linspace(values.min(), values.max(), 50)
-    rejected = [values <= t if method == "sr" else values > t for t in thresholds]
-    frr = np.sort([r[~errors].mean() for r in rejected])
-    trr = np.sort([r[errors].mean() for r in rejected])
-    found = evaluate_grid(probs, errors, method, size=50)
-    assert found.auroc == pytest.approx(np.trapezoid(trr, frr))
-    assert found.frr == pytest.approx(np.interp(0.95, trr, frr))
-    assert found.reach == (frr[-1], trr[-1])
+    below = method == "sr"
+    counted = count_published(values.tolist(), errors.tolist(), thresholds, below=below)
+    monkeypatch.setattr(grid, "AT_ONCE", 7)  # parts make no difference
+    found = evaluate_grid(values, errors, below=below, size=50)
+    assert (found.auroc, found.frr) == pytest.approx(area_published(*counted))
+    assert found.reach == (max(counted[0]), max(counted[1]))
+    assert (
+        len(thresholds_published(values.tolist()))
+        == evaluate_grid(values, errors, below=below).thresholds
+    )
 
 
 def test_no_bound_is_violated(monkeypatch):
     monkeypatch.setattr(bounds, "ROWS", 40_000)
     (table,) = reproduce("bounds").tables
     assert [row[0] for row in table.rows] == list(bounds.CLASSES)
-    assert all(row[2:7] == (0, 0, 0, 0, 0) for row in table.rows)
+    for row in table.rows:
+        counts = row[2:5] + row[6:9]
+        assert counts == (0,) * 6
+        assert (row[5] == 0) == (row[0] == 2)  # the lower half of (3)
 
 
 def test_a_violation_would_be_counted(rng):
     true, _ = bounds.draw(rng, 2000, 5)
     broken, _ = bounds.check(true[:, ::-1], true)  # a model that contradicts the truth
-    assert (broken == 0).all()
+    assert (np.delete(broken, 3) == 0).all()
     broken, _ = bounds.check(true, np.full_like(true, 0.4))  # no posterior at all
-    assert broken[2] == 2000
+    assert broken[4] == 2000
+
+
+def test_real_predictions_are_checked_for_what_needs_no_truth(authors, monkeypatch):
+    monkeypatch.setattr(bounds, "ROWS", 800)
+    (table,) = reproduce("bounds", Options(predictions=authors)).tables
+    assert table.rows[-1][1:] == (10_000, *[None] * 4, 0, None, 0, None)
+
+
+def test_histograms_count_every_row(rng):
+    values = rng.normal(size=500)
+    values[:3] = -np.inf
+    edges, right, wrong = histogram(values, rng.random(500) < 0.3)
+    assert len(edges) == len(right) + 1
+    assert right.sum() == pytest.approx(1)
+    assert wrong.sum() == pytest.approx(1)
+    assert np.isfinite(histogram(np.full(5, -np.inf), np.arange(5) < 2)[0]).all()
+
+
+@pytest.mark.parametrize("protocol", ["exact", "grid"])
+def test_histograms_and_curves_of_the_authors_rows(protocol, authors):
+    options = Options(predictions=authors, protocol=protocol)
+    drawn = reproduce("histograms", options)
+    assert drawn.pictures[0].panels[0].title == "alpha, TBB"
+    curves = reproduce("roc", options)
+    found = {row[:2]: row[2:] for row in curves.tables[0].rows}
+    wanted = 17.94 if protocol == "exact" else 17.9
+    assert found["alpha", "TBB"][3] == pytest.approx(wanted, abs=0.1)
+    assert curves.pictures[0].panels[0].level == 0.95
+
+
+def test_thinned_curves_stay_on_the_curve(rng):
+    frr, trr = (np.append(0, np.sort(rng.random(5000))) for _ in range(2))
+    x, y = roc.thinned(frr, trr)
+    assert len(x) == roc.THINNED + 1
+    assert np.abs(np.interp(x, frr, trr) - y).max() < 0.02
+    assert max(np.diff(x).max(), np.diff(y).max()) <= 2 / roc.THINNED + 1e-12
+
+
+def test_timings_time_the_published_loops(authors, monkeypatch):
+    monkeypatch.setattr(timings, "SIZE", 20)
+    (table,) = reproduce("timings", Options(predictions=authors, rows=300)).tables
+    assert [row[:3] for row in table.rows] == [
+        ("alpha", 12.5, 13),
+        ("beta", 13.6, 25.7),
+        ("sr", 15.9, 14.7),
+        ("mhlnb", 15.9, 32.22),
+    ]
+    assert all(row[3] > float(row[5]) for row in table.rows)
 
 
 def test_reports_are_written_whole(authors, tmp_path):
@@ -91,17 +136,41 @@ def test_reports_are_written_whole(authors, tmp_path):
         report.write(tmp_path / "file" / "x")
 
 
+def test_pictures_are_written_where_matplotlib_is(monkeypatch, tmp_path):
+    monkeypatch.setattr(bounds, "ROWS", 800)
+    report = reproduce("bounds")
+    paths = report.write(tmp_path / "with")
+    assert [p.name for p in paths] == [
+        "bounds.md",
+        "bounds.json",
+        "bounds-bounds.svg",
+        "bounds-bounds.png",
+    ]
+    assert "](bounds-bounds.svg)" in paths[0].read_text()
+    monkeypatch.setattr("trustdoctor.reproduce.report.can_draw", lambda: False)
+    paths = report.write(tmp_path / "without")
+    assert [p.suffix for p in paths] == [".md", ".json"]
+    assert "svg" not in paths[0].read_text()
+
+
 def test_mistakes_are_refused(tmp_path):
     with pytest.raises(InputError, match="magic"):
         reproduce("magic")
-    with pytest.raises(InputError, match="--predictions"):
-        reproduce("intervals")
+    for name in ("intervals", "timings"):
+        with pytest.raises(InputError, match="--predictions"):
+            reproduce(name)
     with pytest.raises(InputError, match="method"):
         published_values([[0.5, 0.5]], "energy")
-    with pytest.raises(FileError, match="NPZ"):
-        read_softmax(tmp_path / "p.csv")
     with pytest.raises(FileError, match="no file"):
-        read_softmax(tmp_path / "p.npz")
+        reproduce("intervals", Options(predictions=tmp_path / "p.npz"))
+    with pytest.raises(InputError, match="gaussian takes no --data"):
+        reproduce("gaussian", Options(data=tmp_path))
+    with pytest.raises(InputError, match="--protocol exact or grid"):
+        reproduce("gaussian", Options(protocol="best"))
+    with pytest.raises(InputError, match="--rows of 10"):
+        reproduce("table1", Options(data=tmp_path, rows=1))
+    with pytest.raises(InputError, match="both kinds"):
+        evaluate_grid(np.arange(3.0), np.zeros(3, bool))
 
 
 def run(*arguments):
@@ -123,3 +192,16 @@ def test_the_command_lists_and_runs(authors, tmp_path):
     assert (tmp_path / "intervals.md").exists()
     assert max(map(len, done.stdout.splitlines()[:-2])) <= 80
     assert run("magic").returncode == 2
+    roc = run("roc", "--predictions", authors, "--out", tmp_path, "--protocol", "grid")
+    assert roc.returncode == 0, roc.stderr
+    left = {path.name for path in tmp_path.iterdir()}
+    assert {"roc.md", "roc.json", "roc-cifar10-densenet.svg"} <= left
+    assert not any(name.endswith(".parts") for name in left)
+    refused = run("gaussian", "--rows", "50")
+    assert refused.returncode == 2
+    assert "gaussian takes no --rows" in refused.stderr
+
+
+def test_every_number_of_the_paper_names_its_table():
+    for name in EXPERIMENTS.keys() - {"bounds", "histograms", "roc", "sweep"}:
+        assert paper(name)["source"]

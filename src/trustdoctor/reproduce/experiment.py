@@ -1,7 +1,10 @@
-"""What every experiment shares: options, the paper's numbers, softmax files."""
+"""What every experiment shares: options, the paper's numbers, and kept steps."""
 
+import hashlib
 import json
-from dataclasses import dataclass
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -9,12 +12,60 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trustdoctor.errors import FileError
+import trustdoctor
+from trustdoctor.output import replacing
 from trustdoctor.progress import Tell
+from trustdoctor.reproduce.report import make_folder
+
+Arrays = dict[str, NDArray[Any]]
 
 
 def _silent(_share: float, _what: str) -> None:
     """Tell nobody."""
+
+
+class Steps:
+    """Keeps the steps of a run in a folder, so that a stopped one goes on.
+
+    A step is found again by its name and by all that it depends on, so that one of
+    other data, settings or versions is never taken for it. Without a folder nothing is
+    kept.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder
+
+    def take(self, name: str, facts: list[Any], make: Callable[[], Arrays]) -> Arrays:
+        """Return what the step made, now or in an earlier run."""
+        if self.folder is None:
+            return make()
+        path = make_folder(self.folder) / f"{name}-{fingerprint(facts)}.npz"
+        try:
+            with path.open("rb") as raw, np.load(raw, allow_pickle=False) as kept:
+                return dict(kept)
+        except Exception:  # absent or damaged: made again
+            made = make()
+        with replacing(path) as temporary, temporary.open("wb") as file:
+            np.savez(file, **made)  # type: ignore[arg-type]
+        return made
+
+    def child(self, name: str) -> Path | None:
+        """Return a folder for work that keeps its own steps."""
+        return None if self.folder is None else make_folder(self.folder / name)
+
+    def forget(self) -> None:
+        """Remove what was kept, once the report is written."""
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def fingerprint(facts: list[Any]) -> str:
+    """Return a name for what a step depends on: numbers, words and arrays."""
+    digest = hashlib.blake2b(trustdoctor.__version__.encode(), digest_size=8)
+    for fact in facts:
+        array = isinstance(fact, np.ndarray)
+        digest.update(fact.tobytes() if array else repr(fact).encode())
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -24,14 +75,45 @@ class Options:
     Attributes
     ----------
     seed : int
+        Of everything that is drawn at random.
+    protocol : str
+        "exact", or "grid" for the evaluation as it was published.
     predictions : Path or None
-        A file of softmax outputs and labels.
+        A file of softmax outputs or logits, and labels.
+    data : Path or None
+        A folder with data sets and prediction files.
+    dataset : str
+        What `predictions` or `model` is about.
+    model : str or None
+        FILE.py:NAME, where NAME() builds a torch model.
+    weights : Path or None
+        The model's, as safetensors.
+    ood : tuple of str
+        What is mixed in: names of data sets, folders of pictures, prediction files.
+    layers : tuple of str
+        The model's layers for Mahalanobis; by default its blocks.
+    rows : int or None
+        At most so many rows, drawn at random.
+    draws : int
+        How often the mixtures are drawn.
+    steps : Steps
+        Where a stopped run goes on from.
     tell : callable
         Told the share of the work done and what comes next.
     """
 
     seed: int = 0
+    protocol: str = "exact"
     predictions: Path | None = None
+    data: Path | None = None
+    dataset: str = "cifar10"
+    model: str | None = None
+    weights: Path | None = None
+    ood: tuple[str, ...] = ()
+    layers: tuple[str, ...] = ()
+    rows: int | None = None
+    draws: int = 10
+    steps: Steps = field(default_factory=Steps)
     tell: Tell = _silent
 
 
@@ -41,21 +123,9 @@ def paper(name: str) -> dict[str, Any]:
     return dict(json.loads(text)[name])
 
 
-def read_softmax(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Read softmax outputs to the bit as they are stored, and labels.
-
-    The published evaluation depends on how they were rounded, so nothing is converted.
-    """
-    from trustdoctor.adapters.files import read_predictions
-
-    probs, labels = "values", "label"
-    if path.suffix.lower() != ".npz":
-        message = f"expected softmax outputs as NPZ, got {path.name!r}."
-        raise FileError(message)
-    try:
-        p = read_predictions(path, probs=probs, labels=labels)
-    except FileError:
-        probs, labels = "probs", "labels"
-        p = read_predictions(path, probs=probs, labels=labels)
-    with np.load(path, allow_pickle=False) as archive:
-        return archive[probs], p.require_labels("intervals")
+def choose_rows(n: int, options: Options) -> NDArray[np.int64] | None:
+    """Draw `--rows` of n rows; None is all of them."""
+    if options.rows is None or options.rows >= n:
+        return None
+    rng = np.random.default_rng(options.seed)
+    return np.sort(rng.permutation(n)[: options.rows])

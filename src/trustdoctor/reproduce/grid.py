@@ -8,9 +8,11 @@ taken by trapezoids, and FRR at 95% TRR by linear interpolation along it.
 
 Rows saturated to p = 1 tie at beta's smallest ratio and are never rejected, so its
 curve stops early and its area is lost. Alpha escapes because rounding breaks that tie.
+
+The other scores (energy, Mahalanobis) are rejected above the threshold here.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,9 +21,10 @@ from trustdoctor.curves import Array
 from trustdoctor.errors import InputError
 
 METHODS = ("alpha", "beta", "sr")
+AT_ONCE = 1_000_000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class GridResult:
     """What the published evaluation finds.
 
@@ -31,14 +34,19 @@ class GridResult:
         The area, and FRR at 95% TRR.
     thresholds : int
         How many were tried.
-    reach : tuple of float
-        FRR and TRR where the curve ends; (1, 1) where nothing is lost.
+    curve : tuple of arrays
+        FRR and TRR along the curve; it ends at (1, 1) where nothing is lost.
     """
 
     auroc: float
     frr: float
     thresholds: int
-    reach: tuple[float, float]
+    curve: tuple[Array, Array] = field(repr=False)
+
+    @property
+    def reach(self) -> tuple[float, float]:
+        """FRR and TRR where the curve ends."""
+        return float(self.curve[0][-1]), float(self.curve[1][-1])
 
 
 def published_values(probs: Any, method: str) -> Array:
@@ -57,21 +65,42 @@ def published_values(probs: Any, method: str) -> Array:
 
 
 def evaluate_grid(
-    probs: Any, errors: Array, method: str, *, size: int | None = None
+    values: Array, errors: Array, *, below: bool = False, size: int | None = None
 ) -> GridResult:
-    """Evaluate as published; by default with (max - min) 10,000 thresholds."""
-    values = published_values(probs, method)
+    """Evaluate as published; by default with (max - min) 10,000 thresholds.
+
+    Parameters
+    ----------
+    values : array (n,)
+        What the threshold is put on.
+    errors : bool array (n,)
+    below : bool
+        Reject at or below the threshold, as for softmax response; else above it.
+    size : int, optional
+        The number of thresholds.
+    """
     low, high = float(values.min()), float(values.max())
-    size = int((high - low) * 10_000) if size is None else size
-    thresholds = np.linspace(low, high, size)
-    counts = [
-        np.searchsorted(np.sort(values[kind]), thresholds, "right")
-        for kind in (~errors, errors)
-    ]
-    n = int((~errors).sum()), int(errors.sum())
-    if method != "sr":  # DOCTOR rejects what is above, not what is at or below
-        counts = [total - count for total, count in zip(n, counts, strict=True)]
-    frr, trr = (np.sort(count / total) for total, count in zip(n, counts, strict=True))
+    size = max(2, int((high - low) * 10_000)) if size is None else size
+    n = np.array([(~errors).sum(), errors.sum()])
+    if not (n > 0).all():
+        message = "the evaluation needs rows of both kinds, right and wrong."
+        raise InputError(message)
+    kinds = [np.sort(values[kind]) for kind in (~errors, errors)]
+    step, points = (high - low) / (size - 1), []
+    for start in range(0, size, AT_ONCE):  # as np.linspace, a part at a time
+        thresholds = low + step * np.arange(start, min(start + AT_ONCE, size))
+        if start + AT_ONCE >= size:
+            thresholds[-1] = high
+        counts = [np.searchsorted(kind, thresholds, "right") for kind in kinds]
+        points.append(_distinct(np.stack(counts, 1)))
+    passed = _distinct(np.concatenate(points))
+    frr, trr = np.sort((passed if below else n - passed) / n, axis=0).T
     area = float(np.trapezoid(trr, frr))
     at = float(np.interp(0.95, trr, frr))
-    return GridResult(area, at, size, (float(frr[-1]), float(trr[-1])))
+    return GridResult(area, at, size, (frr, trr))
+
+
+def _distinct(counts: Array) -> Array:
+    """Drop rows that repeat the one before: most thresholds change nothing."""
+    new = (np.diff(counts, axis=0) != 0).any(1)
+    return counts[np.append(True, new)]

@@ -2,10 +2,10 @@
 
 from trustdoctor.errors import InputError
 from trustdoctor.metrics import auroc, frr_at_trr
-from trustdoctor.predictions import Predictions
-from trustdoctor.reproduce.experiment import Options, paper, read_softmax
-from trustdoctor.reproduce.grid import METHODS, evaluate_grid
+from trustdoctor.reproduce.experiment import Options, paper
+from trustdoctor.reproduce.grid import METHODS, evaluate_grid, published_values
 from trustdoctor.reproduce.report import Cell, Report, Table
+from trustdoctor.reproduce.sources import read_answers
 from trustdoctor.scores import SCORES
 
 TITLE = "Table of interval sizes (appendix C.3)"
@@ -38,14 +38,20 @@ def run(options: Options) -> Report:
             "authors published theirs: --predictions FILE (NPZ or CSV)."
         )
         raise InputError(message)
-    probs, labels = read_softmax(options.predictions)
-    p = Predictions.from_probs(probs, labels)
+    answers = read_answers(options.predictions)
+    probs, p = answers.softmax(), answers.predictions
+    p.require_labels("intervals")
     theirs = paper("intervals")
     rows: list[tuple[Cell, ...]] = []
     for i, size in enumerate((10, 100, 1000, 10_000)):
         options.tell(i / 5, f"{size} thresholds")
         for method in METHODS:
-            found = evaluate_grid(probs, p.errors, method, size=size)
+            found = evaluate_grid(
+                published_values(probs, method),
+                p.errors,
+                below=method == "sr",
+                size=size,
+            )
             auroc_printed, frr_printed = theirs[str(size)][method]
             ends = "/".join(f"{100 * end:.1f}" for end in found.reach)
             area = (auroc_printed, 100 * found.auroc)

@@ -2,18 +2,24 @@
 
 import json
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from trustdoctor.adapters.plot import Picture, save
 from trustdoctor.errors import OutputError
+from trustdoctor.estimate import Estimate
 from trustdoctor.output import write_text
 
-Cell = str | float | int | None
+Cell = str | float | int | None | Estimate
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table: numbers are shown to two decimals, None as a dash."""
+    """A table: numbers are shown to two decimals, None as a dash.
+
+    Estimates are in the unit of the table, as numbers are: in percent where it says so.
+    """
 
     title: str
     columns: tuple[str, ...]
@@ -26,6 +32,7 @@ class Table:
     def to_markdown(self) -> str:
         """Return the table in Markdown."""
         lines = [f"**{self.title}**", "", f"| {' | '.join(self.columns)} |"]
+        lines[-1] = lines[-1].replace("\n", " ")
         lines.append("|" + "---|" * len(self.columns))
         lines += [f"| {' | '.join(row)} |" for row in self.cells()]
         return "\n".join(lines)
@@ -44,38 +51,81 @@ class Report:
     tables : tuple of Table
     words : str
         One paragraph on what to make of it.
+    pictures : tuple of Picture
+    notes : tuple of str
+        What could not be run, and what it needs.
     """
 
     name: str
     title: str
     tables: tuple[Table, ...]
     words: str
+    pictures: tuple[Picture, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def to_markdown(self) -> str:
         """Return the report in Markdown."""
         parts = [f"# {self.title}", *(t.to_markdown() for t in self.tables), self.words]
+        if self.notes:
+            parts.append("\n".join(f"- {note}" for note in self.notes))
+        if can_draw():
+            parts += [f"![{p.title}]({self._file(p, '.svg')})" for p in self.pictures]
         return "\n\n".join(parts) + "\n"
 
     def to_json(self) -> str:
-        """Return the report as JSON, numbers in full."""
+        """Return the report as JSON, numbers in full, the pictures as their curves."""
         content: dict[str, Any] = {"trustdoctor": "reproduction", "schema": 1}
-        return json.dumps(content | asdict(self), indent=2, allow_nan=False) + "\n"
+        return json.dumps(content | asdict(self), indent=1, allow_nan=False) + "\n"
 
     def write(self, folder: str | Path) -> list[Path]:
-        """Write NAME.md and NAME.json into a folder, made if it is not there."""
-        where = Path(folder)
-        try:
-            where.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            message = f"cannot make the folder {where}: {error.strerror}."
-            raise OutputError(message) from error
+        """Write NAME.md, NAME.json and the pictures (SVG and PNG) into a folder.
+
+        The pictures need matplotlib, and are left out where it is not installed.
+        """
+        where = make_folder(folder)
+        written = []
+        for picture in self.pictures if can_draw() else ():
+            for suffix in (".svg", ".png"):
+                written.append(where / self._file(picture, suffix))
+                save(picture, written[-1])
         texts = {".md": self.to_markdown(), ".json": self.to_json()}
         for suffix, text in texts.items():
             write_text(where / f"{self.name}{suffix}", text)
-        return [where / f"{self.name}{suffix}" for suffix in texts]
+        return [where / f"{self.name}{suffix}" for suffix in texts] + written
+
+    def _file(self, picture: Picture, suffix: str) -> str:
+        return f"{self.name}-{picture.name}{suffix}"
+
+
+def can_draw() -> bool:
+    """Tell whether matplotlib is installed."""
+    return find_spec("matplotlib") is not None
+
+
+def make_folder(folder: str | Path) -> Path:
+    """Make a folder that is not there yet."""
+    where = Path(folder)
+    try:
+        where.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        message = f"cannot make the folder {where}: {error.strerror}."
+        raise OutputError(message) from error
+    return where
+
+
+def in_percent(estimate: Estimate) -> Estimate:
+    """Return the estimate times 100, for a table in percent."""
+    value, low, high = (
+        None if part is None else 100 * part
+        for part in (estimate.value, estimate.low, estimate.high)
+    )
+    return Estimate(value, low, high, estimate.note)
 
 
 def _shown(cell: Cell) -> str:
+    if isinstance(cell, Estimate):
+        ends = "" if cell.low is None else f" [{cell.low:.2f}, {cell.high:.2f}]"
+        return f"{_shown(cell.value)}{ends}"
     if cell is None:
         return "-"
     return f"{cell:.2f}" if isinstance(cell, float) else str(cell)

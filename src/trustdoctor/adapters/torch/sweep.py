@@ -41,7 +41,7 @@ from trustdoctor.adapters.torch.model import (
 from trustdoctor.errors import FileError, InputError, OutputError
 from trustdoctor.output import replacing
 from trustdoctor.predictions import Predictions
-from trustdoctor.progress import bar
+from trustdoctor.progress import Tell, bar
 from trustdoctor.protocols import Protocols, evaluate_perturbed
 
 TEMPERATURES = (1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 2.0, 2.5, 3.0, 100.0, 1000.0)
@@ -142,6 +142,7 @@ def sweep(  # noqa: PLR0913 - options, by keyword only
     labelled: bool | None = None,
     checkpoint: str | Path | None = None,
     quiet: bool = False,
+    progress: Tell | None = None,
 ) -> Sweep:
     """Score data at every temperature and magnitude; by default on the paper's grid.
 
@@ -154,6 +155,8 @@ def sweep(  # noqa: PLR0913 - options, by keyword only
     checkpoint : path, optional
         A folder that takes a file a batch. A sweep that was stopped goes on from
         there; files of other data, settings or weights are refused.
+    progress : callable, optional
+        Told the share of the work done and what comes next, in place of a bar.
     model, data, scale, order, batch_size, device, forward, perturb, labelled, quiet
         As in `Doctor`.
 
@@ -178,10 +181,13 @@ def sweep(  # noqa: PLR0913 - options, by keyword only
     store = _Store(checkpoint, plan, settings)
     where, total = device_of(model, device), count_batches(data, batch_size)
     found, labels = [], []
-    with bar(quiet=quiet) as tell, untouched(model, mode="eval"):
+    with (
+        bar(quiet=quiet or progress is not None) as tell,
+        untouched(model, mode="eval"),
+    ):
         parts = batches(data, batch_size=batch_size, labelled=labelled)
         for i, batch in enumerate(parts):
-            tell(i / total if total else 0.0, f"batch {i + 1}")
+            (progress or tell)(i / total if total else 0.0, f"batch {i + 1}")
             found.append(store.get(i, batch) or store.put(i, batch, plan, where))
             labels.append(batch.labels)
     if not found:

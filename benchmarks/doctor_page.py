@@ -1,0 +1,114 @@
+"""Writes docs/what-doctor-does.md from the experiments of `trustdoctor reproduce`.
+
+``python benchmarks/doctor_page.py ../shared --out docs/what-doctor-does.md``; the
+folder holds the paper's authors' CIFAR-10 predictions and others.
+"""
+
+import argparse
+from pathlib import Path
+
+from trustdoctor.reproduce import Options, Table, reproduce
+
+PAGE = Path(__file__).with_name("what-doctor-does.md.in")
+
+
+def rows_of(table, *columns, where=lambda _row: True, drop=()):
+    """Return some rows and columns of a table as Markdown."""
+    kept = [
+        i for i, name in enumerate(table.columns) if name.replace("\n", " ") not in drop
+    ]
+    names = tuple(table.columns[i].replace("\n", " ") for i in kept)
+    rows = tuple(tuple(row[i] for i in kept) for row in table.rows if where(row))
+    text = Table("", columns or names, rows).to_markdown()
+    return text.split("\n\n", 1)[1]
+
+
+def authors_table(report):
+    (found,) = (t for t in report.tables if "densenet:" in t.title)
+    return found
+
+
+def make(folder):
+    """Run the experiments and fill the page."""
+    stored = Path(folder) / "reference" / "cifar10-densenet-tbb.npz"
+    table1 = reproduce("table1", Options(data=Path(folder)))
+    intervals = reproduce("intervals", Options(predictions=stored))
+    gaussian = reproduce("gaussian")
+    histograms = reproduce("histograms", Options(data=Path(folder)))
+    authors = authors_table(table1)
+    (imdb,) = (t for t in table1.tables if t.title.startswith("IMDb"))
+    return PAGE.read_text(encoding="utf-8").format(
+        scores=rows_of(
+            authors,
+            where=lambda row: row[1] == "TBB" and row[0] in ("alpha", "beta", "sr"),
+        ),
+        imdb=f"AUROC {imdb.cells()[1][3]} and FRR95 {imdb.cells()[1][5]}",
+        perturbed=protocols(Path(folder)),
+        turned=turned(Path(folder)),
+        rises=rows_of(histograms.tables[-1]),
+        grid=rows_of(intervals.tables[0], where=lambda row: row[0] in (1000, 10_000)),
+        ones=intervals.words.split("probability of ")[1].split(" of the rows")[0],
+        exact=rows_of(intervals.tables[1]),
+        gaussian=rows_of(gaussian.tables[0]),
+        proposition=rows_of(
+            gaussian.tables[3],
+            drop=("variance 16",),
+            where=lambda row: row[1] is not None,
+        ),
+    )
+
+
+def both(folder):
+    from trustdoctor.adapters.files import read_predictions
+    from trustdoctor.protocols import evaluate_perturbed
+    from trustdoctor.scores import SCORES
+
+    clean, moved = (
+        read_predictions(
+            folder / "reference" / f"cifar10-densenet-{name}.npz",
+            probs="values",
+            labels="label",
+        )
+        for name in ("tbb", "pbb-alpha-T1-eps0.00035")
+    )
+    return (
+        clean,
+        moved,
+        evaluate_perturbed(SCORES["alpha"](moved), clean.errors, moved.errors),
+        evaluate_perturbed(SCORES["alpha"](clean), clean.errors),
+    )
+
+
+def protocols(folder):
+    """Return both protocols with both accuracies, as Markdown."""
+    from trustdoctor.reproduce.report import in_percent
+
+    _, _, pbb, tbb = both(folder)
+    rows = []
+    for what, found in (
+        ("alpha, TBB", tbb.deployed),
+        ("alpha, PBB, errors of the perturbed prediction (`paper`)", pbb.paper),
+        ("alpha, PBB, errors of the clean prediction (`deployed`)", pbb.deployed),
+    ):
+        metrics = (found.metrics["auroc"], found.metrics["frr_at_trr"])
+        rows.append((what, 100 * found.accuracy.value, *map(in_percent, metrics)))
+    table = Table("", ("", "accuracy", "AUROC", "FRR95"), tuple(rows))
+    return table.to_markdown().split("\n\n", 1)[1]
+
+
+def turned(folder):
+    clean, moved, *_ = both(folder)
+    right = ~clean.errors
+    return f"{int((moved.errors & right).sum())} of the {int(right.sum()):,}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    options.out.write_text(make(options.data), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""A model and its images, run part by part, so that a stopped run goes on."""
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trustdoctor.adapters.datasets import Dataset, Rows, find_dataset, resize
+from trustdoctor.errors import InputError
+from trustdoctor.reproduce.experiment import Options, choose_rows, fingerprint
+
+PART = 1_000
+"""Rows a step."""
+
+
+@dataclass(eq=False)
+class Bench:
+    """A model on a data set's images.
+
+    Attributes
+    ----------
+    local : LocalModel
+    dataset : Dataset
+    images : array (n, height, width, 3)
+    labels : array (n,)
+    all_labels : array
+        Of the whole data set, where `images` are some of its rows.
+    options : Options
+    """
+
+    local: Any
+    dataset: Dataset
+    images: NDArray[np.uint8]
+    labels: NDArray[np.int64]
+    all_labels: NDArray[np.int64]
+    options: Options
+    runs: int = 1
+    done: float = field(default=0.0)
+
+    @classmethod
+    def load(cls, options: Options) -> "Bench":
+        """Load the model of `--model` and the test images in `--data`."""
+        from trustdoctor.adapters.torch.local import load_model
+
+        if options.model is None or options.data is None:
+            message = (
+                "this runs a model on images: --model FILE.py:NAME --weights FILE "
+                "--data DIR, where DIR holds the data set."
+            )
+            raise InputError(message)
+        local = load_model(options.model, options.weights)
+        dataset = find_dataset(options.dataset)
+        loaded = dataset.load(options.data)
+        if not isinstance(loaded.values, np.ndarray) or loaded.labels is None:
+            message = f"{dataset.title} holds texts; --model is for images."
+            raise InputError(message)
+        rows = choose_rows(len(loaded), options)
+        taken = slice(None) if rows is None else rows
+        labels = loaded.labels[taken]
+        return cls(local, dataset, loaded.values[taken], labels, loaded.labels, options)
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return str(self.local.name)
+
+    def fitted(self, images: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Bring images to the size that the model takes."""
+        return resize(images, *self.images.shape[1:3])
+
+    def train(self, n: int) -> Rows:
+        """Return n training images, drawn at random."""
+        assert self.options.data is not None
+        loaded = self.dataset.load(self.options.data, "train")
+        rows = np.random.default_rng(self.options.seed).permutation(len(loaded))[:n]
+        assert loaded.labels is not None
+        return Rows(loaded.values[rows], loaded.labels[rows])
+
+    def logits(
+        self,
+        score: Any = "alpha",
+        temperature: float = 1.0,
+        epsilon: float = 0.0,
+        *,
+        images: NDArray[np.uint8] | None = None,
+    ) -> NDArray[Any]:
+        """Return the logits at the perturbed images; by default the bench's, clean."""
+        from trustdoctor.adapters.torch import Doctor
+
+        doctor = Doctor(
+            self.local.model,
+            score=score,
+            temperature=temperature,
+            epsilon=epsilon,
+            scale=self.local.scale,
+        )
+
+        def examine(pixels: NDArray[np.uint8]) -> dict[str, NDArray[Any]]:
+            found = doctor(self.local.inputs(pixels), quiet=True)
+            at = found.predictions if found.perturbed is None else found.perturbed
+            return {"logits": at.logits}
+
+        means = getattr(score, "means", None)
+        name = score if isinstance(score, str) else score.name
+        facts = [name, temperature, epsilon, *([] if means is None else [means])]
+        what = f"{name} at T {temperature:g}, eps {epsilon:g}"
+        return self.run(what, facts, examine, images)["logits"]
+
+    def run(
+        self,
+        what: str,
+        facts: list[Any],
+        examine: Any,
+        images: NDArray[np.uint8] | None = None,
+    ) -> dict[str, NDArray[Any]]:
+        """Examine images a part at a time, each a step that is kept."""
+        pixels = self.images if images is None else images
+        made = fingerprint(
+            [self.local.digest(), self.local.mean, self.local.std, *facts]
+        )
+        parts = []
+        for start in range(0, len(pixels), PART):
+            share = (self.done + start / len(pixels)) / max(self.runs, self.done + 1)
+            self.options.tell(share, what)
+            part = pixels[start : start + PART]
+            step = partial(examine, part)
+            parts.append(self.options.steps.take("model", [made, part], step))
+        self.done += 1
+        return {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}

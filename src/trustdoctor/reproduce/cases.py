@@ -1,0 +1,169 @@
+"""The paper's methods on an exhibit: doubts, errors, and both ways to judge them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from trustdoctor.curves import Array
+from trustdoctor.estimate import Estimate
+from trustdoctor.metrics import roc
+from trustdoctor.protocols import evaluate_perturbed
+from trustdoctor.reproduce.experiment import Options
+from trustdoctor.reproduce.grid import GridResult, evaluate_grid, published_values
+from trustdoctor.reproduce.report import in_percent
+from trustdoctor.reproduce.sources import Answers, Exhibit, Setting
+from trustdoctor.scores import MODEL_SCORES
+from trustdoctor.scores.distance import Mahalanobis
+
+TBB = {
+    "alpha": Setting("alpha"),
+    "beta": Setting("beta"),
+    "odin": Setting("odin"),
+    "sr": Setting("msp"),
+}
+PBB = {
+    "alpha": Setting("alpha", 1.0, 0.00035),
+    "beta": Setting("beta", 1.5, 0.00035),
+    "odin": Setting("odin", 1.3),
+    "energy": Setting("energy"),
+}
+"""The settings of the paper's Table 1."""
+
+MHLNB_EPSILON = 0.0002
+PUBLISHED = {"alpha": "alpha", "beta": "beta", "odin": "sr", "msp": "sr"}
+
+
+class Missing(NamedTuple):
+    """A cell that cannot be filled, and why."""
+
+    method: str
+    scenario: str
+    why: str
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One method in one scenario, on rows whose errors are known.
+
+    Attributes
+    ----------
+    method : str
+        As in the paper's table.
+    scenario : str
+        "TBB", "PBB paper" (errors of the perturbed prediction) or "PBB deployed"
+        (errors of the clean one).
+    scores : array (n,)
+    errors : bool array (n,)
+    values : array (n,)
+        What the published evaluation puts its thresholds on.
+    below : bool
+        Whether it rejects at or below them.
+    """
+
+    method: str
+    scenario: str
+    scores: Array = field(repr=False)
+    errors: Array = field(repr=False)
+    values: Array = field(repr=False)
+    below: bool = False
+
+    def grid(self) -> GridResult:
+        """Evaluate as published."""
+        return evaluate_grid(self.values, self.errors, below=self.below)
+
+    def curve(self, options: Options) -> tuple[Array, Array]:
+        """Return FRR and TRR along the curve."""
+        if options.protocol == "grid":
+            return self.grid().curve
+        frr, trr, _ = roc(self.scores, self.errors)
+        return frr, trr
+
+    def judge(self, options: Options) -> tuple[Estimate, Estimate]:
+        """Return AUROC and FRR at 95% TRR, in percent."""
+        if options.protocol == "grid":
+            found = self.grid()
+            return Estimate(100 * found.auroc), Estimate(100 * found.frr)
+        metrics = evaluate_perturbed(
+            self.scores, self.errors, seed=options.seed
+        ).deployed.metrics
+        return in_percent(metrics["auroc"]), in_percent(metrics["frr_at_trr"])
+
+
+def make_case(
+    method: str,
+    scenario: str,
+    setting: Setting,
+    answers: Answers,
+    judged: Answers,
+) -> Case:
+    """Score answers; the errors are those of the predictions that are judged."""
+    entry = MODEL_SCORES[setting.score]
+    options: dict[str, Any] = {"temperature": setting.temperature / answers.at}
+    if entry.about_class:
+        options["predicted"] = judged.predictions.predicted
+    scores = np.asarray(entry.function(answers.predictions.logits, **options))
+    known = PUBLISHED.get(setting.score)
+    values = (
+        scores.astype(np.float64)
+        if known is None
+        else published_values(answers.softmax(setting.temperature), known)
+    )
+    errors = judged.predictions.errors
+    return Case(method, scenario, scores, errors, values, below=known == "sr")
+
+
+def tbb_cases(one: Exhibit) -> Iterator[Case | Missing]:
+    """Yield the totally black-box methods."""
+    for method, setting in TBB.items():
+        yield make_case(method, "TBB", setting, one.clean, one.clean)
+    if one.train is None:
+        need = f"predictions of the training rows: {one.model}-{one.dataset.name}-train"
+        yield Missing("mhlnb", "TBB", need)
+        return
+    fitted = fit(one.train, "softmax")
+    scores = np.asarray(fitted.function(_float(one.clean)))
+    yield Case("mhlnb", "TBB", scores, one.clean.predictions.errors, scores)
+
+
+def pbb_cases(one: Exhibit) -> Iterator[Case | Missing]:
+    """Yield the partially black-box methods, under both protocols."""
+    for method, setting in PBB.items():
+        if setting.score == "energy" and one.clean.predictions.from_probabilities:
+            yield Missing(method, "PBB", "true logits, not probabilities")
+            continue
+        answers = one.perturbed(setting)
+        if answers is None:
+            yield Missing(method, "PBB", "predictions at perturbed inputs, or --model")
+            continue
+        if setting.epsilon:
+            yield make_case(method, "PBB paper", setting, answers, answers)
+        yield make_case(method, "PBB deployed", setting, answers, one.clean)
+    yield from _mahalanobis(one)
+
+
+def _mahalanobis(one: Exhibit) -> Iterator[Case | Missing]:
+    if one.train is None or one.train.predictions.from_probabilities:
+        yield Missing("mhlnb", "PBB", "logits of the training rows")
+        return
+    if one.bench is None:
+        yield Missing("mhlnb", "PBB", "--model")
+        return
+    fitted = fit(one.train, "logits")
+    moved = one.bench.logits(fitted, 1.0, MHLNB_EPSILON)
+    scores = np.asarray(fitted.function(moved))
+    labels = one.clean.predictions.labels
+    yield Case("mhlnb", "PBB paper", scores, moved.argmax(1) != labels, scores)
+    yield Case("mhlnb", "PBB deployed", scores, one.clean.predictions.errors, scores)
+
+
+def fit(train: Answers, on: Any) -> Mahalanobis:
+    """Fit Mahalanobis on the predictions of the training rows."""
+    labels = train.predictions.require_labels("fitting Mahalanobis")
+    return Mahalanobis.fit(_float(train), labels, on=on)
+
+
+def _float(answers: Answers) -> Array:
+    """Return logits that distances can be taken of: log(0) becomes finite."""
+    return np.maximum(answers.predictions.logits.astype(np.float64), -1e4)

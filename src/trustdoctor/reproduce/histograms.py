@@ -1,0 +1,136 @@
+"""Figure 1: the scores of right and of wrong predictions."""
+
+import numpy as np
+
+from trustdoctor.adapters.plot import Bars, Panel, Picture
+from trustdoctor.curves import Array
+from trustdoctor.reproduce.cases import PBB, Case, make_case
+from trustdoctor.reproduce.experiment import Options
+from trustdoctor.reproduce.report import Cell, Report, Table
+from trustdoctor.reproduce.sources import Exhibit
+from trustdoctor.reproduce.table1 import cases_in_paper, describe, require_exhibits
+
+TITLE = "Figure 1: scores of right and wrong predictions"
+BINS = 50
+COLUMNS = (
+    "method",
+    "scenario",
+    "overlap\nin %",
+    "median\nright",
+    "median\nwrong",
+    "at the\nlow end",
+)
+RISE = ("model", "method", "softmax\n1, in %", "these\nrise", "others\nrise")
+WORDS = (
+    "The overlap is the area that the two histograms share: 100 where a score tells "
+    "nothing, 0 where one threshold parts right from wrong. {scale} Rows beyond the "
+    "0.1% and 99.9% quantiles are counted in the outermost bars; `at the low end` is "
+    "how many of all rows share the smallest value. `PBB paper` colours rows by "
+    "whether the perturbed prediction is right, `PBB deployed` by whether the clean "
+    "one is. A row whose largest softmax is 1 in float32 has no gradient by the naive "
+    "formula, so that nothing perturbs it; by the stable one it rises like the others."
+)
+SCALES = {
+    "exact": "Scores are on the log scale, higher meaning trust less.",
+    "grid": "The values are those that the published evaluation puts thresholds on, "
+    "(1 - g) / g and its kin; for SR and ODIN higher means trust more.",
+}
+
+
+def run(options: Options) -> Report:
+    """Draw the histograms of what is there."""
+    tables: list[Table] = []
+    pictures: list[Picture] = []
+    notes: list[str] = []
+    risen: tuple[tuple[Cell, ...], ...] = ()
+    for one in require_exhibits(options):
+        cases = cases_in_paper(one)
+        notes += describe(one, cases)
+        shown = [case for case in cases if isinstance(case, Case)]
+        found = [histogram(_values(case, options), case.errors) for case in shown]
+        rows = [_row(c, h, options) for c, h in zip(shown, found, strict=True)]
+        tables.append(Table(one.title, COLUMNS, tuple(rows)))
+        pictures.append(_picture(one, shown, found, options))
+        risen += rises(one)
+    if risen:
+        tables.append(Table("Median rise in doubt at the perturbed input", RISE, risen))
+    words = WORDS.format(scale=SCALES[options.protocol])
+    return Report(
+        "histograms", TITLE, tuple(tables), words, tuple(pictures), tuple(notes)
+    )
+
+
+def rises(one: Exhibit) -> tuple[tuple[Cell, ...], ...]:
+    """Return how far the perturbation raised the doubt of saturated and other rows."""
+    saturated = one.clean.softmax().astype(np.float32).max(1) == 1
+    rows: list[tuple[Cell, ...]] = []
+    for method, setting in PBB.items():
+        moved = one.perturbed(setting) if setting.epsilon else None
+        if moved is None:
+            continue
+        clean, after = (
+            make_case(method, "PBB", setting, answers, one.clean).scores
+            for answers in (one.clean, moved)
+        )
+        with np.errstate(invalid="ignore"):  # a row may stay certain, at -inf
+            rise = after - clean
+        middle = [_median(rise[kind]) for kind in (saturated, ~saturated)]
+        share = 100 * float(saturated.mean())
+        rows.append((f"{one.dataset.title}, {one.model}", method, share, *middle))
+    return tuple(rows)
+
+
+def histogram(values: Array, errors: Array) -> tuple[Array, Array, Array]:
+    """Return edges and the shares of right and of wrong rows between them."""
+    finite = values[np.isfinite(values)]
+    low, high = np.quantile(finite, [0.001, 0.999]) if len(finite) else (0.0, 1.0)
+    edges = np.linspace(low, high if high > low else low + 1, BINS + 1)
+    clipped = np.clip(values, edges[0], edges[-1])
+    right, wrong = (
+        np.histogram(clipped[kind], edges)[0] / max(1, int(kind.sum()))
+        for kind in (~errors, errors)
+    )
+    return edges, right, wrong
+
+
+def _values(case: Case, options: Options) -> Array:
+    return case.values if options.protocol == "grid" else case.scores
+
+
+def _row(
+    case: Case, found: tuple[Array, Array, Array], options: Options
+) -> tuple[Cell, ...]:
+    _, right, wrong = found
+    values = _values(case, options)
+    middle = [_median(values[kind]) for kind in (~case.errors, case.errors)]
+    lowest = int((values == values.min()).sum())
+    overlap = 100 * float(np.minimum(right, wrong).sum())
+    return (case.method, case.scenario, overlap, *middle, lowest)
+
+
+def _median(values: Array) -> float | str:
+    """Return the median, in words where it is infinite."""
+    middle = float(np.median(values)) if len(values) else float("nan")
+    return middle if np.isfinite(middle) else str(middle)
+
+
+def _picture(
+    one: Exhibit,
+    cases: list[Case],
+    found: list[tuple[Array, Array, Array]],
+    options: Options,
+) -> Picture:
+    x = "value" if options.protocol == "grid" else "doubt"
+    panels = []
+    for case, (edges, right, wrong) in zip(cases, found, strict=True):
+        bars = tuple(
+            Bars(label, tuple(edges.tolist()), tuple(heights.tolist()), colour)
+            for label, heights, colour in (
+                ("right", right, "#0072b2"),
+                ("wrong", wrong, "#d62728"),
+            )
+        )
+        title = f"{case.method}, {case.scenario}"
+        panels.append(Panel(title, x, "share of the rows", bars=bars))
+    name = f"{one.dataset.name}-{one.model}"
+    return Picture(name, one.title, tuple(panels), columns=4)

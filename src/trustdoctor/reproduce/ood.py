@@ -1,0 +1,366 @@
+"""Out-of-distribution rows mixed in, and alone: Table 2 and appendix C."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trustdoctor.adapters.datasets import (
+    DATASETS,
+    DEBIAN,
+    OUT_SETS,
+    Dataset,
+    find_dataset,
+    read_images,
+)
+from trustdoctor.adapters.plot import Line, Panel, Picture
+from trustdoctor.errors import InputError
+from trustdoctor.metrics import auroc, frr_at_trr
+from trustdoctor.predictions import Predictions
+from trustdoctor.reproduce.cases import PBB, TBB, Case, Missing, make_case
+from trustdoctor.reproduce.experiment import Options, paper
+from trustdoctor.reproduce.report import Cell, Report, Table
+from trustdoctor.reproduce.roc import thinned
+from trustdoctor.reproduce.sources import (
+    Answers,
+    Exhibit,
+    Setting,
+    find_exhibits,
+    read_answers,
+)
+from trustdoctor.reproduce.whitebox import fit_whitebox, whitebox_scores
+
+TITLE = "Out-of-distribution rows mixed in (Table 2, appendix C)"
+MOST = 2_000
+"""Rows of each out-of-distribution set, drawn at random."""
+
+ODIN_OOD = Setting("odin", 1000.0, 0.0014)
+PERTURBED = PBB | {"odin_ood": ODIN_OOD}
+PURE = {
+    "alpha T=15": ("alpha", Setting("alpha", 15.0)),
+    "beta T=1000": ("beta", Setting("beta", 1000.0)),
+    "odin_ood": ("odin_ood", ODIN_OOD),
+    "alpha PBB": ("alpha PBB", PBB["alpha"]),
+    "energy": ("energy", PBB["energy"]),
+}
+ONE_IN = (5, 3, 2)
+COLUMNS = (
+    "method",
+    "scenario",
+    "one\nin",
+    "AUROC\npaper",
+    "AUROC\nhere",
+    "FRR95\npaper",
+    "FRR95\nhere",
+)
+WORDS = (
+    "Rows to reject are the model's errors and the out-of-distribution rows; `one in "
+    "5` means that one of five rows to reject is out of distribution. Numbers are mean "
+    "/ standard deviation over {draws} draws of the latter, {protocol}. `PBB paper` "
+    "counts the errors of the perturbed predictions, `PBB deployed` those of the clean "
+    "ones. The pure table sets all of the model's rows, right or wrong, against the "
+    "out-of-distribution ones. Where the paper has no numbers for a set, ours stand "
+    "beside a dash."
+)
+
+
+class Crowd(NamedTuple):
+    """A set of out-of-distribution rows."""
+
+    name: str
+    title: str
+    rows: Exhibit
+
+
+def run(options: Options) -> Report:
+    """Mix each set into the model's own rows, and judge every method."""
+    one = _model_rows(options)
+    crowds = list(_crowds(one, options))
+    box = None
+    if one.bench is not None:
+        one.bench.runs = 4 * (1 + len(crowds)) + 1
+        box = fit_whitebox(one.bench)
+    own = list(_cases(one, box))
+    tables, pictures = [], []
+    for crowd in crowds:
+        cases = [c for c in _cases(crowd.rows, box) if isinstance(c, Case)]
+        mixed = [(c, _partner(c, own)) for c in cases]
+        tables.append(_mixtures(one, crowd, mixed, options))
+        tables.append(_pure(one, crowd, options))
+        pictures.append(_picture(crowd, mixed, options))
+    words = WORDS.format(draws=options.draws, protocol=options.protocol)
+    notes = [f"{c.title}: {len(c.rows.clean.predictions):,} rows." for c in crowds]
+    notes += [
+        f"{case.method} {case.scenario} needs {case.why}."
+        for case in own
+        if isinstance(case, Missing)
+    ]
+    return Report("ood", TITLE, tuple(tables), words, tuple(pictures), tuple(notes))
+
+
+def _model_rows(options: Options) -> Exhibit:
+    if options.model is None and options.predictions is None:
+        message = (
+            "ood needs a model (--model, --weights, --data) or the predictions of one "
+            "(--predictions FILE --ood FILE)."
+        )
+        raise InputError(message)
+    exhibits = find_exhibits(options)
+    if options.model is None:
+        return exhibits[0]
+    return next(one for one in exhibits if one.bench is not None)
+
+
+def _crowds(one: Exhibit, options: Options) -> Iterator[Crowd]:
+    names = options.ood or tuple(_present(options))
+    if not names:
+        message = (
+            "expected out-of-distribution rows: --ood NAME, FOLDER or FILE, as "
+            f"--ood noise. Names: noise, {', '.join(OUT_SETS | DATASETS)}."
+        )
+        raise InputError(message)
+    for name in names:
+        path = Path(name)
+        if path.suffix in (".npz", ".csv") and path.is_file():
+            answers = read_answers(path)
+            _check_width(answers, one, path)
+            yield Crowd(name, path.stem, Exhibit(one.dataset, path.stem, answers))
+        else:
+            yield _pictured(name, one, options)
+
+
+def _present(options: Options) -> Iterator[str]:
+    """Name the sets that are there; noise always is, where there is a model."""
+    for name, dataset in OUT_SETS.items():
+        if _folder(dataset, options) is not None and options.model is not None:
+            yield name
+    if options.model is not None:
+        yield "noise"
+
+
+def _folder(dataset: Dataset, options: Options) -> Path | None:
+    for folder in (options.data, DEBIAN):
+        if folder is not None and folder.is_dir() and dataset.locate(folder):
+            return folder
+    return None
+
+
+def _pictured(name: str, one: Exhibit, options: Options) -> Crowd:
+    bench = one.bench
+    if bench is None:
+        message = f"{name!r} is of images, which need --model. Or name predictions."
+        raise InputError(message)
+    rng = np.random.default_rng(options.seed)
+    title = name
+    if name == "noise":
+        drawn = rng.normal(0.5, 1.0, (MOST, *bench.images.shape[1:]))
+        pixels = (255 * np.clip(drawn, 0, 1)).astype(np.uint8)
+        title = "Gaussian noise"
+    elif name in OUT_SETS or name in DATASETS:
+        dataset = find_dataset(name)
+        title = dataset.title
+        pixels = dataset.load(_folder(dataset, options) or options.data or "DIR").values
+    else:
+        pixels = read_images(Path(name)).values
+    if not isinstance(pixels, np.ndarray):
+        message = f"{title} holds texts; the model takes images."
+        raise InputError(message)
+    pixels = pixels[np.sort(rng.permutation(len(pixels))[:MOST])]
+    pixels = bench.fitted(pixels)
+    clean = Answers(Predictions.from_logits(bench.logits(images=pixels)))
+    rows = Exhibit(one.dataset, title, clean, bench=bench, images=pixels)
+    return Crowd(name, title, rows)
+
+
+def _check_width(answers: Answers, one: Exhibit, path: Path) -> None:
+    width, own = (a.predictions.logits.shape[1] for a in (answers, one.clean))
+    if width != own:
+        message = f"{path} has {width} classes, the model's own rows have {own}."
+        raise InputError(message)
+
+
+def _cases(one: Exhibit, box: Any) -> Iterator[Case | Missing]:
+    """Yield all methods on rows; out-of-distribution rows all count as errors."""
+    known = one.clean.predictions.labels is not None
+    for method, setting in TBB.items():
+        if method != "sr":  # ODIN coincides with it there
+            yield _case(method, "TBB", setting, one.clean, one.clean, known=known)
+    for method, setting in PERTURBED.items():
+        if method == "energy" and one.clean.predictions.from_probabilities:
+            yield Missing(method, "PBB", "true logits")
+            continue
+        answers = one.perturbed(setting)
+        if answers is None:
+            yield Missing(method, "PBB", "--model")
+            continue
+        if setting.epsilon:
+            yield _case(method, "PBB paper", setting, answers, answers, known=known)
+        yield _case(method, "PBB deployed", setting, answers, one.clean, known=known)
+    if box is not None and one.bench is not None:
+        scores = whitebox_scores(one.bench, box, one.images)
+        errors = one.clean.predictions.errors if known else np.ones(len(scores), bool)
+        yield Case("mhlnb_wb", "WB", scores, errors, scores)
+
+
+def _case(  # noqa: PLR0913 - what `make_case` takes
+    method: str,
+    scenario: str,
+    setting: Setting,
+    answers: Answers,
+    judged: Answers,
+    *,
+    known: bool,
+) -> Case:
+    if known:
+        return make_case(method, scenario, setting, answers, judged)
+    labels = (judged.predictions.predicted + 1) % judged.predictions.logits.shape[1]
+    wrong = Answers(
+        Predictions.from_logits(judged.predictions.logits, labels), judged.probs
+    )
+    return make_case(method, scenario, setting, answers, wrong)
+
+
+def _partner(case: Case, own: list[Case | Missing]) -> Case:
+    return next(
+        c
+        for c in own
+        if isinstance(c, Case)
+        and (c.method, c.scenario) == (case.method, case.scenario)
+    )
+
+
+def _mixtures(
+    one: Exhibit, crowd: Crowd, mixed: list[tuple[Case, Case]], options: Options
+) -> Table:
+    theirs = paper("ood")["mixtures"].get(one.dataset.name, {}).get(crowd.name, {})
+    rows: list[tuple[Cell, ...]] = []
+    for one_in in ONE_IN:
+        for out, own in mixed:
+            options.tell(0.95, f"{crowd.title}: {out.method}, one in {one_in}")
+            printed = theirs.get(str(one_in), {}).get(out.scenario[:3], {})
+            if out.scenario == "WB":
+                printed = theirs.get(str(one_in), {}).get("PBB", {})
+            cells = printed.get(out.method, {})
+            if _judged_otherwise(out):
+                cells = {}
+            ours = _draw(out, own, one_in, options)
+            shown = [
+                (_pair(cells.get(metric)), _pair(found))
+                for metric, found in zip(("auroc", "frr"), ours, strict=True)
+            ]
+            rows.append((out.method, out.scenario, one_in, *shown[0], *shown[1]))
+    title = f"{one.dataset.title} ({one.model}) with {crowd.title}, in %"
+    return Table(title, COLUMNS, tuple(rows))
+
+
+def _judged_otherwise(case: Case) -> bool:
+    """Tell whether the paper judges this method by its perturbed predictions."""
+    setting = PERTURBED.get(case.method)
+    return (
+        case.scenario == "PBB deployed" and setting is not None and setting.epsilon > 0
+    )
+
+
+def _pair(pair: Any) -> str | None:
+    """Show mean / standard deviation."""
+    if pair is None:
+        return None
+    mean, spread = pair
+    return f"{mean:.1f}" if spread is None else f"{mean:.1f} / {spread:.1f}"
+
+
+def _draw(
+    out: Case, own: Case, one_in: int, options: Options
+) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Return mean and standard deviation of AUROC and of FRR95 over the draws."""
+    wanted = round(int(own.errors.sum()) / (one_in - 1))
+    rng = np.random.default_rng([options.seed, one_in])
+    found = []
+    for _ in range(options.draws):
+        rows = rng.choice(len(out.scores), wanted, replace=wanted > len(out.scores))
+        found.append(_judge(mix(own, out, rows), options))
+    mean, spread = 100 * np.mean(found, 0), 100 * np.std(found, 0, ddof=1)
+    return (mean[0], spread[0]), (mean[1], spread[1])
+
+
+def mix(own: Case, out: Case, rows: NDArray[np.int64]) -> Case:
+    """Return the model's rows with some out-of-distribution rows added as errors."""
+    return Case(
+        own.method,
+        own.scenario,
+        np.concatenate([own.scores, out.scores[rows]]),
+        np.concatenate([own.errors, np.ones(len(rows), bool)]),
+        np.concatenate([own.values, out.values[rows]]),
+        own.below,
+    )
+
+
+def _judge(case: Case, options: Options) -> tuple[float, float]:
+    if options.protocol == "grid":
+        found = case.grid()
+        return found.auroc, found.frr
+    scores = np.asarray(case.scores)
+    return auroc(scores, case.errors), frr_at_trr(scores, case.errors)
+
+
+def _pure(one: Exhibit, crowd: Crowd, options: Options) -> Table:
+    everything = paper("ood")
+    theirs = everything["pure"].get(one.dataset.name, {}).get(crowd.name, {})
+    near = everything["near"]
+    if (one.dataset.name, crowd.name) == (near["in"], near["out"]):
+        theirs = near | {"alpha PBB": near["alpha"]}
+    rows: list[tuple[Cell, ...]] = []
+    for shown, (key, setting) in PURE.items():
+        parts = [exhibit.perturbed(setting) for exhibit in (one, crowd.rows)]
+        inside, outside = parts
+        if inside is None or outside is None or _needs_logits(setting, parts):
+            continue
+        both = _against(setting, inside, outside, one, crowd)
+        auc, frr = both.judge(options)
+        printed: list[Cell] = [None, None]
+        if key in theirs:
+            printed = [float(number) for number in theirs[key]]
+        rows.append((shown, printed[0], auc, printed[1], frr))
+    columns = ("method", "AUROC\npaper", "AUROC\nhere", "FRR95\npaper", "FRR95\nhere")
+    title = f"{one.dataset.title} ({one.model}) against {crowd.title} alone, in %"
+    return Table(title, columns, tuple(rows))
+
+
+def _needs_logits(setting: Setting, parts: list[Answers | None]) -> bool:
+    return setting.score == "energy" and any(
+        part is not None and part.predictions.from_probabilities for part in parts
+    )
+
+
+def _against(
+    setting: Setting, inside: Answers, outside: Answers, one: Exhibit, crowd: Crowd
+) -> Case:
+    """Set all rows of the model against all out-of-distribution rows."""
+    own = _case("", "", setting, inside, one.clean, known=True)
+    out = _case("", "", setting, outside, crowd.rows.clean, known=False)
+    own = replace(own, errors=np.zeros(len(own.errors), bool))
+    return mix(own, out, np.arange(len(out.scores)))
+
+
+def _picture(crowd: Crowd, mixed: list[tuple[Case, Case]], options: Options) -> Picture:
+    rng = np.random.default_rng(options.seed)
+    panels = []
+    for scenario in ("TBB", "PBB paper", "PBB deployed"):
+        lines = []
+        for out, own in mixed:
+            if out.scenario == scenario:
+                wanted = min(len(out.scores), int(own.errors.sum()))
+                rows = rng.choice(len(out.scores), wanted, replace=False)
+                curve = mix(own, out, rows).curve(options)
+                lines.append(Line(out.method, *thinned(*curve)))
+        if lines:
+            panels.append(Panel(scenario, "FRR", "TRR", tuple(lines), level=0.95))
+    title = f"{crowd.title}: one row to reject in two is out of distribution"
+    return Picture(_slug(crowd.name), title, tuple(panels), columns=3)
+
+
+def _slug(name: str) -> str:
+    return "".join(c if c.isalnum() else "-" for c in Path(name).stem.lower())

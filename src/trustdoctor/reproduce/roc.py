@@ -1,0 +1,79 @@
+"""Figure 2: the curves of TRR over FRR."""
+
+import numpy as np
+
+from trustdoctor.adapters.plot import Line, Panel, Picture
+from trustdoctor.curves import Array
+from trustdoctor.reproduce.cases import Case
+from trustdoctor.reproduce.experiment import Options
+from trustdoctor.reproduce.report import Cell, Report, Table
+from trustdoctor.reproduce.sources import Exhibit
+from trustdoctor.reproduce.table1 import cases_in_paper, describe, require_exhibits
+
+TITLE = "Figure 2: ROC curves"
+AT = (0.5, 0.8, 0.9, 0.95, 0.99)
+COLUMNS = ("method", "scenario", *(f"FRR at\nTRR {trr:.0%}" for trr in AT))
+SCENARIOS = ("TBB", "PBB paper", "PBB deployed")
+THINNED = 400
+WORDS = (
+    "FRR is the share of the right predictions that are rejected, TRR that of the "
+    "wrong ones; the red line marks TRR 95%. In the paper's figure the perturbed "
+    "predictions are judged (`PBB paper`); `PBB deployed` judges the clean ones, with "
+    "the same scores. {protocol}"
+)
+PROTOCOLS = {
+    "exact": "Curves go through every distinct score, from (0, 0) to (1, 1).",
+    "grid": "Curves are as published, on a grid of thresholds and without end points; "
+    "a dash is a TRR that no threshold of the grid reaches.",
+}
+
+
+def run(options: Options) -> Report:
+    """Draw the curves of what is there."""
+    tables: list[Table] = []
+    pictures: list[Picture] = []
+    notes: list[str] = []
+    for one in require_exhibits(options):
+        cases = cases_in_paper(one)
+        notes += describe(one, cases)
+        curves = {
+            (case.method, case.scenario): case.curve(options)
+            for case in cases
+            if isinstance(case, Case)
+        }
+        rows = [(*key, *_at(*curve)) for key, curve in curves.items()]
+        tables.append(Table(f"{one.title}, in %", COLUMNS, tuple(rows)))
+        pictures.append(_picture(one, curves))
+    words = WORDS.format(protocol=PROTOCOLS[options.protocol])
+    return Report("roc", TITLE, tuple(tables), words, tuple(pictures), tuple(notes))
+
+
+def _at(frr: Array, trr: Array) -> list[Cell]:
+    return [
+        100 * float(np.interp(at, trr, frr)) if trr[0] <= at <= trr[-1] else None
+        for at in AT
+    ]
+
+
+def thinned(frr: Array, trr: Array) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return points along the curve, at most 1/200 apart in either direction."""
+    way = frr + trr
+    at = np.linspace(way[0], way[-1], THINNED + 1)
+    x, y = np.interp(at, way, frr), np.interp(at, way, trr)
+    return tuple(x.tolist()), tuple(y.tolist())
+
+
+def _picture(
+    one: Exhibit, curves: dict[tuple[str, str], tuple[Array, Array]]
+) -> Picture:
+    panels = []
+    for scenario in SCENARIOS:
+        lines = tuple(
+            Line(method, *thinned(*curve))
+            for (method, where), curve in curves.items()
+            if where == scenario
+        )
+        if lines:
+            panels.append(Panel(scenario, "FRR", "TRR", lines, level=0.95))
+    name = f"{one.dataset.name}-{one.model}"
+    return Picture(name, one.title, tuple(panels), columns=3)

@@ -1,0 +1,268 @@
+"""Where an experiment's predictions come from: files, or a model and its data set.
+
+A prediction file is called MODEL-DATASET-KIND or DATASET-MODEL-KIND. KIND is `test` or
+`tbb` for the clean predictions, `train` for those of the training rows, and
+`SCORE-T1-eps0.00035` (`pbb-` may go before it) for those at perturbed inputs, softmax
+outputs then being at that temperature. An NPZ of clean logits may hold perturbed ones
+as arrays `pbb_SCORE_T1_eps0.00035`.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trustdoctor.adapters.datasets import DATASETS, Dataset, find_dataset
+from trustdoctor.adapters.files import read_predictions
+from trustdoctor.errors import FileError, InputError
+from trustdoctor.predictions import Predictions
+from trustdoctor.reproduce.bench import Bench
+from trustdoctor.reproduce.experiment import Options, choose_rows
+
+_SETTING = r"(?P<score>alpha|beta|odin)[-_]T(?P<t>[\d.]+?)(?:[-_]eps(?P<eps>[\d.]+))?"
+_STEM = re.compile(
+    rf"(?:(?P<before>.+)-)?(?P<data>{'|'.join(DATASETS)})(?:-(?P<after>.+?))?"
+    rf"-(?P<kind>tbb|test|train|(?:pbb-)?{_SETTING})"
+)
+_ARRAY = re.compile(rf"pbb_{_SETTING}")
+SUFFIXES = (".npz", ".csv", ".parquet")
+
+
+class Setting(NamedTuple):
+    """A score, its temperature, and the magnitude of the perturbation."""
+
+    score: str
+    temperature: float = 1.0
+    epsilon: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """What a model answered.
+
+    Attributes
+    ----------
+    predictions : Predictions
+    probs : array (n, C), or None
+        The softmax as it was stored: the published evaluation depends on how it was
+        rounded.
+    at : float
+        The temperature at which the softmax was taken.
+    """
+
+    predictions: Predictions
+    probs: NDArray[Any] | None = None
+    at: float = 1.0
+
+    def softmax(self, temperature: float = 1.0) -> NDArray[Any]:
+        """Return the softmax, as stored or in float32, as models put it out."""
+        if self.probs is not None and temperature == self.at:
+            return self.probs
+        z = self.predictions.logits.astype(np.float32)
+        z = (z - z.max(1, keepdims=True)) * np.float32(self.at / temperature)
+        e = np.exp(z)
+        return np.asarray(e / e.sum(1, keepdims=True))
+
+    def take(self, rows: Any) -> "Answers":
+        """Return some of the rows."""
+        p = self.predictions
+        labels = None if p.labels is None else p.labels[rows]
+        kept = Predictions(p.logits[rows], labels, p.from_probabilities)
+        return Answers(kept, None if self.probs is None else self.probs[rows], self.at)
+
+
+@dataclass(eq=False)
+class Exhibit:
+    """The predictions of one model on one data set.
+
+    Attributes
+    ----------
+    dataset : Dataset
+    model : str
+    clean : Answers
+        With labels.
+    files : list of str
+        What it was read from.
+    train : Answers or None
+        On the training rows.
+    stored : dict of Setting to Answers
+        At perturbed inputs.
+    bench : Bench or None
+        The model itself, where it is there to be run.
+    images : array or None
+        What the bench is run on, if not on its own images.
+    """
+
+    dataset: Dataset
+    model: str
+    clean: Answers
+    files: list[str] = field(default_factory=list)
+    train: Answers | None = None
+    stored: dict[Setting, Answers] = field(default_factory=dict)
+    bench: Bench | None = None
+    images: NDArray[np.uint8] | None = None
+
+    @property
+    def title(self) -> str:
+        """What it is, in print."""
+        p = self.clean.predictions
+        accuracy = 100 * (1 - float(p.errors.mean()))
+        return (
+            f"{self.dataset.title}, {self.model}: {len(p):,} rows, "
+            f"accuracy {accuracy:.2f}"
+        )
+
+    def perturbed(self, setting: Setting) -> Answers | None:
+        """Return the answers at perturbed inputs: stored ones, or made by the model."""
+        if setting in self.stored:
+            return self.stored[setting]
+        if setting.epsilon == 0:
+            return self.clean
+        if self.bench is None:
+            return None
+        found = self.bench.logits(*setting, images=self.images)
+        return Answers(Predictions.from_logits(found, self.clean.predictions.labels))
+
+
+def find_exhibits(options: Options) -> list[Exhibit]:
+    """Gather what `--predictions`, `--data` and `--model` name."""
+    found: dict[tuple[str, str], Exhibit] = {}
+    if options.predictions is not None:
+        one = _single(options.predictions, options)
+        found[one.dataset.name, one.model] = one
+    elif options.data is not None:
+        found = _stored(options.data)
+    if options.model is not None:
+        bench = Bench.load(options)
+        at = (options.dataset, bench.name)
+        if at not in found or not _same_rows(found[at], bench):
+            clean = Predictions.from_logits(bench.logits(), bench.labels)
+            dataset = find_dataset(options.dataset)
+            found[at] = Exhibit(dataset, bench.name, Answers(clean))
+        found[at].bench = bench
+    exhibits = [_sampled(one, options) for one in found.values()]
+    names = list(DATASETS)
+    return sorted(exhibits, key=lambda one: names.index(one.dataset.name))
+
+
+def read_answers(path: Path, at: float = 1.0) -> Answers:
+    """Read a prediction file, keeping a stored softmax to the bit."""
+    if path.suffix.lower() != ".npz":
+        p = read_predictions(path, need_labels=False)
+        return Answers(p, np.exp(p.logits) if p.from_probabilities else None, at)
+    probs = None
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            names = archive.files
+            if "values" in names and not {"logits", "probs"} & set(names):
+                probs = "values"  # as the paper's authors call it
+            name = probs or ("probs" if "probs" in names else None)
+            stored = None if name is None else archive[name]
+    except (OSError, ValueError):
+        stored = None  # read_predictions says what is wrong
+    p = read_predictions(path, probs=probs, need_labels=False)
+    return Answers(p, stored if p.from_probabilities else None, at)
+
+
+def _single(path: Path, options: Options) -> Exhibit:
+    answers = read_answers(path)
+    parsed = _STEM.fullmatch(path.stem)
+    dataset = find_dataset(parsed["data"] if parsed else options.dataset)
+    model = path.stem
+    if parsed:
+        model = parsed["before"] or parsed["after"] or model
+    one = Exhibit(dataset, model, answers, [path.name])
+    _add_arrays(one, path)
+    return _labelled(one, options.data)
+
+
+def _stored(folder: Path) -> dict[tuple[str, str], Exhibit]:
+    parts: dict[tuple[str, str], dict[Any, Path]] = {}
+    for path, parsed in _prediction_files(folder):
+        key = (parsed["data"], parsed["before"] or parsed["after"] or "model")
+        kind: Any = parsed["kind"]
+        if parsed["score"]:
+            kind = _setting(parsed)
+        parts.setdefault(key, {})["test" if kind == "tbb" else kind] = path
+    found = {}
+    for (name, model), kinds in parts.items():
+        if "test" not in kinds:
+            continue
+        one = Exhibit(find_dataset(name), model, read_answers(kinds["test"]))
+        one.files = sorted(path.name for path in kinds.values())
+        one.train = read_answers(kinds["train"]) if "train" in kinds else None
+        for kind, path in kinds.items():
+            if isinstance(kind, Setting):
+                one.stored[kind] = read_answers(path, kind.temperature)
+        _add_arrays(one, kinds["test"])
+        found[name, model] = _labelled(one, folder)
+    return found
+
+
+def _prediction_files(folder: Path) -> Iterator[tuple[Path, re.Match[str]]]:
+    try:
+        inner = sorted(path for path in folder.iterdir() if path.is_dir())
+        for parent in (folder, *inner):
+            for path in sorted(parent.iterdir()):
+                parsed = _STEM.fullmatch(path.stem)
+                if path.suffix in SUFFIXES and parsed and not _is_dataset(path):
+                    yield path, parsed
+    except OSError as error:
+        message = f"cannot read the folder {folder}: {error.strerror}."
+        raise FileError(message) from error
+
+
+def _is_dataset(path: Path) -> bool:
+    names = (name for dataset in DATASETS.values() for name in dataset.readers)
+    return path.name in {n.format(split=s) for n in names for s in ("test", "train")}
+
+
+def _setting(parsed: re.Match[str]) -> Setting:
+    return Setting(parsed["score"], float(parsed["t"]), float(parsed["eps"] or 0))
+
+
+def _add_arrays(one: Exhibit, path: Path) -> None:
+    if path.suffix.lower() != ".npz":
+        return
+    with np.load(path, allow_pickle=False) as archive:
+        for name in archive.files:
+            if parsed := _ARRAY.fullmatch(name):
+                moved = Predictions.from_logits(
+                    archive[name], one.clean.predictions.labels
+                )
+                one.stored[_setting(parsed)] = Answers(moved)
+
+
+def _labelled(one: Exhibit, folder: Path | None) -> Exhibit:
+    """Take missing labels from the data set, in the order of its files."""
+    p = one.clean.predictions
+    if p.labels is not None:
+        return one
+    if folder is None or one.dataset.locate(folder) is None:
+        p.require_labels(f"{one.files or one.model}")
+    assert folder is not None
+    labels = one.dataset.load(folder).labels
+    if labels is None or len(labels) != len(p):
+        message = f"{one.files} has {len(p):,} rows, its data set another number."
+        raise InputError(message)
+    one.clean = replace(one.clean, predictions=replace(p, labels=labels))
+    return one
+
+
+def _same_rows(one: Exhibit, bench: Bench) -> bool:
+    labels = one.clean.predictions.labels
+    return labels is not None and np.array_equal(labels, bench.all_labels)
+
+
+def _sampled(one: Exhibit, options: Options) -> Exhibit:
+    """Take some rows of the stored answers; those of a bench are taken already."""
+    rows = choose_rows(len(one.clean.predictions), options)
+    if rows is None:
+        return one
+    one.clean = one.clean.take(rows)
+    one.stored = {key: answers.take(rows) for key, answers in one.stored.items()}
+    return one

@@ -1,0 +1,132 @@
+"""The white-box table: Mahalanobis over all layers against alpha."""
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trustdoctor.adapters.plot import Line, Panel, Picture
+from trustdoctor.reproduce.bench import Bench
+from trustdoctor.reproduce.cases import PBB, TBB, Case, make_case
+from trustdoctor.reproduce.experiment import Options, paper
+from trustdoctor.reproduce.report import Cell, Report, Table
+from trustdoctor.reproduce.roc import thinned
+from trustdoctor.reproduce.sources import find_exhibits
+
+TITLE = "Mahalanobis with all layers against alpha (appendix C.7)"
+TRAIN = 6_000
+COLUMNS = (
+    "method",
+    "scenario",
+    "AUROC\npaper",
+    "AUROC\nhere",
+    "FRR95\npaper",
+    "FRR95\nhere",
+)
+WORDS = (
+    "Mahalanobis (WB) fits class means and a covariance at each of {layers} layers on "
+    "five in six of {train:,} training images, and a logistic regression that tells "
+    "the others from adversarial examples made of them by projected gradient descent "
+    "(magnitude 0.0031 in pixels, as in the paper). What it learns to spot is "
+    "adversarial examples, and wrong predictions are not those, so its AUROC may be "
+    "near 50, as the paper's is. It depends on the layers: --layers chooses them."
+)
+
+
+def run(options: Options) -> Report:
+    """Fit the white-box score and judge it beside alpha, on the same rows."""
+    bench = Bench.load(options)
+    bench.runs = 4
+    (one,) = (e for e in find_exhibits(options) if e.model == bench.name)
+    one.bench = bench
+    options.tell(0.0, "fitting the layers")
+    box = fit_whitebox(bench)
+    scores = whitebox_scores(bench, box)
+    moved = one.perturbed(PBB["alpha"])
+    assert moved is not None
+    cases = [
+        make_case("alpha", "TBB", TBB["alpha"], one.clean, one.clean),
+        make_case("alpha", "PBB paper", PBB["alpha"], moved, moved),
+        make_case("alpha", "PBB deployed", PBB["alpha"], moved, one.clean),
+        Case("mhlnb", "WB", scores, one.clean.predictions.errors, scores),
+    ]
+    theirs = paper("whitebox").get(one.dataset.name, {})
+    rows = [_row(case, theirs, options) for case in cases]
+    lines = (
+        Line(f"{case.method}, {case.scenario}", *thinned(*case.curve(options)))
+        for case in cases
+    )
+    panel = Panel(one.title, "FRR", "TRR", tuple(lines), level=0.95)
+    words = WORDS.format(layers=len(box.layers), train=TRAIN)
+    return Report(
+        "whitebox",
+        TITLE,
+        (Table(f"{one.title}, in %", COLUMNS, tuple(rows)),),
+        words,
+        (Picture("roc", TITLE, (panel,)),),
+        (f"Layers: {', '.join(box.layers)}.",),
+    )
+
+
+def _row(case: Case, theirs: dict[str, Any], options: Options) -> tuple[Cell, ...]:
+    auroc, frr = case.judge(options)
+    printed: list[Cell] = [None, None]
+    if case.scenario in ("PBB paper", "WB") and case.method in theirs:
+        printed = [float(number) for number in theirs[case.method]]
+    return (case.method, case.scenario, printed[0], auroc, printed[1], frr)
+
+
+def fit_whitebox(bench: Bench) -> Any:
+    """Fit `WhiteBox` on training images; a stopped run finds it again."""
+    from trustdoctor.adapters.torch import WhiteBox
+    from trustdoctor.scores.distance import Mahalanobis
+
+    options, local = bench.options, bench.local
+    layers = options.layers or local.blocks()
+    rows = bench.train(TRAIN)
+    labels = rows.labels
+    assert labels is not None
+    cut = len(labels) * 5 // 6
+
+    def fit() -> dict[str, NDArray[Any]]:
+        parts = [
+            local.batches(rows.values[part], labels[part])
+            for part in (slice(cut), slice(cut, None))
+        ]
+        box = WhiteBox.fit(
+            local.model,
+            *parts,
+            layers=layers,
+            scale=local.scale,
+            seed=options.seed,
+            quiet=True,
+        )
+        arrays = {"weights": box.weights, "bias": np.array(box.bias)}
+        for i, distance in enumerate(box.distances):
+            arrays |= {f"means_{i}": distance.means, f"factor_{i}": distance.factor}
+        return arrays
+
+    facts = [local.digest(), layers, options.seed, rows.values, labels]
+    kept = options.steps.take("whitebox", facts, fit)
+    distances = tuple(
+        Mahalanobis(kept[f"means_{i}"], kept[f"factor_{i}"], "features")
+        for i in range(len(layers))
+    )
+    return WhiteBox(tuple(layers), distances, kept["weights"], float(kept["bias"]))
+
+
+def whitebox_scores(
+    bench: Bench, box: Any, images: NDArray[np.uint8] | None = None
+) -> NDArray[Any]:
+    """Score the bench's images, or others."""
+    facts = ["whitebox", box.layers, box.weights]
+    examine = partial(_examine, bench, box)
+    return bench.run("Mahalanobis WB", facts, examine, images)["scores"]
+
+
+def _examine(
+    bench: Bench, box: Any, pixels: NDArray[np.uint8]
+) -> dict[str, NDArray[Any]]:
+    found = box(bench.local.model, bench.local.inputs(pixels), quiet=True)
+    return {"scores": found.scores}

@@ -1,0 +1,41 @@
+import pytest
+
+from trustdoctor.adapters.plot import Bars, Line, Panel, Picture, draw, save
+from trustdoctor.errors import MissingPackageError
+
+
+@pytest.fixture
+def picture():
+    line = Line("a", (0.1, 1.0), (0.0, 1.0), (0.0, 0.9), (0.1, 1.0))
+    bars = Bars("right", (0.0, 1.0, 2.0), (0.5, 0.5), "#0072b2")
+    panels = (
+        Panel("curve", "x", "y", (line,), level=0.95, log_x=True),
+        Panel("bars", "x", "y", bars=(bars,)),
+        Panel("empty", "x", "y"),
+    )
+    return Picture("two", "A title", panels)
+
+
+def test_a_picture_is_drawn_as_described(picture):
+    axes = draw(picture).axes
+    assert [a.get_title() for a in axes] == ["curve", "bars", "empty", ""]
+    assert axes[0].get_xscale() == "log"
+    assert axes[0].lines[0].get_xydata().tolist() == [[0.1, 0.0], [1.0, 1.0]]
+    assert axes[0].lines[1].get_ydata()[0] == 0.95
+    assert [t.get_text() for t in axes[1].get_legend().get_texts()] == ["right"]
+
+
+@pytest.mark.parametrize("suffix", [".svg", ".png"])
+def test_the_same_picture_has_the_same_bytes(suffix, picture, tmp_path):
+    paths = [tmp_path / f"{i}{suffix}" for i in range(2)]
+    for path in paths:
+        save(picture, path)
+    first, second = (path.read_bytes() for path in paths)
+    assert first == second
+    assert first[:4] in (b"<?xm", b"\x89PNG")
+
+
+def test_matplotlib_is_named_where_it_is_missing(monkeypatch, picture):
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
+    with pytest.raises(MissingPackageError, match=r"trustdoctor\[plot\]"):
+        draw(picture)

@@ -1,0 +1,191 @@
+"""The experiments that run a model, on a small world of their own."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from trustdoctor.errors import InputError
+from trustdoctor.metrics import auroc
+from trustdoctor.reproduce import Options, Steps, ood, reproduce, sweep, whitebox
+from trustdoctor.reproduce.cases import Case
+
+
+@pytest.fixture
+def pictures(tmp_path, rng):
+    folder = tmp_path / "odd"
+    folder.mkdir()
+    for i in range(70):
+        pixels = rng.integers(0, 256, (20, 20, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / f"{i}.png")
+    return folder
+
+
+@pytest.mark.parametrize("protocol", ["exact", "grid"])
+def test_ood_mixes_two_sets(protocol, world, pictures):
+    options = replace(world, ood=("noise", str(pictures)), draws=3, protocol=protocol)
+    report = reproduce("ood", options)
+    assert len(report.tables) == 4
+    assert len(report.pictures) == 2
+    mixtures, pure = report.tables[2:]
+    methods = {(row[0], row[1]) for row in mixtures.rows}
+    assert {
+        ("alpha", "TBB"),
+        ("alpha", "PBB paper"),
+        ("alpha", "PBB deployed"),
+        ("odin_ood", "PBB deployed"),
+        ("energy", "PBB deployed"),
+        ("mhlnb_wb", "WB"),
+    } <= methods
+    assert [row[0] for row in pure.rows] == list(ood.PURE)
+    if protocol == "exact":  # the grid loses beta's saturated rows
+        tbb = {row[0]: row[4] for row in mixtures.rows if row[1:3] == ("TBB", 5)}
+        assert tbb["beta"] == tbb["odin"]
+
+
+def test_one_row_to_reject_in_so_many_is_ood(monkeypatch):
+    drawn = []
+
+    def judge(case, _options):
+        drawn.append(int(case.errors.sum()))
+        return 0.5, 0.5
+
+    monkeypatch.setattr(ood, "_judge", judge)
+    own = Case("a", "TBB", np.arange(100.0), np.arange(100) < 12, np.arange(100.0))
+    out = Case("a", "TBB", np.arange(50.0), np.ones(50, bool), np.arange(50.0))
+    for one_in in (5, 3, 2):
+        ood._draw(out, own, one_in, Options(draws=2))
+    assert drawn[::2] == [12 + 3, 12 + 6, 12 + 12]
+
+
+def test_mixing_adds_errors():
+    own = Case("a", "TBB", np.array([0.0, 1]), np.array([False, True]), np.zeros(2))
+    out = Case("a", "TBB", np.array([5.0, 6]), np.ones(2, bool), np.ones(2))
+    both = ood.mix(own, out, np.array([1]))
+    assert both.scores.tolist() == [0, 1, 6]
+    assert both.errors.tolist() == [False, True, True]
+    assert auroc(both.scores, both.errors) == 1
+
+
+def test_ood_runs_on_prediction_files_alone(world, tmp_path, rng):
+    out = tmp_path / "out.npz"
+    np.savez(out, logits=rng.normal(size=(60, 10)))
+    inside = world.data / "tiny-cifar10-test.npz"
+    report = reproduce("ood", Options(predictions=inside, ood=(str(out),)))
+    assert {row[0] for row in report.tables[0].rows} == {
+        "alpha",
+        "beta",
+        "odin",
+        "energy",
+    }
+    assert any("odin_ood PBB needs --model" in note for note in report.notes)
+    np.savez(out, logits=rng.normal(size=(60, 3)))
+    with pytest.raises(InputError, match="3 classes"):
+        reproduce("ood", Options(predictions=inside, ood=(str(out),)))
+    with pytest.raises(InputError, match="--model"):
+        reproduce("ood", Options(predictions=inside, ood=("noise",)))
+    with pytest.raises(InputError, match="--ood"):
+        reproduce("ood", Options(predictions=inside))
+    with pytest.raises(InputError, match="needs a model"):
+        reproduce("ood")
+
+
+def test_whitebox_stands_beside_alpha(world):
+    report = reproduce("whitebox", world)
+    (table,) = report.tables
+    assert [row[:2] for row in table.rows] == [
+        ("alpha", "TBB"),
+        ("alpha", "PBB paper"),
+        ("alpha", "PBB deployed"),
+        ("mhlnb", "WB"),
+    ]
+    assert table.rows[3][2] == 49.5
+    assert report.notes == ("Layers: stages.0, stages.1.",)
+    one = reproduce("whitebox", replace(world, layers=("stages.1",)))
+    assert one.tables[0].rows[3][3] != table.rows[3][3]
+    with pytest.raises(InputError, match="no layer"):
+        reproduce("whitebox", replace(world, layers=("stages.9",)))
+
+
+@pytest.mark.parametrize("protocol", ["exact", "grid"])
+def test_sweep_shows_best_settings_and_curves(protocol, world, monkeypatch):
+    from trustdoctor.adapters import torch as adapter
+
+    monkeypatch.setattr(adapter, "EPSILONS", (0.0, 0.0003, 0.002))
+    report = reproduce("sweep", replace(world, rows=60, protocol=protocol))
+    (table,) = report.tables
+    assert [row[0] for row in table.rows[::3]] == [
+        "alpha",
+        "beta",
+        "odin",
+        "mahalanobis",
+    ]
+    for clean, best in zip(table.rows[::3], table.rows[1::3], strict=True):
+        assert clean[2] == "1, 0"
+        assert best[3].value >= clean[3].value
+    first, everyone = report.pictures
+    assert [panel.title for panel in first.panels] == [
+        "eps = 0.0003",
+        "T = 1",
+        "T = 1.5",
+    ]
+    assert len(everyone.panels) == 2 * len(sweep.SHOWN)
+
+
+class StoppedError(Exception):
+    """In place of a kill."""
+
+
+def test_a_stopped_run_goes_on(world, tmp_path, monkeypatch):
+    from trustdoctor.adapters.torch.doctor import Doctor
+
+    monkeypatch.setattr(whitebox, "TRAIN", 120)
+    wanted = reproduce("whitebox", world)
+    calls = []
+    plain = Doctor.__call__
+
+    def counted(self, data, **options):
+        calls.append(len(data))
+        return plain(self, data, **options)
+
+    monkeypatch.setattr(Doctor, "__call__", counted)
+    monkeypatch.setattr("trustdoctor.reproduce.bench.PART", 50)
+
+    def stop(_share, _what):
+        if len(calls) == 2:
+            raise StoppedError
+
+    steps = Steps(tmp_path / "parts")
+    with pytest.raises(StoppedError):
+        reproduce("whitebox", replace(world, steps=steps, tell=stop))
+    assert len(calls) == 2
+    found = reproduce("whitebox", replace(world, steps=steps))
+    assert len(calls) == 3  # 150 rows are three parts, two of them kept
+    assert found == wanted
+    steps.forget()
+    assert not (tmp_path / "parts").exists()
+
+
+def test_steps_know_what_they_depend_on(tmp_path):
+    steps = Steps(tmp_path / "parts")
+    made = []
+
+    def make():
+        made.append(1)
+        return {"x": np.arange(3)}
+
+    for facts in (
+        [1, np.zeros(2)],
+        [1, np.zeros(2)],
+        [2, np.zeros(2)],
+        [1, np.ones(2)],
+    ):
+        assert steps.take("a", facts, make)["x"].tolist() == [0, 1, 2]
+    assert len(made) == 3
+    for path in (tmp_path / "parts").iterdir():
+        path.write_bytes(b"damaged")
+    steps.take("a", [1, np.zeros(2)], make)
+    assert len(made) == 4
+    assert Steps().take("a", [], make)["x"].tolist() == [0, 1, 2]
+    assert Steps().child("x") is None

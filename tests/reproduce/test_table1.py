@@ -1,0 +1,171 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from trustdoctor.errors import FileError, InputError, LabelsMissingError
+from trustdoctor.protocols import evaluate_perturbed
+from trustdoctor.reproduce import Options, reproduce
+from trustdoctor.reproduce.cases import PBB, TBB
+from trustdoctor.reproduce.sources import Setting, find_exhibits
+
+
+def cells(table):
+    """Return {(method, scenario): (AUROC, FRR)} of a table."""
+    return {
+        row[:2]: (row[3] and row[3].value, row[5] and row[5].value)
+        for row in table.rows
+    }
+
+
+def table_of(report, words):
+    (table,) = (t for t in report.tables if words in t.title)
+    return table
+
+
+@pytest.fixture(scope="module")
+def exact(shared):
+    return reproduce("table1", Options(data=shared))
+
+
+def test_exact_numbers_of_the_authors_files(exact):
+    found = cells(table_of(exact, "densenet:"))
+    assert found["alpha", "TBB"] == pytest.approx((94.16, 17.94), abs=0.01)
+    assert found["beta", "TBB"] == found["sr", "TBB"]
+    assert found["beta", "TBB"] == pytest.approx((94.13, 17.94), abs=0.01)
+    assert found["alpha", "PBB paper"] == pytest.approx((95.17, 13.94), abs=0.01)
+    assert found["alpha", "PBB deployed"] == pytest.approx((93.94, 16.92), abs=0.01)
+    assert found["energy", "PBB"] == (None, None)
+
+
+def test_grid_numbers_of_the_authors_files(shared):
+    report = reproduce("table1", Options(data=shared, protocol="grid"))
+    found = cells(table_of(report, "densenet:"))
+    for key, wanted in {
+        ("alpha", "TBB"): (94.1, 17.9),
+        ("beta", "TBB"): (68.8, 18.2),
+        ("sr", "TBB"): (93.9, 18.2),
+        ("alpha", "PBB paper"): (95.2, 13.9),
+        ("odin", "PBB deployed"): (94.2, 18.4),
+    }.items():
+        assert found[key] == pytest.approx(wanted, abs=0.1), key
+
+
+def test_imdb_is_binary_so_three_scores_coincide(exact):
+    table = table_of(exact, "IMDb")
+    assert "accuracy 90.94" in table.title
+    found = list(cells(table).values())
+    assert found[1] == found[2]
+    assert found[0] == pytest.approx(found[1], abs=1e-4)  # float32 rounding
+    assert [row[2] for row in table.rows] == [84.4, 84.4, 83.7]
+    assert "two classes of IMDb" in exact.words
+
+
+def test_what_is_absent_is_said(exact):
+    notes = "\n".join(exact.notes)
+    for title in ("CIFAR-100", "TinyImageNet", "SVHN", "Amazon Fashion"):
+        assert f"data not present: put {title} at" in notes
+    (lacks,) = (n for n in exact.notes if n.startswith("CIFAR-10, densenet: mhlnb"))
+    assert "beta PBB needs predictions at perturbed inputs, or --model" in lacks
+
+
+def test_a_model_fills_every_cell(world):
+    report = reproduce("table1", world)
+    (table,) = report.tables
+    found = cells(table)
+    assert all(value is not None for pair in found.values() for value in pair)
+    assert {key[0] for key in found} == set(TBB) | set(PBB) | {"mhlnb"}
+    (one,) = find_exhibits(world)
+    moved = one.perturbed(PBB["beta"])
+    from trustdoctor import beta
+
+    clean = one.clean.predictions
+    both = evaluate_perturbed(
+        beta(moved.predictions.logits, temperature=1.5, predicted=clean.predicted),
+        clean.errors,
+        moved.predictions.errors,
+        beta(moved.predictions.logits, temperature=1.5),
+    )
+    for kind in ("deployed", "paper"):
+        wanted = getattr(both, kind).metrics["auroc"].value
+        assert found["beta", f"PBB {kind}"][0] == pytest.approx(100 * wanted)
+
+
+def test_a_model_alone_makes_its_clean_predictions(world, tmp_path):
+    images = world.data / "cifar-10-batches-bin"
+    (tmp_path / images.name).symlink_to(images)
+    (one,) = find_exhibits(replace(world, data=tmp_path))
+    with np.load(world.data / "tiny-cifar10-test.npz") as file:
+        np.testing.assert_allclose(
+            one.clean.predictions.logits, file["logits"], atol=1e-5
+        )
+    assert one.train is None
+
+
+def test_some_rows_are_the_same_for_files_and_model(world):
+    (one,) = find_exhibits(replace(world, rows=40))
+    assert len(one.clean.predictions) == 40
+    assert np.array_equal(one.clean.predictions.labels, one.bench.labels)
+
+
+def test_labels_come_from_the_data_set_where_the_file_has_none(world, tmp_path):
+    with np.load(world.data / "tiny-cifar10-test.npz") as file:
+        np.savez(tmp_path / "net-cifar10-test.npz", logits=file["logits"])
+        wanted = file["labels"]
+    with pytest.raises(LabelsMissingError):
+        find_exhibits(Options(data=tmp_path))
+    images = world.data / "cifar-10-batches-bin"
+    (tmp_path / images.name).symlink_to(images)
+    (one,) = find_exhibits(Options(data=tmp_path))
+    assert np.array_equal(one.clean.predictions.labels, wanted)
+    np.savez(tmp_path / "net-cifar10-test.npz", logits=np.eye(10)[:5] * 3)
+    with pytest.raises(InputError, match="another number"):
+        find_exhibits(Options(data=tmp_path))
+
+
+def test_files_are_found_by_their_names(tmp_path, rng):
+    logits, labels = rng.normal(size=(30, 2)), rng.integers(0, 2, 30)
+    for name in (
+        "bert-amazon-fashion-test",
+        "bert-amazon-fashion-train",
+        "amazon-fashion-bert-pbb-alpha-T1-eps0.001",
+        "amazon-fashion-bert-odin-T1.5",
+        "something-else",
+    ):
+        np.savez(tmp_path / f"{name}.npz", logits=logits, labels=labels)
+    (one,) = find_exhibits(Options(data=tmp_path))
+    assert (one.dataset.title, one.model) == ("Amazon Fashion", "bert")
+    assert one.train is not None
+    assert set(one.stored) == {Setting("alpha", 1.0, 0.001), Setting("odin", 1.5)}
+
+
+def test_a_single_file_is_enough(world, tmp_path):
+    path = tmp_path / "mine.npz"
+    path.write_bytes((world.data / "tiny-cifar10-test.npz").read_bytes())
+    report = reproduce("table1", Options(predictions=path, dataset="svhn"))
+    assert "SVHN, mine" in report.tables[0].title
+
+
+def test_mistakes_are_refused(tmp_path, world):
+    with pytest.raises(InputError, match="--data DIR"):
+        reproduce("table1")
+    with pytest.raises(FileError, match="cannot read the folder"):
+        reproduce("table1", Options(data=tmp_path / "nowhere"))
+    with pytest.raises(InputError, match="texts"):
+        find_exhibits(replace(world, dataset="imdb", data=_texts(tmp_path)))
+    with pytest.raises(InputError, match="--model FILE"):
+        find_exhibits(replace(world, data=None))
+
+
+def _texts(folder):
+    import polars as pl
+
+    table = pl.DataFrame({"text": ["a"] * 25_000, "label": [0] * 25_000})
+    table.write_parquet(folder / "imdb.parquet")
+    return folder
+
+
+def test_empty_folders_say_what_belongs_there(tmp_path):
+    report = reproduce("table1", Options(data=tmp_path))
+    assert report.tables == ()
+    assert len(report.notes) == 7
