@@ -78,11 +78,11 @@ def _look(seed: int, classes: int, each: int) -> Arrays:
 
 
 def _remember(seen: Array, model: Array) -> None:
-    """Note the least and the greatest error probability at each value of 1 - g."""
-    at = np.minimum(BINS - 1, (BINS * (1 - (model**2).sum(1))).astype(int))
-    pe = 1 - model.max(1)
-    np.minimum.at(seen[0], at, pe)
-    np.maximum.at(seen[1], at, pe)
+    """Note how near the error probability comes to its bounds, by 1 - g."""
+    g, pe = (model**2).sum(1), 1 - model.max(1)
+    at = np.minimum(BINS - 1, (BINS * (1 - g)).astype(int))
+    np.minimum.at(seen[0], at, pe - (1 - np.sqrt(g)))
+    np.maximum.at(seen[1], at, pe - (1 - g))
 
 
 def draw(rng: np.random.Generator, n: int, classes: int) -> tuple[Array, Array]:
@@ -144,11 +144,12 @@ def _real(options: Options) -> tuple[Cell, ...]:
 def _picture(seen: dict[int, Array]) -> Picture:
     panels = []
     for classes in (2, 10, 1000):
-        least, most = seen[classes]
-        there = np.isfinite(least)
+        there = np.isfinite(seen[classes][0])
+        low, high = seen[classes][:, there]
         x = (np.arange(BINS)[there] + 0.5) / BINS
-        lines = [("1 - sqrt g", 1 - np.sqrt(1 - x)), ("1 - g", x)]
-        lines += [("least Pe seen", least[there]), ("greatest Pe seen", most[there])]
+        lower = 1 - np.sqrt(1 - x)
+        lines = [("1 - sqrt g", lower), ("1 - g", x)]
+        lines += [("least Pe seen", lower + low), ("greatest Pe seen", x + high)]
         drawn = tuple(
             Line(label, tuple(x.tolist()), tuple(y.tolist())) for label, y in lines
         )
