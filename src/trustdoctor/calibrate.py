@@ -24,6 +24,7 @@ EXCHANGEABLE = (
     "Future rows are exchangeable with the calibration rows, which did not choose the "
     "score or its temperature."
 )
+NOTHING = "Nothing is promised, so nothing is assumed."
 RULES = {
     "frr": "The threshold is an order statistic of the correct rows' scores.",
     "trr": "The threshold is just below an order statistic of the errors' scores.",
@@ -34,7 +35,10 @@ RULES = {
     "sgr": "A binary search with Clopper-Pearson bounds at every step found it.",
     "grid": "Binomial tests on a grid of 20 coverages, Bonferroni-corrected, bound it.",
     "cost": "The threshold has the least cost on the calibration rows.",
+    "threshold": "The threshold was given, not calibrated.",
 }
+PROMISED = ("frr", "trr", "risk", "joint", "coverage")
+"""The targets that carry a promise."""
 
 
 def calibrate(  # noqa: PLR0913 - options, by keyword only
@@ -47,6 +51,7 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
     joint: float | None = None,
     coverage: float | None = None,
     cost: float | None = None,
+    threshold: float | None = None,
     score: str | None = None,
     temperature: float = 1.0,
     confidence: float = 0.9,
@@ -78,6 +83,9 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
         At least this share of the predictions is accepted.
     cost : float
         An error let through costs as much as so many rejections. No promise.
+    threshold : float
+        The threshold itself, chosen otherwise (by eye, say). No promise; `errors` may
+        be left out.
     score, temperature
         What was calibrated, so that the gate can score by itself.
     confidence : float
@@ -117,11 +125,12 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
         "joint": joint,
         "coverage": coverage,
         "cost": cost,
+        "threshold": threshold,
     }
     target = _check_target({k: v for k, v in asked.items() if v is not None})
     s = as_scores(scores)
     wrong = None if errors is None else as_errors(errors, rows=len(s))
-    if wrong is None and "coverage" not in target:
+    if wrong is None and not {"coverage", "threshold"} & set(target):
         message = f"{next(iter(target))} needs errors; coverage alone does without."
         raise InputError(message)
     ask = Ask(target, mode, method, confidence, min_coverage)
@@ -129,14 +138,17 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
     own: dict[Any, GroupRule] = {}
     given = None if groups is None else as_groups(groups, rows=len(s))
     if given is not None:
+        if threshold is not None:
+            message = "a threshold that is given is for all rows: leave groups out."
+            raise InputError(message)
         delta = _shared_delta(delta, given, ask, notes)
     pooled = _cut(s, wrong, ask, delta)
-    threshold = _threshold(pooled, s)
+    at = _threshold(pooled, s)
     if given is not None:
         found = _group_rules(s, wrong, given, ask, delta)
-        own = {k: r or _bare(given == k, threshold, pooled) for k, r in found.items()}
+        own = {k: r or _bare(given == k, at, pooled) for k, r in found.items()}
         notes += _bare_note(own)
-    gate = Gate(threshold, score, temperature, pooled.state, groups=own)
+    gate = Gate(at, score, temperature, pooled.state, groups=own)
     if own:
         gate = replace(gate, grouped_by=grouped_by)
     accepted = gate.accept(s, groups=given)
@@ -145,8 +157,8 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
     certificate = Certificate(
         target=target,
         rule=RULES[ask.rule],
-        assumption=EXCHANGEABLE,
-        mode="none" if "cost" in target or pooled.broken else (mode or "confidence"),
+        assumption=NOTHING if threshold is not None else EXCHANGEABLE,
+        mode=ask.how if ask.promised and not pooled.broken else "none",
         confidence=confidence,
         n=len(s),
         n_correct=-1 if wrong is None else int((~wrong).sum()),
@@ -176,10 +188,8 @@ class Ask:
         if self.mode not in (None, "confidence", "expectation"):
             message = f"expected mode 'confidence' or 'expectation', got {self.mode!r}."
             raise InputError(message)
-        if self.mode is not None and "cost" in self.target:
-            message = (
-                "cost is minimised on these rows, without promise: leave mode out."
-            )
+        if self.mode is not None and not self.promised:
+            message = f"{next(iter(self.target))} carries no promise: leave mode out."
             raise InputError(message)
         if self.mode == "expectation" and "risk" in self.target:
             message = "there is no rule for risk in expectation. Use mode='confidence'."
@@ -201,6 +211,11 @@ class Ask:
             if not (isinstance(value, Real) and 0 < float(value) < 1):
                 message = f"expected {name} between 0 and 1, got {value!r}."
                 raise InputError(message)
+
+    @property
+    def promised(self) -> bool:
+        """Whether the target carries a promise."""
+        return all(name in PROMISED for name in self.target)
 
     @property
     def rule(self) -> str:
@@ -257,6 +272,8 @@ def _bare_note(own: dict[Any, GroupRule]) -> list[str]:
 
 def _cut(s: Array, wrong: Array | None, ask: Ask, delta: float) -> Cut:
     target, mode = ask.target, ask.how
+    if "threshold" in target:
+        return Cut(at=target["threshold"], side="exact")
     if "coverage" in target:
         return rules.frr_cut(
             s, float(1 - rules.exact(target["coverage"])), mode=mode, delta=delta
@@ -365,19 +382,23 @@ def _check_target(target: dict[str, float]) -> dict[str, float]:
     if len(target) != 1 and set(target) != {"frr", "trr"}:
         got = ", ".join(target) or "none"
         message = (
-            f"expected one target out of frr, trr, risk, joint, coverage and cost, or "
-            f"frr with trr; got {got}."
+            f"expected one target out of frr, trr, risk, joint, coverage, cost and "
+            f"threshold, or frr with trr; got {got}."
         )
         raise InputError(message)
     for name, value in target.items():
+        least, most = _LIMITS.get(name, (0, 1))
         if not isinstance(value, Real):
             message = f"expected a number as {name}, got {value!r}."
             raise InputError(message)
-        if name == "cost":
-            if not 1 <= value < math.inf:
-                message = f"expected cost of at least 1 rejection, got {value!r}."
-                raise InputError(message)
-        elif not 0 < value < 1:
-            message = f"expected {name} between 0 and 1, got {value!r}. 0.05 means 5%."
+        inside = least < value < most or (name == "cost" and value == 1)
+        if not inside:
+            what = {"cost": "at least 1", "threshold": "finite"}.get(
+                name, "between 0 and 1 (0.05 means 5%)"
+            )
+            message = f"expected {name} {what}, got {value!r}."
             raise InputError(message)
     return {name: float(value) for name, value in target.items()}
+
+
+_LIMITS = {"cost": (1, math.inf), "threshold": (-math.inf, math.inf)}

@@ -148,6 +148,8 @@ def _is_interval(ends: Any) -> bool:
 def _is_target(name: Any, value: Any) -> bool:
     if name == "cost":
         return type(value) in (int, float) and 1 <= value < math.inf
+    if name == "threshold":
+        return type(value) in (int, float) and math.isfinite(value)
     return name in _WORDS and _is_rate(value)
 
 
@@ -168,4 +170,6 @@ _WORDS = {
 def _words(name: str, value: float) -> str:
     if name == "cost":
         return f"least cost where an error costs {value:g} rejections"
+    if name == "threshold":
+        return f"the threshold {value:g} was chosen by hand"
     return _WORDS[name].format(round(100 * value, 10))

@@ -1,9 +1,11 @@
 """The command line: parses, calls and prints. It holds no logic."""
 
+import hashlib
 import json
 import os
 import sys
 import traceback
+from dataclasses import dataclass
 from importlib.resources import files as resources
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,6 +31,7 @@ from trustdoctor.gate import Gate
 from trustdoctor.output import require_writable, write_text
 from trustdoctor.predictions import Predictions
 from trustdoctor.progress import bar
+from trustdoctor.protocols import evaluate_logits
 from trustdoctor.reproduce import EXPERIMENTS, Options, Steps
 from trustdoctor.reproduce import reproduce as run_experiment
 from trustdoctor.scores import SCORES, find_score
@@ -154,11 +157,29 @@ def diagnose(  # noqa: PLR0913 - one parameter an option
     logits: LogitsOption = None,
     probs: ProbsOption = None,
     labels: LabelsOption = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Write one page to look at and to file.")
+    ] = None,
+    ids: Annotated[
+        str | None, typer.Option(metavar="NAME", help="With --html: the rows' ids.")
+    ] = None,
+    texts: Annotated[
+        str | None, typer.Option(metavar="NAME", help="With --html: their texts.")
+    ] = None,
+    thumbnails: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="With --html: a column, folder or Parquet."),
+    ] = None,
+    class_names: Annotated[
+        Path | None, typer.Option(help="With --html: a text file, one name a line.")
+    ] = None,
     json_path: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """Measure how far a file of labelled predictions can be trusted."""
     _check_json(json_path, file)
+    wanted = PageOptions(html, ids, texts, thumbnails, class_names)
+    wanted.check(file)
     with bar(quiet=quiet) as tell:
         tell(0.0, f"reading {file.name}")
         predictions = read_predictions(file, logits=logits, probs=probs, labels=labels)
@@ -168,8 +189,16 @@ def diagnose(  # noqa: PLR0913 - one parameter an option
             temperature=temperature,
             progress=tell,
         )
+        if html is not None:
+            tell(0.95, f"writing {html.name}")
+            named = {"--logits": logits, "--probs": probs, "--labels": labels}
+            flags = [part for key, v in named.items() if v for part in (key, v)]
+            found.to_html(html, **wanted.extras(file, predictions, tuple(flags)))
     _write_json(found.to_json(), json_path)
-    show_evaluation(make_console(quiet=quiet or json_path == "-"), found)
+    console = make_console(quiet=quiet or json_path == "-")
+    show_evaluation(console, found)
+    if html is not None:
+        console.print(f"Wrote {html}", highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -196,6 +225,9 @@ def calibrate(  # noqa: PLR0913 - one parameter an option
     ] = None,
     cost: Annotated[
         float | None, typer.Option(help="An error costs so many rejections.")
+    ] = None,
+    threshold: Annotated[
+        float | None, typer.Option(help="Chosen by hand: no promise.")
     ] = None,
     confidence: Annotated[
         float, typer.Option(help="Probability that the promise holds.")
@@ -224,7 +256,7 @@ def calibrate(  # noqa: PLR0913 - one parameter an option
 ) -> None:
     """Choose a threshold that keeps a promise, and write it as a gate."""
     _check_json(str(output), file)
-    plain = (joint, cost, mode) == (None, None, None) and not per_class
+    plain = (joint, cost, threshold, mode) == (None,) * 4 and not per_class
     if no_labels and not (plain and method == "sequence"):
         message = "--no-labels takes one of --frr, --trr, --risk and --coverage alone."
         raise InputError(message)
@@ -236,7 +268,7 @@ def calibrate(  # noqa: PLR0913 - one parameter an option
     options: dict[str, Any] = {"score": score, "temperature": temperature}
     with bar(quiet=quiet) as tell:
         tell(0.0, f"reading {file.name}")
-        needs = coverage is None and not no_labels
+        needs = coverage is None and threshold is None and not no_labels
         p = read_predictions(
             file, logits=logits, probs=probs, labels=labels, need_labels=needs
         )
@@ -250,6 +282,7 @@ def calibrate(  # noqa: PLR0913 - one parameter an option
                 **asked,
                 joint=joint,
                 cost=cost,
+                threshold=threshold,
                 confidence=confidence,
                 mode=mode,  # type: ignore[arg-type]
                 method=method,  # type: ignore[arg-type]
@@ -436,6 +469,58 @@ def reproduce(  # noqa: PLR0913 - one parameter an option
     written = [] if out is None else report.write(out)
     steps.forget()
     show_report(console, report, written)
+
+
+@dataclass(frozen=True)
+class PageOptions:
+    """What `diagnose --html` was asked to show."""
+
+    html: Path | None
+    ids: str | None
+    texts: str | None
+    thumbnails: str | None
+    class_names: Path | None
+
+    def check(self, file: Path) -> None:
+        """Refuse options without a page, and say early where it cannot be written."""
+        if self.html is not None:
+            _check_json(str(self.html), file)
+            return
+        for name in ("ids", "texts", "thumbnails", "class_names"):
+            if getattr(self, name) is not None:
+                option = name.replace("_", "-")
+                message = f"--{option} is for the page. Give --html PAGE with it."
+                raise InputError(message)
+
+    def extras(
+        self, file: Path, predictions: Predictions, options: tuple[str, ...]
+    ) -> dict[str, Any]:
+        """Read what the page shows beside the evaluation."""
+        from trustdoctor.adapters import rows
+
+        ids = rows.read_column(file, self.ids) if self.ids else None
+        pictures = (
+            rows.thumbnails(self.thumbnails, file, len(predictions), ids)
+            if self.thumbnails
+            else None
+        )
+        return {
+            "source": file.name,
+            "options": options,
+            "digest": hashlib.sha256(file.read_bytes()).hexdigest(),
+            "ids": ids,
+            "texts": rows.read_column(file, self.texts) if self.texts else None,
+            "thumbnails": pictures,
+            "class_names": rows.read_class_names(self.class_names)
+            if self.class_names
+            else None,
+            "perturbed": {
+                f"{score}, T {t:g}, epsilon {eps:g}": evaluate_logits(
+                    predictions, logits, score=score, temperature=t
+                )
+                for (score, t, eps), logits in rows.read_perturbed(file).items()
+            },
+        }
 
 
 def _has_labels(file: Path, predictions: Predictions, labels: str | None) -> bool:

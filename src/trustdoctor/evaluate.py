@@ -3,8 +3,9 @@
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,8 @@ class Evaluation:
         AUROC and FRR@TRR of each score less those of each later one, paired.
     settings : Settings
         The parameters of the metrics.
+    predictions : Predictions or None
+        What was evaluated, for charts and the page.
     """
 
     n: int
@@ -73,10 +76,13 @@ class Evaluation:
     scores: dict[str, dict[str, Estimate]]
     differences: tuple[Difference, ...] = field(repr=False)
     settings: Settings
+    predictions: Predictions | None = field(default=None, repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts, lists and numbers; None for what does not exist."""
-        return {"trustdoctor": "evaluation", "schema": 1, **asdict(self)}
+        content = asdict(replace(self, predictions=None))
+        del content["predictions"]
+        return {"trustdoctor": "evaluation", "schema": 1, **content}
 
     def to_json(self, path: str | None = None) -> str:
         """Return JSON, and write it to `path` if one is given."""
@@ -84,6 +90,36 @@ class Evaluation:
         if path is not None:
             write_text(path, text)
         return text
+
+    def to_html(self, path: str | Path | None = None, **extras: Any) -> str:
+        """Return one self-contained page, and write it to `path` if one is given.
+
+        Parameters
+        ----------
+        path : optional
+        extras
+            Fields of `trustdoctor.report.Extras`: class_names, ids, texts, ...
+        """
+        from trustdoctor.report import Extras, render
+
+        if self.predictions is None:
+            message = "this evaluation has no predictions with it; evaluate them again."
+            raise InputError(message)
+        known = Extras.__dataclass_fields__
+        for name in extras:
+            if name not in known:
+                message = f"expected options out of {', '.join(known)}, got {name!r}."
+                raise InputError(message)
+        page = render(self, self.predictions, Extras(**extras))
+        if path is not None:
+            write_text(path, page)
+        return page
+
+    def _repr_html_(self) -> str | None:
+        """Show the page in a notebook."""
+        from trustdoctor.report import frame
+
+        return None if self.predictions is None else frame(self.to_html())
 
     def verdict(self, score: str | None = None) -> str:
         """Say in words what rejecting by a score does; by default the first."""
@@ -205,6 +241,7 @@ def evaluate(  # noqa: PLR0913 - options, by keyword only
         scores=results,
         differences=_differences(found, wrong, results, samples, settings),
         settings=settings,
+        predictions=predictions,
     )
 
 

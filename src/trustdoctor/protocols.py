@@ -7,7 +7,8 @@ from trustdoctor import intervals
 from trustdoctor.curves import Array
 from trustdoctor.estimate import Estimate, Settings, accuracy, measure_rows, percent
 from trustdoctor.metrics import Points
-from trustdoctor.predictions import as_errors, as_scores
+from trustdoctor.predictions import Predictions, as_errors, as_scores
+from trustdoctor.scores import MODEL_SCORES
 
 
 @dataclass(frozen=True)
@@ -114,3 +115,28 @@ def evaluate_perturbed(  # noqa: PLR0913 - options, by keyword only
         moved = s if perturbed_scores is None else as_scores(perturbed_scores)
         paper = judge(moved, perturbed_errors)
     return Protocols(len(s), judge(s, errors), paper, settings)
+
+
+def evaluate_logits(
+    predictions: Predictions,
+    perturbed: Any,
+    *,
+    score: str,
+    temperature: float = 1.0,
+    seed: int = 0,
+) -> Protocols:
+    """Measure a score at perturbed logits (n, C) under both protocols.
+
+    A score about one class is about the clean prediction's under `deployed`, and about
+    the perturbed one's under `paper`.
+    """
+    entry = MODEL_SCORES[score]
+    moved = Predictions.from_logits(perturbed, predictions.labels)
+    about = {"predicted": predictions.predicted} if entry.about_class else {}
+    return evaluate_perturbed(
+        entry.function(moved.logits, temperature=temperature, **about),
+        predictions.errors,
+        moved.errors,
+        entry.function(moved.logits, temperature=temperature),
+        seed=seed,
+    )

@@ -1,7 +1,22 @@
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
-from trustdoctor.adapters.plot import Bars, Line, Panel, Picture, draw, save
-from trustdoctor.errors import MissingPackageError
+import trustdoctor as td
+from trustdoctor.adapters.plot import (
+    Bars,
+    Line,
+    Panel,
+    Picture,
+    draw,
+    plot_histogram,
+    plot_reliability,
+    plot_risk_coverage,
+    plot_roc,
+    save,
+)
+from trustdoctor.errors import InputError, MissingPackageError
 
 
 @pytest.fixture
@@ -39,3 +54,29 @@ def test_matplotlib_is_named_where_it_is_missing(monkeypatch, picture):
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
     with pytest.raises(MissingPackageError, match=r"trustdoctor\[plot\]"):
         draw(picture)
+
+
+@pytest.fixture
+def found(rng):
+    logits = 2 * rng.normal(size=(400, 4))
+    labels = rng.integers(0, 4, 400)
+    return td.evaluate(
+        td.Predictions.from_logits(logits, labels), scores=["alpha", "msp"]
+    )
+
+
+def test_every_chart_of_the_page_is_a_figure_for_a_paper(found):
+    (axes,) = plot_roc(found).axes
+    frr, trr, _ = td.roc(td.msp(found.predictions.logits), found.predictions.errors)
+    x, y = axes.lines[1].get_data()
+    np.testing.assert_allclose(np.interp(x + y, frr + trr, trr), y, atol=1e-9)
+    (axes,) = plot_histogram(found, score="msp").axes
+    assert axes.get_xlabel() == "msp (doubt)"
+    (axes,) = plot_histogram(found).axes
+    assert axes.get_xlabel() == "alpha (doubt)"
+    (axes,) = plot_risk_coverage(found, scores=["alpha"]).axes
+    assert axes.lines[0].get_ydata()[-1] == found.predictions.errors.mean()
+    (axes,) = plot_reliability(found).axes
+    assert len(axes.lines) == 2
+    with pytest.raises(InputError, match="evaluate them again"):
+        plot_roc(replace(found, predictions=None))

@@ -13,12 +13,10 @@ from trustdoctor.reproduce import (
     bounds,
     grid,
     reproduce,
-    roc,
     timings,
 )
 from trustdoctor.reproduce.experiment import paper
 from trustdoctor.reproduce.grid import evaluate_grid, published_values
-from trustdoctor.reproduce.histograms import histogram
 from trustdoctor.reproduce.timings import (
     area_published,
     count_published,
@@ -82,16 +80,6 @@ def test_real_predictions_are_checked_for_what_needs_no_truth(authors, monkeypat
     assert table.rows[-1][1:] == (10_000, *[None] * 4, 0, None, 0, None)
 
 
-def test_histograms_count_every_row(rng):
-    values = rng.normal(size=500)
-    values[:3] = -np.inf
-    edges, right, wrong = histogram(values, rng.random(500) < 0.3)
-    assert len(edges) == len(right) + 1
-    assert right.sum() == pytest.approx(1)
-    assert wrong.sum() == pytest.approx(1)
-    assert np.isfinite(histogram(np.full(5, -np.inf), np.arange(5) < 2)[0]).all()
-
-
 @pytest.mark.parametrize("protocol", ["exact", "grid"])
 def test_histograms_and_curves_of_the_authors_rows(protocol, authors):
     options = Options(predictions=authors, protocol=protocol)
@@ -102,14 +90,6 @@ def test_histograms_and_curves_of_the_authors_rows(protocol, authors):
     wanted = 17.94 if protocol == "exact" else 17.9
     assert found["alpha", "TBB"][3] == pytest.approx(wanted, abs=0.1)
     assert curves.pictures[0].panels[0].level == 0.95
-
-
-def test_thinned_curves_stay_on_the_curve(rng):
-    frr, trr = (np.append(0, np.sort(rng.random(5000))) for _ in range(2))
-    x, y = roc.thinned(frr, trr)
-    assert len(x) == roc.THINNED + 1
-    assert np.abs(np.interp(x, frr, trr) - y).max() < 0.02
-    assert max(np.diff(x).max(), np.diff(y).max()) <= 2 / roc.THINNED + 1e-12
 
 
 def test_timings_time_the_published_loops(authors, monkeypatch):

@@ -320,7 +320,7 @@ def read_folder(folder: Path, split: str) -> Rows:
 
 def _pictures(files: list[Any]) -> NDArray[np.uint8]:
     """Decode pictures (paths or bytes) to RGB, in the size of the first."""
-    image = _pillow()
+    image = pillow()
     decoded: list[NDArray[np.uint8]] = []
     size = None
     for i, file in enumerate(files):
@@ -342,7 +342,7 @@ def resize(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uin
     """Bring images (n, h, w, 3) to another size, bilinearly."""
     if pixels.shape[1:3] == (height, width):
         return pixels
-    image = _pillow()
+    image = pillow()
     return np.stack(
         [
             np.asarray(
@@ -353,7 +353,8 @@ def resize(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uin
     )
 
 
-def _pillow() -> Any:
+def pillow() -> Any:
+    """Return Pillow's Image module, or say how to install it."""
     try:
         from PIL import Image
     except ImportError as error:

@@ -1,11 +1,21 @@
-"""Pictures as plain data, and matplotlib that draws them."""
+"""Pictures as plain data, and matplotlib that draws them.
 
+`plot_histogram`, `plot_roc`, `plot_risk_coverage` and `plot_reliability` take an
+`Evaluation` and return a figure, for a paper; ``figure.savefig("roc.pdf")`` saves it.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trustdoctor.errors import MissingPackageError
+from trustdoctor.charts import histogram, positions, reliability, thinned
+from trustdoctor.errors import InputError, MissingPackageError
+from trustdoctor.evaluate import Evaluation
+from trustdoctor.metrics import roc
 from trustdoctor.output import replacing
+from trustdoctor.predictions import Predictions
+from trustdoctor.scores import find_score
 
 COLOURS = (
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000",
@@ -82,7 +92,8 @@ def draw(picture: Picture) -> Any:
     columns = min(picture.columns, len(picture.panels))
     rows = -(-len(picture.panels) // columns)
     figure = Figure(figsize=(4.2 * columns, 3.4 * rows), layout="constrained")
-    figure.suptitle(picture.title)
+    if picture.title:
+        figure.suptitle(picture.title)
     grid = figure.subplots(rows, columns, squeeze=False)
     for axes in grid.flat[len(picture.panels) :]:
         axes.set_axis_off()
@@ -129,3 +140,84 @@ def save(picture: Picture, path: str | Path) -> None:
     plain = {"Date": None} if kind == "svg" else {"Software": None}
     with replacing(path) as temporary, mpl.rc_context({"svg.hashsalt": picture.name}):
         figure.savefig(temporary, format=kind, dpi=150, metadata=plain)
+
+
+def plot_histogram(found: Evaluation, *, score: str | None = None) -> Any:
+    """Return a figure of a score's values for right and for wrong predictions.
+
+    By default the evaluation's first score.
+    """
+    name, (scores,) = _named(found, [score] if score else list(found.scores)[:1])
+    wrong = _predictions(found).errors
+    edges, right, bad = histogram(scores, wrong)
+    n = max(1, int((~wrong).sum())), max(1, int(wrong.sum()))
+    bars = tuple(
+        Bars(label, _tuple(edges), _tuple(heights), colour)
+        for label, heights, colour in (
+            ("right", right / n[0], COLOURS[0]),
+            ("wrong", bad / n[1], COLOURS[1]),
+        )
+    )
+    panel = Panel("", f"{name[0]} (doubt)", "share of the rows", bars=bars)
+    return draw(Picture("histogram", "", (panel,)))
+
+
+def plot_roc(found: Evaluation, *, scores: Sequence[str] | None = None) -> Any:
+    """Return a figure of TRR over FRR, one curve a score."""
+    wrong = _predictions(found).errors
+    lines = []
+    for name, values in zip(*_named(found, scores), strict=True):
+        frr, trr, _ = roc(values, wrong)
+        lines.append(Line(name, *map(_tuple, thinned(frr, trr))))
+    return draw(Picture("roc", "", (Panel("", "FRR", "TRR", tuple(lines)),)))
+
+
+def plot_risk_coverage(
+    found: Evaluation, *, scores: Sequence[str] | None = None
+) -> Any:
+    """Return a figure of the risk of the accepted rows over coverage."""
+    wrong = _predictions(found).errors
+    lines = []
+    for name, values in zip(*_named(found, scores), strict=True):
+        chart = positions(values, wrong)
+        some = chart.coverage > 0
+        x, y = chart.coverage[some], chart.risk[some]
+        lines.append(Line(name, _tuple(x), _tuple(y)))
+    panel = Panel("", "coverage", "risk", tuple(lines))
+    return draw(Picture("risk-coverage", "", (panel,)))
+
+
+def plot_reliability(found: Evaluation) -> Any:
+    """Return a figure of accuracy over confidence, with intervals."""
+    at = found.settings
+    bins = reliability(
+        _predictions(found), temperature=at.temperature, confidence=at.confidence
+    )
+    columns = zip(
+        *((b.confidence, b.accuracy, b.low, b.high) for b in bins), strict=True
+    )
+    lines = (
+        Line("accuracy", *(tuple(column) for column in columns)),
+        Line("calibrated", (0.0, 1.0), (0.0, 1.0)),
+    )
+    panel = Panel("", "confidence", "accuracy", lines)
+    return draw(Picture("reliability", "", (panel,)))
+
+
+def _predictions(found: Evaluation) -> Predictions:
+    if found.predictions is None:
+        message = "this evaluation has no predictions with it; evaluate them again."
+        raise InputError(message)
+    return found.predictions
+
+
+def _named(
+    found: Evaluation, scores: Sequence[str] | None
+) -> tuple[list[str], list[Any]]:
+    names = list(scores or found.scores)
+    p, temperature = _predictions(found), found.settings.temperature
+    return names, [find_score(name)(p, temperature=temperature) for name in names]
+
+
+def _tuple(values: Any) -> Numbers:
+    return tuple(float(value) for value in values)

@@ -3,6 +3,7 @@
 import numpy as np
 
 from trustdoctor.adapters.plot import Bars, Panel, Picture
+from trustdoctor.charts import histogram
 from trustdoctor.curves import Array
 from trustdoctor.reproduce.cases import PBB, Case, make_case
 from trustdoctor.reproduce.experiment import Options
@@ -11,7 +12,6 @@ from trustdoctor.reproduce.sources import Exhibit
 from trustdoctor.reproduce.table1 import cases_in_paper, describe, require_exhibits
 
 TITLE = "Figure 1: scores of right and wrong predictions"
-BINS = 50
 COLUMNS = (
     "method",
     "scenario",
@@ -47,7 +47,7 @@ def run(options: Options) -> Report:
         cases = cases_in_paper(one)
         notes += describe(one, cases)
         shown = [case for case in cases if isinstance(case, Case)]
-        found = [histogram(_values(case, options), case.errors) for case in shown]
+        found = [shares(_values(case, options), case.errors) for case in shown]
         rows = [_row(c, h, options) for c, h in zip(shown, found, strict=True)]
         tables.append(Table(one.title, COLUMNS, tuple(rows)))
         pictures.append(_picture(one, shown, found, options))
@@ -80,17 +80,11 @@ def rises(one: Exhibit) -> tuple[tuple[Cell, ...], ...]:
     return tuple(rows)
 
 
-def histogram(values: Array, errors: Array) -> tuple[Array, Array, Array]:
+def shares(values: Array, errors: Array) -> tuple[Array, Array, Array]:
     """Return edges and the shares of right and of wrong rows between them."""
-    finite = values[np.isfinite(values)]
-    low, high = np.quantile(finite, [0.001, 0.999]) if len(finite) else (0.0, 1.0)
-    edges = np.linspace(low, high if high > low else low + 1, BINS + 1)
-    clipped = np.clip(values, edges[0], edges[-1])
-    right, wrong = (
-        np.histogram(clipped[kind], edges)[0] / max(1, int(kind.sum()))
-        for kind in (~errors, errors)
-    )
-    return edges, right, wrong
+    edges, right, wrong = histogram(values, errors)
+    n = max(1, int((~errors).sum())), max(1, int(errors.sum()))
+    return edges, right / n[0], wrong / n[1]
 
 
 def _values(case: Case, options: Options) -> Array:

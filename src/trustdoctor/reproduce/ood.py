@@ -23,7 +23,7 @@ from trustdoctor.predictions import Predictions
 from trustdoctor.reproduce.cases import PBB, TBB, Case, Missing, make_case
 from trustdoctor.reproduce.experiment import Options, paper
 from trustdoctor.reproduce.report import Cell, Report, Table
-from trustdoctor.reproduce.roc import thinned
+from trustdoctor.reproduce.roc import points
 from trustdoctor.reproduce.sources import (
     Answers,
     Exhibit,
@@ -355,7 +355,7 @@ def _picture(crowd: Crowd, mixed: list[tuple[Case, Case]], options: Options) -> 
                 wanted = min(len(out.scores), int(own.errors.sum()))
                 rows = rng.choice(len(out.scores), wanted, replace=False)
                 curve = mix(own, out, rows).curve(options)
-                lines.append(Line(out.method, *thinned(*curve)))
+                lines.append(Line(out.method, *points(curve)))
         if lines:
             panels.append(Panel(scenario, "FRR", "TRR", tuple(lines), level=0.95))
     title = f"{crowd.title}: one row to reject in two is out of distribution"

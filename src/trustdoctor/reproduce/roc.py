@@ -3,6 +3,7 @@
 import numpy as np
 
 from trustdoctor.adapters.plot import Line, Panel, Picture
+from trustdoctor.charts import thinned
 from trustdoctor.curves import Array
 from trustdoctor.reproduce.cases import Case
 from trustdoctor.reproduce.experiment import Options
@@ -14,7 +15,6 @@ TITLE = "Figure 2: ROC curves"
 AT = (0.5, 0.8, 0.9, 0.95, 0.99)
 COLUMNS = ("method", "scenario", *(f"FRR at\nTRR {trr:.0%}" for trr in AT))
 SCENARIOS = ("TBB", "PBB paper", "PBB deployed")
-THINNED = 400
 WORDS = (
     "FRR is the share of the right predictions that are rejected, TRR that of the "
     "wrong ones; the red line marks TRR 95%. In the paper's figure the perturbed "
@@ -55,11 +55,11 @@ def _at(frr: Array, trr: Array) -> list[Cell]:
     ]
 
 
-def thinned(frr: Array, trr: Array) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return points along the curve, at most 1/200 apart in either direction."""
-    way = frr + trr
-    at = np.linspace(way[0], way[-1], THINNED + 1)
-    x, y = np.interp(at, way, frr), np.interp(at, way, trr)
+def points(
+    curve: tuple[Array, Array],
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return few points along a curve, for a picture."""
+    x, y = thinned(*curve)
     return tuple(x.tolist()), tuple(y.tolist())
 
 
@@ -69,7 +69,7 @@ def _picture(
     panels = []
     for scenario in SCENARIOS:
         lines = tuple(
-            Line(method, *thinned(*curve))
+            Line(method, *points(curve))
             for (method, where), curve in curves.items()
             if where == scenario
         )

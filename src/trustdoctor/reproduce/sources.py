@@ -18,17 +18,16 @@ from numpy.typing import NDArray
 
 from trustdoctor.adapters.datasets import DATASETS, Dataset, find_dataset
 from trustdoctor.adapters.files import read_predictions
+from trustdoctor.adapters.rows import SETTING, read_perturbed
 from trustdoctor.errors import FileError, InputError
 from trustdoctor.predictions import Predictions
 from trustdoctor.reproduce.bench import Bench
 from trustdoctor.reproduce.experiment import Options, choose_rows
 
-_SETTING = r"(?P<score>alpha|beta|odin)[-_]T(?P<t>[\d.]+?)(?:[-_]eps(?P<eps>[\d.]+))?"
 _STEM = re.compile(
     rf"(?:(?P<before>.+)-)?(?P<data>{'|'.join(DATASETS)})(?:-(?P<after>.+?))?"
-    rf"-(?P<kind>tbb|test|train|(?:pbb-)?{_SETTING})"
+    rf"-(?P<kind>tbb|test|train|(?:pbb-)?{SETTING})"
 )
-_ARRAY = re.compile(rf"pbb_{_SETTING}")
 SUFFIXES = (".npz", ".csv", ".parquet")
 
 
@@ -226,15 +225,9 @@ def _setting(parsed: re.Match[str]) -> Setting:
 
 
 def _add_arrays(one: Exhibit, path: Path) -> None:
-    if path.suffix.lower() != ".npz":
-        return
-    with np.load(path, allow_pickle=False) as archive:
-        for name in archive.files:
-            if parsed := _ARRAY.fullmatch(name):
-                moved = Predictions.from_logits(
-                    archive[name], one.clean.predictions.labels
-                )
-                one.stored[_setting(parsed)] = Answers(moved)
+    labels = one.clean.predictions.labels
+    for setting, logits in read_perturbed(path).items():
+        one.stored[Setting(*setting)] = Answers(Predictions.from_logits(logits, labels))
 
 
 def _labelled(one: Exhibit, folder: Path | None) -> Exhibit:

@@ -11,7 +11,7 @@ from trustdoctor.reproduce.bench import Bench
 from trustdoctor.reproduce.cases import PBB, TBB, Case, make_case
 from trustdoctor.reproduce.experiment import Options, paper
 from trustdoctor.reproduce.report import Cell, Report, Table
-from trustdoctor.reproduce.roc import thinned
+from trustdoctor.reproduce.roc import points
 from trustdoctor.reproduce.sources import find_exhibits
 
 TITLE = "Mahalanobis with all layers against alpha (appendix C.7)"
@@ -54,7 +54,7 @@ def run(options: Options) -> Report:
     theirs = paper("whitebox").get(one.dataset.name, {})
     rows = [_row(case, theirs, options) for case in cases]
     lines = (
-        Line(f"{case.method}, {case.scenario}", *thinned(*case.curve(options)))
+        Line(f"{case.method}, {case.scenario}", *points(case.curve(options)))
         for case in cases
     )
     panel = Panel(one.title, "FRR", "TRR", tuple(lines), level=0.95)

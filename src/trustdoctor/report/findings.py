@@ -1,0 +1,124 @@
+"""What the page shows beside the metrics: classes, confusions, and single rows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trustdoctor.curves import Array
+from trustdoctor.intervals import clopper_pearson
+from trustdoctor.predictions import Predictions
+
+MOST_CLASSES = 50
+MOST_PAIRS = 15
+MOST_ROWS = 10
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A share of rows with its Clopper-Pearson interval; None where there are none."""
+
+    part: int
+    whole: int
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class ClassRow:
+    """How rows predicted as one class fare at a threshold."""
+
+    label: int
+    n: int
+    accuracy: Rate
+    frr: Rate
+    trr: Rate
+    risk: Rate
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A confusion: so many rows of one class were predicted as another."""
+
+    label: int
+    predicted: int
+    n: int
+    accepted: int
+
+
+def rate(part: int, whole: int, confidence: float) -> Rate:
+    """Return a share of rows."""
+    if not whole:
+        return Rate(part, whole)
+    ends = clopper_pearson(part, whole, confidence=confidence)
+    return Rate(part, whole, part / whole, *ends)
+
+
+def by_class(
+    predictions: Predictions, accepted: Array, confidence: float
+) -> list[ClassRow]:
+    """Return the predicted classes, those with the greatest share of errors first."""
+    wrong, predicted = predictions.errors, predictions.predicted
+    tallies = {
+        key: np.bincount(predicted[rows], minlength=predictions.n_classes)
+        for key, rows in (
+            ("hits", ~wrong),
+            ("errors", wrong),
+            ("accepted hits", ~wrong & accepted),
+            ("accepted errors", wrong & accepted),
+        )
+    }
+    out = []
+    for label in np.flatnonzero(tallies["hits"] + tallies["errors"]):
+        hits, errors, kept, slipped = (int(t[label]) for t in tallies.values())
+        out.append(
+            ClassRow(
+                int(label),
+                hits + errors,
+                rate(hits, hits + errors, confidence),
+                rate(hits - kept, hits, confidence),
+                rate(errors - slipped, errors, confidence),
+                rate(slipped, kept + slipped, confidence),
+            )
+        )
+    return sorted(out, key=lambda row: (-(row.risk.value or 0.0), row.label))
+
+
+def confusions(predictions: Predictions, accepted: Array) -> list[Pair]:
+    """Return the confusions that are accepted most often though wrong."""
+    labels = predictions.require_labels("confusions")
+    wrong, predicted = predictions.errors, predictions.predicted
+    pairs, where = np.unique(
+        np.stack([labels[wrong], predicted[wrong]], 1), axis=0, return_inverse=True
+    )
+    where = where.ravel()
+    n = np.bincount(where, minlength=len(pairs))
+    slipped = np.bincount(where, accepted[wrong], len(pairs)).astype(np.int64)
+    order = np.lexsort([-n, -slipped])[:MOST_PAIRS]
+    return [
+        Pair(int(pairs[i, 0]), int(pairs[i, 1]), int(n[i]), int(slipped[i]))
+        for i in order
+        if slipped[i]
+    ]
+
+
+def extremes(
+    predictions: Predictions, scores: Array
+) -> tuple[Sequence[int], Sequence[int]]:
+    """Return the rows of the most confident errors and of the most doubtful hits."""
+    wrong = predictions.errors
+    errors, hits = np.flatnonzero(wrong), np.flatnonzero(~wrong)
+    return _least(scores[errors], errors), _least(-scores[hits], hits)
+
+
+def _least(values: Array, rows: Array) -> Any:
+    """Return the rows of the few least values, the least first; ties by row."""
+    if len(values) > MOST_ROWS:
+        bound = np.partition(values, MOST_ROWS - 1)[MOST_ROWS - 1]
+        near = np.flatnonzero(values <= bound)
+    else:
+        near = np.arange(len(values))
+    order = np.lexsort([rows[near], values[near]])[:MOST_ROWS]
+    return rows[near][order].tolist()

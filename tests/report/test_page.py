@@ -1,0 +1,386 @@
+"""The page as text, and as people use it in a browser."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import trustdoctor as td
+from trustdoctor.errors import InputError
+from trustdoctor.intervals import clopper_pearson
+from trustdoctor.protocols import evaluate_logits
+
+HOSTILE = (
+    "<script>window.hacked=1</script>\"'>&lt;",
+    "<img src=x onerror=window.hacked=1>",
+    "</script><script>window.hacked=1</script>",
+    "\u202egnp.exe\u2066",
+    "{{ 7 * 7 }}${window.hacked=1}`",
+    "x" * 10_000,
+)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(4)
+    logits = 2.5 * rng.normal(size=(3000, 6))
+    labels = np.where(rng.random(3000) < 0.85, logits.argmax(1), 0)
+    return td.Predictions.from_logits(logits, labels)
+
+
+@pytest.fixture(scope="module")
+def found(rows):
+    return td.evaluate(rows)
+
+
+@pytest.fixture
+def page(browser, found, tmp_path):
+    """The page opened in a browser that notes errors and requests."""
+    found.to_html(tmp_path / "report.html", source="my file.npz")
+    context = browser.new_context()
+    opened = context.new_page()
+    opened.complaints = []
+    opened.on("console", lambda m: opened.complaints.append(m.text))
+    opened.on("pageerror", lambda e: opened.complaints.append(str(e)))
+    opened.on("request", lambda r: opened.complaints.append(r.url))
+    opened.goto(f"file://{tmp_path / 'report.html'}")
+    assert opened.complaints.pop(0).startswith("file://")
+    yield opened
+    assert opened.complaints == []
+    context.close()
+
+
+def data_of(html):
+    return json.loads(re.search(r'type="application/json">(.*?)</script>', html)[1])
+
+
+def live(page):
+    """Return what the page shows at its threshold."""
+    texts = {
+        name: page.locator(f"#{name}").inner_text()
+        for name in ("coverage", "risk", "trr", "frr", "n-accepted", "threshold")
+    }
+    texts["dots"] = [
+        page.locator(f"{chart} .dot").first.get_attribute("cx")
+        for chart in ("#roc", "#risk-coverage")
+    ]
+    texts["line"] = page.locator("#histogram .mark").get_attribute("d")
+    texts["command"] = page.locator("#command").inner_text()
+    return texts
+
+
+def shown(part, whole):
+    if not whole:
+        return "-"
+    low, high = clopper_pearson(int(part), int(whole))
+    return f"{100 * part / whole:.2f} [{100 * low:.2f}, {100 * high:.2f}]"
+
+
+def wanted(rows, threshold, score="alpha"):
+    """Return what the library says at a threshold."""
+    at = td.confusion(getattr(td, score)(rows.logits), rows.errors, threshold=threshold)
+    return {
+        "coverage": shown(at.fa + at.ta, at.n),
+        "risk": shown(at.fa, at.fa + at.ta),
+        "trr": shown(at.tr, at.tr + at.fa),
+        "frr": shown(at.fr, at.fr + at.ta),
+        "n-accepted": f"{at.fa + at.ta:,} of {at.n:,}",
+    }
+
+
+def test_the_page_is_one_small_file_that_loads_nothing(found):
+    html = found.to_html()
+    assert len(html.encode()) < 300_000
+    assert "http://" not in re.sub(r'"http://www.w3.org/2000/svg"', "", html)
+    assert "https://" not in html
+    assert html == found.to_html()  # the same bytes each time
+
+
+def test_numbers_are_those_of_the_json(found):
+    html = found.to_html()
+    assert found.verdict() in html
+    for metrics in found.to_dict()["scores"].values():
+        for name in ("auroc", "frr_at_trr", "aurc", "risk_at_coverage"):
+            cell = metrics[name]
+            text = f"{cell['value'] * 100:.2f} [{cell['low'] * 100:.2f}, "
+            assert text + f"{cell['high'] * 100:.2f}]" in html
+    for d in found.differences:
+        if d.metric == "auroc" and d.second == "msp":
+            ends = f"[{d.low * 100:+.2f}, {d.high * 100:+.2f}]"
+            assert f"{d.value * 100:+.2f} {ends}" in html
+
+
+def test_values_at_twenty_thresholds_are_the_librarys(page, rows):
+    last = int(page.locator("#slider").get_attribute("max"))
+    for at in np.linspace(0, last, 20).astype(int):
+        page.locator("#slider").fill(str(at))
+        texts = live(page)
+        threshold = float(texts["threshold"].split()[0])
+        for name, text in wanted(rows, threshold).items():
+            assert texts[name] == text, (name, threshold)
+
+
+def test_the_slider_moves_everything_by_mouse_and_by_key(page):
+    before = live(page)
+    box = page.locator("#slider").bounding_box()
+    page.mouse.click(box["x"] + 0.3 * box["width"], box["y"] + box["height"] / 2)
+    middle = live(page)
+    for _ in range(12):
+        page.keyboard.press("ArrowRight")
+    after = live(page)
+    for first, second in ((before, middle), (middle, after)):
+        for name, text in first.items():
+            assert second[name] != text, name
+
+
+@pytest.mark.parametrize(
+    ("target", "typed"), [("frr", 5), ("trr", 90), ("risk", 8), ("coverage", 80)]
+)
+def test_typed_targets_land_on_the_right_threshold(target, typed, page, rows):
+    page.locator(f"#want-{target}").fill(str(typed))
+    page.keyboard.press("Enter")
+    threshold = float(live(page)["threshold"].split()[0])
+    scores, errors = td.alpha(rows.logits), rows.errors
+
+    def rates(t):
+        at = td.confusion(scores, errors, threshold=t)
+        return {"frr": at.frr, "trr": at.trr, "risk": at.risk, "coverage": at.coverage}
+
+    own = rates(threshold)
+    better = {"frr": -1, "trr": 1, "risk": 1, "coverage": -1}[target]
+    every = np.unique(scores)
+    meets = [
+        rates(t)[target] <= typed / 100
+        if target in ("frr", "risk")
+        else rates(t)[target] >= typed / 100
+        for t in every
+    ]
+    best = rates(every[meets][-1 if better > 0 else 0])
+    if target in ("frr", "risk"):
+        assert own[target] <= typed / 100
+    else:
+        assert own[target] >= typed / 100
+    step = 1 / 400 + 1 / errors.sum()  # what the page says of its thresholds
+    assert abs(own["frr"] - best["frr"]) <= step
+    assert abs(own["trr"] - best["trr"]) <= step
+
+
+def test_an_impossible_target_is_said(page):
+    before = live(page)
+    page.locator("#want-risk").fill("0.0001")
+    page.get_by_role("button", name="Find").click()
+    risk = page.locator("#message").inner_text()
+    assert "No threshold here meets risk 0.0001 %" in risk or live(page) != before
+
+
+def test_another_score_redraws_the_curves(page, rows):
+    before = page.locator("#roc .curve").get_attribute("d")
+    page.locator("#score").select_option("energy")
+    assert page.locator("#roc .curve").get_attribute("d") != before
+    texts = live(page)
+    threshold = float(texts["threshold"].split()[0])
+    for name, text in wanted(rows, threshold, "energy").items():
+        assert texts[name] == text
+    assert "--score energy" in texts["command"]
+
+
+def test_commands_can_be_copied_and_run(page, rows, tmp_path):
+    command = live(page)["command"]
+    assert command.startswith("trustdoctor calibrate 'my file.npz' --threshold=")
+    assert "calibrate OTHER_ROWS --frr 0." in page.locator("#promise").inner_text()
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name="Copy the command").click()
+    page.wait_for_function("document.getElementById('copied').textContent !== ''")
+    assert page.locator("#copied").inner_text() == "Copied."
+    np.savez(tmp_path / "my file.npz", logits=rows.logits, labels=rows.labels)
+    bin_folder = Path(sys.executable).parent
+    subprocess.run(
+        f"{bin_folder}/{command}",
+        shell=True,
+        check=True,
+        cwd=tmp_path,
+        capture_output=True,
+    )
+    gate = td.Gate.load(tmp_path / "gate.json")
+    texts = live(page)
+    assert gate.threshold == float(texts["threshold"].split()[0])
+    assert not gate.certificate.guarantee
+    accepted = gate.screen(rows).accepted.sum()
+    assert texts["n-accepted"] == f"{accepted:,} of 3,000"
+
+
+def test_tables_sort(page):
+    table = page.locator("table.sortable").first
+    head = table.get_by_role("button", name="AUROC", exact=True)
+
+    def order():
+        cells = table.locator("tbody td:nth-of-type(1)").all_inner_texts()
+        return [float(cell.split()[0]) for cell in cells]
+
+    head.click()
+    assert order() == sorted(order(), reverse=True)
+    head.press("Enter")
+    assert order() == sorted(order())
+    assert table.locator("th[aria-sort=ascending]").count() == 1
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_serious_stands_in_the_way_of_a_screen_reader(
+    scheme, browser, found, tmp_path
+):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    found.to_html(tmp_path / "report.html")
+    context = browser.new_context(color_scheme=scheme, bypass_csp=True)
+    opened = context.new_page()
+    opened.goto(f"file://{tmp_path / 'report.html'}")
+    opened.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    violations = axe.Axe().run(opened).response["violations"]
+    assert [(v["id"], v["nodes"][0]["html"]) for v in violations] == []
+    context.close()
+
+
+@pytest.mark.parametrize("width", [360, 1200])
+def test_it_fits_the_screen_and_the_paper(width, browser, found, tmp_path):
+    found.to_html(tmp_path / "report.html")
+    context = browser.new_context(viewport={"width": width, "height": 800})
+    opened = context.new_page()
+    opened.goto(f"file://{tmp_path / 'report.html'}")
+    assert opened.evaluate("document.documentElement.scrollWidth") <= width
+    assert opened.pdf().startswith(b"%PDF")
+    context.close()
+
+
+def test_hostile_content_is_text_and_runs_nothing(browser, rows, found, tmp_path):
+    names = list(HOSTILE)
+    texts = [HOSTILE[i % 6] for i in range(len(rows))]
+    found.to_html(
+        tmp_path / "report.html",
+        class_names=names,
+        ids=texts,
+        texts=texts,
+        source=HOSTILE[2],
+        perturbed={HOSTILE[1]: evaluate_logits(rows, rows.logits, score="alpha")},
+    )
+    context = browser.new_context()
+    opened = context.new_page()
+    complaints = []
+    opened.on("pageerror", lambda e: complaints.append(str(e)))
+    opened.on("request", lambda r: complaints.append(r.url))
+    opened.goto(f"file://{tmp_path / 'report.html'}")
+    opened.wait_for_timeout(200)
+    assert len(complaints) == 1  # the page itself
+    assert opened.evaluate("window.hacked") is None
+    body = opened.locator("body").inner_text()
+    for text in HOSTILE[:3]:
+        assert text in body
+    assert "{{ 7 * 7 }}" in body
+    assert opened.locator("img").count() == 0
+    assert opened.evaluate("document.documentElement.scrollWidth") <= 1280
+    # An injected script would be stopped by the page's own policy, too.
+    opened.evaluate(
+        "document.body.append(Object.assign(document.createElement('script'), "
+        "{textContent: 'window.hacked = 1'}))"
+    )
+    assert opened.evaluate("window.hacked") is None
+    context.close()
+
+
+@pytest.mark.parametrize("labels", [[0, 0, 0], [1, 1, 1]])
+def test_a_page_without_errors_or_without_hits(labels, browser, tmp_path):
+    p = td.Predictions.from_logits([[2.0, 0], [3, 0], [1, 0]], labels)
+    html = td.evaluate(p).to_html(tmp_path / "report.html")
+    assert "All 3 predictions are" in html
+    context = browser.new_context()
+    opened = context.new_page()
+    errors = []
+    opened.on("pageerror", lambda e: errors.append(str(e)))
+    opened.goto(f"file://{tmp_path / 'report.html'}")
+    assert errors == []
+    context.close()
+
+
+def test_certain_rows_make_a_page():
+    probs = np.array([[1.0, 0], [1, 0], [0.7, 0.3], [0.6, 0.4]] * 5)
+    p = td.Predictions.from_probs(probs, [0, 1, 0, 1] * 5)
+    data = data_of(td.evaluate(p).to_html())
+    thresholds = data["scores"]["alpha"]["thresholds"]
+    assert all(isinstance(t, float) for t in thresholds)
+
+
+def test_a_notebook_shows_the_page_in_a_frame(found, browser):
+    context = browser.new_context()
+    opened = context.new_page()
+    opened.set_content(found._repr_html_())
+    inner = opened.frame_locator("iframe")
+    assert inner.locator("#verdict").inner_text() == found.verdict()
+    assert "[" in inner.locator("#frr").inner_text()  # its script ran
+    context.close()
+
+
+def test_what_does_not_fit_is_refused(found):
+    for name, wrong in (("ids", [1]), ("texts", ["a"]), ("class_names", ["a"])):
+        with pytest.raises(InputError, match=name):
+            found.to_html(**{name: wrong})
+    with pytest.raises(InputError, match="colour"):
+        found.to_html(colour="red")
+    from dataclasses import replace
+
+    with pytest.raises(InputError, match="no predictions"):
+        replace(found, predictions=None).to_html()
+    assert replace(found, predictions=None)._repr_html_() is None
+
+
+def run(*arguments, cwd):
+    program = Path(sys.executable).with_name("trustdoctor")
+    return subprocess.run(
+        [program, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=cwd,
+    )
+
+
+def test_the_command_writes_the_page(rows, tmp_path):
+    columns = {f"logit_{j}": rows.logits[:, j] for j in range(6)}
+    texts = [f"review {i}" for i in range(3000)]
+    table = pl.DataFrame({**columns, "label": rows.labels, "id": texts, "text": texts})
+    table.write_csv(tmp_path / "p.csv")
+    (tmp_path / "names.txt").write_text("a\nb\nc\nd\ne\nf\n")
+    options = ("--ids", "id", "--texts", "text", "--class-names", "names.txt")
+    done = run("diagnose", "p.csv", "--html", "r.html", *options, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Wrote r.html" in done.stdout
+    html = (tmp_path / "r.html").read_text()
+    assert "review " in html
+    assert "SHA-256" in html
+    for mistake, word in (
+        (("--ids", "id"), "--html"),
+        (("--html", "r.html", "--ids", "nobody"), "nobody"),
+        (("--html", "r.html", "--class-names", "p.csv"), "class_names"),
+        (("--html", "nowhere/r.html"), "nowhere"),
+        (("--html", "p.csv"), "the input itself"),
+        (("--html", "r.html", "--thumbnails", "pictures"), "pictures"),
+    ):
+        done = run("diagnose", "p.csv", *mistake, cwd=tmp_path)
+        assert (done.returncode, word in done.stderr) == (2, True), done.stderr
+
+
+def test_perturbed_logits_in_the_file_are_shown_under_both_protocols(rows, tmp_path):
+    np.savez(
+        tmp_path / "p.npz",
+        logits=rows.logits,
+        labels=rows.labels,
+        **{"pbb_beta_T1.5_eps0.001": rows.logits[:, ::-1]},
+    )
+    done = run("diagnose", "p.npz", "--html", "r.html", "-q", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    html = (tmp_path / "r.html").read_text()
+    assert "beta, T 1.5, epsilon 0.001" in html
+    assert "<td>deployed</td>" in html
+    assert "<td>paper</td>" in html
