@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 SOURCES := pyproject.toml constraints.txt hatch_build.py $(wildcard src/trustdoctor/_native/*.[ch])
 
-.PHONY: demo test check lint bench clean
+.PHONY: demo test check lint docs bench clean
 
 demo: $(VENV)/core.stamp
 	$(BIN)/trustdoctor demo
@@ -19,6 +19,10 @@ lint: $(VENV)/dev.stamp
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The documentation, strictly and offline: build/site/index.html opens from disk.
+docs: $(VENV)/dev.stamp
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: $(VENV)/dev.stamp
 	$(BIN)/python benchmarks/core.py

@@ -159,6 +159,25 @@ def bench_evaluate():
     print(f"trustdoctor diagnose of 10,000 rows, cold: {took:.2f} s (under 3)")
 
 
+def bench_page():
+    """Size and time of the page, at ten thousand and at ten million rows."""
+    rng = np.random.default_rng(0)
+    for n in (10_000, 10_000_000):
+        logits = 3 * rng.standard_normal((n, 10), dtype=np.float32)
+        labels = np.where(rng.random(n) < 0.9, logits.argmax(1), 0)
+        p = td.Predictions.from_logits(logits, labels)
+        start = time.perf_counter()
+        found = td.evaluate(p)
+        middle = time.perf_counter()
+        page = found.to_html()
+        end = time.perf_counter()
+        print(
+            f"page of {n:,} rows: {len(page.encode()) / 1000:.0f} kB (under 300), "
+            f"{end - middle:.1f} s; the evaluation before it {middle - start:.1f} s",
+            flush=True,
+        )
+
+
 def bench_start():
     for what, code in (
         ("import trustdoctor", "import trustdoctor"),
@@ -179,6 +198,7 @@ def main():
     print(json.dumps({"numpy": np.__version__, "torch": torch.__version__}))
     bench_start()
     bench_evaluate()
+    bench_page()
     bench_metrics(rng, np.float32)
     bench_metrics(rng, np.float64)
     bench_calibrate(rng)

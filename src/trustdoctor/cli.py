@@ -6,7 +6,6 @@ import os
 import sys
 import traceback
 from dataclasses import dataclass
-from importlib.resources import files as resources
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,6 +26,8 @@ from trustdoctor.errors import (
     TrustDoctorError,
 )
 from trustdoctor.evaluate import evaluate as run_evaluation
+from trustdoctor.examples.demo import bundled
+from trustdoctor.examples.demo import save as save_demo
 from trustdoctor.gate import Gate
 from trustdoctor.output import require_writable, write_text
 from trustdoctor.predictions import Predictions
@@ -34,6 +35,7 @@ from trustdoctor.progress import bar
 from trustdoctor.protocols import evaluate_logits
 from trustdoctor.reproduce import EXPERIMENTS, Options, Steps
 from trustdoctor.reproduce import reproduce as run_experiment
+from trustdoctor.reproduce.report import make_folder
 from trustdoctor.scores import SCORES, find_score
 from trustdoctor.select import calibrate_unlabelled
 from trustdoctor.show import (
@@ -114,12 +116,16 @@ def options(
 
 
 @app.command()
-def demo(
+def demo(  # noqa: PLR0913 - one parameter an option
     *,
     pbb: Annotated[
         bool,
         typer.Option("--pbb", help="Train a small CNN and perturb its inputs instead."),
     ] = False,
+    save: Annotated[
+        Path | None,
+        typer.Option(help="Write the rows into a folder, to try other commands on."),
+    ] = None,
     score: ScoresOption = None,
     temperature: TemperatureOption = 1.0,
     json_path: JsonOption = None,
@@ -130,7 +136,7 @@ def demo(
         _demo_pbb()
         return
     _check_json(json_path)
-    source = str(resources("trustdoctor") / "data" / "cifar10-densenet.npz")
+    source = bundled()
     console = make_console(quiet=quiet or json_path == "-")
     console.print("Bundled: DenseNet-BC-100-12 on the 10,000 CIFAR-10 test images.\n")
     with bar(quiet=quiet) as tell:
@@ -143,6 +149,9 @@ def demo(
         )
     _write_json(found.to_json(), json_path)
     show_evaluation(console, found)
+    if save is not None:
+        for path in save_demo(predictions, save):
+            console.print(f"Wrote {path}", highlight=False, soft_wrap=True)
     console.print(
         "\nNext: trustdoctor diagnose YOUR_FILE, or trustdoctor --help", highlight=False
     )
@@ -409,8 +418,9 @@ def reproduce(  # noqa: PLR0913 - one parameter an option
         Path | None, typer.Option(help="A folder of data sets and prediction files.")
     ] = None,
     dataset: Annotated[
-        str, typer.Option(help="What --predictions or --model is about.")
-    ] = "cifar10",
+        str | None,
+        typer.Option(help="What --predictions or --model is about: cifar10, ..."),
+    ] = None,
     model: Annotated[
         str | None,
         typer.Option(metavar="FILE.py:NAME", help="NAME() builds a torch model."),
@@ -448,7 +458,7 @@ def reproduce(  # noqa: PLR0913 - one parameter an option
         for known, entry in EXPERIMENTS.items():
             console.print(f"{known:<12}{entry.what}", highlight=False)
         return
-    steps = Steps(None if out is None else out / f"{name}.parts")
+    steps = Steps(None if out is None else make_folder(out) / f"{name}.parts")
     with bar(quiet=quiet) as tell:
         options = Options(
             seed=seed,

@@ -123,6 +123,9 @@ def test_tiny_imagenet_reads_the_validation_rows(tmp_path, rng):
     (folder / "val" / "images" / "val_1.JPEG").unlink()
     with pytest.raises(FileError, match="val_1"):
         DATASETS["tinyimagenet"].load(tmp_path, rows=3)
+    (folder / "wnids.txt").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(FileError, match="no text"):
+        DATASETS["tinyimagenet"].load(tmp_path, rows=3)
     (folder / "wnids.txt").write_text("n03\n")
     with pytest.raises(FileError, match="no class"):
         DATASETS["tinyimagenet"].load(tmp_path, rows=3)
@@ -180,6 +183,16 @@ def test_parquet_of_texts_has_splits(tmp_path):
     assert DATASETS["imdb"].load(tmp_path, rows=1).values == ["b"]
     pl.DataFrame({"x": [1]}).write_parquet(tmp_path / "imdb.parquet")
     with pytest.raises(FileError, match="no column"):
+        DATASETS["imdb"].load(tmp_path)
+    pl.DataFrame({"split": ["train"], "text": ["a"]}).write_parquet(
+        tmp_path / "imdb.parquet"
+    )
+    with pytest.raises(FileError, match="no rows of the split"):
+        DATASETS["imdb"].load(tmp_path)
+    pl.DataFrame({"text": ["a"], "label": ["good"]}).write_parquet(
+        tmp_path / "imdb.parquet"
+    )
+    with pytest.raises(FileError, match="whole numbers"):
         DATASETS["imdb"].load(tmp_path)
     (tmp_path / "imdb.parquet").write_bytes(b"<html>")
     with pytest.raises(FileError, match="another file"):

@@ -123,12 +123,13 @@ def test_sweep_shows_best_settings_and_curves(protocol, world, monkeypatch):
     ]
     for clean, best in zip(table.rows[::3], table.rows[1::3], strict=True):
         assert clean[2] == "1, 0"
+        assert (clean[3].low is None) == (protocol == "grid")
         assert best[3].value >= clean[3].value
     first, everyone = report.pictures
     assert [panel.title for panel in first.panels] == [
         "eps = 0.0003",
         "T = 1",
-        "T = 1.5",
+        "T = 2",
     ]
     assert len(everyone.panels) == 2 * len(sweep.SHOWN)
 
@@ -161,7 +162,7 @@ def test_a_stopped_run_goes_on(world, tmp_path, monkeypatch):
         reproduce("whitebox", replace(world, steps=steps, tell=stop))
     assert len(calls) == 2
     found = reproduce("whitebox", replace(world, steps=steps))
-    assert len(calls) == 3  # 150 rows are three parts, two of them kept
+    assert len(calls) == 5  # of five steps two were kept
     assert found == wanted
     steps.forget()
     assert not (tmp_path / "parts").exists()
@@ -189,3 +190,95 @@ def test_steps_know_what_they_depend_on(tmp_path):
     assert len(made) == 4
     assert Steps().take("a", [], make)["x"].tolist() == [0, 1, 2]
     assert Steps().child("x") is None
+
+
+def test_a_step_of_another_model_is_not_taken_for_ours(world, tmp_path):
+    from trustdoctor.adapters.torch.local import load_model
+
+    local = load_model(world.model, world.weights)
+    other = tmp_path / "net.py"
+    source = (world.data / "net.py").read_text()
+    other.write_text(source.replace("return 8 *", "return -8 *"))
+    assert load_model(f"{other}:Net", world.weights).digest() != local.digest()
+    other.write_text(source.replace("(0.5, 0.5, 0.5)", "(0.4, 0.5, 0.5)"))
+    assert load_model(f"{other}:Net", world.weights).digest() != local.digest()
+
+
+def test_near_ood_has_the_papers_perturbed_alpha(world):
+    report = reproduce("ood", replace(world, ood=("noise",)))
+    from dataclasses import replace as other
+
+    from trustdoctor.adapters.datasets import DATASETS
+    from trustdoctor.reproduce.sources import model_exhibit
+
+    one = model_exhibit(world)
+    one.dataset = DATASETS["cifar100"]
+    (crowd,) = ood._crowds(one, replace(world, ood=("noise",)))
+    table = ood._pure(one, crowd._replace(name="cifar10"), world)
+    printed = {row[0]: row[1] for row in table.rows}
+    assert printed == {
+        "alpha T=15": None,
+        "beta T=1000": None,
+        "odin_ood": 70.5,
+        "alpha PBB": 76.8,
+        "energy": 73.3,
+    }
+    assert other(report, notes=()).tables
+
+
+def test_ood_does_without_training_images(world, tmp_path):
+    images = tmp_path / "cifar10-test.parquet"
+    import io
+
+    import polars as pl
+
+    from trustdoctor.adapters.datasets import DATASETS
+
+    rows = DATASETS["cifar10"].load(world.data)
+    raw = []
+    for pixels in rows.values:
+        buffer = io.BytesIO()
+        Image.fromarray(pixels).save(buffer, "PNG")
+        raw.append(buffer.getvalue())
+    pl.DataFrame({"image": raw, "label": rows.labels}).write_parquet(images)
+    report = reproduce("ood", replace(world, data=tmp_path, ood=("noise",)))
+    assert any("mhlnb_wb needs the training images" in note for note in report.notes)
+
+
+def test_sets_of_one_name_have_pictures_of_their_own(world, pictures):
+    report = reproduce("ood", replace(world, ood=(str(pictures), str(pictures))))
+    assert len({picture.name for picture in report.pictures}) == 2
+
+
+def test_few_rows_are_drawn_repeatedly_and_it_says_so(world, tmp_path, rng):
+    np.savez(tmp_path / "few.npz", logits=rng.normal(size=(3, 10)))
+    inside = world.data / "tiny-cifar10-test.npz"
+    report = reproduce(
+        "ood", Options(predictions=inside, ood=(str(tmp_path / "few.npz"),))
+    )
+    assert "3 rows, fewer than errors: some are drawn repeatedly" in report.notes[0]
+
+
+def test_probabilities_and_logits_share_what_they_can(tmp_path, rng):
+    probs = rng.dirichlet(np.ones(10), 60)
+    labels = rng.integers(0, 10, 60)
+    np.savez(tmp_path / "in.npz", probs=probs, labels=labels)
+    np.savez(tmp_path / "out.npz", logits=rng.normal(size=(60, 10)))
+    report = reproduce(
+        "ood",
+        Options(predictions=tmp_path / "in.npz", ood=(str(tmp_path / "out.npz"),)),
+    )
+    assert "energy" not in {row[0] for row in report.tables[0].rows}
+
+
+def test_models_that_do_not_fit_are_named(world, tmp_path):
+    source = (world.data / "net.py").read_text()
+    for old, new, word in (
+        ("(0.5, 0.5, 0.5)", "0.5", "three numbers"),
+        ("(0.25, 0.25, 0.25)", "(0, 0, 0)", "above 0"),
+        ("(0.25, 0.25, 0.25)", "(1, 1)", "three numbers"),
+        (".mean((2, 3))", ".flatten(1)", "does not take images of 32 x 32"),
+    ):
+        (tmp_path / "net.py").write_text(source.replace(old, new))
+        with pytest.raises(InputError, match=word):
+            reproduce("table1", replace(world, model=f"{tmp_path / 'net.py'}:Net"))

@@ -74,6 +74,26 @@ def test_a_violation_would_be_counted(rng):
     assert broken[4] == 2000
 
 
+def test_the_markov_bound_can_fail():
+    true = np.full((1000, 4), 0.25)
+    model = true.copy()
+    model[500:] = [1 - 3e-9, 1e-9, 1e-9, 1e-9]  # the half that the bound knows not
+    delta = np.append(np.zeros(500), np.full(500, 50.0))
+    assert bounds._markov(true, model, delta) == 1
+    assert bounds._markov(true, true, np.zeros(1000)) == 0
+
+
+def test_a_protocol_that_changes_nothing_is_said(authors):
+    report = reproduce("intervals", Options(predictions=authors, protocol="grid"))
+    assert "--protocol changes nothing for intervals" in report.notes[-1]
+
+
+def test_rows_of_one_kind_are_refused(tmp_path):
+    np.savez(tmp_path / "p.npz", logits=np.eye(3)[[0, 1] * 10] * 5, labels=[0, 1] * 10)
+    with pytest.raises(InputError, match="both kinds"):
+        reproduce("timings", Options(predictions=tmp_path / "p.npz"))
+
+
 def test_real_predictions_are_checked_for_what_needs_no_truth(authors, monkeypatch):
     monkeypatch.setattr(bounds, "ROWS", 800)
     (table,) = reproduce("bounds", Options(predictions=authors)).tables
@@ -107,7 +127,7 @@ def test_timings_time_the_published_loops(authors, monkeypatch):
 def test_reports_are_written_whole(authors, tmp_path):
     report = reproduce("intervals", Options(predictions=authors))
     paths = report.write(tmp_path / "new" / "folder")
-    assert [p.suffix for p in paths] == [".md", ".json"]
+    assert [p.suffix for p in paths] == [".md", ".json", ".svg", ".png"]
     assert paths[0].read_text().startswith("# Table of interval sizes")
     content = json.loads(paths[1].read_text())
     assert content["tables"][0]["rows"][0][2] == paper("intervals")["10"]["alpha"][0]
@@ -145,10 +165,16 @@ def test_mistakes_are_refused(tmp_path):
         reproduce("intervals", Options(predictions=tmp_path / "p.npz"))
     with pytest.raises(InputError, match="gaussian takes no --data"):
         reproduce("gaussian", Options(data=tmp_path))
-    with pytest.raises(InputError, match="--protocol exact or grid"):
+    with pytest.raises(InputError, match="--protocol out of exact, grid"):
         reproduce("gaussian", Options(protocol="best"))
     with pytest.raises(InputError, match="--rows of 10"):
         reproduce("table1", Options(data=tmp_path, rows=1))
+    with pytest.raises(InputError, match="--dataset out of cifar10"):
+        reproduce("table1", Options(data=tmp_path, dataset="mnist"))
+    with pytest.raises(InputError, match="goes with --model"):
+        reproduce("table1", Options(data=tmp_path, weights=tmp_path))
+    with pytest.raises(InputError, match="--seed of 0"):
+        reproduce("gaussian", Options(seed=-1))
     with pytest.raises(InputError, match="both kinds"):
         evaluate_grid(np.arange(3.0), np.zeros(3, bool))
 
@@ -170,7 +196,8 @@ def test_the_command_lists_and_runs(authors, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "94.13" in done.stdout
     assert (tmp_path / "intervals.md").exists()
-    assert max(map(len, done.stdout.splitlines()[:-2])) <= 80
+    lines = [x for x in done.stdout.splitlines() if not x.startswith("Wrote")]
+    assert max(map(len, lines)) <= 80
     assert run("magic").returncode == 2
     roc = run("roc", "--predictions", authors, "--out", tmp_path, "--protocol", "grid")
     assert roc.returncode == 0, roc.stderr

@@ -62,17 +62,16 @@ def test_imdb_is_binary_so_three_scores_coincide(exact):
 
 
 def test_what_is_absent_is_said(exact):
-    notes = "\n".join(exact.notes)
     for title in ("CIFAR-100", "TinyImageNet", "SVHN", "Amazon Fashion"):
-        assert f"data not present: put {title} at" in notes
+        table = table_of(exact, f"data not present: put {title} at")
+        assert all(row[2] is not None and row[3] is None for row in table.rows)
     (lacks,) = (n for n in exact.notes if n.startswith("CIFAR-10, densenet: mhlnb"))
     assert "beta PBB needs predictions at perturbed inputs, or --model" in lacks
 
 
 def test_a_model_fills_every_cell(world):
     report = reproduce("table1", world)
-    (table,) = report.tables
-    found = cells(table)
+    found = cells(report.tables[0])
     assert all(value is not None for pair in found.values() for value in pair)
     assert {key[0] for key in found} == set(TBB) | set(PBB) | {"mhlnb"}
     (one,) = find_exhibits(world)
@@ -167,5 +166,57 @@ def _texts(folder):
 
 def test_empty_folders_say_what_belongs_there(tmp_path):
     report = reproduce("table1", Options(data=tmp_path))
-    assert report.tables == ()
-    assert len(report.notes) == 7
+    assert len(report.tables) == 7
+    assert all("data not present" in table.title for table in report.tables)
+    for name in ("histograms", "roc"):
+        with pytest.raises(InputError, match="no predictions in"):
+            reproduce(name, Options(data=tmp_path))
+
+
+def test_a_data_set_without_predictions_is_no_obstacle(tmp_path):
+    (tmp_path / "cifar-100-python").mkdir()  # empty: a broken download
+    report = reproduce("table1", Options(data=tmp_path))
+    assert any("CIFAR-100 is present" in table.title for table in report.tables)
+
+
+def test_stored_predictions_of_other_weights_are_left_aside(world, tmp_path):
+    torch = pytest.importorskip("torch")
+    from safetensors.torch import load_file, save_file
+
+    state = load_file(world.weights)
+    state["head.weight"] = torch.randn_like(state["head.weight"])
+    save_file(state, tmp_path / "tiny.safetensors")  # the same name
+    (one,) = find_exhibits(replace(world, weights=tmp_path / "tiny.safetensors"))
+    with np.load(world.data / "tiny-cifar10-test.npz") as file:
+        assert np.abs(one.clean.predictions.logits - file["logits"]).max() > 1
+    assert one.files == []
+
+
+def test_perturbed_arrays_get_labels_of_the_data_set(world, tmp_path):
+    with np.load(world.data / "tiny-cifar10-test.npz") as file:
+        logits = file["logits"]
+    np.savez(tmp_path / "x-cifar10-test.npz", logits=logits, pbb_alpha_T1=logits)
+    options = Options(predictions=tmp_path / "x-cifar10-test.npz", data=world.data)
+    (one,) = find_exhibits(options)
+    assert one.stored[Setting("alpha")].predictions.labels is not None
+
+
+def test_files_that_do_not_fit_are_named(tmp_path, rng):
+    def write(name, n, classes):
+        logits, labels = rng.normal(size=(n, classes)), rng.integers(0, classes, n)
+        np.savez(tmp_path / f"m-cifar10-{name}.npz", logits=logits, labels=labels)
+
+    write("test", 30, 10)
+    write("alpha-T1-eps0.001", 29, 10)
+    with pytest.raises(FileError, match=r"eps0\.001.*29 rows"):
+        find_exhibits(Options(data=tmp_path))
+    write("alpha-T1-eps0.001", 30, 10)
+    write("train", 50, 5)
+    with pytest.raises(FileError, match=r"train.*5 classes"):
+        find_exhibits(Options(data=tmp_path))
+
+
+def test_the_data_set_named_wins_over_the_files_name(world):
+    path = world.data / "tiny-cifar10-test.npz"
+    (one,) = find_exhibits(Options(predictions=path, dataset="svhn"))
+    assert one.dataset.name == "svhn"

@@ -67,12 +67,13 @@ class Dataset:
     rows: dict[str, int]
     archives: tuple[str, ...] = ()
 
-    def where(self, folder: str | Path) -> str:
+    def where(self, folder: str | Path, split: str = "test") -> str:
         """Say where the data set belongs."""
         names = " or ".join(
-            str(Path(folder) / name.format(split="test")) for name in self.readers
+            str(Path(folder) / name.format(split=split)) for name in self.readers
         )
-        return f"data not present: put {self.title} at {names}"
+        what = self.title if split == "test" else f"{self.title} ({split})"
+        return f"data not present: put {what} at {names}"
 
     def locate(self, folder: str | Path, split: str = "test") -> Path | None:
         """Return where the data set is, if it is there."""
@@ -94,7 +95,7 @@ class Dataset:
             for found in _places(Path(folder), name):
                 message = f"{found} is still packed. Unpack it in its folder."
                 raise FileError(message)
-        message = f"{self.where(folder)}."
+        message = f"{self.where(folder, split)}."
         raise FileError(message)
 
 
@@ -151,6 +152,13 @@ def _read_bytes(path: Path) -> bytes:
     except OSError as error:
         message = f"cannot read {path}: {(error.strerror or str(error)).lower()}."
         raise FileError(message) from error
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return _read_bytes(path).decode()
+    except UnicodeDecodeError as error:
+        raise _broken(path, "it is no text") from error
 
 
 def _cifar_pickles(names: dict[str, list[str]], label: bytes) -> Reader:
@@ -214,10 +222,10 @@ def read_svhn(path: Path, split: str) -> Rows:
 def read_tiny_imagenet(folder: Path, split: str) -> Rows:
     """Read the validation rows, which alone have labels; classes in order of wnid."""
     del split
-    wnids = sorted(_read_bytes(folder / "wnids.txt").decode().split())
+    wnids = sorted(_read_text(folder / "wnids.txt").split())
     number = {wnid: i for i, wnid in enumerate(wnids)}
     path = folder / "val" / "val_annotations.txt"
-    lines = [line.split("\t") for line in _read_bytes(path).decode().splitlines()]
+    lines = [line.split("\t") for line in _read_text(path).splitlines()]
     try:
         labels = np.array([number[line[1]] for line in lines], np.int64)
     except (IndexError, KeyError) as error:
@@ -267,8 +275,14 @@ def read_parquet(path: Path, split: str) -> Rows:
         raise _broken(path, str(error).splitlines()[0]) from error
     if "split" in table.columns:
         table = table.filter(pl.col("split") == split)
+    if not len(table):
+        raise _broken(path, f"it has no rows of the split {split!r}")
     label = next((n for n in ("label", "fine_label") if n in table.columns), None)
-    labels = None if label is None else table[label].cast(pl.Int64).to_numpy()
+    try:
+        labels = None if label is None else table[label].cast(pl.Int64).to_numpy()
+    except pl.exceptions.PolarsError as error:
+        message = f"{path}: expected whole numbers in the column {label!r}."
+        raise FileError(message) from error
     if "text" in table.columns:
         return Rows(table["text"].to_list(), labels)
     name = next((n for n in ("image", "img") if n in table.columns), None)

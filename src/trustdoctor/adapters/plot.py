@@ -29,13 +29,14 @@ Numbers = tuple[float, ...]
 
 @dataclass(frozen=True)
 class Line:
-    """A curve, with a band around it where there is one."""
+    """A curve with a band around it, or points with bars, where there are any."""
 
     label: str
     x: Numbers
     y: Numbers
     low: Numbers = ()
     high: Numbers = ()
+    joined: bool = field(default=True, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,10 @@ class Panel:
     ----------
     level : float or None
         Where a dashed red line goes across.
-    log_x : bool
-        Whether x is drawn by its logarithm.
+    log_x, log_y : bool
+        Whether it is drawn by its logarithm.
+    ticks : tuple of str
+        Names of x = 0, 1, ...
     """
 
     title: str
@@ -67,6 +70,8 @@ class Panel:
     bars: tuple[Bars, ...] = ()
     level: float | None = None
     log_x: bool = False
+    log_y: bool = False
+    ticks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -91,7 +96,8 @@ def draw(picture: Picture) -> Any:
         raise MissingPackageError(message) from error
     columns = min(picture.columns, len(picture.panels))
     rows = -(-len(picture.panels) // columns)
-    figure = Figure(figsize=(4.2 * columns, 3.4 * rows), layout="constrained")
+    wide = max(4.2, *(0.75 * len(panel.ticks) for panel in picture.panels))
+    figure = Figure(figsize=(wide * columns, 3.4 * rows), layout="constrained")
     if picture.title:
         figure.suptitle(picture.title)
     grid = figure.subplots(rows, columns, squeeze=False)
@@ -113,22 +119,40 @@ def _draw_panel(axes: Any, panel: Panel) -> None:
             label=bars.label,
         )
     for i, line in enumerate(panel.lines):
-        colour = COLOURS[i % len(COLOURS)]
-        style = DASHES[i % len(DASHES)]
-        axes.plot(
-            line.x, line.y, color=colour, linestyle=style, lw=1.4, label=line.label
-        )
-        if line.low:
-            axes.fill_between(line.x, line.low, line.high, color=colour, alpha=0.15)
+        _draw_line(axes, line, i)
     if panel.level is not None:
         axes.axhline(panel.level, color="#c00000", linestyle="--", lw=1)
     if panel.log_x:
         axes.set_xscale("log")
+    if panel.log_y:
+        axes.set_yscale("log")
+    if panel.ticks:
+        axes.set_xticks(range(len(panel.ticks)), panel.ticks, fontsize=7)
     axes.set_title(panel.title, fontsize=10)
     axes.set_xlabel(panel.x)
     axes.set_ylabel(panel.y)
     if panel.lines or panel.bars:
         axes.legend(fontsize=7, frameon=False)
+
+
+def _draw_line(axes: Any, line: Line, i: int) -> None:
+    colour = COLOURS[i % len(COLOURS)]
+    if not line.joined:
+        ends = None
+        if line.low:
+            ends = [
+                [y - low for y, low in zip(line.y, line.low, strict=True)],
+                [high - y for y, high in zip(line.y, line.high, strict=True)],
+            ]
+        marker = "osD^v"[i % 5]
+        axes.errorbar(
+            line.x, line.y, ends, fmt=marker, ms=4, color=colour, label=line.label
+        )
+        return
+    style = DASHES[i % len(DASHES)]
+    axes.plot(line.x, line.y, color=colour, linestyle=style, lw=1.4, label=line.label)
+    if line.low:
+        axes.fill_between(line.x, line.low, line.high, color=colour, alpha=0.15)
 
 
 def save(picture: Picture, path: str | Path) -> None:

@@ -254,7 +254,7 @@ class _Shower:
         return {
             "id": _short(identity, MOST_NAME),
             "label": self.name_of(int(labels[row])),
-            "predicted": self.name_of(int(self.predictions.predicted[row])),
+            "predicted": self.name_of(int(self.predictions.logits[row].argmax())),
             "score": f"{float(self.scores[row]):.3f}",
             "text": None if extras.texts is None else _short(extras.texts[row]),
             "image": self._image(row),

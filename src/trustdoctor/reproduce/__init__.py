@@ -1,9 +1,10 @@
 """The paper's experiments, one command each, beside the truth."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from importlib import import_module
 
+from trustdoctor.adapters.datasets import DATASETS
 from trustdoctor.errors import InputError
 from trustdoctor.reproduce.experiment import Options, Steps
 from trustdoctor.reproduce.report import Report, Table
@@ -67,27 +68,43 @@ def reproduce(name: str, options: Options | None = None) -> Report:
     run: Callable[[Options], Report] = import_module(
         f"trustdoctor.reproduce.{name}"
     ).run
-    return run(options)
+    report = run(options)
+    if name in ("bounds", "intervals", "timings") and options.protocol != "exact":
+        both = "both are shown" if name != "bounds" else "nothing here is evaluated"
+        note = f"--protocol changes nothing for {name}: {both}."
+        report = replace(report, notes=(*report.notes, note))
+    return report
 
 
 _ALWAYS = ("seed", "protocol", "steps", "tell")
+PROTOCOLS = ("exact", "grid")
 
 
 def _check(name: str, options: Options) -> None:
-    """Refuse options that the experiment would not heed."""
+    """Refuse options that the experiment would not heed, or that make no sense."""
     takes = EXPERIMENTS[name].takes
     for field in fields(Options):
-        given = getattr(options, field.name)
-        unset = given == field.default
+        unset = getattr(options, field.name) == field.default
         if field.name not in (*_ALWAYS, *takes) and not unset:
             known = ", ".join(f"--{option}" for option in dict.fromkeys(takes))
             message = f"{name} takes no --{field.name}; it takes {known or 'none'}."
             raise InputError(message)
-    if options.protocol not in ("exact", "grid"):
-        message = f"expected --protocol exact or grid, got {options.protocol!r}."
-        raise InputError(message)
-    for number, least in (("rows", 10), ("draws", 2)):
-        given = getattr(options, number)
+    for needy in ("weights", "layers"):
+        if getattr(options, needy) and options.model is None:
+            message = f"--{needy} goes with --model FILE.py:NAME. Give both, or none."
+            raise InputError(message)
+    for option, known_ones in (("protocol", PROTOCOLS), ("dataset", (None, *DATASETS))):
+        given = getattr(options, option)
+        if given not in known_ones:
+            named = ", ".join(one for one in known_ones if one)
+            message = f"expected --{option} out of {named}, got {given!r}."
+            raise InputError(message)
+    _check_numbers(options)
+
+
+def _check_numbers(options: Options) -> None:
+    for option, least in (("rows", 10), ("draws", 2), ("seed", 0)):
+        given = getattr(options, option)
         if given is not None and given < least:
-            message = f"expected --{number} of {least} or more, got {given}."
+            message = f"expected --{option} of {least} or more, got {given}."
             raise InputError(message)

@@ -14,6 +14,9 @@ from trustdoctor.reproduce.experiment import Options, choose_rows, fingerprint
 PART = 1_000
 """Rows a step."""
 
+AGREEMENT = 0.1
+"""How far stored logits may be from the model's: other machines round otherwise."""
+
 
 @dataclass(eq=False)
 class Bench:
@@ -25,8 +28,6 @@ class Bench:
     dataset : Dataset
     images : array (n, height, width, 3)
     labels : array (n,)
-    all_labels : array
-        Of the whole data set, where `images` are some of its rows.
     options : Options
     """
 
@@ -34,7 +35,6 @@ class Bench:
     dataset: Dataset
     images: NDArray[np.uint8]
     labels: NDArray[np.int64]
-    all_labels: NDArray[np.int64]
     options: Options
     runs: int = 1
     done: float = field(default=0.0)
@@ -51,7 +51,7 @@ class Bench:
             )
             raise InputError(message)
         local = load_model(options.model, options.weights)
-        dataset = find_dataset(options.dataset)
+        dataset = find_dataset(options.about)
         loaded = dataset.load(options.data)
         if not isinstance(loaded.values, np.ndarray) or loaded.labels is None:
             message = f"{dataset.title} holds texts; --model is for images."
@@ -59,7 +59,7 @@ class Bench:
         rows = choose_rows(len(loaded), options)
         taken = slice(None) if rows is None else rows
         labels = loaded.labels[taken]
-        return cls(local, dataset, loaded.values[taken], labels, loaded.labels, options)
+        return cls(local, dataset, loaded.values[taken], labels, options)
 
     @property
     def name(self) -> str:
@@ -98,7 +98,7 @@ class Bench:
         )
 
         def examine(pixels: NDArray[np.uint8]) -> dict[str, NDArray[Any]]:
-            found = doctor(self.local.inputs(pixels), quiet=True)
+            found = self._answered(doctor, pixels)
             at = found.predictions if found.perturbed is None else found.perturbed
             return {"logits": at.logits}
 
@@ -107,6 +107,22 @@ class Bench:
         facts = [name, temperature, epsilon, *([] if means is None else [means])]
         what = f"{name} at T {temperature:g}, eps {epsilon:g}"
         return self.run(what, facts, examine, images)["logits"]
+
+    def _answered(self, doctor: Any, pixels: NDArray[np.uint8]) -> Any:
+        try:
+            return doctor(self.local.inputs(pixels), quiet=True)
+        except RuntimeError as error:  # as torch says that shapes do not fit
+            height, width = pixels.shape[1:3]
+            message = f"the model does not take images of {height} x {width}: {error}."
+            raise InputError(message) from error
+
+    def agrees(self, logits: NDArray[Any]) -> bool:
+        """Tell whether stored logits are this model's, by its first rows."""
+        few = slice(64)
+        own = self.logits(images=self.images[few])
+        return own.shape == logits[few].shape and bool(
+            np.abs(own - logits[few]).max() < AGREEMENT
+        )
 
     def run(
         self,
@@ -117,9 +133,7 @@ class Bench:
     ) -> dict[str, NDArray[Any]]:
         """Examine images a part at a time, each a step that is kept."""
         pixels = self.images if images is None else images
-        made = fingerprint(
-            [self.local.digest(), self.local.mean, self.local.std, *facts]
-        )
+        made = fingerprint([self.local.digest(), *facts])
         parts = []
         for start in range(0, len(pixels), PART):
             share = (self.done + start / len(pixels)) / max(self.runs, self.done + 1)

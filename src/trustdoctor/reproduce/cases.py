@@ -119,7 +119,8 @@ def tbb_cases(one: Exhibit) -> Iterator[Case | Missing]:
     for method, setting in TBB.items():
         yield make_case(method, "TBB", setting, one.clean, one.clean)
     if one.train is None:
-        need = f"predictions of the training rows: {one.model}-{one.dataset.name}-train"
+        name = f"{one.model}-{one.dataset.name}-train.npz"
+        need = f"predictions of the training rows: {name}"
         yield Missing("mhlnb", "TBB", need)
         return
     fitted = fit(one.train, "softmax")

@@ -82,8 +82,9 @@ class Options:
         A file of softmax outputs or logits, and labels.
     data : Path or None
         A folder with data sets and prediction files.
-    dataset : str
-        What `predictions` or `model` is about.
+    dataset : str or None
+        What `predictions` or `model` is about; by default what the file's name says,
+        or CIFAR-10.
     model : str or None
         FILE.py:NAME, where NAME() builds a torch model.
     weights : Path or None
@@ -106,7 +107,7 @@ class Options:
     protocol: str = "exact"
     predictions: Path | None = None
     data: Path | None = None
-    dataset: str = "cifar10"
+    dataset: str | None = None
     model: str | None = None
     weights: Path | None = None
     ood: tuple[str, ...] = ()
@@ -115,6 +116,11 @@ class Options:
     draws: int = 10
     steps: Steps = field(default_factory=Steps)
     tell: Tell = _silent
+
+    @property
+    def about(self) -> str:
+        """The data set's name."""
+        return self.dataset or "cifar10"
 
 
 def paper(name: str) -> dict[str, Any]:

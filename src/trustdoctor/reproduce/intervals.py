@@ -1,5 +1,6 @@
 """The table of interval sizes: why the paper's D_beta falls behind softmax response."""
 
+from trustdoctor.adapters.plot import Line, Panel, Picture
 from trustdoctor.errors import InputError
 from trustdoctor.metrics import auroc, frr_at_trr
 from trustdoctor.reproduce.experiment import Options, paper
@@ -68,4 +69,22 @@ def run(options: Options) -> Report:
     saturated = f"{100 * float((probs.max(1) == 1).mean()):.1f}%"
     accuracy = f"{100 * (1 - p.errors.mean()):.2f}%"
     words = WORDS.format(rows=f"{len(p):,}", accuracy=accuracy, saturated=saturated)
-    return Report("intervals", TITLE, tables, words)
+    return Report("intervals", TITLE, tables, words, (_picture(rows, exact),))
+
+
+def _picture(rows: list[tuple[Cell, ...]], exact: list[tuple[Cell, ...]]) -> Picture:
+    """Draw AUROC over the number of thresholds, beside the exact one."""
+    panels = []
+    for method, value in ((str(row[0]), row[1]) for row in exact):
+        own = [row for row in rows if row[1] == method]
+        sizes = tuple(float(str(row[0])) for row in own)
+        lines = tuple(
+            Line(label, sizes, tuple(float(str(row[column])) for row in own))
+            for label, column in (("paper", 2), ("here", 3))
+        )
+        level = float(str(value))
+        panels.append(
+            Panel(method, "thresholds", "AUROC %", lines, level=level, log_x=True)
+        )
+    title = "AUROC on a grid of thresholds; the dashed red line is exact"
+    return Picture("auroc", title, tuple(panels), columns=3)

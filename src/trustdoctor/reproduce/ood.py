@@ -29,9 +29,10 @@ from trustdoctor.reproduce.sources import (
     Exhibit,
     Setting,
     find_exhibits,
+    model_exhibit,
     read_answers,
 )
-from trustdoctor.reproduce.whitebox import fit_whitebox, whitebox_scores
+from trustdoctor.reproduce.whitebox import can_fit, fit_whitebox, whitebox_scores
 
 TITLE = "Out-of-distribution rows mixed in (Table 2, appendix C)"
 MOST = 2_000
@@ -82,23 +83,42 @@ def run(options: Options) -> Report:
     box = None
     if one.bench is not None:
         one.bench.runs = 4 * (1 + len(crowds)) + 1
-        box = fit_whitebox(one.bench)
+        box = fit_whitebox(one.bench) if can_fit(one.bench) else None
     own = list(_cases(one, box))
+    known = {(c.method, c.scenario): c for c in own if isinstance(c, Case)}
     tables, pictures = [], []
-    for crowd in crowds:
-        cases = [c for c in _cases(crowd.rows, box) if isinstance(c, Case)]
-        mixed = [(c, _partner(c, own)) for c in cases]
+    for i, crowd in enumerate(crowds):
+        mixed = [
+            (c, known[c.method, c.scenario])
+            for c in _cases(crowd.rows, box)
+            if isinstance(c, Case) and (c.method, c.scenario) in known
+        ]
         tables.append(_mixtures(one, crowd, mixed, options))
         tables.append(_pure(one, crowd, options))
-        pictures.append(_picture(crowd, mixed, options))
+        pictures.append(_picture(f"{i + 1}-{_slug(crowd.name)}", crowd, mixed, options))
     words = WORDS.format(draws=options.draws, protocol=options.protocol)
-    notes = [f"{c.title}: {len(c.rows.clean.predictions):,} rows." for c in crowds]
+    notes = [_described(crowd, one) for crowd in crowds]
+    if one.bench is not None and box is None:
+        notes.append(
+            "mhlnb_wb needs the training images in the data folder, and a model of "
+            "several layers."
+        )
     notes += [
         f"{case.method} {case.scenario} needs {case.why}."
         for case in own
         if isinstance(case, Missing)
     ]
     return Report("ood", TITLE, tuple(tables), words, tuple(pictures), tuple(notes))
+
+
+def _described(crowd: Crowd, one: Exhibit) -> str:
+    """Say how many rows a set has, and whether they are drawn more than once."""
+    n, errors = (
+        len(crowd.rows.clean.predictions),
+        int(one.clean.predictions.errors.sum()),
+    )
+    short = "" if n >= errors else ", fewer than errors: some are drawn repeatedly"
+    return f"{crowd.title}: {n:,} rows{short}."
 
 
 def _model_rows(options: Options) -> Exhibit:
@@ -108,10 +128,9 @@ def _model_rows(options: Options) -> Exhibit:
             "(--predictions FILE --ood FILE)."
         )
         raise InputError(message)
-    exhibits = find_exhibits(options)
-    if options.model is None:
-        return exhibits[0]
-    return next(one for one in exhibits if one.bench is not None)
+    return (
+        find_exhibits(options)[0] if options.model is None else model_exhibit(options)
+    )
 
 
 def _crowds(one: Exhibit, options: Options) -> Iterator[Crowd]:
@@ -162,7 +181,8 @@ def _pictured(name: str, one: Exhibit, options: Options) -> Crowd:
     elif name in OUT_SETS or name in DATASETS:
         dataset = find_dataset(name)
         title = dataset.title
-        pixels = dataset.load(_folder(dataset, options) or options.data or "DIR").values
+        assert options.data is not None
+        pixels = dataset.load(_folder(dataset, options) or options.data).values
     else:
         pixels = read_images(Path(name)).values
     if not isinstance(pixels, np.ndarray):
@@ -221,15 +241,6 @@ def _case(  # noqa: PLR0913 - what `make_case` takes
         Predictions.from_logits(judged.predictions.logits, labels), judged.probs
     )
     return make_case(method, scenario, setting, answers, wrong)
-
-
-def _partner(case: Case, own: list[Case | Missing]) -> Case:
-    return next(
-        c
-        for c in own
-        if isinstance(c, Case)
-        and (c.method, c.scenario) == (case.method, case.scenario)
-    )
 
 
 def _mixtures(
@@ -311,7 +322,8 @@ def _pure(one: Exhibit, crowd: Crowd, options: Options) -> Table:
     theirs = everything["pure"].get(one.dataset.name, {}).get(crowd.name, {})
     near = everything["near"]
     if (one.dataset.name, crowd.name) == (near["in"], near["out"]):
-        theirs = near | {"alpha PBB": near["alpha"]}
+        theirs = {key: near[key] for key in ("energy", "odin_ood")}
+        theirs["alpha PBB"] = near["alpha"]
     rows: list[tuple[Cell, ...]] = []
     for shown, (key, setting) in PURE.items():
         parts = [exhibit.perturbed(setting) for exhibit in (one, crowd.rows)]
@@ -345,21 +357,23 @@ def _against(
     return mix(own, out, np.arange(len(out.scores)))
 
 
-def _picture(crowd: Crowd, mixed: list[tuple[Case, Case]], options: Options) -> Picture:
+def _picture(
+    name: str, crowd: Crowd, mixed: list[tuple[Case, Case]], options: Options
+) -> Picture:
     rng = np.random.default_rng(options.seed)
     panels = []
     for scenario in ("TBB", "PBB paper", "PBB deployed"):
         lines = []
         for out, own in mixed:
             if out.scenario == scenario:
-                wanted = min(len(out.scores), int(own.errors.sum()))
-                rows = rng.choice(len(out.scores), wanted, replace=False)
+                wanted, n = int(own.errors.sum()), len(out.scores)
+                rows = rng.choice(n, wanted, replace=wanted > n)
                 curve = mix(own, out, rows).curve(options)
                 lines.append(Line(out.method, *points(curve)))
         if lines:
             panels.append(Panel(scenario, "FRR", "TRR", tuple(lines), level=0.95))
     title = f"{crowd.title}: one row to reject in two is out of distribution"
-    return Picture(_slug(crowd.name), title, tuple(panels), columns=3)
+    return Picture(name, title, tuple(panels), columns=3)
 
 
 def _slug(name: str) -> str:

@@ -135,15 +135,16 @@ def find_exhibits(options: Options) -> list[Exhibit]:
         found[one.dataset.name, one.model] = one
     elif options.data is not None:
         found = _stored(options.data)
+    found = {key: _sampled(one, options) for key, one in found.items()}
     if options.model is not None:
         bench = Bench.load(options)
-        at = (options.dataset, bench.name)
-        if at not in found or not _same_rows(found[at], bench):
+        at = (options.about, bench.name)
+        if at not in found or not _same(found[at], bench):
             clean = Predictions.from_logits(bench.logits(), bench.labels)
-            dataset = find_dataset(options.dataset)
+            dataset = find_dataset(options.about)
             found[at] = Exhibit(dataset, bench.name, Answers(clean))
         found[at].bench = bench
-    exhibits = [_sampled(one, options) for one in found.values()]
+    exhibits = list(found.values())
     names = list(DATASETS)
     return sorted(exhibits, key=lambda one: names.index(one.dataset.name))
 
@@ -167,16 +168,24 @@ def read_answers(path: Path, at: float = 1.0) -> Answers:
     return Answers(p, stored if p.from_probabilities else None, at)
 
 
+def model_exhibit(options: Options) -> Exhibit:
+    """Return the exhibit of `--model`, with its bench."""
+    if options.model is None or options.data is None:
+        Bench.load(options)  # says what is missing
+    return next(one for one in find_exhibits(options) if one.bench is not None)
+
+
 def _single(path: Path, options: Options) -> Exhibit:
     answers = read_answers(path)
     parsed = _STEM.fullmatch(path.stem)
-    dataset = find_dataset(parsed["data"] if parsed else options.dataset)
+    named = parsed["data"] if parsed else options.about
+    dataset = find_dataset(options.dataset or named)
     model = path.stem
     if parsed:
         model = parsed["before"] or parsed["after"] or model
-    one = Exhibit(dataset, model, answers, [path.name])
+    one = _labelled(Exhibit(dataset, model, answers, [path.name]), options.data)
     _add_arrays(one, path)
-    return _labelled(one, options.data)
+    return one
 
 
 def _stored(folder: Path) -> dict[tuple[str, str], Exhibit]:
@@ -193,13 +202,30 @@ def _stored(folder: Path) -> dict[tuple[str, str], Exhibit]:
             continue
         one = Exhibit(find_dataset(name), model, read_answers(kinds["test"]))
         one.files = sorted(path.name for path in kinds.values())
-        one.train = read_answers(kinds["train"]) if "train" in kinds else None
+        one = _labelled(one, folder)
+        shape = one.clean.predictions.logits.shape
         for kind, path in kinds.items():
             if isinstance(kind, Setting):
-                one.stored[kind] = read_answers(path, kind.temperature)
+                answers = read_answers(path, kind.temperature)
+                _check_shape(path, answers, shape)
+                one.stored[kind] = answers
+            elif kind == "train":
+                one.train = read_answers(path)
+                _check_shape(path, one.train, (None, shape[1]))
         _add_arrays(one, kinds["test"])
-        found[name, model] = _labelled(one, folder)
+        found[name, model] = one
     return found
+
+
+def _check_shape(path: Path, answers: Answers, wanted: tuple[int | None, int]) -> None:
+    n, classes = answers.predictions.logits.shape
+    if classes != wanted[1] or wanted[0] not in (None, n):
+        rows = "" if wanted[0] is None else f"{wanted[0]:,} rows of "
+        message = (
+            f"{path} has {n:,} rows of {classes} classes, the clean predictions of "
+            f"the same model have {rows}{wanted[1]} classes."
+        )
+        raise FileError(message)
 
 
 def _prediction_files(folder: Path) -> Iterator[tuple[Path, re.Match[str]]]:
@@ -246,13 +272,16 @@ def _labelled(one: Exhibit, folder: Path | None) -> Exhibit:
     return one
 
 
-def _same_rows(one: Exhibit, bench: Bench) -> bool:
-    labels = one.clean.predictions.labels
-    return labels is not None and np.array_equal(labels, bench.all_labels)
+def _same(one: Exhibit, bench: Bench) -> bool:
+    """Tell whether stored predictions are of this very model and these rows."""
+    p = one.clean.predictions
+    if p.labels is None or p.from_probabilities:
+        return False
+    return np.array_equal(p.labels, bench.labels) and bench.agrees(p.logits)
 
 
 def _sampled(one: Exhibit, options: Options) -> Exhibit:
-    """Take some rows of the stored answers; those of a bench are taken already."""
+    """Take some rows of the stored answers: the same ones that a bench takes."""
     rows = choose_rows(len(one.clean.predictions), options)
     if rows is None:
         return one

@@ -13,14 +13,13 @@ from trustdoctor.intervals import delong
 from trustdoctor.metrics import auroc
 from trustdoctor.reproduce.bench import Bench
 from trustdoctor.reproduce.cases import fit
-from trustdoctor.reproduce.experiment import Options
+from trustdoctor.reproduce.experiment import Options, paper
 from trustdoctor.reproduce.grid import evaluate_grid
 from trustdoctor.reproduce.report import Cell, Report, Table, in_percent
-from trustdoctor.reproduce.sources import Exhibit, find_exhibits
+from trustdoctor.reproduce.sources import Exhibit, model_exhibit
 
 TITLE = "AUROC over temperature and magnitude (appendix C.4)"
 ROWS = 1_000
-FIXED_EPSILON = 0.0003
 SHOWN = (1.0, 1.3, 1.5, 1000.0)
 WORDS = (
     "{rows:,} rows, {errors} of them errors, so that the intervals are wide: "
@@ -55,10 +54,9 @@ def run(options: Options) -> Report:
     """Sweep the paper's settings on a thousand rows, or --rows."""
     if options.rows is None:
         options = replace(options, rows=ROWS)
-    bench = Bench.load(options)
-    exhibits = find_exhibits(options)
-    (one,) = (e for e in exhibits if e.model == bench.name)
-    found = _sweep_all(bench, one, options)
+    one = model_exhibit(options)
+    assert one.bench is not None
+    found = _sweep_all(one.bench, one, options)
     methods = list(dict.fromkeys(key[0] for key in found))
     p = one.clean.predictions
     words = WORDS.format(
@@ -75,7 +73,7 @@ def run(options: Options) -> Report:
     return Report(
         "sweep",
         TITLE,
-        (_best(one, found, methods),),
+        (_best(one, found, methods, options),),
         words,
         (_alpha_beta(found, one), _everyone(found, methods, one)),
         notes,
@@ -85,9 +83,12 @@ def run(options: Options) -> Report:
 def _sweep_all(bench: Bench, one: Exhibit, options: Options) -> Found:
     from trustdoctor.adapters.torch import EPSILONS, TEMPERATURES, sweep
 
+    fixed = _fixed(one)
+    pair = ("alpha", "beta")
     plans: list[tuple[str, Any, Any, Any]] = [
-        ("temperatures", ("alpha", "beta"), TEMPERATURES, (0.0, FIXED_EPSILON)),
-        ("magnitudes", ("alpha", "beta", "odin"), SHOWN, EPSILONS),
+        ("temperatures", pair, TEMPERATURES, (0.0, fixed["epsilon"])),
+        ("magnitudes", (*pair, "odin"), SHOWN, EPSILONS),
+        ("magnitudes at beta's T", pair, (fixed["beta"],), EPSILONS),
     ]
     if one.train is not None and not one.train.predictions.from_probabilities:
         plans.append(("mahalanobis", (fit(one.train, "logits"),), (1.0,), EPSILONS))
@@ -105,11 +106,17 @@ def _sweep_all(bench: Bench, one: Exhibit, options: Options) -> Found:
             temperatures=temperatures,
             epsilons=epsilons,
             scale=bench.local.scale,
-            checkpoint=options.steps.child(name),
+            checkpoint=options.steps.child(name.replace(" ", "-")),
             progress=tell,
         )
         found |= _judged(swept, options)
     return found
+
+
+def _fixed(one: Exhibit) -> dict[str, float]:
+    """Return what the paper's figure holds fixed on this data set."""
+    known = paper("sweep")
+    return dict(known.get(one.dataset.name, known["cifar10"]))
 
 
 def _judged(swept: Any, options: Options) -> Found:
@@ -146,7 +153,7 @@ def _area(score: str, scores: Array, errors: Array, options: Options) -> float:
     return evaluate_grid(wide, errors).auroc
 
 
-def _best(one: Exhibit, found: Found, methods: list[str]) -> Table:
+def _best(one: Exhibit, found: Found, methods: list[str], options: Options) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for method in methods:
         own = {key: cell for key, cell in found.items() if key[0] == method}
@@ -157,8 +164,11 @@ def _best(one: Exhibit, found: Found, methods: list[str]) -> Table:
             ("best paper", max(own, key=lambda key: own[key].paper)),
         ):
             cell = own[key]
-            low, high = delong(cell.scores, cell.errors)
-            deployed = in_percent(Estimate(cell.deployed, low, high))
+            deployed = Estimate(cell.deployed)
+            if options.protocol == "exact":
+                low, high = delong(cell.scores, cell.errors)
+                deployed = Estimate(cell.deployed, low, high)
+            deployed = in_percent(deployed)
             at = f"{key[1]:g}, {key[2]:g}"
             accuracy = 100 * cell.accuracy
             rows.append((method, what, at, deployed, 100 * cell.paper, accuracy))
@@ -185,13 +195,15 @@ def _line(
 
 
 def _alpha_beta(found: Found, one: Exhibit) -> Picture:
-    temperatures = sorted({k[1] for k in found if k[2] == FIXED_EPSILON})
+    fixed = _fixed(one)
+    eps, own = fixed["epsilon"], fixed["beta"]
+    temperatures = sorted({k[1] for k in found if k[2] == eps})
     epsilons = sorted({key[2] for key in found})
     panels = []
     for title, keys, axis in (
-        (f"eps = {FIXED_EPSILON:g}", [(t, FIXED_EPSILON) for t in temperatures], 1),
+        (f"eps = {eps:g}", [(t, eps) for t in temperatures], 1),
         ("T = 1", [(1.0, e) for e in epsilons], 2),
-        ("T = 1.5", [(1.5, e) for e in epsilons], 2),
+        (f"T = {own:g}", [(own, e) for e in epsilons], 2),
     ):
         lines = tuple(
             _line(f"{method} {kind}", found, [(method, *key) for key in keys], axis)

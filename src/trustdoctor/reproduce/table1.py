@@ -1,16 +1,19 @@
 """Table 1: every method on every data set that there are predictions for."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from trustdoctor.adapters.datasets import DATASETS
+from trustdoctor.adapters.plot import Line, Panel, Picture
 from trustdoctor.errors import InputError
+from trustdoctor.estimate import Estimate
 from trustdoctor.reproduce.cases import PBB, Case, Missing, pbb_cases, tbb_cases
 from trustdoctor.reproduce.experiment import Options, paper
 from trustdoctor.reproduce.report import Cell, Report, Table
 from trustdoctor.reproduce.sources import Exhibit, find_exhibits
 
+PICTURED = "AUROC of Table 1: the paper's, and ours with intervals of 95%"
+IMAGES = ("cifar10", "cifar100", "tinyimagenet", "svhn")
 TITLE = "Table 1: all methods, totally and partially black-box"
 COLUMNS = (
     "method",
@@ -31,8 +34,8 @@ WORDS = (
     "in two ways: `paper` those of the perturbed prediction, as the paper does, and "
     "`deployed` those of the clean prediction, which is the one that a user acts on. "
     "The perturbation turns right predictions into wrong ones that are easy to detect: "
-    "what `PBB paper` gains over `PBB deployed` is those. ODIN and energy have epsilon "
-    "0 there, so the two ways coincide."
+    "where `PBB paper` is better than `PBB deployed`, these are why. ODIN and energy "
+    "have epsilon 0 there, so the two ways coincide."
 )
 BINARY = (
     " With the two classes of {names}, alpha, beta and SR are increasing functions of "
@@ -43,7 +46,8 @@ BINARY = (
 
 def run(options: Options) -> Report:
     """Fill the table with what is there, and say what is not."""
-    exhibits = require_exhibits(options)
+    check_sources(options)
+    exhibits = find_exhibits(options)
     tables: list[Table] = []
     notes: list[str] = []
     for one in exhibits:
@@ -58,19 +62,59 @@ def run(options: Options) -> Report:
     ]
     if binary:
         words += BINARY.format(names=", ".join(binary))
-    notes += absent(exhibits, options)
-    return Report("table1", TITLE, tuple(tables), words, notes=tuple(notes))
+    pictures = tuple(_picture(table) for table in tables[:1])
+    if len(tables) > 1:
+        panels = tuple(panel for t in tables for panel in _picture(t).panels)
+        pictures = (Picture("auroc", PICTURED, panels, columns=1),)
+    tables += absent(exhibits, options)
+    return Report("table1", TITLE, tuple(tables), words, pictures, tuple(notes))
 
 
-def require_exhibits(options: Options) -> list[Exhibit]:
-    """Find predictions, or say how to name some."""
+def check_sources(options: Options) -> None:
+    """Say how to name predictions where none are named."""
     if (options.predictions, options.data) == (None, None):
         message = (
             "this needs predictions: --data DIR with data sets and prediction files "
             "(DIR/MODEL-DATASET-test.npz), or --predictions FILE --dataset NAME."
         )
         raise InputError(message)
-    return find_exhibits(options)
+
+
+def require_exhibits(options: Options) -> list[Exhibit]:
+    """Find predictions, or say where they belong."""
+    check_sources(options)
+    found = find_exhibits(options)
+    if not found:
+        message = (
+            f"there are no predictions in {options.data}. Put some there, called "
+            "MODEL-DATASET-test.npz (as resnet-20-cifar10-test.npz), or name a --model."
+        )
+        raise InputError(message)
+    return found
+
+
+def _picture(table: Table) -> Picture:
+    """Draw the AUROCs of a table: the paper's, and ours with their intervals."""
+    names = tuple(f"{row[0]}\n{row[1]}" for row in table.rows)
+    theirs, ours = [], []
+    for x, row in enumerate(table.rows):
+        if isinstance(row[2], float):
+            theirs.append((float(x), row[2], row[2], row[2]))
+        if isinstance(row[3], Estimate) and row[3].value is not None:
+            value = row[3].value
+            ends = row[3].low or value, row[3].high or value
+            ours.append((float(x), value, *ends))
+    lines = tuple(
+        Line(
+            label,
+            *(tuple(column) for column in zip(*points, strict=True)),
+            joined=False,
+        )
+        for label, points in (("paper", theirs), ("here", ours))
+        if points
+    )
+    panel = Panel(table.title, "", "AUROC %", lines, ticks=names)
+    return Picture("auroc", PICTURED, (panel,), columns=1)
 
 
 def _table(one: Exhibit, cases: list[Case | Missing], options: Options) -> Table:
@@ -126,19 +170,22 @@ def _one_way(case: Case) -> bool:
     return case.method in PBB and PBB[case.method].epsilon == 0
 
 
-def absent(exhibits: list[Exhibit], options: Options) -> Iterator[str]:
-    """Say for each data set of the table without predictions what it needs."""
+def absent(exhibits: list[Exhibit], options: Options) -> Iterator[Table]:
+    """Show the paper's rows for data sets without predictions, and what they need."""
+    if options.data is None:
+        return
     there = {one.dataset.name for one in exhibits}
-    folder = options.data or Path("DIR")
     for name, dataset in DATASETS.items():
         if name in there:
             continue
-        if options.data is not None and dataset.locate(options.data) is not None:
-            n = len(dataset.load(options.data))
-            yield (
-                f"{dataset.title}: {n:,} rows are present, predictions are not: put "
-                f"them at {folder / f'MODEL-{name}-test.npz'}, or name a --model."
-            )
-        else:
-            predictions = folder / f"MODEL-{name}-test.npz"
-            yield f"{dataset.where(folder)}, or its predictions at {predictions}."
+        place = options.data / f"MODEL-{name}-test.npz"
+        title = f"{dataset.where(options.data)}, or its predictions at {place}"
+        if dataset.locate(options.data) is not None:
+            title = f"{dataset.title} is present, predictions are not: put {place}"
+            title += ", or name a --model" if dataset.name in IMAGES else ""
+        rows = [
+            (method, scenario, float(auroc), None, float(frr), None)
+            for method, cells in paper("table1")[name]["methods"].items()
+            for scenario, (auroc, frr) in cells.items()
+        ]
+        yield Table(title, COLUMNS, tuple(rows))

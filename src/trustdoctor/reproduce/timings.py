@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from trustdoctor.adapters.plot import Line, Panel, Picture
 from trustdoctor.curves import Array
 from trustdoctor.errors import InputError
 from trustdoctor.metrics import measure
@@ -47,6 +48,9 @@ def run(options: Options) -> Report:
     rows = choose_rows(len(answers.predictions), options)
     if rows is not None:
         answers = answers.take(rows)
+    if answers.predictions.errors.all() or not answers.predictions.errors.any():
+        message = "timings needs rows of both kinds, right and wrong. Take more rows."
+        raise InputError(message)
     theirs = paper("timings")
     found: list[tuple[Cell, ...]] = []
     for i, method in enumerate(("alpha", "beta", "sr", "mhlnb")):
@@ -58,7 +62,29 @@ def run(options: Options) -> Report:
         found.append((method, theirs["TBB"][method], pbb, loops, *shown, times))
     n, classes = answers.predictions.logits.shape
     words = WORDS.format(rows=n, classes=classes, size=SIZE)
-    return Report("timings", TITLE, (Table("Seconds", COLUMNS, tuple(found)),), words)
+    table = Table("Seconds", COLUMNS, tuple(found))
+    return Report("timings", TITLE, (table,), words, (_picture(table),))
+
+
+def _picture(table: Table) -> Picture:
+    at = tuple(float(i) for i in range(len(table.rows)))
+    lines = tuple(
+        Line(
+            label,
+            at,
+            tuple(float(str(row[column])) for row in table.rows),
+            joined=False,
+        )
+        for label, column in (
+            ("paper, TBB", 1),
+            ("loops", 3),
+            ("grid", 4),
+            ("exact", 5),
+        )
+    )
+    names = tuple(str(row[0]) for row in table.rows)
+    panel = Panel("", "", "seconds", lines, log_y=True, ticks=names)
+    return Picture("seconds", TITLE, (panel,))
 
 
 def _times(method: str, answers: Answers) -> tuple[float, float, float]:

@@ -12,7 +12,7 @@ from trustdoctor.reproduce.cases import PBB, TBB, Case, make_case
 from trustdoctor.reproduce.experiment import Options, paper
 from trustdoctor.reproduce.report import Cell, Report, Table
 from trustdoctor.reproduce.roc import points
-from trustdoctor.reproduce.sources import find_exhibits
+from trustdoctor.reproduce.sources import model_exhibit
 
 TITLE = "Mahalanobis with all layers against alpha (appendix C.7)"
 TRAIN = 6_000
@@ -36,10 +36,10 @@ WORDS = (
 
 def run(options: Options) -> Report:
     """Fit the white-box score and judge it beside alpha, on the same rows."""
-    bench = Bench.load(options)
+    one = model_exhibit(options)
+    bench = one.bench
+    assert bench is not None
     bench.runs = 4
-    (one,) = (e for e in find_exhibits(options) if e.model == bench.name)
-    one.bench = bench
     options.tell(0.0, "fitting the layers")
     box = fit_whitebox(bench)
     scores = whitebox_scores(bench, box)
@@ -75,6 +75,13 @@ def _row(case: Case, theirs: dict[str, Any], options: Options) -> tuple[Cell, ..
     if case.scenario in ("PBB paper", "WB") and case.method in theirs:
         printed = [float(number) for number in theirs[case.method]]
     return (case.method, case.scenario, printed[0], auroc, printed[1], frr)
+
+
+def can_fit(bench: Bench) -> bool:
+    """Tell whether there are training images, and layers to look at."""
+    assert bench.options.data is not None
+    there = bench.dataset.locate(bench.options.data, "train") is not None
+    return there and bool(bench.options.layers or bench.local.blocks())
 
 
 def fit_whitebox(bench: Bench) -> Any:

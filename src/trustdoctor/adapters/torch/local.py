@@ -25,12 +25,15 @@ class LocalModel:
     model : torch.nn.Module
     mean, std : tuple of float
         One a channel: the model takes (pixel / 255 - mean) / std.
+    source : bytes
+        The file that the model's class is in.
     """
 
     name: str
     model: nn.Module = field(repr=False)
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    source: bytes = field(default=b"", repr=False)
 
     @property
     def scale(self) -> list[float]:
@@ -51,8 +54,9 @@ class LocalModel:
         return list(zip(torch.split(x, size), torch.split(y, size), strict=True))
 
     def digest(self) -> str:
-        """Return a name for the weights."""
-        digest = hashlib.blake2b(digest_size=8)
+        """Return a name for the model: its code, weights and normalisation."""
+        digest = hashlib.blake2b(self.source, digest_size=8)
+        digest.update(repr((self.mean, self.std)).encode())
         for name, tensor in sorted(self.model.state_dict().items()):
             digest.update(name.encode() + tensor.cpu().numpy().tobytes())
         return digest.hexdigest()
@@ -98,8 +102,24 @@ def load_model(spec: str, weights: str | Path | None) -> LocalModel:
         message = f"{name}() of {file} returned no torch.nn.Module."
         raise InputError(message)
     _give_weights(model, Path(weights))
-    mean, std = getattr(module, "MEAN", (0.0,) * 3), getattr(module, "STD", (1.0,) * 3)
-    return LocalModel(Path(weights).stem, model.eval(), tuple(mean), tuple(std))
+    mean, std = (
+        _three(module, name, default) for name, default in (("MEAN", 0), ("STD", 1))
+    )
+    if min(std) <= 0:
+        message = f"expected STD of {file} as numbers above 0, got {std}."
+        raise InputError(message)
+    return LocalModel(Path(weights).stem, model.eval(), mean, std, file.read_bytes())
+
+
+def _three(module: Any, name: str, default: float) -> tuple[float, float, float]:
+    """Return one number a channel that the model's file defines."""
+    given = getattr(module, name, (default,) * 3)
+    try:
+        red, green, blue = (float(number) for number in given)
+    except (TypeError, ValueError) as error:
+        message = f"expected {name} as three numbers, one a channel, got {given!r}."
+        raise InputError(message) from error
+    return red, green, blue
 
 
 def _run_file(file: Path) -> Any:

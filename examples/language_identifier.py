@@ -1,0 +1,56 @@
+"""A true black box: a language identifier that answers with probabilities alone.
+
+`py3langid` (PyPI) knows some 140 languages. The texts are lists of countries as CLDR
+names them in each language (`babel`, PyPI), so that the truth is known. It prints::
+
+    Predictions(4,480 rows, 142 classes, probabilities, accuracy 62.86%)
+    Rejecting the 10% most doubtful predictions by alpha leaves 31.6% errors [30.1%, 33.0%] instead of 37.1%.
+    AUROC of alpha 0.877 [0.868, 0.887]
+"""  # noqa: E501
+
+import numpy as np
+from babel import Locale
+from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+import trustdoctor as td
+
+NAMES = 4
+
+
+def make_texts(rng: np.random.Generator, languages: set[str]) -> list[tuple[str, str]]:
+    """Return (language, text): some countries, as the language's people call them."""
+    texts = []
+    for code in sorted(languages):
+        try:
+            countries = sorted(Locale(code).territories.items())
+        except Exception:  # a language that CLDR does not know
+            continue
+        words = [name for key, name in countries if key.isalpha()]
+        if len(words) < 100:
+            continue
+        for _ in range(40):
+            some = rng.choice(len(words), NAMES, replace=False)
+            texts.append((code, ", ".join(words[i] for i in some)))
+    return texts
+
+
+def main() -> None:
+    """Ask for all texts, then judge the answers by what came back alone."""
+    identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    classes = sorted(identifier.nb_classes)
+    texts = make_texts(np.random.default_rng(0), set(classes))
+    probs = np.zeros((len(texts), len(classes)))
+    for row, (_, text) in enumerate(texts):
+        for code, probability in identifier.rank(text):
+            probs[row, classes.index(code)] = probability
+    labels = [classes.index(code) for code, _ in texts]
+    p = td.Predictions.from_probs(probs, labels)
+    print(p)
+    found = td.evaluate(p, scores=["alpha", "msp"])
+    print(found.verdict())
+    auroc = found.scores["alpha"]["auroc"]
+    print(f"AUROC of alpha {auroc.value:.3f} [{auroc.low:.3f}, {auroc.high:.3f}]")
+
+
+if __name__ == "__main__":
+    main()
