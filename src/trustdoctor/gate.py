@@ -15,6 +15,7 @@ from trustdoctor.errors import FileError, InputError
 from trustdoctor.output import write_text
 from trustdoctor.predictions import Predictions, as_scores, to_numpy
 from trustdoctor.scores import find_score
+from trustdoctor.topk import TopK
 
 if TYPE_CHECKING:
     from trustdoctor.watch import Watch
@@ -193,8 +194,13 @@ class Gate:
             )
         return np.asarray(accepted)
 
-    def screen(self, predictions: Predictions, *, groups: Any = None) -> Screened:
+    def screen(
+        self, predictions: Predictions | TopK, *, groups: Any = None
+    ) -> Screened:
         """Score predictions and decide on each.
+
+        Top-k answers are decided on the upper end of the score's interval, and rejected
+        where what they leave out could change the prediction.
 
         Examples
         --------
@@ -210,6 +216,13 @@ class Gate:
             raise InputError(message)
         if self.groups and groups is None and self.grouped_by == "predicted":
             groups = predictions.predicted
+        if isinstance(predictions, TopK):
+            if self.temperature != 1:
+                message = "top-k answers have no temperature but 1. Calibrate at 1."
+                raise InputError(message)
+            scores = predictions.doubt(self.score)
+            accepted = self.accept(scores, groups=groups) & ~predictions.ambiguous
+            return Screened(scores, accepted)
         scores = find_score(self.score)(predictions, temperature=self.temperature)
         return Screened(scores, self.accept(scores, groups=groups))
 

@@ -1,12 +1,15 @@
 """What a classifier said, checked once: the only place that checks arrays."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from trustdoctor.errors import InputError, LabelsMissingError
+
+if TYPE_CHECKING:
+    from trustdoctor.topk import TopK
 
 PROBS_TOLERANCE = 0.01
 """How far a row of probabilities may be from summing to 1 (rounded files are)."""
@@ -81,6 +84,43 @@ class Predictions:
         with np.errstate(divide="ignore"):
             logits = np.log(array)
         return cls(logits, as_labels(labels, *array.shape), from_probabilities=True)
+
+    @staticmethod
+    def from_topk(  # noqa: PLR0913 - options, by keyword only
+        probs: ArrayLike,
+        classes: ArrayLike,
+        labels: ArrayLike | None = None,
+        *,
+        log: bool = False,
+        n_classes: int | None = None,
+        open_rest: bool = False,
+    ) -> "TopK":
+        """Take the k best classes of each row alone, as remote models answer.
+
+        Parameters
+        ----------
+        probs : array (n, k)
+            Probabilities; 0 where a row names fewer classes.
+        classes : integer array (n, k)
+        labels : integer array (n,), optional
+        log : bool
+            Whether `probs` are log-probabilities.
+        n_classes : int, optional
+            How many classes there are, if known: it narrows alpha's interval.
+        open_rest : bool
+            Whether the rest of the mass may belong to the named classes, too.
+
+        Examples
+        --------
+        >>> p = Predictions.from_topk([[0.7, 0.2]], [[4, 1]], n_classes=10)
+        >>> [end.round(3).tolist() for end in p.interval("alpha")]
+        [[-0.16], [-0.125]]
+        """
+        from trustdoctor.topk import make_topk
+
+        return make_topk(
+            probs, classes, labels, log=log, n_classes=n_classes, open_rest=open_rest
+        )
 
     def __len__(self) -> int:
         """Return the number of rows."""

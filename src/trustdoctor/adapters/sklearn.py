@@ -1,0 +1,377 @@
+"""A scikit-learn classifier that knows when not to answer."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trustdoctor.errors import InputError, MissingPackageError
+
+try:
+    from sklearn import get_config
+    from sklearn.base import (
+        BaseEstimator,
+        ClassifierMixin,
+        MetaEstimatorMixin,
+        clone,
+    )
+    from sklearn.model_selection import KFold, StratifiedKFold, check_cv
+    from sklearn.utils import _safe_indexing, get_tags, indexable
+    from sklearn.utils.metadata_routing import (
+        MetadataRouter,
+        MethodMapping,
+        process_routing,
+    )
+    from sklearn.utils.metaestimators import available_if
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import (
+        _check_sample_weight,
+        check_is_fitted,
+        column_or_1d,
+        has_fit_parameter,
+    )
+except ImportError as error:
+    message = (
+        "this needs scikit-learn, which is not installed: "
+        'pip install "trustdoctor[sklearn]"'
+    )
+    raise MissingPackageError(message) from error
+
+from trustdoctor.calibrate import calibrate
+from trustdoctor.gate import Gate
+from trustdoctor.predictions import Predictions
+from trustdoctor.scores import find_score
+
+TARGETS = ("frr", "trr", "risk", "coverage")
+DEFAULT_FRR = 0.05
+CROSS_FITTED = (
+    "Cross-fitted: the scores are those of models that had not seen the rows, each "
+    "trained on the other folds. The target was met on them with the confidence named, "
+    "as if one model had made them; for the final model, trained on all rows, this is "
+    "an approximation and no promise. Held-out rows with cv='prefit', or a splitter of "
+    "one split, give a promise."
+)
+
+
+class Trusted(NamedTuple):
+    """Answers, whether to trust them, and how much they are doubted."""
+
+    labels: NDArray[Any]
+    accepted: NDArray[np.bool_]
+    scores: NDArray[Any]
+
+
+def _estimator_has(name: str) -> Any:
+    def check(self: "TrustedClassifier") -> bool:
+        return hasattr(getattr(self, "estimator_", self.estimator), name)
+
+    return available_if(check)
+
+
+class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
+    """Puts a gate behind a classifier.
+
+    Parameters
+    ----------
+    estimator : classifier
+        With `predict_proba`, or with `decision_function`, whose values then count as
+        logits.
+    doubt : str
+        A score's name, out of `SCORES`.
+    temperature : float
+        Divides the logits.
+    frr, trr, risk, coverage : float, optional
+        The target, as in `calibrate`: one of them, or frr with trr; by default frr is
+        0.05.
+    confidence : float
+        Of the promise.
+    cv : int, splitter or "prefit"
+        Where the gate's rows come from. A number of folds: out-of-fold answers, with
+        the estimator fitted on all rows after that; the certificate says what then
+        holds. A splitter of one split (`ShuffleSplit(1)`): the estimator is fitted on
+        the one part, the gate on the other. "prefit": the estimator is fitted already,
+        and `fit` takes rows that it has not seen. The last two carry a promise.
+    reject_label : optional
+        What `predict` answers where the answer is rejected; by default the estimator's
+        own label.
+
+    Attributes
+    ----------
+    estimator_ : classifier
+    gate_ : Gate
+        With its certificate.
+    classes_ : array (C,)
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> x, y = load_iris(return_X_y=True)
+    >>> model = TrustedClassifier(LogisticRegression(max_iter=500), frr=0.1).fit(x, y)
+    >>> model.predict_trusted(x[:2]).labels
+    array([0, 0])
+    """
+
+    def __init__(  # noqa: PLR0913 - options, by keyword only
+        self,
+        estimator: Any,
+        *,
+        doubt: str = "alpha",
+        temperature: float = 1.0,
+        frr: float | None = None,
+        trr: float | None = None,
+        risk: float | None = None,
+        coverage: float | None = None,
+        confidence: float = 0.9,
+        cv: Any = 5,
+        reject_label: Any = None,
+    ) -> None:
+        self.estimator = estimator
+        self.doubt = doubt
+        self.temperature = temperature
+        self.frr = frr
+        self.trr = trr
+        self.risk = risk
+        self.coverage = coverage
+        self.confidence = confidence
+        self.cv = cv
+        self.reject_label = reject_label
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, **params: Any) -> Any:  # noqa: N803
+        """Fit the estimator, unless it is, and calibrate the gate.
+
+        Parameters
+        ----------
+        X, y
+            Rows and their classes.
+        sample_weight : array (n,), optional
+            For the estimator. The gate counts rows, whatever their weight.
+        params
+            For the estimator's `fit`, where metadata routing is on.
+        """
+        if y is None:
+            name = type(self).__name__
+            message = f"{name} requires y to be passed, but the target y is None."
+            raise InputError(message)
+        y = column_or_1d(y, warn=True)
+        check_classification_targets(y)
+        X, y = indexable(X, y)  # noqa: N806
+        given = self._routed(X, sample_weight, params)
+        if self.cv == "prefit":
+            check_is_fitted(self.estimator)
+            self.estimator_ = self.estimator
+            self.classes_ = self.estimator_.classes_
+            self.gate_ = self._calibrated(self._logits(X), self._numbers(y))
+            return self
+        self.classes_ = np.unique(y)
+        folds = list(self._folds(X, y))
+        rows, logits = [], []
+        for train, test in folds:
+            part = _some(given, train, len(y))
+            fitted = clone(self.estimator).fit(
+                _safe_indexing(X, train), y[train], **part
+            )
+            rows.append(test)
+            logits.append(_aligned(fitted, _safe_indexing(X, test), self.classes_))
+        found, order = np.concatenate(logits), np.concatenate(rows)
+        gate = self._calibrated(found, self._numbers(y[order]))
+        if len(folds) == 1:
+            self.estimator_ = fitted
+        else:
+            self.estimator_ = clone(self.estimator).fit(X, y, **given)
+            gate = _cross_fitted(gate)
+        self.gate_ = gate
+        return self
+
+    def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
+        """Return the estimator's labels; `reject_label`, if any, where rejected."""
+        check_is_fitted(self)
+        labels = self.estimator_.predict(X)
+        if self.reject_label is None:
+            return labels
+        return _replaced(labels, self.accept(X), self.reject_label)
+
+    def accept(self, X: Any) -> NDArray[np.bool_]:  # noqa: N803
+        """Return whether to trust the answer to each row."""
+        return self.predict_trusted(X).accepted
+
+    def predict_trusted(self, X: Any) -> Trusted:  # noqa: N803
+        """Return the estimator's labels, whether to trust them, and the doubts."""
+        check_is_fitted(self)
+        labels = self.estimator_.predict(X)
+        screened = self.gate_.screen(self._predictions(self._logits(X)))
+        return Trusted(labels, screened.accepted, screened.scores)
+
+    @_estimator_has("predict_proba")
+    def predict_proba(self, X: Any) -> NDArray[Any]:  # noqa: N803
+        """Return the estimator's own probabilities."""
+        check_is_fitted(self)
+        return self.estimator_.predict_proba(X)
+
+    @_estimator_has("decision_function")
+    def decision_function(self, X: Any) -> NDArray[Any]:  # noqa: N803
+        """Return the estimator's own decision values."""
+        check_is_fitted(self)
+        return self.estimator_.decision_function(X)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:  # noqa: N803
+        """Return the plain accuracy of the estimator on all rows.
+
+        Rejections do not count: a search that rewarded them would reject everything.
+        """
+        from sklearn.metrics import accuracy_score
+
+        check_is_fitted(self)
+        labels = self.estimator_.predict(X)
+        return float(accuracy_score(y, labels, sample_weight=sample_weight))
+
+    def trusted_score(self, X: Any, y: Any) -> tuple[float, float]:  # noqa: N803
+        """Return the accuracy on the accepted rows (NaN without any), and coverage."""
+        labels, accepted, _ = self.predict_trusted(X)
+        right = np.asarray(labels == np.asarray(y))[accepted]
+        return float(right.mean()) if len(right) else float("nan"), accepted.mean()
+
+    @property
+    def n_features_in_(self) -> int:
+        """How many columns the estimator was fitted on."""
+        check_is_fitted(self)
+        return int(self.estimator_.n_features_in_)
+
+    def get_metadata_routing(self) -> Any:
+        """Say what goes to the estimator's `fit`."""
+        mapping = MethodMapping().add(caller="fit", callee="fit")
+        router = MetadataRouter(owner=type(self).__name__)
+        return router.add(estimator=self.estimator, method_mapping=mapping)
+
+    def __sklearn_tags__(self) -> Any:
+        """Take over what the estimator takes."""
+        tags = super().__sklearn_tags__()
+        own = get_tags(self.estimator)
+        tags.input_tags = own.input_tags
+        tags.classifier_tags = own.classifier_tags
+        return tags
+
+    def _routed(
+        self,
+        x: Any,
+        sample_weight: Any,
+        params: dict[str, Any],
+    ) -> dict[str, Any]:
+        """Return what goes to the estimator's `fit`."""
+        if sample_weight is not None:
+            weights = _check_sample_weight(sample_weight, x)
+            params = {**params, "sample_weight": weights}
+        if not params:
+            return {}
+        if get_config()["enable_metadata_routing"]:
+            return dict(process_routing(self, "fit", **params).estimator.fit)
+        for name in params:
+            if not has_fit_parameter(self.estimator, name):
+                kind = type(self.estimator).__name__
+                message = f"{kind}.fit takes no {name}. Leave it out."
+                raise InputError(message)
+        return params
+
+    def _target(self) -> dict[str, float]:
+        given = {name: getattr(self, name) for name in TARGETS}
+        asked = {name: value for name, value in given.items() if value is not None}
+        return asked or {"frr": DEFAULT_FRR}
+
+    def _calibrated(self, logits: NDArray[Any], labels: NDArray[Any]) -> Gate:
+        p = self._predictions(logits, labels)
+        scores = find_score(self.doubt)(p, temperature=self.temperature)
+        return calibrate(
+            scores,
+            p.errors,
+            **self._target(),  # type: ignore[arg-type]
+            confidence=self.confidence,
+            score=self.doubt,
+            temperature=self.temperature,
+        )
+
+    def _logits(self, X: Any) -> NDArray[Any]:  # noqa: N803
+        return _aligned(self.estimator_, X, self.classes_)
+
+    def _predictions(self, logits: NDArray[Any], labels: Any = None) -> Predictions:
+        """Build predictions, remembering whether they come from probabilities."""
+        probs = hasattr(getattr(self, "estimator_", self.estimator), "predict_proba")
+        return Predictions(logits, labels, from_probabilities=probs)
+
+    def _numbers(self, y: NDArray[Any]) -> NDArray[np.int64]:
+        """Return the classes of rows as the numbers of their columns."""
+        unknown = np.setdiff1d(y, self.classes_)
+        if len(unknown):
+            message = (
+                f"expected classes that the estimator knows, got {unknown[0]!r}. Give "
+                "rows of its own classes."
+            )
+            raise InputError(message)
+        return np.searchsorted(self.classes_, y).astype(np.int64)
+
+    def _folds(self, X: Any, y: NDArray[Any]) -> Iterator[tuple[Any, Any]]:  # noqa: N803
+        cv = self.cv
+        if isinstance(cv, (int, np.integer)) and not isinstance(cv, bool):
+            smallest = int(np.unique(y, return_counts=True)[1].min())
+            folds = min(int(cv), smallest)
+            if folds >= 2:
+                cv = StratifiedKFold(folds, shuffle=True, random_state=0)
+            else:  # a class of one row cannot be in every fold
+                cv = KFold(max(2, min(int(cv), len(y))), shuffle=True, random_state=0)
+        elif isinstance(cv, (str, bool)) or cv is None:
+            message = (
+                f"expected cv as a number of folds, a splitter or 'prefit', got {cv!r}."
+            )
+            raise InputError(message)
+        return iter(check_cv(cv, y, classifier=True).split(X, y))
+
+
+def _some(given: dict[str, Any], rows: NDArray[Any], n: int) -> dict[str, Any]:
+    """Return the parameters of some rows; those that are not by row stay whole."""
+    return {
+        name: value[rows] if getattr(value, "shape", ())[:1] == (n,) else value
+        for name, value in given.items()
+    }
+
+
+def _aligned(fitted: Any, x: Any, classes: NDArray[Any]) -> NDArray[Any]:
+    """Return logits with one column a class, those that a fold did not know at -inf."""
+    if hasattr(fitted, "predict_proba"):
+        probs = np.asarray(fitted.predict_proba(x), np.float64)
+        with np.errstate(divide="ignore"):
+            own = np.log(probs)
+    elif hasattr(fitted, "decision_function"):
+        own = np.asarray(fitted.decision_function(x), np.float64)
+        if own.ndim == 1:
+            own = np.stack([np.zeros_like(own), own], axis=1)
+    else:
+        message = (
+            f"expected a classifier with predict_proba or decision_function, got "
+            f"{type(fitted).__name__}."
+        )
+        raise InputError(message)
+    if len(fitted.classes_) == len(classes):
+        return own
+    wide = np.full((len(own), len(classes)), -np.inf)
+    wide[:, np.searchsorted(classes, fitted.classes_)] = own
+    return wide
+
+
+def _cross_fitted(gate: Gate) -> Gate:
+    """Say what holds of a gate whose scores come from several models."""
+    own = gate.certificate
+    assert own is not None
+    return replace(
+        gate, certificate=replace(own, mode="none", notes=(*own.notes, CROSS_FITTED))
+    )
+
+
+def _replaced(labels: NDArray[Any], accepted: NDArray[np.bool_], reject: Any) -> Any:
+    """Put a label where answers are rejected, keeping the others as they are."""
+    same_kind = np.asarray(reject).dtype.kind == labels.dtype.kind
+    if same_kind:
+        return np.where(accepted, labels, reject)
+    out = labels.astype(object)
+    out[~accepted] = reject
+    return out

@@ -1,0 +1,220 @@
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.datasets import load_breast_cancer, load_digits, make_classification
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression, RidgeClassifier
+from sklearn.model_selection import (
+    GridSearchCV,
+    ShuffleSplit,
+    cross_val_score,
+    train_test_split,
+)
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
+from sklearn.utils.estimator_checks import check_estimator
+
+import trustdoctor as td
+from trustdoctor.adapters.sklearn import CROSS_FITTED, TrustedClassifier
+from trustdoctor.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def rows():
+    x, y = make_classification(
+        900, 8, n_informative=5, n_classes=3, flip_y=0.15, random_state=0
+    )
+    return train_test_split(x, y, random_state=0)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_scikit_learns_own_checks_pass():
+    check_estimator(TrustedClassifier(LogisticRegression()))
+
+
+def test_answers_are_the_estimators_own(rows):
+    x, new, y, new_y = rows
+    model = TrustedClassifier(LogisticRegression(), frr=0.1).fit(x, y)
+    plain = LogisticRegression().fit(x, y)
+    assert np.array_equal(model.predict(new), plain.predict(new))
+    assert np.array_equal(model.predict_proba(new), plain.predict_proba(new))
+    assert np.array_equal(model.decision_function(new), plain.decision_function(new))
+    assert model.score(new, new_y) == plain.score(new, new_y)
+    labels, accepted, scores = model.predict_trusted(new)
+    p = td.Predictions.from_probs(plain.predict_proba(new))
+    np.testing.assert_allclose(scores, td.alpha(p.logits))
+    assert np.array_equal(accepted, model.gate_.screen(p).accepted)
+    assert np.array_equal(accepted, model.accept(new))
+    accuracy, coverage = model.trusted_score(new, new_y)
+    assert accuracy == (labels == new_y)[accepted].mean()
+    assert coverage == accepted.mean()
+    assert accuracy > model.score(new, new_y)
+
+
+def test_rejected_rows_get_their_label(rows):
+    x, new, y, _ = rows
+    for reject in (-1, "ask a person"):
+        model = TrustedClassifier(LogisticRegression(), reject_label=reject, frr=0.3)
+        found = model.fit(x, y).predict(new)
+        rejected = ~model.accept(new)
+        assert rejected.any()
+        assert all(label == reject for label in found[rejected])
+        plain = model.estimator_.predict(new)[~rejected]
+        assert [int(label) for label in found[~rejected]] == plain.tolist()
+
+
+def test_string_labels(rows):
+    x, new, y, new_y = rows
+    names = np.array(["ant", "bee", "cow"])
+    model = TrustedClassifier(LogisticRegression(), reject_label="?").fit(x, names[y])
+    assert set(model.predict(new)) <= {"ant", "bee", "cow", "?"}
+    assert model.classes_.tolist() == names.tolist()
+    assert model.score(new, names[new_y]) > 0.5
+
+
+@pytest.mark.parametrize("kind", [RidgeClassifier(), LinearSVC()])
+def test_decision_values_count_as_logits(kind, rows):
+    x, new, y, _ = rows
+    model = TrustedClassifier(kind, doubt="margin", coverage=0.8).fit(x, y)
+    z = model.decision_function(new)
+    np.testing.assert_allclose(model.predict_trusted(new).scores, td.margin(z))
+    assert not hasattr(model, "predict_proba")
+    binary = TrustedClassifier(clone(kind), doubt="beta").fit(x, y > 0)
+    value = np.abs(binary.decision_function(new))
+    np.testing.assert_allclose(binary.predict_trusted(new).scores, -value, atol=1e-12)
+
+
+def test_cross_fitting_promises_nothing_and_says_what_holds(rows):
+    x, _, y, _ = rows
+    certificate = TrustedClassifier(LogisticRegression()).fit(x, y).gate_.certificate
+    assert not certificate.guarantee
+    assert CROSS_FITTED in certificate.notes
+    assert certificate.target == {"frr": 0.05}
+    assert certificate.n == len(y)
+
+
+def test_held_out_rows_carry_a_promise(rows):
+    x, new, y, new_y = rows
+    prefit = TrustedClassifier(LogisticRegression().fit(x, y), cv="prefit", frr=0.1)
+    prefit.fit(new, new_y)
+    assert prefit.gate_.certificate.guarantee
+    assert prefit.estimator_ is prefit.estimator
+    cv = ShuffleSplit(1, test_size=0.4, random_state=0)
+    split = TrustedClassifier(LogisticRegression(), cv=cv, trr=0.5).fit(x, y)
+    assert split.gate_.certificate.guarantee
+    assert split.gate_.certificate.n == round(0.4 * len(y))
+    train, _ = next(cv.split(x))
+    plain = LogisticRegression().fit(x[train], y[train])
+    assert np.array_equal(split.estimator_.coef_, plain.coef_)
+
+
+@pytest.mark.parametrize("load", [load_digits, load_breast_cancer])
+def test_the_promised_frr_holds_over_a_hundred_splits(load):
+    data, target = load(return_X_y=True)
+    model = make_pipeline(StandardScaler(), LogisticRegression(C=0.01, max_iter=1000))
+    rates, cross = [], []
+    for seed in range(100):
+        x, rest, y, rest_y = train_test_split(
+            data, target, train_size=150, random_state=seed
+        )
+        if seed % 10 == 0:  # one model, many calibrations
+            fitted = clone(model).fit(x, y)
+            own = TrustedClassifier(clone(model), frr=0.1).fit(x, y)
+        held, new, held_y, new_y = train_test_split(
+            rest, rest_y, train_size=200, random_state=seed
+        )
+        gated = TrustedClassifier(fitted, cv="prefit", frr=0.1).fit(held, held_y)
+        for found, out in ((gated, rates), (own, cross)):
+            labels, accepted, _ = found.predict_trusted(new)
+            right = labels == new_y
+            out.append((~accepted)[right].mean())
+    # At most 10% of the calibrations may break the promise; three standard errors.
+    spread = 0.02  # of a rate measured on the new rows
+    assert np.mean(np.array(rates) > 0.1 + spread) <= 0.1 + 3 * np.sqrt(0.09 / 100)
+    assert np.mean(cross) <= 0.1 + spread
+
+
+def test_it_works_where_estimators_work(rows):
+    x, new, y, _ = rows
+    search = GridSearchCV(
+        make_pipeline(StandardScaler(), TrustedClassifier(LogisticRegression())),
+        {
+            "trustedclassifier__estimator__C": [1e-4, 1.0],
+            "trustedclassifier__frr": [0.5, 0.05],
+        },
+        cv=3,
+    ).fit(x, y)
+    best = search.best_params_
+    assert best["trustedclassifier__estimator__C"] == 1.0
+    scores = search.cv_results_["mean_test_score"]
+    assert scores[0] == scores[1]  # rejecting more is not rewarded
+    assert len(cross_val_score(TrustedClassifier(LogisticRegression()), x, y)) == 5
+    model = TrustedClassifier(RandomForestClassifier(20, random_state=0)).fit(x, y)
+    again = pickle.loads(pickle.dumps(model))
+    assert np.array_equal(again.accept(new), model.accept(new))
+    assert clone(model).get_params()["doubt"] == "alpha"
+
+
+def test_weights_go_to_the_estimator_and_the_gate_counts_rows(rows):
+    x, _, y, _ = rows
+    weights = np.where(y == 0, 5.0, 1.0)
+    model = TrustedClassifier(LogisticRegression()).fit(x, y, sample_weight=weights)
+    plain = LogisticRegression().fit(x, y, sample_weight=weights)
+    assert np.array_equal(model.estimator_.coef_, plain.coef_)
+    assert model.gate_.certificate.n == len(y)
+
+
+def test_weights_are_routed_where_routing_is_on(rows):
+    import sklearn
+
+    x, _, y, _ = rows
+    weights = np.where(y == 0, 5.0, 1.0)
+    with sklearn.config_context(enable_metadata_routing=True):
+        asks = LogisticRegression().set_fit_request(sample_weight=True)
+        model = TrustedClassifier(asks).fit(x, y, sample_weight=weights)
+        ignores = LogisticRegression().set_fit_request(sample_weight=False)
+        with pytest.raises(TypeError, match="not routed"):
+            TrustedClassifier(ignores).fit(x, y, sample_weight=weights)
+    plain = LogisticRegression().fit(x, y, sample_weight=weights)
+    assert np.array_equal(model.estimator_.coef_, plain.coef_)
+
+
+class Bare(ClassifierMixin, BaseEstimator):
+    def fit(self, _x, y):
+        self.classes_ = np.unique(y)
+        return self
+
+    def predict(self, x):
+        return np.full(len(x), self.classes_[0])
+
+
+def test_mistakes_are_named(rows):
+    x, new, y, _ = rows
+    with pytest.raises(InputError, match="predict_proba or decision_function"):
+        TrustedClassifier(Bare()).fit(x, y)
+    with pytest.raises(InputError, match="cv as a number"):
+        TrustedClassifier(LogisticRegression(), cv="later").fit(x, y)
+    with pytest.raises(InputError, match="takes no sample_weight"):
+        TrustedClassifier(Bare()).fit(x, y, sample_weight=np.ones(len(y)))
+    with pytest.raises(InputError, match="a score out of"):
+        TrustedClassifier(LogisticRegression(), doubt="magic").fit(x, y)
+    with pytest.raises(InputError, match="one target"):
+        TrustedClassifier(LogisticRegression(), risk=0.1, trr=0.9).fit(x, y)
+    with pytest.raises(InputError, match="needs true logits"):
+        TrustedClassifier(LogisticRegression(), doubt="energy").fit(x, y)
+    fitted = LogisticRegression().fit(x, y)
+    with pytest.raises(InputError, match="classes that the estimator knows"):
+        TrustedClassifier(fitted, cv="prefit").fit(new, np.full(len(new), 7))
+
+
+def test_a_class_of_one_row_is_no_obstacle(rows):
+    x, _, y, _ = rows
+    y = np.where(np.arange(len(y)) == 0, 9, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = TrustedClassifier(LogisticRegression()).fit(x, y)
+    assert 9 in model.classes_

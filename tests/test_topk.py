@@ -1,0 +1,162 @@
+import json
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import trustdoctor as td
+from trustdoctor.adapters.topk import read_chat
+from trustdoctor.errors import FileError, InputError
+
+
+def answers(probs, k, **options):
+    order = np.argsort(-probs, axis=1)[:, :k]
+    return td.Predictions.from_topk(
+        np.take_along_axis(probs, order, 1), order, **options
+    )
+
+
+@given(
+    st.integers(2, 30), st.integers(1, 30), st.floats(0.05, 3), st.integers(0, 2**31)
+)
+def test_the_true_score_lies_in_the_interval(classes, k, peak, seed):
+    k = min(k, classes)
+    rng = np.random.default_rng(seed)
+    probs = rng.dirichlet(np.full(classes, peak), 20)
+    probs = np.maximum(probs, 1e-7)
+    probs /= probs.sum(1, keepdims=True)
+    z = np.log(probs)
+    for n_classes in (classes, None):
+        found = answers(probs, k, n_classes=n_classes)
+        for name in ("alpha", "beta", "msp"):
+            low, high = found.interval(name)
+            true = getattr(td, name)(z)
+            slack = 1e-6 * np.maximum(1, np.abs(true))
+            assert (low - slack <= true).all()
+            assert (true <= high + slack).all()
+            if name != "alpha":
+                assert np.array_equal(low, high)
+        np.testing.assert_allclose(found.doubt("alpha"), found.interval("alpha")[1])
+
+
+def test_with_all_classes_the_interval_is_the_score(rng):
+    probs = rng.dirichlet(np.ones(8), 200)
+    low, high = answers(probs, 8, n_classes=8).interval("alpha")
+    np.testing.assert_allclose(low, high, rtol=1e-12)
+    np.testing.assert_allclose(low, td.alpha(np.log(probs)), rtol=1e-9)
+
+
+def test_more_classes_named_narrow_the_interval(rng):
+    probs = rng.dirichlet(np.ones(20), 300)
+    widths = []
+    for k in (1, 3, 5, 20):
+        low, high = answers(probs, k, n_classes=20).interval("alpha")
+        widths.append((high - low).mean())
+    assert widths == sorted(widths, reverse=True)
+
+
+def test_log_probabilities_next_to_one_keep_their_odds():
+    found = td.Predictions.from_topk([[-1e-13, -40.0]], [[0, 1]], log=True)
+    with mpmath.workdps(40):
+        p = mpmath.exp(mpmath.mpf(-1e-13))
+        wanted = float(mpmath.log((1 - p) / p))
+    assert found.interval("beta")[1][0] == pytest.approx(wanted, rel=1e-9)
+
+
+@given(st.integers(2, 6), st.integers(0, 2**31))
+def test_an_open_rest_may_go_anywhere(classes, seed):
+    rng = np.random.default_rng(seed)
+    true = rng.dirichlet(np.ones(classes), 30)
+    seen = true * rng.uniform(0.3, 1, true.shape)  # some tokens were not returned
+    columns = np.broadcast_to(np.arange(classes), seen.shape)
+    found = td.Predictions.from_topk(seen, columns, n_classes=classes, open_rest=True)
+    sure = ~found.ambiguous
+    assert (found.predicted[sure] == true.argmax(1)[sure]).all()
+    for name in ("alpha", "beta", "msp"):
+        low, high = found.interval(name)
+        score = getattr(td, name)(np.log(true))
+        assert (low[sure] - 1e-9 <= score[sure]).all()
+        assert (score[sure] <= high[sure] + 1e-9).all()
+    assert (found.doubt("beta")[~sure] == np.inf).all()
+
+
+def test_gates_decide_on_the_cautious_end():
+    probs, classes = [[0.9, 0.05], [0.5, 0.3]], [[3, 1], [0, 2]]
+    found = td.Predictions.from_topk(probs, classes, labels=[3, 2])
+    assert found.predicted.tolist() == [3, 0]
+    assert found.errors.tolist() == [False, True]
+    low, high = found.interval("alpha")
+    middle = td.Gate(float((low[1] + high[1]) / 2), score="alpha")
+    assert middle.screen(found).accepted.tolist() == [True, False]
+    unsure = td.Predictions.from_topk([[0.4, 0.3]], [[0, 1]], open_rest=True)
+    everything = td.Gate(np.inf, score="beta", state="accept-all")
+    assert not everything.screen(unsure).accepted.any()
+    with pytest.raises(InputError, match="temperature"):
+        td.Gate(0.0, score="alpha", temperature=2.0).screen(found)
+    with pytest.raises(InputError, match="alpha, beta, msp"):
+        td.Gate(0.0, score="energy").screen(found)
+
+
+@pytest.mark.parametrize(
+    ("probs", "classes", "word"),
+    [
+        ([[0.9, 0.3]], [[0, 1]], "at most 1"),
+        ([[-0.1, 0.3]], [[0, 1]], "log=True"),
+        ([[0.0, 0.0]], [[0, 1]], "at most 1"),
+        ([[0.5, 0.3]], [[0, 0]], "twice"),
+        ([[0.5, 0.3]], [[0, 9]], "from 0 to"),
+        ([[0.5, 0.3]], [[0.0, 1.0]], "whole numbers"),
+        ([0.5, 0.3], [0, 1], "shapes"),
+    ],
+)
+def test_what_is_no_answer_is_refused(probs, classes, word):
+    with pytest.raises(InputError, match=word):
+        td.Predictions.from_topk(probs, classes, n_classes=5)
+    with pytest.raises(InputError, match="labels"):
+        _ = td.Predictions.from_topk([[0.5]], [[0]]).errors
+
+
+def response(**tokens):
+    top = [{"token": t, "logprob": float(np.log(p))} for t, p in tokens.items()]
+    return {"choices": [{"logprobs": {"content": [{**top[0], "top_logprobs": top}]}}]}
+
+
+def test_a_chats_first_token_speaks_for_a_label(tmp_path):
+    names = ["positive", "negative", "neutral"]
+    rows = [
+        response(**{"positive": 0.6, " Positive": 0.2, "neg": 0.1, "I": 0.05}),
+        response(**{" Neutral": 0.5, "pos": 0.4}),
+    ]
+    found = read_chat(rows, names, labels=[0, 1])
+    assert found.predicted.tolist() == [0, 2]
+    assert found.probs[0] == pytest.approx([0.8, 0.1, 0.0])
+    assert found.errors.tolist() == [False, True]
+    low, high = found.interval("beta")
+    assert high[0] == pytest.approx(np.log(0.2 / 0.8))
+    assert low[0] == pytest.approx(np.log(0.1 / 0.9))
+    assert found.ambiguous.tolist() == [False, True]  # 0.1 of the mass is not seen
+    for text in (json.dumps(rows), "\n".join(map(json.dumps, rows))):
+        (tmp_path / "chat.json").write_text(text)
+        again = read_chat(tmp_path / "chat.json", names)
+        assert np.array_equal(again.probs, found.probs)
+    (tmp_path / "chat.json").write_text(json.dumps(rows[0]))
+    assert len(read_chat(tmp_path / "chat.json", names)) == 1
+
+
+def test_chats_that_cannot_be_read_are_named(tmp_path):
+    with pytest.raises(InputError, match="share their first token"):
+        read_chat([response(ne=0.9)], ["negative", "neutral"])
+    with pytest.raises(InputError, match="none of the labels"):
+        read_chat([response(**{"Sure": 0.9, " ": 0.1})], ["yes", "no"])
+    with pytest.raises(InputError, match="Ask for logprobs"):
+        read_chat([{"choices": []}], ["yes", "no"])
+    with pytest.raises(InputError, match="at least one"):
+        read_chat([], ["yes", "no"])
+    (tmp_path / "x.json").write_text("{")
+    with pytest.raises(FileError, match="JSON"):
+        read_chat(tmp_path / "x.json", ["yes", "no"])
+    # A label that begins another one is told by its whole token.
+    found = read_chat([response(no=0.9)], ["no", "not sure"])
+    assert found.predicted.tolist() == [0]
