@@ -28,31 +28,54 @@ class PageError(AssertionError):
 
 def updated(page, folder):
     """Return the page's text with what its blocks print now."""
-    scope, printed = {"__name__": "__page__"}, None
+    bare = BLOCK.sub("", page)
+    if "```" in bare:
+        _refuse("a block is indented or titled", bare[bare.index("```") :])
+    runner = _Runner(folder)
+    with contextlib.chdir(folder):
+        found = BLOCK.sub(runner, page)
+    runner.expect_nothing_printed()
+    return found
 
-    def renew(match):
-        nonlocal printed
+
+def _refuse(what, body):
+    message = f"{what}: {body[:60]!r}"
+    raise PageError(message)
+
+
+class _Runner:
+    """Runs one block after another."""
+
+    def __init__(self, folder):
+        self.folder, self.printed = folder, None
+        self.scope = {"__name__": "__page__"}
+
+    def expect_nothing_printed(self):
+        if self.printed:
+            _refuse("what a python block prints is not shown", self.printed)
+
+    def __call__(self, match):
         kind, body = match["kind"], match["body"]
         if match["skip"]:
             return match[0]
         if kind not in RUN:
-            message = (
-                f"a block of kind {kind!r} is neither run nor excused: {body[:60]}"
-            )
-            raise PageError(message)
-        if kind == "text":
-            if printed is None:
-                message = f"a text block follows no python block: {body[:60]}"
-                raise PageError(message)
-            body, printed = printed, None
-        elif kind == "console":
-            body = _console(body, folder)
-        else:
-            printed = _python(body, scope)
-        return f"```{kind}\n{body}```"
+            _refuse(f"a block of kind {kind!r} is neither run nor excused", body)
+        return f"```{kind}\n{getattr(self, kind)(body)}```"
 
-    with contextlib.chdir(folder):
-        return BLOCK.sub(renew, page)
+    def text(self, body):
+        if self.printed is None:
+            _refuse("a text block follows no python block", body)
+        shown, self.printed = self.printed, None
+        return shown
+
+    def console(self, body):
+        self.expect_nothing_printed()
+        return _console(body, self.folder)
+
+    def python(self, body):
+        self.expect_nothing_printed()
+        self.printed = _python(body, self.scope)
+        return body
 
 
 def _console(body, folder):

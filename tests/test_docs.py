@@ -31,7 +31,15 @@ def test_code_blocks_print_what_is_shown(page, tmp_path):
 
 def test_blocks_that_are_neither_run_nor_excused_are_refused(tmp_path):
     blocks = load(ROOT / "tests" / "blocks.py")
-    for text in ("```sh\nls\n```", "```text\nalone\n```", "```console\n$ exit 3\n```"):
+    for text in (
+        "```sh\nls\n```",
+        "```text\nalone\n```",
+        "```console\n$ exit 3\n```",
+        "```python\nprint(1)\n```",
+        "```python\nprint(1)\n```\n```python\n2\n```",
+        "- a list\n  ```python\n  1\n  ```",
+        '```python title="x"\n1\n```',
+    ):
         with pytest.raises(AssertionError):
             blocks.updated(text, tmp_path)
     excused = "<!-- not run: it is long -->\n```sh\nls\n```"

@@ -12,6 +12,8 @@ from trustdoctor.predictions import Predictions
 
 STEP = 1 / 400
 BINS = 50
+RISKS = np.append(np.arange(0, 300) / 1000, 0.0005)
+"""For these the threshold of greatest coverage is kept."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,7 +21,8 @@ class Positions:
     """Thresholds to choose from, and what each accepts: exact counts.
 
     Between two neighbours neither the share of the right rows accepted nor that of the
-    wrong ones changes by more than `step` and one group of tied rows.
+    wrong ones changes by more than `step` and one group of tied rows. For every risk of
+    whole tenths of a percent below 30% the threshold of greatest coverage is kept.
 
     Attributes
     ----------
@@ -71,6 +74,7 @@ def positions(scores: Array, errors: Array, *, step: float = STEP) -> Positions:
     ]
     changes = (np.diff(cell[0]) != 0) | (np.diff(cell[1]) != 0)
     kept = np.append(np.flatnonzero(changes), len(right) - 1)
+    kept = np.union1d(kept, _risk_crossings(right, wrong))
     values = c.highest.astype(np.float64)
     above = np.append(values, math.inf)[kept + 1]
     thresholds = [between(a, b) for a, b in zip(values[kept], above, strict=True)]
@@ -81,11 +85,20 @@ def positions(scores: Array, errors: Array, *, step: float = STEP) -> Positions:
     return Positions(np.array(thresholds), counts[0], counts[1], len(values), step)
 
 
+def _risk_crossings(right: Array, wrong: Array) -> Array:
+    """Return the last threshold whose risk is at most r, for r of 0.1%, 0.2%, ..."""
+    risk = wrong / (right + wrong)
+    least_after = np.minimum.accumulate(risk[::-1])[::-1]
+    last = np.searchsorted(least_after, RISKS, "right") - 1
+    return np.unique(last[last >= 0])
+
+
 def between(low: float, high: float) -> float:
     """Return a number of few digits, at least `low` and below `high`."""
+    if low == -math.inf and high == math.inf:
+        return 0.0
     if low == -math.inf:
-        low = high - max(1.0, abs(high)) if math.isfinite(high) else 0.0
-        return between(low, high) if math.isfinite(high) else -math.inf
+        low = high - max(1.0, abs(high))
     if high == math.inf:
         high = low + max(1.0, abs(low))
     middle = low + (high - low) / 2

@@ -133,6 +133,9 @@ def demo(  # noqa: PLR0913 - one parameter an option
 ) -> None:
     """Diagnose the bundled predictions of a DenseNet on the CIFAR-10 test set."""
     if pbb:
+        if save is not None or json_path is not None:
+            message = "--pbb trains a model of its own. Leave --save and --json out."
+            raise InputError(message)
         _demo_pbb()
         return
     _check_json(json_path)
@@ -188,7 +191,7 @@ def diagnose(  # noqa: PLR0913 - one parameter an option
     """Measure how far a file of labelled predictions can be trusted."""
     _check_json(json_path, file)
     wanted = PageOptions(html, ids, texts, thumbnails, class_names)
-    wanted.check(file)
+    wanted.check(file, json_path)
     with bar(quiet=quiet) as tell:
         tell(0.0, f"reading {file.name}")
         predictions = read_predictions(file, logits=logits, probs=probs, labels=labels)
@@ -201,7 +204,7 @@ def diagnose(  # noqa: PLR0913 - one parameter an option
         if html is not None:
             tell(0.95, f"writing {html.name}")
             named = {"--logits": logits, "--probs": probs, "--labels": labels}
-            flags = [part for key, v in named.items() if v for part in (key, v)]
+            flags = [x for key, v in named.items() if v is not None for x in (key, v)]
             found.to_html(html, **wanted.extras(file, predictions, tuple(flags)))
     _write_json(found.to_json(), json_path)
     console = make_console(quiet=quiet or json_path == "-")
@@ -491,10 +494,15 @@ class PageOptions:
     thumbnails: str | None
     class_names: Path | None
 
-    def check(self, file: Path) -> None:
+    def check(self, file: Path, json_path: str | None) -> None:
         """Refuse options without a page, and say early where it cannot be written."""
         if self.html is not None:
-            _check_json(str(self.html), file)
+            inputs = (self.thumbnails, self.class_names, json_path)
+            for other in (file, *(Path(one) for one in inputs if one)):
+                _check_json(str(self.html), other)
+            if str(self.html) == "-":
+                message = "the page goes to a file. Name one: --html report.html."
+                raise InputError(message)
             return
         for name in ("ids", "texts", "thumbnails", "class_names"):
             if getattr(self, name) is not None:
@@ -515,7 +523,8 @@ class PageOptions:
             else None
         )
         return {
-            "source": file.name,
+            "source": file.name.encode("utf-8", "replace").decode(),
+            "file": str(file).encode("utf-8", "replace").decode(),
             "options": options,
             "digest": hashlib.sha256(file.read_bytes()).hexdigest(),
             "ids": ids,
@@ -626,7 +635,7 @@ def _check_json(path: str | None, file: Path | None = None) -> None:
     if path is None or path == "-":
         return
     if require_writable(path) == (file and file.resolve()):
-        message = f"the output {path} is the input itself. Name another file."
+        message = f"the output {path} is the input itself or another output."
         raise OutputError(message)
 
 

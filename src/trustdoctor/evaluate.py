@@ -137,15 +137,16 @@ class Evaluation:
         risk = self.scores[name]["risk_at_coverage"]
         assert risk.value is not None
         coverage = self.settings.points.coverage
+        share = f"{round(100 * (1 - coverage), 6):g}%"
         if coverage * self.n > self.n - 1:
             return (
                 f"{self.n_errors} of {self.n} predictions are wrong; with so few rows "
-                f"rejecting {1 - coverage:.0%} of them rejects none."
+                f"rejecting {share} of them rejects none."
             )
         digits = 1 if self.n_errors > 0.02 * self.n else 2
         ends = f"[{risk.low:.{digits}%}, {risk.high:.{digits}%}]"
         return (
-            f"Rejecting the {1 - coverage:.0%} most doubtful predictions by {name} "
+            f"Rejecting the {share} most doubtful predictions by {name} "
             f"leaves {risk.value:.{digits}%} errors {ends} instead of "
             f"{self.n_errors / self.n:.{digits}%}."
         )

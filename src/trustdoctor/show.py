@@ -122,7 +122,10 @@ def show_gate(console: Console, gate: Gate, path: Path) -> None:
     if c.rows_needed is not None:
         lines.append(f"About {c.rows_needed:,} rows like these would be enough.")
     known = f", {c.n_errors:,} of them errors" if c.n_errors >= 0 else ""
-    lines.append(f"Calibrated on {c.n:,} rows{known}; seen on them at this gate:")
+    lines.append(
+        f"Calibrated on {c.n:,} rows{known}; seen on them at this gate, with intervals "
+        f"of {c.confidence * 100:g}%:"
+    )
     for name, (rate, low, high) in c.observed.items():
         lines.append(f"  {name:<9}{_percent(Estimate(rate, low, high))} %")
     lines += _group_lines(gate)

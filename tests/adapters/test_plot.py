@@ -78,5 +78,7 @@ def test_every_chart_of_the_page_is_a_figure_for_a_paper(found):
     assert axes.lines[0].get_ydata()[-1] == found.predictions.errors.mean()
     (axes,) = plot_reliability(found).axes
     assert len(axes.lines) == 2
+    with pytest.raises(InputError, match="Use"):
+        plot_roc(found, scores="alpha")
     with pytest.raises(InputError, match="evaluate them again"):
         plot_roc(replace(found, predictions=None))

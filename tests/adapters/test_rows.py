@@ -32,6 +32,12 @@ def test_columns_come_from_tables_and_archives(tmp_path):
     np.savez(tmp_path / "p.npz", id=np.array([3, 4]))
     assert list(read_column(tmp_path / "p.csv", "id")) == ["a", "b"]
     assert list(read_column(tmp_path / "p.npz", "id")) == [3, 4]
+    (tmp_path / "q.csv").write_text("id,x\n00541,1\n7,2\n")
+    assert list(read_column(tmp_path / "q.csv", "id")) == ["00541", "7"]
+    np.savez(tmp_path / "o.npz", id=np.array(["a", None], object), one=np.array(3))
+    for name in ("id", "one"):
+        with pytest.raises(FileError, match=name):
+            read_column(tmp_path / "o.npz", name)
     for name in ("p.csv", "p.npz"):
         with pytest.raises(FileError, match="it has id"):
             read_column(tmp_path / name, "name")
@@ -48,6 +54,7 @@ def test_class_names_are_lines(tmp_path):
 
 def test_perturbed_arrays_are_found_by_name(tmp_path):
     arrays = {"pbb_alpha_T1.0_eps0.00035": np.eye(2), "pbb_odin_T1.3": np.eye(3)}
+    arrays["pbb_alpha_T1.2.3_eps0.1"] = np.eye(2)  # no number, so no setting
     np.savez(tmp_path / "p.npz", logits=np.eye(2), **arrays)
     found = read_perturbed(tmp_path / "p.npz")
     assert set(found) == {("alpha", 1.0, 0.00035), ("odin", 1.3, 0.0)}
@@ -84,8 +91,20 @@ def test_what_is_no_picture_is_left_out(tmp_path):
     assert shrink(b"<html>") is None
     assert shrink(None) is None
     (tmp_path / "p").mkdir()
-    make = thumbnails(str(tmp_path / "p"), tmp_path / "x.npz", 1, ["a"])
+    with pytest.raises(InputError, match="called as any"):
+        thumbnails(str(tmp_path / "p"), tmp_path / "x.npz", 1, ["a"])
+    (tmp_path / "p" / "b.png").write_bytes(png(np.zeros((4, 4, 3), np.uint8)))
+    make = thumbnails(str(tmp_path / "p"), tmp_path / "x.npz", 2, ["a", "b"])
     assert make(0) is None
+    assert make(1) is not None
+
+
+def test_pixels_of_any_usual_kind(pictures):
+    whole = Image.open(io.BytesIO(shrink(pictures[0])))
+    for other in (pictures[0] / 255.0, pictures[0].transpose(2, 0, 1)):
+        same = Image.open(io.BytesIO(shrink(other)))
+        gap = np.abs(np.asarray(whole, int) - np.asarray(same, int))
+        assert gap.mean() < 3
 
 
 def test_as_many_pictures_as_rows(tmp_path, pictures):

@@ -63,7 +63,10 @@ def live(page):
     """Return what the page shows at its threshold."""
     texts = {
         name: page.locator(f"#{name}").inner_text()
-        for name in ("coverage", "risk", "trr", "frr", "n-accepted", "threshold")
+        for name in (
+            *("coverage", "risk", "trr", "frr", "rejected"),
+            *("n-accepted", "n-rejected", "threshold"),
+        )
     }
     texts["dots"] = [
         page.locator(f"{chart} .dot").first.get_attribute("cx")
@@ -78,7 +81,7 @@ def shown(part, whole):
     if not whole:
         return "-"
     low, high = clopper_pearson(int(part), int(whole))
-    return f"{100 * part / whole:.2f} [{100 * low:.2f}, {100 * high:.2f}]"
+    return f"{part / whole * 100:.2f} [{low * 100:.2f}, {high * 100:.2f}]"
 
 
 def wanted(rows, threshold, score="alpha"):
@@ -90,6 +93,8 @@ def wanted(rows, threshold, score="alpha"):
         "trr": shown(at.tr, at.tr + at.fa),
         "frr": shown(at.fr, at.fr + at.ta),
         "n-accepted": f"{at.fa + at.ta:,} of {at.n:,}",
+        "n-rejected": f"{at.fr + at.tr:,} of {at.n:,}",
+        "rejected": shown(at.fr + at.tr, at.n),
     }
 
 
@@ -170,12 +175,34 @@ def test_typed_targets_land_on_the_right_threshold(target, typed, page, rows):
     assert abs(own["trr"] - best["trr"]) <= step
 
 
-def test_an_impossible_target_is_said(page):
-    before = live(page)
-    page.locator("#want-risk").fill("0.0001")
-    page.get_by_role("button", name="Find").click()
-    risk = page.locator("#message").inner_text()
-    assert "No threshold here meets risk 0.0001 %" in risk or live(page) != before
+def test_what_cannot_be_met_is_said_and_forgotten(page):
+    page.locator("#want-frr").fill("150")
+    page.keyboard.press("Enter")
+    assert "between 0 and 100" in page.locator("#message").inner_text()
+    page.locator("#score").select_option("beta")
+    assert page.locator("#message").inner_text() == ""
+
+
+def test_typing_what_the_page_shows_stays_there(page):
+    last = int(page.locator("#slider").get_attribute("max"))
+    for at in np.linspace(1, last, 25).astype(int):
+        page.locator("#slider").fill(str(at))
+        accepted = int(live(page)["n-accepted"].split()[0].replace(",", ""))
+        exact = f"{accepted / 3000 * 100:.10g}"  # the share itself, in percent
+        page.locator("#want-coverage").fill(exact)
+        page.keyboard.press("Enter")
+        assert live(page)["n-accepted"].startswith(f"{accepted:,} of")
+
+
+@pytest.mark.parametrize("risk", [1, 3.5, 10])
+def test_the_risk_asked_for_is_met_with_the_greatest_coverage(risk, page, rows):
+    page.locator("#want-risk").fill(str(risk))
+    page.keyboard.press("Enter")
+    wanted = td.coverage_at_risk(td.alpha(rows.logits), rows.errors, risk=risk / 100)
+    if wanted == 0:
+        assert f"meets risk {risk} %" in page.locator("#message").inner_text()
+    else:
+        assert live(page)["coverage"].startswith(f"{wanted * 100:.2f} [")
 
 
 def test_another_score_redraws_the_curves(page, rows):
@@ -304,6 +331,60 @@ def test_a_page_without_errors_or_without_hits(labels, browser, tmp_path):
     context.close()
 
 
+@pytest.mark.parametrize("certain", [1.0, 0.5])
+def test_one_hot_answers_make_a_page_that_works(certain, browser, tmp_path):
+    rng = np.random.default_rng(0)
+    classes = rng.integers(0, 3, 200)
+    probs = np.eye(3)[classes]
+    probs[rng.random(200) >= certain] = [0.5, 0.3, 0.2]
+    labels = np.where(rng.random(200) < 0.8, probs.argmax(1), 2)
+    found = td.evaluate(td.Predictions.from_probs(probs, labels))
+    found.to_html(tmp_path / "report.html")
+    context = browser.new_context()
+    opened = context.new_page()
+    errors = []
+    opened.on("console", lambda m: errors.append(m.text))
+    opened.on("pageerror", lambda e: errors.append(str(e)))
+    opened.goto(f"file://{tmp_path / 'report.html'}")
+    assert errors == []
+    assert np.isfinite(float(opened.locator("#threshold").inner_text().split()[0]))
+    context.close()
+
+
+def test_without_a_script_the_opening_rates_are_there(browser, found, tmp_path):
+    found.to_html(tmp_path / "report.html")
+    texts = []
+    for script in (True, False):
+        context = browser.new_context(java_script_enabled=script)
+        opened = context.new_page()
+        opened.goto(f"file://{tmp_path / 'report.html'}")
+        names = ("coverage", "rejected", "risk", "trr", "frr", "n-frr", "command")
+        texts.append([opened.locator(f"#{n}").inner_text() for n in names])
+        texts[-1].append(opened.locator("#promise").inner_text())
+        context.close()
+    assert texts[0] == texts[1]
+
+
+def test_few_errors_are_pointed_out_and_any_first_score_is_a_baseline(rng):
+    logits = rng.normal(size=(60, 3))
+    labels = logits.argmax(1)
+    labels[:5] = (labels[:5] + 1) % 3
+    p = td.Predictions.from_logits(logits, labels)
+    html = td.evaluate(p, scores=["alpha", "energy"]).to_html()
+    assert "Careful, few errors" in html
+    assert "less alpha's, paired" in html
+
+
+def test_commands_keep_every_digit_and_the_path(rows):
+    found = td.evaluate(rows, scores=["alpha"], temperature=1.23456789)
+    html = found.to_html(
+        source="p.npz", file="sub folder/p.npz", options=("--probs", "")
+    )
+    command = data_of(html)["command"]
+    assert command["file"] == "'sub folder/p.npz'"
+    assert command["options"] == " --probs '' --temperature 1.23456789"
+
+
 def test_certain_rows_make_a_page():
     probs = np.array([[1.0, 0], [1, 0], [0.7, 0.3], [0.6, 0.4]] * 5)
     p = td.Predictions.from_probs(probs, [0, 1, 0, 1] * 5)
@@ -317,6 +398,9 @@ def test_a_notebook_shows_the_page_in_a_frame(found, browser):
     opened = context.new_page()
     opened.set_content(found._repr_html_())
     inner = opened.frame_locator("iframe")
+    inner.locator("#want-frr").fill("5")
+    inner.get_by_role("button", name="Find").click()
+    assert float(inner.locator("#frr").inner_text().split()[0]) <= 5
     assert inner.locator("#verdict").inner_text() == found.verdict()
     assert "[" in inner.locator("#frr").inner_text()  # its script ran
     context.close()
@@ -326,6 +410,9 @@ def test_what_does_not_fit_is_refused(found):
     for name, wrong in (("ids", [1]), ("texts", ["a"]), ("class_names", ["a"])):
         with pytest.raises(InputError, match=name):
             found.to_html(**{name: wrong})
+    for name in ("ids", "thumbnails"):
+        with pytest.raises(InputError, match=name):
+            found.to_html(**{name: 5})
     with pytest.raises(InputError, match="colour"):
         found.to_html(colour="red")
     from dataclasses import replace
@@ -365,6 +452,9 @@ def test_the_command_writes_the_page(rows, tmp_path):
         (("--html", "r.html", "--class-names", "p.csv"), "class_names"),
         (("--html", "nowhere/r.html"), "nowhere"),
         (("--html", "p.csv"), "the input itself"),
+        (("--html", "names.txt", "--class-names", "names.txt"), "the input itself"),
+        (("--html", "x", "--json", "x"), "another output"),
+        (("--html", "-"), "Name one"),
         (("--html", "r.html", "--thumbnails", "pictures"), "pictures"),
     ):
         done = run("diagnose", "p.csv", *mistake, cwd=tmp_path)

@@ -238,6 +238,9 @@ def _predictions(found: Evaluation) -> Predictions:
 def _named(
     found: Evaluation, scores: Sequence[str] | None
 ) -> tuple[list[str], list[Any]]:
+    if isinstance(scores, str):
+        message = f"expected a list of scores, got the string {scores!r}. Use [...]."
+        raise InputError(message)
     names = list(scores or found.scores)
     p, temperature = _predictions(found), found.settings.temperature
     return names, [find_score(name)(p, temperature=temperature) for name in names]

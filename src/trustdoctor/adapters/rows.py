@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from trustdoctor.adapters.datasets import PICTURES, pillow
-from trustdoctor.adapters.files import read_table, suffix_of
+from trustdoctor.adapters.files import read_table, suffix_of, tidy
 from trustdoctor.errors import FileError, InputError
 
 SIDE = 64
@@ -18,22 +18,43 @@ SIDE = 64
 
 
 def read_column(path: Path, name: str) -> Sequence[Any]:
-    """Return a column of a table, or an array of an NPZ file, one entry a row."""
-    if suffix_of(path) == ".npz":
-        with np.load(path, allow_pickle=False) as archive:
-            names = archive.files
-            if name in names:
-                return archive[name]
-    else:
-        table = read_table(path)
-        names = table.columns
-        if name in names:
-            return table[name].to_list()
-    message = f"{path} has no {name!r}; it has {', '.join(names[:20])}."
-    raise FileError(message)
+    """Return a column of a table, or an array of an NPZ file, one entry a row.
+
+    A CSV's column is read as text, so that an id of 00541 stays one.
+    """
+    suffix = suffix_of(path)
+    if suffix == ".npz":
+        return _array(path, name)
+    table = read_table(path)
+    if name not in table.columns:
+        message = f"{path} has no {name!r}; it has {', '.join(table.columns[:20])}."
+        raise FileError(message)
+    if suffix == ".csv":
+        text = pl.read_csv(path, infer_schema=False, glob=False)
+        table = tidy(text, path)
+    return table[name].to_list()
 
 
-SETTING = r"(?P<score>alpha|beta|odin)[-_]T(?P<t>[\d.]+?)(?:[-_]eps(?P<eps>[\d.]+))?"
+def _array(path: Path, name: str) -> Sequence[Any]:
+    with np.load(path, allow_pickle=False) as archive:
+        if name not in archive.files:
+            message = f"{path} has no {name!r}; it has {', '.join(archive.files[:20])}."
+            raise FileError(message)
+        try:
+            found = archive[name]
+        except ValueError as error:  # an array of Python objects would be unpickled
+            message = f"the array {name!r} of {path} holds objects. Save it as text."
+            raise FileError(message) from error
+    if not found.ndim:
+        message = f"expected one entry a row in {name!r} of {path}, got a single value."
+        raise FileError(message)
+    return found
+
+
+_NUMBER = r"\d+(?:\.\d+)?"
+SETTING = (
+    rf"(?P<score>alpha|beta|odin)[-_]T(?P<t>{_NUMBER})(?:[-_]eps(?P<eps>{_NUMBER}))?"
+)
 """How a name says at which setting perturbed logits were made."""
 
 _PERTURBED = re.compile(rf"pbb_{SETTING}")
@@ -89,6 +110,11 @@ def _from_folder(
     files = sorted(p for p in folder.iterdir() if p.suffix.lower() in PICTURES)
     if ids is not None:
         by_name = {p.stem: p for p in files} | {p.name: p for p in files}
+        if not any(str(one) in by_name for one in ids):
+            message = (
+                f"no picture in {folder} is called as any row's id, as {ids[0]!r}."
+            )
+            raise InputError(message)
 
         def named(row: int) -> bytes | None:
             file = by_name.get(str(ids[row]))
@@ -122,7 +148,7 @@ def shrink(picture: Any) -> bytes | None:
         if isinstance(picture, bytes):
             opened = image.open(io.BytesIO(picture))
         else:
-            opened = image.fromarray(np.asarray(picture, np.uint8).squeeze())
+            opened = image.fromarray(_pixels(np.asarray(picture)))
         small = opened.convert("RGB")
     except Exception:
         return None
@@ -130,3 +156,12 @@ def shrink(picture: Any) -> bytes | None:
     buffer = io.BytesIO()
     small.save(buffer, "JPEG", quality=75)
     return buffer.getvalue()
+
+
+def _pixels(array: Any) -> Any:
+    """Return bytes (height, width[, 3]) of pixels of any usual kind."""
+    if array.dtype.kind == "f" and array.max(initial=0) <= 1:
+        array = array * 255
+    if array.ndim == 3 and array.shape[0] in (1, 3) and array.shape[2] not in (1, 3, 4):
+        array = array.transpose(1, 2, 0)  # channels come first
+    return np.ascontiguousarray(array.astype(np.uint8).squeeze())

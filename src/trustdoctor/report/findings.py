@@ -59,7 +59,7 @@ def rate(part: int, whole: int, confidence: float) -> Rate:
 def by_class(
     predictions: Predictions, accepted: Array, confidence: float
 ) -> list[ClassRow]:
-    """Return the predicted classes, those with the greatest share of errors first."""
+    """Return the predicted classes, those whose accepted rows err most first."""
     wrong, predicted = predictions.errors, predictions.predicted
     tallies = {
         key: np.bincount(predicted[rows], minlength=predictions.n_classes)

@@ -10,6 +10,7 @@ const fixed = (x) => {
   const cut = exact.slice(0, -18);
   return /[02468]$/.test(cut) ? cut : x.toFixed(2);
 };
+const percent = (x) => fixed(x * 100);
 const count = (x) => x.toString().replace(/\B(?=(\d{3})+$)/g, ",");
 
 /* Clopper-Pearson: quantiles of the beta distribution by bisection. */
@@ -66,7 +67,7 @@ const rate = (part, whole) => {
   if (!whole) return "-";
   const low = part === 0 ? 0 : quantile(part, whole - part + 1, tail);
   const high = part === whole ? 1 : quantile(part + 1, whole - part, 1 - tail);
-  return `${fixed(100 * part / whole)} [${fixed(100 * low)}, ${fixed(100 * high)}]`;
+  return `${percent(part / whole)} [${percent(low)}, ${percent(high)}]`;
 };
 
 /* Curves: exact counts of what each threshold accepts. */
@@ -134,7 +135,7 @@ const fill = (id, rows) => {
     return row;
   }));
 };
-const few = (n) => Array.from({ length: 21 }, (_, i) => Math.round(i * (n - 1) / 20));
+const few = (n) => [...new Set(Array.from({ length: 21 }, (_, i) => Math.round(i * (n - 1) / 20)))];
 const marks = {};
 const drawCurves = () => {
   const own = curve(), n = own.thresholds.length;
@@ -160,13 +161,14 @@ const drawCurves = () => {
   draw(plot.svg, "path", { class: "wrong", d: outline(wrong) });
   marks.histogram = { ...plot, edges, line: draw(plot.svg, "path", { class: "mark" }) };
   fill("t-histogram", right.map((_, i) => [edges[i], edges[i + 1], count(own.right[i]), count(own.wrong[i])]));
-  fill("t-roc", few(n).map((i) => [own.thresholds[i], fixed(100 * points[i].frr), fixed(100 * points[i].trr)]));
-  fill("t-risk-coverage", few(n).map((i) => [own.thresholds[i], fixed(100 * points[i].coverage),
-    points[i].accepted ? fixed(100 * points[i].risk) : "-"]));
+  fill("t-roc", few(n).map((i) => [own.thresholds[i], percent(points[i].frr), percent(points[i].trr)]));
+  fill("t-risk-coverage", few(n).map((i) => [own.thresholds[i], percent(points[i].coverage),
+    points[i].accepted ? percent(points[i].risk) : "-"]));
   byId("thinning").textContent = `The slider and the curves have ${count(n)} of ${count(own.distinct)} ` +
     "distinct thresholds, each with its exact counts; between two neighbours FRR and TRR differ by at " +
-    `most ${fixed(100 * own.step)} points and one group of tied scores. Rows beyond the 0.1% and 99.9% ` +
-    "quantiles are in the outermost bars of the histogram.";
+    `most ${percent(own.step)} points and one group of tied scores, and for risks of whole tenths of a ` +
+    "percent the best threshold is kept. Rows beyond the 0.1% and 99.9% quantiles are in the outermost " +
+    "bars of the histogram.";
 };
 const drawReliability = () => {
   const plot = axes("reliability", [0, 1], [0, 1], ["confidence", "accuracy"]);
@@ -176,7 +178,7 @@ const drawReliability = () => {
     draw(plot.svg, "circle", { class: "dot", r: 4, cx: plot.sx(said), cy: plot.sy(was) });
   }
   fill("t-reliability", data.reliability.map(([n, said, was, low, high]) =>
-    [count(n), fixed(100 * said), `${fixed(100 * was)} [${fixed(100 * low)}, ${fixed(100 * high)}]`]));
+    [count(n), percent(said), `${percent(was)} [${percent(low)}, ${percent(high)}]`]));
 };
 
 /* One place moves everything. */
@@ -188,9 +190,11 @@ const show = () => {
   const gamma = own.odds && threshold < 700 ? ` (gamma ${Number(Math.exp(threshold).toPrecision(4))})` : "";
   byId("threshold").textContent = `${threshold}${gamma}`;
   slider.setAttribute("aria-valuetext", `reject ${state.score} above ${threshold}: ` +
-    `${fixed(100 * now.coverage)} % accepted, risk ${fixed(100 * now.risk)} %`);
+    `${percent(now.coverage)} % accepted, risk ${now.accepted ? percent(now.risk) : "-"} %`);
   byId("n-accepted").textContent = `${count(now.accepted)} of ${count(total)}`;
   byId("coverage").textContent = rate(now.accepted, total);
+  byId("n-rejected").textContent = `${count(total - now.accepted)} of ${count(total)}`;
+  byId("rejected").textContent = rate(total - now.accepted, total);
   byId("n-risk").textContent = `${count(now.wrong)} of ${count(now.accepted)}`;
   byId("risk").textContent = rate(now.wrong, now.accepted);
   byId("n-trr").textContent = `${count(data.errors - now.wrong)} of ${count(data.errors)}`;
@@ -212,11 +216,12 @@ const show = () => {
 };
 
 /* Typed targets: the threshold that meets them and gives away least. */
+const TINY = 1e-9;  /* typed percents are no exact binary shares */
 const TARGETS = {
-  frr: { meets: (p, x) => p.frr <= x, last: false },
-  trr: { meets: (p, x) => p.trr >= x, last: true },
-  risk: { meets: (p, x) => p.accepted && p.risk <= x, last: true },
-  coverage: { meets: (p, x) => p.coverage >= x, last: false },
+  frr: { meets: (p, x) => p.frr <= x + TINY, last: false },
+  trr: { meets: (p, x) => p.trr >= x - TINY, last: true },
+  risk: { meets: (p, x) => p.accepted && p.risk <= x + TINY, last: true },
+  coverage: { meets: (p, x) => p.coverage >= x - TINY, last: false },
 };
 const find = (key, wanted) => {
   const own = curve(), n = own.thresholds.length, { meets, last } = TARGETS[key];
@@ -225,7 +230,11 @@ const find = (key, wanted) => {
 };
 const seek = (key) => {
   const input = byId(`want-${key}`), wanted = Number(input.value) / 100;
-  if (input.value === "" || !(wanted >= 0 && wanted <= 1)) return;
+  if (input.value === "" && !input.validity.badInput) return;
+  if (input.value === "" || !(wanted >= 0 && wanted <= 1)) {
+    byId("message").textContent = "A share lies between 0 and 100 %.";
+    return;
+  }
   const found = find(key, wanted);
   byId("message").textContent = found === undefined
     ? `No threshold here meets ${key} ${input.value} %.` : "";
@@ -260,6 +269,7 @@ select.addEventListener("change", () => {
   const coverage = at(curve(), state.at).coverage;
   state.score = select.value;
   state.at = find("coverage", coverage) ?? 0;
+  byId("message").textContent = "";
   drawCurves();
   show();
 });

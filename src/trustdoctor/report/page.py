@@ -4,6 +4,7 @@ import base64
 import hashlib
 import html
 import json
+import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from trustdoctor.curves import Array
 from trustdoctor.errors import InputError
 from trustdoctor.estimate import Estimate
 from trustdoctor.evaluate import Difference, Evaluation
-from trustdoctor.metrics import confusion
+from trustdoctor.metrics import Confusion, confusion
 from trustdoctor.predictions import Predictions
 from trustdoctor.protocols import Protocols
 from trustdoctor.report.findings import (
@@ -27,6 +28,7 @@ from trustdoctor.report.findings import (
     by_class,
     confusions,
     extremes,
+    rate,
 )
 from trustdoctor.scores import SCORES
 
@@ -50,8 +52,8 @@ class Extras:
         What was classified, one a row.
     thumbnails : callable
         Row number to a small JPEG or PNG, or None.
-    source : str
-        The file that the predictions came from.
+    source, file : str
+        What the predictions came from: its name, and its path for commands.
     options : tuple of str
         Options of the command line that reading it takes.
     digest : str
@@ -65,6 +67,7 @@ class Extras:
     texts: Sequence[str] | None = None
     thumbnails: Thumbnail | None = None
     source: str = ""
+    file: str = ""
     options: tuple[str, ...] = ()
     digest: str = ""
     perturbed: Mapping[str, Protocols] = field(default_factory=dict)
@@ -77,7 +80,7 @@ def render(found: Evaluation, predictions: Predictions, extras: Extras) -> str:
     _check(predictions, extras)
     parts = {name: _file(name) for name in ("page.css", "page.js")}
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"estimate": _estimate, "rate": _rate, "short": _short}
+    environment.filters |= {"estimate": _estimate, "rate": _rate, "counts": _counts}
     template = environment.from_string(_file("page.html"))
     names = list(found.scores)
     wrong = predictions.errors
@@ -88,6 +91,7 @@ def render(found: Evaluation, predictions: Predictions, extras: Extras) -> str:
     threshold = float(charts[first].thresholds[at])
     accepted = np.asarray(scored[first], np.float64) <= threshold
     confidence = found.settings.confidence
+    command = _command(found, extras)
     payload = {
         "hits": int((~wrong).sum()),
         "errors": found.n_errors,
@@ -97,8 +101,9 @@ def render(found: Evaluation, predictions: Predictions, extras: Extras) -> str:
             name: _chart(charts[name], scored[name], wrong, name) for name in names
         },
         "reliability": _bins(predictions, found),
-        "command": _command(found, extras),
+        "command": command,
     }
+    at_opening = confusion(scored[first], wrong, threshold=threshold)
     classes = by_class(predictions, accepted, confidence)
     confident, doubtful = extremes(predictions, scored[first])
     show = _Shower(predictions, scored[first], extras)
@@ -111,10 +116,12 @@ def render(found: Evaluation, predictions: Predictions, extras: Extras) -> str:
         script_hash=_script_hash(parts["page.js"]),
         payload=_embedded(payload),
         rows=_score_rows(found),
-        baseline=BASELINE if BASELINE in found.scores else "",
+        baseline=_baseline(found) if len(found.scores) > 1 else "",
         threshold=threshold,
-        opened=confusion(scored[first], wrong, threshold=threshold),
-        step=charts[first].step,
+        opened=at_opening,
+        opening=_opened(at_opening, confidence),
+        commands=_commands(command, first, threshold, at_opening.frr),
+        notes=_notes(found),
         classes=classes[:MOST_CLASSES],
         n_classes_seen=len(classes),
         pairs=confusions(predictions, accepted),
@@ -130,7 +137,7 @@ def frame(page: str, *, height: int = 900) -> str:
     """Return the page inside a frame, for a notebook's cell."""
     return (
         f'<iframe title="trustdoctor report" width="100%" height="{height}" '
-        'sandbox="allow-scripts" style="border:1px solid #ccc" '
+        'sandbox="allow-scripts allow-forms" style="border:1px solid #ccc" '
         f'srcdoc="{html.escape(page, quote=True)}"></iframe>'
     )
 
@@ -155,9 +162,15 @@ def _check(predictions: Predictions, extras: Extras) -> None:
         ("class_names", predictions.n_classes),
     ):
         given = getattr(extras, name)
+        if given is not None and not hasattr(given, "__len__"):
+            message = f"expected {name} as a list, got {given!r}."
+            raise InputError(message)
         if given is not None and len(given) != wanted:
             message = f"expected {wanted:,} {name}, got {len(given):,}."
             raise InputError(message)
+    if extras.thumbnails is not None and not callable(extras.thumbnails):
+        message = "expected thumbnails as a function of a row's number."
+        raise InputError(message)
 
 
 def _score(predictions: Predictions, name: str, found: Evaluation) -> Array:
@@ -172,20 +185,22 @@ def _opening(chart: Positions, coverage: float) -> int:
 def _chart(chart: Positions, scores: Array, wrong: Array, name: str) -> dict[str, Any]:
     edges, right, bad = histogram(scores, wrong)
     return {
-        "thresholds": [_plain(t) for t in chart.thresholds.tolist()],
+        "thresholds": chart.thresholds.tolist(),
         "correct": np.diff(chart.correct, prepend=0).tolist(),
         "errors": np.diff(chart.errors, prepend=0).tolist(),
         "distinct": chart.distinct,
         "step": chart.step,
-        "edges": [float(f"{edge:.6g}") for edge in edges],
+        "edges": _rounded(edges),
         "right": right.tolist(),
         "wrong": bad.tolist(),
         "odds": SCORES[name].scale == "odds",
     }
 
 
-def _plain(number: float) -> float | str:
-    return number if np.isfinite(number) else str(number)
+def _rounded(edges: Array) -> list[float]:
+    """Return edges in few digits, for their distance to each other."""
+    digits = 5 - math.floor(math.log10(float(edges[-1] - edges[0])))
+    return [round(float(edge), digits) for edge in edges]
 
 
 def _bins(predictions: Predictions, found: Evaluation) -> list[list[float]]:
@@ -198,10 +213,10 @@ def _bins(predictions: Predictions, found: Evaluation) -> list[list[float]]:
 
 def _command(found: Evaluation, extras: Extras) -> dict[str, str]:
     """Return the parts of the commands that the page offers."""
-    file = shlex.quote(extras.source or "PREDICTIONS")
+    file = shlex.quote(extras.file or extras.source or "PREDICTIONS")
     options = "".join(f" {shlex.quote(option)}" for option in extras.options)
     if found.settings.temperature != 1:
-        options += f" --temperature {found.settings.temperature:g}"
+        options += f" --temperature {found.settings.temperature!r}"
     return {"file": file, "options": options}
 
 
@@ -228,13 +243,53 @@ def _score_rows(found: Evaluation) -> list[tuple[str, dict[str, Estimate], Any]]
 
 
 def _against(found: Evaluation, name: str) -> Difference | None:
+    other = _baseline(found)
     for d in found.differences:
-        if d.metric == "auroc" and {d.first, d.second} == {name, BASELINE}:
+        if d.metric == "auroc" and {d.first, d.second} == {name, other}:
             if d.first == name:
                 return d
             low, high = (None if end is None else -end for end in (d.high, d.low))
-            return Difference("auroc", name, BASELINE, -d.value, low, high)
+            return Difference("auroc", name, other, -d.value, low, high)
     return None
+
+
+def _baseline(found: Evaluation) -> str:
+    """Return what scores are compared with: softmax response, or the first."""
+    return BASELINE if BASELINE in found.scores else next(iter(found.scores))
+
+
+def _notes(found: Evaluation) -> list[str]:
+    """Return what is to be known about the numbers, each once."""
+    cells = [cell for metrics in found.scores.values() for cell in metrics.values()]
+    cells += found.calibration.values()
+    return list(dict.fromkeys(cell.note for cell in cells if cell.note))
+
+
+def _opened(at: Confusion, confidence: float) -> dict[str, Rate]:
+    """Return the rates at the threshold that the page opens with."""
+    parts = {
+        "coverage": (at.ta + at.fa, at.n),
+        "rejected": (at.tr + at.fr, at.n),
+        "risk": (at.fa, at.ta + at.fa),
+        "trr": (at.tr, at.tr + at.fa),
+        "frr": (at.fr, at.fr + at.ta),
+    }
+    return {name: rate(*part, confidence) for name, part in parts.items()}
+
+
+def _commands(
+    command: dict[str, str], score: str, threshold: float, frr: float
+) -> dict[str, str]:
+    """Return the two commands as the page opens, as its script writes them later."""
+    rest = f"--score {score}{command['options']} -o gate.json"
+    target = 0.05
+    if frr == frr:  # there are right predictions
+        target = min(0.99, max(0.001, math.ceil(1000 * frr) / 1000))
+    own = f"{command['file']} --threshold={threshold}"
+    return {
+        "gate": f"trustdoctor calibrate {own} {rest}",
+        "promise": f"trustdoctor calibrate OTHER_ROWS --frr {target:g} {rest}",
+    }
 
 
 class _Shower:
@@ -270,7 +325,12 @@ class _Shower:
 
 def _short(text: Any, most: int = MOST_TEXT) -> str:
     """Return the beginning of a text, in one line."""
-    plain = " ".join(str(text)[: 4 * most].split())
+    if text is None:
+        return ""
+    if isinstance(text, bytes):
+        text = text.decode("utf-8", "replace")
+    whole = str(text)[: 4 * most].encode("utf-8", "replace").decode()
+    plain = " ".join(whole.split())
     return plain if len(plain) <= most else plain[: most - 1] + "\u2026"
 
 
@@ -287,3 +347,7 @@ def _estimate(estimate: Estimate | Difference, *, sign: bool = False) -> str:
 
 def _rate(rate: Rate) -> str:
     return _estimate(Estimate(rate.value, rate.low, rate.high))
+
+
+def _counts(rate: Rate) -> str:
+    return f"{rate.part:,} of {rate.whole:,}"
