@@ -27,6 +27,7 @@ docs: $(VENV)/dev.stamp
 bench: $(VENV)/dev.stamp
 	$(BIN)/python benchmarks/core.py
 	$(BIN)/python benchmarks/perturbation.py
+	$(BIN)/python benchmarks/export.py
 
 clean:
 	rm -rf $(VENV) build dist

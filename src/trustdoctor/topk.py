@@ -67,7 +67,7 @@ class TopK:
     @property
     def rest(self) -> Floats:
         """The mass that no named class has."""
-        return np.maximum(0.0, 1.0 - self.probs.sum(1))
+        return np.maximum(0.0, self.beyond - self.probs[:, 1:].sum(1))
 
     @property
     def ambiguous(self) -> NDArray[np.bool_]:
@@ -91,8 +91,8 @@ class TopK:
             )
             raise InputError(message)
         if score == "alpha":
-            low, high = self._gini()
-            return _log_odds(high), _log_odds(low)
+            least, greatest = self._squares()
+            return self._alpha(greatest), self._alpha(least)
         rest = self.rest if self.open_rest else 0.0
         beyond = np.maximum(0.0, self.beyond - rest), self.beyond
         with np.errstate(divide="ignore"):
@@ -106,19 +106,29 @@ class TopK:
         """Return the upper end, on which decisions are taken; inf where ambiguous."""
         return np.where(self.ambiguous, np.inf, self.interval(score)[1])
 
-    def _gini(self) -> tuple[Floats, Floats]:
-        """Return the least and the greatest sum of squared probabilities."""
-        known = (self.probs**2).sum(1)
+    def _alpha(self, squares: Floats) -> Floats:
+        """Return log((1 - g) / g), g being the top probability's square and these.
+
+        1 - p^2 is (1 - p) (1 + p), which keeps its digits where p is next to 1.
+        """
+        impurity = self.beyond * (2 - self.beyond) - squares
+        with np.errstate(divide="ignore"):
+            return np.log(np.maximum(impurity, 0.0)) - np.log1p(
+                -np.clip(impurity, 0.0, 1.0)
+            )
+
+    def _squares(self) -> tuple[Floats, Floats]:
+        """Return the least and the greatest sum of squares beside the top's own."""
+        known = (self.probs[:, 1:] ** 2).sum(1)
         rest = self.rest
         if self.open_rest:
-            greatest = known - self.probs[:, 0] ** 2 + (self.probs[:, 0] + rest) ** 2
-            return self._levelled(), greatest
+            top = self.probs[:, 0]
+            return self._levelled() - top**2, known + rest * (2 * top + rest)
         k = (self.probs > 0).sum(1)
         others = np.inf if self.n_classes is None else self.n_classes - k
-        with np.errstate(divide="ignore", invalid="ignore"):
-            spread = np.where(others > 0, rest**2 / others, 0.0)
         least_named = self.probs[np.arange(len(self)), np.maximum(k - 1, 0)]
         with np.errstate(divide="ignore", invalid="ignore"):
+            spread = np.where(others > 0, rest**2 / others, 0.0)
             whole = np.where(least_named > 0, np.floor(rest / least_named), 0.0)
         left = rest - whole * least_named
         return known + spread, known + whole * least_named**2 + left**2
@@ -203,9 +213,3 @@ def _check_rows(p: Floats, c: NDArray[np.int64], n_classes: int | None) -> None:
         row = int(np.argmax(twice))
         message = f"expected different classes in a row, row {row} has one twice."
         raise InputError(message)
-
-
-def _log_odds(p: Floats) -> Floats:
-    """Return log((1 - p) / p); -inf where p is 1."""
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.log1p(-np.minimum(p, 1.0)) - np.log(p))

@@ -3,7 +3,18 @@
 from importlib import import_module
 from typing import Any
 
-__all__ = ["decisions", "files", "torch"]
+__all__ = [
+    "datasets",
+    "decisions",
+    "files",
+    "onnx",
+    "plot",
+    "rows",
+    "sklearn",
+    "topk",
+    "torch",
+    "transformers",
+]
 
 
 def __getattr__(name: str) -> Any:

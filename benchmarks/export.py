@@ -1,0 +1,82 @@
+"""What a gate inside an ONNX graph costs, against the same graph without it.
+
+``python benchmarks/export.py [../shared]``: a model of one matrix, and ResNet-20 from
+that folder where it is there. The two are run in turn, and the shortest times compared.
+"""
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import torch
+
+import trustdoctor as td
+from trustdoctor.adapters.onnx import export
+
+
+def session(path):
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 2
+    return onnxruntime.InferenceSession(
+        str(path), options, providers=["CPUExecutionProvider"]
+    )
+
+
+def seconds(run, repeat):
+    best = float("inf")
+    for _ in range(repeat):
+        start = time.perf_counter()
+        run()
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def compare(name, model, x, repeat):
+    """Export, guard and time a torch model."""
+    folder = Path(tempfile.mkdtemp())
+    torch.onnx.export(
+        model,
+        (torch.from_numpy(x),),
+        folder / "m.onnx",
+        input_names=["x"],
+        output_names=["logits"],
+        dynamic_shapes=({0: "rows"},),
+        verbose=False,
+    )
+    export(folder / "m.onnx", td.Gate(-2.0, score="alpha"), folder / "g.onnx")
+    plain, guarded = session(folder / "m.onnx"), session(folder / "g.onnx")
+    times = [float("inf"), float("inf")]
+    for _ in range(5):  # in turn, so that noise hits both
+        for i, one in enumerate((plain, guarded)):
+            took = seconds(lambda one=one: one.run(None, {"x": x}), repeat)
+            times[i] = min(times[i], took)
+    size = [sum(f.stat().st_size for f in folder.glob(f"{n}.onnx*")) for n in "mg"]
+    print(
+        f"{name}, batch of {len(x)}: {times[0] * 1e6:.0f} us bare, "
+        f"{times[1] * 1e6:.0f} us guarded: {times[1] / times[0] - 1:+.1%} "
+        f"({(times[1] - times[0]) * 1e6:+.0f} us), "
+        f"{(size[1] - size[0]) / 1000:+.1f} kB",
+        flush=True,
+    )
+
+
+def main():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((256, 64), dtype=np.float32)
+    compare("one matrix, 10 classes", torch.nn.Linear(64, 10).eval(), x, 200)
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "../shared") / "models"
+    if folder.is_dir():
+        from trustdoctor.adapters.torch.local import load_model
+
+        local = load_model(
+            f"{folder / 'nets.py'}:ResNet20", folder / "resnet-20.safetensors"
+        )
+        images = rng.standard_normal((64, 3, 32, 32), dtype=np.float32)
+        compare("ResNet-20 (under 3%)", local.model, images, 10)
+
+
+if __name__ == "__main__":
+    main()

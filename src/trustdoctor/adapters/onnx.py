@@ -1,0 +1,475 @@
+"""The gate inside an ONNX graph: it travels with the model, whatever runs it."""
+
+import math
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trustdoctor.errors import FileError, InputError, MissingPackageError, OutputError
+from trustdoctor.gate import Gate
+from trustdoctor.output import require_writable
+from trustdoctor.predictions import Predictions
+
+try:
+    import onnx
+    import onnx.version_converter
+    from onnx import TensorProto, helper, numpy_helper
+except ImportError as error:
+    message = 'this needs onnx, which is not installed: pip install "trustdoctor[onnx]"'
+    raise MissingPackageError(message) from error
+
+LEAST_OPSET = 13
+LOGITS = ("logits",)
+PROBS = ("probs", "probabilities", "output_probability")
+FLOATS = {
+    TensorProto.FLOAT16: np.float16,
+    TensorProto.FLOAT: np.float32,
+    TensorProto.DOUBLE: np.float64,
+}
+PREFIX = "trustdoctor"
+GEN_EXPONENT = 0.1
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Which tensor of the graph the score is taken of.
+
+    Attributes
+    ----------
+    tensor : str
+    probs : bool
+        Whether it holds probabilities; else logits.
+    why : str
+        How it was found, in words.
+    """
+
+    tensor: str
+    probs: bool
+    why: str
+
+
+def export(
+    model: str | Path,
+    gate: Gate,
+    output: str | Path,
+    *,
+    logits: str | None = None,
+    probs: str | None = None,
+) -> Taken:
+    """Append a gate's score and decision to a model, as the outputs doubt and accepted.
+
+    Parameters
+    ----------
+    model : path
+        An ONNX file, opset 13 or newer, in float16, float32 or float64. Weights in
+        external files are kept external.
+    gate : Gate
+        Of a score that is a function of the logits, without groups.
+    output : path
+        Where to write the guarded model.
+    logits, probs : str, optional
+        The tensor (an output, or any other) that holds them. By default the logits
+        behind a final Softmax, or an output called as such things are called.
+
+    Returns
+    -------
+    Taken
+        What was taken, and why.
+    """
+    check_gate(gate)
+    loaded, external = _load(Path(model))
+    target = require_writable(output)
+    if target == Path(model).resolve():
+        message = f"the output {output} is the input itself. Name another file."
+        raise OutputError(message)
+    taken = find_scores(loaded, logits=logits, probs=probs)
+    _append(loaded, gate, taken)
+    try:
+        onnx.checker.check_model(loaded, full_check=not external)
+    except Exception as error:
+        message = f"the guarded model is not valid: {error}."
+        raise InputError(message) from error
+    _save(loaded, target, external=external)
+    return taken
+
+
+def check_gate(gate: Gate) -> None:
+    """Refuse gates that no graph of the logits can hold, by name."""
+    if gate.score is None:
+        message = (
+            "this gate names no score: it was calibrated on scores of its own "
+            "(perturbed inputs, Mahalanobis, views), which the logits do not give. "
+            "Calibrate one with score=..."
+        )
+        raise InputError(message)
+    if gate.groups:
+        message = (
+            f"this gate has thresholds for groups ({gate.grouped_by}), which the graph "
+            "does not know. Calibrate one without."
+        )
+        raise InputError(message)
+
+
+def find_scores(
+    model: Any, *, logits: str | None = None, probs: str | None = None
+) -> Taken:
+    """Return the tensor to score, never guessing what it holds."""
+    if logits is not None and probs is not None:
+        message = "expected logits or probs, got both. Name one."
+        raise InputError(message)
+    made = {name: node for node in model.graph.node for name in node.output}
+    known = {*made, *(value.name for value in model.graph.input)}
+    named = logits if logits is not None else probs
+    outputs = [value.name for value in model.graph.output]
+    if named is not None:
+        if named not in known:
+            message = f"the model has no tensor {named!r}; its outputs are {outputs}."
+            raise InputError(message)
+        return Taken(named, probs is not None, "as named")
+    found = [taken for name in outputs if (taken := _from_output(name, made))]
+    if len(found) == 1:
+        return found[0]
+    message = (
+        f"cannot tell which output holds logits or probabilities: {outputs}. Name it: "
+        "logits=NAME or probs=NAME (--logits, --probs)."
+    )
+    raise InputError(message)
+
+
+def _from_output(name: str, made: dict[str, Any]) -> Taken | None:
+    """Return what an output is scored by, where the graph or its name tells."""
+    node, zipped = made.get(name), None
+    while node is not None and node.op_type in ("Identity", "Cast", "ZipMap"):
+        zipped = node.input[0] if node.op_type == "ZipMap" else zipped
+        node = made.get(node.input[0])
+    if node is not None and node.op_type in ("Softmax", "LogSoftmax"):
+        why = f"the logits behind the final {node.op_type} ({name})"
+        return Taken(node.input[0], probs=False, why=why)
+    if zipped is not None:
+        return Taken(zipped, probs=True, why=f"the probabilities in {name}")
+    if name.lower() in LOGITS:
+        return Taken(name, probs=False, why=f"the output {name}")
+    if name.lower() in PROBS:
+        return Taken(name, probs=True, why=f"the output {name}")
+    return None
+
+
+def predict(  # noqa: PLR0913 - options, by keyword only
+    path: str | Path,
+    array: Any,
+    *,
+    labels: Any = None,
+    batch_size: int = 256,
+    logits: str | None = None,
+    probs: str | None = None,
+) -> Predictions:
+    """Run a model with onnxruntime and return its predictions.
+
+    Parameters
+    ----------
+    path : path
+    array : array (n, ...)
+        What the model's one input takes.
+    labels : array (n,), optional
+    batch_size : int
+    logits, probs : str, optional
+        The output that holds them, where its name does not tell.
+    """
+    try:
+        import onnxruntime
+    except ImportError as error:
+        message = (
+            "this needs onnxruntime, which is not installed: "
+            'pip install "trustdoctor[onnx]"'
+        )
+        raise MissingPackageError(message) from error
+    loaded, _ = _load(Path(path))
+    name, is_probs = _runnable(loaded, logits, probs)
+    session = onnxruntime.InferenceSession(
+        str(path), providers=["CPUExecutionProvider"]
+    )
+    (fed,) = session.get_inputs()
+    rows = np.asarray(array)
+    parts = [
+        _table(session.run([name], {fed.name: rows[start : start + batch_size]})[0])
+        for start in range(0, len(rows), batch_size)
+    ]
+    found = np.concatenate(parts)
+    make = Predictions.from_probs if is_probs else Predictions.from_logits
+    return make(found, labels)
+
+
+def _table(answer: Any) -> NDArray[Any]:
+    """Return rows of numbers; a ZipMap answers with one dict a row."""
+    if isinstance(answer, list):
+        return np.array([list(row.values()) for row in answer])
+    return np.asarray(answer)
+
+
+def _runnable(model: Any, logits: str | None, probs: str | None) -> tuple[str, bool]:
+    """Return an output to run, and whether it holds probabilities."""
+    outputs = [value.name for value in model.graph.output]
+    if logits is not None or probs is not None:
+        return str(logits if logits is not None else probs), probs is not None
+    made = {name: node for node in model.graph.node for name in node.output}
+    for name in outputs:
+        taken = _from_output(name, made)
+        if taken is not None:
+            return name, taken.tensor != name or taken.probs
+    find_scores(model)  # says what to name
+    raise AssertionError
+
+
+def _load(path: Path) -> tuple[Any, bool]:
+    """Return the model, and whether its weights lie in other files."""
+    try:
+        bare = onnx.load(str(path), load_external_data=False)
+        external = any(
+            tensor.data_location == TensorProto.EXTERNAL
+            for tensor in bare.graph.initializer
+        )
+        model = onnx.load(str(path)) if external else bare
+    except Exception as error:
+        message = f"cannot read {path} as an ONNX model: {str(error).splitlines()[0]}."
+        raise FileError(message) from error
+    if not model.graph.node:
+        message = f"cannot read {path} as an ONNX model: it has no nodes."
+        raise FileError(message)
+    versions = {o.domain: o.version for o in model.opset_import}
+    opset = versions.get("", versions.get("ai.onnx"))
+    if opset is None:
+        model.opset_import.append(helper.make_opsetid("", 17))
+    elif opset < LEAST_OPSET:
+        model = _converted(model, path, opset)
+    return model, external
+
+
+def _converted(model: Any, path: Path, opset: int) -> Any:
+    """Bring an old model to a newer opset, as sklearn-onnx's are often old."""
+    try:
+        return onnx.version_converter.convert_version(model, 17)
+    except Exception as error:
+        message = (
+            f"expected opset {LEAST_OPSET} or newer, {path} has {opset} and cannot be "
+            f"converted: {str(error).splitlines()[0]}. Export it anew."
+        )
+        raise InputError(message) from error
+
+
+def _save(model: Any, target: Path, *, external: bool) -> None:
+    """Write the model, and its weights beside it, whole or not at all."""
+    try:
+        with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+            inside = Path(scratch) / target.name
+            options: dict[str, Any] = {}
+            if external:
+                options = {
+                    "save_as_external_data": True,
+                    "location": f"{target.name}.data",
+                }
+            onnx.save(model, str(inside), **options)
+            for file in sorted(Path(scratch).iterdir(), key=lambda f: f == inside):
+                shutil.move(file, target.parent / file.name)
+    except OSError as error:
+        message = f"cannot write {target}: {(error.strerror or str(error)).lower()}."
+        raise OutputError(message) from error
+
+
+def _append(model: Any, gate: Gate, taken: Taken) -> None:
+    graph = model.graph
+    for name in ("doubt", "accepted"):
+        if any(name in node.output for node in graph.node):
+            message = f"the model has a tensor {name!r} already: is it guarded?"
+            raise InputError(message)
+    kind = _float_type(model, taken.tensor)
+    maker = _Maker(graph, np.float32 if kind == np.float16 else kind)
+    z = maker.cast(taken.tensor) if kind == np.float16 else taken.tensor
+    z = maker("Log", z) if taken.probs else z
+    assert gate.score is not None
+    doubt = _score(maker, z, gate.score, gate.temperature)
+    graph.node.append(helper.make_node("Identity", [doubt], ["doubt"]))
+    threshold = {"accept-all": math.inf, "reject-all": -math.inf}.get(
+        gate.state, gate.threshold
+    )
+    wide = maker("Cast", "doubt", to=TensorProto.DOUBLE)
+    compare = "Less" if gate.state == "reject-all" else "LessOrEqual"
+    limit = maker.constant(np.array(threshold, np.float64))
+    graph.node.append(helper.make_node(compare, [wide, limit], ["accepted"]))
+    number = helper.np_dtype_to_tensor_dtype(np.dtype(maker.dtype))
+    graph.output.append(helper.make_tensor_value_info("doubt", number, ["rows"]))
+    graph.output.append(
+        helper.make_tensor_value_info("accepted", TensorProto.BOOL, ["rows"])
+    )
+    entry = model.metadata_props.add()
+    entry.key, entry.value = "trustdoctor.gate", gate.to_json()
+
+
+def _float_type(model: Any, tensor: str) -> Any:
+    """Return the tensor's type, found by shape inference where it is not declared."""
+    typed = model
+    try:
+        typed = onnx.shape_inference.infer_shapes(model)
+    except Exception:  # a model too large for it; what is declared must do
+        typed = model
+    values = (*typed.graph.value_info, *typed.graph.output, *typed.graph.input)
+    for value in values:
+        if value.name == tensor and value.type.HasField("tensor_type"):
+            kind = value.type.tensor_type.elem_type
+            shape = value.type.tensor_type.shape.dim
+            if kind not in FLOATS or (shape and len(shape) != 2):
+                message = f"expected {tensor!r} as real numbers (rows, classes)."
+                raise InputError(message)
+            if shape and shape[1].dim_value == 1:
+                message = (
+                    f"{tensor!r} has one column. Let the model put out one a class."
+                )
+                raise InputError(message)
+            return FLOATS[kind]
+    return np.float32
+
+
+class _Maker:
+    """Adds nodes to a graph and returns the names of what they put out."""
+
+    def __init__(self, graph: Any, dtype: Any) -> None:
+        self.graph, self.dtype, self.count = graph, dtype, 0
+
+    def name(self) -> str:
+        self.count += 1
+        return f"{PREFIX}/{self.count}"
+
+    def __call__(self, op: str, *inputs: str, outputs: int = 1, **options: Any) -> Any:
+        names = [self.name() for _ in range(outputs)]
+        self.graph.node.append(helper.make_node(op, list(inputs), names, **options))
+        return names[0] if outputs == 1 else names
+
+    def constant(self, value: Any) -> str:
+        name = self.name()
+        array = np.asarray(value)
+        self.graph.initializer.append(numpy_helper.from_array(array, name))
+        return name
+
+    def number(self, value: float) -> str:
+        return self.constant(np.array(value, self.dtype))
+
+    def cast(self, tensor: str) -> str:
+        kind = helper.np_dtype_to_tensor_dtype(np.dtype(self.dtype))
+        return str(self("Cast", tensor, to=kind))
+
+    def total(self, tensor: str) -> str:
+        """Sum over the classes."""
+        return str(self("ReduceSum", tensor, self.constant([1]), keepdims=0))
+
+    def best(self, tensor: str, k: int) -> Any:
+        """Return the k largest of each row and their places, as columns (n, 1)."""
+        values, places = self("TopK", tensor, self.constant([k]), outputs=2, axis=1)
+        if k == 1:
+            return [values], [places]
+        sizes = self.constant([1] * k)
+        return (
+            self("Split", values, sizes, outputs=k, axis=1),
+            self("Split", places, sizes, outputs=k, axis=1),
+        )
+
+
+class _Row:
+    """What all scores stand on: B, the sums behind it, and their guards."""
+
+    def __init__(self, m: _Maker, z: str, temperature: float) -> None:
+        self.m, self.temperature = m, temperature
+        if temperature != 1:
+            z = m("Div", z, m.number(temperature))
+        zero, one, none = m.number(0.0), m.number(1.0), m.number(-math.inf)
+        (first, second), (place, _) = m.best(z, 2)
+        self.first = m("Squeeze", first, m.constant([1]))
+        width = m("Gather", m("Shape", z), m.constant([1]), axis=0)
+        at = m("Squeeze", place, m.constant([1]))
+        hot = m("OneHot", at, width, m.constant(np.array([0, 1], np.float32)))
+        self.top = m("Cast", hot, to=TensorProto.BOOL)
+        self.u = m("Sub", z, first)
+        gap = m("Sub", second, first)
+        self.gap = m("Squeeze", gap, m.constant([1]))
+        offset = m("Where", m("IsInf", gap), zero, gap)
+        self.offset = m("Squeeze", offset, m.constant([1]))
+        self.below = m("Where", self.top, none, m("Sub", self.u, offset))
+        self.e = m("Exp", self.below)
+        self.s = m.total(self.e)
+        empty = m("Equal", self.s, zero)
+        self.safe = m("Where", empty, one, self.s)
+        self.b = m("Add", self.offset, m("Log", self.s))
+        self.a = m("Exp", self.b)
+        self.log1p_a = m("Log", m("Add", one, self.a))
+        self.one, self.zero = one, zero
+
+
+def _score(m: _Maker, z: str, name: str, temperature: float) -> str:
+    row = _Row(m, z, temperature)
+    formulas = {
+        "alpha": _alpha,
+        "beta": lambda _m, r: r.b,
+        "msp": lambda m, r: m("Sub", r.b, r.log1p_a),
+        "entropy": _entropy,
+        "margin": lambda _m, r: r.gap,
+        "max_logit": lambda m, r: m("Neg", r.first),
+        "energy": _energy,
+        "gen": _gen,
+    }
+    if name not in formulas:
+        message = f"the score {name!r} is no function of the logits that ONNX can hold."
+        raise InputError(message)
+    return str(formulas[name](m, row))
+
+
+def _alpha(m: _Maker, r: _Row) -> str:
+    """Return B + log(2 + exp(B) - exp(B2 - B)) - log(1 + exp(B2))."""
+    squares = m.total(m("Mul", r.e, r.e))
+    scale = m("Exp", r.offset)
+    ratio = m("Div", m("Mul", scale, squares), r.safe)
+    inner = m("Sub", m("Add", m.number(2.0), r.a), ratio)
+    second = m("Mul", m("Mul", scale, scale), squares)
+    outer = m("Log", m("Add", r.one, second))
+    return str(m("Sub", m("Add", r.b, m("Log", inner)), outer))
+
+
+def _energy(m: _Maker, r: _Row) -> str:
+    total = m("Add", r.first, r.log1p_a)
+    return str(m("Mul", m.number(-r.temperature), total))
+
+
+def _entropy(m: _Maker, r: _Row) -> str:
+    # H = a (log1p(a) / a + k / (1 + a)), k the mean of -u under e / s
+    small = m("Less", r.a, m.number(1e-3))
+    safe = m("Where", small, r.one, r.a)
+    series = m("Sub", r.one, m("Mul", m.number(0.5), r.a))
+    square = m("Mul", m("Mul", m.number(1 / 3), r.a), r.a)
+    ratio = m(
+        "Where",
+        small,
+        m("Add", series, square),
+        m("Div", m("Log", m("Add", r.one, safe)), safe),
+    )
+    finite = m("Where", m("Equal", r.e, r.zero), r.zero, r.below)
+    mean = m("Div", m.total(m("Mul", r.e, finite)), r.safe)
+    k = m("Neg", m("Add", r.offset, mean))
+    inner = m("Add", ratio, m("Div", k, m("Add", r.one, r.a)))
+    return str(m("Add", r.b, m("Log", inner)))
+
+
+def _gen(m: _Maker, r: _Row) -> str:
+    column = m.constant([1])
+    log_z = m("Unsqueeze", r.log1p_a, column)
+    log_p = m("Sub", r.u, log_z)
+    wrong = m("Sub", m("Unsqueeze", r.b, column), log_z)
+    small = m("Where", r.top, m.number(-1.0), log_p)
+    others = m("Log", m("Sub", r.one, m("Exp", small)))
+    terms = m("Add", log_p, m("Where", r.top, wrong, others))
+    terms = m("Mul", m.number(GEN_EXPONENT), terms)
+    (highest,), _ = m.best(terms, 1)
+    safe = m("Where", m("IsInf", highest), r.zero, highest)
+    total = m.total(m("Exp", m("Sub", terms, safe)))
+    return str(m("Add", m("Squeeze", safe, column), m("Log", total)))

@@ -1,0 +1,74 @@
+"""Tables of rows to classify, and the same tables with logits added."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from trustdoctor.adapters.datasets import pillow
+from trustdoctor.adapters.files import read_table, suffix_of
+from trustdoctor.errors import FileError, InputError
+from trustdoctor.output import replacing
+
+
+def read_rows(
+    path: Path, column: str, *, where: str | None, rows: int | None, seed: int
+) -> pl.DataFrame:
+    """Read a table, some of its rows where asked for."""
+    table = read_table(path)
+    if column not in table.columns:
+        message = f"{path} has no column {column!r}; it has {', '.join(table.columns)}."
+        raise FileError(message)
+    if where is not None:
+        name, sign, value = where.partition("=")
+        if not sign or name not in table.columns:
+            message = (
+                f"expected --where COLUMN=VALUE with a column of {path}, got {where!r}."
+            )
+            raise InputError(message)
+        table = table.filter(pl.col(name).cast(pl.String) == value)
+    if rows is not None and rows < len(table):
+        if rows < 1:
+            message = f"expected --rows of 1 or more, got {rows}."
+            raise InputError(message)
+        kept = np.sort(np.random.default_rng(seed).permutation(len(table))[:rows])
+        table = table[kept]
+    if not len(table):
+        message = f"no row of {path} is left to classify."
+        raise InputError(message)
+    return table
+
+
+def values(table: pl.DataFrame, column: str, *, plain_breaks: bool) -> list[Any]:
+    """Return texts, or images where the column holds encoded ones."""
+    found = table[column]
+    if isinstance(found.dtype, pl.Struct):
+        found = found.struct.field("bytes")
+    if found.null_count():
+        row = int(found.is_null().to_numpy().argmax())
+        message = f"expected a value in every row of {column!r}, row {row} has none."
+        raise InputError(message)
+    if found.dtype == pl.Binary:
+        image = pillow()
+        return [image.open(io.BytesIO(raw)).convert("RGB") for raw in found]
+    texts = found.cast(pl.String).to_list()
+    return [t.replace("<br />", " ") for t in texts] if plain_breaks else texts
+
+
+def write_logits(path: Path, table: pl.DataFrame, logits: Any) -> None:
+    """Write the rows with the columns logit_0, logit_1, ... added."""
+    added = {f"logit_{j}": logits[:, j] for j in range(logits.shape[1])}
+    whole = table.drop([name for name in added if name in table.columns])
+    whole = whole.with_columns(**{k: pl.Series(k, v) for k, v in added.items()})
+    suffix = suffix_of(path)
+    with replacing(path) as temporary:
+        if suffix == ".parquet":
+            whole.write_parquet(temporary)
+        elif suffix == ".csv":
+            whole.write_csv(temporary)
+        else:
+            labels = {} if "label" not in whole.columns else {"labels": whole["label"]}
+            with temporary.open("wb") as file:
+                np.savez_compressed(file, logits=logits, **labels)  # type: ignore[arg-type]

@@ -1,0 +1,211 @@
+"""Hugging Face models from local folders, and pipelines that know when to be silent.
+
+Nothing is fetched, weights are read as safetensors alone, and no code that comes with a
+checkpoint is run.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trustdoctor.errors import FileError, InputError, MissingPackageError
+from trustdoctor.gate import Gate
+from trustdoctor.predictions import Predictions
+from trustdoctor.progress import Tell, bar
+
+try:
+    import torch
+    import transformers
+except ImportError as error:
+    message = (
+        "this needs transformers and PyTorch, which are not installed: "
+        'pip install "trustdoctor[transformers]"'
+    )
+    raise MissingPackageError(message) from error
+
+
+class TrustedPipeline:
+    """Wraps a text- or image-classification pipeline; adds a doubt and a decision.
+
+    Parameters
+    ----------
+    pipe : transformers pipeline
+        Of the task text-classification or image-classification.
+    gate : Gate
+        With a score; calibrated on logits, as those that `predict` returns.
+
+    Examples
+    --------
+    ``TrustedPipeline(pipe, gate)("Good film.")`` returns ``{"label": "positive",
+    "score": 0.98, "doubt": -3.9, "accepted": True}``. `score` is the pipeline's own
+    probability.
+    """
+
+    def __init__(self, pipe: Any, gate: Gate) -> None:
+        if not hasattr(pipe, "model") or not hasattr(pipe, "postprocess"):
+            message = f"expected a transformers pipeline, got {type(pipe).__name__}."
+            raise InputError(message)
+        if gate.score is None or gate.groups:
+            message = "expected a gate with a score and without groups."
+            raise InputError(message)
+        self.pipe, self.gate = pipe, gate
+
+    def __call__(self, inputs: Any, **options: Any) -> Any:
+        """Answer one input, or a list of them."""
+        single = not isinstance(inputs, list)
+        rows = [inputs] if single else inputs
+        answers = self.pipe(rows, top_k=None, function_to_apply="none", **options)
+        names = _names(self.pipe.model)
+        found = np.full((len(rows), len(names)), -np.inf)
+        for i, answer in enumerate(answers):
+            for one in answer:
+                found[i, names.index(one["label"])] = one["score"]
+        p = Predictions.from_logits(found)
+        screened = self.gate.screen(p)
+        probs = _softmax(found).max(1)
+        out = [
+            {
+                "label": names[k],
+                "score": float(probs[i]),
+                "doubt": float(screened.scores[i]),
+                "accepted": bool(screened.accepted[i]),
+            }
+            for i, k in enumerate(p.predicted)
+        ]
+        return out[0] if single else out
+
+
+def predict(  # noqa: PLR0913 - options, by keyword only
+    model: Any,
+    data: Sequence[Any],
+    *,
+    processor: Any = None,
+    labels: Any = None,
+    batch_size: int = 32,
+    max_length: int | None = None,
+    device: Any = None,
+    quiet: bool = False,
+    progress: Tell | None = None,
+) -> Predictions:
+    """Run a classifier over texts or images and return its logits.
+
+    Parameters
+    ----------
+    model : path or model
+        A local folder in Hugging Face layout, or a model with its `processor`.
+    data : sequence
+        Texts, or images (PIL, or arrays).
+    processor : optional
+        The tokenizer or image processor, where `model` is no folder.
+    labels : integer array (n,), optional
+    batch_size : int
+    max_length : int, optional
+        At most so many tokens a text; by default what the tokenizer says.
+    device : optional
+        By default where the model is.
+    quiet, progress
+        As in `Doctor` and `sweep`.
+    """
+    if isinstance(model, (str, Path)):
+        model, processor = load_folder(model)
+    if processor is None:
+        message = "expected processor= (a tokenizer or image processor) with the model."
+        raise InputError(message)
+    if not len(data):
+        message = "expected at least one row, got none."
+        raise InputError(message)
+    texts = isinstance(data[0], str)
+    order = _by_length(data) if texts else np.arange(len(data))
+    where = device or next(model.parameters()).device
+    model = model.to(where)
+    was_training, found = model.training, []
+    model.eval()
+    try:
+        with bar(quiet=quiet or progress is not None) as tell, torch.inference_mode():
+            for start in range(0, len(order), batch_size):
+                (progress or tell)(start / len(order), f"row {start:,}")
+                rows = [data[i] for i in order[start : start + batch_size]]
+                batch = _prepared(processor, rows, texts=texts, max_length=max_length)
+                logits = model(**{k: v.to(where) for k, v in batch.items()}).logits
+                found.append(logits.float().cpu().numpy())
+    finally:
+        model.train(was_training)
+    joined = np.concatenate(found)
+    back = np.empty_like(joined)
+    back[order] = joined
+    return Predictions.from_logits(back, labels)
+
+
+def load_folder(folder: str | Path) -> tuple[Any, Any]:
+    """Load a classifier and its tokenizer or image processor from a local folder."""
+    path = Path(folder)
+    if not (path / "config.json").is_file():
+        message = f"expected a model's folder with a config.json, got {path}."
+        raise FileError(message)
+    if not any(path.glob("*.safetensors")):
+        message = (
+            f"{path} has no safetensors. Other weights can run code as they are read; "
+            "convert them: model.save_pretrained(folder)."
+        )
+        raise FileError(message)
+    options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+    shown = transformers.utils.logging.is_progress_bar_enabled()
+    transformers.utils.logging.disable_progress_bar()
+    try:
+        config = transformers.AutoConfig.from_pretrained(path, **options)
+        kind = _kind(config)
+        model = kind.from_pretrained(
+            path, use_safetensors=True, dtype=torch.float32, **options
+        )
+        if kind is transformers.AutoModelForSequenceClassification:
+            processor = transformers.AutoTokenizer.from_pretrained(path, **options)
+        else:
+            reader: Any = transformers.AutoImageProcessor
+            processor = reader.from_pretrained(path, **options)
+    except Exception as error:  # each of the libraries below has its own
+        first = str(error).strip().splitlines()[0]
+        message = f"cannot load the model in {path}: {first}"
+        raise FileError(message) from error
+    finally:
+        if shown:
+            transformers.utils.logging.enable_progress_bar()
+    return model.eval(), processor
+
+
+def _kind(config: Any) -> Any:
+    """Return the class of classifier that a configuration speaks of."""
+    named = " ".join(config.architectures or ())
+    if "ImageClassification" in named:
+        return transformers.AutoModelForImageClassification
+    if "SequenceClassification" in named:
+        return transformers.AutoModelForSequenceClassification
+    message = f"expected a text or image classifier, got {named or 'no architecture'}."
+    raise ValueError(message)
+
+
+def _prepared(
+    processor: Any, rows: list[Any], *, texts: bool, max_length: int | None
+) -> Any:
+    if not texts:
+        return processor(rows, return_tensors="pt")
+    most = max_length or min(getattr(processor, "model_max_length", 512), 4096)
+    return processor(
+        rows, return_tensors="pt", padding=True, truncation=True, max_length=most
+    )
+
+
+def _by_length(texts: Sequence[str]) -> Any:
+    """Return the order of lengths: rows of one batch then need little padding."""
+    return np.argsort([len(text) for text in texts], kind="stable")
+
+
+def _names(model: Any) -> list[str]:
+    known = model.config.id2label
+    return [known[i] for i in range(len(known))]
+
+
+def _softmax(z: Any) -> Any:
+    e = np.exp(z - z.max(1, keepdims=True))
+    return e / e.sum(1, keepdims=True)

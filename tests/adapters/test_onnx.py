@@ -1,0 +1,266 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import trustdoctor as td
+from trustdoctor.adapters.onnx import check_gate, export, predict
+from trustdoctor.errors import FileError, InputError, OutputError
+from trustdoctor.scores import SCORES
+
+C = 6
+
+
+def model_of(path, *, last=None, kind=np.float32, opset=17, name="y", classes=C):
+    """A linear model (n, 4) -> (n, C), with `last` as its final op."""
+    rng = np.random.default_rng(0)
+    number = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+    weights = numpy_helper.from_array(rng.normal(size=(4, classes)).astype(kind), "w")
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["z" if last else name])]
+    if last:
+        nodes.append(helper.make_node(last, ["z"], [name], axis=-1))
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", number, ["n", 4])],
+        [helper.make_tensor_value_info(name, number, ["n", classes])],
+        [weights],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    made.ir_version = 9
+    onnx.save(made, path)
+    return path
+
+
+def run(path, x, *names):
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    (fed,) = session.get_inputs()
+    return session.run(list(names), {fed.name: x})
+
+
+def agree(doubt, accepted, wanted, threshold, *, within=1e-5):
+    """Check doubts to 1e-5, and decisions farther than that from the threshold."""
+    finite = np.isfinite(wanted)
+    scale = np.maximum(1, np.abs(wanted[finite]))
+    assert (np.abs(doubt[finite] - wanted[finite]) / scale).max(initial=0) < within
+    assert np.array_equal(doubt[~finite], wanted[~finite])
+    far = np.abs(wanted - threshold) > within * np.maximum(1, np.abs(wanted))
+    assert np.array_equal(accepted[far], (wanted <= threshold)[far])
+    return int((~far).sum())
+
+
+@pytest.mark.parametrize("opset", [13, 17, 18, 21])
+@pytest.mark.parametrize("score", SCORES)
+def test_every_score_is_the_librarys(score, opset, tmp_path, rng):
+    x = rng.normal(size=(300, 4)).astype(np.float32)
+    x[:20] *= 500  # gaps of a thousand
+    model = model_of(tmp_path / "m.onnx", opset=opset, name="logits")
+    for temperature in (1.0, 2.5):
+        (z,) = run(model, x, "logits")
+        wanted = SCORES[score].function(z, temperature=temperature)
+        threshold = float(np.median(wanted))
+        gate = td.Gate(threshold, score=score, temperature=temperature)
+        export(model, gate, tmp_path / "g.onnx")
+        onnx.checker.check_model(str(tmp_path / "g.onnx"), full_check=True)
+        doubt, accepted = run(tmp_path / "g.onnx", x, "doubt", "accepted")
+        agree(doubt, accepted, wanted, threshold)
+        assert run(tmp_path / "g.onnx", x[:1], "doubt")[0].shape == (1,)
+    grown = (tmp_path / "g.onnx").stat().st_size - model.stat().st_size
+    assert grown < 10_000
+
+
+@pytest.mark.parametrize("last", ["Softmax", "LogSoftmax"])
+def test_the_logits_behind_a_final_softmax_are_taken(last, tmp_path, rng):
+    model = model_of(tmp_path / "m.onnx", last=last, name="anything")
+    x = 400 * rng.normal(size=(100, 4)).astype(np.float32)
+    taken = export(model, td.Gate(-3.0, score="energy"), tmp_path / "g.onnx")
+    assert (taken.tensor, taken.probs) == ("z", False)
+    assert f"behind the final {last}" in taken.why
+    z = x @ onnx.numpy_helper.to_array(onnx.load(model).graph.initializer[0])
+    doubt, accepted = run(tmp_path / "g.onnx", x, "doubt", "accepted")
+    agree(doubt, accepted, td.energy(z), -3.0)
+
+
+@pytest.mark.parametrize("score", ["alpha", "beta", "entropy", "gen", "margin"])
+def test_probabilities_alone_will_do(score, tmp_path, rng):
+    model = model_of(tmp_path / "m.onnx", last="Softmax")
+    x = rng.normal(size=(200, 4)).astype(np.float32)
+    x[:30] *= 300  # some answers are 0 and 1
+    (probs,) = run(model, x, "y")
+    wanted = SCORES[score].function(td.Predictions.from_probs(probs).logits)
+    gate = td.Gate(-1.0, score=score)
+    export(model, gate, tmp_path / "g.onnx", probs="y")
+    doubt, accepted = run(tmp_path / "g.onnx", x, "doubt", "accepted")
+    agree(doubt, accepted, wanted, -1.0)
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float64])
+def test_other_precisions(kind, tmp_path, rng):
+    model = model_of(tmp_path / "m.onnx", kind=kind, name="logits")
+    x = rng.normal(size=(100, 4)).astype(kind)
+    export(model, td.Gate(-0.5, score="alpha"), tmp_path / "g.onnx")
+    z, doubt, accepted = run(tmp_path / "g.onnx", x, "logits", "doubt", "accepted")
+    assert doubt.dtype == (np.float32 if kind == np.float16 else np.float64)
+    # The runtime may work in float32 and round the logits alone to float16.
+    within = 1e-2 if kind == np.float16 else 1e-5
+    agree(doubt, accepted, td.alpha(z.astype(np.float64)), -0.5, within=within)
+
+
+@pytest.mark.parametrize("state", ["accept-all", "reject-all"])
+def test_gates_without_a_threshold(state, tmp_path, rng):
+    model = model_of(tmp_path / "m.onnx", name="logits")
+    gate = td.Gate(0.0, score="beta", state=state)
+    export(model, gate, tmp_path / "g.onnx")
+    x = 1e4 * rng.normal(size=(50, 4)).astype(np.float32)
+    (accepted,) = run(tmp_path / "g.onnx", x, "accepted")
+    assert accepted.all() if state == "accept-all" else not accepted.any()
+
+
+def test_weights_in_other_files_stay_there(tmp_path, rng):
+    model = model_of(tmp_path / "m.onnx", name="logits", classes=500)
+    onnx.save(
+        onnx.load(model),
+        tmp_path / "e.onnx",
+        save_as_external_data=True,
+        location="e.bin",
+        size_threshold=100,
+    )
+    (tmp_path / "out").mkdir()
+    export(
+        tmp_path / "e.onnx", td.Gate(0.0, score="alpha"), tmp_path / "out" / "g.onnx"
+    )
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names == {"g.onnx", "g.onnx.data"}
+    x = rng.normal(size=(20, 4)).astype(np.float32)
+    z, doubt = run(tmp_path / "out" / "g.onnx", x, "logits", "doubt")
+    np.testing.assert_allclose(doubt, td.alpha(z), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("zipmap", [True, False])
+def test_scikit_learns_models(zipmap, tmp_path):
+    skl2onnx = pytest.importorskip("skl2onnx")
+    from sklearn.datasets import load_digits
+    from sklearn.ensemble import RandomForestClassifier
+    from sklearn.linear_model import LogisticRegression
+
+    x, y = load_digits(return_X_y=True)
+    x = x.astype(np.float32)
+    for kind in (LogisticRegression(max_iter=300), RandomForestClassifier(10)):
+        fitted = kind.fit(x[:900], y[:900])
+        made = skl2onnx.to_onnx(fitted, x[:1], options={"zipmap": zipmap})
+        (tmp_path / "m.onnx").write_bytes(made.SerializeToString())
+        p = predict(tmp_path / "m.onnx", x[900:], labels=y[900:])
+        assert p.from_probabilities
+        gate = td.calibrate(td.alpha(p.logits), p.errors, coverage=0.9, score="alpha")
+        taken = export(tmp_path / "m.onnx", gate, tmp_path / "g.onnx")
+        assert taken.probs
+        doubt, accepted = run(tmp_path / "g.onnx", x[900:], "doubt", "accepted")
+        agree(doubt, accepted, td.alpha(p.logits), gate.threshold)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_resnet_20(shared, tmp_path):
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("onnxscript")
+    from trustdoctor.adapters.torch.local import load_model
+
+    local = load_model(
+        f"{shared / 'models' / 'nets.py'}:ResNet20",
+        shared / "models" / "resnet-20.safetensors",
+    )
+    x = torch.randn(8, 3, 32, 32)
+    torch.onnx.export(
+        local.model,
+        (x,),
+        tmp_path / "m.onnx",
+        input_names=["image"],
+        output_names=["logits"],
+        dynamic_shapes=({0: "rows"},),
+        verbose=False,
+    )
+    gate = td.Gate(-2.0, score="alpha")
+    export(tmp_path / "m.onnx", gate, tmp_path / "g.onnx")
+    z, doubt, accepted = run(
+        tmp_path / "g.onnx", x.numpy(), "logits", "doubt", "accepted"
+    )
+    agree(doubt, accepted, td.alpha(z), -2.0)
+
+
+def test_older_models_are_converted(tmp_path, rng):
+    old = model_of(tmp_path / "old.onnx", opset=11, last="Softmax")
+    export(old, td.Gate(0.0, score="alpha"), tmp_path / "g.onnx")
+    x = rng.normal(size=(9, 4)).astype(np.float32)
+    y, doubt = run(tmp_path / "g.onnx", x, "y", "doubt")
+    np.testing.assert_allclose(doubt, td.alpha(np.log(y)), rtol=1e-4, atol=1e-4)
+
+
+def test_predict_runs_in_batches(tmp_path, rng):
+    model = model_of(tmp_path / "m.onnx", last="Softmax")
+    x = rng.normal(size=(70, 4)).astype(np.float32)
+    p = predict(model, x, labels=np.zeros(70, int), batch_size=32)
+    assert p.from_probabilities
+    np.testing.assert_allclose(np.exp(p.logits), run(model, x, "y")[0], rtol=1e-5)
+    plain = predict(model_of(tmp_path / "z.onnx"), x, logits="y")
+    assert not plain.from_probabilities
+
+
+def test_what_cannot_be_exported_is_refused_by_name(tmp_path):
+    model = model_of(tmp_path / "m.onnx")
+    gate = td.Gate(0.0, score="alpha")
+    with pytest.raises(InputError, match="--logits"):
+        export(model, gate, tmp_path / "g.onnx")
+    with pytest.raises(InputError, match="no tensor 'q'"):
+        export(model, gate, tmp_path / "g.onnx", logits="q")
+    with pytest.raises(InputError, match="got both"):
+        export(model, gate, tmp_path / "g.onnx", logits="y", probs="y")
+    with pytest.raises(OutputError, match="the input itself"):
+        export(model, gate, model, logits="y")
+    with pytest.raises(InputError, match="names no score"):
+        check_gate(td.Gate(0.0))
+    grouped = td.calibrate(
+        np.arange(400.0),
+        np.arange(400) % 5 == 0,
+        frr=0.2,
+        score="alpha",
+        groups=np.arange(400) % 2,
+    )
+    with pytest.raises(InputError, match="groups"):
+        check_gate(grouped)
+    export(model, gate, tmp_path / "g.onnx", logits="y")
+    with pytest.raises(InputError, match="guarded"):
+        export(tmp_path / "g.onnx", gate, tmp_path / "h.onnx", logits="y")
+    one = model_of(tmp_path / "one.onnx", classes=1)
+    with pytest.raises(InputError, match="one column"):
+        export(one, gate, tmp_path / "h.onnx", logits="y")
+    (tmp_path / "bad.onnx").write_bytes(b"not a model")
+    with pytest.raises(FileError, match="ONNX"):
+        export(tmp_path / "bad.onnx", gate, tmp_path / "h.onnx")
+    assert not (tmp_path / "h.onnx").exists()
+
+
+def test_the_command_says_what_it_took(tmp_path):
+    model_of(tmp_path / "m.onnx", last="Softmax")
+    td.Gate(-1.5, score="alpha").save(tmp_path / "gate.json")
+    program = Path(sys.executable).with_name("trustdoctor")
+    done = subprocess.run(
+        [program, "export", "m.onnx", "--gate", "gate.json", "-o", "g.onnx"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "behind the final Softmax" in done.stdout
+    kept = onnx.load(tmp_path / "g.onnx").metadata_props[0]
+    assert kept.key == "trustdoctor.gate"
+    (tmp_path / "again.json").write_text(kept.value)
+    assert td.Gate.load(tmp_path / "again.json").threshold == -1.5
+    assert (
+        onnx.load(tmp_path / "g.onnx").graph.output[-1].type.tensor_type.elem_type
+        == TensorProto.BOOL
+    )

@@ -1,0 +1,224 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+import transformers
+from PIL import Image
+
+import trustdoctor as td
+from trustdoctor.adapters.transformers import TrustedPipeline, load_folder, predict
+from trustdoctor.errors import FileError, InputError
+
+WORDS = ["good", "bad", "film", "plot", "dull", "fine", "the", "a", "was"]
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(scope="module")
+def text_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bert")
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    vocabulary = {word: i for i, word in enumerate([*special, *WORDS])}
+    tokenizer = transformers.BertTokenizer(vocab=vocabulary)
+    tokenizer.save_pretrained(folder)
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=len(vocabulary),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        num_labels=3,
+        id2label={0: "no", 1: "maybe", 2: "yes"},
+        label2id={"no": 0, "maybe": 1, "yes": 2},
+        initializer_range=0.5,
+    )
+    transformers.BertForSequenceClassification(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def image_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("vit")
+    torch.manual_seed(0)
+    config = transformers.ViTConfig(
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        image_size=16,
+        patch_size=8,
+        num_labels=4,
+    )
+    transformers.ViTForImageClassification(config).save_pretrained(folder)
+    size = {"height": 16, "width": 16}
+    transformers.ViTImageProcessor(size=size).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def texts(rng):
+    return [" ".join(rng.choice(WORDS, rng.integers(1, 9))) for _ in range(50)]
+
+
+def by_hand(model, tokenizer, text):
+    with torch.no_grad():
+        return model(**tokenizer(text, return_tensors="pt")).logits[0].numpy()
+
+
+def test_texts_come_back_in_their_order(text_folder, texts):
+    model, tokenizer = load_folder(text_folder)
+    model.train()
+    p = predict(model, texts, processor=tokenizer, batch_size=7, quiet=True)
+    assert model.training  # as it was
+    model.eval()
+    wanted = np.stack([by_hand(model, tokenizer, text) for text in texts])
+    np.testing.assert_allclose(p.logits, wanted, atol=1e-5)
+    again = predict(text_folder, texts, labels=np.zeros(50, int), quiet=True)
+    np.testing.assert_allclose(again.logits, p.logits, atol=1e-5)
+    assert again.labels is not None
+
+
+def test_images_too(image_folder, rng):
+    images = [
+        Image.fromarray(rng.integers(0, 256, (20, 24, 3), dtype=np.uint8))
+        for _ in range(9)
+    ]
+    p = predict(image_folder, images, batch_size=4, quiet=True)
+    assert p.logits.shape == (9, 4)
+    model, processor = load_folder(image_folder)
+    with torch.no_grad():
+        one = model(**processor(images[5], return_tensors="pt")).logits
+    np.testing.assert_allclose(p.logits[5], one[0].numpy(), atol=1e-5)
+
+
+def test_a_pipeline_knows_when_to_be_silent(text_folder, texts):
+    model, tokenizer = load_folder(text_folder)
+    pipe = transformers.pipeline(
+        "text-classification", model=model, tokenizer=tokenizer
+    )
+    p = predict(model, texts, processor=tokenizer, quiet=True)
+    gate = td.Gate(float(np.median(td.alpha(p.logits))), score="alpha")
+    answers = TrustedPipeline(pipe, gate)(texts)
+    plain = pipe(texts)
+    assert [a["label"] for a in answers] == [a["label"] for a in plain]
+    for ours, theirs in zip(answers, plain, strict=True):
+        assert ours["score"] == pytest.approx(theirs["score"], abs=1e-5)
+    np.testing.assert_allclose(
+        [a["doubt"] for a in answers], td.alpha(p.logits), atol=1e-4
+    )
+    accepted = [a["accepted"] for a in answers]
+    far = np.abs(td.alpha(p.logits) - gate.threshold) > 1e-4
+    assert np.array_equal(np.array(accepted)[far], gate.screen(p).accepted[far])
+    single = TrustedPipeline(pipe, gate)(texts[0])
+    assert single["label"] == answers[0]["label"]
+
+
+def test_an_image_pipeline(image_folder, rng):
+    model, processor = load_folder(image_folder)
+    pipe = transformers.pipeline(
+        "image-classification", model=model, image_processor=processor
+    )
+    image = Image.fromarray(rng.integers(0, 256, (16, 16, 3), dtype=np.uint8))
+    answer = TrustedPipeline(pipe, td.Gate(9.0, score="beta"))(image)
+    assert answer["accepted"]
+    assert answer["label"] == pipe(image)[0]["label"]
+
+
+def test_embeddings_can_be_perturbed(text_folder, texts):
+    from trustdoctor.adapters.torch import Doctor
+
+    model, tokenizer = load_folder(text_folder)
+    batch = dict(tokenizer(texts[:8], return_tensors="pt", padding=True))
+    found = Doctor(model, score="alpha", epsilon=1e-3)([batch])
+    clean = td.alpha(found.predictions.logits)
+    assert (found.scores >= clean - 1e-6).mean() > 0.8
+
+
+def test_only_safe_folders_are_loaded(text_folder, tmp_path):
+    with pytest.raises(FileError, match="config"):
+        load_folder(tmp_path)
+    (tmp_path / "config.json").write_text((text_folder / "config.json").read_text())
+    (tmp_path / "pytorch_model.bin").write_bytes(b"pickle")
+    with pytest.raises(FileError, match="no safetensors"):
+        load_folder(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"broken")
+    with pytest.raises(FileError, match="cannot load"):
+        load_folder(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(FileError, match="text or image classifier"):
+        load_folder(tmp_path)
+
+
+def test_mistakes_are_named(text_folder):
+    model, tokenizer = load_folder(text_folder)
+    with pytest.raises(InputError, match="processor"):
+        predict(model, ["a"])
+    with pytest.raises(InputError, match="at least one row"):
+        predict(model, [], processor=tokenizer)
+    with pytest.raises(InputError, match="pipeline"):
+        TrustedPipeline(model.config, td.Gate(0.0, score="alpha"))
+    pipe = transformers.pipeline(
+        "text-classification", model=model, tokenizer=tokenizer
+    )
+    with pytest.raises(InputError, match="with a score"):
+        TrustedPipeline(pipe, td.Gate(0.0))
+
+
+def run(*arguments, cwd):
+    program = Path(sys.executable).with_name("trustdoctor")
+    return subprocess.run(
+        [program, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=cwd,
+    )
+
+
+def test_the_commands_follow_one_another(text_folder, texts, tmp_path):
+    labels = np.arange(50) % 3
+    table = pl.DataFrame({"split": ["test"] * 48 + ["train"] * 2, "text": texts})
+    table = table.with_columns(label=pl.Series(labels))
+    table.write_parquet(tmp_path / "rows.parquet")
+    options = ("--data", "rows.parquet", "-o", "preds.parquet", "--where", "split=test")
+    done = run("predict", "--model", text_folder, *options, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "48 rows over 3 classes" in done.stdout
+    assert done.stderr == ""
+    made = pl.read_parquet(tmp_path / "preds.parquet")
+    assert made["text"].to_list() == texts[:48]
+    calibrated = run(
+        "calibrate", "preds.parquet", "--coverage", "0.5", "-o", "g.json", cwd=tmp_path
+    )
+    assert calibrated.returncode == 0, calibrated.stderr
+    shown = run(
+        "diagnose", "preds.parquet", "--html", "r.html", "--texts", "text", cwd=tmp_path
+    )
+    assert shown.returncode == 0, shown.stderr
+    for mistake, word in (
+        (("--where", "split"), "COLUMN=VALUE"),
+        (("--where", "split=none"), "no row"),
+        (("--column", "review"), "no column"),
+        (("--rows", "0"), "--rows of 1"),
+        (("-o", "rows.parquet"), "the input itself"),
+    ):
+        refused = run(
+            "predict", "--model", text_folder, *options, *mistake, cwd=tmp_path
+        )
+        assert (refused.returncode, word in refused.stderr) == (2, True), refused.stderr
+
+
+def test_minilm_gives_its_stored_logits(shared):
+    table = pl.read_parquet(shared / "data" / "imdb.parquet")
+    table = table.filter(pl.col("split") == "test")
+    rows = np.sort(np.random.default_rng(0).permutation(len(table))[:40])
+    texts = [t.replace("<br />", " ") for t in table["text"][rows]]
+    found = predict(
+        shared / "models" / "minilm-imdb", texts, max_length=256, quiet=True
+    )
+    with np.load(shared / "predictions" / "minilm-imdb-test.npz") as stored:
+        assert np.abs(found.logits - stored["logits"][rows]).max() < 2e-2
