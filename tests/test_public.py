@@ -4,6 +4,8 @@ import sys
 import tomllib
 import types
 
+import pytest
+
 import trustdoctor as td
 
 FRAMEWORKS = {
@@ -67,3 +69,27 @@ def test_torch_is_pinned_once(root):
         "docs",
     }
     assert set(extras) == named
+
+
+@pytest.mark.parametrize(
+    ("adapter", "package", "extra"),
+    [
+        ("torch", "torch", "torch"),
+        ("sklearn", "sklearn", "sklearn"),
+        ("transformers", "transformers", "transformers"),
+        ("onnx", "onnx", "onnx"),
+    ],
+)
+def test_an_adapter_without_its_package_names_the_pip_line(adapter, package, extra):
+    code = (
+        f"import sys; sys.modules[{package!r}] = None\n"
+        "from trustdoctor.errors import MissingPackageError\n"
+        "try:\n"
+        f"    import trustdoctor.adapters.{adapter}\n"
+        "except MissingPackageError as error:\n"
+        "    print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert f'pip install "trustdoctor[{extra}]"' in done.stdout
