@@ -63,6 +63,37 @@ def compare(name, model, x, repeat):
     )
 
 
+def agreement(local, folder):
+    """Compare graph and library on real images, and count rows near the threshold."""
+    from trustdoctor.adapters.datasets import DATASETS
+
+    rows = DATASETS["cifar10"].load(folder).values[::10]
+    x = local.inputs(rows)
+    path = Path(tempfile.mkdtemp()) / "m.onnx"
+    torch.onnx.export(
+        local.model,
+        (x[:64],),
+        path,
+        input_names=["x"],
+        output_names=["logits"],
+        dynamic_shapes=({0: "rows"},),
+        verbose=False,
+    )
+    gate = td.Gate(-2.0, score="alpha")
+    export(path, gate, path.with_name("g.onnx"))
+    run = session(path.with_name("g.onnx")).run
+    z, doubt, accepted = run(["logits", "doubt", "accepted"], {"x": x.numpy()})
+    wanted = td.alpha(z.astype(np.float64))
+    gap = np.abs(doubt - wanted) / np.maximum(1, np.abs(wanted))
+    near = np.abs(wanted - gate.threshold) <= 1e-5 * np.maximum(1, np.abs(wanted))
+    same = (accepted == (wanted <= gate.threshold))[~near].all()
+    print(
+        f"ResNet-20 on {len(x):,} test images: doubt within {gap.max():.1e} (1e-5), "
+        f"decisions {'equal' if same else 'DIFFERENT'} on all rows but {near.sum()} "
+        "nearer to the threshold"
+    )
+
+
 def main():
     rng = np.random.default_rng(0)
     x = rng.standard_normal((256, 64), dtype=np.float32)
@@ -76,6 +107,7 @@ def main():
         )
         images = rng.standard_normal((64, 3, 32, 32), dtype=np.float32)
         compare("ResNet-20 (under 3%)", local.model, images, 10)
+        agreement(local, folder.parent)
 
 
 if __name__ == "__main__":

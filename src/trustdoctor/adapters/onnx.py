@@ -89,11 +89,6 @@ def export(
         raise OutputError(message)
     taken = find_scores(loaded, logits=logits, probs=probs)
     _append(loaded, gate, taken)
-    try:
-        onnx.checker.check_model(loaded, full_check=not external)
-    except Exception as error:
-        message = f"the guarded model is not valid: {error}."
-        raise InputError(message) from error
     _save(loaded, target, external=external)
     return taken
 
@@ -273,11 +268,21 @@ def _save(model: Any, target: Path, *, external: bool) -> None:
                     "location": f"{target.name}.data",
                 }
             onnx.save(model, str(inside), **options)
+            _check(inside)
             for file in sorted(Path(scratch).iterdir(), key=lambda f: f == inside):
                 shutil.move(file, target.parent / file.name)
     except OSError as error:
         message = f"cannot write {target}: {(error.strerror or str(error)).lower()}."
         raise OutputError(message) from error
+
+
+def _check(path: Path) -> None:
+    try:
+        onnx.checker.check_model(str(path), full_check=True)
+    except Exception as error:
+        first = str(error).strip().splitlines()[0]
+        message = f"the guarded model is not valid ONNX: {first}. Was the model?"
+        raise InputError(message) from error
 
 
 def _append(model: Any, gate: Gate, taken: Taken) -> None:
