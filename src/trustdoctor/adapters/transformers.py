@@ -4,7 +4,7 @@ Nothing is fetched, weights are read as safetensors alone, and no code that come
 checkpoint is run.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,10 @@ except ImportError as error:
         'pip install "trustdoctor[transformers]"'
     )
     raise MissingPackageError(message) from error
+
+
+TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
+"""Files that hold a tokenizer's words."""
 
 
 class TrustedPipeline:
@@ -54,10 +58,22 @@ class TrustedPipeline:
 
     def __call__(self, inputs: Any, **options: Any) -> Any:
         """Answer one input, or a list of them."""
-        single = not isinstance(inputs, list)
-        rows = [inputs] if single else inputs
+        if "top_k" in options or "function_to_apply" in options:
+            message = (
+                "all classes are asked for: leave top_k and function_to_apply out."
+            )
+            raise InputError(message)
+        single = isinstance(inputs, (str, dict)) or not isinstance(inputs, Iterable)
+        rows = [inputs] if single else list(inputs)
+        if not rows:
+            return []
+        if self.pipe.tokenizer is not None:
+            options.setdefault("truncation", True)
+            options.setdefault(
+                "max_length", _longest(self.pipe.tokenizer, self.pipe.model)
+            )
         answers = self.pipe(rows, top_k=None, function_to_apply="none", **options)
-        names = _names(self.pipe.model)
+        names = class_names(self.pipe.model)
         found = np.full((len(rows), len(names)), -np.inf)
         for i, answer in enumerate(answers):
             for one in answer:
@@ -117,6 +133,7 @@ def predict(  # noqa: PLR0913 - options, by keyword only
         message = "expected at least one row, got none."
         raise InputError(message)
     texts = isinstance(data[0], str)
+    longest = _check_rows(processor, model, texts, batch_size, max_length)
     order = _by_length(data) if texts else np.arange(len(data))
     where = device or next(model.parameters()).device
     model = model.to(where)
@@ -127,7 +144,7 @@ def predict(  # noqa: PLR0913 - options, by keyword only
             for start in range(0, len(order), batch_size):
                 (progress or tell)(start / len(order), f"row {start:,}")
                 rows = [data[i] for i in order[start : start + batch_size]]
-                batch = _prepared(processor, rows, texts=texts, max_length=max_length)
+                batch = _prepared(processor, rows, longest)
                 logits = model(**{k: v.to(where) for k, v in batch.items()}).logits
                 found.append(logits.float().cpu().numpy())
     finally:
@@ -136,6 +153,25 @@ def predict(  # noqa: PLR0913 - options, by keyword only
     back = np.empty_like(joined)
     back[order] = joined
     return Predictions.from_logits(back, labels)
+
+
+def _check_rows(
+    processor: Any, model: Any, texts: Any, batch_size: int, max_length: int | None
+) -> int:
+    """Return how many tokens a text may have (0 for images), or refuse the options."""
+    for name, value in (("batch_size", batch_size), ("max_length", max_length)):
+        if value is not None and (type(value) is not int or value < 1):
+            message = f"expected {name} of 1 or more, got {value!r}."
+            raise InputError(message)
+    if texts != isinstance(processor, transformers.PreTrainedTokenizerBase):
+        takes, got = ("images", "texts") if texts else ("texts", "images")
+        message = f"the model takes {takes}, the rows are {got}. Name another column."
+        raise InputError(message)
+    longest = _longest(processor, model) if texts else 0
+    if max_length is not None and texts and max_length > longest:
+        message = f"the model takes at most {longest} tokens, got {max_length}."
+        raise InputError(message)
+    return min(longest, max_length or longest)
 
 
 def load_folder(folder: str | Path) -> tuple[Any, Any]:
@@ -156,14 +192,21 @@ def load_folder(folder: str | Path) -> tuple[Any, Any]:
     try:
         config = transformers.AutoConfig.from_pretrained(path, **options)
         kind = _kind(config)
-        model = kind.from_pretrained(
-            path, use_safetensors=True, dtype=torch.float32, **options
+        model, found = kind.from_pretrained(
+            path,
+            use_safetensors=True,
+            dtype=torch.float32,
+            output_loading_info=True,
+            **options,
         )
+        _check_parts(path, kind, found["missing_keys"])
         if kind is transformers.AutoModelForSequenceClassification:
             processor = transformers.AutoTokenizer.from_pretrained(path, **options)
         else:
             reader: Any = transformers.AutoImageProcessor
             processor = reader.from_pretrained(path, **options)
+    except FileError:
+        raise
     except Exception as error:  # each of the libraries below has its own
         first = str(error).strip().splitlines()[0]
         message = f"cannot load the model in {path}: {first}"
@@ -172,6 +215,19 @@ def load_folder(folder: str | Path) -> tuple[Any, Any]:
         if shown:
             transformers.utils.logging.enable_progress_bar()
     return model.eval(), processor
+
+
+def _check_parts(path: Path, kind: Any, missing: Any) -> None:
+    """Refuse what would be made up: weights at random, or an empty tokenizer."""
+    if missing:
+        first = sorted(missing)[0]
+        message = f"the weights in {path} lack {first}: is it a classifier's folder?"
+        raise FileError(message)
+    text = kind is transformers.AutoModelForSequenceClassification
+    wanted = TOKENIZERS if text else ("preprocessor_config.json",)
+    if not any(next(path.glob(name), None) for name in wanted):
+        message = f"{path} has none of {', '.join(wanted)}. Save it with the model."
+        raise FileError(message)
 
 
 def _kind(config: Any) -> Any:
@@ -185,15 +241,18 @@ def _kind(config: Any) -> Any:
     raise ValueError(message)
 
 
-def _prepared(
-    processor: Any, rows: list[Any], *, texts: bool, max_length: int | None
-) -> Any:
-    if not texts:
+def _prepared(processor: Any, rows: list[Any], longest: int) -> Any:
+    if not longest:
         return processor(rows, return_tensors="pt")
-    most = max_length or min(getattr(processor, "model_max_length", 512), 4096)
     return processor(
-        rows, return_tensors="pt", padding=True, truncation=True, max_length=most
+        rows, return_tensors="pt", padding=True, truncation=True, max_length=longest
     )
+
+
+def _longest(tokenizer: Any, model: Any) -> int:
+    """Return how many tokens the model takes at most."""
+    places = getattr(model.config, "max_position_embeddings", None) or 4096
+    return int(min(tokenizer.model_max_length, places))
 
 
 def _by_length(texts: Sequence[str]) -> Any:
@@ -201,7 +260,8 @@ def _by_length(texts: Sequence[str]) -> Any:
     return np.argsort([len(text) for text in texts], kind="stable")
 
 
-def _names(model: Any) -> list[str]:
+def class_names(model: Any) -> list[str]:
+    """Return the model's names of its classes, in order."""
     known = model.config.id2label
     return [known[i] for i in range(len(known))]
 
