@@ -303,3 +303,14 @@ def test_a_pipelines_step_gets_its_weights(rows):
     )
     plain = clone(inner).fit(x, y, logisticregression__sample_weight=weights)
     assert np.array_equal(model.estimator_[-1].coef_, plain[-1].coef_)
+
+
+def test_groups_go_to_the_splitter(rows):
+    from sklearn.model_selection import GroupKFold
+
+    x, _, y, _ = rows
+    groups = np.arange(len(y)) % 7
+    model = TrustedClassifier(LogisticRegression(), cv=GroupKFold(3))
+    assert model.fit(x, y, groups=groups).gate_.certificate.n == len(y)
+    with pytest.raises(ValueError, match="groups"):
+        model.fit(x, y)

@@ -150,7 +150,7 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         sample_weight : array (n,), optional
             For the estimator. The gate counts rows, whatever their weight.
         params
-            For the estimator's `fit`, where metadata routing is on.
+            For the estimator's `fit`; `groups` for the splitter.
         """
         if y is None:
             name = type(self).__name__
@@ -159,6 +159,7 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         y = column_or_1d(y, warn=True)
         check_classification_targets(y)
         X, y = indexable(X, y)  # noqa: N806
+        groups = params.pop("groups", None)
         given = self._routed(X, sample_weight, params)
         if self.cv == "prefit":
             check_is_fitted(self.estimator)
@@ -167,7 +168,7 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             parts = [_answers(fitted, X, y, fitted.classes_)]
         else:
             classes, parts = np.unique(y), []
-            folds = list(self._folds(X, y))
+            folds = list(self._folds(X, y, groups))
             _check_folds(folds)
             for train, test in folds:
                 own = _check_method_params(X, given, train)
@@ -301,7 +302,7 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             temperature=self.temperature,
         )
 
-    def _folds(self, X: Any, y: NDArray[Any]) -> Iterator[tuple[Any, Any]]:  # noqa: N803
+    def _folds(self, x: Any, y: NDArray[Any], groups: Any) -> Iterator[tuple[Any, Any]]:
         cv = self.cv
         if isinstance(cv, (int, np.integer)) and not isinstance(cv, bool):
             if cv < 2:
@@ -318,7 +319,7 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
                 f"expected cv as a number of folds, a splitter or 'prefit', got {cv!r}."
             )
             raise InputError(message)
-        return iter(check_cv(cv, y, classifier=True).split(X, y))
+        return iter(check_cv(cv, y, classifier=True).split(x, y, groups))
 
 
 class _Answers(NamedTuple):
