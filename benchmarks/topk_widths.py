@@ -14,8 +14,9 @@ import torch
 from scipy.special import log_softmax
 
 import trustdoctor as td
-from trustdoctor.adapters.datasets import DATASETS, resize
+from trustdoctor.adapters.datasets import DATASETS
 from trustdoctor.adapters.files import read_predictions
+from trustdoctor.adapters.formats import resize
 from trustdoctor.examples.demo import bundled
 
 ROWS = 1000

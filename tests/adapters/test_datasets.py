@@ -12,14 +12,8 @@ import pytest
 from PIL import Image
 from scipy.io import savemat
 
-from trustdoctor.adapters import datasets
-from trustdoctor.adapters.datasets import (
-    DATASETS,
-    OUT_SETS,
-    find_dataset,
-    read_images,
-    resize,
-)
+from trustdoctor.adapters.datasets import DATASETS, OUT_SETS, find_dataset
+from trustdoctor.adapters.formats import read_images, read_parquet, resize
 from trustdoctor.errors import FileError, InputError, MissingPackageError
 
 N = 6
@@ -318,5 +312,5 @@ def test_pillow_is_named_where_it_is_missing(monkeypatch, pixels):
 
 def test_the_shared_files_are_whole(shared):
     assert len(DATASETS["imdb"].load(shared)) == 25_000
-    found = datasets.read_parquet(shared / "data" / "cifar10-test.parquet", "test")
+    found = read_parquet(shared / "data" / "cifar10-test.parquet", "test")
     assert found.values.shape == (10_000, 32, 32, 3)

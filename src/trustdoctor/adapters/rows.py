@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from trustdoctor.adapters.datasets import PICTURES, pillow
 from trustdoctor.adapters.files import read_table, suffix_of, tidy
+from trustdoctor.adapters.formats import PICTURES, pillow
 from trustdoctor.errors import FileError, InputError
 
 SIDE = 64

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from trustdoctor.adapters.datasets import pillow
 from trustdoctor.adapters.files import read_table, suffix_of
+from trustdoctor.adapters.formats import pillow
 from trustdoctor.errors import FileError, InputError
 from trustdoctor.output import replacing
 

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trustdoctor.adapters.datasets import Dataset, Rows, find_dataset, resize
+from trustdoctor.adapters.datasets import Dataset, find_dataset
+from trustdoctor.adapters.formats import Rows, resize
 from trustdoctor.errors import InputError
 from trustdoctor.reproduce.experiment import Options, choose_rows, fingerprint
 

@@ -14,8 +14,8 @@ from trustdoctor.adapters.datasets import (
     OUT_SETS,
     Dataset,
     find_dataset,
-    read_images,
 )
+from trustdoctor.adapters.formats import read_images
 from trustdoctor.adapters.plot import Line, Panel, Picture
 from trustdoctor.errors import InputError
 from trustdoctor.metrics import auroc, frr_at_trr

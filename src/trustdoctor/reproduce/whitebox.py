@@ -13,17 +13,10 @@ from trustdoctor.reproduce.experiment import Options, paper
 from trustdoctor.reproduce.report import Cell, Report, Table
 from trustdoctor.reproduce.roc import points
 from trustdoctor.reproduce.sources import model_exhibit
+from trustdoctor.reproduce.table1 import COLUMNS
 
 TITLE = "Mahalanobis with all layers against alpha (appendix C.7)"
 TRAIN = 6_000
-COLUMNS = (
-    "method",
-    "scenario",
-    "AUROC\npaper",
-    "AUROC\nhere",
-    "FRR95\npaper",
-    "FRR95\nhere",
-)
 WORDS = (
     "Mahalanobis (WB) fits class means and a covariance at each of {layers} layers on "
     "five in six of {train:,} training images, and a logistic regression that tells "

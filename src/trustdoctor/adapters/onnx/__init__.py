@@ -19,10 +19,12 @@ from trustdoctor.scores import find_score
 try:
     import onnx
     import onnx.version_converter
-    from onnx import TensorProto, helper, numpy_helper
+    from onnx import TensorProto, helper
 except ImportError as error:
     message = 'this needs onnx, which is not installed: pip install "trustdoctor[onnx]"'
     raise MissingPackageError(message) from error
+
+from trustdoctor.adapters.onnx.graph import Maker, add_score
 
 LEAST_OPSET = 13
 LOGITS = ("logits",)
@@ -37,8 +39,6 @@ NUMPY = {
     "tensor(float)": np.float32,
     "tensor(double)": np.float64,
 }
-PREFIX = "trustdoctor"
-GEN_EXPONENT = 0.1
 
 
 @dataclass(frozen=True)
@@ -359,11 +359,11 @@ def _append(model: Any, gate: Gate, taken: Taken) -> None:
             message = f"the model has a tensor {name!r} already: is it guarded?"
             raise InputError(message)
     kind = _float_type(model, taken.tensor)
-    maker = _Maker(graph, np.float32 if kind == np.float16 else kind, taken_names)
+    maker = Maker(graph, np.float32 if kind == np.float16 else kind, taken_names)
     z = maker.cast(taken.tensor) if kind == np.float16 else taken.tensor
     z = maker("Log", z) if taken.probs else z
     assert gate.score is not None
-    doubt = _score(maker, z, gate.score, gate.temperature)
+    doubt = add_score(maker, z, gate.score, gate.temperature)
     graph.node.append(helper.make_node("Identity", [doubt], ["doubt"]))
     threshold = {"accept-all": math.inf, "reject-all": -math.inf}.get(
         gate.state, gate.threshold
@@ -403,145 +403,3 @@ def _float_type(model: Any, tensor: str) -> Any:
                 raise InputError(message)
             return FLOATS[kind]
     return np.float32
-
-
-class _Maker:
-    """Adds nodes to a graph and returns the names of what they put out."""
-
-    def __init__(self, graph: Any, dtype: Any, taken: set[str]) -> None:
-        self.graph, self.dtype, self.count, self.taken = graph, dtype, 0, taken
-
-    def name(self) -> str:
-        self.count += 1
-        name = f"{PREFIX}/{self.count}"
-        return self.name() if name in self.taken else name
-
-    def __call__(self, op: str, *inputs: str, outputs: int = 1, **options: Any) -> Any:
-        names = [self.name() for _ in range(outputs)]
-        self.graph.node.append(helper.make_node(op, list(inputs), names, **options))
-        return names[0] if outputs == 1 else names
-
-    def constant(self, value: Any) -> str:
-        name = self.name()
-        array = np.asarray(value)
-        self.graph.initializer.append(numpy_helper.from_array(array, name))
-        return name
-
-    def number(self, value: float) -> str:
-        return self.constant(np.array(value, self.dtype))
-
-    def cast(self, tensor: str) -> str:
-        kind = helper.np_dtype_to_tensor_dtype(np.dtype(self.dtype))
-        return str(self("Cast", tensor, to=kind))
-
-    def total(self, tensor: str) -> str:
-        """Sum over the classes."""
-        return str(self("ReduceSum", tensor, self.constant([1]), keepdims=0))
-
-    def best(self, tensor: str, k: int) -> Any:
-        """Return the k largest of each row and their places, as columns (n, 1)."""
-        values, places = self("TopK", tensor, self.constant([k]), outputs=2, axis=1)
-        if k == 1:
-            return [values], [places]
-        sizes = self.constant([1] * k)
-        return (
-            self("Split", values, sizes, outputs=k, axis=1),
-            self("Split", places, sizes, outputs=k, axis=1),
-        )
-
-
-class _Row:
-    """What all scores stand on: B, the sums behind it, and their guards."""
-
-    def __init__(self, m: _Maker, z: str, temperature: float) -> None:
-        self.m, self.temperature = m, temperature
-        zero, one, none = m.number(0.0), m.number(1.0), m.number(-math.inf)
-        (first, second), (place, _) = m.best(z, 2)
-        self.first = m("Squeeze", first, m.constant([1]))
-        cool = m.number(temperature)
-        width = m("Gather", m("Shape", z), m.constant([1]), axis=0)
-        at = m("Squeeze", place, m.constant([1]))
-        hot = m("OneHot", at, width, m.constant(np.array([0, 1], np.float32)))
-        self.top = m("Cast", hot, to=TensorProto.BOOL)
-        self.u = m("Div", m("Sub", z, first), cool)
-        gap = m("Div", m("Sub", second, first), cool)
-        self.gap = m("Squeeze", gap, m.constant([1]))
-        offset = m("Where", m("IsInf", gap), zero, gap)
-        self.offset = m("Squeeze", offset, m.constant([1]))
-        self.below = m("Where", self.top, none, m("Sub", self.u, offset))
-        self.e = m("Exp", self.below)
-        self.s = m.total(self.e)
-        empty = m("Equal", self.s, zero)
-        self.safe = m("Where", empty, one, self.s)
-        self.b = m("Add", self.offset, m("Log", self.s))
-        self.a = m("Exp", self.b)
-        self.log1p_a = m("Log", m("Add", one, self.a))
-        self.one, self.zero = one, zero
-
-
-def _score(m: _Maker, z: str, name: str, temperature: float) -> str:
-    row = _Row(m, z, temperature)
-    formulas = {
-        "alpha": _alpha,
-        "beta": lambda _m, r: r.b,
-        "msp": lambda m, r: m("Sub", r.b, r.log1p_a),
-        "entropy": _entropy,
-        "margin": lambda _m, r: r.gap,
-        "max_logit": lambda m, r: m("Div", r.first, m.number(-r.temperature)),
-        "energy": _energy,
-        "gen": _gen,
-    }
-    if name not in formulas:
-        message = f"the score {name!r} is no function of the logits that ONNX can hold."
-        raise InputError(message)
-    return str(formulas[name](m, row))
-
-
-def _alpha(m: _Maker, r: _Row) -> str:
-    """Return B + log(2 + exp(B) - exp(B2 - B)) - log(1 + exp(B2))."""
-    squares = m.total(m("Mul", r.e, r.e))
-    scale = m("Exp", r.offset)
-    ratio = m("Div", m("Mul", scale, squares), r.safe)
-    inner = m("Sub", m("Add", m.number(2.0), r.a), ratio)
-    second = m("Mul", m("Mul", scale, scale), squares)
-    outer = m("Log", m("Add", r.one, second))
-    return str(m("Sub", m("Add", r.b, m("Log", inner)), outer))
-
-
-def _energy(m: _Maker, r: _Row) -> str:
-    warm = m("Mul", m.number(r.temperature), r.log1p_a)
-    return str(m("Neg", m("Add", r.first, warm)))
-
-
-def _entropy(m: _Maker, r: _Row) -> str:
-    # H = a (log1p(a) / a + k / (1 + a)), k the mean of -u under e / s
-    small = m("Less", r.a, m.number(1e-3))
-    safe = m("Where", small, r.one, r.a)
-    series = m("Sub", r.one, m("Mul", m.number(0.5), r.a))
-    square = m("Mul", m("Mul", m.number(1 / 3), r.a), r.a)
-    ratio = m(
-        "Where",
-        small,
-        m("Add", series, square),
-        m("Div", m("Log", m("Add", r.one, safe)), safe),
-    )
-    finite = m("Where", m("Equal", r.e, r.zero), r.zero, r.below)
-    mean = m("Div", m.total(m("Mul", r.e, finite)), r.safe)
-    k = m("Neg", m("Add", r.offset, mean))
-    inner = m("Add", ratio, m("Div", k, m("Add", r.one, r.a)))
-    return str(m("Add", r.b, m("Log", inner)))
-
-
-def _gen(m: _Maker, r: _Row) -> str:
-    column = m.constant([1])
-    log_z = m("Unsqueeze", r.log1p_a, column)
-    log_p = m("Sub", r.u, log_z)
-    wrong = m("Sub", m("Unsqueeze", r.b, column), log_z)
-    small = m("Where", r.top, m.number(-1.0), log_p)
-    others = m("Log", m("Sub", r.one, m("Exp", small)))
-    terms = m("Add", log_p, m("Where", r.top, wrong, others))
-    terms = m("Mul", m.number(GEN_EXPONENT), terms)
-    (highest,), _ = m.best(terms, 1)
-    safe = m("Where", m("IsInf", highest), r.zero, highest)
-    total = m.total(m("Exp", m("Sub", terms, safe)))
-    return str(m("Add", m("Squeeze", safe, column), m("Log", total)))
