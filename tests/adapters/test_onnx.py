@@ -287,6 +287,17 @@ def test_names_that_are_taken_are_avoided(tmp_path, rng):
         export(tmp_path / "m.onnx", td.Gate(0.0, score="beta"), tmp_path / "h.onnx")
 
 
+def test_a_batch_of_fixed_size_is_filled_up(tmp_path, rng):
+    model = model_of(tmp_path / "m.onnx", name="logits")
+    x = rng.normal(size=(10, 4)).astype(np.float32)
+    wanted = predict(model, x)
+    made = onnx.load(model)
+    for value in (made.graph.input[0], made.graph.output[0]):
+        value.type.tensor_type.shape.dim[0].dim_value = 4
+    onnx.save(made, model)
+    np.testing.assert_allclose(predict(model, x).logits, wanted.logits, rtol=1e-6)
+
+
 def test_what_a_model_cannot_run_on_is_named(tmp_path, rng):
     model = model_of(tmp_path / "m.onnx", last="LogSoftmax")
     p = predict(model, rng.normal(size=(5, 4)))  # float64, brought to the model's type

@@ -235,9 +235,11 @@ def predict(  # noqa: PLR0913 - options, by keyword only
             str(path), providers=["CPUExecutionProvider"]
         )
         (fed,) = session.get_inputs()
-        if isinstance(fed.shape[0], int):
-            batch_size = fed.shape[0]
         rows = rows.astype(NUMPY.get(fed.type, rows.dtype))
+        if isinstance(fed.shape[0], int):  # a batch of fixed size is filled up
+            batch_size = fed.shape[0]
+            spare = -len(rows) % batch_size
+            rows = np.concatenate([rows, np.repeat(rows[-1:], spare, axis=0)])
         parts = [
             _table(session.run([name], {fed.name: rows[start : start + batch_size]})[0])
             for start in range(0, len(rows), batch_size)
@@ -246,7 +248,7 @@ def predict(  # noqa: PLR0913 - options, by keyword only
         first = str(error).strip().splitlines()[0]
         message = f"the model {path} does not run on rows of {rows.shape[1:]}: {first}."
         raise InputError(message) from error
-    found = np.concatenate(parts)
+    found = np.concatenate(parts)[: len(array)]
     make = Predictions.from_probs if is_probs else Predictions.from_logits
     return make(found, labels)
 
