@@ -48,7 +48,9 @@ def test_trr_with_confidence_is_the_largest_rank_that_scipy_allows(n, trr, delta
 def test_joint_with_confidence_allows_as_many_errors_as_scipy_does(n, joint, delta):
     scores = np.arange(float(n))
     errors = np.arange(n) % 2 == 0
-    cut = rules.joint_cut(scores, errors, joint, mode="confidence", delta=delta)
+    cut = rules.joint_cut(
+        rules.Rows(scores, errors), joint, mode="confidence", delta=delta
+    )
     allowed = [k for k in range(n + 1) if binom.cdf(k, n, joint) <= delta]
     if not allowed:
         assert cut.state == "reject-all"
@@ -103,7 +105,9 @@ def test_the_risk_sequences_are_those_walked_by_hand(n, seed, risk, tied):
     errors = rng.random(n) < 0.2
     scores = rng.normal(size=n) + 2 * errors
     scores = np.round(scores) if tied else scores
-    cut = rules.risk_sequence(scores, errors, risk, delta=0.1, min_coverage=0.3)
+    cut = rules.risk_sequence(
+        rules.Rows(scores, errors), risk, delta=0.1, min_coverage=0.3
+    )
     expected = 0
     for share, level in ((0.3, 0.09), (0.05, 0.01)):
         start = max(
@@ -126,8 +130,8 @@ def test_sgr_and_grid_stop_where_their_bounds_hold(n, seed):
     scores = rng.normal(size=n) + 3 * errors
     level = {"sgr": 0.1 / np.ceil(np.log2(n)), "grid": 0.1 / 20}
     for name, cut in (
-        ("sgr", rules.risk_sgr(scores, errors, 0.2, delta=0.1)),
-        ("grid", rules.risk_grid(scores, errors, 0.2, delta=0.1)),
+        ("sgr", rules.risk_sgr(rules.Rows(scores, errors), 0.2, delta=0.1)),
+        ("grid", rules.risk_grid(rules.Rows(scores, errors), 0.2, delta=0.1)),
     ):
         if cut.state == "reject-all":
             continue
@@ -141,7 +145,7 @@ def test_least_cost_is_the_least_of_all_thresholds(seed, cost):
     rng = np.random.default_rng(seed)
     errors = rng.random(60) < 0.2
     scores = np.round(rng.normal(size=60) + 2 * errors, 1)
-    cut = rules.least_cost(scores, errors, cost)
+    cut = rules.least_cost(rules.Rows(scores, errors), cost)
 
     def spent(accepted):
         return cost * (accepted & errors).sum() + (~accepted).sum()
@@ -154,17 +158,17 @@ def test_least_cost_is_the_least_of_all_thresholds(seed, cost):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_thresholds_stand_half_way_where_they_can(dtype):
     scores = np.array([1, 2, 4, 8], dtype)
-    assert rules.place(rules.Cut(at=2.0), scores) == 3.0
-    assert rules.place(rules.Cut(at=8.0), scores) == 8.0
-    assert rules.place(rules.Cut(at=4.0, side="below"), scores) == 3.0
-    lowest = rules.place(rules.Cut(at=1.0, side="below"), scores)
+    assert rules.place(rules.Cut(at=2.0), rules.Rows(scores)) == 3.0
+    assert rules.place(rules.Cut(at=8.0), rules.Rows(scores)) == 8.0
+    assert rules.place(rules.Cut(at=4.0, side="below"), rules.Rows(scores)) == 3.0
+    lowest = rules.place(rules.Cut(at=1.0, side="below"), rules.Rows(scores))
     assert lowest == np.nextafter(dtype(1), dtype(-np.inf))
     near = np.array([1, np.nextafter(dtype(1), dtype(2))], dtype)
     for side, at in (("above", near[0]), ("below", near[1])):
-        t = rules.place(rules.Cut(at=float(at), side=side), near)
+        t = rules.place(rules.Cut(at=float(at), side=side), rules.Rows(near))
         assert near[0] <= t < near[1]
     certain = np.array([-np.inf, 0.5], dtype)
-    assert rules.place(rules.Cut(at=-np.inf), certain) == -np.inf
+    assert rules.place(rules.Cut(at=-np.inf), rules.Rows(certain)) == -np.inf
 
 
 def test_binomial_tails_meet_scipy():

@@ -54,6 +54,8 @@ from trustdoctor.scores import (
 )
 from trustdoctor.scores.distance import Mahalanobis
 from trustdoctor.select import Selection, calibrate_unlabelled, select
+from trustdoctor.sketch import Sketch
+from trustdoctor.tally import Tally
 from trustdoctor.watch import Watch
 
 __version__ = "0.1.0"
@@ -71,6 +73,8 @@ __all__ = [
     "Protocols",
     "Score",
     "Selection",
+    "Sketch",
+    "Tally",
     "Watch",
     "adapters",
     "alpha",

@@ -10,19 +10,23 @@ import numpy as np
 
 from trustdoctor import rules
 from trustdoctor.certificate import Certificate, Rates
-from trustdoctor.curves import Array
 from trustdoctor.errors import InputError
 from trustdoctor.gate import Gate, GroupRule, as_groups
-from trustdoctor.intervals import bootstrap_means, clopper_pearson, quantiles
+from trustdoctor.intervals import clopper_pearson, normal_quantile
 from trustdoctor.metrics import Confusion, confusion
 from trustdoctor.predictions import as_errors, as_scores
-from trustdoctor.rules import Cut, Mode
+from trustdoctor.rules import Cut, Mode, Rows, Sample
+from trustdoctor.sketch import Sketch
 
 Method = Literal["sequence", "sgr", "grid"]
 METHODS = ("sequence", "sgr", "grid")
 EXCHANGEABLE = (
     "Future rows are exchangeable with the calibration rows, which did not choose the "
     "score or its temperature."
+)
+UNSEEN = (
+    "The rows were counted in ranges of scores, and this threshold lies within one: "
+    "what it does to them was not counted."
 )
 NOTHING = "Nothing is promised, so nothing is assumed."
 RULES = {
@@ -67,8 +71,10 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
 
     Parameters
     ----------
-    scores : array (n,)
-        Doubts of calibration rows that had no part in choosing the score.
+    scores : array (n,), or Sketch
+        Doubts of calibration rows that had no part in choosing the score; or a sketch
+        of them, which knows the errors. Its threshold lies on the safe side of that of
+        the rows themselves.
     errors : bool array (n,), optional
         Where the prediction is wrong; not needed for `coverage`.
     frr : float
@@ -128,49 +134,81 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
         "threshold": threshold,
     }
     target = _check_target({k: v for k, v in asked.items() if v is not None})
-    s = as_scores(scores)
-    wrong = None if errors is None else as_errors(errors, rows=len(s))
-    if wrong is None and not {"coverage", "threshold"} & set(target):
+    rows = _sample(scores, errors)
+    labelled = rows.labelled
+    if not labelled and not {"coverage", "threshold"} & set(target):
         message = f"{next(iter(target))} needs errors; coverage alone does without."
         raise InputError(message)
     ask = Ask(target, mode, method, confidence, min_coverage)
     delta, notes = 1 - confidence, list[str]()
     own: dict[Any, GroupRule] = {}
-    given = None if groups is None else as_groups(groups, rows=len(s))
+    given = _groups(rows, groups)
     if given is not None:
         if threshold is not None:
             message = "a threshold that is given is for all rows: leave groups out."
             raise InputError(message)
-        delta = _shared_delta(delta, given, ask, notes)
-    pooled = _cut(s, wrong, ask, delta)
-    at = _threshold(pooled, s)
+        delta = _shared_delta(delta, len(given), ask, notes)
+    pooled = _cut(rows, ask, delta)
+    at = _threshold(pooled, rows)
     if given is not None:
-        found = _group_rules(s, wrong, given, ask, delta)
-        own = {k: r or _bare(given == k, at, pooled) for k, r in found.items()}
+        own = _group_rules(given, ask, delta, GroupRule(at, pooled.state))
         notes += _bare_note(own)
     gate = Gate(at, score, temperature, pooled.state, groups=own)
     if own:
         gate = replace(gate, grouped_by=grouped_by)
-    accepted = gate.accept(s, groups=given)
-    if "cost" in target and wrong is not None:
-        notes.append(_cost_note(accepted, wrong, target["cost"], confidence))
+    seen = _seen(gate, rows, given)
+    if seen is None:
+        notes.append(UNSEEN)
+    if "cost" in target and seen is not None:
+        notes.append(_cost_note(seen, target["cost"], confidence))
     certificate = Certificate(
         target=target,
         rule=RULES[ask.rule],
         assumption=NOTHING if threshold is not None else EXCHANGEABLE,
         mode=ask.how if ask.promised and not pooled.broken else "none",
         confidence=confidence,
-        n=len(s),
-        n_correct=-1 if wrong is None else int((~wrong).sum()),
-        n_errors=-1 if wrong is None else int(wrong.sum()),
-        observed=_observed(accepted, wrong, confidence),
+        n=len(rows),
+        n_correct=len(rows) - rows.n_errors if labelled else -1,
+        n_errors=rows.n_errors if labelled else -1,
+        observed=observed_rates(seen, confidence, labelled=labelled) if seen else {},
         trivial=pooled.trivial,
         rows_needed=pooled.needed,
-        fingerprint=fingerprint(s, wrong),
+        fingerprint=fingerprint(rows),
         notes=tuple(notes),
         feasible=pooled.feasible,
     )
     return replace(gate, certificate=certificate)
+
+
+def _sample(scores: Any, errors: Any) -> Sample:
+    if isinstance(scores, Sketch):
+        if errors is not None:
+            message = "a sketch knows its errors. Leave errors out."
+            raise InputError(message)
+        if len(scores) == 0:
+            message = "expected at least one score, got an empty sketch."
+            raise InputError(message)
+        return scores
+    s = as_scores(scores)
+    return Rows(s, None if errors is None else as_errors(errors, rows=len(s)))
+
+
+def _groups(rows: Sample, groups: Any) -> dict[Any, Sample] | None:
+    """Return the rows of each group, in the order of their names."""
+    if groups is None:
+        return None
+    if isinstance(rows, Sketch):
+        if not (isinstance(groups, dict) and groups):
+            message = "expected groups as sketches by name, for a sketch of all rows."
+            raise InputError(message)
+        return {name: groups[name] for name in sorted(groups)}
+    given = as_groups(groups, rows=len(rows))
+    wrong = rows.errors
+    out: dict[Any, Sample] = {}
+    for name in np.unique(given).tolist():
+        own = given == name
+        out[name] = Rows(rows.scores[own], None if wrong is None else wrong[own])
+    return out
 
 
 @dataclass(frozen=True)
@@ -231,11 +269,10 @@ class Ask:
         return self.mode or "confidence"
 
 
-def _shared_delta(delta: float, given: Array, ask: Ask, notes: list[str]) -> float:
+def _shared_delta(delta: float, groups: int, ask: Ask, notes: list[str]) -> float:
     """Share the risk of a broken promise among the groups and the pooled threshold."""
     if ask.how == "expectation" or "cost" in ask.target:
         return delta
-    groups = len(np.unique(given))
     notes.append(
         "The promise holds in each group that has one, not for all rows together. "
         f"{groups} groups and the pooled threshold share the risk of a broken promise: "
@@ -245,21 +282,16 @@ def _shared_delta(delta: float, given: Array, ask: Ask, notes: list[str]) -> flo
 
 
 def _group_rules(
-    s: Array, wrong: Array | None, given: Array, ask: Ask, delta: float
-) -> dict[Any, GroupRule | None]:
-    """Return each group's rule, None for those with too few rows."""
-    out: dict[Any, GroupRule | None] = {}
-    for name in np.unique(given).tolist():
-        rows = given == name
-        cut = _cut(s[rows], None if wrong is None else wrong[rows], ask, delta)
-        n = int(rows.sum())
-        rule = GroupRule(_threshold(cut, s[rows]), cut.state, n, not cut.broken)
-        out[name] = None if cut.short else rule
+    given: dict[Any, Sample], ask: Ask, delta: float, pooled: GroupRule
+) -> dict[Any, GroupRule]:
+    """Return each group's rule; the pooled one, bare, where its rows are too few."""
+    out: dict[Any, GroupRule] = {}
+    for name, rows in given.items():
+        cut = _cut(rows, ask, delta)
+        rule = GroupRule(_threshold(cut, rows), cut.state, promised=not cut.broken)
+        rule = replace(pooled, promised=False) if cut.short else rule
+        out[name] = replace(rule, n=len(rows))
     return out
-
-
-def _bare(rows: Array, threshold: float, pooled: Cut) -> GroupRule:
-    return GroupRule(threshold, pooled.state, int(rows.sum()), promised=False)
 
 
 def _bare_note(own: dict[Any, GroupRule]) -> list[str]:
@@ -270,51 +302,53 @@ def _bare_note(own: dict[Any, GroupRule]) -> list[str]:
     return [f"Too few rows for a promise; pooled threshold without one: {named}."]
 
 
-def _cut(s: Array, wrong: Array | None, ask: Ask, delta: float) -> Cut:
+def _cut(rows: Sample, ask: Ask, delta: float) -> Cut:
     target, mode = ask.target, ask.how
     if "threshold" in target:
         return Cut(at=target["threshold"], side="exact")
     if "coverage" in target:
-        return rules.frr_cut(
-            s, float(1 - rules.exact(target["coverage"])), mode=mode, delta=delta
-        )
-    assert wrong is not None
+        share = float(1 - rules.exact(target["coverage"]))
+        return rules.frr_cut(rows.of_kind("all"), share, mode=mode, delta=delta)
     if "cost" in target:
-        return rules.least_cost(s, wrong, target["cost"])
+        return rules.least_cost(rows, target["cost"])
     if "joint" in target:
-        return rules.joint_cut(s, wrong, target["joint"], mode=mode, delta=delta)
+        return rules.joint_cut(rows, target["joint"], mode=mode, delta=delta)
     if "risk" in target:
-        return _risk_cut(s, wrong, ask, delta)
+        return _risk_cut(rows, ask, delta)
     if len(target) == 2:
-        return _both_cut(s, wrong, ask, delta)
-    if "frr" in target:
-        cut = rules.frr_cut(s[~wrong], target["frr"], mode=mode, delta=delta)
-        return rules.scaled(cut, float((~wrong).mean()))
-    cut = rules.trr_cut(s[wrong], target["trr"], mode=mode, delta=delta)
-    return rules.scaled(cut, float(wrong.mean()))
+        return _both_cut(rows, ask, delta)
+    return _kind_cut(rows, ask, delta, *target)
 
 
-def _risk_cut(s: Array, wrong: Array, ask: Ask, delta: float) -> Cut:
+def _kind_cut(rows: Sample, ask: Ask, delta: float, target: str) -> Cut:
+    """Bound FRR by the correct rows, or TRR by the errors."""
+    rate, share = ask.target[target], rows.n_errors / len(rows)
+    if target == "frr":
+        scores = rows.of_kind("correct")
+        cut = rules.frr_cut(scores, rate, mode=ask.how, delta=delta)
+        return rules.scaled(cut, 1 - share)
+    cut = rules.trr_cut(rows.of_kind("errors"), rate, mode=ask.how, delta=delta)
+    return rules.scaled(cut, share)
+
+
+def _risk_cut(rows: Sample, ask: Ask, delta: float) -> Cut:
     risk = ask.target["risk"]
     if ask.method == "sgr":
-        return rules.risk_sgr(s, wrong, risk, delta=delta)
+        return rules.risk_sgr(rows, risk, delta=delta)
     if ask.method == "grid":
-        return rules.risk_grid(s, wrong, risk, delta=delta)
+        return rules.risk_grid(rows, risk, delta=delta)
     start = ask.min_coverage
-    return rules.risk_sequence(s, wrong, risk, delta=delta, min_coverage=start)
+    return rules.risk_sequence(rows, risk, delta=delta, min_coverage=start)
 
 
-def _both_cut(s: Array, wrong: Array, ask: Ask, delta: float) -> Cut:
+def _both_cut(rows: Sample, ask: Ask, delta: float) -> Cut:
     """Meet FRR and TRR at once: each at the square root of the confidence."""
     delta = 1 - math.sqrt(1 - delta)
-    mode, target = ask.how, ask.target
-    low = rules.frr_cut(s[~wrong], target["frr"], mode=mode, delta=delta)
-    high = rules.trr_cut(s[wrong], target["trr"], mode=mode, delta=delta)
-    least, most = _threshold(low, s), _threshold(high, s)
+    low = _kind_cut(rows, ask, delta, "frr")
+    high = _kind_cut(rows, ask, delta, "trr")
+    least, most = _threshold(low, rows), _threshold(high, rows)
     if low.state == "accept-all" or high.state == "reject-all":
-        short = rules.scaled(low, float((~wrong).mean()))
-        if high.state == "reject-all":
-            short = rules.scaled(high, float(wrong.mean()))
+        short = high if high.state == "reject-all" else low
         why = f"the rows are too few to promise both: {short.trivial}"
         return replace(short, state="reject-all", trivial=why, broken=True)
     if least > most:
@@ -324,20 +358,50 @@ def _both_cut(s: Array, wrong: Array, ask: Ask, delta: float) -> Cut:
         )
         return Cut("reject-all", trivial=why, broken=True)
     middle = least + (most - least) / 2 if math.isfinite(least) else most
+    if isinstance(rows, Sketch):
+        middle = least if math.isfinite(least) else most  # parts no cell
     ends = (least, most) if math.isfinite(least) else None
     return Cut(at=middle, side="exact", feasible=ends)
 
 
-def _threshold(cut: Cut, s: Array) -> float:
+def _threshold(cut: Cut, rows: Sample) -> float:
     if cut.state != "threshold":
         return math.inf if cut.state == "accept-all" else -math.inf
-    return cut.at if cut.side == "exact" else rules.place(cut, s)
+    return cut.at if cut.side == "exact" else rules.place(cut, rows)
 
 
-def _observed(accepted: Array, wrong: Array | None, confidence: float) -> Rates:
-    known = np.zeros(len(accepted), bool) if wrong is None else wrong
-    at = confusion(np.where(accepted, 0.0, 1.0), known, threshold=0.5)
-    return observed_rates(at, confidence, labelled=wrong is not None)
+def _seen(
+    gate: Gate, rows: Sample, given: dict[Any, Sample] | None
+) -> Confusion | None:
+    """Count what the gate does to the calibration rows, where that is known."""
+    if given is None:
+        return _decided(rows, gate.state, gate.threshold)
+    parts = [
+        _decided(own, gate.groups[name].state, gate.groups[name].threshold)
+        for name, own in given.items()
+    ]
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts):
+        return None
+    return Confusion(*(sum(getattr(p, k) for p in known) for k in _COUNTED))
+
+
+_COUNTED = ("fr", "tr", "fa", "ta")
+
+
+def _decided(rows: Sample, state: str, threshold: float) -> Confusion | None:
+    if isinstance(rows, Sketch):
+        wrong, right = rows.n_errors, len(rows) - rows.n_errors
+        if state == "threshold":
+            return rows.confusion(threshold)
+    else:
+        errors = np.zeros(len(rows), bool) if rows.errors is None else rows.errors
+        wrong, right = int(errors.sum()), int((~errors).sum())
+        if state == "threshold":
+            return confusion(rows.scores, errors, threshold=threshold)
+    if state == "accept-all":
+        return Confusion(fr=0, tr=0, fa=wrong, ta=right)
+    return Confusion(fr=right, tr=wrong, fa=0, ta=0)
 
 
 def observed_rates(at: Confusion, confidence: float, *, labelled: bool) -> Rates:
@@ -357,24 +421,28 @@ def observed_rates(at: Confusion, confidence: float, *, labelled: bool) -> Rates
     }
 
 
-def _cost_note(accepted: Array, wrong: Array, cost: float, confidence: float) -> str:
+def _cost_note(seen: Confusion, cost: float, confidence: float) -> str:
     """Say what the gate costs on these rows, in rejections a row."""
-    spent = np.where(accepted, cost * wrong, 1.0)
-    mean = float(spent.mean())
-    low, high = quantiles(bootstrap_means(spent[:, None])[:, 0], confidence)
+    spent = np.array([0.0, 1.0, cost])
+    rows = np.array([seen.ta, seen.fr + seen.tr, seen.fa])
+    mean = float(rows @ spent / seen.n)
+    variance = float(rows @ (spent - mean) ** 2 / seen.n)
+    half = normal_quantile(confidence) * math.sqrt(variance / seen.n)
     return (
         f"On these rows it costs {mean:.4f} rejections a row "
-        f"[{max(0.0, mean + low):.4f}, {mean + high:.4f}], which is optimistic: they "
+        f"[{max(0.0, mean - half):.4f}, {mean + half:.4f}], which is optimistic: they "
         "chose it."
     )
 
 
-def fingerprint(s: Array, wrong: Array | None) -> str:
+def fingerprint(rows: Sample) -> str:
     """Return a short digest of the calibration rows."""
+    if isinstance(rows, Sketch):
+        return rows.fingerprint
     digest = hashlib.blake2b(digest_size=12)
-    digest.update(np.ascontiguousarray(s, np.float64).data)
-    if wrong is not None:
-        digest.update(np.packbits(wrong).tobytes())
+    digest.update(np.ascontiguousarray(rows.scores, np.float64).data)
+    if rows.errors is not None:
+        digest.update(np.packbits(rows.errors).tobytes())
     return digest.hexdigest()
 
 

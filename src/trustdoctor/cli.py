@@ -14,11 +14,13 @@ import numpy as np
 import typer
 
 import trustdoctor
-from trustdoctor.adapters.decisions import check_output, write_decisions
-from trustdoctor.adapters.files import read_known_labels, read_predictions
+from trustdoctor.adapters.decisions import check_output
+from trustdoctor.adapters.files import Columns, read_known_labels, read_predictions
+from trustdoctor.adapters.scan import Source, find_source
 from trustdoctor.calibrate import calibrate as run_calibration
+from trustdoctor.engines import Engine, find_engine
+from trustdoctor.engines.local import fits, parse_memory
 from trustdoctor.errors import (
-    FileError,
     InputError,
     LabelsMissingError,
     MissingPackageError,
@@ -31,7 +33,7 @@ from trustdoctor.examples.demo import save as save_demo
 from trustdoctor.gate import Gate
 from trustdoctor.output import require_writable, write_text
 from trustdoctor.predictions import Predictions
-from trustdoctor.progress import bar
+from trustdoctor.progress import Tell, bar
 from trustdoctor.protocols import evaluate_logits
 from trustdoctor.reproduce import EXPERIMENTS, Options, Steps
 from trustdoctor.reproduce import reproduce as run_experiment
@@ -46,6 +48,7 @@ from trustdoctor.show import (
     show_screened,
     summarize_screened,
 )
+from trustdoctor.tally import Sketches, Tally
 from trustdoctor.watch import Watch
 
 app = typer.Typer(
@@ -59,6 +62,23 @@ app = typer.Typer(
 
 PredictionsFile = Annotated[
     Path, typer.Argument(metavar="FILE", help="Predictions: .npz, .csv or .parquet.")
+]
+PredictionsSource = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE",
+        help="Predictions: a .parquet, .csv, .npz or .npy file, a folder of them, or a "
+        "quoted pattern.",
+    ),
+]
+MemoryOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE", help="Stay within, as 1GB [default: half of what is free]."
+    ),
+]
+EngineOption = Annotated[
+    str, typer.Option(metavar="NAME", help="local, ray, or ray=ADDRESS of a cluster.")
 ]
 LogitsOption = Annotated[
     str | None,
@@ -162,7 +182,7 @@ def demo(  # noqa: PLR0913 - one parameter an option
 
 @app.command()
 def diagnose(  # noqa: PLR0913 - one parameter an option
-    file: PredictionsFile,
+    file: PredictionsSource,
     *,
     score: ScoresOption = None,
     temperature: TemperatureOption = 1.0,
@@ -185,22 +205,34 @@ def diagnose(  # noqa: PLR0913 - one parameter an option
     class_names: Annotated[
         Path | None, typer.Option(help="With --html: a text file, one name a line.")
     ] = None,
+    memory: MemoryOption = None,
+    engine: EngineOption = "local",
     json_path: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Measure how far a file of labelled predictions can be trusted."""
+    """Measure how far labelled predictions can be trusted.
+
+    Where they do not fit into the memory, rows are counted in ranges of scores.
+    """
     _check_json(json_path, file)
     wanted = PageOptions(html, ids, texts, thumbnails, class_names)
     wanted.check(file, json_path)
+    limit, run = parse_memory(memory), find_engine(engine)
     with bar(quiet=quiet) as tell:
         tell(0.0, f"reading {file.name}")
-        predictions = read_predictions(file, logits=logits, probs=probs, labels=labels)
-        found = run_evaluation(
-            predictions,
-            scores=_score_names(score, predictions),
-            temperature=temperature,
-            progress=tell,
-        )
+        source = find_source(file, Columns(logits, probs, labels))
+        names = _score_names(score, source)
+        if run.name != "local" or not fits(source, limit, scores=len(names or "12345")):
+            wanted.refuse(limit)
+            tally = Tally(names, temperature=temperature)
+            run.diagnose(source, tally, memory=limit, progress=tell)
+            tell(1.0, "measuring")
+            found = tally.evaluate()
+        else:
+            predictions = source.read()
+            found = run_evaluation(
+                predictions, scores=names, temperature=temperature, progress=tell
+            )
         if html is not None:
             tell(0.95, f"writing {html.name}")
             named = {"--logits": logits, "--probs": probs, "--labels": labels}
@@ -215,7 +247,7 @@ def diagnose(  # noqa: PLR0913 - one parameter an option
 
 @app.command()
 def calibrate(  # noqa: PLR0913 - one parameter an option
-    file: PredictionsFile,
+    file: PredictionsSource,
     *,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Where to write the gate (JSON).")
@@ -264,6 +296,8 @@ def calibrate(  # noqa: PLR0913 - one parameter an option
     logits: LogitsOption = None,
     probs: ProbsOption = None,
     labels: LabelsOption = None,
+    memory: MemoryOption = None,
+    engine: EngineOption = "local",
     quiet: QuietOption = False,
 ) -> None:
     """Choose a threshold that keeps a promise, and write it as a gate."""
@@ -278,19 +312,18 @@ def calibrate(  # noqa: PLR0913 - one parameter an option
     asked: dict[str, Any] = {"frr": frr, "trr": trr, "risk": risk}
     asked["coverage"] = coverage
     options: dict[str, Any] = {"score": score, "temperature": temperature}
+    find_score(score)
+    limit, run = parse_memory(memory), find_engine(engine)
     with bar(quiet=quiet) as tell:
         tell(0.0, f"reading {file.name}")
         needs = coverage is None and threshold is None and not no_labels
-        p = read_predictions(
-            file, logits=logits, probs=probs, labels=labels, need_labels=needs
-        )
-        tell(0.5, "calibrating")
+        source = find_source(file, Columns(logits, probs, labels, needs))
         if no_labels:
+            p = _whole(source, limit, run, "--no-labels").read()
             gate = calibrate_unlabelled(p, accuracy=accuracy, **asked, **options)
         else:
             gate = run_calibration(
-                find_score(score)(p, temperature=temperature),
-                p.errors if needs or p.labels is not None else None,
+                **_calibration_rows(source, run, limit, per_class, options, tell),
                 **asked,
                 joint=joint,
                 cost=cost,
@@ -298,12 +331,49 @@ def calibrate(  # noqa: PLR0913 - one parameter an option
                 confidence=confidence,
                 mode=mode,  # type: ignore[arg-type]
                 method=method,  # type: ignore[arg-type]
-                groups=p.predicted if per_class else None,
                 grouped_by="predicted",
                 **options,
             )
     gate.save(output)
     show_gate(make_console(quiet=quiet), gate, output)
+
+
+def _calibration_rows(  # noqa: PLR0913 - what the command was given
+    source: Source,
+    run: Engine,
+    limit: int,
+    per_class: bool,  # noqa: FBT001
+    options: dict[str, Any],
+    tell: Tell,
+) -> dict[str, Any]:
+    """Return the rows to calibrate on: scores and errors, or a sketch of them."""
+    score, temperature = options["score"], options["temperature"]
+    if run.name == "local" and fits(source, limit):
+        p = source.read()
+        tell(0.5, "calibrating")
+        return {
+            "scores": find_score(score)(p, temperature=temperature),
+            "errors": None if p.labels is None else p.errors,
+            "groups": p.predicted if per_class else None,
+        }
+    sketches = Sketches.of(score, temperature=temperature, per_class=per_class)
+    run.sketch(source, sketches, memory=limit, progress=tell)
+    tell(1.0, "calibrating")
+    return {
+        "scores": sketches.pooled,
+        "groups": sketches.classes if per_class else None,
+    }
+
+
+def _whole(source: Source, limit: int, run: Engine, what: str) -> Source:
+    """Return a source that can be read at once, or say why it cannot."""
+    if run.name == "local" and fits(source, limit):
+        return source
+    message = (
+        f"{what} needs all rows at once, which here take more than "
+        f"{limit / 1e9:.1f} GB. Raise --memory, or give it a sample of the rows."
+    )
+    raise InputError(message)
 
 
 @app.command()
@@ -356,7 +426,7 @@ def check(  # noqa: PLR0913 - one parameter an option
 
 @app.command()
 def screen(  # noqa: PLR0913 - one parameter an option
-    file: PredictionsFile,
+    file: PredictionsSource,
     *,
     gamma: Annotated[
         float | None, typer.Option(help="Reject where the score's ratio exceeds it.")
@@ -374,8 +444,19 @@ def screen(  # noqa: PLR0913 - one parameter an option
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Rows with score and accepted added."),
+        typer.Option(
+            "--output",
+            "-o",
+            help="Rows with score and accepted added: a file, or a folder for a file "
+            "each.",
+        ),
     ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Keep what a stopped run left in the folder."),
+    ] = False,
+    memory: MemoryOption = None,
+    engine: EngineOption = "local",
     logits: LogitsOption = None,
     probs: ProbsOption = None,
     labels: LabelsOption = None,
@@ -385,23 +466,20 @@ def screen(  # noqa: PLR0913 - one parameter an option
     """Accept or reject each prediction of a file, by a gate or a threshold."""
     gate = _gate(gamma, threshold, gate_path, score, temperature)
     _check_json(json_path, file)
-    if output is not None:
+    if output is not None and output.suffix:
         check_output(output, file)
+    limit, run = parse_memory(memory), find_engine(engine)
     with bar(quiet=quiet) as tell:
         tell(0.0, f"reading {file.name}")
-        predictions = read_predictions(
-            file, logits=logits, probs=probs, labels=labels, need_labels=False
+        source = find_source(file, Columns(logits, probs, labels, need_labels=False))
+        done = run.screen(
+            source, gate, output, memory=limit, resume=resume, progress=tell
         )
-        tell(0.5, "screening")
-        screened = gate.screen(predictions, groups=_groups(gate, predictions))
-        if output is not None:
-            tell(0.8, f"writing {output.name}")
-            write_decisions(output, file, screened)
-    summary = summarize_screened(gate, predictions, screened)
+    summary = summarize_screened(gate, done)
     _write_json(json.dumps(summary, indent=2, allow_nan=False) + "\n", json_path)
     console = make_console(quiet=quiet or json_path == "-")
-    show_screened(console, gate, predictions, screened)
-    if predictions.labels is None and _has_labels(file, predictions, labels):
+    show_screened(console, gate, done)
+    if done.counts is None and source.has_labels:
         console.print("  labels are missing in part, so no rates are shown")
     if output is not None:
         console.print(f"Wrote {output}", highlight=False, soft_wrap=True)
@@ -601,6 +679,16 @@ class PageOptions:
                 message = f"--{option} is for the page. Give --html PAGE with it."
                 raise InputError(message)
 
+    def refuse(self, limit: int) -> None:
+        """Say that a page cannot be made of rows that are counted alone."""
+        if self.html is not None:
+            message = (
+                "a page shows rows, and here they are counted alone: all of them take "
+                f"more than {limit / 1e9:.1f} GB, or another engine reads them. Raise "
+                "--memory, or make the page from a sample."
+            )
+            raise InputError(message)
+
     def extras(
         self, file: Path, predictions: Predictions, options: tuple[str, ...]
     ) -> dict[str, Any]:
@@ -631,13 +719,6 @@ class PageOptions:
                 for (score, t, eps), logits in rows.read_perturbed(file).items()
             },
         }
-
-
-def _has_labels(file: Path, predictions: Predictions, labels: str | None) -> bool:
-    try:
-        return read_known_labels(file, predictions, labels=labels) is not None
-    except FileError:  # labels that are no classes, which screening does not need
-        return True
 
 
 def _groups(gate: Gate, predictions: Predictions) -> Any:
@@ -691,7 +772,9 @@ def _fail(message: str, code: int) -> None:
     sys.exit(code)
 
 
-def _score_names(names: list[str] | None, predictions: Predictions) -> list[str] | None:
+def _score_names(
+    names: list[str] | None, predictions: Predictions | Source
+) -> list[str] | None:
     if not names or "all" not in names:
         return names or None
     logits = not predictions.from_probabilities

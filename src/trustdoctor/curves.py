@@ -88,7 +88,7 @@ def auroc(c: Counts) -> Array:
 
 def frr_at_trr(c: Counts, *, trr: float) -> Array:
     """FRR on the linearly interpolated ROC where TRR first reaches `trr`."""
-    target = _exact_product(trr, c.n_errors)[..., None]
+    target = exact_product(trr, c.n_errors)[..., None]
     rejected_errors = _from_the_end(c.errors)
     rejected_correct = _from_the_end(c.correct)
     last = np.maximum((rejected_errors >= target).sum(-1, keepdims=True) - 1, 0)
@@ -113,15 +113,15 @@ def aurc(c: Counts) -> Array:
     before = through - size
     errors_before = np.cumsum(c.errors, -1) - c.errors
     slope = c.errors / _nonzero(size)
-    harmonic = np.diff(_harmonic(through), axis=-1, prepend=_harmonic(np.zeros(1))[0])
-    area = (errors_before - slope * before) * harmonic + c.errors
+    steps = np.diff(harmonic(through), axis=-1, prepend=harmonic(np.zeros(1))[0])
+    area = (errors_before - slope * before) * steps + c.errors
     return area.sum(-1) / size.sum(-1)
 
 
 def eaurc(c: Counts) -> Array:
     """AURC above that of a perfect ranking of the same rows."""
     n, right = c.n_correct + c.n_errors, c.n_correct
-    best = c.n_errors - right * (_harmonic(n) - _harmonic(right))
+    best = c.n_errors - right * (harmonic(n) - harmonic(right))
     return aurc(c) - best / n
 
 
@@ -145,7 +145,7 @@ def risk_at_coverage(c: Counts, *, coverage: float) -> Array:
     """Risk of the ceil(coverage n) least doubtful rows, averaged over ties."""
     size = c.correct + c.errors
     through = np.cumsum(size, -1)
-    kept = np.ceil(_exact_product(coverage, size.sum(-1)))[..., None]
+    kept = np.ceil(exact_product(coverage, size.sum(-1)))[..., None]
     group = (through < kept).sum(-1, keepdims=True)
     end = np.take_along_axis(through, group, -1)
     errors_end = np.take_along_axis(np.cumsum(c.errors, -1), group, -1)
@@ -156,7 +156,7 @@ def risk_at_coverage(c: Counts, *, coverage: float) -> Array:
 def coverage_at_risk(c: Counts, *, risk: float) -> Array:
     """Return the largest coverage of a threshold whose risk is at most `risk`."""
     through = np.cumsum(c.correct + c.errors, -1)
-    allowed = _exact_product(risk, through)
+    allowed = exact_product(risk, through)
     kept = np.where(np.cumsum(c.errors, -1) <= allowed, through, 0)
     return kept.max(-1) / through[..., -1]
 
@@ -213,7 +213,7 @@ def _nonzero(counts: Array) -> Array:
     return np.maximum(counts, 1)
 
 
-def _exact_product(rate: float, n: Array) -> Array:
+def exact_product(rate: float, n: Array) -> Array:
     """Return rate n, a whole number where the decimal rate makes it one."""
     product = rate * np.asarray(n, np.float64)
     whole = np.rint(product)
@@ -221,7 +221,7 @@ def _exact_product(rate: float, n: Array) -> Array:
     return np.where(close, whole, product)
 
 
-def _harmonic(k: Array) -> Array:
+def harmonic(k: Array) -> Array:
     """Return H_k = 1 + 1/2 + ... + 1/k, up to a constant; H_0 fits."""
     from scipy.special import digamma
 

@@ -4,6 +4,7 @@
 
     TrustDoctorError
     ├── InputError (ValueError)        an argument or an array is not as expected
+    │   ├── RowError                   one row is not; `row` says which
     │   ├── LabelsMissingError         the task needs labels, and none were given
     │   └── UndefinedMetricError       no number exists, as AUROC without errors
     ├── FileError (ValueError)         a file cannot be read or understood
@@ -21,6 +22,29 @@ class TrustDoctorError(Exception):
 
 class InputError(TrustDoctorError, ValueError):
     """An argument or an array is not as expected."""
+
+
+class RowError(InputError):
+    """A row is not as expected.
+
+    Attributes
+    ----------
+    row : int
+        Its number, which stands in the message for ``{row}``.
+    """
+
+    def __init__(self, message: str, row: int = -1) -> None:
+        super().__init__(message.replace("{row}", str(row)))
+        self.message = message
+        self.row = row
+
+    def after(self, rows: int) -> "RowError":
+        """Return the same error where so many rows came before."""
+        return RowError(self.message, self.row + rows)
+
+    def __reduce__(self) -> tuple[type["RowError"], tuple[str, int]]:
+        """Let the error cross to another process."""
+        return RowError, (self.message, self.row)
 
 
 class LabelsMissingError(InputError):

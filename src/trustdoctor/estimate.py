@@ -6,6 +6,7 @@ from trustdoctor import curves, intervals, metrics
 from trustdoctor.curves import Array, Counts, count, count_runs
 from trustdoctor.intervals import FEW_ERRORS, Interval, Samples
 from trustdoctor.metrics import RANK_METRICS, Points
+from trustdoctor.sketch import Sketch
 
 FEW = f"few errors: below {FEW_ERRORS} this interval is approximate"
 
@@ -20,12 +21,16 @@ class Estimate:
         The number and the ends of its interval.
     note : str
         What to know about it; empty most of the time.
+    within : float
+        How far the value may be from that of the rows themselves; above 0 only where
+        rows were counted in ranges of scores.
     """
 
     value: float | None
     low: float | None = None
     high: float | None = None
     note: str = ""
+    within: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,40 @@ def measure_rows(
         low, high = _interval(name, value, runs, samples, settings)
         note = FEW if _few(runs) and name not in _EXACT_WHEN_FEW else ""
         out[name] = Estimate(value, low, high, note)
+    return out
+
+
+def measure_sketch(sketch: Sketch, settings: Settings) -> dict[str, Estimate]:
+    """Return every metric of rank of a sketched score.
+
+    The value stands in the middle of its bounds, and the interval holds both what the
+    ranges and what the rows leave open.
+    """
+    counts, at = sketch.counts, settings.points
+    samples = intervals.bootstrap_counts(counts, seed=settings.seed)
+    missing = set(metrics.undefined(counts))
+    if sketch.n_correct == 0:
+        missing.add("aupr_correct")
+    out = {}
+    for name in (*RANK_METRICS, "aupr_correct"):
+        if name in missing:
+            out[name] = Estimate(None, note="needs rows of both kinds")
+            continue
+        least, most = sketch.bounds(name, points=at)
+        value, within = (least + most) / 2, (most - least) / 2
+        if sketch.n_errors == 0 or sketch.n_correct == 0:
+            note = "no interval: rows of one kind alone"
+            out[name] = Estimate(value, note=note, within=within)
+            continue
+        tied = (
+            curves.aupr(counts.swapped())
+            if name == "aupr_correct"
+            else RANK_METRICS[name](counts, at)
+        )
+        low, high = _interval(name, float(tied), counts, samples, settings)
+        low, high = least + low - float(tied), most + high - float(tied)
+        note = FEW if _few(counts) and name not in _EXACT_WHEN_FEW else ""
+        out[name] = Estimate(value, max(0.0, low), min(1.0, high), note, within)
     return out
 
 

@@ -28,7 +28,7 @@ from trustdoctor.metrics import Points
 from trustdoctor.output import write_text
 from trustdoctor.predictions import Predictions
 from trustdoctor.progress import Tell
-from trustdoctor.scores import SCORES, find_score
+from trustdoctor.scores import SCORES, find_score, score_all
 
 DEFAULT_SCORES = ("alpha", "beta", "msp", "entropy", "energy")
 
@@ -66,6 +66,10 @@ class Evaluation:
         The parameters of the metrics.
     predictions : Predictions or None
         What was evaluated, for charts and the page.
+    counted : bool
+        Whether rows were counted in ranges of scores and not kept. Differences are
+        then not paired: their intervals hold whatever the scores have in common, and
+        are wider for it.
     """
 
     n: int
@@ -77,6 +81,7 @@ class Evaluation:
     differences: tuple[Difference, ...] = field(repr=False)
     settings: Settings
     predictions: Predictions | None = field(default=None, repr=False, compare=False)
+    counted: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts, lists and numbers; None for what does not exist."""
@@ -220,12 +225,10 @@ def evaluate(  # noqa: PLR0913 - options, by keyword only
         raise InputError(message)
     settings = Settings(points or Points(), temperature, confidence, seed)
     tell = progress or (lambda _share, _task: None)
-    names = _names(predictions, scores)
+    names = default_scores(scores, logits=not predictions.from_probabilities)
     wrong = predictions.errors
-    found: dict[str, Array] = {}
-    for i, name in enumerate(names):
-        tell(0.3 * i / len(names), f"scoring {name}")
-        found[name] = SCORES[name](predictions, temperature=temperature)
+    tell(0.0, f"scoring {', '.join(names)}")
+    found = score_all(predictions, names, temperature=temperature)
     tell(0.3, "drawing bootstrap samples")
     samples = intervals.bootstrap(list(found.values()), wrong, seed=seed)
     results = {}
@@ -246,7 +249,8 @@ def evaluate(  # noqa: PLR0913 - options, by keyword only
     )
 
 
-def _names(predictions: Predictions, scores: Sequence[str] | None) -> list[str]:
+def default_scores(scores: Sequence[str] | None, *, logits: bool) -> list[str]:
+    """Return the scores asked for; by default those that the predictions allow."""
     if isinstance(scores, str):
         message = f"expected a list of scores, got the string {scores!r}. Use [...]."
         raise InputError(message)
@@ -255,15 +259,12 @@ def _names(predictions: Predictions, scores: Sequence[str] | None) -> list[str]:
             message = f"expected at least one score out of {', '.join(SCORES)}."
             raise InputError(message)
         return list(dict.fromkeys(find_score(name).name for name in scores))
-    logits = not predictions.from_probabilities
     return [name for name in DEFAULT_SCORES if logits or SCORES[name].needs != "logits"]
 
 
 def _calibration(predictions: Predictions, settings: Settings) -> dict[str, Estimate]:
-    temperature = settings.temperature
-    nll = metrics.nll_rows(predictions, temperature=temperature)
-    brier = metrics.brier_rows(predictions, temperature=temperature)
-    bins, gap = metrics.ece_parts(predictions, temperature=temperature)
+    rows = metrics.calibration_rows(predictions, temperature=settings.temperature)
+    bins, gap, nll, brier = rows.bins, rows.gap, rows.nll, rows.brier
     wrong = predictions.errors
     said: Array = ~wrong - gap
     finite = np.where(np.isfinite(nll), nll, 0.0)

@@ -92,7 +92,7 @@ def delong_counts(c: Counts, *, confidence: float = 0.95) -> Interval:
     above = 1 - (np.cumsum(c.errors) - 0.5 * c.errors) / n_errors
     variance = _weighted_variance(below, c.errors) / n_errors
     variance += _weighted_variance(above, c.correct) / n_correct
-    half = _normal_quantile(confidence) * math.sqrt(variance)
+    half = normal_quantile(confidence) * math.sqrt(variance)
     if fewest >= FEW_ERRORS:
         return max(0.0, area - half), min(1.0, area + half)
     logit, half = math.log(area / (1 - area)), half / (area * (1 - area))
@@ -225,12 +225,31 @@ def bootstrap(
     if len(wrong) <= JOINT_ROWS:
         drawn = _draw_rows(codes, wrong, replicates, rng)
     else:
-        drawn = [_draw_cells(code, replicates, rng) for code in codes]
+        drawn = [_draw_cells(_cells_of(code), replicates, rng) for code in codes]
     joint = len(wrong) <= JOINT_ROWS
     return [
         Samples(_counts(np.bincount(code, minlength=2)[None]), rows, strata, joint)
         for code, (rows, strata) in zip(codes, drawn, strict=True)
     ]
+
+
+def bootstrap_counts(
+    c: Counts, *, replicates: int = REPLICATES, seed: int = 0
+) -> Samples:
+    """Draw bootstrap samples of rows that are counted already.
+
+    Neighbouring groups are counted together as in `bootstrap`.
+    """
+    rng = np.random.Generator(np.random.SFC64(seed))
+    kinds = [k for k in (c.correct, c.errors) if k.any()]
+    shares = [np.cumsum(k) * (GROUPS // 2) // k.sum() for k in kinds]
+    apart = np.any([np.diff(share, prepend=0) > 0 for share in shares], axis=0)
+    group = np.cumsum(apart)
+    cells = np.zeros(2 * (int(group[-1]) + 1), np.int64)
+    np.add.at(cells, 2 * group, c.correct)
+    np.add.at(cells, 2 * group + 1, c.errors)
+    rows, strata = _draw_cells(cells, replicates, rng)
+    return Samples(_counts(cells[None]), rows, strata, joint=False)
 
 
 def bootstrap_means(
@@ -314,11 +333,14 @@ def _draw_rows(
     return [(_counts(r), _counts(s)) for r, s in zip(rows, strata, strict=True)]
 
 
-def _draw_cells(
-    code: Array, replicates: int, rng: np.random.Generator
-) -> tuple[Counts, Counts]:
+def _cells_of(code: Array) -> Array:
     cells = np.bincount(code, minlength=2)
-    cells = np.append(cells, np.zeros(len(cells) % 2, np.int64))
+    return np.append(cells, np.zeros(len(cells) % 2, np.int64))
+
+
+def _draw_cells(
+    cells: Array, replicates: int, rng: np.random.Generator
+) -> tuple[Counts, Counts]:
     rows = rng.multinomial(cells.sum(), cells / cells.sum(), replicates)
     strata = np.empty_like(rows)
     for kind in (0, 1):
@@ -349,7 +371,8 @@ def _weighted_variance(values: Array, weights: Array) -> float:
     return float((weights * (values - mean) ** 2).sum() / (n - 1))
 
 
-def _normal_quantile(confidence: float) -> float:
+def normal_quantile(confidence: float) -> float:
+    """Return how many standard deviations leave `confidence` between them."""
     from scipy.special import ndtri
 
     return float(ndtri(0.5 + confidence / 2))

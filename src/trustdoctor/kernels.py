@@ -7,9 +7,10 @@ scores also exist in C (`_native`); both are tested against mpmath.
 
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import cache, cached_property
+from importlib import import_module
 from numbers import Real
 from typing import Any, TypeVar
 
@@ -18,7 +19,7 @@ from array_api_compat import array_namespace, is_numpy_array, is_torch_array
 from numpy.typing import NDArray
 
 from trustdoctor import _native
-from trustdoctor.errors import InputError
+from trustdoctor.errors import InputError, RowError
 from trustdoctor.predictions import to_numpy
 
 _NUMPY_CHUNK = 1 << 16  # elements that stay in the cache with their temporaries
@@ -112,6 +113,10 @@ def score_rows(
             _score_as(scores, array, to_numpy(predicted), formula, temperature)
         return scores
     _check_logits(logits)
+    if native is not None and predicted is None and getattr(logits, "is_cuda", False):
+        fused = _fused()
+        if fused is not None and fused.can_score(logits):
+            return fused.score(logits, native, temperature=float(temperature))
     xp = array_namespace(logits)
     if logits.dtype.itemsize < 4:
         logits = xp.astype(logits, xp.float32)
@@ -119,6 +124,15 @@ def score_rows(
     # Elsewhere than in numpy a check would make a device wait: bad rows get NaN,
     # which every gate and metric refuses.
     return xp.where(xp.isfinite(rows.top), formula(rows), math.nan)
+
+
+@cache
+def _fused() -> Any:
+    """Return the CUDA kernels, None where Triton is not there or cannot be used."""
+    try:
+        return import_module("trustdoctor.adapters.torch.fused")
+    except (ImportError, RuntimeError):
+        return None
 
 
 def _score_as(
@@ -160,49 +174,73 @@ def map_threads(function: Callable[[Part], Result], parts: list[Part]) -> list[R
         return list(pool.map(function, parts))
 
 
-def log_softmax_at(
-    logits: NDArray[Any], labels: NDArray[np.int64], *, temperature: float
-) -> NDArray[np.float64]:
-    """Return log p_label of each row (n, C) in float64."""
+def score_kinds(
+    logits: NDArray[Any], kinds: Sequence[str], *, temperature: float
+) -> NDArray[Any]:
+    """Score rows (n, C) by several native formulas at once, (kinds, n).
+
+    The sum over a row is taken once for all, and each score is the very number that
+    the score alone gives.
+    """
     _check_temperature(temperature)
-    out = np.empty(len(logits))
-    for rows in _chunks(len(logits), logits.shape[1], _NUMPY_CHUNK):
-        z = logits[rows].astype(np.float64)
-        z = (z - z.max(1, keepdims=True)) / temperature
-        chosen = np.take_along_axis(z, labels[rows, None], 1)[:, 0]
-        out[rows] = chosen - np.log(np.exp(z).sum(1))
-    return out
+    _check_logits(logits)
+    return _score_chunks(
+        logits,
+        len(kinds),
+        lambda chunk, out: _native.score(
+            chunk, kinds, temperature=temperature, out=out
+        ),
+        _NATIVE_CHUNK,
+    )
 
 
 def _score_numpy(
     logits: NDArray[Any], formula: Formula, temperature: float, native: str | None
 ) -> NDArray[Any]:
     _check_logits(logits)
-    wide = logits.dtype if logits.dtype in (np.float32, np.float64) else None
-    dtype = wide or (np.float32 if logits.dtype == np.float16 else np.float64)
     rows = logits.reshape(-1, logits.shape[-1])
-    out = np.empty(len(rows), dtype)
+    if native is not None and _native.available:
+        scores = score_kinds(rows, [native], temperature=temperature)[0]
+        return scores.reshape(logits.shape[:-1])
 
-    def score_chunk(part: slice) -> int:
+    def score_chunk(chunk: NDArray[Any], out: NDArray[Any]) -> int:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            out[0] = formula(Rows(chunk, float(temperature)))
+        return _first_bad(chunk)
+
+    scores = _score_chunks(rows, 1, score_chunk, _NUMPY_CHUNK)[0]
+    return scores.reshape(logits.shape[:-1])
+
+
+def _score_chunks(
+    rows: NDArray[Any],
+    kinds: int,
+    score_chunk: Callable[[NDArray[Any], NDArray[Any]], int],
+    size: int,
+) -> NDArray[Any]:
+    """Score in chunks, side by side; refuse rows that no score is for."""
+    wide = rows.dtype if rows.dtype in (np.float32, np.float64) else None
+    dtype = wide or (np.float32 if rows.dtype == np.float16 else np.float64)
+    out = np.empty((kinds, len(rows)), dtype)
+
+    def score_part(part: slice) -> int:
         chunk = np.ascontiguousarray(rows[part], dtype)
-        if native is not None and _native.available:
-            bad = _native.score(chunk, native, temperature=temperature, out=out[part])
-        else:
-            with np.errstate(invalid="ignore", divide="ignore"):
-                out[part] = formula(Rows(chunk, float(temperature)))
-            bad = _first_bad(chunk)
+        own = out[:, part]
+        scores = own if own.flags.c_contiguous else np.empty(own.shape, dtype)
+        bad = score_chunk(chunk, scores)
+        if scores is not own:
+            own[...] = scores
         return -1 if bad < 0 else part.start + bad
 
-    size = _NATIVE_CHUNK if native is not None and _native.available else _NUMPY_CHUNK
     parts = list(_chunks(len(rows), rows.shape[1], size))
-    bad = [at for at in map_threads(score_chunk, parts) if at >= 0]
+    bad = [at for at in map_threads(score_part, parts) if at >= 0]
     if bad:
         message = (
-            f"expected logits without NaN or +inf and with a finite largest entry, "
-            f"got otherwise at row {bad[0]}. Mend or drop that row."
+            "expected logits without NaN or +inf and with a finite largest entry, "
+            "got otherwise at row {row}. Mend or drop that row."
         )
-        raise InputError(message)
-    return out.reshape(logits.shape[:-1])
+        raise RowError(message, bad[0])
+    return out
 
 
 def _first_bad(chunk: NDArray[Any]) -> int:

@@ -16,9 +16,8 @@ import numpy as np
 from trustdoctor import curves
 from trustdoctor.curves import Array, Counts, count, count_runs
 from trustdoctor.errors import InputError, UndefinedMetricError
-from trustdoctor.kernels import log_softmax_at
 from trustdoctor.predictions import Predictions, as_errors, as_scores
-from trustdoctor.scores import alpha, beta
+from trustdoctor.scores import beta, score_all
 
 ECE_BINS = 15
 
@@ -384,22 +383,74 @@ def nll(predictions: Predictions, *, temperature: float = 1.0) -> float:
 def nll_rows(predictions: Predictions, *, temperature: float = 1.0) -> Array:
     """Minus the log-probability of each label (n,)."""
     labels = predictions.require_labels("NLL")
-    return -log_softmax_at(predictions.logits, labels, temperature=temperature)
+    doubt = beta(predictions.logits, temperature=temperature)
+    return _nll(predictions, labels, doubt, temperature)
 
 
 def brier_rows(predictions: Predictions, *, temperature: float = 1.0) -> Array:
     """Squared distance of each softmax from its one-hot label (n,)."""
-    p_label = np.exp(-nll_rows(predictions, temperature=temperature))
-    g = _sigmoid(-alpha(predictions.logits, temperature=temperature))
-    return g - 2 * p_label + 1
+    predictions.require_labels("the Brier score")
+    return calibration_rows(predictions, temperature=temperature).brier
 
 
 def ece_parts(
     predictions: Predictions, *, temperature: float = 1.0
 ) -> tuple[Array, Array]:
     """Return each row's confidence bin, and its correctness less its confidence."""
-    wrong = predictions.errors
-    confidence = _sigmoid(-beta(predictions.logits, temperature=temperature))
+    doubt = beta(predictions.logits, temperature=temperature)
+    return _ece_parts(predictions.errors, doubt)
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """What each row says of the softmax, from one pass over the logits.
+
+    Attributes
+    ----------
+    bins, gap : arrays (n,)
+        The bin of its confidence, and its correctness less its confidence.
+    nll, brier : arrays (n,)
+    """
+
+    bins: Array
+    gap: Array
+    nll: Array
+    brier: Array
+
+
+def calibration_rows(
+    predictions: Predictions,
+    *,
+    temperature: float = 1.0,
+    doubts: dict[str, Array] | None = None,
+) -> Calibration:
+    """Return the terms of confidence, ECE, NLL and Brier score of each row.
+
+    `doubts` are alpha and beta of the rows, where they are known already.
+    """
+    labels = predictions.require_labels("calibration")
+    if doubts is None:
+        doubts = score_all(predictions, ["alpha", "beta"], temperature=temperature)
+    nll = _nll(predictions, labels, doubts["beta"], temperature)
+    brier = _sigmoid(-doubts["alpha"]) - 2 * np.exp(-nll) + 1
+    return Calibration(*_ece_parts(predictions.errors, doubts["beta"]), nll, brier)
+
+
+def _nll(
+    predictions: Predictions, labels: Array, doubt: Array, temperature: float
+) -> Array:
+    """-log p_label is log(1 + exp(beta)), and the label's distance from the top."""
+    out = np.log1p(np.exp(doubt.astype(np.float64)))  # beta is at most log(C - 1)
+    wrong = np.flatnonzero(predictions.errors)
+    z = predictions.logits[wrong].astype(np.float64)
+    rows = np.arange(len(wrong))
+    top = z[rows, predictions.predicted[wrong]]
+    out[wrong] += (top - z[rows, labels[wrong]]) / temperature
+    return out
+
+
+def _ece_parts(wrong: Array, doubt: Array) -> tuple[Array, Array]:
+    confidence = _sigmoid(-doubt)
     bins = np.minimum((confidence * ECE_BINS).astype(np.int64), ECE_BINS - 1)
     return bins, ~wrong - confidence
 

@@ -1,9 +1,10 @@
 """Writing files whole or not at all."""
 
 import os
+import platform
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from trustdoctor.errors import OutputError
@@ -14,12 +15,17 @@ def replacing(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`, moved there if the block succeeds.
 
     Whatever goes wrong in between (a full disk, an exception), the old file
-    stays as it was and no temporary file is left.
+    stays as it was and no temporary file is left. What a killed process left is
+    removed by the next one that writes there.
     """
     target = require_writable(path)
+    host = platform.node()
+    _remove_left(target, host)
     try:
         handle, name = tempfile.mkstemp(
-            dir=target.parent, prefix=f".{target.name}.", suffix=target.suffix
+            dir=target.parent,
+            prefix=f".{target.name}.{host}-{os.getpid()}.",
+            suffix=target.suffix,
         )
         os.close(handle)
     except OSError as error:
@@ -33,6 +39,26 @@ def replacing(path: str | Path) -> Iterator[Path]:
         raise OutputError(_message(target, error)) from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _remove_left(target: Path, host: str) -> None:
+    """Remove temporary files of processes of this machine that are no more."""
+    with suppress(OSError):
+        for other in target.parent.iterdir():
+            rest = other.name.removeprefix(f".{target.name}.{host}-")
+            pid = rest.partition(".")[0]
+            if rest != other.name and pid.isdigit() and not _lives(int(pid)):
+                other.unlink(missing_ok=True)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):  # another user's
+        return True
+    return True
 
 
 def require_writable(path: str | Path) -> Path:

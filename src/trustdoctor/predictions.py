@@ -1,12 +1,14 @@
 """What a classifier said, checked once: the only place that checks arrays."""
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from trustdoctor.errors import InputError, LabelsMissingError
+from trustdoctor import _native
+from trustdoctor.errors import InputError, LabelsMissingError, RowError
 
 if TYPE_CHECKING:
     from trustdoctor.topk import TopK
@@ -52,10 +54,11 @@ class Predictions:
     ) -> "Predictions":
         """Take logits (n, C); -inf is allowed, NaN and +inf are not."""
         array = _matrix(logits, "logits")
-        _refuse_rows(np.isnan(array).any(1), "logits hold NaN")
-        top = array.max(1)
-        _refuse_rows(top == np.inf, "logits hold +inf")
-        _refuse_rows(top == -np.inf, "every logit is -inf")
+        if not np.isfinite(array).all():
+            _refuse_rows(np.isnan(array).any(1), "logits hold NaN")
+            top = array.max(1)
+            _refuse_rows(top == np.inf, "logits hold +inf")
+            _refuse_rows(top == -np.inf, "every logit is -inf")
         if len(array) >= 10 and _on_simplex(array):
             message = (
                 "expected logits, but all rows are probabilities (not negative, "
@@ -78,7 +81,7 @@ class Predictions:
         total = array.sum(1, dtype=np.float64)
         wrong = (array < 0).any(1) | ~(np.abs(total - 1) <= PROBS_TOLERANCE)
         if wrong.any():
-            raise InputError(_not_probs(array, total, wrong))
+            raise RowError(_not_probs(array, total, wrong), int(wrong.argmax()))
         if array.dtype == np.float16:
             array = array.astype(np.float32)
         with np.errstate(divide="ignore"):
@@ -139,12 +142,16 @@ class Predictions:
         """The number of classes, C."""
         return int(self.logits.shape[1])
 
-    @property
+    @cached_property
     def predicted(self) -> NDArray[np.int64]:
         """The predicted class of each row: the first largest logit."""
-        return self.logits.argmax(1)
+        if not (_native.available and self.logits.dtype in (np.float32, np.float64)):
+            return self.logits.argmax(1)
+        out = np.empty(len(self), np.int64)
+        _native.argmax(np.ascontiguousarray(self.logits), out)
+        return out
 
-    @property
+    @cached_property
     def errors(self) -> Bools:
         """True where the prediction is wrong."""
         return self.predicted != self.require_labels("errors")
@@ -236,6 +243,7 @@ def _matrix(values: Any, name: str) -> Floats:
             "model with one output z, pass the columns 0 and z."
         )
         raise InputError(message)
+    array = array.astype(array.dtype.newbyteorder("="), copy=False)
     if array.dtype not in (np.float16, np.float32, np.float64):
         array = array.astype(np.float64)
     return array
@@ -260,19 +268,19 @@ def as_labels(labels: Any, rows: int, classes: int) -> NDArray[np.int64] | None:
         at = int(outside.argmax())
         message = (
             f"expected labels from 0 to {classes - 1} for {classes} classes, got "
-            f"{given[at]} at row {at}. Number the classes from 0."
+            f"{given[at]} at row {{row}}. Number the classes from 0."
         )
-        raise InputError(message)
+        raise RowError(message, at)
     return given.astype(np.int64)
 
 
 def _refuse_rows(bad: Any, what: str) -> None:
     if bad.any():
         message = (
-            f"{what} at row {int(bad.argmax())} ({int(bad.sum())} of {len(bad)} "
+            f"{what} at row {{row}} ({int(bad.sum())} of {len(bad)} "
             "rows). Mend or drop those rows."
         )
-        raise InputError(message)
+        raise RowError(message, int(bad.argmax()))
 
 
 def _on_simplex(array: Floats) -> bool:
@@ -291,14 +299,14 @@ def _not_probs(array: Floats, total: Floats, wrong: Bools) -> str:
         )
     if wrong.mean() > 0.5 and ((array < -0.01).any() or (array > 1.01).any()):
         return (
-            f"expected probabilities, but these look like logits (row {at} runs from "
+            "expected probabilities, but these look like logits (row {row} runs from "
             f"{array[at].min():.4g} to {array[at].max():.4g} and sums to "
             f"{total[at]:.4g}). Use from_logits, or --logits on the command line."
         )
     if array[at].min() < 0:
-        what = f"the probability {array[at].min():.4g} at row {at}"
+        what = f"the probability {array[at].min():.4g} at row {{row}}"
     else:
-        what = f"a row that sums to {total[at]:.6g} at row {at}"
+        what = f"a row that sums to {total[at]:.6g} at row {{row}}"
     return (
         f"expected probabilities, none negative and each row summing to 1 within "
         f"{PROBS_TOLERANCE}, got {what} ({count}). If they are logits, use from_logits "

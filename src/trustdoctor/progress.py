@@ -2,6 +2,7 @@
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -41,6 +42,29 @@ def bar(*, quiet: bool = False) -> Iterator[Tell]:
         timer.cancel()
         timer.join()
         shown.stop()
+
+
+class Pace:
+    """Tells a progress bar how many rows are done, and how fast."""
+
+    def __init__(self, tell: Tell | None, what: str, total: int) -> None:
+        self.tell, self.what, self.total = tell, what, max(total, 1)
+        self.done, self.began = 0, time.monotonic()
+
+    def add(self, rows: int) -> None:
+        """Count rows that are done."""
+        self.done += rows
+        if self.tell is not None:
+            rate = self.done / max(time.monotonic() - self.began, 1e-9)
+            share = min(self.done / self.total, 1.0)
+            self.tell(share, f"{self.what}, {_short(rate)} rows/s")
+
+
+def _short(number: float) -> str:
+    for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= unit:
+            return f"{number / unit:.1f}{name}"
+    return f"{number:.0f}"
 
 
 def _is_terminal() -> bool:

@@ -1,8 +1,9 @@
 """The threshold rules: from a target to a cut, with a finite-sample promise.
 
 Rates are read as exact decimals and counts stay integers; P[Bin(n, p) <= k] comes from
-the incomplete beta function. Each rule takes the scores that it rests on and returns a
-`Cut`; `calibrate.py` turns it into a gate.
+the incomplete beta function. Each rule takes the rows that it rests on, or a sketch of
+them, and returns a `Cut`; `calibrate.py` turns it into a gate. In a sketch a score is
+known to lie in a cell: the cut then goes to the end of the cell on the safe side.
 """
 
 import math
@@ -14,6 +15,8 @@ from typing import Literal
 import numpy as np
 
 from trustdoctor.curves import Array, Counts, count, count_runs
+from trustdoctor.errors import InputError
+from trustdoctor.sketch import Ordered, Sketch
 
 Mode = Literal["confidence", "expectation"]
 
@@ -53,7 +56,63 @@ class Cut:
     feasible: tuple[float, float] | None = None
 
 
-def frr_cut(scores: Array, frr: float, *, mode: Mode, delta: float) -> Cut:
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Scores of rows, and where they are wrong; a `Sketch` answers the same questions.
+
+    Attributes
+    ----------
+    scores : array (n,)
+    errors : bool array (n,), or None
+    """
+
+    scores: Array
+    errors: Array | None = None
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.scores)
+
+    @property
+    def labelled(self) -> bool:
+        """Whether it is known where they are wrong."""
+        return self.errors is not None
+
+    @property
+    def n_errors(self) -> int:
+        """Wrong rows."""
+        assert self.errors is not None
+        return int(self.errors.sum())
+
+    def of_kind(self, kind: str) -> Array:
+        """Return the scores of "correct", of "errors" or of "all" rows."""
+        if kind == "all":
+            return self.scores
+        assert self.errors is not None
+        return self.scores[self.errors if kind == "errors" else ~self.errors]
+
+    @property
+    def counts(self) -> Counts:
+        """Rows at every distinct score."""
+        return count(self.scores, self.errors)
+
+    def worst(self) -> Counts:
+        """Rows at every error, and between: nothing is unknown of their order."""
+        return count_runs(self.scores, self.errors)
+
+    def start(self, k: int) -> tuple[int, int, int]:
+        """Return rows and errors that the threshold at the k-th score accepts."""
+        assert self.errors is not None
+        kept = self.scores <= np.partition(self.scores, k - 1)[k - 1]
+        accepted = int(kept.sum())
+        return accepted, int((kept & self.errors).sum()), accepted
+
+
+Sample = Rows | Sketch
+Scores = Array | Ordered
+
+
+def frr_cut(scores: Scores, frr: float, *, mode: Mode, delta: float) -> Cut:
     """Reject at most a share `frr` of rows like these (correct ones, or all)."""
     n, keep = len(scores), 1 - exact(frr)
     if mode == "expectation":
@@ -65,10 +124,10 @@ def frr_cut(scores: Array, frr: float, *, mode: Mode, delta: float) -> Cut:
     if k > n:
         why = f"{n} rows of the kind that it protects are too few to reject any"
         return Cut("accept-all", trivial=why, needed=needed, short=True)
-    return Cut(at=_kth(scores, k))
+    return Cut(at=_kth(scores, k)[1])
 
 
-def trr_cut(scores: Array, trr: float, *, mode: Mode, delta: float) -> Cut:
+def trr_cut(scores: Scores, trr: float, *, mode: Mode, delta: float) -> Cut:
     """Reject at least a share `trr` of rows like these (errors)."""
     n, lose = len(scores), 1 - exact(trr)
     if mode == "expectation":
@@ -80,14 +139,12 @@ def trr_cut(scores: Array, trr: float, *, mode: Mode, delta: float) -> Cut:
     if k == 0:
         why = f"{n} errors are too few to accept any row; {needed} would be enough"
         return Cut("reject-all", trivial=why, needed=needed, short=True)
-    return _below(_kth(scores, k))
+    return _below(_kth(scores, k)[0])
 
 
-def joint_cut(
-    scores: Array, errors: Array, joint: float, *, mode: Mode, delta: float
-) -> Cut:
+def joint_cut(rows: Sample, joint: float, *, mode: Mode, delta: float) -> Cut:
     """Let at most a share `joint` of all rows be wrong and accepted."""
-    n, wrong = len(scores), scores[errors]
+    n, wrong = len(rows), rows.of_kind("errors")
     rate = exact(joint)
     if mode == "expectation":
         allowed = math.floor(rate * (n + 1) - 1)
@@ -101,11 +158,11 @@ def joint_cut(
     if allowed >= len(wrong):
         why = "even accepting every row keeps the promise"
         return Cut("accept-all", trivial=why)
-    return _below(_kth(wrong, allowed + 1))
+    return _below(_kth(wrong, allowed + 1)[0])
 
 
 def risk_sequence(
-    scores: Array, errors: Array, risk: float, *, delta: float, min_coverage: float
+    rows: Sample, risk: float, *, delta: float, min_coverage: float
 ) -> Cut:
     """Bound selective risk by fixed-sequence testing, two sequences fixed in advance.
 
@@ -117,34 +174,32 @@ def risk_sequence(
     ----------
     Angelopoulos et al., Learn then Test, 2021.
     """
-    c = count_runs(scores, errors)
-    ordered = np.sort(scores)
+    c, n = rows.worst(), len(rows)
     found = []
     for share, level in ((min_coverage, 0.9 * delta), (0.05, 0.1 * delta)):
         least = math.ceil(math.log(level) / math.log1p(-risk)) if risk < 1 else 1
-        start = max(least, math.ceil(exact(share) * len(scores)), 1)
-        if start > len(scores):
+        start = max(least, math.ceil(exact(share) * n), 1)
+        if start > n:
             continue
-        j = int(np.searchsorted(ordered, ordered[start - 1], "right"))
-        wrong = int((errors & (scores <= ordered[start - 1])).sum())
-        passed = _at_most(wrong, j, risk) <= level
-        found.append(_walk(c, j, risk, level) if passed else 0)
-    accepted = max(found, default=0)
-    if accepted == 0:
-        return _no_risk(c, risk, 0.9 * delta)
-    return _accepting(ordered, accepted)
+        accepted, wrong, fewest = rows.start(start)
+        passed = _at_most(min(wrong, fewest), fewest, risk) <= level
+        found.append(_walk(c, accepted, risk, level) if passed else 0)
+    farthest = max(found, default=0)
+    if farthest == 0:
+        return _no_risk(rows.counts, risk, 0.9 * delta)
+    return _accepting(rows, farthest)
 
 
-def risk_sgr(scores: Array, errors: Array, risk: float, *, delta: float) -> Cut:
+def risk_sgr(rows: Sample, risk: float, *, delta: float) -> Cut:
     """Bound selective risk by binary search with Clopper-Pearson at every step.
 
     References
     ----------
     Geifman & El-Yaniv, Selective Classification for Deep Neural Networks, 2017.
     """
-    c = count(scores, errors)
+    c = _every_score(rows, "sgr")
     accepted, wrong = np.cumsum(c.correct + c.errors), np.cumsum(c.errors)
-    level = delta / math.ceil(math.log2(len(scores) + 1))
+    level = delta / math.ceil(math.log2(len(rows) + 1))
     low, high = 0, len(accepted)
     while low < high:
         middle = (low + high) // 2
@@ -154,56 +209,58 @@ def risk_sgr(scores: Array, errors: Array, risk: float, *, delta: float) -> Cut:
             high = middle
     if low == 0:
         return _no_risk(c, risk, level)
-    return _accepting(np.sort(scores), int(accepted[low - 1]))
+    return _accepting(rows, int(accepted[low - 1]))
 
 
-def risk_grid(
-    scores: Array, errors: Array, risk: float, *, delta: float, points: int = 20
-) -> Cut:
+def risk_grid(rows: Sample, risk: float, *, delta: float, points: int = 20) -> Cut:
     """Bound selective risk on a grid of coverages fixed in advance, by Bonferroni.
 
     For scores whose risk does not fall with doubt: the grid's points are tested each by
     itself, and the largest coverage that passes is taken.
     """
-    c = count(scores, errors)
+    c = _every_score(rows, "grid")
     accepted, wrong = np.cumsum(c.correct + c.errors), np.cumsum(c.errors)
     best = 0
     for i in range(1, points + 1):
-        start = math.ceil(Fraction(i, points) * len(scores))
+        start = math.ceil(Fraction(i, points) * len(rows))
         j = int(np.searchsorted(accepted, start))
         if _at_most(int(wrong[j]), int(accepted[j]), risk) <= delta / points:
             best = max(best, int(accepted[j]))
     if best == 0:
         return _no_risk(c, risk, delta / points)
-    return _accepting(np.sort(scores), best)
+    return _accepting(rows, best)
 
 
-def least_cost(scores: Array, errors: Array, cost: float) -> Cut:
+def least_cost(rows: Sample, cost: float) -> Cut:
     """Minimise errors accepted times `cost` plus rows rejected, on these rows."""
-    c = count(scores, errors)
+    c = rows.counts
     accepted = np.cumsum(c.correct + c.errors)
-    spent = cost * np.cumsum(c.errors) + (len(scores) - accepted)
+    spent = cost * np.cumsum(c.errors) + (len(rows) - accepted)
     best = int(np.argmin(spent))
-    if len(scores) <= spent[best]:
+    if len(rows) <= spent[best]:
         return Cut("reject-all", trivial="no threshold costs less than rejecting all")
     if best == len(accepted) - 1:
         return Cut("accept-all", trivial="no threshold costs less than accepting all")
-    return _accepting(np.sort(scores), int(accepted[best]))
+    return _accepting(rows, int(accepted[best]))
 
 
-def place(cut: Cut, scores: Array) -> float:
+def place(cut: Cut, rows: Sample) -> float:
     """Return the threshold: half way to the neighbouring score where there is one.
 
     It decides every calibration row as the cut does, and leaves room for the rounding
     of other runtimes on both sides.
     """
+    scores = rows.of_kind("all")
+    if isinstance(scores, Ordered):
+        near, far = scores.below(cut.at), scores.above(cut.at)
+        just_below = float(np.nextafter(cut.at, -np.inf))
+    else:
+        before, beyond = scores[scores < cut.at], scores[scores > cut.at]
+        near = float(before.max()) if len(before) else -math.inf
+        far = float(beyond.min()) if len(beyond) else math.inf
+        just_below = float(np.nextafter(scores.dtype.type(cut.at), -np.inf))
     if cut.side == "above":
-        beyond = scores[scores > cut.at]
-        near, far = cut.at, float(beyond.min()) if len(beyond) else math.inf
-        return _between(near, far, near)
-    before = scores[scores < cut.at]
-    near = float(before.max()) if len(before) else -math.inf
-    just_below = float(np.nextafter(scores.dtype.type(cut.at), -np.inf))
+        return _between(cut.at, far, cut.at)
     return _between(near, cut.at, just_below)
 
 
@@ -226,11 +283,22 @@ def _below(score: float) -> Cut:
     return Cut(at=score, side="below")
 
 
-def _accepting(ordered: Array, accepted: int) -> Cut:
-    if accepted == len(ordered):
+def _accepting(rows: Sample, accepted: int) -> Cut:
+    if accepted == len(rows):
         why = "even accepting every row keeps the promise"
         return Cut("accept-all", trivial=why)
-    return Cut(at=float(ordered[accepted - 1]))
+    return Cut(at=_kth(rows.of_kind("all"), accepted)[1])
+
+
+def _every_score(rows: Sample, method: str) -> Counts:
+    """Return the counts, where each score is known."""
+    if isinstance(rows, Sketch) and not rows.exact:
+        message = (
+            f"the method {method} asks for every score, and a sketch keeps ranges of "
+            "them. Use method='sequence', or give it all rows (more --memory)."
+        )
+        raise InputError(message)
+    return rows.counts
 
 
 def _walk(c: Counts, j: int, risk: float, level: float) -> int:
@@ -275,8 +343,12 @@ def _no_risk(c: Counts, risk: float, level: float) -> Cut:
     return Cut("reject-all", trivial=why, needed=math.ceil(times * n), short=True)
 
 
-def _kth(scores: Array, k: int) -> float:
-    return float(np.partition(scores, k - 1)[k - 1])
+def _kth(scores: Scores, k: int) -> tuple[float, float]:
+    """Return between what the k-th least score lies."""
+    if isinstance(scores, Ordered):
+        return scores.kth(k)
+    score = float(np.partition(scores, k - 1)[k - 1])
+    return score, score
 
 
 def _first(n: int, holds: Callable[[int], bool]) -> int:

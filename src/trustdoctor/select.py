@@ -15,7 +15,7 @@ from trustdoctor.gate import Gate
 from trustdoctor.intervals import clopper_pearson
 from trustdoctor.metrics import auroc
 from trustdoctor.predictions import Predictions
-from trustdoctor.rules import exact
+from trustdoctor.rules import Rows, exact
 from trustdoctor.scores import SCORES, beta, find_score
 
 
@@ -163,7 +163,7 @@ def calibrate_unlabelled(  # noqa: PLR0913 - options, by keyword only
         confidence=0.0,
         n=len(scores),
         trivial="" if state == "threshold" else "the model expects so of every row",
-        fingerprint=fingerprint(scores, None),
+        fingerprint=fingerprint(Rows(scores)),
         notes=("No labels were used.",),
     )
     gate = Gate(threshold, score, temperature, state)

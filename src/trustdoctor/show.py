@@ -10,11 +10,10 @@ from rich.table import Table
 
 from trustdoctor.estimate import Estimate
 from trustdoctor.evaluate import Difference, Evaluation
-from trustdoctor.gate import Gate, Screened
+from trustdoctor.gate import Gate
 from trustdoctor.intervals import clopper_pearson
-from trustdoctor.metrics import Confusion, confusion
-from trustdoctor.predictions import Predictions
 from trustdoctor.reproduce.report import Report, can_draw
+from trustdoctor.summary import Summary
 
 
 def make_console(*, quiet: bool) -> Console:
@@ -77,6 +76,14 @@ def _explanation(found: Evaluation) -> Iterator[str]:
         f"{said.value:.1%} on average and is right {right.value:.1%} of the time "
         f"(ECE {_percent(found.calibration['ece'])} %)."
     )
+    if found.counted:
+        within = max(cell.within for m in found.scores.values() for cell in m.values())
+        yield (
+            "Rows were counted in ranges of scores, not kept: no figure is farther "
+            f"than {within * 100:.1g} points from that of the rows themselves."
+            if within
+            else "Rows were counted, not kept; every figure is that of the rows."
+        )
     notes = {cell.note for cell in best.values() if cell.note}
     yield from (f"Careful, {note}." for note in sorted(notes))
 
@@ -99,10 +106,11 @@ def _comparison(found: Evaluation) -> Iterator[str]:
         for names, word in ((better, "better"), (worse, "worse"))
         if names
     ]
+    how = "AUROC, not paired" if found.counted else "paired AUROC"
     if parts:
-        yield f"Against softmax response (msp): {' and '.join(parts)} (paired AUROC)."
+        yield f"Against softmax response (msp): {' and '.join(parts)} ({how})."
     else:
-        yield "No score ranks errors clearly better or worse than msp (paired AUROC)."
+        yield f"No score ranks errors clearly better or worse than msp ({how})."
 
 
 def _sign(difference: Difference) -> int:
@@ -163,9 +171,7 @@ def _group_lines(gate: Gate, most: int = 20) -> list[str]:
     return lines
 
 
-def summarize_screened(
-    gate: Gate, predictions: Predictions, screened: Screened
-) -> dict[str, object]:
+def summarize_screened(gate: Gate, summary: Summary) -> dict[str, object]:
     """Return what a gate did, as plain values for JSON."""
     out: dict[str, object] = {
         "score": gate.score,
@@ -173,17 +179,10 @@ def summarize_screened(
         "threshold": gate.threshold
         if math.isfinite(gate.threshold)
         else str(gate.threshold),
-        "rows": len(predictions),
-        "accepted": int(screened.accepted.sum()),
+        "rows": summary.rows,
+        "accepted": summary.accepted,
     }
-    if predictions.labels is not None:
-        out |= asdict(_confusion(predictions, screened))
-    return out
-
-
-def _confusion(predictions: Predictions, screened: Screened) -> Confusion:
-    rejected = (~screened.accepted).astype(float)
-    return confusion(rejected, predictions.errors, threshold=0.5)
+    return out | (asdict(summary.counts) if summary.counts is not None else {})
 
 
 def show_report(console: Console, report: Report, written: list[Path]) -> None:
@@ -214,11 +213,9 @@ def _where(gate: Gate) -> str:
     return f"at threshold {gate.threshold:.4g}"
 
 
-def show_screened(
-    console: Console, gate: Gate, predictions: Predictions, screened: Screened
-) -> None:
+def show_screened(console: Console, gate: Gate, summary: Summary) -> None:
     """Print what a gate accepted, and how well where labels tell."""
-    accepted, n = int(screened.accepted.sum()), len(predictions)
+    accepted, n = summary.accepted, summary.rows
     console.print(
         f"Accepted {accepted:,} of {n:,} predictions ({accepted / n:.1%}) by "
         f"{gate.score} {_where(gate)}.",
@@ -228,9 +225,9 @@ def show_screened(
         promise = gate.certificate.promise()
         where = ", in each group that has one" if gate.groups else ""
         console.print(f"  the gate's promise{where}: {promise}", highlight=False)
-    if predictions.labels is None:
+    at = summary.counts
+    if at is None:
         return
-    at = _confusion(predictions, screened)
     for what, part, whole in (
         ("errors among the accepted", at.fa, at.fa + at.ta),
         ("errors caught (TRR)", at.tr, at.tr + at.fa),

@@ -7,6 +7,7 @@ compile at run time. Where no compiler was found, ``available`` is False and
 
 import ctypes
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,19 +28,18 @@ def _load() -> ctypes.CDLL | None:
         library = ctypes.CDLL(str(path))
     except OSError:  # built for another machine
         return None
-    for function in (library.td_score_f32, library.td_score_f64):
-        function.restype = ctypes.c_int64
-        function.argtypes = [
-            ctypes.c_void_p,
-            ctypes.c_int64,
-            ctypes.c_int64,
-            ctypes.c_double,
-            ctypes.c_int,
-            ctypes.c_void_p,
-        ]
-    for function in (library.td_sort_f32, library.td_sort_f64):
-        function.restype = ctypes.c_void_p
-        function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64]
+    pointer, size = ctypes.c_void_p, ctypes.c_int64
+    score = [pointer, size, size, ctypes.c_double, pointer, ctypes.c_int, pointer]
+    tally = [pointer, size, pointer, size, ctypes.c_int, pointer, pointer, size]
+    for name, result, arguments in (
+        ("td_score", size, score),
+        ("td_argmax", None, [pointer, size, size, pointer]),
+        ("td_sort", pointer, [pointer, pointer, size]),
+        ("td_tally", size, tally),
+    ):
+        for kind in ("f32", "f64"):
+            function = getattr(library, f"{name}_{kind}")
+            function.restype, function.argtypes = result, arguments
     return library
 
 
@@ -47,34 +47,75 @@ _LIBRARY = _load()
 available = _LIBRARY is not None
 
 
+def cell_type(scores: np.dtype[Any]) -> np.dtype[Any]:
+    """Return a cell of a sketch of float32 or float64 scores, for `tally`."""
+    ends = [("low", scores), ("high", scores)]
+    return np.dtype([("key", "u8"), ("correct", "u4"), ("errors", "u4"), *ends])
+
+
 def score(
-    logits: NDArray[Any], kind: str, *, temperature: float, out: NDArray[Any]
+    logits: NDArray[Any],
+    kinds: Sequence[str],
+    *,
+    temperature: float,
+    out: NDArray[Any],
 ) -> int:
-    """Score contiguous float32 or float64 rows into `out`.
+    """Score contiguous float32 or float64 rows into `out` (kinds, rows).
 
     Returns -1, or the first row that holds NaN, +inf or nothing but -inf.
     """
-    assert _LIBRARY is not None
-    single = logits.dtype == np.float32
-    function = _LIBRARY.td_score_f32 if single else _LIBRARY.td_score_f64
     rows, classes = logits.shape
+    numbers = np.array([KINDS.index(kind) for kind in kinds], np.int32)
     return int(
-        function(
+        _function("td_score", logits)(
             logits.ctypes.data,
             rows,
             classes,
             temperature,
-            KINDS.index(kind),
+            numbers.ctypes.data,
+            len(numbers),
             out.ctypes.data,
         )
     )
 
 
+def argmax(logits: NDArray[Any], out: NDArray[np.int64]) -> None:
+    """Find the first largest entry of contiguous float32 or float64 rows."""
+    rows, classes = logits.shape
+    _function("td_argmax", logits)(logits.ctypes.data, rows, classes, out.ctypes.data)
+
+
 def sort(values: NDArray[Any]) -> NDArray[Any]:
     """Sort contiguous float32 or float64 values without NaN, using them up."""
-    assert _LIBRARY is not None
-    single = values.dtype == np.float32
-    function = _LIBRARY.td_sort_f32 if single else _LIBRARY.td_sort_f64
     other = np.empty_like(values)
+    function = _function("td_sort", values)
     result = function(values.ctypes.data, other.ctypes.data, len(values))
     return values if result == values.ctypes.data else other
+
+
+def tally(  # noqa: PLR0913 - the C function's arguments
+    table: NDArray[Any],
+    used: NDArray[np.int64],
+    limit: int,
+    shift: int,
+    scores: NDArray[Any],
+    errors: NDArray[np.bool_],
+) -> int:
+    """Count scores in a table of cells; return how many before it was full."""
+    return int(
+        _function("td_tally", scores)(
+            table.ctypes.data,
+            len(table),
+            used.ctypes.data,
+            limit,
+            shift,
+            scores.ctypes.data,
+            errors.ctypes.data,
+            len(scores),
+        )
+    )
+
+
+def _function(name: str, array: NDArray[Any]) -> Any:
+    kind = "f32" if array.dtype == np.float32 else "f64"
+    return getattr(_LIBRARY, f"{name}_{kind}")

@@ -1,6 +1,7 @@
-/* The two kernels whose speed matters, for float and double.
+/* The kernels whose speed matters, for float and double.
  *
- * sort_body.h sorts. rows_body.h reduces rows of logits to scores:
+ * sort_body.h sorts. tally_body.h counts scores in a sketch's cells. rows_body.h
+ * finds the largest entry of each row, and reduces rows of logits to scores:
  *
  * For a row z of C logits let z1 >= z2 be its two largest entries and
  *     e_j = exp((z_j - z2) / T)                      (0 <= e_j <= 1 for j != top)
@@ -26,6 +27,18 @@
  * of one row do. */
 #define SMALL_C 48
 
+#define HAS_AVX512                                                            \
+    (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && \
+     __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
+#define HAS_AVX2 (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+
+/* Keep the order of doubles. */
+TD_INLINE uint64_t td_key(double x) {
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits >> 63 ? ~bits : bits | (uint64_t)1 << 63;
+}
+
 enum { BETA, ALPHA, MSP, ENTROPY, MARGIN, MAX_LOGIT, ENERGY };
 
 #define REAL float
@@ -43,6 +56,7 @@ enum { BETA, ALPHA, MSP, ENTROPY, MARGIN, MAX_LOGIT, ENERGY };
 #define LN2_LO -2.12194440e-4f
 #include "rows_body.h"
 #include "sort_body.h"
+#include "tally_body.h"
 #include "undef.h"
 
 #define REAL double
@@ -60,4 +74,5 @@ enum { BETA, ALPHA, MSP, ENTROPY, MARGIN, MAX_LOGIT, ENERGY };
 #define LN2_LO 1.90821492927058770002e-10
 #include "rows_body.h"
 #include "sort_body.h"
+#include "tally_body.h"
 #include "undef.h"

@@ -166,10 +166,12 @@ TD_INLINE VEC NAME(finish)(SUMS r, VEC inv_t, VEC t, int kind) {
     return NAME(pick)(certain, NAME(fill)(-__builtin_inf()), u2 + NAME(vlog)(x));
 }
 
-/* Scores rows first..last-1 of z (rows x classes, contiguous) into out. Returns
- * -1, or the first row that holds NaN, +inf, or nothing but -inf. */
+/* Scores the rows of z (rows x classes, contiguous) by several kinds at once, kind k
+ * into out + k * rows. Returns -1, or the first row that holds NaN, +inf, or nothing
+ * but -inf. */
 TD_INLINE int64_t NAME(score)(const REAL *z, int64_t rows, int64_t classes,
-                              double temperature, int kind, REAL *out) {
+                              double temperature, const int *kinds, int n_kinds,
+                              REAL *out) {
     const VEC t = NAME(fill)((REAL)temperature), inv_t = NAME(fill)((REAL)(1 / temperature));
     const REAL inf = (REAL)__builtin_inf();
     int64_t bad = -1;
@@ -184,34 +186,76 @@ TD_INLINE int64_t NAME(score)(const REAL *z, int64_t rows, int64_t classes,
             for (int l = 0; l < LANES; l++)
                 if (l < here) NAME(many_classes)(row[l], classes, inv_t, l, &r);
                 else r.top[l] = r.second[l] = 0, r.s[l] = r.s2[l] = 1, r.f[l] = 0;
-        VEC score = NAME(finish)(r, inv_t, t, kind);
-        for (int l = 0; l < here; l++) {
-            out[i + l] = score[l];
-            if (bad < 0 && !(r.top[l] > -inf && r.top[l] < inf && r.s[l] >= 0)) bad = i + l;
+        for (int k = 0; k < n_kinds; k++) {
+            VEC score = NAME(finish)(r, inv_t, t, kinds[k]);
+            memcpy(out + k * rows + i, &score, here * sizeof(REAL));
         }
+        for (int l = 0; l < here; l++)
+            if (bad < 0 && !(r.top[l] > -inf && r.top[l] < inf && r.s[l] >= 0)) bad = i + l;
     }
     return bad;
 }
 
-#define ARGUMENTS \
-    const REAL *z, int64_t rows, int64_t classes, double temperature, int kind, REAL *out
+/* The first largest entry of each row. */
+TD_INLINE void NAME(argmax)(const REAL *z, int64_t rows, int64_t classes, int64_t *out) {
+    int64_t i = 0;
+    for (; classes <= SMALL_C && i + LANES <= rows; i += LANES) {
+        const REAL *row[LANES];
+        for (int l = 0; l < LANES; l++) row[l] = z + (i + l) * classes;
+        VEC top = NAME(column)(row, 0);
+        IVEC at = {0};
+        for (int64_t j = 1; j < classes; j++) {
+            VEC x = NAME(column)(row, j);
+            IVEC more = x > top, here = ((IVEC){0}) + (INT)j;
+            at = (more & here) | (~more & at);
+            top = NAME(pick)(more, x, top);
+        }
+        for (int l = 0; l < LANES; l++) out[i + l] = at[l];
+    }
+    for (; i < rows; i++) {
+        const REAL *row = z + i * classes;
+        VEC most = NAME(fill)(-__builtin_inf());
+        for (int64_t j = 0; j < classes; j += LANES)
+            most = NAME(vmax)(NAME(load)(row, j, classes), most);
+        REAL top = most[0];
+        for (int l = 1; l < LANES; l++) top = most[l] > top ? most[l] : top;
+        int64_t at = 0;
+        while (at < classes - 1 && row[at] != top) at++;
+        out[i] = at;
+    }
+}
+
+#define ARGUMENTS                                                                  \
+    const REAL *z, int64_t rows, int64_t classes, double temperature, const int *kinds, \
+        int n_kinds, REAL *out
+#define GIVEN z, rows, classes, temperature, kinds, n_kinds, out
 #if defined(__x86_64__)
-__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,fma"))) static int64_t NAME(
-    score_avx512)(ARGUMENTS) {
-    return NAME(score)(z, rows, classes, temperature, kind, out);
+#define AVX512 __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,fma")))
+#define AVX2 __attribute__((target("avx2,fma")))
+AVX512 static int64_t NAME(score_avx512)(ARGUMENTS) { return NAME(score)(GIVEN); }
+AVX2 static int64_t NAME(score_avx2)(ARGUMENTS) { return NAME(score)(GIVEN); }
+AVX512 static void NAME(argmax_avx512)(const REAL *z, int64_t n, int64_t c, int64_t *out) {
+    NAME(argmax)(z, n, c, out);
 }
-__attribute__((target("avx2,fma"))) static int64_t NAME(score_avx2)(ARGUMENTS) {
-    return NAME(score)(z, rows, classes, temperature, kind, out);
+AVX2 static void NAME(argmax_avx2)(const REAL *z, int64_t n, int64_t c, int64_t *out) {
+    NAME(argmax)(z, n, c, out);
 }
+#undef AVX512
+#undef AVX2
 #endif
 int64_t NAME(td_score)(ARGUMENTS) {
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
-        return NAME(score_avx512)(z, rows, classes, temperature, kind, out);
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        return NAME(score_avx2)(z, rows, classes, temperature, kind, out);
+    if (HAS_AVX512) return NAME(score_avx512)(GIVEN);
+    if (HAS_AVX2) return NAME(score_avx2)(GIVEN);
 #endif
-    return NAME(score)(z, rows, classes, temperature, kind, out);
+    return NAME(score)(GIVEN);
+}
+void NAME(td_argmax)(const REAL *z, int64_t n, int64_t c, int64_t *out) {
+#if defined(__x86_64__)
+    if (HAS_AVX512) return NAME(argmax_avx512)(z, n, c, out);
+    if (HAS_AVX2) return NAME(argmax_avx2)(z, n, c, out);
+#endif
+    NAME(argmax)(z, n, c, out);
 }
 #undef ARGUMENTS
+#undef GIVEN

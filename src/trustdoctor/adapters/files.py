@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from trustdoctor.errors import FileError, InputError
+from trustdoctor.errors import FileError, InputError, RowError
 from trustdoctor.predictions import Predictions, as_labels
 
 SUFFIXES = (".npz", ".csv", ".parquet")
@@ -78,7 +78,7 @@ def read_predictions(
     try:
         if suffix_of(file) == ".npz":
             return _from_npz(file, columns)
-        return _from_table(read_table(file), columns)
+        return from_table(read_table(file), columns)
     except (InputError, pl.exceptions.PolarsError) as error:
         message = f"{file}: {error}"
         raise FileError(message) from error
@@ -109,14 +109,14 @@ def _raw_labels(file: Path, columns: Columns) -> NDArray[np.float64] | None:
     """Return the labels as they are, NaN where one is missing."""
     if suffix_of(file) == ".npz":
         with np.load(file, allow_pickle=False) as archive:
-            name = _label_name(archive.files, columns)
+            name = label_name(archive.files, columns)
             found = None if name is None else archive[name]
         if found is None or found.dtype.kind in "iuf":
             return None if found is None else found.astype(np.float64)
         message = f"expected labels as numbers, got {found.dtype}."
         raise InputError(message)
     table = read_table(file)
-    name = _label_name(table.columns, columns)
+    name = label_name(table.columns, columns)
     if name is None:
         return None
     known = table[name].is_not_null().to_numpy()
@@ -191,7 +191,7 @@ def _from_npz(file: Path, columns: Columns) -> Predictions:
         with np.load(file, allow_pickle=False) as archive:
             kind, name = _values_name(archive.files, columns, file)
             values = archive[name]
-            label = _label_name(archive.files, columns)
+            label = label_name(archive.files, columns)
             labels = None if label is None else np.asarray(archive[label])
     except (FileError, InputError):
         raise
@@ -200,7 +200,7 @@ def _from_npz(file: Path, columns: Columns) -> Predictions:
     return _build(kind, values, lambda: labels, columns)
 
 
-def _label_name(names: list[str], columns: Columns) -> str | None:
+def label_name(names: list[str], columns: Columns) -> str | None:
     """Return the name of the labels, None where there are none."""
     if columns.labels is not None:
         if columns.labels not in names:
@@ -229,6 +229,12 @@ def _npz_message(file: Path, error: Exception) -> str:
     )
 
 
+def array_names(names: list[str], columns: Columns, file: Path) -> list[str]:
+    """Return the names of the arrays that predictions are made of."""
+    label = label_name(names, columns)
+    return [_values_name(names, columns, file)[1], *([label] if label else [])]
+
+
 def _values_name(names: list[str], columns: Columns, file: Path) -> tuple[str, str]:
     """Return what the values are, and the name of their array."""
     for kind in ("logits", "probs"):
@@ -250,11 +256,12 @@ def _values_name(names: list[str], columns: Columns, file: Path) -> tuple[str, s
     raise FileError(message)
 
 
-def _from_table(table: pl.DataFrame, columns: Columns) -> Predictions:
+def from_table(table: pl.DataFrame, columns: Columns) -> Predictions:
+    """Build predictions from the columns of a table."""
     if _is_doctor_layout(table.columns, columns):
         return _from_doctor_layout(table)
-    kind, names = _value_columns(table, columns)
-    label = _label_name(table.columns, columns)
+    kind, names = _value_columns(table.columns, columns)
+    label = label_name(table.columns, columns)
 
     def labels() -> NDArray[Any] | None:
         return None if label is None else _column(table, label)
@@ -262,18 +269,26 @@ def _from_table(table: pl.DataFrame, columns: Columns) -> Predictions:
     return _build(kind, _values(table, names), labels, columns)
 
 
-def _value_columns(table: pl.DataFrame, columns: Columns) -> tuple[str, list[str]]:
+def needed_columns(names: list[str], columns: Columns) -> list[str]:
+    """Return the columns that predictions are made of."""
+    if _is_doctor_layout(names, columns):
+        return [*_named(names, "", "probs"), "label", "true_label"]
+    label = label_name(names, columns)
+    return [*_value_columns(names, columns)[1], *([label] if label else [])]
+
+
+def _value_columns(every: list[str], columns: Columns) -> tuple[str, list[str]]:
     """Return what the values are, and the columns that hold them."""
     wanted = [
         (kind, names)
         for kind in ("logits", "probs")
         for given in [getattr(columns, kind)]
-        for names in [_named(table.columns, given, kind)]
+        for names in [_named(every, given, kind)]
         if names and (given is not None or columns.logits is columns.probs is None)
     ]
     if len(wanted) == 1:
         return wanted[0]
-    seen = ", ".join(table.columns[:6]) + (", ..." if table.width > 6 else "")
+    seen = ", ".join(every[:6]) + (", ..." if len(every) > 6 else "")
     if wanted:
         message = "the file has both logits and probs. Say which: --logits or --probs."
         raise InputError(message)
@@ -334,8 +349,10 @@ def _numbers(column: pl.Series, name: str, *, width: int = 1) -> NDArray[Any]:
     """Return a column's numbers; `width` of them make a row."""
     if column.null_count():
         at = int(column.is_null().arg_max() or 0) // width
-        message = f"column {name!r} has no value at row {at}. Fill or drop such rows."
-        raise InputError(message)
+        message = (
+            f"column {name!r} has no value at row {{row}}. Fill or drop such rows."
+        )
+        raise RowError(message, at)
     if column.dtype == pl.String:  # as a column of nothing but "nan" is read
         cast = column.str.strip_chars().cast(pl.Float64, strict=False)
         column = column if cast.null_count() else cast
@@ -346,10 +363,10 @@ def _numbers(column: pl.Series, name: str, *, width: int = 1) -> NDArray[Any]:
     if not column.dtype.is_numeric():
         at = _first_odd(column)
         message = (
-            f"expected numbers in column {name!r}, got {column[at]!r} at row {at}. "
+            f"expected numbers in column {name!r}, got {column[at]!r} at row {{row}}. "
             "Classes are numbered from 0."
         )
-        raise InputError(message)
+        raise RowError(message, at)
     return column.to_numpy()
 
 
@@ -375,11 +392,11 @@ def _from_doctor_layout(table: pl.DataFrame) -> Predictions:
     if not agrees.all():
         at = int((~agrees).argmax())
         message = (
-            f"in the DOCTOR layout column 'label' is the prediction, but at row {at} "
+            "in the DOCTOR layout column 'label' is the prediction, but at row {row} "
             f"it is {int(said[at])} where the largest probability is of class "
             f"{predictions.predicted[at]}. Check which column is which."
         )
-        raise InputError(message)
+        raise RowError(message, at)
     return predictions
 
 

@@ -3,11 +3,14 @@
 Every score is a doubt: higher means trust less.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trustdoctor import _native
+from trustdoctor._native import KINDS
 from trustdoctor.errors import InputError
+from trustdoctor.kernels import score_kinds
 from trustdoctor.predictions import Predictions
 from trustdoctor.scores.baselines import energy, entropy, gen, margin, max_logit, msp
 from trustdoctor.scores.doctor import alpha, beta
@@ -24,6 +27,7 @@ __all__ = [
     "margin",
     "max_logit",
     "msp",
+    "score_all",
 ]
 
 
@@ -67,13 +71,17 @@ class Score:
 
     def __call__(self, predictions: Predictions, *, temperature: float = 1.0) -> Any:
         """Score predictions, refusing those that lack what the score needs."""
+        self.check(predictions)
+        return self.function(predictions.logits, temperature=temperature)
+
+    def check(self, predictions: Predictions) -> None:
+        """Refuse predictions that lack what the score needs."""
         if self.needs == "logits" and predictions.from_probabilities:
             message = (
                 f"the score {self.name} needs true logits, and these predictions came "
                 "as probabilities. Pass logits, or choose alpha, beta or msp."
             )
             raise InputError(message)
-        return self.function(predictions.logits, temperature=temperature)
 
 
 _ALL = frozenset({"permutation", "shift", "direction"})
@@ -137,6 +145,32 @@ MODEL_SCORES: dict[str, Score] = SCORES | {
     )
 }
 """The scores that a model's gradients can perturb. Without perturbation ODIN is msp."""
+
+
+def score_all(
+    predictions: Predictions, names: Sequence[str], *, temperature: float = 1.0
+) -> dict[str, Any]:
+    """Score predictions by several scores; those with C kernels share one pass.
+
+    Examples
+    --------
+    >>> p = Predictions.from_logits([[2.0, 0.0]])
+    >>> {name: s.round(3).tolist() for name, s in score_all(p, ["beta", "msp"]).items()}
+    {'beta': [-2.0], 'msp': [-2.127]}
+    """
+    for name in names:
+        find_score(name).check(predictions)
+    kinds = [n for n in dict.fromkeys(names) if _native.available and n in KINDS]
+    found: dict[str, Any] = {}
+    if len(kinds) > 1:
+        together = score_kinds(predictions.logits, kinds, temperature=temperature)
+        found = dict(zip(kinds, together, strict=True))
+    return {
+        name: found[name]
+        if name in found
+        else SCORES[name](predictions, temperature=temperature)
+        for name in names
+    }
 
 
 def find_score(name: str) -> Score:

@@ -11,6 +11,7 @@ except ImportError as error:
     raise MissingPackageError(message) from error
 
 from trustdoctor.adapters.torch.doctor import Doctor, Examination
+from trustdoctor.adapters.torch.metric import RejectionMetrics
 from trustdoctor.adapters.torch.sweep import (
     EPSILONS,
     TEMPERATURES,
@@ -25,6 +26,7 @@ __all__ = [
     "TEMPERATURES",
     "Doctor",
     "Examination",
+    "RejectionMetrics",
     "Setting",
     "Sweep",
     "WhiteBox",

@@ -1,0 +1,111 @@
+"""Scores on a GPU: one pass over the logits, against copying them. By hand.
+
+    python benchmarks/gpu.py
+
+For each size and type: the bandwidth at which alpha reads the logits, as a share of
+that of a device copy measured in the same run; the time of softmax and formula, eager
+and compiled; and the largest distance from float64.
+"""
+
+import math
+from functools import partial
+
+import torch
+from triton.testing import do_bench
+
+import trustdoctor as td
+from trustdoctor.kernels import _fused
+
+SIZES = ((1_000_000, 1000), (65_536, 128_000))
+ODD = ((1_000_000, 2), (200_000, 10), (50_000, 1001), (3000, 50_257), (1000, 32_000))
+
+
+def seconds(function):
+    """Return the median time of a call."""
+    return do_bench(function, warmup=50, rep=300, return_mode="median") / 1000
+
+
+def formula(z):
+    """Compute the ratio of D_alpha as the paper writes it."""
+    p = torch.softmax(z, -1)
+    g = (p * p).sum(-1)
+    return torch.log((1 - g) / g)
+
+
+def reference(z):
+    """Score by the common formulas in float64."""
+    parts = z.split(max(1, (1 << 26) // z.shape[1]))
+    return torch.cat([td.alpha(part.double()) for part in parts])
+
+
+def make(rows, classes, dtype):
+    z = torch.empty(rows, classes, dtype=dtype, device="cuda")
+    for part in z.split(max(1, (1 << 26) // classes)):
+        part.copy_(torch.randn(part.shape, device="cuda") * 3)
+        part[:, 0] += 8
+    return z
+
+
+def error(z, ours):
+    exact = reference(z)
+    return float(((ours.double() - exact).abs() / exact.abs().clamp(min=1)).max())
+
+
+def bench_size(rows, classes, dtype):
+    z = make(rows, classes, dtype)
+    size = z.numel() * z.element_size()
+    part = z[: max(1, int(rows * min(1.0, 16e9 / size)))]
+    target = torch.empty_like(part)
+    moved = 2 * part.numel() * part.element_size()
+    copy = moved / seconds(partial(target.copy_, part))
+    del target
+    took = seconds(lambda: td.alpha(z))
+    line = f"{rows:>9,} x {classes:<7,} {str(dtype)[6:]:<9}"
+    line += f" alpha {took * 1e3:7.2f} ms, {size / took / 1e12:.2f} TB/s;"
+    line += f" copy {copy / 1e12:.2f} TB/s: {size / took / copy:.0%}"
+    some = z[: max(1, int(rows * min(1.0, 8e9 / size)))]
+    ours = seconds(lambda: td.alpha(some))
+    eager = seconds(lambda: formula(some)) / ours
+    compiled = torch.compile(formula, dynamic=False)
+    compiled(some)
+    line += f"; softmax + formula {eager:.1f}x, compiled "
+    line += f"{seconds(lambda: compiled(some)) / ours:.1f}x"
+    line += f"; error {error(some, td.alpha(some)):.1e}"
+    print(line, flush=True)
+
+
+def check(rows, classes, dtype):
+    z = make(rows, classes, dtype)
+    z[1] = -math.inf
+    z[1, classes // 2] = 1.0
+    worst = {}
+    for name in ("alpha", "beta", "msp", "entropy", "margin", "max_logit", "energy"):
+        exact = torch.cat(
+            [getattr(td, name)(p.double(), temperature=1.3) for p in z.split(4096)]
+        )
+        ours = getattr(td, name)(z, temperature=1.3).double()
+        same = torch.where(exact.isinf(), (ours != exact) * 1.0, 0.0).max()
+        gap = (ours - exact).abs() / exact.abs().clamp(min=1)
+        worst[name] = float(torch.where(exact.isinf(), 0.0, gap).max() + same)
+    z[0, 0], z[2, 1], z[3] = math.nan, math.inf, -math.inf
+    odd = td.alpha(z)
+    assert odd[[0, 2, 3]].isnan().all()
+    assert not odd[4:].isnan().any()
+    shown = ", ".join(f"{name} {gap:.0e}" for name, gap in worst.items())
+    print(f"{rows:,} x {classes:,} {str(dtype)[6:]}, error by score: {shown}")
+
+
+def main():
+    print(torch.cuda.get_device_name(), "torch", torch.__version__)
+    assert _fused() is not None, "Triton is not there"
+    for rows, classes in ODD:
+        for dtype in (torch.float32, torch.float16, torch.bfloat16):
+            check(rows, classes, dtype)
+    for rows, classes in SIZES:
+        for dtype in (torch.float32, torch.float16, torch.bfloat16):
+            bench_size(rows, classes, dtype)
+            torch.cuda.empty_cache()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+/* A cell of a sketch: scores that agree in the leading bits of their key. */
+typedef struct {
+    uint64_t key;
+    uint32_t count[2]; /* correct, wrong; both 0 in an empty slot */
+    REAL low, high;
+} NAME(cell);
+
+/* Counts n scores in the cells of a hash table of `slots` (a power of two), where
+ * cells are named by their keys without the last `shift` bits. Stops when `used`
+ * reaches `limit`. Returns how many scores it took; a score that is NaN stops it as
+ * well. Neighbouring cells lie together, eight to a block; the slots of the next few
+ * scores are fetched while the last ones are counted. */
+int64_t NAME(td_tally)(NAME(cell) *table, int64_t slots, int64_t *used, int64_t limit,
+                       int shift, const REAL *scores, const uint8_t *errors, int64_t n) {
+    enum { AHEAD = 64 };
+    const uint64_t last = (uint64_t)slots - 1;
+    const int blocks = 64 - (__builtin_ctzll((uint64_t)slots) - 3);
+    uint64_t keys[AHEAD], places[AHEAD];
+    for (int64_t first = 0; first < n; first += AHEAD) {
+        const int here = n - first < AHEAD ? (int)(n - first) : AHEAD;
+        for (int i = 0; i < here; i++) {
+            const double x = (double)scores[first + i] + 0.0; /* one zero */
+            const uint64_t key = keys[i] = td_key(x) >> shift;
+            places[i] = ((key >> 3) * 0x9E3779B97F4A7C15ull >> blocks) << 3 | (key & 7);
+            __builtin_prefetch(table + places[i], 1);
+        }
+        for (int i = 0; i < here; i++) {
+            const REAL x = scores[first + i] + (REAL)0;
+            if (x != x) return first + i;
+            uint64_t at = places[i];
+            while ((table[at].count[0] | table[at].count[1]) && table[at].key != keys[i])
+                at = (at + 1) & last;
+            NAME(cell) *cell = table + at;
+            if (!(cell->count[0] | cell->count[1])) {
+                if (*used == limit) return first + i;
+                ++*used;
+                cell->key = keys[i], cell->low = cell->high = x;
+            }
+            cell->low = x < cell->low ? x : cell->low;
+            cell->high = x > cell->high ? x : cell->high;
+            cell->count[errors[first + i] != 0]++;
+        }
+    }
+    return n;
+}

@@ -1,0 +1,95 @@
+"""Arrow batches in, Arrow batches out: for Spark, Ray, Dask, DuckDB and their kin.
+
+Any engine that hands Arrow data to a Python function can decide on its rows::
+
+    decide = Decider(gate)
+    spark_frame.mapInArrow(decide.map, schema)        # Spark
+    ray_dataset.map_batches(decide, batch_format="pyarrow")
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from trustdoctor.adapters.files import Columns, from_table, needed_columns
+from trustdoctor.errors import InputError, MissingPackageError
+from trustdoctor.gate import Gate
+from trustdoctor.predictions import Predictions
+from trustdoctor.summary import screen_batch
+
+try:
+    import pyarrow as pa
+except ImportError as error:
+    message = 'this needs pyarrow, which is not installed: pip install "pyarrow>=15"'
+    raise MissingPackageError(message) from error
+
+ADDED = ("score", "accepted")
+
+
+class Decider:
+    """Adds a score and a decision to the rows of Arrow data.
+
+    Parameters
+    ----------
+    gate : Gate
+        One that names its score.
+    logits, probs : str, optional
+        The list column or the prefix of numbered columns, where it is not `logits` /
+        `logit_` or `probs` / `prob_`.
+    labels : str, optional
+        The column of labels, which decisions do not need.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> rows = pa.table({"logit_0": [9.0, 0.1], "logit_1": [0.0, 0.0]})
+    >>> Decider(Gate.from_gamma(0.5))(rows)["accepted"].to_pylist()
+    [True, False]
+    """
+
+    def __init__(
+        self,
+        gate: Gate,
+        *,
+        logits: str | None = None,
+        probs: str | None = None,
+        labels: str | None = None,
+    ) -> None:
+        if gate.score is None:
+            message = "expected a gate that names its score: calibrate with score=."
+            raise InputError(message)
+        self.gate = gate
+        self.columns = Columns(logits, probs, labels, need_labels=False)
+
+    def __call__(self, batch: Any) -> Any:
+        """Decide on a RecordBatch or a Table; the same with two columns more."""
+        return self.decide(batch)[0]
+
+    def decide(self, batch: Any) -> tuple[Any, Predictions | None]:
+        """Return the batch with two columns more, and its rows; None without any."""
+        taken = [name for name in ADDED if name in batch.schema.names]
+        if taken:
+            message = f"the rows already have a column {taken[0]!r}. Rename it."
+            raise InputError(message)
+        rows = to_predictions(batch, self.columns) if batch.num_rows else None
+        found = (np.zeros(0, np.float32), np.zeros(0, bool))
+        if rows is not None:
+            found = screen_batch(self.gate, rows)
+        for name, values in zip(ADDED, found, strict=True):
+            batch = batch.append_column(name, pa.array(values))
+        return batch, rows
+
+    def map(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Decide on batch after batch, as Spark's mapInArrow calls it."""
+        for batch in batches:
+            yield self(batch)
+
+
+def to_predictions(batch: Any, columns: Columns) -> Predictions:
+    """Build predictions from the columns of Arrow data that hold them."""
+    needed = needed_columns(batch.schema.names, columns)
+    table = pl.from_arrow(batch.select(needed))
+    assert isinstance(table, pl.DataFrame)
+    return from_table(table, columns)

@@ -1,0 +1,476 @@
+"""Files of predictions as one table that is read in batches, never whole.
+
+A source is a file, a glob or a folder of Parquet, CSV, NPZ or NPY files. Parquet and
+CSV are scanned by polars, arrays are mapped into memory; only the columns that are
+asked for are read.
+"""
+
+import glob
+import math
+import zipfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from polars.io.plugins import register_io_source
+
+from trustdoctor.adapters.files import (
+    Columns,
+    array_names,
+    first_line,
+    from_table,
+    label_name,
+    needed_columns,
+    read_predictions,
+    suffix_of,
+)
+from trustdoctor.adapters.footers import RowGroup, read_row_groups
+from trustdoctor.errors import FileError, InputError, RowError
+from trustdoctor.predictions import Predictions
+
+KINDS = (".parquet", ".csv", ".npz", ".npy")
+BATCH = 1 << 16
+"""Rows of arrays and located rows read at a time."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Files of one kind, in the order of their names.
+
+    Attributes
+    ----------
+    files : tuple of Path
+    columns : Columns
+        What they hold under which name.
+    root : Path or None
+        The folder that they were found in, where one was named.
+    """
+
+    files: tuple[Path, ...]
+    columns: Columns = field(default_factory=Columns)
+    root: Path | None = None
+
+    @property
+    def kind(self) -> str:
+        """The files' suffix."""
+        return suffix_of(self.files[0])
+
+    @property
+    def is_table(self) -> bool:
+        """Whether rows have columns of their own, which are to be kept."""
+        return self.kind in (".parquet", ".csv")
+
+    @property
+    def name(self) -> str:
+        """What to call it in messages."""
+        if len(self.files) == 1:
+            return self.files[0].name
+        return f"{len(self.files):,} files"
+
+    def single(self) -> "Iterator[Source]":
+        """Yield a source for each file."""
+        for file in self.files:
+            yield Source((file,), self.columns)
+
+    @cached_property
+    def schema(self) -> pl.Schema:
+        """The columns and their types."""
+        return self._read(lambda: self.scan().collect_schema())
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns."""
+        return self.schema.names()
+
+    @cached_property
+    def needed(self) -> list[str]:
+        """The columns that predictions are made of."""
+        try:
+            return needed_columns(self.names, self.columns)
+        except InputError as error:
+            message = f"{self.files[0]}: {error}"
+            raise FileError(message) from error
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether there is a column of labels, complete or not."""
+        return label_name(self.names, self.columns) is not None
+
+    @cached_property
+    def from_probabilities(self) -> bool:
+        """Whether the values are probabilities, and no logits."""
+        bare = replace(self.columns, need_labels=False)
+        row = self.collect(self.scan().select(self.needed).head(1))
+        try:
+            return from_table(row, bare).from_probabilities
+        except InputError as error:
+            self.locate()
+            message = f"{self.files[0]}: {error}"
+            raise FileError(message) from error
+
+    @cached_property
+    def rows(self) -> int:
+        """How many rows there are, from the files' heads where they say."""
+        if self.kind == ".parquet":
+            return sum(group.rows for group in self._groups)
+        if not self.is_table:
+            return sum(_Arrays(file, self.columns).rows for file in self.files)
+        return sum(
+            int(one.collect(one.scan().select(pl.len())).item())
+            for one in self.single()
+        )
+
+    @cached_property
+    def _groups(self) -> list[RowGroup]:
+        return [g for file in self.files for g in read_row_groups(file)]
+
+    @property
+    def largest_group(self) -> int:
+        """Bytes of the largest row group, unpacked; 0 where there are none."""
+        if self.kind != ".parquet":
+            return 0
+        return max((group.size for group in self._groups), default=0)
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk."""
+        return sum(file.stat().st_size for file in self.files)
+
+    @cached_property
+    def row_bytes(self) -> int:
+        """About how many bytes a row's values take in memory."""
+        if self.kind == ".csv":
+            return 8 * len(self.needed)
+        head = self.collect(self.scan().select(self.needed).head(1))
+        return max(1, int(head.estimated_size()))
+
+    def scan(self, *, text: bool = False) -> pl.LazyFrame:
+        """Return all rows, to be read in batches; `text` leaves CSV as text."""
+        if self.kind == ".parquet":
+            return pl.scan_parquet(
+                list(self.files), glob=False, hive_partitioning=self.is_partitioned
+            )
+        if self.kind == ".csv":
+            frames = [_scan_csv(file, text=text) for file in self.files]
+            return frames[0] if len(frames) == 1 else pl.concat(frames)
+        arrays = [_Arrays(file, self.columns) for file in self.files]
+        return register_io_source(
+            lambda *asked: _array_batches(arrays, *asked), schema=arrays[0].schema
+        )
+
+    @property
+    def is_partitioned(self) -> bool:
+        """Whether folders' names hold columns, as day=monday."""
+        if self.root is None:
+            return False
+        inner = self.files[0].relative_to(self.root).parent
+        return any("=" in part for part in inner.parts)
+
+    def predictions(self, batch: pl.DataFrame) -> Predictions:
+        """Build predictions from a batch of the needed columns."""
+        return from_table(batch, self.columns)
+
+    def read(self) -> Predictions:
+        """Read everything at once."""
+        if len(self.files) == 1 and self.kind != ".npy":
+            c = self.columns
+            return read_predictions(
+                self.files[0],
+                logits=c.logits,
+                probs=c.probs,
+                labels=c.labels,
+                need_labels=c.need_labels,
+            )
+        table = self.collect(self.scan().select(self.needed))
+        if len(table) == 0:
+            raise FileError(_NO_ROWS.format(self.files[0]))
+        try:
+            return self.predictions(table)
+        except InputError:
+            self.locate()
+            raise
+
+    def locate(self) -> None:
+        """Raise the error of the first row that is not as expected, with its file."""
+        for one in self.single():
+            one._read(one._locate)
+
+    def _locate(self) -> None:
+        first = 0
+        lazy = self.scan().select(self.needed)
+        for batch in lazy.collect_batches(chunk_size=BATCH, maintain_order=True):
+            try:
+                self.predictions(batch)
+            except InputError as error:
+                moved = error.after(first) if isinstance(error, RowError) else error
+                message = f"{self.files[0]}: {moved}"
+                raise FileError(message) from error
+            first += len(batch)
+
+    def collect(self, lazy: pl.LazyFrame) -> pl.DataFrame:
+        """Run a query on these files; what cannot be read is the user's mistake."""
+        return self._read(lambda: lazy.collect(engine="streaming"))
+
+    def _read(self, work: Any) -> Any:
+        try:
+            return work()
+        except pl.exceptions.NoDataError as error:
+            message = (
+                f"{self.files[0]} is empty. Expected a header and one line a "
+                "prediction."
+            )
+            raise FileError(message) from error
+        except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
+            raise FileError(unreadable(self, error)) from error
+
+
+_NO_ROWS = "{} has a header but no rows. Expected one line a prediction."
+
+
+def unreadable(source: Source, error: Exception) -> str:
+    """Say that a library could not read the files."""
+    where = source.files[0] if len(source.files) == 1 else source.name
+    return (
+        f"cannot read {where} as {source.kind[1:].upper()}: {first_line(error)}. "
+        "The file may be cut short or its rows ragged; write it again."
+    )
+
+
+def find_source(path: str | Path, columns: Columns | None = None) -> Source:
+    """Find the files behind a path: a file, a glob, or a folder and what is in it."""
+    columns = columns or Columns()
+    given = Path(path)
+    try:
+        if given.is_dir():
+            return _in_folder(given, columns)
+        if given.is_file():
+            return Source((_known(given),), columns)
+        if glob.has_magic(str(path)):
+            named = glob.glob(str(path), recursive=True)  # noqa: PTH207 - absolute, too
+            found = sorted(map(Path, named))
+            files = [file for file in found if file.is_file()]
+            if files:
+                return _of_one_kind(files, columns, None)
+            message = f"no file is like {path}. Check the pattern."
+            raise FileError(message)
+    except OSError as error:  # no access to the folder, or too long a name
+        message = f"cannot look at {path}: {(error.strerror or '').lower()}."
+        raise FileError(message) from error
+    _known(given)
+    message = f"there is no file {path}. Check the path."
+    raise FileError(message)
+
+
+def _in_folder(folder: Path, columns: Columns) -> Source:
+    inside = [
+        file
+        for file in sorted(folder.rglob("*"))
+        if suffix_of(file) in KINDS
+        and not any(p.startswith((".", "_")) for p in file.relative_to(folder).parts)
+        and file.is_file()
+    ]
+    if not inside:
+        message = f"the folder {folder} holds no file in {', '.join(KINDS)}."
+        raise FileError(message)
+    if {suffix_of(file) for file in inside} == {".npy"}:
+        return _unpacked(folder, inside, columns)
+    return _of_one_kind(inside, columns, folder)
+
+
+def _unpacked(folder: Path, inside: list[Path], columns: Columns) -> Source:
+    """Take a folder of NPY files for an NPZ file that was unpacked."""
+    names = [file.stem for file in inside if file.parent == folder]
+    values = array_names(names, columns, folder)[0]
+    return Source((folder / f"{values}.npy",), columns, folder)
+
+
+def _of_one_kind(files: list[Path], columns: Columns, root: Path | None) -> Source:
+    kinds = sorted({suffix_of(_known(file)) for file in files})
+    if len(kinds) > 1:
+        message = (
+            f"expected files of one kind, got {' and '.join(kinds)}. Name those of one "
+            "kind with a pattern, as 'folder/*.parquet'."
+        )
+        raise FileError(message)
+    return Source(tuple(files), columns, root)
+
+
+def _known(file: Path) -> Path:
+    if suffix_of(file) not in KINDS:
+        message = f"expected a file in {', '.join(KINDS)}, got {file.name!r}."
+        raise FileError(message)
+    return file
+
+
+def _scan_csv(file: Path, *, text: bool) -> pl.LazyFrame:
+    lazy = pl.scan_csv(
+        file,
+        infer_schema=not text,
+        infer_schema_length=None,
+        glob=False,
+    )
+    names = lazy.collect_schema().names()
+    for name in names:
+        base, mark, _ = name.rpartition("_duplicated_")
+        if mark and base in names:
+            message = f"{file} has the column {base!r} twice. Name every column once."
+            raise FileError(message)
+    lazy = lazy.rename({name: name.strip() for name in names})
+    return lazy.filter(~pl.all_horizontal(pl.all().is_null()))
+
+
+class _Arrays:
+    """The arrays of an NPZ file, or an NPY file with its neighbours."""
+
+    def __init__(self, file: Path, columns: Columns) -> None:
+        self.file = file
+        try:
+            if suffix_of(file) == ".npz":
+                with zipfile.ZipFile(file) as archive:
+                    names = [n.removesuffix(".npy") for n in archive.namelist()]
+            else:
+                names = [other.stem for other in sorted(file.parent.glob("*.npy"))]
+                columns = _about(file, columns)
+            self.names = array_names(names, columns, file)
+            with self.open() as arrays:
+                self.shapes = {n: (a.shape, a.dtype) for n, a in arrays.items()}
+        except (FileError, InputError):
+            raise
+        except Exception as error:
+            message = (
+                f"cannot read {file} as {file.suffix[1:].upper()}: "
+                f"{first_line(error)}. The file may be cut short, or hold pickled "
+                "objects, which are refused; write plain numeric arrays."
+            )
+            raise FileError(message) from error
+        self._check()
+
+    def _check(self) -> None:
+        (shape, dtype), *rest = self.shapes.values()
+        if len(shape) != 2 or dtype.kind not in "fiu":
+            message = (
+                f"{self.file}: expected {self.names[0]} as numbers of shape (n, C), "
+                f"got {dtype} of shape {shape}."
+            )
+            raise FileError(message)
+        for other, _ in rest:
+            if other != shape[:1]:
+                message = (
+                    f"{self.file}: expected labels as {shape[0]} integers, one a row, "
+                    f"got shape {other}."
+                )
+                raise FileError(message)
+
+    @property
+    def rows(self) -> int:
+        return int(next(iter(self.shapes.values()))[0][0])
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        out: dict[str, Any] = {}
+        for name, (shape, dtype) in self.shapes.items():
+            kind = pl.Series(np.zeros(1, _plain(dtype))).dtype
+            out[name] = pl.Array(kind, shape[1]) if len(shape) == 2 else kind
+        return out
+
+    def open(self) -> "_Open":
+        return _Open(self.file, self.names)
+
+
+def _about(file: Path, columns: Columns) -> Columns:
+    """Say that the values are in the file that was named."""
+    if columns.logits is None and columns.probs is None and file.stem == "probs":
+        return Columns(None, "probs", columns.labels, columns.need_labels)
+    if columns.probs is not None:
+        return columns
+    if columns.logits is None and file.stem != "logits":
+        message = (
+            f"an array of its own does not say what it holds. Call it logits.npy or "
+            f"probs.npy, or give --logits {file.stem} or --probs {file.stem}."
+        )
+        raise FileError(message)
+    return Columns(file.stem, None, columns.labels, columns.need_labels)
+
+
+class _Open(ExitStack):
+    """Open arrays that give rows as they are asked for, in order."""
+
+    def __init__(self, file: Path, names: list[str]) -> None:
+        super().__init__()
+        self.file, self.names = file, names
+
+    def __enter__(self) -> "dict[str, _Array]":  # type: ignore[override]
+        super().__enter__()
+        try:
+            return {name: self._open(name) for name in self.names}
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, name: str) -> "_Array":
+        if suffix_of(self.file) == ".npy":
+            path = self.file.with_name(f"{name}.npy")
+            return _Array(np.load(path, mmap_mode="r", allow_pickle=False))
+        archive = self.enter_context(zipfile.ZipFile(self.file))
+        stream = self.enter_context(archive.open(f"{name}.npy"))
+        return _Array(None, stream)
+
+
+class _Array:
+    """Rows of one array: mapped into memory, or out of a zipped stream."""
+
+    def __init__(self, mapped: Any, stream: Any = None) -> None:
+        self.mapped, self.stream, self.at = mapped, stream, 0
+        if stream is None:
+            self.shape, self.dtype = mapped.shape, mapped.dtype
+            return
+        version = np.lib.format.read_magic(stream)
+        read = getattr(np.lib.format, f"read_array_header_{version[0]}_0")
+        self.shape, by_column, self.dtype = read(stream)
+        if self.dtype.hasobject:
+            message = "it holds pickled objects"
+            raise ValueError(message)
+        if by_column and len(self.shape) > 1:  # such rows do not lie together
+            content = np.frombuffer(stream.read(), self.dtype)
+            self.mapped = content.reshape(self.shape, order="F")
+
+    def next(self, rows: int) -> Any:
+        if self.mapped is not None:
+            part = self.mapped[self.at : self.at + rows]
+            self.at += rows
+            return np.ascontiguousarray(part, _plain(self.dtype))
+        width = math.prod(self.shape[1:])
+        content = self.stream.read(rows * width * self.dtype.itemsize)
+        part = np.frombuffer(content, self.dtype).reshape(-1, *self.shape[1:])
+        return np.ascontiguousarray(part, _plain(self.dtype))
+
+
+def _plain(dtype: Any) -> Any:
+    """Return the type as polars has it: numbers of this machine's byte order."""
+    if dtype == np.float16:
+        return np.dtype(np.float32)
+    return dtype.newbyteorder("=")
+
+
+def _array_batches(
+    arrays: list[_Arrays],
+    columns: list[str] | None,
+    predicate: pl.Expr | None,
+    n_rows: int | None,
+    batch_size: int | None,
+) -> Iterator[pl.DataFrame]:
+    left = math.inf if n_rows is None else n_rows
+    for one in arrays:
+        done = 0
+        with one.open() as opened:
+            while done < one.rows and left > 0:
+                rows = int(min(batch_size or BATCH, one.rows - done, left))
+                frame = pl.DataFrame({n: a.next(rows) for n, a in opened.items()})
+                done, left = done + rows, left - rows
+                frame = frame if columns is None else frame.select(columns)
+                yield frame if predicate is None else frame.filter(predicate)

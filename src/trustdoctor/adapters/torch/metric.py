@@ -1,0 +1,146 @@
+"""Metrics for a training loop: `update` batch by batch, `compute`, `reset`."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, distributed
+
+from trustdoctor.errors import InputError
+from trustdoctor.metrics import RANK_METRICS, Points, undefined
+from trustdoctor.scores import find_score
+from trustdoctor.sketch import Sketch
+
+
+class RejectionMetrics:
+    """How well a score tells right from wrong, over batches and processes.
+
+    It has the verbs of torchmetrics and needs no more than torch. What is kept is a
+    sketch of a few megabytes, whatever the number of rows. In a distributed run
+    `compute` gives every process the metrics of all rows.
+
+    Parameters
+    ----------
+    score : str
+        A name from `SCORES`.
+    temperature : float
+        Divides the logits.
+    metrics : sequence of str
+        Names of the functions in `trustdoctor.metrics`.
+    points : Points, optional
+        Where FRR@TRR and its like are taken.
+    process_group : optional
+        The processes to gather from; by default all.
+
+    Examples
+    --------
+    >>> metric = RejectionMetrics("alpha")
+    >>> logits = torch.tensor([[4.0, 0], [3, 0], [1, 0], [0, 1]])
+    >>> metric.update(logits, torch.tensor([0, 0, 1, 1]))
+    >>> round(float(metric.compute()["auroc"]), 3)
+    0.833
+    """
+
+    def __init__(
+        self,
+        score: str = "alpha",
+        *,
+        temperature: float = 1.0,
+        metrics: tuple[str, ...] = ("auroc", "frr_at_trr", "aurc"),
+        points: Points | None = None,
+        process_group: Any = None,
+    ) -> None:
+        unknown = [name for name in metrics if name not in RANK_METRICS]
+        if unknown:
+            known = ", ".join(RANK_METRICS)
+            message = f"expected metrics out of {known}, got {unknown[0]!r}."
+            raise InputError(message)
+        self.score = find_score(score)
+        self.temperature = temperature
+        self.metrics = metrics
+        self.points = points or Points()
+        self.process_group = process_group
+        self.sketch = Sketch()
+
+    def update(self, logits: Tensor, labels: Tensor) -> None:
+        """Count a batch of logits (n, C) and labels (n,) of any device."""
+        with torch.no_grad():
+            if logits.ndim != 2 or labels.shape != logits.shape[:1]:
+                message = (
+                    "expected logits (n, C) and labels (n,), got shapes "
+                    f"{tuple(logits.shape)} and {tuple(labels.shape)}."
+                )
+                raise InputError(message)
+            if len(logits) == 0:
+                return
+            doubts = self.score.function(logits, temperature=self.temperature)
+            wrong = logits.argmax(-1) != labels
+        self.sketch.update(doubts, wrong)
+
+    def compute(self) -> dict[str, Tensor]:
+        """Return each metric over all rows of all processes."""
+        found = self.bounds()
+        return {name: torch.tensor((low + high) / 2) for name, (low, high) in found}
+
+    def bounds(self) -> list[tuple[str, tuple[float, float]]]:
+        """Return between what each metric lies, over all rows of all processes.
+
+        Metrics that do not exist on the rows, as AUROC without an error, are NaN.
+        """
+        sketch = self._gathered()
+        missing = undefined(sketch.counts)
+        nothing = (float("nan"), float("nan"))
+        return [
+            (name, nothing)
+            if name in missing or len(sketch) == 0
+            else (name, sketch.bounds(name, points=self.points))
+            for name in self.metrics
+        ]
+
+    def reset(self) -> None:
+        """Forget all rows."""
+        self.sketch = Sketch()
+
+    def merge_state(self, other: "RejectionMetrics") -> None:
+        """Count the rows of another metric, too."""
+        self.sketch.merge(other.sketch)
+
+    def __call__(self, logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """Count a batch, and return the metrics of this batch alone."""
+        before, self.sketch = self.sketch, Sketch()
+        try:
+            self.update(logits, labels)
+            own = {n: torch.tensor((a + b) / 2) for n, (a, b) in self._own()}
+            before.merge(self.sketch)
+        finally:
+            self.sketch = before
+        return own
+
+    def _own(self) -> list[tuple[str, tuple[float, float]]]:
+        group, self.process_group = self.process_group, _ALONE
+        try:
+            return self.bounds()
+        finally:
+            self.process_group = group
+
+    def _gathered(self) -> Sketch:
+        alone = not (distributed.is_available() and distributed.is_initialized())
+        if alone or self.process_group is _ALONE:
+            return self.sketch
+        group = self.process_group
+        contents: list[Any] = [None] * distributed.get_world_size(group)
+        distributed.all_gather_object(contents, self.sketch.to_bytes(), group=group)
+        whole = Sketch()
+        for content in contents:
+            whole.merge(Sketch.from_bytes(content))
+        return whole
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint has to keep."""
+        return {"sketch": self.sketch.to_bytes()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        self.sketch = Sketch.from_bytes(state["sketch"])
+
+
+_ALONE = object()

@@ -1,0 +1,248 @@
+"""An evaluation in pieces: what batches of rows add up to.
+
+A tally takes batches of predictions, merges with other tallies, and becomes an
+`Evaluation`. Everything in it is a whole number or a least or largest score, so the
+order of batches and merges changes nothing, to the bit.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+import numpy as np
+
+from trustdoctor import intervals, metrics
+from trustdoctor.curves import Array
+from trustdoctor.errors import InputError
+from trustdoctor.estimate import FEW, Estimate, Settings, around, measure_sketch
+from trustdoctor.evaluate import Difference, Evaluation, default_scores
+from trustdoctor.intervals import FEW_ERRORS, clopper_pearson
+from trustdoctor.metrics import ECE_BINS, Points
+from trustdoctor.predictions import Predictions
+from trustdoctor.scores import find_score, score_all
+from trustdoctor.sketch import CELLS, Sketch
+
+_UNIT = 2.0**30  # sums are kept in whole steps of 1 / _UNIT
+_LARGEST = 2.0**62
+_EXACT = 1 << 22
+_SUMS = ("said", "brier", "nll")
+
+
+class Tally:
+    """Counts from which every metric of several scores follows.
+
+    Parameters
+    ----------
+    scores : sequence of str, optional
+        As in `evaluate`.
+    temperature : float
+        Divides the logits.
+    cells : int
+        Of the sketch of each score.
+
+    Examples
+    --------
+    >>> tally = Tally(["alpha"])
+    >>> tally.update(Predictions.from_logits([[4.0, 0], [3, 0]], [0, 0]))
+    >>> tally.update(Predictions.from_logits([[1.0, 0], [0, 1]], [1, 1]))
+    >>> round(tally.evaluate().scores["alpha"]["auroc"].value, 3)
+    0.833
+    """
+
+    def __init__(
+        self,
+        scores: Sequence[str] | None = None,
+        *,
+        temperature: float = 1.0,
+        cells: int = CELLS,
+    ) -> None:
+        self.asked = None if scores is None else default_scores(scores, logits=True)
+        self.temperature = temperature
+        self.cells = cells
+        self.n_classes = 0
+        self.from_probabilities = False
+        self.sketches: dict[str, Sketch] = {}
+        self._bins = np.zeros((3, ECE_BINS), object)  # sums of 1, gap and gap^2
+        self._sums = np.zeros((2, len(_SUMS)), object)  # of the terms and their squares
+        self._infinite = 0
+
+    def update(self, predictions: Predictions) -> None:
+        """Count more rows, with labels."""
+        self._meet(predictions.n_classes, predictions.from_probabilities)
+        wrong = predictions.errors
+        names = [*self.sketches, "alpha", "beta"]
+        found = score_all(predictions, names, temperature=self.temperature)
+        for name, sketch in self.sketches.items():
+            sketch.update(found[name], wrong)
+        rows = metrics.calibration_rows(
+            predictions, temperature=self.temperature, doubts=found
+        )
+        bins = (np.ones(len(wrong)), rows.gap, rows.gap**2)
+        for i, values in enumerate(bins):
+            self._bins[i] += _binned(rows.bins, values)
+        infinite = np.isinf(rows.nll)
+        self._infinite += int(infinite.sum())
+        terms = (~wrong - rows.gap, rows.brier, np.where(infinite, 0.0, rows.nll))
+        for j, values in enumerate(terms):
+            self._sums[0, j] += _whole(values)
+            self._sums[1, j] += _whole(values**2)
+
+    def _meet(self, n_classes: int, from_probabilities: bool) -> None:  # noqa: FBT001
+        """Take the first rows as a measure, and refuse others of another kind."""
+        if not self.sketches:
+            self.n_classes, self.from_probabilities = n_classes, from_probabilities
+            names = default_scores(self.asked, logits=not from_probabilities)
+            self.sketches = {name: Sketch(cells=self.cells) for name in names}
+        if (n_classes, from_probabilities) != (self.n_classes, self.from_probabilities):
+            message = (
+                f"expected {_kind(self.n_classes, self.from_probabilities)} everywhere,"
+                f" got {_kind(n_classes, from_probabilities)} in later rows."
+            )
+            raise InputError(message)
+
+    def merge(self, other: "Tally") -> None:
+        """Count the rows of another tally, too."""
+        if (self.asked, self.temperature) != (other.asked, other.temperature):
+            message = "expected a tally of the same scores and temperature, got others."
+            raise InputError(message)
+        if not other.sketches:
+            return
+        self._meet(other.n_classes, other.from_probabilities)
+        for name, sketch in other.sketches.items():
+            self.sketches[name].merge(sketch)
+        self._bins = self._bins + other._bins
+        self._sums = self._sums + other._sums
+        self._infinite += other._infinite
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return int(self._bins[0].sum()) >> 30
+
+    def evaluate(
+        self,
+        *,
+        points: Points | None = None,
+        confidence: float = 0.95,
+        seed: int = 0,
+    ) -> Evaluation:
+        """Measure; parameters as in `trustdoctor.evaluate`."""
+        if not self.sketches:
+            message = "expected at least one row, got none."
+            raise InputError(message)
+        settings = Settings(points or Points(), self.temperature, confidence, seed)
+        scores = {n: measure_sketch(s, settings) for n, s in self.sketches.items()}
+        n, wrong = len(self), next(iter(self.sketches.values())).n_errors
+        low, high = clopper_pearson(n - wrong, n, confidence=confidence)
+        return Evaluation(
+            n=n,
+            n_classes=self.n_classes,
+            n_errors=wrong,
+            accuracy=Estimate((n - wrong) / n, low, high),
+            calibration=self._calibration(settings, min(wrong, n - wrong)),
+            scores=scores,
+            differences=_differences(scores),
+            settings=settings,
+            counted=True,
+        )
+
+    def _calibration(self, settings: Settings, fewest: int) -> dict[str, Estimate]:
+        """Return what `evaluate` gives, the means drawn from their normal law."""
+        n = len(self)
+        means, squares = self._sums.astype(float) / _UNIT / n
+        spread = np.sqrt(np.maximum(squares - means**2, 0) / n)
+        rng = np.random.default_rng(settings.seed)
+        drawn = rng.normal(size=(intervals.REPLICATES, len(_SUMS))) * spread
+        gap, square = self._bins[1:].astype(float) / _UNIT / n
+        covariance = (np.diag(square) - np.outer(gap, gap)) / n
+        moved = rng.multivariate_normal(
+            np.zeros(ECE_BINS), covariance, intervals.REPLICATES
+        )
+        ece = np.abs(gap + moved).sum(1)
+        few = FEW if fewest < FEW_ERRORS else ""
+        out = {
+            name: around(float(means[j]), drawn[:, j], settings, few)
+            for j, name in enumerate(("confidence", "brier", "nll"))
+        }
+        out["confidence"] = replace(out["confidence"], note="")
+        if self._infinite:
+            note = f"infinite: {self._infinite} labels had probability 0"
+            out["nll"] = Estimate(None, note=note)
+        out["ece"] = around(float(np.abs(gap).sum()), ece - ece.mean(), settings, few)
+        return {name: out[name] for name in ("confidence", "ece", "brier", "nll")}
+
+
+@dataclass
+class Sketches:
+    """The sketch of all rows, and of each predicted class where that is asked."""
+
+    score: str
+    temperature: float
+    per_class: bool
+    pooled: Sketch
+    classes: dict[int, Sketch]
+
+    @classmethod
+    def of(cls, score: str, *, temperature: float, per_class: bool) -> "Sketches":
+        """Start with no rows."""
+        return cls(score, temperature, per_class, Sketch(), {})
+
+    def update(self, predictions: Predictions) -> None:
+        """Count more rows, with labels or without."""
+        scores = find_score(self.score)(predictions, temperature=self.temperature)
+        wrong = None if predictions.labels is None else predictions.errors
+        self.pooled.update(scores, wrong)
+        if not self.per_class:
+            return
+        size = max(1 << 13, CELLS // predictions.n_classes)
+        for name in np.unique(predictions.predicted).tolist():
+            own = predictions.predicted == name
+            sketch = self.classes.setdefault(name, Sketch(cells=size))
+            sketch.update(scores[own], None if wrong is None else wrong[own])
+
+    def merge(self, other: "Sketches") -> None:
+        """Count the rows of another, too."""
+        self.pooled.merge(other.pooled)
+        for name, sketch in other.classes.items():
+            if name in self.classes:
+                self.classes[name].merge(sketch)
+            else:
+                self.classes[name] = sketch
+
+
+def _binned(bins: Array, values: Array) -> Array:
+    """Sum whole steps within each bin."""
+    out = np.zeros(ECE_BINS, object)
+    for start in range(0, len(values), _EXACT):  # so many add up exactly in a float
+        part = slice(start, start + _EXACT)
+        steps = np.rint(values[part] * _UNIT)
+        out += np.bincount(bins[part], steps, ECE_BINS).astype(np.int64)
+    return out
+
+
+def _whole(values: Array) -> int:
+    """Sum whole steps, without overflow."""
+    scaled = np.rint(values * _UNIT)
+    if len(values) * float(scaled.max(initial=0.0)) < 2.0**52:  # exact in a float
+        return int(scaled.sum())
+    steps = np.minimum(scaled, _LARGEST).astype(np.int64)
+    return (int((steps >> 31).sum()) << 31) + int((steps & ((1 << 31) - 1)).sum())
+
+
+def _kind(n_classes: int, from_probabilities: bool) -> str:  # noqa: FBT001
+    what = "probabilities" if from_probabilities else "logits"
+    return f"{what} of {n_classes} classes"
+
+
+def _differences(scores: dict[str, dict[str, Estimate]]) -> tuple[Difference, ...]:
+    """Return differences whose intervals hold whatever two scores share."""
+    out = []
+    for a, b in combinations(scores, 2):
+        for metric in ("auroc", "frr_at_trr"):
+            first, second = scores[a][metric], scores[b][metric]
+            if first.value is None or second.value is None:
+                return ()
+            change = first.value - second.value
+            half = sum((e.high or 0) - (e.low or 0) for e in (first, second)) / 2
+            ends = (change - half, change + half)
+            out.append(Difference(metric, a, b, change, *ends))
+    return tuple(out)

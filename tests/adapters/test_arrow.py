@@ -1,0 +1,67 @@
+"""Arrow batches, as engines hand them out."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import trustdoctor as td
+from trustdoctor.adapters.arrow import Decider
+from trustdoctor.errors import InputError
+
+GATE = td.Gate(-0.5, score="alpha")
+Z = np.random.default_rng(0).normal(size=(1000, 3)).astype(np.float32)
+
+
+def tables():
+    columns = {f"logit_{j}": Z[:, j] for j in range(3)}
+    numbers = {"id": np.arange(len(Z)), **columns}
+    flat = pa.array(Z.ravel())
+    fixed = pa.FixedSizeListArray.from_arrays(flat, 3)
+    lists = pa.ListArray.from_arrays(np.arange(0, len(flat) + 1, 3), flat)
+    return {
+        "numbered": pa.table(numbers),
+        "fixed lists": pa.table({"id": numbers["id"], "logits": fixed}),
+        "lists": pa.table({"id": numbers["id"], "logits": lists}),
+    }
+
+
+@pytest.mark.parametrize("kind", ["numbered", "fixed lists", "lists"])
+def test_batches_get_what_the_gate_decides(kind):
+    table, decide = tables()[kind], Decider(GATE)
+    expected = GATE.screen(td.Predictions.from_logits(Z))
+    whole = decide(table)
+    batches = list(decide.map(table.to_batches(max_chunksize=130)))
+    assert all(isinstance(batch, pa.RecordBatch) for batch in batches)
+    for found in (whole, pa.Table.from_batches(batches)):
+        assert found.schema.names == [*table.schema.names, "score", "accepted"]
+        assert (found["score"].to_numpy() == expected.scores).all()
+        assert (found["accepted"].to_numpy() == expected.accepted).all()
+        assert found.select(table.schema.names).equals(table)
+
+
+def test_an_empty_batch_keeps_its_columns():
+    table = tables()["numbered"]
+    empty = Decider(GATE)(table.slice(0, 0))
+    assert empty.schema == Decider(GATE)(table).schema
+
+
+def test_mistakes_are_named():
+    table = tables()["numbered"]
+    with pytest.raises(InputError, match="names its score"):
+        Decider(td.Gate(0.0))
+    with pytest.raises(InputError, match="already have a column 'score'"):
+        Decider(GATE)(table.append_column("score", pa.array(np.zeros(len(Z)))))
+    with pytest.raises(InputError, match="expected columns"):
+        Decider(GATE)(pa.table({"a": [1.0]}))
+    renamed = table.rename_columns(["id", "z0", "z1", "z2"])
+    assert Decider(GATE, logits="z")(renamed).num_columns == 6
+
+
+def test_polars_speaks_it():
+    import polars as pl
+
+    frame = pl.from_arrow(tables()["numbered"])
+    found = pl.from_arrow(Decider(GATE)(frame.to_arrow()))
+    assert (
+        found["accepted"].sum() == GATE.screen(td.Predictions.from_logits(Z))[1].sum()
+    )

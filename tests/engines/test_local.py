@@ -1,0 +1,244 @@
+"""The local engine: what the core gives, in batches, whole files or none."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import trustdoctor as td
+from trustdoctor.adapters.decisions import JOURNAL
+from trustdoctor.adapters.files import Columns
+from trustdoctor.adapters.scan import find_source
+from trustdoctor.engines import find_engine, local
+from trustdoctor.errors import FileError, InputError, OutputError
+from trustdoctor.tally import Sketches, Tally
+
+GATE = td.Gate(-0.5, score="alpha")
+
+
+def rows(n=300_000, seed=0, classes=4):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, classes, n)
+    z = rng.normal(size=(n, classes)).astype(np.float32)
+    z[np.arange(n), labels] += 2
+    named = {"id": [f"{i:07}" for i in range(n)]}
+    named |= {f"logit_{j}": z[:, j] for j in range(classes)}
+    return pl.DataFrame(named | {"label": labels.astype(np.int32), "x": rng.random(n)})
+
+
+def predictions(table):
+    z = table.select(pl.col("^logit_.*$")).to_numpy()
+    return td.Predictions.from_logits(z, table["label"].to_numpy())
+
+
+@pytest.fixture(scope="module")
+def big(tmp_path_factory):
+    path = tmp_path_factory.mktemp("big") / "rows.parquet"
+    rows().write_parquet(path, row_group_size=20_000)
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv"])
+def test_rows_are_kept_in_order_with_all_columns(big, tmp_path, suffix):
+    out = tmp_path / f"out{suffix}"
+    done = local.screen(find_source(big), GATE, out, memory=10**9)
+    table = rows()
+    expected = GATE.screen(predictions(table))
+    types = {"id": pl.String, "score": pl.Float32}
+    found = pl.read_parquet(out) if suffix == ".parquet" else None
+    if found is None:
+        found = pl.read_csv(out, schema_overrides=types)
+    assert found.columns == [*table.columns, "score", "accepted"]
+    assert found["id"].equals(table["id"])
+    assert (found["score"].to_numpy() == expected.scores).all()
+    assert (found["accepted"].to_numpy() == expected.accepted).all()
+    if suffix == ".parquet":
+        assert found.drop("score", "accepted").equals(table)
+    wrong = predictions(table).errors
+    assert done.counts.fa == (expected.accepted & wrong).sum()
+    assert done.rows == len(table)
+
+
+def test_csv_text_stays_as_it_was(tmp_path):
+    table = rows(2000)
+    table.write_csv(tmp_path / "a.csv")
+    source = find_source(tmp_path / "a.csv")
+    local.screen(source, GATE, tmp_path / "out.csv")
+    first = (tmp_path / "a.csv").read_text().splitlines()
+    second = (tmp_path / "out.csv").read_text().splitlines()
+    assert all(b.startswith(a + ",") for a, b in zip(first, second, strict=True))
+    local.screen(source, GATE, tmp_path / "out.parquet")
+    found = pl.read_parquet(tmp_path / "out.parquet")
+    assert found["id"].to_list() == table["id"].to_list()
+    assert found["x"].dtype == pl.Float64
+
+
+def test_diagnosis_and_calibration_count_what_the_rows_hold(big):
+    source, p = find_source(big), predictions(rows())
+    found = local.diagnose(source, Tally(["alpha", "energy"]), memory=10**9).evaluate()
+    exact = td.measure(td.alpha(p.logits), p.errors)
+    for name, value in exact.items():
+        ours = found.scores["alpha"][name]
+        assert ours.value == pytest.approx(value, abs=ours.within + 1e-11)
+    again = local.diagnose(source, Tally(["alpha", "energy"])).evaluate()
+    assert again.to_json() == found.to_json()
+    sketches = Sketches.of("alpha", temperature=1.0, per_class=True)
+    local.sketch(source, sketches)
+    own = td.Sketch()
+    own.update(td.alpha(p.logits), p.errors)
+    assert sketches.pooled.to_bytes() == own.to_bytes()
+    assert sum(map(len, sketches.classes.values())) == len(p)
+
+
+def test_labels_that_are_missing_in_part_give_no_rates(tmp_path):
+    table = rows(1000).with_columns(
+        pl.when(pl.col("x") < 0.5).then("label").alias("label")
+    )
+    table.write_parquet(tmp_path / "a.parquet")
+    source = find_source(tmp_path / "a.parquet", Columns(need_labels=False))
+    assert local.screen(source, GATE, None).counts is None
+    with pytest.raises(FileError, match="no value at row"):
+        local.diagnose(find_source(tmp_path / "a.parquet"), Tally())
+
+
+def test_a_column_that_is_taken_is_not_overwritten(tmp_path):
+    rows(10).with_columns(score=1.0).write_parquet(tmp_path / "a.parquet")
+    with pytest.raises(FileError, match="already has a column 'score'"):
+        local.screen(find_source(tmp_path / "a.parquet"), GATE, tmp_path / "b.parquet")
+
+
+def test_row_groups_that_do_not_fit_are_refused(tmp_path):
+    table = pl.DataFrame({"logits": np.zeros((40_000, 1000), np.float32)})
+    table.write_parquet(tmp_path / "a.parquet", row_group_size=40_000)
+    noise = np.random.default_rng(0).normal(size=(40_000, 1000)).astype(np.float32)
+    pl.DataFrame({"logits": noise}).write_parquet(
+        tmp_path / "b.parquet", row_group_size=40_000
+    )
+    with pytest.raises(FileError, match=r"row groups of 1.. MB, .* --memory"):
+        local.screen(find_source(tmp_path / "b.parquet"), GATE, None, memory=6 * 10**8)
+
+
+@pytest.mark.parametrize("text", ["1", "x", "1XB", "-3GB", "100MB", "0", "1.2.3GB"])
+def test_memory_that_is_none_is_refused(text):
+    with pytest.raises(InputError, match="memory limit"):
+        local.parse_memory(text)
+
+
+def test_engines_are_found_by_name():
+    assert find_engine("local").name == "local"
+    for name in ("spark", "ray=", "local=1", ""):
+        with pytest.raises(InputError, match="expected the engine"):
+            find_engine(name)
+
+
+def split(folder, parts=4):
+    """Write rows as a partitioned folder of files."""
+    table = rows(80_000)
+    for i in range(parts):
+        inner = folder / f"day={i // 2}"
+        inner.mkdir(parents=True, exist_ok=True)
+        table[i * 20_000 : (i + 1) * 20_000].write_parquet(inner / f"{i}.parquet")
+    return table
+
+
+def content(folder):
+    return {
+        str(file.relative_to(folder)): file.read_bytes()
+        for file in sorted(folder.rglob("*.parquet"))
+    }
+
+
+def test_a_folder_goes_on_from_where_it_stopped(tmp_path):
+    table = split(tmp_path / "in")
+    source = find_source(tmp_path / "in")
+    once = local.screen(source, GATE, tmp_path / "once")
+    assert list(content(tmp_path / "once")) == list(content(tmp_path / "in"))
+    out = tmp_path / "out"
+    local.screen(source, GATE, out)
+    removed = out / "day=1" / "2.parquet"
+    removed.unlink()
+    kept = out / "day=0" / "1.parquet"
+    before = kept.stat().st_mtime_ns
+    again = local.screen(source, GATE, out, resume=True)
+    assert content(out) == content(tmp_path / "once")
+    assert kept.stat().st_mtime_ns == before
+    assert again == once
+    assert once.rows == len(table)
+    changed = tmp_path / "in" / "day=0" / "0.parquet"
+    rows(20_000, seed=9).write_parquet(changed)
+    local.screen(find_source(tmp_path / "in"), GATE, out, resume=True)
+    assert content(out) != content(tmp_path / "once")
+    with pytest.raises(FileError, match="another gate"):
+        local.screen(source, td.Gate(0.1, score="alpha"), out, resume=True)
+    (out / JOURNAL).write_text("nonsense")
+    with pytest.raises(FileError, match="cannot read the journal"):
+        local.screen(source, GATE, out, resume=True)
+
+
+def test_outputs_that_cannot_be_are_refused_before_any_work(tmp_path):
+    split(tmp_path / "in")
+    source = find_source(tmp_path / "in")
+    with pytest.raises(OutputError, match="is the input itself"):
+        local.screen(source, GATE, tmp_path / "in")
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputError, match="no folder"):
+        local.screen(source, GATE, tmp_path / "file")
+    with pytest.raises(InputError, match="--resume"):
+        local.screen(source, GATE, tmp_path / "a.parquet", resume=True)
+
+
+def run_screen(*arguments):
+    command = [sys.executable, "-m", "trustdoctor", "screen", *map(str, arguments)]
+    return subprocess.Popen([*command, "--threshold", "-0.5", "--quiet"])
+
+
+def test_kill_9_leaves_no_file_or_the_finished_one(big, tmp_path):
+    whole = tmp_path / "whole.parquet"
+    assert run_screen(big, "-o", whole).wait() == 0
+    chance, outcomes = random.Random(0), []
+    for i in range(20):
+        out = tmp_path / f"{i}.parquet"
+        job = run_screen(big, "-o", out)
+        while job.poll() is None and not list(tmp_path.glob(f".{out.name}.*")):
+            time.sleep(0.002)  # until it has begun to write
+        time.sleep(chance.uniform(0, 0.12))
+        os.kill(job.pid, signal.SIGKILL)
+        job.wait()
+        outcomes.append(out.exists())
+        if out.exists():
+            assert out.read_bytes() == whole.read_bytes()
+    assert not all(outcomes)
+    out = tmp_path / f"{outcomes.index(False)}.parquet"
+    assert run_screen(big, "-o", out).wait() == 0
+    assert not list(tmp_path.glob(f".{out.name}.*"))  # what the kill left is gone
+
+
+def test_a_killed_run_over_a_folder_resumes_to_the_same_bytes(tmp_path):
+    split(tmp_path / "in", 4)
+    assert run_screen(tmp_path / "in", "-o", tmp_path / "once").wait() == 0
+    chance = random.Random(1)
+    for _ in range(4):
+        job = run_screen(tmp_path / "in", "-o", tmp_path / "out", "--resume")
+        time.sleep(chance.uniform(0.4, 1.0))
+        job.kill()
+        job.wait()
+        for name, bytes_ in (
+            content(tmp_path / "out").items() if (tmp_path / "out").exists() else ()
+        ):
+            assert Path(name).name.startswith(".") or (
+                content(tmp_path / "once")[name] == bytes_
+            )
+    assert run_screen(tmp_path / "in", "-o", tmp_path / "out", "--resume").wait() == 0
+    finished = {
+        n: b
+        for n, b in content(tmp_path / "out").items()
+        if not Path(n).name.startswith(".")
+    }
+    assert finished == content(tmp_path / "once")
