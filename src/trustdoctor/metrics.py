@@ -382,9 +382,9 @@ def nll(predictions: Predictions, *, temperature: float = 1.0) -> float:
 
 def nll_rows(predictions: Predictions, *, temperature: float = 1.0) -> Array:
     """Minus the log-probability of each label (n,)."""
-    labels = predictions.require_labels("NLL")
+    predictions.require_labels("NLL")
     doubt = beta(predictions.logits, temperature=temperature)
-    return _nll(predictions, labels, doubt, temperature)
+    return _nll(predictions, doubt, temperature)
 
 
 def brier_rows(predictions: Predictions, *, temperature: float = 1.0) -> Array:
@@ -428,25 +428,28 @@ def calibration_rows(
 
     `doubts` are alpha and beta of the rows, where they are known already.
     """
-    labels = predictions.require_labels("calibration")
+    predictions.require_labels("calibration")
     if doubts is None:
         doubts = score_all(predictions, ["alpha", "beta"], temperature=temperature)
-    nll = _nll(predictions, labels, doubts["beta"], temperature)
+    nll = _nll(predictions, doubts["beta"], temperature)
     brier = _sigmoid(-doubts["alpha"]) - 2 * np.exp(-nll) + 1
     return Calibration(*_ece_parts(predictions.errors, doubts["beta"]), nll, brier)
 
 
-def _nll(
-    predictions: Predictions, labels: Array, doubt: Array, temperature: float
-) -> Array:
+def _nll(predictions: Predictions, doubt: Array, temperature: float) -> Array:
     """-log p_label is log(1 + exp(beta)), and the label's distance from the top."""
     out = np.log1p(np.exp(doubt.astype(np.float64)))  # beta is at most log(C - 1)
-    wrong = np.flatnonzero(predictions.errors)
-    z = predictions.logits[wrong].astype(np.float64)
-    rows = np.arange(len(wrong))
-    top = z[rows, predictions.predicted[wrong]]
-    out[wrong] += (top - z[rows, labels[wrong]]) / temperature
+    out[predictions.errors] += missed(predictions, temperature=temperature)
     return out
+
+
+def missed(predictions: Predictions, *, temperature: float = 1.0) -> Array:
+    """Return how far the label's logit is below the top, over T, for wrong rows."""
+    wrong = np.flatnonzero(predictions.errors)
+    labels = predictions.require_labels("calibration")[wrong]
+    z, rows = predictions.logits[wrong].astype(np.float64), np.arange(len(wrong))
+    top = z[rows, predictions.predicted[wrong]]
+    return (top - z[rows, labels]) / temperature
 
 
 def _ece_parts(wrong: Array, doubt: Array) -> tuple[Array, Array]:

@@ -11,7 +11,7 @@ from itertools import combinations
 
 import numpy as np
 
-from trustdoctor import intervals, metrics
+from trustdoctor import _native, intervals, metrics
 from trustdoctor.curves import Array
 from trustdoctor.errors import InputError
 from trustdoctor.estimate import FEW, Estimate, Settings, around, measure_sketch
@@ -74,6 +74,9 @@ class Tally:
         found = score_all(predictions, names, temperature=self.temperature)
         for name, sketch in self.sketches.items():
             sketch.update(found[name], wrong)
+        if _native.available:
+            self._sum_up(predictions, found)
+            return
         rows = metrics.calibration_rows(
             predictions, temperature=self.temperature, doubts=found
         )
@@ -86,6 +89,16 @@ class Tally:
         for j, values in enumerate(terms):
             self._sums[0, j] += _whole(values)
             self._sums[1, j] += _whole(values**2)
+
+    def _sum_up(self, predictions: Predictions, found: dict[str, Array]) -> None:
+        """Add what the C kernel sums up."""
+        apart = metrics.missed(predictions, temperature=self.temperature)
+        alpha, beta = (np.ascontiguousarray(found[name]) for name in ("alpha", "beta"))
+        bins, rest = _native.calibration(alpha, beta, predictions.errors, apart)
+        bins[0] <<= 30
+        self._bins += bins.astype(object)
+        self._sums += np.array(rest[:6], object).reshape(3, 2).T
+        self._infinite += rest[6]
 
     def _meet(self, n_classes: int, from_probabilities: bool) -> None:  # noqa: FBT001
         """Take the first rows as a measure, and refuse others of another kind."""

@@ -36,6 +36,7 @@ def _load() -> ctypes.CDLL | None:
         ("td_argmax", None, [pointer, size, size, pointer]),
         ("td_sort", pointer, [pointer, pointer, size]),
         ("td_tally", size, tally),
+        ("td_calibration", None, [pointer, pointer, pointer, pointer, size, pointer]),
     ):
         for kind in ("f32", "f64"):
             function = getattr(library, f"{name}_{kind}")
@@ -114,6 +115,27 @@ def tally(  # noqa: PLR0913 - the C function's arguments
             len(scores),
         )
     )
+
+
+def calibration(
+    alpha: NDArray[Any],
+    beta: NDArray[Any],
+    wrong: NDArray[np.bool_],
+    missed: NDArray[np.float64],
+) -> tuple[NDArray[np.int64], list[int]]:
+    """Sum up rows as calibration_body.h says: (3, 15) sums, and seven more."""
+    out = np.zeros(54, np.int64)
+    _function("td_calibration", alpha)(
+        alpha.ctypes.data,
+        beta.ctypes.data,
+        wrong.ctypes.data,
+        missed.ctypes.data,
+        len(alpha),
+        out.ctypes.data,
+    )
+    said, said2, brier, brier2, high, low, high2, low2, infinite = out[45:].tolist()
+    nll, nll2 = (high << 62) + low, (high2 << 62) + low2
+    return out[:45].reshape(3, 15), [said, said2, brier, brier2, nll, nll2, infinite]
 
 
 def _function(name: str, array: NDArray[Any]) -> Any:

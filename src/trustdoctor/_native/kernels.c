@@ -1,7 +1,7 @@
 /* The kernels whose speed matters, for float and double.
  *
- * sort_body.h sorts. tally_body.h counts scores in a sketch's cells. rows_body.h
- * finds the largest entry of each row, and reduces rows of logits to scores:
+ * sort_body.h sorts. tally_body.h counts scores in a sketch's cells, and
+ * calibration_body.h sums up what rows say of the softmax. rows_body.h finds the largest entry of each row, and reduces rows of logits to scores:
  *
  * For a row z of C logits let z1 >= z2 be its two largest entries and
  *     e_j = exp((z_j - z2) / T)                      (0 <= e_j <= 1 for j != top)
@@ -57,6 +57,7 @@ enum { BETA, ALPHA, MSP, ENTROPY, MARGIN, MAX_LOGIT, ENERGY };
 #include "rows_body.h"
 #include "sort_body.h"
 #include "tally_body.h"
+#include "calibration_body.h"
 #include "undef.h"
 
 #define REAL double
@@ -75,4 +76,5 @@ enum { BETA, ALPHA, MSP, ENTROPY, MARGIN, MAX_LOGIT, ENERGY };
 #include "rows_body.h"
 #include "sort_body.h"
 #include "tally_body.h"
+#include "calibration_body.h"
 #include "undef.h"
