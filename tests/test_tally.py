@@ -85,7 +85,10 @@ def test_saturated_and_infinite_rows_are_counted():
     far = Predictions.from_logits([[1e9, 0.0]] * 3, [0, 1, 1])
     tally = Tally(["alpha"])
     tally.update(far)
-    assert tally.evaluate().calibration["nll"].value == pytest.approx(2e9 / 3, rel=1e-6)
+    nll = tally.evaluate().calibration["nll"]
+    assert nll.value == pytest.approx(2e9 / 3, rel=1e-6)
+    assert nll.high - nll.low > 1e8
+    assert nll.high == pytest.approx(evaluate(far).calibration["nll"].high, rel=0.2)
 
 
 def test_rows_of_another_kind_are_refused():

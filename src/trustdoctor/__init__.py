@@ -15,6 +15,7 @@ from trustdoctor import adapters, errors
 from trustdoctor.calibrate import calibrate
 from trustdoctor.certificate import Certificate
 from trustdoctor.combine import Combination, combine
+from trustdoctor.compare import Comparison, compare
 from trustdoctor.evaluate import Evaluation, evaluate
 from trustdoctor.gate import Gate
 from trustdoctor.intervals import clopper_pearson, delong, delong_difference
@@ -38,6 +39,7 @@ from trustdoctor.metrics import (
     roc,
     trr_at_frr,
 )
+from trustdoctor.opinion import Opinions, SecondOpinion
 from trustdoctor.predictions import Predictions
 from trustdoctor.protocols import Protocols, evaluate_perturbed
 from trustdoctor.scores import (
@@ -53,6 +55,7 @@ from trustdoctor.scores import (
     msp,
 )
 from trustdoctor.scores.distance import Mahalanobis
+from trustdoctor.scores.views import View, image_views, table_views, text_views
 from trustdoctor.select import Selection, calibrate_unlabelled, select
 from trustdoctor.sketch import Sketch
 from trustdoctor.tally import Tally
@@ -64,17 +67,21 @@ __all__ = [
     "SCORES",
     "Certificate",
     "Combination",
+    "Comparison",
     "Confusion",
     "Evaluation",
     "Gate",
     "Mahalanobis",
+    "Opinions",
     "Points",
     "Predictions",
     "Protocols",
     "Score",
+    "SecondOpinion",
     "Selection",
     "Sketch",
     "Tally",
+    "View",
     "Watch",
     "adapters",
     "alpha",
@@ -88,6 +95,7 @@ __all__ = [
     "calibrate_unlabelled",
     "clopper_pearson",
     "combine",
+    "compare",
     "confusion",
     "coverage_at_risk",
     "delong",
@@ -101,6 +109,7 @@ __all__ = [
     "evaluate_perturbed",
     "frr_at_trr",
     "gen",
+    "image_views",
     "margin",
     "max_logit",
     "measure",
@@ -110,5 +119,7 @@ __all__ = [
     "risk_coverage",
     "roc",
     "select",
+    "table_views",
+    "text_views",
     "trr_at_frr",
 ]

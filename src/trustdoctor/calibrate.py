@@ -358,7 +358,7 @@ def _both_cut(rows: Sample, ask: Ask, delta: float) -> Cut:
         )
         return Cut("reject-all", trivial=why, broken=True)
     middle = least + (most - least) / 2 if math.isfinite(least) else most
-    if isinstance(rows, Sketch):
+    if isinstance(rows, Sketch) and not rows.exact:
         middle = least if math.isfinite(least) else most  # parts no cell
     ends = (least, most) if math.isfinite(least) else None
     return Cut(at=middle, side="exact", feasible=ends)

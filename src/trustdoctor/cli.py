@@ -15,7 +15,12 @@ import typer
 
 import trustdoctor
 from trustdoctor.adapters.decisions import check_output
-from trustdoctor.adapters.files import Columns, read_known_labels, read_predictions
+from trustdoctor.adapters.files import (
+    Columns,
+    read_known_labels,
+    read_matrix,
+    read_predictions,
+)
 from trustdoctor.adapters.scan import Source, find_source
 from trustdoctor.calibrate import calibrate as run_calibration
 from trustdoctor.engines import Engine, find_engine
@@ -42,6 +47,7 @@ from trustdoctor.scores import SCORES, find_score
 from trustdoctor.select import calibrate_unlabelled
 from trustdoctor.show import (
     make_console,
+    show_comparison,
     show_evaluation,
     show_gate,
     show_report,
@@ -221,9 +227,10 @@ def diagnose(  # noqa: PLR0913 - one parameter an option
     with bar(quiet=quiet) as tell:
         tell(0.0, f"reading {file.name}")
         source = find_source(file, Columns(logits, probs, labels))
+        _check_outputs(source, json_path, html)
         names = _score_names(score, source)
         if run.name != "local" or not fits(source, limit, scores=len(names or "12345")):
-            wanted.refuse(limit)
+            wanted.refuse(run, limit)
             tally = Tally(names, temperature=temperature)
             run.diagnose(source, tally, memory=limit, progress=tell)
             tell(1.0, "measuring")
@@ -318,6 +325,7 @@ def calibrate(  # noqa: PLR0913 - one parameter an option
         tell(0.0, f"reading {file.name}")
         needs = coverage is None and threshold is None and not no_labels
         source = find_source(file, Columns(logits, probs, labels, needs))
+        _check_outputs(source, output)
         if no_labels:
             p = _whole(source, limit, run, "--no-labels").read()
             gate = calibrate_unlabelled(p, accuracy=accuracy, **asked, **options)
@@ -367,13 +375,16 @@ def _calibration_rows(  # noqa: PLR0913 - what the command was given
 
 def _whole(source: Source, limit: int, run: Engine, what: str) -> Source:
     """Return a source that can be read at once, or say why it cannot."""
-    if run.name == "local" and fits(source, limit):
-        return source
-    message = (
-        f"{what} needs all rows at once, which here take more than "
-        f"{limit / 1e9:.1f} GB. Raise --memory, or give it a sample of the rows."
-    )
-    raise InputError(message)
+    if run.name != "local":
+        message = f"{what} needs all rows at once: use --engine local."
+        raise InputError(message)
+    if not fits(source, limit):
+        message = (
+            f"{what} needs all rows at once, which here take more than "
+            f"{limit / 1e9:.1f} GB. Raise --memory, or give it a sample of the rows."
+        )
+        raise InputError(message)
+    return source
 
 
 @app.command()
@@ -472,6 +483,7 @@ def screen(  # noqa: PLR0913 - one parameter an option
     with bar(quiet=quiet) as tell:
         tell(0.0, f"reading {file.name}")
         source = find_source(file, Columns(logits, probs, labels, need_labels=False))
+        _check_outputs(source, json_path, output)
         done = run.screen(
             source, gate, output, memory=limit, resume=resume, progress=tell
         )
@@ -480,9 +492,43 @@ def screen(  # noqa: PLR0913 - one parameter an option
     console = make_console(quiet=quiet or json_path == "-")
     show_screened(console, gate, done)
     if done.counts is None and source.has_labels:
-        console.print("  labels are missing in part, so no rates are shown")
+        console.print("  some labels are missing or no classes: no rates are shown")
     if output is not None:
         console.print(f"Wrote {output}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def compare(  # noqa: PLR0913 - one parameter an option
+    file: PredictionsFile,
+    *,
+    features: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Features: array, list column or prefix."),
+    ] = None,
+    confidence: Annotated[
+        float, typer.Option(help="That no comparison errs, all together.")
+    ] = 0.95,
+    seed: Annotated[int, typer.Option(help="Of the split into thirds.")] = 0,
+    logits: LogitsOption = None,
+    probs: ProbsOption = None,
+    labels: LabelsOption = None,
+    json_path: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Say which score to use: all that the file allows, judged against the softmax."""
+    from trustdoctor.compare import compare as run_comparison
+
+    _check_json(json_path, file)
+    with bar(quiet=quiet) as tell:
+        tell(0.0, f"reading {file.name}")
+        predictions = read_predictions(file, logits=logits, probs=probs, labels=labels)
+        known = None if features is None else read_matrix(file, features)
+        tell(0.3, "comparing scores")
+        found = run_comparison(
+            predictions, features=known, confidence=confidence, seed=seed
+        )
+    _write_json(found.to_json(), json_path)
+    show_comparison(make_console(quiet=quiet or json_path == "-"), found)
 
 
 @app.command()
@@ -679,15 +725,15 @@ class PageOptions:
                 message = f"--{option} is for the page. Give --html PAGE with it."
                 raise InputError(message)
 
-    def refuse(self, limit: int) -> None:
+    def refuse(self, run: Engine, limit: int) -> None:
         """Say that a page cannot be made of rows that are counted alone."""
-        if self.html is not None:
-            message = (
-                "a page shows rows, and here they are counted alone: all of them take "
-                f"more than {limit / 1e9:.1f} GB, or another engine reads them. Raise "
-                "--memory, or make the page from a sample."
-            )
-            raise InputError(message)
+        if self.html is None:
+            return
+        why = f"they take more than {limit / 1e9:.1f} GB: raise --memory"
+        if run.name != "local":
+            why = "another engine counts them: use --engine local"
+        message = f"a page shows rows, and {why}, or make it from a sample."
+        raise InputError(message)
 
     def extras(
         self, file: Path, predictions: Predictions, options: tuple[str, ...]
@@ -810,6 +856,18 @@ def _check_json(path: str | None, file: Path | None = None) -> None:
         return
     if require_writable(path) == (file and file.resolve()):
         message = f"the output {path} is the input itself or another output."
+        raise OutputError(message)
+
+
+def _check_outputs(source: Source, *outputs: str | Path | None) -> None:
+    """Refuse to write over an input, or two results into one file."""
+    inputs = {file.resolve() for file in source.files}
+    places = [Path(p).resolve() for p in outputs if p is not None and str(p) != "-"]
+    if len(source.files) > 1 and any(place in inputs for place in places):
+        message = "an output is one of the inputs. Name another file."
+        raise OutputError(message)
+    if len(set(places)) < len(places):
+        message = "two outputs go to one file. Name another for one of them."
         raise OutputError(message)
 
 

@@ -55,6 +55,67 @@ class GroupRule:
 
 
 @dataclass(frozen=True)
+class Margins:
+    """When a second opinion stops asking.
+
+    With s_k the doubt after k passes, K of them in all, a row is accepted early if
+    s_k <= t - accept_k, rejected early if s_k > t + reject_k. That decides as R > t
+    does, where R_K = s_K and R_k = clip(R_(k+1), s_k - reject_k, s_k + accept_k).
+
+    Attributes
+    ----------
+    views : tuple of str
+        The views that are asked after the clean input, in their order.
+    accept, reject : tuple of float
+        After the first pass, the second, ...; one fewer than passes.
+    """
+
+    views: tuple[str, ...]
+    accept: tuple[float, ...]
+    reject: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse what is no sequential rule."""
+        sizes = {len(self.views), len(self.accept), len(self.reject)}
+        whole = [a + r for a, r in zip(self.accept, self.reject, strict=False)]
+        if len(sizes) > 1 or not self.views or not all(w >= 0 for w in whole):
+            message = (
+                "expected a margin for accepting and one for rejecting a view, their "
+                "sums not negative."
+            )
+            raise InputError(message)
+
+    def sequential(self, doubts: Any) -> NDArray[Any]:
+        """Return the one score (n,) that the procedure decides by, from (n, K)."""
+        s = np.asarray(doubts, np.float64)
+        if s.ndim != 2 or s.shape[1] != len(self.views) + 1:
+            message = (
+                f"expected doubts (n, {len(self.views) + 1}), got shape {s.shape}."
+            )
+            raise InputError(message)
+        result = s[:, -1]
+        for k in reversed(range(len(self.views))):
+            result = np.clip(result, s[:, k] - self.reject[k], s[:, k] + self.accept[k])
+        return result
+
+    def stopped(self, doubts: NDArray[Any], k: int, gate: "Gate") -> NDArray[np.bool_]:
+        """Say which rows are settled after pass k + 1, whose doubts are given."""
+        if k == len(self.views) or gate.state != "threshold":
+            return np.ones(len(doubts), bool)
+        low, high = doubts - self.reject[k], doubts + self.accept[k]
+        return (high <= gate.threshold) | (low > gate.threshold)
+
+    def moved(self, doubts: NDArray[Any], k: int, gate: "Gate") -> NDArray[Any]:
+        """Return doubts moved to where their rows are settled, if they are."""
+        if k == len(self.views) or gate.state != "threshold":
+            return doubts
+        low, high = doubts - self.reject[k], doubts + self.accept[k]
+        return np.where(
+            high <= gate.threshold, high, np.where(low > gate.threshold, low, doubts)
+        )
+
+
+@dataclass(frozen=True)
 class Gate:
     """Accepts a prediction iff its doubt is at most the threshold.
 
@@ -77,6 +138,8 @@ class Gate:
     grouped_by : str
         What the groups are: "predicted" for the predicted class, which `screen` finds
         by itself, or a name of the user's.
+    margins : Margins or None
+        For a gate of `SecondOpinion`: when views stop being asked.
 
     Examples
     --------
@@ -92,6 +155,7 @@ class Gate:
     certificate: Certificate | None = field(default=None, repr=False)
     groups: dict[Group, GroupRule] = field(default_factory=dict, repr=False)
     grouped_by: str = ""
+    margins: Margins | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse what no gate can be."""
@@ -208,6 +272,12 @@ class Gate:
         >>> Gate.from_gamma(0.5).screen(p).accepted
         array([ True, False])
         """
+        if self.margins is not None:
+            message = (
+                "this gate asks for a second opinion, which takes the model: use "
+                "SecondOpinion(model, views).screen(data, gate)."
+            )
+            raise InputError(message)
         if self.score is None:
             message = (
                 "this gate names no score, so it cannot score predictions. Build it "
@@ -270,6 +340,12 @@ class Gate:
             "gamma": self.gamma,
             "groups": groups,
             "grouped_by": self.grouped_by,
+            "margins": self.margins
+            and {
+                "views": list(self.margins.views),
+                "accept": list(map(_number, self.margins.accept)),
+                "reject": list(map(_number, self.margins.reject)),
+            },
             "certificate": self.certificate and self.certificate.to_dict(),
         }
         return json.dumps(content, indent=2, allow_nan=False) + "\n"
@@ -323,7 +399,7 @@ def _number(value: float) -> float | str:
 
 
 _FIELDS = {"score", "temperature", "state", "threshold", "gamma", "groups"}
-_FIELDS |= {"grouped_by", "certificate"}
+_FIELDS |= {"grouped_by", "margins", "certificate"}
 _GROUP_FIELDS = {"group", "threshold", "state", "n", "promised"}
 
 
@@ -352,6 +428,7 @@ def _from_content(content: Any, path: str | Path) -> Gate:
             else Certificate.from_dict(certificate),
             groups=dict(map(_read_group, _read_list(content["groups"]))),
             grouped_by=str(content["grouped_by"]),
+            margins=_read_margins(content["margins"]),
         )
     except (InputError, FileError, TypeError, OverflowError) as error:
         message = f"the gate in {path} is not valid: {error}"
@@ -360,6 +437,17 @@ def _from_content(content: Any, path: str | Path) -> Gate:
         message = f"the gate in {path} is not valid: its gamma is not exp(threshold)."
         raise FileError(message)
     return gate
+
+
+def _read_margins(content: Any) -> Margins | None:
+    if content is None:
+        return None
+    _check_fields(content, {"views", "accept", "reject"})
+    views = tuple(map(str, _read_list(content["views"])))
+    ends = (
+        tuple(map(_read_number, _read_list(content[n]))) for n in ("accept", "reject")
+    )
+    return Margins(views, *ends)
 
 
 def _read_group(content: Any) -> tuple[Group, GroupRule]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from trustdoctor.compare import Comparison, signed
 from trustdoctor.estimate import Estimate
 from trustdoctor.evaluate import Difference, Evaluation
 from trustdoctor.gate import Gate
@@ -117,6 +118,36 @@ def _sign(difference: Difference) -> int:
     assert difference.low is not None
     assert difference.high is not None
     return int(difference.low > 0) - int(difference.high < 0)
+
+
+def show_comparison(console: Console, found: Comparison) -> None:
+    """Print candidates, best first, and which to use."""
+    console.print(
+        f"{found.n_fit:,} rows fitted, {found.n_chosen:,} chose, {found.n_judged:,} "
+        f"judge ({found.n_errors:,} errors).\n",
+        highlight=False,
+    )
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    frr = f"FRR@{found.points.trr * 100:g}TRR"
+    for title in ("score", "passes", "AUROC", "against msp", frr):
+        table.add_column(title, overflow="fold")
+    for c in found.candidates:
+        own = c.name == found.candidates[0].name
+        table.add_row(
+            c.name,
+            f"{c.passes:g}",
+            f"{(c.auroc.value or 0) * 100:.2f}",
+            "" if own else signed(c.auroc_gain),
+            f"{(c.frr_at_trr.value or 0) * 100:.2f}",
+        )
+    console.print(table)
+    console.print(f"\n{found.verdict()}", highlight=False)
+    console.print(
+        f"\nIn %; differences of AUROC on the judging rows, paired, that hold all "
+        f"together at {found.confidence:.0%}.",
+        highlight=False,
+        style="dim",
+    )
 
 
 def show_gate(console: Console, gate: Gate, path: Path) -> None:

@@ -29,10 +29,11 @@ from trustdoctor.errors import (
 from trustdoctor.metrics import RANK_METRICS, Confusion, Points, undefined
 from trustdoctor.predictions import as_errors, as_scores
 
-CELLS = 1 << 17
-"""Cells of a sketch at most: 4.2 MB."""
+CELLS = 1 << 18
+"""Cells of a sketch at most: 8.4 MB."""
 
 _ROWS = 1 << 31  # counted in a table before its cells might overflow
+_ROUNDING = 1e-11  # of sums in floats, on the way to a bound
 _MOST_BITS = 52  # of the mantissa: an infinity keeps a cell of its own
 _SIGN = np.uint64(1 << 63)
 
@@ -121,8 +122,12 @@ class Sketch:
 
     @property
     def cells(self) -> Cells:
-        """The occupied cells."""
+        """The occupied cells; where some rows came without errors, none has any."""
         self._flush()
+        c = self._cells
+        if not self.labelled and c.errors.any():
+            none = np.zeros_like(c.errors)
+            self._cells = Cells(c.low, c.high, c.correct + c.errors, none, c.bits)
         return self._cells
 
     def _flush(self) -> None:
@@ -206,6 +211,10 @@ class Sketch:
         if self.exact:
             value = float(RANK_METRICS[metric](self.counts, at))
             return value, value
+        low, high = self._ends(metric, at)
+        return max(0.0, low - _ROUNDING), min(1.0, high + _ROUNDING)
+
+    def _ends(self, metric: str, at: Points) -> tuple[float, float]:
         if metric == "aupr":
             return _aupr_least(self), float(curves.aupr(self.best()))
         if metric == "coverage_at_risk":
@@ -274,9 +283,15 @@ class Sketch:
             head = np.load(stream, allow_pickle=False)
             parts = [np.load(stream, allow_pickle=False) for _ in range(4)]
             version, most, bits, size, labelled = map(int, head)
-            if version != _VERSION or any(part.shape != (size,) for part in parts):
+            kinds = [part.dtype for part in parts]
+            if (
+                version != _VERSION
+                or any(part.shape != (size,) for part in parts)
+                or kinds != [np.float64, np.float64, np.int64, np.int64]
+                or not 0 <= bits <= _MOST_BITS
+            ):
                 raise ValueError(version)
-        except (ValueError, EOFError, OSError) as error:
+        except Exception as error:  # bytes of any kind fail in many ways
             message = f"expected a sketch's bytes, got something else: {error}."
             raise FileError(message) from error
         sketch = cls(cells=most)

@@ -53,6 +53,15 @@ def summarize_errors(wrong: Any, accepted: Any) -> Summary:
     return Summary(rows, kept, Confusion(rows - kept - tr, tr, fa, kept - fa))
 
 
+def require_one_width(seen: set[int], classes: int) -> None:
+    """Refuse batches whose number of classes is not that of earlier ones."""
+    seen.add(classes)
+    if len(seen) > 1:
+        first, second = sorted(seen)[:2]
+        message = f"expected one number of classes, got rows of {first} and {second}."
+        raise InputError(message)
+
+
 def screen_batch(gate: Gate, predictions: Predictions) -> Screened:
     """Decide on a batch; a file tells no groups but the predicted classes."""
     if gate.groups and gate.grouped_by != "predicted":

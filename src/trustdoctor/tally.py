@@ -6,7 +6,7 @@ order of batches and merges changes nothing, to the bit.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 import numpy as np
@@ -21,9 +21,10 @@ from trustdoctor.metrics import ECE_BINS, Points
 from trustdoctor.predictions import Predictions
 from trustdoctor.scores import find_score, score_all
 from trustdoctor.sketch import CELLS, Sketch
+from trustdoctor.summary import require_one_width
 
 _UNIT = 2.0**30  # sums are kept in whole steps of 1 / _UNIT
-_LARGEST = 2.0**62
+_LARGEST = 2.0**105  # more, as of logits beyond 1e15, is not told apart
 _EXACT = 1 << 22
 _SUMS = ("said", "brier", "nll")
 
@@ -193,6 +194,7 @@ class Sketches:
     per_class: bool
     pooled: Sketch
     classes: dict[int, Sketch]
+    widths: set[int] = field(default_factory=set)
 
     @classmethod
     def of(cls, score: str, *, temperature: float, per_class: bool) -> "Sketches":
@@ -201,6 +203,7 @@ class Sketches:
 
     def update(self, predictions: Predictions) -> None:
         """Count more rows, with labels or without."""
+        require_one_width(self.widths, predictions.n_classes)
         scores = find_score(self.score)(predictions, temperature=self.temperature)
         wrong = None if predictions.labels is None else predictions.errors
         self.pooled.update(scores, wrong)
@@ -214,6 +217,8 @@ class Sketches:
 
     def merge(self, other: "Sketches") -> None:
         """Count the rows of another, too."""
+        for width in other.widths:
+            require_one_width(self.widths, width)
         self.pooled.merge(other.pooled)
         for name, sketch in other.classes.items():
             if name in self.classes:
@@ -237,8 +242,7 @@ def _whole(values: Array) -> int:
     scaled = np.rint(values * _UNIT)
     if len(values) * float(scaled.max(initial=0.0)) < 2.0**52:  # exact in a float
         return int(scaled.sum())
-    steps = np.minimum(scaled, _LARGEST).astype(np.int64)
-    return (int((steps >> 31).sum()) << 31) + int((steps & ((1 << 31) - 1)).sum())
+    return sum(map(int, np.minimum(scaled, _LARGEST)))
 
 
 def _kind(n_classes: int, from_probabilities: bool) -> str:  # noqa: FBT001

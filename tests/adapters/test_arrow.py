@@ -43,6 +43,10 @@ def test_an_empty_batch_keeps_its_columns():
     table = tables()["numbered"]
     empty = Decider(GATE)(table.slice(0, 0))
     assert empty.schema == Decider(GATE)(table).schema
+    wide = pa.table({"logits": pa.array([[1.0, 2.0]], pa.list_(pa.float64()))})
+    assert Decider(GATE)(wide.slice(0, 0)).schema == Decider(GATE)(wide).schema
+    with pytest.raises(InputError, match="expected columns"):
+        Decider(GATE)(pa.table({"a": pa.array([], pa.float32())}))
 
 
 def test_mistakes_are_named():

@@ -38,14 +38,32 @@ def test_a_file_with_brackets_in_its_name_is_a_file(tmp_path):
 
 
 def test_partitions_become_columns(tmp_path):
-    for day in ("monday", "tuesday"):
-        (tmp_path / f"day={day}").mkdir()
-        table(seed=len(day)).write_parquet(tmp_path / f"day={day}" / "0.parquet")
-    source = find_source(tmp_path)
-    assert "day" in source.names
-    out = tmp_path / "out.parquet"
-    local.screen(source, Gate(0.0, score="alpha"), out)
-    assert pl.read_parquet(out)["day"].to_list() == ["monday"] * 100 + ["tuesday"] * 100
+    out, gate = tmp_path / "out.parquet", Gate(0.0, score="alpha")
+    for kind in ("parquet", "csv"):
+        folder = tmp_path / kind
+        for day in ("monday", "tuesday"):
+            inner = folder / f"day={day}"
+            inner.mkdir(parents=True)
+            getattr(table(seed=len(day)), f"write_{kind}")(inner / f"0.{kind}")
+        source = find_source(folder)
+        assert "day" in source.names
+        local.screen(source, gate, out)
+        days = ["monday"] * 100 + ["tuesday"] * 100
+        assert pl.read_parquet(out)["day"].to_list() == days
+        local.screen(source, gate, tmp_path / f"{kind} out")
+        one = find_source(tmp_path / f"{kind} out" / "day=monday" / f"0.{kind}")
+        assert "day" not in one.names
+
+
+def test_labels_may_be_partitions(tmp_path):
+    for label in range(3):
+        (tmp_path / "in" / f"label={label}").mkdir(parents=True)
+        inner = tmp_path / "in" / f"label={label}" / "0.parquet"
+        table(seed=label).drop("label").write_parquet(inner)
+    gate = Gate(0.0, score="alpha")
+    one = local.screen(find_source(tmp_path / "in"), gate, None)
+    assert one.counts is not None
+    assert local.screen(find_source(tmp_path / "in"), gate, tmp_path / "out") == one
 
 
 ARRAYS = {
@@ -65,9 +83,10 @@ def test_arrays_are_read_in_batches(tmp_path, save, kind):
     z = ARRAYS[kind](rng.normal(size=(n, 3)).astype(np.float32))
     labels = rng.integers(0, 3, n)
     if save in ("npy", "folder"):
-        np.save(tmp_path / "logits.npy", z)
-        np.save(tmp_path / "labels.npy", labels)
-        path = tmp_path if save == "folder" else tmp_path / "logits.npy"
+        (tmp_path / "in").mkdir()
+        np.save(tmp_path / "in" / "logits.npy", z)
+        np.save(tmp_path / "in" / "labels.npy", labels)
+        path = tmp_path / "in" if save == "folder" else tmp_path / "in" / "logits.npy"
     else:
         path = tmp_path / "a.npz"
         getattr(np, save)(path, logits=z, labels=labels)
@@ -95,7 +114,8 @@ def test_an_array_of_its_own_says_what_it_holds(tmp_path):
 
 
 def test_the_bad_row_is_told_with_its_file(tmp_path):
-    table().write_parquet(tmp_path / "a.parquet")
+    (tmp_path / "in").mkdir()
+    table().write_parquet(tmp_path / "in" / "a.parquet")
     bad = table(BATCH + 500)
     bad = bad.with_columns(
         pl.when(pl.col("id") == BATCH + 77)
@@ -104,8 +124,8 @@ def test_the_bad_row_is_told_with_its_file(tmp_path):
         .cast(pl.Float32)
         .alias("logit_1")
     )
-    bad.write_parquet(tmp_path / "b.parquet")
-    source = find_source(tmp_path)
+    bad.write_parquet(tmp_path / "in" / "b.parquet")
+    source = find_source(tmp_path / "in")
     with pytest.raises(FileError, match=rf"b\.parquet: .*NaN at row {BATCH + 77} "):
         local.screen(source, Gate(0.0, score="alpha"), tmp_path / "out.parquet")
     assert not (tmp_path / "out.parquet").exists()
@@ -132,8 +152,68 @@ def test_files_of_several_kinds_are_refused(tmp_path):
         find_source(tmp_path)
 
 
-def test_files_of_other_columns_are_refused(tmp_path):
-    table().write_parquet(tmp_path / "a.parquet")
-    table().drop("logit_2").write_parquet(tmp_path / "b.parquet")
-    with pytest.raises(FileError):
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_files_of_other_columns_are_refused(tmp_path, kind):
+    getattr(table(), f"write_{kind}")(tmp_path / f"a.{kind}")
+    getattr(table().drop("logit_2"), f"write_{kind}")(tmp_path / f"b.{kind}")
+    with pytest.raises(FileError, match=rf"columns of .*b\.{kind}.*'logit_2'"):
         local.screen(find_source(tmp_path), Gate(0.0, score="alpha"), None)
+
+
+def test_csv_files_may_differ_in_what_types_would_be_guessed(tmp_path):
+    gate = Gate(0.0, score="alpha")
+    parts = [table(), table().with_columns(logit_1=1), table(seed=1)]
+    (tmp_path / "in").mkdir()
+    for i, part in enumerate(parts):
+        order = part.columns if i < 2 else part.columns[::-1]
+        part.select(order).write_csv(tmp_path / "in" / f"{i}.csv")
+    done = local.screen(find_source(tmp_path / "in"), gate, tmp_path / "out.parquet")
+    found = pl.read_parquet(tmp_path / "out.parquet")
+    assert done.rows == len(found) == 300
+    assert found.schema["logit_1"] == pl.Float64
+    assert found["id"].to_list() == [*range(100)] * 3
+
+
+def test_rows_of_other_widths_are_refused(tmp_path):
+    for name, width in (("a", 3), ("b", 4)):
+        lists = np.random.default_rng(0).normal(size=(50, width)).tolist()
+        pl.DataFrame({"logits": lists}).write_parquet(tmp_path / f"{name}.parquet")
+    with pytest.raises(FileError, match=r"one number of classes|lists of one length"):
+        local.screen(find_source(tmp_path), Gate(0.0, score="alpha"), None)
+    for name, width in (("a", 3), ("b", 4)):
+        np.savez(tmp_path / f"{name}.npz", logits=np.ones((5, width)))
+    with pytest.raises(FileError, match=r"b\.npz as in"):
+        find_source(f"{tmp_path}/*.npz").scan()
+
+
+def test_damaged_and_odd_files_are_named(tmp_path):
+    rng = np.random.default_rng(0)
+    good = tmp_path / "good.npz"
+    np.savez_compressed(good, logits=rng.normal(size=(2000, 3)))
+    content = bytearray(good.read_bytes())
+    content[len(content) // 2] ^= 255
+    (tmp_path / "bad.npz").write_bytes(content)
+    np.savez(tmp_path / "long.npz", logits=np.ones((5, 3), np.longdouble))
+    (tmp_path / "empty.csv").touch()
+    gate = Gate(0.0, score="alpha")
+    for name in ("bad.npz", "long.npz", "empty.csv"):
+        with pytest.raises(FileError, match=name):
+            local.screen(find_source(tmp_path / name), gate, tmp_path / "out.csv")
+    with pytest.raises(FileError, match="UTF-8"):
+        find_source("x\udcff.parquet")
+    np.save(tmp_path / "logits.npy", np.ones((5, 3)))
+    with pytest.raises(FileError, match="named by their folder"):
+        find_source(f"{tmp_path}/*.npy")
+
+
+def test_labels_that_are_no_numbers_are_told(tmp_path):
+    z = np.random.default_rng(0).normal(size=(20, 3))
+    np.savez(tmp_path / "a.npz", logits=z, labels=np.array(["a"] * 20))
+    path, gate = tmp_path / "a.npz", Gate(0.0, score="alpha")
+    with pytest.raises(FileError, match="labels as 20 integers"):
+        find_source(path).scan()
+    loose = find_source(path, Columns(need_labels=False))
+    assert local.screen(loose, gate, None).counts is None
+    text = table(20).with_columns(pl.col("label") > 0)
+    text.write_csv(tmp_path / "t.csv")
+    assert local.screen(find_source(tmp_path / "t.csv"), gate, None).counts is not None

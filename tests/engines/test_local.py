@@ -121,7 +121,7 @@ def test_row_groups_that_do_not_fit_are_refused(tmp_path):
     pl.DataFrame({"logits": noise}).write_parquet(
         tmp_path / "b.parquet", row_group_size=40_000
     )
-    with pytest.raises(FileError, match=r"row groups of 1.. MB, .* --memory"):
+    with pytest.raises(FileError, match=r"pieces of 1.. MB .* --memory"):
         local.screen(find_source(tmp_path / "b.parquet"), GATE, None, memory=6 * 10**8)
 
 
@@ -185,13 +185,53 @@ def test_a_folder_goes_on_from_where_it_stopped(tmp_path):
 def test_outputs_that_cannot_be_are_refused_before_any_work(tmp_path):
     split(tmp_path / "in")
     source = find_source(tmp_path / "in")
-    with pytest.raises(OutputError, match="is the input itself"):
-        local.screen(source, GATE, tmp_path / "in")
+    for inside in ("in", "in/out", "in/out.parquet"):
+        with pytest.raises(OutputError, match="lies among the inputs"):
+            local.screen(source, GATE, tmp_path / inside)
     (tmp_path / "file").touch()
     with pytest.raises(OutputError, match="no folder"):
         local.screen(source, GATE, tmp_path / "file")
     with pytest.raises(InputError, match="--resume"):
         local.screen(source, GATE, tmp_path / "a.parquet", resume=True)
+
+
+def test_a_journal_of_another_run_is_forgotten(tmp_path):
+    split(tmp_path / "in")
+    source, out = find_source(tmp_path / "in"), tmp_path / "out"
+    local.screen(source, GATE, out)
+    first = content(out)
+    other = td.Gate(2.0, score="alpha")
+    (tmp_path / "in" / "day=1" / "2.parquet").rename(tmp_path / "away")
+    (tmp_path / "in" / "day=1" / "2.parquet").write_bytes(b"damaged")
+    with pytest.raises(FileError):
+        local.screen(find_source(tmp_path / "in"), other, out)
+    (tmp_path / "away").rename(tmp_path / "in" / "day=1" / "2.parquet")
+    local.screen(source, GATE, out, resume=True)
+    assert content(out) == first
+
+
+def test_an_empty_file_of_a_folder_is_screened_as_well(tmp_path):
+    (tmp_path / "in").mkdir()
+    rows(10).write_parquet(tmp_path / "in" / "a.parquet")
+    rows(10)[:0].write_parquet(tmp_path / "in" / "b.parquet")
+    done = local.screen(find_source(tmp_path / "in"), GATE, tmp_path / "out")
+    assert done.rows == 10
+    both = [pl.read_parquet(tmp_path / "out" / f"{n}.parquet") for n in "ab"]
+    assert both[0].schema == both[1].schema
+    assert len(both[1]) == 0
+
+
+def test_labels_beside_an_array_count_as_part_of_it(tmp_path):
+    (tmp_path / "in").mkdir()
+    z = np.random.default_rng(0).normal(size=(50, 3))
+    np.save(tmp_path / "in" / "logits.npy", z)
+    np.save(tmp_path / "in" / "labels.npy", z.argmax(1))
+    source = find_source(tmp_path / "in")
+    right = local.screen(source, GATE, tmp_path / "out")
+    np.save(tmp_path / "in" / "labels.npy", z.argmin(1))
+    wrong = local.screen(source, GATE, tmp_path / "out", resume=True)
+    assert right.counts.fa == 0
+    assert wrong.counts.ta == 0
 
 
 def run_screen(*arguments):

@@ -14,7 +14,7 @@ TD_INLINE void NAME(calibration)(const REAL *alpha, const REAL *beta, const uint
                                  const double *missed, int64_t n, int64_t *out) {
     int64_t *rows = out, *gaps = out + BINS, *squares = out + 2 * BINS, *rest = out + 3 * BINS;
     __int128 nll_sum = 0, nll_squares = 0;
-    const double most = 4611686018427387904.0; /* 2^62 */
+    const double most = 0x1p105; /* so that sums of a batch stay below 2^127 */
     for (int64_t first = 0; first < n; first += LANES) {
         const int here = n - first < LANES ? (int)(n - first) : LANES;
         VEC a = NAME(fill)(0), b = a, m = a;
@@ -46,8 +46,8 @@ TD_INLINE void NAME(calibration)(const REAL *alpha, const REAL *beta, const uint
             if (x > 1.7e308)
                 rest[8]++;
             else {
-                nll_sum += __builtin_llrint(one < most ? one : most);
-                nll_squares += __builtin_llrint(two < most ? two : most);
+                nll_sum += (__int128)__builtin_rint(one < most ? one : most);
+                nll_squares += (__int128)__builtin_rint(two < most ? two : most);
             }
         }
     }

@@ -74,8 +74,10 @@ class Decider:
             message = f"the rows already have a column {taken[0]!r}. Rename it."
             raise InputError(message)
         rows = to_predictions(batch, self.columns) if batch.num_rows else None
-        found = (np.zeros(0, np.float32), np.zeros(0, bool))
-        if rows is not None:
+        if rows is None:
+            kind = _score_type(batch.schema, self.columns)
+            found = (np.zeros(0, kind), np.zeros(0, bool))
+        else:
             found = screen_batch(self.gate, rows)
         for name, values in zip(ADDED, found, strict=True):
             batch = batch.append_column(name, pa.array(values))
@@ -85,6 +87,14 @@ class Decider:
         """Decide on batch after batch, as Spark's mapInArrow calls it."""
         for batch in batches:
             yield self(batch)
+
+
+def _score_type(schema: Any, columns: Columns) -> type[np.floating[Any]]:
+    """Return the type that scores of such rows have."""
+    kind = schema.field(needed_columns(schema.names, columns)[0]).type
+    inner = getattr(kind, "value_type", kind)
+    small = pa.types.is_float32(inner) or pa.types.is_float16(inner)
+    return np.float32 if small else np.float64
 
 
 def to_predictions(batch: Any, columns: Columns) -> Predictions:

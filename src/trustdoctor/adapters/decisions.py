@@ -45,22 +45,32 @@ def check_output(path: str | Path, *sources: str | Path) -> Path:
     return target
 
 
-def with_decisions(source: Source, decided: pl.Expr, output: Path) -> pl.LazyFrame:
+def with_decisions(
+    source: Source, decided: pl.Expr, output: Path, *, alone: bool = False
+) -> pl.LazyFrame:
     """Return what is to be written: a table's columns and the decisions.
 
-    Of arrays, and into NPZ, the decisions alone are written.
+    Of arrays, and into NPZ, the decisions alone are written. A file that is written
+    `alone`, for each input file one, has no columns from folders' names: its own
+    folder tells.
     """
     kind = suffix_of(output)
     if not source.is_table or kind == ".npz":
         return source.scan().select(decided).unnest(ADDED)
-    taken = sorted({"score", "accepted", ADDED} & set(source.names))
+    check_names(source)
+    rows = _kept(source, output).with_columns(decided)
+    return rows.drop(source.partitions if alone else []).unnest(ADDED)
+
+
+def check_names(source: Source, *more: str) -> None:
+    """Refuse rows that have columns which the decisions would overwrite."""
+    taken = sorted({"score", "accepted", ADDED, *more} & set(source.names))
     if taken:
         message = (
             f"{source.files[0]} already has a column {taken[0]!r}, which the decisions "
             "would overwrite. Rename it."
         )
         raise FileError(message)
-    return _kept(source, output).with_columns(decided).unnest(ADDED)
 
 
 def sink(lazy: pl.LazyFrame, source: Source, output: Path, temporary: Path) -> None:
@@ -87,26 +97,40 @@ def _kept(source: Source, output: Path) -> pl.LazyFrame:
             "none. Choose .parquet."
         )
         raise OutputError(message)
-    if source.kind != ".csv":
+    if source.kind != ".csv" or suffix_of(output) == ".csv":
         return lazy
-    text = source.scan(text=True)
-    if suffix_of(output) == ".csv":
-        return text
-    whole = {name: dtype for name, dtype in schema.items() if dtype.is_integer()}
-    if not whole:
-        return lazy
-    again = (
-        pl.col(n).cast(t, strict=False).cast(pl.String).eq_missing(pl.col(n)).all()
-        for n, t in whole.items()
-    )
-    same = source.collect(text.select(again))
-    lossy = [name for name in whole if not same[name].item()]
-    if not lossy:
-        return lazy
-    numbers = [n for n, t in schema.items() if t.is_numeric() and n not in lossy]
-    return text.with_columns(
-        pl.col(name).str.strip_chars().cast(schema[name]) for name in numbers
-    )
+    return lazy.with_columns(_typed(source, lazy))
+
+
+def _typed(source: Source, lazy: pl.LazyFrame) -> list[pl.Expr]:
+    """Return casts of the text columns that a type keeps as they are, from one pass."""
+    tests = []
+    for name in source.names:
+        text = pl.col(name)
+        plain = text.str.strip_chars()
+        whole = text.cast(pl.Int64, strict=False).cast(pl.String).eq_missing(text)
+        number = plain.cast(pl.Float64, strict=False).is_null() == text.is_null()
+        padded = plain.str.contains(r"^[+-]?0[0-9]").fill_null(value=False)
+        truth = text.is_null() | text.is_in(["true", "false"])
+        tests += [
+            whole.all().alias(f"{name} int"),
+            (number & ~padded).all().alias(f"{name} float"),
+            truth.all().alias(f"{name} bool"),
+            text.is_null().all().alias(f"{name} none"),
+        ]
+    found = source.collect(lazy.select(tests)).row(0, named=True)
+    casts = []
+    for name in source.names:
+        text = pl.col(name)
+        if found[f"{name} none"]:
+            continue
+        if found[f"{name} int"]:
+            casts.append(text.cast(pl.Int64))
+        elif found[f"{name} bool"]:
+            casts.append(text == "true")
+        elif found[f"{name} float"]:
+            casts.append(text.str.strip_chars().cast(pl.Float64))
+    return casts
 
 
 def _sink_npz(lazy: pl.LazyFrame, rows: int, temporary: Path) -> None:
@@ -161,11 +185,18 @@ def plan_targets(source: Source, folder: Path) -> dict[Path, Path]:
     if len(set(out.values())) < len(out):
         message = "two files have the same name. Name the folder that they are in."
         raise FileError(message)
-    inputs = {file.resolve() for file in source.files}
-    if any(target.resolve() in inputs for target in out.values()):
-        message = f"the output folder {folder} is the input itself. Name another."
-        raise OutputError(message)
+    check_outside(source, folder)
     return out
+
+
+def check_outside(source: Source, output: Path) -> None:
+    """Refuse an output among the inputs, where the next run would read it."""
+    place, inputs = output.resolve(), {file.resolve() for file in source.files}
+    within = source.root is not None and place.is_relative_to(source.root.resolve())
+    same = {place / file.name for file in inputs} & inputs
+    if place in inputs or within or same:
+        message = f"the output {output} lies among the inputs. Name another place."
+        raise OutputError(message)
 
 
 class Journal:
@@ -177,10 +208,14 @@ class Journal:
         self.job = blake2b(job.encode(), digest_size=12).hexdigest()
         self.done: dict[str, Summary] = {}
 
-    def read(self) -> None:
-        """Take over what an earlier run of the same job noted."""
-        if not self.path.exists():
-            return
+    def begin(self, *, resume: bool) -> None:
+        """Take over what an earlier run of the same job noted, or forget it."""
+        if not resume:
+            self.path.unlink(missing_ok=True)
+        elif self.path.exists():
+            self._read()
+
+    def _read(self) -> None:
         try:
             content = json.loads(self.path.read_text(encoding="utf-8"))
             job, entries = content["job"], content["done"]
@@ -210,8 +245,12 @@ class Journal:
 
 
 def _stamp(file: Path) -> str:
-    status = file.stat()
-    return f"{file.resolve()} {status.st_size} {status.st_mtime_ns}"
+    beside = [file]
+    if suffix_of(file) == ".npy":
+        beside += sorted(other for other in file.parent.glob("*.npy") if other != file)
+    states = [one.stat() for one in beside]
+    sizes = [f"{state.st_size} {state.st_mtime_ns}" for state in states]
+    return " ".join([str(file.resolve()), *sizes])
 
 
 def _entry(summary: Summary) -> list[Any]:

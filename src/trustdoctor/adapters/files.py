@@ -105,6 +105,25 @@ def read_known_labels(
     return found
 
 
+def read_matrix(path: str | Path, name: str) -> NDArray[Any]:
+    """Read numbers (n, d) beside predictions: an array, a list column, or a prefix."""
+    file = _existing(path)
+    try:
+        if suffix_of(file) == ".npz":
+            with np.load(file, allow_pickle=False) as archive:
+                if name not in archive.files:
+                    raise InputError(_missing("the file", name, archive.files))
+                return np.asarray(archive[name])
+        table = read_table(file)
+        names = _named(table.columns, name, name)
+        if not names:
+            raise InputError(_missing("the file", name, table.columns))
+        return _values(table, names)
+    except InputError as error:
+        message = f"{file}: {error}"
+        raise FileError(message) from error
+
+
 def _raw_labels(file: Path, columns: Columns) -> NDArray[np.float64] | None:
     """Return the labels as they are, NaN where one is missing."""
     if suffix_of(file) == ".npz":
@@ -353,8 +372,11 @@ def _numbers(column: pl.Series, name: str, *, width: int = 1) -> NDArray[Any]:
             f"column {name!r} has no value at row {{row}}. Fill or drop such rows."
         )
         raise RowError(message, at)
-    if column.dtype == pl.String:  # as a column of nothing but "nan" is read
-        cast = column.str.strip_chars().cast(pl.Float64, strict=False)
+    if column.dtype == pl.String:  # as CSV is scanned
+        text = column.str.strip_chars()
+        cast = text.cast(pl.Float64, strict=False)
+        if cast.null_count() and text.str.to_lowercase().is_in(["true", "false"]).all():
+            cast = (text.str.to_lowercase() == "true").cast(pl.Float64)
         column = column if cast.null_count() else cast
     if column.dtype == pl.Boolean:
         column = column.cast(pl.Int64)

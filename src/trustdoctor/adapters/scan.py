@@ -75,7 +75,7 @@ class Source:
     def single(self) -> "Iterator[Source]":
         """Yield a source for each file."""
         for file in self.files:
-            yield Source((file,), self.columns)
+            yield Source((file,), self.columns, self.root)
 
     @cached_property
     def schema(self) -> pl.Schema:
@@ -89,7 +89,7 @@ class Source:
 
     @cached_property
     def needed(self) -> list[str]:
-        """The columns that predictions are made of."""
+        """The columns that predictions are made of, as in the first file."""
         try:
             return needed_columns(self.names, self.columns)
         except InputError as error:
@@ -125,16 +125,36 @@ class Source:
             for one in self.single()
         )
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no row."""
+        if self.kind != ".csv":
+            return self.rows == 0
+        return len(self.collect(self.scan().select(self.names[0]).head(1))) == 0
+
+    @cached_property
+    def about_rows(self) -> int:
+        """How many rows there are; of CSV, guessed from its size and first lines."""
+        if self.kind != ".csv":
+            return self.rows
+        with self.files[0].open("rb") as file:
+            lines = file.readlines(1 << 16)
+        line = sum(map(len, lines[1:])) / max(len(lines) - 1, 1)
+        return int(self.size / line) if line else 0
+
     @cached_property
     def _groups(self) -> list[RowGroup]:
         return [g for file in self.files for g in read_row_groups(file)]
 
     @property
     def largest_group(self) -> int:
-        """Bytes of the largest row group, unpacked; 0 where there are none."""
+        """Bytes of the largest piece that can only be read as a whole, unpacked."""
+        if self.kind == ".npz":
+            return max(_Arrays(file, self.columns).whole for file in self.files)
         if self.kind != ".parquet":
             return 0
-        return max((group.size for group in self._groups), default=0)
+        sizes = (max(g.size, g.rows * self.row_bytes) for g in self._groups)
+        return max(sizes, default=0)
 
     @property
     def size(self) -> int:
@@ -145,31 +165,68 @@ class Source:
     def row_bytes(self) -> int:
         """About how many bytes a row's values take in memory."""
         if self.kind == ".csv":
-            return 8 * len(self.needed)
+            return 24 * len(self.needed)
         head = self.collect(self.scan().select(self.needed).head(1))
         return max(1, int(head.estimated_size()))
 
-    def scan(self, *, text: bool = False) -> pl.LazyFrame:
-        """Return all rows, to be read in batches; `text` leaves CSV as text."""
+    def scan(self) -> pl.LazyFrame:
+        """Return all rows, to be read in batches; CSV as text."""
+        return self._read(self._scan)
+
+    def _scan(self) -> pl.LazyFrame:
         if self.kind == ".parquet":
+            self._check_schemas()
             return pl.scan_parquet(
-                list(self.files), glob=False, hive_partitioning=self.is_partitioned
+                list(self.files), glob=False, hive_partitioning=bool(self.partitions)
             )
         if self.kind == ".csv":
-            frames = [_scan_csv(file, text=text) for file in self.files]
+            frames = [self._scan_csv(file) for file in self.files]
             return frames[0] if len(frames) == 1 else pl.concat(frames)
         arrays = [_Arrays(file, self.columns) for file in self.files]
+        for other in arrays[1:]:
+            if other.schema != arrays[0].schema:
+                message = (
+                    f"expected arrays in {other.file} as in {arrays[0].file}, "
+                    f"{arrays[0].schema}, got {other.schema}."
+                )
+                raise FileError(message)
         return register_io_source(
             lambda *asked: _array_batches(arrays, *asked), schema=arrays[0].schema
         )
 
-    @property
-    def is_partitioned(self) -> bool:
-        """Whether folders' names hold columns, as day=monday."""
-        if self.root is None:
-            return False
-        inner = self.files[0].relative_to(self.root).parent
-        return any("=" in part for part in inner.parts)
+    def _check_schemas(self) -> None:
+        """Refuse files whose columns are not those of the first."""
+        if len(self.files) == 1:
+            return
+        first = pl.read_parquet_schema(self.files[0])
+        for file in self.files[1:]:
+            own = pl.read_parquet_schema(file)
+            if own != first:
+                _refuse_columns(file, own, self.files[0], first)
+
+    def _scan_csv(self, file: Path) -> pl.LazyFrame:
+        lazy, names = _scan_text(file)
+        for name, value in self.partitions_of(file).items():
+            lazy = lazy.with_columns(pl.lit(value).alias(name))
+        if file != self.files[0]:
+            _, first = _scan_text(self.files[0])
+            if set(first) != set(names):
+                kinds = [dict.fromkeys(n, "text") for n in (names, first)]
+                _refuse_columns(file, kinds[0], self.files[0], kinds[1])
+            lazy = lazy.select(*first, *self.partitions)
+        return lazy
+
+    @cached_property
+    def partitions(self) -> tuple[str, ...]:
+        """The columns that folders' names hold, as day=monday."""
+        return tuple(self.partitions_of(self.files[0]))
+
+    def partitions_of(self, file: Path) -> dict[str, str]:
+        """Return what the folders that a file is in say of it."""
+        if self.root is None or not file.is_relative_to(self.root):
+            return {}
+        inner = file.relative_to(self.root).parent.parts
+        return dict(part.split("=", 1) for part in inner if "=" in part)
 
     def predictions(self, batch: pl.DataFrame) -> Predictions:
         """Build predictions from a batch of the needed columns."""
@@ -225,9 +282,12 @@ class Source:
                 "prediction."
             )
             raise FileError(message) from error
-        except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
+        except (*POLARS_ERRORS, OSError, UnicodeDecodeError) as error:
             raise FileError(unreadable(self, error)) from error
 
+
+POLARS_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
+"""What polars raises; the second is no Exception to Python."""
 
 _NO_ROWS = "{} has a header but no rows. Expected one line a prediction."
 
@@ -246,6 +306,11 @@ def find_source(path: str | Path, columns: Columns | None = None) -> Source:
     columns = columns or Columns()
     given = Path(path)
     try:
+        str(path).encode()
+    except UnicodeEncodeError as error:
+        message = "expected a file name in UTF-8, got another. Rename the file."
+        raise FileError(message) from error
+    try:
         if given.is_dir():
             return _in_folder(given, columns)
         if given.is_file():
@@ -254,6 +319,9 @@ def find_source(path: str | Path, columns: Columns | None = None) -> Source:
             named = glob.glob(str(path), recursive=True)  # noqa: PTH207 - absolute, too
             found = sorted(map(Path, named))
             files = [file for file in found if file.is_file()]
+            if any(suffix_of(file) == ".npy" for file in files):
+                message = "arrays in files of their own are named by their folder."
+                raise FileError(message)
             if files:
                 return _of_one_kind(files, columns, None)
             message = f"no file is like {path}. Check the pattern."
@@ -307,28 +375,37 @@ def _known(file: Path) -> Path:
     return file
 
 
-def _scan_csv(file: Path, *, text: bool) -> pl.LazyFrame:
-    lazy = pl.scan_csv(
-        file,
-        infer_schema=not text,
-        infer_schema_length=None,
-        glob=False,
-    )
+def _scan_text(file: Path) -> tuple[pl.LazyFrame, list[str]]:
+    """Scan a CSV as text: no type is guessed from its first rows."""
+    lazy = pl.scan_csv(file, infer_schema=False, glob=False)
     names = lazy.collect_schema().names()
     for name in names:
         base, mark, _ = name.rpartition("_duplicated_")
         if mark and base in names:
             message = f"{file} has the column {base!r} twice. Name every column once."
             raise FileError(message)
-    lazy = lazy.rename({name: name.strip() for name in names})
-    return lazy.filter(~pl.all_horizontal(pl.all().is_null()))
+    stripped = [name.strip() for name in names]
+    lazy = lazy.rename(dict(zip(names, stripped, strict=True)))
+    return lazy.filter(~pl.all_horizontal(pl.all().is_null())), stripped
+
+
+def _refuse_columns(file: Path, own: Any, other: Path, first: Any) -> None:
+    odd = [n for n in {**first, **own} if own.get(n) != first.get(n)]
+    what = f"the column {odd[0]!r}" if odd else "another order of columns"
+    message = (
+        f"expected the columns of {file} to be those of {other}, got {what}: "
+        f"{own.get(odd[0]) if odd else 'moved'} and not "
+        f"{first.get(odd[0]) if odd else 'in place'}. Screen the files one by one, "
+        "into a folder, or write them alike."
+    )
+    raise FileError(message)
 
 
 class _Arrays:
     """The arrays of an NPZ file, or an NPY file with its neighbours."""
 
     def __init__(self, file: Path, columns: Columns) -> None:
-        self.file = file
+        self.file, self.need_labels = file, columns.need_labels
         try:
             if suffix_of(file) == ".npz":
                 with zipfile.ZipFile(file) as archive:
@@ -339,6 +416,8 @@ class _Arrays:
             self.names = array_names(names, columns, file)
             with self.open() as arrays:
                 self.shapes = {n: (a.shape, a.dtype) for n, a in arrays.items()}
+                sizes = [a.mapped.nbytes for a in arrays.values() if a.whole]
+            self.whole = sum(sizes)
         except (FileError, InputError):
             raise
         except Exception as error:
@@ -352,19 +431,23 @@ class _Arrays:
 
     def _check(self) -> None:
         (shape, dtype), *rest = self.shapes.values()
-        if len(shape) != 2 or dtype.kind not in "fiu":
+        if len(shape) != 2 or dtype.kind not in "fiu" or dtype.itemsize > 8:
             message = (
                 f"{self.file}: expected {self.names[0]} as numbers of shape (n, C), "
                 f"got {dtype} of shape {shape}."
             )
             raise FileError(message)
-        for other, _ in rest:
-            if other != shape[:1]:
+        for other, kind in rest:
+            if other == shape[:1] and kind.kind in "iuf" and kind.itemsize <= 8:
+                continue
+            if self.need_labels:
                 message = (
                     f"{self.file}: expected labels as {shape[0]} integers, one a row, "
-                    f"got shape {other}."
+                    f"got {kind} of shape {other}."
                 )
                 raise FileError(message)
+            self.names = self.names[:1]
+            self.shapes = {self.names[0]: (shape, dtype)}
 
     @property
     def rows(self) -> int:
@@ -426,6 +509,7 @@ class _Array:
 
     def __init__(self, mapped: Any, stream: Any = None) -> None:
         self.mapped, self.stream, self.at = mapped, stream, 0
+        self.whole = False
         if stream is None:
             self.shape, self.dtype = mapped.shape, mapped.dtype
             return
@@ -436,8 +520,9 @@ class _Array:
             message = "it holds pickled objects"
             raise ValueError(message)
         if by_column and len(self.shape) > 1:  # such rows do not lie together
-            content = np.frombuffer(stream.read(), self.dtype)
-            self.mapped = content.reshape(self.shape, order="F")
+            self.whole = True
+            size = math.prod(self.shape) * self.dtype.itemsize
+            self.mapped = _Later(stream, self.shape, self.dtype, size)
 
     def next(self, rows: int) -> Any:
         if self.mapped is not None:
@@ -448,6 +533,20 @@ class _Array:
         content = self.stream.read(rows * width * self.dtype.itemsize)
         part = np.frombuffer(content, self.dtype).reshape(-1, *self.shape[1:])
         return np.ascontiguousarray(part, _plain(self.dtype))
+
+
+class _Later:
+    """An array of a zipped stream that is read as a whole, when it is asked for."""
+
+    def __init__(self, stream: Any, shape: Any, dtype: Any, size: int) -> None:
+        self.stream, self.shape, self.dtype, self.nbytes = stream, shape, dtype, size
+        self.array: Any = None
+
+    def __getitem__(self, rows: slice) -> Any:
+        if self.array is None:
+            content = np.frombuffer(self.stream.read(), self.dtype)
+            self.array = content.reshape(self.shape, order="F")
+        return self.array[rows]
 
 
 def _plain(dtype: Any) -> Any:
@@ -470,7 +569,18 @@ def _array_batches(
         with one.open() as opened:
             while done < one.rows and left > 0:
                 rows = int(min(batch_size or BATCH, one.rows - done, left))
-                frame = pl.DataFrame({n: a.next(rows) for n, a in opened.items()})
+                frame = _next_frame(one, opened, rows)
                 done, left = done + rows, left - rows
                 frame = frame if columns is None else frame.select(columns)
                 yield frame if predicate is None else frame.filter(predicate)
+
+
+def _next_frame(one: _Arrays, opened: "dict[str, _Array]", rows: int) -> pl.DataFrame:
+    try:
+        return pl.DataFrame({n: a.next(rows) for n, a in opened.items()})
+    except Exception as error:  # a damaged archive fails in many ways
+        message = (
+            f"cannot read {one.file}: {first_line(error)}. The file may be damaged; "
+            "write it again."
+        )
+        raise FileError(message) from error

@@ -1,6 +1,6 @@
 """A scikit-learn classifier that knows when not to answer."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -428,3 +428,12 @@ def _replaced(labels: NDArray[Any], accepted: NDArray[np.bool_], reject: Any) ->
     out = labels.astype(object)
     out[~accepted] = reject
     return out
+
+
+def predictor(estimator: Any) -> Callable[[Any], NDArray[Any]]:
+    """Return a function of rows to log-probabilities, for `SecondOpinion`."""
+
+    def predict(rows: Any) -> NDArray[Any]:
+        return Predictions.from_probs(estimator.predict_proba(rows)).logits
+
+    return predict

@@ -4,7 +4,7 @@ Nothing is fetched, weights are read as safetensors alone, and no code that come
 checkpoint is run.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -269,3 +269,27 @@ def class_names(model: Any) -> list[str]:
 def _softmax(z: Any) -> Any:
     e = np.exp(z - z.max(1, keepdims=True))
     return e / e.sum(1, keepdims=True)
+
+
+def predictor(
+    model: Any, *, max_length: int | None = None, device: Any = None
+) -> Callable[[Any], Any]:
+    """Return a function of texts or images to logits, for `SecondOpinion`.
+
+    Parameters
+    ----------
+    model : path, or (model, processor)
+    """
+    loaded, processor = model if isinstance(model, tuple) else load_folder(model)
+
+    def answer(data: Any) -> Any:
+        return predict(
+            loaded,
+            data,
+            processor=processor,
+            max_length=max_length,
+            device=device,
+            quiet=True,
+        ).logits
+
+    return answer

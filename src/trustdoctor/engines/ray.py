@@ -8,6 +8,7 @@ Every worker needs trustdoctor installed and sees the files under the same path.
 import logging
 import os
 import pickle
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,12 +22,14 @@ from trustdoctor.adapters.arrow import Decider, to_predictions
 from trustdoctor.adapters.decisions import (
     ROW_GROUP,
     Journal,
+    check_names,
     check_output,
+    check_outside,
     plan_targets,
 )
 from trustdoctor.adapters.files import Columns, suffix_of
 from trustdoctor.adapters.footers import read_row_groups
-from trustdoctor.adapters.scan import Source, find_source
+from trustdoctor.adapters.scan import Source
 from trustdoctor.engines import Engine, local
 from trustdoctor.errors import (
     FileError,
@@ -38,7 +41,12 @@ from trustdoctor.gate import Gate
 from trustdoctor.output import replacing
 from trustdoctor.progress import Pace, Tell
 from trustdoctor.sketch import Sketch
-from trustdoctor.summary import NOTHING, Summary, summarize_errors
+from trustdoctor.summary import (
+    NOTHING,
+    Summary,
+    require_one_width,
+    summarize_errors,
+)
 from trustdoctor.tally import Sketches, Tally
 
 try:
@@ -85,8 +93,11 @@ def screen(  # noqa: PLR0913 - options, by keyword only
     the workers decided, in the order of the rows.
     """
     source = _prepared(source, output)
+    local.require_rows(source)
     if output is not None and output.suffix:
         check_output(output, *source.files)
+        check_outside(source, output)
+    check_names(source, _WRONG, _CLASSES)
     if resume and (output is None or output.suffix):
         message = "--resume goes on over a folder. Give a folder as the output."
         raise InputError(message)
@@ -100,7 +111,8 @@ def screen(  # noqa: PLR0913 - options, by keyword only
         )
         blocks = decided.iter_batches(batch_format="pyarrow", batch_size=None)
         if output is None:
-            return sum((_count(block, pace)[1] for block in blocks), NOTHING)
+            widths: set[int] = set()
+            return sum((_count(block, pace, widths)[1] for block in blocks), NOTHING)
         with replacing(output) as temporary:
             return _write(blocks, temporary, pace)
 
@@ -133,7 +145,7 @@ def sketch(
     """Count every row's score for a calibration, and return the counts."""
 
     def fresh() -> Sketches:
-        return replace(sketches, pooled=Sketch(), classes={})
+        return replace(sketches, pooled=Sketch(), classes={}, widths=set())
 
     _fold(source, fresh, sketches.merge, address=address, progress=progress)
     return sketches
@@ -263,7 +275,7 @@ def _rows(source: Source, task: dict[str, Any], columns: list[str] | None) -> An
     return lazy.slice(first, rows).collect(engine="streaming").to_arrow()
 
 
-_WRONG = "trustdoctor_wrong"
+_WRONG, _CLASSES = "trustdoctor_wrong", "trustdoctor_classes"
 
 
 def _decide(source: Source, decider: Decider, task: dict[str, Any]) -> Any:
@@ -273,15 +285,19 @@ def _decide(source: Source, decider: Decider, task: dict[str, Any]) -> Any:
     wrong = np.full(block.num_rows, 2, np.int8)
     if rows is not None and rows.labels is not None:
         wrong = rows.errors.astype(np.int8)
-    return decided.append_column(_WRONG, pa.array(wrong))
+    classes = np.full(block.num_rows, 0 if rows is None else rows.n_classes, np.int32)
+    decided = decided.append_column(_WRONG, pa.array(wrong))
+    return decided.append_column(_CLASSES, pa.array(classes))
 
 
-def _count(block: Any, pace: Pace) -> tuple[Any, Summary]:
+def _count(block: Any, pace: Pace, widths: set[int]) -> tuple[Any, Summary]:
     """Take off where a block was wrong, and count it."""
+    for width in block[_CLASSES].unique().to_pylist():
+        require_one_width(widths, width)
     wrong = block[_WRONG].to_numpy(zero_copy_only=False)
     accepted = block["accepted"].to_numpy(zero_copy_only=False)
     pace.add(block.num_rows)
-    rest = block.drop_columns([_WRONG])
+    rest = block.drop_columns([_WRONG, _CLASSES])
     if (wrong == 2).any():
         return rest, Summary(len(wrong), int(accepted.sum()))
     return rest, summarize_errors(wrong.astype(bool), accepted)
@@ -289,10 +305,10 @@ def _count(block: Any, pace: Pace) -> tuple[Any, Summary]:
 
 def _write(blocks: Any, temporary: Path, pace: Pace) -> Summary:
     """Write blocks in their order, in whole row groups."""
-    total, writer = NOTHING, None
+    total, writer, widths = NOTHING, None, set[int]()
     try:
         for block in blocks:
-            rows, counted = _count(block, pace)
+            rows, counted = _count(block, pace, widths)
             total += counted
             if writer is None:
                 writer = pq.ParquetWriter(temporary, rows.schema, compression="zstd")
@@ -316,8 +332,7 @@ def _screen_folder(  # noqa: PLR0913 - what the verb was given
     """Screen each file as a task; whole files appear, and are noted as they do."""
     targets = plan_targets(source, output)
     journal = Journal(output, gate, source)
-    if resume:
-        journal.read()
+    journal.begin(resume=resume)
     total, tasks = NOTHING, []
     for file, target in targets.items():
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -329,7 +344,7 @@ def _screen_folder(  # noqa: PLR0913 - what the verb was given
             pace.add(known.rows)
     if not tasks:
         return total
-    work = partial(_screen_files, gate, source.columns, memory)
+    work = partial(_screen_files, gate, source, memory)
     done = ray.data.from_items(tasks, override_num_blocks=len(tasks)).map_batches(
         work, batch_size=1, batch_format="numpy"
     )
@@ -342,13 +357,13 @@ def _screen_folder(  # noqa: PLR0913 - what the verb was given
 
 
 def _screen_files(
-    gate: Gate, columns: Columns, memory: int | None, batch: dict[str, Any]
+    gate: Gate, whole: Source, memory: int | None, batch: dict[str, Any]
 ) -> dict[str, Any]:
     """Run the local engine on whole files, in a worker."""
     found = []
     for file, target in zip(batch["file"], batch["target"], strict=True):
-        source = find_source(file, columns)
-        done = local.screen(source, gate, Path(target), memory=memory)
+        source = Source((Path(file),), whole.columns, whole.root)
+        done = local.screen_alone(source, gate, Path(target), memory=memory)
         found.append(pickle.dumps(done))
     return {"file": batch["file"], "summary": np.array(found, object)}
 
@@ -363,6 +378,7 @@ def _fold(
 ) -> None:
     """Count rows in tasks, and merge what they counted."""
     source = _prepared(source)
+    local.require_rows(source)
     pace = Pace(progress, f"reading {source.name}", source.rows)
     with _cluster(address), _told(source):
         counted = _tasks(source, TALLY_BYTES).map_batches(
@@ -407,7 +423,8 @@ def _cluster(address: str | None) -> Iterator[None]:
     before = (context.execution_options.preserve_order, context.enable_progress_bars)
     context.execution_options.preserve_order = True
     context.enable_progress_bars = False
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    for name in ("ray", "ray.data"):  # what fails is told in one line, below
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     try:
         yield
     finally:
@@ -425,6 +442,7 @@ def _told(source: Source) -> Iterator[None]:
         source.locate()
         if isinstance(error, TrustDoctorError):
             raise
-        last = str(error).strip().splitlines()[-1]
-        message = f"the Ray job on {source.name} failed: {last}"
+        reasons = re.findall(r"^[\w.]*(?:Error|Exception): .*$", str(error), re.M)
+        reason = reasons[-1] if reasons else type(error).__name__
+        message = f"the Ray job on {source.name} failed: {reason}"
         raise FileError(message) from error

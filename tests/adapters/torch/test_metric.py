@@ -55,7 +55,18 @@ def test_mistakes_are_named():
     with pytest.raises(InputError, match="got shapes"):
         metric.update(torch.zeros(3, 2), torch.zeros(2))
     with pytest.raises(InputError, match="NaN"):
-        metric.update(torch.full((3, 2), torch.nan), torch.zeros(3))
+        metric.update(torch.full((3, 2), torch.nan), torch.zeros(3, dtype=torch.long))
+    for labels in (torch.tensor([0, -100]), torch.tensor([0, 2]), torch.zeros(2)):
+        with pytest.raises(InputError, match="expected labels from 0 to 1"):
+            metric.update(torch.eye(2), labels)
+    other = RejectionMetrics("msp")
+    for step in (
+        lambda: metric.merge_state(other),
+        lambda: metric.load_state_dict(other.state_dict()),
+        lambda: metric.load_state_dict({}),
+    ):
+        with pytest.raises(InputError, match="expected"):
+            step()
 
 
 PROCESS = """

@@ -3,6 +3,7 @@
 import math
 import shutil
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -405,3 +406,8 @@ def _float_type(model: Any, tensor: str) -> Any:
                 raise InputError(message)
             return FLOATS[kind]
     return np.float32
+
+
+def predictor(path: str | Path, **options: Any) -> Callable[[Any], NDArray[Any]]:
+    """Return a function of inputs to logits, for `SecondOpinion`."""
+    return lambda array: predict(path, array, **options).logits

@@ -12,6 +12,7 @@ except ImportError as error:
 
 from trustdoctor.adapters.torch.doctor import Doctor, Examination
 from trustdoctor.adapters.torch.metric import RejectionMetrics
+from trustdoctor.adapters.torch.model import predictor
 from trustdoctor.adapters.torch.sweep import (
     EPSILONS,
     TEMPERATURES,
@@ -30,5 +31,6 @@ __all__ = [
     "Setting",
     "Sweep",
     "WhiteBox",
+    "predictor",
     "sweep",
 ]

@@ -72,6 +72,13 @@ class RejectionMetrics:
                 raise InputError(message)
             if len(logits) == 0:
                 return
+            whole = not (labels.is_floating_point() or labels.is_complex())
+            if not whole or bool(((labels < 0) | (labels >= logits.shape[1])).any()):
+                message = (
+                    f"expected labels from 0 to {logits.shape[1] - 1}, as integers. "
+                    "Leave rows that are to be ignored out."
+                )
+                raise InputError(message)
             doubts = self.score.function(logits, temperature=self.temperature)
             wrong = logits.argmax(-1) != labels
         self.sketch.update(doubts, wrong)
@@ -102,6 +109,10 @@ class RejectionMetrics:
 
     def merge_state(self, other: "RejectionMetrics") -> None:
         """Count the rows of another metric, too."""
+        own, others = (self.score, self.temperature), (other.score, other.temperature)
+        if own != others:
+            message = "expected a metric of the same score and temperature, got others."
+            raise InputError(message)
         self.sketch.merge(other.sketch)
 
     def __call__(self, logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
@@ -136,10 +147,18 @@ class RejectionMetrics:
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint has to keep."""
-        return {"sketch": self.sketch.to_bytes()}
+        facts = {"score": self.score.name, "temperature": self.temperature}
+        return {"sketch": self.sketch.to_bytes(), **facts}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a checkpoint."""
+        known = (state.get("score"), state.get("temperature"))
+        if known != (self.score.name, self.temperature) or "sketch" not in state:
+            message = (
+                f"expected the state of {self.score.name} at temperature "
+                f"{self.temperature:g}, got that of {known[0]} at {known[1]}."
+            )
+            raise InputError(message)
         self.sketch = Sketch.from_bytes(state["sketch"])
 
 

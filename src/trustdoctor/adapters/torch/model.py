@@ -263,3 +263,27 @@ def _copy(value: Any, device: torch.device) -> Any:
 
 def _real(tensor: Tensor) -> bool:
     return tensor.is_floating_point()
+
+
+def predictor(
+    model: nn.Module, *, device: Any = None, forward: Forward | None = None
+) -> Callable[[Any], Tensor]:
+    """Return a function of inputs to logits, for `SecondOpinion`.
+
+    The model is in eval mode while it is asked, and as before afterwards.
+    """
+    check_model(model)
+
+    def predict(inputs: Any) -> Tensor:
+        where = device_of(model, device)
+        value = inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs)
+        modes = [(module, module.training) for module in model.modules()]
+        try:
+            model.eval()
+            with torch.no_grad():
+                return call(model, Batch({0: value.to(where)}, None), forward).cpu()
+        finally:
+            for module, training in modes:
+                module.training = training
+
+    return predict

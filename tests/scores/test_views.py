@@ -1,0 +1,90 @@
+"""Views keep rows apart, and do what their names say."""
+
+import numpy as np
+import pytest
+import torch
+
+from trustdoctor.errors import InputError
+from trustdoctor.scores.views import (
+    View,
+    as_views,
+    image_views,
+    table_views,
+    text_views,
+)
+
+IMAGES = np.arange(2 * 3 * 8 * 8, dtype=np.float32).reshape(2, 3, 8, 8)
+
+
+def test_images_are_flipped_and_shifted_with_reflected_edges():
+    views = {view.name: view for view in image_views(9)}
+    assert next(iter(views)) == "flip"
+    assert (views["flip"](IMAGES) == IMAGES[..., ::-1]).all()
+    right = views["right"](IMAGES)
+    assert (right[..., 1:] == IMAGES[..., :-1]).all()
+    assert (right[..., 0] == IMAGES[..., 1]).all()  # reflected, not repeated
+    down = views["down"](IMAGES)
+    assert (down[..., 1:, :] == IMAGES[..., :-1, :]).all()
+    both = views["flip left"](IMAGES)
+    assert (both == views["right"](IMAGES)[..., ::-1]).all() or (
+        both == views["left"](IMAGES)[..., ::-1]
+    ).all()
+    padded = np.pad(IMAGES, ((0, 0), (0, 0), (0, 0), (1, 0)), mode="reflect")
+    assert (right == padded[..., :-1]).all()
+
+
+@pytest.mark.parametrize("count", [1, 5, 9])
+def test_layouts_and_libraries_agree(count):
+    for view, other in zip(
+        image_views(count), image_views(count, layout="NHWC"), strict=True
+    ):
+        ours = view(IMAGES)
+        assert (other(IMAGES.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2) == ours).all()
+        assert (view(torch.from_numpy(IMAGES)).numpy() == ours).all()
+        assert (view(IMAGES[1:]) == ours[1:]).all()
+    wide = np.zeros((1, 1, 64, 32))
+    wide[0, 0, 0, 0] = 1
+    moved = {v.name: v(wide) for v in image_views(9)}
+    assert moved["down"][0, 0, 4, 0] == 1  # a sixteenth of each side
+    assert moved["right"][0, 0, 0, 2] == 1
+
+
+def test_texts_are_said_otherwise():
+    views = {v.name: v for v in text_views(window=2, paraphrase=lambda t: t[::-1])}
+    (text,) = views["first words"](["One two  THREE!"])
+    assert text == "One two"
+    assert views["last words"](["One two  THREE!"]) == ["two THREE!"]
+    assert views["lower case"](["Aa!"]) == ["aa!"]
+    assert views["no punctuation"](["a, b."]) == ["a b"]
+    assert views["single spaces"](["a \n b "]) == ["a b"]
+    assert views["paraphrase"](["ab"]) == ["ba"]
+
+
+def test_noise_is_scaled_to_the_columns_and_the_same_in_any_batch():
+    rng = np.random.default_rng(0)
+    train = rng.normal(size=(500, 3)) * [1, 100, 0.01]
+    train = np.column_stack([train, rng.integers(0, 2, 500)])
+    first, second = table_views(train, count=2, noise=0.1)
+    moved = first(train) - train
+    assert np.allclose(moved, moved[0])
+    assert moved[0, 3] == 0
+    assert 0 < abs(moved[0, 1]) < 50
+    assert np.allclose(first(train[7:9]), first(train)[7:9])
+    assert not np.allclose(second(train), first(train))
+
+
+def test_mistakes_are_named():
+    with pytest.raises(InputError, match="1, 5 or 9"):
+        image_views(3)
+    with pytest.raises(InputError, match="expected images NCHW"):
+        image_views(1)[0](np.zeros((2, 3)))
+    with pytest.raises(InputError, match="at least one view"):
+        as_views([])
+    with pytest.raises(InputError, match="two views are called"):
+        as_views([View("a", len), View("a", len)])
+    with pytest.raises(InputError, match="made 1 rows of 2"):
+        View("bad", lambda x: x[:1])(np.zeros(2))
+    with pytest.raises(InputError, match="window"):
+        text_views(window=0)
+    with pytest.raises(InputError, match="training rows"):
+        table_views(np.zeros(3))
