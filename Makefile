@@ -28,6 +28,8 @@ bench: $(VENV)/dev.stamp
 	$(BIN)/python benchmarks/core.py
 	$(BIN)/python benchmarks/perturbation.py
 	$(BIN)/python benchmarks/export.py
+	$(BIN)/python benchmarks/opinion.py
+	$(BIN)/python benchmarks/scale.py --only files,sketch,ray
 
 clean:
 	rm -rf $(VENV) build dist

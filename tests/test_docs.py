@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from trustdoctor.scores import MODEL_SCORES
+from trustdoctor.scores.fitted import FITTED
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -55,7 +56,7 @@ def test_the_page_on_doctor_is_what_its_commands_give(shared):
 
 def test_every_score_has_a_page():
     pages = {path.stem for path in (ROOT / "docs" / "scores").glob("*.md")}
-    assert pages == {*MODEL_SCORES, "mahalanobis", "index"}
+    assert pages == {*MODEL_SCORES, *FITTED, "radius", "second_opinion", "index"}
     nav = (ROOT / "mkdocs.yml").read_text()
     for name in pages:
         assert f"scores/{name}.md" in nav

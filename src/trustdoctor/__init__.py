@@ -53,6 +53,7 @@ from trustdoctor.scores import (
     margin,
     max_logit,
     msp,
+    pnorm,
 )
 from trustdoctor.scores.distance import Mahalanobis
 from trustdoctor.scores.views import View, image_views, table_views, text_views
@@ -115,6 +116,7 @@ __all__ = [
     "measure",
     "msp",
     "nll",
+    "pnorm",
     "risk_at_coverage",
     "risk_coverage",
     "roc",

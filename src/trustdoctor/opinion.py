@@ -96,8 +96,10 @@ class ViewCheck:
     auroc : float or None
         Of clean input and this view less that of the clean input alone.
     keep : bool
-        False where it costs more than a point of accuracy, or of confidence without
-        labels.
+        False where it costs more than a point of accuracy and finds no more errors
+        (without labels: a point of confidence), and where it changes nothing.
+    reason : str
+        Why to drop it.
     """
 
     name: str
@@ -106,6 +108,7 @@ class ViewCheck:
     accuracy: float | None
     auroc: float | None
     keep: bool
+    reason: str = ""
 
 
 class SecondOpinion:
@@ -185,7 +188,8 @@ class SecondOpinion:
         data, labels
             Calibration rows. All their views are asked.
         share : float
-            Of the rows, drawn at random, that learn the margins and set nothing else.
+            Of the rows, drawn at random, that learn the margins and set nothing else;
+            beside those that the promise does not rest on (for TRR the correct ones).
         level : float
             Of the margins; 0 never stops early on a side that learned rows left.
         """
@@ -250,15 +254,19 @@ def check_views(found: Opinions, names: Sequence[str]) -> list[ViewCheck]:
         agreement = float((found.answers[:, k] == p.predicted).mean())
         sure = float(found.confidence[:, k].mean() - found.confidence[:, 0].mean())
         accuracy = gain = None
-        keep = sure > -0.01
+        reason = "" if sure > -0.01 else "the model is less sure of it"
         if p.labels is not None:
             own = found.answers[:, k] != p.labels
             accuracy = float(p.errors.mean() - own.mean())
-            keep = accuracy > -0.01
             if p.errors.any() and not p.errors.all():
                 pair = _pair(found, k)
                 gain = auroc(pair, p.errors) - auroc(found.doubts[:, 0], p.errors)
-        out.append(ViewCheck(name, agreement, sure, accuracy, gain, keep))
+            harms = accuracy <= -0.01 and (gain is None or gain <= 0)
+            reason = "it costs accuracy and finds no errors" if harms else ""
+        if np.allclose(found.confidence[:, k], found.confidence[:, 0], atol=1e-6):
+            reason = reason or "it changes nothing"
+        kept = not reason
+        out.append(ViewCheck(name, agreement, sure, accuracy, gain, kept, reason))
     return out
 
 
@@ -293,18 +301,40 @@ def calibrate_opinions(
     errors = found.predictions.errors
     order = np.random.default_rng(seed).permutation(len(errors))
     learn, rest = np.split(order, [max(1, round(share * len(order)))])
-    provisional = calibrate(found.scores[learn], errors[learn], **target)
-    margins = learn_margins(found.doubts[learn], provisional, tuple(views), level=level)
+    provisional = _provisional(found.scores[learn], errors[learn], target)
+    also = _spare(errors, learn, target)
+    margins = learn_margins(found.doubts[also], provisional, tuple(views), level=level)
     scores = margins.sequential(found.doubts[rest])
     gate = calibrate(scores, errors[rest], **target)
     certificate = gate.certificate
     assert certificate is not None
     note = (
-        f"{len(learn):,} other rows learned the margins at which views stop being "
-        f"asked. Views: {', '.join(views)}."
+        f"{len(also):,} rows on which the promise does not rest learned the margins at "
+        f"which views stop being asked. Views: {', '.join(views)}."
     )
     certificate = replace(certificate, notes=(*certificate.notes, note))
     return replace(gate, margins=margins, certificate=certificate)
+
+
+def _provisional(scores: Array, errors: Array, target: dict[str, Any]) -> Gate:
+    """Guess the threshold, without the caution that few rows would ask for."""
+    plain = {"frr", "trr", "joint", "coverage"} & set(target)
+    mode = {"mode": "expectation"} if len(plain) == 1 else {}
+    return calibrate(scores, errors, **(target | mode))
+
+
+def _spare(errors: Array, learn: Array, target: dict[str, Any]) -> Array:
+    """Return the rows that may learn margins: those that do not set the threshold.
+
+    A threshold for TRR rests on errors alone, so every correct row is spare, and the
+    other way round for FRR.
+    """
+    asked = {"frr", "trr"} & set(target)
+    spare = np.zeros(len(errors), bool)
+    spare[learn] = True
+    if len(asked) == 1:
+        spare |= ~errors if asked == {"trr"} else errors
+    return np.flatnonzero(spare)
 
 
 def learn_margins(

@@ -2,9 +2,10 @@
 
 A sketch keeps how many correct and how many wrong rows fell into each cell of scores.
 A cell is a range of floats that agree in their leading bits, so cells are ordered, and
-each remembers its least and its largest score. As long as the distinct scores are few
-enough, every cell is one score and the sketch is exact; beyond that it drops trailing
-bits, one at a time, until the cells fit.
+each remembers its least and its largest score. Between -32 and 32, where doubts are,
+cells are of like width; beyond, and near 0, their width goes with the score. As long
+as the distinct scores are few enough, every cell is one score and the sketch is exact;
+beyond that it drops trailing bits, one at a time, until the cells fit.
 
 How many bits are dropped depends on the set of scores alone. So two sketches merge
 into the very sketch of all their rows, bit for bit, in any order.
@@ -49,7 +50,7 @@ class Cells:
     correct, errors : int array (cells,)
         How many correct and wrong rows.
     bits : int
-        How many trailing bits of the scores do not count; 0 where all do.
+        How many trailing bits of scores near 0 do not count; 0 where all do.
     """
 
     low: Array
@@ -401,11 +402,9 @@ def _fitted(cells: Cells, most: int) -> Cells:
     """Drop as few bits as leave at most so many cells."""
     if len(cells) <= most:
         return cells
-    differing = _keys(cells.low)
-    differing = differing[1:] ^ differing[:-1]
-    for bits in range(cells.bits + 1, _MOST_BITS + 1):
-        apart = differing >> np.uint64(bits) != 0
-        if 1 + int(apart.sum()) <= most:
+    for bits in range(cells.bits + 1, _MOST_BITS):
+        keys = _keys(cells.low, bits)
+        if 1 + int((keys[1:] != keys[:-1]).sum()) <= most:
             return _coarser(cells, bits)
     return _coarser(cells, _MOST_BITS)
 
@@ -414,7 +413,7 @@ def _coarser(cells: Cells, bits: int) -> Cells:
     """Merge the ordered cells that agree but for the last bits."""
     if len(cells) == 0:
         return Cells(cells.low, cells.high, cells.correct, cells.errors, bits)
-    keys = _keys(cells.low) >> np.uint64(bits)
+    keys = _keys(cells.low, bits)
     first = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
     return Cells(
         cells.low[first],
@@ -425,10 +424,14 @@ def _coarser(cells: Cells, bits: int) -> Cells:
     )
 
 
-def _keys(scores: Array) -> Array:
-    """Return integers in the order of the scores."""
+def _keys(scores: Array, dropped: int) -> Array:
+    """Return integers in the order of the scores, but for bits that do not count."""
     bits = np.ascontiguousarray(scores, np.float64).view(np.uint64)
-    return np.where(bits >> np.uint64(63) != 0, ~bits, bits | _SIGN)
+    keys = np.where(bits >> np.uint64(63) != 0, ~bits, bits | _SIGN)
+    exponent = (bits >> np.uint64(52) & np.uint64(0x7FF)).astype(np.int64) - 1022
+    fewer = np.clip(exponent, 0, 5)
+    shift = np.maximum(dropped - fewer, 0).astype(np.uint64)
+    return keys >> shift << shift
 
 
 def _before(counts: Array) -> Array:

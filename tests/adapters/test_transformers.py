@@ -287,3 +287,19 @@ def test_minilm_gives_its_stored_logits(shared):
     )
     with np.load(shared / "predictions" / "minilm-imdb-test.npz") as stored:
         assert np.abs(found.logits - stored["logits"][rows]).max() < 2e-2
+
+
+def test_a_second_opinion_on_texts(text_folder):
+    texts = ["The good film!", "a  dull plot", "fine", "the film was bad, dull"]
+    ask = td.SecondOpinion(text_folder, td.text_views(window=2))
+    found = ask(texts)
+    assert found.doubts.shape == (4, 6)
+    alone = predict(text_folder, texts, quiet=True)
+    np.testing.assert_allclose(found.predictions.logits, alone.logits, atol=1e-5)
+    model, processor = load_folder(text_folder)
+    again = td.SecondOpinion((model, processor), td.text_views(window=2))(texts)
+    np.testing.assert_allclose(again.doubts, found.doubts, atol=1e-5)
+    last = predict(
+        text_folder, ["good film!", "dull plot", "fine", "bad, dull"], quiet=True
+    )
+    assert (found.answers[:, 5] == last.predicted).all()

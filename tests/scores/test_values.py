@@ -8,8 +8,16 @@ import torch
 from trustdoctor.scores import SCORES, alpha, beta, gen
 
 
-def reference(name, row, t, **options):
+def reference_pnorm(row):
+    z = [mp.mpf(float(x)) for x in row]
+    mean = sum(z) / len(z)
+    return -(max(z) - mean) / mp.sqrt(sum((x - mean) ** 2 for x in z))
+
+
+def reference(name, row, t, **options):  # noqa: C901 - one case a score
     """The definition, in 60 digits and with no thought for stability."""
+    if name == "pnorm":
+        return reference_pnorm(row) if len(row) > 2 else reference("msp", row, t)
     z = [mp.mpf(float(x)) / mp.mpf(t) for x in row]
     top = max(range(len(z)), key=lambda i: z[i])
     u = [x - z[top] for i, x in enumerate(z) if i != top]

@@ -39,6 +39,16 @@ TD_INLINE uint64_t td_key(double x) {
     return bits >> 63 ? ~bits : bits | (uint64_t)1 << 63;
 }
 
+/* How many bits of a score's key do not count: `shift`, but fewer from 1 up to 32,
+ * so that cells there are as wide as between 1/2 and 1. */
+TD_INLINE int td_dropped(double x, int shift) {
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    const int exponent = (int)(bits >> 52 & 0x7ff) - 1022;
+    const int more = exponent < 0 ? 0 : exponent < 5 ? exponent : 5;
+    return shift > more ? shift - more : 0;
+}
+
 enum { BETA, ALPHA, MSP, ENTROPY, MARGIN, MAX_LOGIT, ENERGY };
 
 #define REAL float

@@ -6,7 +6,7 @@ typedef struct {
 } NAME(cell);
 
 /* Counts n scores in the cells of a hash table of `slots` (a power of two), where
- * cells are named by their keys without the last `shift` bits. Stops when `used`
+ * cells are named by their keys without the last `shift` bits; see td_dropped. Stops when `used`
  * reaches `limit`. Returns how many scores it took; a score that is NaN stops it as
  * well. Neighbouring cells lie together, eight to a block; the slots of the next few
  * scores are fetched while the last ones are counted. */
@@ -20,7 +20,9 @@ int64_t NAME(td_tally)(NAME(cell) *table, int64_t slots, int64_t *used, int64_t 
         const int here = n - first < AHEAD ? (int)(n - first) : AHEAD;
         for (int i = 0; i < here; i++) {
             const double x = (double)scores[first + i] + 0.0; /* one zero */
-            const uint64_t key = keys[i] = td_key(x) >> shift;
+            const int bits = td_dropped(x, shift);
+            const uint64_t key = td_key(x) >> bits;
+            keys[i] = key << bits;
             places[i] = ((key >> 3) * 0x9E3779B97F4A7C15ull >> blocks) << 3 | (key & 7);
             __builtin_prefetch(table + places[i], 1);
         }

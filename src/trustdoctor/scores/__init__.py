@@ -12,7 +12,15 @@ from trustdoctor._native import KINDS
 from trustdoctor.errors import InputError
 from trustdoctor.kernels import score_kinds
 from trustdoctor.predictions import Predictions
-from trustdoctor.scores.baselines import energy, entropy, gen, margin, max_logit, msp
+from trustdoctor.scores.baselines import (
+    energy,
+    entropy,
+    gen,
+    margin,
+    max_logit,
+    msp,
+    pnorm,
+)
 from trustdoctor.scores.doctor import alpha, beta
 
 __all__ = [
@@ -27,6 +35,7 @@ __all__ = [
     "margin",
     "max_logit",
     "msp",
+    "pnorm",
     "score_all",
 ]
 
@@ -129,6 +138,14 @@ SCORES: dict[str, Score] = {
             _UNSHIFTED,
         ),
         Score("energy", energy, "Liu et al. 2020", "logits", "none", _UNSHIFTED),
+        Score(
+            "pnorm",
+            pnorm,
+            "Cattelan & Silva 2024",
+            "probs",
+            "none",
+            frozenset({"permutation", "shift"}),
+        ),
     )
 }
 

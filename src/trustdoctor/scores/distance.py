@@ -113,6 +113,7 @@ class Mahalanobis:
     ridge: float = 1e-9
 
     name: ClassVar[str] = "mahalanobis"
+    needs: ClassVar[str] = "features"
     step: ClassVar[int] = -1
     about_class: ClassVar[bool] = False
 

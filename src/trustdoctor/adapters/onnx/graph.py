@@ -103,6 +103,7 @@ def add_score(m: Maker, z: str, name: str, temperature: float) -> str:
         "max_logit": lambda m, r: m("Div", r.first, m.number(-r.temperature)),
         "energy": _energy,
         "gen": _gen,
+        "pnorm": _pnorm,
     }
     if name not in formulas:
         message = f"the score {name!r} is no function of the logits that ONNX can hold."
@@ -143,6 +144,31 @@ def _entropy(m: Maker, r: _Row) -> str:
     k = m("Neg", m("Add", r.offset, mean))
     inner = m("Add", ratio, m("Div", k, m("Add", r.one, r.a)))
     return str(m("Add", r.b, m("Log", inner)))
+
+
+def _pnorm(m: Maker, r: _Row) -> str:
+    """Return -(top - mean) over the length of the centred logits; msp for C = 2."""
+    none = m("IsInf", r.u)
+    there = m("Where", none, r.zero, m("Add", m("Mul", r.u, r.zero), r.one))
+    there = m("Where", none, r.zero, there)
+    kept = m("Where", none, r.zero, r.u)
+    column = m.constant([1])
+    count = m("Unsqueeze", m.total(there), column)
+    mean = m("Div", m("Unsqueeze", m.total(kept), column), count)
+    centred = m("Where", none, r.zero, m("Sub", kept, mean))
+    (largest,), _ = m.best(m("Abs", centred), 1)
+    flat = m("Equal", largest, r.zero)
+    scale = m("Where", flat, r.one, largest)
+    small = m("Div", centred, scale)
+    length = m("Sqrt", m.total(m("Mul", small, small)))
+    length = m("Mul", m("Squeeze", scale, column), length)
+    length = m("Where", m("Squeeze", flat, column), r.one, length)
+    doubt = m("Div", m("Squeeze", mean, column), length)
+    certain = m("Equal", r.s, r.zero)
+    doubt = m("Where", certain, m.number(-math.inf), doubt)
+    width = m("Gather", m("Shape", r.u), m.constant([1]), axis=0)
+    two = m("Equal", width, m.constant([2]))
+    return str(m("Where", two, m("Sub", r.b, r.log1p_a), doubt))
 
 
 def _gen(m: Maker, r: _Row) -> str:

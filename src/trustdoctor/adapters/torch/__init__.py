@@ -13,6 +13,7 @@ except ImportError as error:
 from trustdoctor.adapters.torch.doctor import Doctor, Examination
 from trustdoctor.adapters.torch.metric import RejectionMetrics
 from trustdoctor.adapters.torch.model import predictor
+from trustdoctor.adapters.torch.radius import radius
 from trustdoctor.adapters.torch.sweep import (
     EPSILONS,
     TEMPERATURES,
@@ -32,5 +33,6 @@ __all__ = [
     "Sweep",
     "WhiteBox",
     "predictor",
+    "radius",
     "sweep",
 ]

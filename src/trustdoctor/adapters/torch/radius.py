@@ -1,0 +1,78 @@
+"""How far an input is from where the prediction would change, to first order."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from trustdoctor.adapters.torch.doctor import (
+    Examination,
+    predictions,
+    row_sum,
+    step_size,
+    tracked,
+)
+from trustdoctor.adapters.torch.model import (
+    Forward,
+    batches,
+    check_batch_size,
+    check_model,
+    count_batches,
+    device_of,
+    untouched,
+)
+from trustdoctor.errors import InputError
+from trustdoctor.progress import bar
+from trustdoctor.scores import margin
+
+
+def radius(  # noqa: PLR0913 - options, by keyword only
+    model: nn.Module,
+    data: Any,
+    *,
+    scale: Any = None,
+    batch_size: int = 256,
+    forward: Forward | None = None,
+    perturb: str | None = None,
+    labelled: bool | None = None,
+    quiet: bool = False,
+) -> Examination:
+    r"""Score inputs by minus the robust radius.
+
+    .. math:: -\frac{z_1 - z_2}{\|\nabla_x (z_1 - z_2)\|_1}
+
+    with the two largest logits: the least change of every input coordinate that would
+    make them equal, were the model linear.
+
+    Parameters
+    ----------
+    model, data, scale, batch_size, forward, perturb, labelled, quiet
+        As in `Doctor`; `scale` puts the radius into other units than the input's.
+
+    Examples
+    --------
+    >>> found = radius(nn.Linear(4, 3), torch.randn(10, 4), quiet=True)
+    >>> found.scores.shape, bool((found.scores <= 0).all())
+    ((10,), True)
+    """
+    check_batch_size(batch_size)
+    device = device_of(check_model(model), None)
+    total = count_batches(data, batch_size)
+    found, doubts = [], []
+    with bar(quiet=quiet) as tell, untouched(model, mode="eval"):
+        parts = batches(data, batch_size=batch_size, labelled=labelled)
+        for i, batch in enumerate(parts):
+            tell(i / total if total else 0.0, f"batch {i + 1}")
+            with tracked(model, batch.to(device), forward, perturb) as traced:
+                gap = margin(traced.logits)
+                gradient = traced.gradient(gap)
+            sizes = step_size(1.0, scale, gradient) * gradient.abs()
+            reach = row_sum(sizes).clamp(min=torch.finfo(torch.float32).tiny)
+            doubts.append((gap.detach() / reach).float().cpu().numpy())
+            found.append((traced.logits.detach(), batch.labels))
+    if not found:
+        message = "expected at least one batch, got none."
+        raise InputError(message)
+    logits, labels = zip(*found, strict=True)
+    return Examination(predictions(logits, labels), np.concatenate(doubts))
