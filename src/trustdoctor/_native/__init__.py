@@ -1,6 +1,6 @@
 """The compiled kernels, where the installation could build one.
 
-The library is plain C behind ctypes: 180 kB, no start-up cost, nothing to
+The library is plain C behind ctypes: 240 kB, no start-up cost, nothing to
 compile at run time. Where no compiler was found, ``available`` is False and
 ``kernels.py`` does the same work with numpy, more slowly.
 """

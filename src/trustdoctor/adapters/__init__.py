@@ -4,13 +4,16 @@ from importlib import import_module
 from typing import Any
 
 __all__ = [
+    "arrow",
     "datasets",
     "decisions",
     "files",
+    "footers",
     "formats",
     "onnx",
     "plot",
     "rows",
+    "scan",
     "sklearn",
     "tables",
     "topk",

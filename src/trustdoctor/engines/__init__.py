@@ -1,10 +1,11 @@
 """Engines: they split rows, call the core, and merge what it gives."""
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 from trustdoctor.engines import local
-from trustdoctor.errors import InputError
+from trustdoctor.errors import InputError, MissingPackageError
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,12 @@ def find_engine(name: str) -> Engine:
     if name == "local":
         return Engine("local", local.screen, local.diagnose, local.sketch)
     if kind == "ray" and (address or name == "ray"):
+        if find_spec("ray") is None:
+            message = (
+                "the engine ray needs ray, which is not installed: "
+                'pip install "trustdoctor[ray]"'
+            )
+            raise MissingPackageError(message)
         from trustdoctor.engines.ray import make_engine
 
         return make_engine(address or None)
