@@ -98,17 +98,39 @@ def bundled_opinions():
 
 def test_mistakes_are_named(bundled_opinions):
     p = rows(300)
-    with pytest.raises(InputError, match="name of their own"):
-        compare(p, extra={"alpha": (np.zeros(300), 1.0)})
-    with pytest.raises(InputError, match="name of their own"):
-        compare(p, extra={"mine": (np.zeros(3), 1.0)})
+    for taken in ("alpha", "rel_u", "fusion"):
+        with pytest.raises(InputError, match="is taken by a score"):
+            compare(p, extra={taken: (np.zeros(300), 1.0)})
+    for given in ((np.zeros(3), 1.0), (np.zeros(300), "two"), (np.zeros(300), np.nan)):
+        with pytest.raises(InputError, match="a number of passes"):
+            compare(p, extra={"mine": given})
+    for options in ({"seed": -1}, {"confidence": 95}, {"train": (1,)}, {"opinions": 3}):
+        with pytest.raises(InputError, match="expected"):
+            compare(p, **options)
+    with pytest.raises(InputError, match="expected Predictions"):
+        compare(p.logits)
+    with pytest.raises(InputError, match="at row 7"):
+        compare(p, features=np.where(np.arange(600).reshape(300, 2) == 15, np.nan, 1.0))
     with pytest.raises(InputError, match="finite features"):
         compare(p, features=np.zeros((3, 2)))
-    with pytest.raises(InputError, match="opinions of 300 rows"):
-        compare(p, opinions=bundled_opinions(rows(100)))
+    for other in (rows(100), rows(300, seed=5)):
+        with pytest.raises(InputError, match="opinions of the same 300 rows"):
+            compare(p, opinions=bundled_opinions(other))
     right = td.Predictions.from_logits(p.logits, p.predicted)
     with pytest.raises(UndefinedMetricError, match="one kind"):
         compare(right)
+
+
+def test_scores_that_rows_do_not_allow_are_left_out():
+    p = rows(900)
+    found = compare(p, features=np.ones((900, 3)))
+    skipped = {reason.partition(":")[0] for reason in found.skipped}
+    assert {"mahalanobis", "sirc", "vim"} <= skipped
+    hard = np.where(np.eye(5)[p.predicted] > 0, 0.0, -np.inf)
+    certain = td.Predictions.from_logits(hard, p.labels)
+    found = compare(certain)
+    assert found.recommended is None
+    assert "fusion" in {reason.partition(":")[0] for reason in found.skipped}
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".parquet"])

@@ -194,6 +194,45 @@ def test_models_of_every_kind(tmp_path):
     np.testing.assert_allclose(through.doubts, opinion.doubts, rtol=1e-3, atol=1e-4)
 
 
+def test_tables_keep_their_kind():
+    import pandas as pd
+    from sklearn.compose import ColumnTransformer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.normal(size=(60, 2)), columns=["a", "b"])
+    table["kind"] = ["x", "y"] * 30
+    scaled = ColumnTransformer([("s", StandardScaler(), ["a", "b"])])
+    model = make_pipeline(scaled, LogisticRegression())
+    model.fit(table, rng.integers(0, 2, 60))
+    found = SecondOpinion(model, table_views(table))(table)
+    assert found.doubts.shape == (60, 5)
+    tensor = torch.randn(30, 4)
+    net = torch.nn.Linear(4, 3)
+    ours = SecondOpinion(net, table_views(tensor))(tensor)
+    again = SecondOpinion(net, table_views(tensor))(tensor.numpy().astype(np.float64))
+    np.testing.assert_allclose(ours.doubts, again.doubts, rtol=1e-4, atol=1e-5)
+
+
+def test_a_view_that_turns_every_answer_does_not_change_nothing():
+    ask = SecondOpinion(lambda a: np.c_[a[:, 0], -a[:, 0]], [View("neg", lambda a: -a)])
+    (found,) = ask.check(np.random.default_rng(0).normal(size=(50, 1)))
+    assert found.agreement == 0
+    assert found.reason != "it changes nothing"
+
+
+def test_gates_from_before_margins_load(tmp_path):
+    import json
+
+    gate = Gate(0.5, score="alpha")
+    content = json.loads(gate.to_json())
+    del content["margins"]
+    (tmp_path / "gate.json").write_text(json.dumps(content))
+    assert Gate.load(tmp_path / "gate.json") == gate
+
+
 def test_probabilities_of_zero_do_no_harm():
     ask = SecondOpinion(
         lambda r: np.log(np.eye(3)[r[:, 0].astype(int)] + 0.0 * r[:, :1]),
@@ -202,6 +241,18 @@ def test_probabilities_of_zero_do_no_harm():
     with np.errstate(divide="ignore"):
         found = ask(np.zeros((4, 1)))
     assert np.isfinite(found.scores).all()
+
+    class Sure:
+        def predict_proba(self, rows):
+            tiny = rows[:, 0]
+            return np.column_stack([1 - tiny, tiny])
+
+    said = SecondOpinion(Sure(), [View("same", lambda r: r)])(
+        np.array([[0.0], [1e-12], [1e-8], [0.4]])
+    )
+    assert (np.diff(said.scores) > 0).all()
+    assert said.predictions.from_probabilities
+    assert said.predictions.logits[0, 1] == -np.inf
 
 
 def test_mistakes_are_named():
@@ -223,6 +274,23 @@ def test_mistakes_are_named():
         Margins(("a",), (1.0,), (-2.0,))
     with pytest.raises(InputError, match="answers to"):
         SecondOpinion(lambda r: r[:1], [View("a", lambda r: r)])(np.eye(3))
+    for bad in (None, View("a", len), len):
+        with pytest.raises(InputError, match="a list of views"):
+            SecondOpinion(lambda r: r, bad)
+    for data in ("text", {"a": 1}):
+        with pytest.raises(InputError, match="counted and picked"):
+            ask(data)
+    with pytest.raises(InputError, match="expected a Gate"):
+        ask.screen(np.eye(3), 3)
+    with pytest.raises(InputError, match="returned NoneType"):
+        SecondOpinion(lambda r: r, [View("a", lambda _: None)])(np.eye(3))
+    with pytest.raises(InputError, match="classes for every view"):
+        SecondOpinion(lambda r: r, [View("a", lambda r: r[:, :2])])(np.eye(3))
+    small = SecondOpinion(lambda r: r, [View("a", lambda r: r)], batch_size=3)
+    with pytest.raises(InputError, match="Use from_probs"):
+        small(np.full((12, 2), 0.5))
+    with pytest.raises(InputError, match="without NaN"):
+        Margins(("a",), (1.0,), (1.0,)).sequential([[np.nan, 1.0]])
     with pytest.raises(InputError, match="batch size"):
         SecondOpinion(lambda r: r, [View("a", len)], batch_size=0)
 

@@ -1,13 +1,14 @@
 """Which score to use: everything that the information at hand allows, judged fairly.
 
-Rows are permuted and split three ways: some fit, some choose settings and the
-candidate, some judge. Every candidate is judged against softmax response on the same
-rows, with intervals corrected for how many there are.
+Rows are permuted and split three ways: some fit, some choose settings, some judge.
+Every candidate is judged against softmax response on the same rows, with intervals
+corrected for how many there are; of those that are clearly better, the one that was
+best on the choosing rows is recommended.
 """
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import product
 from typing import Any
 
@@ -88,7 +89,9 @@ class Comparison:
         The candidate that was best on the choosing rows among those that are clearly
         better than softmax response; None where none is.
     confidence : float
-        Of all comparisons together.
+        Of all comparisons of AUROC together, and of all of FRR.
+    skipped : tuple of str
+        Scores that could not be made of these rows, and why.
     """
 
     n_fit: int
@@ -99,6 +102,7 @@ class Comparison:
     recommended: str | None
     confidence: float
     points: Points
+    skipped: tuple[str, ...] = ()
 
     def verdict(self) -> str:
         """Say which score to use, in words."""
@@ -116,7 +120,7 @@ class Comparison:
         return (
             f"Use {best.name} ({passes} a row): AUROC {signed(gain)}, {at} "
             f"{signed(change)} points against softmax response on {self.n_judged:,} "
-            f"rows that had no part in choosing it."
+            "rows that neither fitted it nor chose its settings."
         )
 
     def to_json(self, path: str | None = None) -> str:
@@ -201,6 +205,7 @@ def compare(  # noqa: PLR0913 - options, by keyword only
     >>> found.n_fit, found.n_judged, found.candidates[0].name
     (1000, 1000, 'msp')
     """
+    _check(predictions, features, train, opinions, confidence, seed)
     wrong = predictions.errors
     order = np.random.default_rng(seed).permutation(len(wrong))
     fit, chosen, judged = np.array_split(order, 3)
@@ -212,7 +217,13 @@ def compare(  # noqa: PLR0913 - options, by keyword only
             )
             raise UndefinedMetricError(message)
     world = _World(predictions, features, train, opinions, extra or {}, fit)
-    settled = [_settle(c, wrong, chosen) for c in world.candidates()]
+    candidates = list(world.candidates())
+    names = [c.name for c in candidates]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        message = f"the name {twice!r} is taken by a score. Give yours another."
+        raise InputError(message)
+    settled = [_settle(c, wrong, chosen) for c in candidates]
     at = points or Points()
     found = _judge(settled, wrong, judged, at, confidence)
     first = [c for c in found if c.name == BASELINE]
@@ -231,7 +242,45 @@ def compare(  # noqa: PLR0913 - options, by keyword only
         recommended=None if best is None else best.name,
         confidence=confidence,
         points=at,
+        skipped=tuple(world.skipped),
     )
+
+
+def _check(  # noqa: PLR0913 - what compare was given
+    predictions: Any,
+    features: Any,
+    train: Any,
+    opinions: Any,
+    confidence: Any,
+    seed: Any,
+) -> None:
+    """Refuse what cannot be compared."""
+    if not isinstance(predictions, Predictions):
+        message = f"expected Predictions, got {type(predictions).__name__}."
+        raise InputError(message)
+    if not (isinstance(confidence, (int, float)) and 0 < confidence < 1):
+        message = f"expected a confidence between 0 and 1, got {confidence!r}."
+        raise InputError(message)
+    if not (type(seed) is int and seed >= 0):
+        message = f"expected a seed of 0 or more, got {seed!r}."
+        raise InputError(message)
+    if train is not None and (features is None or len(train) != 3):
+        message = "expected train as (features, labels, logits), with features=."
+        raise InputError(message)
+    if opinions is not None:
+        _check_opinions(predictions, opinions)
+
+
+def _check_opinions(predictions: Predictions, opinions: Any) -> None:
+    if not isinstance(opinions, Opinions):
+        message = f"expected Opinions, got {type(opinions).__name__}."
+        raise InputError(message)
+    if not np.array_equal(opinions.predictions.logits, predictions.logits):
+        message = (
+            f"expected opinions of the same {len(predictions)} rows, got those of "
+            "other predictions. Compare opinions.predictions."
+        )
+        raise InputError(message)
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,6 +293,14 @@ class _World:
     opinions: Opinions | None
     extra: dict[str, tuple[Any, float]]
     fit: Array
+    skipped: list[str] = field(default_factory=list)
+
+    def _tried(self, name: str, make: Callable[[], _Candidate]) -> Iterator[_Candidate]:
+        """Make a candidate, or note why these rows do not allow it."""
+        try:
+            yield make()
+        except InputError as error:
+            self.skipped.append(f"{name}: {error}")
 
     def candidates(self) -> Iterator[_Candidate]:
         p = self.predictions
@@ -252,21 +309,22 @@ class _World:
         plain = score_all(p, names)
         for name, scores in plain.items():
             yield _fixed(name, SCORES[name].needs, 1, scores)
-        yield self._rel_u()
-        yield self._fusion(plain)
+        yield from self._tried("rel_u", self._rel_u)
+        yield from self._tried("fusion", lambda: self._fusion(plain))
         if self.features is not None:
             yield from self._distances()
         if self.opinions is not None:
             yield from self._views()
         for name, (scores, passes) in self.extra.items():
             own = as_scores(scores)
-            if len(own) != len(p) or name in SCORES:
+            cost = isinstance(passes, (int, float)) and 0 <= passes < np.inf
+            if len(own) != len(p) or not cost:
                 message = (
-                    f"expected {len(p)} scores under a name of their own, got "
-                    f"{len(own)} as {name!r}."
+                    f"expected {len(p)} scores and a number of passes for {name!r}, "
+                    f"got {len(own)} and {passes!r}."
                 )
                 raise InputError(message)
-            yield _fixed(name, "given", passes, own)
+            yield _fixed(name, "given", float(passes), own)
 
     def _rel_u(self) -> _Candidate:
         part = _part(self.predictions, self.fit)
@@ -297,29 +355,29 @@ class _World:
             p.logits[self.fit],
         )
         known, labels = as_features(known), np.asarray(labels)
-        mahalanobis = Mahalanobis.fit(known, labels, on="features", ridge=1e-3)
-        yield _fixed("mahalanobis", "features", 1, mahalanobis.function(f))
         ks = [k for k in (5, 50) if k <= len(known)] or [1]
-        yield _Candidate(
-            "knn",
-            "features",
-            1,
-            {f"k {k}": _picked(KNN.fit(known, k=k)(f)) for k in ks},
-        )
-        trust = TrustScore.fit(known, labels)(f, p.predicted)
-        yield _fixed("trust_score", "features", 1, trust)
-        yield _fixed("sirc", "features", 1, SIRC.fit(known)(p, f))
+        makers: dict[str, Callable[[], Any]] = {
+            "mahalanobis": lambda: Mahalanobis.fit(
+                known, labels, on="features", ridge=1e-3
+            ).function(f),
+            "trust_score": lambda: TrustScore.fit(known, labels)(f, p.predicted),
+            "sirc": lambda: SIRC.fit(known)(p, f),
+        }
         if not p.from_probabilities and f.shape[1] > 1:
-            yield _fixed("vim", "features", 1, ViM.fit(known, logits)(f, p.logits))
+            makers["vim"] = lambda: ViM.fit(known, logits)(f, p.logits)
+        for name, make in makers.items():
+            yield from self._tried(
+                name,
+                lambda name=name, make=make: _fixed(  # type: ignore[misc]
+                    name, "features", 1, make()
+                ),
+            )
+        near = {f"k {k}": _picked(KNN.fit(known, k=k)(f)) for k in ks}
+        yield _Candidate("knn", "features", 1, near)
 
     def _views(self) -> Iterator[_Candidate]:
         assert self.opinions is not None
         doubts = self.opinions.doubts
-        if len(doubts) != len(self.predictions):
-            message = (
-                f"expected opinions of {len(self.predictions)} rows, got {len(doubts)}."
-            )
-            raise InputError(message)
         passes = doubts.shape[1]
         yield _fixed("second opinion", "views", passes, doubts[:, -1])
         if passes > 2:

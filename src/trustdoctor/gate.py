@@ -93,6 +93,9 @@ class Margins:
                 f"expected doubts (n, {len(self.views) + 1}), got shape {s.shape}."
             )
             raise InputError(message)
+        if np.isnan(s).any():
+            message = "expected doubts without NaN, got one. Mend that row."
+            raise InputError(message)
         result = s[:, -1]
         for k in reversed(range(len(self.views))):
             result = np.clip(result, s[:, k] - self.reject[k], s[:, k] + self.accept[k])
@@ -414,6 +417,7 @@ def _from_content(content: Any, path: str | Path) -> Gate:
             "Use the version of trustdoctor that wrote it."
         )
         raise FileError(message)
+    content.setdefault("margins", None)  # gates were saved before there were any
     try:
         _check_fields(content, _FIELDS)
         gamma = content.pop("gamma")

@@ -28,6 +28,9 @@ from trustdoctor.scores.views import as_views
 LEVEL = 0.002
 """Share of the rows on one side that margins let stop early on the other."""
 
+LEAST = 40.0
+"""How far below the top a logit may be, where a probability of 0 stands for it."""
+
 Predictor = Callable[[Any], Any]
 
 
@@ -152,11 +155,16 @@ class SecondOpinion:
         n, passes = _count(data), 1 + len(self.views)
         total, kept = None, []
         for k in range(passes):
-            logits = self._pass(data, np.arange(n), k, progress, n * passes)
-            total = logits if total is None else total + logits
+            said = self._pass(data, np.arange(n), k, progress, n * passes)
+            logits = _finite(said)
+            if total is None:
+                judged = Predictions(
+                    said.logits,
+                    as_labels(labels, *said.logits.shape),
+                    said.from_probabilities,
+                )
+            total = logits if total is None else _sum(total, logits)
             kept.append((logits, total / (k + 1)))
-        clean = kept[0][0]
-        judged = Predictions(clean, as_labels(labels, *clean.shape))
         doubts = [_doubt(mean, judged.predicted) for _, mean in kept]
         own = [beta(logits) for logits, _ in kept]
         return Opinions(
@@ -201,6 +209,9 @@ class SecondOpinion:
 
     def screen(self, data: Any, gate: Gate, *, progress: Tell | None = None) -> Decided:
         """Decide on each row, asking views only about rows still in doubt."""
+        if not isinstance(gate, Gate):
+            message = f"expected a Gate, got {type(gate).__name__}."
+            raise InputError(message)
         margins = gate.margins
         names = tuple(view.name for view in self.views)
         if margins is None or margins.views != names:
@@ -211,15 +222,16 @@ class SecondOpinion:
             )
             raise InputError(message)
         n = _count(data)
-        total = self._pass(data, np.arange(n), 0, progress, n)
-        judged = Predictions(total, None)
+        judged = self._pass(data, np.arange(n), 0, progress, n)
+        total = _finite(judged)
         last = _doubt(total, judged.predicted)
         scores, accepted = last.copy(), np.zeros(n, bool)
         passes, still = np.ones(n, np.int64), np.arange(n)
         total = total.copy()
         for k in range(1 + len(names)):
             if k:
-                total[still] += self._pass(data, still, k, progress, n)
+                heard = _finite(self._pass(data, still, k, progress, n))
+                total[still] = _sum(total[still], heard)
                 passes[still] += 1
                 mean = total[still] / (k + 1)
                 last = _doubt(mean, judged.predicted[still])
@@ -233,18 +245,24 @@ class SecondOpinion:
 
     def _pass(
         self, data: Any, rows: Array, k: int, progress: Tell | None, total: int
-    ) -> Array:
-        """Return the logits of some rows, clean or by the k-th view."""
-        out = []
+    ) -> Predictions:
+        """Return what is said of some rows, clean or by the k-th view."""
+        out: list[Predictions] = []
         for start in range(0, len(rows), self.batch_size):
             at = rows[start : start + self.batch_size]
             inputs = _rows(data, at)
             inputs = self.views[k - 1](inputs) if k else inputs
-            out.append(_logits(self.predict(inputs), len(at)))
+            out.append(_said(self.predict(inputs), len(at)))
             if progress is not None:
                 done = k * len(rows) + start + len(at)
                 progress(min(done / total, 1.0), f"pass {k + 1}")
-        return np.concatenate(out)
+        if len({one.n_classes for one in out}) > 1:
+            message = "the model gave other numbers of classes from batch to batch."
+            raise InputError(message)
+        logits = np.concatenate([one.logits for one in out])
+        if out[0].from_probabilities:
+            return Predictions(logits, None, from_probabilities=True)
+        return Predictions.from_logits(logits)  # not probabilities by mistake
 
 
 def check_views(found: Opinions, names: Sequence[str]) -> list[ViewCheck]:
@@ -263,7 +281,8 @@ def check_views(found: Opinions, names: Sequence[str]) -> list[ViewCheck]:
                 gain = auroc(pair, p.errors) - auroc(found.doubts[:, 0], p.errors)
             harms = accuracy <= -0.01 and (gain is None or gain <= 0)
             reason = "it costs accuracy and finds no errors" if harms else ""
-        if np.allclose(found.confidence[:, k], found.confidence[:, 0], atol=1e-6):
+        same = np.allclose(found.confidence[:, k], found.confidence[:, 0], atol=1e-6)
+        if same and agreement == 1:
             reason = reason or "it changes nothing"
         kept = not reason
         out.append(ViewCheck(name, agreement, sure, accuracy, gain, kept, reason))
@@ -288,7 +307,8 @@ def calibrate_opinions(
     **target: Any,
 ) -> Gate:
     """Learn margins on a share of the rows, and set the threshold on the others."""
-    if not (0 < share < 1 and 0 <= level < 0.5):
+    real = all(isinstance(value, (int, float)) for value in (share, level))
+    if not (real and 0 < share < 1 and 0 <= level < 0.5):
         message = (
             f"expected a share between 0 and 1 and a level below 0.5, got {share!r} "
             f"and {level!r}."
@@ -299,8 +319,12 @@ def calibrate_opinions(
             message = f"{name} has no meaning for a second opinion. Leave it out."
             raise InputError(message)
     errors = found.predictions.errors
+    if not (type(seed) is int and seed >= 0) or len(errors) < 2:
+        message = f"expected two rows or more and a seed of 0 or more, got {seed!r}."
+        raise InputError(message)
     order = np.random.default_rng(seed).permutation(len(errors))
-    learn, rest = np.split(order, [max(1, round(share * len(order)))])
+    size = min(max(1, round(share * len(order))), len(order) - 1)
+    learn, rest = np.split(order, [size])
     provisional = _provisional(found.scores[learn], errors[learn], target)
     also = _spare(errors, learn, target)
     margins = learn_margins(found.doubts[also], provisional, tuple(views), level=level)
@@ -310,7 +334,8 @@ def calibrate_opinions(
     assert certificate is not None
     note = (
         f"{len(also):,} rows on which the promise does not rest learned the margins at "
-        f"which views stop being asked. Views: {', '.join(views)}."
+        f"which views stop being asked; rates that are not promised were seen on them, "
+        f"too. Views: {', '.join(views)}."
     )
     certificate = replace(certificate, notes=(*certificate.notes, note))
     return replace(gate, margins=margins, certificate=certificate)
@@ -381,7 +406,8 @@ def _adapter(name: str) -> Any:
 
 
 def _count(data: Any) -> int:
-    if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
+    rows = hasattr(data, "__len__") and hasattr(data, "__getitem__")
+    if not rows or isinstance(data, (str, bytes, dict)):
         message = (
             f"expected rows that can be counted and picked (an array, a tensor, a "
             f"list, a table), got {type(data).__name__}."
@@ -401,14 +427,36 @@ def _rows(data: Any, at: Array) -> Any:
     return data[at]
 
 
-def _logits(answer: Any, rows: int) -> Array:
-    """Check what a model said; probabilities of 0 count as nearly so."""
-    found = Predictions.from_logits(answer).logits.astype(np.float64)
+def _said(answer: Any, rows: int) -> Predictions:
+    """Check what a model said."""
+    if isinstance(answer, Predictions):
+        found = answer
+    else:
+        found = Predictions.from_logits(answer)
     if len(found) != rows:
         message = f"the model gave {len(found)} answers to {rows} rows."
         raise InputError(message)
-    top = found.max(1, keepdims=True)
-    return np.where(np.isneginf(found), top - 20.0, found)
+    return found
+
+
+def _finite(said: Predictions) -> Array:
+    """Return logits that can be averaged: nothing is less than LEAST below the top.
+
+    A probability of 0 would otherwise settle a row by one view alone.
+    """
+    z = said.logits.astype(np.float64)
+    top = z.max(1, keepdims=True)
+    least = LEAST if said.from_probabilities else np.inf
+    return np.maximum(np.where(np.isneginf(z), top - LEAST, z), top - least)
+
+
+def _sum(total: Array, logits: Array) -> Array:
+    if total.shape != logits.shape:
+        message = (
+            f"expected {total.shape[1]} classes for every view, got {logits.shape[1]}."
+        )
+        raise InputError(message)
+    return np.asarray(total + logits)
 
 
 def _doubt(mean: Array, predicted: Array) -> Array:

@@ -142,6 +142,8 @@ def show_comparison(console: Console, found: Comparison) -> None:
         )
     console.print(table)
     console.print(f"\n{found.verdict()}", highlight=False)
+    for reason in found.skipped:
+        console.print(f"- left out, {reason}", highlight=False)
     console.print(
         f"\nIn %; differences of AUROC on the judging rows, paired, that hold all "
         f"together at {found.confidence:.0%}.",

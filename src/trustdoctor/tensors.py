@@ -53,8 +53,8 @@ def complaining(path: str | Path) -> Iterator[None]:
     """Turn a missing array or field into a message about the file."""
     try:
         yield
-    except KeyError as error:
-        message = f"{path} lacks {error}. Save it again."
+    except (KeyError, TypeError, ValueError) as error:
+        message = f"{path} lacks, or has not as expected: {error}. Save it again."
         raise FileError(message) from error
 
 

@@ -257,3 +257,14 @@ def test_options_of_gen_are_checked():
     for options in ({"exponent": 0}, {"exponent": 1.5}, {"top": 0}):
         with pytest.raises(InputError):
             gen(np.zeros((1, 2)), **options)
+
+
+@pytest.mark.parametrize(("value", "classes"), [(0.7, 3), (0.1, 6), (0.3, 10)])
+def test_pnorm_of_equal_logits_is_0(value, classes):
+    from trustdoctor.scores import pnorm
+
+    assert pnorm(np.full((1, classes), value)) == 0
+    far = np.array([[1e6 + 1, 1e6, 1e6]], np.float32)
+    assert pnorm(far)[0] == pytest.approx(-((2 / 3) ** 0.5), rel=1e-6)
+    two = np.array([[3.0, 1.0, -np.inf], [30.0, 1.0, -np.inf]])
+    assert np.diff(pnorm(two))[0] < -10

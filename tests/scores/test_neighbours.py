@@ -64,5 +64,13 @@ def test_mistakes_are_named():
         TrustScore.fit(TRAIN, np.zeros(200, int))
     with pytest.raises(InputError, match="no training row"):
         TrustScore.fit(TRAIN, LABELS)(ROWS, np.full(40, 9))
+    with pytest.raises(InputError, match="as in the fit"):
+        KNN.fit(TRAIN, k=1)(ROWS[:, :2])
+    with pytest.raises(InputError, match="predicted classes"):
+        TrustScore.fit(TRAIN, LABELS)(ROWS, ABOUT[:3])
+    with pytest.raises(InputError, match="logits of 40 rows"):
+        ViM.fit(TRAIN, TRAIN[:, :3])(ROWS, ROWS[:1, :3])
+    with pytest.raises(InputError, match="nothing is left"):
+        ViM.fit(RNG.normal(size=(20, 60)), RNG.normal(size=(20, 3)))
     with pytest.raises(InputError, match="directions"):
         ViM.fit(TRAIN, TRAIN, kept=6)

@@ -77,12 +77,20 @@ def test_they_are_saved_without_pickle(tmp_path):
     fusion = Fusion.fit(scores, p.errors)
     fusion.save(path)
     assert (Fusion.load(path)(scores) == fusion(scores)).all()
+    sure = {name: np.append(values[:3], -np.inf) for name, values in scores.items()}
+    alone = {name: values[3:] for name, values in sure.items()}
+    assert fusion(sure)[3] == fusion(alone)[0]  # whatever the other rows are
 
 
 def test_mistakes_are_named():
     p = rows()
-    with pytest.raises(InputError, match="from 0 to 1"):
-        RelU.fit(p, balance=2.0)
+    for given in ({"balance": 2.0}, {"temperature": 0.0}, {"shrink": "a"}):
+        with pytest.raises(InputError, match="from 0 to 1"):
+            RelU.fit(p, **given)
+    with pytest.raises(InputError, match="penalty above 0"):
+        Fusion.fit({"a": np.arange(9.0)}, np.arange(9) % 2 == 0, penalty=-1.0)
+    with pytest.raises(InputError, match="norms differ"):
+        SIRC.fit(np.random.default_rng(0).dirichlet(np.ones(4), 50))
     right = td.Predictions.from_logits(p.logits, p.predicted)
     with pytest.raises(InputError, match="both kinds"):
         RelU.fit(right)

@@ -71,13 +71,23 @@ def test_noise_is_scaled_to_the_columns_and_the_same_in_any_batch():
     assert 0 < abs(moved[0, 1]) < 50
     assert np.allclose(first(train[7:9]), first(train)[7:9])
     assert not np.allclose(second(train), first(train))
+    holes = np.array([[0.0, 1.0], [1.0, 5.0], [np.nan, 9.0], [1.0, np.inf]])
+    moved = table_views(holes, count=1)[0](np.zeros((1, 2)))
+    assert moved[0, 0] == 0
+    assert np.isfinite(moved).all()
 
 
 def test_mistakes_are_named():
     with pytest.raises(InputError, match="1, 5 or 9"):
         image_views(3)
-    with pytest.raises(InputError, match="expected images NCHW"):
-        image_views(1)[0](np.zeros((2, 3)))
+    for images in (np.zeros((2, 3)), [np.zeros((3, 4, 4))]):
+        with pytest.raises(InputError, match="expected images NCHW"):
+            image_views(1)[0](images)
+    for shift in (0, -1, 1.5, "a"):
+        with pytest.raises(InputError, match="1 pixel"):
+            image_views(5, shift=shift)
+    with pytest.raises(InputError, match="below the side"):
+        image_views(5, shift=9)[1](IMAGES)
     with pytest.raises(InputError, match="at least one view"):
         as_views([])
     with pytest.raises(InputError, match="two views are called"):
@@ -86,5 +96,12 @@ def test_mistakes_are_named():
         View("bad", lambda x: x[:1])(np.zeros(2))
     with pytest.raises(InputError, match="window"):
         text_views(window=0)
+    for given in ({"count": 2.5}, {"noise": np.inf}, {"noise": "a"}):
+        with pytest.raises(InputError, match="training rows"):
+            table_views(np.zeros((3, 2)), **given)
     with pytest.raises(InputError, match="training rows"):
         table_views(np.zeros(3))
+    with pytest.raises(InputError, match="expected numbers"):
+        table_views(np.array([["a"], ["b"]]))
+    with pytest.raises(InputError, match="rows of 2 columns"):
+        table_views(np.eye(2))[0](np.eye(3))

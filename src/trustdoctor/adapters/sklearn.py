@@ -430,10 +430,10 @@ def _replaced(labels: NDArray[Any], accepted: NDArray[np.bool_], reject: Any) ->
     return out
 
 
-def predictor(estimator: Any) -> Callable[[Any], NDArray[Any]]:
-    """Return a function of rows to log-probabilities, for `SecondOpinion`."""
+def predictor(estimator: Any) -> Callable[[Any], Predictions]:
+    """Return a function of rows to predictions, for `SecondOpinion`."""
 
-    def predict(rows: Any) -> NDArray[Any]:
-        return Predictions.from_probs(estimator.predict_proba(rows)).logits
+    def predict(rows: Any) -> Predictions:
+        return Predictions.from_probs(estimator.predict_proba(rows))
 
     return predict

@@ -164,12 +164,12 @@ def pnorm(logits: Any, *, temperature: float = 1.0, p: float = 2.0) -> Any:
     >>> pnorm(np.array([[2.0, -1.0, -1.0]])).round(3)
     array([-0.816])
     """
-    if not p >= 1:
+    if not (isinstance(p, (int, float)) and p >= 1):
         message = f"expected p of 1 or more, got {p!r}. 2 is usual."
         raise InputError(message)
 
     def formula(r: Rows) -> Any:
-        return _msp(r) if r.logits.shape[-1] == 2 else _pnorm(r, float(p))
+        return _pnorm(r, float(p))
 
     return score_rows(logits, formula, temperature=temperature)
 
@@ -178,16 +178,17 @@ def _pnorm(r: Rows, p: float) -> Any:
     xp = r.xp
     there = r.logits > -xp.inf
     zero = xp.zeros_like(r.logits)
+    below = xp.where(there, r.logits - r.top[..., None], zero)  # equal logits give 0
     count = xp.sum(xp.where(there, zero + 1, zero), axis=-1)
-    mean = xp.sum(xp.where(there, r.logits, zero), axis=-1) / count
-    centred = xp.abs(xp.where(there, r.logits - mean[..., None], zero))
+    mean = xp.sum(below, axis=-1) / count
+    centred = xp.abs(xp.where(there, below - mean[..., None], zero))
     largest = xp.max(centred, axis=-1)
     flat = largest == 0
     scale = xp.where(flat, xp.ones_like(largest), largest)
     total = xp.sum((centred / scale[..., None]) ** p, axis=-1)
     total = xp.where(flat, xp.ones_like(total), total)  # no root of 0: no gradient
-    doubt = -(r.top - mean) / (scale * total ** (1 / p))
-    return xp.where(r.certain, -xp.inf, doubt)
+    doubt = mean / (scale * total ** (1 / p))
+    return xp.where(r.certain, -xp.inf, xp.where(count == 2, _msp(r), doubt))
 
 
 def _msp(r: Rows) -> Any:

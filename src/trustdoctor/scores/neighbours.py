@@ -52,7 +52,7 @@ class KNN:
     def fit(cls, features: Any, *, k: int = 50) -> "KNN":
         """Keep the features (n, d) of training rows."""
         x = _unit(as_features(features))
-        if not 1 <= k <= len(x):
+        if not (type(k) is int and 1 <= k <= len(x)):
             message = f"expected k from 1 to {len(x)}, got {k!r}."
             raise InputError(message)
         return cls(x, k)
@@ -63,7 +63,8 @@ class KNN:
 
     def __call__(self, features: Any) -> Array:
         """Return the distance of each row."""
-        return self._index.kneighbors(_unit(as_features(features)))[0][:, -1]
+        x = as_features(features, width=self.train.shape[1])
+        return self._index.kneighbors(_unit(x))[0][:, -1]
 
     def save(self, path: str | Path) -> None:
         """Write to a safetensors file."""
@@ -114,7 +115,11 @@ class TrustScore:
 
     def __call__(self, features: Any, predicted: Any) -> Array:
         """Return the doubt of each row, given its predicted class."""
-        x, about = as_features(features), to_numpy(predicted)
+        x = as_features(features, width=self.train.shape[1])
+        about = to_numpy(predicted)
+        if about.shape != (len(x),):
+            message = f"expected {len(x)} predicted classes, got shape {about.shape}."
+            raise InputError(message)
         near = {c: i.kneighbors(x)[0][:, 0] for c, i in self._indices.items()}
         table = np.stack(list(near.values()), 1)
         own = np.array(list(near))[None, :] == about[:, None]
@@ -186,15 +191,19 @@ class ViM:
         _, vectors = np.linalg.eigh(np.cov((x - mean).T))
         rest = np.ascontiguousarray(vectors[:, : x.shape[1] - kept])
         left = np.linalg.norm((x - mean) @ rest, axis=1)
-        if not left.sum() > 0:
+        if not left.mean() > 1e-9 * np.linalg.norm(x - mean, axis=1).mean():
             message = "nothing is left of the features beyond those directions."
             raise InputError(message)
         return cls(mean, rest, float(z.max(1).sum() / left.sum()))
 
     def __call__(self, features: Any, logits: Any) -> Array:
         """Return the doubt of each row."""
-        left = np.linalg.norm((as_features(features) - self.mean) @ self.rest, axis=1)
-        return np.asarray(self.alpha * left + energy(to_numpy(logits)))
+        x, z = as_features(features, width=len(self.mean)), to_numpy(logits)
+        if len(z) != len(x):
+            message = f"expected logits of {len(x)} rows, got {len(z)}."
+            raise InputError(message)
+        left = np.linalg.norm((x - self.mean) @ self.rest, axis=1)
+        return np.asarray(self.alpha * left + energy(z))
 
     def save(self, path: str | Path) -> None:
         """Write to a safetensors file."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trustdoctor import tensors
-from trustdoctor.errors import InputError
+from trustdoctor.errors import InputError, RowError
 from trustdoctor.predictions import Predictions, as_errors, to_numpy
 from trustdoctor.scores import SCORES, msp
 
@@ -62,9 +62,11 @@ class RelU:
         temperature: float = 1.0,
     ) -> "RelU":
         """Fit D on labelled rows; `balance` is lambda, `shrink` the share of Gini."""
-        if not (0 <= balance <= 1 and 0 <= shrink <= 1):
+        real = all(isinstance(v, (int, float)) for v in (balance, shrink, temperature))
+        if not (real and 0 <= balance <= 1 and 0 <= shrink <= 1 and temperature > 0):
             message = (
-                f"expected balance and shrink from 0 to 1, got {balance!r}, {shrink!r}."
+                f"expected balance and shrink from 0 to 1 and a temperature above 0, "
+                f"got {balance!r}, {shrink!r} and {temperature!r}."
             )
             raise InputError(message)
         p, wrong = _softmax(predictions.logits, temperature), predictions.errors
@@ -134,7 +136,7 @@ class SIRC:
         """Fit on features (n, d) of training rows."""
         norms = np.abs(as_features(features)).sum(1)
         spread = float(norms.std())
-        if not spread > 0:
+        if not spread > 1e-9 * float(norms.mean()):
             message = "expected features whose norms differ, got equal ones."
             raise InputError(message)
         return cls(float(norms.mean()) - 3 * spread, 1 / spread)
@@ -166,6 +168,8 @@ class Fusion:
     ----------
     names : tuple of str
         The scores.
+    ends : array (2, k)
+        The least and the largest finite score of the fit: rows beyond count as there.
     means, spreads, weights : arrays (k,)
         Scores are standardised, then weighted.
     bias : float
@@ -180,6 +184,7 @@ class Fusion:
     """
 
     names: tuple[str, ...]
+    ends: Array = field(repr=False)
     means: Array = field(repr=False)
     spreads: Array = field(repr=False)
     weights: Array
@@ -193,8 +198,13 @@ class Fusion:
         cls, scores: dict[str, Any], errors: Any, *, penalty: float = 1.0
     ) -> "Fusion":
         """Fit on scores of labelled rows; `penalty` is a ridge, scores standardised."""
+        if not (isinstance(penalty, (int, float)) and penalty > 0):
+            message = f"expected a penalty above 0, got {penalty!r}."
+            raise InputError(message)
         x = _columns(scores)
         wrong = as_errors(errors, rows=len(x))
+        ends = _ends(x)
+        x = np.clip(x, *ends)
         if wrong.all() or not wrong.any():
             message = "a fusion needs rows of both kinds to fit on. Give it more rows."
             raise InputError(message)
@@ -202,7 +212,8 @@ class Fusion:
         spreads = np.where(spreads > 0, spreads, 1.0)
         design = np.column_stack([(x - means) / spreads, np.ones(len(x))])
         weights = _logistic(design, wrong, penalty)
-        return cls(tuple(scores), means, spreads, weights[:-1], float(weights[-1]))
+        bias = float(weights[-1])
+        return cls(tuple(scores), ends, means, spreads, weights[:-1], bias)
 
     def __call__(self, scores: dict[str, Any]) -> Array:
         """Return the doubt of rows from their scores."""
@@ -210,12 +221,12 @@ class Fusion:
         if missing:
             message = f"expected the score {missing[0]!r}, got {', '.join(scores)}."
             raise InputError(message)
-        x = _columns({name: scores[name] for name in self.names})
+        x = np.clip(_columns({name: scores[name] for name in self.names}), *self.ends)
         return np.asarray((x - self.means) / self.spreads @ self.weights + self.bias)
 
     def save(self, path: str | Path) -> None:
         """Write to a safetensors file."""
-        arrays = {n: getattr(self, n) for n in ("means", "spreads", "weights")}
+        arrays = {n: getattr(self, n) for n in ("ends", "means", "spreads", "weights")}
         fields = {"names": list(self.names), "bias": self.bias}
         tensors.save(path, self.name, arrays, fields)
 
@@ -224,25 +235,39 @@ class Fusion:
         """Read what `save` wrote."""
         arrays, fields = tensors.load(path, cls.name)
         with tensors.complaining(path):
+            names, ends = tuple(fields["names"]), arrays["ends"]
             means, spreads = arrays["means"], arrays["spreads"]
-            names, weights = tuple(fields["names"]), arrays["weights"]
-            return cls(names, means, spreads, weights, fields["bias"])
+            weights, bias = arrays["weights"], float(fields["bias"])
+            return cls(names, ends, means, spreads, weights, bias)
 
 
 def _columns(scores: dict[str, Any]) -> Array:
-    """Stack scores; fully certain rows get the least finite score."""
+    """Stack scores by columns."""
+    if not (isinstance(scores, dict) and scores):
+        message = "expected scores by name, as {'alpha': ..., 'margin': ...}."
+        raise InputError(message)
     columns = []
     for name, values in scores.items():
-        column = np.asarray(to_numpy(values), np.float64)
-        finite = column[np.isfinite(column)]
-        if column.ndim != 1 or np.isnan(column).any() or not len(finite):
+        column = to_numpy(values)
+        number = column.ndim == 1 and column.dtype.kind in "fiu"
+        if not number or np.isnan(column).any():
             message = f"expected the score {name!r} as numbers, one a row."
             raise InputError(message)
-        columns.append(np.clip(column, finite.min(), finite.max()))
+        columns.append(column.astype(np.float64))
     if len({len(column) for column in columns}) != 1:
         message = "expected scores of the same rows, got other numbers of them."
         raise InputError(message)
     return np.column_stack(columns)
+
+
+def _ends(x: Array) -> Array:
+    """Return the least and the largest finite score of each column."""
+    finite = np.isfinite(x)
+    if not finite.any(0).all():
+        message = "expected scores of which some are finite, got one of infinities."
+        raise InputError(message)
+    low = np.where(finite, x, np.inf).min(0)
+    return np.stack([low, np.where(finite, x, -np.inf).max(0)])
 
 
 def _logistic(design: Array, wrong: Any, penalty: float) -> Array:
@@ -261,13 +286,26 @@ def _logistic(design: Array, wrong: Any, penalty: float) -> Array:
     return weights
 
 
-def as_features(features: Any, *, rows: int | None = None) -> Array:
+def as_features(
+    features: Any, *, rows: int | None = None, width: int | None = None
+) -> Array:
     """Check features: finite numbers (n, d)."""
-    x = np.asarray(to_numpy(features), np.float64)
-    if x.ndim != 2 or (rows is not None and len(x) != rows) or not np.isfinite(x).all():
-        many = "n" if rows is None else str(rows)
-        message = f"expected finite features ({many}, d), got shape {x.shape}."
+    x = to_numpy(features)
+    many = "n" if rows is None else str(rows)
+    wrong = x.ndim != 2 or (rows is not None and len(x) != rows) or len(x) == 0
+    if wrong or x.dtype.kind not in "fiub":
+        message = (
+            f"expected finite features ({many}, d), got {x.dtype} of shape {x.shape}."
+        )
         raise InputError(message)
+    x = x.astype(np.float64)
+    if width is not None and x.shape[1] != width:
+        message = f"expected {width} features a row, as in the fit, got {x.shape[1]}."
+        raise InputError(message)
+    bad = ~np.isfinite(x).all(1)
+    if bad.any():
+        message = "expected finite features, got NaN or infinity at row {row}."
+        raise RowError(message, int(bad.argmax()))
     return x
 
 

@@ -36,6 +36,11 @@ class View:
     def __call__(self, inputs: Any) -> Any:
         """Return the inputs as this view has them."""
         changed = self.function(inputs)
+        if not hasattr(changed, "__len__"):
+            message = (
+                f"the view {self.name} returned {type(changed).__name__}, no rows."
+            )
+            raise InputError(message)
         if len(changed) != len(inputs):
             message = (
                 f"the view {self.name} made {len(changed)} rows of {len(inputs)}. A "
@@ -47,6 +52,9 @@ class View:
 
 def as_views(views: Sequence[Any]) -> tuple[View, ...]:
     """Name callables that are no views yet, and refuse two of one name."""
+    if not isinstance(views, (list, tuple)):
+        message = f"expected a list of views, got {type(views).__name__}."
+        raise InputError(message)
     out = [
         view
         if isinstance(view, View)
@@ -92,6 +100,10 @@ def image_views(
             f"{layout!r} and {count!r}."
         )
         raise InputError(message)
+    if shift is not None and not (type(shift) is int and shift >= 1):
+        message = f"expected a shift of 1 pixel or more, got {shift!r}."
+        raise InputError(message)
+    size = "" if shift is None else f" by {shift}"
     across, along = [(0, 1), (0, -1)], [(1, 0), (-1, 0)]
     flipped, plain = (across, along) if count > 1 else ([], [])
     if count == 9:
@@ -99,7 +111,7 @@ def image_views(
     views = [View("flip", _mover(layout, 0, 0, shift, mirror=True))]
     for still, turned in zip(plain, flipped, strict=True):
         for mirror, move in ((True, turned), (False, still)):
-            name = f"{'flip ' if mirror else ''}{_NAMES[move]}"
+            name = f"{'flip ' if mirror else ''}{_NAMES[move]}{size}"
             views.append(View(name, _mover(layout, *move, shift, mirror=mirror)))
     return views
 
@@ -117,12 +129,16 @@ def _move(  # noqa: PLR0913 - one place that moves images
     x: Any, layout: str, down: int, right: int, shift: int | None, *, mirror: bool
 ) -> Any:
     """Shift and mirror images by picking rows and columns; edges reflect."""
-    if x.ndim != len(layout):
-        message = f"expected images {layout}, got shape {tuple(x.shape)}."
+    shape = tuple(getattr(x, "shape", ()))
+    if len(shape) != len(layout):
+        message = f"expected images {layout} in one array, got shape {shape}."
         raise InputError(message)
     for axis, step in ((layout.index("H"), down), (layout.index("W"), right)):
         side = int(x.shape[axis])
         size = max(1, round(side / 16)) if shift is None else shift
+        if size >= side and step:
+            message = f"expected a shift below the side of {side}, got {size}."
+            raise InputError(message)
         at = np.abs(np.arange(side) - step * size)
         at = np.where(at >= side, 2 * (side - 1) - at, at)
         if mirror and layout[axis] == "W":
@@ -210,18 +226,52 @@ def table_views(
     >>> table_views(rows, noise=0.0)[0](rows).shape
     (4, 3)
     """
-    x = np.asarray(to_numpy(train), np.float64)
-    if x.ndim != 2 or len(x) < 2 or not count >= 1 or not noise >= 0:
+    names, x = _numbers(train)
+    known = type(count) is int and count >= 1 and isinstance(noise, (int, float))
+    if x.ndim != 2 or len(x) < 2 or not (known and 0 <= noise < np.inf):
         message = (
             f"expected training rows (n, d), a count of 1 or more and noise of 0 or "
             f"more, got shape {x.shape}, {count!r} and {noise!r}."
         )
         raise InputError(message)
     rng = np.random.default_rng(seed)
-    spread = np.nanstd(x, 0) * [len(np.unique(column)) > 2 for column in x.T]
+    spread = np.array([_spread(column[np.isfinite(column)]) for column in x.T])
     offsets = noise * spread * rng.normal(size=(count, x.shape[1]))
-    return [View(f"noise {i + 1}", _adder(offsets[i])) for i in range(count)]
+    what = f"{noise:g}, seed {seed}"
+    return [
+        View(f"noise {i + 1} ({what})", _adder(offsets[i], names)) for i in range(count)
+    ]
 
 
-def _adder(offset: Any) -> Callable[[Any], Any]:
-    return lambda rows: np.asarray(rows, np.float64) + offset
+def _numbers(table: Any) -> tuple[list[Any] | None, Any]:
+    """Return the numeric columns, by name where the table has names."""
+    if hasattr(table, "select_dtypes"):  # pandas
+        part = table.select_dtypes("number")
+        return list(part.columns), part.to_numpy(np.float64)
+    array = to_numpy(table)
+    if array.dtype.kind not in "fiub":
+        message = f"expected numbers in the table, got {array.dtype}."
+        raise InputError(message)
+    return None, array.astype(np.float64)
+
+
+def _spread(column: Any) -> float:
+    return float(column.std()) if len(np.unique(column)) > 2 else 0.0
+
+
+def _adder(offset: Any, names: list[Any] | None) -> Callable[[Any], Any]:
+    def add(rows: Any) -> Any:
+        if names is not None and hasattr(rows, "iloc"):
+            moved = rows.copy()
+            moved[names] = rows[names] + offset
+            return moved
+        if hasattr(rows, "new_tensor"):  # torch
+            return rows + rows.new_tensor(offset.tolist())
+        array = np.asarray(rows)
+        if array.ndim != 2 or array.shape[1] != len(offset):
+            message = f"expected rows of {len(offset)} columns, got {array.shape}."
+            raise InputError(message)
+        kind = array.dtype if array.dtype.kind == "f" else np.dtype(np.float64)
+        return (array + offset).astype(kind)
+
+    return add

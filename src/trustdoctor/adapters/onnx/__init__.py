@@ -408,6 +408,6 @@ def _float_type(model: Any, tensor: str) -> Any:
     return np.float32
 
 
-def predictor(path: str | Path, **options: Any) -> Callable[[Any], NDArray[Any]]:
-    """Return a function of inputs to logits, for `SecondOpinion`."""
-    return lambda array: predict(path, array, **options).logits
+def predictor(path: str | Path, **options: Any) -> Callable[[Any], Predictions]:
+    """Return a function of inputs to predictions, for `SecondOpinion`."""
+    return lambda array: predict(path, array, **options)

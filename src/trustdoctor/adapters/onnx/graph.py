@@ -166,8 +166,7 @@ def _pnorm(m: Maker, r: _Row) -> str:
     doubt = m("Div", m("Squeeze", mean, column), length)
     certain = m("Equal", r.s, r.zero)
     doubt = m("Where", certain, m.number(-math.inf), doubt)
-    width = m("Gather", m("Shape", r.u), m.constant([1]), axis=0)
-    two = m("Equal", width, m.constant([2]))
+    two = m("Equal", m("Squeeze", count, column), m.number(2.0))
     return str(m("Where", two, m("Sub", r.b, r.log1p_a), doubt))
 
 

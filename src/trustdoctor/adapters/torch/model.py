@@ -277,6 +277,9 @@ def predictor(
     def predict(inputs: Any) -> Tensor:
         where = device_of(model, device)
         value = inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs)
+        kinds = [p.dtype for p in model.parameters() if p.is_floating_point()]
+        if value.is_floating_point() and kinds:
+            value = value.to(kinds[0])
         modes = [(module, module.training) for module in model.modules()]
         try:
             model.eval()

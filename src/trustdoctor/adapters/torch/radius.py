@@ -68,8 +68,9 @@ def radius(  # noqa: PLR0913 - options, by keyword only
                 gap = margin(traced.logits)
                 gradient = traced.gradient(gap)
             sizes = step_size(1.0, scale, gradient) * gradient.abs()
-            reach = row_sum(sizes).clamp(min=torch.finfo(torch.float32).tiny)
-            doubts.append((gap.detach() / reach).float().cpu().numpy())
+            reach = row_sum(sizes)
+            doubt = torch.where(reach > 0, gap.detach() / reach, -torch.inf)
+            doubts.append(doubt.float().cpu().numpy())
             found.append((traced.logits.detach(), batch.labels))
     if not found:
         message = "expected at least one batch, got none."
