@@ -144,7 +144,7 @@ def check_model():
     print("model: within 1e-4, the same decisions")
 
 
-def main(folder):
+def main(folder, n):
     options = {"num_cpus": 1, "object_store_memory": 200 << 20}
     cluster = Cluster(initialize_head=True, head_node_args=options)
     try:
@@ -152,7 +152,7 @@ def main(folder):
         cluster.wait_for_nodes()
         ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
         assert sum(node["Alive"] for node in ray.nodes()) == 2
-        check_counts(check_screen(cluster, folder, 400_000))
+        check_counts(check_screen(cluster, folder, n))
         check_folder(folder)
         check_mistakes(folder)
         check_model()
@@ -162,4 +162,4 @@ def main(folder):
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 400_000)
