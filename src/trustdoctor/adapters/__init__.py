@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import Any
 
 __all__ = [
+    "arrays",
     "arrow",
     "datasets",
     "decisions",

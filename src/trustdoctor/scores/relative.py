@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from trustdoctor import tensors
 from trustdoctor.errors import InputError, RowError
 from trustdoctor.predictions import Predictions, as_errors, to_numpy
-from trustdoctor.scores import SCORES, msp
+from trustdoctor.scores import msp
 
 Array = NDArray[np.float64]
 
@@ -313,9 +313,3 @@ def _softmax(logits: Any, temperature: float) -> Array:
     z = np.asarray(logits, np.float64) / temperature
     e = np.exp(z - z.max(1, keepdims=True))
     return np.asarray(e / e.sum(1, keepdims=True))
-
-
-def cheap_scores(predictions: Predictions) -> list[str]:
-    """Return the scores of one pass that the predictions allow."""
-    logits = not predictions.from_probabilities
-    return [name for name, s in SCORES.items() if logits or s.needs != "logits"]
