@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
-SOURCES := pyproject.toml constraints.txt hatch_build.py $(wildcard src/trustdoctor/_native/*.[ch])
+SOURCES := pyproject.toml constraints.txt hatch_build.py $(wildcard src/trustdoctor/kernels/_native/*.[ch])
 
 .PHONY: demo test check lint docs bench clean
 

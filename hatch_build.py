@@ -27,12 +27,12 @@ class NativeKernel(BuildHookInterface[Any]):
 
     def initialize(self, _version: str, build_data: dict[str, Any]) -> None:
         """Add the library and a platform tag to the wheel, or leave both out."""
-        folder = Path(self.root, "src", "trustdoctor", "_native")
+        folder = Path(self.root, "src", "trustdoctor", "kernels", "_native")
         if self.target_name == "wheel" and self._compile(folder):
             platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
             build_data["pure_python"] = False
             build_data["tag"] = f"py3-none-{platform}"
-            build_data["artifacts"].append("src/trustdoctor/_native/kernels.so")
+            build_data["artifacts"].append("src/trustdoctor/kernels/_native/kernels.so")
 
     def _compile(self, folder: Path) -> bool:
         candidates = [shlex.split(os.environ["CC"])] if os.environ.get("CC") else []

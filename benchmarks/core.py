@@ -16,13 +16,14 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 import trustdoctor as td
+from trustdoctor.demo import bundled_file
 from trustdoctor.reproduce.timings import (
     count_published,
     thresholds_published,
     values_published,
 )
 
-BUNDLED = Path(td.__file__).parent / "data" / "cifar10-densenet.npz"
+BUNDLED = bundled_file()
 
 
 def best(function, repeat=3):
@@ -111,9 +112,8 @@ def authors_predictions():
     shared = Path(os.environ.get("TRUSTDOCTOR_SHARED", default))
     path = shared / "reference" / "cifar10-densenet-tbb.npz"
     if path.exists():
-        read = td.adapters.files.read_predictions
-        return "the authors' 10,000 rows", read(path, probs="values", labels="label")
-    return "the bundled 10,000 rows", td.adapters.files.read_predictions(BUNDLED)
+        return "the authors' 10,000 rows", td.read(path, probs="values", labels="label")
+    return "the bundled 10,000 rows", td.read(BUNDLED)
 
 
 def bench_calibrate(rng):
@@ -125,9 +125,9 @@ def bench_calibrate(rng):
         f"calibrate at {n:,} float32 rows; sort {sort:.2f} s, argsort {argsort:.2f} s"
     )
     for target in ({"frr": 0.05}, {"trr": 0.95}, {"coverage": 0.9}, {"joint": 0.02}):
-        took = best(lambda t=target: td.calibrate(scores, errors, **t))
+        took = best(lambda t=target: td.calibrate_scores(scores, errors, **t))
         print(f"  {target}: {took / sort:.2f}x np.sort (at most 3x)", flush=True)
-    took = best(lambda: td.calibrate(scores, errors, risk=0.04))
+    took = best(lambda: td.calibrate_scores(scores, errors, risk=0.04))
     print(f"  risk 0.04: {took / argsort:.2f}x np.argsort (at most 1.5x)", flush=True)
 
 

@@ -7,6 +7,7 @@ folder holds the paper's authors' CIFAR-10 predictions and others.
 import argparse
 from pathlib import Path
 
+import trustdoctor as td
 from trustdoctor.reproduce import Options, Table, reproduce
 
 PAGE = Path(__file__).with_name("what-doctor-does.md.in")
@@ -59,12 +60,8 @@ def make(folder):
 
 
 def both(folder):
-    from trustdoctor.adapters.files import read_predictions
-    from trustdoctor.protocols import evaluate_perturbed
-    from trustdoctor.scores import SCORES
-
     clean, moved = (
-        read_predictions(
+        td.read(
             folder / "reference" / f"cifar10-densenet-{name}.npz",
             probs="values",
             labels="label",
@@ -74,8 +71,8 @@ def both(folder):
     return (
         clean,
         moved,
-        evaluate_perturbed(SCORES["alpha"](moved), clean.errors, moved.errors),
-        evaluate_perturbed(SCORES["alpha"](clean), clean.errors),
+        td.evaluate_perturbed(td.alpha(moved), clean.errors, moved.errors),
+        td.evaluate_perturbed(td.alpha(clean), clean.errors),
     )
 
 

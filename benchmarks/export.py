@@ -65,7 +65,7 @@ def compare(name, model, x, repeat):
 
 def agreement(local, folder):
     """Compare graph and library on real images, and count rows near the threshold."""
-    from trustdoctor.adapters.datasets import DATASETS
+    from trustdoctor.reproduce.datasets import DATASETS
 
     rows = DATASETS["cifar10"].load(folder).values[::10]
     x = local.inputs(rows)
@@ -100,7 +100,7 @@ def main():
     compare("one matrix, 10 classes", torch.nn.Linear(64, 10).eval(), x, 200)
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "../shared") / "models"
     if folder.is_dir():
-        from trustdoctor.adapters.torch.local import load_model
+        from trustdoctor.adapters.torch.own_model import load_model
 
         local = load_model(
             f"{folder / 'nets.py'}:ResNet20", folder / "resnet-20.safetensors"

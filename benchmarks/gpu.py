@@ -14,7 +14,7 @@ import torch
 from triton.testing import do_bench
 
 import trustdoctor as td
-from trustdoctor.kernels import _fused
+from trustdoctor.kernels.rows import _fused
 
 SIZES = ((1_000_000, 1000), (65_536, 128_000))
 ODD = ((1_000_000, 2), (200_000, 10), (50_000, 1001), (3000, 50_257), (1000, 32_000))

@@ -1,7 +1,7 @@
 """Do the promises hold? Simulated calibrations, and splits of real predictions.
 
 ``python benchmarks/guarantees.py --out docs/guarantees.md`` runs everything and writes
-the page; ``--calibrations`` sets how many a cell. Seeds are fixed.
+the page; ``--calibrations`` sets how many per cell. Seeds are fixed.
 
 A cell is a rule, a mode, a number of rows, an accuracy and a kind of scores. Correct
 rows score N(0, 1), errors N(2, 1): as they are; rounded to halves (heavily tied); or
@@ -21,7 +21,7 @@ import numpy as np
 from scipy.stats import betabinom, norm
 
 import trustdoctor as td
-from trustdoctor.adapters.files import read_predictions
+from trustdoctor.demo import bundled_file
 
 ROWS = (30, 100, 500, 5000)
 ACCURACIES = (0.6, 0.9, 0.99)
@@ -101,7 +101,7 @@ def cell(task):
     breaks, rates, covered = 0, [], []
     for _ in range(calibrations):
         scores, errors = draw(rng, n, accuracy, kind)
-        gate = td.calibrate(
+        gate = td.calibrate_scores(
             scores, errors, confidence=1 - DELTA, mode=mode, **target, **options
         )
         true = truth(gate, accuracy, kind)
@@ -184,7 +184,7 @@ def compare_risk(calibrations, out):
         for _ in range(runs):
             scores, errors = draw(rng, n, accuracy, "continuous")
             for method, values in covered.items():
-                gate = td.calibrate(scores, errors, risk=risk, method=method)
+                gate = td.calibrate_scores(scores, errors, risk=risk, method=method)
                 values.append(truth(gate, accuracy, "continuous")["coverage"])
         cells = " | ".join(f"{np.mean(v):.3f}" for v in covered.values())
         best = oracle(accuracy, risk)
@@ -193,14 +193,14 @@ def compare_risk(calibrations, out):
 
 def regret(calibrations, out):
     """Report what `cost` loses against the best threshold."""
-    out.append("| n | accuracy | cost | mean cost a row | of the oracle | regret |")
+    out.append("| n | accuracy | cost | mean cost per row | of the oracle | regret |")
     out.append("|---|---|---|---|---|---|")
     t = np.linspace(-6, 8, 20_001)
     for n, accuracy in product((100, 500, 5000), (0.9, 0.99)):
         rng = np.random.default_rng(n)
         spent = []
         for _ in range(calibrations // 4):
-            gate = td.calibrate(*draw(rng, n, accuracy, "continuous"), cost=20)
+            gate = td.calibrate_scores(*draw(rng, n, accuracy, "continuous"), cost=20)
             rates = truth(gate, accuracy, "continuous")
             spent.append(20 * rates["joint"] + 1 - rates["coverage"])
         correct, wrong = accuracy * norm.cdf(t), (1 - accuracy) * norm.cdf(t - 2)
@@ -216,27 +216,26 @@ def real_splits(splits, out):
     """Calibrate on a random half of real predictions, look at the other half."""
     default = Path(__file__).parents[2] / "shared"
     shared = Path(os.environ.get("TRUSTDOCTOR_SHARED", default))
-    bundled = Path(td.__file__).parent / "data" / "cifar10-densenet.npz"
-    sources = {"CIFAR-10, bundled": read_predictions(bundled)}
+    sources = {"CIFAR-10, bundled": td.read(bundled_file())}
     if shared.is_dir():
         path = shared / "predictions" / "minilm-imdb-test.npz"
-        sources["IMDb, MiniLM"] = read_predictions(path)
+        sources["IMDb, MiniLM"] = td.read(path)
         path = shared / "reference" / "cifar10-densenet-tbb.npz"
         options = {"probs": "values", "labels": "label"}
-        sources["CIFAR-10, the authors'"] = read_predictions(path, **options)
+        sources["CIFAR-10, the authors'"] = td.read(path, **options)
     out.append(
         "| predictions | target | mean on the other half | beyond it | expected |"
     )
     out.append("|---|---|---|---|---|")
     for source, p in sources.items():
-        scores, errors = td.alpha(p.logits), p.errors
+        scores, errors = td.alpha(p), p.errors
         for target in ({"frr": 0.05}, {"trr": 0.95}, {"coverage": 0.9}, {"risk": 0.02}):
             ((name, value),) = target.items()
             seen, foreseen = [], []
             for seed in range(splits):
                 order = np.random.default_rng(seed).permutation(len(scores))
                 fit, test = np.split(order, 2)
-                gate = td.calibrate(scores[fit], errors[fit], **target)
+                gate = td.calibrate_scores(scores[fit], errors[fit], **target)
                 at = td.confusion(scores[test], errors[test], threshold=gate.threshold)
                 seen.append(getattr(at, name))
                 foreseen.append(chance(gate, at, name, value))
@@ -260,7 +259,7 @@ def chance(gate, at, name, value):
         return None
     n = {"frr": c.n_correct, "trr": c.n_errors, "coverage": c.n}[name]
     m = {"frr": at.fr + at.ta, "trr": at.tr + at.fa, "coverage": at.n}[name]
-    rate = c.observed[name][0]
+    rate = c.observed[name].value
     if name == "frr":
         k = round((1 - rate) * n)
         return float(betabinom.sf(math.floor(value * m), m, n - k + 1, k))
@@ -284,7 +283,7 @@ def main():
         f"Made by `python benchmarks/guarantees.py --calibrations {n} --out "
         "docs/guarantees.md`.",
         "",
-        f"{n:,} simulated calibrations a cell, {DELTA:g} allowed to break their "
+        f"{n:,} simulated calibrations per cell, {DELTA:g} allowed to break their "
         "promise (confidence 0.9). Rows 30, 100, 500, 5,000; accuracies 0.6, 0.9, "
         "0.99; scores continuous, heavily tied, and with fully certain errors. A cell "
         "is within the bound if the share of broken promises is at most 0.1 plus three "

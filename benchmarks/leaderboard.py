@@ -14,6 +14,7 @@ import json
 import shutil
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -59,7 +60,7 @@ def _ask_images(folder, device):
     import torch
     from safetensors.torch import load_file
 
-    from trustdoctor.scores.views import image_views
+    from trustdoctor.opinion import image_views
 
     sys.path.insert(0, str(folder))
     import nets
@@ -107,7 +108,7 @@ def _ask(net, x):
 
 def _ask_texts(folder, device):
     from trustdoctor.adapters.transformers import load_folder, predict
-    from trustdoctor.scores.views import text_views
+    from trustdoctor.opinion import text_views
 
     content = json.loads((folder / "imdb.json").read_text(encoding="utf-8"))
     texts, labels = content["texts"], content["labels"]
@@ -150,15 +151,15 @@ def table(found):
         "| score | passes | AUROC | against msp | FRR@95TRR | against msp |",
         "|---|---|---|---|---|---|",
     ]
-    from trustdoctor.compare import signed
-
     for c in found.candidates:
-        base = c is found.candidates[0]
+        gain, change = (
+            "" if c is found.candidates[0] else difference.percent(sign=True)
+            for difference in (c.auroc_gain, c.frr_change)
+        )
         mark = "**" if c.name == found.recommended else ""
         lines.append(
             f"| {mark}{c.name}{mark} | {c.passes:g} | {100 * c.auroc.value:.2f} | "
-            f"{'' if base else signed(c.auroc_gain)} | "
-            f"{100 * c.frr_at_trr.value:.2f} | {'' if base else signed(c.frr_change)} |"
+            f"{gain} | {100 * c.frr_at_trr.value:.2f} | {change} |"
         )
     return "\n".join(lines)
 
@@ -190,25 +191,24 @@ def digits():
     found = ask(x[rest], y[rest])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        known = (x[train], y[train], model.predict_log_proba(x[train]))
-    return found, td.compare(
-        found.predictions, features=x[rest], train=known, opinions=found
-    )
+        logits = model.predict_log_proba(x[train])
+    known = td.Predictions.from_logits(logits, y[train], features=x[train])
+    p = replace(found.predictions, features=x[rest])
+    return found, td.compare(p, train=known, opinions=found)
 
 
 def adaptive(found, names, splits=20):
     """Say what views cost when they are asked only while in doubt."""
     import trustdoctor as td
-    from trustdoctor.opinion import calibrate_opinions
+    from trustdoctor.opinion.sequential import calibrate_opinions
 
     errors = found.predictions.errors
     rates, passes, caught = [], [], []
     for seed in range(splits):
         order = np.random.default_rng(seed).permutation(len(errors))
         half, rest = np.array_split(order, 2)
-        p = found.predictions
         part = td.Opinions(
-            td.Predictions(p.logits[half], p.labels[half]),
+            found.predictions[half],
             found.doubts[half],
             found.answers[half],
             found.confidence[half],
@@ -217,7 +217,7 @@ def adaptive(found, names, splits=20):
         learn = max(1, round(0.25 * len(half)))
         own = np.random.default_rng(seed).permutation(len(half))[learn:]
         doubts, wrong = found.doubts[half][own], errors[half][own]
-        gates = [td.calibrate(doubts[:, k], wrong, trr=0.95) for k in (0, -1)]
+        gates = [td.calibrate_scores(doubts[:, k], wrong, trr=0.95) for k in (0, -1)]
         decided = [
             g.accept(found.doubts[rest][:, k])
             for g, k in zip(gates, (0, -1), strict=True)
@@ -235,7 +235,7 @@ def adaptive(found, names, splits=20):
     return (
         f"At a gate for TRR 95%, over {splits} splits into halves: FRR {one:.1f} by "
         f"one pass, {full:.1f} by all {1 + len(names)}, {lazy:.1f} by views asked only "
-        f"while in doubt, {np.mean(passes):.2f} passes a row; that keeps "
+        f"while in doubt, {np.mean(passes):.2f} passes per row; that keeps "
         f"{(one - lazy) / (one - full):.0%} of the gain. TRR there "
         f"{100 * np.mean(caught):.1f}."
     )
@@ -244,7 +244,7 @@ def adaptive(found, names, splits=20):
 def whole(path):
     """Show what views bring on all rows."""
     import trustdoctor as td
-    from trustdoctor.scores.views import image_views
+    from trustdoctor.opinion import image_views
 
     with np.load(path) as file:
         labels, clean = file["labels"], file["clean"].astype(np.float64)
@@ -268,6 +268,7 @@ def whole(path):
 def page(folder):
     """Return the page."""
     import trustdoctor as td
+    from trustdoctor.opinion.checks import check_views
 
     lines = [
         "# Which score?",
@@ -289,7 +290,7 @@ def page(folder):
         if stem in ("answers-resnet-20-clean", "answers-densenet-clean"):
             lines += [whole(path), "", adaptive(found, names), ""]
         if stem == "answers-minilm-imdb":
-            checks = td.opinion.check_views(found, names)
+            checks = check_views(found, names)
             shown = "; ".join(
                 f"{c.name}: accuracy {100 * c.accuracy:+.2f}, AUROC with it alone "
                 f"{100 * c.auroc:+.2f}{'' if c.keep else f' (drop: {c.reason})'}"

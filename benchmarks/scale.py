@@ -56,16 +56,19 @@ pl.scan_parquet(file).select(pl.col(*columns, "label").sum()).collect(
     engine="streaming")
 """
 SCREEN = """
-from trustdoctor.cli import app
+from trustdoctor.cli import make_app
+app = make_app()
 app(["screen", file, "--threshold", "-1", "-o", out, "--memory", "1GB", "--quiet"],
     standalone_mode=False)
 """
 DIAGNOSE = """
-from trustdoctor.cli import app
+from trustdoctor.cli import make_app
+app = make_app()
 app(["diagnose", file, "--memory", "1GB", "--quiet"{}], standalone_mode=False)
 """
 RAY = """
-from trustdoctor.cli import app
+from trustdoctor.cli import make_app
+app = make_app()
 app(["screen", file, "--threshold", "-1", "-o", out, "--engine", "ray", "--quiet"],
     standalone_mode=False)
 """
@@ -214,15 +217,14 @@ def bench_sketch(rows):
     import numpy as np
 
     import trustdoctor as td
-    from trustdoctor.adapters.files import read_predictions
+    from trustdoctor.demo import bundled_file
 
     shared = Path(
         os.environ.get("TRUSTDOCTOR_SHARED", Path(__file__).parents[2] / "shared")
     )
-    bundled = Path(td.__file__).parent / "data" / "cifar10-densenet.npz"
-    sources = {"the bundled DenseNet": read_predictions(bundled)}
+    sources = {"the bundled DenseNet": td.read(bundled_file())}
     for file in sorted((shared / "predictions").glob("*test.npz")):
-        sources[file.stem] = read_predictions(file)
+        sources[file.stem] = td.read(file)
     for name, p in sources.items():
         for score in ("alpha",):
             own = td.SCORES[score](p).astype(np.float64)

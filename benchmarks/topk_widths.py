@@ -14,10 +14,9 @@ import torch
 from scipy.special import log_softmax
 
 import trustdoctor as td
-from trustdoctor.adapters.datasets import DATASETS
-from trustdoctor.adapters.files import read_predictions
-from trustdoctor.adapters.formats import resize
-from trustdoctor.examples.demo import bundled
+from trustdoctor.demo import bundled_file
+from trustdoctor.reproduce.datasets import DATASETS
+from trustdoctor.reproduce.formats import resize
 
 ROWS = 1000
 
@@ -57,7 +56,7 @@ def main():
     folder = Path(sys.argv[1])
     print("| classes | rows | k | median width | 95% of the rows below |")
     print("|---|---|---|---|---|")
-    for logits in (read_predictions(bundled()).logits, imagenet(folder)):
+    for logits in (td.read(bundled_file()).logits, imagenet(folder)):
         n, classes = logits.shape
         for k in (1, 3, 5, 20):
             if k <= classes:

@@ -16,13 +16,12 @@ import polars as pl
 from scipy.special import softmax
 
 import trustdoctor as td
-from trustdoctor.adapters.files import read_predictions
-from trustdoctor.examples.demo import bundled
+from trustdoctor.demo import bundled_file
 
 
 def make_csv(path: Path) -> None:
     """Write the probabilities of the bundled predictions, as a model might."""
-    p = read_predictions(bundled())
+    p = td.read(bundled_file())
     columns = {f"prob_{j}": column for j, column in enumerate(softmax(p.logits, 1).T)}
     pl.DataFrame({**columns, "label": p.labels}).sample(
         fraction=1, shuffle=True, seed=0
@@ -33,12 +32,9 @@ def main() -> None:
     """Calibrate on one half of the rows, and look at the other."""
     folder = Path(tempfile.mkdtemp())
     make_csv(folder / "probs.csv")
-    p = read_predictions(folder / "probs.csv")
-    first, later = (
-        td.Predictions(p.logits[rows], p.labels[rows], p.from_probabilities)
-        for rows in (slice(5000), slice(5000, None))
-    )
-    gate = td.calibrate(td.alpha(first.logits), first.errors, risk=0.04, score="alpha")
+    p = td.read(folder / "probs.csv")
+    first, later = p[:5000], p[5000:]
+    gate = td.calibrate(first, score="alpha", risk=0.04)
     gate.save(folder / "gate.json")
     print(gate.certificate.promise())
     accepted = td.Gate.load(folder / "gate.json").screen(later).accepted

@@ -18,7 +18,7 @@ It prints::
     AUROC -0.25 [-1.00, +0.50].
 """
 
-from trustdoctor.examples.digits import main
+from trustdoctor.demo.digits import main
 
 if __name__ == "__main__":
     main()

@@ -26,7 +26,7 @@ def main() -> None:
     p = td.Predictions.from_probs(model.predict_proba(held), held_y)
     found = td.evaluate(p, scores=["alpha", "msp"])
     print(found.verdict())
-    gate = td.calibrate(td.alpha(p.logits), p.errors, frr=0.1, score="alpha")
+    gate = td.calibrate(p, score="alpha", frr=0.1)
     later = td.Predictions.from_probs(model.predict_proba(new), new_y)
     accepted = gate.screen(later).accepted
     print(f"new digits accepted: {accepted.mean():.1%}")

@@ -1,6 +1,8 @@
 import os
 import resource
+import sys
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import numpy as np
 import pytest
@@ -38,3 +40,24 @@ def full_disk():
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
     yield
     resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    """The command line, in this process: arguments to exit code, output and errors."""
+    from trustdoctor import cli
+
+    def run(*arguments, columns=200, cwd=None):
+        given = ["trustdoctor", *map(str, arguments)]
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "argv", given)
+            patch.setenv("COLUMNS", str(columns))
+            if cwd is not None:
+                patch.chdir(cwd)
+            capsys.readouterr()
+            with pytest.raises(SystemExit) as ended:
+                cli.main()
+        out, err = capsys.readouterr()
+        return CompletedProcess(given, ended.value.code or 0, out, err)
+
+    return run

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from trustdoctor.scores import MODEL_SCORES
-from trustdoctor.scores.fitted import FITTED
+import trustdoctor as td
+from trustdoctor import engines, files, gates, scores
+from trustdoctor.adapters import torch as adapters_torch
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -56,10 +57,67 @@ def test_the_page_on_doctor_is_what_its_commands_give(shared):
 
 def test_every_score_has_a_page():
     pages = {path.stem for path in (ROOT / "docs" / "scores").glob("*.md")}
-    assert pages == {*MODEL_SCORES, *FITTED, "radius", "second_opinion", "index"}
+    assert pages == {*td.SCORES, "radius", "second_opinion", "index"}
     nav = (ROOT / "mkdocs.yml").read_text()
     for name in pages:
         assert f"scores/{name}.md" in nav
+
+
+def names_in_the_reference():
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    return re.findall(r"^::: trustdoctor\.(\S+)$", page, re.MULTILINE)
+
+
+def test_the_reference_has_every_public_name_once():
+    names = names_in_the_reference()
+    assert set(td.__all__) <= set(names)
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(
+    ("room", "contracts"),
+    [
+        (gates, ["Rule", "Terms", "Expected", "Cut", "Sample", "find_target"]),
+        (files, ["FORMATS", "Format", "register_format", "find_format", "Source"]),
+        (engines, ["ENGINES", "Engine", "State", "register_engine", "find_engine"]),
+        (scores, ["find_score", "find_formula", "score_all"]),
+        (adapters_torch, adapters_torch.__all__),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_the_reference_has_what_others_build_upon(room, contracts):
+    assert set(contracts) <= set(room.__all__)
+    inside = room.__name__.removeprefix("trustdoctor.")
+    known = set(names_in_the_reference())
+    public = set(td.__all__)
+    missing = {n for n in contracts if f"{inside}.{n}" not in known} - public
+    assert missing == set()
+
+
+def test_the_reference_names_what_is_there():
+    for name in names_in_the_reference():
+        path, _, last = f"trustdoctor.{name}".rpartition(".")
+        assert hasattr(importlib.import_module(path), last), name
+
+
+ODD = re.compile(
+    r"\bhits?\b|\bis no\b(?! (?:more|less|longer|better|worse))"
+    r"|\b(?:row|line|page|column|pass|passes|MB) a \w+\b(?=[.,:;|)]|$)|\bfor ever\b",
+    re.MULTILINE,
+)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_pages_are_in_plain_english(page):
+    text = page.read_text(encoding="utf-8")
+    assert ODD.findall(text) == []
+
+
+def test_odd_words_are_found():
+    for words in ("one row a prediction.", "ranks above hits", "2.14 passes a row;"):
+        assert ODD.search(words)
+    for words in ("one row per prediction", "is no better than it", "a row"):
+        assert not ODD.search(words)
 
 
 def test_the_documentation_builds_without_a_warning(tmp_path):
@@ -86,3 +144,43 @@ def test_examples_run(example, tmp_path):
     assert done.returncode == 0, done.stderr
     shown = textwrap.dedent(load(example).__doc__.split("prints::\n\n")[1])
     assert [x.rstrip() for x in done.stdout.splitlines()] == shown.splitlines()
+
+
+USED = """
+import numpy as np
+from pathlib import Path
+from trustdoctor.engines import Means, calibrate_files, diagnose, find_engine, screen
+
+rng = np.random.default_rng(0)
+z = 2 * rng.normal(size=(400, 3))
+labels = np.where(rng.random(400) < 0.8, z.argmax(1), 0)
+table = pl.DataFrame({f"logit_{j}": z[:, j] for j in range(3)} | {"label": labels})
+table.write_ndjson("rows.jsonl")
+source = files.find_source("rows.jsonl")
+means = Means(find_engine("slow"), 2_000_000_000)
+assert diagnose(source, scores=["spread"], means=means).n == 400
+gate = calibrate_files(source, score="spread", share=0.5, means=means)
+done = screen(source, gate, Path("out.parquet"), means=means)
+assert done.accepted == 200
+p = td.Predictions.from_logits(z, labels, features=z)
+gate = td.calibrate(p, score=Centre.fit(p), frr=0.1)
+gate.save("gate.json")
+again = td.Gate.load("gate.json").screen(p)
+assert (again.accepted == gate.screen(p).accepted).all()
+"""
+
+
+def test_the_examples_for_contributors_run(tmp_path):
+    """In a process of their own: what they register must not stay."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    blocks = load(ROOT / "tests" / "blocks.py").BLOCK.finditer(text)
+    code = [m["body"] for m in blocks if m["kind"] == "python" and not m["skip"]]
+    assert len(code) == 5
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join([*code, USED])],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

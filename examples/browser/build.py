@@ -37,7 +37,7 @@ def build(folder: Path, runtime: Path) -> None:
     made = skl2onnx.to_onnx(model, x[:1], options={"zipmap": False})
     (folder / "model.onnx").write_bytes(made.SerializeToString())
     p = predict(folder / "model.onnx", x[400:1200], labels=y[400:1200])
-    gate = td.calibrate(td.alpha(p.logits), p.errors, frr=0.1, score="alpha")
+    gate = td.calibrate(p, score="alpha", frr=0.1)
     export(folder / "model.onnx", gate, folder / "guarded.onnx")
     (folder / "rows.json").write_text(json.dumps(x[1200:].tolist()))
     shutil.copy(Path(__file__).with_name("index.html"), folder)

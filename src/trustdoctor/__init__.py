@@ -2,33 +2,55 @@
 
     import trustdoctor as td
 
-    p = td.Predictions.from_logits(logits, labels)
-    td.evaluate(p)                        # how far can these predictions be trusted
-    gate = td.calibrate(td.alpha(p.logits), p.errors, frr=0.05, score="alpha")
-    gate.screen(new).accepted             # which of others to accept
+    p = td.read("predictions.csv")
+    td.evaluate(p)                                    # how far can they be trusted
+    gate = td.calibrate(p, score="alpha", frr=0.05)   # a threshold with a promise
+    gate.screen(new).accepted                         # which of others to accept
 
 Scores are doubts: higher means trust less. A row is rejected iff its score is above
 the threshold.
 """
 
-from trustdoctor import adapters, errors
-from trustdoctor.calibrate import calibrate
-from trustdoctor.certificate import Certificate
-from trustdoctor.combine import Combination, combine
-from trustdoctor.compare import Comparison, compare
-from trustdoctor.evaluate import Evaluation, evaluate
-from trustdoctor.gate import Gate
-from trustdoctor.intervals import clopper_pearson, delong, delong_difference
+from trustdoctor import errors
+from trustdoctor._version import __version__ as __version__
+from trustdoctor.evaluation import (
+    Comparison,
+    Evaluation,
+    Protocols,
+    Tally,
+    compare,
+    evaluate,
+    evaluate_perturbed,
+)
+from trustdoctor.gates import (
+    TARGETS,
+    Certificate,
+    Gate,
+    Outcome,
+    Screened,
+    Selection,
+    Target,
+    calibrate,
+    calibrate_scores,
+    calibrate_unlabelled,
+    register_target,
+    select,
+)
 from trustdoctor.metrics import (
     Confusion,
+    Estimate,
     Points,
+    Sketch,
     augrc,
     aupr,
     aurc,
     auroc,
     brier,
+    clopper_pearson,
     confusion,
     coverage_at_risk,
+    delong,
+    delong_difference,
     eaurc,
     ece,
     frr_at_trr,
@@ -39,52 +61,74 @@ from trustdoctor.metrics import (
     roc,
     trr_at_frr,
 )
-from trustdoctor.opinion import Opinions, SecondOpinion
-from trustdoctor.predictions import Predictions
-from trustdoctor.protocols import Protocols, evaluate_perturbed
+from trustdoctor.opinion import (
+    SecondOpinion,
+    View,
+    image_views,
+    table_views,
+    text_views,
+)
+from trustdoctor.predictions import Opinions, Predictions, TopK
+from trustdoctor.reader import read
 from trustdoctor.scores import (
+    KNN,
     SCORES,
+    SIRC,
+    FittedScore,
+    Fusion,
+    LogitScore,
+    Mahalanobis,
+    RelU,
     Score,
+    TrustScore,
+    ViM,
     alpha,
     beta,
     energy,
     entropy,
     gen,
+    load_score,
     margin,
     max_logit,
     msp,
     pnorm,
+    register,
 )
-from trustdoctor.scores.distance import Mahalanobis
-from trustdoctor.scores.views import View, image_views, table_views, text_views
-from trustdoctor.select import Selection, calibrate_unlabelled, select
-from trustdoctor.sketch import Sketch
-from trustdoctor.tally import Tally
 from trustdoctor.watch import Watch
 
-__version__ = "0.1.0"
-
 __all__ = [
+    "KNN",
     "SCORES",
+    "SIRC",
+    "TARGETS",
     "Certificate",
-    "Combination",
     "Comparison",
     "Confusion",
+    "Estimate",
     "Evaluation",
+    "FittedScore",
+    "Fusion",
     "Gate",
+    "LogitScore",
     "Mahalanobis",
     "Opinions",
+    "Outcome",
     "Points",
     "Predictions",
     "Protocols",
+    "RelU",
     "Score",
+    "Screened",
     "SecondOpinion",
     "Selection",
     "Sketch",
     "Tally",
+    "Target",
+    "TopK",
+    "TrustScore",
+    "ViM",
     "View",
     "Watch",
-    "adapters",
     "alpha",
     "augrc",
     "aupr",
@@ -93,9 +137,9 @@ __all__ = [
     "beta",
     "brier",
     "calibrate",
+    "calibrate_scores",
     "calibrate_unlabelled",
     "clopper_pearson",
-    "combine",
     "compare",
     "confusion",
     "coverage_at_risk",
@@ -111,12 +155,16 @@ __all__ = [
     "frr_at_trr",
     "gen",
     "image_views",
+    "load_score",
     "margin",
     "max_logit",
     "measure",
     "msp",
     "nll",
     "pnorm",
+    "read",
+    "register",
+    "register_target",
     "risk_at_coverage",
     "risk_coverage",
     "roc",

@@ -65,3 +65,18 @@ class OutputError(FileError):
 
 class MissingPackageError(TrustDoctorError, ImportError):
     """A package that this feature needs is not installed."""
+
+
+def missing_package(*, what: str, package: str, extra: str) -> MissingPackageError:
+    """Return the error that says what to install: one extra, or another package.
+
+    Examples
+    --------
+    >>> print(missing_package(what="the engine ray", package="ray", extra="ray"))
+    the engine ray needs ray, which is not installed: pip install "trustdoctor[ray]"
+    """
+    message = (
+        f"{what} needs {package}, which is not installed: "
+        f'pip install "trustdoctor[{extra}]"'
+    )
+    return MissingPackageError(message)

@@ -17,7 +17,7 @@ def bar(*, quiet: bool = False) -> Iterator[Tell]:
     """Yield a function that takes the share of the work done and what comes next.
 
     The bar goes to the error stream and vanishes at the end. Nothing is shown when
-    `quiet`, or where the error stream is no terminal.
+    `quiet`, or where the error stream is not a terminal.
     """
     if quiet or not _is_terminal():
         yield lambda _share, _what: None

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 import trustdoctor as td
 from trustdoctor.adapters.onnx import check_gate, export, predict
 from trustdoctor.errors import FileError, InputError, OutputError
-from trustdoctor.scores import SCORES
+from trustdoctor.scores import find_formula, plain_scores
 
 C = 6
 
@@ -55,14 +55,14 @@ def agree(doubt, accepted, wanted, threshold, *, within=1e-5):
 
 
 @pytest.mark.parametrize("opset", [13, 17, 18, 21])
-@pytest.mark.parametrize("score", SCORES)
+@pytest.mark.parametrize("score", plain_scores())
 def test_every_score_is_the_librarys(score, opset, tmp_path, rng):
     x = rng.normal(size=(300, 4)).astype(np.float32)
     x[:20] *= 500  # gaps of a thousand
     model = model_of(tmp_path / "m.onnx", opset=opset, name="logits")
     for temperature in (1.0, 2.5):
         (z,) = run(model, x, "logits")
-        wanted = SCORES[score].function(z, temperature=temperature)
+        wanted = find_formula(score).function(z, temperature=temperature)
         threshold = float(np.median(wanted))
         gate = td.Gate(threshold, score=score, temperature=temperature)
         export(model, gate, tmp_path / "g.onnx")
@@ -72,6 +72,72 @@ def test_every_score_is_the_librarys(score, opset, tmp_path, rng):
         assert run(tmp_path / "g.onnx", x[:1], "doubt")[0].shape == (1,)
     grown = (tmp_path / "g.onnx").stat().st_size - model.stat().st_size
     assert grown < 10_000
+
+
+def errors_of(model, x, rng, **options):
+    """What a model says of rows, with labels drawn from its own softmax."""
+    p = predict(model, x, **options)
+    probs = np.exp(p.logits - p.logits.max(1, keepdims=True)).astype(np.float64)
+    drawn = (probs / probs.sum(1, keepdims=True)).cumsum(1) > rng.random((len(x), 1))
+    return td.Predictions(p.logits, drawn.argmax(1), p.from_probabilities)
+
+
+FITTED = {
+    "rel_u": lambda p: td.RelU.fit(p, temperature=1.5),
+    "fusion": lambda p: td.Fusion.fit(p, scores=["alpha", "entropy", "energy"]),
+}
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("name", FITTED)
+def test_a_fitted_score_decides_as_in_python(name, kind, tmp_path, rng):
+    model = model_of(tmp_path / "m.onnx", kind=kind, name="logits")
+    x = rng.normal(size=(1500, 4)).astype(kind)
+    x[:100] *= 50  # gaps of hundreds, which float32 has no softmax for
+    p = errors_of(model, x, rng)
+    score = FITTED[name](p[::3])
+    gate = td.calibrate(p[1::3], score=score, frr=0.2)
+    export(model, gate, tmp_path / "g.onnx")
+    z, doubt, accepted = run(tmp_path / "g.onnx", x, "logits", "doubt", "accepted")
+    new = td.Predictions.from_logits(z)
+    wanted = gate.screen(new)
+    within = 1e-2 if kind == np.float16 else 1e-5
+    near = agree(doubt, accepted, wanted.scores, gate.threshold, within=within)
+    assert near <= 2 or kind == np.float16
+    assert 0.05 < accepted.mean() < 0.95
+    kept = onnx.load(tmp_path / "g.onnx").metadata_props[0]
+    (tmp_path / "gate.json").write_text(kept.value)
+    again = td.Gate.load(tmp_path / "gate.json").screen(new)
+    assert np.array_equal(again.scores, wanted.scores)
+
+
+def test_fitted_scores_of_probabilities(tmp_path, rng):
+    model = model_of(tmp_path / "m.onnx", last="Softmax")
+    x = rng.normal(size=(900, 4)).astype(np.float32)
+    x[:30] *= 300  # some answers are 0 and 1
+    p = errors_of(model, x, rng, probs="y")
+    assert np.isneginf(p.logits).any()
+    for score in (td.RelU.fit(p), td.Fusion.fit(p, scores=["beta", "margin", "gen"])):
+        gate = td.calibrate(p, score=score, coverage=0.7)
+        export(model, gate, tmp_path / "g.onnx", probs="y")
+        doubt, accepted = run(tmp_path / "g.onnx", x, "doubt", "accepted")
+        agree(doubt, accepted, score(p), gate.threshold)
+
+
+def test_scores_that_no_graph_holds_are_refused(tmp_path, rng):
+    model = model_of(tmp_path / "m.onnx", name="logits")
+    x = rng.normal(size=(300, 4)).astype(np.float32)
+    p = errors_of(model, x, rng)
+    seen = td.Predictions.from_logits(p.logits, p.labels, features=x)
+    gate = td.calibrate(seen, score=td.KNN.fit(seen, k=5), coverage=0.8)
+    with pytest.raises(InputError, match="cannot hold the score 'knn'"):
+        export(model, gate, tmp_path / "g.onnx")
+    own = {"alpha": td.alpha(p), "rel_u": td.RelU.fit(p)(p)}
+    for columns, name in ((own, "rel_u"), ({"mine": td.alpha(p)}, "mine")):
+        fused = td.Gate(0.0, score=td.Fusion.fit_scores(columns, p.errors))
+        with pytest.raises(InputError, match=f"cannot hold the score '{name}'"):
+            export(model, fused, tmp_path / "g.onnx")
+    assert not (tmp_path / "g.onnx").exists()
 
 
 @pytest.mark.parametrize("last", ["Softmax", "LogSoftmax"])
@@ -92,7 +158,7 @@ def test_probabilities_alone_will_do(score, tmp_path, rng):
     x = rng.normal(size=(200, 4)).astype(np.float32)
     x[:30] *= 300  # some answers are 0 and 1
     (probs,) = run(model, x, "y")
-    wanted = SCORES[score].function(td.Predictions.from_probs(probs).logits)
+    wanted = find_formula(score).function(td.Predictions.from_probs(probs).logits)
     gate = td.Gate(-1.0, score=score)
     export(model, gate, tmp_path / "g.onnx", probs="y")
     doubt, accepted = run(tmp_path / "g.onnx", x, "doubt", "accepted")
@@ -156,7 +222,7 @@ def test_scikit_learns_models(zipmap, tmp_path):
         (tmp_path / "m.onnx").write_bytes(made.SerializeToString())
         p = predict(tmp_path / "m.onnx", x[900:], labels=y[900:])
         assert p.from_probabilities
-        gate = td.calibrate(td.alpha(p.logits), p.errors, coverage=0.9, score="alpha")
+        gate = td.calibrate(p, coverage=0.9, score="alpha")
         taken = export(tmp_path / "m.onnx", gate, tmp_path / "g.onnx")
         assert taken.probs
         doubt, accepted = run(tmp_path / "g.onnx", x[900:], "doubt", "accepted")
@@ -167,7 +233,7 @@ def test_scikit_learns_models(zipmap, tmp_path):
 def test_resnet_20(shared, tmp_path):
     torch = pytest.importorskip("torch")
     pytest.importorskip("onnxscript")
-    from trustdoctor.adapters.torch.local import load_model
+    from trustdoctor.adapters.torch.own_model import load_model
 
     local = load_model(
         f"{shared / 'models' / 'nets.py'}:ResNet20",
@@ -206,7 +272,7 @@ def test_a_temperature_keeps_the_digits(tmp_path, rng):
         gate = td.Gate(-1.0, score=score, temperature=3.0)
         export(model, gate, tmp_path / "g.onnx")
         z, doubt = run(tmp_path / "g.onnx", x, "logits", "doubt")
-        wanted = SCORES[score].function(z, temperature=3.0)
+        wanted = find_formula(score).function(z, temperature=3.0)
         agree(doubt, wanted <= -1, wanted, -1.0)
 
 
@@ -230,7 +296,10 @@ def test_probabilities_are_not_believed_by_their_name(tmp_path):
 
 def test_energy_of_probabilities_is_refused(tmp_path):
     model = model_of(tmp_path / "m.onnx", last="Softmax")
-    for score in ("energy", "max_logit"):
+    z = np.random.default_rng(0).normal(size=(200, C))
+    p = td.Predictions.from_logits(z, np.arange(200) % C)
+    fused = td.Fusion.fit(p, scores=["alpha", "energy"])
+    for score in ("energy", "max_logit", fused):
         with pytest.raises(InputError, match="needs true logits"):
             export(model, td.Gate(0.0, score=score), tmp_path / "g.onnx", probs="y")
 
@@ -335,13 +404,10 @@ def test_what_cannot_be_exported_is_refused_by_name(tmp_path):
         export(model, gate, model, logits="y")
     with pytest.raises(InputError, match="names no score"):
         check_gate(td.Gate(0.0))
-    grouped = td.calibrate(
-        np.arange(400.0),
-        np.arange(400) % 5 == 0,
-        frr=0.2,
-        score="alpha",
-        groups=np.arange(400) % 2,
+    p = td.Predictions.from_logits(
+        np.stack([np.arange(400.0), np.zeros(400)], 1), (np.arange(400) % 5) // 4
     )
+    grouped = td.calibrate(p, frr=0.2, score="alpha", groups=np.arange(400) % 2)
     with pytest.raises(InputError, match="groups"):
         check_gate(grouped)
     export(model, gate, tmp_path / "g.onnx", logits="y")

@@ -44,7 +44,7 @@ def test_answers_are_the_estimators_own(rows):
     assert np.array_equal(model.predict_proba(new), plain.predict_proba(new))
     assert np.array_equal(model.decision_function(new), plain.decision_function(new))
     assert model.score(new, new_y) == plain.score(new, new_y)
-    labels, accepted, scores = model.predict_trusted(new)
+    scores, accepted, labels, *_ = model.predict_trusted(new)
     p = td.Predictions.from_probs(plain.predict_proba(new))
     np.testing.assert_allclose(scores, td.alpha(p.logits))
     assert np.array_equal(accepted, model.gate_.screen(p).accepted)
@@ -79,13 +79,28 @@ def test_string_labels(rows):
 @pytest.mark.parametrize("kind", [RidgeClassifier(), LinearSVC()])
 def test_decision_values_count_as_logits(kind, rows):
     x, new, y, _ = rows
-    model = TrustedClassifier(kind, doubt="margin", coverage=0.8).fit(x, y)
+    model = TrustedClassifier(kind, score_name="margin", coverage=0.8).fit(x, y)
     z = model.decision_function(new)
     np.testing.assert_allclose(model.predict_trusted(new).scores, td.margin(z))
     assert not hasattr(model, "predict_proba")
-    binary = TrustedClassifier(clone(kind), doubt="beta").fit(x, y > 0)
+    binary = TrustedClassifier(clone(kind), score_name="beta").fit(x, y > 0)
     value = np.abs(binary.decision_function(new))
     np.testing.assert_allclose(binary.predict_trusted(new).scores, -value, atol=1e-12)
+
+
+def test_a_fitted_score_sits_behind_a_classifier(rows):
+    x, new, y, new_y = rows
+    plain = LogisticRegression().fit(x, y)
+    held = td.Predictions.from_probs(plain.predict_proba(new[:100]), new_y[:100])
+    score = td.RelU.fit(held)
+    model = TrustedClassifier(plain, score_name=score, cv="prefit", coverage=0.7)
+    done = clone(model).set_params(estimator=plain).fit(new[100:], new_y[100:])
+    found = done.predict_trusted(x)
+    p = td.Predictions.from_probs(plain.predict_proba(x))
+    np.testing.assert_allclose(found.scores, score(p))
+    assert np.array_equal(found.accepted, done.gate_.screen(p).accepted)
+    assert 0.5 < found.accepted.mean() < 0.9
+    assert done.gate_.score == "rel_u"
 
 
 def test_cross_fitting_promises_nothing_and_says_what_holds(rows):
@@ -129,9 +144,9 @@ def test_the_promised_frr_holds_over_a_hundred_splits(load):
         )
         gated = TrustedClassifier(fitted, cv="prefit", frr=0.1).fit(held, held_y)
         for found, out in ((gated, rates), (own, cross)):
-            labels, accepted, _ = found.predict_trusted(new)
-            right = labels == new_y
-            out.append((~accepted)[right].mean())
+            done = found.predict_trusted(new)
+            right = done.predicted == new_y
+            out.append((~done.accepted)[right].mean())
     # At most 10% of the calibrations may break the promise; three standard errors.
     spread = 0.02  # of a rate measured on the new rows
     assert np.mean(np.array(rates) > 0.1 + spread) <= 0.1 + 3 * np.sqrt(0.09 / 100)
@@ -156,7 +171,7 @@ def test_it_works_where_estimators_work(rows):
     model = TrustedClassifier(RandomForestClassifier(20, random_state=0)).fit(x, y)
     again = pickle.loads(pickle.dumps(model))
     assert np.array_equal(again.accept(new), model.accept(new))
-    assert clone(model).get_params()["doubt"] == "alpha"
+    assert clone(model).get_params()["score_name"] == "alpha"
 
 
 def test_weights_go_to_the_estimator_and_the_gate_counts_rows(rows):
@@ -210,11 +225,11 @@ def test_mistakes_are_named(rows):
     with pytest.raises(InputError, match="takes no sample_weight"):
         TrustedClassifier(Bare()).fit(x, y, sample_weight=np.ones(len(y)))
     with pytest.raises(InputError, match="a score out of"):
-        TrustedClassifier(LogisticRegression(), doubt="magic").fit(x, y)
+        TrustedClassifier(LogisticRegression(), score_name="magic").fit(x, y)
     with pytest.raises(InputError, match="one target"):
         TrustedClassifier(LogisticRegression(), risk=0.1, trr=0.9).fit(x, y)
     with pytest.raises(InputError, match="needs true logits"):
-        TrustedClassifier(LogisticRegression(), doubt="energy").fit(x, y)
+        TrustedClassifier(LogisticRegression(), score_name="energy").fit(x, y)
     fitted = LogisticRegression().fit(x, y)
     with pytest.raises(InputError, match="classes that the estimator knows"):
         TrustedClassifier(fitted, cv="prefit").fit(new, np.full(len(new), 7))
@@ -237,13 +252,13 @@ def test_the_errors_are_those_of_the_labels_given(rows):
     odd = FixedThresholdClassifier(LogisticRegression(), threshold=0.02).fit(x, y)
     model = TrustedClassifier(odd, coverage=0.9, cv="prefit").fit(new, new_y)
     assert model.gate_.certificate.n_errors == (odd.predict(new) != new_y).sum()
-    labels, accepted, scores = model.predict_trusted(new)
-    assert np.array_equal(labels, odd.predict(new))
-    beta = TrustedClassifier(odd, doubt="beta", coverage=0.9, cv="prefit")
+    done = model.predict_trusted(new)
+    assert np.array_equal(done.predicted, odd.predict(new))
+    beta = TrustedClassifier(odd, score_name="beta", coverage=0.9, cv="prefit")
     scores = beta.fit(new, new_y).predict_trusted(new).scores
-    p = odd.predict_proba(new)[np.arange(len(new)), labels.astype(int)]
+    p = odd.predict_proba(new)[np.arange(len(new)), done.predicted.astype(int)]
     np.testing.assert_allclose(scores, np.log((1 - p) / p), rtol=1e-6, atol=1e-9)
-    assert accepted.any()
+    assert done.accepted.any()
 
 
 def test_votes_of_pairs_are_no_logits(rows):
@@ -252,7 +267,7 @@ def test_votes_of_pairs_are_no_logits(rows):
     x, _, y, _ = rows
     with pytest.raises(InputError, match="pairs of classes"):
         TrustedClassifier(SVC(decision_function_shape="ovo")).fit(x, y)
-    TrustedClassifier(SVC(), doubt="margin").fit(x, y)
+    TrustedClassifier(SVC(), score_name="margin").fit(x, y)
 
 
 def test_rows_count_once_and_are_not_seen_before(rows):
@@ -275,7 +290,7 @@ def test_rows_count_once_and_are_not_seen_before(rows):
 def test_fitting_anew_forgets_the_estimator_before(rows):
     x, _, y, _ = rows
     model = TrustedClassifier(LogisticRegression()).fit(x, y)
-    model.set_params(estimator=LinearSVC(), doubt="energy").fit(x, y)
+    model.set_params(estimator=LinearSVC(), score_name="energy").fit(x, y)
     model.set_params(estimator=LogisticRegression())
     before = model.classes_
     with pytest.raises(InputError, match="true logits"):

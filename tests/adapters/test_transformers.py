@@ -10,7 +10,12 @@ import transformers
 from PIL import Image
 
 import trustdoctor as td
-from trustdoctor.adapters.transformers import TrustedPipeline, load_folder, predict
+from trustdoctor.adapters.transformers import (
+    TrustedPipeline,
+    load_folder,
+    predict,
+    predictor,
+)
 from trustdoctor.errors import FileError, InputError
 
 WORDS = ["good", "bad", "film", "plot", "dull", "fine", "the", "a", "was"]
@@ -82,6 +87,74 @@ def test_texts_come_back_in_their_order(text_folder, texts):
     assert again.labels is not None
 
 
+def mixed(model, mode):
+    """Set modes, flags and gradients that are not all alike."""
+    model.train(mode == "train")
+    model.bert.embeddings.train(mode != "train")
+    model.classifier.weight.requires_grad_(requires_grad=False)
+    model.classifier.bias.grad = torch.ones_like(model.classifier.bias)
+    return model
+
+
+@pytest.mark.parametrize("mode", ["train", "eval"])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda m, t, texts: predict(m, texts, processor=t, batch_size=7, quiet=True),
+        lambda m, t, texts: predictor((m, t))(texts),
+        lambda m, t, texts: td.SecondOpinion((m, t), td.text_views())(texts),
+    ],
+    ids=["predict", "predictor", "opinion"],
+)
+def test_a_model_is_left_as_found(ask, mode, text_folder, texts, state, monkeypatch):
+    model, tokenizer = load_folder(text_folder)
+    calls, last, plain = 0, 0, model.forward
+
+    def forward(*args, **options):
+        nonlocal calls
+        calls += 1
+        model.bert.embeddings.token_type_ids.fill_(1)
+        if calls == last:
+            raise ZeroDivisionError
+        return plain(*args, **options)
+
+    monkeypatch.setattr(model, "forward", forward)
+    before = state(mixed(model, mode))
+    assert len(set(before["modes"].values())) == 2
+    assert any("token_type_ids" in name for name in before["content"])
+    ask(model, tokenizer, texts)
+    assert state(model) == before
+    for at in {1, calls}:
+        calls, last = 0, at
+        with pytest.raises(ZeroDivisionError):
+            ask(model, tokenizer, texts)
+        assert state(model) == before
+    assert torch.is_grad_enabled()
+
+
+def test_another_device_is_refused_and_nothing_moves(text_folder, texts, state):
+    model, tokenizer = load_folder(text_folder)
+    before = state(model)
+    for device, word in (("meta", "the model is on cpu"), ("nowhere", "torch device")):
+        with pytest.raises(InputError, match=word):
+            predict(model, texts, processor=tokenizer, device=device, quiet=True)
+        with pytest.raises(InputError, match=word):
+            predictor((model, tokenizer), device=device)(texts)
+    assert state(model) == before
+    p = predict(model, texts, processor=tokenizer, device="cpu", quiet=True)
+    assert len(p) == 50
+
+
+def test_a_folders_model_is_loaded_where_it_is_asked_for(text_folder, texts):
+    model, _ = load_folder(text_folder, device="meta")
+    assert {w.device.type for w in model.parameters()} == {"meta"}
+    p = predict(text_folder, texts, device="cpu", quiet=True)
+    again = predict(text_folder, texts, quiet=True)
+    assert np.array_equal(p.logits, again.logits)
+    with pytest.raises(InputError, match="torch device"):
+        predict(text_folder, texts, device="nowhere")
+
+
 def test_images_too(image_folder, rng):
     images = [
         Image.fromarray(rng.integers(0, 256, (20, 24, 3), dtype=np.uint8))
@@ -95,7 +168,7 @@ def test_images_too(image_folder, rng):
     np.testing.assert_allclose(p.logits[5], one[0].numpy(), atol=1e-5)
 
 
-def test_a_pipeline_knows_when_to_be_silent(text_folder, texts):
+def test_a_pipeline_knows_when_to_be_silent(text_folder, texts, state):
     model, tokenizer = load_folder(text_folder)
     pipe = transformers.pipeline(
         "text-classification", model=model, tokenizer=tokenizer
@@ -113,7 +186,9 @@ def test_a_pipeline_knows_when_to_be_silent(text_folder, texts):
     accepted = [a["accepted"] for a in answers]
     far = np.abs(td.alpha(p.logits) - gate.threshold) > 1e-4
     assert np.array_equal(np.array(accepted)[far], gate.screen(p).accepted[far])
+    before = state(mixed(model, "eval"))
     single = TrustedPipeline(pipe, gate)(texts[0])
+    assert state(model) == before
     assert single["label"] == answers[0]["label"]
 
 

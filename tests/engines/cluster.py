@@ -19,14 +19,24 @@ import torch
 from ray.cluster_utils import Cluster
 
 import trustdoctor as td
-from trustdoctor.adapters.scan import find_source
 from trustdoctor.adapters.torch import Doctor
-from trustdoctor.engines import local
+from trustdoctor.engines import Means, find_engine, screen
 from trustdoctor.engines import ray as engine
 from trustdoctor.errors import FileError
-from trustdoctor.tally import Sketches, Tally
+from trustdoctor.files import Columns, find_source
+from trustdoctor.gates import Sketches
+from trustdoctor.progress import Pace
+from trustdoctor.scores import find_score
 
 GATE = td.Gate(-0.5, score="alpha")
+LOCAL, RAY = (Means(find_engine(name), 4 * 10**9) for name in ("local", "ray"))
+
+
+def fold(source, state, means):
+    """Count all rows batch by batch, whether or not they would fit."""
+    source = means.engine.check(source)
+    pace = Pace(None, "", 1)
+    return means.engine.fold(source, state, memory=means.memory, pace=pace)
 
 
 def rows(n, seed=0):
@@ -64,12 +74,12 @@ def check_screen(cluster, folder, n):
     path = folder / "rows.parquet"
     rows(n).write_parquet(path, row_group_size=10_000)
     source = find_source(path)
-    expected = local.screen(source, GATE, folder / "local.parquet")
+    expected = screen(source, GATE, folder / "local.parquet", means=LOCAL)
     engine.SCREEN_BYTES, before = 1 << 20, engine.SCREEN_BYTES  # many small tasks
     killed = []
     killer = threading.Thread(target=kill_a_worker, args=(cluster, killed))
     killer.start()
-    assert engine.screen(source, GATE, folder / "ray.parquet") == expected
+    assert screen(source, GATE, folder / "ray.parquet", means=RAY) == expected
     killer.join()
     engine.SCREEN_BYTES = before
     assert killed, "no worker was seen at work"
@@ -80,15 +90,19 @@ def check_screen(cluster, folder, n):
 
 
 def check_counts(source):
-    one = local.diagnose(source, Tally(["alpha", "energy"])).evaluate()
-    two = engine.diagnose(source, Tally(["alpha", "energy"])).evaluate()
+    one, two = (
+        fold(source, td.Tally(["alpha", "energy"]), means).evaluate()
+        for means in (LOCAL, RAY)
+    )
     assert one.to_json() == two.to_json()
-    sketches = [Sketches.of("alpha", temperature=1.0, per_class=True) for _ in "ab"]
-    local.sketch(source, sketches[0])
-    engine.sketch(source, sketches[1])
-    assert sketches[0].pooled.to_bytes() == sketches[1].pooled.to_bytes()
-    for name, own in sketches[0].classes.items():
-        assert sketches[1].classes[name].to_bytes() == own.to_bytes()
+    one, two = (
+        fold(source, Sketches(find_score("alpha"), "predicted"), means)
+        for means in (LOCAL, RAY)
+    )
+    assert one.pooled.to_bytes() == two.pooled.to_bytes()
+    assert set(one.groups) == set(two.groups) == set(range(8))
+    for name, own in one.groups.items():
+        assert two.groups[name].to_bytes() == own.to_bytes()
     print("diagnose, calibrate: the same to the bit")
 
 
@@ -98,26 +112,47 @@ def check_folder(folder):
     for i in range(3):
         rows(5_000, seed=i).write_parquet(inner / f"{i}.parquet")
     many = find_source(folder / "in")
-    first = local.screen(many, GATE, folder / "one")
-    assert engine.screen(many, GATE, folder / "two") == first
-    assert engine.screen(many, GATE, folder / "two", resume=True) == first
+    first = screen(many, GATE, folder / "one", means=LOCAL)
+    assert screen(many, GATE, folder / "two", means=RAY) == first
+    assert screen(many, GATE, folder / "two", resume=True, means=RAY) == first
     files = list((folder / "one").rglob("*.parquet"))
     assert len(files) == 3
     for file in files:
         other = folder / "two" / file.relative_to(folder / "one")
         assert other.read_bytes() == file.read_bytes()
-    local.screen(many, GATE, folder / "one.parquet")
-    engine.screen(many, GATE, folder / "two.parquet")
+    screen(many, GATE, folder / "one.parquet", means=LOCAL)
+    screen(many, GATE, folder / "two.parquet", means=RAY)
     both = [pl.read_parquet(folder / f"{name}.parquet") for name in ("one", "two")]
     assert both[0].equals(both[1])
     assert "day" in both[0].columns
     print("folders: the same bytes")
 
 
+def check_columns(folder):
+    table = rows(20_000).with_columns(region=pl.format("r{}", pl.col("id") % 3))
+    table.write_parquet(folder / "regions.parquet", row_group_size=3_000)
+    source = find_source(folder / "regions.parquet", Columns(groups="region"))
+    p = source.read()
+    gate = td.calibrate(p, score=td.RelU.fit(p[:2000]), groups="given", risk=0.15)
+    assert len({rule.threshold for rule in gate.groups.values()}) == 3
+    done = [
+        screen(
+            source, gate, folder / f"regions {means.engine.name}.parquet", means=means
+        )
+        for means in (LOCAL, RAY)
+    ]
+    assert done[0] == done[1] == td.Outcome.on(p, gate.screen(p).accepted)
+    both = [
+        pl.read_parquet(folder / f"regions {name}.parquet") for name in ("local", "ray")
+    ]
+    assert both[0].equals(both[1])
+    print("groups, fitted scores: the same decisions")
+
+
 def check_mistakes(folder):
     rows(100).with_columns(logit_1=float("nan")).write_parquet(folder / "bad.parquet")
     with pytest.raises(FileError, match="NaN at row 0"):
-        engine.screen(find_source(folder / "bad.parquet"), GATE, None)
+        screen(find_source(folder / "bad.parquet"), GATE, None, means=RAY)
 
 
 def check_model():
@@ -154,6 +189,7 @@ def main(folder, n):
         assert sum(node["Alive"] for node in ray.nodes()) == 2
         check_counts(check_screen(cluster, folder, n))
         check_folder(folder)
+        check_columns(folder)
         check_mistakes(folder)
         check_model()
     finally:

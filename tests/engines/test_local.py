@@ -13,12 +13,14 @@ import polars as pl
 import pytest
 
 import trustdoctor as td
-from trustdoctor.adapters.decisions import JOURNAL
-from trustdoctor.adapters.files import Columns
-from trustdoctor.adapters.scan import find_source
-from trustdoctor.engines import find_engine, local
+from trustdoctor.engines import Means, find_engine, screen
 from trustdoctor.errors import FileError, InputError, OutputError
-from trustdoctor.tally import Sketches, Tally
+from trustdoctor.files import Columns, find_source
+from trustdoctor.files.journal import JOURNAL
+from trustdoctor.gates import Sketches
+from trustdoctor.metrics import CELLS
+from trustdoctor.progress import Pace
+from trustdoctor.scores import find_score
 
 GATE = td.Gate(-0.5, score="alpha")
 
@@ -38,6 +40,16 @@ def predictions(table):
     return td.Predictions.from_logits(z, table["label"].to_numpy())
 
 
+def within(memory):
+    return Means(find_engine("local"), memory)
+
+
+def fold(source, state, memory=10**9):
+    """Count all rows batch by batch, whether or not they would fit."""
+    engine = find_engine("local")
+    return engine.fold(source, state, memory=memory, pace=Pace(None, "", 1))
+
+
 @pytest.fixture(scope="module")
 def big(tmp_path_factory):
     path = tmp_path_factory.mktemp("big") / "rows.parquet"
@@ -48,7 +60,7 @@ def big(tmp_path_factory):
 @pytest.mark.parametrize("suffix", [".parquet", ".csv"])
 def test_rows_are_kept_in_order_with_all_columns(big, tmp_path, suffix):
     out = tmp_path / f"out{suffix}"
-    done = local.screen(find_source(big), GATE, out, memory=10**9)
+    done = screen(find_source(big), GATE, out, means=within(10**9))
     table = rows()
     expected = GATE.screen(predictions(table))
     types = {"id": pl.String, "score": pl.Float32}
@@ -70,11 +82,11 @@ def test_csv_text_stays_as_it_was(tmp_path):
     table = rows(2000)
     table.write_csv(tmp_path / "a.csv")
     source = find_source(tmp_path / "a.csv")
-    local.screen(source, GATE, tmp_path / "out.csv")
+    screen(source, GATE, tmp_path / "out.csv")
     first = (tmp_path / "a.csv").read_text().splitlines()
     second = (tmp_path / "out.csv").read_text().splitlines()
     assert all(b.startswith(a + ",") for a, b in zip(first, second, strict=True))
-    local.screen(source, GATE, tmp_path / "out.parquet")
+    screen(source, GATE, tmp_path / "out.parquet")
     found = pl.read_parquet(tmp_path / "out.parquet")
     assert found["id"].to_list() == table["id"].to_list()
     assert found["x"].dtype == pl.Float64
@@ -82,19 +94,23 @@ def test_csv_text_stays_as_it_was(tmp_path):
 
 def test_diagnosis_and_calibration_count_what_the_rows_hold(big):
     source, p = find_source(big), predictions(rows())
-    found = local.diagnose(source, Tally(["alpha", "energy"]), memory=10**9).evaluate()
-    exact = td.measure(td.alpha(p.logits), p.errors)
+    found = fold(source, td.Tally(["alpha", "energy"])).evaluate()
+    exact = td.measure(td.alpha(p), p.errors)
     for name, value in exact.items():
         ours = found.scores["alpha"][name]
         assert ours.value == pytest.approx(value, abs=ours.within + 1e-11)
-    again = local.diagnose(source, Tally(["alpha", "energy"])).evaluate()
+    again = fold(source, td.Tally(["alpha", "energy"]), memory=10**10).evaluate()
     assert again.to_json() == found.to_json()
-    sketches = Sketches.of("alpha", temperature=1.0, per_class=True)
-    local.sketch(source, sketches)
+    sketches = fold(source, Sketches(find_score("alpha"), "predicted"))
     own = td.Sketch()
-    own.update(td.alpha(p.logits), p.errors)
+    own.update(td.alpha(p), p.errors)
     assert sketches.pooled.to_bytes() == own.to_bytes()
-    assert sum(map(len, sketches.classes.values())) == len(p)
+    for label, sketch in sketches.groups.items():
+        rows_of = p[p.predicted == label]
+        part = td.Sketch(cells=CELLS // 4)
+        part.update(td.alpha(rows_of), rows_of.errors)
+        assert sketch.to_bytes() == part.to_bytes()
+    assert sum(map(len, sketches.groups.values())) == len(p)
 
 
 def test_labels_that_are_missing_in_part_give_no_rates(tmp_path):
@@ -103,39 +119,35 @@ def test_labels_that_are_missing_in_part_give_no_rates(tmp_path):
     )
     table.write_parquet(tmp_path / "a.parquet")
     source = find_source(tmp_path / "a.parquet", Columns(need_labels=False))
-    assert local.screen(source, GATE, None).counts is None
+    assert screen(source, GATE, None).counts is None
     with pytest.raises(FileError, match="no value at row"):
-        local.diagnose(find_source(tmp_path / "a.parquet"), Tally())
+        fold(find_source(tmp_path / "a.parquet"), td.Tally())
 
 
 def test_a_column_that_is_taken_is_not_overwritten(tmp_path):
     rows(10).with_columns(score=1.0).write_parquet(tmp_path / "a.parquet")
     with pytest.raises(FileError, match="already has a column 'score'"):
-        local.screen(find_source(tmp_path / "a.parquet"), GATE, tmp_path / "b.parquet")
+        screen(find_source(tmp_path / "a.parquet"), GATE, tmp_path / "b.parquet")
 
 
 def test_row_groups_that_do_not_fit_are_refused(tmp_path):
-    table = pl.DataFrame({"logits": np.zeros((40_000, 1000), np.float32)})
-    table.write_parquet(tmp_path / "a.parquet", row_group_size=40_000)
-    noise = np.random.default_rng(0).normal(size=(40_000, 1000)).astype(np.float32)
-    pl.DataFrame({"logits": noise}).write_parquet(
-        tmp_path / "b.parquet", row_group_size=40_000
-    )
-    with pytest.raises(FileError, match=r"pieces of 1.. MB .* --memory"):
-        local.screen(find_source(tmp_path / "b.parquet"), GATE, None, memory=6 * 10**8)
-
-
-@pytest.mark.parametrize("text", ["1", "x", "1XB", "-3GB", "100MB", "0", "1.2.3GB"])
-def test_memory_that_is_none_is_refused(text):
-    with pytest.raises(InputError, match="memory limit"):
-        local.parse_memory(text)
+    noise = np.random.default_rng(0).normal(size=(20_000, 500)).astype(np.float32)
+    table = pl.DataFrame({"logits": noise})
+    one, many = tmp_path / "one.parquet", tmp_path / "many.parquet"
+    table.write_parquet(one, row_group_size=20_000)
+    table.write_parquet(many, row_group_size=1_000)
+    with pytest.raises(FileError, match=r"pieces of 40 MB .* --memory 0\.7GB"):
+        screen(find_source(one), GATE, None, means=within(6 * 10**8))
+    assert screen(find_source(many), GATE, None, means=within(6 * 10**8)).rows == 20_000
 
 
 def test_engines_are_found_by_name():
     assert find_engine("local").name == "local"
-    for name in ("spark", "ray=", "local=1", ""):
-        with pytest.raises(InputError, match="expected the engine"):
+    for name in ("spark", "ray=", "spark=1", ""):
+        with pytest.raises(InputError, match="expected an engine out of local, ray"):
             find_engine(name)
+    with pytest.raises(InputError, match="the engine local has no address"):
+        find_engine("local=1")
 
 
 def split(folder, parts=4):
@@ -158,28 +170,28 @@ def content(folder):
 def test_a_folder_goes_on_from_where_it_stopped(tmp_path):
     table = split(tmp_path / "in")
     source = find_source(tmp_path / "in")
-    once = local.screen(source, GATE, tmp_path / "once")
+    once = screen(source, GATE, tmp_path / "once")
     assert list(content(tmp_path / "once")) == list(content(tmp_path / "in"))
     out = tmp_path / "out"
-    local.screen(source, GATE, out)
+    screen(source, GATE, out)
     removed = out / "day=1" / "2.parquet"
     removed.unlink()
     kept = out / "day=0" / "1.parquet"
     before = kept.stat().st_mtime_ns
-    again = local.screen(source, GATE, out, resume=True)
+    again = screen(source, GATE, out, resume=True)
     assert content(out) == content(tmp_path / "once")
     assert kept.stat().st_mtime_ns == before
     assert again == once
     assert once.rows == len(table)
     changed = tmp_path / "in" / "day=0" / "0.parquet"
     rows(20_000, seed=9).write_parquet(changed)
-    local.screen(find_source(tmp_path / "in"), GATE, out, resume=True)
+    screen(find_source(tmp_path / "in"), GATE, out, resume=True)
     assert content(out) != content(tmp_path / "once")
     with pytest.raises(FileError, match="another gate"):
-        local.screen(source, td.Gate(0.1, score="alpha"), out, resume=True)
+        screen(source, td.Gate(0.1, score="alpha"), out, resume=True)
     (out / JOURNAL).write_text("nonsense")
     with pytest.raises(FileError, match="cannot read the journal"):
-        local.screen(source, GATE, out, resume=True)
+        screen(source, GATE, out, resume=True)
 
 
 def test_outputs_that_cannot_be_are_refused_before_any_work(tmp_path):
@@ -187,26 +199,26 @@ def test_outputs_that_cannot_be_are_refused_before_any_work(tmp_path):
     source = find_source(tmp_path / "in")
     for inside in ("in", "in/out", "in/out.parquet"):
         with pytest.raises(OutputError, match="lies among the inputs"):
-            local.screen(source, GATE, tmp_path / inside)
+            screen(source, GATE, tmp_path / inside)
     (tmp_path / "file").touch()
-    with pytest.raises(OutputError, match="no folder"):
-        local.screen(source, GATE, tmp_path / "file")
+    with pytest.raises(OutputError, match="it is not a folder"):
+        screen(source, GATE, tmp_path / "file")
     with pytest.raises(InputError, match="--resume"):
-        local.screen(source, GATE, tmp_path / "a.parquet", resume=True)
+        screen(source, GATE, tmp_path / "a.parquet", resume=True)
 
 
 def test_a_journal_of_another_run_is_forgotten(tmp_path):
     split(tmp_path / "in")
     source, out = find_source(tmp_path / "in"), tmp_path / "out"
-    local.screen(source, GATE, out)
+    screen(source, GATE, out)
     first = content(out)
     other = td.Gate(2.0, score="alpha")
     (tmp_path / "in" / "day=1" / "2.parquet").rename(tmp_path / "away")
     (tmp_path / "in" / "day=1" / "2.parquet").write_bytes(b"damaged")
     with pytest.raises(FileError):
-        local.screen(find_source(tmp_path / "in"), other, out)
+        screen(find_source(tmp_path / "in"), other, out)
     (tmp_path / "away").rename(tmp_path / "in" / "day=1" / "2.parquet")
-    local.screen(source, GATE, out, resume=True)
+    screen(source, GATE, out, resume=True)
     assert content(out) == first
 
 
@@ -214,7 +226,7 @@ def test_an_empty_file_of_a_folder_is_screened_as_well(tmp_path):
     (tmp_path / "in").mkdir()
     rows(10).write_parquet(tmp_path / "in" / "a.parquet")
     rows(10)[:0].write_parquet(tmp_path / "in" / "b.parquet")
-    done = local.screen(find_source(tmp_path / "in"), GATE, tmp_path / "out")
+    done = screen(find_source(tmp_path / "in"), GATE, tmp_path / "out")
     assert done.rows == 10
     both = [pl.read_parquet(tmp_path / "out" / f"{n}.parquet") for n in "ab"]
     assert both[0].schema == both[1].schema
@@ -227,9 +239,9 @@ def test_labels_beside_an_array_count_as_part_of_it(tmp_path):
     np.save(tmp_path / "in" / "logits.npy", z)
     np.save(tmp_path / "in" / "labels.npy", z.argmax(1))
     source = find_source(tmp_path / "in")
-    right = local.screen(source, GATE, tmp_path / "out")
+    right = screen(source, GATE, tmp_path / "out")
     np.save(tmp_path / "in" / "labels.npy", z.argmin(1))
-    wrong = local.screen(source, GATE, tmp_path / "out", resume=True)
+    wrong = screen(source, GATE, tmp_path / "out", resume=True)
     assert right.counts.fa == 0
     assert wrong.counts.ta == 0
 

@@ -1,6 +1,7 @@
 """Two nodes on this machine, a worker killed in the middle, and the same results."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +11,9 @@ import polars as pl
 import pytest
 
 import trustdoctor as td
-from trustdoctor.adapters.scan import find_source
+from trustdoctor.engines import Means, find_engine, screen
 from trustdoctor.errors import FileError, InputError
+from trustdoctor.files import find_source
 
 pytest.importorskip("ray")
 
@@ -28,19 +30,19 @@ def test_a_cluster_gives_what_one_machine_gives(tmp_path):
         check=False,
     )
     assert found.returncode == 0, found.stdout + found.stderr
-    for what in ("screen", "diagnose, calibrate", "folders", "model"):
-        assert f"\n{what}: " in found.stdout
+    for what in ("screen", "diagnose, calibrate", "folders", "groups", "model"):
+        assert re.search(rf"^{what}\b.*: ", found.stdout, re.MULTILINE)
 
 
 def test_mistakes_are_named_before_a_cluster_is_asked(tmp_path):
-    from trustdoctor.engines import ray as engine
-
     gate = td.Gate(-0.5, score="alpha")
+    nowhere = Means(find_engine("ray=127.0.0.1:1"), 10**9)
     table = pl.DataFrame({f"logit_{j}": np.arange(10.0) * j for j in range(2)})
     table.write_csv(tmp_path / "a.csv")
-    with pytest.raises(FileError, match=r"reads and writes \.parquet"):
-        engine.screen(find_source(tmp_path / "a.csv"), gate, None)
     table.write_parquet(tmp_path / "a.parquet")
-    source = find_source(tmp_path / "a.parquet")
+    text, source = (find_source(tmp_path / f"a.{kind}") for kind in ("csv", "parquet"))
+    for one, out in ((text, None), (source, tmp_path / "b.csv")):
+        with pytest.raises(FileError, match=r"reads and writes \.parquet, got \.csv"):
+            screen(one, gate, out, means=nowhere)
     with pytest.raises(InputError, match="--resume"):
-        engine.screen(source, gate, tmp_path / "b.parquet", resume=True)
+        screen(source, gate, tmp_path / "b.parquet", resume=True, means=nowhere)

@@ -21,9 +21,11 @@ def test_classes_are_counted_by_their_prediction(rows):
     assert risks == sorted(risks, reverse=True)
     for row in found:
         own = p.predicted == row.label
-        hits, errors = own & ~p.errors, own & p.errors
-        assert row.accuracy.value == pytest.approx(hits.sum() / own.sum())
-        assert row.frr.value == pytest.approx((hits & ~accepted).sum() / hits.sum())
+        correct, errors = own & ~p.errors, own & p.errors
+        assert row.accuracy.value == pytest.approx(correct.sum() / own.sum())
+        assert row.frr.value == pytest.approx(
+            (correct & ~accepted).sum() / correct.sum()
+        )
         assert row.trr.value == pytest.approx((errors & ~accepted).sum() / errors.sum())
         slipped, kept = (errors & accepted).sum(), (own & accepted).sum()
         assert row.risk.value == pytest.approx(slipped / kept)
@@ -46,10 +48,10 @@ def test_confusions_are_those_that_slip_through(rows):
 def test_extremes_come_in_order_and_ties_by_row(rows):
     p, _ = rows
     scores = np.round(np.random.default_rng(3).normal(size=400), 1)
-    errors, hits = extremes(p, scores)
+    errors, correct = extremes(p, scores)
     wanted = sorted(np.flatnonzero(p.errors), key=lambda row: (scores[row], row))
     assert errors == wanted[:10]
     wanted = sorted(np.flatnonzero(~p.errors), key=lambda row: (-scores[row], row))
-    assert hits == wanted[:10]
+    assert correct == wanted[:10]
     few = Predictions.from_logits([[1.0, 0], [0, 1]], [0, 0])
     assert extremes(few, np.array([0.0, 1.0])) == ([1], [0])

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,7 @@ import pytest
 
 import trustdoctor as td
 from trustdoctor.errors import InputError
-from trustdoctor.intervals import clopper_pearson
-from trustdoctor.protocols import evaluate_logits
+from trustdoctor.evaluation import evaluate_logits
 
 HOSTILE = (
     "<script>window.hacked=1</script>\"'>&lt;",
@@ -80,13 +80,13 @@ def live(page):
 def shown(part, whole):
     if not whole:
         return "-"
-    low, high = clopper_pearson(int(part), int(whole))
+    low, high = td.clopper_pearson(int(part), int(whole))
     return f"{part / whole * 100:.2f} [{low * 100:.2f}, {high * 100:.2f}]"
 
 
 def wanted(rows, threshold, score="alpha"):
     """Return what the library says at a threshold."""
-    at = td.confusion(getattr(td, score)(rows.logits), rows.errors, threshold=threshold)
+    at = td.confusion(getattr(td, score)(rows), rows.errors, threshold=threshold)
     return {
         "coverage": shown(at.fa + at.ta, at.n),
         "risk": shown(at.fa, at.fa + at.ta),
@@ -150,7 +150,7 @@ def test_typed_targets_land_on_the_right_threshold(target, typed, page, rows):
     page.locator(f"#want-{target}").fill(str(typed))
     page.keyboard.press("Enter")
     threshold = float(live(page)["threshold"].split()[0])
-    scores, errors = td.alpha(rows.logits), rows.errors
+    scores, errors = td.alpha(rows), rows.errors
 
     def rates(t):
         at = td.confusion(scores, errors, threshold=t)
@@ -198,7 +198,7 @@ def test_typing_what_the_page_shows_stays_there(page):
 def test_the_risk_asked_for_is_met_with_the_greatest_coverage(risk, page, rows):
     page.locator("#want-risk").fill(str(risk))
     page.keyboard.press("Enter")
-    wanted = td.coverage_at_risk(td.alpha(rows.logits), rows.errors, risk=risk / 100)
+    wanted = td.coverage_at_risk(td.alpha(rows), rows.errors, risk=risk / 100)
     if wanted == 0:
         assert f"meets risk {risk} %" in page.locator("#message").inner_text()
     else:
@@ -318,7 +318,7 @@ def test_hostile_content_is_text_and_runs_nothing(browser, rows, found, tmp_path
 
 
 @pytest.mark.parametrize("labels", [[0, 0, 0], [1, 1, 1]])
-def test_a_page_without_errors_or_without_hits(labels, browser, tmp_path):
+def test_a_page_of_rows_that_are_all_right_or_all_wrong(labels, browser, tmp_path):
     p = td.Predictions.from_logits([[2.0, 0], [3, 0], [1, 0]], labels)
     html = td.evaluate(p).to_html(tmp_path / "report.html")
     assert "All 3 predictions are" in html
@@ -415,25 +415,12 @@ def test_what_does_not_fit_is_refused(found):
             found.to_html(**{name: 5})
     with pytest.raises(InputError, match="colour"):
         found.to_html(colour="red")
-    from dataclasses import replace
-
     with pytest.raises(InputError, match="no predictions"):
         replace(found, predictions=None).to_html()
     assert replace(found, predictions=None)._repr_html_() is None
 
 
-def run(*arguments, cwd):
-    program = Path(sys.executable).with_name("trustdoctor")
-    return subprocess.run(
-        [program, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=cwd,
-    )
-
-
-def test_the_command_writes_the_page(rows, tmp_path):
+def test_the_command_writes_the_page(rows, run, tmp_path):
     columns = {f"logit_{j}": rows.logits[:, j] for j in range(6)}
     texts = [f"review {i}" for i in range(3000)]
     table = pl.DataFrame({**columns, "label": rows.labels, "id": texts, "text": texts})
@@ -449,7 +436,7 @@ def test_the_command_writes_the_page(rows, tmp_path):
     for mistake, word in (
         (("--ids", "id"), "--html"),
         (("--html", "r.html", "--ids", "nobody"), "nobody"),
-        (("--html", "r.html", "--class-names", "p.csv"), "class_names"),
+        (("--html", "r.html", "--class-names", "p.csv"), "6 different class names"),
         (("--html", "nowhere/r.html"), "nowhere"),
         (("--html", "p.csv"), "the input itself"),
         (("--html", "names.txt", "--class-names", "names.txt"), "the input itself"),
@@ -461,7 +448,9 @@ def test_the_command_writes_the_page(rows, tmp_path):
         assert (done.returncode, word in done.stderr) == (2, True), done.stderr
 
 
-def test_perturbed_logits_in_the_file_are_shown_under_both_protocols(rows, tmp_path):
+def test_perturbed_logits_in_the_file_are_shown_under_both_protocols(
+    rows, run, tmp_path
+):
     np.savez(
         tmp_path / "p.npz",
         logits=rows.logits,

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from trustdoctor.adapters.datasets import DATASETS
 from trustdoctor.reproduce import Options
+from trustdoctor.reproduce.datasets import DATASETS
 
 NET = """
 from torch import nn
@@ -39,7 +39,7 @@ def world_files(tmp_path_factory):
     torch = pytest.importorskip("torch")
     from safetensors.torch import save_file
 
-    from trustdoctor.adapters.torch.local import load_model
+    from trustdoctor.adapters.torch.own_model import load_model
 
     folder = tmp_path_factory.mktemp("world")
     (folder / "net.py").write_text(NET)

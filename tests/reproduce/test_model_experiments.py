@@ -8,7 +8,7 @@ from PIL import Image
 
 from trustdoctor.errors import InputError
 from trustdoctor.metrics import auroc
-from trustdoctor.reproduce import Options, Steps, ood, reproduce, sweep, whitebox
+from trustdoctor.reproduce import Options, Steps, ood, reproduce, settings, whitebox
 from trustdoctor.reproduce.cases import Case
 
 
@@ -91,6 +91,24 @@ def test_ood_runs_on_prediction_files_alone(world, tmp_path, rng):
         reproduce("ood")
 
 
+def test_ood_takes_the_rows_of_a_folder_and_says_whose(world, tmp_path, rng):
+    out = tmp_path / "out.npz"
+    np.savez(out, logits=rng.normal(size=(60, 10)))
+    inside = world.data / "tiny-cifar10-test.npz"
+    wanted = reproduce("ood", Options(predictions=inside, ood=(str(out),)))
+    found = reproduce("ood", Options(data=world.data, ood=(str(out),)))
+    assert found.tables == wanted.tables
+    folder = tmp_path / "two"
+    folder.mkdir()
+    for name in ("a-cifar10-test.npz", "b-svhn-test.npz"):
+        (folder / name).write_bytes(inside.read_bytes())
+    found = reproduce("ood", Options(data=folder, ood=(str(out),)))
+    assert found.tables[0].rows == wanted.tables[0].rows
+    assert found.notes[0] == (
+        "The rows are of CIFAR-10, a. Others, for --predictions: SVHN, b."
+    )
+
+
 def test_whitebox_stands_beside_alpha(world):
     report = reproduce("whitebox", world)
     (table,) = report.tables
@@ -131,7 +149,7 @@ def test_sweep_shows_best_settings_and_curves(protocol, world, monkeypatch):
         "T = 1",
         "T = 2",
     ]
-    assert len(everyone.panels) == 2 * len(sweep.SHOWN)
+    assert len(everyone.panels) == 2 * len(settings.SHOWN)
 
 
 class StoppedError(Exception):
@@ -193,7 +211,7 @@ def test_steps_know_what_they_depend_on(tmp_path):
 
 
 def test_a_step_of_another_model_is_not_taken_for_ours(world, tmp_path):
-    from trustdoctor.adapters.torch.local import load_model
+    from trustdoctor.adapters.torch.own_model import load_model
 
     local = load_model(world.model, world.weights)
     other = tmp_path / "net.py"
@@ -208,7 +226,7 @@ def test_near_ood_has_the_papers_perturbed_alpha(world):
     report = reproduce("ood", replace(world, ood=("noise",)))
     from dataclasses import replace as other
 
-    from trustdoctor.adapters.datasets import DATASETS
+    from trustdoctor.reproduce.datasets import DATASETS
     from trustdoctor.reproduce.sources import model_exhibit
 
     one = model_exhibit(world)
@@ -232,7 +250,7 @@ def test_ood_does_without_training_images(world, tmp_path):
 
     import polars as pl
 
-    from trustdoctor.adapters.datasets import DATASETS
+    from trustdoctor.reproduce.datasets import DATASETS
 
     rows = DATASETS["cifar10"].load(world.data)
     raw = []

@@ -1,19 +1,23 @@
 import json
 import subprocess
 import sys
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from trustdoctor.errors import FileError, InputError, OutputError
+from trustdoctor.errors import FileError, InputError, LabelsMissingError, OutputError
 from trustdoctor.reproduce import (
     EXPERIMENTS,
     Options,
+    Report,
     bounds,
+    gaussian,
     grid,
     reproduce,
     timings,
+    whitebox,
 )
 from trustdoctor.reproduce.experiment import paper
 from trustdoctor.reproduce.grid import evaluate_grid, published_values
@@ -83,9 +87,184 @@ def test_the_markov_bound_can_fail():
     assert bounds._markov(true, true, np.zeros(1000)) == 0
 
 
+def test_real_predictions_without_labels_can_be_checked(tmp_path, rng, monkeypatch):
+    monkeypatch.setattr(bounds, "ROWS", 800)
+    logits = rng.normal(size=(30, 4))
+    np.savez(tmp_path / "net-svhn-test.npz", logits=logits)
+    _, table = reproduce("bounds", Options(data=tmp_path)).tables
+    assert table.rows == (("SVHN, net", 4, 30, 0, 0),)
+    with pytest.raises(LabelsMissingError):
+        reproduce("intervals", Options(data=tmp_path))
+    (tmp_path / "net-svhn-test.npz").unlink()
+    report = reproduce("bounds", Options(data=tmp_path))
+    assert len(report.tables) == 1
+    assert report.notes == (f"There are no predictions in {tmp_path}.",)
+
+
+@pytest.fixture
+def folder(tmp_path, rng):
+    """Predictions of two models on two data sets, and one whose rows are all right."""
+    for name, classes in (("a-cifar10", 10), ("b-imdb", 2), ("sure-svhn", 10)):
+        logits = 4 * rng.normal(size=(120, classes))
+        labels = logits.argmax(1)
+        if "sure" not in name:
+            labels[::5] = rng.integers(0, classes, 24)
+        np.savez(tmp_path / f"{name}-test.npz", logits=logits, labels=labels)
+    return tmp_path
+
+
+def test_intervals_of_all_predictions_in_a_folder(folder):
+    report = reproduce("intervals", Options(data=folder))
+    assert [table.title.split(";")[0].split(":")[0] for table in report.tables] == [
+        *["CIFAR-10, a"] * 2,
+        *["IMDb, b"] * 2,
+    ]
+    assert report.notes == (
+        "SVHN, sure: left out, since its rows are all right or all wrong.",
+    )
+    for one, name in ((0, "a-cifar10"), (2, "b-imdb")):
+        path = folder / f"{name}-test.npz"
+        alone = reproduce("intervals", Options(predictions=path))
+        assert [table.rows for table in alone.tables] == [
+            table.rows for table in report.tables[one : one + 2]
+        ]
+    ours, foreign = report.tables[0].rows[0], report.tables[2].rows[0]
+    assert ours[2] == paper("intervals")["10"]["alpha"][0]
+    assert foreign[2] is None  # the paper's are of CIFAR-10
+    assert "(CIFAR-10, a)" in report.words
+    paths = report.write(folder / "out")
+    assert {p.name for p in paths} >= {
+        "intervals-cifar10-a.svg",
+        "intervals-imdb-b.svg",
+    }
+
+
+def test_curves_of_all_predictions_in_a_folder(folder):
+    report = reproduce("roc", Options(data=folder))
+    assert [p.name for p in report.pictures] == ["cifar10-a", "imdb-b"]
+    assert "SVHN, sure: left out" in report.notes[0]
+
+
+def test_timings_of_all_predictions_in_a_folder(folder, monkeypatch):
+    monkeypatch.setattr(timings, "SIZE", 20)
+    report = reproduce("timings", Options(data=folder, rows=100))
+    assert [table.title for table in report.tables] == [
+        "Seconds, CIFAR-10, a: 100 rows of 10 classes",
+        "Seconds, IMDb, b: 100 rows of 2 classes",
+    ]
+    assert "SVHN, sure: left out" in report.notes[0]
+    assert len(report.pictures[0].panels) == 2
+
+
+def test_bounds_of_all_predictions_in_a_folder(folder, monkeypatch):
+    monkeypatch.setattr(bounds, "ROWS", 800)
+    _, table = reproduce("bounds", Options(data=folder)).tables
+    assert [row[:3] for row in table.rows] == [
+        ("CIFAR-10, a", 10, 120),
+        ("SVHN, sure", 10, 120),
+        ("IMDb, b", 2, 120),
+    ]
+
+
+def test_a_model_is_run_where_predictions_are_wanted(world, monkeypatch):
+    monkeypatch.setattr(bounds, "ROWS", 800)
+    monkeypatch.setattr(timings, "SIZE", 20)
+    (path,) = world.data.glob("*-test.npz")
+    wanted = reproduce("intervals", Options(predictions=path))
+    for name in ("intervals", "bounds", "timings"):
+        report = reproduce(name, world)
+        assert "CIFAR-10, tiny" in report.tables[-1].title + str(report.tables[-1].rows)
+        assert report.notes == ()
+    found = reproduce("intervals", world)
+    for ours, theirs in zip(found.tables, wanted.tables, strict=True):
+        assert ours.rows == theirs.rows
+
+
+GIVEN = {
+    "seed": 3,
+    "protocol": "grid",
+    "predictions": Path("p.npz"),
+    "data": Path("data"),
+    "dataset": "svhn",
+    "model": "net.py:Net",
+    "weights": Path("w.safetensors"),
+    "ood": ("noise",),
+    "layers": ("stages.1",),
+    "rows": 50,
+    "draws": 3,
+}
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_takes_every_option(name, monkeypatch):
+    assert GIVEN.keys() | {"steps", "tell"} == {f.name for f in fields(Options)}
+    seen = []
+
+    def run(options):
+        seen.append(options)
+        return Report(name, "", (), "", notes=("its own",))
+
+    entry = EXPERIMENTS[name]
+    monkeypatch.setitem(EXPERIMENTS, name, replace(entry, run=run))
+    report = reproduce(name, Options(**GIVEN))
+    idle = [option for option in GIVEN if option not in entry.heeds]
+    for option, value in GIVEN.items():
+        wanted = getattr(Options(), option) if option in idle else value
+        if option == "seed" and "rows" in entry.heeds:
+            wanted = value  # rows are drawn by it
+            idle = [one for one in idle if one != "seed"]
+        assert getattr(seen[0], option) == wanted, option
+    assert report.notes[0] == "its own"
+    said = [note for note in report.notes if f"nothing for {name}" in note]
+    assert len(said) == bool(idle)
+    if idle:
+        named = said[0].split(" change")[0].replace("--", "").split(", ")
+        assert sorted(named) == sorted(idle)
+
+
+def test_an_option_that_is_said_to_change_nothing_changes_nothing(
+    world, folder, monkeypatch
+):
+    monkeypatch.setattr(bounds, "ROWS", 800)
+    monkeypatch.setattr(gaussian, "POINTS", 500)
+    monkeypatch.setattr(gaussian, "TRAIN", 670)
+    monkeypatch.setattr(gaussian, "GRID", 61)
+    monkeypatch.setattr(timings, "_seconds", lambda _work, _repeat: 1.0)
+    monkeypatch.setattr(whitebox, "TRAIN", 120)
+    other = folder / "b-imdb-test.npz"
+    both = Options(predictions=folder / "a-cifar10-test.npz")
+    for name, options, idle in (
+        ("gaussian", Options(), set(GIVEN) - {"seed", "protocol"}),
+        ("bounds", Options(), {"protocol", "rows", "draws", "ood", "dataset"}),
+        ("intervals", Options(data=folder), {"protocol", "seed", "draws", "ood"}),
+        ("timings", Options(data=folder), {"protocol", "seed", "draws", "dataset"}),
+        ("roc", both, {"seed", "draws", "ood"}),
+        ("whitebox", world, {"predictions", "ood", "draws"}),
+    ):
+        given = {option: GIVEN[option] for option in idle}
+        if name == "whitebox":
+            given["predictions"] = other
+        plain, more = (reproduce(name, replace(options, **x)) for x in ({}, given))
+        assert more.tables == plain.tables, name
+        *rest, note = more.notes
+        assert tuple(rest) == plain.notes
+        assert set(note.split(" change")[0].replace("--", "").split(", ")) == idle, name
+
+
+def test_importing_the_experiments_imports_no_framework():
+    code = (
+        "import sys, trustdoctor.reproduce; print([m for m in "
+        "('torch', 'sklearn', 'matplotlib', 'PIL') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
 def test_a_protocol_that_changes_nothing_is_said(authors):
     report = reproduce("intervals", Options(predictions=authors, protocol="grid"))
-    assert "--protocol changes nothing for intervals" in report.notes[-1]
+    assert report.notes[-1] == "--protocol changes nothing for intervals here."
 
 
 def test_rows_of_one_kind_are_refused(tmp_path):
@@ -96,8 +275,8 @@ def test_rows_of_one_kind_are_refused(tmp_path):
 
 def test_real_predictions_are_checked_for_what_needs_no_truth(authors, monkeypatch):
     monkeypatch.setattr(bounds, "ROWS", 800)
-    (table,) = reproduce("bounds", Options(predictions=authors)).tables
-    assert table.rows[-1][1:] == (10_000, *[None] * 4, 0, None, 0, None)
+    _, table = reproduce("bounds", Options(predictions=authors)).tables
+    assert table.rows == (("CIFAR-10, densenet", 10, 10_000, 0, 0),)
 
 
 @pytest.mark.parametrize("protocol", ["exact", "grid"])
@@ -163,8 +342,6 @@ def test_mistakes_are_refused(tmp_path):
         published_values([[0.5, 0.5]], "energy")
     with pytest.raises(FileError, match="no file"):
         reproduce("intervals", Options(predictions=tmp_path / "p.npz"))
-    with pytest.raises(InputError, match="gaussian takes no --data"):
-        reproduce("gaussian", Options(data=tmp_path))
     with pytest.raises(InputError, match="--protocol out of exact, grid"):
         reproduce("gaussian", Options(protocol="best"))
     with pytest.raises(InputError, match="--rows of 10"):
@@ -175,6 +352,10 @@ def test_mistakes_are_refused(tmp_path):
         reproduce("table1", Options(data=tmp_path, weights=tmp_path))
     with pytest.raises(InputError, match="--seed of 0"):
         reproduce("gaussian", Options(seed=-1))
+    with pytest.raises(InputError, match="--draws of 2"):  # nonsense, heeded or not
+        reproduce("gaussian", Options(draws=1))
+    with pytest.raises(InputError, match="--rows of 10"):
+        reproduce("gaussian", Options(rows=1))
     with pytest.raises(InputError, match="both kinds"):
         evaluate_grid(np.arange(3.0), np.zeros(3, bool))
 
@@ -204,9 +385,18 @@ def test_the_command_lists_and_runs(authors, tmp_path):
     left = {path.name for path in tmp_path.iterdir()}
     assert {"roc.md", "roc.json", "roc-cifar10-densenet.svg"} <= left
     assert not any(name.endswith(".parts") for name in left)
-    refused = run("gaussian", "--rows", "50")
+    refused = run("intervals", "--data", tmp_path, "--rows", "3")
     assert refused.returncode == 2
-    assert "gaussian takes no --rows" in refused.stderr
+    assert "--rows of 10" in refused.stderr
+
+
+def test_the_command_takes_a_folder_for_every_experiment(folder):
+    done = run("intervals", "--data", folder, "--draws", "5", "--seed", "1")
+    assert done.returncode == 0, done.stderr
+    words = " ".join(done.stdout.split())
+    assert "CIFAR-10, a: 120 rows" in words
+    assert "IMDb, b: 120 rows" in words
+    assert "--seed, --draws change nothing for intervals here." in words
 
 
 def test_every_number_of_the_paper_names_its_table():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from trustdoctor.errors import FileError, InputError, LabelsMissingError
-from trustdoctor.protocols import evaluate_perturbed
+from trustdoctor.evaluation import evaluate_perturbed
 from trustdoctor.reproduce import Options, reproduce
 from trustdoctor.reproduce.cases import PBB, TBB
 from trustdoctor.reproduce.sources import Setting, find_exhibits
@@ -168,7 +168,7 @@ def test_empty_folders_say_what_belongs_there(tmp_path):
     report = reproduce("table1", Options(data=tmp_path))
     assert len(report.tables) == 7
     assert all("data not present" in table.title for table in report.tables)
-    for name in ("histograms", "roc"):
+    for name in ("histograms", "roc", "intervals", "timings"):
         with pytest.raises(InputError, match="no predictions in"):
             reproduce(name, Options(data=tmp_path))
 

@@ -1,4 +1,4 @@
-"""What holds for every score of the registry, written once."""
+"""What holds for every score that is a formula of the logits, written once."""
 
 import numpy as np
 import pytest
@@ -9,9 +9,11 @@ from hypothesis.extra.numpy import arrays
 
 from trustdoctor.errors import InputError
 from trustdoctor.predictions import Predictions
-from trustdoctor.scores import SCORES, alpha, beta, gen, msp
+from trustdoctor.scores import SCORES, LogitScore, alpha, beta, gen, msp, pnorm
 
-scores = pytest.mark.parametrize("score", SCORES.values(), ids=SCORES)
+FORMULAS = {n: s for n, s in SCORES.items() if isinstance(s, LogitScore)}
+
+scores = pytest.mark.parametrize("score", FORMULAS.values(), ids=FORMULAS)
 logits = st.integers(2, 40).flatmap(
     lambda c: arrays(np.float64, (6, c), elements=st.floats(-300, 300, width=32))
 )
@@ -23,12 +25,12 @@ def close(a, b, tolerance=1e-12):
 
 
 def obeying(law):
-    keep = [s for s in SCORES.values() if law in s.laws]
+    keep = [s for s in FORMULAS.values() if law in s.laws]
     return pytest.mark.parametrize("score", keep, ids=[s.name for s in keep])
 
 
 def breaking(law):
-    keep = [s for s in SCORES.values() if law not in s.laws]
+    keep = [s for s in FORMULAS.values() if law not in s.laws]
     return pytest.mark.parametrize("score", keep, ids=[s.name for s in keep])
 
 
@@ -121,7 +123,7 @@ def test_leading_axes_are_kept(score, rng):
 def test_certain_rows_are_least_doubtful_and_harm_no_other(score):
     z = np.array([[0.0, -np.inf, -np.inf], [0.0, -1.0, -np.inf]])
     found = score.function(z)
-    assert found[0] < found[1] or score.needs == "logits"
+    assert found[0] < found[1] or "logits" in score.needs
     assert not np.isnan(found).any()
     t = torch.tensor(z, requires_grad=True)
     score.function(t).nan_to_num(neginf=0.0).sum().backward()
@@ -192,6 +194,39 @@ def test_true_logits_are_demanded_where_needed(score):
     p = Predictions.from_probs([[0.5, 0.5]])
     with pytest.raises(InputError, match="needs true logits"):
         score(p)
+    with pytest.raises(InputError, match="needs true logits"):
+        score.function(p)
+
+
+@scores
+def test_predictions_are_scored_as_their_logits(score, rng):
+    p = Predictions.from_logits(rng.normal(size=(12, 5)))
+    assert np.array_equal(score.function(p), score.function(p.logits))
+
+
+@scores
+@pytest.mark.parametrize("kind", ["numpy", "list", "torch", "float32"])
+def test_ten_rows_of_probabilities_are_not_taken_for_logits(score, kind, rng):
+    probs = rng.dirichlet(np.ones(4), 10)
+    given = {
+        "numpy": probs,
+        "list": probs.tolist(),
+        "torch": torch.tensor(probs, requires_grad=True),
+        "float32": probs.astype(np.float32),
+    }[kind]
+    with pytest.raises(InputError, match="from_probs, or --probs"):
+        score.function(given)
+    assert np.shape(score.function(given[:9])) == (9,)  # few rows may be chance
+    moved = probs.copy()
+    moved[4] *= 1.1
+    assert score.function(moved).shape == (10,)
+
+
+def test_a_compiled_model_may_score(rng):
+    """Where there are no numbers to look at yet, nothing is looked at."""
+    z = torch.tensor(rng.normal(size=(12, 3)))
+    traced = torch.vmap(alpha)(z[None])[0]
+    assert torch.allclose(traced, alpha(z))
 
 
 @given(z=logits)
@@ -261,8 +296,6 @@ def test_options_of_gen_are_checked():
 
 @pytest.mark.parametrize(("value", "classes"), [(0.7, 3), (0.1, 6), (0.3, 10)])
 def test_pnorm_of_equal_logits_is_0(value, classes):
-    from trustdoctor.scores import pnorm
-
     assert pnorm(np.full((1, classes), value)) == 0
     far = np.array([[1e6 + 1, 1e6, 1e6]], np.float32)
     assert pnorm(far)[0] == pytest.approx(-((2 / 3) ** 0.5), rel=1e-6)

@@ -1,30 +1,5 @@
-"""Bring predictions in: one file a foreign thing, imported when it is used."""
+"""Foreign frameworks, one file each; nothing here is imported until it is asked for.
 
-from importlib import import_module
-from typing import Any
-
-__all__ = [
-    "arrays",
-    "arrow",
-    "datasets",
-    "decisions",
-    "files",
-    "footers",
-    "formats",
-    "onnx",
-    "plot",
-    "rows",
-    "scan",
-    "sklearn",
-    "tables",
-    "topk",
-    "torch",
-    "transformers",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name in __all__:
-        return import_module(f"trustdoctor.adapters.{name}")
-    message = f"module 'trustdoctor.adapters' has no attribute {name!r}"
-    raise AttributeError(message)
+``from trustdoctor.adapters.torch import Doctor``, and so on: arrow, chat, onnx,
+sklearn, torch, transformers.
+"""

@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from trustdoctor.adapters.files import Columns, from_table, needed_columns
-from trustdoctor.errors import InputError, MissingPackageError
-from trustdoctor.gate import Gate
+from trustdoctor.errors import InputError, missing_package
+from trustdoctor.files import Columns, find_layout, from_table
+from trustdoctor.gates import Gate
 from trustdoctor.predictions import Predictions
-from trustdoctor.summary import screen_batch
 
 try:
     import pyarrow as pa
 except ImportError as error:
-    message = 'this needs pyarrow, which is not installed: pip install "pyarrow>=15"'
-    raise MissingPackageError(message) from error
+    raise missing_package(
+        what="the Arrow adapter", package="pyarrow", extra="ray"
+    ) from error
 
 ADDED = ("score", "accepted")
 
@@ -40,6 +40,8 @@ class Decider:
         `logit_` or `probs` / `prob_`.
     labels : str, optional
         The column of labels, which decisions do not need.
+    features, groups : str, optional
+        Columns that the gate's score or its groups need.
 
     Examples
     --------
@@ -49,39 +51,41 @@ class Decider:
     [True, False]
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - options, by keyword only
         self,
         gate: Gate,
         *,
         logits: str | None = None,
         probs: str | None = None,
         labels: str | None = None,
+        features: str | None = None,
+        groups: str | None = None,
     ) -> None:
         if gate.score is None:
-            message = "expected a gate that names its score: calibrate with score=."
+            message = "expected a gate that names its score: make it with calibrate."
             raise InputError(message)
         self.gate = gate
-        self.columns = Columns(logits, probs, labels, need_labels=False)
+        self.columns = Columns(
+            logits, probs, labels, features, groups, need_labels=False
+        )
 
     def __call__(self, batch: Any) -> Any:
         """Decide on a RecordBatch or a Table; the same with two columns more."""
-        return self.decide(batch)[0]
-
-    def decide(self, batch: Any) -> tuple[Any, Predictions | None]:
-        """Return the batch with two columns more, and its rows; None without any."""
         taken = [name for name in ADDED if name in batch.schema.names]
         if taken:
             message = f"the rows already have a column {taken[0]!r}. Rename it."
             raise InputError(message)
-        rows = to_predictions(batch, self.columns) if batch.num_rows else None
-        if rows is None:
-            kind = _score_type(batch.schema, self.columns)
-            found = (np.zeros(0, kind), np.zeros(0, bool))
-        else:
-            found = screen_batch(self.gate, rows)
-        for name, values in zip(ADDED, found, strict=True):
+        added = self._added(batch)
+        for name, values in zip(ADDED, added, strict=True):
             batch = batch.append_column(name, pa.array(values))
-        return batch, rows
+        return batch
+
+    def _added(self, batch: Any) -> tuple[Any, Any]:
+        if not batch.num_rows:
+            kind = _score_type(batch.schema, self.columns)
+            return np.zeros(0, kind), np.zeros(0, bool)
+        done = self.gate.screen(to_predictions(batch, self.columns))
+        return done.scores, done.accepted
 
     def map(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Decide on batch after batch, as Spark's mapInArrow calls it."""
@@ -91,7 +95,7 @@ class Decider:
 
 def _score_type(schema: Any, columns: Columns) -> type[np.floating[Any]]:
     """Return the type that scores of such rows have."""
-    kind = schema.field(needed_columns(schema.names, columns)[0]).type
+    kind = schema.field(find_layout(schema.names, columns).values[0]).type
     inner = getattr(kind, "value_type", kind)
     small = pa.types.is_float32(inner) or pa.types.is_float16(inner)
     return np.float32 if small else np.float64
@@ -99,7 +103,7 @@ def _score_type(schema: Any, columns: Columns) -> type[np.floating[Any]]:
 
 def to_predictions(batch: Any, columns: Columns) -> Predictions:
     """Build predictions from the columns of Arrow data that hold them."""
-    needed = needed_columns(batch.schema.names, columns)
+    needed = find_layout(batch.schema.names, columns).needed
     table = pl.from_arrow(batch.select(needed))
     assert isinstance(table, pl.DataFrame)
     return from_table(table, columns)

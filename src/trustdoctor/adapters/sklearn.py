@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trustdoctor.errors import InputError, MissingPackageError
+from trustdoctor.errors import InputError, missing_package
 
 try:
     from sklearn import get_config
@@ -34,34 +34,22 @@ try:
         has_fit_parameter,
     )
 except ImportError as error:
-    message = (
-        "this needs scikit-learn, which is not installed: "
-        'pip install "trustdoctor[sklearn]"'
-    )
-    raise MissingPackageError(message) from error
+    what = "the scikit-learn adapter"
+    raise missing_package(what=what, package="scikit-learn", extra="sklearn") from error
 
-from trustdoctor.calibrate import calibrate
-from trustdoctor.gate import Gate
+
+from trustdoctor.gates import TARGETS, Gate, Screened, calibrate_rows
 from trustdoctor.predictions import Predictions
-from trustdoctor.scores import find_score
+from trustdoctor.scores import LogitScore, Score, find_score
 
-TARGETS = ("frr", "trr", "risk", "coverage")
 DEFAULT_FRR = 0.05
 CROSS_FITTED = (
     "Cross-fitted: the scores are those of models that had not seen the rows, each "
     "trained on the other folds. The target was met on them with the confidence named, "
     "as if one model had made them; for the final model, trained on all rows, this is "
-    "an approximation and no promise. Held-out rows with cv='prefit', or a splitter of "
+    "an approximation, not a promise. Held-out rows with cv='prefit', or a splitter of "
     "one split, give a promise."
 )
-
-
-class Trusted(NamedTuple):
-    """Answers, whether to trust them, and how much they are doubted."""
-
-    labels: NDArray[Any]
-    accepted: NDArray[np.bool_]
-    scores: NDArray[Any]
 
 
 def _estimator_has(name: str) -> Any:
@@ -79,11 +67,12 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     estimator : classifier
         With `predict_proba`, or with `decision_function`, whose values then count as
         logits.
-    doubt : str
-        A score's name, out of `SCORES`.
+    score_name : str or Score
+        A score's name, out of `SCORES`, or a fitted score. (`score` is the name of a
+        method of every classifier.)
     temperature : float
         Divides the logits.
-    frr, trr, risk, coverage : float, optional
+    frr, trr, risk, joint, coverage, cost : float, optional
         The target, as in `calibrate`: one of them, or frr with trr; by default frr is
         0.05.
     confidence : float
@@ -111,7 +100,7 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     >>> from sklearn.linear_model import LogisticRegression
     >>> x, y = load_iris(return_X_y=True)
     >>> model = TrustedClassifier(LogisticRegression(max_iter=500), frr=0.1).fit(x, y)
-    >>> model.predict_trusted(x[:2]).labels
+    >>> model.predict_trusted(x[:2]).predicted
     array([0, 0])
     """
 
@@ -119,23 +108,27 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         self,
         estimator: Any,
         *,
-        doubt: str = "alpha",
+        score_name: str | Score = "alpha",
         temperature: float = 1.0,
         frr: float | None = None,
         trr: float | None = None,
         risk: float | None = None,
+        joint: float | None = None,
         coverage: float | None = None,
+        cost: float | None = None,
         confidence: float = 0.9,
         cv: Any = 5,
         reject_label: Any = None,
     ) -> None:
         self.estimator = estimator
-        self.doubt = doubt
+        self.score_name = score_name
         self.temperature = temperature
         self.frr = frr
         self.trr = trr
         self.risk = risk
+        self.joint = joint
         self.coverage = coverage
+        self.cost = cost
         self.confidence = confidence
         self.cv = cv
         self.reject_label = reject_label
@@ -201,12 +194,12 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         """Return whether to trust the answer to each row."""
         return self.predict_trusted(X).accepted
 
-    def predict_trusted(self, X: Any) -> Trusted:  # noqa: N803
-        """Return the estimator's labels, whether to trust them, and the doubts."""
+    def predict_trusted(self, X: Any) -> Screened:  # noqa: N803
+        """Return the estimator's labels as `predicted`, `accepted`, and the doubts."""
         check_is_fitted(self)
         answers = _answers(self.estimator_, X, None, self.classes_)
-        scores = answers.scores(self.doubt, self.temperature)
-        return Trusted(answers.labels, self.gate_.accept(scores), scores)
+        scores = answers.scores(self.gate_.scorer)
+        return Screened(scores, self.gate_.accept(scores), answers.labels)
 
     @_estimator_has("predict_proba")
     def predict_proba(self, X: Any) -> NDArray[Any]:  # noqa: N803
@@ -233,8 +226,9 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
     def trusted_score(self, X: Any, y: Any) -> tuple[float, float]:  # noqa: N803
         """Return the accuracy on the accepted rows (NaN without any), and coverage."""
-        labels, accepted, _ = self.predict_trusted(X)
-        right = np.asarray(labels == np.asarray(y))[accepted]
+        done = self.predict_trusted(X)
+        accepted = done.accepted
+        right = np.asarray(done.predicted == np.asarray(y))[accepted]
         return float(right.mean()) if len(right) else float("nan"), accepted.mean()
 
     @property
@@ -287,19 +281,18 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         return params
 
     def _target(self) -> dict[str, float]:
-        given = {name: getattr(self, name) for name in TARGETS}
+        given = {name: getattr(self, name, None) for name in TARGETS}
         asked = {name: value for name, value in given.items() if value is not None}
         return asked or {"frr": DEFAULT_FRR}
 
     def _calibrated(self, parts: "list[_Answers]") -> Gate:
-        scores = [part.scores(self.doubt, self.temperature) for part in parts]
-        return calibrate(
-            np.concatenate(scores),
+        score = find_score(self.score_name, temperature=self.temperature)
+        return calibrate_rows(
+            np.concatenate([part.scores(score) for part in parts]),
             np.concatenate([part.wrong for part in parts]),
-            **self._target(),  # type: ignore[arg-type]
+            score=score,
             confidence=self.confidence,
-            score=self.doubt,
-            temperature=self.temperature,
+            **self._target(),
         )
 
     def _folds(self, x: Any, y: NDArray[Any], groups: Any) -> Iterator[tuple[Any, Any]]:
@@ -331,14 +324,14 @@ class _Answers(NamedTuple):
     wrong: NDArray[np.bool_]
     from_probabilities: bool
 
-    def scores(self, doubt: str, temperature: float) -> NDArray[Any]:
+    def scores(self, score: Score) -> NDArray[Any]:
         """Score the rows; a score about one class is about the label given."""
-        entry = find_score(doubt)
         p = Predictions(self.logits, None, self.from_probabilities)
-        if not entry.about_class:
-            return np.asarray(entry(p, temperature=temperature))
-        found = entry.function(
-            self.logits, temperature=temperature, predicted=self.numbers
+        if not (isinstance(score, LogitScore) and score.about_class):
+            return np.asarray(score(p))
+        score.check(p)
+        found = score.function(
+            self.logits, temperature=score.temperature, predicted=self.numbers
         )
         return np.asarray(found)
 
@@ -379,7 +372,7 @@ def _check_folds(folds: list[tuple[Any, Any]]) -> None:
 
 
 def _aligned(fitted: Any, x: Any, classes: NDArray[Any]) -> NDArray[Any]:
-    """Return logits with one column a class, those that a fold did not know at -inf."""
+    """Return logits, one column per class; -inf for classes a fold did not know."""
     if hasattr(fitted, "predict_proba"):
         probs = np.asarray(fitted.predict_proba(x), np.float64)
         with np.errstate(divide="ignore"):
@@ -391,7 +384,7 @@ def _aligned(fitted: Any, x: Any, classes: NDArray[Any]) -> NDArray[Any]:
         votes = getattr(fitted, "decision_function_shape", "ovr") == "ovo"
         if own.shape[1] != len(fitted.classes_) or votes:
             message = (
-                "the decision values are of pairs of classes, not one a class. Set "
+                "the decision values are of pairs of classes, not one per class. Set "
                 "decision_function_shape='ovr', or use predict_proba."
             )
             raise InputError(message)

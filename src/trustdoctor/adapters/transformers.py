@@ -10,21 +10,21 @@ from typing import Any
 
 import numpy as np
 
-from trustdoctor.errors import FileError, InputError, MissingPackageError
-from trustdoctor.gate import Gate
+from trustdoctor.errors import FileError, InputError, missing_package
+from trustdoctor.gates import Gate
 from trustdoctor.predictions import Predictions
-from trustdoctor.progress import Tell, bar
+from trustdoctor.progress import Tell
 
 try:
     import torch
     import transformers
 except ImportError as error:
-    message = (
-        "this needs transformers and PyTorch, which are not installed: "
-        'pip install "trustdoctor[transformers]"'
-    )
-    raise MissingPackageError(message) from error
+    what = "the transformers adapter"
+    raise missing_package(
+        what=what, package="transformers and PyTorch", extra="transformers"
+    ) from error
 
+from trustdoctor.adapters.torch.model import Batch, as_device, call, run
 
 TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
 """Files that hold a tokenizer's words."""
@@ -114,44 +114,40 @@ def predict(  # noqa: PLR0913 - options, by keyword only
     data : sequence
         Texts, or images (PIL, or arrays).
     processor : optional
-        The tokenizer or image processor, where `model` is no folder.
+        The tokenizer or image processor, where `model` is not a folder.
     labels : integer array (n,), optional
     batch_size : int
     max_length : int, optional
-        At most so many tokens a text; by default what the tokenizer says.
+        At most so many tokens per text; by default what the tokenizer says.
     device : optional
-        By default where the model is.
+        Where the model is; it is not moved. A folder's model is loaded there.
     quiet, progress
         As in `Doctor` and `sweep`.
     """
     if isinstance(model, (str, Path)):
-        model, processor = load_folder(model)
-    if processor is None:
-        message = "expected processor= (a tokenizer or image processor) with the model."
-        raise InputError(message)
+        model, processor = load_folder(model, device=device)
     if not len(data):
         message = "expected at least one row, got none."
         raise InputError(message)
     texts = isinstance(data[0], str)
     longest = _check_rows(processor, model, texts, batch_size, max_length)
     order = _by_length(data) if texts else np.arange(len(data))
-    where = device or next(model.parameters()).device
-    model = model.to(where)
-    was_training, found = model.training, []
-    model.eval()
-    try:
-        with bar(quiet=quiet or progress is not None) as tell, torch.inference_mode():
-            for start in range(0, len(order), batch_size):
-                (progress or tell)(start / len(order), f"row {start:,}")
-                rows = [data[i] for i in order[start : start + batch_size]]
-                batch = _prepared(processor, rows, longest)
-                logits = model(**{k: v.to(where) for k, v in batch.items()}).logits
-                found.append(logits.float().cpu().numpy())
-    finally:
-        model.train(was_training)
-    joined = np.concatenate(found)
-    back = np.empty_like(joined)
-    back[order] = joined
+    parts = [order[at : at + batch_size] for at in range(0, len(order), batch_size)]
+
+    def work(_i: int, batch: Batch, where: Any) -> Any:
+        with torch.inference_mode():
+            return call(model, batch.to(where), None).float().cpu().numpy()
+
+    found = run(
+        model,
+        (dict(_prepared(processor, [data[i] for i in p], longest)) for p in parts),
+        work,
+        device=device,
+        total=len(parts),
+        quiet=quiet,
+        progress=progress,
+    )
+    back = np.concatenate(found)[np.argsort(order)]
     return Predictions.from_logits(back, labels)
 
 
@@ -159,6 +155,9 @@ def _check_rows(
     processor: Any, model: Any, texts: Any, batch_size: int, max_length: int | None
 ) -> int:
     """Return how many tokens a text may have (0 for images), or refuse the options."""
+    if processor is None:
+        message = "expected processor= (a tokenizer or image processor) with the model."
+        raise InputError(message)
     for name, value in (("batch_size", batch_size), ("max_length", max_length)):
         if value is not None and (type(value) is not int or value < 1):
             message = f"expected {name} of 1 or more, got {value!r}."
@@ -174,8 +173,9 @@ def _check_rows(
     return min(longest, max_length or longest)
 
 
-def load_folder(folder: str | Path) -> tuple[Any, Any]:
+def load_folder(folder: str | Path, *, device: Any = None) -> tuple[Any, Any]:
     """Load a classifier and its tokenizer or image processor from a local folder."""
+    where = as_device("cpu" if device is None else device)
     path = Path(folder)
     if not (path / "config.json").is_file():
         message = f"expected a model's folder with a config.json, got {path}."
@@ -186,25 +186,10 @@ def load_folder(folder: str | Path) -> tuple[Any, Any]:
             "convert them: model.save_pretrained(folder)."
         )
         raise FileError(message)
-    options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     shown = transformers.utils.logging.is_progress_bar_enabled()
     transformers.utils.logging.disable_progress_bar()
     try:
-        config = transformers.AutoConfig.from_pretrained(path, **options)
-        kind = _kind(config)
-        model, found = kind.from_pretrained(
-            path,
-            use_safetensors=True,
-            dtype=torch.float32,
-            output_loading_info=True,
-            **options,
-        )
-        _check_parts(path, kind, found["missing_keys"])
-        if kind is transformers.AutoModelForSequenceClassification:
-            processor = transformers.AutoTokenizer.from_pretrained(path, **options)
-        else:
-            reader: Any = transformers.AutoImageProcessor
-            processor = reader.from_pretrained(path, **options)
+        model, processor = _load(path)
     except FileError:
         raise
     except Exception as error:  # each of the libraries below has its own
@@ -214,7 +199,25 @@ def load_folder(folder: str | Path) -> tuple[Any, Any]:
     finally:
         if shown:
             transformers.utils.logging.enable_progress_bar()
-    return model.eval(), processor
+    return model.to(where).eval(), processor
+
+
+def _load(path: Path) -> tuple[Any, Any]:
+    options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+    config = transformers.AutoConfig.from_pretrained(path, **options)
+    kind = _kind(config)
+    model, found = kind.from_pretrained(
+        path,
+        use_safetensors=True,
+        dtype=torch.float32,
+        output_loading_info=True,
+        **options,
+    )
+    _check_parts(path, kind, found["missing_keys"])
+    reader: Any = transformers.AutoImageProcessor
+    if kind is transformers.AutoModelForSequenceClassification:
+        reader = transformers.AutoTokenizer
+    return model, reader.from_pretrained(path, **options)
 
 
 def _check_parts(path: Path, kind: Any, missing: Any) -> None:
@@ -280,7 +283,9 @@ def predictor(
     ----------
     model : path, or (model, processor)
     """
-    loaded, processor = model if isinstance(model, tuple) else load_folder(model)
+    loaded, processor = (
+        model if isinstance(model, tuple) else load_folder(model, device=device)
+    )
 
     def answer(data: Any) -> Any:
         return predict(

@@ -1,5 +1,47 @@
-"""An evaluation as one self-contained HTML page."""
+"""What people look at: the page, the terminal, figures."""
 
+from trustdoctor.report.figures import (
+    Bars,
+    Line,
+    Panel,
+    Picture,
+    plot_histogram,
+    plot_reliability,
+    plot_risk_coverage,
+    plot_roc,
+    save_picture,
+)
+from trustdoctor.report.look import COLOURS, RIGHT, WRONG
 from trustdoctor.report.page import Extras, frame, render
+from trustdoctor.report.text import (
+    make_console,
+    show_comparison,
+    show_evaluation,
+    show_gate,
+    show_screened,
+    summarize_screened,
+)
 
-__all__ = ["Extras", "frame", "render"]
+__all__ = [
+    "COLOURS",
+    "RIGHT",
+    "WRONG",
+    "Bars",
+    "Extras",
+    "Line",
+    "Panel",
+    "Picture",
+    "frame",
+    "make_console",
+    "plot_histogram",
+    "plot_reliability",
+    "plot_risk_coverage",
+    "plot_roc",
+    "render",
+    "save_picture",
+    "show_comparison",
+    "show_evaluation",
+    "show_gate",
+    "show_screened",
+    "summarize_screened",
+]

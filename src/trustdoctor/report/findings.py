@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from trustdoctor.curves import Array
-from trustdoctor.intervals import clopper_pearson
+from trustdoctor.arrays import Array
+from trustdoctor.metrics import Share, share
 from trustdoctor.predictions import Predictions
 
 MOST_CLASSES = 50
@@ -16,26 +16,15 @@ MOST_ROWS = 10
 
 
 @dataclass(frozen=True)
-class Rate:
-    """A share of rows with its Clopper-Pearson interval; None where there are none."""
-
-    part: int
-    whole: int
-    value: float | None = None
-    low: float | None = None
-    high: float | None = None
-
-
-@dataclass(frozen=True)
 class ClassRow:
     """How rows predicted as one class fare at a threshold."""
 
     label: int
     n: int
-    accuracy: Rate
-    frr: Rate
-    trr: Rate
-    risk: Rate
+    accuracy: Share
+    frr: Share
+    trr: Share
+    risk: Share
 
 
 @dataclass(frozen=True)
@@ -48,14 +37,6 @@ class Pair:
     accepted: int
 
 
-def rate(part: int, whole: int, confidence: float) -> Rate:
-    """Return a share of rows."""
-    if not whole:
-        return Rate(part, whole)
-    ends = clopper_pearson(part, whole, confidence=confidence)
-    return Rate(part, whole, part / whole, *ends)
-
-
 def by_class(
     predictions: Predictions, accepted: Array, confidence: float
 ) -> list[ClassRow]:
@@ -64,23 +45,23 @@ def by_class(
     tallies = {
         key: np.bincount(predicted[rows], minlength=predictions.n_classes)
         for key, rows in (
-            ("hits", ~wrong),
+            ("correct", ~wrong),
             ("errors", wrong),
-            ("accepted hits", ~wrong & accepted),
+            ("accepted correct", ~wrong & accepted),
             ("accepted errors", wrong & accepted),
         )
     }
     out = []
-    for label in np.flatnonzero(tallies["hits"] + tallies["errors"]):
-        hits, errors, kept, slipped = (int(t[label]) for t in tallies.values())
+    for label in np.flatnonzero(tallies["correct"] + tallies["errors"]):
+        correct, errors, kept, slipped = (int(t[label]) for t in tallies.values())
         out.append(
             ClassRow(
                 int(label),
-                hits + errors,
-                rate(hits, hits + errors, confidence),
-                rate(hits - kept, hits, confidence),
-                rate(errors - slipped, errors, confidence),
-                rate(slipped, kept + slipped, confidence),
+                correct + errors,
+                share(correct, correct + errors, confidence=confidence),
+                share(correct - kept, correct, confidence=confidence),
+                share(errors - slipped, errors, confidence=confidence),
+                share(slipped, kept + slipped, confidence=confidence),
             )
         )
     return sorted(out, key=lambda row: (-(row.risk.value or 0.0), row.label))
@@ -107,10 +88,10 @@ def confusions(predictions: Predictions, accepted: Array) -> list[Pair]:
 def extremes(
     predictions: Predictions, scores: Array
 ) -> tuple[Sequence[int], Sequence[int]]:
-    """Return the rows of the most confident errors and of the most doubtful hits."""
+    """Return the most confident errors and the most doubtful correct rows."""
     wrong = predictions.errors
-    errors, hits = np.flatnonzero(wrong), np.flatnonzero(~wrong)
-    return _least(scores[errors], errors), _least(-scores[hits], hits)
+    errors, correct = np.flatnonzero(wrong), np.flatnonzero(~wrong)
+    return _least(scores[errors], errors), _least(-scores[correct], correct)
 
 
 def _least(values: Array, rows: Array) -> Any:

@@ -72,7 +72,7 @@ const rate = (part, whole) => {
 
 /* Curves: exact counts of what each threshold accepts. */
 const sums = (steps) => { let total = 0; return steps.map((step) => (total += step)); };
-const total = data.hits + data.errors;
+const total = data.correct + data.errors;
 const curves = {};
 for (const [name, own] of Object.entries(data.scores)) {
   curves[name] = { ...own, correct: sums(own.correct), errors: sums(own.errors),
@@ -82,7 +82,7 @@ const state = { score: data.open.score, at: data.open.at };
 const curve = () => curves[state.score];
 const at = (own, i) => {
   const right = own.correct[i], wrong = own.errors[i], accepted = right + wrong;
-  return { right, wrong, accepted, frr: (data.hits - right) / data.hits,
+  return { right, wrong, accepted, frr: (data.correct - right) / data.correct,
     trr: (data.errors - wrong) / data.errors, coverage: accepted / total,
     risk: accepted ? wrong / accepted : 0 };
 };
@@ -152,7 +152,7 @@ const drawCurves = () => {
     d: path(kept.map((p) => p.coverage), kept.map((p) => p.risk), plot.sx, plot.sy) });
   marks.risk = { ...plot, dot: draw(plot.svg, "circle", { class: "dot", r: 5 }) };
   const edges = own.edges, share = (list, whole) => list.map((v) => v / whole);
-  const right = share(own.right, data.hits), wrong = share(own.wrong, data.errors);
+  const right = share(own.right, data.correct), wrong = share(own.wrong, data.errors);
   const high = Math.max(...right, ...wrong) * 1.05;
   plot = axes("histogram", [edges[0], edges[edges.length - 1]], [0, high], ["doubt", "share of the rows"]);
   const outline = (heights) => `M${plot.sx(edges[0])} ${plot.sy(0)}` + heights.map((h, i) =>
@@ -199,8 +199,8 @@ const show = () => {
   byId("risk").textContent = rate(now.wrong, now.accepted);
   byId("n-trr").textContent = `${count(data.errors - now.wrong)} of ${count(data.errors)}`;
   byId("trr").textContent = rate(data.errors - now.wrong, data.errors);
-  byId("n-frr").textContent = `${count(data.hits - now.right)} of ${count(data.hits)}`;
-  byId("frr").textContent = rate(data.hits - now.right, data.hits);
+  byId("n-frr").textContent = `${count(data.correct - now.right)} of ${count(data.correct)}`;
+  byId("frr").textContent = rate(data.correct - now.right, data.correct);
   marks.roc.dot.setAttribute("cx", marks.roc.sx(now.frr));
   marks.roc.dot.setAttribute("cy", marks.roc.sy(now.trr));
   marks.risk.dot.setAttribute("cx", marks.risk.sx(now.coverage));
@@ -216,7 +216,7 @@ const show = () => {
 };
 
 /* Typed targets: the threshold that meets them and gives away least. */
-const TINY = 1e-9;  /* typed percents are no exact binary shares */
+const TINY = 1e-9;  /* typed percents are not exact binary shares */
 const TARGETS = {
   frr: { meets: (p, x) => p.frr <= x + TINY, last: false },
   trr: { meets: (p, x) => p.trr >= x - TINY, last: true },

@@ -7,29 +7,29 @@ import json
 import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from importlib.resources import files
 from typing import Any
 
 import numpy as np
 
-from trustdoctor.charts import Positions, histogram, positions, reliability
-from trustdoctor.curves import Array
+from trustdoctor.arrays import Array
 from trustdoctor.errors import InputError
-from trustdoctor.estimate import Estimate
-from trustdoctor.evaluate import Difference, Evaluation
-from trustdoctor.metrics import Confusion, confusion
-from trustdoctor.predictions import Predictions
-from trustdoctor.protocols import Protocols
-from trustdoctor.report.findings import (
-    MOST_CLASSES,
-    Rate,
-    by_class,
-    confusions,
-    extremes,
-    rate,
+from trustdoctor.evaluation import Evaluation, Protocols
+from trustdoctor.gates import Outcome
+from trustdoctor.metrics import (
+    Estimate,
+    Positions,
+    Share,
+    confusion,
+    histogram,
+    positions,
+    reliability_bins,
+    share,
 )
+from trustdoctor.predictions import Predictions
+from trustdoctor.report.findings import MOST_CLASSES, by_class, confusions, extremes
 from trustdoctor.scores import SCORES
 
 MOST_TEXT = 400
@@ -46,10 +46,11 @@ class Extras:
     Attributes
     ----------
     class_names : sequence of str
+        By default the predictions' own.
     ids : sequence
-        One a row; by default rows are numbered from 0.
+        One per row; by default the predictions' own, or numbers from 0.
     texts : sequence of str
-        What was classified, one a row.
+        What was classified, one per row.
     thumbnails : callable
         Row number to a small JPEG or PNG, or None.
     source, file : str
@@ -63,7 +64,7 @@ class Extras:
     """
 
     class_names: Sequence[str] | None = None
-    ids: Sequence[Any] | None = None
+    ids: Any = None
     texts: Sequence[str] | None = None
     thumbnails: Thumbnail | None = None
     source: str = ""
@@ -77,60 +78,82 @@ def render(found: Evaluation, predictions: Predictions, extras: Extras) -> str:
     """Return the page. The same evaluation gives the same bytes."""
     from jinja2 import Environment
 
+    extras = replace(
+        extras,
+        class_names=extras.class_names or predictions.class_names,
+        ids=predictions.ids if extras.ids is None else extras.ids,
+    )
     _check(predictions, extras)
-    parts = {name: _file(name) for name in ("page.css", "page.js")}
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"estimate": _estimate, "rate": _rate, "counts": _counts}
+    environment.filters |= {"estimate": Estimate.percent, "counts": _counts}
     template = environment.from_string(_file("page.html"))
-    names = list(found.scores)
-    wrong = predictions.errors
-    scored = {name: _score(predictions, name, found) for name in names}
-    charts = {name: positions(scores, wrong) for name, scores in scored.items()}
-    first = names[0]
-    at = _opening(charts[first], found.settings.points.coverage)
-    threshold = float(charts[first].thresholds[at])
-    accepted = np.asarray(scored[first], np.float64) <= threshold
-    confidence = found.settings.confidence
-    command = _command(found, extras)
-    payload = {
-        "hits": int((~wrong).sum()),
-        "errors": found.n_errors,
-        "confidence": confidence,
-        "open": {"score": first, "at": at},
-        "scores": {
-            name: _chart(charts[name], scored[name], wrong, name) for name in names
-        },
-        "reliability": _bins(predictions, found),
-        "command": command,
-    }
-    at_opening = confusion(scored[first], wrong, threshold=threshold)
-    classes = by_class(predictions, accepted, confidence)
-    confident, doubtful = extremes(predictions, scored[first])
-    show = _Shower(predictions, scored[first], extras)
+    css, js = _file("page.css"), _file("page.js")
     return template.render(
+        **_content(found, predictions, extras),
         found=found,
         extras=extras,
         version=version("trustdoctor"),
-        css=parts["page.css"],
-        js=parts["page.js"],
-        script_hash=_script_hash(parts["page.js"]),
-        payload=_embedded(payload),
-        rows=_score_rows(found),
-        baseline=_baseline(found) if len(found.scores) > 1 else "",
-        threshold=threshold,
-        opened=at_opening,
-        opening=_opened(at_opening, confidence),
-        commands=_commands(command, first, threshold, at_opening.frr),
-        notes=_notes(found),
-        classes=classes[:MOST_CLASSES],
-        n_classes_seen=len(classes),
-        pairs=confusions(predictions, accepted),
-        confident=[show(row) for row in confident],
-        doubtful=[show(row) for row in doubtful],
-        name_of=show.name_of,
+        css=css,
+        js=js,
+        script_hash=_script_hash(js),
         metrics=_METRICS,
         percent=lambda x: f"{x * 100:g}%",
     )
+
+
+def _content(
+    found: Evaluation, predictions: Predictions, extras: Extras
+) -> dict[str, Any]:
+    """Return what the template shows of the rows."""
+    wrong, names = predictions.errors, list(found.scores)
+    charts = {name: positions(found.doubts[name], wrong) for name in names}
+    first = names[0]
+    scores = found.doubts[first]
+    at = _opening(charts[first], found.settings.points.coverage)
+    threshold = float(charts[first].thresholds[at])
+    accepted = np.asarray(scores, np.float64) <= threshold
+    confidence = found.settings.confidence
+    command = _command(found, extras)
+    opened = confusion(scores, wrong, threshold=threshold)
+    classes = by_class(predictions, accepted, confidence)
+    confident, doubtful = extremes(predictions, scores)
+    show = _Shower(predictions, scores, extras)
+    return {
+        "payload": _embedded(_payload(found, charts, at, command)),
+        "rows": _score_rows(found),
+        "baseline": _baseline(found) if len(names) > 1 else "",
+        "threshold": threshold,
+        "opened": opened,
+        "opening": _opened(Outcome.of(accepted, wrong), confidence),
+        "commands": _commands(command, first, threshold, opened.frr),
+        "notes": _notes(found),
+        "classes": classes[:MOST_CLASSES],
+        "n_classes_seen": len(classes),
+        "pairs": confusions(predictions, accepted),
+        "confident": [show(row) for row in confident],
+        "doubtful": [show(row) for row in doubtful],
+        "name_of": show.name_of,
+    }
+
+
+def _payload(
+    found: Evaluation, charts: dict[str, Positions], at: int, command: dict[str, str]
+) -> dict[str, Any]:
+    """Return what the page's script works with."""
+    assert found.predictions is not None
+    wrong = found.predictions.errors
+    return {
+        "correct": int((~wrong).sum()),
+        "errors": found.n_errors,
+        "confidence": found.settings.confidence,
+        "open": {"score": next(iter(charts)), "at": at},
+        "scores": {
+            name: _chart(chart, found.doubts[name], wrong, name)
+            for name, chart in charts.items()
+        },
+        "reliability": _bins(found),
+        "command": command,
+    }
 
 
 def frame(page: str, *, height: int = 900) -> str:
@@ -173,10 +196,6 @@ def _check(predictions: Predictions, extras: Extras) -> None:
         raise InputError(message)
 
 
-def _score(predictions: Predictions, name: str, found: Evaluation) -> Array:
-    return np.asarray(SCORES[name](predictions, temperature=found.settings.temperature))
-
-
 def _opening(chart: Positions, coverage: float) -> int:
     """Return the lowest threshold that accepts so many rows."""
     return int(np.argmax(chart.coverage >= coverage))
@@ -203,12 +222,19 @@ def _rounded(edges: Array) -> list[float]:
     return [round(float(edge), digits) for edge in edges]
 
 
-def _bins(predictions: Predictions, found: Evaluation) -> list[list[float]]:
+def _bins(found: Evaluation) -> list[list[float | None]]:
     at = found.settings
-    bins = reliability(
-        predictions, temperature=at.temperature, confidence=at.confidence
+    assert found.predictions is not None
+    bins = reliability_bins(
+        found.predictions,
+        temperature=at.temperature,
+        confidence=at.confidence,
+        doubts=found.doubts,
     )
-    return [[b.n, b.confidence, b.accuracy, b.low, b.high] for b in bins]
+    return [
+        [b.n, b.confidence, b.accuracy.value, b.accuracy.low, b.accuracy.high]
+        for b in bins
+    ]
 
 
 def _command(found: Evaluation, extras: Extras) -> dict[str, str]:
@@ -235,21 +261,23 @@ def _embedded(payload: dict[str, Any]) -> Any:
     return Markup(text)
 
 
-def _score_rows(found: Evaluation) -> list[tuple[str, dict[str, Estimate], Any]]:
+def _score_rows(
+    found: Evaluation,
+) -> list[tuple[str, dict[str, Estimate], Estimate | None]]:
     """Return each score with its metrics and its paired difference to the baseline."""
     return [
         (name, metrics, _against(found, name)) for name, metrics in found.scores.items()
     ]
 
 
-def _against(found: Evaluation, name: str) -> Difference | None:
+def _against(found: Evaluation, name: str) -> Estimate | None:
     other = _baseline(found)
     for d in found.differences:
         if d.metric == "auroc" and {d.first, d.second} == {name, other}:
             if d.first == name:
                 return d
             low, high = (None if end is None else -end for end in (d.high, d.low))
-            return Difference("auroc", name, other, -d.value, low, high)
+            return Estimate(-(d.value or 0.0), low, high)
     return None
 
 
@@ -265,16 +293,11 @@ def _notes(found: Evaluation) -> list[str]:
     return list(dict.fromkeys(cell.note for cell in cells if cell.note))
 
 
-def _opened(at: Confusion, confidence: float) -> dict[str, Rate]:
+def _opened(done: Outcome, confidence: float) -> dict[str, Share]:
     """Return the rates at the threshold that the page opens with."""
-    parts = {
-        "coverage": (at.ta + at.fa, at.n),
-        "rejected": (at.tr + at.fr, at.n),
-        "risk": (at.fa, at.ta + at.fa),
-        "trr": (at.tr, at.tr + at.fa),
-        "frr": (at.fr, at.fr + at.ta),
-    }
-    return {name: rate(*part, confidence) for name, part in parts.items()}
+    none = {name: share(0, 0) for name in ("frr", "trr", "risk")}
+    rejected = share(done.rows - done.accepted, done.rows, confidence=confidence)
+    return none | done.rates(confidence=confidence) | {"rejected": rejected}
 
 
 def _commands(
@@ -334,20 +357,5 @@ def _short(text: Any, most: int = MOST_TEXT) -> str:
     return plain if len(plain) <= most else plain[: most - 1] + "\u2026"
 
 
-def _estimate(estimate: Estimate | Difference, *, sign: bool = False) -> str:
-    """Show a number and its interval, in percent."""
-    if estimate.value is None:
-        return "-"
-    form = "+.2f" if sign else ".2f"
-    text = f"{estimate.value * 100:{form}}"
-    if estimate.low is None or estimate.high is None:
-        return text
-    return f"{text} [{estimate.low * 100:{form}}, {estimate.high * 100:{form}}]"
-
-
-def _rate(rate: Rate) -> str:
-    return _estimate(Estimate(rate.value, rate.low, rate.high))
-
-
-def _counts(rate: Rate) -> str:
+def _counts(rate: Share) -> str:
     return f"{rate.part:,} of {rate.whole:,}"

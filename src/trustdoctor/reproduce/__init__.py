@@ -1,13 +1,25 @@
 """The paper's experiments, one command each, beside the truth."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
-from importlib import import_module
+from typing import Any
 
-from trustdoctor.adapters.datasets import DATASETS
 from trustdoctor.errors import InputError
+from trustdoctor.reproduce import (
+    bounds,
+    gaussian,
+    histograms,
+    intervals,
+    ood,
+    roc_curves,
+    settings,
+    table1,
+    timings,
+    whitebox,
+)
+from trustdoctor.reproduce.datasets import DATASETS
 from trustdoctor.reproduce.experiment import Options, Steps
-from trustdoctor.reproduce.report import Report, Table
+from trustdoctor.reproduce.report import Report, Table, make_folder, show_report
 
 __all__ = [
     "EXPERIMENTS",
@@ -16,79 +28,123 @@ __all__ = [
     "Report",
     "Steps",
     "Table",
+    "make_folder",
     "reproduce",
+    "show_report",
 ]
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """One entry of the registry: what it is, and which options it takes."""
+    """One experiment of the paper.
+
+    Attributes
+    ----------
+    what : str
+        What it is in the paper.
+    run : callable
+        From options to a report.
+    heeds : frozenset of str
+        The options that can change the report. All others are accepted, too; the
+        report's notes say that they change nothing.
+    """
 
     what: str
-    takes: tuple[str, ...] = ()
+    run: Callable[[Options], Report]
+    heeds: frozenset[str]
 
 
-_FILES = ("predictions", "data", "dataset", "rows")
-_MODEL = ("data", "dataset", "model", "weights", "rows")
+_MODEL = frozenset({"data", "dataset", "model", "weights", "rows"})
+_ROWS = _MODEL | {"predictions"}
 
 EXPERIMENTS = {
-    "gaussian": Experiment("appendix B: two Gaussians, where the optimum is known"),
+    "gaussian": Experiment(
+        "appendix B: two Gaussians, where the optimum is known",
+        gaussian.run,
+        frozenset({"seed", "protocol"}),
+    ),
     "bounds": Experiment(
-        "Proposition 2 and what follows it, on random posteriors", _FILES[:1]
+        "Proposition 2 and what follows it, on random posteriors",
+        bounds.run,
+        _ROWS | {"seed"},
     ),
     "table1": Experiment(
-        "Table 1: all methods, with and without perturbation", (*_FILES, *_MODEL)
+        "Table 1: all methods, with and without perturbation",
+        table1.run,
+        _ROWS | {"protocol", "seed"},
     ),
-    "intervals": Experiment("appendix C.3: the table of interval sizes", _FILES[:1]),
+    "intervals": Experiment(
+        "appendix C.3: the table of interval sizes", intervals.run, _ROWS
+    ),
     "histograms": Experiment(
-        "Figure 1: scores of right and wrong predictions", (*_FILES, *_MODEL)
+        "Figure 1: scores of right and wrong predictions",
+        histograms.run,
+        _ROWS | {"protocol"},
     ),
-    "roc": Experiment("Figure 2: ROC curves", (*_FILES, *_MODEL)),
-    "sweep": Experiment("appendix C.4: AUROC over temperature and magnitude", _MODEL),
+    "roc": Experiment("Figure 2: ROC curves", roc_curves.run, _ROWS | {"protocol"}),
+    "sweep": Experiment(
+        "appendix C.4: AUROC over temperature and magnitude",
+        settings.run,
+        _MODEL | {"protocol", "seed"},
+    ),
     "ood": Experiment(
         "Table 2: out-of-distribution rows mixed in",
-        (*_MODEL, "predictions", "ood", "draws", "layers"),
+        ood.run,
+        _ROWS | {"protocol", "seed", "ood", "draws", "layers"},
     ),
     "whitebox": Experiment(
-        "appendix C.7: Mahalanobis over all layers", (*_MODEL, "layers")
+        "appendix C.7: Mahalanobis over all layers",
+        whitebox.run,
+        _MODEL | {"protocol", "seed", "layers"},
     ),
-    "timings": Experiment("appendix C.1: seconds a score", (*_FILES[:1], "rows")),
+    "timings": Experiment("appendix C.1: seconds per score", timings.run, _ROWS),
 }
 
 
 def reproduce(name: str, options: Options | None = None) -> Report:
-    """Run an experiment by its name."""
+    """Run an experiment by its name.
+
+    Every experiment takes every option. An option that changes nothing for this one
+    is set aside, and the report's last note says so.
+    """
     if name not in EXPERIMENTS:
         message = (
             f"expected an experiment out of {', '.join(EXPERIMENTS)}, got {name!r}."
         )
         raise InputError(message)
     options = options or Options()
-    _check(name, options)
-    run: Callable[[Options], Report] = import_module(
-        f"trustdoctor.reproduce.{name}"
-    ).run
-    report = run(options)
-    if name in ("bounds", "intervals", "timings") and options.protocol != "exact":
-        both = "both are shown" if name != "bounds" else "nothing here is evaluated"
-        note = f"--protocol changes nothing for {name}: {both}."
-        report = replace(report, notes=(*report.notes, note))
-    return report
+    _check(options)
+    idle = dict(_idle(EXPERIMENTS[name], options))
+    report = EXPERIMENTS[name].run(replace(options, **idle))
+    if not idle:
+        return report
+    verb = "changes" if len(idle) == 1 else "change"
+    named = ", ".join(f"--{option}" for option in idle)
+    note = f"{named} {verb} nothing for {name} here."
+    return replace(report, notes=(*report.notes, note))
 
 
-_ALWAYS = ("seed", "protocol", "steps", "tell")
+_ALWAYS = ("steps", "tell")
 PROTOCOLS = ("exact", "grid")
 
 
-def _check(name: str, options: Options) -> None:
-    """Refuse options that the experiment would not heed, or that make no sense."""
-    takes = EXPERIMENTS[name].takes
+def _idle(entry: Experiment, options: Options) -> Iterator[tuple[str, Any]]:
+    """Yield the options that were given and change nothing, with their defaults."""
+    heeds = set(entry.heeds)
+    if options.model is None and options.predictions is None:
+        heeds -= {"dataset"}  # it says what these two are about
+        if options.data is None:
+            heeds -= {"rows"}  # there are none to draw from
+    if options.rows is not None and "rows" in heeds:
+        heeds |= {"seed"}  # rows are drawn
     for field in fields(Options):
-        unset = getattr(options, field.name) == field.default
-        if field.name not in (*_ALWAYS, *takes) and not unset:
-            known = ", ".join(f"--{option}" for option in dict.fromkeys(takes))
-            message = f"{name} takes no --{field.name}; it takes {known or 'none'}."
-            raise InputError(message)
+        given = getattr(options, field.name)
+        if field.name not in (*_ALWAYS, *heeds) and given != field.default:
+            yield field.name, field.default
+
+
+def _check(options: Options) -> None:
+    """Refuse values that make no sense for any experiment."""
     for needy in ("weights", "layers"):
         if getattr(options, needy) and options.model is None:
             message = f"--{needy} goes with --model FILE.py:NAME. Give both, or none."
@@ -99,10 +155,6 @@ def _check(name: str, options: Options) -> None:
             named = ", ".join(one for one in known_ones if one)
             message = f"expected --{option} out of {named}, got {given!r}."
             raise InputError(message)
-    _check_numbers(options)
-
-
-def _check_numbers(options: Options) -> None:
     for option, least in (("rows", 10), ("draws", 2), ("seed", 0)):
         given = getattr(options, option)
         if given is not None and given < least:

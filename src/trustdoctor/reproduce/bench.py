@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trustdoctor.adapters.datasets import Dataset, find_dataset
-from trustdoctor.adapters.formats import Rows, resize
 from trustdoctor.errors import InputError
+from trustdoctor.reproduce.datasets import Dataset, find_dataset
 from trustdoctor.reproduce.experiment import Options, choose_rows, fingerprint
+from trustdoctor.reproduce.formats import Examples, resize
 
 PART = 1_000
-"""Rows a step."""
+"""Images per step."""
 
 AGREEMENT = 0.1
 """How far stored logits may be from the model's: other machines round otherwise."""
@@ -43,7 +43,7 @@ class Bench:
     @classmethod
     def load(cls, options: Options) -> "Bench":
         """Load the model of `--model` and the test images in `--data`."""
-        from trustdoctor.adapters.torch.local import load_model
+        from trustdoctor.adapters.torch.own_model import load_model
 
         if options.model is None or options.data is None:
             message = (
@@ -71,13 +71,13 @@ class Bench:
         """Bring images to the size that the model takes."""
         return resize(images, *self.images.shape[1:3])
 
-    def train(self, n: int) -> Rows:
+    def train(self, n: int) -> Examples:
         """Return n training images, drawn at random."""
         assert self.options.data is not None
         loaded = self.dataset.load(self.options.data, "train")
         rows = np.random.default_rng(self.options.seed).permutation(len(loaded))[:n]
         assert loaded.labels is not None
-        return Rows(loaded.values[rows], loaded.labels[rows])
+        return Examples(loaded.values[rows], loaded.labels[rows])
 
     def logits(
         self,
@@ -132,7 +132,7 @@ class Bench:
         examine: Any,
         images: NDArray[np.uint8] | None = None,
     ) -> dict[str, NDArray[Any]]:
-        """Examine images a part at a time, each a step that is kept."""
+        """Examine images part by part; each part is a step that is kept."""
         pixels = self.images if images is None else images
         made = fingerprint([self.local.digest(), *facts])
         parts = []

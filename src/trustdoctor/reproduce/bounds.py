@@ -2,15 +2,14 @@
 
 import math
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
-from trustdoctor.adapters.plot import Line, Panel, Picture
-from trustdoctor.curves import Array
+from trustdoctor.arrays import Array
+from trustdoctor.report import Line, Panel, Picture
 from trustdoctor.reproduce.experiment import Arrays, Options
 from trustdoctor.reproduce.report import Cell, Report, Table
-from trustdoctor.reproduce.sources import read_answers
+from trustdoctor.reproduce.sources import Exhibit, find_exhibits
 
 TITLE = "Proposition 2 and what follows it (section 3)"
 CLASSES = (2, 3, 5, 10, 30, 100, 300, 1000)
@@ -29,6 +28,7 @@ COLUMNS = (
     "Renyi",
     "smallest gap\nto the upper",
 )
+REAL = ("predictions", "C", "posteriors", "1 - g\n<= 2 Pe", "Renyi")
 WORDS = (
     "Posteriors are drawn from Dirichlet laws, the model's near the true one or far "
     "from it. Proposition 2 bounds the error probability of the model's decision by "
@@ -43,15 +43,15 @@ WORDS = (
     "counts samples, the others posteriors. "
     "The quadratic Renyi entropy by its standard definition is -log g itself, and at "
     "most the Shannon entropy; the paper prints it with a factor of 2, which does not "
-    "hold. On real predictions (--predictions) the true posterior is unknown, so only "
-    "what needs none is checked."
+    "hold. On real predictions (--predictions, --data, --model) the true posterior is "
+    "unknown, so only what needs none is checked."
 )
 
 
 def run(options: Options) -> Report:
     """Look for a violation among a million pairs of true and model posteriors."""
     rows: list[tuple[Cell, ...]] = []
-    real = [] if options.predictions is None else [_real(options.predictions)]
+    real = [_real(one) for one in find_exhibits(options, labelled=False)]
     seen: dict[int, Array] = {}
     for i, classes in enumerate(CLASSES):
         options.tell(i / len(CLASSES), f"{classes} classes")
@@ -61,8 +61,14 @@ def run(options: Options) -> Report:
         counts = [int(count) for count in kept["broken"]]
         rows.append((classes, each, *counts, f"{float(kept['gap']):.2e}"))
         seen[classes] = kept["seen"]
-    table = Table("Violations", COLUMNS, (*rows, *real))
-    return Report("bounds", TITLE, (table,), WORDS, (_picture(seen),))
+    tables = [Table("Violations", COLUMNS, tuple(rows))]
+    if real:
+        title = "Violations on real predictions, by what needs no true posterior"
+        tables.append(Table(title, REAL, tuple(real)))
+    notes: tuple[str, ...] = ()
+    if options.data is not None and not real:
+        notes = (f"There are no predictions in {options.data}.",)
+    return Report("bounds", TITLE, tuple(tables), WORDS, (_picture(seen),), notes)
 
 
 def _look(seed: int, classes: int, each: int) -> Arrays:
@@ -146,11 +152,10 @@ def check_model(model: Array) -> tuple[int, int]:
     return int(own.sum()), int((-np.log(g) > shannon + SLACK).sum())
 
 
-def _real(path: Path) -> tuple[Cell, ...]:
-    model = _simplex(read_answers(path).softmax().astype(np.float64))
+def _real(one: Exhibit) -> tuple[Cell, ...]:
+    model = _simplex(one.clean.softmax().astype(np.float64))
     own, renyi = check_model(model)
-    name = f"{model.shape[1]}, the file"
-    return (name, len(model), *[None] * 4, own, None, renyi, None)
+    return (one.name, model.shape[1], len(model), own, renyi)
 
 
 def _picture(seen: dict[int, Array]) -> Picture:

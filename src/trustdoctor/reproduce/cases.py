@@ -1,21 +1,19 @@
 """The paper's methods on an exhibit: doubts, errors, and both ways to judge them."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from trustdoctor.curves import Array
-from trustdoctor.estimate import Estimate
-from trustdoctor.metrics import roc
-from trustdoctor.protocols import evaluate_perturbed
+from trustdoctor.arrays import Array
+from trustdoctor.evaluation import evaluate_perturbed
+from trustdoctor.metrics import Estimate, roc
 from trustdoctor.reproduce.experiment import Options
 from trustdoctor.reproduce.grid import GridResult, evaluate_grid, published_values
 from trustdoctor.reproduce.report import in_percent
 from trustdoctor.reproduce.sources import Answers, Exhibit, Setting
-from trustdoctor.scores import MODEL_SCORES
-from trustdoctor.scores.distance import Mahalanobis
+from trustdoctor.scores import Mahalanobis, find_formula
 
 TBB = {
     "alpha": Setting("alpha"),
@@ -99,7 +97,7 @@ def make_case(
     judged: Answers,
 ) -> Case:
     """Score answers; the errors are those of the predictions that are judged."""
-    entry = MODEL_SCORES[setting.score]
+    entry = find_formula(setting.score)
     options: dict[str, Any] = {"temperature": setting.temperature / answers.at}
     if entry.about_class:
         options["predicted"] = judged.predictions.predicted
@@ -161,8 +159,8 @@ def _mahalanobis(one: Exhibit) -> Iterator[Case | Missing]:
 
 def fit(train: Answers, on: Any) -> Mahalanobis:
     """Fit Mahalanobis on the predictions of the training rows."""
-    labels = train.predictions.require_labels("fitting Mahalanobis")
-    return Mahalanobis.fit(_float(train), labels, on=on)
+    rows = replace(train.predictions, logits=_float(train))
+    return Mahalanobis.fit(rows, on=on)
 
 
 def _float(answers: Answers) -> Array:

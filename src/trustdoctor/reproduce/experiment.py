@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import trustdoctor
-from trustdoctor.output import replacing
+from trustdoctor._version import __version__
+from trustdoctor.atomic import replacing
 from trustdoctor.progress import Tell
 from trustdoctor.reproduce.report import make_folder
 
@@ -61,7 +61,7 @@ class Steps:
 
 def fingerprint(facts: list[Any]) -> str:
     """Return a name for what a step depends on: numbers, words and arrays."""
-    digest = hashlib.blake2b(trustdoctor.__version__.encode(), digest_size=8)
+    digest = hashlib.blake2b(__version__.encode(), digest_size=8)
     for fact in facts:
         array = isinstance(fact, np.ndarray)
         digest.update(fact.tobytes() if array else repr(fact).encode())

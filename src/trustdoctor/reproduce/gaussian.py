@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from trustdoctor.adapters.plot import Line, Panel, Picture
-from trustdoctor.curves import Array
-from trustdoctor.estimate import Estimate
-from trustdoctor.metrics import auroc, roc
+from trustdoctor.arrays import Array
+from trustdoctor.metrics import Estimate, auroc, roc
+from trustdoctor.report import Line, Panel, Picture
 from trustdoctor.reproduce.experiment import Options, paper
 from trustdoctor.reproduce.grid import evaluate_grid, published_values
 from trustdoctor.reproduce.report import Cell, Report, Table
@@ -39,7 +38,7 @@ WORDS = (
     "response of the true posterior, is at most D*, up to chance, and equal to it "
     "where the model decides as Bayes does. Proposition 1: no discriminator has a "
     "smaller sum of the two errors than 1 - TV, and Definition 1 at gamma = 1, which "
-    "rejects where the odds of an error exceed P(error) / P(hit), has just that. "
+    "rejects where the odds of an error exceed P(error) / P(correct), has just that. "
     "Appendix B rejects where the odds exceed 1 instead, and its {type_1} + {type_2} = "
     "{total:.4f} is not the minimum."
 )
@@ -254,7 +253,7 @@ def _auroc(split: Split, name: str, options: Options) -> float:
 
 
 def quadrature(split: Split) -> tuple[Array, Array, Array]:
-    """Return points of a grid, and the densities of hits and of errors there."""
+    """Return a grid of points, and the densities of correct and wrong predictions."""
     reach = 1 + 7 * math.sqrt(split.variance)
     axis = np.linspace(-reach, reach, GRID)
     x = np.stack(np.meshgrid(axis, axis, indexing="ij"), -1).reshape(-1, 2)
@@ -270,9 +269,9 @@ def quadrature(split: Split) -> tuple[Array, Array, Array]:
 def least_sum(scores: Array, right: Array, wrong: Array) -> float:
     """Return the smallest Type-I + Type-II error over all thresholds."""
     order = np.argsort(scores, kind="stable")
-    hits, errors = right[order] / right.sum(), wrong[order] / wrong.sum()
+    correct, errors = right[order] / right.sum(), wrong[order] / wrong.sum()
     ends = np.append(np.diff(scores[order]) > 0, True)  # ties go together
-    return float(min(1.0, (np.cumsum(errors) + 1 - np.cumsum(hits))[ends].min()))
+    return float(min(1.0, (np.cumsum(errors) + 1 - np.cumsum(correct))[ends].min()))
 
 
 def _proposition(splits: dict[float, list[Split]], theirs: dict[str, Any]) -> Table:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from trustdoctor.curves import Array
+from trustdoctor.arrays import Array
 from trustdoctor.errors import InputError
 
 METHODS = ("alpha", "beta", "sr")

@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from trustdoctor.adapters.plot import Bars, Panel, Picture
-from trustdoctor.charts import histogram
-from trustdoctor.curves import Array
+from trustdoctor.arrays import Array
+from trustdoctor.metrics import histogram
+from trustdoctor.report import RIGHT, WRONG, Bars, Panel, Picture
 from trustdoctor.reproduce.cases import PBB, Case, make_case
 from trustdoctor.reproduce.experiment import Options
 from trustdoctor.reproduce.report import Cell, Report, Table
-from trustdoctor.reproduce.sources import Exhibit
-from trustdoctor.reproduce.table1 import cases_in_paper, describe, require_exhibits
+from trustdoctor.reproduce.sources import Exhibit, require_exhibits
+from trustdoctor.reproduce.table1 import cases_in_paper, describe
 
 TITLE = "Figure 1: scores of right and wrong predictions"
 COLUMNS = (
@@ -76,7 +76,7 @@ def rises(one: Exhibit) -> tuple[tuple[Cell, ...], ...]:
             rise = after - clean
         middle = [_median(rise[kind]) for kind in (saturated, ~saturated)]
         share = 100 * float(saturated.mean())
-        rows.append((f"{one.dataset.title}, {one.model}", method, share, *middle))
+        rows.append((one.name, method, share, *middle))
     return tuple(rows)
 
 
@@ -120,11 +120,10 @@ def _picture(
         bars = tuple(
             Bars(label, tuple(edges.tolist()), tuple(heights.tolist()), colour)
             for label, heights, colour in (
-                ("right", right, "#0072b2"),
-                ("wrong", wrong, "#d62728"),
+                ("right", right, RIGHT),
+                ("wrong", wrong, WRONG),
             )
         )
         title = f"{case.method}, {case.scenario}"
         panels.append(Panel(title, x, "share of the rows", bars=bars))
-    name = f"{one.dataset.name}-{one.model}"
-    return Picture(name, one.title, tuple(panels), columns=4)
+    return Picture(one.slug, one.title, tuple(panels), columns=4)

@@ -1,13 +1,12 @@
 """The table of interval sizes: why the paper's D_beta falls behind softmax response."""
 
-from trustdoctor.adapters.plot import Line, Panel, Picture
-from trustdoctor.errors import InputError
 from trustdoctor.metrics import auroc, frr_at_trr
+from trustdoctor.report import Line, Panel, Picture
 from trustdoctor.reproduce.experiment import Options, paper
 from trustdoctor.reproduce.grid import METHODS, evaluate_grid, published_values
 from trustdoctor.reproduce.report import Cell, Report, Table
-from trustdoctor.reproduce.sources import read_answers
-from trustdoctor.scores import SCORES
+from trustdoctor.reproduce.sources import Exhibit, require_both_kinds
+from trustdoctor.scores import find_score
 
 TITLE = "Table of interval sizes (appendix C.3)"
 COLUMNS = (
@@ -20,7 +19,7 @@ COLUMNS = (
     "ends at",
 )
 WORDS = (
-    "On {rows} predictions of accuracy {accuracy}. D_beta's ratio falls as the largest "
+    "D_beta's ratio falls as the largest "
     "probability rises, so D_beta and softmax response rank predictions alike and must "
     "have the same curve. On the grid they do not: the largest stored probability of "
     "{saturated} of the rows is exactly 1, these rows tie at beta's smallest ratio, no "
@@ -28,51 +27,58 @@ WORDS = (
     "response rejects at or below its threshold and so reaches the end. The exact "
     "evaluation puts a threshold at every score and loses nothing."
 )
+Cells = tuple[tuple[Cell, ...], ...]
 SCORE_OF = {"alpha": "alpha", "beta": "beta", "sr": "msp"}
 
 
 def run(options: Options) -> Report:
     """Evaluate softmax outputs on grids of 10 to 10,000 thresholds, and exactly."""
-    if options.predictions is None:
-        message = (
-            "intervals needs a file of softmax outputs and labels, as the paper's "
-            "authors published theirs: --predictions FILE (NPZ or CSV)."
-        )
-        raise InputError(message)
-    answers = read_answers(options.predictions)
-    probs, p = answers.softmax(), answers.predictions
-    p.require_labels("intervals")
-    theirs = paper("intervals")
+    exhibits, notes = require_both_kinds(options)
+    tables: list[Table] = []
+    pictures: list[Picture] = []
+    saturated: list[str] = []
+    for i, one in enumerate(exhibits):
+        options.tell(i / len(exhibits), one.name)
+        rows, exact = _on_grids(one), _exactly(one)
+        grid = f"{one.title}; published evaluation (grid), in %"
+        tables.append(Table(grid, COLUMNS, rows))
+        title = f"{one.name}; exact, in %"
+        tables.append(Table(title, ("method", "AUROC", "FRR@95TRR"), exact))
+        share = f"{100 * float((one.clean.softmax().max(1) == 1).mean()):.1f}%"
+        alone = len(exhibits) == 1
+        saturated.append(share if alone else f"{share} ({one.name})")
+        pictures.append(_picture("auroc" if alone else one.slug, one, rows, exact))
+    words = WORDS.format(saturated=", ".join(saturated))
+    return Report("intervals", TITLE, tuple(tables), words, tuple(pictures), notes)
+
+
+def _on_grids(one: Exhibit) -> Cells:
+    """Evaluate as published, beside the paper's numbers where they are of this data."""
+    probs, errors = one.clean.softmax(), one.clean.predictions.errors
+    theirs = paper("intervals") if one.dataset.name == "cifar10" else {}
     rows: list[tuple[Cell, ...]] = []
-    for i, size in enumerate((10, 100, 1000, 10_000)):
-        options.tell(i / 5, f"{size} thresholds")
+    for size in (10, 100, 1000, 10_000):
         for method in METHODS:
-            found = evaluate_grid(
-                published_values(probs, method),
-                p.errors,
-                below=method == "sr",
-                size=size,
-            )
-            auroc_printed, frr_printed = theirs[str(size)][method]
+            values = published_values(probs, method)
+            found = evaluate_grid(values, errors, below=method == "sr", size=size)
+            printed = theirs.get(str(size), {}).get(method, (None, None))
             ends = "/".join(f"{100 * end:.1f}" for end in found.reach)
-            area = (auroc_printed, 100 * found.auroc)
-            rows.append((size, method, *area, frr_printed, 100 * found.frr, ends))
-    exact: list[tuple[Cell, ...]] = []
+            area = (printed[0], 100 * found.auroc)
+            rows.append((size, method, *area, printed[1], 100 * found.frr, ends))
+    return tuple(rows)
+
+
+def _exactly(one: Exhibit) -> Cells:
+    p = one.clean.predictions
+    rows: list[tuple[Cell, ...]] = []
     for method in METHODS:
-        scores = SCORES[SCORE_OF[method]](p)
+        scores = find_score(SCORE_OF[method])(p)
         frr = frr_at_trr(scores, p.errors)
-        exact.append((method, 100 * auroc(scores, p.errors), 100 * frr))
-    tables = (
-        Table("Published evaluation (grid), in %", COLUMNS, tuple(rows)),
-        Table("Exact, in %", ("method", "AUROC", "FRR@95TRR"), tuple(exact)),
-    )
-    saturated = f"{100 * float((probs.max(1) == 1).mean()):.1f}%"
-    accuracy = f"{100 * (1 - p.errors.mean()):.2f}%"
-    words = WORDS.format(rows=f"{len(p):,}", accuracy=accuracy, saturated=saturated)
-    return Report("intervals", TITLE, tables, words, (_picture(rows, exact),))
+        rows.append((method, 100 * auroc(scores, p.errors), 100 * frr))
+    return tuple(rows)
 
 
-def _picture(rows: list[tuple[Cell, ...]], exact: list[tuple[Cell, ...]]) -> Picture:
+def _picture(name: str, one: Exhibit, rows: Cells, exact: Cells) -> Picture:
     """Draw AUROC over the number of thresholds, beside the exact one."""
     panels = []
     for method, value in ((str(row[0]), row[1]) for row in exact):
@@ -81,10 +87,11 @@ def _picture(rows: list[tuple[Cell, ...]], exact: list[tuple[Cell, ...]]) -> Pic
         lines = tuple(
             Line(label, sizes, tuple(float(str(row[column])) for row in own))
             for label, column in (("paper", 2), ("here", 3))
+            if own[0][column] is not None
         )
         level = float(str(value))
         panels.append(
             Panel(method, "thresholds", "AUROC %", lines, level=level, log_x=True)
         )
-    title = "AUROC on a grid of thresholds; the dashed red line is exact"
-    return Picture("auroc", title, tuple(panels), columns=3)
+    title = f"AUROC on a grid of thresholds, {one.name}; the dashed red line is exact"
+    return Picture(name, title, tuple(panels), columns=3)

@@ -8,22 +8,22 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trustdoctor.adapters.datasets import (
+from trustdoctor.errors import InputError
+from trustdoctor.metrics import auroc, frr_at_trr
+from trustdoctor.predictions import Predictions
+from trustdoctor.report import Line, Panel, Picture
+from trustdoctor.reproduce.cases import PBB, TBB, Case, Missing, make_case
+from trustdoctor.reproduce.datasets import (
     DATASETS,
     DEBIAN,
     OUT_SETS,
     Dataset,
     find_dataset,
 )
-from trustdoctor.adapters.formats import read_images
-from trustdoctor.adapters.plot import Line, Panel, Picture
-from trustdoctor.errors import InputError
-from trustdoctor.metrics import auroc, frr_at_trr
-from trustdoctor.predictions import Predictions
-from trustdoctor.reproduce.cases import PBB, TBB, Case, Missing, make_case
 from trustdoctor.reproduce.experiment import Options, paper
+from trustdoctor.reproduce.formats import read_images
 from trustdoctor.reproduce.report import Cell, Report, Table
-from trustdoctor.reproduce.roc import points
+from trustdoctor.reproduce.roc_curves import points
 from trustdoctor.reproduce.sources import (
     Answers,
     Exhibit,
@@ -78,7 +78,7 @@ class Crowd(NamedTuple):
 
 def run(options: Options) -> Report:
     """Mix each set into the model's own rows, and judge every method."""
-    one = _model_rows(options)
+    one, notes = _model_rows(options)
     crowds = list(_crowds(one, options))
     box = None
     if one.bench is not None:
@@ -97,7 +97,7 @@ def run(options: Options) -> Report:
         tables.append(_pure(one, crowd, options))
         pictures.append(_picture(f"{i + 1}-{_slug(crowd.name)}", crowd, mixed, options))
     words = WORDS.format(draws=options.draws, protocol=options.protocol)
-    notes = [_described(crowd, one) for crowd in crowds]
+    notes += [_described(crowd, one) for crowd in crowds]
     if one.bench is not None and box is None:
         notes.append(
             "mhlnb_wb needs the training images in the data folder, and a model of "
@@ -121,16 +121,23 @@ def _described(crowd: Crowd, one: Exhibit) -> str:
     return f"{crowd.title}: {n:,} rows{short}."
 
 
-def _model_rows(options: Options) -> Exhibit:
-    if options.model is None and options.predictions is None:
+def _model_rows(options: Options) -> tuple[Exhibit, list[str]]:
+    """Return the rows of the model, and say which were taken where there are more."""
+    if options.model is not None:
+        return model_exhibit(options), []
+    found = find_exhibits(options)
+    if not found:
         message = (
             "ood needs a model (--model, --weights, --data) or the predictions of one "
-            "(--predictions FILE --ood FILE)."
+            "(--predictions FILE --ood FILE, or --data DIR --ood FILE)."
         )
         raise InputError(message)
-    return (
-        find_exhibits(options)[0] if options.model is None else model_exhibit(options)
-    )
+    taken = found[0]
+    if len(found) == 1:
+        return taken, []
+    others = "; ".join(one.name for one in found[1:])
+    note = f"The rows are of {taken.name}. Others, for --predictions: {others}."
+    return taken, [note]
 
 
 def _crowds(one: Exhibit, options: Options) -> Iterator[Crowd]:

@@ -1,15 +1,17 @@
 """What an experiment reports: tables beside the paper's own, and what to make of it."""
 
-import json
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
-from trustdoctor.adapters.plot import Picture, save
-from trustdoctor.errors import OutputError
-from trustdoctor.estimate import Estimate
-from trustdoctor.output import write_text
+from rich.console import Console
+from rich.table import Table as RichTable
+
+from trustdoctor import envelope
+from trustdoctor.atomic import write_text
+from trustdoctor.errors import OutputError, missing_package
+from trustdoctor.metrics import Estimate
+from trustdoctor.report import Picture, save_picture
 
 Cell = str | float | int | None | Estimate
 
@@ -74,8 +76,7 @@ class Report:
 
     def to_json(self) -> str:
         """Return the report as JSON, numbers in full, the pictures as their curves."""
-        content: dict[str, Any] = {"trustdoctor": "reproduction", "schema": 1}
-        return json.dumps(content | asdict(self), indent=1, allow_nan=False) + "\n"
+        return envelope.dump("reproduction", 1, asdict(self), indent=1)
 
     def write(self, folder: str | Path) -> list[Path]:
         """Write NAME.md, NAME.json and the pictures (SVG and PNG) into a folder.
@@ -87,7 +88,7 @@ class Report:
         for picture in self.pictures if can_draw() else ():
             for suffix in (".svg", ".png"):
                 written.append(where / self._file(picture, suffix))
-                save(picture, written[-1])
+                save_picture(picture, written[-1])
         texts = {".md": self.to_markdown(), ".json": self.to_json()}
         for suffix, text in texts.items():
             write_text(where / f"{self.name}{suffix}", text)
@@ -129,3 +130,24 @@ def _shown(cell: Cell) -> str:
     if cell is None:
         return "-"
     return f"{cell:.2f}" if isinstance(cell, float) else str(cell)
+
+
+def show_report(console: Console, report: Report, written: list[Path]) -> None:
+    """Print a reproduced experiment: its tables, and what to make of them."""
+    console.print(report.title, highlight=False, style="bold")
+    for table in report.tables:
+        shown = RichTable(box=None, padding=(0, 1, 0, 0), header_style="bold")
+        for column in table.columns:
+            shown.add_column(column, overflow="fold")
+        for row in table.cells():
+            shown.add_row(*row)
+        console.print(f"\n{table.title}", highlight=False)
+        console.print(shown)
+    console.print(f"\n{report.words}", highlight=False)
+    for note in report.notes:
+        console.print(f"- {note}", highlight=False)
+    for path in written:
+        console.print(f"Wrote {path}", highlight=False, soft_wrap=True)
+    if written and report.pictures and not can_draw():
+        lacks = missing_package(what="a picture", package="matplotlib", extra="plot")
+        console.print(str(lacks), highlight=False, markup=False)

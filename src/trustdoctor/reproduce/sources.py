@@ -16,12 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trustdoctor.adapters.datasets import DATASETS, Dataset, find_dataset
-from trustdoctor.adapters.files import read_predictions
-from trustdoctor.adapters.rows import SETTING, read_perturbed
 from trustdoctor.errors import FileError, InputError
+from trustdoctor.files import SETTING, read, read_perturbed
 from trustdoctor.predictions import Predictions
 from trustdoctor.reproduce.bench import Bench
+from trustdoctor.reproduce.datasets import DATASETS, Dataset, find_dataset
 from trustdoctor.reproduce.experiment import Options, choose_rows
 
 _STEM = re.compile(
@@ -68,10 +67,8 @@ class Answers:
 
     def take(self, rows: Any) -> "Answers":
         """Return some of the rows."""
-        p = self.predictions
-        labels = None if p.labels is None else p.labels[rows]
-        kept = Predictions(p.logits[rows], labels, p.from_probabilities)
-        return Answers(kept, None if self.probs is None else self.probs[rows], self.at)
+        probs = None if self.probs is None else self.probs[rows]
+        return Answers(self.predictions[rows], probs, self.at)
 
 
 @dataclass(eq=False)
@@ -106,14 +103,21 @@ class Exhibit:
     images: NDArray[np.uint8] | None = None
 
     @property
+    def name(self) -> str:
+        """Whose predictions on what, in print."""
+        return f"{self.dataset.title}, {self.model}"
+
+    @property
+    def slug(self) -> str:
+        """The same, in the names of files."""
+        return f"{self.dataset.name}-{self.model}"
+
+    @property
     def title(self) -> str:
-        """What it is, in print."""
+        """The name, with the number of rows and the accuracy."""
         p = self.clean.predictions
         accuracy = 100 * (1 - float(p.errors.mean()))
-        return (
-            f"{self.dataset.title}, {self.model}: {len(p):,} rows, "
-            f"accuracy {accuracy:.2f}"
-        )
+        return f"{self.name}: {len(p):,} rows, accuracy {accuracy:.2f}"
 
     def perturbed(self, setting: Setting) -> Answers | None:
         """Return the answers at perturbed inputs: stored ones, or made by the model."""
@@ -127,14 +131,20 @@ class Exhibit:
         return Answers(Predictions.from_logits(found, self.clean.predictions.labels))
 
 
-def find_exhibits(options: Options) -> list[Exhibit]:
-    """Gather what `--predictions`, `--data` and `--model` name."""
+def find_exhibits(options: Options, *, labelled: bool = True) -> list[Exhibit]:
+    """Gather what `--predictions`, `--data` and `--model` name.
+
+    All have labels, their own or the data set's, unless `labelled` is False.
+    """
     found: dict[tuple[str, str], Exhibit] = {}
     if options.predictions is not None:
         one = _single(options.predictions, options)
         found[one.dataset.name, one.model] = one
     elif options.data is not None:
         found = _stored(options.data)
+    if labelled:
+        for one in found.values():
+            _add_labels(one, options.data)
     found = {key: _sampled(one, options) for key, one in found.items()}
     if options.model is not None:
         bench = Bench.load(options)
@@ -152,7 +162,7 @@ def find_exhibits(options: Options) -> list[Exhibit]:
 def read_answers(path: Path, at: float = 1.0) -> Answers:
     """Read a prediction file, keeping a stored softmax to the bit."""
     if path.suffix.lower() != ".npz":
-        p = read_predictions(path, need_labels=False)
+        p = read(path, need_labels=False)
         return Answers(p, np.exp(p.logits) if p.from_probabilities else None, at)
     probs = None
     try:
@@ -163,9 +173,48 @@ def read_answers(path: Path, at: float = 1.0) -> Answers:
             name = probs or ("probs" if "probs" in names else None)
             stored = None if name is None else archive[name]
     except (OSError, ValueError):
-        stored = None  # read_predictions says what is wrong
-    p = read_predictions(path, probs=probs, need_labels=False)
+        stored = None  # read says what is wrong
+    p = read(path, probs=probs, need_labels=False)
     return Answers(p, stored if p.from_probabilities else None, at)
+
+
+def check_sources(options: Options) -> None:
+    """Say how to name predictions where none are named."""
+    if (options.predictions, options.data, options.model) == (None, None, None):
+        message = (
+            "this needs predictions: --data DIR with data sets and prediction files "
+            "(DIR/MODEL-DATASET-test.npz), or --predictions FILE --dataset NAME."
+        )
+        raise InputError(message)
+
+
+def require_exhibits(options: Options) -> list[Exhibit]:
+    """Find predictions with labels, or say where they belong."""
+    check_sources(options)
+    found = find_exhibits(options)
+    if not found:
+        message = (
+            f"there are no predictions in {options.data}. Put some there, called "
+            "MODEL-DATASET-test.npz (as resnet-20-cifar10-test.npz), or name a --model."
+        )
+        raise InputError(message)
+    return found
+
+
+def require_both_kinds(options: Options) -> tuple[list[Exhibit], tuple[str, ...]]:
+    """Find predictions, some right and some wrong; say what was left out."""
+    found = require_exhibits(options)
+    good = [one for one in found if 0 < one.clean.predictions.errors.mean() < 1]
+    if not good:
+        message = (
+            "the evaluation needs rows of both kinds, right and wrong. Take more rows."
+        )
+        raise InputError(message)
+    left = (one for one in found if one not in good)
+    return good, tuple(
+        f"{one.name}: left out, since its rows are all right or all wrong."
+        for one in left
+    )
 
 
 def model_exhibit(options: Options) -> Exhibit:
@@ -183,7 +232,7 @@ def _single(path: Path, options: Options) -> Exhibit:
     model = path.stem
     if parsed:
         model = parsed["before"] or parsed["after"] or model
-    one = _labelled(Exhibit(dataset, model, answers, [path.name]), options.data)
+    one = Exhibit(dataset, model, answers, [path.name])
     _add_arrays(one, path)
     return one
 
@@ -202,7 +251,6 @@ def _stored(folder: Path) -> dict[tuple[str, str], Exhibit]:
             continue
         one = Exhibit(find_dataset(name), model, read_answers(kinds["test"]))
         one.files = sorted(path.name for path in kinds.values())
-        one = _labelled(one, folder)
         shape = one.clean.predictions.logits.shape
         for kind, path in kinds.items():
             if isinstance(kind, Setting):
@@ -256,11 +304,11 @@ def _add_arrays(one: Exhibit, path: Path) -> None:
         one.stored[Setting(*setting)] = Answers(Predictions.from_logits(logits, labels))
 
 
-def _labelled(one: Exhibit, folder: Path | None) -> Exhibit:
+def _add_labels(one: Exhibit, folder: Path | None) -> None:
     """Take missing labels from the data set, in the order of its files."""
     p = one.clean.predictions
     if p.labels is not None:
-        return one
+        return
     if folder is None or one.dataset.locate(folder) is None:
         p.require_labels(f"{one.files or one.model}")
     assert folder is not None
@@ -268,8 +316,15 @@ def _labelled(one: Exhibit, folder: Path | None) -> Exhibit:
     if labels is None or len(labels) != len(p):
         message = f"{one.files} has {len(p):,} rows, its data set another number."
         raise InputError(message)
-    one.clean = replace(one.clean, predictions=replace(p, labels=labels))
-    return one
+    one.clean = _with_labels(one.clean, labels)
+    for setting, answers in one.stored.items():
+        if answers.predictions.labels is None:
+            one.stored[setting] = _with_labels(answers, labels)
+
+
+def _with_labels(answers: Answers, labels: Any) -> Answers:
+    known = replace(answers.predictions, labels=labels)
+    return replace(answers, predictions=known)
 
 
 def _same(one: Exhibit, bench: Bench) -> bool:

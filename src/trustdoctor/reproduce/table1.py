@@ -3,14 +3,13 @@
 from collections.abc import Iterator
 from typing import Any
 
-from trustdoctor.adapters.datasets import DATASETS
-from trustdoctor.adapters.plot import Line, Panel, Picture
-from trustdoctor.errors import InputError
-from trustdoctor.estimate import Estimate
+from trustdoctor.metrics import Estimate
+from trustdoctor.report import Line, Panel, Picture
 from trustdoctor.reproduce.cases import PBB, Case, Missing, pbb_cases, tbb_cases
+from trustdoctor.reproduce.datasets import DATASETS
 from trustdoctor.reproduce.experiment import Options, paper
 from trustdoctor.reproduce.report import Cell, Report, Table
-from trustdoctor.reproduce.sources import Exhibit, find_exhibits
+from trustdoctor.reproduce.sources import Exhibit, check_sources, find_exhibits
 
 PICTURED = "AUROC of Table 1: the paper's, and ours with intervals of 95%"
 IMAGES = ("cifar10", "cifar100", "tinyimagenet", "svhn")
@@ -70,29 +69,6 @@ def run(options: Options) -> Report:
     return Report("table1", TITLE, tuple(tables), words, pictures, tuple(notes))
 
 
-def check_sources(options: Options) -> None:
-    """Say how to name predictions where none are named."""
-    if (options.predictions, options.data) == (None, None):
-        message = (
-            "this needs predictions: --data DIR with data sets and prediction files "
-            "(DIR/MODEL-DATASET-test.npz), or --predictions FILE --dataset NAME."
-        )
-        raise InputError(message)
-
-
-def require_exhibits(options: Options) -> list[Exhibit]:
-    """Find predictions, or say where they belong."""
-    check_sources(options)
-    found = find_exhibits(options)
-    if not found:
-        message = (
-            f"there are no predictions in {options.data}. Put some there, called "
-            "MODEL-DATASET-test.npz (as resnet-20-cifar10-test.npz), or name a --model."
-        )
-        raise InputError(message)
-    return found
-
-
 def _picture(table: Table) -> Picture:
     """Draw the AUROCs of a table: the paper's, and ours with their intervals."""
     names = tuple(f"{row[0]}\n{row[1]}" for row in table.rows)
@@ -128,16 +104,15 @@ def _table(one: Exhibit, cases: list[Case | Missing], options: Options) -> Table
 
 def describe(one: Exhibit, cases: list[Case | Missing]) -> Iterator[str]:
     """Say what the exhibit was read from, and what it lacks."""
-    name = f"{one.dataset.title}, {one.model}"
     if one.files:
-        yield f"{name}: read from {', '.join(one.files)}."
+        yield f"{one.name}: read from {', '.join(one.files)}."
     lacks = [
         f"{case.method} {case.scenario} needs {case.why}"
         for case in cases
         if isinstance(case, Missing)
     ]
     if lacks:
-        yield f"{name}: {'; '.join(lacks)}."
+        yield f"{one.name}: {'; '.join(lacks)}."
 
 
 def cases_in_paper(one: Exhibit) -> list[Case | Missing]:

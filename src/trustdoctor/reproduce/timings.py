@@ -1,4 +1,4 @@
-"""Seconds a score: the published loops, the same on a grid, and exactly."""
+"""Seconds per score: the published loops, the same on a grid, and exactly."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -6,18 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from trustdoctor.adapters.plot import Line, Panel, Picture
-from trustdoctor.curves import Array
-from trustdoctor.errors import InputError
+from trustdoctor.arrays import Array
 from trustdoctor.metrics import measure
+from trustdoctor.report import Line, Panel, Picture
 from trustdoctor.reproduce.cases import TBB, Case, fit, make_case
-from trustdoctor.reproduce.experiment import Options, choose_rows, paper
+from trustdoctor.reproduce.experiment import Options, paper
 from trustdoctor.reproduce.grid import evaluate_grid
 from trustdoctor.reproduce.report import Cell, Report, Table
-from trustdoctor.reproduce.sources import Answers, read_answers
+from trustdoctor.reproduce.sources import Answers, Exhibit, require_both_kinds
 
-TITLE = "Seconds a score (appendix C.1)"
+TITLE = "Seconds per score (appendix C.1)"
 SIZE = 10_000
+METHODS = ("alpha", "beta", "sr", "mhlnb")
 COLUMNS = (
     "method",
     "paper\nTBB",
@@ -28,8 +28,8 @@ COLUMNS = (
     "loops /\nexact",
 )
 WORDS = (
-    "{rows:,} rows of {classes} classes, {size:,} thresholds, on this machine: the "
-    "score of each row, and AUROC and FRR at 95% TRR of all. The loops are the "
+    "{size:,} thresholds, on this machine: the score of each row, and AUROC and FRR at "
+    "95% TRR of all. The loops are the "
     "published evaluation typed from its description: for each threshold a decision on "
     "each row in Python, and counts. `grid` finds the same numbers by sorting, `exact` "
     "goes through every distinct score. The paper's seconds are of its own machine, "
@@ -39,34 +39,36 @@ WORDS = (
 
 
 def run(options: Options) -> Report:
-    """Time every method on a file of predictions."""
-    if options.predictions is None:
-        message = "timings needs predictions with labels: --predictions FILE."
-        raise InputError(message)
-    answers = read_answers(options.predictions)
-    answers.predictions.require_labels("timings")
-    rows = choose_rows(len(answers.predictions), options)
-    if rows is not None:
-        answers = answers.take(rows)
-    if answers.predictions.errors.all() or not answers.predictions.errors.any():
-        message = "timings needs rows of both kinds, right and wrong. Take more rows."
-        raise InputError(message)
+    """Time every method on all predictions that are there."""
+    exhibits, notes = require_both_kinds(options)
+    tables, panels = [], []
+    for i, one in enumerate(exhibits):
+        share = i / len(exhibits), 1 / len(exhibits)
+        table = _table(one, options, *share)
+        tables.append(table)
+        panels.append(_panel(table, "" if len(exhibits) == 1 else one.name))
+    picture = Picture("seconds", TITLE, tuple(panels))
+    words = WORDS.format(size=SIZE)
+    return Report("timings", TITLE, tuple(tables), words, (picture,), notes)
+
+
+def _table(one: Exhibit, options: Options, done: float, share: float) -> Table:
+    """Time the methods on one exhibit; `done` and `share` are of the whole work."""
     theirs = paper("timings")
     found: list[tuple[Cell, ...]] = []
-    for i, method in enumerate(("alpha", "beta", "sr", "mhlnb")):
-        options.tell(i / 4, f"the loops of {method}")
-        loops, grid, exact = _times(method, answers)
+    for i, method in enumerate(METHODS):
+        options.tell(done + share * i / len(METHODS), f"the loops of {method}")
+        loops, grid, exact = _times(method, one.clean)
         pbb = theirs["PBB"].get("odin" if method == "sr" else method)
         shown = [f"{seconds:.4f}" for seconds in (grid, exact)]
         times = f"{loops / exact:,.0f}"
         found.append((method, theirs["TBB"][method], pbb, loops, *shown, times))
-    n, classes = answers.predictions.logits.shape
-    words = WORDS.format(rows=n, classes=classes, size=SIZE)
-    table = Table("Seconds", COLUMNS, tuple(found))
-    return Report("timings", TITLE, (table,), words, (_picture(table),))
+    n, classes = one.clean.predictions.logits.shape
+    title = f"Seconds, {one.name}: {n:,} rows of {classes} classes"
+    return Table(title, COLUMNS, tuple(found))
 
 
-def _picture(table: Table) -> Picture:
+def _panel(table: Table, title: str) -> Panel:
     at = tuple(float(i) for i in range(len(table.rows)))
     lines = tuple(
         Line(
@@ -83,8 +85,7 @@ def _picture(table: Table) -> Picture:
         )
     )
     names = tuple(str(row[0]) for row in table.rows)
-    panel = Panel("", "", "seconds", lines, log_y=True, ticks=names)
-    return Picture("seconds", TITLE, (panel,))
+    return Panel(title, "", "seconds", lines, log_y=True, ticks=names)
 
 
 def _times(method: str, answers: Answers) -> tuple[float, float, float]:

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trustdoctor.adapters.plot import Line, Panel, Picture
+from trustdoctor.report import Line, Panel, Picture
 from trustdoctor.reproduce.bench import Bench
 from trustdoctor.reproduce.cases import PBB, TBB, Case, make_case
 from trustdoctor.reproduce.experiment import Options, paper
 from trustdoctor.reproduce.report import Cell, Report, Table
-from trustdoctor.reproduce.roc import points
+from trustdoctor.reproduce.roc_curves import points
 from trustdoctor.reproduce.sources import model_exhibit
 from trustdoctor.reproduce.table1 import COLUMNS
 
@@ -80,7 +80,7 @@ def can_fit(bench: Bench) -> bool:
 def fit_whitebox(bench: Bench) -> Any:
     """Fit `WhiteBox` on training images; a stopped run finds it again."""
     from trustdoctor.adapters.torch import WhiteBox
-    from trustdoctor.scores.distance import Mahalanobis
+    from trustdoctor.scores import Mahalanobis
 
     options, local = bench.options, bench.local
     layers = options.layers or local.blocks()

@@ -5,24 +5,24 @@ Neighbours are found by scikit-learn. Training features are kept with the score.
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib import import_module
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trustdoctor import tensors
-from trustdoctor.errors import InputError, MissingPackageError
-from trustdoctor.predictions import to_numpy
-from trustdoctor.scores import energy
-from trustdoctor.scores.relative import as_features
+from trustdoctor.arrays import Array, as_features, row_product
+from trustdoctor.errors import InputError, missing_package
+from trustdoctor.predictions import Predictions
+from trustdoctor.scores.contract import FittedScore
+from trustdoctor.scores.registry import register
+from trustdoctor.scores.softmax import energy
 
-Array = NDArray[np.float64]
+_EVERY = frozenset({"permutation", "shift", "direction"})
 
 
+@register
 @dataclass(frozen=True, eq=False)
-class KNN:
+class KNN(FittedScore):
     """The distance to the k-th nearest training row, features scaled to length 1.
 
     Attributes
@@ -37,49 +37,48 @@ class KNN:
 
     Examples
     --------
-    >>> score = KNN.fit(np.eye(3), k=1)
-    >>> score(np.array([[2.0, 0, 0], [1, 1, 0]])).round(3)
+    >>> train = Predictions.from_logits(np.eye(3), features=np.eye(3))
+    >>> seen = [[2.0, 0, 0], [1, 1, 0]]
+    >>> KNN.fit(train, k=1)(Predictions.from_logits(seen, features=seen)).round(3)
     array([0.   , 0.765])
     """
 
     train: Array = field(repr=False)
     k: int = 50
 
-    name: ClassVar[str] = "knn"
-    needs: ClassVar[str] = "features"
+    name = "knn"
+    needs = frozenset({"features"})
+    laws = _EVERY
+    reference = "Sun et al. 2022"
+    settings = ({"k": 5}, {"k": 50})
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be such a score."""
+        as_features(self.train)
+        if not (type(self.k) is int and 1 <= self.k <= len(self.train)):
+            message = f"expected k from 1 to {len(self.train)}, got {self.k!r}."
+            raise InputError(message)
 
     @classmethod
-    def fit(cls, features: Any, *, k: int = 50) -> "KNN":
-        """Keep the features (n, d) of training rows."""
-        x = _unit(as_features(features))
-        if not (type(k) is int and 1 <= k <= len(x)):
-            message = f"expected k from 1 to {len(x)}, got {k!r}."
-            raise InputError(message)
-        return cls(x, k)
+    def fit(cls, predictions: Predictions, *, k: int = 50) -> "KNN":
+        """Keep the features of training rows."""
+        cls.check_fit(predictions)
+        return cls(_unit(as_features(predictions.features)), k)
 
     @cached_property
     def _index(self) -> Any:
         return _neighbours(self.train, self.k)
 
-    def __call__(self, features: Any) -> Array:
+    def __call__(self, predictions: Predictions) -> Array:
         """Return the distance of each row."""
-        x = as_features(features, width=self.train.shape[1])
-        return self._index.kneighbors(_unit(x))[0][:, -1]
-
-    def save(self, path: str | Path) -> None:
-        """Write to a safetensors file."""
-        tensors.save(path, self.name, {"train": self.train}, {"k": self.k})
-
-    @classmethod
-    def load(cls, path: str | Path) -> "KNN":
-        """Read what `save` wrote."""
-        arrays, fields = tensors.load(path, cls.name)
-        with tensors.complaining(path):
-            return cls(arrays["train"], fields["k"])
+        self.check(predictions)
+        x = as_features(predictions.features, width=self.train.shape[1])
+        return _farthest(self._index, self.train, _unit(x))
 
 
+@register
 @dataclass(frozen=True, eq=False)
-class TrustScore:
+class TrustScore(FittedScore):
     """Log of the distance to the predicted class over that to the nearest other one.
 
     References
@@ -88,39 +87,51 @@ class TrustScore:
 
     Examples
     --------
-    >>> score = TrustScore.fit(np.array([[0.0], [1.0]]), [0, 1])
-    >>> score(np.array([[0.25]]), [0]).round(3)
+    >>> train = Predictions.from_logits(np.eye(2), [0, 1], features=[[0.0], [1.0]])
+    >>> new = Predictions.from_logits([[2.0, 0.0]], features=[[0.25]])
+    >>> TrustScore.fit(train)(new).round(3)
     array([-1.099])
     """
 
     train: Array = field(repr=False)
     labels: NDArray[np.int64] = field(repr=False)
 
-    name: ClassVar[str] = "trust_score"
-    needs: ClassVar[str] = "features"
+    name = "trust_score"
+    needs = frozenset({"probs", "features"})
+    laws = frozenset({"shift"})
+    scale = "log"
+    reference = "Jiang et al. 2018"
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be such a score."""
+        as_features(self.train)
+        y = self.labels
+        whole = y.shape == (len(self.train),) and y.dtype.kind in "iu"
+        if not whole or len(np.unique(y)) < 2:
+            message = (
+                f"expected {len(self.train)} integer labels of two classes or more."
+            )
+            raise InputError(message)
 
     @classmethod
-    def fit(cls, features: Any, labels: Any) -> "TrustScore":
-        """Keep the features (n, d) of training rows and their classes."""
-        x, y = as_features(features), to_numpy(labels)
-        if y.shape != (len(x),) or y.dtype.kind not in "iu" or len(np.unique(y)) < 2:
-            message = f"expected {len(x)} integer labels of two classes or more."
-            raise InputError(message)
-        return cls(x, y.astype(np.int64))
+    def fit(cls, predictions: Predictions) -> "TrustScore":
+        """Keep the features of training rows and their classes."""
+        cls.check_fit(predictions, labels=True)
+        labels = predictions.require_labels("fitting")
+        return cls(as_features(predictions.features), labels)
 
     @cached_property
-    def _indices(self) -> dict[int, Any]:
+    def _indices(self) -> dict[int, tuple[Any, Array]]:
         classes = np.unique(self.labels).tolist()
-        return {c: _neighbours(self.train[self.labels == c], 1) for c in classes}
+        rows = {c: self.train[self.labels == c] for c in classes}
+        return {c: (_neighbours(own, 1), own) for c, own in rows.items()}
 
-    def __call__(self, features: Any, predicted: Any) -> Array:
-        """Return the doubt of each row, given its predicted class."""
-        x = as_features(features, width=self.train.shape[1])
-        about = to_numpy(predicted)
-        if about.shape != (len(x),):
-            message = f"expected {len(x)} predicted classes, got shape {about.shape}."
-            raise InputError(message)
-        near = {c: i.kneighbors(x)[0][:, 0] for c, i in self._indices.items()}
+    def __call__(self, predictions: Predictions) -> Array:
+        """Return the doubt of each row about its predicted class."""
+        self.check(predictions)
+        x = as_features(predictions.features, width=self.train.shape[1])
+        about = predictions.predicted
+        near = {c: _farthest(*found, x) for c, found in self._indices.items()}
         table = np.stack(list(near.values()), 1)
         own = np.array(list(near))[None, :] == about[:, None]
         if not own.any(1).all():
@@ -131,21 +142,10 @@ class TrustScore:
         tiny = np.finfo(float).tiny
         return np.log(np.maximum(ours, tiny)) - np.log(np.maximum(others, tiny))
 
-    def save(self, path: str | Path) -> None:
-        """Write to a safetensors file."""
-        arrays = {"train": self.train, "labels": self.labels}
-        tensors.save(path, self.name, arrays, {})
 
-    @classmethod
-    def load(cls, path: str | Path) -> "TrustScore":
-        """Read what `save` wrote."""
-        arrays, _ = tensors.load(path, cls.name)
-        with tensors.complaining(path):
-            return cls(arrays["train"], arrays["labels"])
-
-
+@register
 @dataclass(frozen=True, eq=False)
-class ViM:
+class ViM(FittedScore):
     r"""Virtual-logit matching: what the main directions of the features leave out.
 
     .. math:: \alpha \|R^\top (f - \mu)\|_2 - \log \sum_j e^{z_j}
@@ -161,7 +161,8 @@ class ViM:
     --------
     >>> rng = np.random.default_rng(0)
     >>> f, z = rng.normal(size=(50, 4)), rng.normal(size=(50, 3))
-    >>> ViM.fit(f, z, kept=2)(f, z).shape
+    >>> p = Predictions.from_logits(z, features=f)
+    >>> ViM.fit(p, kept=2)(p).shape
     (50,)
     """
 
@@ -169,22 +170,31 @@ class ViM:
     rest: Array = field(repr=False)
     alpha: float
 
-    name: ClassVar[str] = "vim"
-    needs: ClassVar[str] = "features"
+    name = "vim"
+    needs = frozenset({"logits", "features"})
+    laws = frozenset({"permutation", "direction"})
+    reference = "Wang et al. 2022"
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be such a score."""
+        as_features(self.rest, rows=len(self.mean))
+        if self.mean.ndim != 1 or not np.isfinite([*self.mean, self.alpha]).all():
+            message = "expected a mean and directions of as many numbers."
+            raise InputError(message)
 
     @classmethod
-    def fit(cls, features: Any, logits: Any, *, kept: int | None = None) -> "ViM":
-        """Fit on features (n, d) and logits (n, C) of training rows.
+    def fit(cls, predictions: Predictions, *, kept: int | None = None) -> "ViM":
+        """Fit on features and logits of training rows.
 
         `kept` directions count as the main ones; by default half of them.
         """
-        x = as_features(features)
-        z = np.asarray(to_numpy(logits), np.float64)
+        cls.check_fit(predictions)
+        x = as_features(predictions.features)
+        z = predictions.logits.astype(np.float64)
         kept = x.shape[1] // 2 if kept is None else kept
-        if not 0 < kept < x.shape[1] or len(z) != len(x):
+        if not 0 < kept < x.shape[1]:
             message = (
-                f"expected as many logits as features, and to keep 1 to "
-                f"{x.shape[1] - 1} directions, got {len(z)}, {len(x)} and {kept!r}."
+                f"expected to keep 1 to {x.shape[1] - 1} directions, got {kept!r}."
             )
             raise InputError(message)
         mean = x.mean(0)
@@ -196,26 +206,12 @@ class ViM:
             raise InputError(message)
         return cls(mean, rest, float(z.max(1).sum() / left.sum()))
 
-    def __call__(self, features: Any, logits: Any) -> Array:
+    def __call__(self, predictions: Predictions) -> Array:
         """Return the doubt of each row."""
-        x, z = as_features(features, width=len(self.mean)), to_numpy(logits)
-        if len(z) != len(x):
-            message = f"expected logits of {len(x)} rows, got {len(z)}."
-            raise InputError(message)
-        left = np.linalg.norm((x - self.mean) @ self.rest, axis=1)
-        return np.asarray(self.alpha * left + energy(z))
-
-    def save(self, path: str | Path) -> None:
-        """Write to a safetensors file."""
-        arrays = {"mean": self.mean, "rest": self.rest}
-        tensors.save(path, self.name, arrays, {"alpha": self.alpha})
-
-    @classmethod
-    def load(cls, path: str | Path) -> "ViM":
-        """Read what `save` wrote."""
-        arrays, fields = tensors.load(path, cls.name)
-        with tensors.complaining(path):
-            return cls(arrays["mean"], arrays["rest"], fields["alpha"])
+        self.check(predictions)
+        x = as_features(predictions.features, width=len(self.mean))
+        left = np.linalg.norm(row_product(x - self.mean, self.rest), axis=1)
+        return np.asarray(self.alpha * left + energy(predictions))
 
 
 def _unit(x: Array) -> Array:
@@ -223,13 +219,23 @@ def _unit(x: Array) -> Array:
     return x / np.where(length > 0, length, 1)
 
 
+def _farthest(index: Any, train: Array, rows: Array) -> Array:
+    """Return the distance to the farthest of the k nearest training rows.
+
+    The index finds them; distances are taken anew, one pair of rows after another,
+    since those of its matrix products depend on the number of rows.
+    """
+    nearest = index.kneighbors(rows, return_distance=False)
+    gaps = (np.linalg.norm(rows - train[at], axis=1) for at in nearest.T)
+    return np.max(list(gaps), axis=0)
+
+
 def _neighbours(train: Array, k: int) -> Any:
     try:
-        library = import_module("sklearn.neighbors")
+        from sklearn.neighbors import NearestNeighbors
     except ImportError as error:
-        message = (
-            "nearest neighbours need scikit-learn, which is not installed: "
-            'pip install "trustdoctor[sklearn]"'
-        )
-        raise MissingPackageError(message) from error
-    return library.NearestNeighbors(n_neighbors=k).fit(train)
+        what = "finding nearest neighbours"
+        raise missing_package(
+            what=what, package="scikit-learn", extra="sklearn"
+        ) from error
+    return NearestNeighbors(n_neighbors=k).fit(train)

@@ -7,7 +7,9 @@ from torch.utils.data import DataLoader, TensorDataset
 import trustdoctor as td
 from trustdoctor.adapters.torch import Doctor
 from trustdoctor.errors import InputError
-from trustdoctor.scores import MODEL_SCORES
+from trustdoctor.scores import SCORES, LogitScore, find_formula
+
+FORMULAS = [name for name, entry in SCORES.items() if isinstance(entry, LogitScore)]
 
 
 def numpy(tensor):
@@ -18,23 +20,23 @@ def by_hand(model, x, score, t, eps):
     """The paper's formula for one score, typed out."""
     model.eval()
     leaf = x.clone().requires_grad_()
-    s = MODEL_SCORES[score].function(model(leaf.clone()), temperature=t)
+    s = find_formula(score).function(model(leaf.clone()), temperature=t)
     (gradient,) = torch.autograd.grad(s.sum(), leaf)
     sign = -1 if score == "odin" else 1
     moved = model(x + sign * eps * gradient.sign())
     options = {"temperature": t}
-    if MODEL_SCORES[score].about_class:
+    if find_formula(score).about_class:
         options["predicted"] = model(x.clone()).argmax(1)
-    return numpy(moved), numpy(MODEL_SCORES[score].function(moved, **options))
+    return numpy(moved), numpy(find_formula(score).function(moved, **options))
 
 
-@pytest.mark.parametrize("score", MODEL_SCORES)
+@pytest.mark.parametrize("score", FORMULAS)
 def test_every_score_perturbs_as_written(score, small, images):
     logits, scores = by_hand(small, images, score, 1.3, 0.05)
     found = Doctor(small, score=score, temperature=1.3, epsilon=0.05)(images)
     assert np.allclose(found.scores, scores)
     assert np.allclose(found.perturbed.logits, logits)
-    exact = MODEL_SCORES[score].function(found.perturbed.logits, temperature=1.3)
+    exact = find_formula(score).function(found.perturbed.logits, temperature=1.3)
     same = found.perturbed.predicted == found.predictions.predicted
     assert np.array_equal(found.scores[same], exact[same])
     assert np.allclose(found.predictions.logits, numpy(small.eval()(images.clone())))
@@ -281,16 +283,20 @@ def test_saturated_rows_get_a_true_gradient(score):
 def test_a_gate_decides_on_the_perturbed_score(small, images):
     doctor = Doctor(small, epsilon=0.1)
     scores = doctor(images).scores
-    found, accepted = doctor.screen(images, td.Gate(float(np.median(scores))))
-    assert np.array_equal(found.scores, scores)
-    assert accepted.sum() == 10
-    clean = td.Gate(0.0, score="alpha")
+    done = doctor.screen(images, td.Gate(float(np.median(scores))))
+    assert np.array_equal(done.scores, scores)
+    assert np.array_equal(done.accepted, scores <= np.median(scores))
+    clean = numpy(small.eval()(images.clone()))
+    assert np.allclose(done.predictions.logits, clean)
+    assert np.array_equal(done.predicted, clean.argmax(1))
+    plain = td.Gate(0.0, score="alpha")
     with pytest.raises(InputError, match="clean logits"):
-        doctor.screen(images, clean)
-    assert Doctor(small).screen(images, clean)[1].shape == (20,)
+        doctor.screen(images, plain)
+    accepted = Doctor(small).screen(images, plain).accepted
+    assert np.array_equal(accepted, td.alpha(clean) <= 0)
     for other in ({"score": "beta"}, {"temperature": 2.0}):
         with pytest.raises(InputError, match="clean logits"):
-            Doctor(small, **other).screen(images, clean)
+            Doctor(small, **other).screen(images, plain)
 
 
 @pytest.mark.parametrize(

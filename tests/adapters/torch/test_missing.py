@@ -10,12 +10,12 @@ import trustdoctor as td
 
 
 def test_without_torch_the_pip_line_is_named():
-    code = BLOCK + "td.adapters.torch"
+    code = BLOCK + "import trustdoctor.adapters.torch"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
-    assert "MissingPackageError: this needs PyTorch" in done.stderr
+    assert "MissingPackageError: the torch adapter needs PyTorch, which" in done.stderr
     assert 'pip install "trustdoctor[torch]"' in done.stderr
 
 

@@ -7,7 +7,7 @@ from torch import nn
 import trustdoctor as td
 from trustdoctor.adapters.torch import WhiteBox
 from trustdoctor.adapters.torch.model import Batch
-from trustdoctor.adapters.torch.whitebox import attack, logistic_regression
+from trustdoctor.adapters.torch.whitebox import _regression, attack
 from trustdoctor.errors import FileError, InputError, LabelsMissingError
 
 
@@ -37,7 +37,7 @@ def fitted(trained, **options):
 def test_the_regression_meets_scikit_learn(rng):
     x = rng.normal(size=(500, 3)) * [1, 10, 0.1] + 5
     y = rng.random(500) < 1 / (1 + np.exp(-(x[:, 0] - 5 + 0.2 * (x[:, 1] - 5))))
-    weights, bias = logistic_regression(x, y)
+    weights, bias = _regression([(x[~y], x[y])])
     z = (x - x.mean(0)) / x.std(0)
     peer = LogisticRegression(C=1.0, tol=1e-10).fit(z, y)
     assert weights * x.std(0) == pytest.approx(peer.coef_[0], rel=1e-5)
@@ -47,7 +47,7 @@ def test_the_regression_meets_scikit_learn(rng):
 
 def test_a_separable_sample_does_not_run_away():
     x = np.arange(20.0)[:, None]
-    weights, bias = logistic_regression(x, np.arange(20) >= 10)
+    weights, bias = _regression([(x[:10], x[10:])])
     assert np.isfinite(weights).all()
     assert abs(9.5 * weights[0] + bias) < 1e-6
 
@@ -105,7 +105,7 @@ def test_files_round_trip(trained, tmp_path):
     again = WhiteBox.load(tmp_path / "wb.safetensors")
     assert again.layers == score.layers
     assert np.array_equal(again(model, x).scores, score(model, x).scores)
-    with pytest.raises(FileError, match="no mahalanobis"):
+    with pytest.raises(FileError, match="a whitebox score, not a mahalanobis"):
         td.Mahalanobis.load(tmp_path / "wb.safetensors")
 
 

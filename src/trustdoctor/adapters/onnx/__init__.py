@@ -11,21 +11,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trustdoctor.errors import FileError, InputError, MissingPackageError, OutputError
-from trustdoctor.gate import Gate
-from trustdoctor.output import require_writable
+from trustdoctor.atomic import require_writable
+from trustdoctor.errors import FileError, InputError, OutputError, missing_package
+from trustdoctor.gates import Gate
 from trustdoctor.predictions import Predictions
-from trustdoctor.scores import find_score
 
 try:
     import onnx
     import onnx.version_converter
     from onnx import TensorProto, helper
 except ImportError as error:
-    message = 'this needs onnx, which is not installed: pip install "trustdoctor[onnx]"'
-    raise MissingPackageError(message) from error
+    raise missing_package(
+        what="the ONNX adapter", package="onnx", extra="onnx"
+    ) from error
 
-from trustdoctor.adapters.onnx.graph import Maker, add_score
+from trustdoctor.adapters.onnx.graph import (
+    Maker,
+    add_score,
+    check_score,
+    needs_logits,
+)
 
 LEAST_OPSET = 13
 LOGITS = ("logits",)
@@ -95,7 +100,7 @@ def export(
         message = f"the output {output} is the input itself. Name another file."
         raise OutputError(message)
     taken = find_scores(loaded, logits=logits, probs=probs)
-    if taken.probs and find_score(str(gate.score)).needs == "logits":
+    if taken.probs and needs_logits(gate.scorer):
         message = (
             f"the score {gate.score} needs true logits, and {taken.tensor!r} holds "
             "probabilities. Name the logits, or calibrate alpha, beta or msp."
@@ -113,8 +118,8 @@ def check_gate(gate: Gate) -> None:
     if gate.score is None:
         message = (
             "this gate names no score: it was calibrated on scores of its own "
-            "(perturbed inputs, Mahalanobis, views), which the logits do not give. "
-            "Calibrate one with score=..."
+            "(perturbed inputs, views), which the logits do not give. Make one with "
+            "calibrate(predictions, score=...)."
         )
         raise InputError(message)
     if gate.groups:
@@ -123,6 +128,7 @@ def check_gate(gate: Gate) -> None:
             "does not know. Calibrate one without."
         )
         raise InputError(message)
+    check_score(gate.scorer)
 
 
 def find_scores(
@@ -217,20 +223,26 @@ def predict(  # noqa: PLR0913 - options, by keyword only
     logits, probs : str, optional
         The output that holds them, where its name does not tell.
     """
-    try:
-        import onnxruntime
-    except ImportError as error:
-        message = (
-            "this needs onnxruntime, which is not installed: "
-            'pip install "trustdoctor[onnx]"'
-        )
-        raise MissingPackageError(message) from error
     rows = np.asarray(array)
     if not len(rows) or type(batch_size) is not int or batch_size < 1:
         message = "expected at least one row, and a batch_size of 1 or more."
         raise InputError(message)
     loaded, _ = _load(Path(path))
     name, is_probs = _runnable(loaded, logits, probs)
+    found = _run(Path(path), name, rows, batch_size)
+    make = Predictions.from_probs if is_probs else Predictions.from_logits
+    return make(found, labels)
+
+
+def _run(path: Path, name: str, rows: NDArray[Any], batch_size: int) -> NDArray[Any]:
+    """Return an output of the model on rows, batch by batch."""
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise missing_package(
+            what="running a model", package="onnxruntime", extra="onnx"
+        ) from error
+    n = len(rows)
     try:
         session = onnxruntime.InferenceSession(
             str(path), providers=["CPUExecutionProvider"]
@@ -249,13 +261,11 @@ def predict(  # noqa: PLR0913 - options, by keyword only
         first = str(error).strip().splitlines()[0]
         message = f"the model {path} does not run on rows of {rows.shape[1:]}: {first}."
         raise InputError(message) from error
-    found = np.concatenate(parts)[: len(array)]
-    make = Predictions.from_probs if is_probs else Predictions.from_logits
-    return make(found, labels)
+    return np.concatenate(parts)[:n]
 
 
 def _table(answer: Any) -> NDArray[Any]:
-    """Return rows of numbers; a ZipMap answers with one dict a row."""
+    """Return rows of numbers; a ZipMap answers with one dict per row."""
     if isinstance(answer, list):
         return np.array([list(row.values()) for row in answer])
     return np.asarray(answer)
@@ -365,8 +375,7 @@ def _append(model: Any, gate: Gate, taken: Taken) -> None:
     maker = Maker(graph, np.float32 if kind == np.float16 else kind, taken_names)
     z = maker.cast(taken.tensor) if kind == np.float16 else taken.tensor
     z = maker("Log", z) if taken.probs else z
-    assert gate.score is not None
-    doubt = add_score(maker, z, gate.score, gate.temperature)
+    doubt = add_score(maker, z, gate.scorer)
     graph.node.append(helper.make_node("Identity", [doubt], ["doubt"]))
     threshold = {"accept-all": math.inf, "reject-all": -math.inf}.get(
         gate.state, gate.threshold
@@ -401,7 +410,7 @@ def _float_type(model: Any, tensor: str) -> Any:
                 raise InputError(message)
             if shape and shape[1].dim_value == 1:
                 message = (
-                    f"{tensor!r} has one column. Let the model put out one a class."
+                    f"{tensor!r} has one column. Let the model put out one per class."
                 )
                 raise InputError(message)
             return FLOATS[kind]

@@ -1,12 +1,14 @@
 """Scores as nodes of an ONNX graph, in the stable form of the kernels."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
 from trustdoctor.errors import InputError
+from trustdoctor.scores import Fusion, LogitScore, RelU, Score, find_formula
 
 PREFIX = "trustdoctor"
 GEN_EXPONENT = 0.1
@@ -91,24 +93,64 @@ class _Row:
         self.one, self.zero = one, zero
 
 
-def add_score(m: Maker, z: str, name: str, temperature: float) -> str:
-    """Add a score of the logits z; return the name of its tensor."""
-    row = _Row(m, z, temperature)
-    formulas = {
-        "alpha": _alpha,
-        "beta": lambda _m, r: r.b,
-        "msp": lambda m, r: m("Sub", r.b, r.log1p_a),
-        "entropy": _entropy,
-        "margin": lambda _m, r: r.gap,
-        "max_logit": lambda m, r: m("Div", r.first, m.number(-r.temperature)),
-        "energy": _energy,
-        "gen": _gen,
-        "pnorm": _pnorm,
-    }
-    if name not in formulas:
-        message = f"the score {name!r} is no function of the logits that ONNX can hold."
+def formulas(score: Score) -> tuple[str, ...]:
+    """Return the names of the formulas that a score is made of."""
+    if isinstance(score, RelU):
+        return ()
+    return score.names if isinstance(score, Fusion) else (score.name,)
+
+
+def needs_logits(score: Score) -> bool:
+    """Tell whether probabilities are not enough for a score."""
+    needs = (find_formula(name).needs for name in formulas(score))
+    return any("logits" in own for own in needs)
+
+
+def check_score(score: Score) -> None:
+    """Refuse a score that is not a function of the logits, or not known here."""
+    unknown = [name for name in formulas(score) if name not in _FORMULAS]
+    if unknown:
+        message = (
+            f"an ONNX graph cannot hold the score {unknown[0]!r}: it is not a formula "
+            "of the logits that is written there. Calibrate another."
+        )
         raise InputError(message)
-    return str(formulas[name](m, row))
+
+
+def add_score(m: Maker, z: str, score: Score) -> str:
+    """Add a score of the logits z; return the name of its tensor."""
+    check_score(score)
+    if isinstance(score, RelU):
+        return _rel_u(m, z, score)
+    if isinstance(score, Fusion):
+        return _fusion(m, z, score)
+    assert isinstance(score, LogitScore)
+    return str(_FORMULAS[score.name](m, _Row(m, z, score.temperature)))
+
+
+def _rel_u(m: Maker, z: str, score: RelU) -> str:
+    """Return log(p' D p), p the softmax of z / T; D has no diagonal."""
+    # p = (t + w e) / (1 + a): t is 1 at the top, w e the odds of the others. So p' D p
+    # is w (t' D e + e' D t + w e' D e) / (1 + a)^2, where w alone may underflow.
+    r, d = _Row(m, z, score.temperature), score.matrix
+    both, one = (m.constant(part.astype(m.dtype)) for part in (d + d.T, d))
+    near = m.total(m("Mul", m("MatMul", m.cast(r.top), both), r.e))
+    far = m.total(m("Mul", m("MatMul", r.e, one), r.e))
+    inner = m("Add", near, m("Mul", m("Exp", r.offset), far))
+    outer = m("Mul", m.number(2.0), r.log1p_a)
+    return str(m("Sub", m("Add", r.offset, m("Log", inner)), outer))
+
+
+def _fusion(m: Maker, z: str, score: Fusion) -> str:
+    """Return the weighted sum of the standardised scores."""
+    row, total = _Row(m, z, 1.0), m.number(score.bias)
+    for k, name in enumerate(score.names):
+        low, high = (m.number(float(end)) for end in score.ends[:, k])
+        own = m("Min", m("Max", str(_FORMULAS[name](m, row)), low), high)
+        centred = m("Sub", own, m.number(float(score.means[k])))
+        weight = m.number(float(score.weights[k] / score.spreads[k]))
+        total = m("Add", total, m("Mul", weight, centred))
+    return str(total)
 
 
 def _alpha(m: Maker, r: _Row) -> str:
@@ -183,3 +225,16 @@ def _gen(m: Maker, r: _Row) -> str:
     safe = m("Where", m("IsInf", highest), r.zero, highest)
     total = m.total(m("Exp", m("Sub", terms, safe)))
     return str(m("Add", m("Squeeze", safe, column), m("Log", total)))
+
+
+_FORMULAS: dict[str, Callable[[Maker, _Row], str]] = {
+    "alpha": _alpha,
+    "beta": lambda _m, r: r.b,
+    "msp": lambda m, r: m("Sub", r.b, r.log1p_a),
+    "entropy": _entropy,
+    "margin": lambda _m, r: r.gap,
+    "max_logit": lambda m, r: m("Div", r.first, m.number(-r.temperature)),
+    "energy": _energy,
+    "gen": _gen,
+    "pnorm": _pnorm,
+}

@@ -1,26 +1,25 @@
 """PyTorch models: doubt at perturbed inputs, sweeps, and the white-box baseline."""
 
-from trustdoctor.errors import MissingPackageError
+from trustdoctor.errors import missing_package
 
 try:
     import torch as _torch  # noqa: F401
 except ImportError as error:
-    message = (
-        'this needs PyTorch, which is not installed: pip install "trustdoctor[torch]"'
-    )
-    raise MissingPackageError(message) from error
+    raise missing_package(
+        what="the torch adapter", package="PyTorch", extra="torch"
+    ) from error
 
 from trustdoctor.adapters.torch.doctor import Doctor, Examination
-from trustdoctor.adapters.torch.metric import RejectionMetrics
-from trustdoctor.adapters.torch.model import predictor
-from trustdoctor.adapters.torch.radius import radius
-from trustdoctor.adapters.torch.sweep import (
+from trustdoctor.adapters.torch.grid import (
     EPSILONS,
     TEMPERATURES,
     Setting,
     Sweep,
     sweep,
 )
+from trustdoctor.adapters.torch.metric import RejectionMetrics
+from trustdoctor.adapters.torch.model import predictor
+from trustdoctor.adapters.torch.robustness import radius
 from trustdoctor.adapters.torch.whitebox import WhiteBox
 
 __all__ = [

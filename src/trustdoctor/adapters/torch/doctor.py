@@ -16,21 +16,17 @@ from trustdoctor.adapters.torch.model import (
     Batch,
     Forward,
     Place,
-    batches,
     call,
     check_batch_size,
     check_model,
-    count_batches,
-    device_of,
     embedded,
     perturbed_place,
-    untouched,
+    run,
 )
 from trustdoctor.errors import InputError
-from trustdoctor.gate import Gate
+from trustdoctor.gates import Gate, Screened
 from trustdoctor.predictions import Predictions
-from trustdoctor.progress import bar
-from trustdoctor.scores import MODEL_SCORES
+from trustdoctor.scores import find_formula
 
 Mode = Literal["eval", "as-is"]
 
@@ -100,7 +96,7 @@ class Doctor:
         The magnitude, in units of the model's input; 0 is the black-box case and
         needs no gradient.
     scale : number, sequence or Tensor, optional
-        Multiplies epsilon; a vector holds one number a channel (dimension 1). With
+        Multiplies epsilon; a vector holds one number per channel (dimension 1). With
         inputs (pixel - mean) / std, 1 / std makes epsilon a magnitude in pixels.
     order : int
         2 evaluates the model at the perturbed input; 1 takes the first-order form
@@ -169,17 +165,16 @@ class Doctor:
         quiet : bool
             Show no progress bar.
         """
-        device = device_of(self.model, self.device)
-        total = count_batches(data, self.batch_size)
-        found = []
-        with bar(quiet=quiet) as tell, untouched(self.model, mode=self.mode):
-            parts = batches(data, batch_size=self.batch_size, labelled=self.labelled)
-            for i, batch in enumerate(parts):
-                tell(i / total if total else 0.0, f"batch {i + 1}")
-                found.append((*self._examine(batch.to(device)), batch.labels))
-        if not found:
-            message = "expected at least one batch, got none."
-            raise InputError(message)
+        found = run(
+            self.model,
+            data,
+            self._examined,
+            batch_size=self.batch_size,
+            labelled=self.labelled,
+            device=self.device,
+            mode=self.mode,
+            quiet=quiet,
+        )
         clean, moved, rises, labels = zip(*found, strict=True)
         judged = predictions(clean, labels)
         if self.order == 1 and self.epsilon:
@@ -191,23 +186,34 @@ class Doctor:
 
     def screen(
         self, data: Any, gate: Gate, *, groups: Any = None, quiet: bool = False
-    ) -> tuple[Examination, NDArray[np.bool_]]:
+    ) -> Screened:
         """Examine data, and decide on each row by a gate.
 
         The gate must be calibrated on what this very doctor finds. One that names a
         score stands for that score of clean logits, so with perturbation it must name
-        none.
+        none: make it with `calibrate_scores`.
         """
+        self._check(gate)
+        return self.decide(self(data, quiet=quiet), gate, groups=groups)
+
+    def decide(self, found: Examination, gate: Gate, *, groups: Any = None) -> Screened:
+        """Decide on rows that this doctor has examined."""
+        self._check(gate)
+        done = gate.decide(found.scores, found.predictions, groups=groups)
+        return done._replace(predictions=found.predictions)
+
+    def _check(self, gate: Gate) -> None:
         own = (self.objective.name, self.temperature) if self.epsilon == 0 else None
         if gate.score is not None and (gate.score, gate.temperature) != own:
             message = (
                 f"the gate is for {gate.score} of clean logits at temperature "
                 f"{gate.temperature:g}, which this doctor does not score by. Calibrate "
-                "one on its scores, without score=."
+                "one on its scores with calibrate_scores."
             )
             raise InputError(message)
-        found = self(data, quiet=quiet)
-        return found, gate.accept(found.scores, groups=groups)
+
+    def _examined(self, _i: int, batch: Batch, where: torch.device) -> Any:
+        return (*self._examine(batch.to(where)), batch.labels)
 
     def _score(
         self, found: Predictions, judged: Predictions | None = None
@@ -323,7 +329,7 @@ def step_size(epsilon: float, scale: Any, like: Tensor) -> Tensor:
         size.expand_as(like)
     except RuntimeError:
         message = (
-            f"expected scale as one number, or one a channel of an input of shape "
+            f"expected scale as one number, or one per channel of an input of shape "
             f"{tuple(like.shape)}, got shape {tuple(size.shape)}."
         )
         raise InputError(message) from None
@@ -364,10 +370,7 @@ def find_objective(score: "str | Objective") -> "Objective":
             message = f"expected a score's name or a fitted score, got {score!r}."
             raise InputError(message)
         return score
-    if score in MODEL_SCORES:
-        return MODEL_SCORES[score]
-    message = f"expected a score out of {', '.join(MODEL_SCORES)}, got {score!r}."
-    raise InputError(message)
+    return find_formula(score)
 
 
 def check_positive(name: str, value: float) -> float:
@@ -387,7 +390,7 @@ def check_epsilon(value: float) -> float:
 
 
 def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> Any:
-    """Refuse what is none of the choices."""
+    """Refuse what is not one of the choices."""
     if value not in choices:
         message = f"expected {name} out of {choices}, got {value!r}."
         raise InputError(message)

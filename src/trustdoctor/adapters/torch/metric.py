@@ -6,9 +6,8 @@ import torch
 from torch import Tensor, distributed
 
 from trustdoctor.errors import InputError
-from trustdoctor.metrics import RANK_METRICS, Points, undefined
-from trustdoctor.scores import find_score
-from trustdoctor.sketch import Sketch
+from trustdoctor.metrics import RANK_METRICS, Points, Sketch, undefined
+from trustdoctor.scores import find_formula
 
 
 class RejectionMetrics:
@@ -54,7 +53,7 @@ class RejectionMetrics:
             known = ", ".join(RANK_METRICS)
             message = f"expected metrics out of {known}, got {unknown[0]!r}."
             raise InputError(message)
-        self.score = find_score(score)
+        self.score = find_formula(score)
         self.temperature = temperature
         self.metrics = metrics
         self.points = points or Points()

@@ -3,15 +3,17 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from trustdoctor.errors import InputError
+from trustdoctor.progress import Tell, bar
 
 Forward = Callable[..., Tensor]
 Place = int | str
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ def batches(data: Any, *, batch_size: int, labelled: bool | None) -> Iterator[Ba
 
 
 def check_batch_size(batch_size: int) -> int:
-    """Refuse what is no number of rows."""
+    """Refuse what is not a number of rows."""
     if type(batch_size) is not int or batch_size < 1:
         message = f"expected batch_size as a whole number above 0, got {batch_size!r}."
         raise InputError(message)
@@ -87,7 +89,7 @@ def check_batch_size(batch_size: int) -> int:
 
 
 def check_model(model: Any) -> nn.Module:
-    """Refuse what is no torch model."""
+    """Refuse what is not a torch model."""
     if not isinstance(model, nn.Module):
         message = f"expected a torch.nn.Module, got {type(model).__name__}."
         raise InputError(message)
@@ -105,6 +107,8 @@ def count_batches(data: Any, batch_size: int) -> int | None:
 
 
 def _batch(item: Any, *, labelled: bool | None) -> Batch:
+    if isinstance(item, Batch):
+        return item
     if isinstance(item, Tensor):
         return Batch({0: item})
     if isinstance(item, Mapping):
@@ -211,24 +215,28 @@ def untouched(model: nn.Module, *, mode: str) -> Iterator[None]:
 
     Parameters and their `.grad` are never written to in the first place.
     """
-    modes = [(module, module.training) for module in model.modules()]
-    buffers = [
-        (module, name, tensor, None if tensor is None else tensor.detach().clone())
+    found = [
+        (module, module.training, {n: _kept(b) for n, b in module._buffers.items()})
         for module in model.modules()
-        for name, tensor in module._buffers.items()
     ]
     try:
         if mode == "eval":
             model.eval()
         yield
     finally:
-        for module, training in modes:
+        for module, training, buffers in found:
             module.training = training
-        for module, name, tensor, content in buffers:
-            module._buffers[name] = tensor
-            if tensor is not None and content is not None:
-                with torch.no_grad():
-                    tensor.copy_(content)
+            for name in set(module._buffers) - set(buffers):
+                delattr(module, name)
+            for name, (tensor, content) in buffers.items():
+                module._buffers[name] = tensor
+                if tensor is not None:
+                    # A backward pass that waits must not see this as a change.
+                    tensor.data.copy_(content)
+
+
+def _kept(buffer: Tensor | None) -> tuple[Tensor | None, Any]:
+    return buffer, None if buffer is None else buffer.detach().clone()
 
 
 def device_of(model: nn.Module, device: Any) -> torch.device:
@@ -236,11 +244,7 @@ def device_of(model: nn.Module, device: Any) -> torch.device:
     here = next((p.device for p in model.parameters()), None)
     if device is None:
         return here or torch.device("cpu")
-    try:
-        asked = torch.device(device)
-    except (RuntimeError, TypeError) as error:
-        message = f"expected a torch device, got {device!r}."
-        raise InputError(message) from error
+    asked = as_device(device)
     same = here is None or (
         here.type == asked.type and asked.index in (None, here.index)
     )
@@ -251,6 +255,15 @@ def device_of(model: nn.Module, device: Any) -> torch.device:
         )
         raise InputError(message)
     return here or asked
+
+
+def as_device(device: Any) -> torch.device:
+    """Refuse what is not a device."""
+    try:
+        return torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        message = f"expected a torch device, got {device!r}."
+        raise InputError(message) from error
 
 
 def _rowwise(value: Any, rows: int) -> bool:
@@ -265,6 +278,46 @@ def _real(tensor: Tensor) -> bool:
     return tensor.is_floating_point()
 
 
+def run(  # noqa: PLR0913 - options, by keyword only
+    model: nn.Module,
+    data: Any,
+    work: Callable[[int, Batch, torch.device], Result],
+    *,
+    batch_size: int = 256,
+    labelled: bool | None = None,
+    device: Any = None,
+    mode: str = "eval",
+    total: int | None = None,
+    quiet: bool = False,
+    progress: Tell | None = None,
+) -> list[Result]:
+    """Work on batch after batch: the one loop over a torch model.
+
+    Parameters
+    ----------
+    work : callable
+        Takes the batch's number, the batch as it came, and where the model is.
+    mode : str
+        "eval", or "as-is". The model is left as found either way.
+    total : int, optional
+        How many batches there will be, where the data does not tell.
+    model, data, batch_size, labelled, device, quiet, progress
+        As in `Doctor` and `sweep`.
+    """
+    where = device_of(check_model(model), device)
+    total = total or count_batches(data, batch_size)
+    found = []
+    with bar(quiet=quiet or progress is not None) as tell, untouched(model, mode=mode):
+        parts = batches(data, batch_size=batch_size, labelled=labelled)
+        for i, batch in enumerate(parts):
+            (progress or tell)(i / total if total else 0.0, f"batch {i + 1}")
+            found.append(work(i, batch, where))
+    if not found:
+        message = "expected at least one batch, got none."
+        raise InputError(message)
+    return found
+
+
 def predictor(
     model: nn.Module, *, device: Any = None, forward: Forward | None = None
 ) -> Callable[[Any], Tensor]:
@@ -274,19 +327,15 @@ def predictor(
     """
     check_model(model)
 
+    def answer(_i: int, batch: Batch, where: torch.device) -> Tensor:
+        with torch.no_grad():
+            return call(model, batch.to(where), forward).cpu()
+
     def predict(inputs: Any) -> Tensor:
-        where = device_of(model, device)
         value = inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs)
         kinds = [p.dtype for p in model.parameters() if p.is_floating_point()]
         if value.is_floating_point() and kinds:
             value = value.to(kinds[0])
-        modes = [(module, module.training) for module in model.modules()]
-        try:
-            model.eval()
-            with torch.no_grad():
-                return call(model, Batch({0: value.to(where)}, None), forward).cpu()
-        finally:
-            for module, training in modes:
-                module.training = training
+        return run(model, [Batch({0: value})], answer, device=device, quiet=True)[0]
 
     return predict

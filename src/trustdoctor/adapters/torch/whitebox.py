@@ -8,10 +8,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from trustdoctor import tensors
 from trustdoctor.adapters.torch.doctor import (
     Examination,
     check_positive,
@@ -23,21 +21,23 @@ from trustdoctor.adapters.torch.doctor import (
 from trustdoctor.adapters.torch.model import (
     Batch,
     Forward,
-    batches,
     call,
     check_model,
-    count_batches,
     device_of,
-    untouched,
+    run,
 )
-from trustdoctor.errors import InputError, LabelsMissingError
-from trustdoctor.progress import bar
-from trustdoctor.scores.distance import ClassMoments, Mahalanobis
+from trustdoctor.arrays import Array
+from trustdoctor.errors import FileError, InputError, LabelsMissingError
+from trustdoctor.scores import (
+    ClassMoments,
+    Mahalanobis,
+    fit_logistic,
+    standardise,
+    storage,
+)
 
 MAGNITUDE = 0.0031
 """The paper's magnitude of the adversarial examples."""
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +54,7 @@ class WhiteBox:
     layers : tuple of str
         Names of modules, as in ``model.named_modules()``.
     distances : tuple of Mahalanobis
-        One a layer, on its output averaged over all but the channels.
+        One per layer, on its output averaged over all but the channels.
     weights : array (layers,)
     bias : float
 
@@ -102,39 +102,26 @@ class WhiteBox:
         """
         check_positive("magnitude", magnitude)
         check_positive("steps", steps)
-        device = device_of(check_model(model), None)
-        moments = [ClassMoments() for _ in layers]
-        with bar(quiet=quiet) as tell, untouched(model, mode="eval"):
-            with _watching(model, layers) as seen:
-                for batch in _labelled(train, batch_size, tell, "class means"):
-                    with torch.no_grad():
-                        call(model, batch.to(device), forward)
-                    for moment, features in zip(moments, seen(), strict=True):
-                        moment.update(features, batch.labels)
-            distances = tuple(
-                Mahalanobis.from_moments(m, on="features", ridge=ridge) for m in moments
-            )
-            generator = torch.Generator(device=device).manual_seed(seed)
-            rows: list[Array] = []
-            adversarial: list[Array] = []
-            for batch in _labelled(held_out, batch_size, tell, "adversarial examples"):
-                clean = _correct_rows(model, batch.to(device), forward)
-                if not len(clean):
-                    continue
-                moved = attack(
-                    model, clean, magnitude, scale=scale, steps=steps,
-                    forward=forward, generator=generator,
-                )  # fmt: skip
-                for part, out in ((clean, rows), (moved, adversarial)):
-                    out.append(
-                        _layer_distances(model, part, forward, layers, distances)[1]
-                    )
-        if not rows:
-            message = "expected held-out rows that the model gets right, got none."
-            raise InputError(message)
-        x = np.concatenate([*rows, *adversarial])
-        y = np.arange(len(x)) >= sum(map(len, rows))
-        weights, bias = logistic_regression(x, y)
+        how: dict[str, Any] = {"batch_size": batch_size, "quiet": quiet}
+        distances = _class_distances(model, train, layers, ridge, forward, **how)
+        generator = torch.Generator(device=device_of(model, None)).manual_seed(seed)
+        options: dict[str, Any] = {
+            "scale": scale,
+            "steps": steps,
+            "generator": generator,
+        }
+
+        def work(_i: int, batch: Batch, where: torch.device) -> Any:
+            clean = _correct_rows(model, _labelled(batch).to(where), forward)
+            if not len(clean):
+                return None
+            moved = attack(model, clean, magnitude, forward=forward, **options)
+            pair = (clean, moved)
+            own = (_layer_distances(model, p, forward, layers, distances) for p in pair)
+            return [found for _, found in own]
+
+        pairs = run(model, held_out, work, **how)
+        weights, bias = _regression([pair for pair in pairs if pair is not None])
         return cls(tuple(layers), distances, weights, bias)
 
     def __call__(
@@ -147,25 +134,20 @@ class WhiteBox:
         quiet: bool = False,
     ) -> Examination:
         """Examine data with the model that this was fitted on."""
-        device = device_of(model, None)
-        total = count_batches(data, batch_size)
-        found = []
-        with bar(quiet=quiet) as tell, untouched(model, mode="eval"):
-            parts = batches(data, batch_size=batch_size, labelled=None)
-            for i, batch in enumerate(parts):
-                tell(i / total if total else 0.0, f"batch {i + 1}")
-                logits, distances = _layer_distances(
-                    model, batch.to(device), forward, self.layers, self.distances
-                )
-                found.append(
-                    (logits, distances @ self.weights + self.bias, batch.labels)
-                )
+
+        def work(_i: int, batch: Batch, where: torch.device) -> Any:
+            logits, distances = _layer_distances(
+                model, batch.to(where), forward, self.layers, self.distances
+            )
+            return logits, distances @ self.weights + self.bias, batch.labels
+
+        found = run(model, data, work, batch_size=batch_size, quiet=quiet)
         clean, scores, labels = zip(*found, strict=True)
         return Examination(predictions(clean, labels), np.concatenate(scores))
 
     def save(self, path: str | Path) -> None:
         """Write to a safetensors file, whole or not at all."""
-        arrays: dict[str, NDArray[Any]] = {"weights": self.weights}
+        arrays: dict[str, Array] = {"weights": self.weights}
         for i, distance in enumerate(self.distances):
             arrays |= {f"means_{i}": distance.means, f"factor_{i}": distance.factor}
         fields = {
@@ -173,13 +155,16 @@ class WhiteBox:
             "bias": self.bias,
             "ridge": self.distances[0].ridge,
         }
-        tensors.save(path, "whitebox", arrays, fields)
+        storage.save(path, "whitebox", arrays, fields)
 
     @classmethod
     def load(cls, path: str | Path) -> "WhiteBox":
         """Read what `save` wrote."""
-        arrays, fields = tensors.load(path, "whitebox")
-        with tensors.complaining(path):
+        kind, arrays, fields = storage.load(path)
+        if kind != "whitebox":
+            message = f"{path} holds a {kind} score, not a whitebox score."
+            raise FileError(message)
+        with storage.complaining(path):
             distances = tuple(
                 Mahalanobis(
                     arrays[f"means_{i}"],
@@ -231,29 +216,43 @@ def attack(  # noqa: PLR0913 - options, by keyword only
     return batch.replaced(place, origin + shift)
 
 
-def logistic_regression(
-    x: Array, y: NDArray[np.bool_], *, penalty: float = 1.0, most: int = 100
-) -> tuple[Array, float]:
-    """Return weights and bias of an L2-penalised fit, by Newton's method.
+def _class_distances(  # noqa: PLR0913 - what fit was given
+    model: nn.Module,
+    train: Any,
+    layers: Sequence[str],
+    ridge: float,
+    forward: Forward | None,
+    *,
+    batch_size: int,
+    quiet: bool,
+) -> tuple[Mahalanobis, ...]:
+    """Fit the distance to the nearest class at each layer."""
+    moments = [ClassMoments() for _ in layers]
+    with _watching(check_model(model), layers) as seen:
 
-    The columns are standardised for the fit; the weights returned are for x as it is.
-    """
-    centre, spread = x.mean(0), x.std(0)
-    spread = np.where(spread > 0, spread, 1.0)
-    z = np.column_stack([(x - centre) / spread, np.ones(len(x))])
-    ridge = np.full(z.shape[1], penalty)
-    ridge[-1] = 0.0
-    w = np.zeros(z.shape[1])
-    for _ in range(most):
-        p = 0.5 * (1 + np.tanh(z @ w / 2))
-        gradient = z.T @ (p - y) + ridge * w
-        hessian = (z * (p * (1 - p))[:, None]).T @ z + np.diag(ridge + 1e-12)
-        step = np.linalg.solve(hessian, gradient)
-        w = w - step * min(1.0, 5.0 / max(1e-12, float(np.abs(step).max())))
-        if np.abs(step).max() < 1e-10:
-            break
-    weights = w[:-1] / spread
-    return weights, float(w[-1] - weights @ centre)
+        def work(_i: int, batch: Batch, where: torch.device) -> None:
+            with torch.no_grad():
+                call(model, _labelled(batch).to(where), forward)
+            for moment, features in zip(moments, seen(), strict=True):
+                moment.update(features, batch.labels)
+
+        run(model, train, work, batch_size=batch_size, quiet=quiet)
+    return tuple(
+        Mahalanobis.from_moments(m, on="features", ridge=ridge) for m in moments
+    )
+
+
+def _regression(pairs: list[Any]) -> tuple[Array, float]:
+    """Tell clean rows from adversarial ones; the weights are for distances as such."""
+    if not pairs:
+        message = "expected held-out rows that the model gets right, got none."
+        raise InputError(message)
+    rows, adversarial = (np.concatenate(part) for part in zip(*pairs, strict=True))
+    x = np.concatenate([rows, adversarial])
+    design, means, spreads = standardise(x)
+    weights, bias = fit_logistic(design, np.arange(len(x)) >= len(rows))
+    weights = weights / spreads
+    return weights, float(bias - weights @ means)
 
 
 @contextmanager
@@ -324,11 +323,8 @@ def _correct_rows(model: nn.Module, batch: Batch, forward: Forward | None) -> Ba
     return Batch(kept, batch.labels.cpu()[right])
 
 
-def _labelled(data: Any, batch_size: int, tell: Any, what: str) -> Iterator[Batch]:
-    total = count_batches(data, batch_size)
-    for i, batch in enumerate(batches(data, batch_size=batch_size, labelled=None)):
-        if batch.labels is None:
-            message = "fitting needs batches with labels: (input, labels) or a dict."
-            raise LabelsMissingError(message)
-        tell(i / total if total else 0.0, what)
-        yield batch
+def _labelled(batch: Batch) -> Batch:
+    if batch.labels is None:
+        message = "fitting needs batches with labels: (input, labels) or a dict."
+        raise LabelsMissingError(message)
+    return batch

@@ -1,0 +1,60 @@
+"""How far an input is from where the prediction would change, to first order."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from trustdoctor.adapters.torch.doctor import (
+    Examination,
+    predictions,
+    row_sum,
+    step_size,
+    tracked,
+)
+from trustdoctor.adapters.torch.model import Batch, Forward, run
+from trustdoctor.scores import margin
+
+
+def radius(  # noqa: PLR0913 - options, by keyword only
+    model: nn.Module,
+    data: Any,
+    *,
+    scale: Any = None,
+    batch_size: int = 256,
+    forward: Forward | None = None,
+    perturb: str | None = None,
+    labelled: bool | None = None,
+    quiet: bool = False,
+) -> Examination:
+    r"""Score inputs by minus the robust radius.
+
+    .. math:: -\frac{z_1 - z_2}{\|\nabla_x (z_1 - z_2)\|_1}
+
+    with the two largest logits: the least change of every input coordinate that would
+    make them equal, were the model linear.
+
+    Parameters
+    ----------
+    model, data, scale, batch_size, forward, perturb, labelled, quiet
+        As in `Doctor`; `scale` puts the radius into other units than the input's.
+
+    Examples
+    --------
+    >>> found = radius(nn.Linear(4, 3), torch.randn(10, 4), quiet=True)
+    >>> found.scores.shape, bool((found.scores <= 0).all())
+    ((10,), True)
+    """
+
+    def work(_i: int, batch: Batch, where: torch.device) -> Any:
+        with tracked(model, batch.to(where), forward, perturb) as traced:
+            gap = margin(traced.logits)
+            gradient = traced.gradient(gap)
+        reach = row_sum(step_size(1.0, scale, gradient) * gradient.abs())
+        doubt = torch.where(reach > 0, gap.detach() / reach, -torch.inf)
+        return traced.logits.detach(), doubt.float().cpu().numpy(), batch.labels
+
+    done = run(model, data, work, batch_size=batch_size, labelled=labelled, quiet=quiet)
+    logits, doubts, labels = zip(*done, strict=True)
+    return Examination(predictions(logits, labels), np.concatenate(doubts))

@@ -1,0 +1,189 @@
+"""Arrays from anywhere, checked once: numpy, lists, and tensors of any device."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trustdoctor.errors import InputError, RowError
+
+Array = NDArray[Any]
+Floats = NDArray[np.floating[Any]]
+Bools = NDArray[np.bool_]
+
+
+def to_numpy(array: Any) -> NDArray[Any]:
+    """Bring a list, a numpy array or a torch tensor of any device to numpy."""
+    if hasattr(array, "detach"):  # a torch tensor, without importing torch
+        array = array.detach().cpu()
+        if str(array.dtype) == "torch.bfloat16":  # numpy has no such type
+            array = array.float()
+    if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
+        message = "expected plain arrays, got one with masked entries. Fill them first."
+        raise InputError(message)
+    try:
+        return np.asarray(array)
+    except ValueError as error:
+        message = (
+            "expected rows of equal length, got ragged rows. Give every row the "
+            "same number of classes."
+        )
+        raise InputError(message) from error
+
+
+def as_scores(scores: Any) -> Floats:
+    """Check doubt scores: one float per row, no NaN."""
+    array = to_numpy(scores)
+    if array.ndim != 1 or array.dtype.kind not in "fiu":
+        message = (
+            f"expected scores of shape (n,), one number per row, got "
+            f"{describe(array)}. Score the rows first, e.g. alpha(logits)."
+        )
+        raise InputError(message)
+    if len(array) == 0:
+        message = "expected at least one score, got none."
+        raise InputError(message)
+    if array.dtype.kind != "f":
+        array = array.astype(np.float64)
+    if np.isnan(array).any():
+        at = int(np.isnan(array).argmax())
+        message = f"expected scores without NaN, got NaN at row {at}. Fix that row."
+        raise InputError(message)
+    return array
+
+
+def as_errors(errors: Any, *, rows: int) -> Bools:
+    """Check errors: one bool (or 0 and 1) per row, True where a prediction is wrong."""
+    array = to_numpy(errors)
+    if array.dtype.kind in "iu" and not ((array == 0) | (array == 1)).all():
+        message = (
+            "expected errors as booleans (True = misclassified), got integers other "
+            "than 0 and 1. Pass predicted != labels."
+        )
+        raise InputError(message)
+    if array.shape != (rows,) or array.dtype.kind not in "biu":
+        message = (
+            f"expected errors as {rows} booleans, one per score, got "
+            f"{describe(array)}. Pass predicted != labels of the same rows."
+        )
+        raise InputError(message)
+    return array.astype(bool, copy=False)
+
+
+def as_labels(labels: Any, rows: int, classes: int) -> NDArray[np.int64] | None:
+    """Check labels: one class from 0 to C - 1 per row."""
+    if labels is None:
+        return None
+    given = to_numpy(labels)
+    if given.shape != (rows,) or given.dtype.kind not in "iuf":
+        message = (
+            f"expected labels as {rows} integers, one per row, got {describe(given)}. "
+            "Number the classes 0 to C-1 in the order of the columns."
+        )
+        raise InputError(message)
+    if given.dtype.kind == "f":
+        refuse_rows(np.isnan(given), "the label is missing")
+        refuse_rows(given != np.floor(given), "the label is not a whole number")
+    outside = (given < 0) | (given >= classes)
+    if outside.any():
+        at = int(outside.argmax())
+        message = (
+            f"expected labels from 0 to {classes - 1} for {classes} classes, got "
+            f"{given[at]:g} at row {{row}}. Number the classes from 0."
+        )
+        raise RowError(message, at)
+    return given.astype(np.int64)
+
+
+def refuse_rows(bad: Any, what: str) -> None:
+    """Refuse arrays with bad rows, naming the first and how many there are."""
+    if bad.any():
+        message = (
+            f"{what} at row {{row}} ({int(bad.sum())} of {len(bad)} "
+            "rows). Fix or remove those rows."
+        )
+        raise RowError(message, int(bad.argmax()))
+
+
+def describe(array: NDArray[Any]) -> str:
+    """Say what an array is, for messages."""
+    return f"{array.dtype} of shape {array.shape}"
+
+
+def as_features(
+    features: Any, *, rows: int | None = None, width: int | None = None
+) -> Array:
+    """Check features: finite numbers (n, d)."""
+    x = to_numpy(features)
+    many = "n" if rows is None else str(rows)
+    wrong = x.ndim != 2 or (rows is not None and len(x) != rows) or len(x) == 0
+    if wrong or x.dtype.kind not in "fiub":
+        message = (
+            f"expected finite features ({many}, d), got {x.dtype} of shape {x.shape}."
+        )
+        raise InputError(message)
+    x = x.astype(np.float64)
+    if width is not None and x.shape[1] != width:
+        message = f"expected {width} features per row, as in the fit, got {x.shape[1]}."
+        raise InputError(message)
+    bad = ~np.isfinite(x).all(1)
+    if bad.any():
+        message = "expected finite features, got NaN or infinity at row {row}."
+        raise RowError(message, int(bad.argmax()))
+    return x
+
+
+def as_groups(groups: Any, *, rows: int) -> NDArray[Any]:
+    """Check groups: one integer or string per row."""
+    array = to_numpy(groups)
+    if array.dtype == object:  # strings, or integers, that pandas holds as objects
+        kinds = {type(np.asarray(g).item()) for g in array.ravel()}
+        plain = {str: str, int: np.int64}.get(kinds.pop()) if len(kinds) == 1 else None
+        array = array if plain is None else array.astype(plain)
+    if array.shape != (rows,) or array.dtype.kind not in "iuUT":
+        message = (
+            f"expected groups as {rows} integers or strings, one per row, got "
+            f"{array.dtype} of shape {array.shape}."
+        )
+        raise InputError(message)
+    return array
+
+
+def row_numbers(rows: Any, n: int) -> Any:
+    """Check what picks rows: a slice, a mask of `n` booleans, or row numbers."""
+    if isinstance(rows, slice):
+        return rows
+    array = to_numpy(rows)
+    if isinstance(rows, list) and not rows:
+        return np.zeros(0, np.int64)
+    if array.ndim == 1 and array.dtype == bool and len(array) == n:
+        return array
+    if array.ndim == 1 and array.dtype.kind in "iu":
+        if len(array) and not -n <= int(array.min()) <= int(array.max()) < n:
+            message = f"expected row numbers from 0 to {n - 1}, got others."
+            raise InputError(message)
+        return array
+    message = (
+        f"expected a slice, a mask of {n} booleans or row numbers, got "
+        f"{describe(array)}. For one row write p[3:4]."
+    )
+    raise InputError(message)
+
+
+_BLOCK = 64
+
+
+def row_product(rows: Array, matrix: Array) -> Array:
+    """Return rows (n, d) times a matrix (d, k), each row to the bit as it is alone.
+
+    BLAS sums in another order for another number of rows. It is therefore always given
+    as many: blocks of rows, the last one filled up with zeros.
+    """
+    n, d = rows.shape
+    out = np.empty((n, matrix.shape[1]))
+    for start in range(0, n, _BLOCK):
+        part = rows[start : start + _BLOCK]
+        block = np.zeros((_BLOCK, d))
+        block[: len(part)] = part
+        out[start : start + len(part)] = (block @ matrix)[: len(part)]
+    return out

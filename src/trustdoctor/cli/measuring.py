@@ -1,0 +1,276 @@
+"""Commands that measure: demo, diagnose, compare."""
+
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any
+
+import polars as pl
+import typer
+
+from trustdoctor import engines, evaluation
+from trustdoctor.cli.options import (
+    FileArgument,
+    JsonOption,
+    QuietOption,
+    ScoresOption,
+    TemperatureOption,
+    check_output_path,
+    check_outputs,
+    named_scores,
+)
+from trustdoctor.cli.printing import write_result, wrote
+from trustdoctor.demo import bundled_file, save_demo
+from trustdoctor.engines import Means, require_fitting, tuned
+from trustdoctor.errors import InputError, missing_package
+from trustdoctor.evaluation import evaluate, evaluate_logits
+from trustdoctor.files import (
+    Columns,
+    Source,
+    find_source,
+    read,
+    read_class_names,
+    read_perturbed,
+    thumbnails,
+    with_class_names,
+)
+from trustdoctor.predictions import Predictions
+from trustdoctor.progress import bar
+from trustdoctor.report import make_console, show_comparison, show_evaluation
+from trustdoctor.scores import FittedScore
+
+ScoreOutputOption = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", help="Where to write the recommended fitted score."),
+]
+HtmlOption = Annotated[
+    Path | None, typer.Option(help="Write one page to look at and to file.")
+]
+IdsOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="With --html: the rows' ids.")
+]
+TextsOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="With --html: their texts.")
+]
+PicturesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--thumbnails",
+        metavar="NAME",
+        help="With --html: a column, folder or Parquet file of pictures.",
+    ),
+]
+ClassNamesOption = Annotated[
+    Path | None, typer.Option(help="With --html: a text file, one name per line.")
+]
+
+
+def demo(  # noqa: PLR0913 - one parameter per option
+    *,
+    pbb: Annotated[
+        bool,
+        typer.Option("--pbb", help="Train a small CNN and perturb its inputs instead."),
+    ] = False,
+    save: Annotated[
+        Path | None,
+        typer.Option(help="Write the rows into a folder, to try other commands on."),
+    ] = None,
+    score: ScoresOption = None,
+    temperature: TemperatureOption = 1.0,
+    json_path: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Diagnose the bundled predictions of a DenseNet on the CIFAR-10 test set."""
+    if pbb:
+        _demo_pbb(alone=save is None and json_path is None)
+        return
+    check_output_path(json_path)
+    console = make_console(quiet=quiet or json_path == "-")
+    console.print("Bundled: DenseNet-BC-100-12 on the 10,000 CIFAR-10 test images.\n")
+    with bar(quiet=quiet) as tell:
+        predictions = read(bundled_file())
+        scores = named_scores(score, logits=True)
+        found = evaluate(
+            predictions, scores=scores, temperature=temperature, progress=tell
+        )
+    write_result(found.to_json(), json_path)
+    show_evaluation(console, found)
+    if save is not None:
+        wrote(console, *save_demo(predictions, save))
+    console.print(
+        "\nNext: trustdoctor diagnose YOUR_FILE, or trustdoctor --help", highlight=False
+    )
+
+
+def _demo_pbb(*, alone: bool) -> None:
+    if not alone:
+        message = "--pbb trains a model of its own. Leave --save and --json out."
+        raise InputError(message)
+    for package in ("torch", "sklearn"):
+        if find_spec(package) is None:
+            raise missing_package(
+                what="demo --pbb", package=package, extra="torch,sklearn"
+            )
+    from trustdoctor.demo.digits import main as run_digits
+
+    run_digits()
+
+
+def diagnose(  # noqa: PLR0913 - one parameter per option
+    file: FileArgument,
+    *,
+    columns: Columns,
+    means: Means,
+    score: ScoresOption = None,
+    temperature: TemperatureOption = 1.0,
+    html: HtmlOption = None,
+    ids: IdsOption = None,
+    texts: TextsOption = None,
+    pictures: PicturesOption = None,
+    class_names: ClassNamesOption = None,
+    json_path: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Measure how far labelled predictions can be trusted.
+
+    Where they do not fit into the memory, rows are counted in ranges of scores.
+    """
+    check_output_path(json_path, file)
+    page = Page(html, ids, texts, pictures, class_names)
+    page.check(file, json_path)
+    with bar(quiet=quiet) as tell:
+        tell(0.0, f"reading {file.name}")
+        source = find_source(file, replace(columns, ids=ids, texts=texts))
+        check_outputs(source, json_path, html)
+        options: dict[str, Any] = {
+            "scores": named_scores(score, logits=not source.from_probabilities),
+            "temperature": temperature,
+        }
+        means = replace(means, progress=tell)
+        with tuned(source, means.memory):
+            if html is None:
+                found = engines.diagnose(source, means=means, **options)
+            else:
+                found = page.write(source, file, columns, means, options)
+    write_result(found.to_json(), json_path)
+    console = make_console(quiet=quiet or json_path == "-")
+    show_evaluation(console, found)
+    wrote(console, html)
+
+
+@dataclass(frozen=True)
+class Page:
+    """What `diagnose --html` was asked to show."""
+
+    html: Path | None
+    ids: str | None
+    texts: str | None
+    thumbnails: str | None
+    class_names: Path | None
+
+    def check(self, file: Path, json_path: str | None) -> None:
+        """Refuse options without a page, and say early where it cannot be written."""
+        if self.html is not None:
+            inputs = (self.thumbnails, self.class_names, json_path)
+            for other in (file, *(Path(one) for one in inputs if one)):
+                check_output_path(self.html, other)
+            if str(self.html) == "-":
+                message = "the page goes to a file. Name one: --html report.html."
+                raise InputError(message)
+            return
+        for name in ("ids", "texts", "thumbnails", "class_names"):
+            if getattr(self, name) is not None:
+                option = name.replace("_", "-")
+                message = f"--{option} is for the page. Give --html PAGE with it."
+                raise InputError(message)
+
+    def write(
+        self,
+        source: Source,
+        file: Path,
+        columns: Columns,
+        means: Means,
+        options: dict[str, Any],
+    ) -> Any:
+        """Evaluate rows that are read at once, and write the page."""
+        assert self.html is not None
+        if not means.engine.in_memory:
+            message = "a page shows rows, and another engine counts them: use --engine "
+            message += "local, or make it from a sample."
+            raise InputError(message)
+        require_fitting(source, means.memory, "a page")
+        more = [self.thumbnails] if self.thumbnails in source.names else []
+        predictions, table = source.load(*(name for name in more if name))
+        if self.class_names is not None:
+            names = read_class_names(self.class_names)
+            predictions = with_class_names(predictions, names)
+        found = evaluate(predictions, progress=means.progress, **options)
+        means.tell(0.95, f"writing {self.html.name}")
+        extras = self._extras(source, file, predictions, table)
+        found.to_html(self.html, options=tuple(columns.options()), **extras)
+        return found
+
+    def _extras(
+        self, source: Source, file: Path, predictions: Predictions, table: pl.DataFrame
+    ) -> dict[str, Any]:
+        """Return what the page shows beside the evaluation."""
+        pictures = None
+        if self.thumbnails:
+            pictures = thumbnails(self.thumbnails, source, table, predictions.ids)
+        perturbed = read_perturbed(source.files[0]) if len(source.files) == 1 else {}
+        return {
+            "source": file.name.encode("utf-8", "replace").decode(),
+            "file": str(file).encode("utf-8", "replace").decode(),
+            "digest": source.digest,
+            "texts": table[self.texts].to_list() if self.texts else None,
+            "thumbnails": pictures,
+            "perturbed": {
+                f"{score}, T {t:g}, epsilon {eps:g}": evaluate_logits(
+                    predictions, logits, score=score, temperature=t
+                )
+                for (score, t, eps), logits in perturbed.items()
+            },
+        }
+
+
+def compare(  # noqa: PLR0913 - one parameter per option
+    file: FileArgument,
+    *,
+    columns: Columns,
+    means: Means,
+    output: ScoreOutputOption = None,
+    confidence: Annotated[
+        float, typer.Option(help="That no comparison errs, all together.")
+    ] = 0.95,
+    seed: Annotated[int, typer.Option(help="Of the split into thirds.")] = 0,
+    json_path: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Say which score to use: all that the file allows, judged against softmax.
+
+    Give calibrate other rows than these: --score NAME, or --score FILE of -o.
+    """
+    for path in (json_path, output):
+        check_output_path(path, file)
+    with bar(quiet=quiet) as tell:
+        tell(0.0, f"reading {file.name}")
+        source = find_source(file, columns)
+        check_outputs(source, json_path, output)
+        require_fitting(source, means.memory, "compare")
+        predictions = source.read()
+        tell(0.3, "comparing scores")
+        found = evaluation.compare(predictions, confidence=confidence, seed=seed)
+        best = found.score
+        if output is not None and isinstance(best, FittedScore):
+            best.save(output)
+    write_result(found.to_json(), json_path)
+    console = make_console(quiet=quiet or json_path == "-")
+    show_comparison(console, found)
+    if output is not None and not isinstance(best, FittedScore):
+        line = (
+            f"{output} was not written: {best.name} needs no file. Calibrate with "
+            f"--score {best.name}."
+        )
+        console.print(line, highlight=False)
+    else:
+        wrote(console, output)

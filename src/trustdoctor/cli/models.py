@@ -1,0 +1,100 @@
+"""Commands around a model: predict, export."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trustdoctor.cli.options import GateOption, QuietOption
+from trustdoctor.cli.printing import wrote
+from trustdoctor.files import check_output, read_rows, read_values, write_logits
+from trustdoctor.gates import Gate
+from trustdoctor.progress import bar
+from trustdoctor.report import make_console
+
+ColumnOption = Annotated[
+    str, typer.Option(help="The column of texts, or of encoded images.")
+]
+WhereOption = Annotated[
+    str | None, typer.Option(metavar="COLUMN=VALUE", help="Only these rows.")
+]
+RowsOption = Annotated[
+    int | None, typer.Option(help="At most so many, drawn at random.")
+]
+LengthOption = Annotated[
+    int | None, typer.Option(help="At most so many tokens per text.")
+]
+
+
+def predict(  # noqa: PLR0913 - one parameter per option
+    *,
+    model: Annotated[Path, typer.Option(help="A local folder, Hugging Face layout.")],
+    data: Annotated[Path, typer.Option(help="Rows to classify: .parquet or .csv.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The rows with logits added.")
+    ],
+    column: ColumnOption = "text",
+    where: WhereOption = None,
+    rows: RowsOption = None,
+    max_length: LengthOption = None,
+    batch_size: Annotated[int, typer.Option(help="Rows per pass.")] = 32,
+    seed: Annotated[int, typer.Option(help="Of --rows.")] = 0,
+    quiet: QuietOption = False,
+) -> None:
+    """Run a local model over a table and write its predictions beside the rows."""
+    check_output(output, data)
+    table = read_rows(data, column, where=where, rows=rows, seed=seed)
+    values = read_values(table, column)
+    from trustdoctor.adapters import transformers as adapter
+
+    with bar(quiet=quiet) as tell:
+        tell(0.0, "loading the model")
+        loaded, processor = adapter.load_folder(model)
+        found = adapter.predict(
+            loaded,
+            values,
+            processor=processor,
+            max_length=max_length,
+            batch_size=batch_size,
+            progress=tell,
+        )
+    write_logits(output, table, found.logits, adapter.class_names(loaded))
+    console = make_console(quiet=quiet)
+    line = f"{len(found):,} rows over {found.n_classes} classes."
+    console.print(line, highlight=False)
+    wrote(console, output)
+
+
+def export(  # noqa: PLR0913 - one parameter per option
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX model.")],
+    *,
+    gate_path: GateOption,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Where to write the guarded model.")
+    ],
+    logits: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The tensor of logits.")
+    ] = None,
+    probs: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The tensor of probabilities.")
+    ] = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Put a gate into an ONNX model, as two more outputs: doubt and accepted."""
+    from trustdoctor.adapters.onnx import export as run_export
+
+    gate = Gate.load(gate_path)
+    taken = run_export(model, gate, output, logits=logits, probs=probs)
+    console = make_console(quiet=quiet)
+    what = "probabilities" if taken.probs else "logits"
+    for line in (
+        f"Took {taken.why}: {what} in the tensor {taken.tensor}.",
+        f"Added doubt ({gate.score}) and accepted; {_grown(model, output)}.",
+    ):
+        console.print(line, highlight=False)
+    wrote(console, output)
+
+
+def _grown(before: Path, after: Path) -> str:
+    grown = after.stat().st_size - before.stat().st_size
+    return f"the file grew by {grown / 1000:.1f} kB"

@@ -1,0 +1,130 @@
+"""How much memory there is, what fits into it, and how polars is kept within it."""
+
+import ctypes
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from trustdoctor.errors import FileError, InputError
+from trustdoctor.files import Source
+from trustdoctor.kernels import cores
+
+BASE_MEMORY = 500_000_000
+"""What the libraries take, and what polars keeps of files in work."""
+
+LEAST_MEMORY = 1_000_000_000
+"""Bytes that the libraries and the batches in work need."""
+
+
+def parse_memory(text: str | None) -> int:
+    """Read a memory limit, as 1GB or 4GB; by default half of what is free.
+
+    Examples
+    --------
+    >>> parse_memory("1.5GB"), parse_memory("1GiB")
+    (1500000000, 1073741824)
+    """
+    if text is None:
+        return _free_memory() // 2
+    found = re.fullmatch(r"\s*([0-9.]+)\s*([kMGT]?)(i?)B?\s*", text, re.IGNORECASE)
+    try:
+        number = float(found[1]) if found else 0.0
+    except ValueError:
+        number = 0.0
+    if not found or not 0 < number < 1e15:
+        message = f"expected a memory limit as 1GB or 4GB, got {text!r}."
+        raise InputError(message)
+    base = 1024 if found[3] else 1000
+    limit = int(number * base ** " kmgt".index(found[2].lower() or " "))
+    if limit < LEAST_MEMORY:
+        message = (
+            f"expected a memory limit of {LEAST_MEMORY // 10**6}MB or more, got "
+            f"{text!r}: the libraries and the batches in work take that much."
+        )
+        raise InputError(message)
+    return limit
+
+
+def _free_memory() -> int:
+    try:
+        text = Path("/proc/meminfo").read_text(encoding="ascii")
+        return int(text.split("MemAvailable:")[1].split()[0]) * 1024
+    except (OSError, IndexError, ValueError):
+        return 4 << 30
+
+
+def fits(source: Source, memory: int, *, scores: int = 0) -> bool:
+    """Say whether all rows may be read at once, and evaluated by so many scores."""
+    if source.size > memory:
+        return False
+    needed = 3 * source.row_bytes + 60 + 110 * scores
+    return source.about_rows * needed <= memory
+
+
+def require_fitting(source: Source, memory: int, what: str) -> None:
+    """Refuse files that cannot be read at once, for a task that has to."""
+    if not fits(source, memory):
+        message = (
+            f"{what} needs all rows at once, which here take more than "
+            f"{memory / 1e9:.1f} GB. Raise --memory, or give it a sample of the rows."
+        )
+        raise InputError(message)
+
+
+def require_pieces(source: Source, memory: int) -> None:
+    """Refuse files with pieces that the limit has no room for.
+
+    What a row group takes four times over, unpacked, in work and on its way out, must
+    fit beside the libraries.
+    """
+    piece = source.largest_piece
+    if 4 * piece > memory - BASE_MEMORY:
+        least = 4 * piece + BASE_MEMORY
+        message = (
+            f"{source.name} has pieces of {piece / 1e6:,.0f} MB that are read as a "
+            f"whole, which need about {least / 1e9:.1f} GB of memory. Give --memory "
+            f"{least / 1e9:.1f}GB, or write smaller row groups (or arrays in C order)."
+        )
+        raise FileError(message)
+
+
+@contextmanager
+def tuned(source: Source, memory: int) -> Iterator[None]:
+    """Have this process, the allocator and polars, work in batches that leave room.
+
+    As many row groups are read ahead as there is room for. This changes the process:
+    the command line and a cluster's workers do so, a library call does not.
+    """
+    room = memory - BASE_MEMORY
+    ahead = min(max(room // (8 * max(source.largest_piece, 1)), 1), 2 * cores())
+    rows = min(max(room // (16 * cores() * source.row_bytes), 1 << 10), 1 << 17)
+    _keep_freed_memory()
+    settings = {
+        "POLARS_ROW_GROUP_PREFETCH_SIZE": str(ahead),
+        "POLARS_IDEAL_MORSEL_SIZE": str(rows),
+    }
+    before = {name: os.environ.get(name) for name in settings}
+    os.environ.update({n: v for n, v in settings.items() if before[n] is None})
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+
+
+def _keep_freed_memory() -> None:
+    """Tell glibc to keep what threads free: batch by batch, it is needed again.
+
+    Otherwise every batch's arrays are handed back to the system and cleared anew, which
+    takes as long as all scoring does.
+    """
+    set_option = getattr(ctypes.CDLL(None), "mallopt", None)
+    if set_option is not None:
+        trim_threshold, top_pad, mmap_threshold, arenas = -1, -2, -3, -8
+        set_option(mmap_threshold, 32 << 20)
+        set_option(trim_threshold, 64 << 20)
+        set_option(top_pad, 4 << 20)
+        set_option(arenas, min(cores(), 8))

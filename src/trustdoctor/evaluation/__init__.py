@@ -1,0 +1,32 @@
+"""Everything that is measured on labelled predictions, with intervals."""
+
+from trustdoctor.evaluation.comparison import Comparison, compare
+from trustdoctor.evaluation.estimates import Settings
+from trustdoctor.evaluation.evaluations import (
+    DEFAULT_SCORES,
+    Difference,
+    Evaluation,
+    default_scores,
+    evaluate,
+)
+from trustdoctor.evaluation.protocols import (
+    Protocols,
+    evaluate_logits,
+    evaluate_perturbed,
+)
+from trustdoctor.evaluation.tally import Tally
+
+__all__ = [
+    "DEFAULT_SCORES",
+    "Comparison",
+    "Difference",
+    "Evaluation",
+    "Protocols",
+    "Settings",
+    "Tally",
+    "compare",
+    "default_scores",
+    "evaluate",
+    "evaluate_logits",
+    "evaluate_perturbed",
+]

@@ -1,0 +1,377 @@
+"""Which score to use: everything that the information at hand allows, judged fairly.
+
+Rows are permuted and split three ways: some fit, some choose settings, some judge.
+Every candidate is judged against softmax response on the same rows, with intervals
+corrected for how many there are; of those that are clearly better, the one that was
+best on the choosing rows is recommended.
+"""
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from trustdoctor import envelope
+from trustdoctor.arrays import Array
+from trustdoctor.atomic import write_text
+from trustdoctor.errors import InputError, UndefinedMetricError
+from trustdoctor.evaluation.candidates import Candidate, Trial, World
+from trustdoctor.evaluation.estimates import deviations
+from trustdoctor.metrics import (
+    FEW_ERRORS,
+    Estimate,
+    Points,
+    Samples,
+    auroc,
+    bootstrap,
+    delong,
+    delong_difference,
+    frr_at_trr,
+    quantiles,
+)
+from trustdoctor.predictions import Opinions, Predictions
+from trustdoctor.scores import Score, find_score
+
+BASELINE = "msp"
+"""Softmax response: what every candidate is judged against."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One candidate.
+
+    Attributes
+    ----------
+    name : str
+    needs : str
+        What it is made of: "probs", "logits", "labels", "features" or "views".
+    passes : float
+        Of the model per row.
+    setting : str
+        What the choosing rows chose for it.
+    chosen_auroc : float
+        On the choosing rows.
+    auroc, frr_at_trr : Estimate
+        On the judging rows.
+    auroc_gain, frr_change : Estimate
+        Against softmax response on the same rows, paired, corrected for the number of
+        candidates. A gain in AUROC is good, a rise of FRR is not.
+    better : bool
+        Whether its gain in AUROC is clear.
+    """
+
+    name: str
+    needs: str
+    passes: float
+    setting: str
+    chosen_auroc: float
+    auroc: Estimate
+    frr_at_trr: Estimate
+    auroc_gain: Estimate
+    frr_change: Estimate
+    better: bool
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What `compare` found.
+
+    Attributes
+    ----------
+    n_fit, n_chosen, n_judged, n_errors : int
+        Rows that fitted, chose and judged; errors among the last.
+    candidates : tuple of Judged
+        Softmax response first, then by AUROC on the judging rows.
+    recommended : str or None
+        The candidate that was best on the choosing rows among those that are clearly
+        better than softmax response; None where none is.
+    confidence : float
+        Of all comparisons of AUROC together, and of all of FRR.
+    skipped : tuple of str
+        Scores that could not be made of these rows, and why.
+    scores : dict of str to Score
+        The candidates themselves, fitted and at the setting that was chosen; views and
+        scores of the user's own are not among them.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> logits = 2 * rng.normal(size=(900, 3))
+    >>> labels = np.where(rng.random(900) < 0.8, logits.argmax(1), 0)
+    >>> found = compare(Predictions.from_logits(logits, labels))
+    >>> found.recommended, type(found.score).__name__
+    ('rel_u', 'RelU')
+    """
+
+    n_fit: int
+    n_chosen: int
+    n_judged: int
+    n_errors: int
+    candidates: tuple[Judged, ...]
+    recommended: str | None
+    confidence: float
+    points: Points
+    skipped: tuple[str, ...] = ()
+    scores: dict[str, Score] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def score(self) -> Score:
+        """The recommended score, to calibrate on other rows; softmax response if none.
+
+        It is fitted on the rows that fitted, at the setting that was chosen.
+        """
+        name = self.recommended or BASELINE
+        if name not in self.scores:
+            message = (
+                f"{name} is not a score of predictions. Calibrate it with "
+                "SecondOpinion.calibrate (views), or with calibrate_scores (yours)."
+            )
+            raise InputError(message)
+        return self.scores[name]
+
+    def verdict(self) -> str:
+        """Say which score to use, in words."""
+        if self.recommended is None:
+            return (
+                f"None is better than softmax response here: on {self.n_judged:,} "
+                f"rows with {self.n_errors:,} errors, none of "
+                f"{len(self.candidates) - 1} candidates has a gain in AUROC that is "
+                f"clear at {self.confidence:.0%}. Use {BASELINE}."
+            )
+        best = next(c for c in self.candidates if c.name == self.recommended)
+        gain = best.auroc_gain.percent(sign=True)
+        change = best.frr_change.percent(sign=True)
+        passes = f"{best.passes:g} passes" if best.passes != 1 else "one pass"
+        at = f"FRR@{self.points.trr * 100:g}TRR"
+        return (
+            f"Use {best.name} ({passes} per row): AUROC {gain}, {at} {change} points "
+            f"against softmax response on {self.n_judged:,} rows that neither fitted "
+            "it nor chose its settings."
+        )
+
+    def to_json(self, path: str | None = None) -> str:
+        """Return JSON, and write it to `path` if one is given."""
+        content = asdict(replace(self, scores={}))
+        del content["scores"]
+        text = envelope.dump("comparison", 1, content)
+        if path is not None:
+            write_text(path, text)
+        return text
+
+    def __repr__(self) -> str:
+        """Show the candidates as a small table."""
+        lines = [f"{'score':<16}{'passes':>7}{'AUROC':>8}{'gain':>24}"]
+        for c in self.candidates:
+            area = (c.auroc.value or 0) * 100
+            gain = "" if c.name == BASELINE else c.auroc_gain.percent(sign=True)
+            line = f"{c.name:<16}{c.passes:>7g}{area:>8.2f}{gain:>24}"
+            lines.append(line.rstrip())
+        return "\n".join([*lines, self.verdict()])
+
+
+def compare(  # noqa: PLR0913 - options, by keyword only
+    predictions: Predictions,
+    *,
+    train: Predictions | None = None,
+    opinions: Opinions | None = None,
+    extra: dict[str, tuple[Any, float]] | None = None,
+    points: Points | None = None,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> Comparison:
+    """Judge every score that the information allows against softmax response.
+
+    Parameters
+    ----------
+    predictions : Predictions
+        With labels; rows that the model was not trained on. With features,
+        Mahalanobis, kNN, trust score, SIRC and ViM come in.
+    train : Predictions, optional
+        Training rows with features, to fit those on; without it they are fitted on
+        the third of the rows that fits.
+    opinions : Opinions, optional
+        What `SecondOpinion` found on the same rows.
+    extra : dict of str to (scores, passes), optional
+        Scores of your own on the same rows, and how often they ask the model.
+    points : Points, optional
+        Where FRR@TRR is taken.
+    confidence : float
+        That no comparison errs, all together.
+    seed : int
+        Of the split.
+
+    Returns
+    -------
+    Comparison
+        Its `score` is ready for `calibrate`, on rows that had no part here.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> z = rng.normal(size=(3000, 4)) * 2
+    >>> labels = np.where(rng.random(3000) < 0.8, z.argmax(1), rng.integers(0, 4, 3000))
+    >>> found = compare(Predictions.from_logits(z, labels))
+    >>> found.n_fit, found.n_judged, found.candidates[0].name
+    (1000, 1000, 'msp')
+    """
+    _check(predictions, train, opinions, confidence, seed)
+    wrong = predictions.errors
+    order = np.random.default_rng(seed).permutation(len(wrong))
+    fit, chosen, judged = np.array_split(order, 3)
+    _check_thirds(wrong, {"fit": fit, "choose": chosen, "judge": judged})
+    world = World(predictions, fit, train, opinions, extra or {})
+    candidates = list(world.candidates())
+    _check_names([c.name for c in candidates])
+    settled = [_settle(c, wrong, chosen) for c in candidates]
+    at = points or Points()
+    found = _judge(settled, wrong, judged, at, confidence)
+    first = [c for c in found if c.name == BASELINE]
+    rest = sorted(
+        (c for c in found if c.name != BASELINE),
+        key=lambda c: -(c.auroc.value or 0),
+    )
+    better = [c for c in rest if c.better]
+    best = max(better, key=lambda c: c.chosen_auroc, default=None)
+    return Comparison(
+        n_fit=len(fit),
+        n_chosen=len(chosen),
+        n_judged=len(judged),
+        n_errors=int(wrong[judged].sum()),
+        candidates=(*first, *rest),
+        recommended=None if best is None else best.name,
+        confidence=confidence,
+        points=at,
+        skipped=tuple(world.skipped),
+        scores={s.name: s.trial.score for s in settled if s.trial.score is not None},
+    )
+
+
+def _check(
+    predictions: Any, train: Any, opinions: Any, confidence: Any, seed: Any
+) -> None:
+    """Refuse what cannot be compared."""
+    find_score(BASELINE).check(predictions)
+    if not (isinstance(confidence, (int, float)) and 0 < confidence < 1):
+        message = f"expected a confidence between 0 and 1, got {confidence!r}."
+        raise InputError(message)
+    if not (type(seed) is int and seed >= 0):
+        message = f"expected a seed of 0 or more, got {seed!r}."
+        raise InputError(message)
+    if train is not None and not (
+        isinstance(train, Predictions) and train.features is not None
+    ):
+        message = "expected train as Predictions of training rows, with features."
+        raise InputError(message)
+    if opinions is not None:
+        _check_opinions(predictions, opinions)
+
+
+def _check_thirds(wrong: Array, thirds: dict[str, Array]) -> None:
+    for what, rows in thirds.items():
+        if not 0 < wrong[rows].sum() < len(rows):
+            message = (
+                f"the third of the rows that is to {what} holds rows of one kind "
+                "alone. Give it more rows."
+            )
+            raise UndefinedMetricError(message)
+
+
+def _check_names(names: list[str]) -> None:
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        message = f"the name {twice[0]!r} is taken by a score. Give yours another."
+        raise InputError(message)
+
+
+def _check_opinions(predictions: Predictions, opinions: Any) -> None:
+    if not isinstance(opinions, Opinions):
+        message = f"expected Opinions, got {type(opinions).__name__}."
+        raise InputError(message)
+    if not np.array_equal(opinions.predictions.logits, predictions.logits):
+        message = (
+            f"expected opinions of the same {len(predictions)} rows, got those of "
+            "other predictions. Compare opinions.predictions."
+        )
+        raise InputError(message)
+
+
+@dataclass(frozen=True, eq=False)
+class _Settled:
+    candidate: Candidate
+    setting: str
+    chosen_auroc: float
+
+    @property
+    def name(self) -> str:
+        return self.candidate.name
+
+    @property
+    def trial(self) -> Trial:
+        return self.candidate.trials[self.setting]
+
+
+def _settle(candidate: Candidate, wrong: Array, rows: Array) -> _Settled:
+    """Choose a candidate's setting by AUROC."""
+    areas = {
+        setting: auroc(trial.doubts[rows], wrong[rows])
+        for setting, trial in candidate.trials.items()
+    }
+    best = max(areas, key=lambda setting: areas[setting])
+    return _Settled(candidate, best, areas[best])
+
+
+def _judge(
+    settled: list[_Settled], wrong: Array, rows: Array, at: Points, confidence: float
+) -> list[Judged]:
+    errors = wrong[rows]
+    scores = {s.name: s.trial.doubts[rows] for s in settled}
+    samples = bootstrap(list(scores.values()), errors)
+    judge = _Judge(errors, at, confidence, max(1, len(settled) - 1))
+    base = list(scores).index(BASELINE)
+    return [
+        judge(s, scores[s.name], samples[i], scores[BASELINE], samples[base])
+        for i, s in enumerate(settled)
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class _Judge:
+    """Judges candidates against softmax response on the same rows."""
+
+    errors: Array
+    at: Points
+    confidence: float
+    others: int
+
+    @property
+    def corrected(self) -> float:
+        """The confidence of each comparison, so that all hold together."""
+        return 1 - (1 - self.confidence) / self.others
+
+    def __call__(
+        self, s: _Settled, own: Array, drawn: Samples, base: Array, baseline: Samples
+    ) -> Judged:
+        errors, trr = self.errors, self.at.trr
+        low, high = delong_difference(own, base, errors, confidence=self.corrected)
+        frr = frr_at_trr(own, errors, trr=trr)
+        change = frr - frr_at_trr(base, errors, trr=trr)
+        moved = deviations("frr_at_trr", drawn, self.at)
+        ends: tuple[float | None, float | None] = (None, None)
+        if drawn.joint and min(errors.sum(), (~errors).sum()) >= FEW_ERRORS:
+            gap = moved - deviations("frr_at_trr", baseline, self.at)
+            less, more = quantiles(gap, self.corrected)
+            ends = (change + less, change + more)
+        below, above = quantiles(moved, self.confidence)
+        area = auroc(own, errors)
+        return Judged(
+            name=s.name,
+            needs=s.candidate.needs,
+            passes=s.candidate.passes,
+            setting=s.setting,
+            chosen_auroc=s.chosen_auroc,
+            auroc=Estimate(area, *delong(own, errors, confidence=self.confidence)),
+            frr_at_trr=Estimate(frr, max(0.0, frr + below), min(1.0, frr + above)),
+            auroc_gain=Estimate(area - auroc(base, errors), low, high),
+            frr_change=Estimate(change, *ends),
+            better=s.name != BASELINE and low > 0,
+        )

@@ -1,0 +1,360 @@
+"""All metrics of all scores on labelled predictions, with their intervals."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trustdoctor import envelope
+from trustdoctor.arrays import Array
+from trustdoctor.atomic import write_text
+from trustdoctor.errors import InputError
+from trustdoctor.evaluation.estimates import (
+    FEW,
+    Settings,
+    accuracy,
+    around,
+    deviations,
+    measure_rows,
+    short,
+)
+from trustdoctor.metrics import (
+    ECE_BINS,
+    FEW_ERRORS,
+    Estimate,
+    Points,
+    Samples,
+    calibration_rows,
+    intervals,
+    resampling,
+)
+from trustdoctor.predictions import Predictions, require_predictions
+from trustdoctor.progress import Tell
+from trustdoctor.scores import SCORES, Score, find_score, score_all
+
+DEFAULT_SCORES = ("alpha", "beta", "msp", "entropy", "energy")
+SOFTMAX = ("alpha", "beta")
+"""The scores that the calibration metrics are made of."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference(Estimate):
+    """A metric of one score less that of another, on the same rows."""
+
+    metric: str
+    first: str
+    second: str
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What `evaluate` found.
+
+    Attributes
+    ----------
+    n, n_classes, n_errors : int
+        Rows, classes, and wrong predictions.
+    accuracy : Estimate
+        With its Clopper-Pearson interval.
+    calibration : dict of str to Estimate
+        "confidence" (the mean largest probability), "ece", "brier" and "nll" of the
+        softmax.
+    scores : dict of str to dict of str to Estimate
+        For each score all metrics of rank, under the names of the functions.
+    differences : tuple of Difference
+        AUROC and FRR@TRR of each score less those of each later one, paired.
+    settings : Settings
+        The parameters of the metrics.
+    predictions : Predictions or None
+        What was evaluated, for charts and the page.
+    doubts : dict of str to array (n,)
+        The scores of the rows, for charts and the page.
+    counted : bool
+        Whether rows were counted in ranges of scores and not kept. Differences are
+        then not paired: their intervals hold whatever the scores have in common, and
+        are wider for it.
+
+    Examples
+    --------
+    >>> p = Predictions.from_logits([[4.0, 0], [3, 0], [1, 0], [0, 1]], [0, 0, 1, 1])
+    >>> evaluate(p, scores=["alpha"]).accuracy.percent()
+    '75.00 [19.41, 99.37]'
+    """
+
+    n: int
+    n_classes: int
+    n_errors: int
+    accuracy: Estimate
+    calibration: dict[str, Estimate]
+    scores: dict[str, dict[str, Estimate]]
+    differences: tuple[Difference, ...] = field(repr=False)
+    settings: Settings
+    predictions: Predictions | None = field(default=None, repr=False, compare=False)
+    counted: bool = False
+    doubts: dict[str, Array] = field(default_factory=dict, repr=False, compare=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain dicts, lists and numbers; None for what does not exist."""
+        content = asdict(replace(self, predictions=None, doubts={}))
+        del content["predictions"], content["doubts"]
+        return content
+
+    def to_json(self, path: str | None = None) -> str:
+        """Return JSON, and write it to `path` if one is given."""
+        text = envelope.dump("evaluation", 1, self.to_dict())
+        if path is not None:
+            write_text(path, text)
+        return text
+
+    def to_html(self, path: str | Path | None = None, **extras: Any) -> str:
+        """Return one self-contained page, and write it to `path` if one is given.
+
+        Parameters
+        ----------
+        path : optional
+        extras
+            Fields of `trustdoctor.report.Extras`: class_names, ids, texts, ...
+        """
+        from trustdoctor.report import Extras, render
+
+        if self.predictions is None:
+            message = "this evaluation has no predictions with it; evaluate them again."
+            raise InputError(message)
+        known = Extras.__dataclass_fields__
+        for name in extras:
+            if name not in known:
+                message = f"expected options out of {', '.join(known)}, got {name!r}."
+                raise InputError(message)
+        page = render(self, self.predictions, Extras(**extras))
+        if path is not None:
+            write_text(path, page)
+        return page
+
+    def _repr_html_(self) -> str | None:
+        """Show the page in a notebook."""
+        from trustdoctor.report import frame
+
+        return None if self.predictions is None else frame(self.to_html())
+
+    def verdict(self, score: str | None = None) -> str:
+        """Say in words what rejecting by a score does; by default the first."""
+        name = score or next(iter(self.scores))
+        if self.n_errors == 0:
+            return (
+                f"All {self.n:,} predictions are correct: there is no error to detect, "
+                "and no score can be judged on these rows."
+            )
+        if self.n_errors == self.n:
+            return (
+                f"All {self.n:,} predictions are wrong: there is nothing to accept. "
+                "Check that the labels number the classes as the columns do."
+            )
+        risk = self.scores[name]["risk_at_coverage"]
+        assert risk.value is not None
+        coverage = self.settings.points.coverage
+        share = f"{round(100 * (1 - coverage), 6):g}%"
+        if coverage * self.n > self.n - 1:
+            return (
+                f"{self.n_errors} of {self.n} predictions are wrong; with so few rows "
+                f"rejecting {share} of them rejects none."
+            )
+        digits = 1 if self.n_errors > 0.02 * self.n else 2
+        ends = f"[{risk.low:.{digits}%}, {risk.high:.{digits}%}]"
+        return (
+            f"Rejecting the {share} most doubtful predictions by {name} "
+            f"leaves {risk.value:.{digits}%} errors {ends} instead of "
+            f"{self.n_errors / self.n:.{digits}%}."
+        )
+
+    def __repr__(self) -> str:
+        """Show the main metrics as a small table."""
+        head = (
+            f"Evaluation: {self.n:,} rows, {self.n_classes} classes, "
+            f"{self.n_errors:,} errors, accuracy {short(self.accuracy)}"
+        )
+        columns = ("auroc", "frr_at_trr", "aurc", "risk_at_coverage")
+        at = self.settings.points
+        titles: tuple[str, ...] = ("AUROC", f"FRR@{at.trr * 100:g}TRR", "AURC")
+        titles += (f"risk@{at.coverage * 100:g}cov",)
+        lines = [head, f"{'score':<10}" + "".join(f"{t:>14}" for t in titles)]
+        for name, found in self.scores.items():
+            cells = "".join(f"{short(found[c]):>14}" for c in columns)
+            lines.append(f"{name:<10}{cells}")
+        return "\n".join([*lines, self.verdict()])
+
+
+def evaluate(  # noqa: PLR0913 - options, by keyword only
+    predictions: Predictions,
+    *,
+    scores: Sequence[str | Score] | None = None,
+    points: Points | None = None,
+    temperature: float = 1.0,
+    confidence: float = 0.95,
+    seed: int = 0,
+    progress: Tell | None = None,
+) -> Evaluation:
+    """Measure how well scores tell right predictions from wrong ones.
+
+    Parameters
+    ----------
+    predictions : Predictions
+        With labels.
+    scores : sequence of str or Score, optional
+        Names from `SCORES`, or fitted scores; by default alpha, beta, msp, entropy
+        and, for true logits, energy.
+    points : Points, optional
+        Where FRR@TRR, TRR@FRR, risk@coverage and coverage@risk are taken.
+    temperature : float
+        Divides the logits, for the scores and for the calibration metrics.
+    confidence : float
+        Of every interval.
+    seed : int
+        Of the bootstrap.
+    progress : callable, optional
+        Told the share of the work done and what comes next.
+
+    Returns
+    -------
+    Evaluation
+
+    Examples
+    --------
+    >>> p = Predictions.from_logits([[4.0, 0], [3, 0], [1, 0], [0, 1]], [0, 0, 1, 1])
+    >>> found = evaluate(p, scores=["alpha"])
+    >>> found.n_errors, round(found.scores["alpha"]["auroc"].value, 3)
+    (1, 0.833)
+    """
+    settings = Settings(points or Points(), temperature, confidence, seed)
+    require_predictions(predictions)
+    tell = progress or (lambda _share, _task: None)
+    asked = default_scores(scores, logits=not predictions.from_probabilities)
+    names = [score.name for score in asked]
+    wrong = predictions.errors
+    tell(0.0, f"scoring {', '.join(names)}")
+    # One pass also gives alpha and beta, which confidence and Brier score stand on.
+    every = score_all(predictions, [*asked, *SOFTMAX], temperature=temperature)
+    found = {name: every[name] for name in names}
+    tell(0.3, "drawing bootstrap samples")
+    samples = resampling.bootstrap(list(found.values()), wrong, seed=seed)
+    results = {}
+    for i, name in enumerate(names):
+        tell(0.5 + 0.4 * i / len(names), f"measuring {name}")
+        results[name] = measure_rows(found[name], wrong, samples[i], settings)
+    tell(0.9, "comparing scores")
+    return Evaluation(
+        n=len(wrong),
+        n_classes=predictions.n_classes,
+        n_errors=int(wrong.sum()),
+        accuracy=accuracy(wrong, confidence),
+        calibration=_calibration(predictions, every, settings),
+        scores=results,
+        differences=_differences(found, wrong, results, samples, settings),
+        settings=settings,
+        predictions=predictions,
+        doubts=every,
+    )
+
+
+def default_scores(
+    scores: Sequence[str | Score] | None, *, logits: bool
+) -> list[Score]:
+    """Return the scores asked for; by default those that the predictions allow."""
+    if isinstance(scores, str):
+        message = f"expected a list of scores, got the string {scores!r}. Use [...]."
+        raise InputError(message)
+    if scores is None:
+        met = {"probs", "logits"} if logits else {"probs"}
+        scores = [name for name in DEFAULT_SCORES if SCORES[name].needs <= met]
+    if not scores:
+        message = f"expected at least one score out of {', '.join(SCORES)}."
+        raise InputError(message)
+    return list({s.name: s for s in map(find_score, scores)}.values())
+
+
+def _calibration(
+    predictions: Predictions, doubts: dict[str, Array], settings: Settings
+) -> dict[str, Estimate]:
+    at = settings.temperature
+    rows = calibration_rows(predictions, temperature=at, doubts=doubts)
+    bins, gap, nll, brier = rows.bins, rows.gap, rows.nll, rows.brier
+    wrong = predictions.errors
+    said: Array = ~wrong - gap
+    finite = np.where(np.isfinite(nll), nll, 0.0)
+    in_bin = np.zeros((len(gap), ECE_BINS))
+    in_bin[np.arange(len(gap)), bins] = gap
+    drawn = resampling.bootstrap_means(
+        np.column_stack([said, brier, finite, in_bin]), seed=settings.seed
+    )
+    mean_gap = in_bin.mean(0)
+    ece = float(np.abs(mean_gap).sum())
+    # The ECE of a draw is biased upwards; centred, its spread is what is wanted.
+    ece_drawn = np.abs(mean_gap + drawn[:, 3:]).sum(1)
+    few = FEW if min(wrong.sum(), (~wrong).sum()) < FEW_ERRORS else ""
+    return {
+        "confidence": around(float(said.mean()), drawn[:, 0], settings, ""),
+        "ece": around(ece, ece_drawn - ece_drawn.mean(), settings, few),
+        "brier": around(float(brier.mean()), drawn[:, 1], settings, few),
+        "nll": around(float(finite.mean()), drawn[:, 2], settings, few)
+        if np.isfinite(nll).all()
+        else Estimate(
+            None, note=f"infinite: {np.isinf(nll).sum()} labels had probability 0"
+        ),
+    }
+
+
+def _differences(
+    found: dict[str, Array],
+    wrong: Array,
+    results: dict[str, dict[str, Estimate]],
+    samples: list[Samples],
+    settings: Settings,
+) -> tuple[Difference, ...]:
+    if wrong.all() or not wrong.any():
+        return ()
+    names = list(found)
+    places = {name: intervals.placements(found[name], wrong) for name in names}
+    paired = samples[0].joint and min(wrong.sum(), (~wrong).sum()) >= FEW_ERRORS
+    drawn = {
+        name: deviations("frr_at_trr", sample, settings.points)
+        for name, sample in zip(names, samples, strict=True)
+        if paired
+    }
+    out = []
+    for a, b in combinations(names, 2):
+        low, high = intervals.placements_difference(
+            places[a], places[b], confidence=settings.confidence
+        )
+        known = math.isfinite(low)
+        gap = Estimate(_gap("auroc", results[a], results[b]))
+        if known:
+            gap = replace(gap, low=low, high=high)
+        out.append(difference("auroc", a, b, gap))
+        change = Estimate(_gap("frr_at_trr", results[a], results[b]))
+        if paired:
+            drift = drawn[a] - drawn[b]
+            change = around(change.value or 0.0, drift, settings, "", least=-1.0)
+        out.append(difference("frr_at_trr", a, b, change))
+    return tuple(out)
+
+
+def _gap(metric: str, first: dict[str, Estimate], second: dict[str, Estimate]) -> float:
+    a, b = first[metric].value, second[metric].value
+    assert a is not None
+    assert b is not None
+    return a - b
+
+
+def difference(metric: str, first: str, second: str, gap: Estimate) -> Difference:
+    """Say of which metric and which scores a gap is."""
+    return Difference(
+        value=gap.value,
+        low=gap.low,
+        high=gap.high,
+        metric=metric,
+        first=first,
+        second=second,
+    )

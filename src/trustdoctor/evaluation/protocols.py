@@ -1,0 +1,147 @@
+"""Perturbed scores under both protocols: what a user deploys, and the paper's."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from trustdoctor.arrays import Array, as_errors, as_scores
+from trustdoctor.evaluation.estimates import Settings, accuracy, measure_rows, short
+from trustdoctor.metrics import Estimate, Points, resampling
+from trustdoctor.predictions import Predictions
+from trustdoctor.scores import find_formula
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """A perturbed score judged under one protocol.
+
+    Attributes
+    ----------
+    n_errors : int
+    accuracy : Estimate
+        Of the predictions whose errors are counted.
+    metrics : dict of str to Estimate
+        As in `Evaluation.scores`.
+    """
+
+    n_errors: int
+    accuracy: Estimate
+    metrics: dict[str, Estimate]
+
+
+@dataclass(frozen=True)
+class Protocols:
+    """A perturbed score under both protocols; "deployed" is the one to act on.
+
+    Attributes
+    ----------
+    n : int
+    deployed : Protocol
+        Errors of the clean prediction, which a user acts on.
+    paper : Protocol or None
+        Errors of the prediction at the perturbed input, as the DOCTOR paper counts
+        them; None where the model was never evaluated there.
+
+    Examples
+    --------
+    >>> both = evaluate_perturbed([0.1, 0.5, 0.6], [False, True, False])
+    >>> both.paper is None, both.deployed.n_errors
+    (True, 1)
+    """
+
+    n: int
+    deployed: Protocol
+    paper: Protocol | None
+    settings: Settings = field(repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain dicts, lists and numbers; None for what does not exist."""
+        return asdict(self)
+
+    def __repr__(self) -> str:
+        """Show both protocols side by side."""
+        at = self.settings.points
+        lines = [f"{'protocol':<10}{'accuracy':>10}{'AUROC':>10}"]
+        lines[0] += f"{f'FRR@{at.trr * 100:g}TRR':>12}"
+        for name in ("deployed", "paper"):
+            found = getattr(self, name)
+            if found is not None:
+                cells = (found.metrics["auroc"], found.metrics["frr_at_trr"])
+                auroc, frr = (short(cell) for cell in cells)
+                lines.append(
+                    f"{name:<10}{short(found.accuracy):>10}{auroc:>10}{frr:>12}"
+                )
+        return "\n".join(lines)
+
+
+def evaluate_perturbed(  # noqa: PLR0913 - options, by keyword only
+    scores: Any,
+    errors: Any,
+    perturbed_errors: Any = None,
+    perturbed_scores: Any = None,
+    *,
+    points: Points | None = None,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> Protocols:
+    """Measure a perturbed score under both protocols.
+
+    Parameters
+    ----------
+    scores : array (n,)
+        The doubt at the perturbed input.
+    errors : bool array (n,)
+        Where the clean prediction is wrong.
+    perturbed_errors : bool array (n,), optional
+        Where the prediction at the perturbed input is wrong.
+    perturbed_scores : array (n,), optional
+        The doubt about the prediction at the perturbed input, which the paper judges,
+        where it is not that about the clean one.
+    points, confidence, seed
+        As in `evaluate`.
+
+    Examples
+    --------
+    >>> errors, moved = [False, True, False], [False, True, True]
+    >>> both = evaluate_perturbed([0.1, 0.5, 0.6], errors, moved)
+    >>> both.deployed.metrics["auroc"].value, both.paper.metrics["auroc"].value
+    (0.5, 1.0)
+    """
+    settings = Settings(points or Points(), 1.0, confidence, seed)
+    s = as_scores(scores)
+
+    def judge(s: Array, given: Any) -> Protocol:
+        wrong = as_errors(given, rows=len(s))
+        (samples,) = resampling.bootstrap([s], wrong, seed=seed)
+        found = measure_rows(s, wrong, samples, settings)
+        return Protocol(int(wrong.sum()), accuracy(wrong, confidence), found)
+
+    paper = None
+    if perturbed_errors is not None:
+        moved = s if perturbed_scores is None else as_scores(perturbed_scores)
+        paper = judge(moved, perturbed_errors)
+    return Protocols(len(s), judge(s, errors), paper, settings)
+
+
+def evaluate_logits(
+    predictions: Predictions,
+    perturbed: Any,
+    *,
+    score: str,
+    temperature: float = 1.0,
+    seed: int = 0,
+) -> Protocols:
+    """Measure a score at perturbed logits (n, C) under both protocols.
+
+    A score about one class is about the clean prediction's under `deployed`, and about
+    the perturbed one's under `paper`.
+    """
+    entry = find_formula(score)
+    moved = Predictions.from_logits(perturbed, predictions.labels)
+    about = {"predicted": predictions.predicted} if entry.about_class else {}
+    return evaluate_perturbed(
+        entry.function(moved.logits, temperature=temperature, **about),
+        predictions.errors,
+        moved.errors,
+        entry.function(moved.logits, temperature=temperature),
+        seed=seed,
+    )

@@ -1,1 +1,0 @@
-"""Scripts to read and to run: ``python -m trustdoctor.examples.NAME``."""

@@ -1,0 +1,81 @@
+"""Predictions from files, and decisions into files."""
+
+from trustdoctor.files.annotations import SETTING, read_perturbed
+from trustdoctor.files.arrays import NPY, NPZ
+from trustdoctor.files.building import from_table, partial_labels
+from trustdoctor.files.columns import Columns, find_layout
+from trustdoctor.files.formats import (
+    FORMATS,
+    Format,
+    find_format,
+    output_suffixes,
+    register_format,
+    suffix_of,
+)
+from trustdoctor.files.journal import Journal
+from trustdoctor.files.parquet import PARQUET, ROW_GROUP
+from trustdoctor.files.pictures import PICTURES, pillow, thumbnails
+from trustdoctor.files.reading import read, read_class_names, with_class_names
+from trustdoctor.files.row_groups import RowGroup, read_row_groups
+from trustdoctor.files.source import (
+    POLARS_ERRORS,
+    Source,
+    find_source,
+    first_line,
+    unreadable,
+)
+from trustdoctor.files.tables import read_rows, read_values, write_logits
+from trustdoctor.files.text import CSV
+from trustdoctor.files.writing import (
+    ADDED,
+    check_names,
+    check_output,
+    check_outside,
+    plan_targets,
+    sink,
+    with_decisions,
+)
+
+__all__ = [
+    "ADDED",
+    "CSV",
+    "FORMATS",
+    "NPY",
+    "NPZ",
+    "PARQUET",
+    "PICTURES",
+    "POLARS_ERRORS",
+    "ROW_GROUP",
+    "SETTING",
+    "Columns",
+    "Format",
+    "Journal",
+    "RowGroup",
+    "Source",
+    "check_names",
+    "check_output",
+    "check_outside",
+    "find_format",
+    "find_layout",
+    "find_source",
+    "first_line",
+    "from_table",
+    "output_suffixes",
+    "partial_labels",
+    "pillow",
+    "plan_targets",
+    "read",
+    "read_class_names",
+    "read_perturbed",
+    "read_row_groups",
+    "read_rows",
+    "read_values",
+    "register_format",
+    "sink",
+    "suffix_of",
+    "thumbnails",
+    "unreadable",
+    "with_class_names",
+    "with_decisions",
+    "write_logits",
+]

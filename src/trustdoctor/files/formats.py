@@ -1,0 +1,95 @@
+"""File formats: one record each.
+
+To add one, write a `Format` and `register_format` it; a single file, a folder and a
+pattern of such files then work for every command.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trustdoctor.errors import FileError, InputError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from trustdoctor.files.source import Source
+
+
+@dataclass(frozen=True)
+class Format:
+    """A file format.
+
+    Attributes
+    ----------
+    name : str
+        What to call it in messages.
+    suffixes : tuple of str
+        Which files are of it, as ``(".parquet",)``.
+    scan : callable
+        From a `Source` to all its rows, as a lazy table that is read in batches.
+    sink : callable, or None
+        Writes a lazy table into a file, batch by batch: (table, path, source). None
+        where decisions cannot be written so.
+    rows : callable, or None
+        How many rows a source has, from the files' heads. None counts them.
+    about_rows : callable, or None
+        The same, guessed; for formats whose rows take long to count.
+    largest_piece : callable, or None
+        Bytes of the largest piece that is read as a whole, unpacked.
+    is_table : bool
+        Whether rows have columns of their own, which are to be kept.
+    typed : bool
+        Whether columns have types; text has none.
+    nested : bool
+        Whether a column may hold lists.
+    output : str
+        The suffix of decisions on such a file; by default its own.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    scan: "Callable[[Source], pl.LazyFrame]"
+    sink: "Callable[[pl.LazyFrame, Path, Source], None] | None" = None
+    rows: "Callable[[Source], int] | None" = None
+    about_rows: "Callable[[Source], int] | None" = None
+    largest_piece: "Callable[[Source], int] | None" = None
+    is_table: bool = True
+    typed: bool = True
+    nested: bool = True
+    output: str = ""
+
+
+FORMATS: dict[str, Format] = {}
+"""Every format by each of its suffixes."""
+
+
+def register_format(entry: Format) -> Format:
+    """Add a format; from then on every command takes such files."""
+    for suffix in entry.suffixes:
+        if not suffix.startswith(".") or suffix in FORMATS:
+            message = f"expected new suffixes as '.csv', got {suffix!r}."
+            raise InputError(message)
+    FORMATS.update(dict.fromkeys(entry.suffixes, entry))
+    return entry
+
+
+def suffix_of(file: str | Path) -> str:
+    """Return what kind of file it is."""
+    return Path(file).suffix.lower()
+
+
+def find_format(file: str | Path) -> Format:
+    """Return the format of a file, by its suffix."""
+    entry = FORMATS.get(suffix_of(file))
+    if entry is None:
+        known, name = ", ".join(FORMATS), Path(file).name
+        message = f"expected a file in {known}, got {name!r}."
+        raise FileError(message)
+    return entry
+
+
+def output_suffixes() -> list[str]:
+    """Return the suffixes of files that decisions can be written into."""
+    return [suffix for suffix, entry in FORMATS.items() if entry.sink is not None]

@@ -1,0 +1,114 @@
+"""Tables of rows to classify, and the same tables with logits added."""
+
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from trustdoctor.atomic import replacing
+from trustdoctor.errors import FileError, InputError
+from trustdoctor.files.formats import suffix_of
+from trustdoctor.files.pictures import pillow
+from trustdoctor.files.source import find_source
+from trustdoctor.files.writing import typed
+
+
+def read_rows(
+    path: Path, column: str, *, where: str | None, rows: int | None, seed: int
+) -> pl.DataFrame:
+    """Read a table, some of its rows where asked for."""
+    if seed < 0 or (rows is not None and rows < 1):
+        message = (
+            f"expected --rows of 1 or more and --seed of 0 or more, got {rows}, {seed}."
+        )
+        raise InputError(message)
+    source = find_source(path)
+    if not source.format.is_table:
+        message = f"expected rows to classify in .parquet or .csv, got {path.name!r}."
+        raise FileError(message)
+    table = source.collect(typed(source))
+    if column not in table.columns:
+        message = f"{path} has no column {column!r}; it has {', '.join(table.columns)}."
+        raise FileError(message)
+    if where is not None:
+        name, sign, value = where.partition("=")
+        if not sign or name not in table.columns:
+            message = (
+                f"expected --where COLUMN=VALUE with a column of {path}, got {where!r}."
+            )
+            raise InputError(message)
+        table = table.filter(pl.col(name).cast(pl.String) == value)
+    if rows is not None and rows < len(table):
+        kept = np.sort(np.random.default_rng(seed).permutation(len(table))[:rows])
+        table = table[kept]
+    if not len(table):
+        message = f"no row of {path} is left to classify."
+        raise InputError(message)
+    return table
+
+
+def read_values(table: pl.DataFrame, column: str) -> list[Any]:
+    """Return texts, or images where the column holds encoded ones."""
+    found = table[column]
+    if isinstance(found.dtype, pl.Struct) and "bytes" in found.struct.fields:
+        found = found.struct.field("bytes")
+    if found.dtype not in (pl.String, pl.Binary, pl.Categorical):
+        message = f"expected texts or encoded images in {column!r}, got {found.dtype}."
+        raise InputError(message)
+    if found.null_count():
+        row = int(found.is_null().to_numpy().argmax())
+        message = f"expected a value in every row of {column!r}, row {row} has none."
+        raise InputError(message)
+    if found.dtype == pl.Binary:
+        return [_image(raw, i, column) for i, raw in enumerate(found)]
+    return found.cast(pl.String).to_list()
+
+
+def _image(raw: bytes, row: int, column: str) -> Any:
+    try:
+        return pillow().open(io.BytesIO(raw)).convert("RGB")
+    except OSError as error:
+        message = f"row {row} of {column!r} is not a picture that can be read."
+        raise InputError(message) from error
+
+
+def write_logits(
+    path: Path, table: pl.DataFrame, logits: Any, names: list[str]
+) -> None:
+    """Write the rows with the columns logit_0, logit_1, ... added.
+
+    Labels that are the model's names of classes become their numbers.
+    """
+    added = {f"logit_{j}": logits[:, j] for j in range(logits.shape[1])}
+    old = [name for name in table.columns if re.fullmatch(r"logit_\d+", name)]
+    whole = _numbered(table.drop(old), names)
+    whole = whole.with_columns(**{k: pl.Series(k, v) for k, v in added.items()})
+    suffix = suffix_of(path)
+    with replacing(path) as temporary:
+        if suffix == ".parquet":
+            whole.write_parquet(temporary)
+        elif suffix == ".csv":
+            whole.write_csv(temporary)
+        else:
+            labels = {} if "label" not in whole.columns else {"labels": whole["label"]}
+            with temporary.open("wb") as file:
+                np.savez_compressed(file, logits=logits, **labels)  # type: ignore[arg-type]
+
+
+def _numbered(table: pl.DataFrame, names: list[str]) -> pl.DataFrame:
+    if "label" not in table.columns or table["label"].dtype != pl.String:
+        return table
+    number = {name: i for i, name in enumerate(names)}
+    unknown = set(table["label"].drop_nulls()) - set(number)
+    if unknown:
+        message = (
+            f"the label {sorted(unknown)[0]!r} is none of the model's classes "
+            f"({', '.join(names[:5])}). Number the classes, or rename the column."
+        )
+        raise InputError(message)
+    return table.with_columns(
+        label=pl.col("label").replace_strict(number, return_dtype=pl.Int64)
+    )

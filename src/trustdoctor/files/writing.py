@@ -1,0 +1,149 @@
+"""Decisions to files: the rows as they were, with a score and a decision added.
+
+A file is written under a temporary name and renamed when it is complete. Over a folder
+a journal says which files are done, so that a stopped run can go on.
+"""
+
+import os
+from pathlib import Path
+
+import polars as pl
+
+from trustdoctor.atomic import require_writable
+from trustdoctor.errors import FileError, OutputError
+from trustdoctor.files.formats import find_format, output_suffixes, suffix_of
+from trustdoctor.files.source import Source
+
+ADDED = "trustdoctor"
+"""The column that holds both decisions before they are told apart."""
+
+
+def check_output(path: str | Path, *sources: str | Path) -> Path:
+    """Say before any work why decisions cannot be written there."""
+    target = Path(path)
+    known = output_suffixes()
+    if suffix_of(target) not in known:
+        message = f"expected an output in {', '.join(known)}, got {target.name!r}."
+        raise FileError(message)
+    if require_writable(target) in [Path(source).resolve() for source in sources]:
+        message = f"the output {target} is the input itself. Name another file."
+        raise OutputError(message)
+    return target
+
+
+def with_decisions(
+    source: Source, decided: pl.Expr, output: Path, *, alone: bool = False
+) -> pl.LazyFrame:
+    """Return what is to be written: a table's columns and the decisions.
+
+    Of arrays, and into arrays, the decisions alone are written. A file that is written
+    `alone`, one per input file, has no columns from folders' names: its own
+    folder tells.
+    """
+    if not (source.format.is_table and find_format(output).is_table):
+        return source.scan().select(decided).unnest(ADDED)
+    check_names(source)
+    rows = _kept(source, output).with_columns(decided)
+    return rows.drop(source.partitions if alone else []).unnest(ADDED)
+
+
+def check_names(source: Source, *more: str) -> None:
+    """Refuse rows that have columns which the decisions would overwrite."""
+    taken = sorted({"score", "accepted", ADDED, *more} & set(source.names))
+    if taken:
+        message = (
+            f"{source.files[0]} already has a column {taken[0]!r}, which the decisions "
+            "would overwrite. Rename it."
+        )
+        raise FileError(message)
+
+
+def sink(rows: pl.LazyFrame, source: Source, output: Path, temporary: Path) -> None:
+    """Write all rows in their order, batch by batch, and have them on the disk."""
+    write = find_format(output).sink
+    assert write is not None
+    write(rows, temporary, source)
+    with temporary.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _kept(source: Source, output: Path) -> pl.LazyFrame:
+    """Return all columns; text that a number would lose stays text."""
+    target = find_format(output)
+    nested = [name for name, dtype in source.schema.items() if dtype.is_nested()]
+    if nested and not target.nested:
+        message = (
+            f"cannot write {output}: column {nested[0]!r} holds lists, and "
+            f"{target.name} holds none. Choose .parquet."
+        )
+        raise OutputError(message)
+    return typed(source) if target.typed else source.scan()
+
+
+def typed(source: Source) -> pl.LazyFrame:
+    """Return all rows, text columns cast to the type that keeps them as they are."""
+    lazy = source.scan()
+    return lazy if source.format.typed else lazy.with_columns(_casts(source, lazy))
+
+
+def _casts(source: Source, lazy: pl.LazyFrame) -> list[pl.Expr]:
+    """Return casts of the text columns that a type keeps as they are, from one pass."""
+    tests = []
+    for name in source.names:
+        text = pl.col(name)
+        plain = text.str.strip_chars()
+        whole = text.cast(pl.Int64, strict=False).cast(pl.String).eq_missing(text)
+        number = plain.cast(pl.Float64, strict=False).is_null() == text.is_null()
+        padded = plain.str.contains(r"^[+-]?0[0-9]").fill_null(value=False)
+        truth = text.is_null() | text.is_in(["true", "false"])
+        tests += [
+            whole.all().alias(f"{name} int"),
+            (number & ~padded).all().alias(f"{name} float"),
+            truth.all().alias(f"{name} bool"),
+            text.is_null().all().alias(f"{name} none"),
+        ]
+    found = source.collect(lazy.select(tests)).row(0, named=True)
+    casts = []
+    for name in source.names:
+        text = pl.col(name)
+        if found[f"{name} none"]:
+            continue
+        if found[f"{name} int"]:
+            casts.append(text.cast(pl.Int64))
+        elif found[f"{name} bool"]:
+            casts.append(text == "true")
+        elif found[f"{name} float"]:
+            casts.append(text.str.strip_chars().cast(pl.Float64))
+    return casts
+
+
+def plan_targets(source: Source, folder: Path) -> dict[Path, Path]:
+    """Say where each file's decisions go in a folder, before any work."""
+    if folder.exists() and not folder.is_dir():
+        message = f"cannot write into {folder}: it is not a folder. Name a folder."
+        raise OutputError(message)
+    if not folder.parent.is_dir():
+        message = f"cannot write into {folder}: there is no folder {folder.parent}."
+        raise OutputError(message)
+    root = source.root or source.files[0].parent
+    out = {}
+    for file in source.files:
+        inner = file.relative_to(root) if file.is_relative_to(root) else file.name
+        target = folder / inner
+        suffix = source.format.output or target.suffix
+        out[file] = target.with_suffix(suffix)
+    if len(set(out.values())) < len(out):
+        message = "two files have the same name. Name the folder that they are in."
+        raise FileError(message)
+    check_outside(source, folder)
+    return out
+
+
+def check_outside(source: Source, output: Path) -> None:
+    """Refuse an output among the inputs, where the next run would read it."""
+    place, inputs = output.resolve(), {file.resolve() for file in source.files}
+    within = source.root is not None and place.is_relative_to(source.root.resolve())
+    same = {place / file.name for file in inputs} & inputs
+    if place in inputs or within or same:
+        message = f"the output {output} lies among the inputs. Name another place."
+        raise OutputError(message)

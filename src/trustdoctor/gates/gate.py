@@ -1,0 +1,373 @@
+"""The gate: a score, a threshold, and the decision that they make."""
+
+import math
+from dataclasses import dataclass, field
+from numbers import Real
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trustdoctor.arrays import as_groups, as_scores
+from trustdoctor.errors import InputError
+from trustdoctor.gates.certificate import Certificate
+from trustdoctor.gates.margins import Margins
+from trustdoctor.gates.outcome import Screened
+from trustdoctor.predictions import Predictions, TopK
+from trustdoctor.scores import SCORES, FittedScore, LogitScore, Score, find_score
+
+if TYPE_CHECKING:
+    from trustdoctor.watch import Watch
+
+State = Literal["threshold", "accept-all", "reject-all"]
+STATES = ("threshold", "accept-all", "reject-all")
+PREDICTED = "predicted"
+"""What `grouped_by` says where the groups are the predicted classes."""
+
+Group = int | str
+
+
+@dataclass(frozen=True)
+class GroupRule:
+    """The threshold of one group of rows.
+
+    Attributes
+    ----------
+    threshold, state
+        As in `Gate`.
+    n : int
+        Its calibration rows.
+    promised : bool
+        Whether the certificate's promise holds for this group by itself; where it had
+        too few rows it has the pooled threshold and no promise.
+    """
+
+    threshold: float
+    state: State = "threshold"
+    n: int = 0
+    promised: bool = True
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Accepts a prediction iff its doubt is at most the threshold.
+
+    Attributes
+    ----------
+    threshold : float
+        On the scale of the score (the log of the paper's gamma for alpha and beta).
+    score : str or None
+        The name in `SCORES`; a score itself may be given. A gate without one decides
+        on scores handed to `accept`, but cannot score predictions by itself.
+    temperature : float
+        The score's temperature.
+    state : str
+        "threshold", or "accept-all" or "reject-all", which no threshold can say: a
+        fully certain row scores -inf, and -inf > -inf is false.
+    certificate : Certificate or None
+        The promise, where `calibrate` made the gate.
+    groups : dict of group to GroupRule
+        Thresholds of their own for groups of rows; other rows get the gate's.
+    grouped_by : str
+        What the groups are: "predicted" for the predicted class, which `screen` finds
+        by itself, or a name of the user's.
+    margins : Margins or None
+        For a gate of `SecondOpinion`: when views stop being asked.
+    fitted : FittedScore or None
+        The score itself, where it is a fitted one; the gate carries it.
+
+    Examples
+    --------
+    >>> gate = Gate.from_gamma(0.5, score="alpha")
+    >>> gate.accept([-3.0, 2.0])
+    array([ True, False])
+    """
+
+    threshold: float
+    score: str | None = None
+    temperature: float = 1.0
+    state: State = "threshold"
+    certificate: Certificate | None = field(default=None, repr=False)
+    groups: dict[Group, GroupRule] = field(default_factory=dict, repr=False)
+    grouped_by: str = ""
+    margins: Margins | None = field(default=None, repr=False)
+    fitted: FittedScore | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        """Refuse what no gate can be."""
+        if isinstance(self.score, Score):
+            self._take(self.score)
+        for name in ("threshold", "temperature"):
+            value = getattr(self, name)
+            if not isinstance(value, Real):
+                message = f"expected a number as {name}, got {value!r}."
+                raise InputError(message)
+            object.__setattr__(self, name, float(value))
+        if not 0 < self.temperature < math.inf:
+            message = f"expected a temperature above 0, got {self.temperature!r}."
+            raise InputError(message)
+        if self.score is not None:
+            _ = self.scorer
+        rules: list[Gate | GroupRule] = [self, *self.groups.values()]
+        for rule in rules:
+            _check_rule(rule.threshold, rule.state)
+
+    def _take(self, score: Score) -> None:
+        """Name a score that was given itself; a fitted one is carried."""
+        if isinstance(score, FittedScore):
+            object.__setattr__(self, "fitted", score)
+        elif isinstance(score, LogitScore):
+            entry = SCORES.get(score.name)
+            known = isinstance(entry, LogitScore) and entry.function is score.function
+            if not known:
+                message = (
+                    f"the score {score.name} is not in the registry, so a gate cannot "
+                    "name it. Register it: trustdoctor.register(score)."
+                )
+                raise InputError(message)
+            if self.temperature == 1:
+                object.__setattr__(self, "temperature", score.temperature)
+        object.__setattr__(self, "score", score.name)
+
+    @property
+    def scorer(self) -> Score:
+        """The score, ready to call."""
+        if self.fitted is not None:
+            if self.fitted.name != self.score:
+                message = (
+                    f"the gate names {self.score}, and carries {self.fitted.name}."
+                )
+                raise InputError(message)
+            return find_score(self.fitted, temperature=self.temperature)
+        if self.score is None:
+            message = (
+                "this gate names no score, so it cannot score predictions. Calibrate "
+                "one on predictions, or score the rows and call accept."
+            )
+            raise InputError(message)
+        return find_score(self.score, temperature=self.temperature)
+
+    @classmethod
+    def from_gamma(
+        cls, gamma: float, *, score: str = "alpha", temperature: float = 1.0
+    ) -> "Gate":
+        """Build the paper's discriminator: reject iff the ratio exceeds gamma.
+
+        The ratio is (1 - g) / g for alpha and (1 - p) / p for beta; for a score
+        that is the log of another quantity (msp, entropy, gen) it is that quantity.
+
+        References
+        ----------
+        Granese et al., DOCTOR, NeurIPS 2021, definition 2.
+
+        Examples
+        --------
+        >>> Gate.from_gamma(1.0).threshold
+        0.0
+        """
+        if find_score(score).scale == "none":
+            message = (
+                f"gamma bounds a ratio, and the score {score} is not one. Give a "
+                "threshold on the score itself: Gate(threshold, score=...), or "
+                "--threshold on the command line."
+            )
+            raise InputError(message)
+        if not 0 < gamma < math.inf:
+            message = (
+                f"expected gamma above 0 and finite, got {gamma!r}. 1 means even odds."
+            )
+            raise InputError(message)
+        return cls(math.log(gamma), score=score, temperature=temperature)
+
+    @property
+    def gamma(self) -> float | None:
+        """The threshold on the ratio, exp(threshold); None where there is no ratio."""
+        if self.state != "threshold" or self.score is None:
+            return None
+        ratio = self.scorer.scale != "none" and self.threshold < 700
+        return math.exp(self.threshold) if ratio else None
+
+    def accept(self, scores: Any, *, groups: Any = None) -> Any:
+        """Return True for each row to accept; numpy gives numpy, torch gives torch.
+
+        Scores are compared in float64, so that a float32 score is never rounded
+        onto the threshold.
+
+        Parameters
+        ----------
+        scores : array (n,)
+        groups : array (n,), optional
+            Each row's group, for a gate with thresholds of their own for groups.
+        """
+        plain = as_scores(scores)  # refuses NaN
+        if self.groups:
+            accepted = self._accept_groups(plain, groups)
+            return _like(accepted, scores)
+        if hasattr(scores, "detach"):
+            return _decide(scores.double() > self.threshold, self.state)
+        return _decide(plain.astype(np.float64) > self.threshold, self.state)
+
+    def _accept_groups(self, scores: NDArray[Any], groups: Any) -> NDArray[np.bool_]:
+        if groups is None:
+            message = (
+                f"this gate has thresholds for groups ({self.grouped_by}), and no "
+                "groups were given. Pass groups=, one per row, as in its calibration; "
+                "on the command line --groups NAME."
+            )
+            raise InputError(message)
+        given = as_groups(groups, rows=len(scores))
+        kinds = {type(group) for group in self.groups}
+        if {type(group) for group in given[:1].tolist()} - kinds:
+            known = ", ".join(map(repr, list(self.groups)[:5]))
+            message = f"expected groups like {known}, got {given.tolist()[0]!r}."
+            raise InputError(message)
+        accepted = _decide(scores.astype(np.float64) > self.threshold, self.state)
+        for group, rule in self.groups.items():
+            own = given == group
+            accepted[own] = _decide(
+                scores[own].astype(float) > rule.threshold, rule.state
+            )
+        return np.asarray(accepted)
+
+    def screen(
+        self,
+        rows: Any,
+        *,
+        kind: Literal["logits", "probs"] | None = None,
+        groups: Any = None,
+    ) -> Screened:
+        """Score rows and decide on each.
+
+        Top-k answers are decided on the upper end of the score's interval, and rejected
+        where what they leave out could change the prediction.
+
+        Parameters
+        ----------
+        rows : Predictions, TopK, or array (n, C)
+        kind : str
+            What an array holds: "logits" or "probs".
+        groups : array (n,), optional
+            For a gate with groups; by default the predictions' own.
+
+        Examples
+        --------
+        >>> done = Gate.from_gamma(0.5).screen([[9.0, 0.0], [0.1, 0.0]], kind="logits")
+        >>> done.accepted, done.predicted
+        (array([ True, False]), array([0, 0]))
+        """
+        if self.margins is not None:
+            message = (
+                "this gate asks for a second opinion, which takes the model: use "
+                "SecondOpinion(model, views).screen(data, gate)."
+            )
+            raise InputError(message)
+        p = as_predictions(rows, kind)
+        return self.decide(self.doubts(p), p, groups=groups)
+
+    def doubts(self, predictions: Predictions | TopK) -> Any:
+        """Return the score of each row that the gate decides by."""
+        if not isinstance(predictions, TopK):
+            return self.scorer(predictions)
+        if self.temperature != 1:
+            message = "top-k answers have no temperature but 1. Calibrate at 1."
+            raise InputError(message)
+        return predictions.doubt(self.scorer.name)
+
+    def decide(
+        self, scores: Any, predictions: Predictions | TopK, *, groups: Any = None
+    ) -> Screened:
+        """Decide on rows whose doubts are known: the one place that does."""
+        if self.groups and groups is None:
+            groups = self.groups_of(predictions)
+        accepted = self.accept(scores, groups=groups)
+        if isinstance(predictions, TopK):
+            accepted = accepted & ~predictions.ambiguous
+        return Screened(scores, accepted, predictions.predicted)
+
+    def groups_of(self, predictions: Predictions | TopK) -> Any:
+        """Return the groups of rows, as this gate has them; None where unknown."""
+        if self.grouped_by == PREDICTED:
+            return predictions.predicted
+        return getattr(predictions, "groups", None)
+
+    def watch(self, *, level: float = 0.1) -> "Watch":
+        """Start watching whether the promise still holds; see `trustdoctor.Watch`."""
+        from trustdoctor.watch import Watch
+
+        return Watch.start(self, level=level)
+
+    def __repr__(self) -> str:
+        """Say what is decided, and what is promised."""
+        what = self.score or "score"
+        rule = {
+            "threshold": f"reject iff {what} > {self.threshold:.6g}",
+            "accept-all": "accept all",
+            "reject-all": "reject all",
+        }[self.state]
+        own = f", {len(self.groups)} groups with their own" if self.groups else ""
+        promised = self.certificate.promise() if self.certificate else "no certificate"
+        return f"Gate({rule}{own}; {promised})"
+
+    def save(self, path: str | Path) -> None:
+        """Write the gate as JSON, whole or not at all.
+
+        A fitted score that is large goes into a file beside it.
+        """
+        from trustdoctor.gates.gate_file import save_gate
+
+        save_gate(self, path)
+
+    def to_json(self) -> str:
+        """Return the gate as it is saved, a fitted score included."""
+        from trustdoctor.gates.gate_file import to_json
+
+        return to_json(self)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Gate":
+        """Read a gate, refusing whatever is not understood."""
+        from trustdoctor.gates.gate_file import load_gate
+
+        return load_gate(path)
+
+
+def _check_rule(threshold: float, state: str) -> None:
+    if math.isnan(threshold):
+        message = "expected a threshold, got NaN. Give a number."
+        raise InputError(message)
+    if state not in STATES:
+        message = f"expected a state out of {', '.join(STATES)}, got {state!r}."
+        raise InputError(message)
+
+
+def as_predictions(rows: Any, kind: str | None) -> Predictions | TopK:
+    """Return predictions as they are, or an array as what it is said to be."""
+    if isinstance(rows, (Predictions, TopK)):
+        if kind is not None:
+            message = "predictions know what they hold. Leave kind out."
+            raise InputError(message)
+        return rows
+    if kind == "logits":
+        return Predictions.from_logits(rows)
+    if kind == "probs":
+        return Predictions.from_probs(rows)
+    message = (
+        f"expected Predictions, or an array with kind='logits' or kind='probs', got "
+        f"{type(rows).__name__} with kind={kind!r}. Nothing guesses what numbers mean."
+    )
+    raise InputError(message)
+
+
+def _decide(rejected: Any, state: State) -> Any:
+    if state == "accept-all":
+        return rejected | True
+    if state == "reject-all":
+        return rejected & False
+    return ~rejected
+
+
+def _like(accepted: NDArray[np.bool_], scores: Any) -> Any:
+    if not hasattr(scores, "detach"):
+        return accepted
+    return scores.new_tensor(accepted, dtype=(scores == scores).dtype)

@@ -1,0 +1,205 @@
+"""The rows that a rule rests on: scores and errors, or counts of them.
+
+`Rows` holds them; a `Sketch` of `trustdoctor.metrics` counts them in ranges. Both
+answer every question of `Sample`, so the rules never ask which of the two they have.
+"""
+
+import hashlib
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+
+from trustdoctor.arrays import Array, as_errors, as_groups, as_scores
+from trustdoctor.errors import InputError
+from trustdoctor.metrics import Confusion, Counts, Sketch, confusion, count, count_runs
+
+
+class Ordered(Protocol):
+    """Scores of one kind of rows, in order; each is known to lie in a range."""
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+
+    def kth(self, k: int) -> tuple[float, float]:
+        """Return between what the k-th least score lies."""
+
+    def above(self, score: float) -> float:
+        """Return the least score above; inf where there is none."""
+
+    def below(self, score: float) -> float:
+        """Return the largest score below; -inf where there is none."""
+
+    def just_below(self, score: float) -> float:
+        """Return the largest threshold that rejects the score."""
+
+
+class Sample(Protocol):
+    """Rows to calibrate on."""
+
+    @property
+    def labelled(self) -> bool:
+        """Whether it is known where they are wrong."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether every score is known, and not a range of scores alone."""
+
+    @property
+    def n_errors(self) -> int:
+        """Wrong rows."""
+
+    @property
+    def counts(self) -> Counts:
+        """Rows at every distinct score."""
+
+    @property
+    def fingerprint(self) -> str:
+        """A short digest of the rows."""
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+
+    def of_kind(self, kind: str) -> Ordered:
+        """Return the scores of "correct", of "errors" or of "all" rows."""
+
+    def worst(self) -> Counts:
+        """Return counts in the worst order that the ranges allow."""
+
+    def start(self, k: int) -> tuple[int, int, int]:
+        """Return what the threshold at the k-th least score accepts.
+
+        Rows and errors, and the fewest rows that it may accept.
+        """
+
+    def confusion(self, threshold: float) -> Confusion | None:
+        """Count what a threshold does; None where that is not known."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Scores of rows, and where they are wrong.
+
+    Attributes
+    ----------
+    scores : array (n,)
+    errors : bool array (n,), or None
+    """
+
+    scores: Array
+    errors: Array | None = None
+    exact = True
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.scores)
+
+    @property
+    def labelled(self) -> bool:
+        """Whether it is known where they are wrong."""
+        return self.errors is not None
+
+    @cached_property
+    def _wrong(self) -> Array:
+        return np.zeros(len(self), bool) if self.errors is None else self.errors
+
+    @property
+    def n_errors(self) -> int:
+        """Wrong rows."""
+        return int(self._wrong.sum())
+
+    def of_kind(self, kind: str) -> "RowScores":
+        """Return the scores of "correct", of "errors" or of "all" rows."""
+        if kind == "all":
+            return RowScores(self.scores)
+        return RowScores(self.scores[self._wrong if kind == "errors" else ~self._wrong])
+
+    @property
+    def counts(self) -> Counts:
+        """Rows at every distinct score."""
+        return count(self.scores, self._wrong)
+
+    def worst(self) -> Counts:
+        """Rows at every error, and between: nothing is unknown of their order."""
+        return count_runs(self.scores, self._wrong)
+
+    def start(self, k: int) -> tuple[int, int, int]:
+        """Return rows and errors that the threshold at the k-th score accepts."""
+        kept = self.scores <= np.partition(self.scores, k - 1)[k - 1]
+        accepted = int(kept.sum())
+        return accepted, int((kept & self._wrong).sum()), accepted
+
+    def confusion(self, threshold: float) -> Confusion | None:
+        """Count what a threshold does."""
+        return confusion(self.scores, self._wrong, threshold=threshold)
+
+    @property
+    def fingerprint(self) -> str:
+        """A short digest of the rows."""
+        digest = hashlib.blake2b(digest_size=12)
+        digest.update(np.ascontiguousarray(self.scores, np.float64).data)
+        if self.errors is not None:
+            digest.update(np.packbits(self.errors).tobytes())
+        return digest.hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class RowScores:
+    """Scores of one kind of rows, each known."""
+
+    scores: Array
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.scores)
+
+    def kth(self, k: int) -> tuple[float, float]:
+        """Return the k-th least score, twice."""
+        score = float(np.partition(self.scores, k - 1)[k - 1])
+        return score, score
+
+    def above(self, score: float) -> float:
+        """Return the least score above; inf where there is none."""
+        beyond = self.scores[self.scores > score]
+        return float(beyond.min()) if len(beyond) else math.inf
+
+    def below(self, score: float) -> float:
+        """Return the largest score below; -inf where there is none."""
+        before = self.scores[self.scores < score]
+        return float(before.max()) if len(before) else -math.inf
+
+    def just_below(self, score: float) -> float:
+        """Return the next number below, in the type of the scores."""
+        return float(np.nextafter(self.scores.dtype.type(score), -np.inf))
+
+
+def as_sample(scores: Any, errors: Any = None) -> Sample:
+    """Check rows to calibrate on: scores and errors, or a sketch, which knows both."""
+    if isinstance(scores, Sketch):
+        if errors is not None:
+            message = "a sketch knows its errors. Leave errors out."
+            raise InputError(message)
+        if len(scores) == 0:
+            message = "expected at least one score, got an empty sketch."
+            raise InputError(message)
+        return scores
+    s = as_scores(scores)
+    return Rows(s, None if errors is None else as_errors(errors, rows=len(s)))
+
+
+def split_sample(sample: Sample, groups: Any) -> dict[Any, Sample]:
+    """Return the rows of each group, in the order of their names."""
+    if not isinstance(sample, Rows):
+        if not (isinstance(groups, dict) and groups):
+            message = "expected groups as sketches by name, for a sketch of all rows."
+            raise InputError(message)
+        return {name: groups[name] for name in sorted(groups)}
+    given = as_groups(groups, rows=len(sample))
+    wrong = sample.errors
+    out: dict[Any, Sample] = {}
+    for name in np.unique(given).tolist():
+        own = given == name
+        out[name] = Rows(sample.scores[own], None if wrong is None else wrong[own])
+    return out

@@ -1,0 +1,136 @@
+"""A threshold without labels, as if the model's own probabilities were true."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from trustdoctor.arrays import Array
+from trustdoctor.errors import InputError
+from trustdoctor.gates.certificate import Certificate
+from trustdoctor.gates.gate import Gate
+from trustdoctor.gates.outcome import Outcome
+from trustdoctor.gates.sample import Rows
+from trustdoctor.gates.targets import TARGETS, Expected, Target, find_target
+from trustdoctor.predictions import Predictions, require_predictions
+from trustdoctor.scores import Score, beta, find_score
+
+
+def calibrate_unlabelled(
+    predictions: Predictions,
+    *,
+    score: str | Score = "alpha",
+    temperature: float = 1.0,
+    accuracy: float | None = None,
+    **target: float | None,
+) -> Gate:
+    """Set a threshold without labels, as if the model's own probabilities were true.
+
+    There is no guarantee, and the certificate says so.
+
+    Parameters
+    ----------
+    predictions : Predictions
+    score, temperature
+        The score that the gate uses.
+    accuracy : float, optional
+        A known accuracy; the probabilities are taken at the temperature at which their
+        mean confidence is that.
+    target
+        frr, trr, risk, joint or coverage, on the rates that the model expects of
+        itself.
+
+    Examples
+    --------
+    >>> logits = np.random.default_rng(0).normal(size=(500, 3)) * 3
+    >>> gate = calibrate_unlabelled(Predictions.from_logits(logits), risk=0.05)
+    >>> gate.certificate.guarantee
+    False
+    """
+    require_predictions(predictions)
+    one, value = _asked({k: v for k, v in target.items() if v is not None})
+    ready = find_score(score, temperature=temperature)
+    scores = np.asarray(ready(predictions))
+    logits = predictions.logits
+    matched = 1.0 if accuracy is None else _matching_temperature(logits, accuracy)
+    right = _confidence(logits, matched)
+    order = np.argsort(scores, kind="stable")
+    state, threshold = _expected_cut(scores[order], right[order], one, value)
+    gate = Gate(threshold, ready, state=state)  # type: ignore[arg-type]
+    seen = Outcome.of(gate.accept(scores))
+    certificate = Certificate(
+        target={one.name: value},
+        rule="The rates that the model's own probabilities expect set the threshold.",
+        assumption=_assumption(matched, known=accuracy is not None),
+        mode="none",
+        confidence=0.0,
+        n=len(scores),
+        observed=dict(seen.rates()),
+        trivial="" if state == "threshold" else "the model expects so of every row",
+        fingerprint=Rows(scores).fingerprint,
+        notes=("No labels were used.",),
+    )
+    return replace(gate, certificate=certificate)
+
+
+def _asked(target: dict[str, float]) -> tuple[Target, float]:
+    """Return the one target that is asked for, and its value."""
+    able = [name for name, one in TARGETS.items() if one.expected is not None]
+    if len(target) != 1 or set(target) - set(able):
+        message = (
+            f"expected one target out of {', '.join(able)}, got "
+            f"{', '.join(target) or 'none'}. The others need labels."
+        )
+        raise InputError(message)
+    ((name, value),) = target.items()
+    one = find_target(name)
+    return one, one.check(value)
+
+
+def _assumption(matched: float, *, known: bool) -> str:
+    at = f", at temperature {matched:.4g} to match the accuracy," if known else ""
+    return f"The model's probabilities{at} are true, which nobody checked."
+
+
+def _expected_cut(
+    scores: Array, right: Array, target: Target, value: float
+) -> tuple[Any, float]:
+    """Return state and threshold for scores in ascending order."""
+    ends = np.flatnonzero(np.append(scores[1:] != scores[:-1], [True]))
+    correct, errors = np.cumsum(right)[ends], np.cumsum(1 - right)[ends]
+    expected = Expected(ends + 1.0, correct, errors, len(scores))
+    assert target.expected is not None
+    passing = np.flatnonzero(target.expected(expected, value))
+    if not len(passing):
+        return "reject-all", -np.inf
+    at = passing[0] if target.safe == "accept" else passing[-1]
+    if at == len(ends) - 1:
+        return "accept-all", np.inf
+    low, high = float(scores[ends[at]]), float(scores[ends[at] + 1])
+    return "threshold", low + (high - low) / 2 if np.isfinite(low) else low
+
+
+def _confidence(logits: Array, temperature: float) -> Array:
+    doubt = beta(logits, temperature=temperature)
+    with np.errstate(over="ignore"):
+        return np.asarray(1 / (1 + np.exp(doubt.astype(np.float64))))
+
+
+def _matching_temperature(logits: Array, accuracy: float) -> float:
+    """Return the temperature at which the mean confidence is the accuracy."""
+    least = 1 / logits.shape[1]
+    if not least < accuracy < 1:
+        message = f"expected accuracy between {least:.3g} and 1, got {accuracy!r}."
+        raise InputError(message)
+    low, high = 1e-3, 1e3
+    for _ in range(60):
+        middle = float(np.sqrt(low * high))
+        if _confidence(logits, middle).mean() > accuracy:
+            low = middle
+        else:
+            high = middle
+    found = float(np.sqrt(low * high))
+    if abs(_confidence(logits, found).mean() - accuracy) > 1e-3:
+        message = f"no temperature makes the mean confidence {accuracy!r}."
+        raise InputError(message)
+    return found

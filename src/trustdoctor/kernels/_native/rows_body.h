@@ -1,0 +1,261 @@
+/* The body of rows.c for one floating type; see there for the notation. */
+
+typedef REAL NAME(vec) __attribute__((vector_size(LANES * sizeof(REAL))));
+typedef INT NAME(ivec) __attribute__((vector_size(LANES * sizeof(REAL))));
+typedef UINT NAME(uvec) __attribute__((vector_size(LANES * sizeof(REAL))));
+#define VEC NAME(vec)
+#define IVEC NAME(ivec)
+#define UVEC NAME(uvec)
+
+TD_INLINE VEC NAME(fill)(REAL x) { return (VEC){0} + x; }
+
+TD_INLINE VEC NAME(pick)(IVEC mask, VEC yes, VEC no) {
+    return (VEC)((mask & (IVEC)yes) | (~mask & (IVEC)no));
+}
+
+TD_INLINE VEC NAME(vmax)(VEC a, VEC b) { return NAME(pick)(a > b, a, b); }
+TD_INLINE VEC NAME(vmin)(VEC a, VEC b) { return NAME(pick)(a < b, a, b); }
+
+/* exp(v) for v <= 0; below EXP_LOWEST it is 0, and NaN stays NaN. */
+TD_INLINE VEC NAME(vexp)(VEC v) {
+    const VEC zero = NAME(fill)(0);
+    IVEC low = v < EXP_LOWEST;
+    VEC x = NAME(pick)(low, zero, v);
+    VEC shifted = x * (REAL)1.44269504088896340736 + ROUND_MAGIC;
+    VEC k = shifted - ROUND_MAGIC;
+    VEC r = (x - k * LN2_HI) - k * LN2_LO;
+    static const REAL inverse_factorial[] = {
+        1.0, 1.0, 1.0 / 2, 1.0 / 6, 1.0 / 24, 1.0 / 120, 1.0 / 720, 1.0 / 5040,
+        1.0 / 40320, 1.0 / 362880, 1.0 / 3628800, 1.0 / 39916800,
+        1.0 / 479001600, 1.0 / 6227020800.0};
+    VEC y = NAME(fill)(inverse_factorial[EXP_TERMS]);
+#pragma GCC unroll 16
+    for (int i = EXP_TERMS - 1; i >= 0; i--) y = y * r + inverse_factorial[i];
+    UVEC exponent = ((UVEC)shifted + BIAS) << MANTISSA;
+    return NAME(pick)(low, zero, y * (VEC)exponent);
+}
+
+/* log(x) for normal x > 0, through 2 atanh((m - 1) / (m + 1)). */
+TD_INLINE VEC NAME(vlog)(VEC x) {
+    UVEC bits = (UVEC)x;
+    const UVEC one = (UVEC)NAME(fill)(1);
+    const UVEC half_root = (UVEC)NAME(fill)((REAL)0.70710678118654752440);
+    IVEC k = (IVEC)(bits - half_root) >> MANTISSA;
+    VEC m = (VEC)(((bits - half_root) & ((one & 0) + (((UINT)1 << MANTISSA) - 1)))
+                  + half_root);
+    VEC s = (m - 1) / (m + 1);
+    VEC t = s * s;
+    VEC y = NAME(fill)((REAL)2 / (2 * LOG_TERMS + 1));
+#pragma GCC unroll 16
+    for (int i = LOG_TERMS - 1; i >= 1; i--) y = y * t + (REAL)2 / (2 * i + 1);
+    VEC kf = __builtin_convertvector(k, VEC);
+    return kf * LN2_HI + (kf * LN2_LO + (s * t * y + 2 * s));
+}
+
+/* The reductions of LANES rows, one row per lane. */
+typedef struct {
+    VEC top, second, s, s2, f;
+} NAME(sums);
+#define SUMS NAME(sums)
+
+TD_INLINE VEC NAME(offset)(VEC top, VEC second) {
+    return NAME(pick)(second == NAME(fill)(-__builtin_inf()), top, second);
+}
+
+TD_INLINE void NAME(add)(VEC x, VEC offset, VEC inv_t, VEC *s, VEC *s2, VEC *f) {
+    VEC v = (x - offset) * inv_t;
+    v = NAME(pick)(v > 0, NAME(fill)(0), v);
+    VEC e = NAME(vexp)(v);
+    *s += e;
+    *s2 += e * e;
+    *f += NAME(pick)(e > 0, e * v, e);
+}
+
+TD_INLINE VEC NAME(column)(const REAL *const *rows, int64_t j) {
+    VEC x;
+#pragma GCC unroll 16
+    for (int l = 0; l < LANES; l++) x[l] = rows[l][j];
+    return x;
+}
+
+TD_INLINE SUMS NAME(few_classes)(const REAL *const *rows, int64_t classes, VEC inv_t) {
+    VEC columns[SMALL_C];
+    const VEC lowest = NAME(fill)(-__builtin_inf());
+    SUMS r = {lowest, lowest, NAME(fill)(-1), NAME(fill)(-1), NAME(fill)(0)};
+    for (int64_t j = 0; j < classes; j++) {
+        VEC x = columns[j] = NAME(column)(rows, j);
+        r.second = NAME(vmax)(NAME(vmin)(x, r.top), r.second);
+        r.top = NAME(vmax)(x, r.top);
+    }
+    VEC offset = NAME(offset)(r.top, r.second);
+    for (int64_t j = 0; j < classes; j++)
+        NAME(add)(columns[j], offset, inv_t, &r.s, &r.s2, &r.f);
+    return r;
+}
+
+TD_INLINE VEC NAME(load)(const REAL *row, int64_t at, int64_t classes) {
+    VEC x = NAME(fill)(-__builtin_inf());
+    int64_t left = classes - at;
+    memcpy(&x, row + at, (left < LANES ? left : LANES) * sizeof(REAL));
+    return x;
+}
+
+/* One row with many classes; the result goes to one lane of r. */
+TD_INLINE void NAME(many_classes)(const REAL *row, int64_t classes, VEC inv_t, int lane,
+                                  SUMS *r) {
+    const VEC lowest = NAME(fill)(-__builtin_inf()), zero = NAME(fill)(0);
+    const int64_t whole = classes - classes % (2 * LANES);
+    VEC top_a = lowest, second_a = lowest, top_b = lowest, second_b = lowest, x, y;
+    for (int64_t j = 0; j < whole; j += 2 * LANES) {
+        memcpy(&x, row + j, sizeof x);
+        memcpy(&y, row + j + LANES, sizeof y);
+        second_a = NAME(vmax)(NAME(vmin)(x, top_a), second_a);
+        top_a = NAME(vmax)(x, top_a);
+        second_b = NAME(vmax)(NAME(vmin)(y, top_b), second_b);
+        top_b = NAME(vmax)(y, top_b);
+    }
+    for (int64_t j = whole; j < classes; j += LANES) {
+        x = NAME(load)(row, j, classes);
+        second_a = NAME(vmax)(NAME(vmin)(x, top_a), second_a);
+        top_a = NAME(vmax)(x, top_a);
+    }
+    second_a = NAME(vmax)(NAME(vmax)(second_a, second_b), NAME(vmin)(top_a, top_b));
+    top_a = NAME(vmax)(top_a, top_b);
+    REAL top = top_a[0], second = second_a[0];
+    for (int l = 1; l < LANES; l++) {
+        REAL low = top_a[l] < top ? top_a[l] : top;
+        top = top_a[l] > top ? top_a[l] : top;
+        second = low > second ? low : second;
+        second = second_a[l] > second ? second_a[l] : second;
+    }
+    VEC offset = NAME(offset)(NAME(fill)(top), NAME(fill)(second));
+    VEC s = zero, s2 = zero, f = zero, t = zero, t2 = zero, g = zero;
+    for (int64_t j = 0; j < whole; j += 2 * LANES) {
+        memcpy(&x, row + j, sizeof x);
+        memcpy(&y, row + j + LANES, sizeof y);
+        NAME(add)(x, offset, inv_t, &s, &s2, &f);
+        NAME(add)(y, offset, inv_t, &t, &t2, &g);
+    }
+    for (int64_t j = whole; j < classes; j += LANES)
+        NAME(add)(NAME(load)(row, j, classes), offset, inv_t, &s, &s2, &f);
+    s += t, s2 += t2, f += g;
+    double sum = -1, sum2 = -1, weighted = 0;
+    for (int l = 0; l < LANES; l++) sum += s[l], sum2 += s2[l], weighted += f[l];
+    r->top[lane] = top, r->second[lane] = second;
+    r->s[lane] = (REAL)sum, r->s2[lane] = (REAL)sum2, r->f[lane] = (REAL)weighted;
+}
+
+TD_INLINE VEC NAME(finish)(SUMS r, VEC inv_t, VEC t, int kind) {
+    if (kind == MAX_LOGIT) return -r.top * inv_t;
+    VEC u2 = (r.second - r.top) * inv_t;
+    if (kind == MARGIN) return u2;
+    VEC e = NAME(vexp)(u2), a = e * r.s;
+    if (kind == ENERGY) return -(r.top + t * NAME(vlog)(1 + a));
+    IVEC certain = r.s == 0;
+    VEC s = NAME(pick)(certain, NAME(fill)(1), r.s), x = s;
+    if (kind == ALPHA) x = s * (2 + a - e * (r.s2 / s)) / (1 + e * e * r.s2);
+    if (kind == MSP) x = s / (1 + a);
+    if (kind == ENTROPY) {
+        VEC y = 1 + a, d = y - 1;
+        IVEC tiny = d == 0;
+        VEC phi = NAME(vlog)(y) / NAME(pick)(tiny, NAME(fill)(1), d);
+        phi = NAME(pick)(tiny, NAME(fill)(1), phi);
+        VEC k = NAME(pick)(certain, NAME(fill)(0), -u2) - r.f / s;
+        x = s * (phi + k / y);
+    }
+    return NAME(pick)(certain, NAME(fill)(-__builtin_inf()), u2 + NAME(vlog)(x));
+}
+
+/* Scores the rows of z (rows x classes, contiguous) by several kinds at once, kind k
+ * into out + k * rows. Returns -1, or the first row that holds NaN, +inf, or nothing
+ * but -inf. */
+TD_INLINE int64_t NAME(score)(const REAL *z, int64_t rows, int64_t classes,
+                              double temperature, const int *kinds, int n_kinds,
+                              REAL *out) {
+    const VEC t = NAME(fill)((REAL)temperature), inv_t = NAME(fill)((REAL)(1 / temperature));
+    const REAL inf = (REAL)__builtin_inf();
+    int64_t bad = -1;
+    for (int64_t i = 0; i < rows; i += LANES) {
+        const int here = rows - i < LANES ? (int)(rows - i) : LANES;
+        const REAL *row[LANES];
+        for (int l = 0; l < LANES; l++) row[l] = z + (i + (l < here ? l : here - 1)) * classes;
+        SUMS r;
+        if (classes <= SMALL_C)
+            r = NAME(few_classes)(row, classes, inv_t);
+        else
+            for (int l = 0; l < LANES; l++)
+                if (l < here) NAME(many_classes)(row[l], classes, inv_t, l, &r);
+                else r.top[l] = r.second[l] = 0, r.s[l] = r.s2[l] = 1, r.f[l] = 0;
+        for (int k = 0; k < n_kinds; k++) {
+            VEC score = NAME(finish)(r, inv_t, t, kinds[k]);
+            memcpy(out + k * rows + i, &score, here * sizeof(REAL));
+        }
+        for (int l = 0; l < here; l++)
+            if (bad < 0 && !(r.top[l] > -inf && r.top[l] < inf && r.s[l] >= 0)) bad = i + l;
+    }
+    return bad;
+}
+
+/* The first largest entry of each row. */
+TD_INLINE void NAME(argmax)(const REAL *z, int64_t rows, int64_t classes, int64_t *out) {
+    int64_t i = 0;
+    for (; classes <= SMALL_C && i + LANES <= rows; i += LANES) {
+        const REAL *row[LANES];
+        for (int l = 0; l < LANES; l++) row[l] = z + (i + l) * classes;
+        VEC top = NAME(column)(row, 0);
+        IVEC at = {0};
+        for (int64_t j = 1; j < classes; j++) {
+            VEC x = NAME(column)(row, j);
+            IVEC more = x > top, here = ((IVEC){0}) + (INT)j;
+            at = (more & here) | (~more & at);
+            top = NAME(pick)(more, x, top);
+        }
+        for (int l = 0; l < LANES; l++) out[i + l] = at[l];
+    }
+    for (; i < rows; i++) {
+        const REAL *row = z + i * classes;
+        VEC most = NAME(fill)(-__builtin_inf());
+        for (int64_t j = 0; j < classes; j += LANES)
+            most = NAME(vmax)(NAME(load)(row, j, classes), most);
+        REAL top = most[0];
+        for (int l = 1; l < LANES; l++) top = most[l] > top ? most[l] : top;
+        int64_t at = 0;
+        while (at < classes - 1 && row[at] != top) at++;
+        out[i] = at;
+    }
+}
+
+#define ARGUMENTS                                                                  \
+    const REAL *z, int64_t rows, int64_t classes, double temperature, const int *kinds, \
+        int n_kinds, REAL *out
+#define GIVEN z, rows, classes, temperature, kinds, n_kinds, out
+#if defined(__x86_64__)
+#define AVX512 __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,fma")))
+#define AVX2 __attribute__((target("avx2,fma")))
+AVX512 static int64_t NAME(score_avx512)(ARGUMENTS) { return NAME(score)(GIVEN); }
+AVX2 static int64_t NAME(score_avx2)(ARGUMENTS) { return NAME(score)(GIVEN); }
+AVX512 static void NAME(argmax_avx512)(const REAL *z, int64_t n, int64_t c, int64_t *out) {
+    NAME(argmax)(z, n, c, out);
+}
+AVX2 static void NAME(argmax_avx2)(const REAL *z, int64_t n, int64_t c, int64_t *out) {
+    NAME(argmax)(z, n, c, out);
+}
+#undef AVX512
+#undef AVX2
+#endif
+int64_t NAME(td_score)(ARGUMENTS) {
+#if defined(__x86_64__)
+    if (HAS_AVX512) return NAME(score_avx512)(GIVEN);
+    if (HAS_AVX2) return NAME(score_avx2)(GIVEN);
+#endif
+    return NAME(score)(GIVEN);
+}
+void NAME(td_argmax)(const REAL *z, int64_t n, int64_t c, int64_t *out) {
+#if defined(__x86_64__)
+    if (HAS_AVX512) return NAME(argmax_avx512)(z, n, c, out);
+    if (HAS_AVX2) return NAME(argmax_avx2)(z, n, c, out);
+#endif
+    NAME(argmax)(z, n, c, out);
+}
+#undef ARGUMENTS
+#undef GIVEN

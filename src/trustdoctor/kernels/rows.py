@@ -1,0 +1,284 @@
+"""The row reductions that every score stands on.
+
+One formula per score, written over `Reductions`, serves numpy, torch (differentiable,
+on any device) and every other array library of the array API. For numpy the common
+scores also exist in C (`_native`); both are tested against mpmath.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, cached_property
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace, is_numpy_array, is_torch_array
+from numpy.typing import NDArray
+
+from trustdoctor.arrays import to_numpy
+from trustdoctor.errors import InputError, RowError
+from trustdoctor.kernels import _native
+from trustdoctor.kernels.threads import map_threads
+
+_NUMPY_CHUNK = 1 << 16  # elements that stay in the cache with their temporaries
+
+
+_NATIVE_CHUNK = 1 << 20  # elements handed to a thread at a time
+
+
+_RADIX_ROWS = 1 << 16  # from here on a radix sort beats a comparison sort
+
+
+Formula = Callable[["Reductions"], Any]
+
+
+class Reductions:
+    """The reductions of logits z (..., C), computed when first asked for.
+
+    With m = argmax z (or the class `predicted`, which the doubt is then about), z2 the
+    largest other logit and e_j = exp((z_j - z2) / T) for j != m:
+
+        u2 = (z2 - z_m) / T      s  = sum e_j       a = exp(u2) s    = exp(B)
+        s2 = sum e_j^2           f  = sum e_j log(e_j)
+                                                    q = exp(2 u2) s2 = exp(B2)
+
+    where B = log((1 - p_m) / p_m). The offset z2 keeps a row with a gap of 1000
+    from underflowing. A row whose other logits are all -inf is fully certain:
+    u2 = -inf there, s = 1, and no gradient flows.
+    """
+
+    def __init__(self, logits: Any, temperature: float, predicted: Any = None) -> None:
+        self.xp = xp = array_namespace(logits)
+        self.logits = logits
+        self.temperature = temperature
+        classes = xp.arange(logits.shape[-1], **_same_device(logits))
+        judged = xp.argmax(logits, axis=-1) if predicted is None else predicted
+        self.others = classes != judged[..., None]
+        # A sum over the one kept entry: at a tie, max would split its gradient.
+        self.top = xp.sum(xp.where(self.others, 0.0, logits), axis=-1)
+        masked = xp.where(self.others, logits, -math.inf)
+        second = _constant(xp.max(masked, axis=-1))
+        offset = xp.where(second == -math.inf, _constant(self.top), second)
+        shifted = (logits - offset[..., None]) / temperature
+        self.log_e = xp.where(self.others, shifted, -math.inf)
+        self.e = xp.exp(self.log_e)
+        total = xp.sum(self.e, axis=-1)
+        self.certain = total == 0
+        self.s = xp.where(self.certain, 1.0, total)
+        gap = (offset - self.top) / temperature
+        self.u2 = xp.where(self.certain, -math.inf, gap)
+        self._exp_u2 = xp.exp(self.u2)
+        self.a = self._exp_u2 * self.s
+
+    @cached_property
+    def s2(self) -> Any:
+        """Sum of e_j^2."""
+        return self.xp.sum(self.e * self.e, axis=-1)
+
+    @cached_property
+    def f(self) -> Any:
+        """Sum of e_j log(e_j)."""
+        finite = self.xp.where(self.e > 0, self.log_e, 0.0)
+        return self.xp.sum(self.e * finite, axis=-1)
+
+    @property
+    def q(self) -> Any:
+        """exp(B2)."""
+        return self._exp_u2 * self._exp_u2 * self.s2
+
+    @property
+    def exp_b2_minus_b(self) -> Any:
+        """exp(B2 - B)."""
+        return self._exp_u2 * (self.s2 / self.s)
+
+
+def score_rows(
+    logits: Any,
+    formula: Formula,
+    *,
+    temperature: float,
+    native: str | None = None,
+    predicted: Any = None,
+) -> Any:
+    """Apply `formula` to every row of `logits` (..., C).
+
+    `native` names the C form of the same formula. `predicted` (...) names the class
+    that each row's doubt is about, where that is not the largest logit's. A row's
+    result does not depend on the batch that it came in.
+    """
+    _check_temperature(temperature)
+    if not _is_foreign(logits):
+        array = to_numpy(logits)
+        scores = _score_numpy(array, formula, temperature, native)
+        if predicted is not None:
+            _score_as(scores, array, to_numpy(predicted), formula, temperature)
+        return scores
+    _check_logits(logits)
+    if native is not None and predicted is None and getattr(logits, "is_cuda", False):
+        fused = _fused()
+        if fused is not None and fused.can_score(logits):
+            return fused.score(logits, native, temperature=float(temperature))
+    xp = array_namespace(logits)
+    if logits.dtype.itemsize < 4:
+        logits = xp.astype(logits, xp.float32)
+    rows = Reductions(logits, float(temperature), predicted)
+    # Elsewhere than in numpy a check would make a device wait: bad rows get NaN,
+    # which every gate and metric refuses.
+    return xp.where(xp.isfinite(rows.top), formula(rows), math.nan)
+
+
+@cache
+def _fused() -> Any:
+    """Return the CUDA kernels, None where Triton is not there or cannot be used."""
+    try:
+        from trustdoctor.kernels import fused
+    except (ImportError, RuntimeError):
+        return None
+    return fused
+
+
+def _score_as(
+    scores: NDArray[Any],
+    logits: NDArray[Any],
+    predicted: NDArray[Any],
+    formula: Formula,
+    temperature: float,
+) -> None:
+    """Score again, in place, the rows whose doubt is about another class."""
+    other = logits.argmax(-1) != predicted
+    if other.any():
+        wide = logits[other].astype(np.float64)
+        scores[other] = formula(Reductions(wide, float(temperature), predicted[other]))
+
+
+def argmax(logits: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the first largest entry of each row (n, C)."""
+    if not (_native.available and logits.dtype in (np.float32, np.float64)):
+        return logits.argmax(1)
+    out = np.empty(len(logits), np.int64)
+    _native.argmax(np.ascontiguousarray(logits), out)
+    return out
+
+
+def sort(values: NDArray[Any]) -> NDArray[Any]:
+    """Sort a fresh array of scores without NaN; its memory may be used up."""
+    wide = values.dtype in (np.float32, np.float64)
+    if _native.available and wide and len(values) >= _RADIX_ROWS:
+        return _native.sort(values)
+    values.sort()
+    return values
+
+
+def score_kinds(
+    logits: NDArray[Any], kinds: Sequence[str], *, temperature: float
+) -> NDArray[Any]:
+    """Score rows (n, C) by several native formulas at once, (kinds, n).
+
+    The sum over a row is taken once for all, and each score is the very number that
+    the score alone gives.
+    """
+    _check_temperature(temperature)
+    _check_logits(logits)
+    return _score_chunks(
+        logits,
+        len(kinds),
+        lambda chunk, out: _native.score(
+            chunk, kinds, temperature=temperature, out=out
+        ),
+        _NATIVE_CHUNK,
+    )
+
+
+def _score_numpy(
+    logits: NDArray[Any], formula: Formula, temperature: float, native: str | None
+) -> NDArray[Any]:
+    _check_logits(logits)
+    rows = logits.reshape(-1, logits.shape[-1])
+    if native is not None and _native.available:
+        scores = score_kinds(rows, [native], temperature=temperature)[0]
+        return scores.reshape(logits.shape[:-1])
+
+    def score_chunk(chunk: NDArray[Any], out: NDArray[Any]) -> int:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            out[0] = formula(Reductions(chunk, float(temperature)))
+        return _first_bad(chunk)
+
+    scores = _score_chunks(rows, 1, score_chunk, _NUMPY_CHUNK)[0]
+    return scores.reshape(logits.shape[:-1])
+
+
+def _score_chunks(
+    rows: NDArray[Any],
+    kinds: int,
+    score_chunk: Callable[[NDArray[Any], NDArray[Any]], int],
+    size: int,
+) -> NDArray[Any]:
+    """Score in chunks, side by side; refuse rows that no score is for."""
+    wide = rows.dtype if rows.dtype in (np.float32, np.float64) else None
+    dtype = wide or (np.float32 if rows.dtype == np.float16 else np.float64)
+    out = np.empty((kinds, len(rows)), dtype)
+
+    def score_part(part: slice) -> int:
+        chunk = np.ascontiguousarray(rows[part], dtype)
+        own = out[:, part]
+        scores = own if own.flags.c_contiguous else np.empty(own.shape, dtype)
+        bad = score_chunk(chunk, scores)
+        if scores is not own:
+            own[...] = scores
+        return -1 if bad < 0 else part.start + bad
+
+    parts = list(_chunks(len(rows), rows.shape[1], size))
+    bad = [at for at in map_threads(score_part, parts) if at >= 0]
+    if bad:
+        message = (
+            "expected logits without NaN or +inf and with a finite largest entry, "
+            "got otherwise at row {row}. Fix or remove that row."
+        )
+        raise RowError(message, bad[0])
+    return out
+
+
+def _first_bad(chunk: NDArray[Any]) -> int:
+    top = chunk.max(1)  # NaN, +inf and all -inf all show here
+    wrong = ~np.isfinite(top)
+    return int(wrong.argmax()) if wrong.any() else -1
+
+
+def _chunks(rows: int, classes: int, elements: int) -> Iterator[slice]:
+    step = max(1, elements // classes)
+    for start in range(0, max(rows, 1), step):
+        yield slice(start, min(start + step, rows))
+
+
+def _is_foreign(logits: Any) -> bool:
+    if isinstance(logits, (list, tuple, float, int)) or is_numpy_array(logits):
+        return False
+    return is_torch_array(logits) or hasattr(logits, "__array_namespace__")
+
+
+def _check_logits(logits: Any) -> None:
+    kind = str(logits.dtype)
+    number = kind.removeprefix("torch.").startswith(("float", "bfloat", "int", "uint"))
+    if logits.ndim < 1 or logits.shape[-1] < 2 or not number:
+        message = (
+            f"expected logits of shape (n, C) with C >= 2, got {kind} of shape "
+            f"{tuple(logits.shape)}. Give one column per class."
+        )
+        raise InputError(message)
+
+
+def _check_temperature(temperature: float) -> None:
+    if not (isinstance(temperature, Real) and 1e-20 < temperature < 1e20):
+        message = (
+            f"expected a temperature above 0 (1e-20 to 1e20), got {temperature!r}. "
+            "1 leaves the logits as they are."
+        )
+        raise InputError(message)
+
+
+def _constant(array: Any) -> Any:
+    return array.detach() if hasattr(array, "detach") else array
+
+
+def _same_device(array: Any) -> dict[str, Any]:
+    return {"device": array.device} if is_torch_array(array) else {}

@@ -1,0 +1,228 @@
+"""Counts at every distinct score: the one kernel under every curve and metric.
+
+Rows are put in groups of equal score, least doubtful first. Each metric is a
+function of how many correct and how many wrong rows each group holds, so ties
+need no special case, the order of the rows cannot matter, and one piece of code
+serves a single sample and a thousand bootstrap samples at once (leading axes).
+Whether a metric exists on these rows is asked in `metrics.py`.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trustdoctor.arrays import as_errors, as_scores
+from trustdoctor.kernels import cores, map_threads, sort
+
+_SLICED_ROWS = 1 << 20
+
+Ints = NDArray[np.int64]
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """Correct and wrong rows in each group, least doubtful group first.
+
+    Attributes
+    ----------
+    correct, errors : array (..., groups)
+        How many rows of each kind the group holds.
+    highest : array (groups,), or None
+        The group's largest score: the threshold that accepts it and all before it.
+    """
+
+    correct: Array
+    errors: Array
+    highest: Array | None = None
+
+    @property
+    def n_correct(self) -> Array:
+        """Correct rows in all, (...)."""
+        return self.correct.sum(-1)
+
+    @property
+    def n_errors(self) -> Array:
+        """Wrong rows in all, (...)."""
+        return self.errors.sum(-1)
+
+    def swapped(self) -> "Counts":
+        """Return the same rows, doubt reversed, correct and wrong exchanged."""
+        return Counts(self.errors[..., ::-1], self.correct[..., ::-1])
+
+
+def count(scores: Any, errors: Any) -> Counts:
+    """Count rows at every distinct score."""
+    correct, wrong = map(sort, _parts(scores, errors))
+    every = sort(np.concatenate([correct, wrong]))
+    values = every[_last_of_each(every)]
+    return Counts(_per_value(correct, values), _per_value(wrong, values), values)
+
+
+def count_runs(scores: Any, errors: Any) -> Counts:
+    """Count rows at every distinct score of a wrong row, and in the runs between.
+
+    A run of correct rows between two wrong ones becomes one group, which changes
+    no metric but AUPR of the correct rows, and leaves few groups where errors
+    are few. Two sorts and a binary search give all of it.
+    """
+    correct, wrong = _parts(scores, errors)
+    wrong = sort(wrong)
+    last = _last_of_each(wrong)
+    below, through = _place(correct, wrong[last])
+    groups = np.zeros((2, 2 * len(last) + 1), np.int64)
+    groups[0, 0:-1:2] = below - np.concatenate([[0], through])[:-1]
+    groups[0, 1::2] = through - below
+    groups[0, -1] = len(correct) - (through[-1] if len(last) else 0)
+    groups[1, 1::2] = np.diff(last, prepend=-1)
+    return Counts(groups[0], groups[1])
+
+
+def auroc(c: Counts) -> Array:
+    """Area under the ROC: a wrong row outranks a correct one, ties one half."""
+    below = np.cumsum(c.correct, -1) - 0.5 * c.correct
+    return (c.errors * below).sum(-1) / _nonzero(1.0 * c.n_correct * c.n_errors)
+
+
+def frr_at_trr(c: Counts, *, trr: float) -> Array:
+    """FRR on the linearly interpolated ROC where TRR first reaches `trr`."""
+    target = exact_product(trr, c.n_errors)[..., None]
+    rejected_errors = _from_the_end(c.errors)
+    rejected_correct = _from_the_end(c.correct)
+    last = np.maximum((rejected_errors >= target).sum(-1, keepdims=True) - 1, 0)
+    at = np.take_along_axis(rejected_errors, last, -1)
+    step = np.take_along_axis(c.errors, last, -1)
+    width = np.take_along_axis(c.correct, last, -1)
+    before = np.take_along_axis(rejected_correct, last, -1) - width
+    share = np.clip((target - (at - step)) / _nonzero(step), 0, 1)
+    rejected = np.where(target > 0, before + share * width, 0)
+    return (rejected / _nonzero(c.n_correct)[..., None])[..., 0]
+
+
+def trr_at_frr(c: Counts, *, frr: float) -> Array:
+    """Return the highest TRR on the interpolated ROC at that FRR."""
+    return 1 - frr_at_trr(c.swapped(), trr=1 - frr)
+
+
+def aurc(c: Counts) -> Array:
+    """Area under risk-coverage: the mean over k of the risk of the k best rows."""
+    size = c.correct + c.errors
+    through = np.cumsum(size, -1)
+    before = through - size
+    errors_before = np.cumsum(c.errors, -1) - c.errors
+    slope = c.errors / _nonzero(size)
+    steps = np.diff(harmonic(through), axis=-1, prepend=harmonic(np.zeros(1))[0])
+    area = (errors_before - slope * before) * steps + c.errors
+    return area.sum(-1) / size.sum(-1)
+
+
+def eaurc(c: Counts) -> Array:
+    """AURC above that of a perfect ranking of the same rows."""
+    n, right = c.n_correct + c.n_errors, c.n_correct
+    best = c.n_errors - right * (harmonic(n) - harmonic(right))
+    return aurc(c) - best / n
+
+
+def augrc(c: Counts) -> Array:
+    """Area under the share of all rows that are wrong and accepted, by trapezoids."""
+    size = c.correct + c.errors
+    errors_before = np.cumsum(c.errors, -1) - c.errors
+    area = (size * (errors_before + 0.5 * c.errors)).sum(-1)
+    return area / (1.0 * size.sum(-1)) ** 2
+
+
+def aupr(c: Counts) -> Array:
+    """Average precision of finding the wrong rows, most doubtful first."""
+    rejected = _from_the_end(c.errors)
+    total = rejected + _from_the_end(c.correct)
+    precision = rejected / _nonzero(total)
+    return (c.errors * precision).sum(-1) / _nonzero(c.n_errors)
+
+
+def risk_at_coverage(c: Counts, *, coverage: float) -> Array:
+    """Risk of the ceil(coverage n) least doubtful rows, averaged over ties."""
+    size = c.correct + c.errors
+    through = np.cumsum(size, -1)
+    kept = np.ceil(exact_product(coverage, size.sum(-1)))[..., None]
+    group = (through < kept).sum(-1, keepdims=True)
+    end = np.take_along_axis(through, group, -1)
+    errors_end = np.take_along_axis(np.cumsum(c.errors, -1), group, -1)
+    rate = np.take_along_axis(c.errors / _nonzero(size), group, -1)
+    return ((errors_end - (end - kept) * rate) / kept)[..., 0]
+
+
+def coverage_at_risk(c: Counts, *, risk: float) -> Array:
+    """Return the largest coverage of a threshold whose risk is at most `risk`."""
+    through = np.cumsum(c.correct + c.errors, -1)
+    allowed = exact_product(risk, through)
+    kept = np.where(np.cumsum(c.errors, -1) <= allowed, through, 0)
+    return kept.max(-1) / through[..., -1]
+
+
+def _parts(scores: Any, errors: Any) -> tuple[Array, Array]:
+    s = as_scores(scores)
+    wrong = as_errors(errors, rows=len(s))
+    return s[~wrong], s[wrong]
+
+
+def _place(correct: Array, values: Array) -> tuple[Ints, Ints]:
+    """Return how many correct scores are below, and at most, each of the values.
+
+    Slices of the scores are sorted and searched side by side; their counts add up.
+    """
+
+    def place(part: Array) -> tuple[Ints, Ints]:
+        ordered = sort(part)
+        below = np.searchsorted(ordered, values, "left")
+        return below, _through(ordered, values, below)
+
+    slices = cores() if len(correct) >= _SLICED_ROWS else 1
+    placed = map_threads(place, np.array_split(correct, slices))
+    below, through = zip(*placed, strict=True)
+    return np.sum(below, axis=0), np.sum(through, axis=0)
+
+
+def _last_of_each(ordered: Array) -> Ints:
+    """Return where each distinct value stands last."""
+    last = np.ones(len(ordered), bool)
+    last[:-1] = ordered[1:] != ordered[:-1]
+    return np.flatnonzero(last)
+
+
+def _through(ordered: Array, values: Array, below: Ints) -> Ints:
+    """Return searchsorted from the right, given that from the left."""
+    inside = below < len(ordered)
+    tied = np.zeros(len(values), bool)
+    tied[inside] = ordered[below[inside]] == values[inside]
+    through = below.copy()
+    through[tied] = np.searchsorted(ordered, values[tied], "right")
+    return through
+
+
+def _per_value(ordered: Array, values: Array) -> Ints:
+    return np.diff(np.searchsorted(ordered, values, "right"), prepend=0)
+
+
+def _from_the_end(counts: Array) -> Array:
+    return np.cumsum(counts[..., ::-1], -1)[..., ::-1]
+
+
+def _nonzero(counts: Array) -> Array:
+    return np.maximum(counts, 1)
+
+
+def exact_product(rate: float, n: Array) -> Array:
+    """Return rate n, a whole number where the decimal rate makes it one."""
+    product = rate * np.asarray(n, np.float64)
+    whole = np.rint(product)
+    close = np.abs(product - whole) <= 1e-12 * np.maximum(n, 1)
+    return np.where(close, whole, product)
+
+
+def harmonic(k: Array) -> Array:
+    """Return H_k = 1 + 1/2 + ... + 1/k, up to a constant; H_0 fits."""
+    from scipy.special import digamma
+
+    return np.asarray(digamma(np.asarray(k, np.float64) + 1))

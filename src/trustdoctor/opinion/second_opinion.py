@@ -1,0 +1,241 @@
+"""A second opinion: the model is asked again about views of the same input.
+
+The doubt is the log odds that the clean prediction is wrong, under the mean over clean
+input and views of the log-softmax. Asked one after another, and only about rows still
+in doubt, the views cost about one pass more; `sequential` is the one scalar score whose
+lazy evaluation that is, so a promise calibrated on it holds for the whole procedure.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from trustdoctor.arrays import Array, as_labels
+from trustdoctor.errors import InputError
+from trustdoctor.gates import Gate, Screened
+from trustdoctor.opinion.checks import ViewCheck, check_views
+from trustdoctor.opinion.models import predictor
+from trustdoctor.opinion.sequential import LEVEL, calibrate_opinions
+from trustdoctor.opinion.views import as_views
+from trustdoctor.predictions import Opinions, Predictions
+from trustdoctor.progress import Tell
+from trustdoctor.scores import beta
+
+LEAST = 40.0
+"""How far below the top a logit may be, where a probability of 0 stands for it."""
+
+
+class SecondOpinion:
+    """Asks a model about its inputs, and about views of them.
+
+    Parameters
+    ----------
+    model
+        A function of inputs to logits (n, C), a torch module, a fitted scikit-learn
+        classifier, a path to an ONNX model, or a Hugging Face model: a local folder, or
+        (model, processor).
+    views : sequence of View or callable
+        As `image_views`, `text_views` or `table_views` give them, or your own.
+    batch_size : int
+        Rows per pass.
+
+    Examples
+    --------
+    >>> from trustdoctor import View
+    >>> weights = np.array([[2.0, -1.0], [-1.0, 2.0]])
+    >>> ask = SecondOpinion(lambda x: x @ weights, [View("twice", lambda x: 2 * x)])
+    >>> ask(np.array([[1.0, 0.5], [0.2, 0.3]])).doubts.round(2)
+    array([[-1.5 , -2.25],
+           [-0.3 , -0.45]])
+    """
+
+    def __init__(
+        self, model: Any, views: Sequence[Any], *, batch_size: int = 256
+    ) -> None:
+        if not (isinstance(batch_size, int) and batch_size >= 1):
+            message = f"expected a batch size of 1 or more, got {batch_size!r}."
+            raise InputError(message)
+        self.predict = predictor(model)
+        self.views = as_views(views)
+        self.batch_size = batch_size
+
+    def __call__(
+        self, data: Any, labels: Any = None, *, progress: Tell | None = None
+    ) -> Opinions:
+        """Ask about all rows and all their views."""
+        n, passes = _count(data), 1 + len(self.views)
+        total, kept = None, []
+        for k in range(passes):
+            said = self._pass(data, np.arange(n), k, progress, n * passes)
+            logits = _finite(said)
+            if total is None:
+                judged = Predictions(
+                    said.logits,
+                    as_labels(labels, *said.logits.shape),
+                    said.from_probabilities,
+                )
+            total = logits if total is None else _sum(total, logits)
+            kept.append((logits, total / (k + 1)))
+        doubts = [_doubt(mean, judged.predicted) for _, mean in kept]
+        own = [beta(logits) for logits, _ in kept]
+        return Opinions(
+            judged,
+            np.stack(doubts, 1),
+            np.stack([logits.argmax(1) for logits, _ in kept], 1),
+            np.stack([1 / (1 + np.exp(doubt)) for doubt in own], 1),
+        )
+
+    def check(self, data: Any, labels: Any = None) -> list[ViewCheck]:
+        """Report what each view does to answers, and propose which to drop."""
+        return check_views(self(data, labels), [view.name for view in self.views])
+
+    def calibrate(  # noqa: PLR0913 - options, by keyword only
+        self,
+        data: Any,
+        labels: Any,
+        *,
+        share: float = 0.25,
+        level: float = LEVEL,
+        seed: int = 0,
+        progress: Tell | None = None,
+        **target: Any,
+    ) -> Gate:
+        """Calibrate the sequential procedure; targets and options as in `calibrate`.
+
+        Parameters
+        ----------
+        data, labels
+            Calibration rows. All their views are asked.
+        share : float
+            Of the rows, drawn at random, that learn the margins and set nothing else;
+            beside those that the promise does not rest on (for TRR the correct ones).
+        level : float
+            Of the margins; 0 never stops early on a side that learned rows left.
+        """
+        found = self(data, labels, progress=progress)
+        names = [view.name for view in self.views]
+        return calibrate_opinions(
+            found, names, share=share, level=level, seed=seed, **target
+        )
+
+    def screen(
+        self, data: Any, gate: Gate, *, progress: Tell | None = None
+    ) -> Screened:
+        """Decide on each row, asking views only about rows still in doubt.
+
+        The score of a row is its last doubt, moved by its margin: on the side of the
+        threshold that was decided for, and the score itself where all views were asked.
+        """
+        if not isinstance(gate, Gate):
+            message = f"expected a Gate, got {type(gate).__name__}."
+            raise InputError(message)
+        margins = gate.margins
+        names = tuple(view.name for view in self.views)
+        if margins is None or margins.views != names:
+            known = "none" if margins is None else ", ".join(margins.views)
+            message = (
+                f"expected a gate for the views {', '.join(names)}, got one for "
+                f"{known}. Calibrate it with these views."
+            )
+            raise InputError(message)
+        n = _count(data)
+        judged = self._pass(data, np.arange(n), 0, progress, n)
+        total = _finite(judged)
+        last = _doubt(total, judged.predicted)
+        scores, accepted = last.copy(), np.zeros(n, bool)
+        passes, still = np.ones(n, np.int64), np.arange(n)
+        total = total.copy()
+        for k in range(1 + len(names)):
+            if k:
+                heard = _finite(self._pass(data, still, k, progress, n))
+                total[still] = _sum(total[still], heard)
+                passes[still] += 1
+                mean = total[still] / (k + 1)
+                last = _doubt(mean, judged.predicted[still])
+            done = margins.stopped(last, k, gate)
+            moved = margins.moved(last, k, gate)
+            scores[still], accepted[still] = moved, gate.accept(moved)
+            still, last = still[~done], last[~done]
+            if not len(still):
+                break
+        return Screened(scores, accepted, judged.predicted, passes, judged)
+
+    def _pass(
+        self, data: Any, rows: Array, k: int, progress: Tell | None, total: int
+    ) -> Predictions:
+        """Return what is said of some rows, clean or by the k-th view."""
+        out: list[Predictions] = []
+        for start in range(0, len(rows), self.batch_size):
+            at = rows[start : start + self.batch_size]
+            inputs = _rows(data, at)
+            inputs = self.views[k - 1](inputs) if k else inputs
+            out.append(_said(self.predict(inputs), len(at)))
+            if progress is not None:
+                done = k * len(rows) + start + len(at)
+                progress(min(done / total, 1.0), f"pass {k + 1}")
+        if len({one.n_classes for one in out}) > 1:
+            message = "the model gave other numbers of classes from batch to batch."
+            raise InputError(message)
+        logits = np.concatenate([one.logits for one in out])
+        if out[0].from_probabilities:
+            return Predictions(logits, None, from_probabilities=True)
+        return Predictions.from_logits(logits)  # not probabilities by mistake
+
+
+def _count(data: Any) -> int:
+    rows = hasattr(data, "__len__") and hasattr(data, "__getitem__")
+    if not rows or isinstance(data, (str, bytes, dict)):
+        message = (
+            f"expected rows that can be counted and picked (an array, a tensor, a "
+            f"list, a table), got {type(data).__name__}."
+        )
+        raise InputError(message)
+    if len(data) == 0:
+        message = "expected at least one row, got none."
+        raise InputError(message)
+    return len(data)
+
+
+def _rows(data: Any, at: Array) -> Any:
+    if hasattr(data, "iloc"):  # a table of pandas
+        return data.iloc[at]
+    if isinstance(data, (list, tuple)):
+        return [data[i] for i in at]
+    return data[at]
+
+
+def _said(answer: Any, rows: int) -> Predictions:
+    """Check what a model said."""
+    if isinstance(answer, Predictions):
+        found = answer
+    else:
+        found = Predictions.from_logits(answer)
+    if len(found) != rows:
+        message = f"the model gave {len(found)} answers to {rows} rows."
+        raise InputError(message)
+    return found
+
+
+def _finite(said: Predictions) -> Array:
+    """Return logits that can be averaged: nothing is less than LEAST below the top.
+
+    A probability of 0 would otherwise settle a row by one view alone.
+    """
+    z = said.logits.astype(np.float64)
+    top = z.max(1, keepdims=True)
+    least = LEAST if said.from_probabilities else np.inf
+    return np.maximum(np.where(np.isneginf(z), top - LEAST, z), top - least)
+
+
+def _sum(total: Array, logits: Array) -> Array:
+    if total.shape != logits.shape:
+        message = (
+            f"expected {total.shape[1]} classes for every view, got {logits.shape[1]}."
+        )
+        raise InputError(message)
+    return np.asarray(total + logits)
+
+
+def _doubt(mean: Array, predicted: Array) -> Array:
+    return np.asarray(beta(mean, predicted=predicted))

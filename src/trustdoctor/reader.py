@@ -1,0 +1,31 @@
+"""The way in from files, which imports what reads them only when it is called."""
+
+from pathlib import Path
+from typing import Any
+
+from trustdoctor.predictions import Predictions
+
+
+def read(path: str | Path, **columns: Any) -> Predictions:
+    r"""Read predictions from a file, a folder of files, or a pattern.
+
+    Parameters
+    ----------
+    path : str or Path
+        Parquet, CSV, NPZ or NPY; the suffix says what it is.
+    columns
+        What is called how: logits, probs, labels, features, groups, ids, class_names;
+        see `trustdoctor.files.read`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "predictions.csv"
+    ...     _ = file.write_text("prob_0,prob_1,label\n0.9,0.1,0\n0.4,0.6,0\n")
+    ...     read(file)
+    Predictions(2 rows, 2 classes, probabilities, accuracy 50.00%)
+    """
+    from trustdoctor import files  # polars takes a moment to import
+
+    return files.read(path, **columns)

@@ -1,0 +1,247 @@
+"""Pictures as plain data, and matplotlib that draws them.
+
+`plot_histogram`, `plot_roc`, `plot_risk_coverage` and `plot_reliability` take an
+`Evaluation` and return a figure, for a paper; ``figure.savefig("roc.pdf")`` saves it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trustdoctor.atomic import replacing
+from trustdoctor.errors import InputError, missing_package
+from trustdoctor.evaluation import Evaluation
+from trustdoctor.metrics import histogram, positions, reliability_bins, roc, thinned
+from trustdoctor.predictions import Predictions
+from trustdoctor.report.look import COLOURS, DASHES, LIMIT, MARKERS, RIGHT, WRONG
+
+Numbers = tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A curve with a band around it, or points with bars, where there are any."""
+
+    label: str
+    x: Numbers
+    y: Numbers
+    low: Numbers = ()
+    high: Numbers = ()
+    joined: bool = field(default=True, kw_only=True)
+
+
+@dataclass(frozen=True)
+class Bars:
+    """A histogram: one height between each two edges."""
+
+    label: str
+    edges: Numbers
+    heights: Numbers
+    colour: str
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One chart of a picture.
+
+    Attributes
+    ----------
+    level : float or None
+        Where a dashed red line goes across.
+    log_x, log_y : bool
+        Whether it is drawn by its logarithm.
+    ticks : tuple of str
+        Names of x = 0, 1, ...
+    """
+
+    title: str
+    x: str
+    y: str
+    lines: tuple[Line, ...] = ()
+    bars: tuple[Bars, ...] = ()
+    level: float | None = None
+    log_x: bool = False
+    log_y: bool = False
+    ticks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Charts side by side, `columns` in a row."""
+
+    name: str
+    title: str
+    panels: tuple[Panel, ...] = field(repr=False)
+    columns: int = 2
+
+
+def draw(picture: Picture) -> Any:
+    """Return the picture as a matplotlib figure."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise missing_package(
+            what="drawing pictures", package="matplotlib", extra="plot"
+        ) from error
+    columns = min(picture.columns, len(picture.panels))
+    rows = -(-len(picture.panels) // columns)
+    wide = max(4.2, *(0.75 * len(panel.ticks) for panel in picture.panels))
+    figure = Figure(figsize=(wide * columns, 3.4 * rows), layout="constrained")
+    if picture.title:
+        figure.suptitle(picture.title)
+    grid = figure.subplots(rows, columns, squeeze=False)
+    for axes in grid.flat[len(picture.panels) :]:
+        axes.set_axis_off()
+    for axes, panel in zip(grid.flat, picture.panels, strict=False):
+        _draw_panel(axes, panel)
+    return figure
+
+
+def _draw_panel(axes: Any, panel: Panel) -> None:
+    for bars in panel.bars:
+        axes.stairs(
+            bars.heights,
+            bars.edges,
+            fill=True,
+            alpha=0.55,
+            color=bars.colour,
+            label=bars.label,
+        )
+    for i, line in enumerate(panel.lines):
+        _draw_line(axes, line, i)
+    if panel.level is not None:
+        axes.axhline(panel.level, color=LIMIT, linestyle="--", lw=1)
+    if panel.log_x:
+        axes.set_xscale("log")
+    if panel.log_y:
+        axes.set_yscale("log")
+    if panel.ticks:
+        axes.set_xticks(range(len(panel.ticks)), panel.ticks, fontsize=7)
+    axes.set_title(panel.title, fontsize=10)
+    axes.set_xlabel(panel.x)
+    axes.set_ylabel(panel.y)
+    if panel.lines or panel.bars:
+        axes.legend(fontsize=7, frameon=False)
+
+
+def _draw_line(axes: Any, line: Line, i: int) -> None:
+    colour = COLOURS[i % len(COLOURS)]
+    if not line.joined:
+        ends = None
+        if line.low:
+            ends = [
+                [y - low for y, low in zip(line.y, line.low, strict=True)],
+                [high - y for y, high in zip(line.y, line.high, strict=True)],
+            ]
+        marker = MARKERS[i % len(MARKERS)]
+        axes.errorbar(
+            line.x, line.y, ends, fmt=marker, ms=4, color=colour, label=line.label
+        )
+        return
+    style = DASHES[i % len(DASHES)]
+    axes.plot(line.x, line.y, color=colour, linestyle=style, lw=1.4, label=line.label)
+    if line.low:
+        axes.fill_between(line.x, line.low, line.high, color=colour, alpha=0.15)
+
+
+def save_picture(picture: Picture, path: str | Path) -> None:
+    """Write the picture as SVG or PNG, whole or not at all, always the same bytes."""
+    import matplotlib as mpl
+
+    figure = draw(picture)
+    kind = Path(path).suffix[1:]
+    plain = {"Date": None} if kind == "svg" else {"Software": None}
+    with replacing(path) as temporary, mpl.rc_context({"svg.hashsalt": picture.name}):
+        figure.savefig(temporary, format=kind, dpi=150, metadata=plain)
+
+
+def plot_histogram(found: Evaluation, *, score: str | None = None) -> Any:
+    """Return a figure of a score's values for right and for wrong predictions.
+
+    By default the evaluation's first score.
+    """
+    name, (scores,) = _named(found, [score] if score else list(found.scores)[:1])
+    wrong = _predictions(found).errors
+    edges, right, bad = histogram(scores, wrong)
+    n = max(1, int((~wrong).sum())), max(1, int(wrong.sum()))
+    bars = tuple(
+        Bars(label, _tuple(edges), _tuple(heights), colour)
+        for label, heights, colour in (
+            ("right", right / n[0], RIGHT),
+            ("wrong", bad / n[1], WRONG),
+        )
+    )
+    panel = Panel("", f"{name[0]} (doubt)", "share of the rows", bars=bars)
+    return draw(Picture("histogram", "", (panel,)))
+
+
+def plot_roc(found: Evaluation, *, scores: Sequence[str] | None = None) -> Any:
+    """Return a figure of TRR over FRR, one curve per score."""
+    wrong = _predictions(found).errors
+    lines = []
+    for name, values in zip(*_named(found, scores), strict=True):
+        frr, trr, _ = roc(values, wrong)
+        lines.append(Line(name, *map(_tuple, thinned(frr, trr))))
+    return draw(Picture("roc", "", (Panel("", "FRR", "TRR", tuple(lines)),)))
+
+
+def plot_risk_coverage(
+    found: Evaluation, *, scores: Sequence[str] | None = None
+) -> Any:
+    """Return a figure of the risk of the accepted rows over coverage."""
+    wrong = _predictions(found).errors
+    lines = []
+    for name, values in zip(*_named(found, scores), strict=True):
+        chart = positions(values, wrong)
+        some = chart.coverage > 0
+        x, y = chart.coverage[some], chart.risk[some]
+        lines.append(Line(name, _tuple(x), _tuple(y)))
+    panel = Panel("", "coverage", "risk", tuple(lines))
+    return draw(Picture("risk-coverage", "", (panel,)))
+
+
+def plot_reliability(found: Evaluation) -> Any:
+    """Return a figure of accuracy over confidence, with intervals."""
+    at = found.settings
+    bins = reliability_bins(
+        _predictions(found),
+        temperature=at.temperature,
+        confidence=at.confidence,
+        doubts=found.doubts,
+    )
+    cells = [(b.confidence, b.accuracy) for b in bins]
+    columns = zip(*((c, a.value, a.low, a.high) for c, a in cells), strict=True)
+    lines = (
+        Line("accuracy", *(tuple(column) for column in columns)),
+        Line("calibrated", (0.0, 1.0), (0.0, 1.0)),
+    )
+    panel = Panel("", "confidence", "accuracy", lines)
+    return draw(Picture("reliability", "", (panel,)))
+
+
+def _predictions(found: Evaluation) -> Predictions:
+    if found.predictions is None:
+        message = "this evaluation has no predictions with it; evaluate them again."
+        raise InputError(message)
+    return found.predictions
+
+
+def _named(
+    found: Evaluation, scores: Sequence[str] | None
+) -> tuple[list[str], list[Any]]:
+    if isinstance(scores, str):
+        message = f"expected a list of scores, got the string {scores!r}. Use [...]."
+        raise InputError(message)
+    names = list(scores or found.scores)
+    missing = [name for name in names if name not in found.scores]
+    if missing:
+        known = ", ".join(found.scores)
+        message = f"expected a score that was evaluated, {known}; got {missing[0]!r}."
+        raise InputError(message)
+    _predictions(found)
+    return names, [found.doubts[name] for name in names]
+
+
+def _tuple(values: Any) -> Numbers:
+    return tuple(float(value) for value in values)

@@ -1,0 +1,243 @@
+"""What the commands print: tables and sentences of at most 80 columns."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from trustdoctor import envelope
+from trustdoctor.evaluation import Comparison, Difference, Evaluation
+from trustdoctor.gates import Gate, Outcome
+
+
+def make_console(*, quiet: bool) -> Console:
+    """Return a console of at most 80 columns; silent when quiet."""
+    console = Console(quiet=quiet, markup=False)
+    console.width = min(console.width, 80)
+    return console
+
+
+def show_evaluation(console: Console, found: Evaluation) -> None:
+    """Print an evaluation as a table and in words."""
+    at, confidence = found.settings.points, found.settings.confidence
+    console.print(
+        f"{found.n:,} predictions over {found.n_classes} classes, "
+        f"{found.n_errors:,} wrong: accuracy {found.accuracy.percent()} %",
+        highlight=False,
+    )
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for title in ("score", "AUROC", f"FRR@{at.trr * 100:g}TRR"):
+        table.add_column(title, overflow="fold")
+    table.add_column(f"risk@{at.coverage * 100:g}coverage", overflow="fold")
+    for name, metrics in found.scores.items():
+        cells = (metrics[m] for m in ("auroc", "frr_at_trr", "risk_at_coverage"))
+        table.add_row(name, *(cell.percent() for cell in cells))
+    console.print()
+    console.print(table)
+    console.print()
+    for line in _explanation(found):
+        console.print(f"- {line}", highlight=False)
+    console.print(
+        f"\nIn %, with {confidence:.0%} intervals; a prediction is rejected when "
+        f"its doubt is high. AUROC: how well doubt ranks errors above correct "
+        f"predictions. FRR@{at.trr * 100:g}TRR: share of correct predictions lost when "
+        f"{at.trr:.0%} of the errors are caught. risk@{at.coverage * 100:g}coverage: "
+        f"errors left among the {at.coverage:.0%} least doubtful.",
+        highlight=False,
+        style="dim",
+    )
+
+
+def _explanation(found: Evaluation) -> Iterator[str]:
+    yield found.verdict()
+    name, best = next(iter(found.scores.items()))
+    frr = best["frr_at_trr"]
+    if frr.value is None:
+        yield "No interval can be given from rows of one kind alone."
+        return
+    yield (
+        f"Catching {found.settings.points.trr:.0%} of the errors by {name} costs "
+        f"{frr.percent()} % of the correct predictions."
+    )
+    yield from _comparison(found)
+    said, right = found.calibration["confidence"], found.accuracy
+    assert said.value is not None
+    assert right.value is not None
+    word = "over-confident" if said.value > right.value else "under-confident"
+    inside = (right.low or 0) <= said.value <= (right.high or 1)
+    yield (
+        f"The softmax is {'not clearly ' if inside else ''}{word}: it claims "
+        f"{said.value:.1%} on average and is right {right.value:.1%} of the time "
+        f"(ECE {found.calibration['ece'].percent()} %)."
+    )
+    if found.counted:
+        within = max(cell.within for m in found.scores.values() for cell in m.values())
+        yield (
+            "Rows were counted in ranges of scores, not kept: no figure is farther "
+            f"than {within * 100:.1g} points from that of the rows themselves."
+            if within
+            else "Rows were counted, not kept; every figure is that of the rows."
+        )
+    notes = {cell.note for cell in best.values() if cell.note}
+    yield from (f"Careful, {note}." for note in sorted(notes))
+
+
+def _comparison(found: Evaluation) -> Iterator[str]:
+    """Say which scores rank errors better or worse than softmax response."""
+    if "msp" not in found.scores or len(found.scores) == 1:
+        return
+    better: list[str] = []
+    worse: list[str] = []
+    for d in found.differences:
+        if d.metric != "auroc" or "msp" not in (d.first, d.second) or d.low is None:
+            continue
+        sign = _sign(d) * (1 if d.second == "msp" else -1)
+        other = d.first if d.second == "msp" else d.second
+        if sign:
+            (better if sign > 0 else worse).append(other)
+    parts = [
+        f"{', '.join(names)} rank{'s' if len(names) == 1 else ''} errors {word}"
+        for names, word in ((better, "better"), (worse, "worse"))
+        if names
+    ]
+    how = "AUROC, not paired" if found.counted else "paired AUROC"
+    if parts:
+        yield f"Against softmax response (msp): {' and '.join(parts)} ({how})."
+    else:
+        yield f"No score ranks errors clearly better or worse than msp ({how})."
+
+
+def _sign(difference: Difference) -> int:
+    assert difference.low is not None
+    assert difference.high is not None
+    return int(difference.low > 0) - int(difference.high < 0)
+
+
+def show_comparison(console: Console, found: Comparison) -> None:
+    """Print candidates, best first, and which to use."""
+    console.print(
+        f"{found.n_fit:,} rows fitted, {found.n_chosen:,} chose, {found.n_judged:,} "
+        f"judge ({found.n_errors:,} errors).\n",
+        highlight=False,
+    )
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    frr = f"FRR@{found.points.trr * 100:g}TRR"
+    for title in ("score", "passes", "AUROC", "against msp", frr):
+        table.add_column(title, overflow="fold")
+    for c in found.candidates:
+        own = c.name == found.candidates[0].name
+        table.add_row(
+            c.name,
+            f"{c.passes:g}",
+            f"{(c.auroc.value or 0) * 100:.2f}",
+            "" if own else c.auroc_gain.percent(sign=True),
+            f"{(c.frr_at_trr.value or 0) * 100:.2f}",
+        )
+    console.print(table)
+    console.print(f"\n{found.verdict()}", highlight=False)
+    for reason in found.skipped:
+        console.print(f"- left out, {reason}", highlight=False)
+    console.print(
+        f"\nIn %; differences of AUROC on the judging rows, paired, that hold all "
+        f"together at {found.confidence:.0%}.",
+        highlight=False,
+        style="dim",
+    )
+
+
+def show_gate(console: Console, gate: Gate, path: Path) -> None:
+    """Print a calibrated gate and its certificate."""
+    c = gate.certificate
+    assert c is not None
+    lines = [
+        f"{_promised(gate)}: {c.promise().removeprefix('no guarantee: ')}.",
+        f"Gate: {_rule(gate)}.",
+    ]
+    if c.rows_needed is not None:
+        lines.append(f"About {c.rows_needed:,} rows like these would be enough.")
+    known = f", {c.n_errors:,} of them errors" if c.n_errors >= 0 else ""
+    lines.append(
+        f"Calibrated on {c.n:,} rows{known}; seen on them at this gate, with intervals "
+        f"of {c.confidence * 100:g}%:"
+    )
+    for name, rate in c.observed.items():
+        lines.append(f"  {name:<9}{rate.percent()} %")
+    lines += _group_lines(gate)
+    lines += [f"- {line}" for line in (c.rule, c.assumption, *c.notes)]
+    for line in lines:
+        console.print(line, highlight=False)
+    console.print(f"Wrote {path}", highlight=False, soft_wrap=True)
+
+
+def _promised(gate: Gate) -> str:
+    if gate.certificate is None or not gate.certificate.guarantee:
+        return "NO GUARANTEE"
+    return "Promise, in each group that has one" if gate.groups else "Promise"
+
+
+def _rule(gate: Gate) -> str:
+    c = gate.certificate
+    assert c is not None
+    if gate.state != "threshold":
+        return f"{gate.state.replace('-', ' ')}: {c.trivial}"
+    ratio = f" (gamma {gate.gamma:.4g})" if gate.gamma is not None else ""
+    where = " in groups not named below" if gate.groups else ""
+    return f"reject where {gate.score} > {gate.threshold:.6g}{ratio}{where}"
+
+
+def _group_lines(gate: Gate, most: int = 20) -> list[str]:
+    lines = []
+    for name, own in list(gate.groups.items())[:most]:
+        at = f"> {own.threshold:.6g}" if own.state == "threshold" else own.state
+        bare = "" if own.promised else ", no promise"
+        lines.append(f"  group {name}: reject {at} ({own.n:,} rows{bare})")
+    if gate.groups:
+        promised = sum(own.promised for own in gate.groups.values())
+        lines.append(f"{promised} of {len(gate.groups)} groups have their own promise.")
+    return lines
+
+
+def summarize_screened(gate: Gate, done: Outcome) -> dict[str, object]:
+    """Return what a gate did, as plain values for JSON."""
+    out: dict[str, object] = {
+        "score": gate.score,
+        "temperature": gate.temperature,
+        "threshold": envelope.number(gate.threshold),
+        "rows": done.rows,
+        "accepted": done.accepted,
+    }
+    return out | (asdict(done.counts) if done.counts is not None else {})
+
+
+def _where(gate: Gate) -> str:
+    if gate.groups:
+        return f"at the thresholds of {len(gate.groups)} groups"
+    if gate.state != "threshold":
+        return f"({gate.state.replace('-', ' ')})"
+    return f"at threshold {gate.threshold:.4g}"
+
+
+_SCREENED = {
+    "risk": "errors among the accepted (risk)",
+    "trr": "errors caught (TRR)",
+    "frr": "correct predictions lost (FRR)",
+}
+
+
+def show_screened(console: Console, gate: Gate, done: Outcome) -> None:
+    """Print what a gate accepted, and how well where labels tell."""
+    console.print(
+        f"Accepted {done.accepted:,} of {done.rows:,} predictions "
+        f"({done.accepted / done.rows:.1%}) by {gate.score} {_where(gate)}.",
+        highlight=False,
+    )
+    if gate.certificate is not None:
+        promise = gate.certificate.promise()
+        where = ", in each group that has one" if gate.groups else ""
+        console.print(f"  the gate's promise{where}: {promise}", highlight=False)
+    rates = done.rates()
+    for name, words in _SCREENED.items():
+        if name in rates:
+            console.print(f"  {words:<33}{rates[name].percent()} %", highlight=False)

@@ -1,0 +1,229 @@
+"""AUROC over temperatures and magnitudes: the figures of appendix C.4."""
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from trustdoctor.arrays import Array
+from trustdoctor.errors import InputError
+from trustdoctor.metrics import Estimate, auroc, delong
+from trustdoctor.report import Line, Panel, Picture
+from trustdoctor.reproduce.bench import Bench
+from trustdoctor.reproduce.cases import fit
+from trustdoctor.reproduce.experiment import Options, paper
+from trustdoctor.reproduce.grid import evaluate_grid
+from trustdoctor.reproduce.report import Cell, Report, Table, in_percent
+from trustdoctor.reproduce.sources import Exhibit, model_exhibit
+
+TITLE = "AUROC over temperature and magnitude (appendix C.4)"
+ROWS = 1_000
+SHOWN = (1.0, 1.3, 1.5, 1000.0)
+WORDS = (
+    "{rows:,} rows, {errors} of them errors, so that the intervals are wide: "
+    "differences of a point or less are chance here (--rows takes more). The best of "
+    "many settings on the rows that chose it flatters itself; choose on labelled rows, "
+    "judge on others (`td.select`). `paper` counts the errors of the perturbed "
+    "predictions: its AUROC is another quantity at every magnitude, since the accuracy "
+    "changes, as the last column shows. `deployed` counts those of the clean "
+    "predictions, which a user acts on. {protocol}"
+)
+PROTOCOLS = {
+    "exact": "AUROCs are exact.",
+    "grid": "AUROCs are on the published grid of thresholds, beta's and ODIN's "
+    "probabilities rounded to float32 as stored ones are.",
+}
+
+
+class Result(NamedTuple):
+    """One setting's AUROCs and the accuracy of the perturbed predictions."""
+
+    deployed: float
+    paper: float
+    accuracy: float
+    scores: Array
+    errors: Array
+
+
+Found = dict[tuple[str, float, float], Result]
+
+
+def run(options: Options) -> Report:
+    """Sweep the paper's settings on a thousand rows, or --rows."""
+    if options.rows is None:
+        options = replace(options, rows=ROWS)
+    one = model_exhibit(options)
+    assert one.bench is not None
+    found = _sweep_all(one.bench, one, options)
+    methods = list(dict.fromkeys(key[0] for key in found))
+    p = one.clean.predictions
+    words = WORDS.format(
+        rows=len(p),
+        errors=int(p.errors.sum()),
+        protocol=PROTOCOLS[options.protocol],
+    )
+    notes: tuple[str, ...] = ()
+    if "mahalanobis" not in methods:
+        notes = (
+            f"mahalanobis needs logits of the training rows: {one.model}-"
+            f"{one.dataset.name}-train.npz in the data folder.",
+        )
+    return Report(
+        "sweep",
+        TITLE,
+        (_best(one, found, methods, options),),
+        words,
+        (_alpha_beta(found, one), _everyone(found, methods, one)),
+        notes,
+    )
+
+
+def _sweep_all(bench: Bench, one: Exhibit, options: Options) -> Found:
+    from trustdoctor.adapters.torch import EPSILONS, TEMPERATURES, sweep
+
+    fixed = _fixed(one)
+    pair = ("alpha", "beta")
+    plans: list[tuple[str, Any, Any, Any]] = [
+        ("temperatures", pair, TEMPERATURES, (0.0, fixed["epsilon"])),
+        ("magnitudes", (*pair, "odin"), SHOWN, EPSILONS),
+        ("magnitudes at beta's T", pair, (fixed["beta"],), EPSILONS),
+    ]
+    if one.train is not None and not one.train.predictions.from_probabilities:
+        plans.append(("mahalanobis", (fit(one.train, "logits"),), (1.0,), EPSILONS))
+    batches = bench.local.batches(bench.images, bench.labels, 200)
+    found: Found = {}
+    for i, (name, scores, temperatures, epsilons) in enumerate(plans):
+
+        def tell(share: float, _what: str, i: int = i, name: str = name) -> None:
+            options.tell((i + share) / len(plans), name)
+
+        swept = sweep(
+            bench.local.model,
+            batches,
+            scores=scores,
+            temperatures=temperatures,
+            epsilons=epsilons,
+            scale=bench.local.scale,
+            checkpoint=options.steps.child(name.replace(" ", "-")),
+            progress=tell,
+        )
+        found |= _judged(swept, options)
+    return found
+
+
+def _fixed(one: Exhibit) -> dict[str, float]:
+    """Return what the paper's figure holds fixed on this data set."""
+    known = paper("sweep")
+    return dict(known.get(one.dataset.name, known["cifar10"]))
+
+
+def _judged(swept: Any, options: Options) -> Found:
+    p = swept.predictions
+    found: Found = {}
+    for j, setting in enumerate(swept.settings):
+        moved = swept.predicted[:, j] != p.labels
+        pair = (
+            (swept.scores[:, j], p.errors),
+            (swept.paper_scores[:, j], moved),
+        )
+        for _, errors in pair:
+            if errors.all() or not errors.any():
+                message = "every row is right or every row is wrong: take more --rows."
+                raise InputError(message)
+        deployed, paper = (_area(setting.score, *rows, options) for rows in pair)
+        key = (setting.score, setting.temperature, setting.epsilon)
+        found[key] = Result(deployed, paper, 1 - float(moved.mean()), *pair[0])
+    return found
+
+
+def _area(score: str, scores: Array, errors: Array, options: Options) -> float:
+    if options.protocol == "exact":
+        return auroc(scores, errors)
+    wide = np.asarray(scores, np.float64)
+    if score == "alpha":
+        return evaluate_grid(np.exp(wide), errors).auroc
+    if score == "beta":
+        top = (1 / (1 + np.exp(wide))).astype(np.float32).astype(np.float64)
+        return evaluate_grid((1 - top) / top, errors).auroc
+    if score == "odin":
+        top = (-np.expm1(wide)).astype(np.float32).astype(np.float64)
+        return evaluate_grid(top, errors, below=True).auroc
+    return evaluate_grid(wide, errors).auroc
+
+
+def _best(one: Exhibit, found: Found, methods: list[str], options: Options) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for method in methods:
+        own = {key: cell for key, cell in found.items() if key[0] == method}
+        clean = min(own, key=lambda key: (key[2], key[1]))
+        for what, key in (
+            ("T=1, eps=0", clean),
+            ("best deployed", max(own, key=lambda key: own[key].deployed)),
+            ("best paper", max(own, key=lambda key: own[key].paper)),
+        ):
+            cell = own[key]
+            deployed = Estimate(cell.deployed)
+            if options.protocol == "exact":
+                low, high = delong(cell.scores, cell.errors)
+                deployed = Estimate(cell.deployed, low, high)
+            deployed = in_percent(deployed)
+            at = f"{key[1]:g}, {key[2]:g}"
+            accuracy = 100 * cell.accuracy
+            rows.append((method, what, at, deployed, 100 * cell.paper, accuracy))
+    columns = (
+        "method",
+        "setting",
+        "T, eps",
+        "AUROC\ndeployed",
+        "AUROC\npaper",
+        "accuracy\nperturbed",
+    )
+    return Table(f"{one.title}, in %", columns, tuple(rows))
+
+
+def _line(
+    label: str, found: Found, keys: list[tuple[str, float, float]], axis: int
+) -> Line:
+    at = [key for key in keys if key in found]
+    return Line(
+        label,
+        tuple(key[1] if axis == 1 else key[2] for key in at),
+        tuple(100 * getattr(found[key], label.split()[-1]) for key in at),
+    )
+
+
+def _alpha_beta(found: Found, one: Exhibit) -> Picture:
+    fixed = _fixed(one)
+    eps, own = fixed["epsilon"], fixed["beta"]
+    temperatures = sorted({k[1] for k in found if k[2] == eps})
+    epsilons = sorted({key[2] for key in found})
+    panels = []
+    for title, keys, axis in (
+        (f"eps = {eps:g}", [(t, eps) for t in temperatures], 1),
+        ("T = 1", [(1.0, e) for e in epsilons], 2),
+        (f"T = {own:g}", [(own, e) for e in epsilons], 2),
+    ):
+        lines = tuple(
+            _line(f"{method} {kind}", found, [(method, *key) for key in keys], axis)
+            for method in ("alpha", "beta")
+            for kind in ("deployed", "paper")
+        )
+        x = "temperature" if axis == 1 else "epsilon (pixels)"
+        panels.append(Panel(title, x, "AUROC %", lines, log_x=axis == 1))
+    title = f"alpha against beta, {one.title}"
+    return Picture("alpha-beta", title, tuple(panels), columns=3)
+
+
+def _everyone(found: Found, methods: list[str], one: Exhibit) -> Picture:
+    epsilons = sorted({key[2] for key in found})
+    panels = []
+    for kind in ("deployed", "paper"):
+        for t in SHOWN:
+            lines = tuple(
+                _line(f"{method} {kind}", found, [(method, t, e) for e in epsilons], 2)
+                for method in methods
+                if (method, t, epsilons[-1]) in found
+            )
+            title = f"T = {t:g}, {kind}"
+            panels.append(Panel(title, "epsilon (pixels)", "AUROC %", lines))
+    return Picture("all", f"All methods, {one.title}", tuple(panels), columns=4)

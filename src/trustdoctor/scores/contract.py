@@ -1,0 +1,247 @@
+"""What a score is: a doubt about each row, with what it needs and which laws it obeys.
+
+To add one, write a `LogitScore` (a formula of the logits) or a `FittedScore` (a class
+that is fitted first), and `register` it.
+"""
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trustdoctor.arrays import Array
+from trustdoctor.errors import FileError, InputError
+from trustdoctor.predictions import Predictions, require_predictions
+from trustdoctor.scores import storage
+
+NEEDS = ("probs", "logits", "features", "gradients")
+"""What a score may need of predictions, or of the model behind them."""
+
+LAWS = ("permutation", "shift", "direction")
+"""Laws that a score may obey, tested over the registry.
+
+permutation: the order of the classes does not matter. shift: nor does a constant added
+to a row. direction: raising the top logit never raises the doubt.
+"""
+
+Needs = frozenset[str]
+
+
+class Score(ABC):
+    """A doubt about each row: higher means trust less.
+
+    Attributes
+    ----------
+    name : str
+        Its name in `SCORES`, in gates and on the command line.
+    needs : frozenset of str
+        Out of "probs" (the softmax is enough), "logits" (the true ones), "features"
+        and "gradients" (of the model).
+    laws : frozenset of str
+        Which of the common laws hold: "permutation", "shift", "direction".
+    scale : str
+        What exp(score) is: "odds" (the paper's ratio), "log" (another positive
+        quantity), or "none".
+    reference : str
+        Where it comes from.
+    step : int
+        Which way its input perturbation goes: +1 towards more doubt (DOCTOR), -1
+        towards less (ODIN).
+    about_class : bool
+        Whether the doubt is about one class, so that its function takes `predicted=`.
+
+    Examples
+    --------
+    >>> from trustdoctor import SCORES
+    >>> SCORES["beta"](Predictions.from_logits([[2.0, 0.0]]))
+    array([-2.])
+    """
+
+    name: str
+    needs: Needs
+    laws: frozenset[str]
+    scale: str = "none"
+    reference: str = ""
+    step: int = 1
+    about_class: bool = False
+
+    @abstractmethod
+    def __call__(self, predictions: Predictions) -> Array:
+        """Return the doubt of each row, (n,)."""
+
+    def check(self, predictions: Predictions) -> None:
+        """Refuse predictions that lack what the score needs."""
+        check_needs(self.name, self.needs, predictions)
+
+
+def check_needs(name: str, needs: Needs, predictions: Predictions) -> None:
+    """Refuse predictions that lack what the score of that name needs."""
+    require_predictions(predictions)
+    if "logits" in needs and predictions.from_probabilities:
+        message = (
+            f"the score {name} needs true logits, and these predictions came as "
+            "probabilities. Pass logits, or choose alpha, beta or msp."
+        )
+        raise InputError(message)
+    if "features" in needs and predictions.features is None:
+        message = (
+            f"the score {name} needs features, and these predictions have none. Pass "
+            "features=, or --features NAME on the command line."
+        )
+        raise InputError(message)
+    if "gradients" in needs:
+        message = (
+            f"the score {name} needs the model's gradients: use Doctor(model, "
+            f"score={name!r}) of trustdoctor.adapters.torch."
+        )
+        raise InputError(message)
+
+
+@dataclass(frozen=True)
+class LogitScore(Score):
+    """A score that is a formula of the logits.
+
+    Attributes
+    ----------
+    function : callable
+        Logits (n, C) and ``temperature=`` to doubts (n,).
+    native : str
+        The C kernel that gives the same numbers; empty where there is none.
+    temperature : float
+        Divides the logits; `at` sets another.
+
+    Examples
+    --------
+    >>> def least(logits, *, temperature=1.0):
+    ...     return logits.min(-1) / temperature
+    >>> score = LogitScore("least", least, frozenset({"logits"}), frozenset())
+    >>> score(Predictions.from_logits([[3.0, 1.0]]))
+    array([1.])
+    """
+
+    name: str
+    function: Callable[..., Any]
+    needs: Needs
+    laws: frozenset[str]
+    scale: str = "none"
+    reference: str = ""
+    step: int = 1
+    about_class: bool = False
+    native: str = ""
+    temperature: float = 1.0
+
+    def at(self, temperature: float) -> "LogitScore":
+        """Return the score at another temperature."""
+        same = temperature == self.temperature
+        return self if same else replace(self, temperature=temperature)
+
+    def fit(self, predictions: Predictions) -> "LogitScore":
+        """Return the score itself: there is nothing to fit."""
+        self.check(predictions)
+        return self
+
+    def __call__(self, predictions: Predictions) -> Any:
+        """Return the doubt of each row, (n,)."""
+        self.check(predictions)
+        return self.function(predictions.logits, temperature=self.temperature)
+
+
+class FittedScore(Score):
+    """A score that is fitted on rows first, and can be saved.
+
+    A subclass is a frozen dataclass. Its fields, arrays and plain values, are all that
+    there is to it, so files and gates can hold it. `__post_init__` refuses what is not
+    such a score: files may be changed by anybody.
+
+    Attributes
+    ----------
+    settings : tuple of dict
+        Options of `fit` that `compare` tries.
+    from_errors : bool
+        Whether it learns from the model's errors, so that it is fitted on rows that
+        the model was not trained on; else it is fitted on training rows.
+
+    Examples
+    --------
+    >>> @dataclass(frozen=True, eq=False)
+    ... class Distance(FittedScore):
+    ...     mean: Array
+    ...     name, needs, laws = "distance", frozenset({"features"}), frozenset()
+    ...
+    ...     @classmethod
+    ...     def fit(cls, predictions):
+    ...         return cls(predictions.features.mean(0))
+    ...
+    ...     def __call__(self, predictions):
+    ...         return np.linalg.norm(predictions.features - self.mean, axis=1)
+    >>> p = Predictions.from_logits([[1.0, 0], [0, 1]], features=[[0.0], [2.0]])
+    >>> Distance.fit(p)(p)
+    array([1., 1.])
+    """
+
+    settings: ClassVar[tuple[dict[str, Any], ...]] = ({},)
+    from_errors: ClassVar[bool] = False
+
+    @classmethod
+    @abstractmethod
+    def fit(cls, predictions: Predictions) -> Self:
+        """Fit on rows, and return the score; options are keywords."""
+
+    @classmethod
+    def check_fit(cls, predictions: Predictions, *, labels: bool = False) -> None:
+        """Refuse rows to fit on that lack what the score needs."""
+        check_needs(cls.name, cls.needs, predictions)
+        if labels:
+            predictions.require_labels(f"fitting {cls.name}")
+
+    def parts(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """Return what the score is made of: arrays, and plain values for JSON."""
+        arrays, plain = {}, {}
+        for one in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, one.name)
+            if isinstance(value, np.ndarray):
+                arrays[one.name] = value
+            else:
+                plain[one.name] = list(value) if isinstance(value, tuple) else value
+        return arrays, plain
+
+    @classmethod
+    def from_parts(cls, arrays: dict[str, NDArray[Any]], plain: dict[str, Any]) -> Self:
+        """Build the score from its parts, refusing others."""
+        names = {one.name for one in fields(cls)}  # type: ignore[arg-type]
+        odd = names ^ {*arrays, *plain}
+        if odd:
+            message = f"a {cls.name} score lacks or adds: {', '.join(sorted(odd))}."
+            raise InputError(message)
+        return cls(**arrays, **plain)
+
+    @property
+    def digest(self) -> str:
+        """A short digest of all that the score is made of."""
+        arrays, plain = self.parts()
+        digest = hashlib.blake2b(self.name.encode(), digest_size=16)
+        digest.update(json.dumps(plain, sort_keys=True).encode())
+        for name, array in sorted(arrays.items()):
+            digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
+
+    def save(self, path: str | Path) -> None:
+        """Write to a safetensors file, whole or not at all; `load_score` reads it."""
+        storage.save(path, self.name, *self.parts())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read what `save` wrote."""
+        kind, arrays, plain = storage.load(path)
+        if kind != cls.name:
+            message = f"{path} holds a {kind} score, not a {cls.name} score."
+            raise FileError(message)
+        with storage.complaining(path):
+            return cls.from_parts(arrays, plain)

@@ -1,0 +1,176 @@
+"""The one registry of scores, plain and fitted; each file of scores fills it."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from trustdoctor.arrays import Array
+from trustdoctor.errors import FileError, InputError
+from trustdoctor.kernels import _native, score_kinds
+from trustdoctor.predictions import Predictions
+from trustdoctor.scores import storage
+from trustdoctor.scores.contract import LAWS, FittedScore, LogitScore, Score
+
+Entry = LogitScore | type[FittedScore]
+AnyEntry = TypeVar("AnyEntry", bound=Entry)
+
+SCORES: dict[str, Entry] = {}
+"""Every score by its name: a `LogitScore`, or the class of a `FittedScore`."""
+
+
+def register(entry: AnyEntry) -> AnyEntry:
+    """Add a score to the registry; as a decorator, the class of a fitted one.
+
+    From then on its name works wherever scores have names: in `evaluate`, `calibrate`,
+    gates and on the command line.
+
+    Examples
+    --------
+    >>> from trustdoctor.scores.softmax import margin
+    >>> double = LogitScore("double", lambda z, **o: 2 * margin(z, **o),
+    ...     frozenset({"probs"}), frozenset({"shift"}))
+    >>> register(double).name in SCORES
+    True
+    >>> del SCORES["double"]
+    """
+    if entry.name in SCORES:
+        message = f"the name {entry.name!r} is taken by a score. Choose another."
+        raise InputError(message)
+    unknown = set(entry.laws) - set(LAWS)
+    if unknown:
+        message = f"expected laws out of {', '.join(LAWS)}, got {sorted(unknown)[0]!r}."
+        raise InputError(message)
+    SCORES[entry.name] = entry
+    return entry
+
+
+def find_score(score: str | Score, *, temperature: float = 1.0) -> Score:
+    """Return a score that is ready to call: by its name, or as it is.
+
+    Examples
+    --------
+    >>> find_score("alpha", temperature=2.0).temperature
+    2.0
+    """
+    if isinstance(score, str):
+        entry = _entry_of(score)
+        if isinstance(entry, LogitScore):
+            return entry.at(temperature)
+        message = (
+            f"the score {score} is fitted on labelled rows first. Fit it, "
+            f"{entry.__name__}.fit(predictions), and pass what that returns; on the "
+            "command line pass its file, which trustdoctor compare -o FILE writes."
+        )
+        raise InputError(message)
+    if not isinstance(score, Score):
+        message = f"expected a score's name or a score, got {type(score).__name__}."
+        raise InputError(message)
+    if isinstance(score, LogitScore):
+        return score if temperature == 1 else score.at(temperature)
+    if temperature != 1:
+        message = f"the score {score.name} is fitted and takes no temperature."
+        raise InputError(message)
+    return score
+
+
+def find_formula(name: str) -> LogitScore:
+    """Return a score that is a formula of the logits, those with gradients included."""
+    entry = SCORES.get(name)
+    if isinstance(entry, LogitScore):
+        return entry
+    known = ", ".join(n for n, e in SCORES.items() if isinstance(e, LogitScore))
+    message = f"expected a score out of {known}, got {name!r}."
+    raise InputError(message)
+
+
+def _entry_of(name: str) -> Entry:
+    try:
+        return SCORES[name]
+    except KeyError:
+        known = ", ".join(SCORES)
+        message = f"expected a score out of {known}, got {name!r}."
+        raise InputError(message) from None
+
+
+def plain_scores(*, logits: bool = True) -> list[str]:
+    """Return the names of scores that need no more than logits, or the softmax."""
+    met = {"probs", "logits"} if logits else {"probs"}
+    return [
+        name
+        for name, entry in SCORES.items()
+        if isinstance(entry, LogitScore) and entry.needs <= met
+    ]
+
+
+def load_score(path: str | Path) -> FittedScore:
+    """Read a fitted score of any kind from the file that `save` wrote.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from trustdoctor import RelU
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     RelU(1 - np.eye(3)).save(f"{folder}/rel_u.safetensors")
+    ...     load_score(f"{folder}/rel_u.safetensors").name
+    'rel_u'
+    """
+    kind, arrays, plain = storage.load(path)
+    with storage.complaining(path):
+        return build_score(kind, arrays, plain)
+
+
+def build_score(
+    kind: str, arrays: dict[str, Any], plain: dict[str, Any]
+) -> FittedScore:
+    """Build a fitted score of the registry from its parts."""
+    entry = SCORES.get(kind)
+    if entry is None or isinstance(entry, LogitScore):
+        message = f"expected a fitted score, got {kind!r}, which is not registered."
+        raise FileError(message)
+    return entry.from_parts(arrays, plain)
+
+
+def score_all(
+    predictions: Predictions,
+    scores: Iterable[str | Score],
+    *,
+    temperature: float = 1.0,
+) -> dict[str, Array]:
+    """Score predictions by several scores; those with C kernels share one pass.
+
+    Examples
+    --------
+    >>> p = Predictions.from_logits([[2.0, 0.0]])
+    >>> {name: s.round(3).tolist() for name, s in score_all(p, ["beta", "msp"]).items()}
+    {'beta': [-2.0], 'msp': [-2.127]}
+    """
+    found = {s.name: s for s in _ready(scores, temperature)}
+    for score in found.values():
+        score.check(predictions)
+    native = [
+        score
+        for score in found.values()
+        if isinstance(score, LogitScore)
+        and score.native
+        and score.temperature == temperature
+    ]
+    together: dict[str, Array] = {}
+    if _native.available and len(native) > 1:
+        kinds = [score.native for score in native]
+        rows = score_kinds(predictions.logits, kinds, temperature=temperature)
+        together = {score.name: own for score, own in zip(native, rows, strict=True)}
+    return {
+        name: together[name] if name in together else score(predictions)
+        for name, score in found.items()
+    }
+
+
+def _ready(scores: Iterable[str | Score], temperature: float) -> Sequence[Score]:
+    """Return scores ready to call; fitted ones have no other temperature."""
+    return [
+        find_score(s, temperature=temperature)
+        if isinstance(s, (str, LogitScore))
+        else find_score(s)
+        for s in scores
+    ]

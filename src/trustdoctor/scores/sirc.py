@@ -1,0 +1,69 @@
+"""Softmax response, raised where features are small."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from trustdoctor.arrays import Array, as_features
+from trustdoctor.errors import InputError
+from trustdoctor.predictions import Predictions
+from trustdoctor.scores.contract import FittedScore
+from trustdoctor.scores.registry import register
+from trustdoctor.scores.softmax import msp
+
+
+@register
+@dataclass(frozen=True, eq=False)
+class SIRC(FittedScore):
+    r"""Softmax response, raised where features are small for training rows.
+
+    .. math:: \log\bigl((1 - p_m)(1 + e^{-b (\|f\|_1 - a)})\bigr), \quad
+              a = \mu - 3 \sigma, \quad b = 1 / \sigma
+
+    with mean and deviation of the norms of training features.
+
+    References
+    ----------
+    Xia & Bouganis, Augmenting Softmax Information for Selective Classification with
+    Out-of-Distribution Data, ACCV 2022.
+
+    Examples
+    --------
+    >>> features = np.ones((4, 2)) + np.eye(4, 2)
+    >>> p = Predictions.from_logits(np.eye(4, 2), features=features)
+    >>> SIRC.fit(p)(p).shape
+    (4,)
+    """
+
+    a: float
+    b: float
+
+    name = "sirc"
+    needs = frozenset({"probs", "features"})
+    laws = frozenset({"permutation", "shift", "direction"})
+    scale = "log"
+    reference = "Xia & Bouganis 2022"
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be such a score."""
+        if not (np.isfinite(self.a) and 0 < self.b < np.inf):
+            message = f"expected a finite a and b above 0, got {self.a} and {self.b}."
+            raise InputError(message)
+
+    @classmethod
+    def fit(cls, predictions: Predictions) -> "SIRC":
+        """Fit on the features of training rows."""
+        cls.check_fit(predictions)
+        norms = np.abs(as_features(predictions.features)).sum(1)
+        spread = float(norms.std())
+        if not spread > 1e-9 * float(norms.mean()):
+            message = "expected features whose norms differ, got equal ones."
+            raise InputError(message)
+        return cls(float(norms.mean()) - 3 * spread, 1 / spread)
+
+    def __call__(self, predictions: Predictions) -> Array:
+        """Return the doubt of each row."""
+        self.check(predictions)
+        norms = np.abs(as_features(predictions.features)).sum(1)
+        doubt = np.asarray(msp(predictions), np.float64)
+        return doubt + np.logaddexp(0.0, -self.b * (norms - self.a))

@@ -1,0 +1,170 @@
+import numpy as np
+import pytest
+import torch
+
+import trustdoctor as td
+from trustdoctor.adapters.torch import EPSILONS, TEMPERATURES, Doctor, Setting, sweep
+from trustdoctor.errors import FileError, InputError, LabelsMissingError
+from trustdoctor.scores import find_formula
+
+GRID = {"temperatures": (1.0, 1.5), "epsilons": (0.0, 0.02, 0.05)}
+
+
+def test_the_papers_grid_is_the_default():
+    assert (len(TEMPERATURES), len(EPSILONS)) == (11, 24)
+    assert TEMPERATURES[-1] == 1000
+    assert EPSILONS[4] == 0.00035
+    assert np.allclose(np.diff(EPSILONS[6:]), 0.0002)
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_every_cell_is_what_doctor_finds(order, small, images):
+    found = sweep(small, images, order=order, scale=[1, 2, 3], batch_size=7, **GRID)
+    assert found.scores.shape == (20, 3 * 2 * 3)
+    for setting in found.settings:
+        one = Doctor(
+            small,
+            score=setting.score,
+            temperature=setting.temperature,
+            epsilon=setting.epsilon,
+            scale=[1, 2, 3],
+            order=order,
+        )(images)
+        assert found.column(setting) == pytest.approx(one.scores, abs=1e-5)
+        if one.perturbed is not None:
+            at = found.settings.index(setting)
+            assert np.array_equal(found.predicted[:, at], one.perturbed.predicted)
+            paper = find_formula(setting.score).function(
+                one.perturbed.logits, temperature=setting.temperature
+            )
+            assert found.paper_scores[:, at] == pytest.approx(paper, abs=1e-5)
+    assert (found.predicted is None) == (order == 1)
+
+
+def test_fitted_scores_are_swept(small, images):
+    found = Doctor(small)([(images, torch.arange(20) % 4)])
+    score = td.Mahalanobis.fit(found.predictions)
+    found = sweep(small, images, scores=[score], temperatures=[1.0], epsilons=[0, 0.05])
+    one = Doctor(small, score=score, epsilon=0.05)(images)
+    assert found.scores[:, 1] == pytest.approx(one.scores, rel=1e-4)
+    assert (found.scores[:, 1] <= found.scores[:, 0] + 1e-6).mean() > 0.9
+
+
+def test_both_protocols_are_evaluated(small, images):
+    labels = torch.arange(20) % 4
+    found = sweep(small, [(images, labels)], **GRID)
+    setting = Setting("alpha", 1.0, 0.05)
+    both = found.evaluate(setting)
+    assert both.deployed.n_errors == found.predictions.errors.sum()
+    moved = Doctor(small, epsilon=0.05)([(images, labels)])
+    assert both.paper.n_errors == moved.perturbed.errors.sum()
+    assert both.deployed.metrics["auroc"].value == pytest.approx(
+        td.auroc(moved.scores, moved.predictions.errors)
+    )
+    with pytest.raises(LabelsMissingError):
+        sweep(small, images, **GRID).evaluate(setting)
+
+
+class Killed(Exception):  # noqa: N818
+    pass
+
+
+def test_a_killed_sweep_goes_on_where_it_was(small, images, tmp_path):
+    whole = sweep(small, images, batch_size=5, **GRID)
+    calls = 0
+
+    def forward(model, x):
+        nonlocal calls
+        calls += 1
+        if calls > limit:
+            raise Killed
+        return model(x)
+
+    a_batch = 1 + 3 * 2 * 2
+    limit = 2 * a_batch + 3
+    options = {
+        "batch_size": 5,
+        "checkpoint": tmp_path / "run",
+        "forward": forward,
+    } | GRID
+    with pytest.raises(Killed):
+        sweep(small, images, **options)
+    assert len(list((tmp_path / "run").iterdir())) == 2
+    calls, limit = 0, 10**9
+    again = sweep(small, images, **options)
+    assert calls == 2 * a_batch
+    assert np.array_equal(again.scores, whole.scores)
+    assert np.array_equal(again.predicted, whole.predicted)
+    assert np.array_equal(again.predictions.logits, whole.predictions.logits)
+
+
+def test_checkpoints_of_something_else_are_refused(small, images, tmp_path):
+    options = {"checkpoint": tmp_path, **GRID}
+    sweep(small, images, **options)
+    with pytest.raises(FileError, match="other data"):
+        sweep(small, images + 1, **options)
+    with pytest.raises(FileError, match="other data"):
+        sweep(small, images, scale=2, **options)
+    with pytest.raises(FileError, match="other data"):
+        sweep(small, images, forward=lambda m, x: 5 * m(x), **options)
+    fitted = [
+        td.Mahalanobis.fit(
+            td.Predictions.from_logits(
+                np.random.default_rng(k).normal(size=(20, 4)), np.arange(20) % 4
+            )
+        )
+        for k in (0, 1)
+    ]
+    own = {"temperatures": [1.0], "epsilons": [0, 0.1], "checkpoint": tmp_path / "own"}
+    sweep(small, images, scores=fitted[:1], **own)
+    with pytest.raises(FileError, match="other data"):
+        sweep(small, images, scores=fitted[1:], **own)
+    fine = {**own, "checkpoint": tmp_path / "fine"}
+    sweep(small, images, scale=torch.tensor([1.00001] * 3), **fine)
+    with pytest.raises(FileError, match="other data"):
+        sweep(small, images, scale=torch.tensor([1.00004] * 3), **fine)
+    with torch.no_grad():
+        small.head.bias += 1
+    with pytest.raises(FileError, match="other data"):
+        sweep(small, images, **options)
+    for content in (b"half", b"", b"PK\x03\x04"):
+        (tmp_path / "batch-000000.npz").write_bytes(content)
+        with pytest.raises(FileError, match="cannot read"):
+            sweep(small, images, **options)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileError, match="cannot make"):
+        sweep(small, images, checkpoint=tmp_path / "file", **GRID)
+
+
+def test_double_precision_is_kept():
+    class Close(torch.nn.Module):
+        def forward(self, x):
+            return torch.stack([x[:, 0], x[:, 0] + 1e-12], 1)
+
+    x = torch.ones(3, 1, dtype=torch.float64)
+    found = sweep(Close(), x, scores=["alpha"], temperatures=[1.0], epsilons=[0.0])
+    assert found.predictions.predicted.tolist() == [1, 1, 1]
+
+
+def test_without_a_magnitude_no_gradient_is_asked_for():
+    model = torch.nn.Embedding(5, 3)
+    ids = torch.arange(5)
+    found = sweep(model, ids, scores=["alpha"], temperatures=[1.0], epsilons=[0.0])
+    assert found.scores.shape == (5, 1)
+
+
+def test_mistakes_are_refused(small, images):
+    with pytest.raises(InputError, match="Module"):
+        sweep(lambda x: x, images)
+    with pytest.raises(InputError, match="order"):
+        sweep(small, images, order=3)
+    with pytest.raises(InputError, match="batch_size"):
+        sweep(small, images, batch_size=0)
+    with pytest.raises(InputError, match="at least one score"):
+        sweep(small, images, scores=[])
+    with pytest.raises(InputError, match="epsilon"):
+        sweep(small, images, epsilons=[-1])
+    with pytest.raises(InputError, match="temperature"):
+        sweep(small, images, temperatures=[0])
+    with pytest.raises(InputError, match="at least one batch"):
+        sweep(small, [])

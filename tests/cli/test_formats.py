@@ -1,0 +1,128 @@
+"""Every command takes every format: a file, a folder, and a quoted pattern."""
+
+import json
+from hashlib import sha256
+
+import numpy as np
+import polars as pl
+import pytest
+
+import trustdoctor as td
+
+N = 600
+FORMATS = ("csv", "parquet", "npz")
+PLACES = [
+    *((kind, place) for kind in FORMATS for place in ("file", "folder", "pattern")),
+    *(("npy", place) for place in ("file", "folder")),
+]
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, N)
+    z = rng.normal(size=(N, 3))
+    z[np.arange(N), labels] += 1.5
+    return td.Predictions.from_logits(z, labels)
+
+
+def write(path, rows):
+    columns = {f"logit_{j}": rows.logits[:, j] for j in range(3)}
+    table = pl.DataFrame(columns | {"label": rows.labels})
+    if path.suffix == ".csv":
+        table.write_csv(path)
+    elif path.suffix == ".parquet":
+        table.write_parquet(path)
+    elif path.suffix == ".npz":
+        np.savez(path, logits=rows.logits, labels=rows.labels)
+    else:
+        np.save(path.with_name("logits.npy"), rows.logits)
+        np.save(path.with_name("labels.npy"), rows.labels)
+
+
+@pytest.fixture(params=PLACES, ids="-".join)
+def place(request, rows, tmp_path):
+    """What to name on the command line: all rows, in one file or in three."""
+    kind, how = request.param
+    folder = tmp_path / "in"
+    folder.mkdir()
+    name = "logits" if kind == "npy" else "a"
+    if how == "file" or kind == "npy":
+        write(folder / f"{name}.{kind}", rows)
+        return folder if how == "folder" else folder / f"{name}.{kind}"
+    for i, part in enumerate(np.array_split(np.arange(N), 3)):
+        write(folder / f"{i}.{kind}", rows[part])
+    return folder if how == "folder" else f"{folder}/*.{kind}"
+
+
+def test_diagnose(place, rows, run, tmp_path):
+    done = run("diagnose", place, "--score", "alpha", "--json", tmp_path / "r.json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "r.json").read_text())
+    expected = json.loads(td.evaluate(rows, scores=["alpha"]).to_json())
+    assert found["scores"] == expected["scores"]
+    assert found["n"] == N
+
+
+def test_diagnose_with_a_page(place, rows, run, tmp_path):
+    page = tmp_path / "page.html"
+    done = run("diagnose", place, "--score", "alpha", "--html", page)
+    assert done.returncode == 0, done.stderr
+    html = page.read_text()
+    assert td.evaluate(rows, scores=["alpha"]).verdict() in html
+    files = sorted(f for f in (tmp_path / "in").iterdir() if f.stem != "labels")
+    digests = [sha256(file.read_bytes()).hexdigest() for file in files]
+    whole = sha256("\n".join(digests).encode()).hexdigest()
+    assert (digests[0] if len(files) == 1 else whole) in html
+
+
+def test_calibrate(place, rows, run, tmp_path):
+    gate = tmp_path / "gate.json"
+    done = run("calibrate", place, "--frr", 0.1, "-o", gate)
+    assert done.returncode == 0, done.stderr
+    assert td.Gate.load(gate) == td.calibrate(rows, frr=0.1)
+
+
+def test_screen(place, rows, run, tmp_path):
+    out, gate = tmp_path / "out.npz", td.Gate(0.0, score="alpha")
+    gate.save(tmp_path / "gate.json")
+    done = run("screen", place, "--gate", tmp_path / "gate.json", "-o", out)
+    assert done.returncode == 0, done.stderr
+    expected = gate.screen(rows)
+    with np.load(out) as found:
+        assert (found["score"] == expected.scores).all()
+        assert (found["accepted"] == expected.accepted).all()
+
+
+def test_check(place, rows, run, tmp_path):
+    gate, state = td.calibrate(rows, frr=0.1), tmp_path / "state.json"
+    gate.save(tmp_path / "gate.json")
+    given = ("check", place, "--gate", tmp_path / "gate.json", "--state", state)
+    watch = gate.watch()
+    for _ in range(2):
+        done = run(*given)
+        assert done.returncode == 0, done.stderr
+        assert td.Watch.load(state, gate).bets == watch.update(rows).bets
+
+
+def test_compare(place, rows, run, tmp_path):
+    done = run("compare", place, "--json", tmp_path / "c.json", "--quiet")
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "c.json").read_text())
+    assert found == json.loads(td.compare(rows).to_json())
+
+
+def test_patterns_of_bare_arrays_are_refused_by_every_command(rows, run, tmp_path):
+    write(tmp_path / "logits.npy", rows)
+    td.calibrate(rows, frr=0.1).save(tmp_path / "gate.json")
+    gate = ("--gate", tmp_path / "gate.json")
+    for command, *options in (
+        ("diagnose",),
+        ("compare",),
+        ("calibrate", "--frr", 0.1, "-o", tmp_path / "g.json"),
+        ("screen", *gate),
+        ("check", *gate, "--state", tmp_path / "s.json"),
+    ):
+        done = run(command, f"{tmp_path}/*.npy", *options)
+        assert done.returncode == 2
+        assert "named by their folder" in done.stderr

@@ -1,0 +1,164 @@
+"""Commands around a gate: calibrate, screen, check."""
+
+import json
+import re
+
+import numpy as np
+import polars as pl
+import pytest
+
+import trustdoctor as td
+
+
+def test_screen_adds_columns_and_counts(probs, tmp_path, run):
+    out = tmp_path / "out.parquet"
+    done = run(
+        "screen", probs, "--gamma", 0.8, "-o", out, "--json", tmp_path / "s.json"
+    )
+    assert done.returncode == 0, done.stderr
+    summary = json.loads((tmp_path / "s.json").read_text())
+    table = pl.read_parquet(out)
+    assert table.columns[0] == "id"
+    assert (
+        table["accepted"].sum() == summary["accepted"] == summary["fa"] + summary["ta"]
+    )
+    assert f"Accepted {summary['accepted']} of 400" in done.stdout
+    assert "errors caught (TRR)" in done.stdout
+    assert np.array_equal(table["accepted"], table["score"] <= np.log(0.8))
+
+
+def test_screen_without_labels_and_by_threshold(tmp_path, run):
+    path = tmp_path / "p.csv"
+    path.write_text("logit_0,logit_1\n5,0\n0.1,0\n")
+    done = run("screen", path, "--threshold", "-2", "--score", "margin")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == (
+        "Accepted 1 of 2 predictions (50.0%) by margin at threshold -2.\n"
+    )
+
+
+def test_an_infinite_threshold_is_valid_json(probs, run):
+    done = run("screen", probs, "--threshold", "inf", "--json", "-")
+    content = json.loads(done.stdout, parse_constant=pytest.fail)
+    assert content["accepted"] == 400
+
+
+def test_calibrate_screen_and_check_work_together(probs, tmp_path, run):
+    gate, state = tmp_path / "gate.json", tmp_path / "watch.json"
+    done = run("calibrate", probs, "--frr", 0.1, "--confidence", 0.95, "-o", gate)
+    assert done.returncode == 0, done.stderr
+    assert (
+        "at most 10% of the correct predictions rejected, with confidence"
+        in done.stdout
+    )
+    assert max(map(len, done.stdout.splitlines()[:-1])) <= 80  # the last is a path
+    out = tmp_path / "decided.parquet"
+    done = run("screen", probs, "--gate", gate, "-o", out)
+    assert done.returncode == 0, done.stderr
+    table = pl.read_parquet(out)
+    loaded = td.Gate.load(gate)
+    assert table["accepted"].to_list() == (table["score"] <= loaded.threshold).to_list()
+    assert table.columns[:1] == ["id"]
+    for n in (400, 800):
+        done = run("check", probs, "--gate", gate, "--state", state)
+        assert done.returncode == 0, done.stderr
+        assert "nothing to report" in done.stdout
+        assert json.loads(state.read_text())["bets"]["accepted"]["n"] == n
+
+
+def test_calibrate_for_classes_and_without_labels(probs, tmp_path, run):
+    gate = tmp_path / "gate.json"
+    done = run("calibrate", probs, "--coverage", 0.8, "--per-class", "-o", gate)
+    assert done.returncode == 0, done.stderr
+    assert "3 of 3 groups have their own promise" in done.stdout
+    assert done.stdout.startswith("Promise, in each group that has one: ")
+    assert run("screen", probs, "--gate", gate).returncode == 0
+    assert (
+        run("check", probs, "--gate", gate, "--state", tmp_path / "w").returncode == 0
+    )
+    done = run("calibrate", probs, "--risk", 0.2, "--no-labels", "-o", gate)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("NO GUARANTEE: at most 20% errors among the accepted")
+    done = run("screen", probs, "--gate", gate)
+    assert "no guarantee" in done.stdout
+
+
+def test_check_takes_labels_late_and_in_part(probs, tmp_path, run):
+    gate, state = tmp_path / "gate.json", tmp_path / "watch.json"
+    run("calibrate", probs, "--frr", 0.1, "-o", gate)
+    table = pl.read_csv(probs)
+    half = tmp_path / "half.csv"
+    known = pl.when(pl.int_range(400) % 2 == 0).then("label")
+    table.with_columns(known.alias("label")).write_csv(half)
+
+    def counted(*arguments):
+        done = run("check", *arguments, "--gate", gate, "--state", state)
+        assert done.returncode == 0, done.stderr
+        bets = json.loads(state.read_text())["bets"]
+        return bets["accepted"]["n"], bets["frr"]["n"]
+
+    n, some = counted(half)
+    assert n == 400
+    assert 0 < some < 400
+    n, all_of_them = counted(probs, "--late")
+    assert n == 400
+    assert all_of_them > some
+    bad = tmp_path / "bad.csv"
+    table.with_columns(pl.lit("cat").alias("label")).write_csv(bad)
+    done = run("check", bad, "--gate", gate, "--state", state)
+    assert done.returncode == 2
+    assert re.search(r"bad\.csv: .*'cat' at row 0", done.stderr)
+    none = tmp_path / "none.csv"
+    table.drop("label").write_csv(none)
+    assert run("check", none, "--gate", gate, "--state", state).returncode == 0
+    done = run("check", none, "--gate", gate, "--state", state, "--late")
+    assert done.returncode == 2
+    done = run("check", probs, "--gate", gate, "--state", state, "--level", 0.5)
+    assert done.returncode == 2
+    assert "begun at level 0.1" in done.stderr
+    done = run("screen", half, "--gate", gate)
+    assert "some labels are missing or not classes" in done.stdout
+
+
+def test_groups_of_the_rows_have_thresholds_of_their_own(probs, run, tmp_path):
+    gate, out = tmp_path / "gate.json", tmp_path / "out.parquet"
+    table = pl.read_csv(probs).with_columns(region=pl.format("r{}", pl.col("id") % 2))
+    table.write_csv(probs)
+    done = run("calibrate", probs, "--frr", 0.1, "--groups", "region", "-o", gate)
+    assert done.returncode == 0, done.stderr
+    assert "2 of 2 groups have their own promise" in done.stdout
+    rules = td.Gate.load(gate).groups
+    done = run("screen", probs, "--gate", gate, "--groups", "region", "-o", out)
+    assert done.returncode == 0, done.stderr
+    decided = pl.read_parquet(out)
+    for name, own in decided.group_by("region"):
+        expected = own["score"] <= rules[name[0]].threshold
+        assert own["accepted"].to_list() == expected.to_list()
+    assert rules["r0"].threshold != rules["r1"].threshold
+    check = ["check", "--state", tmp_path / "w.json"]
+    done = run(*check, probs, "--gate", gate, "--groups", "region")
+    assert done.returncode == 0, done.stderr
+    for command in (["screen"], check):
+        done = run(*command, probs, "--gate", gate)
+        assert done.returncode == 2
+        assert "no groups were given" in done.stderr
+        assert "--groups NAME" in done.stderr
+    done = run(
+        *("calibrate", probs, "--frr", 0.1, "-o", gate),
+        *("--groups", "region", "--per-class"),
+    )
+    assert done.returncode == 2
+    assert "--per-class or --groups" in done.stderr
+
+
+@pytest.mark.parametrize("target", ["--frr", "--trr", "--risk", "--joint"])
+@pytest.mark.parametrize("label", [0, 1])
+def test_calibrating_on_three_rows_gives_the_plain_answer(target, label, tmp_path, run):
+    path = tmp_path / "p.csv"
+    rows = "".join(f"0.{k},0.{10 - k},{label}\n" for k in (9, 8, 7))
+    path.write_text("prob_0,prob_1,label\n" + rows)
+    rate = 0.95 if target == "--trr" else 0.05
+    done = run("calibrate", path, target, rate, "-o", tmp_path / "gate.json")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"(accept|reject) all: ", done.stdout)
+    assert run("screen", path, "--gate", tmp_path / "gate.json").returncode == 0

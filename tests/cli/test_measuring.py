@@ -1,0 +1,145 @@
+"""Commands that measure: demo, diagnose, compare."""
+
+import json
+import re
+
+import numpy as np
+import polars as pl
+import pytest
+
+import trustdoctor as td
+
+
+def test_demo_prints_the_verdict_in_80_columns(run):
+    done = run("demo")
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert "accuracy 89.93" in done.stdout
+    assert re.search(r"alpha +91\.09 \[90\.34, 91\.85\] +30\.01", done.stdout)
+    assert "instead of 10.1%" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert "\x1b" not in done.stdout
+
+
+def test_demo_writes_json(tmp_path, run):
+    done = run("demo", "--quiet", "--json", tmp_path / "r.json")
+    assert (done.returncode, done.stdout) == (0, "")
+    content = json.loads((tmp_path / "r.json").read_text())
+    assert content["n_errors"] == 1007
+
+
+def test_demo_takes_scores_and_temperature(run):
+    done = run("demo", "--score", "gen", "--score", "all", "-T", 2)
+    assert done.returncode == 0
+    assert done.stdout.index("gen ") < done.stdout.index("alpha ")
+
+
+def test_diagnose_reads_scores_temperature_and_prints_json(probs, run):
+    done = run("diagnose", probs, "--score", "gen", "--temperature", 2, "--json", "-")
+    assert done.returncode == 0, done.stderr
+    content = json.loads(done.stdout)
+    assert list(content["scores"]) == ["gen"]
+    assert content["settings"]["temperature"] == 2
+
+
+def test_diagnose_compares_all_scores(probs, run):
+    done = run("diagnose", probs, "--score", "all")
+    assert done.returncode == 0, done.stderr
+    assert "margin" in done.stdout
+    assert "energy" not in done.stdout
+
+
+@pytest.mark.parametrize("label", [0, 1])
+def test_diagnose_speaks_plainly_of_one_kind_of_rows(label, tmp_path, run):
+    path = tmp_path / "p.csv"
+    path.write_text(f"prob_0,prob_1,label\n0.9,0.1,{label}\n0.8,0.2,{label}\n")
+    done = run("diagnose", path)
+    assert done.returncode == 0, done.stderr
+    assert f"All 2 predictions are {'wrong' if label else 'correct'}" in done.stdout
+
+
+def test_diagnose_needs_labels(tmp_path, run):
+    path = tmp_path / "p.csv"
+    path.write_text("prob_0,prob_1\n0.9,0.1\n")
+    done = run("diagnose", path)
+    assert done.returncode == 2
+    assert "label" in done.stderr
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Rows whose features know far more of the errors than the logits do."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 1500)
+    z = rng.normal(size=(1500, 3))
+    z[np.arange(1500), labels] += 1.5
+    x = rng.normal(size=(1500, 4))
+    x[z.argmax(1) != labels] *= 9
+    return td.Predictions.from_logits(z, labels, features=x)
+
+
+@pytest.fixture
+def path(rows, tmp_path):
+    columns = {f"logit_{j}": rows.logits[:, j] for j in range(3)}
+    columns |= {f"x{j}": rows.features[:, j] for j in range(4)}
+    path = tmp_path / "rows.parquet"
+    pl.DataFrame(columns | {"label": rows.labels}).write_parquet(path)
+    return path
+
+
+def test_compare_writes_the_fitted_score_that_it_recommends(path, rows, run, tmp_path):
+    best = td.compare(rows).score
+    assert isinstance(best, td.FittedScore)
+    file, gate, out = (tmp_path / n for n in ("s.safetensors", "g.json", "out.npz"))
+    features = ("--features", "x")
+    done = run("compare", path, *features, "-o", file)
+    assert done.returncode == 0, done.stderr
+    assert f"Wrote {file}" in done.stdout
+    assert td.load_score(file).digest == best.digest
+    given = ("--score", file, "--frr", 0.1, "-o", gate)
+    done = run("calibrate", path, *features, *given)
+    assert done.returncode == 0, done.stderr
+    done = run("screen", path, *features, "--gate", gate, "-o", out)
+    assert done.returncode == 0, done.stderr
+    expected = td.calibrate(rows, score=best, frr=0.1).screen(rows)
+    with np.load(out) as found:
+        assert (found["accepted"] == expected.accepted).all()
+    done = run("diagnose", path, *features, "--score", file, "--json", "-")
+    assert list(json.loads(done.stdout)["scores"]) == [best.name]
+    done = run("screen", path, "--gate", gate)
+    assert done.returncode == 2
+    assert "--features NAME" in done.stderr
+
+
+def test_compare_says_that_a_plain_score_needs_no_file(probs, run, tmp_path):
+    file = tmp_path / "score.safetensors"
+    best = td.compare(td.read(probs)).score
+    assert not isinstance(best, td.FittedScore)
+    done = run("compare", probs, "-o", file)
+    assert done.returncode == 0, done.stderr
+    said = " ".join(done.stdout.split())
+    assert f"{best.name} needs no file. Calibrate with --score {best.name}." in said
+    assert not file.exists()
+
+
+def test_what_needs_all_rows_says_so_where_they_do_not_fit(run, tmp_path):
+    big = tmp_path / "big.csv"
+    with big.open("w") as file:  # a header, a row, and nothing for 2 GB
+        file.write("logit_0,logit_1,label\n1,0,0\n")
+        file.truncate(2 * 10**9)
+    for command, *options in (
+        ("diagnose", "--html", tmp_path / "page.html"),
+        ("compare",),
+    ):
+        done = run(command, big, *options, "--memory", "1GB")
+        assert done.returncode == 2
+        assert "needs all rows at once" in done.stderr
+        assert "Raise --memory" in done.stderr
+
+
+def test_a_page_is_made_here(path, run, tmp_path):
+    pytest.importorskip("ray")
+    page = tmp_path / "page.html"
+    done = run("diagnose", path, "--html", page, "--engine", "ray")
+    assert done.returncode == 2
+    assert "use --engine local" in done.stderr

@@ -1,0 +1,226 @@
+"""A comparison that finds what is there, and nothing where nothing is."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+import trustdoctor as td
+from trustdoctor.cli import make_app
+from trustdoctor.errors import InputError, UndefinedMetricError
+from trustdoctor.evaluation import compare
+from trustdoctor.evaluation.comparison import BASELINE
+
+
+def rows(n, seed=0, classes=5, features=None):
+    """Errors that the softmax foretells as well as anything can."""
+    rng = np.random.default_rng(seed)
+    z = 2 * rng.normal(size=(n, classes))
+    right = rng.random(n) < 1 / (1 + np.exp(td.beta(z)))
+    other = (z.argmax(1) + rng.integers(1, classes, n)) % classes
+    labels = np.where(right, z.argmax(1), other)
+    return td.Predictions.from_logits(z, labels, features=features)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_nothing_is_recommended_where_nothing_is_better(part):
+    """A planted null: at most 5% of 200 runs, 50 of them here."""
+    found = [compare(rows(900, 50 * part + i), seed=i).recommended for i in range(50)]
+    assert sum(name is not None for name in found) <= 5
+    assert sum(name is not None for name in found) <= 0.05 * 50 + 3 * 1.54
+
+
+def test_a_planted_gain_is_found():
+    p = rows(3000)
+    rng = np.random.default_rng(1)
+    helpful = td.msp(p) + 2 * p.errors + rng.normal(size=len(p))
+    found = compare(p, extra={"oracle": (helpful, 3.0)})
+    assert found.recommended == "oracle"
+    assert "Use oracle (3 passes per row)" in found.verdict()
+    best = found.candidates[1]
+    assert best.name == "oracle"
+    assert best.better
+    assert best.auroc_gain.low > 0
+    assert found.candidates[0].name == BASELINE
+    assert found.candidates[0].auroc_gain.value == 0
+    content = json.loads(found.to_json())
+    assert content["recommended"] == "oracle"
+
+
+def test_intervals_are_corrected_for_the_number_of_scores():
+    p = rows(2000)
+    few = compare(p)
+    rng = np.random.default_rng(0)
+    noise = {f"noise {i}": (rng.normal(size=len(p)), 1.0) for i in range(20)}
+    many = compare(p, extra=noise)
+    widths = [
+        next(
+            c.auroc_gain.high - c.auroc_gain.low
+            for c in f.candidates
+            if c.name == "gen"
+        )
+        for f in (few, many)
+    ]
+    assert widths[1] > widths[0]
+
+
+def with_features(p, features):
+    return td.Predictions.from_logits(p.logits, p.labels, features=features)
+
+
+def test_features_and_views_bring_their_scores(bundled_opinions):
+    p = rows(900)
+    p = with_features(p, np.column_stack([p.logits, p.logits**2]))
+    found = compare(p, opinions=bundled_opinions(p))
+    names = {c.name for c in found.candidates}
+    assert {"mahalanobis", "knn", "trust_score", "sirc", "vim"} <= names
+    assert {"second opinion", "first view"} <= names
+    views = {"second opinion", "first view"}
+    assert set(found.scores) == names - views
+    again = compare(p, train=p[:300])
+    assert {c.name for c in again.candidates} == names - views
+    assert len(again.scores["knn"].train) == 300  # fitted on the training rows
+    probs = np.exp(p.logits) / np.exp(p.logits).sum(1, keepdims=True)
+    softmax = td.Predictions.from_probs(probs, p.labels, features=p.features)
+    fewer = {c.name for c in compare(softmax).candidates}
+    assert not {"energy", "max_logit", "vim"} & fewer
+
+
+@pytest.fixture
+def bundled_opinions():
+    def make(p):
+        rng = np.random.default_rng(0)
+        own = td.beta(p.logits)
+        doubts = np.stack([own, own + rng.normal(size=len(own)), own], 1)
+        answers = np.stack([p.predicted] * 3, 1)
+        return td.Opinions(p, doubts, answers, np.ones((len(own), 3)))
+
+    return make
+
+
+def test_mistakes_are_named(bundled_opinions):
+    p = rows(300)
+    for taken in ("alpha", "rel_u", "fusion"):
+        with pytest.raises(InputError, match="is taken by a score"):
+            compare(p, extra={taken: (np.zeros(300), 1.0)})
+    for given in ((np.zeros(3), 1.0), (np.zeros(300), "two"), (np.zeros(300), np.nan)):
+        with pytest.raises(InputError, match="a number of passes"):
+            compare(p, extra={"mine": given})
+    for options in ({"seed": -1}, {"confidence": 95}, {"train": p}, {"opinions": 3}):
+        with pytest.raises(InputError, match="expected"):
+            compare(p, **options)
+    with pytest.raises(InputError, match="expected Predictions"):
+        compare(p.logits)
+    for other in (rows(100), rows(300, seed=5)):
+        with pytest.raises(InputError, match="opinions of the same 300 rows"):
+            compare(p, opinions=bundled_opinions(other))
+    right = td.Predictions.from_logits(p.logits, p.predicted)
+    with pytest.raises(UndefinedMetricError, match="one kind"):
+        compare(right)
+
+
+def test_scores_that_rows_do_not_allow_are_left_out():
+    p = rows(900)
+    found = compare(with_features(p, np.ones((900, 3))))
+    skipped = {reason.partition(":")[0] for reason in found.skipped}
+    assert {"mahalanobis", "sirc", "vim"} <= skipped
+    hard = np.where(np.eye(5)[p.predicted] > 0, 0.0, -np.inf)
+    certain = td.Predictions.from_logits(hard, p.labels)
+    found = compare(certain)
+    assert found.recommended is None
+    assert "fusion" in {reason.partition(":")[0] for reason in found.skipped}
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".parquet"])
+def test_the_command(tmp_path, suffix):
+    p, path = rows(900), tmp_path / f"rows{suffix}"
+    if suffix == ".npz":
+        np.savez(path, logits=p.logits, labels=p.labels, deep=p.logits[:, :3])
+    else:
+        lists = {"logits": p.logits.tolist(), "deep": p.logits[:, :3].tolist()}
+        pl.DataFrame(lists | {"label": p.labels}).write_parquet(path)
+    result = CliRunner().invoke(
+        make_app(), ["compare", str(path), "--features", "deep"]
+    )
+    assert result.exit_code == 0, result.output
+    assert "None is better than softmax response here" in " ".join(
+        result.output.split()
+    )
+    assert "trust_score" in result.output
+    out = tmp_path / "found.json"
+    CliRunner().invoke(make_app(), ["compare", str(path), "--json", str(out), "-q"])
+    assert json.loads(out.read_text())["trustdoctor"] == "comparison"
+    missing = CliRunner().invoke(
+        make_app(), ["compare", str(path), "--features", "none"]
+    )
+    assert "there is no 'none'" in str(missing.exception)
+
+
+def planted(n, seed, kind):
+    """Rows on which a fitted score of that kind is clearly better than the softmax."""
+    rng = np.random.default_rng(seed)
+    z = 2 * rng.normal(size=(n, 4))
+    predicted = z.argmax(1)
+    if kind == "rel_u":  # two classes are confused, whatever the softmax says
+        odds = np.where(predicted < 2, 0.45, 0.02)
+        wrong = rng.random(n) < odds
+        twin = np.array([1, 0, 3, 2])[predicted]
+        z[np.arange(n), twin] = z.max(1) - rng.exponential(0.7, n)
+        labels = np.where(wrong, twin, predicted)
+        predicted = z.argmax(1)
+        return td.Predictions.from_logits(z, labels)
+    if kind == "fusion":  # two scores each know a part
+        doubt = td.margin(z) + 1.5 * td.SCORES["energy"].function(z)
+        wrong = rng.random(n) < 1 / (1 + np.exp(-1.5 * (doubt + 6)))
+        labels = np.where(wrong, (predicted + 1) % 4, predicted)
+        return td.Predictions.from_logits(z, labels)
+    wrong = rng.random(n) < 0.15  # features far from all others give errors away
+    labels = np.where(wrong, (predicted + 1) % 4, predicted)
+    features = rng.normal(size=(n, 4))
+    features[:, 0] += 4
+    features[wrong] = rng.normal(size=(int(wrong.sum()), 4)) * 3
+    return td.Predictions.from_logits(z, labels, features=features)
+
+
+@pytest.mark.parametrize("kind", ["rel_u", "fusion", "knn"])
+def test_from_advice_to_a_gate_on_the_command_line(kind, tmp_path):
+    """compare -> the fitted score -> calibrate -> gate.json -> trustdoctor screen."""
+    p, more, new = (planted(3000, seed, kind) for seed in (0, 1, 2))
+    found = compare(p)
+    score = found.scores[kind]
+    if kind == "knn":
+        assert found.recommended is not None
+        assert found.score is found.scores[found.recommended]
+    gate = td.calibrate(more, score=score, frr=0.1)
+    gate.save(tmp_path / "gate.json")
+    decided = gate.screen(new)
+    for name, rows in (("more", more), ("new", new)):
+        arrays = {"logits": rows.logits, "labels": rows.labels}
+        if rows.features is not None:
+            arrays["deep"] = rows.features
+        np.savez(tmp_path / f"{name}.npz", **arrays)
+    score.save(tmp_path / "score.safetensors")
+    deep = ["--features", "deep"] if new.features is not None else []
+
+    def run(*words):
+        done = CliRunner().invoke(make_app(), [*map(str, words), *deep])
+        assert done.exit_code == 0, (done.output, done.exception)
+
+    out = tmp_path / "out.npz"
+    run("screen", tmp_path / "new.npz", "--gate", tmp_path / "gate.json", "-o", out)
+    with np.load(out) as written:
+        assert np.array_equal(written["accepted"], decided.accepted)
+        np.testing.assert_allclose(written["score"], decided.scores, rtol=1e-12)
+    run(
+        "calibrate", tmp_path / "more.npz", "--score", tmp_path / "score.safetensors",
+        "--frr", 0.1, "-o", tmp_path / "again.json",
+    )  # fmt: skip
+    assert td.Gate.load(tmp_path / "again.json").threshold == gate.threshold
+    run(
+        "check", tmp_path / "new.npz", "--gate", tmp_path / "gate.json",
+        "--state", tmp_path / "state.json",
+    )  # fmt: skip
+    watch = td.Watch.load(tmp_path / "state.json", gate)
+    assert watch.bets == gate.watch().update(new).bets

@@ -1,0 +1,223 @@
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+import trustdoctor as td
+from trustdoctor.demo import bundled_file
+from trustdoctor.errors import InputError, LabelsMissingError
+from trustdoctor.scores import plain_scores
+
+
+@pytest.fixture(scope="module")
+def bundled():
+    return td.read(bundled_file())
+
+
+@pytest.fixture(scope="module")
+def found(bundled):
+    return td.evaluate(bundled, scores=plain_scores())
+
+
+def percent(estimate):
+    return 100 * estimate.value
+
+
+def test_the_bundled_predictions_give_the_known_numbers(found):
+    assert percent(found.accuracy) == pytest.approx(89.93, abs=1e-9)
+    auroc = {name: percent(s["auroc"]) for name, s in found.scores.items()}
+    assert auroc["alpha"] == pytest.approx(91.09, abs=0.01)
+    assert auroc["beta"] == pytest.approx(91.07, abs=0.01)
+    assert auroc["energy"] == pytest.approx(87.54, abs=0.01)
+    assert auroc["max_logit"] == pytest.approx(87.96, abs=0.01)
+    frr = percent(found.scores["alpha"]["frr_at_trr"])
+    assert frr == pytest.approx(30.01, abs=0.01)
+
+
+def test_the_authors_predictions_give_the_known_numbers(shared):
+    path = shared / "reference" / "cifar10-densenet-tbb.npz"
+    p = td.read(path, probs="values", labels="label")
+    found = td.evaluate(p, scores=["alpha", "beta", "msp"])
+    assert percent(found.accuracy) == pytest.approx(95.19, abs=1e-9)
+    for score, auroc in (("alpha", 94.16), ("beta", 94.13), ("msp", 94.13)):
+        assert percent(found.scores[score]["auroc"]) == pytest.approx(auroc, abs=0.01)
+        frr = percent(found.scores[score]["frr_at_trr"])
+        assert frr == pytest.approx(17.94, abs=0.01)
+
+
+def test_values_are_those_of_the_functions(found, bundled):
+    scores, errors = td.gen(bundled.logits), bundled.errors
+    ours = found.scores["gen"]
+    for name, value in td.measure(scores, errors).items():
+        assert ours[name].value == value
+    assert ours["aupr_correct"].value == td.aupr(scores, errors, positive="correct")
+    assert found.calibration["ece"].value == pytest.approx(td.ece(bundled), rel=1e-9)
+    assert found.calibration["brier"].value == td.brier(bundled)
+    assert found.calibration["nll"].value == td.nll(bundled)
+    assert (ours["auroc"].low, ours["auroc"].high) == td.delong(scores, errors)
+
+
+def test_every_interval_holds_its_value(found):
+    cells = [found.accuracy, *found.calibration.values()]
+    cells += [cell for score in found.scores.values() for cell in score.values()]
+    assert len(cells) == 5 + 10 * len(plain_scores())
+    for cell in cells:
+        assert cell.low < cell.value < cell.high
+        assert cell.note == ""
+
+
+def test_differences_are_paired(found, bundled):
+    by_pair = {(d.metric, d.first, d.second): d for d in found.differences}
+    assert len(by_pair) == len(plain_scores()) * (
+        len(plain_scores()) - 1
+    )  # 28 pairs, two metrics
+    d = by_pair["auroc", "beta", "msp"]
+    assert d.low <= d.value == 0 <= d.high
+    assert d.high < 1e-6  # they rank alike but for ties made by rounding
+    d = by_pair["auroc", "alpha", "energy"]
+    true = td.delong_difference(
+        td.alpha(bundled.logits), td.energy(bundled.logits), bundled.errors
+    )
+    assert (d.low, d.high) == true
+    d = by_pair["frr_at_trr", "alpha", "energy"]
+    alone = found.scores["alpha"]["frr_at_trr"], found.scores["energy"]["frr_at_trr"]
+    assert d.value == alone[0].value - alone[1].value
+    assert d.low < d.value < d.high < 0
+
+
+def test_the_result_is_frozen_and_becomes_json(found, tmp_path):
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        found.n = 3
+    text = found.to_json(tmp_path / "result.json")
+    assert (tmp_path / "result.json").read_text() == text
+    content = json.loads(text, parse_constant=pytest.fail)
+    assert content["scores"]["alpha"]["auroc"]["value"] == (
+        found.scores["alpha"]["auroc"].value
+    )
+    assert content["settings"]["points"]["trr"] == 0.95
+
+
+def test_the_repr_and_the_verdict_say_what_the_numbers_mean(found):
+    assert "risk@90cov" in repr(found)
+    assert found.verdict() in repr(found)
+    risk = found.scores["alpha"]["risk_at_coverage"]
+    assert found.verdict().startswith(
+        f"Rejecting the 10% most doubtful predictions by alpha leaves {risk.value:.1%}"
+    )
+    assert found.verdict("energy") != found.verdict()
+
+
+def test_the_same_seed_gives_the_same_numbers(bundled):
+    first = td.evaluate(bundled, scores=["alpha"], seed=3)
+    assert td.evaluate(bundled, scores=["alpha"], seed=3) == first
+    other = td.evaluate(bundled, scores=["alpha"], seed=4)
+    assert other.scores["alpha"]["aurc"].low != first.scores["alpha"]["aurc"].low
+
+
+def test_temperature_and_points_are_used(bundled):
+    points = td.Points(trr=0.8, coverage=0.5)
+    found = td.evaluate(bundled, scores=["alpha"], temperature=2.0, points=points)
+    s = td.alpha(bundled.logits, temperature=2.0)
+    ours = found.scores["alpha"]
+    assert ours["frr_at_trr"].value == td.frr_at_trr(s, bundled.errors, trr=0.8)
+    assert ours["risk_at_coverage"].value == td.risk_at_coverage(
+        s, bundled.errors, coverage=0.5
+    )
+    assert found.calibration["nll"].value == td.nll(bundled, temperature=2.0)
+
+
+@pytest.mark.parametrize(
+    ("labels", "word"), [([0, 0, 0], "correct"), ([1, 1, 1], "wrong")]
+)
+def test_one_kind_of_rows_is_said_in_words(labels, word):
+    p = td.Predictions.from_logits([[3.0, 0], [2.0, 0], [1.0, 0]], labels)
+    found = td.evaluate(p)
+    assert found.scores["alpha"]["auroc"].value is None
+    assert "both kinds" in found.scores["alpha"]["auroc"].note
+    assert f"All 3 predictions are {word}" in found.verdict()
+    assert found.differences == ()
+    assert word in repr(found)
+    json.loads(found.to_json(), parse_constant=pytest.fail)
+
+
+def test_one_kind_of_rows_has_no_intervals_but_that_of_the_accuracy():
+    found = td.evaluate(td.Predictions.from_logits([[3.0, 0], [1.0, 0]], [0, 0]))
+    cell = found.scores["alpha"]["risk_at_coverage"]
+    assert (cell.value, cell.low) == (0.0, None)
+    assert "one kind" in cell.note
+
+
+def test_few_rows_are_not_said_to_be_rejected():
+    p = td.Predictions.from_logits(np.eye(5) * 3, [0, 1, 2, 3, 0])
+    assert "rejects none" in td.evaluate(p, scores=["alpha"]).verdict()
+
+
+def test_a_single_row_is_evaluated():
+    found = td.evaluate(td.Predictions.from_logits([[3.0, 0]], [0]))
+    assert found.accuracy.value == 1
+    assert found.accuracy.low == pytest.approx(0.025)
+
+
+def test_few_errors_are_marked(rng):
+    labels = np.zeros(300, int)
+    labels[:20] = 1
+    p = td.Predictions.from_logits(
+        np.column_stack([rng.exponential(size=300), np.zeros(300)]), labels
+    )
+    found = td.evaluate(p, scores=["alpha", "margin"])
+    assert "few errors" in found.scores["alpha"]["aurc"].note
+    assert found.scores["alpha"]["auroc"].note == ""
+    frr = found.scores["alpha"]["frr_at_trr"]
+    assert frr.low < frr.value < frr.high
+    by_metric = {d.metric: d for d in found.differences}
+    assert by_metric["auroc"].low is not None
+    assert by_metric["frr_at_trr"].low is None
+
+
+def test_infinite_nll_is_said():
+    p = td.Predictions.from_probs([[1.0, 0], [0.9, 0.1], [0.2, 0.8]], [1, 0, 0])
+    nll = td.evaluate(p).calibration["nll"]
+    assert nll.value is None
+    assert "1 labels had probability 0" in nll.note
+
+
+def test_progress_is_told_in_order(bundled):
+    told = []
+    td.evaluate(bundled, scores=["alpha"], progress=lambda share, _: told.append(share))
+    assert told == sorted(told)
+    assert told[0] == 0
+    assert told[-1] < 1
+
+
+def test_mistakes_are_refused(bundled):
+    with pytest.raises(InputError, match="magic"):
+        td.evaluate(bundled, scores=["magic"])
+    with pytest.raises(InputError, match="list of scores"):
+        td.evaluate(bundled, scores="alpha")
+    with pytest.raises(InputError, match="at least one"):
+        td.evaluate(bundled, scores=[])
+    with pytest.raises(InputError, match="confidence"):
+        td.evaluate(bundled, confidence=95)
+    with pytest.raises(InputError, match="expected Predictions"):
+        td.evaluate(bundled.logits)
+    with pytest.raises(InputError, match="seed"):
+        td.evaluate(bundled, seed=-1)
+    with pytest.raises(LabelsMissingError):
+        td.evaluate(td.Predictions.from_logits([[0.0, 1.0]]))
+
+
+def test_probabilities_leave_energy_out_by_default():
+    p = td.Predictions.from_probs([[0.9, 0.1], [0.4, 0.6]], [0, 0])
+    assert list(td.evaluate(p).scores) == ["alpha", "beta", "msp", "entropy"]
+
+
+def test_large_samples_are_evaluated(rng):
+    z = rng.normal(size=(120_000, 3)) * 3
+    labels = np.where(rng.random(120_000) < 0.8, z.argmax(1), 0)
+    found = td.evaluate(td.Predictions.from_logits(z, labels), scores=["alpha", "msp"])
+    cell = found.scores["alpha"]["aurc"]
+    assert cell.low < cell.value < cell.high
+    assert {d.low is None for d in found.differences if d.metric == "frr_at_trr"} == {
+        True
+    }

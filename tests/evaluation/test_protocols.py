@@ -1,0 +1,43 @@
+import json
+
+import numpy as np
+import pytest
+
+import trustdoctor as td
+from trustdoctor.errors import InputError
+
+
+def test_the_authors_files_under_both_protocols(shared, root):
+    folder = shared / "reference"
+    clean, moved = (
+        td.read(folder / f"cifar10-densenet-{name}.npz", probs="values", labels="label")
+        for name in ("tbb", "pbb-alpha-T1-eps0.00035")
+    )
+    both = td.evaluate_perturbed(td.alpha(moved.logits), clean.errors, moved.errors)
+    for protocol, accuracy, auroc, frr in (
+        (both.paper, 93.29, 95.17, 13.94),
+        (both.deployed, 95.19, 93.94, 16.92),
+    ):
+        assert 100 * protocol.accuracy.value == pytest.approx(accuracy, abs=1e-9)
+        assert 100 * protocol.metrics["auroc"].value == pytest.approx(auroc, abs=0.01)
+        assert 100 * protocol.metrics["frr_at_trr"].value == pytest.approx(
+            frr, abs=0.01
+        )
+    readme = (root / "README.md").read_text()
+    for line in repr(both).splitlines():
+        assert f"| {' | '.join(line.split())} |" in readme
+    json.dumps(both.to_dict(), allow_nan=False)
+
+
+def test_the_papers_protocol_may_be_unknown(rng):
+    scores, errors = rng.normal(size=300), rng.random(300) < 0.5
+    both = td.evaluate_perturbed(scores, errors)
+    assert both.paper is None
+    assert "paper" not in repr(both)
+    assert both.deployed.metrics["auroc"].value == td.auroc(scores, errors)
+    assert both.deployed.n_errors == errors.sum()
+
+
+def test_lengths_must_agree():
+    with pytest.raises(InputError):
+        td.evaluate_perturbed([0.1, 0.2], [True, False], np.array([True]))

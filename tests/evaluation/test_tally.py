@@ -1,0 +1,125 @@
+"""Tallies add up to what `evaluate` finds, in any order."""
+
+import pickle
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from trustdoctor import Predictions, calibrate, evaluate
+from trustdoctor.errors import InputError
+from trustdoctor.evaluation import Tally
+from trustdoctor.gates import Sketches
+from trustdoctor.scores import find_score
+
+
+def rows(n=20_000, seed=0, **options):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 4, n)
+    logits = rng.normal(size=(n, 4)).astype(np.float32)
+    logits[np.arange(n), labels] += 2
+    return Predictions.from_logits(logits, labels, **options)
+
+
+def part(p, start, end):
+    return p[start:end]
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.5])
+def test_a_tally_agrees_with_the_evaluation_of_the_rows(temperature):
+    p = rows()
+    exact = evaluate(p, temperature=temperature)
+    tally = Tally(temperature=temperature, cells=1 << 13)
+    for start in range(0, len(p), 7_000):
+        tally.update(part(p, start, start + 7_000))
+    found = tally.evaluate()
+    assert (found.n, found.n_errors) == (exact.n, exact.n_errors)
+    assert found.accuracy == exact.accuracy
+    assert list(found.scores) == list(exact.scores)
+    for name, metrics in exact.scores.items():
+        for metric, theirs in metrics.items():
+            ours = found.scores[name][metric]
+            assert ours.value == pytest.approx(theirs.value, abs=ours.within + 1e-11)
+            width = theirs.high - theirs.low
+            assert ours.low <= ours.value <= ours.high
+            assert ours.high - ours.low <= 1.3 * width + 3 * ours.within + 1e-6, metric
+            assert ours.high - ours.low >= 0.7 * width, metric
+    for name, theirs in exact.calibration.items():
+        ours = found.calibration[name]
+        assert ours.value == pytest.approx(theirs.value, abs=1e-8)
+        assert ours.low == pytest.approx(
+            theirs.low, abs=0.3 * (theirs.high - theirs.low)
+        )
+    wide = {(d.metric, d.first, d.second): d for d in found.differences}
+    for theirs in exact.differences:  # unpaired intervals hold the paired ones
+        ours = wide[theirs.metric, theirs.first, theirs.second]
+        assert ours.low <= theirs.low + 1e-4
+        assert ours.high >= theirs.high - 1e-4
+    assert found.counted
+    assert "counted" in found.to_json()
+
+
+def test_order_and_merges_change_nothing_to_the_bit():
+    p = rows(30_000)
+    cuts = [0, 1, 10_000, 17_000, 30_000]
+    parts = []
+    for a, b in pairwise(cuts):
+        tally = Tally(cells=1 << 13)
+        tally.update(part(p, a, b))
+        parts.append(pickle.dumps(tally))
+    results = []
+    for order in ([0, 1, 2, 3], [3, 1, 0, 2], [2, 3, 1, 0]):
+        whole = Tally(cells=1 << 13)
+        for i in order:
+            whole.merge(pickle.loads(parts[i]))
+        results.append(whole.evaluate().to_json())
+    assert len(set(results)) == 1
+
+
+def test_saturated_and_infinite_rows_are_counted():
+    logits = np.array([[1e7, 0.0], [0.0, -np.inf], [0.0, -np.inf], [1.0, 0.0]])
+    p = Predictions.from_logits(logits, [0, 0, 1, 1])
+    tally = Tally(["alpha"])
+    tally.update(p)
+    found = tally.evaluate()
+    assert found.calibration["nll"].value is None
+    assert "1 labels had probability 0" in found.calibration["nll"].note
+    far = Predictions.from_logits([[1e9, 0.0]] * 3, [0, 1, 1])
+    tally = Tally(["alpha"])
+    tally.update(far)
+    nll = tally.evaluate().calibration["nll"]
+    assert nll.value == pytest.approx(2e9 / 3, rel=1e-6)
+    assert nll.high - nll.low > 1e8
+    assert nll.high == pytest.approx(evaluate(far).calibration["nll"].high, rel=0.2)
+
+
+def test_rows_of_another_kind_are_refused():
+    tally = Tally()
+    with pytest.raises(InputError, match="at least one row"):
+        tally.evaluate()
+    tally.update(rows(100))
+    with pytest.raises(InputError, match="logits of 4 classes everywhere"):
+        tally.update(Predictions.from_logits([[1.0, 0.0]], [0]))
+    with pytest.raises(InputError, match="the same scores"):
+        tally.merge(Tally(["alpha"]))
+    probs = Tally()
+    probs.update(Predictions.from_probs([[0.7, 0.3], [0.6, 0.4]], [0, 1]))
+    assert "energy" not in probs.sketches
+
+
+@pytest.mark.parametrize("grouped", ["predicted", "given"])
+def test_sketches_of_groups_add_up(grouped):
+    p = rows(4_000, groups=np.arange(4_000) % 3)
+    whole = Sketches(find_score("alpha"), grouped)
+    other = whole.fresh()
+    whole.update(p[:1_000])
+    other.update(p[1_000:])
+    whole.merge(other)
+    assert len(whole.pooled) == 4_000
+    counts = np.bincount(p.predicted if grouped == "predicted" else p.groups)
+    assert {k: len(s) for k, s in whole.groups.items()} == dict(enumerate(counts))
+    gate = whole.calibrate(frr=0.1)
+    exact = calibrate(p, frr=0.1, groups=grouped)
+    assert gate.score == "alpha"
+    for name, rule in exact.groups.items():  # few rows: every cell is one score
+        assert gate.groups[name] == rule

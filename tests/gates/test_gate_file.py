@@ -1,0 +1,150 @@
+"""Gates as files: those of version 0.1, those with a fitted score, tampered ones."""
+
+import base64
+import json
+from pathlib import Path
+
+import laws
+import numpy as np
+import pytest
+
+import trustdoctor as td
+from trustdoctor.errors import FileError
+from trustdoctor.gates import gate_file
+
+OLD = Path(__file__).parents[1] / "samples" / "v0.1"
+
+
+@pytest.mark.parametrize("path", sorted(OLD.glob("gate-*.json")), ids=lambda p: p.stem)
+def test_gates_of_version_0_1_load(path, tmp_path):
+    """Every field that 0.1 wrote is understood, and written again as it was."""
+    gate, old = td.Gate.load(path), json.loads(path.read_text())
+    gate.save(tmp_path / "new.json")
+    new = json.loads((tmp_path / "new.json").read_text())
+    assert new.pop("schema") == 2
+    assert old.pop("schema") == 1
+    assert new.pop("fitted") is None
+    seen = old["certificate"] and old["certificate"].pop("observed")
+    assert (new["certificate"] and new["certificate"].pop("observed")) == seen
+    assert new == old
+    assert td.Gate.load(tmp_path / "new.json") == gate
+
+
+def test_a_gate_of_version_0_1_decides_as_it_did():
+    """Its threshold and score, by hand."""
+    gate = td.Gate.load(OLD / "gate-frr.json")
+    z = np.random.default_rng(1).normal(size=(500, 4)) * 3
+    p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+    g = (p**2).sum(1)
+    content = json.loads((OLD / "gate-frr.json").read_text())
+    by_hand = np.log((1 - g) / g) <= content["threshold"]
+    assert np.array_equal(gate.screen(z, kind="logits").accepted, by_hand)
+    per_class = td.Gate.load(OLD / "gate-per-class.json")
+    groups = json.loads((OLD / "gate-per-class.json").read_text())["groups"]
+    limits = {rule["group"]: rule["threshold"] for rule in groups}
+    by_hand = np.log((1 - g) / g) <= np.array([limits[k] for k in z.argmax(1)])
+    assert np.array_equal(per_class.screen(z, kind="logits").accepted, by_hand)
+
+
+@pytest.mark.parametrize("name", ["frr", "per-class"])
+def test_watch_states_of_version_0_1_load(name, tmp_path):
+    gate = td.Gate.load(OLD / f"gate-{name}.json")
+    watch = td.Watch.load(OLD / f"watch-{name}.json", gate)
+    old = json.loads((OLD / f"watch-{name}.json").read_text())
+    assert watch.level == old["level"]
+    assert {n: (b.n, b.hits, b.peak) for n, b in watch.bets.items()} == {
+        n: (t["n"], t["hits"], t["peak"]) for n, t in old["tallies"].items()
+    }
+    watch.save(tmp_path / "new.json")
+    assert json.loads((tmp_path / "new.json").read_text())["schema"] == 2
+    assert td.Watch.load(tmp_path / "new.json", gate).bets == watch.bets
+    other = td.Gate.load(OLD / "gate-trr.json")
+    with pytest.raises(FileError, match="another gate"):
+        td.Watch.load(OLD / f"watch-{name}.json", other)
+
+
+@pytest.fixture
+def fitted(tmp_path):
+    p = laws.rows(1500)
+    gate = td.calibrate(p, score=td.RelU.fit(laws.rows(900, seed=2)), frr=0.1)
+    gate.save(tmp_path / "gate.json")
+    return gate, tmp_path / "gate.json"
+
+
+def test_a_small_fitted_score_stands_in_the_file(fitted):
+    gate, path = fitted
+    assert [p.name for p in path.parent.iterdir()] == ["gate.json"]
+    again = td.Gate.load(path)
+    assert again.fitted.digest == gate.fitted.digest
+    p = laws.rows(200, seed=5)
+    assert np.array_equal(again.screen(p).scores, gate.screen(p).scores)
+
+
+def test_a_large_one_goes_into_a_file_beside_it(tmp_path, monkeypatch):
+    p = laws.rows(1500)
+    gate = td.calibrate(p, score=td.KNN.fit(laws.rows(900, seed=2), k=5), frr=0.1)
+    monkeypatch.setattr(gate_file, "EMBEDDED", 1000)
+    gate.save(tmp_path / "gate.json")
+    beside = tmp_path / "gate.knn.safetensors"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["gate.json", beside.name]
+    assert len((tmp_path / "gate.json").read_text()) < 3000
+    new = laws.rows(200, seed=5)
+    again = td.Gate.load(tmp_path / "gate.json")
+    assert np.array_equal(again.screen(new).scores, gate.screen(new).scores)
+    td.KNN.fit(laws.rows(900, seed=3), k=5).save(beside)
+    with pytest.raises(FileError, match="was changed: the digest is another"):
+        td.Gate.load(tmp_path / "gate.json")
+    beside.unlink()
+    with pytest.raises(FileError, match="there is no file"):
+        td.Gate.load(tmp_path / "gate.json")
+    content = json.loads((tmp_path / "gate.json").read_text())
+    content["fitted"]["file"] = "../gate.knn.safetensors"
+    (tmp_path / "gate.json").write_text(json.dumps(content))
+    with pytest.raises(FileError, match="expected a file beside the gate"):
+        td.Gate.load(tmp_path / "gate.json")
+
+
+def _set(*path, to):
+    def change(content):
+        for step in path[:-1]:
+            content = content[step]
+        content[path[-1]] = to
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (_set("fitted", to=3), "expected fields"),
+        (_set("fitted", to={}), "lacks or adds"),
+        (_set("fitted", "arrays", to=[]), "by name"),
+        (_set("fitted", "arrays", "matrix", "shape", to=[400, 400]), "of shape"),
+        (_set("fitted", "arrays", "matrix", "shape", to=[-4, -4]), "arrays of"),
+        (_set("fitted", "arrays", "matrix", "shape", to="4"), "expected a list"),
+        (_set("fitted", "arrays", "matrix", "type", to="|O"), "arrays of <f8"),
+        (_set("fitted", "arrays", "matrix", "base64", to="!"), "base64"),
+        (_set("fitted", "plain", "temperature", to=2.0), "digest is another"),
+        (_set("fitted", "plain", "temperature", to=None), "not valid"),
+        (_set("fitted", "digest", to="0"), "digest is another"),
+        (_set("fitted", "surprise", to=1), "surprise"),
+        (_set("score", to="alpha"), "not valid"),
+        (_set("score", to="beauty"), "not valid"),
+        (_set("temperature", to=2.0), "takes no temperature"),
+        (_set("fitted", to=None), "is fitted on labelled rows first"),
+    ],
+)
+def test_a_tampered_fitted_score_is_refused(change, match, fitted):
+    _, path = fitted
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+    with pytest.raises(FileError, match=match):
+        td.Gate.load(path)
+
+
+def test_nothing_in_the_file_is_a_pickle(fitted):
+    _, path = fitted
+    arrays = json.loads(path.read_text())["fitted"]["arrays"]
+    raw = base64.b64decode(arrays["matrix"]["base64"])
+    assert np.array_equal(np.frombuffer(raw).reshape(4, 4), fitted[0].fitted.matrix)

@@ -1,0 +1,96 @@
+import numpy as np
+import pytest
+
+import trustdoctor as td
+from trustdoctor.errors import InputError, LabelsMissingError
+
+
+def make(rng, n=4000, classes=4):
+    z = rng.normal(size=(n, classes)) * 2.5
+    p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+    labels = (p.cumsum(1) > rng.random((n, 1))).argmax(1)
+    return td.Predictions.from_logits(z, labels)
+
+
+def test_rows_that_choose_do_not_calibrate(rng):
+    p = make(rng)
+    found = td.select(p, scores=["alpha", "gen", "energy"], temperatures=[1, 2])
+    assert not set(found.chosen) & set(found.rest)
+    assert sorted([*found.chosen, *found.rest]) == list(range(4000))
+    assert len(found.table) == 6
+    assert found.table[found.score, found.temperature] == max(found.table.values())
+    assert found.score != "energy"
+    gate = found.calibrate(frr=0.1)
+    assert gate.certificate.n == len(found.rest)
+    assert (gate.score, gate.temperature) == (found.score, found.temperature)
+    assert "2,000 rows chose" in gate.certificate.notes[0]
+    scores = td.SCORES[found.score].at(found.temperature)(p)
+    plain = td.calibrate_scores(scores[found.rest], p.errors[found.rest], frr=0.1)
+    assert gate.threshold == plain.threshold
+
+
+def test_selection_mistakes_are_refused(rng):
+    p = make(rng, 50)
+    for options in ({"scores": []}, {"temperatures": []}, {"share": 1.0}):
+        with pytest.raises(InputError):
+            td.select(p, **options)
+    with pytest.raises(LabelsMissingError):
+        td.select(td.Predictions.from_logits(p.logits))
+
+
+@pytest.mark.parametrize(
+    "target",
+    [{"frr": 0.1}, {"trr": 0.9}, {"risk": 0.1}, {"joint": 0.1}, {"coverage": 0.8}],
+    ids=str,
+)
+def test_a_model_that_is_right_about_itself_meets_its_expectations(target, rng):
+    """The labels are drawn from the model's own probabilities."""
+    p = make(rng, 40_000)
+    gate = td.calibrate_unlabelled(p, **target)
+    at = td.confusion(td.alpha(p.logits), p.errors, threshold=gate.threshold)
+    ((name, value),) = target.items()
+    part, whole = td.TARGETS[name].counts(at)
+    assert part / whole == pytest.approx(value, abs=0.015)
+    assert not gate.certificate.guarantee
+    assert "no guarantee" in repr(gate)
+
+
+def test_a_known_accuracy_corrects_an_overconfident_model(rng):
+    p = make(rng, 40_000)
+    bold = td.Predictions.from_logits(3 * p.logits, p.labels)
+    accuracy = 1 - p.errors.mean()
+    scores = td.alpha(bold.logits)
+    seen = {}
+    for known in (None, accuracy):
+        gate = td.calibrate_unlabelled(bold, risk=0.1, accuracy=known)
+        seen[known] = td.confusion(scores, p.errors, threshold=gate.threshold).risk
+    assert seen[None] > 0.15
+    assert seen[accuracy] == pytest.approx(0.1, abs=0.02)
+    assert "temperature" in gate.certificate.assumption
+
+
+def test_trivial_expectations():
+    sure = td.Predictions.from_logits([[9.0, 0.0]] * 5)
+    assert td.calibrate_unlabelled(sure, risk=0.1).state == "accept-all"
+    torn = td.Predictions.from_logits([[0.1, 0.0]] * 5)
+    assert td.calibrate_unlabelled(torn, risk=0.1).state == "reject-all"
+
+
+def test_an_accuracy_that_no_temperature_gives_is_refused():
+    sure = td.Predictions.from_probs([[1.0, 0.0]] * 20)
+    with pytest.raises(InputError, match="no temperature"):
+        td.calibrate_unlabelled(sure, frr=0.1, accuracy=0.8)
+
+
+def test_unlabelled_mistakes_are_refused():
+    z = td.Predictions.from_logits([[1.0, 0.0], [2.0, 0.0]])
+    for options in ({}, {"frr": 0.1, "trr": 0.9}, {"cost": 3}, {"beauty": 0.5}):
+        with pytest.raises(InputError, match="expected one target out of frr, trr"):
+            td.calibrate_unlabelled(z, **options)
+    with pytest.raises(InputError, match="expected frr between 0 and 1"):
+        td.calibrate_unlabelled(z, frr=2)
+    with pytest.raises(InputError, match="expected Predictions"):
+        td.calibrate_unlabelled(z.logits, frr=0.1)
+    for accuracy in (0.3, 1.0):
+        with pytest.raises(InputError, match="accuracy"):
+            td.calibrate_unlabelled(z, frr=0.1, accuracy=accuracy)

@@ -1,0 +1,293 @@
+"""The laws of the contracts, written once: run over the registries and over toys."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+import trustdoctor as td
+from trustdoctor import engines, files
+from trustdoctor.engines import Means
+from trustdoctor.errors import InputError
+from trustdoctor.evaluation import Tally
+from trustdoctor.gates import Sketches, observe
+from trustdoctor.metrics import Confusion
+from trustdoctor.progress import Pace
+from trustdoctor.scores import FittedScore, LogitScore, find_score
+
+MEMORY = 2_000_000_000
+
+
+def rows(n=600, classes=4, *, seed=0, features=5, groups=False):
+    """Labelled predictions whose errors softmax and features foretell."""
+    rng = np.random.default_rng(seed)
+    z = 2 * rng.normal(size=(n, classes))
+    right = rng.random(n) < 1 / (1 + np.exp(td.beta(z)))
+    labels = np.where(right, z.argmax(1), rng.integers(0, classes, n))
+    wrong = labels != z.argmax(1)
+    seen = rng.normal(size=(n, features)) + 2 * wrong[:, None] + 3
+    given = np.where(np.arange(n) % 2, "odd", "even") if groups else None
+    return td.Predictions.from_logits(z, labels, features=seen, groups=given)
+
+
+def close(a, b, tolerance=1e-9):
+    a, b = np.asarray(a, float), np.asarray(b, float)
+    same = (a == b) | (np.abs(a - b) <= tolerance * np.maximum(1, np.abs(b)))
+    assert same.all()
+
+
+def with_logits(p, logits, labels=None):
+    return td.Predictions.from_logits(logits, labels, features=p.features)
+
+
+# --- scores -------------------------------------------------------------------------
+
+
+def score_gives_one_doubt_per_row(entry, tmp_path):
+    p = rows()
+    doubts = entry.fit(p)(p)
+    assert doubts.shape == (len(p),)
+    assert not np.isnan(doubts).any()
+
+
+def score_does_not_depend_on_other_rows(entry, tmp_path):
+    """To the bit, also where a library would sum in another order for fewer rows."""
+    p = rows(500, 50, features=64)
+    score = entry.fit(p)
+    whole = score(p)
+    parts = [slice(0, k) for k in (1, 2, 7, 100, 333)]
+    for part in (*parts, slice(7, 40), slice(131, 498), [5, 3, 4]):
+        assert np.array_equal(score(p[part]), whole[part])
+
+
+def score_obeys_the_laws_that_it_declares(entry, tmp_path):
+    p, rng = rows(), np.random.default_rng(1)
+    score, z = entry.fit(p), p.logits
+    doubts = score(p)
+    if "shift" in score.laws:
+        close(score(with_logits(p, z + 3.0)), doubts)
+    if "permutation" in score.laws:
+        order = rng.permutation(z.shape[1])
+        close(score(with_logits(p, z[:, order])), doubts)
+    if "direction" in score.laws:
+        raised = z.copy()
+        raised[np.arange(len(z)), p.predicted] += rng.exponential(size=len(z))
+        assert (score(with_logits(p, raised)) <= doubts + 1e-9).all()
+
+
+def score_refuses_predictions_that_lack_what_it_needs(entry, tmp_path):
+    p = rows()
+    score = entry.fit(p)
+    bare = td.Predictions.from_logits(p.logits)
+    probs = td.Predictions.from_probs(np.full((3, 4), 0.25), features=np.ones((3, 5)))
+    for need, lacking in (("features", bare), ("logits", probs)):
+        if need in score.needs:
+            with pytest.raises(InputError, match=f"needs (true )?{need}"):
+                score(lacking)
+    for call in (score, entry.fit):
+        with pytest.raises(InputError, match="expected Predictions"):
+            call(p.logits)
+    if isinstance(score, FittedScore) and "features" in entry.needs:
+        with pytest.raises(InputError, match="needs features"):
+            entry.fit(bare)
+
+
+def score_is_saved_without_pickle(entry, tmp_path):
+    p = rows()
+    score = entry.fit(p)
+    if isinstance(score, LogitScore):
+        return
+    path = tmp_path / "score.safetensors"
+    score.save(path)
+    again = td.load_score(path)
+    assert type(again) is type(score)
+    assert again.digest == score.digest
+    assert np.array_equal(again(p), score(p))
+    other = entry.fit(rows(seed=5))
+    assert other.digest != score.digest
+
+
+def score_works_in_a_gate(entry, tmp_path):
+    """Calibrated, saved, loaded, screened, watched: the same decisions."""
+    p, new = rows(1200), rows(300, seed=3)
+    score = entry.fit(rows(900, seed=8))
+    gate = td.calibrate(p, score=score, frr=0.1)
+    assert gate.score == score.name
+    doubts = score(new)
+    assert np.array_equal(gate.screen(new).accepted, doubts <= gate.threshold)
+    gate.save(tmp_path / "gate.json")
+    again = td.Gate.load(tmp_path / "gate.json")
+    assert np.array_equal(again.screen(new).scores, doubts)
+    assert np.array_equal(again.screen(new).accepted, gate.screen(new).accepted)
+    watch = again.watch().update(new)
+    assert watch.bets["accepted"].n == len(new)
+    found = td.evaluate(p, scores=[score])
+    assert found.scores[score.name]["auroc"].value == td.auroc(score(p), p.errors)
+
+
+SCORE_LAWS = (
+    score_gives_one_doubt_per_row,
+    score_does_not_depend_on_other_rows,
+    score_obeys_the_laws_that_it_declares,
+    score_refuses_predictions_that_lack_what_it_needs,
+    score_is_saved_without_pickle,
+    score_works_in_a_gate,
+)
+
+
+# --- targets ------------------------------------------------------------------------
+
+
+def target_refuses_what_is_beyond_its_limits(target, value):
+    assert target.check(value) == float(value)
+    for bad in (target.low - 1, target.high + 1, float("nan"), "much", None):
+        with pytest.raises(
+            InputError, match=f"as {target.name}|expected {target.name}"
+        ):
+            target.check(bad)
+
+
+def target_says_what_it_promises(target, value):
+    shown = value if target.counts is None else 100 * value
+    assert f"{shown:g}" in target.promise(value)
+    assert target.help.endswith(".")
+
+
+def target_makes_a_gate(target, value):
+    """The gate's certificate names the target; a gate that is trivial says why."""
+    p = rows(3000)
+    gate = td.calibrate(p, **{target.name: value})
+    assert gate.certificate.target == {target.name: value}
+    assert gate.certificate.guarantee == target.promised
+    assert (gate.state == "threshold") or gate.certificate.trivial
+    seen = gate.screen(p)
+    if target.counts is not None:
+        wrong, kept = p.errors, seen.accepted
+        counts = Confusion(
+            fr=int((~kept & ~wrong).sum()),
+            tr=int((~kept & wrong).sum()),
+            fa=int((kept & wrong).sum()),
+            ta=int((kept & ~wrong).sum()),
+        )
+        part, whole = target.counts(counts)
+        assert gate.certificate.observed[target.name].value == part / whole
+        assert observe(counts)[target.name] == (part, whole)
+        if gate.state == "threshold" and target.promised:
+            kept_it = (
+                part / whole >= value if target.at_least else part / whole <= value
+            )
+            assert kept_it  # on its own rows, with room to spare
+
+
+def target_survives_its_file(target, value, tmp_path):
+    gate = td.calibrate(rows(3000), **{target.name: value})
+    gate.save(tmp_path / "gate.json")
+    again = td.Gate.load(tmp_path / "gate.json")
+    assert again.to_json() == gate.to_json()
+    assert again.certificate.promise() == gate.certificate.promise()
+
+
+def target_is_watched(target, value):
+    gate = td.calibrate(rows(3000), **{target.name: value})
+    watch = gate.watch().update(rows(500, seed=9))
+    watched = target.promised and target.counts is not None
+    assert (target.name in watch.bets) == watched
+
+
+# --- formats ------------------------------------------------------------------------
+
+
+def table_of(p):
+    z, d = p.logits, p.features
+    columns = {f"logit_{j}": z[:, j] for j in range(z.shape[1])}
+    columns |= {f"f_{j}": d[:, j] for j in range(d.shape[1])}
+    columns |= {"label": p.labels, "id": [f"row {i}" for i in range(len(p))]}
+    return pl.DataFrame(columns)
+
+
+COLUMNS = files.Columns(features="f_", ids="id")
+
+
+def format_reads_a_file_a_folder_and_a_pattern(write, suffix, tmp_path):
+    """`write(table, path)` makes a file; every way in gives the same rows."""
+    p = rows(90)
+    for i in range(3):
+        (tmp_path / "parts").mkdir(exist_ok=True)
+        write(table_of(p[30 * i : 30 * i + 30]), tmp_path / "parts" / f"{i}{suffix}")
+    write(table_of(p), tmp_path / f"whole{suffix}")
+    for path in ("parts", f"parts/*{suffix}", f"whole{suffix}"):
+        source = files.find_source(tmp_path / path, COLUMNS)
+        found = source.read()
+        assert source.rows == len(found) == 90
+        assert np.array_equal(found.logits, p.logits)
+        assert np.array_equal(found.features, p.features)
+        assert np.array_equal(found.labels, p.labels)
+        assert found.ids.tolist() == [
+            f"row {i % 30 if path != f'whole{suffix}' else i}" for i in range(90)
+        ]
+
+
+def format_takes_decisions(write, suffix, tmp_path):
+    """Screened into a file of the same format, rows keep their columns and order."""
+    p = rows(90)
+    write(table_of(p), tmp_path / f"in{suffix}")
+    source = files.find_source(tmp_path / f"in{suffix}", COLUMNS)
+    gate = td.Gate(-1.0, score="alpha")
+    output = tmp_path / f"out{suffix}"
+    means = Means(engines.find_engine("local"), MEMORY)
+    engines.screen(source, gate, output, means=means)
+    again = files.find_source(output, COLUMNS)
+    _, table = again.load("score", "accepted")
+    close(table["score"].cast(pl.Float64), td.alpha(p))
+    kept = table["accepted"].cast(pl.String).to_list() == [
+        str(one).lower() for one in gate.screen(p).accepted
+    ]
+    assert kept
+    assert np.array_equal(again.read().logits, p.logits)
+
+
+# --- engines ------------------------------------------------------------------------
+
+
+def engine_folds_to_the_same_counts(engine, source):
+    p = source.read()
+    counted = engine.fold(
+        source, Sketches(find_score("alpha")), memory=MEMORY, pace=Pace(None, "", 1)
+    )
+    alone = Sketches(find_score("alpha"))
+    alone.update(p)
+    assert counted.pooled.to_bytes() == alone.pooled.to_bytes()
+    tally = engine.fold(source, Tally(["alpha"]), memory=MEMORY, pace=Pace(None, "", 1))
+    whole = Tally(["alpha"])
+    whole.update(p)
+    assert tally.evaluate().to_json() == whole.evaluate().to_json()
+
+
+def engine_maps_to_the_same_decisions(engine, source, tmp_path):
+    gate = td.Gate(-1.0, score="alpha")
+    means = Means(engine, MEMORY)
+    output = tmp_path / "decided.parquet"
+    done = engines.screen(source, gate, output, means=means)
+    p = source.read()
+    seen = gate.screen(p)
+    table = pl.read_parquet(output)
+    assert np.array_equal(table["score"].to_numpy(), seen.scores)
+    assert np.array_equal(table["accepted"].to_numpy(), seen.accepted)
+    assert table.drop("score", "accepted").equals(source.scan().collect())
+    assert done == td.Outcome.of(seen.accepted, p.errors)
+    assert engines.screen(source, gate, None, means=means) == done
+
+
+def engine_refuses_bad_rows_with_their_place(engine, tmp_path):
+    table = table_of(rows(40)).with_columns(
+        logit_1=pl.when(pl.arange(40) == 17).then(float("nan")).otherwise(0.5)
+    )
+    table.write_parquet(tmp_path / "bad.parquet")
+    source = files.find_source(tmp_path / "bad.parquet")
+    with pytest.raises(td.errors.FileError, match="row 17"):
+        engines.screen(
+            source, td.Gate(0.0, score="alpha"), None, means=Means(engine, MEMORY)
+        )
+
+
+def is_fitted(entry):
+    return isinstance(entry, type) and issubclass(entry, FittedScore)

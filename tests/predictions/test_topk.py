@@ -1,0 +1,146 @@
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import trustdoctor as td
+from trustdoctor.errors import InputError
+
+
+def answers(probs, k, **options):
+    order = np.argsort(-probs, axis=1)[:, :k]
+    return td.Predictions.from_topk(
+        np.take_along_axis(probs, order, 1), order, **options
+    )
+
+
+@given(
+    st.integers(2, 30), st.integers(1, 30), st.floats(0.05, 3), st.integers(0, 2**31)
+)
+def test_the_true_score_lies_in_the_interval(classes, k, peak, seed):
+    k = min(k, classes)
+    rng = np.random.default_rng(seed)
+    probs = rng.dirichlet(np.full(classes, peak), 20)
+    probs = np.maximum(probs, 1e-7)
+    probs /= probs.sum(1, keepdims=True)
+    z = np.log(probs)
+    for n_classes in (classes, None):
+        found = answers(probs, k, n_classes=n_classes)
+        for name in ("alpha", "beta", "msp"):
+            low, high = found.interval(name)
+            true = getattr(td, name)(z)
+            slack = 1e-6 * np.maximum(1, np.abs(true))
+            assert (low - slack <= true).all()
+            assert (true <= high + slack).all()
+            if name != "alpha":
+                assert np.array_equal(low, high)
+        np.testing.assert_allclose(found.doubt("alpha"), found.interval("alpha")[1])
+
+
+def test_with_all_classes_the_interval_is_the_score(rng):
+    probs = rng.dirichlet(np.ones(8), 200)
+    low, high = answers(probs, 8, n_classes=8).interval("alpha")
+    np.testing.assert_allclose(low, high, rtol=1e-12)
+    np.testing.assert_allclose(low, td.alpha(np.log(probs)), rtol=1e-9)
+
+
+def test_more_classes_named_narrow_the_interval(rng):
+    probs = rng.dirichlet(np.ones(20), 300)
+    widths = []
+    for k in (1, 3, 5, 20):
+        low, high = answers(probs, k, n_classes=20).interval("alpha")
+        widths.append((high - low).mean())
+    assert widths == sorted(widths, reverse=True)
+
+
+def test_log_probabilities_next_to_one_keep_their_odds():
+    found = td.Predictions.from_topk([[-1e-13, -40.0]], [[0, 1]], log=True)
+    with mpmath.workdps(40):
+        p = mpmath.exp(mpmath.mpf(-1e-13))
+        wanted = float(mpmath.log((1 - p) / p))
+    assert found.interval("beta")[1][0] == pytest.approx(wanted, rel=1e-9)
+
+
+@given(st.integers(2, 6), st.integers(0, 2**31))
+def test_an_open_rest_may_go_anywhere(classes, seed):
+    rng = np.random.default_rng(seed)
+    true = rng.dirichlet(np.ones(classes), 30)
+    seen = true * rng.uniform(0.3, 1, true.shape)  # some tokens were not returned
+    columns = np.broadcast_to(np.arange(classes), seen.shape)
+    found = td.Predictions.from_topk(seen, columns, n_classes=classes, open_rest=True)
+    sure = ~found.ambiguous
+    assert (found.predicted[sure] == true.argmax(1)[sure]).all()
+    for name in ("alpha", "beta", "msp"):
+        low, high = found.interval(name)
+        score = getattr(td, name)(np.log(true))
+        assert (low[sure] - 1e-9 <= score[sure]).all()
+        assert (score[sure] <= high[sure] + 1e-9).all()
+    assert (found.doubt("beta")[~sure] == np.inf).all()
+
+
+def test_gates_decide_on_the_cautious_end():
+    probs, classes = [[0.9, 0.05], [0.5, 0.3]], [[3, 1], [0, 2]]
+    found = td.Predictions.from_topk(probs, classes, labels=[3, 2])
+    assert found.predicted.tolist() == [3, 0]
+    assert found.errors.tolist() == [False, True]
+    low, high = found.interval("alpha")
+    middle = td.Gate(float((low[1] + high[1]) / 2), score="alpha")
+    assert middle.screen(found).accepted.tolist() == [True, False]
+    unsure = td.Predictions.from_topk([[0.4, 0.3]], [[0, 1]], open_rest=True)
+    everything = td.Gate(np.inf, score="beta", state="accept-all")
+    assert not everything.screen(unsure).accepted.any()
+    with pytest.raises(InputError, match="temperature"):
+        td.Gate(0.0, score="alpha", temperature=2.0).screen(found)
+    with pytest.raises(InputError, match="alpha, beta, msp"):
+        td.Gate(0.0, score="energy").screen(found)
+
+
+@pytest.mark.parametrize(
+    ("probs", "classes", "word"),
+    [
+        ([[0.9, 0.3]], [[0, 1]], "at most 1"),
+        ([[-0.1, 0.3]], [[0, 1]], "log=True"),
+        ([[0.0, 0.0]], [[0, 1]], "at most 1"),
+        ([[0.5, 0.3]], [[0, 0]], "twice"),
+        ([[0.5, 0.3]], [[0, 9]], "from 0 to"),
+        ([[0.5, 0.3]], [[0.0, 1.0]], "whole numbers"),
+        ([0.5, 0.3], [0, 1], "shapes"),
+    ],
+)
+def test_what_is_no_answer_is_refused(probs, classes, word):
+    with pytest.raises(InputError, match=word):
+        td.Predictions.from_topk(probs, classes, n_classes=5)
+    with pytest.raises(InputError, match="labels"):
+        _ = td.Predictions.from_topk([[0.5]], [[0]]).errors
+
+
+def test_what_is_named_bounds_the_odds_where_p_rounds_to_one():
+    probs = np.array([[1, 1e-9, 1e-10]], np.float32)
+    found = td.Predictions.from_topk(probs, [[0, 1, 2]], n_classes=10)
+    truth = np.log(1.1e-9)
+    assert found.interval("beta")[1][0] >= truth - 1e-3
+    assert found.interval("alpha")[1][0] >= truth
+
+
+def test_sums_that_miss_one_are_divided_out():
+    found = td.Predictions.from_topk([[0.6, 0.405]], [[0, 1]], n_classes=3)
+    assert found.interval("beta")[1][0] == pytest.approx(np.log(0.405 / 0.6))
+    whole = td.Predictions.from_topk(
+        [[0.5, 0.3, 0.195, 0]], [[0, 1, 2, 3]], n_classes=4
+    )
+    p = td.Predictions.from_probs([[0.5, 0.3, 0.195, 0]])
+    for end in whole.interval("alpha"):
+        assert end[0] == pytest.approx(td.alpha(p.logits)[0])
+
+
+def test_what_cannot_be_is_refused():
+    with pytest.raises(InputError, match="n_classes is too small"):
+        td.Predictions.from_topk([[0.4, 0.1]], [[0, 1]], n_classes=3)
+    with pytest.raises(InputError, match="whole number above 1"):
+        td.Predictions.from_topk([[0.4, 0.1]], [[0, 1]], n_classes=2.5)
+    for labels in ([np.nan], ["a"]):
+        with pytest.raises(InputError, match="label"):
+            td.Predictions.from_topk([[0.5]], [[0]], labels)
+    with pytest.raises(InputError, match="as numbers"):
+        td.Predictions.from_topk([["x"]], [[0]])

@@ -1,0 +1,98 @@
+"""The contract of scores over the whole registry, plain and fitted."""
+
+import laws
+import numpy as np
+import pytest
+
+import trustdoctor as td
+from trustdoctor.errors import FileError, InputError
+
+CALLABLE = {n: s for n, s in td.SCORES.items() if "gradients" not in s.needs}
+
+
+@pytest.mark.parametrize("law", laws.SCORE_LAWS, ids=lambda law: law.__name__)
+@pytest.mark.parametrize("name", CALLABLE)
+def test_law(name, law, tmp_path):
+    law(td.SCORES[name], tmp_path)
+
+
+def test_every_entry_says_what_it_is():
+    for name, entry in td.SCORES.items():
+        assert entry.name == name
+        assert entry.needs
+        assert entry.needs <= {"probs", "logits", "features", "gradients"}
+        assert entry.laws <= {"permutation", "shift", "direction"}
+        assert entry.scale in ("odds", "log", "none")
+        assert entry.reference
+
+
+@pytest.mark.parametrize("name", ["rel_u", "trust_score", "mahalanobis"])
+def test_a_declared_exception_to_permutation_is_real(name):
+    p = laws.rows()
+    score = td.SCORES[name].fit(p, **td.SCORES[name].settings[-1])
+    if name == "mahalanobis":
+        score = td.Mahalanobis.fit(p)  # on logits
+    turned = laws.with_logits(p, p.logits[:, ::-1])
+    assert (np.abs(score(turned) - score(p)) > 1e-6).any()
+
+
+def test_gradients_need_the_model():
+    with pytest.raises(InputError, match="needs the model's gradients"):
+        td.SCORES["odin"](laws.rows())
+    with pytest.raises(InputError, match="needs the model's gradients"):
+        td.calibrate(laws.rows(), score="odin", frr=0.1)
+
+
+def test_a_name_is_taken_once():
+    with pytest.raises(InputError, match="is taken by a score"):
+        td.register(td.SCORES["alpha"])
+    odd = td.LogitScore("odd", td.alpha, frozenset({"probs"}), frozenset({"symmetry"}))
+    with pytest.raises(InputError, match="expected laws out of"):
+        td.register(odd)
+    assert "odd" not in td.SCORES
+
+
+def test_names_of_fitted_scores_say_how_to_fit_them():
+    with pytest.raises(InputError, match=r"RelU.fit\(predictions\).*compare -o FILE"):
+        td.calibrate(laws.rows(), score="rel_u", frr=0.1)
+    with pytest.raises(InputError, match="expected a score out of alpha, beta"):
+        td.calibrate(laws.rows(), score="beauty", frr=0.1)
+    with pytest.raises(InputError, match="takes no temperature"):
+        td.calibrate(
+            laws.rows(), score=td.RelU.fit(laws.rows()), temperature=2.0, frr=0.1
+        )
+
+
+@pytest.mark.parametrize("name", [n for n, s in CALLABLE.items() if laws.is_fitted(s)])
+def test_tampered_parts_are_refused(name):
+    entry = td.SCORES[name]
+    score = entry.fit(laws.rows())
+    arrays, plain = score.parts()
+    assert entry.from_parts(arrays, plain).digest == score.digest
+    for changed in ({**plain, "more": 1}, dict(list(plain.items())[1:])):
+        if changed != plain:
+            with pytest.raises(InputError, match="lacks or adds"):
+                entry.from_parts(arrays, changed)
+    for key, array in arrays.items():
+        with pytest.raises((InputError, TypeError, ValueError)):
+            entry.from_parts({**arrays, key: array.ravel()[:1] * np.nan}, plain)
+    for key, value in plain.items():
+        if isinstance(value, float):
+            with pytest.raises((InputError, TypeError, ValueError)):
+                entry.from_parts(arrays, {**plain, key: float("nan")})
+
+
+def test_files_of_scores_of_version_0_1_load(tmp_path):
+    """The layout of the files has not changed but for SIRC's."""
+    from safetensors.numpy import save_file
+
+    meta = {"json": '{"trustdoctor": "rel_u", "schema": 1, "temperature": 2.0}'}
+    save_file({"matrix": 1 - np.eye(4)}, tmp_path / "old.safetensors", meta)
+    score = td.load_score(tmp_path / "old.safetensors")
+    p = laws.rows()
+    gini = 1 - (np.exp(p.logits / 2) ** 2).sum(1) / np.exp(p.logits / 2).sum(1) ** 2
+    np.testing.assert_allclose(np.exp(score(p)), gini, rtol=1e-9)
+    meta = {"json": '{"trustdoctor": "beauty", "schema": 1}'}
+    save_file({"matrix": np.eye(4)}, tmp_path / "odd.safetensors", meta)
+    with pytest.raises(FileError, match="not registered"):
+        td.load_score(tmp_path / "odd.safetensors")

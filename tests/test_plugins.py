@@ -1,0 +1,203 @@
+"""A score, a fitted score, a target, a format and an engine of one's own.
+
+Each is defined in a few lines and registered; then every command takes it, and it
+passes the laws that the built-in ones pass. Nothing in src knows of them.
+"""
+
+from dataclasses import dataclass
+
+import laws
+import numpy as np
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+import trustdoctor as td
+from trustdoctor import engines, files, gates
+from trustdoctor.cli import make_app
+from trustdoctor.gates import NOTHING, Cut, Rule, Target
+
+
+def spread(logits, *, temperature=1.0):
+    """Minus the standard deviation of the logits."""
+    return -np.asarray(logits, float).std(-1) / temperature
+
+
+SPREAD = td.LogitScore(
+    "toy_spread", spread, frozenset({"probs"}), frozenset({"shift", "permutation"})
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Centre(td.FittedScore):
+    """The distance to the mean feature of correct rows."""
+
+    mean: np.ndarray
+
+    name = "toy_centre"
+    needs = frozenset({"features"})
+    laws = frozenset({"shift", "permutation", "direction"})
+    reference = "a toy"
+    from_errors = True
+
+    def __post_init__(self):
+        if self.mean.ndim != 1 or not np.isfinite(self.mean).all():
+            raise td.errors.InputError("expected a mean of finite numbers.")
+
+    @classmethod
+    def fit(cls, predictions):
+        cls.check_fit(predictions, labels=True)
+        return cls(predictions.features[~predictions.errors].mean(0))
+
+    def __call__(self, predictions):
+        self.check(predictions)
+        return np.linalg.norm(predictions.features - self.mean, axis=1)
+
+
+def keep_half(rows, value, terms):
+    """Accept the least doubtful share of the rows, without a promise."""
+    k = max(1, int(value * len(rows)))
+    return Cut(at=rows.of_kind("all").kth(k)[1])
+
+
+SHARE = Target(
+    "toy_share",
+    "the least doubtful {}% accepted",
+    "Accept this share of the rows.",
+    {"": Rule("The threshold is a quantile of the scores.", keep_half)},
+    counts=lambda at: (at.fa + at.ta, at.n),
+    at_least=True,
+    needs_labels=False,
+    promised=False,
+)
+
+
+def sink_lines(rows, path, source):
+    rows.sink_ndjson(path)
+
+
+LINES = files.Format(
+    "JSON lines",
+    (".toylines",),
+    lambda source: pl.concat([pl.scan_ndjson(file) for file in source.files]),
+    sink_lines,
+)
+
+
+class Slow(engines.Engine):
+    """One batch of 50 rows after another."""
+
+    name = "toy_slow"
+
+    def batches(self, source):
+        table = source.scan().collect()
+        return [table[at : at + 50] for at in range(0, len(table), 50)]
+
+    def fold(self, source, state, *, memory, pace):
+        for batch in self.batches(source):
+            part = state.fresh()
+            part.update(source.predictions(batch))
+            state.merge(part)
+        return state
+
+    def map(self, source, function, output, *, alone=False, memory, pace):
+        done, parts = NOTHING, []
+        for batch in self.batches(source):
+            try:
+                added, counted = function(source.predictions(batch))
+            except td.errors.InputError:
+                source.locate()
+                raise
+            parts.append(
+                batch.with_columns(**{k: pl.Series(v) for k, v in added.items()})
+            )
+            done += counted
+        if output is not None:
+            pl.concat(parts).write_parquet(output)
+        return done
+
+
+@pytest.fixture(autouse=True)
+def registered():
+    td.register(SPREAD)
+    td.register(Centre)
+    td.register_target(SHARE)
+    files.register_format(LINES)
+    engines.register_engine("toy_slow", lambda _address: Slow())
+    yield
+    del td.SCORES["toy_spread"], td.SCORES["toy_centre"], gates.TARGETS["toy_share"]
+    del files.FORMATS[".toylines"], engines.ENGINES["toy_slow"]
+
+
+@pytest.mark.parametrize("law", laws.SCORE_LAWS, ids=lambda law: law.__name__)
+@pytest.mark.parametrize("entry", [SPREAD, Centre], ids=lambda entry: entry.name)
+def test_toy_scores_obey_the_laws_of_scores(entry, law, tmp_path):
+    law(entry, tmp_path)
+
+
+def test_a_toy_fitted_score_is_compared_like_the_others():
+    found = td.compare(laws.rows(3000))
+    assert {"toy_centre", "toy_spread"} <= {c.name for c in found.candidates}
+    assert found.scores["toy_centre"].mean.shape == (5,)
+
+
+def test_the_toy_target_obeys_the_laws_of_targets(tmp_path):
+    laws.target_refuses_what_is_beyond_its_limits(SHARE, 0.5)
+    laws.target_says_what_it_promises(SHARE, 0.5)
+    laws.target_makes_a_gate(SHARE, 0.5)
+    laws.target_survives_its_file(SHARE, 0.5, tmp_path)
+    laws.target_is_watched(SHARE, 0.5)
+
+
+def test_the_toy_format_obeys_the_laws_of_formats(tmp_path):
+    laws.format_reads_a_file_a_folder_and_a_pattern(
+        pl.DataFrame.write_ndjson, ".toylines", tmp_path
+    )
+    laws.format_takes_decisions(pl.DataFrame.write_ndjson, ".toylines", tmp_path)
+
+
+def test_the_toy_engine_obeys_the_laws_of_engines(tmp_path):
+    laws.table_of(laws.rows(180)).write_parquet(tmp_path / "rows.parquet")
+    source = files.find_source(tmp_path / "rows.parquet", laws.COLUMNS)
+    laws.engine_folds_to_the_same_counts(Slow(), source)
+    laws.engine_maps_to_the_same_decisions(Slow(), source, tmp_path)
+    laws.engine_refuses_bad_rows_with_their_place(Slow(), tmp_path)
+
+
+def run(*words):
+    done = CliRunner().invoke(make_app(), [str(word) for word in words])
+    assert done.exit_code == 0, (done.output, done.exception)
+    return done.output
+
+
+def test_every_command_takes_all_of_them(tmp_path):
+    p, new = laws.rows(1200), laws.rows(300, seed=4)
+    rows, others = tmp_path / "rows.toylines", tmp_path / "new.toylines"
+    laws.table_of(p).write_ndjson(rows)
+    laws.table_of(new).write_ndjson(others)
+    fitted = Centre.fit(laws.rows(600, seed=6))
+    fitted.save(tmp_path / "centre.safetensors")
+    for score, ready in (
+        ("toy_spread", SPREAD),
+        (tmp_path / "centre.safetensors", fitted),
+    ):
+        for engine in ("local", "toy_slow"):
+            told = run(
+                "diagnose", rows, "--score", score, "--features", "f_",
+                "--engine", engine,
+            )  # fmt: skip
+            assert ready.name in told
+            gate, out = tmp_path / "gate.json", tmp_path / "out.parquet"
+            told = run(
+                "calibrate", rows, "--toy-share", 0.5, "--score", score,
+                "--features", "f_", "--engine", engine, "-o", gate,
+            )  # fmt: skip
+            assert "the least doubtful 50% accepted" in told
+            run(
+                "screen", others, "--gate", gate, "--features", "f_",
+                "--engine", engine, "-o", out,
+            )  # fmt: skip
+            threshold = td.calibrate(p, score=ready, toy_share=0.5).threshold
+            decided = pl.read_parquet(out)
+            assert np.array_equal(decided["score"], ready(new))
+            assert np.array_equal(decided["accepted"], ready(new) <= threshold)
