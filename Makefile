@@ -4,13 +4,18 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 SOURCES := pyproject.toml constraints.txt hatch_build.py $(wildcard src/trustdoctor/kernels/_native/*.[ch])
 
-.PHONY: demo test check lint docs bench clean
+.PHONY: demo test check soak lint docs bench clean
 
 demo: $(VENV)/core.stamp
 	$(BIN)/trustdoctor demo
 
+# One worker per core, so one thread each.
 test: $(VENV)/dev.stamp
-	$(BIN)/pytest -q -n auto
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto -m "not soak"
+
+# What takes long or kills processes, one after another.
+soak: $(VENV)/dev.stamp
+	$(BIN)/pytest -q -m soak
 
 check: lint test
 

@@ -251,6 +251,7 @@ def run_screen(*arguments):
     return subprocess.Popen([*command, "--threshold", "-0.5", "--quiet"])
 
 
+@pytest.mark.soak
 def test_kill_9_leaves_no_file_or_the_finished_one(big, tmp_path):
     whole = tmp_path / "whole.parquet"
     assert run_screen(big, "-o", whole).wait() == 0
@@ -272,6 +273,7 @@ def test_kill_9_leaves_no_file_or_the_finished_one(big, tmp_path):
     assert not list(tmp_path.glob(f".{out.name}.*"))  # what the kill left is gone
 
 
+@pytest.mark.soak
 def test_a_killed_run_over_a_folder_resumes_to_the_same_bytes(tmp_path):
     split(tmp_path / "in", 4)
     assert run_screen(tmp_path / "in", "-o", tmp_path / "once").wait() == 0

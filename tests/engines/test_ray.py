@@ -18,6 +18,7 @@ from trustdoctor.files import find_source
 pytest.importorskip("ray")
 
 
+@pytest.mark.soak
 def test_a_cluster_gives_what_one_machine_gives(tmp_path):
     token = tmp_path / "token"
     token.write_text("0123456789abcdef" * 4)
