@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import trustdoctor as td
 from trustdoctor import Gate, Predictions
 from trustdoctor.errors import FileError, InputError, OutputError
 
@@ -145,3 +146,20 @@ def test_other_mistakes_are_refused():
         Gate(0.0).screen(Predictions.from_logits([[0.0, 1.0]]))
     with pytest.raises(InputError, match="true logits"):
         Gate(0.0, score="energy").screen(Predictions.from_probs([[0.5, 0.5]]))
+
+
+def test_scores_that_are_not_registered_are_refused(rng):
+    """A gate that names them could be saved, and never be loaded."""
+    own = td.LogitScore("own", td.alpha, frozenset({"probs"}), frozenset())
+    fake = td.LogitScore("alpha", td.beta, frozenset({"probs"}), frozenset())
+
+    class Other(td.RelU):
+        name = "rel_u"
+
+    z = rng.normal(size=(300, 3))
+    p = Predictions.from_logits(z, rng.integers(0, 3, 300))
+    for score in (own, fake, Other.fit(p)):
+        with pytest.raises(InputError, match="is not in the registry"):
+            td.calibrate(p, score=score, frr=0.1)
+    gate = Gate(0.0, score=td.SCORES["alpha"].at(2.0))
+    assert (gate.score, gate.temperature) == ("alpha", 2.0)

@@ -44,10 +44,10 @@ def test_raw_scores_never_reach_calibrate(rng):
     z = rng.normal(size=(200, 3))
     errors = rng.random(200) < 0.2
     energy = td.energy(z)
-    with pytest.raises(InputError, match=r"calibrate_scores\(scores, errors"):
-        td.calibrate(energy, frr=0.05, score="alpha")
-    with pytest.raises(TypeError):  # errors have no place any more
-        td.calibrate(energy, errors, frr=0.05, score="alpha")
+    p = td.Predictions.from_logits(z)
+    for given in ((energy,), (energy, errors), (p, errors)):
+        with pytest.raises(InputError, match=r"calibrate_scores\(scores, errors"):
+            td.calibrate(*given, frr=0.05, score="alpha")
     with pytest.raises(InputError, match="Use calibrate"):
         td.calibrate_scores(td.Predictions.from_logits(z), frr=0.05)
 

@@ -106,8 +106,6 @@ def calibrate(  # noqa: PLR0913 - one parameter per option
     file: FileArgument,
     *,
     target: dict[str, float],
-    columns: Columns,
-    means: Means,
     output: GateOutputOption,
     confidence: ConfidenceOption = 0.9,
     mode: ModeOption = None,
@@ -118,6 +116,8 @@ def calibrate(  # noqa: PLR0913 - one parameter per option
     score: ScoreOption = "alpha",
     temperature: TemperatureOption = 1.0,
     quiet: QuietOption = False,
+    columns: Columns,
+    means: Means,
 ) -> None:
     """Choose a threshold that keeps a promise, and write it as a gate."""
     check_output_path(output, file)
@@ -173,8 +173,6 @@ def _unlabelled(
 def screen(  # noqa: PLR0913 - one parameter per option
     file: FileArgument,
     *,
-    columns: Columns,
-    means: Means,
     gate_path: OptionalGateOption = None,
     gamma: GammaOption = None,
     threshold: ThresholdOption = None,
@@ -184,6 +182,8 @@ def screen(  # noqa: PLR0913 - one parameter per option
     resume: ResumeOption = False,
     json_path: JsonOption = None,
     quiet: QuietOption = False,
+    columns: Columns,
+    means: Means,
 ) -> None:
     """Accept or reject each prediction of a file, by a gate or a threshold."""
     gate = _gate(gamma, threshold, gate_path, score, temperature)
@@ -235,8 +235,6 @@ def _gate(
 def check(  # noqa: PLR0913 - one parameter per option
     file: FileArgument,
     *,
-    columns: Columns,
-    means: Means,
     gate_path: GateOption,
     state: Annotated[
         Path, typer.Option(help="What earlier checks saw; made if it is not there.")
@@ -250,6 +248,8 @@ def check(  # noqa: PLR0913 - one parameter per option
         typer.Option("--late", help="Rows seen before, whose labels came only now."),
     ] = False,
     quiet: QuietOption = False,
+    columns: Columns,
+    memory: int,
 ) -> None:
     """Check on new rows whether a gate's promise still holds."""
     gate = Gate.load(gate_path)
@@ -259,7 +259,7 @@ def check(  # noqa: PLR0913 - one parameter per option
         tell(0.0, f"reading {file.name}")
         source = find_source(file, replace(columns, need_labels=False))
         check_outputs(source, state)
-        require_fitting(source, means.memory, "check")
+        require_fitting(source, memory, "check")
         _count(watch, source, late=late)
     watch.save(state)
     make_console(quiet=quiet).print(repr(watch), highlight=False)

@@ -119,8 +119,6 @@ def _demo_pbb(*, alone: bool) -> None:
 def diagnose(  # noqa: PLR0913 - one parameter per option
     file: FileArgument,
     *,
-    columns: Columns,
-    means: Means,
     score: ScoresOption = None,
     temperature: TemperatureOption = 1.0,
     html: HtmlOption = None,
@@ -130,6 +128,8 @@ def diagnose(  # noqa: PLR0913 - one parameter per option
     class_names: ClassNamesOption = None,
     json_path: JsonOption = None,
     quiet: QuietOption = False,
+    columns: Columns,
+    means: Means,
 ) -> None:
     """Measure how far labelled predictions can be trusted.
 
@@ -236,8 +236,6 @@ class Page:
 def compare(  # noqa: PLR0913 - one parameter per option
     file: FileArgument,
     *,
-    columns: Columns,
-    means: Means,
     output: ScoreOutputOption = None,
     confidence: Annotated[
         float, typer.Option(help="That no comparison errs, all together.")
@@ -245,6 +243,8 @@ def compare(  # noqa: PLR0913 - one parameter per option
     seed: Annotated[int, typer.Option(help="Of the split into thirds.")] = 0,
     json_path: JsonOption = None,
     quiet: QuietOption = False,
+    columns: Columns,
+    memory: int,
 ) -> None:
     """Say which score to use: all that the file allows, judged against softmax.
 
@@ -256,7 +256,7 @@ def compare(  # noqa: PLR0913 - one parameter per option
         tell(0.0, f"reading {file.name}")
         source = find_source(file, columns)
         check_outputs(source, json_path, output)
-        require_fitting(source, means.memory, "compare")
+        require_fitting(source, memory, "compare")
         predictions = source.read()
         tell(0.3, "comparing scores")
         found = evaluation.compare(predictions, confidence=confidence, seed=seed)

@@ -101,7 +101,6 @@ def takes(**groups: OptionGroup) -> Callable[[Any], Any]:
 
     def decorate(function: Any) -> Any:
         own = inspect.signature(function)
-        kept = [p for name, p in own.parameters.items() if name not in groups]
         members = {name: group.parameters() for name, group in groups.items()}
 
         @wraps(function)
@@ -111,8 +110,8 @@ def takes(**groups: OptionGroup) -> Callable[[Any], Any]:
                 given[name] = group.make(**values)
             return function(**given)
 
-        added = [p for parameters in members.values() for p in parameters]
-        run.__signature__ = own.replace(parameters=[*kept, *added])  # type: ignore[attr-defined]
+        shown = [q for n, p in own.parameters.items() for q in members.get(n, [p])]
+        run.__signature__ = own.replace(parameters=shown)  # type: ignore[attr-defined]
         return run
 
     return decorate
@@ -134,9 +133,13 @@ def _target_options() -> Iterator[Option]:
         yield Option(target.name, float | None, target.help)
 
 
-def _means_options() -> Iterator[Option]:
+def _memory_options() -> Iterator[Option]:
     text = "Stay within, as 1GB (default: half of what is free)."
     yield Option("memory", str | None, text, metavar="SIZE")
+
+
+def _means_options() -> Iterator[Option]:
+    yield from _memory_options()
     text = f"{', '.join(ENGINES)}, or ray=ADDRESS of a cluster."
     yield Option("engine", str, text, "local", "NAME")
 
@@ -149,9 +152,14 @@ def _means(*, memory: str | None, engine: str) -> Means:
     return Means(find_engine(engine), parse_memory(memory))
 
 
+def _memory(*, memory: str | None) -> int:
+    return parse_memory(memory)
+
+
 COLUMNS = OptionGroup(_column_options, Columns)
 TARGET = OptionGroup(_target_options, _target)
 MEANS = OptionGroup(_means_options, _means)
+MEMORY = OptionGroup(_memory_options, _memory)
 
 
 def named_score(name: str) -> str | FittedScore:

@@ -38,7 +38,7 @@ GIVEN = "given"
 
 def calibrate(  # noqa: PLR0913 - options, by keyword only
     predictions: Predictions | TopK,
-    *,
+    *_errors: Any,  # of version 0.1, which took scores and errors
     score: str | Score = "alpha",
     temperature: float = 1.0,
     confidence: float = 0.9,
@@ -103,14 +103,16 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
     >>> gate.certificate.promise()
     'at most 5% of the correct predictions rejected, with confidence 0.9'
     """
-    ready = find_score(score, temperature=temperature)
-    if not isinstance(predictions, (Predictions, TopK)):
+    if _errors or not isinstance(predictions, (Predictions, TopK)):
+        kind = type(predictions).__name__
         message = (
-            f"expected Predictions, got {type(predictions).__name__}. Build them with "
-            "Predictions.from_logits or from_probs, so that the gate scores by itself; "
-            "for scores of your own use calibrate_scores(scores, errors, ...)."
+            f"expected Predictions alone, got {kind}{' and errors' * bool(_errors)}. "
+            "Build them with Predictions.from_logits or from_probs, so that the gate "
+            "scores by itself; for scores of your own use calibrate_scores(scores, "
+            "errors, ...)."
         )
         raise InputError(message)
+    ready = find_score(score, temperature=temperature)
     if isinstance(groups, str):
         grouped_by, groups = groups, groups_of(predictions, groups)
     bare = Gate(0.0, score=ready, temperature=temperature)  # type: ignore[arg-type]

@@ -115,19 +115,20 @@ class Gate:
 
     def _take(self, score: Score) -> None:
         """Name a score that was given itself; a fitted one is carried."""
+        entry = SCORES.get(score.name)
+        known = entry is type(score)
+        if isinstance(entry, LogitScore) and isinstance(score, LogitScore):
+            known = entry.function is score.function
+        if not known:
+            message = (
+                f"the score {score.name} is not in the registry, so a gate cannot name "
+                "it. Register it first: trustdoctor.register."
+            )
+            raise InputError(message)
         if isinstance(score, FittedScore):
             object.__setattr__(self, "fitted", score)
-        elif isinstance(score, LogitScore):
-            entry = SCORES.get(score.name)
-            known = isinstance(entry, LogitScore) and entry.function is score.function
-            if not known:
-                message = (
-                    f"the score {score.name} is not in the registry, so a gate cannot "
-                    "name it. Register it: trustdoctor.register(score)."
-                )
-                raise InputError(message)
-            if self.temperature == 1:
-                object.__setattr__(self, "temperature", score.temperature)
+        elif isinstance(score, LogitScore) and self.temperature == 1:
+            object.__setattr__(self, "temperature", score.temperature)
         object.__setattr__(self, "score", score.name)
 
     @property
