@@ -49,6 +49,9 @@ def test_a_name_is_taken_once():
     odd = td.LogitScore("odd", td.alpha, frozenset({"probs"}), frozenset({"symmetry"}))
     with pytest.raises(InputError, match="expected laws out of"):
         td.register(odd)
+    odd = td.LogitScore("odd", td.alpha, frozenset({"luck"}), frozenset())
+    with pytest.raises(InputError, match="expected needs out of"):
+        td.register(odd)
     assert "odd" not in td.SCORES
 
 

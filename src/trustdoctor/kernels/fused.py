@@ -7,7 +7,7 @@ second and the sum of exp((z_j - z) / T) over all but the top, two blocks become
     t = max(t1, t2),  z = max(z1, z2, min(t1, t2)),
     s = s1 exp((z1 - z) / T) + s2 exp((z2 - z) / T) + exp((min(t1, t2) - z) / T),
 
-where nothing cancels. `kernels.py` calls it where Triton is there and no gradient is
+where nothing cancels. `rows.py` calls it where Triton is there and no gradient is
 asked for; everything else takes the common formulas.
 """
 

@@ -9,7 +9,7 @@ from trustdoctor.errors import FileError, InputError
 from trustdoctor.kernels import _native, score_kinds
 from trustdoctor.predictions import Predictions
 from trustdoctor.scores import storage
-from trustdoctor.scores.contract import LAWS, FittedScore, LogitScore, Score
+from trustdoctor.scores.contract import LAWS, NEEDS, FittedScore, LogitScore, Score
 
 Entry = LogitScore | type[FittedScore]
 AnyEntry = TypeVar("AnyEntry", bound=Entry)
@@ -36,10 +36,14 @@ def register(entry: AnyEntry) -> AnyEntry:
     if entry.name in SCORES:
         message = f"the name {entry.name!r} is taken by a score. Choose another."
         raise InputError(message)
-    unknown = set(entry.laws) - set(LAWS)
-    if unknown:
-        message = f"expected laws out of {', '.join(LAWS)}, got {sorted(unknown)[0]!r}."
-        raise InputError(message)
+    for what, given, known in (
+        ("needs", entry.needs, NEEDS),
+        ("laws", entry.laws, LAWS),
+    ):
+        unknown = sorted(set(given) - set(known))
+        if unknown:
+            message = f"expected {what} out of {', '.join(known)}, got {unknown[0]!r}."
+            raise InputError(message)
     SCORES[entry.name] = entry
     return entry
 

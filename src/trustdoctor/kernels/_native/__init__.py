@@ -2,7 +2,7 @@
 
 The library is plain C behind ctypes: 240 kB, no start-up cost, nothing to
 compile at run time. Where no compiler was found, ``available`` is False and
-``kernels.py`` does the same work with numpy, more slowly.
+``rows.py`` does the same work with numpy, more slowly.
 """
 
 import ctypes
