@@ -201,3 +201,20 @@ def test_every_command_takes_all_of_them(tmp_path):
             decided = pl.read_parquet(out)
             assert np.array_equal(decided["score"], ready(new))
             assert np.array_equal(decided["accepted"], ready(new) <= threshold)
+
+
+def test_gates_made_beside_toys_load_without_them(tmp_path):
+    """Rates seen at calibration name targets that others may not know."""
+    gate = td.calibrate(laws.rows(900), frr=0.1)
+    assert "toy_share" in gate.certificate.observed
+    gate.save(tmp_path / "gate.json")
+    td.calibrate(laws.rows(900), toy_share=0.5).save(tmp_path / "toy.json")
+    del gates.TARGETS["toy_share"]
+    try:
+        again = td.Gate.load(tmp_path / "gate.json")
+        assert again.threshold == gate.threshold
+        assert "toy_share" not in again.certificate.observed
+        with pytest.raises(td.errors.FileError, match="'toy_share', which is not"):
+            td.Gate.load(tmp_path / "toy.json")
+    finally:
+        gates.TARGETS["toy_share"] = SHARE

@@ -99,3 +99,16 @@ def test_files_of_scores_of_version_0_1_load(tmp_path):
     save_file({"matrix": np.eye(4)}, tmp_path / "odd.safetensors", meta)
     with pytest.raises(FileError, match="not registered"):
         td.load_score(tmp_path / "odd.safetensors")
+
+
+def test_what_is_not_a_score_is_not_registered():
+    class Bare(td.FittedScore):
+        name = "bare"
+
+    for odd, match in (
+        ("x", "expected a LogitScore or a class"),
+        (td.RelU.fit(laws.rows()), "expected a LogitScore or a class"),
+        (Bare, "says its needs"),
+    ):
+        with pytest.raises(InputError, match=match):
+            td.register(odd)

@@ -12,7 +12,7 @@ from trustdoctor.cli.experiments import reproduce
 from trustdoctor.cli.gating import calibrate, check, screen
 from trustdoctor.cli.measuring import compare, demo, diagnose
 from trustdoctor.cli.models import export, predict
-from trustdoctor.cli.options import COLUMNS, MEANS, MEMORY, TARGET, takes
+from trustdoctor.cli.options import COLUMNS, GATE_COLUMNS, MEANS, MEMORY, TARGET, takes
 from trustdoctor.errors import TrustDoctorError
 
 
@@ -33,9 +33,9 @@ def make_app() -> typer.Typer:
     commands: dict[str, Any] = {
         "demo": demo,
         "diagnose": takes(columns=COLUMNS, means=MEANS)(diagnose),
-        "calibrate": takes(target=TARGET, columns=COLUMNS, means=MEANS)(calibrate),
-        "check": takes(columns=COLUMNS, memory=MEMORY)(check),
-        "screen": takes(columns=COLUMNS, means=MEANS)(screen),
+        "calibrate": takes(target=TARGET, columns=GATE_COLUMNS, means=MEANS)(calibrate),
+        "check": takes(columns=GATE_COLUMNS, memory=MEMORY)(check),
+        "screen": takes(columns=GATE_COLUMNS, means=MEANS)(screen),
         "compare": takes(columns=COLUMNS, memory=MEMORY)(compare),
         "predict": predict,
         "export": export,

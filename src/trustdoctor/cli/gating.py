@@ -93,8 +93,8 @@ OutputOption = Annotated[
     typer.Option(
         "--output",
         "-o",
-        help="Rows with score and accepted added: a file, or a folder for one file "
-        "each.",
+        help="Rows with score and accepted added (in NPZ these two alone): a file, or "
+        "a folder for one file each.",
     ),
 ]
 ResumeOption = Annotated[

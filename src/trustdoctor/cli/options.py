@@ -123,9 +123,14 @@ def _column_options() -> Iterator[Option]:
         ("probs", "Where the probabilities are, likewise."),
         ("labels", "The column of true labels."),
         ("features", "Features, for scores that need them: as logits."),
-        ("groups", "The column of groups, for thresholds of their own."),
     ):
         yield Option(name, str | None, text, metavar="NAME")
+
+
+def _gate_column_options() -> Iterator[Option]:
+    yield from _column_options()
+    text = "The column of groups, for thresholds of their own."
+    yield Option("groups", str | None, text, metavar="NAME")
 
 
 def _target_options() -> Iterator[Option]:
@@ -157,6 +162,7 @@ def _memory(*, memory: str | None) -> int:
 
 
 COLUMNS = OptionGroup(_column_options, Columns)
+GATE_COLUMNS = OptionGroup(_gate_column_options, Columns)
 TARGET = OptionGroup(_target_options, _target)
 MEANS = OptionGroup(_means_options, _means)
 MEMORY = OptionGroup(_memory_options, _memory)

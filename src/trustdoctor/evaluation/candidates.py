@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from trustdoctor.arrays import Array, as_scores
-from trustdoctor.errors import InputError
+from trustdoctor.errors import InputError, MissingPackageError
 from trustdoctor.predictions import Opinions, Predictions
 from trustdoctor.scores import (
     SCORES,
@@ -100,7 +100,7 @@ class World:
                 trials[_words(options)] = Trial(
                     as_scores(score(self.predictions)), score
                 )
-            except InputError as error:
+            except (InputError, MissingPackageError) as error:
                 why = why or str(error)
         if trials:
             of = "labels" if entry.from_errors else ", ".join(sorted(score.needs))
@@ -119,8 +119,11 @@ class World:
 
     def _given(self) -> Iterator[Candidate]:
         rows = len(self.predictions)
-        for name, (scores, passes) in self.extra.items():
-            own = as_scores(scores)
+        for name, given in self.extra.items():
+            if not (isinstance(given, tuple) and len(given) == 2):
+                message = f"expected (scores, passes) for {name!r}, got one of them."
+                raise InputError(message)
+            own, passes = as_scores(given[0]), given[1]
             cost = isinstance(passes, (int, float)) and 0 <= passes < np.inf
             if len(own) != rows or not cost:
                 message = (

@@ -158,8 +158,8 @@ class Source:
         message = (
             f"expected the columns of {file} to be those of {self.files[0]}, got "
             f"{what}: {own.get(odd[0]) if odd else 'moved'} and not "
-            f"{first.get(odd[0]) if odd else 'in place'}. Screen the files one by one, "
-            "into a folder, or write them alike."
+            f"{first.get(odd[0]) if odd else 'in place'}. Name the files one by one, "
+            "or write them alike."
         )
         raise FileError(message)
 

@@ -211,6 +211,8 @@ class Ask:
 
     def __post_init__(self) -> None:
         """Refuse what no rule gives."""
+        for name in self.target:
+            find_target(name)
         if len(self.target) != 1 and set(self.target) != TOGETHER:
             got = ", ".join(self.target) or "none"
             message = (
@@ -296,10 +298,7 @@ def calibrate_sample(  # noqa: PLR0913 - options, by keyword only
     """Calibrate on a sample of any kind; see `calibrate`."""
     asked = {name: value for name, value in target.items() if value is not None}
     ask = Ask(asked, mode, method, confidence, min_coverage)
-    if not rows.labelled and any(t.needs_labels for t in ask.targets):
-        free = ", ".join(n for n, t in TARGETS.items() if not t.needs_labels)
-        message = f"{next(iter(asked))} needs errors; only {free} do without."
-        raise InputError(message)
+    _require_labels(rows, ask)
     notes: list[str] = []
     delta = 1 - confidence
     parts: dict[Any, Sample] | None = None
@@ -322,6 +321,17 @@ def calibrate_sample(  # noqa: PLR0913 - options, by keyword only
     seen = _seen(gate, rows, parts)
     certificate = _certificate(ask, rows, pooled, seen, notes)
     return replace(gate, certificate=certificate)
+
+
+def _require_labels(rows: Sample, ask: Ask) -> None:
+    needy = [target.name for target in ask.targets if target.needs_labels]
+    if needy and not rows.labelled:
+        free = " and ".join(n for n, t in TARGETS.items() if not t.needs_labels)
+        message = (
+            f"{needy[0]} needs errors, so predictions with labels; only {free} do "
+            "without. --no-labels trusts the model itself."
+        )
+        raise InputError(message)
 
 
 def _certificate(

@@ -137,8 +137,13 @@ class Certificate:
             odd = sorted(set(content) ^ names) if isinstance(content, dict) else content
             message = f"the certificate lacks or adds: {odd}."
             raise FileError(message)
+        _check_known(content["target"])
         try:
-            observed = {k: _observed(v) for k, v in content["observed"].items()}
+            observed = {  # of a target that is not registered here, nothing is known
+                name: _observed(cell)
+                for name, cell in content["observed"].items()
+                if name in TARGETS
+            }
             notes, feasible = tuple(content["notes"]), content["feasible"]
             feasible = None if feasible is None else tuple(feasible)
             return cls(
@@ -152,6 +157,17 @@ class Certificate:
         except (TypeError, ValueError, AttributeError) as error:
             message = f"the certificate is not as expected: {error}."
             raise FileError(message) from error
+
+
+def _check_known(target: Any) -> None:
+    named = target if isinstance(target, dict) else {}
+    unknown = [name for name in named if name not in TARGETS]
+    if unknown:
+        message = (
+            f"the certificate is for the target {unknown[0]!r}, which is not "
+            "registered. Import the module that registers it."
+        )
+        raise FileError(message)
 
 
 def _is_rate(value: Any) -> bool:

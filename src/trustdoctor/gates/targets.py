@@ -199,7 +199,8 @@ def find_target(name: str) -> Target:
     try:
         return TARGETS[name]
     except KeyError:
-        message = f"expected a target out of {', '.join(TARGETS)}, got {name!r}."
+        known = ", ".join(TARGETS)
+        message = f"expected a target out of {known}, or an option, got {name!r}."
         raise InputError(message) from None
 
 

@@ -195,7 +195,10 @@ def _group_lines(gate: Gate, most: int = 20) -> list[str]:
         lines.append(f"  group {name}: reject {at} ({own.n:,} rows{bare})")
     if gate.groups:
         promised = sum(own.promised for own in gate.groups.values())
-        lines.append(f"{promised} of {len(gate.groups)} groups have their own promise.")
+        kept = f"{promised} of {len(gate.groups)} groups have their own promise."
+        if gate.certificate is None or not gate.certificate.guarantee:
+            kept = f"{len(gate.groups)} groups have thresholds of their own."
+        lines.append(kept)
     return lines
 
 
@@ -236,7 +239,12 @@ def show_screened(console: Console, gate: Gate, done: Outcome) -> None:
     if gate.certificate is not None:
         promise = gate.certificate.promise()
         where = ", in each group that has one" if gate.groups else ""
-        console.print(f"  the gate's promise{where}: {promise}", highlight=False)
+        said = f"the gate's promise{where}: {promise}"
+        if not gate.certificate.guarantee:
+            said = (
+                f"the gate promises nothing: {promise.removeprefix('no guarantee: ')}"
+            )
+        console.print(f"  {said}", highlight=False)
     rates = done.rates()
     for name, words in _SCREENED.items():
         if name in rates:

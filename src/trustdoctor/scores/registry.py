@@ -33,6 +33,14 @@ def register(entry: AnyEntry) -> AnyEntry:
     True
     >>> del SCORES["double"]
     """
+    fitted = isinstance(entry, type) and issubclass(entry, FittedScore)
+    if not (fitted or isinstance(entry, LogitScore)):
+        message = f"expected a LogitScore or a class of FittedScore, got {entry!r}."
+        raise InputError(message)
+    missing = [n for n in ("name", "needs", "laws") if not hasattr(entry, n)]
+    if missing:
+        message = f"expected a score that says its {missing[0]}, got {entry!r}."
+        raise InputError(message)
     if entry.name in SCORES:
         message = f"the name {entry.name!r} is taken by a score. Choose another."
         raise InputError(message)
@@ -130,7 +138,10 @@ def build_score(
     """Build a fitted score of the registry from its parts."""
     entry = SCORES.get(kind)
     if entry is None or isinstance(entry, LogitScore):
-        message = f"expected a fitted score, got {kind!r}, which is not registered."
+        message = (
+            f"the score {kind!r} is not registered. Import the module that registers "
+            "it."
+        )
         raise FileError(message)
     return entry.from_parts(arrays, plain)
 

@@ -28,16 +28,19 @@ def save(
 
 def load(path: str | Path) -> tuple[str, dict[str, NDArray[Any]], dict[str, Any]]:
     """Read what `save` wrote: the score's name, its arrays and its fields."""
-    library = _safetensors()
     if not Path(path).is_file():
         message = f"there is no file {path}. Check the path."
         raise FileError(message)
+    library = _safetensors()
     try:
         with library.safe_open(path, "np") as file:
             fields = json.loads((file.metadata() or {}).get("json", "null"))
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, ValueError, library.SafetensorError) as error:
-        message = f"cannot read {path} as safetensors: {error}. Save it again."
+        message = (
+            f"cannot read {path} as a fitted score (safetensors): {error}. Name the "
+            "file that save or compare -o wrote."
+        )
         raise FileError(message) from error
     if not isinstance(fields, dict) or not isinstance(fields.get("trustdoctor"), str):
         message = f"{path} is not a score of trustdoctor. Name another file."
@@ -54,7 +57,7 @@ def complaining(path: str | Path) -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, ValueError) as error:
-        message = f"{path} lacks, or has not as expected: {error}. Save it again."
+        message = f"{path} does not hold such a score: {error}"
         raise FileError(message) from error
 
 
@@ -65,7 +68,7 @@ def _safetensors() -> Any:
     except ImportError as error:
         what = "saving and loading fitted scores"
         raise missing_package(
-            what=what, package="safetensors", extra="torch"
+            what=what, package="safetensors", extra="sklearn"
         ) from error
 
     return SimpleNamespace(
