@@ -83,6 +83,10 @@ def score_refuses_predictions_that_lack_what_it_needs(entry, tmp_path):
         if need in score.needs:
             with pytest.raises(InputError, match=f"needs (true )?{need}"):
                 score(lacking)
+    if "features" in score.needs:
+        narrow = td.Predictions.from_logits(p.logits, features=p.features[:, :1])
+        with pytest.raises(InputError, match=r"expected( rows of)? 5 features"):
+            score(narrow)
     for call in (score, entry.fit):
         with pytest.raises(InputError, match="expected Predictions"):
             call(p.logits)

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 import trustdoctor as td
 from trustdoctor import engines, files, gates
+from trustdoctor.arrays import as_features
 from trustdoctor.cli import make_app
 from trustdoctor.gates import NOTHING, Cut, Rule, Target
 
@@ -51,7 +52,8 @@ class Centre(td.FittedScore):
 
     def __call__(self, predictions):
         self.check(predictions)
-        return np.linalg.norm(predictions.features - self.mean, axis=1)
+        x = as_features(predictions.features, width=len(self.mean))
+        return np.linalg.norm(x - self.mean, axis=1)
 
 
 def keep_half(rows, value, terms):

@@ -162,3 +162,20 @@ def test_calibrating_on_three_rows_gives_the_plain_answer(target, label, tmp_pat
     assert done.returncode == 0, done.stderr
     assert re.search(r"(accept|reject) all: ", done.stdout)
     assert run("screen", path, "--gate", tmp_path / "gate.json").returncode == 0
+
+
+def test_check_and_screen_take_the_original_layout(run, tmp_path):
+    """Columns 0..C-1, label (the prediction) and true_label."""
+    rng = np.random.default_rng(0)
+    probs = rng.dirichlet(np.ones(3), 500)
+    true = np.where(rng.random(500) < 0.8, probs.argmax(1), 0)
+    columns = {str(j): probs[:, j] for j in range(3)}
+    columns |= {"label": probs.argmax(1), "true_label": true}
+    pl.DataFrame(columns).write_csv(tmp_path / "rows.csv")
+    gate = td.calibrate(td.Predictions.from_probs(probs, true), frr=0.1)
+    gate.save(tmp_path / "gate.json")
+    given = (tmp_path / "rows.csv", "--gate", tmp_path / "gate.json")
+    assert run("screen", *given).returncode == 0
+    assert run("check", *given, "--state", tmp_path / "state.json").returncode == 0
+    watch = td.Watch.load(tmp_path / "state.json", gate)
+    assert watch.bets["frr"].n == (probs.argmax(1) == true).sum()

@@ -7,7 +7,7 @@ import pytest
 import trustdoctor as td
 from trustdoctor.demo import bundled_file
 from trustdoctor.errors import InputError, LabelsMissingError
-from trustdoctor.scores import plain_scores
+from trustdoctor.scores import plain_scores, score_all
 
 
 @pytest.fixture(scope="module")
@@ -221,3 +221,22 @@ def test_large_samples_are_evaluated(rng):
     assert {d.low is None for d in found.differences if d.metric == "frr_at_trr"} == {
         True
     }
+
+
+def test_two_scores_of_one_name_are_not_one(bundled):
+    p = bundled[:500]
+    one, other = (td.RelU.fit(p, balance=b) for b in (0.5, 0.7))
+    with pytest.raises(InputError, match="two different scores are called 'rel_u'"):
+        td.evaluate(p, scores=[one, other])
+    with pytest.raises(InputError, match="expected temperature="):
+        td.evaluate(p, scores=[td.SCORES["alpha"].at(2.0)])
+    twice = td.evaluate(p, scores=["alpha", "alpha", one])
+    assert list(twice.scores) == ["alpha", "rel_u"]
+
+
+def test_scores_of_their_own_temperature_are_scored_at_it(bundled):
+    """Beside others that share a pass."""
+    warm = td.SCORES["alpha"].at(2.0)
+    found = score_all(bundled, ["beta", "msp", warm])
+    assert np.array_equal(found["alpha"], td.alpha(bundled, temperature=2.0))
+    assert np.array_equal(found["beta"], td.beta(bundled))

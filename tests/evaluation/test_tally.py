@@ -123,3 +123,12 @@ def test_sketches_of_groups_add_up(grouped):
     assert gate.score == "alpha"
     for name, rule in exact.groups.items():  # few rows: every cell is one score
         assert gate.groups[name] == rule
+
+
+def test_sketches_of_other_numbers_of_classes_do_not_merge():
+    whole = Sketches(find_score("alpha"))
+    other = whole.fresh()
+    whole.update(rows(100))
+    other.update(Predictions.from_logits([[1.0, 0.0]], [0]))
+    with pytest.raises(InputError, match="rows of 2 and 4"):
+        whole.merge(other)

@@ -132,7 +132,7 @@ def test_the_bad_row_is_told_with_its_file(tmp_path):
     ("make", "message"),
     [
         (lambda p: p / "none.parquet", "there is no file"),
-        (lambda p: p / "*.parquet", "no file is like"),
+        (lambda p: p / "*.parquet", "no file matches"),
         (lambda p: p, "holds no file"),
         (lambda p: p / "a.txt", "expected a file in"),
     ],

@@ -163,3 +163,6 @@ def test_scores_that_are_not_registered_are_refused(rng):
             td.calibrate(p, score=score, frr=0.1)
     gate = Gate(0.0, score=td.SCORES["alpha"].at(2.0))
     assert (gate.score, gate.temperature) == ("alpha", 2.0)
+    assert Gate(0.0, score=td.SCORES["alpha"].at(2.0), temperature=2).temperature == 2
+    with pytest.raises(InputError, match="temperature 2, and 3 was asked for"):
+        Gate(0.0, score=td.SCORES["alpha"].at(2.0), temperature=3.0)

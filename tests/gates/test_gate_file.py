@@ -52,7 +52,7 @@ def test_watch_states_of_version_0_1_load(name, tmp_path):
     watch = td.Watch.load(OLD / f"watch-{name}.json", gate)
     old = json.loads((OLD / f"watch-{name}.json").read_text())
     assert watch.level == old["level"]
-    assert {n: (b.n, b.hits, b.peak) for n, b in watch.bets.items()} == {
+    assert {n: (b.n, b.counted, b.peak) for n, b in watch.bets.items()} == {
         n: (t["n"], t["hits"], t["peak"]) for n, t in old["tallies"].items()
     }
     watch.save(tmp_path / "new.json")
@@ -85,7 +85,7 @@ def test_a_large_one_goes_into_a_file_beside_it(tmp_path, monkeypatch):
     gate = td.calibrate(p, score=td.KNN.fit(laws.rows(900, seed=2), k=5), frr=0.1)
     monkeypatch.setattr(gate_file, "EMBEDDED", 1000)
     gate.save(tmp_path / "gate.json")
-    beside = tmp_path / "gate.knn.safetensors"
+    (beside,) = tmp_path.glob("gate.knn-*.safetensors")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["gate.json", beside.name]
     assert len((tmp_path / "gate.json").read_text()) < 3000
     new = laws.rows(200, seed=5)
@@ -98,7 +98,7 @@ def test_a_large_one_goes_into_a_file_beside_it(tmp_path, monkeypatch):
     with pytest.raises(FileError, match="there is no file"):
         td.Gate.load(tmp_path / "gate.json")
     content = json.loads((tmp_path / "gate.json").read_text())
-    content["fitted"]["file"] = "../gate.knn.safetensors"
+    content["fitted"]["file"] = f"../{beside.name}"
     (tmp_path / "gate.json").write_text(json.dumps(content))
     with pytest.raises(FileError, match="expected a file beside the gate"):
         td.Gate.load(tmp_path / "gate.json")
@@ -148,3 +148,31 @@ def test_nothing_in_the_file_is_a_pickle(fitted):
     arrays = json.loads(path.read_text())["fitted"]["arrays"]
     raw = base64.b64decode(arrays["matrix"]["base64"])
     assert np.array_equal(np.frombuffer(raw).reshape(4, 4), fitted[0].fitted.matrix)
+
+
+def test_a_save_that_fails_leaves_the_gate_that_was_there(tmp_path, monkeypatch):
+    monkeypatch.setattr(gate_file, "EMBEDDED", 1000)
+    p, path = laws.rows(1500), tmp_path / "gate.json"
+    first, second = (
+        td.calibrate(p, score=td.KNN.fit(laws.rows(900, seed=s), k=5), frr=0.1)
+        for s in (2, 3)
+    )
+    first.save(path)
+
+    def full(*_):
+        raise td.errors.OutputError(*_[:1])
+
+    monkeypatch.setattr(gate_file, "write_text", full)
+    with pytest.raises(td.errors.OutputError):
+        second.save(path)
+    new = laws.rows(200, seed=5)
+    again = td.Gate.load(path)
+    assert np.array_equal(again.screen(new).scores, first.screen(new).scores)
+
+
+def test_a_schema_1_gate_holds_no_fitted_score(fitted):
+    _, path = fitted
+    content = json.loads(path.read_text()) | {"schema": 1}
+    path.write_text(json.dumps(content))
+    with pytest.raises(FileError, match="lacks or adds: fitted"):
+        td.Gate.load(path)

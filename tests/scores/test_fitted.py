@@ -94,13 +94,13 @@ def test_mistakes_are_named():
     with pytest.raises(InputError, match="norms differ"):
         SIRC.fit(rows(4, features=np.ones((4, 2))))
     with pytest.raises(InputError, match="needs features"):
-        SIRC(0.0, 1.0)(p)
+        SIRC(0.0, 1.0, 2)(p)
     with pytest.raises(InputError, match="both kinds"):
         Fusion.fit_scores({"a": np.arange(5.0)}, np.zeros(5, bool))
     fusion = Fusion.fit_scores({"a": np.arange(9.0)}, np.arange(9) % 2 == 0)
     with pytest.raises(InputError, match="expected the score 'a'"):
         fusion.mix({"b": np.arange(9.0)})
-    with pytest.raises(InputError, match="expected a score out of"):
+    with pytest.raises(InputError, match="scores of your own"):
         fusion(p)  # it was made of scores of one's own
     with pytest.raises(InputError, match="one per row"):
         Fusion.fit_scores({"a": np.full(9, np.nan)}, np.arange(9) % 2 == 0)

@@ -1,6 +1,7 @@
 """What holds for every score that is a formula of the logits, written once."""
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 from hypothesis import given
@@ -205,7 +206,9 @@ def test_predictions_are_scored_as_their_logits(score, rng):
 
 
 @scores
-@pytest.mark.parametrize("kind", ["numpy", "list", "torch", "float32"])
+@pytest.mark.parametrize(
+    "kind", ["numpy", "list", "torch", "float32", "bfloat16", "frame"]
+)
 def test_ten_rows_of_probabilities_are_not_taken_for_logits(score, kind, rng):
     probs = rng.dirichlet(np.ones(4), 10)
     given = {
@@ -213,10 +216,15 @@ def test_ten_rows_of_probabilities_are_not_taken_for_logits(score, kind, rng):
         "list": probs.tolist(),
         "torch": torch.tensor(probs, requires_grad=True),
         "float32": probs.astype(np.float32),
+        "bfloat16": torch.tensor(probs).bfloat16(),
+        "frame": pl.DataFrame(probs),
     }[kind]
     with pytest.raises(InputError, match="from_probs, or --probs"):
         score.function(given)
     assert np.shape(score.function(given[:9])) == (9,)  # few rows may be chance
+    for near in (np.round(probs, 3), np.round(probs, 2), probs[None]):
+        with pytest.raises(InputError, match="from_probs, or --probs"):
+            score.function(near)
     moved = probs.copy()
     moved[4] *= 1.1
     assert score.function(moved).shape == (10,)

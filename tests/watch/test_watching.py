@@ -159,7 +159,7 @@ def test_gates_that_promise_nothing_are_watched_for_drift_alone(rng):
     [
         {"n": "x"},
         {"n": -5},
-        {"hits": 10**9},
+        {"counted": 10**9},
         {"level": 0},
         {"high": 0.9},
         {"peak": 0},

@@ -118,7 +118,7 @@ def predict(  # noqa: PLR0913 - options, by keyword only
     labels : integer array (n,), optional
     batch_size : int
     max_length : int, optional
-        At most so many tokens per text; by default what the tokenizer says.
+        At most this many tokens per text; by default what the tokenizer says.
     device : optional
         Where the model is; it is not moved. A folder's model is loaded there.
     quiet, progress

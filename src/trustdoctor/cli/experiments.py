@@ -39,7 +39,7 @@ OodOption = Annotated[
     ),
 ]
 RowsOption = Annotated[
-    int | None, typer.Option(help="At most so many rows, drawn at random.")
+    int | None, typer.Option(help="At most this many rows, drawn at random.")
 ]
 DrawsOption = Annotated[int, typer.Option(help="How often each mixture is drawn.")]
 ProtocolOption = Annotated[

@@ -19,10 +19,10 @@ WhereOption = Annotated[
     str | None, typer.Option(metavar="COLUMN=VALUE", help="Only these rows.")
 ]
 RowsOption = Annotated[
-    int | None, typer.Option(help="At most so many, drawn at random.")
+    int | None, typer.Option(help="At most this many, drawn at random.")
 ]
 LengthOption = Annotated[
-    int | None, typer.Option(help="At most so many tokens per text.")
+    int | None, typer.Option(help="At most this many tokens per text.")
 ]
 
 

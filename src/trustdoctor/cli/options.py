@@ -122,7 +122,7 @@ def _column_options() -> Iterator[Option]:
         ("logits", "Where the logits are: an array, a list column or a prefix."),
         ("probs", "Where the probabilities are, likewise."),
         ("labels", "The column of true labels."),
-        ("features", "Features, for scores that need them: as logits."),
+        ("features", "Where the features are, for scores that need them."),
     ):
         yield Option(name, str | None, text, metavar="NAME")
 

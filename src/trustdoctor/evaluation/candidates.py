@@ -100,7 +100,7 @@ class World:
                 trials[_words(options)] = Trial(
                     as_scores(score(self.predictions)), score
                 )
-            except (InputError, MissingPackageError) as error:
+            except (InputError, MissingPackageError, np.linalg.LinAlgError) as error:
                 why = why or str(error)
         if trials:
             of = "labels" if entry.from_errors else ", ".join(sorted(score.needs))

@@ -34,7 +34,7 @@ from trustdoctor.metrics import (
 )
 from trustdoctor.predictions import Predictions, require_predictions
 from trustdoctor.progress import Tell
-from trustdoctor.scores import SCORES, Score, find_score, score_all
+from trustdoctor.scores import SCORES, LogitScore, Score, find_score, score_all
 
 DEFAULT_SCORES = ("alpha", "beta", "msp", "entropy", "energy")
 SOFTMAX = ("alpha", "beta")
@@ -272,7 +272,17 @@ def default_scores(
     if not scores:
         message = f"expected at least one score out of {', '.join(SCORES)}."
         raise InputError(message)
-    return list({s.name: s for s in map(find_score, scores)}.values())
+    found: dict[str, Score] = {}
+    for score in map(find_score, scores):
+        if found.setdefault(score.name, score) is not score:
+            message = f"two different scores are called {score.name!r}. Give one."
+            raise InputError(message)
+        if isinstance(score, LogitScore) and score.temperature != 1:
+            message = (
+                f"expected temperature= for all scores, not one of {score.name}'s."
+            )
+            raise InputError(message)
+    return list(found.values())
 
 
 def _calibration(

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from trustdoctor.arrays import as_labels
 from trustdoctor.errors import InputError, RowError
-from trustdoctor.files.columns import Columns, Layout, find_label, find_layout
+from trustdoctor.files.columns import Columns, Layout, find_layout
 from trustdoctor.predictions import Predictions
 
 
@@ -38,7 +38,7 @@ def partial_labels(
 
     Labels that are there but are not classes of these predictions are refused.
     """
-    name = find_label(table.columns, columns)
+    name = find_layout(table.columns, columns).label
     if name is None:
         return None
     column = table[name]
@@ -130,7 +130,7 @@ def _first_odd(column: pl.Series) -> int:
 
 
 def _groups(column: pl.Series) -> NDArray[Any]:
-    """Return groups: whole numbers where all are, else text."""
+    """Return groups: whole numbers as they are, all else as text."""
     if column.null_count():
         at = int(column.is_null().arg_max() or 0)
         message = f"column {column.name!r} has no group at row {{row}}."

@@ -16,7 +16,7 @@ import polars as pl
 
 from trustdoctor.errors import FileError, InputError, RowError
 from trustdoctor.files.building import from_table
-from trustdoctor.files.columns import Columns, Layout, find_label, find_layout
+from trustdoctor.files.columns import Columns, Layout, find_layout
 from trustdoctor.files.formats import FORMATS, Format, find_format, suffix_of
 from trustdoctor.predictions import Predictions
 
@@ -85,7 +85,7 @@ class Source:
     @property
     def has_labels(self) -> bool:
         """Whether there is a column of labels, complete or not."""
-        return find_label(self.names, self.columns) is not None
+        return self.layout.label is not None
 
     @property
     def from_probabilities(self) -> bool:
@@ -284,7 +284,7 @@ def find_source(path: str | Path, columns: Columns | None = None) -> Source:
                 raise FileError(message)
             if files:
                 return _of_one_kind(files, columns, None)
-            message = f"no file is like {path}. Check the pattern."
+            message = f"no file matches {path}. Check the pattern."
             raise FileError(message)
     except OSError as error:  # no access to the folder, or too long a name
         message = f"cannot look at {path}: {(error.strerror or '').lower()}."

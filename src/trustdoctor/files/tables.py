@@ -87,6 +87,9 @@ def write_logits(
     whole = _numbered(table.drop(old), names)
     whole = whole.with_columns(**{k: pl.Series(k, v) for k, v in added.items()})
     suffix = suffix_of(path)
+    if suffix not in (".parquet", ".csv", ".npz"):
+        message = f"predict writes .parquet, .csv or .npz, got {path.name!r}."
+        raise FileError(message)
     with replacing(path) as temporary:
         if suffix == ".parquet":
             whole.write_parquet(temporary)

@@ -13,7 +13,7 @@ from trustdoctor.gates.certificate import Certificate
 from trustdoctor.gates.gate import PREDICTED, Gate, GroupRule
 from trustdoctor.gates.outcome import NOTHING, Outcome
 from trustdoctor.gates.rules import Cut, Mode
-from trustdoctor.gates.sample import Sample, as_sample, split_sample
+from trustdoctor.gates.sample import Sample, as_sample
 from trustdoctor.gates.targets import TARGETS, Target, Terms, find_target
 from trustdoctor.metrics import Confusion, normal_quantile
 from trustdoctor.predictions import Predictions, TopK
@@ -368,7 +368,7 @@ def _parts(rows: Sample, groups: Any, ask: Ask) -> dict[Any, Sample]:
     if alone:
         message = f"a {alone[0]} that is given is for all rows: leave groups out."
         raise InputError(message)
-    return split_sample(rows, groups)
+    return dict(rows.split(groups))
 
 
 def _shared_delta(delta: float, groups: int, ask: Ask, notes: list[str]) -> float:

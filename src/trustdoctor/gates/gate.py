@@ -127,8 +127,9 @@ class Gate:
             raise InputError(message)
         if isinstance(score, FittedScore):
             object.__setattr__(self, "fitted", score)
-        elif isinstance(score, LogitScore) and self.temperature == 1:
-            object.__setattr__(self, "temperature", score.temperature)
+        elif isinstance(score, LogitScore):
+            ready = find_score(score, temperature=self.temperature)
+            object.__setattr__(self, "temperature", getattr(ready, "temperature", 1.0))
         object.__setattr__(self, "score", score.name)
 
     @property

@@ -32,14 +32,17 @@ _FIELDS = {"schema", "score", "temperature", "state", "threshold", "gamma", "gro
 _FIELDS |= {"grouped_by", "certificate"}
 _OPTIONAL = {"margins", "fitted"}
 _GROUP_FIELDS = {"group", "threshold", "state", "n", "promised"}
-_TYPES = ("<f8", "<f4", "<i8")
+_FLOATS, _INTEGERS = ("<f8", "<f4", "<f2"), ("<i8", "<i4", "<i2", "|i1")
+_TYPES = (*_FLOATS, *_INTEGERS, "<u8", "<u4", "<u2", "|u1", "|b1")
 
 
 def save_gate(gate: Gate, path: str | Path) -> None:
     """Write a gate, and a large fitted score beside it."""
     beside = None
     if gate.fitted is not None and _size(gate.fitted) > EMBEDDED:
-        beside = Path(path).with_suffix(f".{gate.fitted.name}.safetensors")
+        # By its digest, so that a gate that is there already keeps its own.
+        name = f"{gate.fitted.name}-{gate.fitted.digest[:12]}"
+        beside = Path(path).with_suffix(f".{name}.safetensors")
         gate.fitted.save(beside)
     write_text(path, to_json(gate, beside=None if beside is None else beside.name))
 
@@ -75,7 +78,8 @@ def load_gate(path: str | Path) -> Gate:
     """Read a gate, refusing whatever is not understood."""
     content = envelope.load(path, "gate", schemas=SCHEMAS)
     try:
-        check_fields(content, _FIELDS, _OPTIONAL)
+        first = content.get("schema") == 1
+        check_fields(content, _FIELDS, {"margins"} if first else _OPTIONAL)
         certificate = content["certificate"]
         fitted = content.get("fitted")
         gate = Gate(

@@ -77,6 +77,9 @@ class Sample(Protocol):
     def confusion(self, threshold: float) -> Confusion | None:
         """Count what a threshold does; None where that is not known."""
 
+    def split(self, groups: Any) -> "dict[Any, Any]":
+        """Return the sample of each group, in the order of their names."""
+
 
 @dataclass(frozen=True, eq=False)
 class Rows:
@@ -135,6 +138,16 @@ class Rows:
         """Count what a threshold does."""
         return confusion(self.scores, self._wrong, threshold=threshold)
 
+    def split(self, groups: Any) -> "dict[Any, Rows]":
+        """Return the rows of each group, in the order of their names."""
+        given = as_groups(groups, rows=len(self))
+        parts = {name: given == name for name in np.unique(given).tolist()}
+        wrong = self.errors
+        return {
+            name: Rows(self.scores[own], None if wrong is None else wrong[own])
+            for name, own in parts.items()
+        }
+
     @property
     def fingerprint(self) -> str:
         """A short digest of the rows."""
@@ -187,19 +200,3 @@ def as_sample(scores: Any, errors: Any = None) -> Sample:
         return scores
     s = as_scores(scores)
     return Rows(s, None if errors is None else as_errors(errors, rows=len(s)))
-
-
-def split_sample(sample: Sample, groups: Any) -> dict[Any, Sample]:
-    """Return the rows of each group, in the order of their names."""
-    if not isinstance(sample, Rows):
-        if not (isinstance(groups, dict) and groups):
-            message = "expected groups as sketches by name, for a sketch of all rows."
-            raise InputError(message)
-        return {name: groups[name] for name in sorted(groups)}
-    given = as_groups(groups, rows=len(sample))
-    wrong = sample.errors
-    out: dict[Any, Sample] = {}
-    for name in np.unique(given).tolist():
-        own = given == name
-        out[name] = Rows(sample.scores[own], None if wrong is None else wrong[own])
-    return out

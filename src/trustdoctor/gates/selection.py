@@ -83,8 +83,9 @@ def select(
     >>> len(found.chosen), len(found.rest)
     (200, 200)
     """
-    if not (scores and temperatures and 0 < share < 1):
-        message = "expected scores, temperatures and a share between 0 and 1."
+    listed = scores and not isinstance(scores, str)
+    if not (listed and temperatures and 0 < share < 1):
+        message = "expected a list of scores, temperatures and a share between 0 and 1."
         raise InputError(message)
     order = np.random.default_rng(seed).permutation(len(predictions.errors))
     chosen, rest = np.split(order, [int(share * len(order))])

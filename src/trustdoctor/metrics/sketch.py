@@ -240,6 +240,13 @@ class Sketch:
         one = c.low[cell] == c.high[cell]
         return int(through[cell]), wrong, int(through[cell]) if one else k
 
+    def split(self, groups: Any) -> "dict[Any, Sketch]":
+        """Return the sketch of each group: they are given, a sketch tells no rows."""
+        if not (isinstance(groups, dict) and groups):
+            message = "expected groups as sketches by name, for a sketch of all rows."
+            raise InputError(message)
+        return {name: groups[name] for name in sorted(groups)}
+
     def of_kind(self, kind: str) -> "CellScores":
         """Return the scores of "correct", of "errors" or of "all" rows."""
         c = self.cells

@@ -27,6 +27,8 @@ from trustdoctor.predictions.topk import TopK, make_topk
 PROBS_TOLERANCE = 0.01
 """How far a row of probabilities may be from summing to 1 (rounded files are)."""
 
+_MISS = PROBS_TOLERANCE * (1 + 1e-9)  # so that 1.01 is within 0.01 of 1
+
 ENOUGH = 10
 """So many rows that are all probability vectors do not come about by chance."""
 
@@ -134,7 +136,7 @@ class Predictions:
         array = _matrix(probs, "probs")
         refuse_rows(np.isnan(array).any(1), "probabilities hold NaN")
         total = array.sum(1, dtype=np.float64)
-        wrong = (array < 0).any(1) | ~(np.abs(total - 1) <= PROBS_TOLERANCE)
+        wrong = (array < 0).any(1) | ~(np.abs(total - 1) <= _MISS)
         if wrong.any():
             raise RowError(_not_probs(array, total, wrong), int(wrong.argmax()))
         if array.dtype == np.float16:
@@ -266,8 +268,10 @@ def _matrix(values: Any, name: str) -> Floats:
 
 def refuse_probabilities(logits: NDArray[Any]) -> None:
     """Refuse 10 or more rows that are all probability vectors: they are not logits."""
-    numbers = logits.ndim == 2 and logits.dtype.kind in "fiu" and logits.shape[1]
-    if numbers and len(logits) >= ENOUGH and _on_simplex(logits):
+    if logits.ndim < 2 or logits.dtype.kind not in "fiu" or not logits.shape[-1]:
+        return
+    rows = logits.reshape(-1, logits.shape[-1])
+    if len(rows) >= ENOUGH and _on_simplex(rows):
         message = (
             "expected logits, but all rows are probabilities (not negative, sum 1). "
             "Use Predictions.from_probs, or --probs on the command line."
@@ -281,7 +285,7 @@ def _on_simplex(array: NDArray[Any]) -> bool:
         if float(part.min()) < 0:
             return False
         total = np.asarray(part.sum(1, dtype=np.float64))
-        if not (np.abs(total - 1) <= 1e-3).all():
+        if not (np.abs(total - 1) <= _MISS).all():
             return False
     return True
 

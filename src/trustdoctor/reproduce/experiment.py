@@ -94,7 +94,7 @@ class Options:
     layers : tuple of str
         The model's layers for Mahalanobis; by default its blocks.
     rows : int or None
-        At most so many rows, drawn at random.
+        At most this many rows, drawn at random.
     draws : int
         How often the mixtures are drawn.
     steps : Steps

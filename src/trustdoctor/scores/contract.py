@@ -8,7 +8,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -206,7 +206,11 @@ class FittedScore(Score):
         for one in fields(self):  # type: ignore[arg-type]
             value = getattr(self, one.name)
             if isinstance(value, np.ndarray):
-                arrays[one.name] = value
+                if value.dtype.kind not in "fiub" or value.dtype.itemsize > 8:
+                    message = f"expected numbers in {one.name}, got {value.dtype}."
+                    raise InputError(message)
+                kind = value.dtype.newbyteorder("<")  # the same on every machine
+                arrays[one.name] = value.astype(kind, copy=False)
             else:
                 plain[one.name] = list(value) if isinstance(value, tuple) else value
         return arrays, plain
@@ -214,8 +218,10 @@ class FittedScore(Score):
     @classmethod
     def from_parts(cls, arrays: dict[str, NDArray[Any]], plain: dict[str, Any]) -> Self:
         """Build the score from its parts, refusing others."""
-        names = {one.name for one in fields(cls)}  # type: ignore[arg-type]
-        odd = names ^ {*arrays, *plain}
+        every = fields(cls)  # type: ignore[arg-type]
+        names, given = {one.name for one in every}, {*arrays, *plain}
+        spared = {one.name for one in every if one.default is not MISSING}
+        odd = (names - spared - given) | (given - names)
         if odd:
             message = f"a {cls.name} score lacks or adds: {', '.join(sorted(odd))}."
             raise InputError(message)

@@ -1,7 +1,7 @@
 """Several scores weighted into one by a logistic regression."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,8 @@ class Fusion(FittedScore):
     means, spreads, weights : arrays (k,)
         Scores are standardised, then weighted.
     bias : float
+    own : bool
+        Whether the scores are the user's own, so that predictions do not give them.
 
     Examples
     --------
@@ -47,6 +49,7 @@ class Fusion(FittedScore):
     spreads: Array = field(repr=False)
     weights: Array
     bias: float
+    own: bool = False
 
     name = "fusion"
     needs = frozenset({"probs"})
@@ -90,9 +93,13 @@ class Fusion(FittedScore):
             A ridge on the weights of the standardised scores.
         """
         cls.check_fit(predictions, labels=True)
+        if isinstance(scores, str):
+            message = f"expected a list of scores, got the string {scores!r}."
+            raise InputError(message)
         names = scores or plain_scores(logits=not predictions.from_probabilities)
         columns = score_all(predictions, names)
-        return cls.fit_scores(columns, predictions.errors, penalty=penalty)
+        found = cls.fit_scores(columns, predictions.errors, penalty=penalty)
+        return replace(found, own=False)
 
     @classmethod
     def fit_scores(
@@ -110,10 +117,13 @@ class Fusion(FittedScore):
         ends = _ends(x)
         design, means, spreads = standardise(np.clip(x, *ends))
         weights, bias = fit_logistic(design, wrong, penalty=penalty)
-        return cls(tuple(scores), ends, means, spreads, weights, bias)
+        return cls(tuple(scores), ends, means, spreads, weights, bias, own=True)
 
     def __call__(self, predictions: Predictions) -> Array:
         """Return the doubt of each row."""
+        if self.own:
+            message = "this fusion is of scores of your own. Call mix with them."
+            raise InputError(message)
         return self.mix(score_all(predictions, self.names))
 
     def mix(self, scores: dict[str, Any]) -> Array:

@@ -78,6 +78,12 @@ def find_score(score: str | Score, *, temperature: float = 1.0) -> Score:
         message = f"expected a score's name or a score, got {type(score).__name__}."
         raise InputError(message)
     if isinstance(score, LogitScore):
+        if score.temperature != 1 and temperature not in (1, score.temperature):
+            message = (
+                f"the score is at temperature {score.temperature:g}, and "
+                f"{temperature:g} was asked for. Give one of them."
+            )
+            raise InputError(message)
         return score if temperature == 1 else score.at(temperature)
     if temperature != 1:
         message = f"the score {score.name} is fitted and takes no temperature."

@@ -20,7 +20,8 @@ class SIRC(FittedScore):
     .. math:: \log\bigl((1 - p_m)(1 + e^{-b (\|f\|_1 - a)})\bigr), \quad
               a = \mu - 3 \sigma, \quad b = 1 / \sigma
 
-    with mean and deviation of the norms of training features.
+    with mean and deviation of the norms of training features, of which there are
+    `width` per row.
 
     References
     ----------
@@ -37,6 +38,7 @@ class SIRC(FittedScore):
 
     a: float
     b: float
+    width: int
 
     name = "sirc"
     needs = frozenset({"probs", "features"})
@@ -46,24 +48,30 @@ class SIRC(FittedScore):
 
     def __post_init__(self) -> None:
         """Refuse what cannot be such a score."""
-        if not (np.isfinite(self.a) and 0 < self.b < np.inf):
-            message = f"expected a finite a and b above 0, got {self.a} and {self.b}."
+        whole = type(self.width) is int and self.width > 0
+        if not (np.isfinite(self.a) and 0 < self.b < np.inf and whole):
+            message = (
+                f"expected a finite a, b above 0 and a width, got {self.a}, {self.b} "
+                f"and {self.width!r}."
+            )
             raise InputError(message)
 
     @classmethod
     def fit(cls, predictions: Predictions) -> "SIRC":
         """Fit on the features of training rows."""
         cls.check_fit(predictions)
-        norms = np.abs(as_features(predictions.features)).sum(1)
+        x = as_features(predictions.features)
+        norms = np.abs(x).sum(1)
         spread = float(norms.std())
         if not spread > 1e-9 * float(norms.mean()):
             message = "expected features whose norms differ, got equal ones."
             raise InputError(message)
-        return cls(float(norms.mean()) - 3 * spread, 1 / spread)
+        return cls(float(norms.mean()) - 3 * spread, 1 / spread, x.shape[1])
 
     def __call__(self, predictions: Predictions) -> Array:
         """Return the doubt of each row."""
         self.check(predictions)
-        norms = np.abs(as_features(predictions.features)).sum(1)
+        x = as_features(predictions.features, width=self.width)
+        norms = np.abs(x).sum(1)
         doubt = np.asarray(msp(predictions), np.float64)
         return doubt + np.logaddexp(0.0, -self.b * (norms - self.a))

@@ -107,9 +107,9 @@ def _can_look(rows: Any) -> bool:
 
     On a device that would make it wait; traced by a compiler there are none yet.
     """
-    if isinstance(rows, (np.ndarray, list, tuple)):
-        return True
-    if not is_torch_array(rows) or rows.device.type != "cpu":
+    if not is_torch_array(rows):  # frames and lists become numpy; JAX traces
+        return not hasattr(rows, "__array_namespace__") or isinstance(rows, np.ndarray)
+    if rows.device.type != "cpu":
         return False
     import torch
 

@@ -25,7 +25,7 @@ class Bet:
         The null: the rate is between them. 0 and 1 leave a side open.
     level : float
         The probability of a false alarm, over the whole future.
-    n, hits : int
+    n, counted : int
         Rows counted, and those that count towards the rate.
     peak : float
         The largest evidence so far; an alarm stays.
@@ -35,12 +35,12 @@ class Bet:
     high: float
     level: float
     n: int = 0
-    hits: int = 0
+    counted: int = 0
     peak: float = 1.0
 
-    def add(self, n: int, hits: int) -> "Bet":
+    def add(self, n: int, counted: int) -> "Bet":
         """Count more rows."""
-        new = replace(self, n=self.n + n, hits=self.hits + hits)
+        new = replace(self, n=self.n + n, counted=self.counted + counted)
         return replace(new, peak=max(self.peak, new.evidence))
 
     @property
@@ -48,9 +48,9 @@ class Bet:
         """The wealth of betting against the null, starting from 1."""
         sides = []
         if self.high < 1:
-            sides.append(wealth(self.hits, self.n, self.high))
+            sides.append(wealth(self.counted, self.n, self.high))
         if self.low > 0:
-            sides.append(wealth(self.n - self.hits, self.n, 1 - self.low))
+            sides.append(wealth(self.n - self.counted, self.n, 1 - self.low))
         return float(np.mean(sides)) if sides else 1.0
 
     @property
@@ -60,18 +60,20 @@ class Bet:
 
     def words(self, name: str) -> str:
         """Say in one line how the test stands."""
-        rate = f"{self.hits / self.n:.2%} of {self.n:,}" if self.n else "no rows yet"
+        rate = f"{self.counted / self.n:.2%} of {self.n:,}" if self.n else "no rows yet"
         null = f"{self.low:.2%} to {self.high:.2%}"
         said = "ALARM" if self.alarm else "holds"
         odds = f"evidence {self.peak:.3g} of {1 / self.level:.3g} for an alarm"
         return f"{name}: {said}; {rate}, expected {null}; {odds}"
 
 
-def wealth(hits: int, n: int, null: float) -> float:
+def wealth(counted: int, n: int, null: float) -> float:
     """Bet that the rate is above `null`, by a mixture over alternatives."""
     if null <= 0:
-        return math.inf if hits else 1.0
+        return math.inf if counted else 1.0
     odds = _ODDS * null / (1 - null)
     q = odds / (1 + odds)
-    log_ratio = hits * np.log(q / null) + (n - hits) * np.log((1 - q) / (1 - null))
+    log_ratio = counted * np.log(q / null) + (n - counted) * np.log(
+        (1 - q) / (1 - null)
+    )
     return float(np.exp(np.minimum(log_ratio, 690)).mean())

@@ -90,8 +90,7 @@ class Watch:
         Parameters
         ----------
         rows : Predictions, TopK, or array (n,)
-            Predictions, which the gate scores; or doubts, for a gate that names no
-            score.
+            Predictions, which the gate scores; or the doubts that it decides by.
         errors : array (n,), optional
             True, False, or NaN (None) where the label is not known yet; by default
             those of labelled predictions.
@@ -153,8 +152,8 @@ class Watch:
             assert target.counts is not None
             self._add(name, *target.counts(counts))
 
-    def _add(self, name: str, hits: int, n: int) -> None:
-        self.bets[name] = self.bets[name].add(n, hits)
+    def _add(self, name: str, counted: int, n: int) -> None:
+        self.bets[name] = self.bets[name].add(n, counted)
 
     def __repr__(self) -> str:
         """Say in words and numbers how every test stands."""
@@ -186,7 +185,7 @@ class Watch:
             del identity["fitted"]  # version 0.1 had no fitted scores
         try:
             envelope.check_fields(content, {"schema", "gate", "level", kept})
-            bets = {name: Bet(**bet) for name, bet in content[kept].items()}
+            bets = {name: _bet(bet) for name, bet in content[kept].items()}
             level = float(content["level"])
         except (FileError, TypeError, ValueError, AttributeError) as error:
             message = f"cannot read {path} as the state of a watch: {error}"
@@ -200,12 +199,18 @@ class Watch:
         return cls(gate, level, bets)
 
 
+def _bet(content: dict[str, Any]) -> Bet:
+    """Read a bet; what version 0.1 called hits is counted."""
+    renamed = {"counted" if k == "hits" else k: v for k, v in content.items()}
+    return Bet(**renamed)
+
+
 def _continues(bets: dict[str, Bet], fresh: dict[str, Bet]) -> bool:
     """Whether a state is what the gate's tests could have become."""
     return list(bets) == list(fresh) and all(
         type(b.n) is int
-        and type(b.hits) is int
-        and 0 <= b.hits <= b.n
+        and type(b.counted) is int
+        and 0 <= b.counted <= b.n
         and isinstance(b.peak, (int, float))
         and b.peak >= 1
         and (b.low, b.high, b.level) == (f.low, f.high, f.level)

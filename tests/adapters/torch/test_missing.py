@@ -19,9 +19,13 @@ def test_without_torch_the_pip_line_is_named():
     assert 'pip install "trustdoctor[torch]"' in done.stderr
 
 
-def test_without_safetensors_the_pip_line_is_named():
-    code = BLOCK + "td.Mahalanobis.load('x')"
+def test_without_safetensors_the_pip_line_is_named(tmp_path):
+    code = BLOCK + "td.SIRC(0.0, 1.0, 2).save('x')"
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
     )
-    assert 'pip install "trustdoctor[torch]"' in done.stderr
+    assert 'pip install "trustdoctor[sklearn]"' in done.stderr
