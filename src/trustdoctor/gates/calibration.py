@@ -1,11 +1,8 @@
 """From labelled predictions and a target to a gate with a certificate."""
 
-import math
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
-
-import numpy as np
 
 from trustdoctor.errors import InputError
 from trustdoctor.gates import rules
@@ -15,7 +12,6 @@ from trustdoctor.gates.outcome import NOTHING, Outcome
 from trustdoctor.gates.rules import Cut, Mode
 from trustdoctor.gates.sample import Sample, as_sample
 from trustdoctor.gates.targets import TARGETS, Target, Terms, find_target
-from trustdoctor.metrics import Confusion, normal_quantile
 from trustdoctor.predictions import Predictions, TopK
 from trustdoctor.scores import Score, find_score
 
@@ -96,6 +92,7 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
 
     Examples
     --------
+    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> logits = 3 * rng.normal(size=(2000, 4))
     >>> labels = np.where(rng.random(2000) < 0.9, logits.argmax(1), 0)
@@ -155,6 +152,7 @@ def calibrate_scores(
 
     Examples
     --------
+    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> errors = rng.random(2000) < 0.1
     >>> gate = calibrate_scores(rng.normal(size=2000) + 2 * errors, errors, risk=0.05)
@@ -339,16 +337,19 @@ def _certificate(
 ) -> Certificate:
     if seen is None:
         notes.append(UNSEEN)
-    elif "cost" in ask.target:
-        assert seen.counts is not None
-        notes.append(_cost_note(seen.counts, ask.target["cost"], ask.confidence))
+    else:
+        values = zip(ask.targets, ask.target.values(), strict=True)
+        noted = [(target.note, value) for target, value in values if target.note]
+        notes += [note(seen.decisions, v, ask.confidence) for note, v in noted]
     if seen is not None and not rows.labelled:
         seen = Outcome(seen.rows, seen.accepted)
     promised = ask.promised and not cut.broken
     return Certificate(
         target=ask.target,
         rule=ask.words,
-        assumption=NOTHING_ASSUMED if "threshold" in ask.target else EXCHANGEABLE,
+        assumption=EXCHANGEABLE
+        if any(target.assumes for target in ask.targets)
+        else NOTHING_ASSUMED,
         mode=ask.how if promised else "none",
         confidence=ask.confidence,
         n=len(rows),
@@ -422,17 +423,3 @@ def _decided(rows: Sample, rule: Gate | GroupRule) -> Outcome | None:
         return Outcome.at(rule.state, rows.n_errors, len(rows))
     seen = rows.confusion(rule.threshold)
     return None if seen is None else Outcome(seen.n, seen.fa + seen.ta, seen)
-
-
-def _cost_note(seen: Confusion, cost: float, confidence: float) -> str:
-    """Say what the gate costs on these rows, in rejections per row."""
-    spent = np.array([0.0, 1.0, cost])
-    rows = np.array([seen.ta, seen.fr + seen.tr, seen.fa])
-    mean = float(rows @ spent / seen.n)
-    variance = float(rows @ (spent - mean) ** 2 / seen.n)
-    half = normal_quantile(confidence) * math.sqrt(variance / seen.n)
-    return (
-        f"On these rows it costs {mean:.4f} rejections per row "
-        f"[{max(0.0, mean - half):.4f}, {mean + half:.4f}], which is optimistic: they "
-        "chose it."
-    )

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Literal
 
+import numpy as np
+
 from trustdoctor.arrays import Array
 from trustdoctor.errors import InputError
 from trustdoctor.gates import rules
 from trustdoctor.gates.rules import Cut, Mode
 from trustdoctor.gates.sample import Sample
-from trustdoctor.metrics import Confusion
+from trustdoctor.metrics import Confusion, normal_quantile
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,8 @@ class Target:
         Whether the rate is to be at least the value, or at most.
     safe : str
         "accept" where accepting more keeps the promise (FRR, coverage), else "reject".
+    rests_on : str
+        The rows whose scores set the cut: "correct", "errors" or "all".
     needs_labels : bool
         Whether the rule needs to know where rows are wrong.
     promised : bool
@@ -104,6 +108,10 @@ class Target:
         Whether there is a rule that holds on average over calibrations.
     per_group : bool
         Whether groups may have thresholds of their own.
+    assumes : bool
+        Whether rows to come must be like the calibration rows.
+    note : callable, or None
+        What else to say in the certificate: (counts, value, confidence) to a sentence.
     expected : callable, or None
         For calibration without labels: where the expected rates meet the value.
 
@@ -123,10 +131,13 @@ class Target:
     counts: Callable[[Confusion], tuple[int, int]] | None = None
     at_least: bool = False
     safe: Literal["accept", "reject"] = "reject"
+    rests_on: Literal["correct", "errors", "all"] = "all"
     needs_labels: bool = True
     promised: bool = True
     in_expectation: bool = True
     per_group: bool = True
+    assumes: bool = True
+    note: Callable[[Confusion, float, float], str] | None = None
     expected: Callable[[Expected, float], Array] | None = None
 
     def check(self, value: Any) -> float:
@@ -241,6 +252,20 @@ def _sequence(rows: Sample, value: float, terms: Terms) -> Cut:
     return rules.risk_sequence(rows, value, delta=terms.delta, min_coverage=start)
 
 
+def _cost_note(seen: Confusion, cost: float, confidence: float) -> str:
+    """Say what the gate costs on these rows, in rejections per row."""
+    spent = np.array([0.0, 1.0, cost])
+    rows = np.array([seen.ta, seen.fr + seen.tr, seen.fa])
+    mean = float(rows @ spent / seen.n)
+    variance = float(rows @ (spent - mean) ** 2 / seen.n)
+    half = normal_quantile(confidence) * math.sqrt(variance / seen.n)
+    return (
+        f"On these rows it costs {mean:.4f} rejections per row "
+        f"[{max(0.0, mean - half):.4f}, {mean + half:.4f}], which is optimistic: they "
+        "chose it."
+    )
+
+
 def _one(words: str, cut: Callable[[Sample, float, Terms], Cut]) -> dict[str, Rule]:
     """Return the only rule of a target: its method has no name."""
     return {"": Rule(words, cut)}
@@ -254,6 +279,7 @@ register_target(
         _one("The threshold is an order statistic of the correct rows' scores.", _frr),
         counts=lambda at: (at.fr, at.fr + at.ta),
         safe="accept",
+        rests_on="correct",
         expected=lambda e, value: e.correct >= (1 - value) * e.correct[-1],
     )
 )
@@ -268,6 +294,7 @@ register_target(
         ),
         counts=lambda at: (at.tr, at.tr + at.fa),
         at_least=True,
+        rests_on="errors",
         expected=lambda e, value: e.errors <= (1 - value) * e.errors[-1],
     )
 )
@@ -339,6 +366,7 @@ register_target(
         high=math.inf,
         closed=True,
         promised=False,
+        note=_cost_note,
     )
 )
 register_target(
@@ -355,5 +383,6 @@ register_target(
         needs_labels=False,
         promised=False,
         per_group=False,
+        assumes=False,
     )
 )

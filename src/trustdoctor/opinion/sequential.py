@@ -80,11 +80,13 @@ def _spare(errors: Array, learn: Array, target: dict[str, Any]) -> Array:
     A threshold for TRR rests on errors alone, so every correct row is spare, and the
     other way round for FRR.
     """
-    asked = {"frr", "trr"} & set(target)
+    rests = {TARGETS[name].rests_on for name in target if name in TARGETS}
     spare = np.zeros(len(errors), bool)
     spare[learn] = True
-    if len(asked) == 1:
-        spare |= ~errors if asked == {"trr"} else errors
+    if rests == {"errors"}:
+        spare |= ~errors
+    elif rests == {"correct"}:
+        spare |= errors
     return np.flatnonzero(spare)
 
 

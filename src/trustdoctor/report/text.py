@@ -246,6 +246,8 @@ def show_screened(console: Console, gate: Gate, done: Outcome) -> None:
             )
         console.print(f"  {said}", highlight=False)
     rates = done.rates()
-    for name, words in _SCREENED.items():
+    asked = () if gate.certificate is None else gate.certificate.target
+    shown = dict(_SCREENED) | {n: n for n in asked if n not in _SCREENED}
+    for name, words in shown.items():
         if name in rates:
             console.print(f"  {words:<33}{rates[name].percent()} %", highlight=False)
