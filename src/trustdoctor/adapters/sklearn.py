@@ -199,7 +199,8 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         answers = _answers(self.estimator_, X, None, self.classes_)
         scores = answers.scores(self.gate_.scorer)
-        return Screened(scores, self.gate_.accept(scores), answers.labels)
+        done = self.gate_.decide(scores, answers.predictions)
+        return done._replace(predicted=answers.labels)
 
     @_estimator_has("predict_proba")
     def predict_proba(self, X: Any) -> NDArray[Any]:  # noqa: N803
@@ -324,9 +325,14 @@ class _Answers(NamedTuple):
     wrong: NDArray[np.bool_]
     from_probabilities: bool
 
+    @property
+    def predictions(self) -> Predictions:
+        """The same as predictions."""
+        return Predictions(self.logits, None, self.from_probabilities)
+
     def scores(self, score: Score) -> NDArray[Any]:
         """Score the rows; a score about one class is about the label given."""
-        p = Predictions(self.logits, None, self.from_probabilities)
+        p = self.predictions
         if not (isinstance(score, LogitScore) and score.about_class):
             return np.asarray(score(p))
         score.check(p)

@@ -135,7 +135,7 @@ def numbered(names: list[str], given: str | None, kind: str) -> list[str]:
 
 def missing(name: str, names: list[str]) -> str:
     """Say that there is no such column."""
-    shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+    shown = ", ".join(names[:8]) + (" and others" if len(names) > 8 else "")
     return f"there is no {name!r} in the file; it has {shown}."
 
 
@@ -162,7 +162,7 @@ def _values(every: list[str], columns: Columns) -> tuple[str, list[str]]:
     named = columns.logits if columns.probs is None else columns.probs
     if named is not None:
         raise InputError(missing(named, every))
-    seen = ", ".join(every[:6]) + (", ..." if len(every) > 6 else "")
+    seen = ", ".join(every[:6]) + (" and others" if len(every) > 6 else "")
     message = (
         f"expected columns logit_0.. or prob_0.. (or one column or array logits or "
         f"probs), got {seen}. Name them with --logits NAME or --probs NAME."

@@ -279,7 +279,7 @@ class Gate:
     def decide(
         self, scores: Any, predictions: Predictions | TopK, *, groups: Any = None
     ) -> Screened:
-        """Decide on rows whose doubts are known: the one place that does."""
+        """Decide on rows whose doubts are known, as `screen` does."""
         if self.groups and groups is None:
             groups = self.groups_of(predictions)
         accepted = self.accept(scores, groups=groups)
