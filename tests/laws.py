@@ -12,7 +12,7 @@ from trustdoctor.evaluation import Tally
 from trustdoctor.gates import Sketches, observe
 from trustdoctor.metrics import Confusion
 from trustdoctor.progress import Pace
-from trustdoctor.scores import FittedScore, LogitScore, find_score
+from trustdoctor.scores import FittedScore, find_score
 
 MEMORY = 2_000_000_000
 
@@ -42,8 +42,24 @@ def with_logits(p, logits, labels=None):
 # --- scores -------------------------------------------------------------------------
 
 
+def given(p, kind):
+    """The same rows as a system answers that gives one number with each."""
+    doubts = td.msp(p.logits)
+    make = {
+        "doubt": lambda: td.Predictions.from_doubt(doubts, ~p.errors),
+        "confidence": lambda: td.Predictions.from_confidence(-doubts, ~p.errors),
+    }
+    return make[kind]()
+
+
+def rows_for(entry, *size, **options):
+    """Rows of the kind that a score is for."""
+    kind = entry.needs & {"confidence", "doubt"}
+    return given(rows(*size, **options), *kind) if kind else rows(*size, **options)
+
+
 def score_gives_one_doubt_per_row(entry, tmp_path):
-    p = rows()
+    p = rows_for(entry)
     doubts = entry.fit(p)(p)
     assert doubts.shape == (len(p),)
     assert not np.isnan(doubts).any()
@@ -51,7 +67,7 @@ def score_gives_one_doubt_per_row(entry, tmp_path):
 
 def score_does_not_depend_on_other_rows(entry, tmp_path):
     """To the bit, also where a library would sum in another order for fewer rows."""
-    p = rows(500, 50, features=64)
+    p = rows_for(entry, 500, 50, features=64)
     score = entry.fit(p)
     whole = score(p)
     parts = [slice(0, k) for k in (1, 2, 7, 100, 333)]
@@ -60,7 +76,7 @@ def score_does_not_depend_on_other_rows(entry, tmp_path):
 
 
 def score_obeys_the_laws_that_it_declares(entry, tmp_path):
-    p, rng = rows(), np.random.default_rng(1)
+    p, rng = rows_for(entry), np.random.default_rng(1)
     score, z = entry.fit(p), p.logits
     doubts = score(p)
     if "shift" in score.laws:
@@ -75,8 +91,10 @@ def score_obeys_the_laws_that_it_declares(entry, tmp_path):
 
 
 def score_refuses_predictions_that_lack_what_it_needs(entry, tmp_path):
-    p = rows()
+    p = rows_for(entry)
     score = entry.fit(p)
+    if isinstance(p, td.Answers):
+        return
     bare = td.Predictions.from_logits(p.logits)
     probs = td.Predictions.from_probs(np.full((3, 4), 0.25), features=np.ones((3, 5)))
     for need, lacking in (("features", bare), ("logits", probs)):
@@ -95,10 +113,20 @@ def score_refuses_predictions_that_lack_what_it_needs(entry, tmp_path):
             entry.fit(bare)
 
 
-def score_is_saved_without_pickle(entry, tmp_path):
-    p = rows()
+def score_refuses_rows_of_another_kind(entry, tmp_path):
+    """Answers with a confidence, with a doubt, and predictions of classes."""
+    p = rows_for(entry)
     score = entry.fit(p)
-    if isinstance(score, LogitScore):
+    for other in (rows(), given(rows(), "confidence"), given(rows(), "doubt")):
+        if other.described != p.described and score.needs - {"features"}:
+            with pytest.raises(InputError, match=r"the score \w+ needs"):
+                score(other)
+
+
+def score_is_saved_without_pickle(entry, tmp_path):
+    p = rows_for(entry)
+    score = entry.fit(p)
+    if not isinstance(score, FittedScore):
         return
     path = tmp_path / "score.safetensors"
     score.save(path)
@@ -112,8 +140,8 @@ def score_is_saved_without_pickle(entry, tmp_path):
 
 def score_works_in_a_gate(entry, tmp_path):
     """Calibrated, saved, loaded, screened, watched: the same decisions."""
-    p, new = rows(1200), rows(300, seed=3)
-    score = entry.fit(rows(900, seed=8))
+    p, new = rows_for(entry, 1200), rows_for(entry, 300, seed=3)
+    score = entry.fit(rows_for(entry, 900, seed=8))
     gate = td.calibrate(p, score=score, frr=0.1)
     assert gate.score == score.name
     doubts = score(new)
@@ -133,6 +161,7 @@ SCORE_LAWS = (
     score_does_not_depend_on_other_rows,
     score_obeys_the_laws_that_it_declares,
     score_refuses_predictions_that_lack_what_it_needs,
+    score_refuses_rows_of_another_kind,
     score_is_saved_without_pickle,
     score_works_in_a_gate,
 )
@@ -276,8 +305,10 @@ def engine_maps_to_the_same_decisions(engine, source, tmp_path):
     table = pl.read_parquet(output)
     assert np.array_equal(table["score"].to_numpy(), seen.scores)
     assert np.array_equal(table["accepted"].to_numpy(), seen.accepted)
-    assert table.drop("score", "accepted").equals(source.scan().collect())
-    assert done == td.Outcome.of(seen.accepted, p.errors)
+    assert np.array_equal(table["predicted"].to_numpy(), seen.predicted)
+    added = ("predicted", "score", "accepted")
+    assert table.drop(added).equals(source.scan().collect())
+    assert done == td.Outcome.on(p, seen.accepted)
     assert engines.screen(source, gate, None, means=means) == done
 
 

@@ -21,6 +21,7 @@ from trustdoctor.evaluation import (
     compare,
     evaluate,
     evaluate_perturbed,
+    label_quality,
 )
 from trustdoctor.gates import (
     TARGETS,
@@ -68,7 +69,7 @@ from trustdoctor.opinion import (
     table_views,
     text_views,
 )
-from trustdoctor.predictions import Opinions, Predictions, TopK
+from trustdoctor.predictions import Answers, Opinions, Predictions, TopK
 from trustdoctor.reader import read
 from trustdoctor.scores import (
     KNN,
@@ -101,6 +102,7 @@ __all__ = [
     "SCORES",
     "SIRC",
     "TARGETS",
+    "Answers",
     "Certificate",
     "Comparison",
     "Confusion",
@@ -155,6 +157,7 @@ __all__ = [
     "frr_at_trr",
     "gen",
     "image_views",
+    "label_quality",
     "load_score",
     "margin",
     "max_logit",

@@ -12,10 +12,11 @@ def read(path: str | Path, **columns: Any) -> Predictions:
     Parameters
     ----------
     path : str or Path
-        Parquet, CSV, NPZ or NPY; the suffix says what it is.
+        CSV, TSV, JSON lines, Parquet, Arrow, NPZ or NPY; the suffix says what it is. -
+        stands for standard input.
     columns
-        What is called how: logits, probs, labels, features, groups, ids, class_names;
-        see `trustdoctor.files.read`.
+        What is called how: logits, probs, labels, confidence, predicted, correct,
+        positive, first_class, ...; see `trustdoctor.files.read`.
 
     Examples
     --------

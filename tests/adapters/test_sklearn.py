@@ -6,6 +6,8 @@ import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.datasets import load_breast_cancer, load_digits, make_classification
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.model_selection import (
     GridSearchCV,
@@ -19,7 +21,8 @@ from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import check_estimator
 
 import trustdoctor as td
-from trustdoctor.adapters.sklearn import CROSS_FITTED, TrustedClassifier
+from trustdoctor import gates
+from trustdoctor.adapters.sklearn import CROSS_FITTED, OUT_OF_FOLD, TrustedClassifier
 from trustdoctor.errors import InputError
 
 
@@ -79,11 +82,11 @@ def test_string_labels(rows):
 @pytest.mark.parametrize("kind", [RidgeClassifier(), LinearSVC()])
 def test_decision_values_count_as_logits(kind, rows):
     x, new, y, _ = rows
-    model = TrustedClassifier(kind, score_name="margin", coverage=0.8).fit(x, y)
+    model = TrustedClassifier(kind, score="margin", coverage=0.8).fit(x, y)
     z = model.decision_function(new)
     np.testing.assert_allclose(model.predict_trusted(new).scores, td.margin(z))
     assert not hasattr(model, "predict_proba")
-    binary = TrustedClassifier(clone(kind), score_name="beta").fit(x, y > 0)
+    binary = TrustedClassifier(clone(kind), score="beta").fit(x, y > 0)
     value = np.abs(binary.decision_function(new))
     np.testing.assert_allclose(binary.predict_trusted(new).scores, -value, atol=1e-12)
 
@@ -93,7 +96,7 @@ def test_a_fitted_score_sits_behind_a_classifier(rows):
     plain = LogisticRegression().fit(x, y)
     held = td.Predictions.from_probs(plain.predict_proba(new[:100]), new_y[:100])
     score = td.RelU.fit(held)
-    model = TrustedClassifier(plain, score_name=score, cv="prefit", coverage=0.7)
+    model = TrustedClassifier(plain, score=score, cv="prefit", coverage=0.7)
     done = clone(model).set_params(estimator=plain).fit(new[100:], new_y[100:])
     found = done.predict_trusted(x)
     p = td.Predictions.from_probs(plain.predict_proba(x))
@@ -171,7 +174,7 @@ def test_it_works_where_estimators_work(rows):
     model = TrustedClassifier(RandomForestClassifier(20, random_state=0)).fit(x, y)
     again = pickle.loads(pickle.dumps(model))
     assert np.array_equal(again.accept(new), model.accept(new))
-    assert clone(model).get_params()["score_name"] == "alpha"
+    assert clone(model).get_params()["score"] == "alpha"
 
 
 def test_weights_go_to_the_estimator_and_the_gate_counts_rows(rows):
@@ -225,11 +228,11 @@ def test_mistakes_are_named(rows):
     with pytest.raises(InputError, match="takes no sample_weight"):
         TrustedClassifier(Bare()).fit(x, y, sample_weight=np.ones(len(y)))
     with pytest.raises(InputError, match="a score out of"):
-        TrustedClassifier(LogisticRegression(), score_name="magic").fit(x, y)
+        TrustedClassifier(LogisticRegression(), score="magic").fit(x, y)
     with pytest.raises(InputError, match="one target"):
         TrustedClassifier(LogisticRegression(), risk=0.1, trr=0.9).fit(x, y)
     with pytest.raises(InputError, match="needs true logits"):
-        TrustedClassifier(LogisticRegression(), score_name="energy").fit(x, y)
+        TrustedClassifier(LogisticRegression(), score="energy").fit(x, y)
     fitted = LogisticRegression().fit(x, y)
     with pytest.raises(InputError, match="classes that the estimator knows"):
         TrustedClassifier(fitted, cv="prefit").fit(new, np.full(len(new), 7))
@@ -254,7 +257,7 @@ def test_the_errors_are_those_of_the_labels_given(rows):
     assert model.gate_.certificate.n_errors == (odd.predict(new) != new_y).sum()
     done = model.predict_trusted(new)
     assert np.array_equal(done.predicted, odd.predict(new))
-    beta = TrustedClassifier(odd, score_name="beta", coverage=0.9, cv="prefit")
+    beta = TrustedClassifier(odd, score="beta", coverage=0.9, cv="prefit")
     scores = beta.fit(new, new_y).predict_trusted(new).scores
     p = odd.predict_proba(new)[np.arange(len(new)), done.predicted.astype(int)]
     np.testing.assert_allclose(scores, np.log((1 - p) / p), rtol=1e-6, atol=1e-9)
@@ -267,7 +270,7 @@ def test_votes_of_pairs_are_no_logits(rows):
     x, _, y, _ = rows
     with pytest.raises(InputError, match="pairs of classes"):
         TrustedClassifier(SVC(decision_function_shape="ovo")).fit(x, y)
-    TrustedClassifier(SVC(), score_name="margin").fit(x, y)
+    TrustedClassifier(SVC(), score="margin").fit(x, y)
 
 
 def test_rows_count_once_and_are_not_seen_before(rows):
@@ -290,7 +293,7 @@ def test_rows_count_once_and_are_not_seen_before(rows):
 def test_fitting_anew_forgets_the_estimator_before(rows):
     x, _, y, _ = rows
     model = TrustedClassifier(LogisticRegression()).fit(x, y)
-    model.set_params(estimator=LinearSVC(), score_name="energy").fit(x, y)
+    model.set_params(estimator=LinearSVC(), score="energy").fit(x, y)
     model.set_params(estimator=LogisticRegression())
     before = model.classes_
     with pytest.raises(InputError, match="true logits"):
@@ -329,3 +332,205 @@ def test_groups_go_to_the_splitter(rows):
     assert model.fit(x, y, groups=groups).gate_.certificate.n == len(y)
     with pytest.raises(ValueError, match="groups"):
         model.fit(x, y)
+
+
+def test_the_score_is_a_parameter_and_scoring_a_method(rows):
+    x, new, y, new_y = rows
+    model = TrustedClassifier(LogisticRegression(), score="beta", frr=0.1)
+    assert model.get_params()["score"] == "beta"
+    assert "score_name" not in model.get_params()
+    assert "score='beta'" in repr(model)
+    assert clone(model).get_params()["score"] == "beta"
+    again = clone(model).set_params(score="msp", estimator__C=2.0)
+    assert (again.get_params()["score"], again.estimator.C) == ("msp", 2.0)
+    assert again.fit(x, y).gate_.score == "msp"
+    plain = LogisticRegression(C=2.0).fit(x, y)
+    assert again.score(new, new_y) == plain.score(new, new_y)
+    loaded = pickle.loads(pickle.dumps(again))
+    assert loaded.get_params()["score"] == "msp"
+    before = TrustedClassifier(LogisticRegression(), score_name="beta")
+    assert before.get_params() == model.set_params(frr=None).get_params() | {
+        "estimator": before.estimator
+    }
+    assert before.set_params(score_name="msp").get_params()["score"] == "msp"
+    with pytest.raises(ValueError, match="Invalid parameter 'scores'"):
+        model.set_params(scores="beta")
+    assert "score" in model._repr_html_()
+
+
+def test_a_search_goes_over_scores(rows):
+    x, new, y, new_y = rows
+    model = make_pipeline(StandardScaler(), TrustedClassifier(LogisticRegression()))
+    scores = ["alpha", "beta", td.SCORES["margin"]]
+
+    def trusted(found, x, y):
+        return found[-1].trusted_score(found[:-1].transform(x), y)[0]
+
+    search = GridSearchCV(
+        model, {"trustedclassifier__score": scores}, cv=3, scoring=trusted
+    ).fit(x, y)
+    assert len(set(search.cv_results_["mean_test_score"])) > 1
+    assert search.best_params_["trustedclassifier__score"] in scores
+    found = search.best_estimator_
+    assert found.score(new, new_y) == found[-1].score(found[:-1].transform(new), new_y)
+
+
+VALUES = {
+    "frr": 0.1, "trr": 0.6, "risk": 0.2, "joint": 0.1, "coverage": 0.7, "cost": 4.0,
+    "threshold": -1.0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", gates.TARGETS)
+def test_every_target_sets_the_gate_that_calibrate_sets(name, rows):
+    x, new, y, new_y = rows
+    plain = LogisticRegression().fit(x, y)
+    p = td.Predictions.from_probs(plain.predict_proba(new), new_y)
+    gate = td.calibrate(p, score="beta", **{name: VALUES[name]})
+    for how in ({name: VALUES[name]}, {"target": {name: VALUES[name]}}):
+        model = TrustedClassifier(plain, score="beta", cv="prefit", **how)
+        own = model.fit(new, new_y).gate_
+        assert own.threshold == pytest.approx(gate.threshold, rel=1e-12)
+        assert own.certificate.target == gate.certificate.target
+        assert own.certificate.guarantee == gate.certificate.guarantee
+    crossed = TrustedClassifier(LogisticRegression(), **how).fit(x, y).gate_.certificate
+    promised = gates.TARGETS[name].promised
+    assert crossed.notes[-1] == (CROSS_FITTED if promised else OUT_OF_FOLD)
+
+
+def test_two_targets_hold_together(rows):
+    x, new, y, new_y = rows
+    plain = LogisticRegression().fit(x, y)
+    p = td.Predictions.from_probs(plain.predict_proba(new), new_y)
+    gate = td.calibrate(p, frr=0.6, trr=0.4)
+    for how in ({"frr": 0.6, "trr": 0.4}, {"frr": 0.6, "target": {"trr": 0.4}}):
+        model = TrustedClassifier(plain, cv="prefit", **how).fit(new, new_y)
+        assert model.gate_.threshold == pytest.approx(gate.threshold)
+        assert model.gate_.certificate.target == {"frr": 0.6, "trr": 0.4}
+
+
+def test_a_target_that_was_registered_sets_the_gate(rows):
+    x, _, y, _ = rows
+    share = gates.Target(
+        "toy", "{}% accepted", "Accept a share.",
+        {"": gates.Rule("A quantile.", lambda rows, value, _: gates.Cut(
+            at=rows.of_kind("all").kth(int(value * len(rows)))[1]
+        ))},
+        promised=False,
+    )  # fmt: skip
+    td.register_target(share)
+    try:
+        model = TrustedClassifier(LogisticRegression(), target={"toy": 0.5}, cv=3)
+        search = GridSearchCV(model, {"target": [{"toy": 0.5}, {"toy": 0.9}]}, cv=2)
+        assert search.fit(x, y).best_params_["target"] in ({"toy": 0.5}, {"toy": 0.9})
+        assert model.fit(x, y).gate_.certificate.target == {"toy": 0.5}
+        assert 0.4 < model.accept(x).mean() < 0.6
+    finally:
+        del gates.TARGETS["toy"]
+    with pytest.raises(InputError, match="expected a target out of"):
+        model.fit(x, y)
+    with pytest.raises(InputError, match="expected a target out of"):
+        model.set_params(target={"mode": "expectation"}).fit(x, y)
+    for wrong in ({"frr": 0.1}, 0.1):
+        with pytest.raises(InputError, match="target as a dict"):
+            model.set_params(target=wrong, frr=0.05).fit(x, y)
+
+
+def counting(x, y):
+    """Return a fitted pipeline whose classifier counts how often it is fitted."""
+
+    class Counted(LogisticRegression):
+        fits = 0
+
+        def fit(self, *args, **options):
+            type(self).fits += 1
+            return super().fit(*args, **options)
+
+    return make_pipeline(StandardScaler(), Counted()).fit(x, y), Counted
+
+
+def test_a_fitted_pipeline_is_not_fitted_again(rows):
+    x, new, y, new_y = rows
+    pipe, counted = counting(x, y)
+    gate = td.calibrate(
+        td.Predictions.from_probs(pipe.predict_proba(new), new_y), frr=0.1
+    )
+    for fitted, cv in ((pipe, "prefit"), (FrozenEstimator(pipe), 5)):
+        model = TrustedClassifier(fitted, frr=0.1, cv=cv).fit(new, new_y)
+        assert counted.fits == 1
+        assert model.gate_.certificate.guarantee
+        assert model.gate_.certificate.n == len(new)
+        assert model.gate_.threshold == pytest.approx(gate.threshold)
+        assert np.array_equal(model.predict(x), pipe.predict(x))
+        assert np.array_equal(model.predict_proba(x), pipe.predict_proba(x))
+        assert model.n_features_in_ == 8
+
+
+def test_a_frozen_estimator_outlives_a_search(rows):
+    """As CalibratedClassifierCV does, it keeps the fitted model and takes all rows."""
+    x, new, y, new_y = rows
+    pipe, counted = counting(x, y)
+    model = TrustedClassifier(FrozenEstimator(pipe))
+    search = GridSearchCV(model, {"score": ["alpha", "beta"], "frr": [0.1, 0.3]}, cv=3)
+    found = search.fit(new, new_y).best_estimator_
+    assert counted.fits == 1
+    assert found.gate_.certificate.n == len(new)
+    assert np.array_equal(found.predict(x), pipe.predict(x))
+    weighted = model.fit(new, new_y, sample_weight=np.ones(len(new)))  # ignored, as by
+    assert weighted.gate_.certificate.n == len(new)  # FrozenEstimator.fit itself
+    plain = GridSearchCV(
+        TrustedClassifier(pipe, cv="prefit"), {"frr": [0.1]}, cv=2, error_score="raise"
+    )
+    with pytest.raises(NotFittedError, match=r"FrozenEstimator\(fitted\)"):
+        plain.fit(new, new_y)
+    for unfitted in (LogisticRegression(), FrozenEstimator(LogisticRegression())):
+        with pytest.raises(NotFittedError, match="not fitted"):
+            TrustedClassifier(unfitted, cv="prefit").fit(x, y)
+
+
+def test_around_a_pipeline_no_step_sees_the_gates_rows(rows):
+    x, _, y, _ = rows
+    cv = ShuffleSplit(1, test_size=0.4, random_state=0)
+    around = TrustedClassifier(
+        make_pipeline(StandardScaler(), LogisticRegression()), cv=cv
+    ).fit(x, y)
+    train, _ = next(cv.split(x))
+    assert np.allclose(around.estimator_[0].mean_, x[train].mean(0))
+    inside = make_pipeline(
+        StandardScaler(),
+        TrustedClassifier(LogisticRegression(), cv=cv, reject_label=-1, frr=0.3),
+    ).fit(x, y)
+    assert np.allclose(inside[0].mean_, x.mean(0))
+    rejected = ~inside[-1].accept(inside[:-1].transform(x))
+    assert np.array_equal(inside.predict(x) == -1, rejected)
+    assert rejected.any()
+
+
+def test_texts_go_through_a_pipeline():
+    from sklearn.feature_extraction.text import CountVectorizer
+
+    texts = ["good film", "bad film", "good plot", "bad plot"] * 20
+    names = np.array(["yes", "no"] * 40)
+    pipe = make_pipeline(CountVectorizer(), LogisticRegression())
+    model = TrustedClassifier(pipe, coverage=0.5, cv=4).fit(texts, names)
+    assert model.predict(["a good one"]).tolist() == ["yes"]
+    assert model.predict_trusted(texts).scores.shape == (80,)
+
+
+def test_votes_of_pairs_are_found_inside(rows):
+    from sklearn.svm import SVC
+
+    x, _, y, _ = rows
+    pipe = make_pipeline(StandardScaler(), SVC(decision_function_shape="ovo"))
+    search = GridSearchCV(pipe, {"svc__C": [1.0]}, cv=2)
+    for model in (pipe, search, FrozenEstimator(clone(pipe).fit(x, y))):
+        with pytest.raises(InputError, match="pairs of classes"):
+            TrustedClassifier(model, score="margin").fit(x, y)
+
+
+def test_an_estimator_without_classes_is_named(rows):
+    from sklearn.linear_model import LinearRegression
+
+    x, _, y, _ = rows
+    with pytest.raises(InputError, match="classes_, got LinearRegression"):
+        TrustedClassifier(LinearRegression().fit(x, y), cv="prefit").fit(x, y)

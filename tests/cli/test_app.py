@@ -1,5 +1,9 @@
 """The program itself: exit codes, version and help."""
 
+import os
+import re
+import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -8,9 +12,10 @@ import pytest
 
 import trustdoctor as td
 from trustdoctor import cli
+from trustdoctor.cli.guide import EXAMPLES, STEPS
 
 COMMANDS = (
-    *("demo", "diagnose", "calibrate", "check", "screen", "compare"),
+    *("demo", "diagnose", "calibrate", "screen", "check", "compare"),
     *("predict", "export", "reproduce"),
 )
 PROGRAM = str(Path(sys.executable).with_name("trustdoctor"))
@@ -21,7 +26,7 @@ def test_wrong_usage_is_exit_code_2(arguments, run):
     assert run(*arguments).returncode == 2
 
 
-def test_a_failure_of_ours_is_exit_code_1(monkeypatch, capsys):
+def test_a_failure_of_ours_is_exit_code_70(monkeypatch, capsys):
     def fail():
         message = "a bug\nin two lines"
         raise RuntimeError(message)
@@ -29,7 +34,7 @@ def test_a_failure_of_ours_is_exit_code_1(monkeypatch, capsys):
     monkeypatch.setattr("trustdoctor.cli.app.make_app", fail)
     with pytest.raises(SystemExit) as caught:
         cli.main()
-    assert caught.value.code == 1
+    assert caught.value.code == 70
     error = capsys.readouterr().err
     assert "internal error, RuntimeError: a bug in two lines" in error
     assert error.count("\n") == 1
@@ -65,3 +70,119 @@ def test_the_program_and_the_module_are_the_same(probs):
         )
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr.startswith("trustdoctor: ")
+
+
+def test_ctrl_c_is_exit_code_130_and_one_line(monkeypatch, run, probs):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("trustdoctor.cli.measuring.find_source", stop)
+    done = run("diagnose", probs)
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr == "trustdoctor: stopped.\n"
+
+
+SLOW = """
+import sys, time
+import trustdoctor as td
+from trustdoctor import cli
+
+def slow(logits, *, temperature=1.0):
+    print("at work", file=sys.stderr, flush=True)
+    time.sleep(60)
+
+td.register(td.LogitScore("slow", slow, frozenset({"probs"}), frozenset()))
+cli.main()
+"""
+
+
+def test_a_signal_stops_the_program_without_a_traceback(probs, tmp_path):
+    given = ["calibrate", probs, "--frr", "5%", "--score", "slow", "-q"]
+    with subprocess.Popen(
+        [sys.executable, "-c", SLOW, *given, "-o", tmp_path / "gate.json"],
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr.readline() == "at work\n"
+        process.send_signal(signal.SIGINT)
+        told = process.stderr.read()
+    assert process.returncode == 130
+    assert told == "trustdoctor: stopped.\n"
+    assert not (tmp_path / "gate.json").exists()
+
+
+@pytest.mark.parametrize("options", [[], ["--json", "-"]], ids=str)
+def test_a_reader_that_goes_away_is_not_an_error(probs, options):
+    out, into = os.pipe()
+    os.close(out)
+    done = subprocess.run(
+        [PROGRAM, "diagnose", probs, *options],
+        stdout=into,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(into)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def lines_of(text):
+    return [line.strip() for line in text.splitlines()]
+
+
+def test_the_help_shows_the_four_steps_and_the_exit_codes(run):
+    told = run("--help", columns=80).stdout
+    shown = lines_of(told)
+    assert [example for _, example in STEPS] == [
+        line for line in shown if line.startswith("trustdoctor ")
+    ]
+    names = [example.split()[1] for _, example in STEPS]
+    assert names == ["diagnose", "calibrate", "screen", "check"]
+    codes = [int(m[1]) for m in map(re.compile(r"(\d+)  \w").match, shown) if m]
+    assert codes == [0, 1, 2, 3, 70, 130]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_commands_help_has_two_examples(command, run):
+    shown = lines_of(run(command, "--help", columns=80).stdout)
+    found = [line for line in shown if line.startswith("trustdoctor ")]
+    assert found == list(EXAMPLES[command])
+    assert len(found) == 2
+    assert all(one.split()[1] == command for one in found)
+
+
+def test_options_are_grouped(run):
+    told = run("calibrate", "--help", columns=80).stdout
+    panels = re.findall(r"╭─ (\w+) ─", told)
+    assert panels[:3] == ["Arguments", "Options", "Targets"]
+    assert sorted(panels[3:]) == ["Columns", "Engine", "Output", "Score"]
+    for panel, option in (("Targets", "frr"), ("Columns", "labels"), ("Output", "-o")):
+        _, _, inside = told.partition(f"╭─ {panel} ─")
+        assert option in inside.partition("╰")[0]
+
+
+def test_brackets_in_help_are_shown_as_they_are(monkeypatch, run):
+    from trustdoctor.cli import guide
+
+    odd = ("trustdoctor demo --save [red]rows", "trustdoctor demo --save [/]rows")
+    monkeypatch.setitem(guide.EXAMPLES, "demo", odd)
+    shown = lines_of(run("demo", "--help", columns=80).stdout)
+    assert set(odd) <= set(shown)
+
+
+NEED_MORE = ("predict", "export")
+"""Commands whose examples need a model."""
+
+
+def test_the_examples_of_the_help_run(run, tmp_path):
+    """On the rows that the first of them writes, in this order."""
+    steps = [example for _, example in STEPS]
+    listed = [one for name in COMMANDS for one in EXAMPLES[name]]
+    for line in [listed[0], *steps, *listed[1:]]:
+        program, command, *rest = shlex.split(line)
+        assert program == "trustdoctor"
+        if command not in NEED_MORE:
+            done = run(command, *rest, cwd=tmp_path)
+            assert done.returncode == 0, (line, done.stderr)
+    assert {"gate.json", "frr.json", "decided.csv", "page.html"} <= {
+        path.name for path in tmp_path.iterdir()
+    }

@@ -117,7 +117,10 @@ def test_check_takes_labels_late_and_in_part(probs, tmp_path, run):
     assert done.returncode == 2
     assert "begun at level 0.1" in done.stderr
     done = run("screen", half, "--gate", gate)
-    assert "some labels are missing or not classes" in done.stdout
+    assert done.returncode == 0, done.stderr
+    known = td.read(half).labelled("the test")
+    rate = td.Gate.load(gate).screen(known).accepted[known.errors].mean()
+    assert f"errors caught (TRR)              {100 * (1 - rate):.2f} [" in done.stdout
 
 
 def test_groups_of_the_rows_have_thresholds_of_their_own(probs, run, tmp_path):
@@ -158,10 +161,158 @@ def test_calibrating_on_three_rows_gives_the_plain_answer(target, label, tmp_pat
     rows = "".join(f"0.{k},0.{10 - k},{label}\n" for k in (9, 8, 7))
     path.write_text("prob_0,prob_1,label\n" + rows)
     rate = 0.95 if target == "--trr" else 0.05
-    done = run("calibrate", path, target, rate, "-o", tmp_path / "gate.json")
+    given = ("calibrate", path, target, rate, "-o", tmp_path / "gate.json")
+    done = run(*given)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert re.search(r"would (accept|reject) all: ", done.stderr)
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "gate.json").exists()
+    done = run(*given, "--allow-trivial")
     assert done.returncode == 0, done.stderr
     assert re.search(r"(accept|reject) all: ", done.stdout)
     assert run("screen", path, "--gate", tmp_path / "gate.json").returncode == 0
+
+
+@pytest.mark.parametrize("quiet", [(), ("--quiet",)], ids=str)
+def test_a_gate_that_decides_nothing_says_what_would_do_better(
+    quiet, tmp_path, run, rng
+):
+    gate, path = tmp_path / "gate.json", tmp_path / "p.npz"
+    gate.write_text("what was there before")
+    z = rng.normal(size=(400, 3)) * 2
+    odds = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+    labels = (odds.cumsum(1) > rng.random((400, 1))).argmax(1)
+    np.savez(path, logits=z, labels=labels)
+    done = run("calibrate", path, "--risk", "0.1%", "-o", gate, *quiet)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert gate.read_text() == "what was there before"
+    told = re.search(
+        r"Tried on these rows, so optimistic: --risk (\S+) would accept (\d+)% of them",
+        done.stderr,
+    )
+    p = td.read(path)
+    better = td.calibrate(p, risk=float(told[1]))
+    assert round(100 * better.screen(p).accepted.mean()) == int(told[2])
+    assert done.stderr.endswith("--allow-trivial writes it.\n")
+    done = run("calibrate", path, "--risk", "0.1%", "-o", gate, "--allow-trivial")
+    assert done.returncode == 0
+    assert "Tried on these rows, so optimistic" in done.stdout
+    assert td.Gate.load(gate).state == "reject-all"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--cost", 1),
+        ("--coverage", 0.9999),
+        ("--risk", 0.001, "--no-labels"),
+        ("--trr", 0.9999, "--per-class"),
+        ("--frr", "1%", "--trr", "99%"),
+    ],
+    ids=str,
+)
+def test_every_target_may_end_in_exit_code_3(options, tmp_path, run):
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet([1, 1, 1], 90)
+    label = np.where(rng.random(90) < 0.7, p.argmax(1), (p.argmax(1) + 1) % 3)
+    columns = {f"prob_{i}": p[:, i] for i in range(3)} | {"label": label}
+    path, gate = tmp_path / "p.csv", tmp_path / "gate.json"
+    pl.DataFrame(columns).write_csv(path)
+    done = run("calibrate", path, *options, "-o", gate)
+    assert done.returncode == 3, (done.stdout, done.stderr)
+    assert "tried on these rows" in done.stderr.lower()
+    assert not gate.exists()
+    done = run("calibrate", path, *options, "-o", gate, "--allow-trivial")
+    assert done.returncode == 0, done.stderr
+
+
+def test_groups_that_decide_are_written_though_the_pooled_rule_does_not(tmp_path, run):
+    """All errors are in one group, where their rank is known; pooled they are few."""
+    rng = np.random.default_rng(0)
+    n = 2000
+    z = np.stack([rng.exponential(3, n), np.zeros(n)], 1)
+    region = np.where(np.arange(n) < 1000, "a", "b")
+    labels = np.where((region == "a") & (z[:, 0] < 0.5), 1, 0)
+    columns = {"logit_0": z[:, 0], "logit_1": z[:, 1], "label": labels}
+    path, gate = tmp_path / "p.csv", tmp_path / "gate.json"
+    pl.DataFrame(columns | {"region": region}).write_csv(path)
+    given = ("calibrate", path, "--risk", "12%", "-o", gate)
+    assert run(*given).returncode == 3
+    done = run(*given, "--groups", "region")
+    assert done.returncode == 0, done.stderr
+    found = td.Gate.load(gate)
+    assert found.state == "accept-all"
+    assert {rule.state for rule in found.groups.values()} == {"threshold", "accept-all"}
+
+
+def test_calibrate_says_which_score_ranks_errors_better(tmp_path, run, rng):
+    z = rng.normal(size=(3000, 3)) * 3
+    labels = np.where(z.max(1) > 1, z.argmax(1), (z.argmax(1) + 1) % 3)
+    np.savez(tmp_path / "p.npz", logits=z, labels=labels)
+    gate = tmp_path / "gate.json"
+    done = run("calibrate", tmp_path / "p.npz", "--frr", "10%", "-o", gate)
+    assert done.returncode == 0, done.stderr
+    said = " ".join(done.stdout.split())
+    assert "Careful: on these rows max_logit ranks errors better than alpha" in said
+    p = td.Predictions.from_logits(z, labels)
+    assert td.Gate.load(gate) == td.calibrate(p, frr=0.1)
+    given = ("--score", "max_logit", "--frr", "10%", "-o", gate)
+    assert "Careful" not in run("calibrate", tmp_path / "p.npz", *given).stdout
+    done = run("calibrate", tmp_path / "p.npz", *given[2:], "--score", "auto")
+    assert "900 rows chose max_logit" in done.stdout
+    assert "Careful" not in done.stdout
+    assert td.Gate.load(gate) == td.calibrate(p, score="auto", frr=0.1)
+
+
+def test_auto_is_for_calibrate_and_reads_all_rows(probs, run, tmp_path):
+    out = ("-o", tmp_path / "gate.json")
+    for words, match in (
+        (("diagnose", probs, "--score", "auto"), "Use --score all"),
+        (("screen", probs, "--threshold", 0, "--score", "auto"), "Name it: --score"),
+        (("screen", probs, "--gamma", 1, "--score", "auto"), "Name it: --score"),
+        (
+            (
+                "calibrate",
+                probs,
+                "--risk",
+                "5%",
+                "--no-labels",
+                "--score",
+                "auto",
+                *out,
+            ),
+            "needs labels to choose by",
+        ),
+    ):
+        done = run(*words)
+        assert done.returncode == 2
+        assert match in done.stderr
+    big = tmp_path / "big.csv"
+    with big.open("w") as file:  # a header, a row, and nothing for 2 GB
+        file.write("logit_0,logit_1,label\n1,0,0\n")
+        file.truncate(2 * 10**9)
+    given = ("calibrate", big, "--frr", "5%", "--score", "auto", *out)
+    done = run(*given, "--memory", "1GB")
+    assert done.returncode == 2
+    assert "--score auto needs all rows at once" in done.stderr
+
+
+@pytest.mark.parametrize("quiet", [(), ("--quiet",)], ids=str)
+def test_an_alarm_is_exit_code_1_and_the_state_is_kept(quiet, probs, tmp_path, run):
+    gate, state = tmp_path / "gate.json", tmp_path / "watch.json"
+    assert run("calibrate", probs, "--frr", "10%", "-o", gate).returncode == 0
+    table = pl.read_csv(probs)
+    worse = tmp_path / "worse.csv"
+    flat = [pl.col(f"prob_{i}") / 10 + 0.3 for i in range(3)]
+    table.with_columns(flat).write_csv(worse)
+    check = ("--gate", gate, "--state", state, *quiet)
+    done = run("check", worse, *check)
+    assert done.returncode == 1
+    assert done.stderr == ""
+    assert ("the promise does not hold any more" in done.stdout) == (not quiet)
+    assert bool(done.stdout) == (not quiet)
+    assert td.Watch.load(state, td.Gate.load(gate)).alarm
+    assert run("check", probs, *check).returncode == 1  # an alarm stays one
 
 
 def test_check_and_screen_take_the_original_layout(run, tmp_path):

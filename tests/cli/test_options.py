@@ -2,6 +2,9 @@
 
 import pytest
 
+import trustdoctor as td
+from trustdoctor.cli.options import as_rate
+
 
 @pytest.mark.parametrize(
     ("arguments", "match"),
@@ -22,7 +25,28 @@ import pytest
         (["screen", "{probs}", "--gate", "absent.json"], "cannot read the gate"),
         (["screen", "{probs}", "--gate", "{probs}"], "expected a gate as JSON"),
         (["calibrate", "{probs}", "-o", "g.json"], "one target"),
-        (["calibrate", "{probs}", "--frr", "5", "-o", "g.json"], "between 0 and 1"),
+        (
+            ["calibrate", "{probs}", "--frr", "5", "-o", "g.json"],
+            "between 0 and 1, got '5'. Did you mean 0.05 or 5%?",
+        ),
+        (
+            ["calibrate", "{probs}", "--trr", "99.5", "-o", "g.json"],
+            "Did you mean 0.995 or 99.5%?",
+        ),
+        (["calibrate", "{probs}", "--frr", "1", "-o", "g.json"], "as 0.05 or 5%"),
+        (["calibrate", "{probs}", "--frr", "nan", "-o", "g.json"], "as 0.05 or 5%"),
+        (["calibrate", "{probs}", "--frr", "few", "-o", "g.json"], "got 'few'"),
+        (["calibrate", "{probs}", "--frr", "500%", "-o", "g.json"], "got '500%'"),
+        (
+            ["calibrate", "{probs}", "--frr", ".1", "--confidence", "90", "-o", "g"],
+            "expected --confidence between 0 and 1, got '90'. Did you mean 0.9 or 90%?",
+        ),
+        (["compare", "{probs}", "--confidence", "95"], "Did you mean 0.95 or 95%?"),
+        (["diagnose", "{probs}", "--score", ""], "got an empty --score"),
+        (
+            ["calibrate", "{probs}", "--frr", ".1", "--score", " ", "-o", "g.json"],
+            "got an empty --score",
+        ),
         (["calibrate", "{probs}", "--frr", "0.1", "-o", "{probs}"], "input itself"),
         (
             [
@@ -87,3 +111,33 @@ def test_nothing_is_written_when_one_of_two_outputs_cannot_be(probs, tmp_path, r
 def test_paths_are_printed_as_they_are(probs, tmp_path, run):
     done = run("screen", probs, "--gamma", 1, "-o", "[red]o.csv", cwd=tmp_path)
     assert done.stdout.endswith("Wrote [red]o.csv\n")
+
+
+@pytest.mark.parametrize("rate", ["0.1", "10%", " 10 %", "1e-1", ".1"])
+def test_rates_are_shares_or_percentages(rate, probs, tmp_path, run):
+    gate = tmp_path / "gate.json"
+    done = run("calibrate", probs, "--frr", rate, "--confidence", "95%", "-o", gate)
+    assert done.returncode == 0, done.stderr
+    expected = td.calibrate(td.read(probs), frr=0.1, confidence=0.95)
+    assert td.Gate.load(gate) == expected
+
+
+def test_percentages_are_exact():
+    for whole in range(1, 1000):
+        assert as_rate(f"{whole / 10}%", "risk") == float(f"{whole}e-3")
+
+
+@pytest.mark.parametrize("command", [["diagnose"], ["calibrate", "--frr", "5%"]])
+def test_patterns_without_quotes_get_a_hint(command, probs, tmp_path, run):
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).write_bytes(probs.read_bytes())
+    more = ["-o", "g.json"] if command[0] == "calibrate" else []
+    done = run(*command, "a.csv", "b.csv", "preds.csv", *more, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "trustdoctor: expected one FILE, got 3: the shell expanded a pattern. Quote "
+        "it, as '*.csv', or name the folder.\n"
+    )
+    done = run(*command, "a.csv", "surplus", *more, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "unexpected extra argument" in done.stderr

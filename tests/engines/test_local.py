@@ -15,7 +15,7 @@ import pytest
 import trustdoctor as td
 from trustdoctor.engines import Means, find_engine, screen
 from trustdoctor.errors import FileError, InputError, OutputError
-from trustdoctor.files import Columns, find_source
+from trustdoctor.files import find_source
 from trustdoctor.files.journal import JOURNAL
 from trustdoctor.gates import Sketches
 from trustdoctor.metrics import CELLS
@@ -67,12 +67,12 @@ def test_rows_are_kept_in_order_with_all_columns(big, tmp_path, suffix):
     found = pl.read_parquet(out) if suffix == ".parquet" else None
     if found is None:
         found = pl.read_csv(out, schema_overrides=types)
-    assert found.columns == [*table.columns, "score", "accepted"]
+    assert found.columns == [*table.columns, "predicted", "score", "accepted"]
     assert found["id"].equals(table["id"])
     assert (found["score"].to_numpy() == expected.scores).all()
     assert (found["accepted"].to_numpy() == expected.accepted).all()
     if suffix == ".parquet":
-        assert found.drop("score", "accepted").equals(table)
+        assert found.drop("predicted", "score", "accepted").equals(table)
     wrong = predictions(table).errors
     assert done.counts.fa == (expected.accepted & wrong).sum()
     assert done.rows == len(table)
@@ -113,15 +113,22 @@ def test_diagnosis_and_calibration_count_what_the_rows_hold(big):
     assert sum(map(len, sketches.groups.values())) == len(p)
 
 
-def test_labels_that_are_missing_in_part_give_no_rates(tmp_path):
+def test_rows_without_a_label_are_left_out_of_the_rates(tmp_path):
     table = rows(1000).with_columns(
         pl.when(pl.col("x") < 0.5).then("label").alias("label")
     )
     table.write_parquet(tmp_path / "a.parquet")
-    source = find_source(tmp_path / "a.parquet", Columns(need_labels=False))
-    assert screen(source, GATE, None).counts is None
-    with pytest.raises(FileError, match="no value at row"):
-        fold(find_source(tmp_path / "a.parquet"), td.Tally())
+    source = find_source(tmp_path / "a.parquet")
+    known = table.filter(pl.col("label").is_not_null())
+    known.write_parquet(tmp_path / "known.parquet")
+    alone = find_source(tmp_path / "known.parquet")
+    done = screen(source, GATE, None)
+    assert done.rows == 1000
+    assert done.counts == screen(alone, GATE, None).counts
+    assert done.intake.unlabelled == 1000 - len(known)
+    found, expected = (fold(s, td.Tally()).evaluate() for s in (source, alone))
+    assert found.scores == expected.scores
+    assert "of 1,000 rows have no label" in found.warnings[0]
 
 
 def test_a_column_that_is_taken_is_not_overwritten(tmp_path):

@@ -3,7 +3,7 @@ import polars as pl
 import pytest
 
 from trustdoctor.errors import FileError, InputError
-from trustdoctor.files import Columns, find_source, partial_labels, read
+from trustdoctor.files import read
 
 PROBS = np.array([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8], [0.3, 0.4, 0.3]])
 LOGITS = np.log(PROBS) + 3
@@ -99,7 +99,6 @@ def test_csv_with_missing_probability_zero_keeps_minus_infinity(tmp_path):
         ("prob_0,prob_1,label\n0.5,nan,0\n", "NaN at row 0"),
         ("logit_0,logit_1,label\n0.5,inf,0\n", r"logits hold \+inf at row 0"),
         ("prob_0,prob_1,label\n0.5,0.5,2\n", r"got 2(\.0)? at row 0"),
-        ("prob_0,prob_1,label\n0.5,0.5,\n", "no value at row 0"),
         ("prob_0,prob_1,label\n0.5,,0\n", "no value at row 0"),
         ("prob_0,prob_1,label\n0.5,0.5,cat\n", "'cat' at row 0"),
         ("prob_0,prob_1,label\n0.5,x,0\n0.5,0.5,0\n", "'x' at row 0"),
@@ -200,7 +199,9 @@ def test_columns_that_could_be_two_things_are_refused(tmp_path):
     with pytest.raises(FileError, match="both 'label' and 'true_label'"):
         read(path)
     path.write_text("logit_0,logit_1,logit_01,label\n0.5,0.7,99,1\n")
-    assert read(path).logits.tolist() == [[0.5, 0.7]]
+    with pytest.raises(FileError, match="could mean the same class"):
+        read(path)
+    assert read(path, logits="logit_0,logit_1").logits.tolist() == [[0.5, 0.7]]
 
 
 def test_spaces_blank_lines_and_other_numbers_are_read(tmp_path):
@@ -221,15 +222,12 @@ def test_labels_that_are_not_needed_may_be_missing_in_part(tmp_path):
     path = tmp_path / "p.csv"
     for label in ("", "cat", "7"):
         path.write_text(f"prob_0,prob_1,label\n0.5,0.5,0\n0.5,0.5,{label}\n")
-        assert read(path, need_labels=False).labels is None
-        with pytest.raises(FileError):
-            read(path)
-
-
-def known_labels(path):
-    source = find_source(path, Columns(need_labels=False))
-    p, table = source.load()
-    return p, partial_labels(table, source.columns, p.n_classes)
+        assert read(path, need_labels=False).known.tolist() == [True, False]
+        if label:
+            with pytest.raises(FileError):
+                read(path)
+        else:
+            assert read(path).known.tolist() == [True, False]
 
 
 def test_labels_known_in_part_are_read(tmp_path):
@@ -238,12 +236,15 @@ def test_labels_known_in_part_are_read(tmp_path):
     csv = tmp_path / "p.csv"
     pl.DataFrame(columns("prob_", PROBS) | {"label": [0, None, 2]}).write_csv(csv)
     for path in (npz, csv):
-        p, found = known_labels(path)
-        assert p.labels is None
-        assert np.array_equal(found, [0, np.nan, 2], equal_nan=True)
+        p = read(path)
+        assert p.labels.tolist() == [0, -1, 2]
+        assert p.known.tolist() == [True, False, True]
+        assert len(p.labelled("a test")) == 2
+        with pytest.raises(InputError, match="1 of 3 have none"):
+            _ = p.errors
     write(npz, {"probs": PROBS, "labels": LABELS})
-    assert known_labels(npz)[1].tolist() == LABELS.tolist()
-    assert known_labels(write(csv, columns("prob_", PROBS)))[1] is None
+    assert read(npz).labels.tolist() == LABELS.tolist()
+    assert read(write(csv, columns("prob_", PROBS))).labels is None
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".npz"])
@@ -253,8 +254,9 @@ def test_labels_known_in_part_are_read(tmp_path):
 def test_labels_that_are_not_classes_are_refused(suffix, labels, match, tmp_path):
     values = {"probs": PROBS} if suffix == ".npz" else columns("prob_", PROBS)
     path = write(tmp_path / f"p{suffix}", values | {"label": np.array(labels)})
-    with pytest.raises(InputError, match=match):
-        known_labels(path)
+    with pytest.raises(FileError, match=match):
+        read(path)
+    assert read(path, need_labels=False).known.sum() == (2 if labels[0] == 0 else 0)
 
 
 @pytest.mark.parametrize(

@@ -45,8 +45,9 @@ def test_decisions_keep_the_other_columns_and_their_order(suffix, tmp_path):
     screened = Gate.from_gamma(1.0).screen(read(source))
     write_decisions(tmp_path / f"out{suffix}", source)
     before, after = read_table(source), read_table(tmp_path / f"out{suffix}")
-    assert after.columns == [*before.columns, "score", "accepted"]
-    assert after.drop("score", "accepted").equals(before)
+    assert after.columns == [*before.columns, "predicted", "score", "accepted"]
+    assert after.drop("predicted", "score", "accepted").equals(before)
+    assert after["predicted"].to_list() == screened.predicted.tolist()
     assert after["accepted"].to_list() == [True, True, False]
     assert after["score"].to_numpy() == pytest.approx(screened.scores)
 
@@ -59,7 +60,11 @@ def test_decisions_on_an_npz(tmp_path):
     with np.load(tmp_path / "out.npz") as out:
         assert np.array_equal(out["score"], screened.scores)
         assert out["accepted"].tolist() == [True, True, False]
-    assert read_table(tmp_path / "out.csv").columns == ["score", "accepted"]
+    assert read_table(tmp_path / "out.csv").columns == [
+        "predicted",
+        "score",
+        "accepted",
+    ]
 
 
 def test_decisions_that_cannot_be_written_leave_the_old_file(tmp_path, request):

@@ -344,7 +344,7 @@ def test_wrong_questions_are_refused(options, match):
 
 
 def test_errors_are_asked_for():
-    with pytest.raises(InputError, match="needs errors"):
+    with pytest.raises(InputError, match="needs to know which"):
         td.calibrate_scores([0.1, 0.2], frr=0.1)
 
 

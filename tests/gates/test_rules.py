@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
+import trustdoctor as td
 from trustdoctor.gates import Rows, rules
 from trustdoctor.gates.sample import RowScores
+from trustdoctor.metrics import Sketch
 
 rates = st.sampled_from([0.01, 0.05, 0.1, 0.29, 0.5, 0.9])
 deltas = st.sampled_from([0.01, 0.1, 0.3])
@@ -183,3 +185,89 @@ def test_binomial_tails_meet_scipy():
                 assert rules._at_least(k, n, p) == pytest.approx(
                     binom.sf(k - 1, n, p), rel=1e-9
                 )
+
+
+ASKED = [
+    {"frr": 0.05},
+    {"frr": 0.9},  # 0.1 at confidence 0.9: where logarithms are one off
+    {"trr": 0.95},
+    {"trr": 0.1},
+    {"risk": 0.02},
+    {"risk": 0.1},
+    {"risk": 0.05, "method": "sgr"},
+    {"risk": 0.05, "method": "grid"},
+    {"joint": 0.02},
+    {"joint": 0.9},
+    {"coverage": 0.99},
+    {"frr": 0.05, "trr": 0.9},
+    {"frr": 0.1, "trr": 0.5},
+    {"frr": 0.05, "mode": "expectation"},
+    {"trr": 0.95, "mode": "expectation"},
+    {"joint": 0.02, "mode": "expectation"},
+]
+
+
+def samples():
+    """Rows of every size, good and bad, continuous, tied, and with certain errors."""
+    for n in (1, 3, 10, 40, 100, 400, 1500, 3600):
+        for accuracy, gap in ((0.6, 0.5), (0.9, 1.5), (0.97, 1.5)):
+            for kind in ("continuous", "tied", "certain"):
+                rng = np.random.default_rng(n)
+                errors = rng.random(n) > accuracy
+                scores = rng.normal(size=n) + gap * errors
+                if kind == "tied":
+                    scores = np.round(scores)
+                if kind == "certain":
+                    scores[rng.random(n) < 0.05] = -np.inf
+                yield scores, errors
+
+
+@pytest.mark.parametrize("asked", ASKED, ids=str)
+def test_rows_that_are_too_few_are_fewer_than_those_needed(asked):
+    """And with so many rows like these the gate is another."""
+    enough = []
+    for scores, errors in samples():
+        gate = td.calibrate_scores(scores, errors, **asked)
+        if gate.state == "threshold":
+            continue
+        found, n = gate.certificate, len(scores)
+        if found.rows_needed is None:
+            both = errors.any() and not errors.all()
+            hopeless = "more rows like these would not be enough" in found.trivial
+            assert hopeless or not both or "too few" not in found.trivial
+            continue
+        assert found.rows_needed > n, found.trivial
+        times = -(-found.rows_needed // n)
+        if times * n < 10**6:
+            many = np.tile(scores, times), np.tile(errors, times)
+            enough.append(td.calibrate_scores(*many, **asked).state != gate.state)
+    assert not enough or np.mean(enough) > 0.75
+
+
+@pytest.mark.parametrize("asked", ASKED, ids=str)
+def test_sketches_and_groups_never_contradict_themselves(asked):
+    for scores, errors in samples():
+        n = len(scores)
+        if n in (10, 3600):
+            sketch = Sketch()
+            sketch.update(scores, errors)
+            groups = np.arange(n) % 3
+            gates = [td.calibrate_scores(scores, errors, groups=groups, **asked)]
+            if "method" not in asked:
+                gates.append(td.calibrate_scores(sketch, **asked))
+            for gate in gates:
+                needed = gate.certificate.rows_needed
+                assert needed is None or needed > n
+
+
+def test_more_rows_do_not_help_where_the_search_starts_badly():
+    """Risk is lowest in the middle, where no sequence starts."""
+    rng = np.random.default_rng(0)
+    scores = np.arange(4000.0)
+    errors = (rng.random(4000) < 0.3) & ((scores < 1500) | (scores > 3900))
+    found = td.calibrate_scores(scores, errors, risk=0.15).certificate
+    assert "risk does not fall with this score" in found.trivial
+    assert "too few" not in found.trivial
+    assert found.rows_needed is None
+    grid = td.calibrate_scores(scores, errors, risk=0.15, method="grid")
+    assert grid.state == "accept-all"

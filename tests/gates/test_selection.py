@@ -94,3 +94,73 @@ def test_unlabelled_mistakes_are_refused():
     for accuracy in (0.3, 1.0):
         with pytest.raises(InputError, match="accuracy"):
             td.calibrate_unlabelled(z, frr=0.1, accuracy=accuracy)
+
+
+@pytest.fixture
+def odd(rng):
+    """Rows whose errors only the largest logit tells."""
+    z = rng.normal(size=(3000, 3)) * 3
+    labels = np.where(z.max(1) > 1, z.argmax(1), (z.argmax(1) + 1) % 3)
+    return td.Predictions.from_logits(z, labels, groups=rng.integers(0, 2, 3000))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"frr": 0.1},
+        {"risk": 0.05, "confidence": 0.8, "method": "grid"},
+        {"coverage": 0.8},
+        {"trr": 0.9, "groups": "predicted"},
+        {"frr": 0.1, "groups": "given"},
+        {"frr": 0.1, "groups": np.arange(3000) % 2, "grouped_by": "parity"},
+    ],
+    ids=str,
+)
+def test_auto_chooses_on_rows_that_the_promise_does_not_use(options, odd):
+    gate = td.calibrate(odd, score="auto", **options)
+    order = np.random.default_rng(0).permutation(3000)
+    chosen, rest = order[:900], order[900:]
+    part = odd[chosen]
+    areas = {n: td.auroc(td.SCORES[n](part), part.errors) for n in PLAIN}
+    assert gate.score == max(areas, key=areas.get)
+    assert gate.score != "alpha"
+    if isinstance(options.get("groups"), np.ndarray):
+        options = options | {"groups": options["groups"][rest]}
+    plain = td.calibrate(odd[rest], score=gate.score, **options)
+    assert (gate.threshold, gate.groups) == (plain.threshold, plain.groups)
+    assert gate.certificate.n == 2100
+    note = f"900 rows chose {gate.score} at temperature 1 among {len(PLAIN)} candidates"
+    assert any(note in line for line in gate.certificate.notes)
+
+
+PLAIN = ["alpha", "beta", "msp", "entropy", "margin", "gen", "max_logit", "energy"]
+PLAIN += ["pnorm"]
+
+
+def test_auto_takes_what_the_predictions_allow(odd):
+    p = np.exp(odd.logits) / np.exp(odd.logits).sum(1, keepdims=True)
+    rows = td.Predictions.from_probs(p, odd.labels)
+    gate = td.calibrate(rows, score="auto", temperature=2.0, frr=0.1)
+    assert gate.score not in ("energy", "max_logit")
+    assert gate.temperature == 2.0
+    one = td.Predictions.from_confidence(p.max(1), correct=~odd.errors)
+    gate = td.calibrate(one, score="auto", frr=0.1)
+    assert (gate.score, gate.certificate.n) == ("confidence", 3000)
+
+
+def test_auto_leaves_rows_without_a_label_to_the_calibration(odd):
+    labels = [None if i < 1000 else k for i, k in enumerate(odd.labels)]
+    rows = td.Predictions.from_logits(odd.logits, labels)
+    assert td.calibrate(rows, score="auto", frr=0.1).certificate.n == 1400
+    assert td.calibrate(rows, score="auto", coverage=0.9).certificate.n == 2400
+
+
+def test_auto_needs_errors_to_choose_by(odd):
+    right = odd[~odd.errors]
+    with pytest.raises(InputError, match=r"20 errors and 20 correct .* got 0 and"):
+        td.calibrate(right, score="auto", frr=0.1)
+    with pytest.raises(LabelsMissingError):
+        td.calibrate(td.Predictions.from_logits(odd.logits), score="auto", coverage=0.9)
+    best = td.Predictions.from_topk([[0.7, 0.2]] * 99, [[0, 1]] * 99, [0] * 99)
+    with pytest.raises(InputError, match="expected Predictions, got TopK"):
+        td.calibrate(best, score="auto", frr=0.1)

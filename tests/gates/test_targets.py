@@ -57,7 +57,7 @@ def test_labels_are_asked_for_where_they_are_needed():
     bare = td.Predictions.from_logits(laws.rows(500).logits)
     for name, target in td.TARGETS.items():
         if target.needs_labels:
-            with pytest.raises(InputError, match="needs errors"):
+            with pytest.raises(InputError, match="needs to know which"):
                 td.calibrate(bare, **{name: VALUES[name]})
         else:
             assert td.calibrate(bare, **{name: VALUES[name]}).certificate.n_errors == -1

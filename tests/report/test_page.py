@@ -320,7 +320,9 @@ def test_hostile_content_is_text_and_runs_nothing(browser, rows, found, tmp_path
 @pytest.mark.parametrize("labels", [[0, 0, 0], [1, 1, 1]])
 def test_a_page_of_rows_that_are_all_right_or_all_wrong(labels, browser, tmp_path):
     p = td.Predictions.from_logits([[2.0, 0], [3, 0], [1, 0]], labels)
-    html = td.evaluate(p).to_html(tmp_path / "report.html")
+    path = td.evaluate(p).to_html(tmp_path / "report.html")
+    assert path == tmp_path / "report.html"
+    html = path.read_text()
     assert "All 3 predictions are" in html
     context = browser.new_context()
     opened = context.new_page()
@@ -434,12 +436,12 @@ def test_the_command_writes_the_page(rows, run, tmp_path):
     assert "review " in html
     assert "SHA-256" in html
     for mistake, word in (
-        (("--ids", "id"), "--html"),
+        (("--texts", "text"), "--html"),
         (("--html", "r.html", "--ids", "nobody"), "nobody"),
-        (("--html", "r.html", "--class-names", "p.csv"), "6 different class names"),
+        (("--html", "r.html", "--class-names", "p.csv"), "6 class names"),
         (("--html", "nowhere/r.html"), "nowhere"),
         (("--html", "p.csv"), "the input itself"),
-        (("--html", "names.txt", "--class-names", "names.txt"), "the input itself"),
+        (("--html", "names.txt", "--class-names", "names.txt"), "an input itself"),
         (("--html", "x", "--json", "x"), "another output"),
         (("--html", "-"), "Name one"),
         (("--html", "r.html", "--thumbnails", "pictures"), "pictures"),

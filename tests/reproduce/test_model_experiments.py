@@ -295,7 +295,7 @@ def test_models_that_do_not_fit_are_named(world, tmp_path):
         ("(0.5, 0.5, 0.5)", "0.5", "three numbers"),
         ("(0.25, 0.25, 0.25)", "(0, 0, 0)", "above 0"),
         ("(0.25, 0.25, 0.25)", "(1, 1)", "three numbers"),
-        (".mean((2, 3))", ".flatten(1)", "does not take images of 32 x 32"),
+        (".mean((2, 3))", ".flatten(1)", r"shape \(64, 3, 32, 32\)"),
     ):
         (tmp_path / "net.py").write_text(source.replace(old, new))
         with pytest.raises(InputError, match=word):

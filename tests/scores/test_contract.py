@@ -8,6 +8,7 @@ import pytest
 
 import trustdoctor as td
 from trustdoctor.errors import FileError, InputError
+from trustdoctor.scores.contract import NEEDS, GivenScore
 
 CALLABLE = {n: s for n, s in td.SCORES.items() if "gradients" not in s.needs}
 
@@ -22,10 +23,10 @@ def test_every_entry_says_what_it_is():
     for name, entry in td.SCORES.items():
         assert entry.name == name
         assert entry.needs
-        assert entry.needs <= {"probs", "logits", "features", "gradients"}
+        assert entry.needs <= set(NEEDS)
         assert entry.laws <= {"permutation", "shift", "direction"}
         assert entry.scale in ("odds", "log", "none")
-        assert entry.reference
+        assert entry.reference or isinstance(entry, GivenScore)
 
 
 @pytest.mark.parametrize("name", ["rel_u", "trust_score", "mahalanobis"])

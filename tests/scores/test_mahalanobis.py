@@ -159,7 +159,7 @@ def test_mistakes_are_refused(rng):
     for bad, match in (
         (predictions(rows, labels + 1), "class 0 has none"),
         ([], "none"),
-        (predictions(rows, np.where(labels == 1, -1, labels)), "0 or more"),
+        (predictions(rows, np.where(labels == 1, -1, labels)), "label of every row"),
         (predictions(rows), "needs the true labels"),
         ([p, predictions(rows[:, :2], labels)], "features per row"),
         (predictions(np.where(rows > 9, np.nan, rows), labels), "finite"),

@@ -35,13 +35,9 @@ class Decider:
     ----------
     gate : Gate
         One that names its score.
-    logits, probs : str, optional
-        The list column or the prefix of numbered columns, where it is not `logits` /
-        `logit_` or `probs` / `prob_`.
-    labels : str, optional
-        The column of labels, which decisions do not need.
-    features, groups : str, optional
-        Columns that the gate's score or its groups need.
+    columns
+        What is called how, as in `trustdoctor.read`: logits, probs, confidence,
+        features, groups, ...
 
     Examples
     --------
@@ -51,23 +47,16 @@ class Decider:
     [True, False]
     """
 
-    def __init__(  # noqa: PLR0913 - options, by keyword only
-        self,
-        gate: Gate,
-        *,
-        logits: str | None = None,
-        probs: str | None = None,
-        labels: str | None = None,
-        features: str | None = None,
-        groups: str | None = None,
-    ) -> None:
+    def __init__(self, gate: Gate, **columns: Any) -> None:
         if gate.score is None:
             message = "expected a gate that names its score: make it with calibrate."
             raise InputError(message)
         self.gate = gate
-        self.columns = Columns(
-            logits, probs, labels, features, groups, need_labels=False
-        )
+        try:
+            self.columns = Columns(**columns, need_labels=False)
+        except TypeError as error:
+            message = f"expected columns by name, as probs= or features=: {error}."
+            raise InputError(message) from error
 
     def __call__(self, batch: Any) -> Any:
         """Decide on a RecordBatch or a Table; the same with two columns more."""

@@ -1,19 +1,41 @@
 """The command line: parses, calls and prints."""
 
 import os
+import re
 import sys
 import traceback
-from typing import Annotated, Any
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperCommand
 
 from trustdoctor._version import __version__
+from trustdoctor.cli.exit_codes import CLOSED, DONE, INTERNAL, MISTAKE, STOPPED
 from trustdoctor.cli.experiments import reproduce
 from trustdoctor.cli.gating import calibrate, check, screen
+from trustdoctor.cli.guide import examples, exit_codes, overview, unwrapped
 from trustdoctor.cli.measuring import compare, demo, diagnose
 from trustdoctor.cli.models import export, predict
-from trustdoctor.cli.options import COLUMNS, GATE_COLUMNS, MEANS, MEMORY, TARGET, takes
-from trustdoctor.errors import TrustDoctorError
+from trustdoctor.cli.options import (
+    CALIBRATE_COLUMNS,
+    COLUMNS,
+    COMPARE_COLUMNS,
+    COMPARE_LEVEL,
+    GATE_COLUMNS,
+    MEANS,
+    MEMORY,
+    PROMISE_LEVEL,
+    TARGET,
+    takes,
+)
+from trustdoctor.errors import InputError, TrustDoctorError
+from trustdoctor.files import STDIN
+
+STEPS_PANEL = "The four steps"
+MORE_PANEL = "More"
 
 
 def make_app() -> typer.Typer:
@@ -23,27 +45,98 @@ def make_app() -> typer.Typer:
     """
     app = typer.Typer(
         name="trustdoctor",
-        help="Should this prediction be trusted? Reads a classifier's predictions, "
-        "measures how far they can be trusted, and decides which to accept.",
+        help=overview(),
+        epilog=exit_codes(),
         add_completion=False,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
     )
     app.callback()(_options)
-    commands: dict[str, Any] = {
-        "demo": demo,
+    for panel, commands in _commands().items():
+        for name, command in commands.items():
+            app.command(
+                name,
+                cls=_Command,
+                help=unwrapped(command.__doc__),
+                epilog=examples(name),
+                rich_help_panel=panel,
+            )(_guarded(command))
+    return app
+
+
+def _commands() -> dict[str, dict[str, Any]]:
+    """Return every command by its name, by the panel that --help shows it in."""
+    steps: dict[str, Any] = {
         "diagnose": takes(columns=COLUMNS, means=MEANS)(diagnose),
-        "calibrate": takes(target=TARGET, columns=GATE_COLUMNS, means=MEANS)(calibrate),
-        "check": takes(columns=GATE_COLUMNS, memory=MEMORY)(check),
+        "calibrate": takes(
+            target=TARGET,
+            columns=CALIBRATE_COLUMNS,
+            level=PROMISE_LEVEL,
+            means=MEANS,
+        )(calibrate),
         "screen": takes(columns=GATE_COLUMNS, means=MEANS)(screen),
-        "compare": takes(columns=COLUMNS, memory=MEMORY)(compare),
+        "check": takes(columns=GATE_COLUMNS, memory=MEMORY)(check),
+    }
+    more: dict[str, Any] = {
+        "demo": demo,
+        "compare": takes(columns=COMPARE_COLUMNS, level=COMPARE_LEVEL, memory=MEMORY)(
+            compare
+        ),
         "predict": predict,
         "export": export,
         "reproduce": reproduce,
     }
-    for name, command in commands.items():
-        app.command(name)(command)
-    return app
+    return {STEPS_PANEL: steps, MORE_PANEL: more}
+
+
+class _Command(TyperCommand):
+    """A command that knows what a shell does to a pattern without quotes."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Say that patterns are quoted, where several files came for one."""
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            told = getattr(error, "message", "")
+            if not told.startswith("Got unexpected extra argument"):
+                raise
+            more = [one for one in given if one in told and Path(one).exists()]
+            if not more:
+                raise
+            pattern = Path(more[0]).with_name(f"*{Path(more[0]).suffix}")
+            message = (
+                f"expected one FILE, got {len(more) + 1}: the shell expanded a "
+                f"pattern. Quote it, as '{pattern}', or name the folder."
+            )
+            raise InputError(message) from None
+
+
+class _StoppedError(Exception):
+    """Ctrl-C, by a name that Typer does not know."""
+
+
+class _ClosedError(Exception):
+    """Nobody reads the output any more, by a name that Typer does not know."""
+
+
+def _guarded(command: Callable[..., None]) -> Callable[..., None]:
+    """Let Ctrl-C and a closed pipe come through to `main`, whatever Typer makes of it.
+
+    Typer ends with exit code 1 there, in some versions, which is an alarm.
+    """
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        try:
+            command(**given)
+        except KeyboardInterrupt as error:
+            raise _StoppedError from error
+        except BrokenPipeError as error:
+            raise _ClosedError from error
+
+    return run
 
 
 def _show_version(*, value: bool) -> None:
@@ -57,7 +150,7 @@ def _options(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_show_version, is_eager=True, help="Show it."
+            "--version", callback=_show_version, is_eager=True, help="Show the version."
         ),
     ] = False,
 ) -> None:
@@ -65,25 +158,42 @@ def _options(
 
 
 def main() -> None:
-    """Run the command line; 0 done, 1 a failure of ours, 2 the user's mistake."""
+    """Run the command line; `exit_codes.py` lists how it may end."""
     try:
-        make_app()()
+        code = _run()
+        sys.stdout.flush()  # here, where a reader that went away is expected
+    except (_ClosedError, BrokenPipeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(CLOSED)
+    except (_StoppedError, KeyboardInterrupt):
+        _fail("stopped.", STOPPED)
     except TrustDoctorError as error:
-        _fail(str(error), 2)
+        _fail(str(error), MISTAKE)
     except OSError as error:
-        _fail(f"cannot write the output: {(error.strerror or str(error)).lower()}.", 2)
+        why = (error.strerror or str(error)).lower()
+        _fail(f"cannot write the output: {why}.", MISTAKE)
     except MemoryError:
-        _fail("the machine ran out of memory. Split the file and run again.", 2)
+        _fail("the machine ran out of memory. Split the file and run again.", MISTAKE)
     except Exception as error:
         if os.environ.get("TRUSTDOCTOR_TRACEBACK"):
             traceback.print_exc()
         _fail(
             f"internal error, {type(error).__name__}: {error}. Please report it; "
             "TRUSTDOCTOR_TRACEBACK=1 shows where.",
-            1,
+            INTERNAL,
         )
+    sys.exit(code)
 
 
-def _fail(message: str, code: int) -> None:
-    typer.echo(f"trustdoctor: {' '.join(message.split())}", err=True)
+def _run() -> Any:
+    try:
+        make_app()()
+    except SystemExit as ended:
+        return ended.code
+    return DONE
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    told = re.sub(rf"\S*/{STDIN}[.\w]*", "standard input", message)
+    typer.echo(f"trustdoctor: {' '.join(told.split())}", err=True)
     sys.exit(code)

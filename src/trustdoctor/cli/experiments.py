@@ -7,15 +7,17 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from trustdoctor.cli.options import QuietOption
+from trustdoctor.cli.options import OUTPUT_PANEL, QuietOption
 from trustdoctor.progress import bar
 from trustdoctor.report import make_console
 
 PredictionsOption = Annotated[
-    Path | None, typer.Option(help="Softmax outputs or logits, and labels.")
+    Path | None,
+    typer.Option(metavar="FILE", help="Softmax outputs or logits, and labels."),
 ]
 DataOption = Annotated[
-    Path | None, typer.Option(help="A folder of data sets and prediction files.")
+    Path | None,
+    typer.Option(metavar="FOLDER", help="A folder of data sets and prediction files."),
 ]
 DatasetOption = Annotated[
     str | None,
@@ -49,8 +51,10 @@ SeedOption = Annotated[int, typer.Option(help="Of what is drawn at random.")]
 OutOption = Annotated[
     Path | None,
     typer.Option(
+        metavar="FOLDER",
         help="A folder for Markdown, JSON and pictures. A run that was stopped goes on "
-        "from what it left there."
+        "from what it left there.",
+        rich_help_panel=OUTPUT_PANEL,
     ),
 ]
 ListOption = Annotated[

@@ -2,39 +2,45 @@
 
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
 from trustdoctor import engines, envelope
+from trustdoctor.cli.exit_codes import ALARM
 from trustdoctor.cli.options import (
+    OUTPUT_PANEL,
+    TARGETS_PANEL,
     FileArgument,
     GateOption,
     JsonOption,
     QuietOption,
     ScoreOption,
     TemperatureOption,
+    as_rate,
     check_output_path,
     check_outputs,
     named_score,
 )
-from trustdoctor.cli.printing import write_result, wrote
+from trustdoctor.cli.printing import print_file, refuse_trivial, write_result, wrote
 from trustdoctor.engines import Means, calibrate_files, require_fitting, tuned
-from trustdoctor.errors import FileError, InputError, LabelsMissingError
+from trustdoctor.errors import InputError, LabelsMissingError
 from trustdoctor.files import (
     Columns,
     Source,
     check_output,
     find_source,
-    partial_labels,
 )
 from trustdoctor.gates import (
+    AUTO,
     GIVEN,
     PREDICTED,
-    TARGETS,
     Gate,
+    advise_unlabelled,
     calibrate_unlabelled,
+    decides_nothing,
+    needs_labels,
 )
 from trustdoctor.progress import bar
 from trustdoctor.report import (
@@ -46,59 +52,153 @@ from trustdoctor.report import (
 from trustdoctor.scores import Score
 from trustdoctor.watch import Watch
 
+GATE_PANEL = "Gate"
+
 GateOutputOption = Annotated[
-    Path, typer.Option("--output", "-o", help="Where to write the gate (JSON).")
+    Path,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="GATE",
+        help="Where to write the gate (JSON).",
+        rich_help_panel=OUTPUT_PANEL,
+    ),
 ]
-ConfidenceOption = Annotated[
-    float, typer.Option(help="Probability that the promise holds.")
+TrivialOption = Annotated[
+    bool,
+    typer.Option(
+        "--allow-trivial",
+        help="Write a gate that accepts or rejects everything, too.",
+        rich_help_panel=OUTPUT_PANEL,
+    ),
 ]
 ModeOption = Annotated[
-    str | None, typer.Option(help="confidence (default) or expectation.")
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="confidence (default) or expectation.",
+        rich_help_panel=TARGETS_PANEL,
+    ),
 ]
 MethodOption = Annotated[
-    str | None, typer.Option(help="For --risk: sequence (default), sgr or grid.")
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="For --risk: sequence (default), sgr or grid.",
+        rich_help_panel=TARGETS_PANEL,
+    ),
 ]
 PerClassOption = Annotated[
-    bool, typer.Option("--per-class", help="A threshold for each predicted class.")
+    bool,
+    typer.Option(
+        "--per-class",
+        help="A threshold for each predicted class.",
+        rich_help_panel=TARGETS_PANEL,
+    ),
 ]
 NoLabelsOption = Annotated[
-    bool, typer.Option("--no-labels", help="Trust the model itself: no guarantee.")
+    bool,
+    typer.Option(
+        "--no-labels",
+        help="Trust the model itself: no guarantee.",
+        rich_help_panel=TARGETS_PANEL,
+    ),
 ]
 AccuracyOption = Annotated[
-    float | None, typer.Option(help="With --no-labels: the accuracy, if known.")
+    str | None,
+    typer.Option(
+        metavar="RATE",
+        help="With --no-labels: the accuracy, if known.",
+        rich_help_panel=TARGETS_PANEL,
+    ),
 ]
-
-
 OptionalGateOption = Annotated[
-    Path | None, typer.Option("--gate", help="A gate's file, from calibrate.")
+    Path | None,
+    typer.Option(
+        "--gate",
+        metavar="GATE",
+        help="A gate's file, from calibrate.",
+        rich_help_panel=GATE_PANEL,
+    ),
 ]
 GammaOption = Annotated[
-    float | None, typer.Option(help="Reject where the score's ratio exceeds it.")
+    float | None,
+    typer.Option(
+        metavar="X",
+        help="Instead: reject where the score's ratio exceeds it.",
+        rich_help_panel=GATE_PANEL,
+    ),
 ]
 ThresholdOption = Annotated[
-    float | None, typer.Option(help="Reject where the score itself exceeds it.")
+    float | None,
+    typer.Option(
+        metavar="X",
+        help="Instead: reject where the score itself exceeds it; of a confidence, "
+        "where it is below.",
+        rich_help_panel=GATE_PANEL,
+    ),
 ]
 OptionalScoreOption = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
         help="With a threshold: a name (default: alpha), or a fitted score's FILE.",
+        rich_help_panel=GATE_PANEL,
     ),
 ]
 OptionalTemperatureOption = Annotated[
-    float | None, typer.Option("--temperature", "-T", help="Divides the logits.")
+    float | None,
+    typer.Option(
+        "--temperature",
+        "-T",
+        metavar="T",
+        help="With a threshold: divides the logits.",
+        rich_help_panel=GATE_PANEL,
+    ),
 ]
 OutputOption = Annotated[
     Path | None,
     typer.Option(
         "--output",
         "-o",
-        help="Rows with score and accepted added (in NPZ these two alone): a file, or "
-        "a folder for one file each.",
+        metavar="PATH",
+        help="Rows with predicted, score and accepted added (in NPZ these alone): a "
+        "file, a folder for one file each, or - to print CSV.",
+        rich_help_panel=OUTPUT_PANEL,
+    ),
+]
+OnlyOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="WHICH",
+        help="Write these rows alone: accepted or rejected.",
+        rich_help_panel=OUTPUT_PANEL,
     ),
 ]
 ResumeOption = Annotated[
-    bool, typer.Option("--resume", help="Keep what a stopped run left in the folder.")
+    bool,
+    typer.Option(
+        "--resume",
+        help="Keep what a stopped run left in the folder.",
+        rich_help_panel=OUTPUT_PANEL,
+    ),
+]
+StateOption = Annotated[
+    Path,
+    typer.Option(
+        metavar="STATE", help="What earlier checks saw; made if it is not there."
+    ),
+]
+LevelOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RATE",
+        help="Probability of a false alarm, forever (default: 0.1).",
+    ),
+]
+LateOption = Annotated[
+    bool,
+    typer.Option("--late", help="Rows seen before, whose labels came only now."),
 ]
 
 
@@ -106,43 +206,60 @@ def calibrate(  # noqa: PLR0913 - one parameter per option
     file: FileArgument,
     *,
     target: dict[str, float],
-    output: GateOutputOption,
-    confidence: ConfidenceOption = 0.9,
+    level: float | None,
     mode: ModeOption = None,
     method: MethodOption = None,
     per_class: PerClassOption = False,
     no_labels: NoLabelsOption = False,
     accuracy: AccuracyOption = None,
-    score: ScoreOption = "alpha",
+    score: ScoreOption = None,
     temperature: TemperatureOption = 1.0,
-    quiet: QuietOption = False,
     columns: Columns,
+    output: GateOutputOption,
+    allow_trivial: TrivialOption = False,
+    quiet: QuietOption = False,
     means: Means,
 ) -> None:
-    """Choose a threshold that keeps a promise, and write it as a gate."""
+    """Choose a threshold that keeps a promise, and write it as a gate.
+
+    Give one target, or --frr with --trr; a RATE is 0.05 or 5%. A gate that would accept
+    or reject everything is not written, and the exit code is 3.
+    """
     check_output_path(output, file)
-    options: dict[str, Any] = {"mode": mode, "method": method}
-    given: dict[str, Any] = {"temperature": temperature, "means": means}
-    given |= {"score": named_score(score), "groups": _groups(columns, per_class)}
-    if accuracy is not None and not no_labels:
-        message = "--accuracy goes with --no-labels. Leave one out, or add it."
-        raise InputError(message)
+    given: dict[str, Any] = {"temperature": temperature, "mode": mode, "method": method}
+    given |= {"groups": _groups(columns, per_class), "confidence": level or 0.9}
+    given |= {} if score is None else {"score": named_score(score)}
+    known, said = _accuracy(accuracy, no_labels), list[str]()
     with bar(quiet=quiet) as tell:
         tell(0.0, f"reading {file.name}")
-        needs = any(TARGETS[name].needs_labels for name in target)
-        labels = needs and not no_labels
+        labels = needs_labels(target) and not no_labels
         source = find_source(file, replace(columns, need_labels=labels))
         check_outputs(source, output)
+        given |= _on_the_score(target, given.get("score", source.scores[0]))
         given["means"] = replace(means, progress=tell)
         with tuned(source, means.memory):
             if no_labels:
-                given |= {"accuracy": accuracy}
-                gate = _unlabelled(source, target, options, given)
+                gate = _unlabelled(source, {"accuracy": known, **given}, said)
             else:
-                given |= {"confidence": confidence, **options, **target}
-                gate = calibrate_files(source, **given)
+                gate = calibrate_files(source, remark=said.append, **given)
+    if decides_nothing(gate) and not allow_trivial:
+        refuse_trivial(gate, output, said)
     gate.save(output)
-    show_gate(make_console(quiet=quiet), gate, output)
+    show_gate(make_console(quiet=quiet), gate, output, said)
+
+
+def _on_the_score(target: dict[str, float], score: Any) -> dict[str, float]:
+    """Return the target, a threshold on the scale of the doubt."""
+    if "threshold" not in target:
+        return target
+    return target | {"threshold": as_doubt(target["threshold"], score)}
+
+
+def _accuracy(given: str | None, no_labels: bool) -> float | None:  # noqa: FBT001
+    if given is not None and not no_labels:
+        message = "--accuracy goes with --no-labels. Leave one out, or add it."
+        raise InputError(message)
+    return None if given is None else as_rate(given, "accuracy")
 
 
 def _groups(columns: Columns, per_class: bool) -> str | None:  # noqa: FBT001
@@ -154,20 +271,23 @@ def _groups(columns: Columns, per_class: bool) -> str | None:  # noqa: FBT001
     return None if columns.groups is None else GIVEN
 
 
-def _unlabelled(
-    source: Source,
-    target: dict[str, float],
-    options: dict[str, Any],
-    given: dict[str, Any],
-) -> Gate:
+def _unlabelled(source: Source, given: dict[str, Any], said: list[str]) -> Gate:
     """Calibrate without labels, on rows that are read at once."""
-    means, groups = given.pop("means"), given.pop("groups")
-    if groups or any(value is not None for value in options.values()):
+    means = given.pop("means")
+    del given["confidence"]  # there is no promise
+    others = [given.pop(name) for name in ("groups", "mode", "method")]
+    if any(value is not None for value in others):
         message = "--no-labels has no groups, mode or method. Leave them out."
         raise InputError(message)
+    if given.get("score") == AUTO:
+        message = "--score auto needs labels to choose by. Name a score: --score alpha."
+        raise InputError(message)
     require_fitting(source, means.memory, "--no-labels")
-    given |= target
-    return calibrate_unlabelled(source.read(), **given)
+    predictions = source.read()
+    gate = calibrate_unlabelled(predictions, **given)
+    if decides_nothing(gate):
+        said.append(advise_unlabelled(predictions, **given))
+    return gate
 
 
 def screen(  # noqa: PLR0913 - one parameter per option
@@ -178,35 +298,51 @@ def screen(  # noqa: PLR0913 - one parameter per option
     threshold: ThresholdOption = None,
     score: OptionalScoreOption = None,
     temperature: OptionalTemperatureOption = None,
+    columns: Columns,
     output: OutputOption = None,
+    only: OnlyOption = None,
     resume: ResumeOption = False,
     json_path: JsonOption = None,
     quiet: QuietOption = False,
-    columns: Columns,
     means: Means,
 ) -> None:
     """Accept or reject each prediction of a file, by a gate or a threshold."""
-    gate = _gate(gamma, threshold, gate_path, score, temperature)
+    _check_screen_outputs(file, output, json_path)
+    printed = str(output) == "-"
+    with bar(quiet=quiet) as tell, TemporaryDirectory() as folder:
+        tell(0.0, f"reading {file.name}")
+        source = find_source(file, replace(columns, need_labels=False))
+        gate = _gate(source, gamma, threshold, gate_path, score, temperature)
+        check_outputs(source, json_path, output)
+        means = replace(means, progress=tell)
+        target = Path(folder) / "decided.csv" if printed else output
+        with tuned(source, means.memory):
+            done = engines.screen(
+                source, gate, target, only=only, resume=resume, means=means
+            )
+        if printed and target is not None:
+            print_file(target)
+    summary = summarize_screened(gate, done)
+    write_result(envelope.dump("screening", 1, summary), json_path)
+    console = make_console(quiet=quiet or json_path == "-", stderr=printed)
+    show_screened(console, gate, done)
+    wrote(console, None if printed else output)
+
+
+def _check_screen_outputs(
+    file: Path, output: Path | None, json_path: str | None
+) -> None:
+    """Say before any work what cannot be written."""
     check_output_path(json_path, file)
     if output is not None and output.suffix:
         check_output(output, file)
-    with bar(quiet=quiet) as tell:
-        tell(0.0, f"reading {file.name}")
-        source = find_source(file, replace(columns, need_labels=False))
-        check_outputs(source, json_path, output)
-        means = replace(means, progress=tell)
-        with tuned(source, means.memory):
-            done = engines.screen(source, gate, output, resume=resume, means=means)
-    summary = summarize_screened(gate, done)
-    write_result(envelope.dump("screening", 1, summary), json_path)
-    console = make_console(quiet=quiet or json_path == "-")
-    show_screened(console, gate, done)
-    if done.counts is None and source.has_labels:
-        console.print("  some labels are missing or not classes: no rates shown")
-    wrote(console, output)
+    if str(output) == json_path == "-":
+        message = "expected one result on standard output, got --json - and -o -."
+        raise InputError(message)
 
 
-def _gate(
+def _gate(  # noqa: PLR0913 - one parameter per option
+    source: Source,
     gamma: float | None,
     threshold: float | None,
     path: Path | None,
@@ -222,47 +358,55 @@ def _gate(
             raise InputError(message)
         return Gate.load(path)
     at = 1.0 if temperature is None else temperature
-    named: Any = named_score(score or "alpha")
+    named: Any = named_score(source.scores[0] if score is None else score)
+    if named == AUTO:
+        message = (
+            "--score auto chooses a score for calibrate, and a threshold belongs to "
+            "one score. Name it: --score alpha."
+        )
+        raise InputError(message)
     if gamma is not None and not isinstance(named, Score):
         return Gate.from_gamma(gamma, score=named, temperature=at)
     if gamma is not None:
         message = "--gamma goes with a score's name. Use --threshold."
         raise InputError(message)
     assert threshold is not None
-    return Gate(threshold, score=named, temperature=at)
+    return Gate(as_doubt(threshold, named), score=named, temperature=at)
+
+
+def as_doubt(threshold: float, score: Any) -> float:
+    """Return a threshold on the doubt; one on a confidence is its least value."""
+    return 0 - threshold if score == "confidence" else threshold
 
 
 def check(  # noqa: PLR0913 - one parameter per option
     file: FileArgument,
     *,
     gate_path: GateOption,
-    state: Annotated[
-        Path, typer.Option(help="What earlier checks saw; made if it is not there.")
-    ],
-    level: Annotated[
-        float | None,
-        typer.Option(help="Probability of a false alarm, forever (default: 0.1)."),
-    ] = None,
-    late: Annotated[
-        bool,
-        typer.Option("--late", help="Rows seen before, whose labels came only now."),
-    ] = False,
-    quiet: QuietOption = False,
+    state: StateOption,
+    level: LevelOption = None,
+    late: LateOption = False,
     columns: Columns,
+    quiet: QuietOption = False,
     memory: int,
 ) -> None:
-    """Check on new rows whether a gate's promise still holds."""
+    """Check on new rows whether a gate's promise still holds.
+
+    The exit code is 1 where it does not, or where the accept rate has changed.
+    """
     gate = Gate.load(gate_path)
     check_output_path(state, file)
-    watch = _watch(gate, state, level)
+    watch = _watch(gate, state, None if level is None else as_rate(level, "level"))
     with bar(quiet=quiet) as tell:
         tell(0.0, f"reading {file.name}")
-        source = find_source(file, replace(columns, need_labels=False))
+        source = find_source(file, columns)
         check_outputs(source, state)
         require_fitting(source, memory, "check")
         _count(watch, source, late=late)
     watch.save(state)
     make_console(quiet=quiet).print(repr(watch), highlight=False)
+    if watch.alarm:
+        raise typer.Exit(ALARM)
 
 
 def _watch(gate: Gate, state: Path, level: float | None) -> Watch:
@@ -277,16 +421,8 @@ def _watch(gate: Gate, state: Path, level: float | None) -> Watch:
 
 def _count(watch: Watch, source: Source, *, late: bool) -> None:
     """Count the rows of some files, and their labels where these are known."""
-    predictions, table = source.load()
-    try:
-        known = partial_labels(table, source.columns, predictions.n_classes)
-    except InputError as error:
-        message = f"{source.name}: {error}"
-        raise FileError(message) from error
-    if known is None and late:
+    predictions = source.read()
+    if late and predictions.labels is None:
         message = f"--late needs labels, and {source.name} has none."
         raise LabelsMissingError(message)
-    wrong = None
-    if known is not None:
-        wrong = np.where(np.isnan(known), np.nan, known != predictions.predicted)
-    (watch.label if late else watch.update)(predictions, wrong)
+    (watch.label if late else watch.update)(predictions)

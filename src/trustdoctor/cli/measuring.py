@@ -10,6 +10,7 @@ import typer
 
 from trustdoctor import engines, evaluation
 from trustdoctor.cli.options import (
+    OUTPUT_PANEL,
     FileArgument,
     JsonOption,
     QuietOption,
@@ -23,34 +24,47 @@ from trustdoctor.cli.printing import write_result, wrote
 from trustdoctor.demo import bundled_file, save_demo
 from trustdoctor.engines import Means, require_fitting, tuned
 from trustdoctor.errors import InputError, missing_package
-from trustdoctor.evaluation import evaluate, evaluate_logits
+from trustdoctor.evaluation import evaluate, evaluate_logits, repeats
 from trustdoctor.files import (
     Columns,
     Source,
     find_source,
     read,
-    read_class_names,
     read_perturbed,
     thumbnails,
-    with_class_names,
 )
-from trustdoctor.predictions import Predictions
+from trustdoctor.predictions import Intake, Predictions
 from trustdoctor.progress import bar
 from trustdoctor.report import make_console, show_comparison, show_evaluation
-from trustdoctor.scores import FittedScore
+from trustdoctor.scores import FittedScore, plain_scores
+
+PAGE_PANEL = "Page"
 
 ScoreOutputOption = Annotated[
     Path | None,
-    typer.Option("--output", "-o", help="Where to write the recommended fitted score."),
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="PATH",
+        help="Where to write the recommended fitted score.",
+        rich_help_panel=OUTPUT_PANEL,
+    ),
 ]
 HtmlOption = Annotated[
-    Path | None, typer.Option(help="Write one page to look at and to file.")
-]
-IdsOption = Annotated[
-    str | None, typer.Option(metavar="NAME", help="With --html: the rows' ids.")
+    Path | None,
+    typer.Option(
+        metavar="PAGE",
+        help="Write one page to look at and to file.",
+        rich_help_panel=PAGE_PANEL,
+    ),
 ]
 TextsOption = Annotated[
-    str | None, typer.Option(metavar="NAME", help="With --html: their texts.")
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="With --html: their texts.",
+        rich_help_panel=PAGE_PANEL,
+    ),
 ]
 PicturesOption = Annotated[
     str | None,
@@ -58,25 +72,30 @@ PicturesOption = Annotated[
         "--thumbnails",
         metavar="NAME",
         help="With --html: a column, folder or Parquet file of pictures.",
+        rich_help_panel=PAGE_PANEL,
     ),
 ]
-ClassNamesOption = Annotated[
-    Path | None, typer.Option(help="With --html: a text file, one name per line.")
+PbbOption = Annotated[
+    bool,
+    typer.Option("--pbb", help="Train a small CNN and perturb its inputs instead."),
 ]
+SaveOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Write the rows into a folder, to try other commands on.",
+        rich_help_panel=OUTPUT_PANEL,
+    ),
+]
+SeedOption = Annotated[int, typer.Option(metavar="N", help="Of the split into thirds.")]
 
 
 def demo(  # noqa: PLR0913 - one parameter per option
     *,
-    pbb: Annotated[
-        bool,
-        typer.Option("--pbb", help="Train a small CNN and perturb its inputs instead."),
-    ] = False,
-    save: Annotated[
-        Path | None,
-        typer.Option(help="Write the rows into a folder, to try other commands on."),
-    ] = None,
+    pbb: PbbOption = False,
     score: ScoresOption = None,
     temperature: TemperatureOption = 1.0,
+    save: SaveOption = None,
     json_path: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -89,7 +108,7 @@ def demo(  # noqa: PLR0913 - one parameter per option
     console.print("Bundled: DenseNet-BC-100-12 on the 10,000 CIFAR-10 test images.\n")
     with bar(quiet=quiet) as tell:
         predictions = read(bundled_file())
-        scores = named_scores(score, logits=True)
+        scores = named_scores(score, plain_scores())
         found = evaluate(
             predictions, scores=scores, temperature=temperature, progress=tell
         )
@@ -121,14 +140,12 @@ def diagnose(  # noqa: PLR0913 - one parameter per option
     *,
     score: ScoresOption = None,
     temperature: TemperatureOption = 1.0,
+    columns: Columns,
     html: HtmlOption = None,
-    ids: IdsOption = None,
     texts: TextsOption = None,
     pictures: PicturesOption = None,
-    class_names: ClassNamesOption = None,
     json_path: JsonOption = None,
     quiet: QuietOption = False,
-    columns: Columns,
     means: Means,
 ) -> None:
     """Measure how far labelled predictions can be trusted.
@@ -136,14 +153,14 @@ def diagnose(  # noqa: PLR0913 - one parameter per option
     Where they do not fit into the memory, rows are counted in ranges of scores.
     """
     check_output_path(json_path, file)
-    page = Page(html, ids, texts, pictures, class_names)
+    page = Page(html, texts, pictures)
     page.check(file, json_path)
     with bar(quiet=quiet) as tell:
         tell(0.0, f"reading {file.name}")
-        source = find_source(file, replace(columns, ids=ids, texts=texts))
+        source = find_source(file, replace(columns, texts=texts))
         check_outputs(source, json_path, html)
         options: dict[str, Any] = {
-            "scores": named_scores(score, logits=not source.from_probabilities),
+            "scores": named_scores(score, source.scores),
             "temperature": temperature,
         }
         means = replace(means, progress=tell)
@@ -163,25 +180,22 @@ class Page:
     """What `diagnose --html` was asked to show."""
 
     html: Path | None
-    ids: str | None
     texts: str | None
     thumbnails: str | None
-    class_names: Path | None
 
     def check(self, file: Path, json_path: str | None) -> None:
         """Refuse options without a page, and say early where it cannot be written."""
         if self.html is not None:
-            inputs = (self.thumbnails, self.class_names, json_path)
+            inputs = (self.thumbnails, json_path)
             for other in (file, *(Path(one) for one in inputs if one)):
                 check_output_path(self.html, other)
             if str(self.html) == "-":
                 message = "the page goes to a file. Name one: --html report.html."
                 raise InputError(message)
             return
-        for name in ("ids", "texts", "thumbnails", "class_names"):
+        for name in ("texts", "thumbnails"):
             if getattr(self, name) is not None:
-                option = name.replace("_", "-")
-                message = f"--{option} is for the page. Give --html PAGE with it."
+                message = f"--{name} is for the page. Give --html PAGE with it."
                 raise InputError(message)
 
     def write(
@@ -201,12 +215,11 @@ class Page:
         require_fitting(source, means.memory, "a page")
         more = [self.thumbnails] if self.thumbnails in source.names else []
         predictions, table = source.load(*(name for name in more if name))
-        if self.class_names is not None:
-            names = read_class_names(self.class_names)
-            predictions = with_class_names(predictions, names)
         found = evaluate(predictions, progress=means.progress, **options)
         means.tell(0.95, f"writing {self.html.name}")
         extras = self._extras(source, file, predictions, table)
+        again = repeats(texts=extras["texts"])
+        found = replace(found, warnings=(*found.warnings, *again))
         found.to_html(self.html, options=tuple(columns.options()), **extras)
         return found
 
@@ -236,14 +249,12 @@ class Page:
 def compare(  # noqa: PLR0913 - one parameter per option
     file: FileArgument,
     *,
+    level: float | None,
+    seed: SeedOption = 0,
+    columns: Columns,
     output: ScoreOutputOption = None,
-    confidence: Annotated[
-        float, typer.Option(help="That no comparison errs, all together.")
-    ] = 0.95,
-    seed: Annotated[int, typer.Option(help="Of the split into thirds.")] = 0,
     json_path: JsonOption = None,
     quiet: QuietOption = False,
-    columns: Columns,
     memory: int,
 ) -> None:
     """Say which score to use: all that the file allows, judged against softmax.
@@ -259,13 +270,16 @@ def compare(  # noqa: PLR0913 - one parameter per option
         require_fitting(source, memory, "compare")
         predictions = source.read()
         tell(0.3, "comparing scores")
-        found = evaluation.compare(predictions, confidence=confidence, seed=seed)
+        sure = 0.95 if level is None else level
+        found = evaluation.compare(predictions, confidence=sure, seed=seed)
         best = found.score
         if output is not None and isinstance(best, FittedScore):
             best.save(output)
     write_result(found.to_json(), json_path)
     console = make_console(quiet=quiet or json_path == "-")
     show_comparison(console, found)
+    for line in Intake.of(predictions).lines():
+        console.print(f"- {line}", highlight=False)
     if output is not None and not isinstance(best, FittedScore):
         line = (
             f"{output} was not written: {best.name} needs no file. Calibrate with "

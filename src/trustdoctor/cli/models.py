@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from trustdoctor.cli.options import GateOption, QuietOption
+from trustdoctor.cli.options import OUTPUT_PANEL, GateOption, QuietOption
 from trustdoctor.cli.printing import wrote
 from trustdoctor.files import check_output, read_rows, read_values, write_logits
 from trustdoctor.gates import Gate
@@ -13,26 +13,52 @@ from trustdoctor.progress import bar
 from trustdoctor.report import make_console
 
 ColumnOption = Annotated[
-    str, typer.Option(help="The column of texts, or of encoded images.")
+    str,
+    typer.Option(metavar="NAME", help="The column of texts, or of encoded images."),
 ]
 WhereOption = Annotated[
     str | None, typer.Option(metavar="COLUMN=VALUE", help="Only these rows.")
 ]
 RowsOption = Annotated[
-    int | None, typer.Option(help="At most this many, drawn at random.")
+    int | None,
+    typer.Option(metavar="N", help="At most this many, drawn at random."),
 ]
 LengthOption = Annotated[
-    int | None, typer.Option(help="At most this many tokens per text.")
+    int | None, typer.Option(metavar="N", help="At most this many tokens per text.")
+]
+ModelOption = Annotated[
+    Path, typer.Option(metavar="FOLDER", help="A local folder, Hugging Face layout.")
+]
+DataOption = Annotated[
+    Path, typer.Option(metavar="FILE", help="Rows to classify: .parquet or .csv.")
+]
+RowsOutputOption = Annotated[
+    Path,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="PATH",
+        help="The rows with logits added.",
+        rich_help_panel=OUTPUT_PANEL,
+    ),
+]
+GuardedOption = Annotated[
+    Path,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="PATH",
+        help="Where to write the guarded model.",
+        rich_help_panel=OUTPUT_PANEL,
+    ),
 ]
 
 
 def predict(  # noqa: PLR0913 - one parameter per option
     *,
-    model: Annotated[Path, typer.Option(help="A local folder, Hugging Face layout.")],
-    data: Annotated[Path, typer.Option(help="Rows to classify: .parquet or .csv.")],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="The rows with logits added.")
-    ],
+    model: ModelOption,
+    data: DataOption,
+    output: RowsOutputOption,
     column: ColumnOption = "text",
     where: WhereOption = None,
     rows: RowsOption = None,
@@ -69,9 +95,7 @@ def export(  # noqa: PLR0913 - one parameter per option
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX model.")],
     *,
     gate_path: GateOption,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="Where to write the guarded model.")
-    ],
+    output: GuardedOption,
     logits: Annotated[
         str | None, typer.Option(metavar="NAME", help="The tensor of logits.")
     ] = None,

@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -11,28 +12,38 @@ import typer
 
 from trustdoctor.atomic import require_writable
 from trustdoctor.engines import ENGINES, Means, find_engine, parse_memory
-from trustdoctor.errors import OutputError
-from trustdoctor.files import Columns, Source
-from trustdoctor.gates import TARGETS
+from trustdoctor.errors import InputError, OutputError
+from trustdoctor.files import Columns, Source, read_class_names
+from trustdoctor.gates import AUTO, TARGETS
 from trustdoctor.scores import SCORES, FittedScore, load_score, plain_scores
+
+# The panels that --help shows options in, by what they are about.
+TARGETS_PANEL = "Targets"
+SCORE_PANEL = "Score"
+COLUMNS_PANEL = "Columns"
+OUTPUT_PANEL = "Output"
+ENGINE_PANEL = "Engine"
 
 FileArgument = Annotated[
     Path,
     typer.Argument(
         metavar="FILE",
-        help="Predictions: a .parquet, .csv, .npz or .npy file, a folder of them, or a "
-        "quoted pattern.",
+        help="Predictions: .csv, .tsv, .jsonl, .parquet, .arrow, .npz or .npy; a "
+        "folder of them, a quoted pattern, or - for standard input.",
     ),
 ]
 GateOption = Annotated[
-    Path, typer.Option("--gate", help="A gate's file, from calibrate.")
+    Path, typer.Option("--gate", metavar="GATE", help="A gate's file, from calibrate.")
 ]
 ScoreOption = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--score",
         metavar="NAME",
-        help=f"{', '.join(plain_scores())}; or the FILE of a fitted score.",
+        help=f"{', '.join(plain_scores())}; auto, which chooses one on 30% of the rows "
+        "and calibrates on the others; or the FILE of a fitted score. By default "
+        "alpha, or the confidence that was given.",
+        rich_help_panel=SCORE_PANEL,
     ),
 ]
 ScoresOption = Annotated[
@@ -42,17 +53,36 @@ ScoresOption = Annotated[
         metavar="NAME",
         help=f"Repeatable. {', '.join(plain_scores())}; all; or the FILE of a fitted "
         "score.",
+        rich_help_panel=SCORE_PANEL,
     ),
 ]
 TemperatureOption = Annotated[
-    float, typer.Option("--temperature", "-T", help="Divides the logits.")
+    float,
+    typer.Option(
+        "--temperature",
+        "-T",
+        metavar="T",
+        help="Divides the logits.",
+        rich_help_panel=SCORE_PANEL,
+    ),
 ]
 JsonOption = Annotated[
     str | None,
-    typer.Option("--json", metavar="PATH", help="Write the result; - prints it."),
+    typer.Option(
+        "--json",
+        metavar="PATH",
+        help="Write the result; - prints it.",
+        rich_help_panel=OUTPUT_PANEL,
+    ),
 ]
 QuietOption = Annotated[
-    bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")
+    bool,
+    typer.Option(
+        "--quiet",
+        "-q",
+        help="Print nothing but errors.",
+        rich_help_panel=OUTPUT_PANEL,
+    ),
 ]
 
 
@@ -76,10 +106,13 @@ class OptionGroup:
         Returns each as an `Option`.
     make : callable
         From their values, by name, to the object.
+    panel : str
+        What --help shows them under.
     """
 
     options: Callable[[], Iterator[Option]]
     make: Callable[..., Any]
+    panel: str
 
     def parameters(self) -> list[inspect.Parameter]:
         """Return the options as parameters that Typer understands."""
@@ -89,7 +122,13 @@ class OptionGroup:
                 inspect.Parameter.KEYWORD_ONLY,
                 default=one.default,
                 annotation=Annotated[
-                    one.kind, typer.Option(help=one.help, metavar=one.metavar)
+                    one.kind,
+                    typer.Option(
+                        *([f"--{one.name}"] if one.kind is bool else []),  # no --no-
+                        help=one.help,
+                        metavar=one.metavar,
+                        rich_help_panel=self.panel,
+                    ),
                 ],
             )
             for one in self.options()
@@ -105,26 +144,55 @@ def takes(**groups: OptionGroup) -> Callable[[Any], Any]:
 
         @wraps(function)
         def run(**given: Any) -> Any:
+            taken = {p.name for group in members.values() for p in group}
+            made = {n: v for n, v in given.items() if n not in taken}
             for name, group in groups.items():
-                values = {p.name: given.pop(p.name) for p in members[name]}
-                given[name] = group.make(**values)
-            return function(**given)
+                made[name] = group.make(
+                    **{p.name: given[p.name] for p in members[name]}
+                )
+            return function(**made)
 
-        shown = [q for n, p in own.parameters.items() for q in members.get(n, [p])]
+        every = [q for n, p in own.parameters.items() for q in members.get(n, [p])]
+        first: dict[str, inspect.Parameter] = {}
+        for parameter in every:  # groups may share options
+            first.setdefault(parameter.name, parameter)
+        shown = list(first.values())
         run.__signature__ = own.replace(parameters=shown)  # type: ignore[attr-defined]
         return run
 
     return decorate
 
 
+_COLUMNS = (
+    ("logits", "Where the logits are: an array, a list column, a prefix, or columns "
+     "A,B,C.", "NAME"),
+    ("probs", "Where the probabilities are, likewise.", "NAME"),
+    ("labels", "The column of true labels.", "NAME"),
+    ("positive", "Of a binary model with one column: the label that it is about.",
+     "LABEL"),
+    ("doubt", "For answers without logits: the column of doubts.", "NAME"),
+    ("predicted", "With --confidence or --doubt: the answers, to compare with labels.",
+     "NAME"),
+    ("correct", "With --confidence or --doubt: which answers are right.", "NAME"),
+    ("choices", "For a language model's responses (.jsonl): the answers A,B,C.",
+     "NAMES"),
+    ("truth", "A table of ids and true labels, where FILE has none.", "PATH"),
+    ("ids", "The column of ids.", "NAME"),
+    ("features", "Where the features are, for scores that need them.", "NAME"),
+)  # fmt: skip
+_STATED = "For answers without logits: the column of confidences."
+
+
 def _column_options() -> Iterator[Option]:
-    for name, text in (
-        ("logits", "Where the logits are: an array, a list column or a prefix."),
-        ("probs", "Where the probabilities are, likewise."),
-        ("labels", "The column of true labels."),
-        ("features", "Where the features are, for scores that need them."),
-    ):
-        yield Option(name, str | None, text, metavar="NAME")
+    yield Option("confidence", str | None, _STATED, metavar="NAME")
+    for name, text, metavar in _COLUMNS:
+        yield Option(name, str | None, text, metavar=metavar)
+    text = "A text file, one name per line in the order of the classes."
+    yield Option("class_names", Path | None, text, metavar="PATH")
+    text = "The number of the first class, in labels and columns."
+    yield Option("first_class", int, text, 0, "N")
+    text = "Probabilities or confidences are in percent."
+    yield Option("percent", bool, text, default=False)
 
 
 def _gate_column_options() -> Iterator[Option]:
@@ -133,9 +201,68 @@ def _gate_column_options() -> Iterator[Option]:
     yield Option("groups", str | None, text, metavar="NAME")
 
 
+def _level_options(what: str) -> Callable[[], Iterator[Option]]:
+    """Return an option that names a column, or says how sure a result is to be."""
+
+    def options() -> Iterator[Option]:
+        text = f"{_STATED} Or a RATE: {what}. Repeatable."
+        yield Option("confidence", list[str] | None, text, metavar="NAME|RATE")
+
+    return options
+
+
+def _sharing(options: Callable[[], Iterator[Option]]) -> Callable[[], Iterator[Option]]:
+    """Leave the option to the level that a command has as well."""
+
+    def kept() -> Iterator[Option]:
+        for one in options():
+            kind = list[str] | None if one.name == "confidence" else one.kind
+            yield one._replace(kind=kind)
+
+    return kept
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return Decimal(text.strip().removesuffix("%")).is_finite()
+    except InvalidOperation:
+        return False
+
+
+def _columns(
+    *,
+    confidence: str | list[str] | None,
+    class_names: Path | None,
+    **named: Any,
+) -> Columns:
+    """Return which columns were named; a number is not the name of a column."""
+    given = [confidence] if isinstance(confidence, str) else confidence or []
+    names = [
+        name for name in given if isinstance(confidence, str) or not _is_number(name)
+    ]
+    if len(names) > 1:
+        message = f"expected one column as --confidence, got {' and '.join(names)}."
+        raise InputError(message)
+    classes = None if class_names is None else tuple(read_class_names(class_names))
+    stated = names[0] if names else None
+    return Columns(
+        confidence=stated, class_names=classes, names_file=class_names, **named
+    )
+
+
+def _level(*, confidence: list[str] | None) -> float | None:
+    given = [text for text in confidence or [] if _is_number(text)]
+    if len(given) > 1:
+        message = f"expected one rate as --confidence, got {' and '.join(given)}."
+        raise InputError(message)
+    return as_rate(given[0], "confidence") if given else None
+
+
 def _target_options() -> Iterator[Option]:
     for target in TARGETS.values():
-        yield Option(target.name, float | None, target.help)
+        rate = _is_rate(target.name)
+        kind: Any = str | None if rate else float | None
+        yield Option(target.name, kind, target.help, metavar="RATE" if rate else "X")
 
 
 def _memory_options() -> Iterator[Option]:
@@ -149,8 +276,44 @@ def _means_options() -> Iterator[Option]:
     yield Option("engine", str, text, "local", "NAME")
 
 
-def _target(**values: float | None) -> dict[str, float]:
-    return {name: value for name, value in values.items() if value is not None}
+def _is_rate(name: str) -> bool:
+    target = TARGETS[name]
+    return target.counts is not None and (target.low, target.high) == (0.0, 1.0)
+
+
+def _target(**values: str | float | None) -> dict[str, float]:
+    return {
+        name: as_rate(value, name) if isinstance(value, str) else value
+        for name, value in values.items()
+        if value is not None
+    }
+
+
+def as_rate(text: str, name: str) -> float:
+    """Read a rate, as 0.05 or 5%; refuse a percentage without its sign.
+
+    Examples
+    --------
+    >>> as_rate("0.05", "risk"), as_rate("5%", "risk")
+    (0.05, 0.05)
+    """
+    option = f"--{name.replace('_', '-')}"
+    plain = text.strip()
+    percent = plain.endswith("%")
+    try:
+        number = Decimal(plain.removesuffix("%").strip()) / (100 if percent else 1)
+    except InvalidOperation:
+        number = Decimal(0)
+    if number.is_finite() and 0 < number < 1:
+        return float(number)
+    message = f"expected {option} between 0 and 1, as 0.05 or 5%, got {text!r}."
+    if number.is_finite() and 1 < number < 100 and not percent:
+        share = (number / 100).normalize()
+        message = (
+            f"expected {option} between 0 and 1, got {text!r}. Did you mean "
+            f"{share:f} or {plain}%?"
+        )
+    raise InputError(message)
 
 
 def _means(*, memory: str | None, engine: str) -> Means:
@@ -161,15 +324,33 @@ def _memory(*, memory: str | None) -> int:
     return parse_memory(memory)
 
 
-COLUMNS = OptionGroup(_column_options, Columns)
-GATE_COLUMNS = OptionGroup(_gate_column_options, Columns)
-TARGET = OptionGroup(_target_options, _target)
-MEANS = OptionGroup(_means_options, _means)
-MEMORY = OptionGroup(_memory_options, _memory)
+COLUMNS = OptionGroup(_column_options, _columns, COLUMNS_PANEL)
+GATE_COLUMNS = OptionGroup(_gate_column_options, _columns, COLUMNS_PANEL)
+CALIBRATE_COLUMNS = OptionGroup(_sharing(_gate_column_options), _columns, COLUMNS_PANEL)
+COMPARE_COLUMNS = OptionGroup(_sharing(_column_options), _columns, COLUMNS_PANEL)
+PROMISE_LEVEL = OptionGroup(
+    _level_options("the probability that the promise holds (default: 0.9)"),
+    _level,
+    COLUMNS_PANEL,
+)
+COMPARE_LEVEL = OptionGroup(
+    _level_options("that no comparison errs, all together (default: 0.95)"),
+    _level,
+    COLUMNS_PANEL,
+)
+TARGET = OptionGroup(_target_options, _target, TARGETS_PANEL)
+MEANS = OptionGroup(_means_options, _means, ENGINE_PANEL)
+MEMORY = OptionGroup(_memory_options, _memory, ENGINE_PANEL)
 
 
 def named_score(name: str) -> str | FittedScore:
     """Return a score's name, or the fitted score in the file of that name."""
+    if not name.strip():
+        message = (
+            "expected a score's name or the FILE of a fitted score, got an empty "
+            f"--score. Give one of {', '.join(plain_scores())}, or leave it out."
+        )
+        raise InputError(message)
     path = Path(name)
     if name not in SCORES and (path.suffix or path.exists()):
         return load_score(path)
@@ -177,12 +358,18 @@ def named_score(name: str) -> str | FittedScore:
 
 
 def named_scores(
-    names: list[str] | None, *, logits: bool
+    names: list[str] | None, allowed: list[str]
 ) -> list[str | FittedScore] | None:
     """Return the scores asked for; "all" stands for those that the file allows."""
     if not names:
         return None
-    every = plain_scores(logits=logits) if "all" in names else []
+    if AUTO in names:
+        message = (
+            "expected names of scores, got auto, which chooses one for calibrate. Use "
+            "--score all to see them, or trustdoctor compare."
+        )
+        raise InputError(message)
+    every = allowed if "all" in names else []
     own = [named_score(name) for name in names if name != "all"]
     return [*own, *every]
 
@@ -198,10 +385,11 @@ def check_output_path(path: str | Path | None, file: Path | None = None) -> None
 
 def check_outputs(source: Source, *outputs: str | Path | None) -> None:
     """Refuse to write over an input, or two results into one file."""
-    inputs = {file.resolve() for file in source.files}
+    beside = [Path(p) for p in (source.columns.names_file, source.columns.truth) if p]
+    inputs = {file.resolve() for file in (*source.files, *beside)}
     places = [Path(p).resolve() for p in outputs if p is not None and str(p) != "-"]
-    if len(source.files) > 1 and any(place in inputs for place in places):
-        message = "an output is one of the inputs. Name another file."
+    if any(place in inputs for place in places):
+        message = "an output is an input itself. Name another file."
         raise OutputError(message)
     if len(set(places)) < len(places):
         message = "two outputs go to one file. Name another for one of them."

@@ -1,11 +1,18 @@
 """What every command says at its end."""
 
+import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
+import typer
 from rich.console import Console
 
 from trustdoctor.atomic import write_text
+from trustdoctor.cli.exit_codes import TRIVIAL
+from trustdoctor.gates import Gate
+from trustdoctor.report import needed_words, trivial_words
 
 
 def write_result(text: str, path: str | None) -> None:
@@ -14,6 +21,25 @@ def write_result(text: str, path: str | None) -> None:
         sys.stdout.write(text)
     elif path is not None:
         write_text(path, text)
+
+
+def refuse_trivial(gate: Gate, output: Path, said: Sequence[str]) -> NoReturn:
+    """Say why a gate that decides nothing was not written, and end."""
+    lines = (
+        f"{output} was not written, for the gate would {trivial_words(gate)}.",
+        *needed_words(gate),
+        *said,
+        "--allow-trivial writes it.",
+    )
+    typer.echo(f"trustdoctor: {' '.join(lines)}", err=True)
+    raise typer.Exit(TRIVIAL)
+
+
+def print_file(path: Path) -> None:
+    """Copy a file to standard output."""
+    with path.open("rb") as content:
+        shutil.copyfileobj(content, sys.stdout.buffer)
+    sys.stdout.buffer.flush()
 
 
 def wrote(console: Console, *paths: Path | None) -> None:

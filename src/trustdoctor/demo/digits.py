@@ -1,7 +1,7 @@
 """A small CNN on scikit-learn's digits, gated by DOCTOR with input perturbation.
 
-Run it by ``python -m trustdoctor.examples.digits`` or ``trustdoctor demo --pbb``. It
-needs the extras torch and sklearn, takes some seconds, and fetches nothing.
+Run it by ``trustdoctor demo --pbb``. It needs the extras torch and sklearn, takes some
+seconds, and fetches nothing.
 """
 
 import torch

@@ -69,27 +69,30 @@ class Engine(ABC):
         output: Path | None,
         *,
         alone: bool = False,
+        only: str | None = None,
         memory: int | None,
         pace: Pace,
     ) -> Outcome:
         """Apply the function to every batch, and write what it adds beside the rows.
 
         Rows stay in their order. `alone` says that the file is one of many in a folder,
-        whose names tell some of its columns. Without an output rows are counted alone.
+        whose names tell some of its columns. `only` writes accepted or rejected rows
+        alone. Without an output rows are counted alone.
         """
 
     def map_files(
         self,
         targets: list[tuple[Source, Path]],
         function: Decide,
-        *,
-        memory: int | None,
-        pace: Pace,
+        **options: Any,
     ) -> Iterator[tuple[Path, Outcome]]:
-        """Map each file into one of its own; yield each as it is done."""
+        """Map each file into one of its own; yield each as it is done.
+
+        Options are those of `map`.
+        """
         for one, target in targets:
             target.parent.mkdir(parents=True, exist_ok=True)
-            done = self.map(one, function, target, alone=True, memory=memory, pace=pace)
+            done = self.map(one, function, target, alone=True, **options)
             yield one.files[0], done
 
 

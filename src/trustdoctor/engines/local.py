@@ -81,6 +81,7 @@ class LocalEngine(Engine):
         output: Path | None,
         *,
         alone: bool = False,
+        only: str | None = None,
         memory: int | None,
         pace: Pace,
     ) -> Outcome:
@@ -102,7 +103,7 @@ class LocalEngine(Engine):
             lazy = source.scan().select(decided.struct.field("accepted").sum())
             _run(source, lambda: lazy.collect(engine="streaming"))
         else:
-            lazy = with_decisions(source, decided, output, alone=alone)
+            lazy = with_decisions(source, decided, output, alone=alone, only=only)
             with replacing(output) as temporary:
                 _run(source, lambda: sink(lazy, source, output, temporary), output)
         return sum(found, NOTHING)
@@ -149,10 +150,7 @@ def _added(source: Source, function: Decide) -> pl.Struct:
     """Return the type of what is added, from a row or, without any, from the schema."""
     row = source.collect(source.scan().select(source.needed).head(1))
     if len(row) == 0:
-        inner = source.schema[source.needed[0]]
-        single = getattr(inner, "inner", inner) in (pl.Float32, pl.Float16)
-        kind = pl.Float32 if single else pl.Float64
-        return pl.Struct({"score": kind, "accepted": pl.Boolean})
+        return _added_to_nothing(source, own=getattr(function, "own", False))
     try:
         added, _ = function(source.predictions(row))
     except InputError as error:
@@ -160,3 +158,16 @@ def _added(source: Source, function: Decide) -> pl.Struct:
         message = f"{source.files[0]}: {error}"
         raise FileError(message) from error
     return pl.Struct({name: pl.Series(values).dtype for name, values in added.items()})
+
+
+def _added_to_nothing(source: Source, *, own: bool) -> pl.Struct:
+    """Return the type of what is added to a file without rows."""
+    layout = source.layout
+    inner = source.schema[source.needed[0]]
+    single = getattr(inner, "inner", inner) in (pl.Float32, pl.Float16)
+    kinds: dict[str, Any] = {"id": pl.String} if layout.kind == "choices" else {}
+    if not own and (not layout.answers or layout.kind == "choices" or layout.predicted):
+        named = layout.class_names is not None or layout.answers
+        kinds["predicted"] = pl.String if named else pl.Int64
+    kinds["score"] = pl.Float32 if single else pl.Float64
+    return pl.Struct(kinds | {"accepted": pl.Boolean})

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import ray
 
@@ -95,6 +96,7 @@ class RayEngine(Engine):
         output: Path | None,
         *,
         alone: bool = False,  # noqa: ARG002 - files of a folder go to `map_files`
+        only: str | None = None,
         memory: int | None,  # noqa: ARG002
         pace: Pace,
     ) -> Outcome:
@@ -110,19 +112,18 @@ class RayEngine(Engine):
                 counts = (_count(block, pace, widths)[1] for block in blocks)
                 return sum(counts, NOTHING)
             with replacing(output) as temporary:
-                return _write(blocks, temporary, pace)
+                return _write(blocks, temporary, pace, only)
 
     def map_files(
         self,
         targets: list[tuple[Source, Path]],
         function: Decide,
-        *,
-        memory: int | None,
-        pace: Pace,
+        **options: Any,
     ) -> Iterator[tuple[Path, Outcome]]:
         """Screen each file as a task; whole files appear, and are told as they do."""
         if not targets:
             return
+        memory, pace = options["memory"], options["pace"]
         for _, target in targets:
             target.parent.mkdir(parents=True, exist_ok=True)
         files = [{"at": i} for i in range(len(targets))]
@@ -132,7 +133,7 @@ class RayEngine(Engine):
             done = ray.data.from_items(
                 files, override_num_blocks=len(files)
             ).map_batches(
-                partial(_map_files, named, function, memory),
+                partial(_map_files, named, function, memory, options.get("only")),
                 batch_size=1,
                 batch_format="numpy",
             )
@@ -204,13 +205,16 @@ def _count(block: Any, pace: Pace, widths: set[int]) -> tuple[Any, Outcome]:
     return block.drop_columns([_COUNTED]), total
 
 
-def _write(blocks: Any, temporary: Path, pace: Pace) -> Outcome:
+def _write(blocks: Any, temporary: Path, pace: Pace, only: str | None) -> Outcome:
     """Write blocks in their order, in whole row groups."""
     total, writer, widths = NOTHING, None, set[int]()
     try:
         for block in blocks:
             rows, counted = _count(block, pace, widths)
             total += counted
+            if only is not None:
+                kept = rows["accepted"]
+                rows = rows.filter(kept if only == "accepted" else pc.invert(kept))
             if writer is None:
                 writer = pq.ParquetWriter(temporary, rows.schema, compression="zstd")
             writer.write_table(rows, row_group_size=ROW_GROUP)
@@ -226,6 +230,7 @@ def _map_files(
     targets: list[tuple[Source, Path]],
     function: Decide,
     memory: int | None,
+    only: str | None,
     batch: dict[str, Any],
 ) -> dict[str, Any]:
     """Run the local engine on whole files, in a worker."""
@@ -239,6 +244,7 @@ def _map_files(
                 function,
                 target,
                 alone=True,
+                only=only,
                 memory=limit,
                 pace=Pace(None, "", 1),
             )

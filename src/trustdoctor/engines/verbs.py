@@ -4,19 +4,37 @@ Rows that fit into the memory are read at once where that is better; otherwise a
 engine folds or maps them batch by batch. Decisions and scores are the same either way.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from trustdoctor.engines.contract import Added, Engine
 from trustdoctor.engines.local import LocalEngine
-from trustdoctor.engines.memory import fits, parse_memory
+from trustdoctor.engines.memory import fits, parse_memory, require_fitting
 from trustdoctor.errors import FileError, InputError
 from trustdoctor.evaluation import DEFAULT_SCORES, Evaluation, Tally, evaluate
-from trustdoctor.files import Journal, Source, check_output, check_outside, plan_targets
-from trustdoctor.gates import NOTHING, Gate, Outcome, Sketches, calibrate
-from trustdoctor.predictions import Predictions
+from trustdoctor.files import (
+    Journal,
+    Source,
+    check_output,
+    check_outside,
+    find_format,
+    plan_targets,
+)
+from trustdoctor.gates import (
+    AUTO,
+    NOTHING,
+    Gate,
+    Outcome,
+    Sketches,
+    calibrate_aloud,
+    needs_labels,
+    remarks,
+)
+from trustdoctor.predictions import Answers, Predictions
 from trustdoctor.progress import Pace, Tell
 from trustdoctor.scores import Score, find_score
 
@@ -82,25 +100,50 @@ def diagnose(
     return found.evaluate()
 
 
-def calibrate_files(
+def calibrate_files(  # noqa: PLR0913 - what a calibration is made of
     source: Source,
     *,
-    score: str | Score = "alpha",
+    score: str | Score | None = None,
     temperature: float = 1.0,
     groups: str | None = None,
     means: Means | None = None,
+    remark: Callable[[str], object] | None = None,
     **options: Any,
 ) -> Gate:
-    """Calibrate on all rows of some files; options as in `calibrate`."""
+    """Calibrate on all rows of some files; options as in `calibrate`.
+
+    `remark` is told what else to know: what would do better on these rows where the
+    gate decides nothing, and which score ranks their errors clearly better.
+    """
     means = means or Means.here()
-    ready = find_score(score, temperature=temperature)
-    if means.reads(source):
+    if score == AUTO:
+        _require_reading(source, means)
+    if score == AUTO or means.reads(source):
         p = source.read()
         means.tell(0.5, "calibrating")
-        return calibrate(p, score=ready, groups=groups, **options)
-    counted = _folded(source, Sketches(ready, groups or ""), means)
+        options |= {"score": score, "temperature": temperature, "groups": groups}
+        return calibrate_aloud(p, remark=remark, **options)
+    ready = find_score(score or source.scores[0], temperature=temperature)
+    state = Sketches(ready, groups or "", needs_labels=needs_labels(options))
+    counted = _folded(source, state, means)
     means.tell(1.0, "calibrating")
-    return counted.calibrate(**options)
+    gate: Gate = counted.calibrate(**options)
+    if remark is not None:
+        rows = counted.pooled if len(counted.pooled) else counted.without
+        for line in remarks(gate, rows, **options):
+            remark(line)
+    return gate
+
+
+def _require_reading(source: Source, means: Means) -> None:
+    """Refuse to choose a score where rows cannot be read at once."""
+    if not means.engine.in_memory:
+        message = (
+            "--score auto needs all rows at once, and another engine counts them: use "
+            "--engine local, or name the score that trustdoctor compare recommends."
+        )
+        raise InputError(message)
+    require_fitting(source, means.memory, "--score auto")
 
 
 def _folded(source: Source, state: Any, means: Means) -> Any:
@@ -112,26 +155,46 @@ def _folded(source: Source, state: Any, means: Means) -> Any:
 
 @dataclass(frozen=True)
 class BatchScreen:
-    """A gate as a function of batches, which engines map."""
+    """A gate as a function of batches, which engines map.
+
+    Attributes
+    ----------
+    gate : Gate
+    own : bool
+        Whether the rows have a column `predicted` of their own, which is kept.
+    """
 
     gate: Gate
+    own: bool = False
 
     def __call__(self, predictions: Predictions) -> tuple[Added, Outcome]:
-        """Return the columns `score` and `accepted`, and what was counted."""
+        """Return the columns that are added to the rows, and what was counted.
+
+        `predicted` (the class's name where it has one), `score` and `accepted`; of a
+        language model's responses their ids, too.
+        """
         done = self.gate.screen(predictions)
-        added = {"score": done.scores, "accepted": done.accepted}
+        added: Added = {}
+        if isinstance(predictions, Answers) and predictions.ambiguous is not None:
+            assert predictions.ids is not None
+            added["id"] = np.array([i or "" for i in predictions.ids], str)
+        names = None if self.own else predictions.predicted_names
+        if names is not None:
+            added["predicted"] = names.astype(str) if names.dtype == object else names
+        added |= {"score": done.scores, "accepted": done.accepted}
         return added, Outcome.on(predictions, done.accepted)
 
 
-def screen(
+def screen(  # noqa: PLR0913 - options, by keyword only
     source: Source,
     gate: Gate,
     output: Path | None,
     *,
+    only: str | None = None,
     resume: bool = False,
     means: Means | None = None,
 ) -> Outcome:
-    """Decide on every row, and write the rows with `score` and `accepted` added.
+    """Decide on every row, and write them with `predicted`, `score`, `accepted` added.
 
     Into a file all rows go in their order. Into a folder (a path without a suffix)
     each input file goes by itself, under its own name.
@@ -142,6 +205,8 @@ def screen(
     gate : Gate
     output : Path, optional
         Its suffix says the format.
+    only : str, optional
+        Write "accepted" or "rejected" rows alone; all are counted.
     resume : bool
         For a folder: keep the files that an earlier, stopped run finished.
     means : Means, optional
@@ -153,13 +218,34 @@ def screen(
         raise InputError(message)
     source = means.engine.check(source, output)
     require_rows(source)
-    pace, decide = means.pace("screening", source), BatchScreen(gate)
+    pace = means.pace("screening", source)
+    decide = BatchScreen(gate, "predicted" in source.names)
+    options: dict[str, Any] = {"memory": means.memory, "pace": pace}
+    if only is not None:
+        options["only"] = check_only(only, source, output)
     if output is not None and not output.suffix:
-        return _screen_folder(source, decide, output, means, pace, resume=resume)
+        return _screen_folder(source, decide, output, means, options, resume=resume)
     if output is not None:
         check_output(output, *source.files)
         check_outside(source, output)
-    return means.engine.map(source, decide, output, memory=means.memory, pace=pace)
+    return means.engine.map(source, decide, output, **options)
+
+
+def check_only(only: str, source: Source, output: Path | None) -> str:
+    """Refuse to write a part of the rows where that cannot be done."""
+    if only not in ("accepted", "rejected"):
+        message = f"expected --only accepted or rejected, got {only!r}."
+        raise InputError(message)
+    written = output is not None
+    if not written or not (source.format.is_table or source.columns.choices):
+        message = (
+            "--only writes a part of a table's rows. Give -o FILE.csv or .parquet."
+        )
+        raise InputError(message)
+    if output is not None and output.suffix and not find_format(output).is_table:
+        message = f"--only writes tables, got {output.name!r}. Choose .csv or .parquet."
+        raise InputError(message)
+    return only
 
 
 def _screen_folder(  # noqa: PLR0913 - what the verb was given
@@ -167,13 +253,14 @@ def _screen_folder(  # noqa: PLR0913 - what the verb was given
     decide: BatchScreen,
     folder: Path,
     means: Means,
-    pace: Pace,
+    options: dict[str, Any],
     *,
     resume: bool,
 ) -> Outcome:
     """Screen each file by itself, keeping a journal of those that are done."""
     targets = plan_targets(source, folder)
-    journal = Journal(folder, decide.gate, source)
+    pace: Pace = options["pace"]
+    journal = Journal(folder, decide.gate, source, options.get("only"))
     journal.begin(resume=resume)
     total, left = NOTHING, []
     for one in source.single():
@@ -184,7 +271,7 @@ def _screen_folder(  # noqa: PLR0913 - what the verb was given
         else:
             total += known
             pace.add(known.rows)
-    done = means.engine.map_files(left, decide, memory=means.memory, pace=pace)
+    done = means.engine.map_files(left, decide, **options)
     for file, outcome in done:
         journal.note(file, outcome)
         total += outcome

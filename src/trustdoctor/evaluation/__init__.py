@@ -1,5 +1,6 @@
 """Everything that is measured on labelled predictions, with intervals."""
 
+from trustdoctor.evaluation.better import say_better
 from trustdoctor.evaluation.comparison import Comparison, compare
 from trustdoctor.evaluation.estimates import Settings
 from trustdoctor.evaluation.evaluations import (
@@ -14,6 +15,7 @@ from trustdoctor.evaluation.protocols import (
     evaluate_logits,
     evaluate_perturbed,
 )
+from trustdoctor.evaluation.suspect_rows import label_quality, repeats
 from trustdoctor.evaluation.tally import Tally
 
 __all__ = [
@@ -29,4 +31,7 @@ __all__ = [
     "evaluate",
     "evaluate_logits",
     "evaluate_perturbed",
+    "label_quality",
+    "repeats",
+    "say_better",
 ]

@@ -8,13 +8,13 @@ import numpy as np
 
 from trustdoctor.arrays import Array, as_scores
 from trustdoctor.errors import InputError, MissingPackageError
-from trustdoctor.predictions import Opinions, Predictions
+from trustdoctor.predictions import Answers, Opinions, Predictions
 from trustdoctor.scores import (
     SCORES,
     FittedScore,
     Score,
+    allowed_scores,
     find_score,
-    plain_scores,
     score_all,
 )
 
@@ -75,7 +75,7 @@ class World:
     def candidates(self) -> Iterator[Candidate]:
         """Yield every score of the registry, the views and the user's own."""
         p = self.predictions
-        names = plain_scores(logits=not p.from_probabilities)
+        names = allowed_scores(p)
         for name, doubts in score_all(p, names).items():
             needs = ", ".join(sorted(SCORES[name].needs))
             yield _fixed(name, needs, 1, doubts, find_score(name))
@@ -92,6 +92,8 @@ class World:
             rows = self.train
         by_features = "features" in (*entry.needs, *entry.settings[0].values())
         if by_features and self.predictions.features is None:
+            return
+        if entry.needs & {"probs", "logits"} and isinstance(self.predictions, Answers):
             return
         trials, why = {}, ""
         for options in entry.settings:

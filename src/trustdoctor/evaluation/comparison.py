@@ -29,8 +29,8 @@ from trustdoctor.metrics import (
     frr_at_trr,
     quantiles,
 )
-from trustdoctor.predictions import Opinions, Predictions
-from trustdoctor.scores import Score, find_score
+from trustdoctor.predictions import Opinions, Predictions, require_predictions
+from trustdoctor.scores import Score, allowed_scores, usual_score
 
 BASELINE = "msp"
 """Softmax response: what every candidate is judged against."""
@@ -120,7 +120,7 @@ class Comparison:
 
         It is fitted on the rows that fitted, at the setting that was chosen.
         """
-        name = self.recommended or BASELINE
+        name = self.recommended or self.baseline
         if name not in self.scores:
             message = (
                 f"{name} is not a score of predictions. Calibrate it with "
@@ -129,14 +129,25 @@ class Comparison:
             raise InputError(message)
         return self.scores[name]
 
+    @property
+    def baseline(self) -> str:
+        """What the others are judged against: softmax response, or what was given."""
+        return self.candidates[0].name
+
     def verdict(self) -> str:
         """Say which score to use, in words."""
+        if len(self.candidates) == 1:
+            return (
+                f"These predictions allow one score, {self.baseline}: there is nothing "
+                f"to compare. Use {self.baseline}."
+            )
+        named = "softmax response" if self.baseline == BASELINE else self.baseline
         if self.recommended is None:
             return (
-                f"None is better than softmax response here: on {self.n_judged:,} "
+                f"None is better than {named} here: on {self.n_judged:,} "
                 f"rows with {self.n_errors:,} errors, none of "
                 f"{len(self.candidates) - 1} candidates has a gain in AUROC that is "
-                f"clear at {self.confidence:.0%}. Use {BASELINE}."
+                f"clear at {self.confidence:.0%}. Use {self.baseline}."
             )
         best = next(c for c in self.candidates if c.name == self.recommended)
         gain = best.auroc_gain.percent(sign=True)
@@ -145,8 +156,8 @@ class Comparison:
         at = f"FRR@{self.points.trr * 100:g}TRR"
         return (
             f"Use {best.name} ({passes} per row): AUROC {gain}, {at} {change} points "
-            f"against softmax response on {self.n_judged:,} rows that neither fitted "
-            "it nor chose its settings."
+            f"against {named} on {self.n_judged:,} rows that neither fitted it nor "
+            "chose its settings."
         )
 
     def to_json(self, path: str | None = None) -> str:
@@ -163,7 +174,7 @@ class Comparison:
         lines = [f"{'score':<16}{'passes':>7}{'AUROC':>8}{'gain':>24}"]
         for c in self.candidates:
             area = (c.auroc.value or 0) * 100
-            gain = "" if c.name == BASELINE else c.auroc_gain.percent(sign=True)
+            gain = "" if c.name == self.baseline else c.auroc_gain.percent(sign=True)
             line = f"{c.name:<16}{c.passes:>7g}{area:>8.2f}{gain:>24}"
             lines.append(line.rstrip())
         return "\n".join([*lines, self.verdict()])
@@ -215,6 +226,8 @@ def compare(  # noqa: PLR0913 - options, by keyword only
     (1000, 1000, 'msp')
     """
     _check(predictions, train, opinions, confidence, seed)
+    predictions = predictions.labelled("compare")
+    base = _baseline(predictions)
     wrong = predictions.errors
     order = np.random.default_rng(seed).permutation(len(wrong))
     fit, chosen, judged = np.array_split(order, 3)
@@ -224,20 +237,16 @@ def compare(  # noqa: PLR0913 - options, by keyword only
     _check_names([c.name for c in candidates])
     settled = [_settle(c, wrong, chosen) for c in candidates]
     at = points or Points()
-    found = _judge(settled, wrong, judged, at, confidence)
-    first = [c for c in found if c.name == BASELINE]
-    rest = sorted(
-        (c for c in found if c.name != BASELINE),
-        key=lambda c: -(c.auroc.value or 0),
-    )
-    better = [c for c in rest if c.better]
+    found = _judge(settled, wrong, judged, at, confidence, base=base)
+    found.sort(key=lambda c: (c.name != base, -(c.auroc.value or 0)))
+    better = [c for c in found if c.better]
     best = max(better, key=lambda c: c.chosen_auroc, default=None)
     return Comparison(
         n_fit=len(fit),
         n_chosen=len(chosen),
         n_judged=len(judged),
         n_errors=int(wrong[judged].sum()),
-        candidates=(*first, *rest),
+        candidates=tuple(found),
         recommended=None if best is None else best.name,
         confidence=confidence,
         points=at,
@@ -246,11 +255,17 @@ def compare(  # noqa: PLR0913 - options, by keyword only
     )
 
 
+def _baseline(predictions: Predictions) -> str:
+    """Return softmax response where there is a softmax; else what was given."""
+    softmax = BASELINE in allowed_scores(predictions)
+    return BASELINE if softmax else usual_score(predictions)
+
+
 def _check(
     predictions: Any, train: Any, opinions: Any, confidence: Any, seed: Any
 ) -> None:
     """Refuse what cannot be compared."""
-    find_score(BASELINE).check(predictions)
+    require_predictions(predictions)
     if not (isinstance(confidence, (int, float)) and 0 < confidence < 1):
         message = f"expected a confidence between 0 and 1, got {confidence!r}."
         raise InputError(message)
@@ -320,16 +335,22 @@ def _settle(candidate: Candidate, wrong: Array, rows: Array) -> _Settled:
     return _Settled(candidate, best, areas[best])
 
 
-def _judge(
-    settled: list[_Settled], wrong: Array, rows: Array, at: Points, confidence: float
+def _judge(  # noqa: PLR0913 - what there is to judge by
+    settled: list[_Settled],
+    wrong: Array,
+    rows: Array,
+    at: Points,
+    confidence: float,
+    *,
+    base: str,
 ) -> list[Judged]:
     errors = wrong[rows]
     scores = {s.name: s.trial.doubts[rows] for s in settled}
     samples = bootstrap(list(scores.values()), errors)
     judge = _Judge(errors, at, confidence, max(1, len(settled) - 1))
-    base = list(scores).index(BASELINE)
+    place = list(scores).index(base)
     return [
-        judge(s, scores[s.name], samples[i], scores[BASELINE], samples[base])
+        judge(s, scores[s.name], samples[i], scores[base], samples[place])
         for i, s in enumerate(settled)
     ]
 
@@ -373,5 +394,5 @@ class _Judge:
             frr_at_trr=Estimate(frr, max(0.0, frr + below), min(1.0, frr + above)),
             auroc_gain=Estimate(area - auroc(base, errors), low, high),
             frr_change=Estimate(change, *ends),
-            better=s.name != BASELINE and low > 0,
+            better=own is not base and low > 0,
         )

@@ -13,6 +13,7 @@ from trustdoctor import envelope
 from trustdoctor.arrays import Array
 from trustdoctor.atomic import write_text
 from trustdoctor.errors import InputError
+from trustdoctor.evaluation.better import gains_over, say_better
 from trustdoctor.evaluation.estimates import (
     FEW,
     Settings,
@@ -22,6 +23,8 @@ from trustdoctor.evaluation.estimates import (
     measure_rows,
     short,
 )
+from trustdoctor.evaluation.suspect_rows import count_labels, repeats, suspected_rows
+from trustdoctor.evaluation.suspicions import LabelCounts
 from trustdoctor.metrics import (
     ECE_BINS,
     FEW_ERRORS,
@@ -32,11 +35,22 @@ from trustdoctor.metrics import (
     intervals,
     resampling,
 )
-from trustdoctor.predictions import Predictions, require_predictions
+from trustdoctor.predictions import Answers, Intake, Predictions, require_predictions
 from trustdoctor.progress import Tell
-from trustdoctor.scores import SCORES, LogitScore, Score, find_score, score_all
+from trustdoctor.scores import (
+    SCORES,
+    LogitScore,
+    Score,
+    allowed_scores,
+    find_score,
+    score_all,
+)
 
 DEFAULT_SCORES = ("alpha", "beta", "msp", "entropy", "energy")
+BEYOND = (
+    "Confidences go beyond 0 to 1, so how far they can be taken at their word is not "
+    "measured. Give --percent if they are percentages."
+)
 SOFTMAX = ("alpha", "beta")
 """The scores that the calibration metrics are made of."""
 
@@ -57,26 +71,31 @@ class Evaluation:
     Attributes
     ----------
     n, n_classes, n_errors : int
-        Rows, classes, and wrong predictions.
+        Rows with a label, classes (0 for answers with a confidence), and wrong
+        predictions.
     accuracy : Estimate
         With its Clopper-Pearson interval.
     calibration : dict of str to Estimate
         "confidence" (the mean largest probability), "ece", "brier" and "nll" of the
-        softmax.
+        softmax, or of the confidence given. Empty where that is not a probability.
     scores : dict of str to dict of str to Estimate
         For each score all metrics of rank, under the names of the functions.
     differences : tuple of Difference
         AUROC and FRR@TRR of each score less those of each later one, paired.
     settings : Settings
         The parameters of the metrics.
+    warnings : tuple of str
+        What a reader should know or check of the rows, one sentence each.
     predictions : Predictions or None
-        What was evaluated, for charts and the page.
+        The rows with a label, for charts and the page.
     doubts : dict of str to array (n,)
         The scores of the rows, for charts and the page.
     counted : bool
         Whether rows were counted in ranges of scores and not kept. Differences are
         then not paired: their intervals hold whatever the scores have in common, and
         are wider for it.
+    kept : integer array, or None
+        The numbers of the rows that have a label; None where all have.
 
     Examples
     --------
@@ -93,14 +112,16 @@ class Evaluation:
     scores: dict[str, dict[str, Estimate]]
     differences: tuple[Difference, ...] = field(repr=False)
     settings: Settings
+    warnings: tuple[str, ...] = ()
     predictions: Predictions | None = field(default=None, repr=False, compare=False)
     counted: bool = False
     doubts: dict[str, Array] = field(default_factory=dict, repr=False, compare=False)
+    kept: Array | None = field(default=None, repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts, lists and numbers; None for what does not exist."""
-        content = asdict(replace(self, predictions=None, doubts={}))
-        del content["predictions"], content["doubts"]
+        content = asdict(replace(self, predictions=None, doubts={}, kept=None))
+        del content["predictions"], content["doubts"], content["kept"]
         return content
 
     def to_json(self, path: str | None = None) -> str:
@@ -110,12 +131,12 @@ class Evaluation:
             write_text(path, text)
         return text
 
-    def to_html(self, path: str | Path | None = None, **extras: Any) -> str:
-        """Return one self-contained page, and write it to `path` if one is given.
+    def to_html(self, path: str | Path | None = None, **extras: Any) -> str | Path:
+        """Write one self-contained page and return its path; without one, the page.
 
         Parameters
         ----------
-        path : optional
+        path : str or Path, optional
         extras
             Fields of `trustdoctor.report.Extras`: class_names, ids, texts, ...
         """
@@ -130,18 +151,22 @@ class Evaluation:
                 message = f"expected options out of {', '.join(known)}, got {name!r}."
                 raise InputError(message)
         page = render(self, self.predictions, Extras(**extras))
-        if path is not None:
-            write_text(path, page)
-        return page
+        if path is None:
+            return page
+        write_text(path, page)
+        return Path(path)
 
     def _repr_html_(self) -> str | None:
         """Show the page in a notebook."""
         from trustdoctor.report import frame
 
-        return None if self.predictions is None else frame(self.to_html())
+        return None if self.predictions is None else frame(str(self.to_html()))
 
     def verdict(self, score: str | None = None) -> str:
-        """Say in words what rejecting by a score does; by default the first."""
+        """Say in words what rejecting by a score does; by default the first.
+
+        Where another of the scores ranks errors clearly better, it says that, too.
+        """
         name = score or next(iter(self.scores))
         if self.n_errors == 0:
             return (
@@ -164,17 +189,22 @@ class Evaluation:
             )
         digits = 1 if self.n_errors > 0.02 * self.n else 2
         ends = f"[{risk.low:.{digits}%}, {risk.high:.{digits}%}]"
+        level = self.settings.confidence
+        gains = gains_over(name, self.differences, confidence=level)
+        better = say_better(name, gains, where="these rows")
+        better = better and f" Careful: {better}."
         return (
             f"Rejecting the {share} most doubtful predictions by {name} "
             f"leaves {risk.value:.{digits}%} errors {ends} instead of "
-            f"{self.n_errors / self.n:.{digits}%}."
+            f"{self.n_errors / self.n:.{digits}%}.{better}"
         )
 
     def __repr__(self) -> str:
         """Show the main metrics as a small table."""
         head = (
-            f"Evaluation: {self.n:,} rows, {self.n_classes} classes, "
-            f"{self.n_errors:,} errors, accuracy {short(self.accuracy)}"
+            f"Evaluation: {self.n:,} rows, "
+            + (f"{self.n_classes} classes, " if self.n_classes else "")
+            + f"{self.n_errors:,} errors, accuracy {short(self.accuracy)}"
         )
         columns = ("auroc", "frr_at_trr", "aurc", "risk_at_coverage")
         at = self.settings.points
@@ -202,10 +232,10 @@ def evaluate(  # noqa: PLR0913 - options, by keyword only
     Parameters
     ----------
     predictions : Predictions
-        With labels.
+        With labels; rows that have none are left out.
     scores : sequence of str or Score, optional
         Names from `SCORES`, or fitted scores; by default alpha, beta, msp, entropy
-        and, for true logits, energy.
+        and, for true logits, energy; for answers their confidence.
     points : Points, optional
         Where FRR@TRR, TRR@FRR, risk@coverage and coverage@risk are taken.
     temperature : float
@@ -231,19 +261,18 @@ def evaluate(  # noqa: PLR0913 - options, by keyword only
     settings = Settings(points or Points(), temperature, confidence, seed)
     require_predictions(predictions)
     tell = progress or (lambda _share, _task: None)
-    asked = default_scores(scores, logits=not predictions.from_probabilities)
-    names = [score.name for score in asked]
+    every_row, predictions = predictions, predictions.labelled("an evaluation")
+    allowed = allowed_scores(predictions)
+    asked = default_scores(scores, allowed)
     wrong = predictions.errors
-    tell(0.0, f"scoring {', '.join(names)}")
+    tell(0.0, f"scoring {', '.join(score.name for score in asked)}")
     # One pass also gives alpha and beta, which confidence and Brier score stand on.
-    every = score_all(predictions, [*asked, *SOFTMAX], temperature=temperature)
-    found = {name: every[name] for name in names}
+    more = [name for name in SOFTMAX if name in allowed]
+    every = score_all(predictions, [*asked, *more], temperature=temperature)
+    found = {score.name: every[score.name] for score in asked}
     tell(0.3, "drawing bootstrap samples")
     samples = resampling.bootstrap(list(found.values()), wrong, seed=seed)
-    results = {}
-    for i, name in enumerate(names):
-        tell(0.5 + 0.4 * i / len(names), f"measuring {name}")
-        results[name] = measure_rows(found[name], wrong, samples[i], settings)
+    results = _measured(found, wrong, samples, settings, tell)
     tell(0.9, "comparing scores")
     return Evaluation(
         n=len(wrong),
@@ -254,21 +283,68 @@ def evaluate(  # noqa: PLR0913 - options, by keyword only
         scores=results,
         differences=_differences(found, wrong, results, samples, settings),
         settings=settings,
+        warnings=_warnings(every_row, every),
         predictions=predictions,
         doubts=every,
+        kept=_kept(every_row),
+    )
+
+
+def _measured(
+    found: dict[str, Array],
+    wrong: Array,
+    samples: list[Samples],
+    settings: Settings,
+    tell: Tell,
+) -> dict[str, dict[str, Estimate]]:
+    """Return every metric of every score."""
+    out = {}
+    for i, name in enumerate(found):
+        tell(0.5 + 0.4 * i / len(found), f"measuring {name}")
+        out[name] = measure_rows(found[name], wrong, samples[i], settings)
+    return out
+
+
+def _beyond(predictions: Predictions) -> tuple[str, ...]:
+    """Say that confidences are not probabilities, where they are not."""
+    stated = isinstance(predictions, Answers) and predictions.given == "confidence"
+    return (BEYOND,) if stated and _no_probability(predictions) else ()
+
+
+def _no_probability(predictions: Predictions) -> bool:
+    return isinstance(predictions, Answers) and predictions.confidence is None
+
+
+def _kept(predictions: Predictions) -> Array | None:
+    """Return the rows that have a label; None where all have."""
+    return None if predictions.known.all() else np.flatnonzero(predictions.known)
+
+
+def _warnings(predictions: Predictions, doubts: dict[str, Array]) -> tuple[str, ...]:
+    """Say what is odd about rows and labels; `doubts` are of those with a label."""
+    labelled, kept = predictions.labelled("an evaluation"), _kept(predictions)
+    counts = LabelCounts()
+    count_labels(counts, labelled, doubts)
+    rows = [suspected_rows(labelled, pair) for pair in counts.pairs()]
+    if kept is not None:
+        rows = [kept[own] for own in rows]
+    return (
+        *Intake.of(predictions).lines(),
+        *_beyond(labelled),
+        *counts.warnings(predictions.class_names, rows),
+        *repeats(ids=predictions.ids, features=predictions.features),
     )
 
 
 def default_scores(
-    scores: Sequence[str | Score] | None, *, logits: bool
+    scores: Sequence[str | Score] | None, allowed: Sequence[str]
 ) -> list[Score]:
     """Return the scores asked for; by default those that the predictions allow."""
     if isinstance(scores, str):
         message = f"expected a list of scores, got the string {scores!r}. Use [...]."
         raise InputError(message)
     if scores is None:
-        met = {"probs", "logits"} if logits else {"probs"}
-        scores = [name for name in DEFAULT_SCORES if SCORES[name].needs <= met]
+        scores = [name for name in DEFAULT_SCORES if name in allowed] or allowed
     if not scores:
         message = f"expected at least one score out of {', '.join(SCORES)}."
         raise InputError(message)
@@ -289,6 +365,8 @@ def _calibration(
     predictions: Predictions, doubts: dict[str, Array], settings: Settings
 ) -> dict[str, Estimate]:
     at = settings.temperature
+    if _no_probability(predictions):
+        return {}  # no probabilities, so nothing to take at its word
     rows = calibration_rows(predictions, temperature=at, doubts=doubts)
     bins, gap, nll, brier = rows.bins, rows.gap, rows.nll, rows.brier
     wrong = predictions.errors

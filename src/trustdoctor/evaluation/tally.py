@@ -12,9 +12,10 @@ from itertools import combinations
 import numpy as np
 
 from trustdoctor.arrays import Array
-from trustdoctor.errors import InputError
+from trustdoctor.errors import InputError, LabelsMissingError
 from trustdoctor.evaluation.estimates import FEW, Settings, around, measure_sketch
 from trustdoctor.evaluation.evaluations import (
+    BEYOND,
     DEFAULT_SCORES,
     SOFTMAX,
     Difference,
@@ -22,6 +23,8 @@ from trustdoctor.evaluation.evaluations import (
     default_scores,
     difference,
 )
+from trustdoctor.evaluation.suspect_rows import count_labels
+from trustdoctor.evaluation.suspicions import LabelCounts
 from trustdoctor.kernels import _native
 from trustdoctor.metrics import (
     CELLS,
@@ -35,8 +38,8 @@ from trustdoctor.metrics import (
     resampling,
     share,
 )
-from trustdoctor.predictions import Predictions
-from trustdoctor.scores import Score, score_all
+from trustdoctor.predictions import NO_ROWS, Answers, Intake, Predictions
+from trustdoctor.scores import Score, allowed_scores, score_all
 
 _UNIT = 2.0**30  # sums are kept in whole steps of 1 / _UNIT
 
@@ -78,32 +81,49 @@ class Tally:
         temperature: float = 1.0,
         cells: int = CELLS,
     ) -> None:
-        self.asked = None if scores is None else default_scores(scores, logits=True)
+        self.asked = None if scores is None else default_scores(scores, ())
         self.temperature = temperature
         self.cells = cells
         self.ready: list[Score] = []
         self.n_classes = 0
-        self.from_probabilities = False
+        self.described = ""
+        self.class_names: tuple[str, ...] | None = None
+        self.intake = NO_ROWS
+        self.labels = LabelCounts()
         self.sketches: dict[str, Sketch] = {}
         self._bins = np.zeros((3, ECE_BINS), object)  # sums of 1, gap and gap^2
         self._sums = np.zeros((2, len(_SUMS)), object)  # of the terms and their squares
         self._infinite = 0
+        self._stated = True  # whether every confidence could be a probability
 
     def fresh(self) -> "Tally":
         """Return the same, without rows."""
         return Tally(self.asked, temperature=self.temperature, cells=self.cells)
 
     def update(self, predictions: Predictions) -> None:
-        """Count more rows, with labels."""
-        self._meet(predictions.n_classes, predictions.from_probabilities)
+        """Count more rows; those without a label are left out."""
+        self.intake += Intake.of(predictions)
+        if not predictions.known.any():
+            return
+        predictions = predictions.labelled("an evaluation")
+        self._meet(predictions)
         wrong = predictions.errors
-        asked: list[str | Score] = [*self.ready, *SOFTMAX]
+        plain = not isinstance(predictions, Answers)
+        asked: list[str | Score] = [*self.ready, *(SOFTMAX if plain else ())]
         found = score_all(predictions, asked, temperature=self.temperature)
         for name, sketch in self.sketches.items():
             sketch.update(found[name], wrong)
-        if _native.available:
+        count_labels(self.labels, predictions, found)
+        if isinstance(predictions, Answers) and predictions.confidence is None:
+            self._stated = False
+        elif _native.available and plain:
             self._sum_up(predictions, found)
-            return
+        else:
+            self._sum_rows(predictions, found)
+
+    def _sum_rows(self, predictions: Predictions, found: dict[str, Array]) -> None:
+        """Add what the rows say of the softmax, or of the confidence given."""
+        wrong = predictions.errors
         rows = calibration_rows(predictions, temperature=self.temperature, doubts=found)
         bins = (np.ones(len(wrong)), rows.gap, rows.gap**2)
         for i, values in enumerate(bins):
@@ -125,16 +145,20 @@ class Tally:
         self._sums += np.array(rest[:6], object).reshape(3, 2).T
         self._infinite += rest[6]
 
-    def _meet(self, n_classes: int, from_probabilities: bool) -> None:  # noqa: FBT001
+    def _meet(self, rows: "Predictions | Tally") -> None:
         """Take the first rows as a measure, and refuse others of another kind."""
         if not self.sketches:
-            self.n_classes, self.from_probabilities = n_classes, from_probabilities
-            self.ready = default_scores(self.asked, logits=not from_probabilities)
+            self.n_classes, self.described = rows.n_classes, rows.described
+            self.class_names = rows.class_names
+            if isinstance(rows, Tally):
+                self.ready = rows.ready
+            else:
+                self.ready = default_scores(self.asked, allowed_scores(rows))
             self.sketches = {s.name: Sketch(cells=self.cells) for s in self.ready}
-        if (n_classes, from_probabilities) != (self.n_classes, self.from_probabilities):
+        if rows.described != self.described:
             message = (
-                f"expected {_kind(self.n_classes, self.from_probabilities)} everywhere,"
-                f" got {_kind(n_classes, from_probabilities)} in later rows."
+                f"expected {self.described} everywhere, got {rows.described} in later "
+                "rows."
             )
             raise InputError(message)
 
@@ -143,9 +167,12 @@ class Tally:
         if (self._names, self.temperature) != (other._names, other.temperature):
             message = "expected a tally of the same scores and temperature, got others."
             raise InputError(message)
+        self.intake += other.intake
         if not other.sketches:
             return
-        self._meet(other.n_classes, other.from_probabilities)
+        self._meet(other)
+        self._stated &= other._stated
+        self.labels.merge(other.labels)
         for name, sketch in other.sketches.items():
             self.sketches[name].merge(sketch)
         self._bins = self._bins + other._bins
@@ -162,8 +189,8 @@ class Tally:
         return None if self.asked is None else [score.name for score in self.asked]
 
     def __len__(self) -> int:
-        """Return the number of rows."""
-        return int(self._bins[0].sum()) >> 30
+        """Return the number of rows with a label."""
+        return self.intake.rows - self.intake.unlabelled
 
     def evaluate(
         self,
@@ -173,9 +200,12 @@ class Tally:
         seed: int = 0,
     ) -> Evaluation:
         """Measure; parameters as in `trustdoctor.evaluate`."""
-        if not self.sketches:
+        if not self.intake.rows:
             message = "expected at least one row, got none."
             raise InputError(message)
+        if not self.sketches:
+            message = "an evaluation needs the true labels, and no row has one."
+            raise LabelsMissingError(message)
         settings = Settings(points or Points(), self.temperature, confidence, seed)
         scores = {n: measure_sketch(s, settings) for n, s in self.sketches.items()}
         n, wrong = len(self), next(iter(self.sketches.values())).n_errors
@@ -188,11 +218,22 @@ class Tally:
             scores=scores,
             differences=_differences(scores),
             settings=settings,
+            warnings=self._warnings(),
             counted=True,
+        )
+
+    def _warnings(self) -> tuple[str, ...]:
+        stated = not self._stated and self.described == "confidence"
+        return (
+            *self.intake.lines(),
+            *((BEYOND,) if stated else ()),
+            *self.labels.warnings(self.class_names),
         )
 
     def _calibration(self, settings: Settings, fewest: int) -> dict[str, Estimate]:
         """Return what `evaluate` gives, the means drawn from their normal law."""
+        if not self._stated:
+            return {}
         n = len(self)
         means, squares = self._sums.astype(float) / _UNIT / n
         spread = np.sqrt(np.maximum(squares - means**2, 0) / n)
@@ -233,11 +274,6 @@ def _whole(values: Array) -> int:
     if len(values) * float(scaled.max(initial=0.0)) < 2.0**52:  # exact in a float
         return int(scaled.sum())
     return sum(map(int, np.minimum(scaled, _LARGEST)))
-
-
-def _kind(n_classes: int, from_probabilities: bool) -> str:  # noqa: FBT001
-    what = "probabilities" if from_probabilities else "logits"
-    return f"{what} of {n_classes} classes"
 
 
 def _differences(scores: dict[str, dict[str, Estimate]]) -> tuple[Difference, ...]:

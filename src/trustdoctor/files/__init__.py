@@ -2,8 +2,9 @@
 
 from trustdoctor.files.annotations import SETTING, read_perturbed
 from trustdoctor.files.arrays import NPY, NPZ
-from trustdoctor.files.building import from_table, partial_labels
+from trustdoctor.files.building import from_frame, from_table
 from trustdoctor.files.columns import Columns, find_layout
+from trustdoctor.files.dialect import STDIN
 from trustdoctor.files.formats import (
     FORMATS,
     Format,
@@ -12,10 +13,13 @@ from trustdoctor.files.formats import (
     register_format,
     suffix_of,
 )
+from trustdoctor.files.ipc import IPC
 from trustdoctor.files.journal import Journal
+from trustdoctor.files.json_lines import JSON_LINES
 from trustdoctor.files.parquet import PARQUET, ROW_GROUP
 from trustdoctor.files.pictures import PICTURES, pillow, thumbnails
-from trustdoctor.files.reading import read, read_class_names, with_class_names
+from trustdoctor.files.reading import read, read_class_names
+from trustdoctor.files.responses import checked_choices, choice_probs
 from trustdoctor.files.row_groups import RowGroup, read_row_groups
 from trustdoctor.files.source import (
     POLARS_ERRORS,
@@ -25,7 +29,7 @@ from trustdoctor.files.source import (
     unreadable,
 )
 from trustdoctor.files.tables import read_rows, read_values, write_logits
-from trustdoctor.files.text import CSV
+from trustdoctor.files.text import CSV, TSV
 from trustdoctor.files.writing import (
     ADDED,
     check_names,
@@ -40,6 +44,8 @@ __all__ = [
     "ADDED",
     "CSV",
     "FORMATS",
+    "IPC",
+    "JSON_LINES",
     "NPY",
     "NPZ",
     "PARQUET",
@@ -47,6 +53,8 @@ __all__ = [
     "POLARS_ERRORS",
     "ROW_GROUP",
     "SETTING",
+    "STDIN",
+    "TSV",
     "Columns",
     "Format",
     "Journal",
@@ -55,13 +63,15 @@ __all__ = [
     "check_names",
     "check_output",
     "check_outside",
+    "checked_choices",
+    "choice_probs",
     "find_format",
     "find_layout",
     "find_source",
     "first_line",
+    "from_frame",
     "from_table",
     "output_suffixes",
-    "partial_labels",
     "pillow",
     "plan_targets",
     "read",
@@ -75,7 +85,6 @@ __all__ = [
     "suffix_of",
     "thumbnails",
     "unreadable",
-    "with_class_names",
     "with_decisions",
     "write_logits",
 ]

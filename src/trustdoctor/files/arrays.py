@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from polars.io.plugins import register_io_source
 
-from trustdoctor.errors import FileError, InputError
+from trustdoctor.errors import FileError, InputError, OutputError
 from trustdoctor.files.columns import Columns, Layout, find_layout
 from trustdoctor.files.formats import Format, register_format, suffix_of
 
@@ -48,27 +48,28 @@ class Arrays:
             raise FileError(message) from error
         except Exception as error:
             raise FileError(_unreadable(file, error)) from error
-        self._check(layout, need_labels=columns.need_labels)
+        self._check(layout, columns)
 
-    def _check(self, layout: Layout, *, need_labels: bool) -> None:
+    def _check(self, layout: Layout, columns: Columns) -> None:
         """Refuse arrays that are not one entry per row; drop labels not needed."""
         name = layout.values[0]
         shape, dtype = self.shapes[name]
         good = len(layout.values) == 1 and _is_matrix(shape, dtype)
+        wanted = "(n, C)"
+        if layout.answers or columns.positive is not None:
+            good, wanted = len(shape) == 1 and _is_number(dtype), "(n,)"
         if not good:
             message = (
-                f"{self.file}: expected {name} as numbers of shape (n, C), got {dtype} "
-                f"of shape {shape}."
+                f"{self.file}: expected {name} as numbers of shape {wanted}, got "
+                f"{dtype} of shape {shape}."
             )
             raise FileError(message)
-        rows = shape[:1]
+        rows, need_labels = shape[:1], columns.need_labels
         for other in self.names[1:]:
             found, kind = self.shapes[other]
             fits = found[:1] == rows
             if other in layout.features:
                 fits = fits and _is_matrix(found, kind)
-            elif other == layout.label and need_labels:
-                fits = fits and found == rows and _is_number(kind)
             else:  # labels that are not needed are looked at where they are used
                 fits = fits and found == rows and kind.kind in "iufbU"
             if fits:
@@ -269,6 +270,8 @@ def _sink(rows: pl.LazyFrame, path: Path, source: "Source") -> None:
         for batch in rows.collect_batches(maintain_order=True, engine="streaming"):
             for name, beside in paths.items():
                 values = batch[name].to_numpy()
+                if values.dtype == object:
+                    values = _fixed(values, source)
                 if name not in mapped:
                     mapped[name] = np.lib.format.open_memmap(
                         beside, "w+", values.dtype, (source.rows,)
@@ -282,6 +285,15 @@ def _sink(rows: pl.LazyFrame, path: Path, source: "Source") -> None:
     finally:
         for beside in paths.values():
             beside.unlink(missing_ok=True)
+
+
+def _fixed(values: Any, source: "Source") -> Any:
+    """Return names of classes as text of one width, which arrays need."""
+    names = source.layout.class_names
+    if names is None:
+        message = "answers of any length do not fit into NPZ. Choose .csv or .parquet."
+        raise OutputError(message)
+    return values.astype(f"<U{max(map(len, names))}")
 
 
 def _add(archive: zipfile.ZipFile, name: str, path: Path) -> None:

@@ -1,5 +1,6 @@
 """Predictions from the columns of a table."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,72 +10,250 @@ from numpy.typing import NDArray
 from trustdoctor.arrays import as_labels
 from trustdoctor.errors import InputError, RowError
 from trustdoctor.files.columns import Columns, Layout, find_layout
-from trustdoctor.predictions import Predictions
+from trustdoctor.files.labels import (
+    MISSING,
+    as_correct,
+    as_text,
+    binary_names,
+    class_numbers,
+)
+from trustdoctor.files.responses import from_lines
+from trustdoctor.files.truth import look_up
+from trustdoctor.predictions import UNKNOWN, Answers, Predictions, make_answers
 
 
 def from_table(table: pl.DataFrame, columns: Columns) -> Predictions:
     """Build predictions, with all that the columns name, from a table."""
     layout = find_layout(table.columns, columns)
-    values = _values(table, layout.values)
+    beside = _beside(table, layout, columns)
+    if layout.kind == "choices":
+        return from_lines(table[layout.values[0]], columns)
+    if layout.answers:
+        return _answers(table, layout, columns, beside)
+    if columns.positive is not None and columns.class_names is None:
+        columns = with_binary_names(columns, layout, table)
+        layout = replace(layout, class_names=tuple(columns.class_names or ()))
+    values = _class_values(table, layout, columns)
+    if layout.class_names is not None and len(layout.class_names) != values.shape[1]:
+        message = (
+            f"expected {values.shape[1]} class names, one per class, got "
+            f"{len(layout.class_names)}."
+        )
+        raise InputError(message)
     make = (
         Predictions.from_logits if layout.kind == "logits" else Predictions.from_probs
     )
-    found = make(
-        values,
-        _labels(table, layout, columns, values),
-        ids=None if layout.ids is None else _plain(table[layout.ids]),
-        groups=None if layout.groups is None else _groups(table[layout.groups]),
-        features=_values(table, layout.features) if layout.features else None,
-    )
+    found = make(values, class_names=layout.class_names, **beside)
     if layout.said is not None:
         _check_said(table, layout, values)
+    labels = _labels(table, layout, columns, values.shape[1])
+    known = labels is not None and bool((labels != UNKNOWN).any())
+    return replace(found, labels=labels if known else None)
+
+
+def from_frame(table: Any, **columns: Any) -> Predictions:
+    """Build predictions from a pandas, polars or Arrow table.
+
+    Examples
+    --------
+    >>> table = pl.DataFrame({"confidence": [0.9, 0.6], "correct": [True, False]})
+    >>> from_frame(table, confidence="confidence", correct="correct")
+    Answers(2 rows, confidence, accuracy 50.00%)
+    """
+    if columns.get("choices") is not None:
+        message = "choices are of responses in a file, one per line. Use td.read."
+        raise InputError(message)
+    if isinstance(table, pl.LazyFrame):
+        table = table.collect()
+    if not isinstance(table, pl.DataFrame):
+        try:
+            table = _to_polars(table)
+        except (TypeError, ValueError, ImportError, pl.exceptions.PolarsError) as error:
+            message = (
+                f"expected a pandas, polars or Arrow table, got "
+                f"{type(table).__name__}: {str(error).splitlines()[0]}"
+            )
+            raise InputError(message) from error
+    names = columns.pop("class_names", None)
+    try:
+        asked = Columns(**columns, class_names=names)
+    except TypeError as error:
+        message = f"expected columns by name, as probs= or labels=: {error}."
+        raise InputError(message) from error
+    if not len(table):
+        message = "expected at least one row, got an empty table."
+        raise InputError(message)
+    return from_table(table, asked)
+
+
+def _to_polars(table: Any) -> pl.DataFrame:
+    """Return an Arrow or pandas table; columns of objects as text."""
+    if hasattr(table, "dtypes") and hasattr(table, "iloc"):  # pandas
+        own = {}
+        names = [str(name) for name in table.columns]
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
+            message = f"it has the column {twice[0]!r} twice"
+            raise ValueError(message)
+        for name in table.columns:
+            column = table[name]
+            values = column.astype(object).where(column.notna(), None)
+            kind = column.dtype
+            plain = getattr(kind, "kind", "O") in "biuf" and hasattr(kind, "type")
+            numbers = plain and isinstance(kind, np.dtype)
+            own[str(name)] = column.to_numpy() if numbers else _objects(list(values))
+        return pl.DataFrame(own)
+    found = pl.from_arrow(table)
+    if not isinstance(found, pl.DataFrame):
+        message = "it is not a table"
+        raise TypeError(message)
     return found
 
 
-def partial_labels(
-    table: pl.DataFrame, columns: Columns, n_classes: int
-) -> NDArray[np.float64] | None:
-    """Return labels that may be missing in part, as NaN; None where there are none.
-
-    Labels that are there but are not classes of these predictions are refused.
-    """
-    name = find_layout(table.columns, columns).label
-    if name is None:
-        return None
-    column = table[name]
-    if column.dtype == pl.String:
-        column = column.replace("", None)
-    if column.dtype.is_float():
-        column = column.fill_nan(None)
-    known = column.is_not_null().to_numpy()
-    out = np.full(len(table), np.nan)
-    if known.any():
-        out[known] = _numbers(column.drop_nulls(), name)
-    as_labels(out[known], int(known.sum()), n_classes)
-    return out
-
-
-def _labels(
-    table: pl.DataFrame, layout: Layout, columns: Columns, values: NDArray[Any]
-) -> NDArray[Any] | None:
-    """Return the labels; those that cannot be used matter only where needed."""
-    if layout.label is None:
-        return None
+def _objects(values: list[Any]) -> pl.Series:
     try:
-        labels = _numbers(table[layout.label], layout.label)
-        if not columns.need_labels and values.ndim == 2:
-            as_labels(labels, *values.shape)
+        return pl.Series(values, strict=True)
+    except (TypeError, pl.exceptions.PolarsError):  # of several types
+        return pl.Series([None if v is None else str(v) for v in values])
+
+
+def with_binary_names(columns: Columns, layout: Layout, table: pl.DataFrame) -> Columns:
+    """Return columns that name both classes of a binary model."""
+    assert columns.positive is not None
+    seen: list[str] = []
+    if layout.label is not None:
+        seen = as_text(table[layout.label]).drop_nulls().unique().sort().to_list()
+    try:
+        names = binary_names(columns.positive, seen)
     except InputError:
         if columns.need_labels:
             raise
+        names = binary_names(columns.positive, ())
+    return replace(columns, class_names=names)
+
+
+def _beside(table: pl.DataFrame, layout: Layout, columns: Columns) -> dict[str, Any]:
+    """Return what is known of the rows beside the numbers."""
+    return {
+        "ids": None if layout.ids is None else _plain(table[layout.ids]),
+        "groups": None if layout.groups is None else _groups(table[layout.groups]),
+        "features": _values(table, layout.features, columns)
+        if layout.features
+        else None,
+    }
+
+
+def _class_values(
+    table: pl.DataFrame, layout: Layout, columns: Columns
+) -> NDArray[Any]:
+    """Return one number per class and row."""
+    values = _values(table, layout.values, columns)
+    if columns.percent:
+        if layout.kind == "logits":
+            message = "--percent goes with --probs or --confidence. Leave it out."
+            raise InputError(message)
+        values = values / 100
+    single = values.shape[1] == 1
+    if columns.positive is None and not single:
+        return values
+    if columns.positive is None or not single:
+        name = layout.values[0]
+        message = (
+            "--positive goes with one column of numbers, got several. Leave it out."
+        )
+        if single:
+            message = (
+                f"expected one number per class, at least 2 classes, got one number in "
+                f"{name!r}. Of a binary model say which label it speaks for: "
+                "--positive LABEL."
+            )
+        raise InputError(message)
+    one = values.astype(np.float64)
+    if layout.kind == "probs" and one.min() >= 0 and 1.01 < one.max() <= 100.5:
+        message = (
+            f"expected probabilities in {layout.values[0]!r}, got up to "
+            f"{one.max():g}, as percentages are. Give --percent."
+        )
+        raise InputError(message)
+    other = np.zeros_like(one) if layout.kind == "logits" else 1 - one
+    return np.column_stack([other, one])
+
+
+def _labels(
+    table: pl.DataFrame, layout: Layout, columns: Columns, classes: int
+) -> NDArray[np.int64] | None:
+    """Return the labels; those that cannot be used matter only where needed."""
+    if columns.truth is not None:
+        column = look_up(_ids(table, layout), columns)
+    elif layout.label is None:
         return None
-    return labels
+    else:
+        column = table[layout.label]
+    if columns.positive is not None:
+        column = _binary_labels(column, columns)
+    return class_numbers(column, layout, classes, strict=columns.need_labels)
 
 
-def _values(table: pl.DataFrame, names: list[str]) -> NDArray[Any]:
+def _ids(table: pl.DataFrame, layout: Layout) -> pl.Series:
+    if layout.ids is None:
+        message = "--truth finds labels by id. Name the column of ids: --ids NAME."
+        raise InputError(message)
+    return table[layout.ids]
+
+
+def _binary_labels(column: pl.Series, columns: Columns) -> pl.Series:
+    """Return labels by name, where 0 and 1 stand for the two classes."""
+    names = tuple(columns.class_names or ())
+    text = as_text(column)
+    table = {"0": names[0], "1": names[1], "false": names[0], "true": names[1]}
+    taken = {name: name for name in names}
+    return text.replace({**table, **taken})
+
+
+def _answers(
+    table: pl.DataFrame, layout: Layout, columns: Columns, beside: dict[str, Any]
+) -> Answers:
+    """Build answers with a confidence or a doubt."""
+    name = layout.values[0]
+    values = _numbers(table[name], name, comma=columns.comma)
+    if columns.percent:
+        if layout.kind == "doubt":
+            message = "--percent goes with --probs or --confidence. Leave it out."
+            raise InputError(message)
+        values = values / 100
+    correct = None if layout.correct is None else as_correct(table[layout.correct])
+    given: dict[str, Any] = dict.fromkeys(("predicted", "labels"))
+    if layout.predicted is not None:
+        given["predicted"] = _answer_text(table[layout.predicted])
+    if columns.truth is not None and layout.predicted is not None:
+        truth = look_up(_ids(table, layout), columns)
+        given["labels"] = _truth_text(truth, given["predicted"])
+    elif layout.label is not None:
+        given["labels"] = _truth_text(table[layout.label], given["predicted"])
+    kind: Any = layout.kind
+    return make_answers(values, correct, given=kind, **given, **beside)
+
+
+def _answer_text(column: pl.Series) -> NDArray[Any]:
+    text = as_text(column)
+    if text.null_count():
+        message = f"column {column.name!r} has no answer at row {{row}}. Remove it."
+        raise RowError(message, int(text.is_null().arg_max() or 0))
+    return text.to_numpy()
+
+
+def _truth_text(column: pl.Series, answers: NDArray[Any]) -> NDArray[Any]:
+    """Return true answers; a word that stands for none is one if it was answered."""
+    text = as_text(column).fill_null("").to_numpy()
+    return np.where(np.isin(text, MISSING) & (text != answers), "", text)
+
+
+def _values(table: pl.DataFrame, names: list[str], columns: Columns) -> NDArray[Any]:
     if len(names) == 1 and table[names[0]].dtype in (pl.List, pl.Array):
         return _list_column(table[names[0]])
-    return np.column_stack([_numbers(table[name], name) for name in names])
+    return np.column_stack(
+        [_numbers(table[name], name, comma=columns.comma) for name in names]
+    )
 
 
 def _list_column(column: pl.Series) -> NDArray[Any]:
@@ -94,7 +273,9 @@ def _list_column(column: pl.Series) -> NDArray[Any]:
     return flat.reshape(len(column), width)
 
 
-def _numbers(column: pl.Series, name: str, *, width: int = 1) -> NDArray[Any]:
+def _numbers(
+    column: pl.Series, name: str, *, width: int = 1, comma: bool = False
+) -> NDArray[Any]:
     """Return a column's numbers; `width` of them make a row."""
     if column.null_count():
         at = int(column.is_null().arg_max() or 0) // width
@@ -104,9 +285,9 @@ def _numbers(column: pl.Series, name: str, *, width: int = 1) -> NDArray[Any]:
         raise RowError(message, at)
     if column.dtype == pl.String:  # as CSV is read
         text = column.str.strip_chars()
+        if comma:  # one comma and no point: 0,5
+            text = text.str.replace(r"^([^,.]*),([^,.]*)$", "${1}.${2}")
         cast = text.cast(pl.Float64, strict=False)
-        if cast.null_count() and text.str.to_lowercase().is_in(["true", "false"]).all():
-            cast = (text.str.to_lowercase() == "true").cast(pl.Float64)
         column = column if cast.null_count() else cast
     if column.dtype == pl.Boolean:
         column = column.cast(pl.Int64)
@@ -115,11 +296,21 @@ def _numbers(column: pl.Series, name: str, *, width: int = 1) -> NDArray[Any]:
     if not column.dtype.is_numeric():
         at = _first_odd(column)
         message = (
-            f"expected numbers in column {name!r}, got {column[at]!r} at row {{row}}. "
-            "Classes are numbered from 0."
+            f"expected numbers in column {name!r}, got {column[at]!r} at row {{row}}."
+            f"{_how(column[at])}"
         )
         raise RowError(message, at)
     return column.to_numpy()
+
+
+def _how(value: Any) -> str:
+    """Say what to do about a number that is written otherwise."""
+    text = str(value).strip()
+    if text.endswith("%"):
+        return " Write percentages without the sign, and give --percent."
+    if text.count(",") == 1:
+        return " Decimal commas are read in files separated by semicolons or tabs."
+    return " Fix or remove such rows."
 
 
 def _first_odd(column: pl.Series) -> int:

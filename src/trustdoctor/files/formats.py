@@ -61,6 +61,8 @@ class Format:
     output: str = ""
 
 
+SHEETS = (".xlsx", ".xls", ".xlsm", ".ods")
+
 FORMATS: dict[str, Format] = {}
 """Every format by each of its suffixes."""
 
@@ -76,8 +78,10 @@ def register_format(entry: Format) -> Format:
 
 
 def suffix_of(file: str | Path) -> str:
-    """Return what kind of file it is."""
-    return Path(file).suffix.lower()
+    """Return what kind of file it is; of a packed one both suffixes."""
+    path = Path(file)
+    last = path.suffix.lower()
+    return Path(path.stem).suffix.lower() + last if last == ".gz" else last
 
 
 def find_format(file: str | Path) -> Format:
@@ -86,6 +90,8 @@ def find_format(file: str | Path) -> Format:
     if entry is None:
         known, name = ", ".join(FORMATS), Path(file).name
         message = f"expected a file in {known}, got {name!r}."
+        if suffix_of(file) in SHEETS:
+            message += " Save the sheet as CSV, and give that."
         raise FileError(message)
     return entry
 

@@ -12,6 +12,7 @@ from trustdoctor.files.formats import suffix_of
 from trustdoctor.files.source import Source
 from trustdoctor.gates import Gate, Outcome
 from trustdoctor.metrics import Confusion
+from trustdoctor.predictions import Intake
 
 JOURNAL = ".trustdoctor-screen.json"
 """In an output folder: which files are done, and what was counted in them."""
@@ -20,9 +21,11 @@ JOURNAL = ".trustdoctor-screen.json"
 class Journal:
     """Which files of a folder are done, and what was counted in them."""
 
-    def __init__(self, folder: Path, gate: Gate, source: Source) -> None:
+    def __init__(
+        self, folder: Path, gate: Gate, source: Source, only: str | None = None
+    ) -> None:
         self.path = folder / JOURNAL
-        job = gate.to_json() + repr(source.columns)
+        job = gate.to_json() + repr(source.columns) + (only or "")
         self.job = blake2b(job.encode(), digest_size=12).hexdigest()
         self.done: dict[str, Outcome] = {}
 
@@ -73,8 +76,11 @@ def _stamp(file: Path) -> str:
 
 def _entry(outcome: Outcome) -> list[Any]:
     counts = outcome.counts and list(asdict(outcome.counts).values())
-    return [outcome.rows, outcome.accepted, counts]
+    return [outcome.rows, outcome.accepted, counts, *asdict(outcome.intake).values()]
 
 
-def _outcome(rows: int, accepted: int, counts: list[int] | None) -> Outcome:
-    return Outcome(rows, accepted, None if counts is None else Confusion(*counts))
+def _outcome(
+    rows: int, accepted: int, counts: list[int] | None, *intake: Any
+) -> Outcome:
+    known = None if counts is None else Confusion(*counts)
+    return Outcome(rows, accepted, known, Intake(*intake))

@@ -6,8 +6,9 @@ are asked for are read.
 
 import glob
 import hashlib
+import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,16 @@ from typing import Any
 import polars as pl
 
 from trustdoctor.errors import FileError, InputError, RowError
-from trustdoctor.files.building import from_table
+from trustdoctor.files.building import from_table, with_binary_names
 from trustdoctor.files.columns import Columns, Layout, find_layout
+from trustdoctor.files.dialect import sniff, spool_stdin
 from trustdoctor.files.formats import FORMATS, Format, find_format, suffix_of
+from trustdoctor.files.responses import response_ids
+from trustdoctor.files.truth import require_matches
 from trustdoctor.predictions import Predictions
+from trustdoctor.scores import plain_scores
+
+_HEAD = 10_000  # rows in which at least one true label must be found
 
 BATCH = 1 << 16
 """Rows looked at at a time, to find a bad one."""
@@ -84,13 +91,16 @@ class Source:
 
     @property
     def has_labels(self) -> bool:
-        """Whether there is a column of labels, complete or not."""
-        return self.layout.label is not None
+        """Whether something tells which rows are right, complete or not."""
+        layout, truth = self.layout, self.columns.truth
+        return not layout.label is layout.correct is truth is None
 
     @property
-    def from_probabilities(self) -> bool:
-        """Whether the values are probabilities, and not logits."""
-        return self.layout.kind == "probs"
+    def scores(self) -> list[str]:
+        """The names of the scores that need no more than such values."""
+        if self.layout.answers:
+            return ["doubt" if self.layout.kind == "doubt" else "confidence"]
+        return plain_scores(logits=self.layout.kind == "logits")
 
     @cached_property
     def rows(self) -> int:
@@ -208,6 +218,18 @@ class Source:
             message = f"{self.files[0]}: {error}"
             raise FileError(message) from error
 
+    def _check_truth(self) -> None:
+        """Refuse true labels that are about other rows."""
+        layout = self.layout
+        head = self.collect(self.scan().select(self.needed).head(_HEAD))
+        if layout.kind == "choices":
+            ids = response_ids(head[layout.values[0]])
+        elif layout.ids is not None:
+            ids = head[layout.ids]
+        else:
+            return  # which is told where rows are read
+        require_matches(ids, self.columns, str(self.files[0]))
+
     def locate(self) -> None:
         """Raise the error of the first row that is not as expected, with its file."""
         for one in self.single():
@@ -238,9 +260,11 @@ class Source:
                 "prediction."
             )
             raise FileError(message) from error
-        except (*POLARS_ERRORS, OSError, UnicodeDecodeError) as error:
+        except (*POLARS_ERRORS, *_BROKEN, UnicodeDecodeError) as error:
             raise FileError(unreadable(self, error)) from error
 
+
+_BROKEN = (OSError, EOFError, zlib.error)
 
 POLARS_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 """What polars raises; the second is not an Exception to Python."""
@@ -255,6 +279,11 @@ def first_line(error: BaseException) -> str:
 def unreadable(source: Source, error: BaseException) -> str:
     """Say that a library could not read the files."""
     where = source.files[0] if len(source.files) == 1 else source.name
+    if isinstance(error, UnicodeDecodeError) or "utf-8" in str(error).lower():
+        return (
+            f"expected {where} in UTF-8, or in UTF-16 with a byte-order mark, got "
+            "another encoding. Save it as UTF-8."
+        )
     return (
         f"cannot read {where} as {source.format.name}: {first_line(error)}. "
         "The file may be cut short or its rows ragged; write it again."
@@ -262,8 +291,43 @@ def unreadable(source: Source, error: BaseException) -> str:
 
 
 def find_source(path: str | Path, columns: Columns | None = None) -> Source:
-    """Find the files behind a path: a file, a glob, or a folder and what is in it."""
-    columns = columns or Columns()
+    """Find the files behind a path: a file, a glob, or a folder and what is in it.
+
+    - stands for standard input.
+    """
+    if str(path) == "-":
+        return _settled(Source((spool_stdin(),), columns or Columns()))
+    return _settled(_find_files(path, columns or Columns()))
+
+
+def _settled(source: Source) -> Source:
+    """Return a source whose columns say what only the files can tell."""
+    columns, kind = source.columns, source.format.name
+    if columns.choices is not None and kind != "JSON lines":
+        message = (
+            f"--choices reads a language model's responses as .jsonl, one per line, "
+            f"got {source.files[0].name!r}."
+        )
+        raise FileError(message)
+    if kind in ("CSV", "TSV"):
+        comma = source._read(lambda: sniff(source.files[0]).separator != ",")
+        columns = replace(columns, comma=comma)
+    if columns.positive is not None and columns.class_names is None:
+        layout = source.layout
+        names = [] if layout.label is None else [layout.label]
+        table = source.collect(source.scan().select(names).unique())
+        try:
+            columns = with_binary_names(columns, layout, table)
+        except InputError as error:
+            message = f"{source.files[0]}: {error}"
+            raise FileError(message) from error
+    settled = Source(source.files, columns, source.root)
+    if columns.truth is not None:
+        settled._check_truth()
+    return settled
+
+
+def _find_files(path: str | Path, columns: Columns) -> Source:
     given = Path(path)
     try:
         str(path).encode()

@@ -1,15 +1,23 @@
-"""CSV, read as text: no type is guessed from the first rows."""
+"""CSV and TSV, read as text: no type is guessed from the first rows.
 
+The separator and the encoding are found in the file itself.
+"""
+
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
 from trustdoctor.errors import FileError
+from trustdoctor.files.dialect import Dialect, readable, sniff
 from trustdoctor.files.formats import Format, register_format
+from trustdoctor.predictions import plain_name
 
 if TYPE_CHECKING:
     from trustdoctor.files.source import Source
+
+Packed = Literal["uncompressed", "gzip"]
 
 
 def _scan(source: "Source") -> pl.LazyFrame:
@@ -28,14 +36,26 @@ def _scan(source: "Source") -> pl.LazyFrame:
 
 def _scan_one(file: Path) -> tuple[pl.LazyFrame, list[str]]:
     """Scan a file, its names stripped, blank lines left out."""
-    lazy = pl.scan_csv(file, infer_schema=False, glob=False)
+    lazy = pl.scan_csv(
+        readable(file),
+        separator=sniff(file).separator,
+        skip_lines=sniff(file).skipped,
+        infer_schema=False,
+        glob=False,
+    )
     names = lazy.collect_schema().names()
     for name in names:
         base, mark, _ = name.rpartition("_duplicated_")
         if mark and base in names:
             message = f"{file} has the column {base!r} twice. Name every column once."
             raise FileError(message)
-    stripped = [name.strip() for name in names]
+    stripped = [plain_name(name) for name in names]
+    if len(set(stripped)) < len(stripped):
+        base = next(name for name in stripped if stripped.count(name) > 1)
+        message = (
+            f"{file} has two columns whose names look alike, {base!r}. Rename one."
+        )
+        raise FileError(message)
     lazy = lazy.rename(dict(zip(names, stripped, strict=True)))
     return lazy.filter(~pl.all_horizontal(pl.all().is_null())), stripped
 
@@ -48,14 +68,45 @@ def _about_rows(source: "Source") -> int:
     return int(source.size / line) if line else 0
 
 
-CSV = register_format(
-    Format(
-        "CSV",
-        (".csv",),
-        _scan,
-        lambda rows, path, _: rows.sink_csv(path, engine="streaming"),
-        about_rows=_about_rows,
-        typed=False,
-        nested=False,
+def dialect_of(source: "Source") -> Dialect:
+    """Return how the first file of a source is written, where it is text."""
+    text = source.format.name in ("CSV", "TSV")
+    return sniff(source.files[0]) if text else Dialect()
+
+
+def _sink(separator: str | None, packed: Packed) -> Callable[..., None]:
+    """Return what writes rows; a CSV file as the input was written."""
+
+    def sink(rows: pl.LazyFrame, path: Path, source: "Source") -> None:
+        own = dialect_of(source)
+        used = separator or ("," if own.separator == "\t" else own.separator)
+        rows.sink_csv(
+            path,
+            engine="streaming",
+            compression=packed,
+            check_extension=False,
+            separator=used,
+            decimal_comma=own.decimal_comma and used != ",",
+        )
+
+    return sink
+
+
+def _text(name: str, suffix: str, separator: str | None, packed: Packed) -> Format:
+    return register_format(
+        Format(
+            name,
+            (suffix,),
+            _scan,
+            _sink(separator, packed),
+            about_rows=None if packed == "gzip" else _about_rows,
+            typed=False,
+            nested=False,
+        )
     )
-)
+
+
+CSV = _text("CSV", ".csv", None, "uncompressed")
+TSV = _text("TSV", ".tsv", "\t", "uncompressed")
+CSV_GZ = _text("CSV", ".csv.gz", None, "gzip")
+TSV_GZ = _text("TSV", ".tsv.gz", "\t", "gzip")

@@ -13,6 +13,7 @@ from trustdoctor.atomic import require_writable
 from trustdoctor.errors import FileError, OutputError
 from trustdoctor.files.formats import find_format, output_suffixes, suffix_of
 from trustdoctor.files.source import Source
+from trustdoctor.files.text import dialect_of
 
 ADDED = "trustdoctor"
 """The column that holds both decisions before they are told apart."""
@@ -32,19 +33,30 @@ def check_output(path: str | Path, *sources: str | Path) -> Path:
 
 
 def with_decisions(
-    source: Source, decided: pl.Expr, output: Path, *, alone: bool = False
+    source: Source,
+    decided: pl.Expr,
+    output: Path,
+    *,
+    alone: bool = False,
+    only: str | None = None,
 ) -> pl.LazyFrame:
     """Return what is to be written: a table's columns and the decisions.
 
-    Of arrays, and into arrays, the decisions alone are written. A file that is written
-    `alone`, one per input file, has no columns from folders' names: its own
-    folder tells.
+    Of arrays, and into arrays, the decisions alone are written, and of a language
+    model's responses with their ids. A file that is written `alone`, one per input
+    file, has no columns from folders' names: its own folder tells. `only` keeps the
+    accepted or the rejected rows.
     """
-    if not (source.format.is_table and find_format(output).is_table):
-        return source.scan().select(decided).unnest(ADDED)
-    check_names(source)
-    rows = _kept(source, output).with_columns(decided)
-    return rows.drop(source.partitions if alone else []).unnest(ADDED)
+    bare = source.columns.choices is not None
+    if bare or not (source.format.is_table and find_format(output).is_table):
+        rows = source.scan().select(decided).unnest(ADDED)
+    else:
+        check_names(source)
+        rows = _kept(source, output).with_columns(decided)
+        rows = rows.drop(source.partitions if alone else []).unnest(ADDED)
+    if only is None:
+        return rows
+    return rows.filter(pl.col("accepted") == (only == "accepted"))
 
 
 def check_names(source: Source, *more: str) -> None:
@@ -90,7 +102,7 @@ def _casts(source: Source, lazy: pl.LazyFrame) -> list[pl.Expr]:
     """Return casts of the text columns that a type keeps as they are, from one pass."""
     tests = []
     for name in source.names:
-        text = pl.col(name)
+        text = _pointed(source, name)
         plain = text.str.strip_chars()
         whole = text.cast(pl.Int64, strict=False).cast(pl.String).eq_missing(text)
         number = plain.cast(pl.Float64, strict=False).is_null() == text.is_null()
@@ -105,7 +117,7 @@ def _casts(source: Source, lazy: pl.LazyFrame) -> list[pl.Expr]:
     found = source.collect(lazy.select(tests)).row(0, named=True)
     casts = []
     for name in source.names:
-        text = pl.col(name)
+        text = _pointed(source, name)
         if found[f"{name} none"]:
             continue
         if found[f"{name} int"]:
@@ -115,6 +127,14 @@ def _casts(source: Source, lazy: pl.LazyFrame) -> list[pl.Expr]:
         elif found[f"{name} float"]:
             casts.append(text.str.strip_chars().cast(pl.Float64))
     return casts
+
+
+def _pointed(source: Source, name: str) -> pl.Expr:
+    """Return a column of text, a decimal comma as a point where the file has those."""
+    text = pl.col(name)
+    if not dialect_of(source).decimal_comma:
+        return text
+    return text.str.replace(r"^([+-]?[0-9]*),([0-9]+)$", "${1}.${2}")
 
 
 def plan_targets(source: Source, folder: Path) -> dict[Path, Path]:

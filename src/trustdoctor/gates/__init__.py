@@ -1,10 +1,20 @@
 """Gates: a score, a threshold, and what was promised of them."""
 
+from trustdoctor.gates.advice import (
+    advise,
+    advise_unlabelled,
+    better_score,
+    calibrate_aloud,
+    decides_nothing,
+    remarks,
+)
 from trustdoctor.gates.calibration import (
+    AUTO,
     GIVEN,
     calibrate,
     calibrate_rows,
     calibrate_scores,
+    needs_labels,
 )
 from trustdoctor.gates.certificate import Certificate
 from trustdoctor.gates.gate import PREDICTED, Gate, as_predictions
@@ -12,7 +22,11 @@ from trustdoctor.gates.margins import Margins
 from trustdoctor.gates.outcome import NOTHING, Outcome, Screened, require_one_width
 from trustdoctor.gates.rules import Cut
 from trustdoctor.gates.sample import Rows, Sample
-from trustdoctor.gates.selection import Selection, select
+from trustdoctor.gates.selection import (
+    Selection,
+    select,
+    select_auto,
+)
 from trustdoctor.gates.sketches import Sketches
 from trustdoctor.gates.targets import (
     TARGETS,
@@ -27,6 +41,7 @@ from trustdoctor.gates.targets import (
 from trustdoctor.gates.unlabelled import calibrate_unlabelled
 
 __all__ = [
+    "AUTO",
     "GIVEN",
     "NOTHING",
     "PREDICTED",
@@ -45,14 +60,22 @@ __all__ = [
     "Sketches",
     "Target",
     "Terms",
+    "advise",
+    "advise_unlabelled",
     "as_predictions",
+    "better_score",
     "calibrate",
+    "calibrate_aloud",
     "calibrate_rows",
     "calibrate_scores",
     "calibrate_unlabelled",
+    "decides_nothing",
     "find_target",
+    "needs_labels",
     "observe",
     "register_target",
+    "remarks",
     "require_one_width",
     "select",
+    "select_auto",
 ]

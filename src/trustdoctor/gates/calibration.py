@@ -1,19 +1,20 @@
 """From labelled predictions and a target to a gate with a certificate."""
 
-from dataclasses import dataclass, replace
-from numbers import Real
+from dataclasses import replace
 from typing import Any
 
 from trustdoctor.errors import InputError
 from trustdoctor.gates import rules
+from trustdoctor.gates.asked import Ask
 from trustdoctor.gates.certificate import Certificate
-from trustdoctor.gates.gate import PREDICTED, Gate, GroupRule
-from trustdoctor.gates.outcome import NOTHING, Outcome
+from trustdoctor.gates.gate import PREDICTED, Gate, GroupRule, predicted_groups
+from trustdoctor.gates.missing import leave_out_unlabelled
+from trustdoctor.gates.outcome import NOTHING, Outcome, known_errors
 from trustdoctor.gates.rules import Cut, Mode
 from trustdoctor.gates.sample import Sample, as_sample
-from trustdoctor.gates.targets import TARGETS, Target, Terms, find_target
+from trustdoctor.gates.targets import TARGETS
 from trustdoctor.predictions import Predictions, TopK
-from trustdoctor.scores import Score, find_score
+from trustdoctor.scores import Score, find_score, usual_score
 
 EXCHANGEABLE = (
     "Future rows are exchangeable with the calibration rows, which did not choose the "
@@ -24,9 +25,8 @@ UNSEEN = (
     "what it does to them was not counted."
 )
 NOTHING_ASSUMED = "Nothing is promised, so nothing is assumed."
-BOTH = "Order statistics of the correct rows' and of the errors' scores bound it."
-TOGETHER = {"frr", "trr"}
-"""The two targets that may be asked for at once."""
+AUTO = "auto"
+"""The name that stands for the score that some of the rows choose."""
 
 GIVEN = "given"
 """What `grouped_by` says where the groups are the rows' own, without a name."""
@@ -35,7 +35,7 @@ GIVEN = "given"
 def calibrate(  # noqa: PLR0913 - options, by keyword only
     predictions: Predictions | TopK,
     *_errors: Any,  # of version 0.1, which took scores and errors
-    score: str | Score = "alpha",
+    score: str | Score | None = None,
     temperature: float = 1.0,
     confidence: float = 0.9,
     mode: Mode | None = None,
@@ -54,9 +54,12 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
     ----------
     predictions : Predictions, or TopK
         Calibration rows that had no part in choosing the score. With labels, but for
-        `coverage` and `threshold`.
-    score : str or Score
-        A name from `SCORES`, or a fitted score, as `compare` recommends it.
+        `coverage` and `threshold`; rows that have none are left out where labels are
+        needed.
+    score : str or Score, optional
+        A name from `SCORES`, or a fitted score, as `compare` recommends it. By default
+        alpha; for answers with a confidence, that. "auto": the score with the largest
+        AUROC on 30% of the rows, a random part that the promise then does not use.
     temperature : float
         Divides the logits, for a score that has a temperature.
     confidence : float
@@ -100,31 +103,41 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
     >>> gate.certificate.promise()
     'at most 5% of the correct predictions rejected, with confidence 0.9'
     """
-    if _errors or not isinstance(predictions, (Predictions, TopK)):
+    _require_predictions_alone(predictions, _errors)
+    options: dict[str, Any] = {"confidence": confidence, "mode": mode, "method": method}
+    options |= {"min_coverage": min_coverage, **target}
+    if score == AUTO:
+        from trustdoctor.gates.selection import select_auto
+
+        found = select_auto(predictions, temperature=temperature)
+        return found.calibrate(groups=groups, grouped_by=grouped_by, **options)
+    ready = find_score(score or usual_score(predictions), temperature=temperature)
+    if isinstance(groups, str):
+        grouped_by, groups = groups, groups_of(predictions, groups)
+    notes: tuple[str, ...] = ()
+    if needs_labels(target):
+        predictions, groups, notes = leave_out_unlabelled(predictions, ready, groups)
+    bare = Gate(0.0, score=ready, temperature=temperature)  # type: ignore[arg-type]
+    return calibrate_sample(
+        as_sample(bare.doubts(predictions), known_errors(predictions)),
+        score=ready,
+        notes=notes,
+        groups=groups,
+        grouped_by=grouped_by or GIVEN,
+        **options,
+    )
+
+
+def _require_predictions_alone(predictions: Any, errors: Any) -> None:
+    if errors or not isinstance(predictions, (Predictions, TopK)):
         kind = type(predictions).__name__
         message = (
-            f"expected Predictions alone, got {kind}{' and errors' * bool(_errors)}. "
+            f"expected Predictions alone, got {kind}{' and errors' * bool(errors)}. "
             "Build them with Predictions.from_logits or from_probs, so that the gate "
             "scores by itself; for scores of your own use calibrate_scores(scores, "
             "errors, ...)."
         )
         raise InputError(message)
-    ready = find_score(score, temperature=temperature)
-    if isinstance(groups, str):
-        grouped_by, groups = groups, groups_of(predictions, groups)
-    bare = Gate(0.0, score=ready, temperature=temperature)  # type: ignore[arg-type]
-    wrong = None if predictions.labels is None else predictions.errors
-    return calibrate_sample(
-        as_sample(bare.doubts(predictions), wrong),
-        score=ready,
-        confidence=confidence,
-        mode=mode,
-        method=method,
-        min_coverage=min_coverage,
-        groups=groups,
-        grouped_by=grouped_by or GIVEN,
-        **target,
-    )
 
 
 def calibrate_scores(
@@ -183,10 +196,16 @@ def calibrate_rows(scores: Any, errors: Any, *, score: Score, **options: Any) ->
     return calibrate_sample(as_sample(scores, errors), score=score, **options)
 
 
+def needs_labels(target: dict[str, Any]) -> bool:
+    """Tell whether one of the targets that are asked for needs labels."""
+    asked = [name for name, value in target.items() if value is not None]
+    return any(TARGETS[name].needs_labels for name in asked if name in TARGETS)
+
+
 def groups_of(predictions: Predictions | TopK, by: str) -> Any:
     """Return the groups of rows: predicted classes, or the predictions' own."""
     if by == PREDICTED:
-        return predictions.predicted
+        return predicted_groups(predictions)
     own = getattr(predictions, "groups", None)
     if by != GIVEN or own is None:
         message = (
@@ -195,90 +214,6 @@ def groups_of(predictions: Predictions | TopK, by: str) -> Any:
         )
         raise InputError(message)
     return own
-
-
-@dataclass(frozen=True)
-class Ask:
-    """What is asked of a calibration."""
-
-    target: dict[str, float]
-    mode: Mode | None = None
-    method: str | None = None
-    confidence: float = 0.9
-    min_coverage: float = 0.3
-
-    def __post_init__(self) -> None:
-        """Refuse what no rule gives."""
-        for name in self.target:
-            find_target(name)
-        if len(self.target) != 1 and set(self.target) != TOGETHER:
-            got = ", ".join(self.target) or "none"
-            message = (
-                f"expected one target out of {', '.join(TARGETS)}, or frr with trr; "
-                f"got {got}."
-            )
-            raise InputError(message)
-        checked = {name: find_target(name).check(v) for name, v in self.target.items()}
-        object.__setattr__(self, "target", checked)
-        self._check_mode()
-        for one in self.targets:
-            one.rule(self.method)
-        for name in ("confidence", "min_coverage"):
-            value = getattr(self, name)
-            if not (isinstance(value, Real) and 0 < float(value) < 1):
-                message = f"expected {name} between 0 and 1, got {value!r}."
-                raise InputError(message)
-
-    def _check_mode(self) -> None:
-        if self.mode not in (None, "confidence", "expectation"):
-            message = f"expected mode 'confidence' or 'expectation', got {self.mode!r}."
-            raise InputError(message)
-        name = next(iter(self.target))
-        if self.mode is not None and not self.promised:
-            message = f"{name} carries no promise: leave mode out."
-            raise InputError(message)
-        if self.mode != "expectation":
-            return
-        if len(self.target) == 2:
-            message = (
-                "frr and trr together have no rule in expectation. Leave mode out."
-            )
-            raise InputError(message)
-        if not self.targets[0].in_expectation:
-            message = (
-                f"there is no rule for {name} in expectation. Use mode='confidence'."
-            )
-            raise InputError(message)
-
-    @property
-    def targets(self) -> list[Target]:
-        """The targets that are asked for."""
-        return [TARGETS[name] for name in self.target]
-
-    @property
-    def promised(self) -> bool:
-        """Whether all of them carry a promise."""
-        return all(target.promised for target in self.targets)
-
-    @property
-    def words(self) -> str:
-        """The rule, in one sentence."""
-        if len(self.target) == 2:
-            return BOTH
-        return self.targets[0].rule(self.method).words
-
-    @property
-    def how(self) -> Mode:
-        """The mode, "confidence" where none was named."""
-        return self.mode or "confidence"
-
-    def cut(self, rows: Sample, delta: float) -> Cut:
-        """Find the cut on some rows."""
-        if len(self.target) == 2:
-            return rules.both_cut(rows, **self.target, mode=self.how, delta=delta)
-        terms = Terms(self.how, delta, self.min_coverage)
-        (value,) = self.target.values()
-        return self.targets[0].rule(self.method).cut(rows, value, terms)
 
 
 def calibrate_sample(  # noqa: PLR0913 - options, by keyword only
@@ -291,24 +226,25 @@ def calibrate_sample(  # noqa: PLR0913 - options, by keyword only
     mode: Mode | None = None,
     method: str | None = None,
     min_coverage: float = 0.3,
+    notes: tuple[str, ...] = (),
     **target: Any,
 ) -> Gate:
     """Calibrate on a sample of any kind; see `calibrate`."""
     asked = {name: value for name, value in target.items() if value is not None}
     ask = Ask(asked, mode, method, confidence, min_coverage)
     _require_labels(rows, ask)
-    notes: list[str] = []
+    noted = list(notes)
     delta = 1 - confidence
     parts: dict[Any, Sample] | None = None
     if groups is not None:
         parts = _parts(rows, groups, ask)
-        delta = _shared_delta(delta, len(parts), ask, notes)
-    pooled = ask.cut(rows, delta)
+        delta = _shared_delta(delta, len(parts), ask, noted)
+    pooled = ask.cut_and_needed(rows, delta)
     at = rules.place(pooled, rows)
     own: dict[Any, GroupRule] = {}
     if parts is not None:
         own = _group_rules(parts, ask, delta, GroupRule(at, pooled.state))
-        notes += _bare_note(own)
+        noted += _bare_note(own)
     gate = Gate(
         at,
         score,  # type: ignore[arg-type]
@@ -317,7 +253,7 @@ def calibrate_sample(  # noqa: PLR0913 - options, by keyword only
         grouped_by=grouped_by if own else "",
     )
     seen = _seen(gate, rows, parts)
-    certificate = _certificate(ask, rows, pooled, seen, notes)
+    certificate = _certificate(ask, rows, pooled, seen, noted)
     return replace(gate, certificate=certificate)
 
 
@@ -326,8 +262,9 @@ def _require_labels(rows: Sample, ask: Ask) -> None:
     if needy and not rows.labelled:
         free = " and ".join(n for n, t in TARGETS.items() if not t.needs_labels)
         message = (
-            f"{needy[0]} needs errors, so predictions with labels; only {free} do "
-            "without. --no-labels trusts the model itself."
+            f"{needy[0]} needs to know which predictions are wrong: by labels, or of "
+            f"answers by --correct NAME; only {free} do without. --no-labels trusts "
+            "the model itself."
         )
         raise InputError(message)
 

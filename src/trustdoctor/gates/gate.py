@@ -14,7 +14,7 @@ from trustdoctor.errors import InputError
 from trustdoctor.gates.certificate import Certificate
 from trustdoctor.gates.margins import Margins
 from trustdoctor.gates.outcome import Screened
-from trustdoctor.predictions import Predictions, TopK
+from trustdoctor.predictions import Answers, Predictions, TopK
 from trustdoctor.scores import SCORES, FittedScore, LogitScore, Score, find_score
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class Gate:
     def _take(self, score: Score) -> None:
         """Name a score that was given itself; a fitted one is carried."""
         entry = SCORES.get(score.name)
-        known = entry is type(score)
+        known = entry is type(score) or entry == score
         if isinstance(entry, LogitScore) and isinstance(score, LogitScore):
             known = entry.function is score.function
         if not known:
@@ -283,15 +283,29 @@ class Gate:
         if self.groups and groups is None:
             groups = self.groups_of(predictions)
         accepted = self.accept(scores, groups=groups)
-        if isinstance(predictions, TopK):
-            accepted = accepted & ~predictions.ambiguous
+        ambiguous = getattr(predictions, "ambiguous", None)
+        if ambiguous is not None:
+            accepted = accepted & ~ambiguous
         return Screened(scores, accepted, predictions.predicted)
 
     def groups_of(self, predictions: Predictions | TopK) -> Any:
         """Return the groups of rows, as this gate has them; None where unknown."""
         if self.grouped_by == PREDICTED:
-            return predictions.predicted
+            numbered = any(type(group) is int for group in self.groups)
+            return predictions.predicted if numbered else predicted_groups(predictions)
         return getattr(predictions, "groups", None)
+
+    def rejects(self, threshold: float) -> str:
+        """Say which rows a threshold rejects: alpha > -2, or confidence < 0.9.
+
+        Examples
+        --------
+        >>> Gate(-0.9, score="confidence").rejects(-0.9)
+        'confidence < 0.9'
+        """
+        if self.score == "confidence":  # its doubt is minus the confidence
+            return f"confidence < {0 - threshold:.6g}"
+        return f"{self.score or 'score'} > {threshold:.6g}"
 
     def watch(self, *, level: float = 0.1) -> "Watch":
         """Start watching whether the promise still holds; see `trustdoctor.Watch`."""
@@ -301,9 +315,8 @@ class Gate:
 
     def __repr__(self) -> str:
         """Say what is decided, and what is promised."""
-        what = self.score or "score"
         rule = {
-            "threshold": f"reject iff {what} > {self.threshold:.6g}",
+            "threshold": f"reject iff {self.rejects(self.threshold)}",
             "accept-all": "accept all",
             "reject-all": "reject all",
         }[self.state]
@@ -332,6 +345,23 @@ class Gate:
         from trustdoctor.gates.gate_file import load_gate
 
         return load_gate(path)
+
+
+def predicted_groups(predictions: Predictions | TopK) -> Any:
+    """Return the predicted classes as groups, by name where they have names.
+
+    A gate is then not fooled by columns in another order.
+    """
+    if getattr(predictions, "class_names", None) is None:
+        if not isinstance(predictions, Answers):
+            return predictions.predicted
+        message = (
+            "thresholds for each answer need the answers themselves: pass predicted=, "
+            "or --predicted NAME on the command line."
+        )
+        raise InputError(message)
+    assert isinstance(predictions, Predictions)
+    return np.asarray(predictions.predicted_names).astype(str)
 
 
 def _check_rule(threshold: float, state: str) -> None:

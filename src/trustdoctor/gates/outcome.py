@@ -1,6 +1,6 @@
 """What a gate did to rows: decisions, counts that add up, and their rates."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +10,7 @@ from trustdoctor.arrays import Array
 from trustdoctor.errors import InputError
 from trustdoctor.gates.targets import observe
 from trustdoctor.metrics import Confusion, Share, share
-from trustdoctor.predictions import Predictions, TopK
+from trustdoctor.predictions import NO_ROWS, Intake, Predictions, TopK
 
 
 class Screened(NamedTuple):
@@ -51,7 +51,9 @@ class Outcome:
     ----------
     rows, accepted : int
     counts : Confusion or None
-        Where every row had a label.
+        Of the rows that had a label; None where none had.
+    intake : Intake
+        What came in: missing labels, rounded probabilities.
 
     Examples
     --------
@@ -63,6 +65,7 @@ class Outcome:
     rows: int
     accepted: int
     counts: Confusion | None = None
+    intake: Intake = NO_ROWS
 
     @classmethod
     def of(cls, accepted: Array, wrong: Array | None = None) -> "Outcome":
@@ -77,8 +80,14 @@ class Outcome:
     @classmethod
     def on(cls, predictions: Predictions | TopK, accepted: Array) -> "Outcome":
         """Count what was accepted of predictions, with or without labels."""
-        known = predictions.labels is not None
-        return cls.of(accepted, predictions.errors if known else None)
+        if isinstance(predictions, TopK):
+            return cls.of(accepted, known_errors(predictions))
+        done = cls.of(accepted)
+        if predictions.labels is not None:
+            known = predictions.known
+            own = cls.of(accepted[known], predictions.labelled("rates").errors)
+            done = replace(done, counts=own.counts)
+        return replace(done, intake=Intake.of(predictions))
 
     @classmethod
     def at(cls, state: str, wrong: int, rows: int) -> "Outcome":
@@ -90,12 +99,12 @@ class Outcome:
 
     def __add__(self, other: "Outcome") -> "Outcome":
         """Count the rows of both."""
-        both = None
+        both = self.counts or other.counts
         if self.counts is not None and other.counts is not None:
             ours, theirs = asdict(self.counts), asdict(other.counts)
             both = Confusion(*(ours[kind] + theirs[kind] for kind in ours))
         rows, accepted = self.rows + other.rows, self.accepted + other.accepted
-        return Outcome(rows, accepted, both)
+        return Outcome(rows, accepted, both, self.intake + other.intake)
 
     @property
     def decisions(self) -> Confusion:
@@ -110,6 +119,8 @@ class Outcome:
         With Clopper-Pearson intervals; rates without rows are left out.
         """
         parts = observe(self.decisions, labelled=self.counts is not None)
+        if self.counts is not None and self.counts.n < self.rows:
+            parts["coverage"] = (self.accepted, self.rows)
         return {
             name: share(part, whole, confidence=confidence)
             for name, (part, whole) in parts.items()
@@ -117,7 +128,15 @@ class Outcome:
         }
 
 
-NOTHING = Outcome(0, 0, Confusion(0, 0, 0, 0))
+def known_errors(predictions: Predictions | TopK) -> Array | None:
+    """Return where rows are wrong; None unless every row has a label."""
+    complete = predictions.labels is not None
+    if complete and isinstance(predictions, Predictions):
+        complete = bool(predictions.known.all())
+    return predictions.errors if complete else None
+
+
+NOTHING = Outcome(0, 0)
 """What was done to no rows at all."""
 
 

@@ -67,7 +67,7 @@ def frr_cut(scores: Ordered, frr: float, *, mode: Mode, delta: float) -> Cut:
         k = _first(n, lambda k: _at_least(k, n, float(keep)) <= delta)
         needed = _rows_for(float(keep), delta)
     if k > n:
-        why = f"{n} rows of the kind that it protects are too few to reject any"
+        why = f"{n:,} rows of the kind that it protects are too few to reject any"
         return Cut("accept-all", trivial=why, needed=needed, short=True)
     return Cut(at=scores.kth(k)[1])
 
@@ -82,7 +82,9 @@ def trr_cut(scores: Ordered, trr: float, *, mode: Mode, delta: float) -> Cut:
         k = _first(n, lambda k: _at_most(k, n, float(lose)) > delta)
         needed = _rows_for(float(exact(trr)), delta)
     if k == 0:
-        why = f"{n} errors are too few to accept any row; {needed} would be enough"
+        why = f"{n:,} errors are too few to accept any row"
+        if n == 0 and needed is not None:
+            why += f"; {needed:,} would be enough"
         return Cut("reject-all", trivial=why, needed=needed, short=True)
     return _below(scores.kth(k)[0])
 
@@ -98,7 +100,7 @@ def joint_cut(rows: Sample, joint: float, *, mode: Mode, delta: float) -> Cut:
         allowed = _first(n, lambda k: _at_most(k, n, float(rate)) > delta) - 1
         needed = _rows_for(1 - float(rate), delta)
     if allowed < 0:
-        why = f"{n} rows are too few to accept any and keep the promise"
+        why = f"{n:,} rows are too few to accept any and keep the promise"
         return Cut("reject-all", trivial=why, needed=needed, short=True)
     if allowed >= len(wrong):
         why = "even accepting every row keeps the promise"
@@ -121,7 +123,8 @@ def risk_sequence(
     """
     c, n = rows.worst(), len(rows)
     found = []
-    for share, level in ((min_coverage, 0.9 * delta), (0.05, 0.1 * delta)):
+    shares = (min_coverage, 0.9 * delta), (0.05, 0.1 * delta)
+    for share, level in shares:
         least = math.ceil(math.log(level) / math.log1p(-risk)) if risk < 1 else 1
         start = max(least, math.ceil(exact(share) * n), 1)
         if start > n:
@@ -131,7 +134,8 @@ def risk_sequence(
         found.append(_walk(c, accepted, risk, level) if passed else 0)
     farthest = max(found, default=0)
     if farthest == 0:
-        return _no_risk(rows.counts, risk, 0.9 * delta)
+        tried = [rows.start(math.ceil(exact(share) * n))[:2] for share, _ in shares]
+        return _no_risk(rows.counts, risk, tried)
     return _accepting(rows, farthest)
 
 
@@ -145,15 +149,14 @@ def risk_sgr(rows: Sample, risk: float, *, delta: float) -> Cut:
     c = _every_score(rows, "sgr")
     accepted, wrong = np.cumsum(c.correct + c.errors), np.cumsum(c.errors)
     level = delta / math.ceil(math.log2(len(rows) + 1))
-    low, high = 0, len(accepted)
-    while low < high:
-        middle = (low + high) // 2
-        if _at_most(int(wrong[middle]), int(accepted[middle]), risk) <= level:
-            low = middle + 1
-        else:
-            high = middle
-    if low == 0:
-        return _no_risk(c, risk, level)
+    low = _last(
+        len(accepted),
+        lambda j: _at_most(int(wrong[j]), int(accepted[j]), risk) <= level,
+    )
+    if low == 0:  # what the search would end at with as many rows as one likes
+        best = _last(len(accepted), lambda j: wrong[j] < risk * accepted[j])
+        end = max(best - 1, 0)
+        return _no_risk(c, risk, [(int(accepted[end]), int(wrong[end]))])
     return _accepting(rows, int(accepted[low - 1]))
 
 
@@ -165,14 +168,15 @@ def risk_grid(rows: Sample, risk: float, *, delta: float, points: int = 20) -> C
     """
     c = _every_score(rows, "grid")
     accepted, wrong = np.cumsum(c.correct + c.errors), np.cumsum(c.errors)
-    best = 0
+    best, tried = 0, []
     for i in range(1, points + 1):
         start = math.ceil(Fraction(i, points) * len(rows))
         j = int(np.searchsorted(accepted, start))
+        tried.append((int(accepted[j]), int(wrong[j])))
         if _at_most(int(wrong[j]), int(accepted[j]), risk) <= delta / points:
             best = max(best, int(accepted[j]))
     if best == 0:
-        return _no_risk(c, risk, delta / points)
+        return _no_risk(c, risk, tried)
     return _accepting(rows, best)
 
 
@@ -185,9 +189,7 @@ def both_cut(rows: Sample, frr: float, trr: float, *, mode: Mode, delta: float) 
     low, high = scaled(low, 1 - share), scaled(high, share)
     least, most = place(low, rows), place(high, rows)
     if low.state == "accept-all" or high.state == "reject-all":
-        short = high if high.state == "reject-all" else low
-        why = f"the rows are too few to promise both: {short.trivial}"
-        return replace(short, state="reject-all", trivial=why, broken=True)
+        return _not_both(low, high)
     if least > most:
         why = (
             f"no threshold does both: FRR needs at least {least:.6g}, TRR at most "
@@ -199,6 +201,24 @@ def both_cut(rows: Sample, frr: float, trr: float, *, mode: Mode, delta: float) 
         middle = least if math.isfinite(least) else most  # parts no cell
     ends = (least, most) if math.isfinite(least) else None
     return Cut(at=middle, side="exact", feasible=ends)
+
+
+def _not_both(low: Cut, high: Cut) -> Cut:
+    """Say why FRR and TRR cannot both be promised, where one of them cannot."""
+    if high.state == "reject-all" and not high.short:
+        why = f"TRR cannot be promised: {high.trivial}"
+        return Cut("reject-all", trivial=why, broken=True)
+    failed = [cut for cut in (high, low) if cut.short]
+    why = "the rows are too few to promise both: "
+    why += ", and ".join(cut.trivial for cut in failed)
+    known = [cut.needed for cut in failed if cut.needed is not None]
+    return Cut(
+        "reject-all",
+        trivial=why,
+        needed=max(known) if len(known) == len(failed) else None,
+        short=True,
+        broken=True,
+    )
 
 
 def least_cost(rows: Sample, cost: float) -> Cut:
@@ -284,29 +304,33 @@ def _walk(c: Counts, j: int, risk: float, level: float) -> int:
     return int(through[-1])
 
 
-def _no_risk(c: Counts, risk: float, level: float) -> Cut:
+def _no_risk(c: Counts, risk: float, tried: list[tuple[int, int]]) -> Cut:
     """Say why no risk could be proved: too few rows, or no threshold is good enough.
 
-    Thresholds are looked at that accept a twentieth of the rows, and 20, or more.
+    `tried` are rows and errors accepted where the method looks first, whatever the
+    number of rows: more rows help only where one of these has a risk below the target.
+    Beside them thresholds are looked at that accept a twentieth of the rows, and 20,
+    or more.
     """
     accepted, wrong = np.cumsum(c.correct + c.errors), np.cumsum(c.errors)
     n = int(accepted[-1])
     enough = accepted >= min(n, max(math.ceil(n / 20), 20))
-    rates = wrong[enough] / accepted[enough]
-    at = int(np.argmin(rates))
-    j, errors = int(accepted[enough][at]), int(wrong[enough][at])
-    best = float(rates[at])
+    best = float((wrong[enough] / accepted[enough]).min())
     if best >= risk:
         why = (
             f"no threshold that accepts {int(accepted[enough][0]):,} of these rows or "
             f"more has a risk below {best:.2%}"
         )
         return Cut("reject-all", trivial=why)
-    times = 1.0
-    while _at_most(math.ceil(times * errors), math.ceil(times * j), risk) > level:
-        times *= 1.1
-    why = f"{n:,} rows are too few to prove the risk, though {best:.2%} was seen"
-    return Cut("reject-all", trivial=why, needed=math.ceil(times * n), short=True)
+    seen = min(errors / kept for kept, errors in tried)
+    if seen >= risk:
+        why = (
+            f"where the method looks first the risk is {seen:.2%} or more; {best:.2%} "
+            "was seen at another threshold, but risk does not fall with this score"
+        )
+        return Cut("reject-all", trivial=why)
+    why = f"{n:,} rows are too few to prove the risk, though {seen:.2%} was seen"
+    return Cut("reject-all", trivial=why, short=True)
 
 
 def _first(n: int, holds: Callable[[int], bool]) -> int:
@@ -319,6 +343,11 @@ def _first(n: int, holds: Callable[[int], bool]) -> int:
         else:
             low = middle + 1
     return low
+
+
+def _last(n: int, holds: Callable[[int], bool]) -> int:
+    """Return where a binary search ends for what holds below and fails above."""
+    return _first(n - 1, lambda j: not holds(j))
 
 
 def _at_most(k: int, n: int, p: float) -> float:
@@ -341,8 +370,13 @@ def _at_least(k: int, n: int, p: float) -> float:
 
 
 def _rows_for(keep: float, delta: float) -> int | None:
-    """Return the least n with keep^n <= delta."""
-    return math.ceil(math.log(delta) / math.log(keep)) if 0 < keep < 1 else None
+    """Return the least n with keep^n <= delta, as the rules compute the power."""
+    if not 0 < keep < 1:
+        return None
+    n = max(math.ceil(math.log(delta) / math.log(keep)) - 1, 1)
+    while _at_least(n, n, keep) > delta:  # logarithms may be one off
+        n += 1
+    return n
 
 
 def scaled(cut: Cut, share: float) -> Cut:

@@ -7,12 +7,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trustdoctor.arrays import as_groups
 from trustdoctor.errors import InputError
 from trustdoctor.gates.calibration import calibrate
 from trustdoctor.gates.gate import Gate
 from trustdoctor.metrics import auroc
-from trustdoctor.predictions import Predictions
-from trustdoctor.scores import find_score
+from trustdoctor.predictions import Predictions, TopK, require_predictions
+from trustdoctor.scores import allowed_scores, find_score
+
+AUTO_SHARE = 0.3
+"""How many of the rows choose it; the others set the threshold."""
+
+AUTO_SEED = 0
+"""Of the permutation that parts them."""
+
+LEAST = 20
+"""Errors, and correct rows, that are enough to choose by."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +56,14 @@ class Selection:
     predictions: Predictions
 
     def calibrate(self, **options: Any) -> Gate:
-        """Calibrate on the rows that chose nothing; options as in `calibrate`."""
+        """Calibrate on the rows that chose nothing; options as in `calibrate`.
+
+        Groups that are given as an array are those of all rows, these and the others.
+        """
+        groups = options.get("groups")
+        if groups is not None and not isinstance(groups, str):
+            every = as_groups(groups, rows=len(self.chosen) + len(self.rest))
+            options["groups"] = every[self.rest]
         gate = calibrate(
             self.predictions[self.rest],
             score=self.score,
@@ -54,10 +71,12 @@ class Selection:
             **options,
         )
         assert gate.certificate is not None
+        if not len(self.chosen):
+            return gate
         note = (
             f"{len(self.chosen):,} rows chose {self.score} at temperature "
             f"{self.temperature:g} among {len(self.table)} candidates; "
-            f"{len(self.rest):,} other rows set the threshold."
+            f"{gate.certificate.n:,} other rows set the threshold."
         )
         notes = (*gate.certificate.notes, note)
         return replace(gate, certificate=replace(gate.certificate, notes=notes))
@@ -87,8 +106,8 @@ def select(
     if not (listed and temperatures and 0 < share < 1):
         message = "expected a list of scores, temperatures and a share between 0 and 1."
         raise InputError(message)
-    order = np.random.default_rng(seed).permutation(len(predictions.errors))
-    chosen, rest = np.split(order, [int(share * len(order))])
+    require_predictions(predictions)
+    chosen, rest = _parted(predictions, share, seed)
     part = predictions[chosen]
     table = {
         (name, float(t)): auroc(find_score(name, temperature=t)(part), part.errors)
@@ -97,3 +116,53 @@ def select(
     }
     score, temperature = max(table, key=lambda pair: table[pair])
     return Selection(score, temperature, table, chosen, rest, predictions)
+
+
+def _parted(predictions: Predictions, share: float, seed: int) -> tuple[Any, Any]:
+    """Return a random share of the rows that have a label, and all other rows."""
+    known = predictions.labelled("choosing a score").known
+    rows = np.flatnonzero(predictions.known)
+    order = rows[np.random.default_rng(seed).permutation(len(known))]
+    chosen, rest = np.split(order, [int(share * len(order))])
+    return chosen, np.append(rest, np.flatnonzero(~predictions.known))
+
+
+def select_auto(
+    predictions: Predictions | TopK, *, temperature: float = 1.0
+) -> Selection:
+    """Choose among all plain scores, on 30% of the rows: what score="auto" does.
+
+    The rows that choose are a random part, the same at every run. They must hold 20
+    errors and 20 correct rows. Where there is one score alone no row chooses.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> logits = rng.normal(size=(600, 3)) * 3
+    >>> labels = np.where(rng.random(600) < 0.8, logits.argmax(1), 0)
+    >>> found = select_auto(Predictions.from_logits(logits, labels))
+    >>> len(found.chosen), len(found.rest), len(found.table)
+    (180, 420, 9)
+    """
+    require_predictions(predictions)
+    assert isinstance(predictions, Predictions)
+    scores = allowed_scores(predictions)
+    if len(scores) == 1:  # there is nothing to choose
+        none, every = np.zeros(0, np.int64), np.arange(len(predictions))
+        return Selection(scores[0], temperature, {}, none, every, predictions)
+    part = predictions[_parted(predictions, AUTO_SHARE, AUTO_SEED)[0]].errors
+    errors, correct = int(part.sum()), int((~part).sum())
+    if min(errors, correct) < LEAST:
+        message = (
+            f"score 'auto' expects {LEAST} errors and {LEAST} correct rows among the "
+            f"{AUTO_SHARE:.0%} of the rows that choose, got {errors} and {correct} of "
+            f"{len(part):,}. Name a score, as alpha, or give it more rows."
+        )
+        raise InputError(message)
+    return select(
+        predictions,
+        scores=scores,
+        temperatures=[temperature],
+        share=AUTO_SHARE,
+        seed=AUTO_SEED,
+    )

@@ -10,9 +10,10 @@ import numpy as np
 
 from trustdoctor.gates.calibration import GIVEN, calibrate_sample, groups_of
 from trustdoctor.gates.gate import Gate
-from trustdoctor.gates.outcome import require_one_width
+from trustdoctor.gates.missing import missing_notes
+from trustdoctor.gates.outcome import known_errors, require_one_width
 from trustdoctor.metrics import CELLS, Sketch
-from trustdoctor.predictions import Predictions
+from trustdoctor.predictions import NO_ROWS, Intake, Predictions
 from trustdoctor.scores import Score
 
 LEAST_CELLS = 1 << 13
@@ -31,6 +32,12 @@ class Sketches:
         "", "predicted" for the predicted class, or "given" for the rows' own groups.
     pooled : Sketch
     groups : dict of group to Sketch
+    needs_labels : bool
+        Whether rows without a label are counted apart.
+    without : Sketch
+        Of those rows.
+    intake : Intake
+        What came in.
 
     Examples
     --------
@@ -46,23 +53,31 @@ class Sketches:
     pooled: Sketch = field(default_factory=Sketch)
     groups: dict[Any, Sketch] = field(default_factory=dict)
     widths: set[int] = field(default_factory=set)
+    needs_labels: bool = False
+    without: Sketch = field(default_factory=Sketch)
+    intake: Intake = NO_ROWS
 
     def fresh(self) -> "Sketches":
         """Return the same, without rows."""
-        return Sketches(self.score, self.grouped)
+        return Sketches(self.score, self.grouped, needs_labels=self.needs_labels)
 
     def update(self, predictions: Predictions) -> None:
-        """Count more rows, with labels or without."""
+        """Count more rows; those without a label apart, where labels are needed."""
         require_one_width(self.widths, predictions.n_classes)
-        scores = self.score(predictions)
-        wrong = None if predictions.labels is None else predictions.errors
+        self.intake += Intake.of(predictions)
+        if self.needs_labels and not predictions.known.all():
+            self.without.update(self.score(predictions[~predictions.known]))
+            if not predictions.known.any():
+                return
+            predictions = predictions[predictions.known]
+        scores, wrong = self.score(predictions), known_errors(predictions)
         self.pooled.update(scores, wrong)
         if not self.grouped:
             return
         groups = groups_of(predictions, self.grouped)
-        size = max(LEAST_CELLS, CELLS // predictions.n_classes)
-        if self.grouped == GIVEN:  # how many there will be is not known
-            size = LEAST_CELLS
+        size = LEAST_CELLS  # how many there will be is not known
+        if self.grouped != GIVEN and predictions.n_classes:
+            size = max(LEAST_CELLS, CELLS // predictions.n_classes)
         for name in np.unique(groups).tolist():
             own = groups == name
             sketch = self.groups.setdefault(name, Sketch(cells=size))
@@ -72,6 +87,8 @@ class Sketches:
         """Count the rows of another, too."""
         for width in other.widths:
             require_one_width(self.widths, width)
+        self.intake += other.intake
+        self.without.merge(other.without)
         self.pooled.merge(other.pooled)
         for name, sketch in other.groups.items():
             if name in self.groups:
@@ -82,8 +99,9 @@ class Sketches:
     def calibrate(self, **options: Any) -> Gate:
         """Calibrate on the counted rows; targets and options as in `calibrate`."""
         return calibrate_sample(
-            self.pooled,
+            self.pooled if len(self.pooled) else self.without,
             score=self.score,
+            notes=missing_notes(self.pooled, self.without),
             groups=self.groups if self.grouped else None,
             grouped_by=self.grouped,
             **options,

@@ -146,7 +146,7 @@ def reliability_bins(
 
     `doubts` hold beta of the rows, where it is known already.
     """
-    known = None if doubts is None else doubts["beta"]
+    known = None if doubts is None else doubts.get("beta")
     bins, gap = ece_parts(predictions, temperature=temperature, doubt=known)
     right = ~predictions.errors
     n = np.bincount(bins, minlength=ECE_BINS)

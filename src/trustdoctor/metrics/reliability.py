@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from trustdoctor.arrays import Array
-from trustdoctor.predictions import Predictions
+from trustdoctor.errors import InputError
+from trustdoctor.predictions import Answers, Predictions
 from trustdoctor.scores import beta, score_all
 
 ECE_BINS = 15
@@ -75,9 +76,11 @@ def ece_parts(
 
     `doubt` is beta of the rows, where it is known already.
     """
+    if isinstance(predictions, Answers):
+        return _ece_parts(predictions.errors, _stated(predictions))
     if doubt is None:
         doubt = beta(predictions, temperature=temperature)
-    return _ece_parts(predictions.errors, doubt)
+    return _ece_parts(predictions.errors, _sigmoid(-doubt))
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,14 +108,37 @@ def calibration_rows(
 ) -> Calibration:
     """Return the terms of confidence, ECE, NLL and Brier score of each row.
 
-    `doubts` are alpha and beta of the rows, where they are known already.
+    `doubts` are alpha and beta of the rows, where they are known already. Of answers
+    with a confidence the Brier score is that of right and wrong, 0 to 1.
     """
     predictions.require_labels("calibration")
+    if isinstance(predictions, Answers):
+        return _answer_rows(predictions)
     if doubts is None:
         doubts = score_all(predictions, ["alpha", "beta"], temperature=temperature)
     nll = _nll(predictions, doubts["beta"], temperature)
     brier = _sigmoid(-doubts["alpha"]) - 2 * np.exp(-nll) + 1
-    return Calibration(*_ece_parts(predictions.errors, doubts["beta"]), nll, brier)
+    parts = _ece_parts(predictions.errors, _sigmoid(-doubts["beta"]))
+    return Calibration(*parts, nll, brier)
+
+
+def _answer_rows(predictions: Answers) -> Calibration:
+    stated, wrong = _stated(predictions), predictions.errors
+    bins, gap = _ece_parts(wrong, stated)
+    with np.errstate(divide="ignore"):
+        nll = -np.log(np.where(wrong, 1 - stated, stated))
+    return Calibration(bins, gap, nll + 0.0, gap**2)
+
+
+def _stated(predictions: Answers) -> Array:
+    stated = predictions.confidence
+    if stated is None:
+        message = (
+            "expected confidences from 0 to 1, got others: they are not probabilities, "
+            "so there is no ECE, Brier score or NLL."
+        )
+        raise InputError(message)
+    return stated
 
 
 def _nll(predictions: Predictions, doubt: Array, temperature: float) -> Array:
@@ -131,8 +157,7 @@ def missed(predictions: Predictions, *, temperature: float = 1.0) -> Array:
     return (top - z[rows, labels]) / temperature
 
 
-def _ece_parts(wrong: Array, doubt: Array) -> tuple[Array, Array]:
-    confidence = _sigmoid(-doubt)
+def _ece_parts(wrong: Array, confidence: Array) -> tuple[Array, Array]:
     bins = np.minimum((confidence * ECE_BINS).astype(np.int64), ECE_BINS - 1)
     return bins, ~wrong - confidence
 

@@ -1,5 +1,6 @@
 """A function of inputs to logits, for a model of any known kind."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,12 @@ def predictor(model: Any) -> Predictor:
         from trustdoctor.adapters import sklearn
 
         return sklearn.predictor(model)
-    if hasattr(model, "state_dict") and hasattr(model, "forward"):
+    # Where torch was never imported, a function cannot refer to a network.
+    if callable(model) and not isinstance(model, type) and "torch" in sys.modules:
         from trustdoctor.adapters import torch
 
         return torch.predictor(model)
-    if callable(model):
+    if callable(model) and not isinstance(model, type):
         return model
     message = (
         f"expected a model (a function of inputs to logits, a torch module, a "

@@ -6,16 +6,24 @@ in doubt, the views cost about one pass more; `sequential` is the one scalar sco
 lazy evaluation that is, so a promise calibrated on it holds for the whole procedure.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from trustdoctor.arrays import Array, as_labels
+from trustdoctor.adapters.asking import complaining
+from trustdoctor.arrays import Array
 from trustdoctor.errors import InputError
 from trustdoctor.gates import Gate, Screened
 from trustdoctor.opinion.checks import ViewCheck, check_views
 from trustdoctor.opinion.models import predictor
+from trustdoctor.opinion.parts import (
+    Part,
+    join_opinions,
+    join_predictions,
+    join_screened,
+    split,
+)
 from trustdoctor.opinion.sequential import LEVEL, calibrate_opinions
 from trustdoctor.opinion.views import as_views
 from trustdoctor.predictions import Opinions, Predictions
@@ -34,11 +42,16 @@ class SecondOpinion:
     model
         A function of inputs to logits (n, C), a torch module, a fitted scikit-learn
         classifier, a path to an ONNX model, or a Hugging Face model: a local folder, or
-        (model, processor).
+        (model, processor). Of a function, the networks that it names are in eval mode
+        while they are asked.
     views : sequence of View or callable
         As `image_views`, `text_views` or `table_views` give them, or your own.
     batch_size : int
         Rows per pass.
+    inputs, labels : int or str, optional
+        Which parts of a batch they are, for data that come in batches: positions in
+        tuples, keys of dicts. By default tuples are (input, labels, ...) and dicts have
+        usual keys.
 
     Examples
     --------
@@ -51,7 +64,13 @@ class SecondOpinion:
     """
 
     def __init__(
-        self, model: Any, views: Sequence[Any], *, batch_size: int = 256
+        self,
+        model: Any,
+        views: Sequence[Any],
+        *,
+        batch_size: int = 256,
+        inputs: int | str | None = None,
+        labels: int | str | None = None,
     ) -> None:
         if not (isinstance(batch_size, int) and batch_size >= 1):
             message = f"expected a batch size of 1 or more, got {batch_size!r}."
@@ -59,22 +78,46 @@ class SecondOpinion:
         self.predict = predictor(model)
         self.views = as_views(views)
         self.batch_size = batch_size
+        self.inputs, self.labels = inputs, labels
 
     def __call__(
         self, data: Any, labels: Any = None, *, progress: Tell | None = None
     ) -> Opinions:
-        """Ask about all rows and all their views."""
-        n, passes = _count(data), 1 + len(self.views)
+        """Ask about all rows and all their views.
+
+        Parameters
+        ----------
+        data
+            Rows: an array, a tensor, a list, a table. Or batches with their labels: a
+            DataLoader or another iterator, a data set of torch's, a dict, a tuple.
+        labels : array (n,) or one-hot (n, C), optional
+            Of rows.
+        """
+        parts = self._parts(data, labels, progress)
+        return join_opinions([self._asked(part, tell) for part, tell in parts])
+
+    def _parts(
+        self, data: Any, labels: Any, progress: Tell | None
+    ) -> Iterator[tuple[Part, Tell]]:
+        """Yield the parts of the data, each with a way to tell how far it is."""
+        names = {"inputs": self.inputs, "key": self.labels}
+        parts, total = split(data, labels, batch_size=self.batch_size, **names)
+        for i, part in enumerate(parts):
+
+            def tell(share: float, what: str, i: int = i) -> None:
+                if progress is not None:
+                    progress((i + share) / total if total else 0.0, what)
+
+            yield part, tell
+
+    def _asked(self, part: Part, tell: Tell) -> Opinions:
+        n, passes = len(part), 1 + len(self.views)
         total, kept = None, []
         for k in range(passes):
-            said = self._pass(data, np.arange(n), k, progress, n * passes)
+            said = self._pass(part, np.arange(n), k, tell, n * passes)
             logits = _finite(said)
             if total is None:
-                judged = Predictions(
-                    said.logits,
-                    as_labels(labels, *said.logits.shape),
-                    said.from_probabilities,
-                )
+                judged = part.judged(said)
             total = logits if total is None else _sum(total, logits)
             kept.append((logits, total / (k + 1)))
         doubts = [_doubt(mean, judged.predicted) for _, mean in kept]
@@ -93,7 +136,7 @@ class SecondOpinion:
     def calibrate(  # noqa: PLR0913 - options, by keyword only
         self,
         data: Any,
-        labels: Any,
+        labels: Any = None,
         *,
         share: float = 0.25,
         level: float = LEVEL,
@@ -106,7 +149,7 @@ class SecondOpinion:
         Parameters
         ----------
         data, labels
-            Calibration rows. All their views are asked.
+            Calibration rows, or batches that have labels. All their views are asked.
         share : float
             Of the rows, drawn at random, that learn the margins and set nothing else;
             beside those that the promise does not rest on (for TRR the correct ones).
@@ -139,16 +182,24 @@ class SecondOpinion:
                 f"{known}. Calibrate it with these views."
             )
             raise InputError(message)
-        n = _count(data)
-        judged = self._pass(data, np.arange(n), 0, progress, n)
-        total = _finite(judged)
+        done = [
+            self._screened(part, gate, tell)
+            for part, tell in self._parts(data, None, progress)
+        ]
+        return join_screened(done)
+
+    def _screened(self, part: Part, gate: Gate, tell: Tell) -> Screened:
+        """Decide on the rows of one part."""
+        n, margins = len(part), gate.margins
+        assert margins is not None
+        judged = part.judged(self._pass(part, np.arange(n), 0, tell, n))
+        total = _finite(judged).copy()
         last = _doubt(total, judged.predicted)
         scores, accepted = last.copy(), np.zeros(n, bool)
         passes, still = np.ones(n, np.int64), np.arange(n)
-        total = total.copy()
-        for k in range(1 + len(names)):
+        for k in range(1 + len(self.views)):
             if k:
-                heard = _finite(self._pass(data, still, k, progress, n))
+                heard = _finite(self._pass(part, still, k, tell, n))
                 total[still] = _sum(total[still], heard)
                 passes[still] += 1
                 mean = total[still] / (k + 1)
@@ -162,47 +213,20 @@ class SecondOpinion:
         return Screened(scores, accepted, judged.predicted, passes, judged)
 
     def _pass(
-        self, data: Any, rows: Array, k: int, progress: Tell | None, total: int
+        self, part: Part, rows: Array, k: int, tell: Tell, total: int
     ) -> Predictions:
         """Return what is said of some rows, clean or by the k-th view."""
         out: list[Predictions] = []
         for start in range(0, len(rows), self.batch_size):
             at = rows[start : start + self.batch_size]
-            inputs = _rows(data, at)
+            inputs = part.pick(at)
             inputs = self.views[k - 1](inputs) if k else inputs
-            out.append(_said(self.predict(inputs), len(at)))
-            if progress is not None:
-                done = k * len(rows) + start + len(at)
-                progress(min(done / total, 1.0), f"pass {k + 1}")
-        if len({one.n_classes for one in out}) > 1:
-            message = "the model gave other numbers of classes from batch to batch."
-            raise InputError(message)
-        logits = np.concatenate([one.logits for one in out])
-        if out[0].from_probabilities:
-            return Predictions(logits, None, from_probabilities=True)
-        return Predictions.from_logits(logits)  # not probabilities by mistake
-
-
-def _count(data: Any) -> int:
-    rows = hasattr(data, "__len__") and hasattr(data, "__getitem__")
-    if not rows or isinstance(data, (str, bytes, dict)):
-        message = (
-            f"expected rows that can be counted and picked (an array, a tensor, a "
-            f"list, a table), got {type(data).__name__}."
-        )
-        raise InputError(message)
-    if len(data) == 0:
-        message = "expected at least one row, got none."
-        raise InputError(message)
-    return len(data)
-
-
-def _rows(data: Any, at: Array) -> Any:
-    if hasattr(data, "iloc"):  # a table of pandas
-        return data.iloc[at]
-    if isinstance(data, (list, tuple)):
-        return [data[i] for i in at]
-    return data[at]
+            with complaining(inputs):
+                answer = self.predict(inputs)
+            out.append(_said(answer, len(at)))
+            done = k * len(rows) + start + len(at)
+            tell(min(done / total, 1.0), f"pass {k + 1}")
+        return join_predictions(out)
 
 
 def _said(answer: Any, rows: int) -> Predictions:

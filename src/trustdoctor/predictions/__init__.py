@@ -1,17 +1,34 @@
 """What a classifier said, checked once."""
 
-from trustdoctor.predictions.logits import (
-    Predictions,
-    refuse_probabilities,
-    require_predictions,
+from trustdoctor.predictions.answers import Answers, make_answers
+from trustdoctor.predictions.intake import NO_ROWS, Intake
+from trustdoctor.predictions.labels import (
+    UNKNOWN,
+    compared_name,
+    is_missing,
+    not_a_class,
+    number_labels,
+    plain_name,
 )
+from trustdoctor.predictions.logits import Predictions, require_predictions
 from trustdoctor.predictions.opinions import Opinions
+from trustdoctor.predictions.probabilities import refuse_probabilities
 from trustdoctor.predictions.topk import TopK
 
 __all__ = [
+    "NO_ROWS",
+    "UNKNOWN",
+    "Answers",
+    "Intake",
     "Opinions",
     "Predictions",
     "TopK",
+    "compared_name",
+    "is_missing",
+    "make_answers",
+    "not_a_class",
+    "number_labels",
+    "plain_name",
     "refuse_probabilities",
     "require_predictions",
 ]

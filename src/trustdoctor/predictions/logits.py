@@ -1,9 +1,9 @@
 """Logits or probabilities of rows, and what is known of the rows beside them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,23 +14,19 @@ from trustdoctor.arrays import (
     Floats,
     as_features,
     as_groups,
-    as_labels,
     describe,
     refuse_rows,
     row_numbers,
     to_numpy,
 )
-from trustdoctor.errors import InputError, LabelsMissingError, RowError
+from trustdoctor.errors import InputError, LabelsMissingError
 from trustdoctor.kernels import argmax
+from trustdoctor.predictions.labels import UNKNOWN, number_labels, plain_name
+from trustdoctor.predictions.probabilities import missed_sums, refuse_probabilities
 from trustdoctor.predictions.topk import TopK, make_topk
 
-PROBS_TOLERANCE = 0.01
-"""How far a row of probabilities may be from summing to 1 (rounded files are)."""
-
-_MISS = PROBS_TOLERANCE * (1 + 1e-9)  # so that 1.01 is within 0.01 of 1
-
-ENOUGH = 10
-"""So many rows that are all probability vectors do not come about by chance."""
+if TYPE_CHECKING:
+    from trustdoctor.predictions.answers import Answers
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +41,7 @@ class Predictions:
     logits : array (n, C), float16, float32 or float64
         As given, or the logarithm of the probabilities given.
     labels : integer array (n,), or None
-        The true classes, 0 to C-1.
+        The true classes, 0 to C-1; -1 where a row has none.
     from_probabilities : bool
         True where the logits are known only up to a constant per row. Scores that
         need true logits (energy, max_logit) refuse such predictions.
@@ -57,6 +53,8 @@ class Predictions:
         Which group each row belongs to, for gates with thresholds of their own.
     features : array (n, d), or None
         What the model saw in each row, for scores that need it.
+    miss : float
+        How far the farthest row of probabilities was from summing to 1.
 
     Examples
     --------
@@ -67,6 +65,11 @@ class Predictions:
     Predictions(1 row, 2 classes, logits, accuracy 0.00%)
     """
 
+    per_row: ClassVar[tuple[str, ...]] = (
+        *("logits", "labels", "ids", "groups", "features"),
+    )
+    """The fields that have one entry per row."""
+
     logits: Floats = field(repr=False)
     labels: NDArray[np.int64] | None = field(repr=False)
     from_probabilities: bool = False
@@ -74,6 +77,7 @@ class Predictions:
     ids: Array | None = field(default=None, repr=False)
     groups: Array | None = field(default=None, repr=False)
     features: Array | None = field(default=None, repr=False)
+    miss: float = field(default=0.0, repr=False)
 
     @classmethod
     def from_logits(  # noqa: PLR0913 - options, by keyword only
@@ -91,7 +95,9 @@ class Predictions:
         Parameters
         ----------
         logits : array (n, C)
-        labels : integer array (n,), optional
+        labels : array (n,), optional
+            Numbers of classes, or their names where `class_names` are given; None or
+            NaN where a row has none.
         class_names, ids, groups, features : optional
             See the attributes.
 
@@ -107,8 +113,8 @@ class Predictions:
             refuse_rows(top == np.inf, "logits hold +inf")
             refuse_rows(top == -np.inf, "every logit is -inf")
         refuse_probabilities(array)
-        known = as_labels(labels, *array.shape)
-        rest = _beside(array.shape, class_names, ids, groups, features)
+        rest = check_beside(array.shape, class_names, ids, groups, features)
+        known = number_labels(labels, *array.shape, names=rest[0])
         return cls(array, known, False, *rest)  # noqa: FBT003
 
     @classmethod
@@ -124,9 +130,10 @@ class Predictions:
     ) -> "Predictions":
         """Take probabilities (n, C); a row may miss the sum 1 by 0.01.
 
-        They are kept as their logarithms, so a zero becomes -inf. A row that does
-        not sum to exactly 1 counts as if it were divided by its sum. Parameters are
-        those of `from_logits`.
+        A row of few decimals may miss it by what their rounding explains, and by 0.05
+        at most. They are kept as their logarithms, so a zero becomes -inf. A row that
+        does not sum to exactly 1 counts as if it were divided by its sum. Parameters
+        are those of `from_logits`.
 
         Examples
         --------
@@ -135,17 +142,97 @@ class Predictions:
         """
         array = _matrix(probs, "probs")
         refuse_rows(np.isnan(array).any(1), "probabilities hold NaN")
-        total = array.sum(1, dtype=np.float64)
-        wrong = (array < 0).any(1) | ~(np.abs(total - 1) <= _MISS)
-        if wrong.any():
-            raise RowError(_not_probs(array, total, wrong), int(wrong.argmax()))
+        miss = missed_sums(array)
         if array.dtype == np.float16:
             array = array.astype(np.float32)
         with np.errstate(divide="ignore"):
             logits = np.log(array)
-        known = as_labels(labels, *array.shape)
-        rest = _beside(array.shape, class_names, ids, groups, features)
-        return cls(logits, known, True, *rest)  # noqa: FBT003
+        rest = check_beside(array.shape, class_names, ids, groups, features)
+        known = number_labels(labels, *array.shape, names=rest[0])
+        return cls(logits, known, True, *rest, miss)  # noqa: FBT003
+
+    @staticmethod
+    def from_confidence(  # noqa: PLR0913 - options, by keyword only
+        confidence: ArrayLike,
+        correct: ArrayLike | None = None,
+        *,
+        predicted: ArrayLike | None = None,
+        labels: ArrayLike | None = None,
+        ids: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        features: ArrayLike | None = None,
+    ) -> "Answers":
+        """Take answers of any system with a confidence each, and no logits.
+
+        Parameters
+        ----------
+        confidence : array (n,)
+            Higher means trust more. Any numbers; those from 0 to 1 also count as
+            probabilities of being right.
+        correct : bool array (n,), optional
+            Which answers are right; NaN or None where that is not known.
+        predicted, labels : arrays (n,), optional
+            Instead of `correct`: the answers and the true ones, as text or numbers.
+        ids, groups, features : optional
+            See the attributes.
+
+        Examples
+        --------
+        >>> p = Predictions.from_confidence([0.9, 0.4], [True, False])
+        >>> p.doubts, p.errors
+        (array([-0.9, -0.4]), array([False,  True]))
+        """
+        from trustdoctor.predictions.answers import make_answers
+
+        return make_answers(
+            confidence,
+            correct,
+            given="confidence",
+            predicted=predicted,
+            labels=labels,
+            ids=ids,
+            groups=groups,
+            features=features,
+        )
+
+    @staticmethod
+    def from_doubt(
+        doubt: ArrayLike, correct: ArrayLike | None = None, **beside: Any
+    ) -> "Answers":
+        """Take answers with a doubt each: higher means trust less.
+
+        Parameters are those of `from_confidence`.
+
+        Examples
+        --------
+        >>> Predictions.from_doubt([0.1, 3.0], predicted=["a", "b"], labels=["a", "a"])
+        Answers(2 rows, doubt, accuracy 50.00%)
+        """
+        from trustdoctor.predictions.answers import make_answers
+
+        return make_answers(doubt, correct, given="doubt", **beside)
+
+    @staticmethod
+    def from_frame(table: Any, **columns: Any) -> "Predictions":
+        """Take the columns of a pandas, polars or Arrow table.
+
+        Parameters
+        ----------
+        table : DataFrame or Table
+        columns
+            What is called how, as in `trustdoctor.read`: probs="prob_" or a list of
+            columns, labels="y", confidence=..., positive=..., ...
+
+        Examples
+        --------
+        >>> import polars as pl
+        >>> table = pl.DataFrame({"cat": [0.9], "dog": [0.1], "y": ["cat"]})
+        >>> Predictions.from_frame(table, probs=["cat", "dog"], labels="y")
+        Predictions(1 row, 2 classes, probabilities, accuracy 100.00%)
+        """
+        from trustdoctor.files import from_frame
+
+        return from_frame(table, **columns)
 
     @staticmethod
     def from_topk(  # noqa: PLR0913 - options, by keyword only
@@ -189,22 +276,35 @@ class Predictions:
     def __getitem__(self, rows: Any) -> "Predictions":
         """Return some of the rows: those of a slice, a mask, or row numbers."""
         at = row_numbers(rows, len(self))
-        parts = (self.labels, self.ids, self.groups, self.features)
-        labels, *rest = (None if part is None else part[at] for part in parts)
-        return Predictions(
-            self.logits[at], labels, self.from_probabilities, self.class_names, *rest
-        )
+        parts = {name: getattr(self, name) for name in self.per_row}
+        kept: dict[str, Any] = {
+            name: None if part is None else part[at] for name, part in parts.items()
+        }
+        return replace(self, **kept)
 
     def __repr__(self) -> str:
         """Say what is held, in one line."""
-        kind = "probabilities" if self.from_probabilities else "logits"
         rows = "1 row" if len(self) == 1 else f"{len(self):,} rows"
-        text = f"Predictions({rows}, {self.n_classes} classes, {kind}"
+        what = f"{self.n_classes} classes, {self._kind}"
+        what = what if self.n_classes else self.described
+        text = f"{type(self).__name__}({rows}, {what}"
+        known = int(self.known.sum())
         if self.labels is None:
             return f"{text}, no labels)"
-        if not len(self):
+        if not known:
             return f"{text})"
-        return f"{text}, accuracy {1 - self.errors.mean():.2%})"
+        some = "" if known == len(self) else f" of {known:,} with labels"
+        right = 1 - self.labelled("accuracy").errors.mean()
+        return f"{text}, accuracy {right:.2%}{some})"
+
+    @property
+    def described(self) -> str:
+        """What a row is, in words."""
+        return f"{self._kind} of {self.n_classes} classes"
+
+    @property
+    def _kind(self) -> str:
+        return "probabilities" if self.from_probabilities else "logits"
 
     @property
     def n_classes(self) -> int:
@@ -216,17 +316,53 @@ class Predictions:
         """The predicted class of each row: the first largest logit."""
         return argmax(self.logits)
 
+    @property
+    def predicted_names(self) -> Array | None:
+        """The predicted classes by name; their numbers where they have none."""
+        if self.class_names is None:
+            return self.predicted
+        return np.array(self.class_names, dtype=object)[self.predicted]
+
+    @cached_property
+    def known(self) -> Bools:
+        """True where a row has a label."""
+        if self.labels is None:
+            return np.zeros(len(self), bool)
+        return np.asarray(self.labels != UNKNOWN)
+
+    def labelled(self, task: str) -> "Predictions":
+        """Return the rows that have a label, or say that `task` needs them.
+
+        Examples
+        --------
+        >>> p = Predictions.from_probs([[0.9, 0.1], [0.4, 0.6]], [0, None])
+        >>> len(p), len(p.labelled("accuracy"))
+        (2, 1)
+        """
+        if self.labels is None:
+            raise LabelsMissingError(self._no_labels(task))
+        return self if self.known.all() else self[self.known]
+
+    def _no_labels(self, task: str) -> str:
+        return (
+            f"{task} needs the true labels, and these predictions have none. "
+            "Pass labels, or add a label column to the file."
+        )
+
     @cached_property
     def errors(self) -> Bools:
-        """True where the prediction is wrong."""
+        """True where the prediction is wrong; every row needs a label."""
         return self.predicted != self.require_labels("finding errors")
 
     def require_labels(self, task: str) -> NDArray[np.int64]:
-        """Return the labels, or say that `task` needs them."""
+        """Return the labels, or say that `task` needs one of every row."""
         if self.labels is None:
+            raise LabelsMissingError(self._no_labels(task))
+        if not self.known.all():
+            missing = int((~self.known).sum())
             message = (
-                f"{task} needs the true labels, and these predictions have none. "
-                "Pass labels, or add a label column to the file."
+                f"{task} needs the true label of every row, and {missing:,} of "
+                f"{len(self):,} have none. Take p.labelled({task!r})."
             )
             raise LabelsMissingError(message)
         return self.labels
@@ -266,36 +402,12 @@ def _matrix(values: Any, name: str) -> Floats:
     return array
 
 
-def refuse_probabilities(logits: NDArray[Any]) -> None:
-    """Refuse 10 or more rows that are all probability vectors: they are not logits."""
-    if logits.ndim < 2 or logits.dtype.kind not in "fiu" or not logits.shape[-1]:
-        return
-    rows = logits.reshape(-1, logits.shape[-1])
-    if len(rows) >= ENOUGH and _on_simplex(rows):
-        message = (
-            "expected logits, but all rows are probabilities (not negative, sum 1). "
-            "Use Predictions.from_probs, or --probs on the command line."
-        )
-        raise InputError(message)
-
-
-def _on_simplex(array: NDArray[Any]) -> bool:
-    # The first row answers for nearly every array of logits, at no cost.
-    for part in (array[:1], array):
-        if float(part.min()) < 0:
-            return False
-        total = np.asarray(part.sum(1, dtype=np.float64))
-        if not (np.abs(total - 1) <= _MISS).all():
-            return False
-    return True
-
-
-def _beside(
+def check_beside(
     shape: tuple[int, ...], class_names: Any, ids: Any, groups: Any, features: Any
 ) -> tuple[tuple[str, ...] | None, Array | None, Array | None, Array | None]:
     """Check what is known of rows and classes beside the numbers."""
     rows, classes = shape
-    names = None if class_names is None else tuple(map(str, class_names))
+    names = None if class_names is None else tuple(map(plain_name, class_names))
     if names is not None and not len(names) == len(set(names)) == classes:
         message = (
             f"expected {classes} different class names, one per column, got "
@@ -311,28 +423,4 @@ def _beside(
         called,
         None if groups is None else as_groups(groups, rows=rows),
         None if features is None else as_features(features, rows=rows),
-    )
-
-
-def _not_probs(array: Floats, total: Floats, wrong: Bools) -> str:
-    at = int(wrong.argmax())
-    count = f"{int(wrong.sum())} of {len(array)} rows"
-    if (np.abs(total - 100) <= 1).all() and (array >= 0).all():
-        return (
-            "expected probabilities, got percentages (rows sum to 100). Divide by 100."
-        )
-    if wrong.mean() > 0.5 and ((array < -0.01).any() or (array > 1.01).any()):
-        return (
-            "expected probabilities, but these look like logits (row {row} runs from "
-            f"{array[at].min():.4g} to {array[at].max():.4g} and sums to "
-            f"{total[at]:.4g}). Use from_logits, or --logits on the command line."
-        )
-    if array[at].min() < 0:
-        what = f"the probability {array[at].min():.4g} at row {{row}}"
-    else:
-        what = f"a row that sums to {total[at]:.6g} at row {{row}}"
-    return (
-        f"expected probabilities, none negative and each row summing to 1 within "
-        f"{PROBS_TOLERANCE}, got {what} ({count}). If they are logits, use from_logits "
-        "(--logits); otherwise fix those rows."
     )

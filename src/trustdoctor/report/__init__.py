@@ -15,11 +15,13 @@ from trustdoctor.report.look import COLOURS, RIGHT, WRONG
 from trustdoctor.report.page import Extras, frame, render
 from trustdoctor.report.text import (
     make_console,
+    needed_words,
     show_comparison,
     show_evaluation,
     show_gate,
     show_screened,
     summarize_screened,
+    trivial_words,
 )
 
 __all__ = [
@@ -33,6 +35,7 @@ __all__ = [
     "Picture",
     "frame",
     "make_console",
+    "needed_words",
     "plot_histogram",
     "plot_reliability",
     "plot_risk_coverage",
@@ -44,4 +47,5 @@ __all__ = [
     "show_gate",
     "show_screened",
     "summarize_screened",
+    "trivial_words",
 ]

@@ -8,7 +8,7 @@ import numpy as np
 
 from trustdoctor.arrays import Array
 from trustdoctor.metrics import Share, share
-from trustdoctor.predictions import Predictions
+from trustdoctor.predictions import Answers, Predictions
 
 MOST_CLASSES = 50
 MOST_PAIRS = 15
@@ -41,9 +41,12 @@ def by_class(
     predictions: Predictions, accepted: Array, confidence: float
 ) -> list[ClassRow]:
     """Return the predicted classes, those whose accepted rows err most first."""
+    if predictions.class_names is None and isinstance(predictions, Answers):
+        return []  # what was answered is not known
     wrong, predicted = predictions.errors, predictions.predicted
+    size = int(predicted.max()) + 1
     tallies = {
-        key: np.bincount(predicted[rows], minlength=predictions.n_classes)
+        key: np.bincount(predicted[rows], minlength=size)
         for key, rows in (
             ("correct", ~wrong),
             ("errors", wrong),
@@ -69,6 +72,8 @@ def by_class(
 
 def confusions(predictions: Predictions, accepted: Array) -> list[Pair]:
     """Return the confusions that are accepted most often though wrong."""
+    if isinstance(predictions, Answers) and predictions.judged:
+        return []  # what would have been right is not known
     labels = predictions.require_labels("confusions")
     wrong, predicted = predictions.errors, predictions.predicted
     pairs, where = np.unique(

@@ -171,6 +171,7 @@ const drawCurves = () => {
     "bars of the histogram.";
 };
 const drawReliability = () => {
+  if (!data.reliability.length) return;
   const plot = axes("reliability", [0, 1], [0, 1], ["confidence", "accuracy"]);
   draw(plot.svg, "path", { class: "ideal", d: path([0, 1], [0, 1], plot.sx, plot.sy) });
   for (const [, said, was, low, high] of data.reliability) {
@@ -188,7 +189,8 @@ const show = () => {
   slider.max = own.thresholds.length - 1;
   slider.value = state.at;
   const gamma = own.odds && threshold < 700 ? ` (gamma ${Number(Math.exp(threshold).toPrecision(4))})` : "";
-  byId("threshold").textContent = `${threshold}${gamma}`;
+  const stated = own.negated ? ` (confidence below ${0 - threshold})` : "";
+  byId("threshold").textContent = `${threshold}${gamma}${stated}`;
   slider.setAttribute("aria-valuetext", `reject ${state.score} above ${threshold}: ` +
     `${percent(now.coverage)} % accepted, risk ${now.accepted ? percent(now.risk) : "-"} %`);
   byId("n-accepted").textContent = `${count(now.accepted)} of ${count(total)}`;
@@ -210,7 +212,8 @@ const show = () => {
   line.setAttribute("d", `M${x} ${TOP}V${BOTTOM}`);
   const { file, options } = data.command;
   const rest = `--score ${state.score}${options} -o gate.json`;
-  byId("command").textContent = `trustdoctor calibrate ${file} --threshold=${threshold} ${rest}`;
+  const given = own.negated ? 0 - threshold : threshold;
+  byId("command").textContent = `trustdoctor calibrate ${file} --threshold=${given} ${rest}`;
   const target = Math.min(0.99, Math.max(0.001, Math.ceil(1000 * now.frr) / 1000));
   byId("promise").textContent = `trustdoctor calibrate OTHER_ROWS --frr ${target} ${rest}`;
 };

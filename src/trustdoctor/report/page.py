@@ -17,7 +17,7 @@ import numpy as np
 from trustdoctor.arrays import Array
 from trustdoctor.errors import InputError
 from trustdoctor.evaluation import Evaluation, Protocols
-from trustdoctor.gates import Outcome
+from trustdoctor.gates import Gate, Outcome
 from trustdoctor.metrics import (
     Estimate,
     Positions,
@@ -28,7 +28,7 @@ from trustdoctor.metrics import (
     reliability_bins,
     share,
 )
-from trustdoctor.predictions import Predictions
+from trustdoctor.predictions import Answers, Predictions
 from trustdoctor.report.findings import MOST_CLASSES, by_class, confusions, extremes
 from trustdoctor.scores import SCORES
 
@@ -78,11 +78,8 @@ def render(found: Evaluation, predictions: Predictions, extras: Extras) -> str:
     """Return the page. The same evaluation gives the same bytes."""
     from jinja2 import Environment
 
-    extras = replace(
-        extras,
-        class_names=extras.class_names or predictions.class_names,
-        ids=predictions.ids if extras.ids is None else extras.ids,
-    )
+    names = extras.class_names or predictions.class_names
+    extras = _of_kept(replace(extras, class_names=names), found.kept, predictions)
     _check(predictions, extras)
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"estimate": Estimate.percent, "counts": _counts}
@@ -99,6 +96,24 @@ def render(found: Evaluation, predictions: Predictions, extras: Extras) -> str:
         metrics=_METRICS,
         percent=lambda x: f"{x * 100:g}%",
     )
+
+
+def _of_kept(extras: Extras, kept: Array | None, predictions: Predictions) -> Extras:
+    """Return what is known of the rows that have a label, where some have none."""
+    if kept is not None:
+        every: Any = extras.thumbnails
+        chosen: dict[str, Any] = {}
+        for name in ("ids", "texts"):
+            given = getattr(extras, name)
+            if hasattr(given, "__len__") and len(given) > kept[-1]:
+                chosen[name] = [given[row] for row in kept]
+        if predictions.ids is None:
+            chosen.setdefault("ids", kept.tolist())
+        if callable(every):
+            chosen["thumbnails"] = lambda row: every(int(kept[row]))
+        extras = replace(extras, **chosen)
+    ids = predictions.ids if extras.ids is None else extras.ids
+    return replace(extras, ids=ids)
 
 
 def _content(
@@ -130,6 +145,9 @@ def _content(
         "classes": classes[:MOST_CLASSES],
         "n_classes_seen": len(classes),
         "pairs": confusions(predictions, accepted),
+        "softmax": not isinstance(predictions, Answers),
+        "named": extras.class_names or not isinstance(predictions, Answers),
+        "rejects": Gate(threshold, score=first).rejects(threshold),
         "confident": [show(row) for row in confident],
         "doubtful": [show(row) for row in doubtful],
         "name_of": show.name_of,
@@ -184,6 +202,8 @@ def _check(predictions: Predictions, extras: Extras) -> None:
         ("texts", len(predictions)),
         ("class_names", predictions.n_classes),
     ):
+        if name == "class_names" and isinstance(predictions, Answers):
+            continue
         given = getattr(extras, name)
         if given is not None and not hasattr(given, "__len__"):
             message = f"expected {name} as a list, got {given!r}."
@@ -213,6 +233,7 @@ def _chart(chart: Positions, scores: Array, wrong: Array, name: str) -> dict[str
         "right": right.tolist(),
         "wrong": bad.tolist(),
         "odds": SCORES[name].scale == "odds",
+        "negated": name == "confidence",
     }
 
 
@@ -225,6 +246,8 @@ def _rounded(edges: Array) -> list[float]:
 def _bins(found: Evaluation) -> list[list[float | None]]:
     at = found.settings
     assert found.predictions is not None
+    if not found.calibration:
+        return []
     bins = reliability_bins(
         found.predictions,
         temperature=at.temperature,
@@ -308,7 +331,8 @@ def _commands(
     target = 0.05
     if frr == frr:  # there are right predictions
         target = min(0.99, max(0.001, math.ceil(1000 * frr) / 1000))
-    own = f"{command['file']} --threshold={threshold}"
+    given = 0 - threshold if score == "confidence" else threshold
+    own = f"{command['file']} --threshold={given}"
     return {
         "gate": f"trustdoctor calibrate {own} {rest}",
         "promise": f"trustdoctor calibrate OTHER_ROWS --frr {target:g} {rest}",
@@ -320,10 +344,14 @@ class _Shower:
 
     def __init__(self, predictions: Predictions, scores: Array, extras: Extras) -> None:
         self.predictions, self.scores, self.extras = predictions, scores, extras
+        stated = getattr(predictions, "given", "") == "confidence"
+        self.sign = -1 if stated else 1  # the doubt is minus the confidence
 
     def name_of(self, label: int) -> str:
         names = self.extras.class_names
-        return str(label) if names is None else _short(names[label], MOST_NAME)
+        if names is None:
+            return "" if isinstance(self.predictions, Answers) else str(label)
+        return _short(names[label], MOST_NAME) if label < len(names) else ""
 
     def __call__(self, row: int) -> dict[str, Any]:
         labels = self.predictions.require_labels("rows")
@@ -332,8 +360,8 @@ class _Shower:
         return {
             "id": _short(identity, MOST_NAME),
             "label": self.name_of(int(labels[row])),
-            "predicted": self.name_of(int(self.predictions.logits[row].argmax())),
-            "score": f"{float(self.scores[row]):.3f}",
+            "predicted": self.name_of(int(self.predictions.predicted[row])),
+            "score": f"{self.sign * float(self.scores[row]):.3f}",
             "text": None if extras.texts is None else _short(extras.texts[row]),
             "image": self._image(row),
         }

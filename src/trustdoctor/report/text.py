@@ -1,6 +1,6 @@
 """What the commands print: tables and sentences of at most 80 columns."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -12,9 +12,17 @@ from trustdoctor.evaluation import Comparison, Difference, Evaluation
 from trustdoctor.gates import Gate, Outcome
 
 
-def make_console(*, quiet: bool) -> Console:
+class _Terminal(Console):
+    """A console that leaves a reader who went away to the program."""
+
+    def on_broken_pipe(self) -> None:
+        """Say so; rich would end the program with exit code 1, which is an alarm."""
+        raise BrokenPipeError
+
+
+def make_console(*, quiet: bool, stderr: bool = False) -> Console:
     """Return a console of at most 80 columns; silent when quiet."""
-    console = Console(quiet=quiet, markup=False)
+    console = _Terminal(quiet=quiet, markup=False, stderr=stderr)
     console.width = min(console.width, 80)
     return console
 
@@ -22,8 +30,9 @@ def make_console(*, quiet: bool) -> Console:
 def show_evaluation(console: Console, found: Evaluation) -> None:
     """Print an evaluation as a table and in words."""
     at, confidence = found.settings.points, found.settings.confidence
+    over = f"predictions over {found.n_classes} classes"
     console.print(
-        f"{found.n:,} predictions over {found.n_classes} classes, "
+        f"{found.n:,} {over if found.n_classes else 'answers'}, "
         f"{found.n_errors:,} wrong: accuracy {found.accuracy.percent()} %",
         highlight=False,
     )
@@ -52,6 +61,7 @@ def show_evaluation(console: Console, found: Evaluation) -> None:
 
 def _explanation(found: Evaluation) -> Iterator[str]:
     yield found.verdict()
+    yield from found.warnings
     name, best = next(iter(found.scores.items()))
     frr = best["frr_at_trr"]
     if frr.value is None:
@@ -62,16 +72,7 @@ def _explanation(found: Evaluation) -> Iterator[str]:
         f"{frr.percent()} % of the correct predictions."
     )
     yield from _comparison(found)
-    said, right = found.calibration["confidence"], found.accuracy
-    assert said.value is not None
-    assert right.value is not None
-    word = "over-confident" if said.value > right.value else "under-confident"
-    inside = (right.low or 0) <= said.value <= (right.high or 1)
-    yield (
-        f"The softmax is {'not clearly ' if inside else ''}{word}: it claims "
-        f"{said.value:.1%} on average and is right {right.value:.1%} of the time "
-        f"(ECE {found.calibration['ece'].percent()} %)."
-    )
+    yield from _reliability(found)
     if found.counted:
         within = max(cell.within for m in found.scores.values() for cell in m.values())
         yield (
@@ -82,6 +83,23 @@ def _explanation(found: Evaluation) -> Iterator[str]:
         )
     notes = {cell.note for cell in best.values() if cell.note}
     yield from (f"Careful, {note}." for note in sorted(notes))
+
+
+def _reliability(found: Evaluation) -> Iterator[str]:
+    """Say how far confidence can be taken at its word, where it is a probability."""
+    if not found.calibration:
+        return
+    said, right = found.calibration["confidence"], found.accuracy
+    assert said.value is not None
+    assert right.value is not None
+    word = "over-confident" if said.value > right.value else "under-confident"
+    inside = (right.low or 0) <= said.value <= (right.high or 1)
+    what = "softmax" if found.n_classes else "confidence"
+    yield (
+        f"The {what} is {'not clearly ' if inside else ''}{word}: it claims "
+        f"{said.value:.1%} on average and is right {right.value:.1%} of the time "
+        f"(ECE {found.calibration['ece'].percent()} %)."
+    )
 
 
 def _comparison(found: Evaluation) -> Iterator[str]:
@@ -147,16 +165,17 @@ def show_comparison(console: Console, found: Comparison) -> None:
     )
 
 
-def show_gate(console: Console, gate: Gate, path: Path) -> None:
-    """Print a calibrated gate and its certificate."""
+def show_gate(
+    console: Console, gate: Gate, path: Path, remarks: Sequence[str] = ()
+) -> None:
+    """Print a calibrated gate, its certificate, and what else to know."""
     c = gate.certificate
     assert c is not None
     lines = [
         f"{_promised(gate)}: {c.promise().removeprefix('no guarantee: ')}.",
         f"Gate: {_rule(gate)}.",
     ]
-    if c.rows_needed is not None:
-        lines.append(f"About {c.rows_needed:,} rows like these would be enough.")
+    lines += needed_words(gate)
     known = f", {c.n_errors:,} of them errors" if c.n_errors >= 0 else ""
     lines.append(
         f"Calibrated on {c.n:,} rows{known}; seen on them at this gate, with intervals "
@@ -165,10 +184,24 @@ def show_gate(console: Console, gate: Gate, path: Path) -> None:
     for name, rate in c.observed.items():
         lines.append(f"  {name:<9}{rate.percent()} %")
     lines += _group_lines(gate)
-    lines += [f"- {line}" for line in (c.rule, c.assumption, *c.notes)]
+    lines += [f"- {line}" for line in (c.rule, c.assumption, *c.notes, *remarks)]
     for line in lines:
         console.print(line, highlight=False)
     console.print(f"Wrote {path}", highlight=False, soft_wrap=True)
+
+
+def trivial_words(gate: Gate) -> str:
+    """Say what a gate that decides nothing does, and why."""
+    why = "" if gate.certificate is None else gate.certificate.trivial
+    return f"{gate.state.replace('-', ' ')}: {why}"
+
+
+def needed_words(gate: Gate) -> list[str]:
+    """Say how many rows would be enough, where that is known."""
+    needed = None if gate.certificate is None else gate.certificate.rows_needed
+    if needed is None:
+        return []
+    return [f"About {needed:,} rows like these would be enough."]
 
 
 def _promised(gate: Gate) -> str:
@@ -181,10 +214,10 @@ def _rule(gate: Gate) -> str:
     c = gate.certificate
     assert c is not None
     if gate.state != "threshold":
-        return f"{gate.state.replace('-', ' ')}: {c.trivial}"
+        return trivial_words(gate)
     ratio = f" (gamma {gate.gamma:.4g})" if gate.gamma is not None else ""
     where = " in groups not named below" if gate.groups else ""
-    return f"reject where {gate.score} > {gate.threshold:.6g}{ratio}{where}"
+    return f"reject where {gate.rejects(gate.threshold)}{ratio}{where}"
 
 
 def _group_lines(gate: Gate, most: int = 20) -> list[str]:
@@ -219,6 +252,8 @@ def _where(gate: Gate) -> str:
         return f"at the thresholds of {len(gate.groups)} groups"
     if gate.state != "threshold":
         return f"({gate.state.replace('-', ' ')})"
+    if gate.score == "confidence":
+        return f"of {0 - gate.threshold:.4g} or more"
     return f"at threshold {gate.threshold:.4g}"
 
 
@@ -251,3 +286,5 @@ def show_screened(console: Console, gate: Gate, done: Outcome) -> None:
     for name, words in shown.items():
         if name in rates:
             console.print(f"  {words:<33}{rates[name].percent()} %", highlight=False)
+    for line in done.intake.lines():
+        console.print(f"- {line}", highlight=False)

@@ -99,7 +99,7 @@ class Bench:
         )
 
         def examine(pixels: NDArray[np.uint8]) -> dict[str, NDArray[Any]]:
-            found = self._answered(doctor, pixels)
+            found = doctor(self.local.inputs(pixels), quiet=True)
             at = found.predictions if found.perturbed is None else found.perturbed
             return {"logits": at.logits}
 
@@ -108,14 +108,6 @@ class Bench:
         facts = [name, temperature, epsilon, *([] if means is None else [means])]
         what = f"{name} at T {temperature:g}, eps {epsilon:g}"
         return self.run(what, facts, examine, images)["logits"]
-
-    def _answered(self, doctor: Any, pixels: NDArray[np.uint8]) -> Any:
-        try:
-            return doctor(self.local.inputs(pixels), quiet=True)
-        except RuntimeError as error:  # as torch says that shapes do not fit
-            height, width = pixels.shape[1:3]
-            message = f"the model does not take images of {height} x {width}: {error}."
-            raise InputError(message) from error
 
     def agrees(self, logits: NDArray[Any]) -> bool:
         """Tell whether stored logits are this model's, by its first rows."""

@@ -5,9 +5,10 @@ The imports are in the order in which scores are listed.
 # ruff: noqa: I001
 
 from trustdoctor.scores import storage
-from trustdoctor.scores.contract import FittedScore, LogitScore, Score
+from trustdoctor.scores.contract import FittedScore, GivenScore, LogitScore, Score
 from trustdoctor.scores.registry import (
     SCORES,
+    allowed_scores,
     build_score,
     find_formula,
     find_score,
@@ -15,6 +16,7 @@ from trustdoctor.scores.registry import (
     plain_scores,
     register,
     score_all,
+    usual_score,
 )
 from trustdoctor.scores.softmax import (
     alpha,
@@ -32,6 +34,7 @@ from trustdoctor.scores.rel_u import RelU
 from trustdoctor.scores.sirc import SIRC
 from trustdoctor.scores.neighbours import KNN, TrustScore, ViM
 from trustdoctor.scores.fusion import Fusion
+from trustdoctor.scores import given
 from trustdoctor.scores.logistic import fit_logistic, standardise
 
 __all__ = [
@@ -41,12 +44,14 @@ __all__ = [
     "ClassMoments",
     "FittedScore",
     "Fusion",
+    "GivenScore",
     "LogitScore",
     "Mahalanobis",
     "RelU",
     "Score",
     "TrustScore",
     "ViM",
+    "allowed_scores",
     "alpha",
     "beta",
     "build_score",
@@ -56,6 +61,7 @@ __all__ = [
     "find_score",
     "fit_logistic",
     "gen",
+    "given",
     "load_score",
     "margin",
     "max_logit",
@@ -66,4 +72,5 @@ __all__ = [
     "score_all",
     "standardise",
     "storage",
+    "usual_score",
 ]

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from trustdoctor.arrays import Array
 from trustdoctor.errors import FileError, InputError
-from trustdoctor.predictions import Predictions, require_predictions
+from trustdoctor.predictions import Answers, Predictions, require_predictions
 from trustdoctor.scores import storage
 
-NEEDS = ("probs", "logits", "features", "gradients")
+NEEDS = ("probs", "logits", "confidence", "doubt", "features", "gradients")
 """What a score may need of predictions, or of the model behind them."""
 
 LAWS = ("permutation", "shift", "direction")
@@ -41,8 +41,8 @@ class Score(ABC):
     name : str
         Its name in `SCORES`, in gates and on the command line.
     needs : frozenset of str
-        Out of "probs" (the softmax is enough), "logits" (the true ones), "features"
-        and "gradients" (of the model).
+        Out of "probs" (the softmax is enough), "logits" (the true ones), "confidence"
+        or "doubt" (one number per row), "features" and "gradients" (of the model).
     laws : frozenset of str
         Which of the common laws hold: "permutation", "shift", "direction".
     scale : str
@@ -83,6 +83,7 @@ class Score(ABC):
 def check_needs(name: str, needs: Needs, predictions: Predictions) -> None:
     """Refuse predictions that lack what the score of that name needs."""
     require_predictions(predictions)
+    _check_kind(name, needs, predictions)
     if "logits" in needs and predictions.from_probabilities:
         message = (
             f"the score {name} needs true logits, and these predictions came as "
@@ -101,6 +102,59 @@ def check_needs(name: str, needs: Needs, predictions: Predictions) -> None:
             f"score={name!r}) of trustdoctor.adapters.torch."
         )
         raise InputError(message)
+
+
+def _check_kind(name: str, needs: Needs, predictions: Predictions) -> None:
+    """Refuse a score of classes for answers with a confidence, and the reverse."""
+    wanted = needs & {"confidence", "doubt"}
+    if not isinstance(predictions, Answers):
+        if wanted:
+            message = (
+                f"the score {name} needs a {name} for each row, and these predictions "
+                f"have logits or probabilities. Choose alpha, or build them with "
+                f"Predictions.from_{name}; on the command line --{name} NAME."
+            )
+            raise InputError(message)
+    elif predictions.given not in wanted and needs & {*wanted, "probs", "logits"}:
+        message = (
+            f"the score {name} needs {' and '.join(sorted(needs))}, and these "
+            f"predictions have a {predictions.given} alone. Choose the score "
+            f"{predictions.given}."
+        )
+        raise InputError(message)
+
+
+@dataclass(frozen=True)
+class GivenScore(Score):
+    """The number that a system gives with its answer, as it is.
+
+    Its name says which: "confidence", of which the doubt is the negative, or "doubt".
+
+    Examples
+    --------
+    >>> GivenScore("confidence")(Predictions.from_confidence([0.9, 0.4]))
+    array([-0.9, -0.4])
+    """
+
+    name: str
+    laws: frozenset[str] = frozenset()
+    reference: str = ""
+
+    @property
+    def needs(self) -> Needs:  # type: ignore[override]
+        """The number of that name."""
+        return frozenset({self.name})
+
+    def fit(self, predictions: Predictions) -> "GivenScore":
+        """Return the score itself: there is nothing to fit."""
+        self.check(predictions)
+        return self
+
+    def __call__(self, predictions: Predictions) -> Array:
+        """Return the doubt of each row, (n,)."""
+        self.check(predictions)
+        assert isinstance(predictions, Answers)
+        return predictions.doubts
 
 
 @dataclass(frozen=True)

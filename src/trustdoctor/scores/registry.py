@@ -7,15 +7,25 @@ from typing import Any, TypeVar
 from trustdoctor.arrays import Array
 from trustdoctor.errors import FileError, InputError
 from trustdoctor.kernels import _native, score_kinds
-from trustdoctor.predictions import Predictions
+from trustdoctor.predictions import Answers, Predictions
 from trustdoctor.scores import storage
-from trustdoctor.scores.contract import LAWS, NEEDS, FittedScore, LogitScore, Score
+from trustdoctor.scores.contract import (
+    LAWS,
+    NEEDS,
+    FittedScore,
+    GivenScore,
+    LogitScore,
+    Score,
+)
 
-Entry = LogitScore | type[FittedScore]
+Entry = LogitScore | GivenScore | type[FittedScore]
 AnyEntry = TypeVar("AnyEntry", bound=Entry)
 
 SCORES: dict[str, Entry] = {}
-"""Every score by its name: a `LogitScore`, or the class of a `FittedScore`."""
+"""Every score by its name: a `LogitScore`, or the class of a `FittedScore`.
+
+"confidence" and "doubt" are a `GivenScore` each: what a system says of its answers.
+"""
 
 
 def register(entry: AnyEntry) -> AnyEntry:
@@ -34,7 +44,7 @@ def register(entry: AnyEntry) -> AnyEntry:
     >>> del SCORES["double"]
     """
     fitted = isinstance(entry, type) and issubclass(entry, FittedScore)
-    if not (fitted or isinstance(entry, LogitScore)):
+    if not (fitted or isinstance(entry, (LogitScore, GivenScore))):
         message = f"expected a LogitScore or a class of FittedScore, got {entry!r}."
         raise InputError(message)
     missing = [n for n in ("name", "needs", "laws") if not hasattr(entry, n)]
@@ -68,6 +78,8 @@ def find_score(score: str | Score, *, temperature: float = 1.0) -> Score:
         entry = _entry_of(score)
         if isinstance(entry, LogitScore):
             return entry.at(temperature)
+        if isinstance(entry, GivenScore):
+            return _untempered(entry, temperature)
         message = (
             f"the score {score} is fitted on labelled rows first. Fit it, "
             f"{entry.__name__}.fit(predictions), and pass what that returns; on the "
@@ -85,8 +97,14 @@ def find_score(score: str | Score, *, temperature: float = 1.0) -> Score:
             )
             raise InputError(message)
         return score if temperature == 1 else score.at(temperature)
+    return _untempered(score, temperature)
+
+
+def _untempered(score: Score, temperature: float) -> Score:
     if temperature != 1:
-        message = f"the score {score.name} is fitted and takes no temperature."
+        message = f"the score {score.name} has no logits and takes no temperature."
+        if isinstance(score, FittedScore):
+            message = f"the score {score.name} is fitted and takes no temperature."
         raise InputError(message)
     return score
 
@@ -120,6 +138,24 @@ def plain_scores(*, logits: bool = True) -> list[str]:
     ]
 
 
+def allowed_scores(predictions: Predictions) -> list[str]:
+    """Return the names of the scores that need nothing but these predictions.
+
+    Examples
+    --------
+    >>> allowed_scores(Predictions.from_confidence([0.9]))
+    ['confidence']
+    """
+    if isinstance(predictions, Answers):
+        return [predictions.given]
+    return plain_scores(logits=not predictions.from_probabilities)
+
+
+def usual_score(predictions: Any) -> str:
+    """Return the score that is used where none is named: alpha, or what was given."""
+    return predictions.given if isinstance(predictions, Answers) else "alpha"
+
+
 def load_score(path: str | Path) -> FittedScore:
     """Read a fitted score of any kind from the file that `save` wrote.
 
@@ -143,7 +179,7 @@ def build_score(
 ) -> FittedScore:
     """Build a fitted score of the registry from its parts."""
     entry = SCORES.get(kind)
-    if entry is None or isinstance(entry, LogitScore):
+    if not isinstance(entry, type):
         message = (
             f"the score {kind!r} is not registered. Import the module that registers "
             "it."

@@ -123,7 +123,7 @@ class Watch:
             accepted = self.gate.accept(scores, groups=groups)
             return np.asarray(accepted), errors, groups
         if errors is None and rows.labels is not None:
-            errors = rows.errors
+            errors = _partial_errors(rows)
         if groups is None and self.gate.groups:
             groups = self.gate.groups_of(rows)
         return self.gate.screen(rows, groups=groups).accepted, errors, groups
@@ -294,6 +294,14 @@ def _partial(errors: Any, rows: int) -> tuple[Array, Array]:
         )
         raise LabelsMissingError(message)
     return known, np.where(known, values, 0) == 1
+
+
+def _partial_errors(rows: Predictions | TopK) -> Array:
+    """Return where rows are wrong, NaN where one has no label."""
+    if isinstance(rows, TopK):
+        return rows.errors
+    assert rows.labels is not None
+    return np.where(rows.known, rows.predicted != rows.labels, np.nan)
 
 
 def _identity(gate: Gate) -> dict[str, Any]:

@@ -356,8 +356,10 @@ def test_inputs_that_are_no_rows_are_passed_on():
 
 
 def test_wrong_data_are_refused(small, images):
-    with pytest.raises(InputError, match="Module"):
-        Doctor(lambda x: x)
+    with pytest.raises(InputError, match=r"Module or a function .* got int"):
+        Doctor(3)
+    with pytest.raises(InputError, match="got the class Linear"):
+        Doctor(nn.Linear)
     with pytest.raises(InputError, match="got int"):
         Doctor(small)(3)
     with pytest.raises(InputError, match="got str"):
@@ -372,7 +374,7 @@ def test_wrong_data_are_refused(small, images):
         Doctor(small, epsilon=0.1)({"input_ids": torch.zeros(4, 2, dtype=torch.int64)})
     ids = {"x": torch.zeros(4, dtype=torch.int64), "w": torch.zeros(4)}
     with pytest.raises(InputError, match="no gradient"):
-        Doctor(small, epsilon=0.1, perturb="x")(ids)
+        Doctor(small, epsilon=0.1, perturb="x", inputs="x")(ids)
     for scale in ([1.0, 2.0], "a", -1.0, float("nan")):
         with pytest.raises(InputError, match="scale"):
             Doctor(small, epsilon=0.1, scale=scale)(images)

@@ -155,7 +155,7 @@ def test_without_a_magnitude_no_gradient_is_asked_for():
 
 def test_mistakes_are_refused(small, images):
     with pytest.raises(InputError, match="Module"):
-        sweep(lambda x: x, images)
+        sweep(3, images)
     with pytest.raises(InputError, match="order"):
         sweep(small, images, order=3)
     with pytest.raises(InputError, match="batch_size"):

@@ -62,6 +62,10 @@ CALLS = {
     ),
     "whitebox": lambda m, x, beside: beside.whitebox(m, x),
     "predictor": lambda m, x, _: predictor(m)(x),
+    "function": lambda m, x, _: Doctor(lambda x: 2 * m(x), epsilon=0.1)(x),
+    "opinion of a function": lambda m, x, _: td.SecondOpinion(
+        lambda x: 2 * m(x), td.image_views(1)
+    )(x),
     "opinion": lambda m, x, _: td.SecondOpinion(m, td.image_views(1))(x),
 }
 

@@ -12,14 +12,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from trustdoctor.adapters.torch.batches import Batch, Place, check_batch_size
 from trustdoctor.adapters.torch.model import (
-    Batch,
     Forward,
-    Place,
+    as_model,
     call,
-    check_batch_size,
-    check_model,
     embedded,
+    lay_out,
     perturbed_place,
     run,
 )
@@ -85,8 +84,9 @@ class Doctor:
 
     Parameters
     ----------
-    model : torch.nn.Module
-        Left as found: modes, parameters, their gradients, buffers.
+    model : torch.nn.Module, or function
+        Left as found: modes, parameters, their gradients, buffers. A function takes
+        inputs to logits; the networks that it names are left as found, too.
     score : str or score object
         A name from `SCORES` or "odin", or a fitted score such as `Mahalanobis`. ODIN's
         own paper sets temperature 1000 and epsilon 0.0014; DOCTOR's 1.3 and 0.
@@ -108,14 +108,19 @@ class Doctor:
     forward : callable, optional
         ``forward(model, *inputs, **inputs)`` returning the logits, for models that
         return them in a way of their own.
-    perturb : str, optional
-        The name of the input to perturb, where there are several. Token ids
+    perturb : str or int, optional
+        The name or position of the input to perturb, where there are several. Token ids
         (`input_ids`) are perturbed through their embeddings (`inputs_embeds`), which
         is our extension: the paper perturbs images alone.
     mode : str
         "eval", or "as-is" to leave dropout and batch normalisation as they are set.
+    inputs, labels : int, str, or several, optional
+        Which parts of a batch they are: positions in tuples, keys of dicts. By default
+        tuples are (input, labels, ...) and dicts have usual keys. An input is handed
+        on by name where the model takes that name. One-hot labels become classes.
     labelled : bool, optional
-        Whether tuple batches end in labels, where the shapes do not tell.
+        True: the last part of a tuple is the labels, the others are inputs. False: all
+        are inputs.
 
     Examples
     --------
@@ -128,7 +133,7 @@ class Doctor:
 
     def __init__(  # noqa: PLR0913 - options, by keyword only
         self,
-        model: nn.Module,
+        model: Any,
         *,
         score: "str | Objective" = "alpha",
         temperature: float = 1.0,
@@ -138,11 +143,13 @@ class Doctor:
         batch_size: int = 256,
         device: Any = None,
         forward: Forward | None = None,
-        perturb: str | None = None,
+        perturb: Place | None = None,
         mode: Mode = "eval",
+        inputs: Any = None,
+        labels: Place | None = None,
         labelled: bool | None = None,
     ) -> None:
-        self.model = check_model(model)
+        self.model = as_model(model)
         self.objective = find_objective(score)
         self.temperature = check_positive("temperature", temperature)
         self.epsilon = check_epsilon(epsilon)
@@ -153,7 +160,8 @@ class Doctor:
         self.forward = forward
         self.perturb = perturb
         self.mode = check_choice("mode", mode, ("eval", "as-is"))
-        self.labelled = labelled
+        named = {"inputs": inputs, "labels": labels, "labelled": labelled}
+        self.layout = lay_out(self.model, forward, **named)
 
     def __call__(self, data: Any, *, quiet: bool = False) -> Examination:
         """Examine a tensor, a dict of tensors, an iterable of batches or a DataLoader.
@@ -161,7 +169,7 @@ class Doctor:
         Parameters
         ----------
         data
-            See `trustdoctor.adapters.torch.model.batches` for what a batch may be.
+            See `trustdoctor.adapters.torch.batches.Layout` for what a batch may be.
         quiet : bool
             Show no progress bar.
         """
@@ -170,7 +178,7 @@ class Doctor:
             data,
             self._examined,
             batch_size=self.batch_size,
-            labelled=self.labelled,
+            layout=self.layout,
             device=self.device,
             mode=self.mode,
             quiet=quiet,
@@ -269,7 +277,9 @@ class Traced:
         return call(self.model, inputs, self.forward)
 
 
-def movable(model: nn.Module, batch: Batch, perturb: str | None) -> tuple[Batch, Place]:
+def movable(
+    model: nn.Module, batch: Batch, perturb: Place | None
+) -> tuple[Batch, Place]:
     """Return which input a perturbation moves; token ids become their embeddings."""
     place = perturbed_place(batch, perturb)
     if place == "input_ids":
@@ -283,7 +293,7 @@ def movable(model: nn.Module, batch: Batch, perturb: str | None) -> tuple[Batch,
 
 @contextmanager
 def tracked(
-    model: nn.Module, batch: Batch, forward: Forward | None, perturb: str | None
+    model: nn.Module, batch: Batch, forward: Forward | None, perturb: Place | None
 ) -> Iterator[Traced]:
     """Run the model on a batch so that its logits can be differentiated."""
     batch, place = movable(model, batch, perturb)

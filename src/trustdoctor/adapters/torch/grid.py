@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from trustdoctor.adapters.torch.batches import Batch, Place
 from trustdoctor.adapters.torch.doctor import (
     Objective,
     Traced,
@@ -28,13 +29,7 @@ from trustdoctor.adapters.torch.doctor import (
     to_cpu,
     tracked,
 )
-from trustdoctor.adapters.torch.model import (
-    Batch,
-    Forward,
-    call,
-    check_model,
-    run,
-)
+from trustdoctor.adapters.torch.model import Forward, as_model, call, lay_out, run
 from trustdoctor.atomic import replacing
 from trustdoctor.errors import FileError, InputError, OutputError
 from trustdoctor.evaluation import Protocols, evaluate_perturbed
@@ -114,7 +109,7 @@ class _Plan:
     scale: Any
     order: int
     forward: Forward | None
-    perturb: str | None
+    perturb: Place | None
 
     def settings(self) -> Iterator[Setting]:
         for objective in self.objectives:
@@ -124,7 +119,7 @@ class _Plan:
 
 
 def sweep(  # noqa: PLR0913 - options, by keyword only
-    model: nn.Module,
+    model: Any,
     data: Any,
     *,
     scores: Sequence[str | Objective] = ("alpha", "beta", "odin"),
@@ -135,7 +130,9 @@ def sweep(  # noqa: PLR0913 - options, by keyword only
     batch_size: int = 256,
     device: Any = None,
     forward: Forward | None = None,
-    perturb: str | None = None,
+    perturb: Place | None = None,
+    inputs: Any = None,
+    labels: Place | None = None,
     labelled: bool | None = None,
     checkpoint: str | Path | None = None,
     quiet: bool = False,
@@ -154,15 +151,15 @@ def sweep(  # noqa: PLR0913 - options, by keyword only
         there; files of other data, settings or weights are refused.
     progress : callable, optional
         Told the share of the work done and what comes next, in place of a bar.
-    model, data, scale, order, batch_size, device, forward, perturb, labelled, quiet
-        As in `Doctor`.
+    model, data, scale, order, batch_size, device, forward, perturb, quiet
+        As in `Doctor`; `inputs`, `labels` and `labelled` as well.
 
     Returns
     -------
     Sweep
     """
     plan = _Plan(
-        check_model(model),
+        as_model(model),
         tuple(find_objective(score) for score in scores),
         tuple(check_positive("temperature", t) for t in temperatures),
         tuple(check_epsilon(e) for e in epsilons),
@@ -172,17 +169,11 @@ def sweep(  # noqa: PLR0913 - options, by keyword only
         perturb,
     )
     settings = tuple(plan.settings())
-    done = run(
-        model,
-        data,
-        _Store(checkpoint, plan, settings).work,
-        batch_size=batch_size,
-        labelled=labelled,
-        device=device,
-        quiet=quiet,
-        progress=progress,
-    )
-    return _joined(done, settings, order)
+    named: dict[str, Any] = {"inputs": inputs, "labels": labels, "labelled": labelled}
+    how: dict[str, Any] = {"device": device, "quiet": quiet, "progress": progress}
+    how |= {"layout": lay_out(plan.model, forward, **named), "batch_size": batch_size}
+    store = _Store(checkpoint, plan, settings)
+    return _joined(run(plan.model, data, store.work, **how), settings, order)
 
 
 def _joined(done: list[Any], settings: tuple[Setting, ...], order: int) -> Sweep:
@@ -275,7 +266,9 @@ class _Store:
         facts = [[s.score, s.temperature, s.epsilon] for s in settings]
         digest = hashlib.blake2b(digest_size=16)
         digest.update(json.dumps([facts, plan.order, plan.perturb]).encode())
-        digest.update(_code(plan.forward))
+        digest.update(
+            _code(plan.forward) + _code(getattr(plan.model, "function", None))
+        )
         if plan.scale is not None:
             digest.update(_bytes(torch.as_tensor(plan.scale, dtype=torch.float64)))
         for objective in plan.objectives:

@@ -1,91 +1,108 @@
 """Calling a torch model: batches in, logits out, nothing left changed."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from trustdoctor.adapters.asking import complaining
+from trustdoctor.adapters.torch.batches import Batch, Layout, Place, batches, taken_by
 from trustdoctor.errors import InputError
 from trustdoctor.progress import Tell, bar
 
+__all__ = [
+    "Batch",
+    "Forward",
+    "Function",
+    "Place",
+    "as_device",
+    "as_model",
+    "call",
+    "check_model",
+    "device_of",
+    "embedded",
+    "lay_out",
+    "networks",
+    "perturbed_place",
+    "predictor",
+    "run",
+    "untouched",
+]
+
 Forward = Callable[..., Tensor]
-Place = int | str
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
-class Batch:
-    """The inputs of one call of the model, and the labels if there are any.
+class Function(nn.Module):
+    """A plain function as a model, with the networks that it refers to."""
 
-    Attributes
-    ----------
-    inputs : dict
-        Positional inputs under 0, 1, ...; named ones under their names.
-    labels : Tensor (n,), or None
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+        self.networks = nn.ModuleList(networks(function))
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """Call the function."""
+        return self.function(*inputs, **named)
+
+
+def networks(function: Callable[..., Any]) -> list[nn.Module]:
+    """Return the networks that a function names, holds or belongs to.
+
+    Examples
+    --------
+    >>> net = nn.Linear(2, 3)
+    >>> networks(lambda x: net(x).softmax(1))
+    [Linear(in_features=2, out_features=3, bias=True)]
     """
-
-    inputs: dict[Place, Any]
-    labels: Tensor | None = None
-
-    def __len__(self) -> int:
-        """Return the number of rows."""
-        for value in self.inputs.values():
-            if isinstance(value, Tensor) and value.ndim:
-                return len(value)
-        message = "expected a batch with at least one tensor of rows, got none."
-        raise InputError(message)
-
-    def to(self, device: torch.device) -> "Batch":
-        """Return copies of the inputs on a device; the caller's stay as they are."""
-        return Batch({k: _copy(v, device) for k, v in self.inputs.items()}, self.labels)
-
-    def replaced(self, place: Place, value: Tensor) -> "Batch":
-        """Return the batch with one input exchanged."""
-        return Batch({**self.inputs, place: value}, self.labels)
-
-
-def batches(data: Any, *, batch_size: int, labelled: bool | None) -> Iterator[Batch]:
-    """Cut a tensor or a dict of tensors into batches, or take them as they come.
-
-    A batch is a tensor, a dict of the model's keyword inputs (its `labels` or `label`
-    being the labels), or a tuple: (input, labels) where the second is a vector of
-    integers, positional inputs otherwise; `labelled` says which where that is wrong.
-    A tuple handed in as the data is one batch; lists and other iterables hold batches.
-    """
-    check_batch_size(batch_size)
-    if isinstance(data, tuple):
-        data = [data]
-    if isinstance(data, Tensor):
-        for start in range(0, len(data), batch_size):
-            yield Batch({0: data[start : start + batch_size]})
-    elif isinstance(data, Mapping):
-        rows = len(_batch(data, labelled=labelled))
-        for start in range(0, rows, batch_size):
-            rows_here = slice(start, start + batch_size)
-            part = {
-                k: v[rows_here] if _rowwise(v, rows) else v for k, v in data.items()
-            }
-            yield _batch(part, labelled=labelled)
-    elif isinstance(data, Iterable) and not isinstance(data, str):
-        for item in data:
-            yield _batch(item, labelled=labelled)
+    function = inspect.unwrap(function)
+    if isinstance(function, functools.partial):
+        near = [function.func, *function.args, *function.keywords.values()]
+    elif inspect.isfunction(function):
+        found = inspect.getclosurevars(function)
+        near = [*found.nonlocals.values(), *found.globals.values()]
     else:
-        message = (
-            f"expected a tensor, a dict of tensors, or batches (a DataLoader), got "
-            f"{type(data).__name__}."
-        )
-        raise InputError(message)
+        owner = getattr(function, "__self__", function)
+        near = [owner, *getattr(owner, "__dict__", {}).values()]
+    return list({id(one): one for one in near if isinstance(one, nn.Module)}.values())
 
 
-def check_batch_size(batch_size: int) -> int:
-    """Refuse what is not a number of rows."""
-    if type(batch_size) is not int or batch_size < 1:
-        message = f"expected batch_size as a whole number above 0, got {batch_size!r}."
-        raise InputError(message)
-    return batch_size
+def as_model(model: Any) -> nn.Module:
+    """Return a model that can be asked: a network, or a function of inputs to logits.
+
+    Networks that a function refers to are treated as models are.
+    """
+    if isinstance(model, nn.Module):
+        return model
+    if callable(model) and not isinstance(model, type):
+        return Function(model)
+    what = f"the class {model.__name__}" if isinstance(model, type) else ""
+    message = (
+        "expected a torch.nn.Module or a function of inputs to logits, got "
+        f"{what or type(model).__name__}."
+    )
+    raise InputError(message)
+
+
+def lay_out(
+    model: nn.Module,
+    forward: Forward | None = None,
+    *,
+    inputs: Any = None,
+    labels: Place | None = None,
+    labelled: bool | None = None,
+) -> Layout:
+    """Return how to sort the batches of a model; see `Layout`."""
+    if forward is not None:
+        takes = taken_by(forward, after=1)
+    else:
+        own = model.function if isinstance(model, Function) else model.forward
+        takes = taken_by(own)
+    return Layout(inputs, labels, labelled, takes)
 
 
 def check_model(model: Any) -> nn.Module:
@@ -96,44 +113,12 @@ def check_model(model: Any) -> nn.Module:
     return model
 
 
-def count_batches(data: Any, batch_size: int) -> int | None:
-    """Return how many batches there will be, where that can be known."""
-    if isinstance(data, Tensor):
-        return -(-len(data) // check_batch_size(batch_size))
-    try:
-        return len(data)
-    except TypeError:
-        return None
-
-
-def _batch(item: Any, *, labelled: bool | None) -> Batch:
-    if isinstance(item, Batch):
-        return item
-    if isinstance(item, Tensor):
-        return Batch({0: item})
-    if isinstance(item, Mapping):
-        inputs = dict(item)
-        labels = inputs.pop("labels", inputs.pop("label", None))
-        return Batch(inputs, labels)
-    if isinstance(item, (tuple, list)) and item:
-        last = item[-1]
-        vector = isinstance(last, Tensor) and last.ndim == 1 and not _real(last)
-        if labelled if labelled is not None else (len(item) == 2 and vector):
-            inner = _batch(item[0] if len(item) == 2 else item[:-1], labelled=False)
-            return Batch(inner.inputs, last)
-        return Batch(dict(enumerate(item)))
-    message = (
-        f"expected a batch as a tensor, a dict or a tuple of tensors, got "
-        f"{type(item).__name__}."
-    )
-    raise InputError(message)
-
-
 def call(model: nn.Module, batch: Batch, forward: Forward | None) -> Tensor:
     """Return the logits (n, C) of a batch."""
     args = [v for k, v in batch.inputs.items() if isinstance(k, int)]
     named = {k: v for k, v in batch.inputs.items() if isinstance(k, str)}
-    output = forward(model, *args, **named) if forward else model(*args, **named)
+    with complaining(*batch.inputs.values()):
+        output = forward(model, *args, **named) if forward else model(*args, **named)
     logits = output if forward else _pick(output)
     if not isinstance(logits, Tensor):
         message = (
@@ -146,11 +131,30 @@ def call(model: nn.Module, batch: Batch, forward: Forward | None) -> Tensor:
             f"expected logits of shape (n, C) with C >= 2, got {logits.dtype} of shape "
             f"{tuple(logits.shape)}. Pass forward= to pick or reshape them."
         )
+        if _real(logits) and logits.numel() == len(batch):
+            message += f" {ONE_OUTPUT}"
         raise InputError(message)
+    _check_rows(logits, batch)
+    return logits
+
+
+ONE_OUTPUT = (
+    "Where the one output is the log odds of the second of two classes: "
+    "forward=lambda m, x: torch.nn.functional.pad(m(x).reshape(-1, 1), (1, 0))."
+)
+
+
+def _check_rows(logits: Tensor, batch: Batch) -> None:
+    """Refuse logits of other rows than the batch's, or of other classes."""
     if len(logits) != len(batch):
         message = f"expected logits for each of {len(batch)} rows, got {len(logits)}."
         raise InputError(message)
-    return logits
+    if batch.classes and batch.classes != logits.shape[1]:
+        message = (
+            f"expected one-hot labels with a column for each of {logits.shape[1]} "
+            f"classes, got {batch.classes} columns. Give the model's own classes."
+        )
+        raise InputError(message)
 
 
 def _pick(output: Any) -> Any:
@@ -166,7 +170,7 @@ def _pick(output: Any) -> Any:
     return output
 
 
-def perturbed_place(batch: Batch, perturb: str | None) -> Place:
+def perturbed_place(batch: Batch, perturb: Place | None) -> Place:
     """Return which input the perturbation moves."""
     if perturb is not None:
         if perturb not in batch.inputs:
@@ -266,25 +270,17 @@ def as_device(device: Any) -> torch.device:
         raise InputError(message) from error
 
 
-def _rowwise(value: Any, rows: int) -> bool:
-    return isinstance(value, Tensor) and value.ndim > 0 and len(value) == rows
-
-
-def _copy(value: Any, device: torch.device) -> Any:
-    return value.detach().to(device, copy=True) if isinstance(value, Tensor) else value
-
-
 def _real(tensor: Tensor) -> bool:
     return tensor.is_floating_point()
 
 
 def run(  # noqa: PLR0913 - options, by keyword only
-    model: nn.Module,
+    model: Any,
     data: Any,
     work: Callable[[int, Batch, torch.device], Result],
     *,
     batch_size: int = 256,
-    labelled: bool | None = None,
+    layout: Layout | None = None,
     device: Any = None,
     mode: str = "eval",
     total: int | None = None,
@@ -297,21 +293,23 @@ def run(  # noqa: PLR0913 - options, by keyword only
     ----------
     work : callable
         Takes the batch's number, the batch as it came, and where the model is.
+    layout : Layout, optional
+        What the parts of a batch are; by default what can be told from the model.
     mode : str
         "eval", or "as-is". The model is left as found either way.
     total : int, optional
         How many batches there will be, where the data does not tell.
-    model, data, batch_size, labelled, device, quiet, progress
+    model, data, batch_size, device, quiet, progress
         As in `Doctor` and `sweep`.
     """
-    where = device_of(check_model(model), device)
-    total = total or count_batches(data, batch_size)
-    found = []
+    model = as_model(model)
+    where = device_of(model, device)
+    parts, known = batches(data, batch_size=batch_size, layout=layout or lay_out(model))
+    total, found = total or known, []
     with bar(quiet=quiet or progress is not None) as tell, untouched(model, mode=mode):
-        parts = batches(data, batch_size=batch_size, labelled=labelled)
         for i, batch in enumerate(parts):
             (progress or tell)(i / total if total else 0.0, f"batch {i + 1}")
-            found.append(work(i, batch, where))
+            found.append(work(i, batch.as_tensors(), where))
     if not found:
         message = "expected at least one batch, got none."
         raise InputError(message)
@@ -319,23 +317,30 @@ def run(  # noqa: PLR0913 - options, by keyword only
 
 
 def predictor(
-    model: nn.Module, *, device: Any = None, forward: Forward | None = None
-) -> Callable[[Any], Tensor]:
+    model: Any, *, device: Any = None, forward: Forward | None = None
+) -> Callable[[Any], Any]:
     """Return a function of inputs to logits, for `SecondOpinion`.
 
-    The model is in eval mode while it is asked, and as before afterwards.
+    The model is in eval mode while it is asked, and as before afterwards. A function
+    gets its inputs as they come.
     """
-    check_model(model)
+    asked = as_model(model)
 
     def answer(_i: int, batch: Batch, where: torch.device) -> Tensor:
         with torch.no_grad():
-            return call(model, batch.to(where), forward).cpu()
+            return call(asked, batch.to(where), forward).cpu()
 
     def predict(inputs: Any) -> Tensor:
-        value = inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs)
-        kinds = [p.dtype for p in model.parameters() if p.is_floating_point()]
+        with complaining(inputs):
+            value = torch.as_tensor(inputs)
+        kinds = [p.dtype for p in asked.parameters() if p.is_floating_point()]
         if value.is_floating_point() and kinds:
             value = value.to(kinds[0])
-        return run(model, [Batch({0: value})], answer, device=device, quiet=True)[0]
+        return run(asked, [Batch({0: value})], answer, device=device, quiet=True)[0]
 
-    return predict
+    def call_function(inputs: Any) -> Any:
+        with untouched(asked, mode="eval"), complaining(inputs):
+            return model(inputs)
+
+    plain = isinstance(asked, Function) and forward is None
+    return call_function if plain else predict

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
+from trustdoctor.adapters.torch.batches import Batch, Place
 from trustdoctor.adapters.torch.doctor import (
     Examination,
     predictions,
@@ -13,18 +13,20 @@ from trustdoctor.adapters.torch.doctor import (
     step_size,
     tracked,
 )
-from trustdoctor.adapters.torch.model import Batch, Forward, run
+from trustdoctor.adapters.torch.model import Forward, as_model, lay_out, run
 from trustdoctor.scores import margin
 
 
 def radius(  # noqa: PLR0913 - options, by keyword only
-    model: nn.Module,
+    model: Any,
     data: Any,
     *,
     scale: Any = None,
     batch_size: int = 256,
     forward: Forward | None = None,
-    perturb: str | None = None,
+    perturb: Place | None = None,
+    inputs: Any = None,
+    labels: Place | None = None,
     labelled: bool | None = None,
     quiet: bool = False,
 ) -> Examination:
@@ -37,15 +39,18 @@ def radius(  # noqa: PLR0913 - options, by keyword only
 
     Parameters
     ----------
-    model, data, scale, batch_size, forward, perturb, labelled, quiet
+    model, data, scale, batch_size, forward, perturb, inputs, labels, labelled, quiet
         As in `Doctor`; `scale` puts the radius into other units than the input's.
 
     Examples
     --------
+    >>> from torch import nn
     >>> found = radius(nn.Linear(4, 3), torch.randn(10, 4), quiet=True)
     >>> found.scores.shape, bool((found.scores <= 0).all())
     ((10,), True)
     """
+    model = as_model(model)
+    layout = lay_out(model, forward, inputs=inputs, labels=labels, labelled=labelled)
 
     def work(_i: int, batch: Batch, where: torch.device) -> Any:
         with tracked(model, batch.to(where), forward, perturb) as traced:
@@ -55,6 +60,6 @@ def radius(  # noqa: PLR0913 - options, by keyword only
         doubt = torch.where(reach > 0, gap.detach() / reach, -torch.inf)
         return traced.logits.detach(), doubt.float().cpu().numpy(), batch.labels
 
-    done = run(model, data, work, batch_size=batch_size, labelled=labelled, quiet=quiet)
-    logits, doubts, labels = zip(*done, strict=True)
-    return Examination(predictions(logits, labels), np.concatenate(doubts))
+    done = run(model, data, work, batch_size=batch_size, layout=layout, quiet=quiet)
+    logits, doubts, known = zip(*done, strict=True)
+    return Examination(predictions(logits, known), np.concatenate(doubts))

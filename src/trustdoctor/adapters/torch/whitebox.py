@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from trustdoctor.adapters.torch.batches import Batch, Place
 from trustdoctor.adapters.torch.doctor import (
     Examination,
     check_positive,
@@ -19,11 +20,11 @@ from trustdoctor.adapters.torch.doctor import (
     tracked,
 )
 from trustdoctor.adapters.torch.model import (
-    Batch,
     Forward,
     call,
     check_model,
     device_of,
+    lay_out,
     run,
 )
 from trustdoctor.arrays import Array
@@ -82,6 +83,8 @@ class WhiteBox:
         ridge: float = 1e-6,
         batch_size: int = 256,
         forward: Forward | None = None,
+        inputs: Any = None,
+        labels: Place | None = None,
         seed: int = 0,
         quiet: bool = False,
     ) -> "WhiteBox":
@@ -99,17 +102,18 @@ class WhiteBox:
             Of the attack, each a quarter of the magnitude, from a random start.
         ridge : float
             As in `Mahalanobis`.
+        batch_size, forward, inputs, labels, quiet
+            As in `Doctor`.
         """
         check_positive("magnitude", magnitude)
         check_positive("steps", steps)
+        layout = lay_out(check_model(model), forward, inputs=inputs, labels=labels)
         how: dict[str, Any] = {"batch_size": batch_size, "quiet": quiet}
+        how["layout"] = layout
         distances = _class_distances(model, train, layers, ridge, forward, **how)
         generator = torch.Generator(device=device_of(model, None)).manual_seed(seed)
-        options: dict[str, Any] = {
-            "scale": scale,
-            "steps": steps,
-            "generator": generator,
-        }
+        options: dict[str, Any] = {"scale": scale, "steps": steps}
+        options["generator"] = generator
 
         def work(_i: int, batch: Batch, where: torch.device) -> Any:
             clean = _correct_rows(model, _labelled(batch).to(where), forward)
@@ -124,16 +128,19 @@ class WhiteBox:
         weights, bias = _regression([pair for pair in pairs if pair is not None])
         return cls(tuple(layers), distances, weights, bias)
 
-    def __call__(
+    def __call__(  # noqa: PLR0913 - options, by keyword only
         self,
         model: nn.Module,
         data: Any,
         *,
         batch_size: int = 256,
         forward: Forward | None = None,
+        inputs: Any = None,
+        labels: Place | None = None,
         quiet: bool = False,
     ) -> Examination:
-        """Examine data with the model that this was fitted on."""
+        """Examine data with the model that this was fitted on; options as in `fit`."""
+        layout = lay_out(check_model(model), forward, inputs=inputs, labels=labels)
 
         def work(_i: int, batch: Batch, where: torch.device) -> Any:
             logits, distances = _layer_distances(
@@ -141,9 +148,10 @@ class WhiteBox:
             )
             return logits, distances @ self.weights + self.bias, batch.labels
 
-        found = run(model, data, work, batch_size=batch_size, quiet=quiet)
-        clean, scores, labels = zip(*found, strict=True)
-        return Examination(predictions(clean, labels), np.concatenate(scores))
+        how: dict[str, Any] = {"batch_size": batch_size, "quiet": quiet}
+        found = run(model, data, work, layout=layout, **how)
+        clean, scores, known = zip(*found, strict=True)
+        return Examination(predictions(clean, known), np.concatenate(scores))
 
     def save(self, path: str | Path) -> None:
         """Write to a safetensors file, whole or not at all."""
@@ -216,15 +224,13 @@ def attack(  # noqa: PLR0913 - options, by keyword only
     return batch.replaced(place, origin + shift)
 
 
-def _class_distances(  # noqa: PLR0913 - what fit was given
+def _class_distances(
     model: nn.Module,
     train: Any,
     layers: Sequence[str],
     ridge: float,
     forward: Forward | None,
-    *,
-    batch_size: int,
-    quiet: bool,
+    **how: Any,
 ) -> tuple[Mahalanobis, ...]:
     """Fit the distance to the nearest class at each layer."""
     moments = [ClassMoments() for _ in layers]
@@ -236,7 +242,7 @@ def _class_distances(  # noqa: PLR0913 - what fit was given
             for moment, features in zip(moments, seen(), strict=True):
                 moment.update(features, batch.labels)
 
-        run(model, train, work, batch_size=batch_size, quiet=quiet)
+        run(model, train, work, **how)
     return tuple(
         Mahalanobis.from_moments(m, on="features", ridge=ridge) for m in moments
     )
@@ -326,5 +332,8 @@ def _correct_rows(model: nn.Module, batch: Batch, forward: Forward | None) -> Ba
 def _labelled(batch: Batch) -> Batch:
     if batch.labels is None:
         message = "fitting needs batches with labels: (input, labels) or a dict."
+        raise LabelsMissingError(message)
+    if batch.labels.is_floating_point():  # NaN stands for a missing label
+        message = "fitting needs a label for every row, and some are NaN. Drop those."
         raise LabelsMissingError(message)
     return batch

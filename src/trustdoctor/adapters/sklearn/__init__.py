@@ -1,8 +1,8 @@
 """A scikit-learn classifier that knows when not to answer."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ try:
         MetaEstimatorMixin,
         clone,
     )
+    from sklearn.frozen import FrozenEstimator
     from sklearn.model_selection import KFold, StratifiedKFold, check_cv
     from sklearn.utils import _safe_indexing, get_tags, indexable
     from sklearn.utils.metadata_routing import (
@@ -37,18 +38,33 @@ except ImportError as error:
     what = "the scikit-learn adapter"
     raise missing_package(what=what, package="scikit-learn", extra="sklearn") from error
 
-
-from trustdoctor.gates import TARGETS, Gate, Screened, calibrate_rows
+from trustdoctor.adapters.sklearn.answers import (
+    Answers,
+    answers,
+    check_folds,
+    check_known,
+    replaced,
+)
+from trustdoctor.gates import Gate, Screened, calibrate_rows, find_target
 from trustdoctor.predictions import Predictions
-from trustdoctor.scores import LogitScore, Score, find_score
+from trustdoctor.scores import Score, find_score
 
 DEFAULT_FRR = 0.05
-CROSS_FITTED = (
+NAMED_TARGETS = ("frr", "trr", "risk", "joint", "coverage", "cost", "threshold")
+OUT_OF_FOLD = (
     "Cross-fitted: the scores are those of models that had not seen the rows, each "
-    "trained on the other folds. The target was met on them with the confidence named, "
+    "trained on the other folds."
+)
+CROSS_FITTED = OUT_OF_FOLD + (
+    " The target was met on them with the confidence named, "
     "as if one model had made them; for the final model, trained on all rows, this is "
     "an approximation, not a promise. Held-out rows with cv='prefit', or a splitter of "
     "one split, give a promise."
+)
+NOT_FITTED = (
+    "expected a fitted estimator, got a %(name)s that is not fitted. Fit it first, or "
+    "leave cv='prefit' out; in a search, which clones, freeze the fitted one: "
+    "FrozenEstimator(fitted)."
 )
 
 
@@ -66,15 +82,17 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     ----------
     estimator : classifier
         With `predict_proba`, or with `decision_function`, whose values then count as
-        logits.
-    score_name : str or Score
-        A score's name, out of `SCORES`, or a fitted score. (`score` is the name of a
-        method of every classifier.)
+        logits. A `FrozenEstimator` is not fitted again: all rows set the gate.
+    score : str or Score
+        A score's name, out of `SCORES`, or a fitted score. As an attribute it is
+        `score_name`: `score` is a method of every classifier.
     temperature : float
         Divides the logits.
-    frr, trr, risk, joint, coverage, cost : float, optional
+    frr, trr, risk, joint, coverage, cost, threshold : float, optional
         The target, as in `calibrate`: one of them, or frr with trr; by default frr is
         0.05.
+    target : dict, optional
+        The same by name, for targets of your own: ``{"share": 0.5}``.
     confidence : float
         Of the promise.
     cv : int, splitter or "prefit"
@@ -86,6 +104,8 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     reject_label : optional
         What `predict` answers where the answer is rejected; by default the estimator's
         own label.
+    score_name : optional
+        What `score` was called before; where it is given, it counts.
 
     Attributes
     ----------
@@ -108,7 +128,7 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         self,
         estimator: Any,
         *,
-        score_name: str | Score = "alpha",
+        score: str | Score = "alpha",
         temperature: float = 1.0,
         frr: float | None = None,
         trr: float | None = None,
@@ -116,12 +136,15 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         joint: float | None = None,
         coverage: float | None = None,
         cost: float | None = None,
+        threshold: float | None = None,
+        target: Mapping[str, float] | None = None,
         confidence: float = 0.9,
         cv: Any = 5,
         reject_label: Any = None,
+        score_name: str | Score | None = None,
     ) -> None:
         self.estimator = estimator
-        self.score_name = score_name
+        self.score_name = score if score_name is None else score_name
         self.temperature = temperature
         self.frr = frr
         self.trr = trr
@@ -129,9 +152,28 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         self.joint = joint
         self.coverage = coverage
         self.cost = cost
+        self.threshold = threshold
+        self.target = target
         self.confidence = confidence
         self.cv = cv
         self.reject_label = reject_label
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: FBT001, FBT002
+        """Return the parameters, as scikit-learn asks for them.
+
+        The attribute `score` is the method, so the parameter is kept as `score_name`.
+        """
+        params = super().get_params(deep)
+        params["score"] = params.pop("score_name")
+        return params
+
+    def set_params(self, **params: Any) -> "TrustedClassifier":
+        """Set parameters, as scikit-learn does; `score` without hiding the method."""
+        for name in ("score_name", "score"):
+            if name in params:
+                self.score_name = params.pop(name)
+        super().set_params(**params)
+        return self
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, **params: Any) -> Any:  # noqa: N803
         """Fit the estimator, unless it is, and calibrate the gate.
@@ -154,23 +196,20 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         X, y = indexable(X, y)  # noqa: N806
         groups = params.pop("groups", None)
         given = self._routed(X, sample_weight, params)
-        if self.cv == "prefit":
-            check_is_fitted(self.estimator)
+        if self.cv == "prefit" or isinstance(self.estimator, FrozenEstimator):
+            check_is_fitted(self.estimator, msg=NOT_FITTED)
             fitted = self.estimator
-            _check_known(fitted.classes_, y)
-            parts = [_answers(fitted, X, y, fitted.classes_)]
+            parts = [answers(fitted, X, y, check_known(fitted, y))]
         else:
             classes, parts = np.unique(y), []
             folds = list(self._folds(X, y, groups))
-            _check_folds(folds)
+            check_folds(folds)
             for train, test in folds:
                 own = _check_method_params(X, given, train)
                 fitted = clone(self.estimator).fit(
                     _safe_indexing(X, train), y[train], **own
                 )
-                parts.append(
-                    _answers(fitted, _safe_indexing(X, test), y[test], classes)
-                )
+                parts.append(answers(fitted, _safe_indexing(X, test), y[test], classes))
         gate = self._calibrated(parts)
         if len(parts) > 1:
             fitted = clone(self.estimator).fit(X, y, **given)
@@ -188,7 +227,7 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         labels = self.estimator_.predict(X)
         if self.reject_label is None:
             return labels
-        return _replaced(labels, self.accept(X), self.reject_label)
+        return replaced(labels, self.accept(X), self.reject_label)
 
     def accept(self, X: Any) -> NDArray[np.bool_]:  # noqa: N803
         """Return whether to trust the answer to each row."""
@@ -197,10 +236,10 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     def predict_trusted(self, X: Any) -> Screened:  # noqa: N803
         """Return the estimator's labels as `predicted`, `accepted`, and the doubts."""
         check_is_fitted(self)
-        answers = _answers(self.estimator_, X, None, self.classes_)
-        scores = answers.scores(self.gate_.scorer)
-        done = self.gate_.decide(scores, answers.predictions)
-        return done._replace(predicted=answers.labels)
+        said = answers(self.estimator_, X, None, self.classes_)
+        scores = said.scores(self.gate_.scorer)
+        done = self.gate_.decide(scores, said.predictions)
+        return done._replace(predicted=said.labels)
 
     @_estimator_has("predict_proba")
     def predict_proba(self, X: Any) -> NDArray[Any]:  # noqa: N803
@@ -275,18 +314,29 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         for name in params:
             if "__" in name:  # a step's parameter, which a Pipeline hands on
                 continue
-            if not has_fit_parameter(self.estimator, name):
+            frozen = isinstance(self.estimator, FrozenEstimator)  # ignores what it gets
+            if not (frozen or has_fit_parameter(self.estimator, name)):
                 kind = type(self.estimator).__name__
                 message = f"{kind}.fit takes no {name}. Leave it out."
                 raise InputError(message)
         return params
 
     def _target(self) -> dict[str, float]:
-        given = {name: getattr(self, name, None) for name in TARGETS}
-        asked = {name: value for name, value in given.items() if value is not None}
-        return asked or {"frr": DEFAULT_FRR}
+        """Return what is asked for, under the targets' names."""
+        named = {name: getattr(self, name) for name in NAMED_TARGETS}
+        asked = {name: value for name, value in named.items() if value is not None}
+        more = {} if self.target is None else self.target
+        if not isinstance(more, Mapping) or set(asked) & set(more):
+            message = (
+                "expected target as a dict of targets that no other option names, such "
+                f"as {{'share': 0.5}}, got {more!r}. Name each target once."
+            )
+            raise InputError(message)
+        for name in more:
+            find_target(name)
+        return {**asked, **more} or {"frr": DEFAULT_FRR}
 
-    def _calibrated(self, parts: "list[_Answers]") -> Gate:
+    def _calibrated(self, parts: list[Answers]) -> Gate:
         score = find_score(self.score_name, temperature=self.temperature)
         return calibrate_rows(
             np.concatenate([part.scores(score) for part in parts]),
@@ -316,117 +366,14 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         return iter(check_cv(cv, y, classifier=True).split(x, y, groups))
 
 
-class _Answers(NamedTuple):
-    """What a fitted classifier said of some rows."""
-
-    logits: NDArray[Any]
-    labels: NDArray[Any]
-    numbers: NDArray[np.int64]
-    wrong: NDArray[np.bool_]
-    from_probabilities: bool
-
-    @property
-    def predictions(self) -> Predictions:
-        """The same as predictions."""
-        return Predictions(self.logits, None, self.from_probabilities)
-
-    def scores(self, score: Score) -> NDArray[Any]:
-        """Score the rows; a score about one class is about the label given."""
-        p = self.predictions
-        if not (isinstance(score, LogitScore) and score.about_class):
-            return np.asarray(score(p))
-        score.check(p)
-        found = score.function(
-            self.logits, temperature=score.temperature, predicted=self.numbers
-        )
-        return np.asarray(found)
-
-
-def _answers(fitted: Any, x: Any, y: Any, classes: NDArray[Any]) -> _Answers:
-    """Ask for labels and logits; the errors are those of the labels."""
-    labels = fitted.predict(x)
-    wrong = np.zeros(len(labels), bool) if y is None else np.asarray(labels != y)
-    return _Answers(
-        _aligned(fitted, x, classes),
-        labels,
-        np.searchsorted(classes, labels),
-        wrong,
-        hasattr(fitted, "predict_proba"),
-    )
-
-
-def _check_known(classes: NDArray[Any], y: NDArray[Any]) -> None:
-    unknown = np.setdiff1d(y, classes)
-    if len(unknown):
-        message = (
-            f"expected classes that the estimator knows, got {unknown[0]!r}. Give "
-            "rows of its own classes."
-        )
-        raise InputError(message)
-
-
-def _check_folds(folds: list[tuple[Any, Any]]) -> None:
-    """Refuse folds that count a row twice, or that test what they trained on."""
-    tested = np.concatenate([test for _, test in folds])
-    seen = any(len(np.intersect1d(train, test)) for train, test in folds)
-    if seen or len(np.unique(tested)) < len(tested):
-        message = (
-            "expected a cv that tests each row at most once, on a model that has not "
-            "seen it; this one repeats rows. Take KFold, or one ShuffleSplit."
-        )
-        raise InputError(message)
-
-
-def _aligned(fitted: Any, x: Any, classes: NDArray[Any]) -> NDArray[Any]:
-    """Return logits, one column per class; -inf for classes a fold did not know."""
-    if hasattr(fitted, "predict_proba"):
-        probs = np.asarray(fitted.predict_proba(x), np.float64)
-        with np.errstate(divide="ignore"):
-            own = np.log(probs)
-    elif hasattr(fitted, "decision_function"):
-        own = np.asarray(fitted.decision_function(x), np.float64)
-        if own.ndim == 1:
-            own = np.stack([np.zeros_like(own), own], axis=1)
-        votes = getattr(fitted, "decision_function_shape", "ovr") == "ovo"
-        if own.shape[1] != len(fitted.classes_) or votes:
-            message = (
-                "the decision values are of pairs of classes, not one per class. Set "
-                "decision_function_shape='ovr', or use predict_proba."
-            )
-            raise InputError(message)
-    else:
-        message = (
-            f"expected a classifier with predict_proba or decision_function, got "
-            f"{type(fitted).__name__}."
-        )
-        raise InputError(message)
-    if len(fitted.classes_) == len(classes):
-        return own
-    wide = np.full((len(own), len(classes)), -np.inf)
-    wide[:, np.searchsorted(classes, fitted.classes_)] = own
-    return wide
-
-
 def _cross_fitted(gate: Gate) -> Gate:
     """Say what holds of a gate whose scores come from several models."""
     own = gate.certificate
     assert own is not None
+    note = OUT_OF_FOLD if own.mode == "none" else CROSS_FITTED
     return replace(
-        gate, certificate=replace(own, mode="none", notes=(*own.notes, CROSS_FITTED))
+        gate, certificate=replace(own, mode="none", notes=(*own.notes, note))
     )
-
-
-def _replaced(labels: NDArray[Any], accepted: NDArray[np.bool_], reject: Any) -> Any:
-    """Put a label where answers are rejected, keeping the others as they are."""
-    kinds = np.asarray(reject).dtype.kind, labels.dtype.kind
-    if set(kinds) <= set("iufb"):
-        wide = np.result_type(labels.dtype, np.min_scalar_type(reject))
-        return np.where(accepted, labels.astype(wide), np.asarray(reject, wide))
-    if kinds[0] == kinds[1]:
-        return np.where(accepted, labels, reject)
-    out = labels.astype(object)
-    out[~accepted] = reject
-    return out
 
 
 def predictor(estimator: Any) -> Callable[[Any], Predictions]:

@@ -1,0 +1,136 @@
+"""What a fitted classifier said of some rows, in numbers: no scikit-learn needed."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trustdoctor.errors import InputError
+from trustdoctor.predictions import Predictions
+from trustdoctor.scores import LogitScore, Score
+
+
+class Answers(NamedTuple):
+    """What a fitted classifier said of some rows."""
+
+    logits: NDArray[Any]
+    labels: NDArray[Any]
+    numbers: NDArray[np.int64]
+    wrong: NDArray[np.bool_]
+    from_probabilities: bool
+
+    @property
+    def predictions(self) -> Predictions:
+        """The same as predictions."""
+        return Predictions(self.logits, None, self.from_probabilities)
+
+    def scores(self, score: Score) -> NDArray[Any]:
+        """Score the rows; a score about one class is about the label given."""
+        p = self.predictions
+        if not (isinstance(score, LogitScore) and score.about_class):
+            return np.asarray(score(p))
+        score.check(p)
+        found = score.function(
+            self.logits, temperature=score.temperature, predicted=self.numbers
+        )
+        return np.asarray(found)
+
+
+def answers(fitted: Any, x: Any, y: Any, classes: NDArray[Any]) -> Answers:
+    """Ask for labels and logits; the errors are those of the labels."""
+    labels = fitted.predict(x)
+    wrong = np.zeros(len(labels), bool) if y is None else np.asarray(labels != y)
+    return Answers(
+        _aligned(fitted, x, classes),
+        labels,
+        np.searchsorted(classes, labels),
+        wrong,
+        hasattr(fitted, "predict_proba"),
+    )
+
+
+def check_known(fitted: Any, y: NDArray[Any]) -> NDArray[Any]:
+    """Return the classes of a fitted classifier, refusing other labels."""
+    classes = getattr(fitted, "classes_", None)
+    if classes is None:
+        message = (
+            f"expected a classifier with classes_, got {type(fitted).__name__}. Give "
+            "one that predicts classes."
+        )
+        raise InputError(message)
+    unknown = np.setdiff1d(y, classes)
+    if len(unknown):
+        message = (
+            f"expected classes that the estimator knows, got {unknown[0]!r}. Give "
+            "rows of its own classes."
+        )
+        raise InputError(message)
+    return np.asarray(classes)
+
+
+def check_folds(folds: list[tuple[Any, Any]]) -> None:
+    """Refuse folds that count a row twice, or that test what they trained on."""
+    tested = np.concatenate([test for _, test in folds])
+    seen = any(len(np.intersect1d(train, test)) for train, test in folds)
+    if seen or len(np.unique(tested)) < len(tested):
+        message = (
+            "expected a cv that tests each row at most once, on a model that has not "
+            "seen it; this one repeats rows. Take KFold, or one ShuffleSplit."
+        )
+        raise InputError(message)
+
+
+def _aligned(fitted: Any, x: Any, classes: NDArray[Any]) -> NDArray[Any]:
+    """Return logits, one column per class; -inf for classes a fold did not know."""
+    if hasattr(fitted, "predict_proba"):
+        probs = np.asarray(fitted.predict_proba(x), np.float64)
+        with np.errstate(divide="ignore"):
+            own = np.log(probs)
+    elif hasattr(fitted, "decision_function"):
+        own = np.asarray(fitted.decision_function(x), np.float64)
+        if own.ndim == 1:
+            own = np.stack([np.zeros_like(own), own], axis=1)
+        if own.shape[1] != len(fitted.classes_) or _votes(fitted):
+            message = (
+                "the decision values are of pairs of classes, not one per class. Set "
+                "decision_function_shape='ovr', or use predict_proba."
+            )
+            raise InputError(message)
+    else:
+        message = (
+            f"expected a classifier with predict_proba or decision_function, got "
+            f"{type(fitted).__name__}."
+        )
+        raise InputError(message)
+    if len(fitted.classes_) == len(classes):
+        return own
+    wide = np.full((len(own), len(classes)), -np.inf)
+    wide[:, np.searchsorted(classes, fitted.classes_)] = own
+    return wide
+
+
+def _votes(fitted: Any) -> bool:
+    """Tell whether decision values are of pairs, looking into pipelines and searches.
+
+    Three classes make three pairs, so the number of columns does not tell.
+    """
+    while fitted is not None:
+        if getattr(fitted, "decision_function_shape", "ovr") == "ovo":
+            return True
+        steps = getattr(fitted, "steps", None)
+        inner = getattr(fitted, "best_estimator_", getattr(fitted, "estimator_", None))
+        fitted = steps[-1][1] if steps else inner
+    return False
+
+
+def replaced(labels: NDArray[Any], accepted: NDArray[np.bool_], reject: Any) -> Any:
+    """Put a label where answers are rejected, keeping the others as they are."""
+    kinds = np.asarray(reject).dtype.kind, labels.dtype.kind
+    if set(kinds) <= set("iufb"):
+        wide = np.result_type(labels.dtype, np.min_scalar_type(reject))
+        return np.where(accepted, labels.astype(wide), np.asarray(reject, wide))
+    if kinds[0] == kinds[1]:
+        return np.where(accepted, labels, reject)
+    out = labels.astype(object)
+    out[~accepted] = reject
+    return out

@@ -1,0 +1,96 @@
+"""What --help says beyond the options: the four steps, examples and exit codes.
+
+The examples run on the rows that the first of them writes, and a test runs them. Lines
+have at most 78 characters, so that a terminal of 80 columns breaks none.
+"""
+
+import inspect
+
+from rich.markup import escape
+
+from trustdoctor.cli.exit_codes import EXIT_CODES
+
+STEPS = (
+    ("see how far these predictions can be trusted",
+     "trustdoctor diagnose demo-rows/labelled.csv"),
+    ("choose a threshold that keeps a promise, on labelled rows",
+     "trustdoctor calibrate demo-rows/labelled.csv --risk 5% -o gate.json"),
+    ("accept or reject new predictions",
+     "trustdoctor screen demo-rows/new.csv --gate gate.json -o decided.csv"),
+    ("see, later on, whether the promise still holds",
+     "trustdoctor check demo-rows/new.csv --gate gate.json --state watch.json"),
+)  # fmt: skip
+
+EXAMPLES = {
+    "demo": (
+        "trustdoctor demo --save demo-rows",
+        "trustdoctor demo --score alpha --score entropy --json demo.json",
+    ),
+    "diagnose": (
+        "trustdoctor diagnose demo-rows/labelled.csv --score all",
+        "trustdoctor diagnose demo-rows/labelled.csv --html page.html --ids id",
+    ),
+    "compare": (
+        "trustdoctor compare demo-rows/labelled.csv",
+        "trustdoctor compare demo-rows/labelled.csv -o score.safetensors",
+    ),
+    "calibrate": (
+        "trustdoctor calibrate demo-rows/labelled.csv --risk 5% -o gate.json",
+        "trustdoctor calibrate demo-rows/labelled.csv --frr 5% --score auto "
+        "-o frr.json",
+    ),
+    "screen": (
+        "trustdoctor screen demo-rows/new.csv --gate gate.json -o decided.csv",
+        "trustdoctor screen 'demo-rows/*.csv' --gate gate.json -o decided",
+    ),
+    "check": (
+        "trustdoctor check demo-rows/new.csv --gate gate.json --state watch.json",
+        "trustdoctor check demo-rows/new.csv --gate gate.json --state q.json -q",
+    ),
+    "predict": (
+        "trustdoctor predict --model sst2-folder --data texts.csv -o rows.parquet",
+        "trustdoctor predict --model vit --data rows.parquet --column image -o p.csv",
+    ),
+    "export": (
+        "trustdoctor export model.onnx --gate gate.json -o guarded.onnx",
+        "trustdoctor export model.onnx --gate gate.json --logits z -o guarded.onnx",
+    ),
+    "reproduce": (
+        "trustdoctor reproduce --list",
+        "trustdoctor reproduce gaussian --out gaussian",
+    ),
+}
+"""Two for every command, in an order in which they run."""
+
+
+def overview() -> str:
+    """Return the first paragraph of the help, and the four steps."""
+    lines = [
+        f"{i}. {what}:\n   {escape(example)}"
+        for i, (what, example) in enumerate(STEPS, 1)
+    ]
+    return "\n\n".join(
+        (
+            "Should this prediction be trusted? Reads a classifier's predictions, "
+            "measures how far they can be trusted, and decides which to accept.",
+            "Four steps. Try them on the rows of: trustdoctor demo --save demo-rows",
+            "\n".join(lines),
+        )
+    )
+
+
+def exit_codes() -> str:
+    """Return the exit codes, one per line."""
+    lines = [f"{code:>3}  {what}" for code, what in EXIT_CODES.items()]
+    return "\n".join(["Exit codes:", *lines])
+
+
+def examples(command: str) -> str:
+    """Return the examples of a command, one per line."""
+    return "\n".join(["Examples:", *map(escape, EXAMPLES[command])])
+
+
+def unwrapped(text: str | None) -> str:
+    """Return a docstring with each paragraph in one line, which Typer wraps anew."""
+    paragraphs = inspect.cleandoc(text or "").split("\n\n")
+    return "\n\n".join(escape(" ".join(part.split())) for part in paragraphs)

@@ -1,0 +1,58 @@
+"""JSON, one object per line: rows, or a language model's responses."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from trustdoctor.errors import FileError
+from trustdoctor.files.columns import LINE
+from trustdoctor.files.dialect import readable
+from trustdoctor.files.formats import Format, register_format
+
+if TYPE_CHECKING:
+    from trustdoctor.files.source import Source
+
+
+def _scan(source: "Source") -> pl.LazyFrame:
+    for file in source.files:
+        _check(file)
+    frames, first = [], None
+    for file in source.files:
+        lazy = _scan_one(readable(file, json=True), source)
+        for name, value in source.partitions_of(file).items():
+            lazy = lazy.with_columns(pl.lit(value).alias(name))
+        names = dict.fromkeys(sorted(lazy.collect_schema().names()), "a value")
+        first = first or names
+        source.check_columns(file, names, first)
+        frames.append(lazy)
+    return frames[0] if len(frames) == 1 else pl.concat(frames, how="diagonal_relaxed")
+
+
+def _scan_one(file: Path, source: "Source") -> pl.LazyFrame:
+    if source.columns.choices is not None:
+        lines = pl.scan_lines(file, name=LINE, glob=False)
+        return lines.filter(pl.col(LINE).str.strip_chars() != "")
+    # All rows say the types: an integer in the first may be a fraction in a later one.
+    return pl.scan_ndjson(file, infer_schema_length=None)
+
+
+def _check(file: Path) -> None:
+    """Refuse a list of objects, which is not one object per line."""
+    with readable(file, json=True).open("rb") as content:
+        if content.read(64).lstrip().startswith(b"["):
+            message = (
+                f"expected one JSON object per line in {file}, got a list. Write its "
+                "objects one per line (pandas: to_json(orient='records', lines=True))."
+            )
+            raise FileError(message)
+
+
+def _sink(rows: pl.LazyFrame, path: Path, source: "Source") -> None:
+    del source
+    rows.sink_ndjson(path, engine="streaming", check_extension=False)
+
+
+JSON_LINES = register_format(
+    Format("JSON lines", (".jsonl", ".ndjson", ".json"), _scan, _sink)
+)

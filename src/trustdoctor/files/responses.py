@@ -1,0 +1,152 @@
+"""Answers of a language model: OpenAI-compatible responses, one per line.
+
+The tokens that begin a choice, whatever their case and the space before them, are
+summed up. The mass of all other tokens may belong to any choice, so that what is known
+of a choice's probability is its lower end.
+"""
+
+import itertools
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from trustdoctor.errors import InputError, RowError
+from trustdoctor.files.columns import Columns
+from trustdoctor.files.truth import look_up
+from trustdoctor.predictions import Answers, Predictions, make_answers
+
+NO_CHOICE = "(none of the choices)"
+"""What a response answers that speaks for no choice."""
+
+
+def from_lines(lines: pl.Series, columns: Columns) -> Answers:
+    """Build answers from lines of JSON; truth comes by their ids.
+
+    The confidence is the least probability that the answer has. Where the rest could
+    make another choice the answer, or no choice is answered, it is 0 and the row
+    ambiguous.
+    """
+    choices = checked_choices(columns.choices or ())
+    responses = [_parsed(i, line) for i, line in enumerate(lines)]
+    rows = [choice_probs(i, one, choices) for i, (_, one) in enumerate(responses)]
+    probs = np.array(rows)
+    none = ~probs.any(1)
+    probs[none, 0] = 1.0  # stands in: such rows are told apart below
+    found = Predictions.from_topk(
+        probs,
+        np.broadcast_to(np.arange(len(choices)), probs.shape),
+        n_classes=len(choices),
+        open_rest=True,
+    )
+    names = np.array(choices, object)[found.predicted]
+    names[none] = NO_CHOICE
+    ambiguous = found.ambiguous | none
+    ids = np.array([name for name, _ in responses], object)
+    labels = None
+    if columns.truth is not None:
+        truth = look_up(pl.Series(ids.tolist(), dtype=pl.String), columns)
+        labels = _matched(truth, choices, strict=columns.need_labels)
+    sure = np.where(ambiguous, 0.0, found.probs[:, 0])
+    answers = make_answers(
+        sure, given="confidence", predicted=names, labels=labels, ids=ids
+    )
+    return replace(answers, ambiguous=ambiguous)
+
+
+def response_ids(lines: pl.Series) -> pl.Series:
+    """Return the ids of responses; null where one has none."""
+    ids = [_parsed(i, line)[0] for i, line in enumerate(lines)]
+    return pl.Series(ids, dtype=pl.String)
+
+
+def _matched(truth: pl.Series, choices: Sequence[str], *, strict: bool) -> Any:
+    """Return truths as the choices are written; case does not matter."""
+    known = {choice.casefold(): choice for choice in choices}
+    out = []
+    for at, label in enumerate(truth):
+        plain = "" if label is None else label.strip()
+        if plain and plain.casefold() not in known and strict:
+            shown = ", ".join(map(repr, choices[:5]))
+            message = (
+                f"expected true labels out of {shown}, got {plain!r} for the response "
+                "of row {row}. Give every label in --choices."
+            )
+            raise RowError(message, at)
+        out.append(known.get(plain.casefold(), ""))
+    return np.array(out, object)
+
+
+def _parsed(at: int, line: str | None) -> tuple[str | None, Any]:
+    """Return a response and its id; batches wrap it."""
+    try:
+        content = json.loads(line or "")
+    except ValueError as error:
+        message = f"expected one JSON object per line, row {{row}} is not one: {error}."
+        raise RowError(message, at) from error
+    if not isinstance(content, dict):
+        message = "expected one JSON object per line, got another at row {row}."
+        raise RowError(message, at)
+    name = content.get("custom_id", content.get("id"))
+    inner = content.get("response")
+    status = inner.get("status_code", 200) if isinstance(inner, dict) else 200
+    if content.get("error") or status != 200:
+        message = "the response of row {row} is an error. Ask again, or remove it."
+        raise RowError(message, at)
+    if isinstance(inner, dict):
+        content = inner.get("body", inner)
+    return (None if name is None else str(name)), content
+
+
+def choice_probs(at: int, response: Any, names: Sequence[str]) -> list[float]:
+    """Return what the first token of a response says for each choice; 0 for none."""
+    try:
+        first = response["choices"][0]["logprobs"]["content"][0]
+        tokens = {t["token"]: float(t["logprob"]) for t in first["top_logprobs"]}
+        tokens.setdefault(first["token"], float(first["logprob"]))
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        message = (
+            "response {row} has no choices[0].logprobs.content[0].top_logprobs. Ask "
+            "for logprobs and top_logprobs."
+        )
+        raise RowError(message, at) from error
+    row = [0.0] * len(names)
+    for token, logprob in sorted(tokens.items()):
+        place = _begun(token, names)
+        if place is not None:
+            row[place] += float(np.exp(logprob))
+    return row
+
+
+def _begun(token: str, names: Sequence[str]) -> int | None:
+    """Return the choice that a token begins, or None; refuse one that begins two."""
+    plain = token.strip().lower()
+    if not plain:
+        return None
+    begun = [i for i, name in enumerate(names) if name.lower().startswith(plain)]
+    if len(begun) > 1:
+        shared = " and ".join(repr(names[i]) for i in begun[:2])
+        message = (
+            f"the labels {shared} share their first token {token!r}, so it cannot tell "
+            "them apart. Ask for other labels, as A, B, C."
+        )
+        raise InputError(message)
+    return begun[0] if begun else None
+
+
+def checked_choices(names: Sequence[str]) -> list[str]:
+    """Return choices, refusing those of which one begins another."""
+    found = [name.strip() for name in names]
+    if len(found) < 2:
+        message = f"expected two choices or more, got {', '.join(found) or 'none'}."
+        raise InputError(message)
+    for one, other in itertools.pairwise(sorted(name.lower() for name in found)):
+        if not one or other.startswith(one):
+            message = (
+                f"the label {other!r} begins as {one!r} does. Ask for other labels."
+            )
+            raise InputError(message)
+    return found

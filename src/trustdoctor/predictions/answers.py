@@ -1,0 +1,182 @@
+"""Answers with a confidence: no logits, and no set of classes."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trustdoctor.arrays import Array, Bools, Floats, describe, refuse_rows, to_numpy
+from trustdoctor.errors import InputError
+from trustdoctor.predictions.labels import (
+    UNKNOWN,
+    as_entries,
+    compared_name,
+    number_correct,
+)
+from trustdoctor.predictions.logits import Predictions, check_beside
+
+Given = Literal["confidence", "doubt"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Answers(Predictions):
+    """Answers of any system, each with a confidence or a doubt.
+
+    Build them with `Predictions.from_confidence`. Of the answers only whether they are
+    right matters, so `n_classes` is 0 and the logits are empty.
+
+    Attributes
+    ----------
+    doubts : array (n,)
+        Minus the confidence, or the doubt that was given. Higher means trust less.
+    given : str
+        "confidence" or "doubt", which is also the name of the only score.
+    said : integer array (n,)
+        The answers, as numbers of `class_names`; without names all 0, and labels are 0
+        where the answer is right and 1 where it is wrong.
+    ambiguous : bool array (n,), or None
+        Where the answer itself is not certain: such rows are always rejected.
+    judged : bool
+        Whether it is known only which answers are right, and not what would have been.
+
+    Examples
+    --------
+    >>> p = Predictions.from_confidence([0.9, 0.4], correct=[True, False])
+    >>> p
+    Answers(2 rows, confidence, accuracy 50.00%)
+    """
+
+    doubts: Floats = field(default_factory=lambda: np.zeros(0), repr=False)
+    given: Given = "confidence"
+    said: NDArray[np.int64] = field(
+        default_factory=lambda: np.zeros(0, np.int64), repr=False
+    )
+    ambiguous: Bools | None = field(default=None, repr=False)
+    judged: bool = field(default=False, repr=False)
+
+    per_row = (*Predictions.per_row, "doubts", "said", "ambiguous")
+
+    @property
+    def n_classes(self) -> int:
+        """0: nobody knows what else could have been answered."""
+        return 0
+
+    @property
+    def predicted(self) -> NDArray[np.int64]:
+        """The answers, as numbers of `class_names`."""
+        return self.said
+
+    @property
+    def predicted_names(self) -> Array | None:
+        """The answers themselves; None where they are not known."""
+        return None if self.class_names is None else super().predicted_names
+
+    @property
+    def confidence(self) -> Floats | None:
+        """The confidence, where it can be a probability; else None."""
+        stated = -self.doubts.astype(np.float64)
+        inside = self.given == "confidence" and ((stated >= 0) & (stated <= 1)).all()
+        return stated if inside else None
+
+    def _no_labels(self, task: str) -> str:
+        return (
+            f"{task} needs to know which answers are right. Pass correct, or predicted "
+            "and labels; on the command line --correct NAME, or --predicted NAME with "
+            "--labels NAME."
+        )
+
+    @property
+    def described(self) -> str:
+        """What a row is, in words."""
+        return self.given
+
+
+def make_answers(  # noqa: PLR0913 - options, by keyword only
+    values: Any,
+    correct: Any = None,
+    *,
+    given: Given,
+    predicted: Any = None,
+    labels: Any = None,
+    ids: Any = None,
+    groups: Any = None,
+    features: Any = None,
+) -> Answers:
+    """Check answers with a confidence; see `Predictions.from_confidence`."""
+    array = _values(values, given)
+    rows = len(array)
+    if correct is not None and labels is not None:
+        message = "expected correct, or predicted and labels, got both. Pass one."
+        raise InputError(message)
+    if labels is not None and predicted is None:
+        message = "labels need the answers beside them: pass predicted, or correct."
+        raise InputError(message)
+    names, said, known = None, np.zeros(rows, np.int64), number_correct(correct, rows)
+    if predicted is not None:
+        texts = [_texts(predicted, rows, "predicted")]
+        texts += [] if labels is None else [_texts(labels, rows, "labels")]
+        refuse_rows(texts[0] == "", "the answer is missing")
+        names, codes = _codes(np.concatenate(texts))
+        said = codes[:rows]
+        if labels is not None:
+            known = codes[rows:] if (codes[rows:] != UNKNOWN).any() else None
+        else:
+            known = _wrong_codes(said, known)
+    rest = check_beside((rows, 0), None, ids, groups, features)
+    found = Answers(np.zeros((rows, 0)), known, False, *rest)  # noqa: FBT003
+    return replace(
+        found,
+        class_names=names,
+        doubts=array,
+        given=given,
+        said=said,
+        judged=labels is None,
+    )
+
+
+def _codes(texts: NDArray[Any]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+    """Return the names in order, and the number of each text; blanks are unknown."""
+    every, codes = np.unique(texts, return_inverse=True)
+    blank = int(every[0] == "")
+    codes = np.where(codes < blank, UNKNOWN, codes - blank)
+    return tuple(every[blank:].tolist()), codes.astype(np.int64)
+
+
+def _wrong_codes(
+    said: NDArray[np.int64], wrong: NDArray[np.int64] | None
+) -> NDArray[np.int64] | None:
+    """Return labels that differ from the answers where these are wrong.
+
+    What would have been right is not known, so it gets a number beyond all names.
+    """
+    if wrong is None:
+        return None
+    other = int(said.max()) + 1
+    return np.where(wrong == UNKNOWN, UNKNOWN, np.where(wrong == 1, other, said))
+
+
+def _values(values: Any, given: Given) -> Floats:
+    array = to_numpy(values)
+    if array.ndim != 1 or array.dtype.kind not in "fiu" or not len(array):
+        message = (
+            f"expected {given} as numbers of shape (n,), one per row, got "
+            f"{describe(array)}."
+        )
+        raise InputError(message)
+    if array.dtype not in (np.float32, np.float64):
+        array = array.astype(np.float64)
+    refuse_rows(np.isnan(array), f"the {given} is NaN")
+    if given == "doubt":
+        return array
+    refuse_rows(np.isinf(array), "the confidence is infinite")
+    return -array
+
+
+def _texts(values: Any, rows: int, what: str) -> NDArray[Any]:
+    """Return names as text, "" where one is missing."""
+    array = as_entries(values)
+    if array.shape != (rows,):
+        message = f"expected {rows} {what}, one per row, got {describe(array)}."
+        raise InputError(message)
+    return np.array([compared_name(value) for value in array.tolist()], dtype=str)

@@ -1,0 +1,65 @@
+"""What came in, in numbers that add up: rows, missing labels, rounded sums."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from trustdoctor.predictions.logits import Predictions
+
+SAID = 1e-3
+"""Sums that miss 1 by no more are not worth a word: half precision does that."""
+
+
+@dataclass(frozen=True)
+class Intake:
+    """What came in.
+
+    Attributes
+    ----------
+    rows, unlabelled : int
+        All rows, and those without a label.
+    miss : float
+        How far the farthest row of probabilities was from summing to 1.
+
+    Examples
+    --------
+    >>> p = Predictions.from_probs([[0.5, 0.5], [0.9, 0.1]], [0, None])
+    >>> list(Intake.of(p).lines())
+    ['1 of 2 rows has no label and is left out of every rate.']
+    """
+
+    rows: int = 0
+    unlabelled: int = 0
+    miss: float = 0.0
+
+    @classmethod
+    def of(cls, predictions: Predictions) -> "Intake":
+        """Return what these predictions are."""
+        missing = len(predictions) - int(predictions.known.sum())
+        return cls(len(predictions), missing, predictions.miss)
+
+    def __add__(self, other: "Intake") -> "Intake":
+        """Return what both are together."""
+        return Intake(
+            self.rows + other.rows,
+            self.unlabelled + other.unlabelled,
+            max(self.miss, other.miss),
+        )
+
+    def lines(self) -> Iterator[str]:
+        """Say what a reader of the figures has to know."""
+        if 0 < self.unlabelled < self.rows:
+            one = self.unlabelled == 1
+            yield (
+                f"{self.unlabelled:,} of {self.rows:,} rows "
+                f"{'has' if one else 'have'} no label and "
+                f"{'is' if one else 'are'} left out of every rate."
+            )
+        if self.miss > SAID:
+            yield (
+                "The probabilities are rounded: rows miss the sum 1 by up to "
+                f"{self.miss:.2g}, and each was divided by its sum."
+            )
+
+
+NO_ROWS = Intake()
+"""Nothing came in yet."""

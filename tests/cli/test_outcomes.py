@@ -1,0 +1,129 @@
+"""What screen writes, and where: columns, parts of the rows, standard output."""
+
+import io
+
+import numpy as np
+import polars as pl
+import pytest
+
+import trustdoctor as td
+from trustdoctor import engines, files
+
+NAMES = ["cat", "dog", "horse"]
+
+
+@pytest.fixture
+def rows(tmp_path, rng):
+    z = rng.normal(size=(400, 3)) * 2
+    labels = np.where(rng.random(400) < 0.8, z.argmax(1), rng.integers(0, 3, 400))
+    table = pl.DataFrame(
+        {f"logit_{name}": z[:, i] for i, name in enumerate(NAMES)}
+    ).with_columns(pl.Series("label", [NAMES[i] for i in labels]))
+    table.write_csv(tmp_path / "rows.csv")
+    return table
+
+
+def decided(rows):
+    z = rows.select(pl.exclude("label")).to_numpy()
+    return z.argmax(1), td.alpha(z), td.alpha(z) <= np.log(0.5)
+
+
+def test_predicted_has_the_names_of_classes(rows, run, tmp_path):
+    done = run("screen", "rows.csv", "--gamma", "0.5", "-o", "d.csv", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    predicted, scores, accepted = decided(rows)
+    found = pl.read_csv(tmp_path / "d.csv")
+    assert found.columns == [*rows.columns, "predicted", "score", "accepted"]
+    assert found["predicted"].to_list() == [NAMES[i] for i in predicted]
+    assert found["accepted"].to_list() == accepted.tolist()
+    assert np.array_equal(found["score"].to_numpy(), scores)
+
+
+def test_a_column_predicted_of_the_rows_own_is_kept(rows, run, tmp_path):
+    own = rows.with_columns(predicted=pl.lit("by me"))
+    own.write_parquet(tmp_path / "own.parquet")
+    done = run("screen", "own.parquet", "--gamma", "1", "-o", "d.csv", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = pl.read_csv(tmp_path / "d.csv")
+    assert found.columns == [*own.columns, "score", "accepted"]
+    assert set(found["predicted"]) == {"by me"}
+
+
+@pytest.mark.parametrize("only", ["accepted", "rejected"])
+def test_only_a_part_of_the_rows_is_written(only, rows, run, tmp_path):
+    _, _, accepted = decided(rows)
+    kept = accepted if only == "accepted" else ~accepted
+    options = ("--gamma", "0.5", "--only", only)
+    for output in ("d.csv", "d.parquet", "d.jsonl", "d.arrow", "d.tsv", "d.csv.gz"):
+        done = run("screen", "rows.csv", *options, "-o", output, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert f"Accepted {accepted.sum()} of 400" in done.stdout
+        found = files.read(tmp_path / output)
+        assert len(found) == kept.sum()
+        assert np.array_equal(
+            found.logits, files.read(tmp_path / "rows.csv")[kept].logits
+        )
+
+
+def test_only_over_a_folder_and_its_journal(rows, tmp_path):
+    (tmp_path / "in").mkdir()
+    rows[:250].write_parquet(tmp_path / "in" / "a.parquet")
+    rows[250:].write_parquet(tmp_path / "in" / "b.parquet")
+    source = files.find_source(tmp_path / "in")
+    gate, out = td.Gate.from_gamma(0.5), tmp_path / "out"
+    _, _, accepted = decided(rows)
+    done = engines.screen(source, gate, out, only="rejected")
+    assert (done.rows, done.accepted) == (400, accepted.sum())
+    found = pl.concat([pl.read_parquet(out / f"{n}.parquet") for n in "ab"])
+    assert len(found) == (~accepted).sum()
+    again = engines.screen(source, gate, out, only="rejected", resume=True)
+    assert again == done
+    with pytest.raises(td.errors.FileError, match="another gate or other columns"):
+        engines.screen(source, gate, out, only="accepted", resume=True)
+
+
+def test_decisions_go_to_standard_output_alone(rows, run, tmp_path):
+    _, _, accepted = decided(rows)
+    options = ("--gamma", "0.5", "--only", "rejected", "-o", "-")
+    done = run("screen", "rows.csv", *options, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = pl.read_csv(io.StringIO(done.stdout))
+    assert len(found) == (~accepted).sum()
+    assert "Accepted" in done.stderr
+    assert run("screen", "rows.csv", *options, "-q", cwd=tmp_path).stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        (("--only", "some", "-o", "d.csv"), "accepted or rejected"),
+        (("--only", "rejected"), "Give -o FILE"),
+        (("--only", "rejected", "-o", "d.npz"), "Choose .csv or .parquet"),
+        (("-o", "-", "--json", "-"), "one result on standard output"),
+    ],
+)
+@pytest.mark.usefixtures("rows")
+def test_parts_that_cannot_be_written_are_refused(options, word, run, tmp_path):
+    done = run("screen", "rows.csv", "--gamma", "1", *options, cwd=tmp_path)
+    assert done.returncode == 2
+    assert word in done.stderr
+    assert {p.name for p in tmp_path.iterdir()} == {"rows.csv"}
+
+
+def test_a_threshold_on_a_confidence_is_the_least_one_accepted(run, tmp_path, rng):
+    confidence = rng.random(300).round(3)
+    table = pl.DataFrame({"c": confidence, "correct": rng.random(300) < confidence})
+    table.write_csv(tmp_path / "c.csv")
+    column = ("--confidence", "c")
+    given = ("--threshold", "0.8", *column)
+    done = run("screen", "c.csv", *given, "-o", "d.csv", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "by confidence of 0.8 or more" in done.stdout
+    found = pl.read_csv(tmp_path / "d.csv")
+    assert found["accepted"].to_list() == (confidence >= 0.8).tolist()
+    done = run("calibrate", "c.csv", *given, "-o", "g.json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "reject where confidence < 0.8" in done.stdout
+    gate = td.Gate.load(tmp_path / "g.json")
+    accepted = gate.screen(td.Predictions.from_confidence(confidence)).accepted
+    assert np.array_equal(accepted, confidence >= 0.8)

@@ -1,0 +1,60 @@
+"""The verdict names a score that ranks errors clearly better."""
+
+import re
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+import trustdoctor as td
+from trustdoctor.evaluation import Tally
+
+
+@pytest.fixture
+def odd(rng):
+    """Rows whose errors only the largest logit tells."""
+    z = rng.normal(size=(3000, 3)) * 3
+    labels = np.where(z.max(1) > 1, z.argmax(1), (z.argmax(1) + 1) % 3)
+    return td.Predictions.from_logits(z, labels)
+
+
+def test_the_verdict_names_the_better_score(odd):
+    names = ["msp", "alpha", "max_logit", "entropy"]
+    found = td.evaluate(odd, scores=names)
+    areas = {n: td.auroc(td.SCORES[n](odd), odd.errors) for n in names}
+    best = max(areas, key=areas.get)
+    assert best == "max_logit"
+    told = re.search(
+        r"Careful: on these rows (\w+) ranks errors better than msp \(AUROC "
+        r"\+([\d.]+) \[\+([\d.]+), \+([\d.]+)\] points\)\.$",
+        found.verdict(),
+    )
+    assert told[1] == best
+    gain = areas[best] - areas["msp"]
+    low, high = td.delong_difference(
+        td.SCORES[best](odd), td.SCORES["msp"](odd), odd.errors
+    )
+    wider = norm.ppf(1 - 0.025 / 3) / norm.ppf(0.975)  # three others, all together
+    expected = gain, gain - wider * (gain - low), gain + wider * (high - gain)
+    assert [float(told[i]) for i in (2, 3, 4)] == pytest.approx(
+        [100 * number for number in expected], abs=0.006
+    )
+    assert "Careful" not in found.verdict("max_logit")
+
+
+def test_counted_rows_say_it_where_the_wider_interval_is_clear(odd):
+    for scores, clear in ((["msp", "max_logit"], True), (["msp", "alpha"], False)):
+        tally = Tally(scores)
+        tally.update(odd)
+        found = tally.evaluate()
+        assert found.counted
+        assert ("Careful" in found.verdict()) == clear
+
+
+def test_scores_alike_are_not_told_apart(rng):
+    """Labels are drawn by the softmax: msp is as good as any."""
+    z = rng.normal(size=(4000, 3)) * 2
+    p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+    labels = (p.cumsum(1) > rng.random((4000, 1))).argmax(1)
+    rows = td.Predictions.from_logits(z, labels)
+    assert "Careful" not in td.evaluate(rows, scores=["msp", "alpha"]).verdict()

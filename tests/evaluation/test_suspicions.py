@@ -1,0 +1,327 @@
+"""Labels that cannot be right are named, and good ones are left in peace."""
+
+import pickle
+from collections import Counter
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+from scipy.stats import binomtest
+
+from trustdoctor.demo import bundled_file
+from trustdoctor.errors import InputError
+from trustdoctor.evaluation import suspicions
+from trustdoctor.evaluation.suspicions import LabelCounts
+
+
+def count(probs, labels):
+    counts = LabelCounts()
+    counts.update(labels, probs.argmax(1), probs.max(1), probs.shape[1])
+    return counts
+
+
+def found(counts):
+    return {(pair.label, pair.predicted) for pair in counts.pairs()}
+
+
+@pytest.fixture(scope="module")
+def bundled():
+    with np.load(bundled_file()) as file:
+        probs = softmax(file["logits"].astype(float), axis=1)
+        return np.minimum(probs, 1), file["labels"].astype(int)
+
+
+def calibrated(seed):
+    """Draw rows whose probabilities are true, of many kinds."""
+    rng = np.random.default_rng(seed)
+    classes, n = rng.choice([2, 3, 10, 50]), rng.choice([200, 1000, 5000])
+    prior = rng.normal(size=classes) * rng.choice([0, 1, 2])
+    z = rng.normal(size=(n, classes))
+    if seed % 4 == 2:  # classes that are confused with each other
+        z = rng.normal(size=(n, 3)) @ rng.normal(size=(3, classes))
+    probs = softmax(z * rng.choice([0.5, 2, 8]) + prior, axis=1)
+    if seed % 4 == 3:  # a class that nothing foretells
+        probs *= 0.8
+        probs[:, 0] += 0.2
+    drawn = (rng.random((n, 1)) > probs.cumsum(1)).sum(1)
+    return np.minimum(probs, 1), np.minimum(drawn, classes - 1)
+
+
+def test_nothing_is_said_of_good_rows(bundled):
+    assert count(*bundled).warnings() == ()
+
+
+def test_calibrated_rows_raise_no_alarm():
+    """At most 1% of 200 data sets; a class may well never occur."""
+    alarms = [
+        [line for line in count(*calibrated(seed)).warnings() if "never" not in line]
+        for seed in range(200)
+    ]
+    assert sum(map(bool, alarms)) <= 2
+
+
+@pytest.mark.parametrize("name", ["predictions", "predictions/public", "reference"])
+def test_nothing_is_said_of_pairs_of_real_networks(shared, name):
+    files = sorted((shared / name).glob("*.npz"))
+    assert files
+    for path in files:
+        with np.load(path) as file:
+            if "values" in file:
+                probs, labels = file["values"].astype(float), file["label"]
+            else:
+                probs, labels = softmax(file["logits"].astype(float), 1), file["labels"]
+        assert count(np.clip(probs, 0, 1), labels).warnings() == (), path.name
+
+
+PAIRS = [(0, 9), (1, 2), (3, 5), (5, 3), (6, 2), (8, 1)]
+
+
+@pytest.mark.parametrize(("a", "b"), PAIRS)
+@pytest.mark.parametrize("share", [0.3, 0.5, 0.9, 1.0])
+def test_relabelled_rows_are_found_and_nothing_else(bundled, rng, a, b, share):
+    probs, labels = bundled
+    given = labels.copy()
+    rows = rng.permutation(np.flatnonzero(labels == a))
+    given[rows[: int(share * len(rows))]] = b
+    counts = count(probs, given)
+    assert found(counts) == {(b, a)}
+    n = int(((given == b) & (probs.argmax(1) == a)).sum())
+    start = f"{n:,} of {(given == b).sum():,} rows labelled {b} are predicted {a}, with"
+    assert any(line.startswith(start) for line in counts.warnings())
+
+
+def test_few_correct_rows_left_hide_nothing(bundled, rng):
+    """90% of each class, relabelled as each other one in turn."""
+    probs, labels = bundled
+    for a, b in ((a, b) for a in range(10) for b in range(10) if a != b):
+        given = labels.copy()
+        given[(labels == a) & (rng.random(len(labels)) < 0.9)] = b
+        assert found(count(probs, given)) == {(b, a)}
+
+
+@pytest.mark.parametrize(("a", "b"), PAIRS)
+def test_swapped_classes_are_found_and_nothing_else(bundled, a, b):
+    probs, labels = bundled
+    given = np.where(labels == a, b, np.where(labels == b, a, labels))
+    assert found(count(probs, given)) == {(a, b), (b, a)}
+
+
+def test_the_line_is_the_one_of_the_example():
+    """148 of 150 rows labelled crt are predicted pem."""
+    rng = np.random.default_rng(0)
+    labels = np.r_[np.zeros(150, int), np.ones(400, int), np.full(400, 2)]
+    predicted = np.r_[np.zeros(2, int), np.ones(548, int), np.full(400, 2)]
+    predicted[-30:] = 0  # natural errors, less sure
+    confidence = 1 - 0.04 * rng.random(950)
+    confidence[-30:] = 0.6 + 0.1 * rng.random(30)
+    counts = LabelCounts()
+    counts.update(labels, predicted, confidence, 3)
+    (line,) = counts.warnings(["crt", "pem", "txt"], rows=[np.array([4, 9])])
+    assert line == (
+        "148 of 150 rows labelled crt are predicted pem, with confidence as high as "
+        "for correct rows (0.98; 0.98): check these labels, first rows 4, 9."
+    )
+
+
+def test_confidence_that_tells_nothing_accuses_nobody(rng):
+    """A third of one class is mistaken for another; the model is as sure of it all."""
+    labels = rng.integers(0, 4, 4000)
+    predicted = labels.copy()
+    predicted[(labels == 1) & (rng.random(4000) < 0.3)] = 2
+    other = rng.random(4000) < 0.05
+    predicted[other] = rng.integers(0, 4, other.sum())
+    for confidence in (np.ones(4000), 0.8 + 0.2 * rng.random(4000)):
+        counts = LabelCounts()
+        counts.update(labels, predicted, confidence, 4)
+        assert counts.pairs() == ()
+
+
+def test_errors_of_two_classes_are_no_concentration(rng):
+    """Where both pairs are as sure, or all rows are, there is nothing to hold on to."""
+    labels = rng.integers(0, 2, 4000)
+    both = np.where(rng.random(4000) < 0.2, 1 - labels, labels)
+    one = np.where(labels == 1, both, labels)
+    for predicted, confidence in ((both, 0.95 + 0.05 * rng.random(4000)), (one, 1.0)):
+        counts = LabelCounts()
+        counts.update(labels, predicted, np.broadcast_to(confidence, 4000), 2)
+        assert counts.pairs() == ()
+
+
+def test_confidences_that_are_not_probabilities_are_not_judged(bundled):
+    probs, labels = bundled
+    given = np.where(labels == 3, 5, labels)
+    for confidence in (None, probs.max(1) * 100, np.full(len(given), np.nan)):
+        counts = LabelCounts()
+        counts.update(given, probs.argmax(1), confidence, 10)
+        assert counts.pairs() == ()
+        assert "never occurs as a label (3; predicted" in counts.warnings()[0]
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+def test_accuracy_below_chance_agrees_with_the_exact_test(classes):
+    n, said = 300, set()
+    for right in range(n):
+        labels = np.arange(n) % classes
+        predicted = (labels + classes // 2) % classes  # never beside, for 5
+        predicted[:right] = labels[:right]
+        counts = LabelCounts()
+        counts.update(labels, predicted, None, classes)
+        p = binomtest(right, n, 1 / classes, alternative="less").pvalue
+        below = any("below the" in line for line in counts.warnings())
+        assert below == (p < 0.001)
+        said.add(below)
+    assert said == {True, False}
+
+
+@pytest.mark.parametrize(("by", "words"), [(1, "count from 1"), (-1, "one too low")])
+def test_shifted_labels_are_seen_through(bundled, by, words):
+    probs, labels = bundled
+    moved = labels + by
+    inside = (moved >= 0) & (moved < 10)
+    probs, moved = probs[inside], moved[inside]
+    line = count(probs, moved).warnings()[0]
+    better = (probs.argmax(1) == moved - by).mean()
+    now = (probs.argmax(1) == moved).mean()
+    assert words in line
+    assert f"would be {better:.1%} with every label" in line
+    assert f"is {now:.1%} now" in line
+    assert not any("below the" in text for text in count(probs, moved).warnings())
+
+
+def test_a_bad_model_is_not_taken_for_shifted_labels(rng):
+    probs, labels = softmax(rng.normal(size=(3000, 10)), 1), rng.integers(0, 10, 3000)
+    assert not any("seem" in line for line in count(probs, labels).warnings())
+
+
+def test_classes_that_never_occur_are_named(bundled):
+    probs, labels = bundled
+    kept = ~np.isin(labels, [2, 7])
+    names = [f"class {c}" for c in range(10)]
+    (line,) = count(probs[kept], labels[kept]).warnings(names)
+    said = int(np.isin(probs[kept].argmax(1), [2, 7]).sum())
+    assert line.startswith(
+        f"2 of 10 classes never occur as a label (class 2, class 7; predicted {said} "
+    )
+    few = np.flatnonzero(kept)[:: len(labels) // 60]
+    assert count(probs[few], labels[few]).warnings() == ()  # too few rows to tell
+
+
+def test_pairs_are_those_of_brute_force(rng):
+    labels, predicted = rng.integers(0, 30, (2, 20_000))
+    labels[:15_000] = predicted[:15_000]
+    counts = LabelCounts()
+    for part in np.array_split(np.arange(20_000), 7):
+        counts.update(labels[part], predicted[part], np.full(len(part), 0.5), 30)
+    counts._gather()
+    wrong = labels != predicted
+    expected = Counter(map(tuple, np.stack([labels, predicted], 1)[wrong].tolist()))
+    n, total, square = counts._pairs.values.tolist()
+    keys = np.divmod(counts._pairs.keys, suspicions._MOST)
+    pairs = map(tuple, np.stack(keys, 1).tolist())
+    assert dict(zip(pairs, n, strict=True)) == expected
+    assert total == [suspicions._UNIT // 2 * x for x in n]
+    assert square == [suspicions._UNIT**2 // 4 * x for x in n]
+    assert (counts.n, counts.n_right) == (20_000, int((~wrong).sum()))
+
+
+def state(counts):
+    counts._gather()
+    arrays = (counts._labels, counts._said, *counts._pairs, counts._shifted)
+    return [array.tolist() for array in arrays], counts.n, counts.n_right
+
+
+@pytest.mark.parametrize("late", [1, 1 << 16])
+def test_the_order_of_batches_and_merges_changes_nothing(
+    bundled, rng, monkeypatch, late
+):
+    monkeypatch.setattr(suspicions, "_LATE", late)
+    probs, labels = bundled
+    given = np.where((labels == 3) & (rng.random(len(labels)) < 0.5), 5, labels)
+    whole = count(probs, given)
+    for sizes in (3, 40):
+        parts = np.array_split(rng.permutation(len(given)), sizes)
+        merged = whole.fresh()
+        for part in parts[::2]:
+            merged.update(given[part], probs[part].argmax(1), probs[part].max(1), 10)
+        for part in parts[1::2]:
+            merged.merge(pickle.loads(pickle.dumps(count(probs[part], given[part]))))
+        merged.merge(LabelCounts())
+        assert state(merged) == state(whole)
+        assert merged.warnings() == whole.warnings()
+    assert found(whole) == {(5, 3)}
+
+
+def test_too_many_pairs_are_given_up_in_any_order(rng, monkeypatch):
+    monkeypatch.setattr(suspicions, "_LATE", 1)
+    monkeypatch.setattr(suspicions, "_MOST", 50)
+    labels, predicted = rng.integers(0, 40, (2, 3000))
+    predicted[:20] = labels[:20] = 0
+    for order in (np.arange(3000), rng.permutation(3000)):
+        counts = LabelCounts()
+        for part in np.array_split(order, 30):
+            counts.update(labels[part], predicted[part], np.full(len(part), 0.9), 40)
+        assert counts._blind
+        assert not len(counts._pairs.keys)
+        assert counts.n_right == int((labels == predicted).sum())
+
+
+def answers(bundled, rows, names):
+    """Return rows as texts are numbered: by those that occur in these rows."""
+    probs, labels = bundled
+    said, true = (np.asarray(names)[x[rows]] for x in (probs.argmax(1), labels))
+    own, codes = np.unique(np.r_[said, true], return_inverse=True)
+    codes = codes.ravel()
+    return codes[len(rows) :], codes[: len(rows)], probs[rows].max(1), own.tolist()
+
+
+def test_answers_are_known_by_their_names(bundled, rng):
+    """Each batch numbers its answers by itself."""
+    probs, labels = bundled
+    given = np.where((labels == 3) & (rng.random(len(labels)) < 0.5), 5, labels)
+    names = [f"answer {chr(106 - c)}" for c in range(10)]
+    results = set()
+    for seed in range(3):
+        order = np.random.default_rng(seed).permutation(len(labels))
+        both = LabelCounts(), LabelCounts()
+        for i, part in enumerate(np.array_split(order, 300)):
+            *arrays, own = answers((probs, given), part, names)
+            both[i % 2].update(*arrays, 0, names=own)
+        both[0].merge(both[1])
+        results.add(both[0].warnings())
+    ((line,),) = results
+    assert f"rows labelled {names[5]} are predicted {names[3]}, with" in line
+
+
+def test_without_names_nothing_is_said_of_answers(bundled):
+    probs, labels = bundled
+    counts = LabelCounts()
+    counts.update(np.where(labels == 3, 5, labels), probs.argmax(1), probs.max(1), 0)
+    assert counts.warnings() == ()
+
+
+def test_answers_without_end_are_given_up(monkeypatch):
+    monkeypatch.setattr(suspicions, "_MOST_NAMES", 20)
+    counts = LabelCounts()
+    for i in range(10):
+        names = [f"{i} {j}" for j in range(5)]
+        counts.update(np.arange(5), np.arange(5), np.full(5, 0.9), 0, names=names)
+    assert counts._blind
+    assert not counts._names
+    assert counts.warnings() == ()
+
+
+def test_other_numbers_of_classes_are_refused():
+    counts = LabelCounts()
+    counts.update([0], [0], [0.5], 3)
+    with pytest.raises(InputError, match="3 classes everywhere, got 4"):
+        counts.update([0], [0], [0.5], 4)
+    assert LabelCounts().warnings() == ()
+
+
+def test_many_pairs_are_counted_and_not_all_named(bundled):
+    """All labels of the first eight classes in another order, without neighbours."""
+    probs, labels = bundled
+    order = np.array([2, 3, 0, 1, 6, 7, 4, 5, 8, 9])
+    lines = count(probs, order[labels]).warnings()
+    assert sum("check these labels" in line for line in lines) == suspicions.SHOWN
+    assert "more pairs of label and predicted class are as suspicious" in lines[-1]

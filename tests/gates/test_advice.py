@@ -1,0 +1,249 @@
+"""What is said of gates that decide nothing, and of scores that rank better."""
+
+import re
+
+import numpy as np
+import pytest
+
+import trustdoctor as td
+from trustdoctor import engines
+from trustdoctor.engines import Means, find_engine
+from trustdoctor.engines.local import LocalEngine
+from trustdoctor.files import find_source
+from trustdoctor.gates import (
+    Gate,
+    Rows,
+    advise,
+    advise_unlabelled,
+    better_score,
+    calibrate_aloud,
+    decides_nothing,
+    remarks,
+)
+from trustdoctor.gates.gate import GroupRule
+from trustdoctor.metrics import Sketch, auroc, delong_difference
+
+
+def draw(rng, n=1000, rate=0.1, gap=2.0):
+    errors = rng.random(n) < rate
+    return rng.normal(size=n) + gap * errors, errors
+
+
+def advised(text):
+    """The first setting that was tried, and the share that it accepts."""
+    first = re.search(r"optimistic: (.*?) would accept (\d+)% of them", text)
+    words = first[1].split()
+    names = [word.removeprefix("--") for word in words[::2]]
+    values = [float(v) if v[0].isdigit() else v for v in words[1::2]]
+    return dict(zip(names, values, strict=True)), int(first[2])
+
+
+TRIVIAL = [
+    {"risk": 0.0005},
+    {"risk": 0.6},
+    {"trr": 0.9999},
+    {"frr": 0.0001},
+    {"coverage": 0.9999},
+    {"joint": 0.0001},
+    {"joint": 0.4},
+    {"frr": 0.01, "trr": 0.99},
+]
+
+
+@pytest.mark.parametrize("target", TRIVIAL, ids=str)
+def test_the_advised_value_does_what_is_said(target, rng):
+    scores, errors = draw(rng)
+    before = td.calibrate_scores(scores, errors, **target)
+    assert before.state != "threshold"
+    text = advise(Rows(scores, errors), **target)
+    setting, share = advised(text)
+    gate = td.calibrate_scores(scores, errors, **setting)
+    assert gate.state == "threshold"
+    kept = gate.accept(scores).mean()
+    assert 0.01 <= kept <= 0.99
+    assert round(100 * kept) == share
+    if set(setting) == set(target):  # nearer to what was asked decides too little
+        name = next(n for n in setting if setting[n] != target[n])
+        nearer = setting | {name: setting[name] + 0.1 * (target[name] - setting[name])}
+        kept = td.calibrate_scores(scores, errors, **nearer).accept(scores).mean()
+        assert not 0.01 < kept < 0.99
+
+
+@pytest.mark.parametrize("cost", [1.0, 1e6])
+def test_another_cost_is_named(cost, rng):
+    scores, errors = draw(rng, rate=0.2, gap=1.0)
+    scores = np.clip(np.round(scores), -1, 1)
+    assert td.calibrate_scores(scores, errors, cost=cost).state != "threshold"
+    setting, share = advised(advise(Rows(scores, errors), cost=cost))
+    gate = td.calibrate_scores(scores, errors, **setting)
+    assert round(100 * gate.accept(scores).mean()) == share
+    assert set(setting) == {"cost"}
+
+
+@pytest.mark.parametrize("target", TRIVIAL, ids=str)
+def test_a_sketch_is_advised_as_its_rows_are(target, rng):
+    scores, errors = draw(rng)
+    sketch = Sketch()
+    sketch.update(scores, errors)
+    assert sketch.exact
+    assert advise(sketch, **target) == advise(Rows(scores, errors), **target)
+
+
+def test_few_errors_are_told_of_targets_that_need_none(rng):
+    scores, errors = draw(rng, 400, rate=0.02)
+    text = advise(Rows(scores, errors), trr=0.95)
+    assert re.search(r"--trr 0\.\d+ would .*; --frr 0.05 would accept 9\d%", text)
+    none = Rows(scores, np.zeros(400, bool))
+    assert advised(advise(none, trr=0.95))[0] == {"frr": 0.05}
+    assert advised(advise(none, risk=0.5))[0] == {"frr": 0.05}
+    every = Rows(scores, np.ones(400, bool))
+    assert advised(advise(every, risk=0.05))[0] == {"coverage": 0.9}
+
+
+def test_a_gate_that_decides_gets_no_advice(rng):
+    scores, errors = draw(rng)
+    assert advise(Rows(scores, errors), frr=0.1) == ""
+
+
+def test_where_nothing_helps_that_is_said():
+    one = Rows(np.zeros(50), np.arange(50) % 2 == 0)
+    text = advise(one, risk=0.05)
+    assert text == "No other target or score that was tried on these rows decides more."
+
+
+def test_shared_risk_is_shared_in_the_trials(rng):
+    scores, errors = draw(rng)
+    plain, _ = advised(advise(Rows(scores, errors), trr=0.9999))
+    shared, _ = advised(advise(Rows(scores, errors), groups=9, trr=0.9999))
+    assert shared["trr"] < plain["trr"]
+
+
+@pytest.fixture
+def odd(rng):
+    """Rows whose errors only the largest logit tells."""
+    z = rng.normal(size=(3000, 3)) * 3
+    labels = np.where(z.max(1) > 1, z.argmax(1), (z.argmax(1) + 1) % 3)
+    return td.Predictions.from_logits(z, labels)
+
+
+def test_another_score_is_named_where_it_keeps_the_promise(odd):
+    told = []
+    gate = calibrate_aloud(odd, risk=0.01, remark=told.append)
+    assert decides_nothing(gate)
+    (text,) = told
+    share = re.search(r"--score max_logit would accept (\d+)% of them", text)[1]
+    other = td.calibrate(odd, score="max_logit", risk=0.01)
+    assert round(100 * other.screen(odd).accepted.mean()) == int(share)
+
+
+def test_a_better_score_is_named_with_delongs_interval(odd):
+    text = better_score(odd, td.calibrate(odd, frr=0.1))
+    name = re.search(r"on these rows (\w+) ranks errors better than alpha", text)[1]
+    others = [n for n in td.SCORES if n in _plain() and n != "alpha"]
+    areas = {n: auroc(td.SCORES[n](odd), odd.errors) for n in [*others, "alpha"]}
+    assert name == max(areas, key=areas.get)
+    low, high = delong_difference(
+        td.SCORES[name](odd),
+        td.SCORES["alpha"](odd),
+        odd.errors,
+        confidence=1 - 0.05 / len(others),
+    )
+    gain = areas[name] - areas["alpha"]
+    assert f"{100 * gain:+.2f} [{100 * low:+.2f}, {100 * high:+.2f}] points" in text
+    assert "Choose it on other rows: trustdoctor compare." in text
+    assert better_score(odd, Gate(0.0, score=name)) == ""
+
+
+def _plain():
+    from trustdoctor.scores import plain_scores
+
+    return plain_scores()
+
+
+def test_no_score_is_called_better_than_the_best(rng):
+    """Labels are drawn by the softmax, so that beta ranks as well as anything can."""
+    named = 0
+    for _ in range(60):
+        z = rng.normal(size=(400, 3)) * 2
+        p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+        labels = (p.cumsum(1) > rng.random((400, 1))).argmax(1)
+        rows = td.Predictions.from_logits(z, labels)
+        named += bool(better_score(rows, Gate(0.0, score="beta")))
+    assert named <= 3
+
+
+def test_a_difference_that_is_clear_but_small_is_not_worth_a_word(rng):
+    n = 60_000
+    z = rng.normal(size=(n, 3)) * 2
+    p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+    labels = (p.cumsum(1) > rng.random((n, 1))).argmax(1)
+    rows = td.Predictions.from_logits(z, labels)
+    alpha, beta = td.alpha(z), td.beta(z)
+    low, _ = delong_difference(beta, alpha, rows.errors)
+    assert low > 0
+    assert auroc(beta, rows.errors) - auroc(alpha, rows.errors) < 0.005
+    assert better_score(rows, Gate(0.0, score="alpha")) == ""
+
+
+def test_one_kind_of_rows_tells_no_scores_apart(odd):
+    for part in (odd[odd.errors], odd[~odd.errors]):
+        assert better_score(part, Gate(0.0, score="alpha")) == ""
+
+
+def test_groups_that_differ_decide_something():
+    whole = Gate(0.0, state="accept-all")
+    assert decides_nothing(whole)
+    same = {"a": GroupRule(0.0, "accept-all")}
+    assert decides_nothing(Gate(0.0, state="accept-all", groups=same))
+    for state in ("threshold", "reject-all"):
+        other = same | {"b": GroupRule(0.0, state)}
+        assert not decides_nothing(Gate(0.0, state="accept-all", groups=other))
+    assert not decides_nothing(Gate(0.0))
+
+
+def test_a_threshold_by_hand_always_decides(odd):
+    gate = td.calibrate(odd, threshold=1e9)
+    assert not decides_nothing(gate)
+    rows = Rows(td.alpha(odd.logits), odd.errors)
+    assert list(remarks(gate, rows, threshold=1e9)) == []
+
+
+def test_without_labels_another_value_is_named(rng):
+    rows = td.Predictions.from_logits(rng.normal(size=(500, 3)))
+    gate = td.calibrate_unlabelled(rows, risk=0.01)
+    assert decides_nothing(gate)
+    setting, share = advised(advise_unlabelled(rows, risk=0.01))
+    kept = td.calibrate_unlabelled(rows, **setting).screen(rows).accepted.mean()
+    assert round(100 * kept) == share
+
+
+class Streaming(LocalEngine):
+    """It never reads all rows at once."""
+
+    in_memory = False
+
+
+def test_streamed_rows_are_remarked_on_as_rows_in_memory(odd, tmp_path):
+    np.savez(tmp_path / "rows.npz", logits=odd.logits, labels=odd.labels)
+    source = find_source(tmp_path / "rows.npz")
+    told = {}
+    for engine in (find_engine("local"), Streaming()):
+        lines = told[type(engine)] = []
+        means = Means(engine, 10**9)
+        given = {"trr": 0.99999, "means": means, "remark": lines.append}
+        assert decides_nothing(engines.calibrate_files(source, **given))
+    here, streamed = told.values()
+    assert here == streamed
+    assert "--trr 0.9" in here[0]
+
+
+def test_rows_without_a_label_have_no_part_in_advice(odd):
+    labels = [None if i < 1000 else k for i, k in enumerate(odd.labels)]
+    part = td.Predictions.from_logits(odd.logits, labels)
+    told = {}
+    for name, rows in (("all", part), ("labelled", odd[1000:])):
+        told[name] = lines = []
+        calibrate_aloud(rows, trr=0.99999, remark=lines.append)
+        calibrate_aloud(rows, frr=0.1, remark=lines.append)
+    assert told["all"] == told["labelled"]
+    assert len(told["all"]) == 2
