@@ -347,7 +347,7 @@ def test_responses_are_those_of_the_chat_adapter(batch, tmp_path):
     assert p.ids.tolist() == [f"r{i}" for i in range(ROWS)]
     sure = 0.9 * said(2).probs.max(1)
     expected = np.where(top.ambiguous, 0, sure)
-    assert np.allclose(-p.doubts, expected, rtol=1e-12)
+    assert np.allclose(p.confidence, expected, rtol=1e-12)
     assert p.ambiguous.any()
     assert not p.ambiguous.all()
 
@@ -370,7 +370,7 @@ def test_responses_go_through_every_verb(how, tmp_path):
     means, p = HOW[how], source.read()
     found = engines.diagnose(source, means=means)
     auroc = found.scores["confidence"]["auroc"].value
-    assert auroc == pytest.approx(roc_auc_score(p.errors, p.doubts), abs=1e-6)
+    assert auroc == pytest.approx(roc_auc_score(p.errors, -p.confidence), abs=1e-6)
     gate = engines.calibrate_files(source, frr=0.3, means=means)
     out = tmp_path / "out.csv"
     done = engines.screen(source, gate, out, means=means)

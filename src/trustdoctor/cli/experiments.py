@@ -58,7 +58,7 @@ OutOption = Annotated[
     ),
 ]
 ListOption = Annotated[
-    bool, typer.Option("--list", help="Name the experiments there are.")
+    bool, typer.Option("--list", metavar="", help="Name the experiments there are.")
 ]
 
 

@@ -68,6 +68,7 @@ TrivialOption = Annotated[
     bool,
     typer.Option(
         "--allow-trivial",
+        metavar="",
         help="Write a gate that accepts or rejects everything, too.",
         rich_help_panel=OUTPUT_PANEL,
     ),
@@ -92,6 +93,7 @@ PerClassOption = Annotated[
     bool,
     typer.Option(
         "--per-class",
+        metavar="",
         help="A threshold for each predicted class.",
         rich_help_panel=TARGETS_PANEL,
     ),
@@ -100,6 +102,7 @@ NoLabelsOption = Annotated[
     bool,
     typer.Option(
         "--no-labels",
+        metavar="",
         help="Trust the model itself: no guarantee.",
         rich_help_panel=TARGETS_PANEL,
     ),
@@ -179,6 +182,7 @@ ResumeOption = Annotated[
     bool,
     typer.Option(
         "--resume",
+        metavar="",
         help="Keep what a stopped run left in the folder.",
         rich_help_panel=OUTPUT_PANEL,
     ),
@@ -198,7 +202,9 @@ LevelOption = Annotated[
 ]
 LateOption = Annotated[
     bool,
-    typer.Option("--late", help="Rows seen before, whose labels came only now."),
+    typer.Option(
+        "--late", metavar="", help="Rows seen before, whose labels came only now."
+    ),
 ]
 
 
@@ -252,6 +258,12 @@ def _on_the_score(target: dict[str, float], score: Any) -> dict[str, float]:
     """Return the target, a threshold on the scale of the doubt."""
     if "threshold" not in target:
         return target
+    if score == AUTO:
+        message = (
+            "--score auto chooses a score, and a threshold belongs to one. Name it: "
+            "--score alpha."
+        )
+        raise InputError(message)
     return target | {"threshold": as_doubt(target["threshold"], score)}
 
 
@@ -326,6 +338,9 @@ def screen(  # noqa: PLR0913 - one parameter per option
     write_result(envelope.dump("screening", 1, summary), json_path)
     console = make_console(quiet=quiet or json_path == "-", stderr=printed)
     show_screened(console, gate, done)
+    if "predicted" in source.names and source.layout.predicted != "predicted":
+        line = "- The column predicted is the file's own, and was kept as it is."
+        console.print(line, highlight=False)
     wrote(console, None if printed else output)
 
 
@@ -371,6 +386,8 @@ def _gate(  # noqa: PLR0913 - one parameter per option
         message = "--gamma goes with a score's name. Use --threshold."
         raise InputError(message)
     assert threshold is not None
+    if source.columns.percent and abs(threshold) > 1:
+        threshold /= 100
     return Gate(as_doubt(threshold, named), score=named, temperature=at)
 
 

@@ -62,7 +62,7 @@ TextsOption = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="With --html: their texts.",
+        help="With --html: the column of the texts that were classified.",
         rich_help_panel=PAGE_PANEL,
     ),
 ]
@@ -77,7 +77,9 @@ PicturesOption = Annotated[
 ]
 PbbOption = Annotated[
     bool,
-    typer.Option("--pbb", help="Train a small CNN and perturb its inputs instead."),
+    typer.Option(
+        "--pbb", metavar="", help="Train a small CNN and perturb its inputs instead."
+    ),
 ]
 SaveOption = Annotated[
     Path | None,
@@ -212,6 +214,7 @@ class Page:
             message = "a page shows rows, and another engine counts them: use --engine "
             message += "local, or make it from a sample."
             raise InputError(message)
+        source.require_labels("diagnose")
         require_fitting(source, means.memory, "a page")
         more = [self.thumbnails] if self.thumbnails in source.names else []
         predictions, table = source.load(*(name for name in more if name))
@@ -267,6 +270,7 @@ def compare(  # noqa: PLR0913 - one parameter per option
         tell(0.0, f"reading {file.name}")
         source = find_source(file, columns)
         check_outputs(source, json_path, output)
+        source.require_labels("compare")
         require_fitting(source, memory, "compare")
         predictions = source.read()
         tell(0.3, "comparing scores")

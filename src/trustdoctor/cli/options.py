@@ -80,6 +80,7 @@ QuietOption = Annotated[
     typer.Option(
         "--quiet",
         "-q",
+        metavar="",
         help="Print nothing but errors.",
         rich_help_panel=OUTPUT_PANEL,
     ),
@@ -126,7 +127,7 @@ class OptionGroup:
                     typer.Option(
                         *([f"--{one.name}"] if one.kind is bool else []),  # no --no-
                         help=one.help,
-                        metavar=one.metavar,
+                        metavar="" if one.kind is bool else one.metavar,
                         rich_help_panel=self.panel,
                     ),
                 ],

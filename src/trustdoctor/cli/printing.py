@@ -26,7 +26,7 @@ def write_result(text: str, path: str | None) -> None:
 def refuse_trivial(gate: Gate, output: Path, said: Sequence[str]) -> NoReturn:
     """Say why a gate that decides nothing was not written, and end."""
     lines = (
-        f"{output} was not written, for the gate would {trivial_words(gate)}.",
+        f"{output} was not written, because the gate would {trivial_words(gate)}.",
         *needed_words(gate),
         *said,
         "--allow-trivial writes it.",

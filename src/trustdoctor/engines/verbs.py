@@ -27,6 +27,7 @@ from trustdoctor.files import (
 from trustdoctor.gates import (
     AUTO,
     NOTHING,
+    TARGETS,
     Gate,
     Outcome,
     Sketches,
@@ -87,6 +88,7 @@ def diagnose(
     Where they do not fit into the memory, rows are counted in ranges of scores.
     """
     means = means or Means.here()
+    source.require_labels("diagnose")
     if means.reads(source, len(scores or DEFAULT_SCORES)):
         return evaluate(
             source.read(),
@@ -116,6 +118,9 @@ def calibrate_files(  # noqa: PLR0913 - what a calibration is made of
     gate decides nothing, and which score ranks their errors clearly better.
     """
     means = means or Means.here()
+    if needs_labels(options):
+        named = [name for name in options if name in TARGETS]
+        source.require_labels(" and ".join(named))
     if score == AUTO:
         _require_reading(source, means)
     if score == AUTO or means.reads(source):

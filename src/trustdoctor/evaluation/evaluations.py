@@ -14,6 +14,7 @@ from trustdoctor.arrays import Array
 from trustdoctor.atomic import write_text
 from trustdoctor.errors import InputError
 from trustdoctor.evaluation.better import gains_over, say_better
+from trustdoctor.evaluation.cautions import cautions, kept_rows, reversed_scores
 from trustdoctor.evaluation.estimates import (
     FEW,
     Settings,
@@ -23,8 +24,6 @@ from trustdoctor.evaluation.estimates import (
     measure_rows,
     short,
 )
-from trustdoctor.evaluation.suspect_rows import count_labels, repeats, suspected_rows
-from trustdoctor.evaluation.suspicions import LabelCounts
 from trustdoctor.metrics import (
     ECE_BINS,
     FEW_ERRORS,
@@ -35,7 +34,7 @@ from trustdoctor.metrics import (
     intervals,
     resampling,
 )
-from trustdoctor.predictions import Answers, Intake, Predictions, require_predictions
+from trustdoctor.predictions import Answers, Predictions, require_predictions
 from trustdoctor.progress import Tell
 from trustdoctor.scores import (
     SCORES,
@@ -47,10 +46,6 @@ from trustdoctor.scores import (
 )
 
 DEFAULT_SCORES = ("alpha", "beta", "msp", "entropy", "energy")
-BEYOND = (
-    "Confidences go beyond 0 to 1, so how far they can be taken at their word is not "
-    "measured. Give --percent if they are percentages."
-)
 SOFTMAX = ("alpha", "beta")
 """The scores that the calibration metrics are made of."""
 
@@ -174,9 +169,12 @@ class Evaluation:
                 "and no score can be judged on these rows."
             )
         if self.n_errors == self.n:
+            check = "that the labels number the classes as the columns do"
+            if not self.n_classes:
+                check = "which column tells what is right"
             return (
                 f"All {self.n:,} predictions are wrong: there is nothing to accept. "
-                "Check that the labels number the classes as the columns do."
+                f"Check {check}."
             )
         risk = self.scores[name]["risk_at_coverage"]
         assert risk.value is not None
@@ -283,10 +281,10 @@ def evaluate(  # noqa: PLR0913 - options, by keyword only
         scores=results,
         differences=_differences(found, wrong, results, samples, settings),
         settings=settings,
-        warnings=_warnings(every_row, every),
+        warnings=(*cautions(every_row, every), *reversed_scores(results)),
         predictions=predictions,
         doubts=every,
-        kept=_kept(every_row),
+        kept=kept_rows(every_row),
     )
 
 
@@ -305,35 +303,8 @@ def _measured(
     return out
 
 
-def _beyond(predictions: Predictions) -> tuple[str, ...]:
-    """Say that confidences are not probabilities, where they are not."""
-    stated = isinstance(predictions, Answers) and predictions.given == "confidence"
-    return (BEYOND,) if stated and _no_probability(predictions) else ()
-
-
 def _no_probability(predictions: Predictions) -> bool:
     return isinstance(predictions, Answers) and predictions.confidence is None
-
-
-def _kept(predictions: Predictions) -> Array | None:
-    """Return the rows that have a label; None where all have."""
-    return None if predictions.known.all() else np.flatnonzero(predictions.known)
-
-
-def _warnings(predictions: Predictions, doubts: dict[str, Array]) -> tuple[str, ...]:
-    """Say what is odd about rows and labels; `doubts` are of those with a label."""
-    labelled, kept = predictions.labelled("an evaluation"), _kept(predictions)
-    counts = LabelCounts()
-    count_labels(counts, labelled, doubts)
-    rows = [suspected_rows(labelled, pair) for pair in counts.pairs()]
-    if kept is not None:
-        rows = [kept[own] for own in rows]
-    return (
-        *Intake.of(predictions).lines(),
-        *_beyond(labelled),
-        *counts.warnings(predictions.class_names, rows),
-        *repeats(ids=predictions.ids, features=predictions.features),
-    )
 
 
 def default_scores(

@@ -361,7 +361,7 @@ one, and is 0.0% now. Check --first-class, and the order of the columns.
         said = int(self._said[0][absent].sum())
         named = ", ".join(_name(int(c), class_names) for c in absent[:SHOWN])
         more = ", ..." if len(absent) > SHOWN else ""
-        occur = "class never occurs" if len(absent) == 1 else "classes never occur"
+        occur = f"classes never occur{'s' * (len(absent) == 1)}"
         return (
             f"{len(absent):,} of {self.n_classes:,} {occur} as a label ({named}{more}; "
             f"predicted {said:,} times): check that the labels are complete and number "

@@ -13,9 +13,9 @@ import numpy as np
 
 from trustdoctor.arrays import Array
 from trustdoctor.errors import InputError, LabelsMissingError
+from trustdoctor.evaluation.cautions import BEYOND, reversed_scores
 from trustdoctor.evaluation.estimates import FEW, Settings, around, measure_sketch
 from trustdoctor.evaluation.evaluations import (
-    BEYOND,
     DEFAULT_SCORES,
     SOFTMAX,
     Difference,
@@ -218,7 +218,7 @@ class Tally:
             scores=scores,
             differences=_differences(scores),
             settings=settings,
-            warnings=self._warnings(),
+            warnings=(*self._warnings(), *reversed_scores(scores)),
             counted=True,
         )
 

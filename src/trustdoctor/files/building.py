@@ -215,7 +215,7 @@ def _answers(
 ) -> Answers:
     """Build answers with a confidence or a doubt."""
     name = layout.values[0]
-    values = _numbers(table[name], name, comma=columns.comma)
+    values = _numbers(table[name], name, columns)
     if columns.percent:
         if layout.kind == "doubt":
             message = "--percent goes with --probs or --confidence. Leave it out."
@@ -251,9 +251,7 @@ def _truth_text(column: pl.Series, answers: NDArray[Any]) -> NDArray[Any]:
 def _values(table: pl.DataFrame, names: list[str], columns: Columns) -> NDArray[Any]:
     if len(names) == 1 and table[names[0]].dtype in (pl.List, pl.Array):
         return _list_column(table[names[0]])
-    return np.column_stack(
-        [_numbers(table[name], name, comma=columns.comma) for name in names]
-    )
+    return np.column_stack([_numbers(table[name], name, columns) for name in names])
 
 
 def _list_column(column: pl.Series) -> NDArray[Any]:
@@ -274,7 +272,7 @@ def _list_column(column: pl.Series) -> NDArray[Any]:
 
 
 def _numbers(
-    column: pl.Series, name: str, *, width: int = 1, comma: bool = False
+    column: pl.Series, name: str, columns: Columns | None = None, *, width: int = 1
 ) -> NDArray[Any]:
     """Return a column's numbers; `width` of them make a row."""
     if column.null_count():
@@ -285,7 +283,9 @@ def _numbers(
         raise RowError(message, at)
     if column.dtype == pl.String:  # as CSV is read
         text = column.str.strip_chars()
-        if comma:  # one comma and no point: 0,5
+        if columns is not None and columns.percent:
+            text = text.str.replace(r"\s*%$", "")
+        if columns is not None and columns.comma:  # one comma and no point: 0,5
             text = text.str.replace(r"^([^,.]*),([^,.]*)$", "${1}.${2}")
         cast = text.cast(pl.Float64, strict=False)
         column = column if cast.null_count() else cast
@@ -297,19 +297,21 @@ def _numbers(
         at = _first_odd(column)
         message = (
             f"expected numbers in column {name!r}, got {column[at]!r} at row {{row}}."
-            f"{_how(column[at])}"
+            f"{_how(column[at], at)}"
         )
         raise RowError(message, at)
     return column.to_numpy()
 
 
-def _how(value: Any) -> str:
+def _how(value: Any, at: int) -> str:
     """Say what to do about a number that is written otherwise."""
     text = str(value).strip()
     if text.endswith("%"):
-        return " Write percentages without the sign, and give --percent."
+        return " Give --percent."
     if text.count(",") == 1:
         return " Decimal commas are read in files separated by semicolons or tabs."
+    if at == 0:
+        return " If the column does not hold such numbers, do not name it."
     return " Fix or remove such rows."
 
 

@@ -25,6 +25,9 @@ CORRECT = ("correct", "is_correct")
 LINE = "line"
 """The column that a line of a language model's responses is read into."""
 
+NOTHING = "expected columns logit_0.. or prob_0.."
+"""How the message begins that no values were found."""
+
 _SINGLE = ("groups", "ids", "texts")
 _VALUES = ("logits", "probs", "confidence", "doubt", "choices")
 
@@ -109,6 +112,7 @@ class Columns:
         if self.correct is not None and self.labels is not None:
             message = "expected --correct, or --predicted with --labels, got both."
             raise InputError(message)
+        self._check_names()
         for name in ("logits", "probs", "choices", "class_names"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
@@ -123,6 +127,20 @@ class Columns:
                 "usually count from 0 or 1."
             )
             raise InputError(message)
+
+    def _check_names(self) -> None:
+        """Take numbers for names of columns, as pandas does; refuse columns."""
+        for one in ("labels", "features", *_SINGLE, *_VALUES, "predicted", "correct"):
+            given = getattr(self, one)
+            if type(given) is int:
+                object.__setattr__(self, one, str(given))
+            elif given is not None and not isinstance(given, (str, list, tuple)):
+                message = (
+                    f"expected {one} as the name of a column, got "
+                    f"{type(given).__name__}. Columns themselves go to from_logits, "
+                    "from_probs or from_confidence."
+                )
+                raise InputError(message)
 
     def _check_positive(self) -> None:
         names = self.class_names
@@ -294,6 +312,8 @@ def _answers(
     right = _usual(names, CORRECT, "correct") if columns.labels is None else None
     if predicted is None or (label is None and columns.truth is None):
         label, correct = None, correct or right
+    elif right is not None and correct is None and not columns.need_labels:
+        label = None  # two ways to tell, and none is needed
     elif right is not None and correct is None:
         message = (
             f"both {right!r} and the labels {label or columns.truth!r} could tell what "
@@ -357,12 +377,12 @@ def _nothing(every: list[str]) -> str:
     elif one:
         advice = f"--probs {one[0]} --positive LABEL"
     elif 2 <= len(rest) <= 12:
-        advice = f"--probs {','.join(rest)} (or --logits), those of the classes alone"
+        advice = f"--probs {','.join(rest)} (or --logits), only the class columns"
     else:
         advice = "--logits NAME or --probs NAME: a prefix, or names with commas between"
     return (
-        f"expected columns logit_0.. or prob_0.. (or one column or array logits or "
-        f"probs), got {seen}. Name them: {advice}."
+        f"{NOTHING} (or one column or array logits or probs), got {seen}. Name them: "
+        f"{advice}."
     )
 
 

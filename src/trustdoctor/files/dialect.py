@@ -50,6 +50,9 @@ def _sniffed(file: Path, size: int, changed: int) -> Dialect:
     del size, changed
     with _opened(file) as content:
         head = content.read(_HEAD)
+    if head.startswith(b"PK\x03\x04"):
+        message = f"{file} is a spreadsheet or an archive, not text. Save it as CSV."
+        raise FileError(message)
     # The head may end within a character, so it is not final.
     text = codecs.getincrementaldecoder(_encoding(file) or "utf-8")().decode(head)
     lines = text.lstrip("\ufeff").splitlines()

@@ -46,6 +46,12 @@ def read(path: str | Path, **columns: Any) -> Predictions:
     ...     read(file)
     Predictions(2 rows, 2 classes, logits, accuracy 50.00%)
     """
+    if not isinstance(path, (str, Path)):
+        message = (
+            f"expected the path of a file, got {type(path).__name__}. For tables in "
+            "memory use Predictions.from_frame."
+        )
+        raise InputError(message)
     known = {one.name for one in fields(Columns)} - {"comma", "texts", "names_file"}
     unknown = sorted(set(columns) - known)
     if unknown:

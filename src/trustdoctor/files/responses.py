@@ -54,7 +54,8 @@ def from_lines(lines: pl.Series, columns: Columns) -> Answers:
     answers = make_answers(
         sure, given="confidence", predicted=names, labels=labels, ids=ids
     )
-    return replace(answers, ambiguous=ambiguous)
+    doubts = np.where(ambiguous, np.inf, answers.doubts)
+    return replace(answers, ambiguous=ambiguous, doubts=doubts)
 
 
 def response_ids(lines: pl.Series) -> pl.Series:

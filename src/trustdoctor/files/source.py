@@ -15,11 +15,12 @@ from typing import Any
 
 import polars as pl
 
-from trustdoctor.errors import FileError, InputError, RowError
+from trustdoctor.errors import FileError, InputError, LabelsMissingError, RowError
 from trustdoctor.files.building import from_table, with_binary_names
-from trustdoctor.files.columns import Columns, Layout, find_layout
+from trustdoctor.files.columns import NOTHING, Columns, Layout, find_layout
 from trustdoctor.files.dialect import sniff, spool_stdin
 from trustdoctor.files.formats import FORMATS, Format, find_format, suffix_of
+from trustdoctor.files.hints import advise_columns
 from trustdoctor.files.responses import response_ids
 from trustdoctor.files.truth import require_matches
 from trustdoctor.predictions import Predictions
@@ -81,8 +82,38 @@ class Source:
         try:
             return find_layout(self.names, self.columns)
         except InputError as error:
+            told = str(error)
+            if told.startswith(NOTHING):  # the rows may tell more than the names
+                better = advise_columns(self.collect(self.scan().head(50)))
+                first = told.partition("Name them: ")[0]
+                told = f"{first}Name them: {better}." if better else told
+            message = f"{self.files[0]}: {told}"
+            raise FileError(message) from error
+
+    def require_labels(self, task: str) -> None:
+        """Refuse files in which nothing tells what is right, naming what could."""
+        if self.has_labels:
+            return
+        layout = self.layout
+        try:  # values that are no good come first
+            self.predictions(self.collect(self.scan().select(self.needed).head(_HEAD)))
+        except InputError as error:
             message = f"{self.files[0]}: {error}"
             raise FileError(message) from error
+        rest = [name for name in self.names if name not in layout.needed]
+        how = "a column of true labels, called label"
+        option = "--labels NAME, or --truth FILE with --ids NAME"
+        if layout.kind == "choices":
+            how, option = "the true answers", "--truth FILE, a table of ids and labels"
+        elif layout.answers:
+            how = "a column that says which answers are right"
+            option = "--correct NAME, or --predicted NAME with --labels NAME"
+        left = f" It also has {', '.join(rest[:8])}." if rest else ""
+        message = (
+            f"{self.files[0]}: {task} needs {how}, and there is none.{left} Name it: "
+            f"{option}."
+        )
+        raise LabelsMissingError(message)
 
     @property
     def needed(self) -> list[str]:
@@ -282,7 +313,7 @@ def unreadable(source: Source, error: BaseException) -> str:
     if isinstance(error, UnicodeDecodeError) or "utf-8" in str(error).lower():
         return (
             f"expected {where} in UTF-8, or in UTF-16 with a byte-order mark, got "
-            "another encoding. Save it as UTF-8."
+            "another encoding. Save it as UTF-8 (Excel: CSV UTF-8)."
         )
     return (
         f"cannot read {where} as {source.format.name}: {first_line(error)}. "

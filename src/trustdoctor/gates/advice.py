@@ -39,13 +39,18 @@ Others = Iterable[tuple[str, Sample]]
 def decides_nothing(gate: Gate) -> bool:
     """Tell whether a gate accepts every row, or rejects every row, in all groups.
 
+    A threshold beyond all rows that it was calibrated on decides nothing, either.
+
     Examples
     --------
     >>> decides_nothing(Gate(0.0)), decides_nothing(Gate(0.0, state="accept-all"))
     (False, True)
     """
     states = {gate.state, *(rule.state for rule in gate.groups.values())}
-    return len(states) == 1 and states != {"threshold"}
+    promised = gate.certificate is not None and gate.certificate.guarantee
+    seen = gate.certificate.observed if gate.certificate and promised else {}
+    coverage = seen["coverage"].value if "coverage" in seen else None
+    return (len(states) == 1 and states != {"threshold"}) or coverage in (0.0, 1.0)
 
 
 @dataclass(frozen=True)

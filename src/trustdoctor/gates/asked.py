@@ -110,5 +110,5 @@ class Ask:
         )
         why = found.trivial
         if found.short and needed is None and 0 < rows.n_errors < len(rows):
-            why += "; more rows like these would not be enough"
+            why += "; more rows like these would not help"
         return replace(found, needed=needed, trivial=why)

@@ -1,5 +1,7 @@
 """From labelled predictions and a target to a gate with a certificate."""
 
+import math
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -7,7 +9,7 @@ from trustdoctor.errors import InputError
 from trustdoctor.gates import rules
 from trustdoctor.gates.asked import Ask
 from trustdoctor.gates.certificate import Certificate
-from trustdoctor.gates.gate import PREDICTED, Gate, GroupRule, predicted_groups
+from trustdoctor.gates.gate import PREDICTED, Gate, GroupRule, is_unit, predicted_groups
 from trustdoctor.gates.missing import leave_out_unlabelled
 from trustdoctor.gates.outcome import NOTHING, Outcome, known_errors
 from trustdoctor.gates.rules import Cut, Mode
@@ -118,14 +120,16 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
     if needs_labels(target):
         predictions, groups, notes = leave_out_unlabelled(predictions, ready, groups)
     bare = Gate(0.0, score=ready, temperature=temperature)  # type: ignore[arg-type]
-    return calibrate_sample(
+    gate = calibrate_sample(
         as_sample(bare.doubts(predictions), known_errors(predictions)),
         score=ready,
         notes=notes,
+        barred=barred_rows(predictions),
         groups=groups,
         grouped_by=grouped_by or GIVEN,
         **options,
     )
+    return replace(gate, unit=is_unit(predictions))
 
 
 def _require_predictions_alone(predictions: Any, errors: Any) -> None:
@@ -202,6 +206,12 @@ def needs_labels(target: dict[str, Any]) -> bool:
     return any(TARGETS[name].needs_labels for name in asked if name in TARGETS)
 
 
+def barred_rows(predictions: Predictions | TopK) -> int:
+    """Return how many rows are rejected whatever the threshold."""
+    ambiguous = getattr(predictions, "ambiguous", None)
+    return 0 if ambiguous is None else int(ambiguous.sum())
+
+
 def groups_of(predictions: Predictions | TopK, by: str) -> Any:
     """Return the groups of rows: predicted classes, or the predictions' own."""
     if by == PREDICTED:
@@ -227,9 +237,13 @@ def calibrate_sample(  # noqa: PLR0913 - options, by keyword only
     method: str | None = None,
     min_coverage: float = 0.3,
     notes: tuple[str, ...] = (),
+    barred: int = 0,
     **target: Any,
 ) -> Gate:
-    """Calibrate on a sample of any kind; see `calibrate`."""
+    """Calibrate on a sample of any kind; see `calibrate`.
+
+    `barred` rows, whose score is inf, are rejected whatever the threshold.
+    """
     asked = {name: value for name, value in target.items() if value is not None}
     ask = Ask(asked, mode, method, confidence, min_coverage)
     _require_labels(rows, ask)
@@ -239,11 +253,11 @@ def calibrate_sample(  # noqa: PLR0913 - options, by keyword only
     if groups is not None:
         parts = _parts(rows, groups, ask)
         delta = _shared_delta(delta, len(parts), ask, noted)
-    pooled = ask.cut_and_needed(rows, delta)
+    pooled = _barring(ask.cut_and_needed(rows, delta), rows, ask, barred)
     at = rules.place(pooled, rows)
     own: dict[Any, GroupRule] = {}
     if parts is not None:
-        own = _group_rules(parts, ask, delta, GroupRule(at, pooled.state))
+        own = _group_rules(parts, ask, delta, GroupRule(at, pooled.state), barred)
         noted += _bare_note(own)
     gate = Gate(
         at,
@@ -321,13 +335,31 @@ def _shared_delta(delta: float, groups: int, ask: Ask, notes: list[str]) -> floa
     return delta / (groups + 1)
 
 
+def _barring(cut: Cut, rows: Sample, ask: Ask, barred: int) -> Cut:
+    """Return a cut that rejects rows of score inf, or say that none keeps the promise.
+
+    Such rows are rejected in any case, so a promise that too few are rejected breaks.
+    """
+    finite = cut.state == "threshold" and rules.place(cut, rows) < math.inf
+    if not barred or finite or cut.state == "reject-all":
+        return cut
+    if any(target.safe == "accept" for target in ask.targets):
+        message = (
+            f"{' and '.join(ask.target)} cannot be promised on these rows: {barred:,} "
+            f"of {len(rows):,} are ambiguous, and those are always rejected. Ask for "
+            "less, or for trr, risk or joint."
+        )
+        raise InputError(message)
+    return replace(cut, state="threshold", at=sys.float_info.max, side="exact")
+
+
 def _group_rules(
-    given: dict[Any, Sample], ask: Ask, delta: float, pooled: GroupRule
+    given: dict[Any, Sample], ask: Ask, delta: float, pooled: GroupRule, barred: int
 ) -> dict[Any, GroupRule]:
     """Return each group's rule; the pooled one, bare, where its rows are too few."""
     out: dict[Any, GroupRule] = {}
     for name, rows in given.items():
-        cut = ask.cut(rows, delta)
+        cut = _barring(ask.cut(rows, delta), rows, ask, barred)
         rule = GroupRule(rules.place(cut, rows), cut.state, promised=not cut.broken)
         rule = replace(pooled, promised=False) if cut.short else rule
         out[name] = replace(rule, n=len(rows))

@@ -76,6 +76,8 @@ class Gate:
         For a gate of `SecondOpinion`: when views stop being asked.
     fitted : FittedScore or None
         The score itself, where it is a fitted one; the gate carries it.
+    unit : bool
+        Whether it was calibrated on confidences from 0 to 1: others are then refused.
 
     Examples
     --------
@@ -93,6 +95,7 @@ class Gate:
     grouped_by: str = ""
     margins: Margins | None = field(default=None, repr=False)
     fitted: FittedScore | None = field(default=None, repr=False)
+    unit: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what no gate can be."""
@@ -270,7 +273,14 @@ class Gate:
     def doubts(self, predictions: Predictions | TopK) -> Any:
         """Return the score of each row that the gate decides by."""
         if not isinstance(predictions, TopK):
-            return self.scorer(predictions)
+            doubts = self.scorer(predictions)
+            if self.unit and len(predictions) and not is_unit(predictions):
+                message = (
+                    "expected confidences from 0 to 1, as in the gate's calibration, "
+                    "got others. Give --percent if they are percentages."
+                )
+                raise InputError(message)
+            return doubts
         if self.temperature != 1:
             message = "top-k answers have no temperature but 1. Calibrate at 1."
             raise InputError(message)
@@ -292,7 +302,13 @@ class Gate:
         """Return the groups of rows, as this gate has them; None where unknown."""
         if self.grouped_by == PREDICTED:
             numbered = any(type(group) is int for group in self.groups)
-            return predictions.predicted if numbered else predicted_groups(predictions)
+            if numbered and getattr(predictions, "class_names", None) is not None:
+                message = (
+                    "this gate has a threshold for each class by its number, and these "
+                    "classes have names. Calibrate it on rows whose classes have names."
+                )
+                raise InputError(message)
+            return predicted_groups(predictions)
         return getattr(predictions, "groups", None)
 
     def rejects(self, threshold: float) -> str:
@@ -304,8 +320,8 @@ class Gate:
         'confidence < 0.9'
         """
         if self.score == "confidence":  # its doubt is minus the confidence
-            return f"confidence < {0 - threshold:.6g}"
-        return f"{self.score or 'score'} > {threshold:.6g}"
+            return f"confidence < {_shown(0 - threshold)}"
+        return f"{self.score or 'score'} > {_shown(threshold)}"
 
     def watch(self, *, level: float = 0.1) -> "Watch":
         """Start watching whether the promise still holds; see `trustdoctor.Watch`."""
@@ -345,6 +361,17 @@ class Gate:
         from trustdoctor.gates.gate_file import load_gate
 
         return load_gate(path)
+
+
+def _shown(threshold: float) -> str:
+    """Show a threshold in six digits, or in all where those would be a whole number."""
+    short = f"{threshold:.6g}"
+    return short if "." in short or float(short) == threshold else repr(threshold)
+
+
+def is_unit(predictions: Any) -> bool:
+    """Tell whether predictions are answers with confidences from 0 to 1."""
+    return isinstance(predictions, Answers) and predictions.confidence is not None
 
 
 def predicted_groups(predictions: Predictions | TopK) -> Any:

@@ -30,7 +30,7 @@ EMBEDDED = 1_000_000
 
 _FIELDS = {"schema", "score", "temperature", "state", "threshold", "gamma", "groups"}
 _FIELDS |= {"grouped_by", "certificate"}
-_OPTIONAL = {"margins", "fitted"}
+_OPTIONAL = {"margins", "fitted", "unit"}
 _GROUP_FIELDS = {"group", "threshold", "state", "n", "promised"}
 _FLOATS, _INTEGERS = ("<f8", "<f4", "<f2"), ("<i8", "<i4", "<i2", "|i1")
 _TYPES = (*_FLOATS, *_INTEGERS, "<u8", "<u4", "<u2", "|u1", "|b1")
@@ -71,6 +71,8 @@ def to_json(gate: Gate, *, beside: str | None = None) -> str:
         "fitted": None if gate.fitted is None else _fitted(gate.fitted, beside),
         "certificate": gate.certificate and gate.certificate.to_dict(),
     }
+    if gate.unit:
+        content["unit"] = True
     return envelope.dump("gate", SCHEMA, content)
 
 
@@ -93,6 +95,7 @@ def load_gate(path: str | Path) -> Gate:
             groups=dict(map(_read_group, read_list(content["groups"]))),
             grouped_by=str(content["grouped_by"]),
             margins=_read_margins(content.get("margins")),
+            unit=_read_unit(content.get("unit", False)),
             fitted=None
             if fitted is None
             else _read_fitted(fitted, content["score"], Path(path).parent),
@@ -116,6 +119,13 @@ def _margins(margins: Margins) -> dict[str, Any]:
         "accept": list(map(envelope.number, margins.accept)),
         "reject": list(map(envelope.number, margins.reject)),
     }
+
+
+def _read_unit(content: Any) -> bool:
+    if type(content) is not bool:
+        message = f"expected unit as true or false, got {content!r}."
+        raise FileError(message)
+    return content
 
 
 def _read_margins(content: Any) -> Margins | None:

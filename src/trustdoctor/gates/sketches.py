@@ -3,13 +3,13 @@
 A state that engines fold: batches update it, and parts of the rows merge.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from trustdoctor.gates.calibration import GIVEN, calibrate_sample, groups_of
-from trustdoctor.gates.gate import Gate
+from trustdoctor.gates.gate import Gate, is_unit
 from trustdoctor.gates.missing import missing_notes
 from trustdoctor.gates.outcome import known_errors, require_one_width
 from trustdoctor.metrics import CELLS, Sketch
@@ -38,6 +38,8 @@ class Sketches:
         Of those rows.
     intake : Intake
         What came in.
+    unit : bool
+        Whether every row has a confidence from 0 to 1.
 
     Examples
     --------
@@ -56,6 +58,7 @@ class Sketches:
     needs_labels: bool = False
     without: Sketch = field(default_factory=Sketch)
     intake: Intake = NO_ROWS
+    unit: bool = True
 
     def fresh(self) -> "Sketches":
         """Return the same, without rows."""
@@ -65,6 +68,7 @@ class Sketches:
         """Count more rows; those without a label apart, where labels are needed."""
         require_one_width(self.widths, predictions.n_classes)
         self.intake += Intake.of(predictions)
+        self.unit &= is_unit(predictions)
         if self.needs_labels and not predictions.known.all():
             self.without.update(self.score(predictions[~predictions.known]))
             if not predictions.known.any():
@@ -88,6 +92,7 @@ class Sketches:
         for width in other.widths:
             require_one_width(self.widths, width)
         self.intake += other.intake
+        self.unit &= other.unit
         self.without.merge(other.without)
         self.pooled.merge(other.pooled)
         for name, sketch in other.groups.items():
@@ -98,11 +103,13 @@ class Sketches:
 
     def calibrate(self, **options: Any) -> Gate:
         """Calibrate on the counted rows; targets and options as in `calibrate`."""
-        return calibrate_sample(
+        gate = calibrate_sample(
             self.pooled if len(self.pooled) else self.without,
             score=self.score,
             notes=missing_notes(self.pooled, self.without),
             groups=self.groups if self.grouped else None,
             grouped_by=self.grouped,
+            barred=self.intake.ambiguous,
             **options,
         )
+        return replace(gate, unit=self.unit)

@@ -12,7 +12,7 @@ from trustdoctor.gates.gate import Gate
 from trustdoctor.gates.outcome import Outcome
 from trustdoctor.gates.sample import Rows
 from trustdoctor.gates.targets import TARGETS, Expected, Target, find_target
-from trustdoctor.predictions import Predictions, require_predictions
+from trustdoctor.predictions import Answers, Predictions, require_predictions
 from trustdoctor.scores import Score, beta, find_score
 
 
@@ -48,6 +48,12 @@ def calibrate_unlabelled(
     False
     """
     require_predictions(predictions)
+    if isinstance(predictions, Answers):
+        message = (
+            "calibration without labels trusts the model's probabilities of classes, "
+            "and answers have none. Pass correct, or ask for coverage."
+        )
+        raise InputError(message)
     one, value = _asked({k: v for k, v in target.items() if v is not None})
     ready = find_score(score, temperature=temperature)
     scores = np.asarray(ready(predictions))

@@ -36,7 +36,8 @@ class Answers(Predictions):
         The answers, as numbers of `class_names`; without names all 0, and labels are 0
         where the answer is right and 1 where it is wrong.
     ambiguous : bool array (n,), or None
-        Where the answer itself is not certain: such rows are always rejected.
+        Where the answer itself is not certain: the doubt is inf there, and such rows
+        are always rejected.
     judged : bool
         Whether it is known only which answers are right, and not what would have been.
 
@@ -76,6 +77,8 @@ class Answers(Predictions):
     def confidence(self) -> Floats | None:
         """The confidence, where it can be a probability; else None."""
         stated = -self.doubts.astype(np.float64)
+        if self.ambiguous is not None:
+            stated[self.ambiguous] = 0.0
         inside = self.given == "confidence" and ((stated >= 0) & (stated <= 1)).all()
         return stated if inside else None
 

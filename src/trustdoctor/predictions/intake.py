@@ -19,6 +19,8 @@ class Intake:
         All rows, and those without a label.
     miss : float
         How far the farthest row of probabilities was from summing to 1.
+    ambiguous : int
+        Answers that the rest of the mass could change.
 
     Examples
     --------
@@ -30,12 +32,15 @@ class Intake:
     rows: int = 0
     unlabelled: int = 0
     miss: float = 0.0
+    ambiguous: int = 0
 
     @classmethod
     def of(cls, predictions: Predictions) -> "Intake":
         """Return what these predictions are."""
         missing = len(predictions) - int(predictions.known.sum())
-        return cls(len(predictions), missing, predictions.miss)
+        unsure = getattr(predictions, "ambiguous", None)
+        ambiguous = 0 if unsure is None else int(unsure.sum())
+        return cls(len(predictions), missing, predictions.miss, ambiguous)
 
     def __add__(self, other: "Intake") -> "Intake":
         """Return what both are together."""
@@ -43,6 +48,7 @@ class Intake:
             self.rows + other.rows,
             self.unlabelled + other.unlabelled,
             max(self.miss, other.miss),
+            self.ambiguous + other.ambiguous,
         )
 
     def lines(self) -> Iterator[str]:
@@ -53,6 +59,14 @@ class Intake:
                 f"{self.unlabelled:,} of {self.rows:,} rows "
                 f"{'has' if one else 'have'} no label and "
                 f"{'is' if one else 'are'} left out of every rate."
+            )
+        if self.ambiguous:
+            one = self.ambiguous == 1
+            yield (
+                f"{self.ambiguous:,} of {self.rows:,} answers "
+                f"{'is' if one else 'are'} ambiguous: what the model left out could "
+                f"change {'it' if one else 'them'}. {'It is' if one else 'They are'} "
+                "always rejected, and count as confidence 0."
             )
         if self.miss > SAID:
             yield (

@@ -34,6 +34,8 @@ def compared_name(value: Any) -> str:
     """
     if is_missing(value):
         return ""
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
     text = _WHOLE.sub(r"\1", plain_name(value))
     return text.lower() if text.lower() in ("true", "false") else text
 

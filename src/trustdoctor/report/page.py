@@ -100,6 +100,13 @@ def render(found: Evaluation, predictions: Predictions, extras: Extras) -> str:
 
 def _of_kept(extras: Extras, kept: Array | None, predictions: Predictions) -> Extras:
     """Return what is known of the rows that have a label, where some have none."""
+    listed: dict[str, Any] = {
+        name: list(given)
+        for name in ("ids", "texts")
+        for given in [getattr(extras, name)]
+        if hasattr(given, "__len__") and not isinstance(given, str)
+    }
+    extras = replace(extras, **listed)  # a Series is looked up by its index
     if kept is not None:
         every: Any = extras.thumbnails
         chosen: dict[str, Any] = {}
@@ -121,6 +128,7 @@ def _content(
 ) -> dict[str, Any]:
     """Return what the template shows of the rows."""
     wrong, names = predictions.errors, list(found.scores)
+    found = replace(found, doubts={n: _finite(s) for n, s in found.doubts.items()})
     charts = {name: positions(found.doubts[name], wrong) for name in names}
     first = names[0]
     scores = found.doubts[first]
@@ -214,6 +222,15 @@ def _check(predictions: Predictions, extras: Extras) -> None:
     if extras.thumbnails is not None and not callable(extras.thumbnails):
         message = "expected thumbnails as a function of a row's number."
         raise InputError(message)
+
+
+def _finite(scores: Array) -> Array:
+    """Return scores for charts: those of inf a little above all others."""
+    endless = np.isposinf(scores)
+    if not endless.any():
+        return scores
+    top = float(np.max(scores[~endless], initial=0.0))
+    return np.where(endless, top + max(1.0, abs(top)) / 10, scores)
 
 
 def _opening(chart: Positions, coverage: float) -> int:

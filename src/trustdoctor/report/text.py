@@ -193,7 +193,11 @@ def show_gate(
 def trivial_words(gate: Gate) -> str:
     """Say what a gate that decides nothing does, and why."""
     why = "" if gate.certificate is None else gate.certificate.trivial
-    return f"{gate.state.replace('-', ' ')}: {why}"
+    if gate.state != "threshold":
+        return f"{gate.state.replace('-', ' ')}: {why}"
+    seen = {} if gate.certificate is None else gate.certificate.observed
+    every = "coverage" in seen and seen["coverage"].value == 1
+    return f"{'accept' if every else 'reject'} all of these rows: many scores are tied"
 
 
 def needed_words(gate: Gate) -> list[str]:
@@ -201,7 +205,7 @@ def needed_words(gate: Gate) -> list[str]:
     needed = None if gate.certificate is None else gate.certificate.rows_needed
     if needed is None:
         return []
-    return [f"About {needed:,} rows like these would be enough."]
+    return [f"At least about {needed:,} rows like these would be needed."]
 
 
 def _promised(gate: Gate) -> str:
@@ -223,7 +227,9 @@ def _rule(gate: Gate) -> str:
 def _group_lines(gate: Gate, most: int = 20) -> list[str]:
     lines = []
     for name, own in list(gate.groups.items())[:most]:
-        at = f"> {own.threshold:.6g}" if own.state == "threshold" else own.state
+        at: str = own.state
+        if own.state == "threshold":
+            at = gate.rejects(own.threshold).removeprefix(f"{gate.score} ")
         bare = "" if own.promised else ", no promise"
         lines.append(f"  group {name}: reject {at} ({own.n:,} rows{bare})")
     if gate.groups:
@@ -243,6 +249,7 @@ def summarize_screened(gate: Gate, done: Outcome) -> dict[str, object]:
         "threshold": envelope.number(gate.threshold),
         "rows": done.rows,
         "accepted": done.accepted,
+        "unlabelled": done.intake.unlabelled,
     }
     return out | (asdict(done.counts) if done.counts is not None else {})
 

@@ -1,0 +1,87 @@
+"""The command that a refusal suggests works when it is pasted."""
+
+import shlex
+
+import numpy as np
+import polars as pl
+import pytest
+
+import trustdoctor as td
+from trustdoctor.errors import InputError
+
+
+@pytest.fixture
+def shares(rng):
+    z = rng.normal(size=(60, 3))
+    return np.exp(z) / np.exp(z).sum(1, keepdims=True)
+
+
+def table(shares, kind):
+    names = ["cat", "dog", "ship"]
+    said = [names[i] for i in shares.argmax(1)]
+    plain = {name: shares[:, i] for i, name in enumerate(names)}
+    ids = {"number": [f"A{i}" for i in range(60)], "amount": np.arange(60) * 10.0}
+    return {
+        "named": ids | plain | {"label": said},
+        "other label": ids | plain | {"y_true": said},
+        "stated": {"conf": shares.max(1), "prediction": said, "label": said},
+        "judged": {"confidence": shares.max(1), "correct": [True] * 60},
+        "binary": ids | {"chance": shares[:, 0], "target": ["yes", "no"] * 30},
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", ["named", "other label", "stated", "judged", "binary"])
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_what_is_suggested_works(kind, suffix, shares, run, tmp_path):
+    rows = pl.DataFrame(table(shares, kind))
+    path = tmp_path / f"rows{suffix}"
+    (rows.write_csv if suffix == ".csv" else rows.write_parquet)(path)
+    done = run("diagnose", path)
+    assert done.returncode == 2
+    advice = done.stderr.partition("Name them: ")[2].strip().removesuffix(".")
+    given = shlex.split(advice.replace("LABEL", "yes"))
+    done = run("diagnose", path, *given)
+    assert done.returncode == 0, (advice, done.stderr)
+
+
+def test_a_missing_column_of_labels_is_named(shares, run, tmp_path):
+    rows = pl.DataFrame(table(shares, "named")).drop("label")
+    rows.write_csv(tmp_path / "rows.csv")
+    for command in (
+        ("diagnose",),
+        ("compare",),
+        ("calibrate", "--frr", "5%", "-o", "g"),
+    ):
+        done = run(
+            command[0],
+            "rows.csv",
+            "--probs",
+            "cat,dog,ship",
+            *command[1:],
+            cwd=tmp_path,
+        )
+        assert done.returncode == 2
+        assert "--labels NAME" in done.stderr
+        assert "amount" in done.stderr
+
+
+def test_percent_signs_are_read_with_percent(shares, tmp_path):
+    rows = {f"prob_{i}": [f"{100 * p:.4f} %" for p in shares[:, i]] for i in range(3)}
+    pl.DataFrame(rows).write_csv(tmp_path / "signs.csv")
+    with pytest.raises(td.errors.FileError, match="--percent"):
+        td.read(tmp_path / "signs.csv")
+    found = td.read(tmp_path / "signs.csv", percent=True)
+    assert np.allclose(np.exp(found.logits), shares, atol=1e-5)
+
+
+def test_tables_and_columns_in_the_wrong_place_are_told(shares):
+    frame = pl.DataFrame(table(shares, "named"))
+    with pytest.raises(InputError, match=r"Predictions\.from_frame"):
+        td.read(frame)
+    with pytest.raises(InputError, match="labels as the name of a column"):
+        td.Predictions.from_frame(frame, probs=["cat", "dog"], labels=frame["label"])
+    numbered = pl.DataFrame(shares, schema=["0", "1", "2"]).with_columns(
+        pl.Series("3", shares.argmax(1))
+    )
+    found = td.Predictions.from_frame(numbered, probs=[0, 1, 2], labels=3)
+    assert not found.errors.any()
