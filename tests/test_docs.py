@@ -50,6 +50,7 @@ def test_blocks_that_are_neither_run_nor_excused_are_refused(tmp_path):
     assert blocks.updated(wrong, tmp_path) == wrong.replace("1", "2")
 
 
+@pytest.mark.soak
 def test_the_page_on_doctor_is_what_its_commands_give(shared):
     page = (ROOT / "docs" / "what-doctor-does.md").read_text(encoding="utf-8")
     assert load(ROOT / "benchmarks" / "doctor_page.py").make(shared) == page

@@ -24,7 +24,9 @@ def rows(n, seed=0, classes=5, features=None):
     return td.Predictions.from_logits(z, labels, features=features)
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize(
+    "part", [0, *(pytest.param(i, marks=pytest.mark.soak) for i in (1, 2, 3))]
+)
 def test_nothing_is_recommended_where_nothing_is_better(part):
     """A planted null: at most 5% of 200 runs, 50 of them here."""
     found = [compare(rows(900, 50 * part + i), seed=i).recommended for i in range(50)]
