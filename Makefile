@@ -34,6 +34,7 @@ bench: $(VENV)/dev.stamp
 	$(BIN)/python benchmarks/perturbation.py
 	$(BIN)/python benchmarks/export.py
 	$(BIN)/python benchmarks/opinion.py
+	$(BIN)/python benchmarks/labels.py
 	$(BIN)/python benchmarks/scale.py --only files,sketch,ray
 
 clean:

@@ -28,6 +28,8 @@ LINE = "line"
 NOTHING = "expected columns logit_0.. or prob_0.."
 """How the message begins that no values were found."""
 
+NAME_THEM = "Name them:"
+
 _SINGLE = ("groups", "ids", "texts")
 _VALUES = ("logits", "probs", "confidence", "doubt", "choices")
 
@@ -360,29 +362,12 @@ def _values(every: list[str], columns: Columns) -> tuple[str, Found]:
 
 
 def _nothing(every: list[str]) -> str:
-    """Say that no values were found, and how to name what may be them."""
+    """Say that no values were found; `advise_columns` may know how to name them."""
     seen = ", ".join(every[:6]) + (" and others" if len(every) > 6 else "")
-    one = [n for n in every if n.lower() in ("prob", "proba", "probability", "p")]
-    stated = [n for n in every if n.lower() in ("confidence", "conf", "certainty")]
-    labels = set(LABELS) | set(PREDICTED) | set(CORRECT) | {"id", "ids", "text"}
-    rest = [n for n in every if n.lower() not in labels]
-    if stated:
-        right, said, true = (
-            next((name for name in known if name in every), "NAME")
-            for known in (CORRECT, PREDICTED, LABELS)
-        )
-        advice = f"--confidence {stated[0]} --correct {right}"
-        if right == "NAME":
-            advice = f"--confidence {stated[0]} --predicted {said} --labels {true}"
-    elif one:
-        advice = f"--probs {one[0]} --positive LABEL"
-    elif 2 <= len(rest) <= 12:
-        advice = f"--probs {','.join(rest)} (or --logits), only the class columns"
-    else:
-        advice = "--logits NAME or --probs NAME: a prefix, or names with commas between"
     return (
-        f"{NOTHING} (or one column or array logits or probs), got {seen}. Name them: "
-        f"{advice}."
+        f"{NOTHING} (or one column or array logits or probs), got {seen}. {NAME_THEM} "
+        "--logits NAME or --probs NAME, a prefix or names with commas between; for "
+        "answers with a confidence --confidence NAME."
     )
 
 

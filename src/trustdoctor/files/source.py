@@ -17,7 +17,13 @@ import polars as pl
 
 from trustdoctor.errors import FileError, InputError, LabelsMissingError, RowError
 from trustdoctor.files.building import from_table, with_binary_names
-from trustdoctor.files.columns import NOTHING, Columns, Layout, find_layout
+from trustdoctor.files.columns import (
+    NAME_THEM,
+    NOTHING,
+    Columns,
+    Layout,
+    find_layout,
+)
 from trustdoctor.files.dialect import sniff, spool_stdin
 from trustdoctor.files.formats import FORMATS, Format, find_format, suffix_of
 from trustdoctor.files.hints import advise_columns
@@ -85,8 +91,8 @@ class Source:
             told = str(error)
             if told.startswith(NOTHING):  # the rows may tell more than the names
                 better = advise_columns(self.collect(self.scan().head(50)))
-                first = told.partition("Name them: ")[0]
-                told = f"{first}Name them: {better}." if better else told
+                first = told.partition(NAME_THEM)[0]
+                told = f"{first}{NAME_THEM} {better}." if better else told
             message = f"{self.files[0]}: {told}"
             raise FileError(message) from error
 
