@@ -85,3 +85,22 @@ def test_tables_and_columns_in_the_wrong_place_are_told(shares):
     )
     found = td.Predictions.from_frame(numbered, probs=[0, 1, 2], labels=3)
     assert not found.errors.any()
+
+
+def test_no_columns_at_all_are_refused(shares, run, tmp_path):
+    frame = pl.DataFrame(table(shares, "named"))
+    frame.write_csv(tmp_path / "rows.csv")
+    for option in (("--probs", ","), ("--logits", " , "), ("--probs", "")):
+        done = run("diagnose", "rows.csv", *option, cwd=tmp_path)
+        assert done.returncode == 2, (option, done.stderr)
+    with pytest.raises(InputError, match="got none"):
+        td.Predictions.from_frame(frame, probs=[])
+
+
+def test_a_gate_among_predictions_is_not_one_of_them(shares, tmp_path):
+    rows = {f"prob_{i}": shares[:, i] for i in range(3)}
+    pl.DataFrame(rows).write_csv(tmp_path / "rows.csv")
+    td.Gate(0.0, score="alpha").save(tmp_path / "gate.json")
+    assert len(td.read(tmp_path)) == 60
+    with pytest.raises(td.errors.FileError, match=r"call the file \.jsonl"):
+        td.read(tmp_path / "gate.json")

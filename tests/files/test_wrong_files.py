@@ -257,7 +257,7 @@ WRONG: dict[str, Wrong] = {
     "a list of objects": Wrong(
         lambda: json.dumps(by_name("prob_").to_dicts()[:3]),
         ("one JSON object per line", "lines=True"),
-        name="wrong.json",
+        name="wrong.jsonl",
     ),
     "ragged rows": Wrong(ROW + "0.5,0.5,0,7,8\n", ("cannot read", "ragged")),
     "a word among numbers": Wrong(

@@ -86,6 +86,9 @@ def _by_itself(names: list[str], kind: Kind) -> Found | None:
 
 def _listed(names: list[str], given: list[str], kind: Kind) -> Found:
     """Take the columns that are named; what they are called are the classes."""
+    if not given:
+        message = f"expected the columns of the classes as {kind}, got none. Name them."
+        raise InputError(message)
     for name in given:
         if name not in names:
             raise InputError(missing(name, names))

@@ -92,6 +92,8 @@ def find_format(file: str | Path) -> Format:
         message = f"expected a file in {known}, got {name!r}."
         if suffix_of(file) in SHEETS:
             message += " Save the sheet as CSV, and give that."
+        if suffix_of(file) == ".json":  # beside predictions it is a gate or a result
+            message += " Write rows one object per line, and call the file .jsonl."
         raise FileError(message)
     return entry
 

@@ -12,10 +12,7 @@ if TYPE_CHECKING:
 
 
 def _scan(source: "Source") -> pl.LazyFrame:
-    if len(source.files) > 1:
-        first = pl.read_ipc_schema(source.files[0])
-        for file in source.files[1:]:
-            source.check_columns(file, pl.read_ipc_schema(file), first)
+    source.check_schemas(pl.read_ipc_schema)
     hive = bool(source.partitions)
     return pl.scan_ipc(list(source.files), glob=False, hive_partitioning=hive)
 

@@ -53,6 +53,4 @@ def _sink(rows: pl.LazyFrame, path: Path, source: "Source") -> None:
     rows.sink_ndjson(path, engine="streaming", check_extension=False)
 
 
-JSON_LINES = register_format(
-    Format("JSON lines", (".jsonl", ".ndjson", ".json"), _scan, _sink)
-)
+JSON_LINES = register_format(Format("JSON lines", (".jsonl", ".ndjson"), _scan, _sink))

@@ -17,10 +17,7 @@ ROW_GROUP = 1 << 18
 
 
 def _scan(source: "Source") -> pl.LazyFrame:
-    if len(source.files) > 1:
-        first = pl.read_parquet_schema(source.files[0])
-        for file in source.files[1:]:
-            source.check_columns(file, pl.read_parquet_schema(file), first)
+    source.check_schemas(pl.read_parquet_schema)
     hive = bool(source.partitions)
     return pl.scan_parquet(list(source.files), glob=False, hive_partitioning=hive)
 

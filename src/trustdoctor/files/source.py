@@ -7,7 +7,7 @@ are asked for are read.
 import glob
 import hashlib
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -209,6 +209,13 @@ class Source:
             "or write them alike."
         )
         raise FileError(message)
+
+    def check_schemas(self, read: Callable[[Path], Any]) -> None:
+        """Refuse files whose columns or types are not those of the first."""
+        if len(self.files) > 1:
+            first = read(self.files[0])
+            for file in self.files[1:]:
+                self.check_columns(file, read(file), first)
 
     @cached_property
     def partitions(self) -> tuple[str, ...]:
