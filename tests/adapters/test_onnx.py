@@ -177,6 +177,26 @@ def test_other_precisions(kind, tmp_path, rng):
     agree(doubt, accepted, td.alpha(z.astype(np.float64)), -0.5, within=within)
 
 
+@pytest.mark.parametrize("score", ["alpha", "margin", "max_logit"])
+def test_what_overflows_in_half_precision_is_rejected(score, tmp_path):
+    """Also where the runtime works in float32 and rounds the output alone."""
+    model = model_of(tmp_path / "m.onnx", kind=np.float16, name="logits", classes=3)
+    made = onnx.load(model)
+    weights = np.zeros((4, 3), np.float16)
+    weights[:2] = [[300, 1, 1], [1, 300, -300]]
+    made.graph.initializer[0].CopyFrom(numpy_helper.from_array(weights, "w"))
+    onnx.save(made, model)
+    gate = td.Gate(0.0, score=score, state="accept-all")
+    export(model, gate, tmp_path / "g.onnx")
+    x = np.zeros((5, 4), np.float16)
+    x[:, :2] = [[1, 2], [300, 2], [-300, -300], [218.3, 0], [-300, 0]]
+    z, doubt, accepted = run(tmp_path / "g.onnx", x, "logits", "doubt", "accepted")
+    assert np.isposinf(z[1:3]).any(1).all()
+    assert np.isneginf(z[4]).any()
+    assert accepted.tolist() == [True, False, False, True, True]
+    assert np.isnan(doubt).tolist() == [False, True, True, False, False]
+
+
 @pytest.mark.parametrize("state", ["accept-all", "reject-all"])
 def test_gates_without_a_threshold(state, tmp_path, rng):
     model = model_of(tmp_path / "m.onnx", name="logits")

@@ -13,6 +13,7 @@ from trustdoctor.predictions import Predictions
 from trustdoctor.scores import SCORES, LogitScore, alpha, beta, gen, msp, pnorm
 
 FORMULAS = {n: s for n, s in SCORES.items() if isinstance(s, LogitScore)}
+ABOUT = [name for name, score in FORMULAS.items() if score.about_class]
 
 scores = pytest.mark.parametrize("score", FORMULAS.values(), ids=FORMULAS)
 logits = st.integers(2, 40).flatmap(
@@ -147,6 +148,33 @@ def test_rows_without_a_score_are_nan_in_torch(score):
     z = torch.zeros(4, 3)
     z[0, 1], z[1, 2], z[2] = torch.nan, torch.inf, -torch.inf
     assert torch.isnan(score.function(z)).tolist() == [True, True, True, False]
+
+
+@pytest.mark.parametrize("make", [np.asarray, torch.from_numpy])
+def test_doubts_about_a_class_far_below_the_top(make):
+    """msp of -inf there would be full trust in a class that has no mass."""
+    far = [[1e300, -1e300, 0], [-1e308, 1e308, 0]]
+    z = make(np.array([[1000.0, 0, 3], [-1, -np.inf, 0], *far]))
+    about, apart = make(np.array([1, 1, 1, 0])), [1000, np.inf, 2e300, np.inf]
+    found = {name: FORMULAS[name].function(z, predicted=about) for name in ABOUT}
+    assert found["msp"].tolist() == [0, 0, 0, 0]
+    assert found["odin"].tolist() == [0, 0, 0, 0]
+    assert found["beta"].tolist() == pytest.approx(apart)
+    assert found["margin"].tolist() == pytest.approx(apart)
+
+
+def test_rows_without_a_score_are_nan_about_any_class():
+    z = torch.tensor([[0.0, torch.inf, 0], [0, torch.nan, 0], [0, -torch.inf, 1]])
+    for name in ABOUT:
+        found = FORMULAS[name].function(z, predicted=torch.tensor([0, 0, 1]))
+        assert torch.isnan(found).tolist() == [True, True, False]
+
+
+@scores
+def test_gaps_beyond_the_largest_number_have_gradients(score):
+    z = torch.tensor([[3e38, -3e38, 0.0], [3e38, -3e38, -3e38]], requires_grad=True)
+    score.function(z).nan_to_num(neginf=0.0).sum().backward()
+    assert torch.isfinite(z.grad).all()
 
 
 @scores

@@ -142,6 +142,7 @@ def _score_rows(  # noqa: PLR0913, C901 - one kernel, its branches known beforeh
         result = -(top + temperature * tl.log(1.0 + a))
     else:
         inner = whole
+        more = tl.zeros([ROWS], tl.float32)
         if KIND == 1:
             inner = whole * (2.0 + a - e2 * (s2 / whole)) / (1.0 + e2 * e2 * s2)
         if KIND == 2:
@@ -150,7 +151,9 @@ def _score_rows(  # noqa: PLR0913, C901 - one kernel, its branches known beforeh
             y = 1.0 + a
             d = y - 1.0
             phi = tl.where(d == 0.0, 1.0, tl.log(y) / tl.where(d == 0.0, 1.0, d))
-            inner = whole * (phi + (-u2 - f / whole) / y)
-        result = tl.where(certain, lowest, u2 + tl.log(inner))
+            # The gap may be near the largest number, or beyond it.
+            gap = tl.where(u2 > lowest, -u2, 0.0)
+            more = tl.log(phi + (gap - f / whole) / y)
+        result = tl.where(certain, lowest, u2 + (tl.log(inner) + more))
     fine = (top > lowest) & (top < float("inf")) & (s == s)
     tl.store(out + row, tl.where(fine, result, float("nan")), mask=here)

@@ -44,7 +44,8 @@ class Reductions:
 
     where B = log((1 - p_m) / p_m). The offset z2 keeps a row with a gap of 1000
     from underflowing. A row whose other logits are all -inf is fully certain:
-    u2 = -inf there, s = 1, and no gradient flows.
+    u2 = -inf there, s = 1, and no gradient flows. A gap beyond the largest number
+    counts as infinite, too.
     """
 
     def __init__(self, logits: Any, temperature: float, predicted: Any = None) -> None:
@@ -124,7 +125,8 @@ def score_rows(
     rows = Reductions(logits, float(temperature), predicted)
     # Elsewhere than in numpy a check would make a device wait: bad rows get NaN,
     # which every gate and metric refuses.
-    return xp.where(xp.isfinite(rows.top), formula(rows), math.nan)
+    fine = xp.isfinite(xp.max(logits, axis=-1))
+    return xp.where(fine, formula(rows), math.nan)
 
 
 @cache
@@ -148,7 +150,9 @@ def _score_as(
     other = logits.argmax(-1) != predicted
     if other.any():
         wide = logits[other].astype(np.float64)
-        scores[other] = formula(Reductions(wide, float(temperature), predicted[other]))
+        with np.errstate(all="ignore"):
+            rows = Reductions(wide, float(temperature), predicted[other])
+            scores[other] = formula(rows)
 
 
 def argmax(logits: NDArray[Any]) -> NDArray[np.int64]:
@@ -199,7 +203,7 @@ def _score_numpy(
         return scores.reshape(logits.shape[:-1])
 
     def score_chunk(chunk: NDArray[Any], out: NDArray[Any]) -> int:
-        with np.errstate(invalid="ignore", divide="ignore"):
+        with np.errstate(all="ignore"):
             out[0] = formula(Reductions(chunk, float(temperature)))
         return _first_bad(chunk)
 

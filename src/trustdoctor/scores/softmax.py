@@ -311,21 +311,42 @@ def _pnorm(r: Reductions, p: float) -> Any:
     xp = r.xp
     there = r.logits > -xp.inf
     zero = xp.zeros_like(r.logits)
-    below = xp.where(there, r.logits - r.top[..., None], zero)  # equal logits give 0
     count = xp.sum(xp.where(there, zero + 1, zero), axis=-1)
+    below = _below(r, there)
     mean = xp.sum(below, axis=-1) / count
     centred = xp.abs(xp.where(there, below - mean[..., None], zero))
-    largest = xp.max(centred, axis=-1)
-    flat = largest == 0
-    scale = xp.where(flat, xp.ones_like(largest), largest)
+    scale, flat = _scale(xp, centred)
     total = xp.sum((centred / scale[..., None]) ** p, axis=-1)
     total = xp.where(flat, xp.ones_like(total), total)  # no root of 0: no gradient
     doubt = mean / (scale * total ** (1 / p))
     return xp.where(r.certain, -xp.inf, xp.where(count == 2, _msp(r), doubt))
 
 
+def _below(r: Reductions, there: Any) -> Any:
+    """Return how far logits are below the top, the farthest at -1; 0 where masked."""
+    xp, top = r.xp, r.top[..., None]
+    kept = xp.where(there, r.logits, top)
+    # The difference of large numbers may be beyond the largest, or have a reciprocal
+    # that is flushed to 0; subnormal numbers have no sixteenths.
+    wide = xp.max(xp.abs(kept), axis=-1, keepdims=True) > 1
+    below = xp.where(wide, kept / 16 - top / 16, kept - top)
+    scale, _ = _scale(xp, xp.abs(below))
+    return below / scale[..., None]
+
+
+def _scale(xp: Any, sizes: Any) -> tuple[Any, Any]:
+    """Return the largest of each row, 1 for 0, and where it is 0."""
+    largest = xp.max(sizes, axis=-1)
+    flat = largest == 0
+    return xp.where(flat, xp.ones_like(largest), largest), flat
+
+
 def _msp(r: Reductions) -> Any:
-    return r.u2 + r.xp.log(r.s / (1 + r.a))
+    # About a class that is not the top one, a may be beyond the largest number.
+    xp = r.xp
+    surely = r.a == xp.inf
+    u2, a = (xp.where(surely, 0.0, part) for part in (r.u2, r.a))
+    return xp.where(surely, 0.0, u2 + xp.log(r.s / (1 + a)))
 
 
 def _entropy(r: Reductions) -> Any:
@@ -334,8 +355,9 @@ def _entropy(r: Reductions) -> Any:
     large = xp.where(r.a > 1e-5, r.a, 1.0)
     series = 1 - r.a / 2 + r.a * r.a / 3
     ratio = xp.where(r.a > 1e-5, xp.log1p(large) / large, series)
-    k = xp.where(r.certain, 0.0, -r.u2) - r.f / r.s
-    return r.u2 + xp.log(r.s * (ratio + k / (1 + r.a)))
+    k = xp.where(r.u2 == -xp.inf, 0.0, -r.u2) - r.f / r.s
+    # Two logarithms: k may be near the largest number.
+    return r.u2 + (xp.log(r.s) + xp.log(ratio + k / (1 + r.a)))
 
 
 def _margin(r: Reductions) -> Any:

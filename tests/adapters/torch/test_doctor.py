@@ -438,3 +438,19 @@ def test_deployed_auroc_from_all_stored_logits(shared):
     assert 100 * td.auroc(td.alpha(moved), clean.errors) == pytest.approx(
         90.34, abs=0.03
     )
+
+
+@pytest.mark.parametrize("score", ["alpha", "odin"])
+def test_an_infinite_slope_is_no_trust(score):
+    """ODIN steps towards less doubt: to first order all the way to -inf."""
+
+    def model(x):
+        return torch.cat([x.sqrt(), 0 * x - 1], 1)
+
+    x = torch.tensor([[1.0], [0.0]])
+    doctor = Doctor(model, score=score, epsilon=0.01, order=1)
+    found = doctor(x, quiet=True)
+    assert np.isnan(found.scores).tolist() == [False, True]
+    for state in ("threshold", "accept-all"):
+        with pytest.raises(InputError, match="NaN at row 1"):
+            doctor.decide(found, td.Gate(0.0, state=state))

@@ -1,3 +1,5 @@
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -93,3 +95,19 @@ def test_mistakes_are_named(files, tmp_path):
     source.write_text("1 / 0")
     with pytest.raises(FileError, match="ZeroDivisionError"):
         load_model(f"{source}:Net", weights)
+
+
+def test_weights_are_safetensors_in_a_regular_file(files, tmp_path):
+    source, weights = files
+    torch.save({"head.bias": torch.zeros(3)}, tmp_path / "w.pt")
+    os.mkfifo(tmp_path / "pipe")
+    whole = weights.read_bytes()
+    (tmp_path / "cut.safetensors").write_bytes(whole[:-8])
+    (tmp_path / "long.safetensors").write_bytes(whole + bytes(8))
+    (tmp_path / "head.safetensors").write_bytes(b"\xff" * 8 + whole[8:])
+    for name in ("w.pt", "cut.safetensors", "long.safetensors", "head.safetensors"):
+        with pytest.raises(FileError, match="as safetensors"):
+            load_model(f"{source}:Net", tmp_path / name)
+    for name in ("pipe", "none.safetensors"):
+        with pytest.raises(FileError, match="there is no file"):
+            load_model(f"{source}:Net", tmp_path / name)

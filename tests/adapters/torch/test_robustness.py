@@ -1,8 +1,11 @@
 """The radius of a linear model is known."""
 
+import pytest
 import torch
 
+import trustdoctor as td
 from trustdoctor.adapters.torch import radius
+from trustdoctor.errors import InputError
 
 
 def test_the_radius_of_a_linear_model_is_exact():
@@ -17,3 +20,23 @@ def test_the_radius_of_a_linear_model_is_exact():
     torch.testing.assert_close(torch.from_numpy(found.scores), expected)
     scaled = radius(model, x, scale=2.0, quiet=True)
     torch.testing.assert_close(torch.from_numpy(scaled.scores), expected / 2)
+
+
+def test_a_gradient_that_is_no_number_is_no_trust():
+    def model(x):  # the slope of a root at 0 is infinite, and none of it is NaN
+        return torch.cat([2 + x[:, :1].sqrt() + 0 * x[:, 1:].sqrt(), 0 * x[:, :1]], 1)
+
+    x = torch.tensor([[1.0, 1], [0, 1], [1, 0]])
+    found = radius(model, x, quiet=True)
+    assert torch.from_numpy(found.scores).isnan().tolist() == [False, True, True]
+    with pytest.raises(InputError, match="NaN at row 1"):
+        td.Gate(0.0, state="accept-all").accept(found.scores)
+
+
+def test_a_tie_that_nothing_moves_is_a_tie():
+    found = radius(lambda x: 0 * x, torch.ones(1, 2), quiet=True)
+    assert found.scores.tolist() == [0]
+    sure = radius(
+        lambda x: 0 * x + torch.tensor([1.0, 0]), torch.ones(1, 2), quiet=True
+    )
+    assert sure.scores.tolist() == [-torch.inf]

@@ -137,3 +137,15 @@ def test_mistakes_are_refused(trained):
     wrong = (held_out[0], (model(held_out[0]).argmax(1) + 1) % 3)
     with pytest.raises(InputError, match="gets right"):
         WhiteBox.fit(model, [train], [wrong], layers=["0"])
+
+
+def test_a_layer_that_overflows_is_no_trust():
+    """Whatever the sign of its weight, and though the logits are finite."""
+    model = nn.Sequential(nn.Identity(), nn.Tanh(), nn.Linear(2, 2)).double()
+    x = torch.tensor([[1.0, 0], [1e200, 0]], dtype=torch.float64)  # squared: infinite
+    near = td.Mahalanobis(np.eye(2), np.eye(2), "features")
+    for weight in (-1.0, 1.0):
+        score = WhiteBox(("0",), (near,), np.array([weight]), 0.0)
+        found = score(model, x, quiet=True)
+        assert np.isfinite(found.predictions.logits).all()
+        assert np.isnan(found.scores).tolist() == [False, True]

@@ -27,7 +27,9 @@ except ImportError as error:
 
 from trustdoctor.adapters.onnx.graph import (
     Maker,
+    add_check,
     add_score,
+    add_sum_check,
     check_score,
     needs_logits,
 )
@@ -40,6 +42,9 @@ FLOATS = {
     TensorProto.FLOAT: np.float32,
     TensorProto.DOUBLE: np.float64,
 }
+HALF_INFINITY = 65520.0
+"""From here on a number becomes infinite in float16."""
+
 NUMPY = {
     "tensor(float16)": np.float16,
     "tensor(float)": np.float32,
@@ -74,6 +79,9 @@ def export(
     probs: str | None = None,
 ) -> Taken:
     """Append a gate's score and decision to a model, as the outputs doubt and accepted.
+
+    A row that cannot be scored (NaN, a largest logit that is not finite, probabilities
+    that do not sum to 1 within 0.01) has the doubt NaN and is rejected by every gate.
 
     Parameters
     ----------
@@ -288,6 +296,9 @@ def _runnable(model: Any, logits: str | None, probs: str | None) -> tuple[str, b
 
 def _load(path: Path) -> tuple[Any, bool]:
     """Return the model, and whether its weights lie in other files."""
+    if path.exists() and not path.is_file():  # a pipe would be waited for
+        message = f"cannot read {path} as an ONNX model: it is not a regular file."
+        raise FileError(message)
     try:
         bare = onnx.load(str(path), load_external_data=False)
         external = any(
@@ -372,18 +383,23 @@ def _append(model: Any, gate: Gate, taken: Taken) -> None:
             message = f"the model has a tensor {name!r} already: is it guarded?"
             raise InputError(message)
     kind = _float_type(model, taken.tensor)
-    maker = Maker(graph, np.float32 if kind == np.float16 else kind, taken_names)
-    z = maker.cast(taken.tensor) if kind == np.float16 else taken.tensor
-    z = maker("Log", z) if taken.probs else z
-    doubt = add_score(maker, z, gate.scorer)
-    graph.node.append(helper.make_node("Identity", [doubt], ["doubt"]))
+    half = kind == np.float16
+    maker = Maker(graph, np.float32 if half else kind, taken_names)
+    given = maker.cast(taken.tensor) if half else taken.tensor
+    z = maker("Log", given) if taken.probs else given
+    fine = add_check(maker, z, HALF_INFINITY if half else math.inf)
+    if taken.probs:
+        fine = maker("And", fine, add_sum_check(maker, given))
+    scored = [fine, add_score(maker, z, gate.scorer), maker.number(math.nan)]
+    graph.node.append(helper.make_node("Where", scored, ["doubt"]))
     threshold = {"accept-all": math.inf, "reject-all": -math.inf}.get(
         gate.state, gate.threshold
     )
     wide = maker("Cast", "doubt", to=TensorProto.DOUBLE)
     compare = "Less" if gate.state == "reject-all" else "LessOrEqual"
     limit = maker.constant(np.array(threshold, np.float64))
-    graph.node.append(helper.make_node(compare, [wide, limit], ["accepted"]))
+    below = [fine, maker(compare, wide, limit)]
+    graph.node.append(helper.make_node("And", below, ["accepted"]))
     number = helper.np_dtype_to_tensor_dtype(np.dtype(maker.dtype))
     graph.output.append(helper.make_tensor_value_info("doubt", number, ["rows"]))
     graph.output.append(

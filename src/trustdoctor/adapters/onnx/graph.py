@@ -8,6 +8,7 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
 from trustdoctor.errors import InputError
+from trustdoctor.predictions.probabilities import PROBS_TOLERANCE
 from trustdoctor.scores import Fusion, LogitScore, RelU, Score, find_formula
 
 PREFIX = "trustdoctor"
@@ -52,6 +53,10 @@ class Maker:
         """Sum over the classes."""
         return str(self("ReduceSum", tensor, self.constant([1]), keepdims=0))
 
+    def how_many(self, tensor: str) -> str:
+        """Count what is true over the classes."""
+        return self.total(self.cast(tensor))
+
     def best(self, tensor: str, k: int) -> Any:
         """Return the k largest of each row and their places, as columns (n, 1)."""
         values, places = self("TopK", tensor, self.constant([k]), outputs=2, axis=1)
@@ -71,6 +76,7 @@ class _Row:
         self.m, self.temperature = m, temperature
         zero, one, none = m.number(0.0), m.number(1.0), m.number(-math.inf)
         (first, second), (place, _) = m.best(z, 2)
+        self.z, self.highest = z, first
         self.first = m("Squeeze", first, m.constant([1]))
         cool = m.number(temperature)
         width = m("Gather", m("Shape", z), m.constant([1]), axis=0)
@@ -115,6 +121,24 @@ def check_score(score: Score) -> None:
             "of the logits that is written there. Calibrate another."
         )
         raise InputError(message)
+
+
+def add_check(m: Maker, z: str, largest: float) -> str:
+    """Add whether rows of logits can be scored; return the name of the tensor.
+
+    No logit may be NaN or +inf, and one at least must be above -inf. `largest` is what
+    counts as infinite: a runtime may hand on wider numbers than the model's type has.
+    """
+    fine = m("Less", z, m.number(largest))  # never of NaN
+    there = m("Greater", z, m.number(-largest))
+    none_bad = m("Equal", m.how_many(m("Not", fine)), m.number(0.0))
+    return str(m("And", none_bad, m("Greater", m.how_many(there), m.number(0.0))))
+
+
+def add_sum_check(m: Maker, probs: str) -> str:
+    """Add whether rows of probabilities sum to 1, nearly."""
+    miss = m("Abs", m("Sub", m.total(probs), m.number(1.0)))
+    return str(m("LessOrEqual", miss, m.number(PROBS_TOLERANCE)))
 
 
 def add_score(m: Maker, z: str, score: Score) -> str:
@@ -190,26 +214,40 @@ def _entropy(m: Maker, r: _Row) -> str:
 
 def _pnorm(m: Maker, r: _Row) -> str:
     """Return -(top - mean) over the length of the centred logits; msp for C = 2."""
-    none = m("IsInf", r.u)
-    there = m("Where", none, r.zero, m("Add", m("Mul", r.u, r.zero), r.one))
-    there = m("Where", none, r.zero, there)
-    kept = m("Where", none, r.zero, r.u)
     column = m.constant([1])
-    count = m("Unsqueeze", m.total(there), column)
-    mean = m("Div", m("Unsqueeze", m.total(kept), column), count)
-    centred = m("Where", none, r.zero, m("Sub", kept, mean))
-    (largest,), _ = m.best(m("Abs", centred), 1)
-    flat = m("Equal", largest, r.zero)
-    scale = m("Where", flat, r.one, largest)
+    there = m("Greater", r.z, m.number(-math.inf))
+    count = m("Unsqueeze", m.how_many(there), column)
+    below = _below(m, r, there)
+    mean = m("Div", m("Unsqueeze", m.total(below), column), count)
+    centred = m("Where", there, m("Sub", below, mean), r.zero)
+    scale, flat = _scale(m, centred)
     small = m("Div", centred, scale)
     length = m("Sqrt", m.total(m("Mul", small, small)))
     length = m("Mul", m("Squeeze", scale, column), length)
     length = m("Where", m("Squeeze", flat, column), r.one, length)
     doubt = m("Div", m("Squeeze", mean, column), length)
-    certain = m("Equal", r.s, r.zero)
+    count = m("Squeeze", count, column)
+    certain = m("Equal", count, r.one)
     doubt = m("Where", certain, m.number(-math.inf), doubt)
-    two = m("Equal", m("Squeeze", count, column), m.number(2.0))
+    two = m("Equal", count, m.number(2.0))
     return str(m("Where", two, m("Sub", r.b, r.log1p_a), doubt))
+
+
+def _below(m: Maker, r: _Row, there: str) -> str:
+    """Return how far logits are below the top, the farthest at -1; 0 where masked."""
+    kept = m("Where", there, r.z, r.highest)
+    small, (widest,) = m.number(1 / 16), m.best(m("Abs", kept), 1)[0]
+    apart = m("Sub", m("Mul", kept, small), m("Mul", r.highest, small))
+    wide = m("Greater", widest, r.one)
+    below = m("Where", wide, apart, m("Sub", kept, r.highest))
+    return str(m("Div", below, _scale(m, below)[0]))
+
+
+def _scale(m: Maker, sizes: str) -> tuple[str, str]:
+    """Return the largest size of each row, 1 for 0, and where it is 0."""
+    (largest,), _ = m.best(m("Abs", sizes), 1)
+    flat = m("Equal", largest, m.number(0.0))
+    return m("Where", flat, m.number(1.0), largest), flat
 
 
 def _gen(m: Maker, r: _Row) -> str:

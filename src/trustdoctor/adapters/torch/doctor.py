@@ -241,7 +241,7 @@ class Doctor:
         clean = traced.logits.detach()
         size = self.objective.step * step_size(self.epsilon, self.scale, gradient)
         if self.order == 1:
-            return clean, None, row_sum(size * gradient.abs())
+            return clean, None, first_order(size, gradient)
         return clean, traced.logits_at(size * gradient.sign()), None
 
     @torch.no_grad()
@@ -346,9 +346,14 @@ def step_size(epsilon: float, scale: Any, like: Tensor) -> Tensor:
     return size
 
 
-def row_sum(values: Tensor) -> Tensor:
-    """Sum over all but the first dimension."""
-    return values.flatten(1).sum(1)
+def first_order(size: Tensor, gradient: Tensor) -> Tensor:
+    """Return the sum of size |gradient| of each row; NaN where it is not finite.
+
+    Towards less doubt an infinite step would make a row fully certain.
+    """
+    wide = torch.promote_types(gradient.dtype, torch.float32)
+    found = (size * gradient.abs()).flatten(1).sum(1, dtype=wide)
+    return torch.where(found.isfinite(), found, torch.nan)
 
 
 def predictions(logits: Any, labels: Any) -> Predictions:

@@ -23,8 +23,8 @@ from trustdoctor.adapters.torch.doctor import (
     check_positive,
     doubt,
     find_objective,
+    first_order,
     predictions,
-    row_sum,
     step_size,
     to_cpu,
     tracked,
@@ -239,7 +239,7 @@ def _magnitudes(
             continue
         size = objective.step * step_size(epsilon, plan.scale, gradient)
         if plan.order == 1:
-            yield clean + row_sum(size * gradient.abs()), None
+            yield clean + first_order(size, gradient), None
         else:
             logits = traced.logits_at(size * gradient.sign())
             yield doubt(objective, logits, temperature, predicted), logits

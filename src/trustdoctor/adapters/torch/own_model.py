@@ -138,6 +138,9 @@ def _run_file(file: Path) -> Any:
 def _give_weights(model: nn.Module, weights: Path) -> None:
     from safetensors.torch import load_file
 
+    if not weights.is_file():  # a pipe would be waited for
+        message = f"there is no file {weights} with the model's weights."
+        raise FileError(message)
     try:
         state = load_file(weights)
     except Exception as error:

@@ -8,8 +8,8 @@ import torch
 from trustdoctor.adapters.torch.batches import Batch, Place
 from trustdoctor.adapters.torch.doctor import (
     Examination,
+    first_order,
     predictions,
-    row_sum,
     step_size,
     tracked,
 )
@@ -56,8 +56,9 @@ def radius(  # noqa: PLR0913 - options, by keyword only
         with tracked(model, batch.to(where), forward, perturb) as traced:
             gap = margin(traced.logits)
             gradient = traced.gradient(gap)
-        reach = row_sum(step_size(1.0, scale, gradient) * gradient.abs())
-        doubt = torch.where(reach > 0, gap.detach() / reach, -torch.inf)
+        reach = first_order(step_size(1.0, scale, gradient), gradient)
+        gap = gap.detach()
+        doubt = torch.where(gap < 0, gap / reach, gap)  # where nothing moves it, -inf
         return traced.logits.detach(), doubt.float().cpu().numpy(), batch.labels
 
     done = run(model, data, work, batch_size=batch_size, layout=layout, quiet=quiet)

@@ -146,12 +146,18 @@ class WhiteBox:
             logits, distances = _layer_distances(
                 model, batch.to(where), forward, self.layers, self.distances
             )
-            return logits, distances @ self.weights + self.bias, batch.labels
+            return logits, self._doubts(distances), batch.labels
 
         how: dict[str, Any] = {"batch_size": batch_size, "quiet": quiet}
         found = run(model, data, work, layout=layout, **how)
         clean, scores, known = zip(*found, strict=True)
         return Examination(predictions(clean, known), np.concatenate(scores))
+
+    def _doubts(self, distances: Array) -> Array:
+        """Weight distances; NaN where one is not finite, whatever its weight's sign."""
+        fine = np.isfinite(distances).all(1, keepdims=True)
+        known = np.where(fine, distances, np.nan)
+        return np.asarray(known @ self.weights + self.bias)
 
     def save(self, path: str | Path) -> None:
         """Write to a safetensors file, whole or not at all."""

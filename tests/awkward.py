@@ -1,0 +1,241 @@
+"""Awkward rows of logits, and what is right of them: doubts and decisions."""
+
+import warnings
+from functools import cache
+from itertools import product
+
+import laws
+import mpmath as mp
+import numpy as np
+import pytest
+import torch
+
+import trustdoctor as td
+from trustdoctor.errors import InputError
+from trustdoctor.gates.gate import GroupRule
+from trustdoctor.scores import plain_scores
+
+INF, NAN = np.inf, np.nan
+KINDS = {
+    "half": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "single": torch.float32,
+    "double": torch.float64,
+}
+TEMPERATURES = (1.0, 1e-3, 1e3)
+STATES = ("threshold", "accept-all", "reject-all", "groups")
+C = 4
+
+
+def table(kind):
+    """The rows by name, before they are cast to `kind`."""
+    about = torch.finfo(KINDS[kind])
+    most, least = about.max, about.smallest_normal * about.eps
+    return {
+        "plain": [2, 1, 0, -1],
+        "NaN first": [NAN, 1, 0, -1],
+        "NaN last": [2, 1, 0, NAN],
+        "NaN beside masked": [2, -INF, NAN, -INF],
+        "nothing but NaN": [NAN] * 4,
+        "NaN and +inf": [NAN, INF, 0, 0],
+        "+inf": [0, INF, 0, -1],
+        "+inf twice": [INF, INF, 0, -1],
+        "+inf beside masked": [INF, -INF, 0, -INF],
+        "+inf, all else masked": [-INF, -INF, INF, -INF],
+        "+inf and the least": [INF, -most, -most, -most],
+        "all masked": [-INF] * 4,
+        "over half": [70_000, 0, 1, 2],
+        "over half below": [0, -70_000, 1, -80_000],
+        "all below half": [-70_000] * 4,
+        "over single": [0, 1e39, 1e38, 2],
+        "masked": [2, -INF, 0, -INF],
+        "all but one masked": [-INF, 2, -INF, -INF],
+        "all but a low one masked": [-INF, -INF, -most, -INF],
+        "masked and far": [most, -most, -INF, -INF],
+        "equal": [1] * 4,
+        "zeros": [0, 0, -0.0, 0],
+        "equal and large": [most] * 4,
+        "equal and low": [-most] * 4,
+        "large": [most, 0, 0, 0],
+        "1e38": [1e38, -1e38, 0, 0],
+        "farther than a number": [most, -most, -most, -most],
+        "farther than a number, tied": [most, most, -most, -most],
+        "half as far": [most / 2, -most / 2, 0, 0],
+        "a third, tied": [most / 3, most / 3, most / 3, -most / 3],
+        "subnormal": [least, 0, 0, 0],
+        "subnormal steps": [3 * least, least, 0, -2 * least],
+        "tied": [3, 3, 0, -1],
+        "far": [1000, 0, -1000, -2000],
+        "far and low": [-3000, -1000, -2000, -3001],
+    }
+
+
+@cache
+def exact(kind):
+    return np.array(list(table(kind).values()), np.float64)
+
+
+@cache
+def tensor(kind):
+    return torch.from_numpy(exact(kind)).to(KINDS[kind])
+
+
+@cache
+def array(kind):
+    """The rows as numpy has them, which knows no bfloat16."""
+    rows = tensor(kind)
+    return (rows.float() if kind == "bfloat16" else rows).numpy()
+
+
+@cache
+def good(kind):
+    rows = array(kind)
+    return ~np.isnan(rows).any(1) & np.isfinite(rows.max(1))
+
+
+@cache
+def fitted(name):
+    p = laws.rows(classes=C)
+    if name == "rel_u":
+        return td.RelU.fit(p)
+    return td.Fusion.fit(p, scores=["alpha", "entropy", "margin", "energy", "pnorm"])
+
+
+SCORES = (*plain_scores(), "rel_u", "fusion")
+
+
+def definition(score, row, t):
+    """The doubt of a row by the score's definition."""
+    if score == "rel_u":
+        return _rel_u(row)
+    if score == "fusion":
+        return _fusion(row)
+    z = sorted((mp.mpf(float(x)) for x in row if x > -INF), reverse=True)
+    u = [(x - z[0]) / t for x in z[1:]]
+    s, s2 = (mp.fsum(mp.exp(k * x) for x in u) for k in (1, 2))
+    if score == "max_logit":
+        return -z[0] / t
+    if score == "energy":
+        return -(z[0] + t * mp.log1p(s))
+    if not u:
+        return -mp.inf
+    if score == "pnorm" and len(z) > 2:
+        mean = mp.fsum(z) / len(z)
+        length = mp.sqrt(mp.fsum((x - mean) ** 2 for x in z))
+        return (mean - z[0]) / length if length else mp.mpf(0)
+    others = [mp.exp(x) / (1 + s) for x in u]
+    return {
+        "alpha": lambda: mp.log((2 * s + s * s - s2) / (1 + s2)),
+        "beta": lambda: mp.log(s),
+        "msp": lambda: mp.log(s / (1 + s)),
+        "pnorm": lambda: mp.log(s / (1 + s)),
+        "entropy": lambda: mp.log(mp.log1p(s) - mp.fdot(u, others)),
+        "margin": lambda: u[0],
+        "gen": lambda: mp.log(
+            mp.fsum((p * (1 - p)) ** mp.mpf("0.1") for p in others)
+            + (s / (1 + s) ** 2) ** mp.mpf("0.1")
+        ),
+    }[score]()
+
+
+def _rel_u(row):
+    e = [mp.exp(mp.mpf(float(x)) - mp.mpf(float(max(row)))) for x in row]
+    pairs = np.ndenumerate(fitted("rel_u").matrix)
+    form = mp.fsum(e[i] * d * e[j] for (i, j), d in pairs if i != j)
+    return mp.log(form / mp.fsum(e) ** 2) if form else -mp.inf
+
+
+def _fusion(row):
+    f = fitted("fusion")
+    total = mp.mpf(f.bias)
+    for k, name in enumerate(f.names):
+        low, high = f.ends[:, k]
+        own = min(max(definition(name, row, 1), low), high)
+        total += f.weights[k] * (own - f.means[k]) / f.spreads[k]
+    return total
+
+
+@cache
+def right(score, kind, t):
+    """The doubts of all rows; NaN where there is none."""
+    with mp.workdps(40):
+        return [
+            definition(score, row, mp.mpf(t)) if fine else mp.nan
+            for row, fine in zip(array(kind), good(kind), strict=True)
+        ]
+
+
+@cache
+def gate_of(score, kind, t, state):
+    """A gate whose threshold is far from every row's doubt."""
+    known = [float(min(max(d, -30), 30)) for d in right(score, kind, t) if d == d]
+    known = np.unique(known)
+    at = int(np.diff(known).argmax())
+    threshold = float(known[at] + known[at + 1]) / 2
+    plain = score in plain_scores()
+    options = {"score": score if plain else fitted(score), "temperature": t}
+    if state == "groups":
+        options["groups"] = {0: GroupRule(0.0, "accept-all")}
+        return td.Gate(threshold, grouped_by="predicted", **options)
+    return td.Gate(threshold, state=state, **options)
+
+
+def expected(score, kind, t, state):
+    """Which rows are to be accepted."""
+    threshold = gate_of(score, kind, t, state).threshold
+    below = np.array([d <= threshold for d in right(score, kind, t)])
+    if state == "groups":
+        below |= array(kind).argmax(1) == 0
+    everything = {"accept-all": True, "reject-all": False}
+    return good(kind) & everything.get(state, below)
+
+
+def cases(states=STATES, temperatures=TEMPERATURES, scores=SCORES):
+    """Scores, temperatures and states; all states at temperature 1."""
+    for score, t in product(scores, temperatures):
+        if t == 1 or score in plain_scores():
+            for state in states if t == 1 else states[:1]:
+                yield score, t, state
+
+
+def check(found, score, kind, t, state):
+    """Compare doubts and decisions with what is right."""
+    doubts, accepted = found
+    names = np.array(list(table(kind)))
+    wanted = expected(score, kind, t, state)
+    off = names[np.asarray(accepted) != wanted].tolist()
+    assert not off, f"{score} of {kind} at {t}, {state}: {off}"
+    largest = np.finfo(np.float64 if kind == "double" else np.float32).max
+    bound = 1e-12 if kind == "double" else 1e-5
+    for name, doubt, true in zip(names, doubts, right(score, kind, t), strict=True):
+        where = f"{score} of {kind} at {t}, {name}: {doubt}, not {mp.nstr(true, 8)}"
+        if np.isnan(doubt) or mp.isnan(true):
+            assert np.isnan(doubt), where
+            assert mp.isnan(true), where
+        elif np.isinf(doubt):  # beyond what can be written, or on the way there
+            assert (doubt > 0) == (true > 0), where
+            assert abs(true) * max(1, t) > largest / 20, where
+        else:
+            size = max(1, abs(true), t if score == "energy" else 0)
+            assert abs(mp.mpf(float(doubt)) - true) <= bound * size, where
+
+
+def quiet(score):
+    """REL-U warns of what it puts right afterwards."""
+    action = "ignore" if score == "rel_u" else "error"
+    return warnings.catch_warnings(action=action, category=RuntimeWarning)
+
+
+def one_by_one(kind, decide):
+    """Decide on all good rows at once; a bad one behind them must be refused by name.
+
+    `decide` takes the numbers of rows to doubts and decisions.
+    """
+    fine = good(kind)
+    sound = np.flatnonzero(fine)
+    doubts, accepted = np.full(len(fine), NAN), np.zeros(len(fine), bool)
+    doubts[sound], accepted[sound] = decide(sound)
+    for bad in np.flatnonzero(~fine):
+        with pytest.raises(InputError, match=r"\brow 1\b"):
+            decide(np.array([sound[0], bad]))
+    return doubts, accepted
