@@ -1,4 +1,6 @@
 import io
+import struct
+import zipfile
 
 import numpy as np
 import polars as pl
@@ -83,12 +85,89 @@ def test_class_names_are_lines(tmp_path):
 
 
 def test_perturbed_arrays_are_found_by_name(tmp_path):
-    arrays = {"pbb_alpha_T1.0_eps0.00035": np.eye(2), "pbb_odin_T1.3": np.eye(3)}
+    arrays = {"pbb_alpha_T1.0_eps0.00035": np.eye(2), "pbb_odin_T1.3": np.eye(2)}
     arrays["pbb_alpha_T1.2.3_eps0.1"] = np.eye(2)  # not a number, so not a setting
     np.savez(tmp_path / "p.npz", logits=np.eye(2), **arrays)
     found = read_perturbed(tmp_path / "p.npz")
     assert set(found) == {("alpha", 1.0, 0.00035), ("odin", 1.3, 0.0)}
     assert read_perturbed(tmp_path / "p.csv") == {}
+
+
+@pytest.mark.parametrize(
+    ("arrays", "why"),
+    [
+        ({"pbb_alpha_T1": np.array([[None] * 2] * 2)}, "pickled objects"),
+        ({"pbb_alpha_T1": np.eye(3)}, "in the shape of the clean logits"),
+        ({"pbb_alpha_T1": np.eye(2, 3)}, "in the shape of the clean logits"),
+        ({"pbb_alpha_T1": np.ones(2)}, "in the shape of the clean logits"),
+        ({"pbb_alpha_T1": np.array(1)}, "in the shape of the clean logits"),
+        ({"pbb_alpha_T1": np.eye(2), "pbb_alpha_T01": np.eye(2)}, "twice"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_perturbed_arrays_of_another_kind_are_refused(arrays, why, tmp_path, run):
+    path = tmp_path / "p.npz"
+    np.savez(path, logits=2 * np.eye(2), labels=np.array([0, 0]), **arrays)
+    with pytest.raises(FileError, match=why):
+        read_perturbed(path)
+    found = run("diagnose", path, "--html", tmp_path / "page.html")
+    assert found.returncode == 2
+    assert found.stderr.count("\n") == 1
+    assert not (tmp_path / "page.html").exists()
+
+
+def header(shape, descr="<f8"):
+    """Return the start of an array that announces that shape."""
+    text = f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': {shape}, }}"
+    text = text.ljust(117) + "\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text.encode()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        header((2, 2)) + bytes(31),
+        header((2, 2)) + bytes(33),
+        header((2, 2)),
+        header((-2, -2)) + bytes(32),
+        header((10**12, 2)) + bytes(32),
+        header((2, 2), "|O") + bytes(32),
+        b"\x93NUMPY\x09\x00" + bytes(40),
+        b"<html>",
+        b"",
+    ],
+)
+def test_short_perturbed_arrays_are_refused(content, tmp_path):
+    path = tmp_path / "p.npz"
+    np.savez(path, logits=2 * np.eye(2))
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("pbb_alpha_T1.npy", content)
+        archive.writestr("pixels.npy", content)
+    with pytest.raises(FileError, match=r"p\.npz"):
+        read_perturbed(path)
+    with pytest.raises(FileError, match=r"p\.npz"):
+        make_thumbnails("pixels", path)
+
+
+def test_damaged_archives_are_named(tmp_path):
+    path = tmp_path / "p.npz"
+    moved = np.arange(4.0).reshape(2, 2)
+    np.savez_compressed(path, logits=np.eye(2), pbb_alpha_T1=moved)
+    whole = path.read_bytes()
+    at = whole.index(b"pbb_alpha_T1.npy") + 60
+    changed = whole[:at] + bytes(b ^ 255 for b in whole[at : at + 9]) + whole[at + 9 :]
+    for damaged in (whole[:-30], changed, b"PK", b""):
+        path.write_bytes(damaged)
+        with pytest.raises(FileError, match=r"p\.npz"):
+            read_perturbed(path)
+
+
+def test_pictures_of_several_files_are_of_one_shape(tmp_path):
+    for i in (1, 2):
+        pixels = np.zeros((2, i, 8), np.uint8)
+        np.savez(tmp_path / f"{i}.npz", logits=2 * np.eye(2), pixels=pixels)
+    with pytest.raises(FileError, match=r"2\.npz in rows of the shape \(1, 8\)"):
+        make_thumbnails("pixels", tmp_path)
 
 
 def test_thumbnails_are_small_whatever_they_come_from(tmp_path, pictures, archive):
@@ -189,6 +268,6 @@ def test_pictures_that_are_not_there_are_named(tmp_path, name, archive):
         make_thumbnails("absent", tmp_path / name)
     z = np.eye(2) + 1
     np.savez(archive, logits=z, odd=np.array([b"x", None]), one=np.array(3))
-    for array, match in (("odd", "holds objects"), ("one", "got one value")):
+    for array, match in (("odd", "holds pickled objects"), ("one", "got one value")):
         with pytest.raises(FileError, match=match):
             make_thumbnails(array, archive)

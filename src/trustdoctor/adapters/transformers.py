@@ -4,7 +4,9 @@ Nothing is fetched, weights are read as safetensors alone, and no code that come
 checkpoint is run.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from trustdoctor.progress import Tell
 try:
     import torch
     import transformers
+    from safetensors import safe_open
 except ImportError as error:
     what = "the transformers adapter"
     raise missing_package(
@@ -53,6 +56,14 @@ class TrustedPipeline:
             raise InputError(message)
         if gate.score is None or gate.groups:
             message = "expected a gate with a score and without groups."
+            raise InputError(message)
+        names = class_names(pipe.model)
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:  # pipelines answer by name
+            message = (
+                f"expected a name of its own for each class, got {twice[0]!r} twice. "
+                "Change model.config.id2label."
+            )
             raise InputError(message)
         self.pipe, self.gate = pipe, gate
 
@@ -186,26 +197,51 @@ def load_folder(folder: str | Path, *, device: Any = None) -> tuple[Any, Any]:
             "convert them: model.save_pretrained(folder)."
         )
         raise FileError(message)
-    shown = transformers.utils.logging.is_progress_bar_enabled()
-    transformers.utils.logging.disable_progress_bar()
     try:
-        model, processor = _load(path)
+        with _quiet():
+            model, processor = _load(path)
     except FileError:
         raise
-    except Exception as error:  # each of the libraries below has its own
-        first = str(error).strip().splitlines()[0]
-        message = f"cannot load the model in {path}: {first}"
+    except BaseException as error:  # each of the libraries below has its own
+        if not _is_mistake(error):
+            raise
+        message = f"cannot load the model in {path}: {_first_line(error)}"
         raise FileError(message) from error
-    finally:
-        if shown:
-            transformers.utils.logging.enable_progress_bar()
     return model.to(where).eval(), processor
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Let the library report by its exceptions alone."""
+    log = transformers.utils.logging
+    shown, level = log.is_progress_bar_enabled(), log.get_verbosity()
+    log.disable_progress_bar()
+    log.set_verbosity(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.set_verbosity(level)
+        if shown:
+            log.enable_progress_bar()
+
+
+def _is_mistake(error: BaseException) -> bool:
+    """Tell whether a library failed; a panic of Rust is no `Exception`."""
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
+
+
+def _first_line(error: BaseException) -> str:
+    told = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    if "ignore_mismatched_sizes" in told:
+        return "its weights are of other sizes than config.json says."
+    return told
 
 
 def _load(path: Path) -> tuple[Any, Any]:
     options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     config = transformers.AutoConfig.from_pretrained(path, **options)
     kind = _kind(config)
+    _check_config(path, config)
     model, found = kind.from_pretrained(
         path,
         use_safetensors=True,
@@ -218,6 +254,32 @@ def _load(path: Path) -> tuple[Any, Any]:
     if kind is transformers.AutoModelForSequenceClassification:
         reader = transformers.AutoTokenizer
     return model, reader.from_pretrained(path, **options)
+
+
+def _check_config(path: Path, config: Any) -> None:
+    """Refuse classes without names, and more layers than there are weights."""
+    known = config.id2label
+    if sorted(known) != list(range(len(known))):
+        message = f"expected the names of classes 0, 1, ... in {path}/config.json."
+        raise FileError(message)
+    layers = max(_layers(config.to_dict()), default=0)
+    weights = 0
+    for file in filter(Path.is_file, path.glob("*.safetensors")):
+        with safe_open(file, "pt") as opened:
+            weights += len(opened.keys())
+    if layers > weights:
+        message = f"{path}/config.json asks for {layers:,} layers, more than there are."
+        raise FileError(message)
+
+
+def _layers(fields: dict[Any, Any]) -> Iterator[int]:
+    """Yield the numbers of layers that a configuration asks for."""
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            yield from _layers(value)
+        elif str(name).endswith(("layers", "layer", "depths", "depth")):
+            numbers = value if isinstance(value, list) else [value]
+            yield sum(number for number in numbers if type(number) is int)
 
 
 def _check_parts(path: Path, kind: Any, missing: Any) -> None:
@@ -245,17 +307,26 @@ def _kind(config: Any) -> Any:
 
 
 def _prepared(processor: Any, rows: list[Any], longest: int) -> Any:
-    if not longest:
-        return processor(rows, return_tensors="pt")
-    return processor(
-        rows, return_tensors="pt", padding=True, truncation=True, max_length=longest
-    )
+    options: dict[str, Any] = {}
+    if longest:
+        options = {"padding": True, "truncation": True, "max_length": longest}
+    try:
+        return processor(rows, return_tensors="pt", **options)
+    except BaseException as error:
+        if not _is_mistake(error):
+            raise
+        message = f"the model's processor fails on these rows: {_first_line(error)}"
+        raise InputError(message) from error
 
 
 def _longest(tokenizer: Any, model: Any) -> int:
     """Return how many tokens the model takes at most."""
     places = getattr(model.config, "max_position_embeddings", None) or 4096
-    return int(min(tokenizer.model_max_length, places))
+    known = tokenizer.model_max_length
+    if not isinstance(known, (int, float)) or min(known, places) < 1:
+        message = f"expected a tokenizer that takes 1 token or more, got {known!r}."
+        raise InputError(message)
+    return int(min(known, places))
 
 
 def _by_length(texts: Sequence[str]) -> Any:

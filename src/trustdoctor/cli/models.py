@@ -68,7 +68,7 @@ def predict(  # noqa: PLR0913 - one parameter per option
     quiet: QuietOption = False,
 ) -> None:
     """Run a local model over a table and write its predictions beside the rows."""
-    check_output(output, data)
+    check_output(output, data, *model.glob("*"))
     table = read_rows(data, column, where=where, rows=rows, seed=seed)
     values = read_values(table, column)
     from trustdoctor.adapters import transformers as adapter

@@ -1,6 +1,7 @@
-"""Small pictures of rows."""
+"""Pictures: decoded with suspicion, and small ones of rows."""
 
 import io
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,18 @@ import polars as pl
 from trustdoctor.errors import FileError, InputError, missing_package
 from trustdoctor.files.annotations import read_array
 from trustdoctor.files.formats import suffix_of
+from trustdoctor.files.row_groups import read_row_groups
 from trustdoctor.files.source import Source
 
 SIDE = 64
 """The longer side of a thumbnail, in pixels."""
+
+PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
+
+PIXELS = 1 << 26
+"""Pixels of a picture at most; a file of some kilobytes can announce billions."""
+
+_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # others start programs
 
 
 def thumbnails(
@@ -56,7 +65,7 @@ def _from_folder(
 
         def named(row: int) -> bytes | None:
             file = by_name.get(str(ids[row]))
-            return None if file is None else shrink(file.read_bytes())
+            return None if file is None else shrink(_content(file), file)
 
         return named
     if len(files) != n:
@@ -65,29 +74,73 @@ def _from_folder(
             "Name them by the rows' ids and give --ids."
         )
         raise InputError(message)
-    return lambda row: shrink(files[row].read_bytes())
+    return lambda row: shrink(_content(files[row]), files[row])
+
+
+def _content(file: Path) -> bytes:
+    try:
+        if file.is_file():  # a pipe would be waited for
+            return file.read_bytes()
+        why = "it is not a regular file"
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+    message = f"cannot read the picture {file}: {why}. Remove it."
+    raise FileError(message)
 
 
 def _pictures_of(path: Path) -> Sequence[Any]:
-    schema = pl.read_parquet_schema(path)
-    for name in ("image", "img"):
-        if name in schema:
-            return pl.read_parquet(path).get_column(name).to_list()
+    try:
+        read_row_groups(path)  # says where the file is cut short
+        schema = pl.read_parquet_schema(path)
+        for name in ("image", "img"):
+            if name in schema:
+                return pl.scan_parquet(path).select(name).collect()[name].to_list()
+    except (Exception, pl.exceptions.PanicException) as error:
+        message = f"cannot read the pictures in {path}: it is damaged or cut short."
+        raise FileError(message) from error
     message = f"{path} has no column image or img."
     raise FileError(message)
 
 
-def shrink(picture: Any) -> bytes | None:
+class LargePictureError(FileError):
+    """A picture has more pixels than are decoded."""
+
+
+def decode(raw: bytes, name: object) -> Any:
+    """Return an encoded picture in RGB; refuse what is none, and too large ones."""
+    image = pillow()
+    got = "far more"
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            opened = image.open(io.BytesIO(raw), formats=_FORMATS)
+            width, height = opened.size
+            if width * height <= PIXELS:
+                return opened.convert("RGB")
+            got = f"{width:,} x {height:,}"
+    except image.DecompressionBombError:
+        pass  # Pillow has a bound of its own
+    except Exception as error:
+        message = f"{name} is not a picture that can be read."
+        raise FileError(message) from error
+    message = (
+        f"expected at most {PIXELS:,} pixels in {name}, got {got}. Make it smaller."
+    )
+    raise LargePictureError(message)
+
+
+def shrink(picture: Any, name: object = "a picture") -> bytes | None:
     """Return a JPEG of at most 64 pixels per side; None for what is not a picture."""
     image = pillow()
     if isinstance(picture, dict):
         picture = picture.get("bytes")
     try:
         if isinstance(picture, bytes):
-            opened = image.open(io.BytesIO(picture))
+            small = decode(picture, name)
         else:
-            opened = image.fromarray(_pixels(np.asarray(picture)))
-        small = opened.convert("RGB")
+            small = image.fromarray(_pixels(np.asarray(picture))).convert("RGB")
+    except LargePictureError:
+        raise
     except Exception:
         return None
     small.thumbnail((SIDE, SIDE))
@@ -103,9 +156,6 @@ def _pixels(array: Any) -> Any:
     if array.ndim == 3 and array.shape[0] in (1, 3) and array.shape[2] not in (1, 3, 4):
         array = array.transpose(1, 2, 0)  # channels come first
     return np.ascontiguousarray(array.astype(np.uint8).squeeze())
-
-
-PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 
 
 def pillow() -> Any:

@@ -1,6 +1,5 @@
 """Tables of rows to classify, and the same tables with logits added."""
 
-import io
 import re
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,10 @@ import polars as pl
 
 from trustdoctor.atomic import replacing
 from trustdoctor.errors import FileError, InputError
+from trustdoctor.files.finding import find_source
 from trustdoctor.files.formats import suffix_of
-from trustdoctor.files.pictures import pillow
-from trustdoctor.files.source import find_source
+from trustdoctor.files.labels import to_text
+from trustdoctor.files.pictures import decode
 from trustdoctor.files.writing import typed
 
 
@@ -40,7 +40,7 @@ def read_rows(
                 f"expected --where COLUMN=VALUE with a column of {path}, got {where!r}."
             )
             raise InputError(message)
-        table = table.filter(pl.col(name).cast(pl.String) == value)
+        table = table.filter(to_text(table[name]) == value)
     if rows is not None and rows < len(table):
         kept = np.sort(np.random.default_rng(seed).permutation(len(table))[:rows])
         table = table[kept]
@@ -63,16 +63,8 @@ def read_values(table: pl.DataFrame, column: str) -> list[Any]:
         message = f"expected a value in every row of {column!r}, row {row} has none."
         raise InputError(message)
     if found.dtype == pl.Binary:
-        return [_image(raw, i, column) for i, raw in enumerate(found)]
+        return [decode(raw, f"row {i} of {column!r}") for i, raw in enumerate(found)]
     return found.cast(pl.String).to_list()
-
-
-def _image(raw: bytes, row: int, column: str) -> Any:
-    try:
-        return pillow().open(io.BytesIO(raw)).convert("RGB")
-    except OSError as error:
-        message = f"row {row} of {column!r} is not a picture that can be read."
-        raise InputError(message) from error
 
 
 def write_logits(
@@ -104,6 +96,13 @@ def write_logits(
 def _numbered(table: pl.DataFrame, names: list[str]) -> pl.DataFrame:
     if "label" not in table.columns or table["label"].dtype != pl.String:
         return table
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        message = (
+            f"the model calls two classes {twice[0]!r}, so labels by name do not tell "
+            "them apart. Number the classes."
+        )
+        raise InputError(message)
     number = {name: i for i, name in enumerate(names)}
     unknown = set(table["label"].drop_nulls()) - set(number)
     if unknown:

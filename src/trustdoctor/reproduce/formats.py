@@ -1,18 +1,19 @@
 """Readers of the file formats in which data sets are published.
 
-Each checks what it finds: a wrong or partial download is named as such, and pickles may
-hold plain arrays alone.
+Each checks what it finds: a wrong or partial download is named as such, nothing in a
+file is run, and none takes more memory than the largest of these data sets.
 """
 
 import gzip
 import io
 import json
-import pickle
+import math
+import stat
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import polars as pl
@@ -20,6 +21,19 @@ from numpy.typing import NDArray
 
 from trustdoctor.errors import FileError
 from trustdoctor.files import PICTURES, pillow
+from trustdoctor.files.pictures import decode
+from trustdoctor.files.row_groups import read_row_groups
+from trustdoctor.reproduce.matlab import read_matlab
+from trustdoctor.reproduce.pickles import read_pickle
+
+LIMIT = 1 << 30
+"""Bytes that a file has at most, unpacked."""
+
+LINE = 1 << 24
+"""Bytes that a review has at most."""
+
+ROWS = 1 << 22
+"""Rows that a table has at most."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,33 +58,29 @@ class Examples:
 Reader = Callable[[Path, str], Examples]
 
 
-class _PlainUnpickler(pickle.Unpickler):
-    """Reads arrays, dicts, lists and strings; refuses whatever could run code."""
-
-    ALLOWED = frozenset(
-        {
-            ("numpy", "dtype"),
-            ("numpy", "ndarray"),
-            ("numpy.core.multiarray", "_reconstruct"),
-            ("numpy._core.multiarray", "_reconstruct"),
-            ("_codecs", "encode"),
-        }
-    )
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in self.ALLOWED:
-            message = f"it asks for {module}.{name}"
-            raise pickle.UnpicklingError(message)
-        return super().find_class(module, name)
-
-
 def _broken(path: Path, why: object) -> FileError:
+    why = f"it has no {why}" if isinstance(why, KeyError) else why
     return FileError(
         f"{path} is damaged, cut short or another file: {why}. Download it again."
     )
 
 
-def _read_bytes(path: Path) -> bytes:
+def _check_file(path: Path, most: int = LIMIT) -> None:
+    """Refuse what is not a regular file, and one that is too large."""
+    try:
+        info = path.stat()
+    except OSError as error:
+        message = f"cannot read {path}: {(error.strerror or str(error)).lower()}."
+        raise FileError(message) from error
+    if not stat.S_ISREG(info.st_mode):  # a pipe would be waited for
+        message = f"expected a file at {path}, got a folder, a pipe or a device."
+        raise FileError(message)
+    if info.st_size > most:
+        raise _broken(path, f"it has more than {most:,} bytes")
+
+
+def _read_bytes(path: Path, most: int = LIMIT) -> bytes:
+    _check_file(path, most)
     try:
         return path.read_bytes()
     except OSError as error:
@@ -78,9 +88,9 @@ def _read_bytes(path: Path) -> bytes:
         raise FileError(message) from error
 
 
-def _read_text(path: Path) -> str:
+def _read_text(path: Path, most: int = LIMIT) -> str:
     try:
-        return _read_bytes(path).decode()
+        return _read_bytes(path, most).decode()
     except UnicodeDecodeError as error:
         raise _broken(path, "it is not a text") from error
 
@@ -97,17 +107,20 @@ def cifar_pickles(names: dict[str, list[str]], label: bytes) -> Reader:
 
 
 def _cifar_pickle(path: Path, label: bytes) -> tuple[Any, Any]:
+    raw = _read_bytes(path)
     try:
-        content = _PlainUnpickler(
-            io.BytesIO(_read_bytes(path)), encoding="bytes"
-        ).load()
-        pixels, labels = content[b"data"], np.asarray(content[label], np.int64)
-        planes = np.asarray(pixels, np.uint8).reshape(len(labels), 3, 32, 32)
-    except FileError:
-        raise
+        content = read_pickle(raw)
+        pixels, labels = content[b"data"], content[label]
     except Exception as error:
         raise _broken(path, error) from error
-    return planes.transpose(0, 2, 3, 1), labels
+    whole = type(labels) is list and all(type(one) is int for one in labels)
+    if not whole or not 0 <= min(labels, default=-1) <= max(labels) < 100:
+        raise _broken(path, f"expected classes from 0 in a list {label.decode()!r}")
+    shape = (len(labels), 3072)
+    if getattr(pixels, "shape", None) != shape or pixels.dtype != np.uint8:
+        raise _broken(path, f"expected bytes of the shape {shape} as 'data'")
+    planes = pixels.reshape(-1, 3, 32, 32)
+    return planes.transpose(0, 2, 3, 1), np.array(labels, np.int64)
 
 
 def cifar_binary(names: dict[str, list[str]], label: int, head: int) -> Reader:
@@ -132,19 +145,20 @@ def cifar_binary(names: dict[str, list[str]], label: int, head: int) -> Reader:
 
 def read_svhn(path: Path, split: str) -> Examples:
     """Read test_32x32.mat; its class 10 is the digit 0."""
-    from scipy.io import loadmat
-
     del split
     raw = _read_bytes(path)
     try:
-        content = loadmat(io.BytesIO(raw))
-        labels = np.asarray(content["y"], np.int64).ravel() % 10
-        pixels = np.ascontiguousarray(content["X"].transpose(3, 0, 1, 2))
+        content = read_matlab(raw, most=LIMIT)
+        pixels, labels = content["X"], content["y"].ravel()
     except Exception as error:
         raise _broken(path, error) from error
-    if pixels.shape[1:] != (32, 32, 3) or len(pixels) != len(labels):
-        raise _broken(path, f"{pixels.shape} pixels and {len(labels)} labels")
-    return Examples(pixels, labels)
+    shape = (32, 32, 3, len(labels))
+    if pixels.shape != shape or pixels.dtype != np.uint8:
+        raise _broken(path, f"expected bytes of the shape {shape}, got {pixels.shape}")
+    if not np.isin(labels, np.arange(1, 11)).all():
+        raise _broken(path, "expected digits from 1 to 10 as labels")
+    moved = np.ascontiguousarray(pixels.transpose(3, 0, 1, 2))
+    return Examples(moved, labels.astype(np.int64) % 10)
 
 
 def read_tiny_imagenet(folder: Path, split: str) -> Examples:
@@ -158,6 +172,8 @@ def read_tiny_imagenet(folder: Path, split: str) -> Examples:
         labels = np.array([number[line[1]] for line in lines], np.int64)
     except (IndexError, KeyError) as error:
         raise _broken(path, f"no class {error}") from error
+    if any(Path(line[0]).name != line[0] for line in lines):
+        raise _broken(path, "a picture in it lies outside its folder")
     files = [folder / "val" / "images" / line[0] for line in lines]
     return Examples(_pictures(files), labels)
 
@@ -166,15 +182,18 @@ def read_imdb(folder: Path, split: str) -> Examples:
     """Read aclImdb: the negative reviews, then the positive ones, by file number."""
     texts: list[str] = []
     labels: list[int] = []
+    left = LIMIT
     for label, kind in enumerate(("neg", "pos")):
         try:
             files = sorted(
                 (folder / split / kind).glob("*_*.txt"),
                 key=lambda file: int(file.stem.split("_")[0]),
             )
-            texts += [file.read_text(encoding="utf-8") for file in files]
         except (OSError, ValueError) as error:
             raise _broken(folder / split / kind, error) from error
+        for file in files:
+            texts.append(_read_text(file, left))
+            left -= len(texts[-1])
         labels += [label] * len(files)
     return Examples(texts, np.array(labels, np.int64))
 
@@ -182,45 +201,101 @@ def read_imdb(folder: Path, split: str) -> Examples:
 def read_amazon(path: Path, split: str) -> Examples:
     """Read one review per line (JSON, gzipped or not); labels are stars less 1."""
     del split
-    raw = _read_bytes(path)
-    try:
-        text = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
-        rows = [json.loads(line) for line in text.decode().splitlines() if line.strip()]
-        stars = np.array([row["overall"] for row in rows], np.int64)
-        texts = [str(row.get("reviewText", "")) for row in rows]
-    except Exception as error:
-        raise _broken(path, error) from error
-    if not len(stars) or stars.min() < 1 or stars.max() > 5:
-        raise _broken(path, "expected reviews of 1 to 5 stars")
-    return Examples(texts, stars - 1)
+    texts: list[str] = []
+    stars: list[int] = []
+    with _opened(path) as stream:
+        try:
+            for line in _lines(stream):
+                review = json.loads(line)
+                stars.append(_stars(review["overall"]))
+                texts.append(str(review.get("reviewText", "")))
+        except Exception as error:
+            why = f"expected reviews of 1 to 5 stars, line {len(texts) + 1:,} is none"
+            raise _broken(path, why) from error
+    if not stars:
+        raise _broken(path, "expected reviews of 1 to 5 stars, got none")
+    return Examples(texts, np.array(stars, np.int64) - 1)
+
+
+def _stars(given: Any) -> int:
+    if type(given) not in (int, float) or given not in range(1, 6):
+        raise ValueError(given)
+    return int(given)
+
+
+def _opened(path: Path) -> BinaryIO:
+    """Return what a file holds as a stream, unpacked if it is gzipped."""
+    raw = io.BytesIO(_read_bytes(path))
+    packed = raw.getvalue().startswith(b"\x1f\x8b")
+    return gzip.open(raw) if packed else raw  # type: ignore[return-value]
+
+
+def _lines(stream: BinaryIO) -> Iterator[str]:
+    """Yield lines that are not empty; refuse long ones, and too many."""
+    left = LIMIT
+    while line := stream.readline(LINE + 1):
+        left -= len(line)
+        if len(line) > LINE or left < 0:
+            message = "it is too long"
+            raise ValueError(message)
+        if line.strip():
+            yield line.decode()
 
 
 def read_parquet(path: Path, split: str) -> Examples:
     """Read images (encoded) or texts with labels, as data hubs store them."""
+    _check_file(path)
     try:
-        table = pl.read_parquet(path)
-    except Exception as error:
-        raise _broken(path, str(error).splitlines()[0]) from error
-    if "split" in table.columns:
-        table = table.filter(pl.col("split") == split)
-    if not len(table):
-        raise _broken(path, f"it has no rows of the split {split!r}")
-    label = next((n for n in ("label", "fine_label") if n in table.columns), None)
-    try:
-        labels = None if label is None else table[label].cast(pl.Int64).to_numpy()
-    except pl.exceptions.PolarsError as error:
-        message = f"{path}: expected whole numbers in the column {label!r}."
-        raise FileError(message) from error
-    if "text" in table.columns:
-        return Examples(table["text"].to_list(), labels)
-    name = next((n for n in ("image", "img") if n in table.columns), None)
-    if name is None:
+        table = _table(path, split)
+        values = _column(table, "text", "image", "img")
+        labels = _column(table, "label", "fine_label")
+    except FileError:
+        raise
+    except (Exception, pl.exceptions.PanicException) as error:
+        raise _broken(path, (str(error).splitlines() or ["unknown"])[0]) from error
+    if values is None:
         message = f"{path} has no column image, img or text."
         raise FileError(message)
+    if not len(values):
+        raise _broken(path, f"it has no rows of the split {split!r}")
+    if labels is not None and (labels.null_count() or not labels.dtype.is_integer()):
+        message = f"{path}: expected whole numbers in the column {labels.name!r}."
+        raise FileError(message)
+    numbers = None if labels is None else labels.cast(pl.Int64).to_numpy()
+    return Examples(_texts_or_pictures(path, values), numbers)
+
+
+def _table(path: Path, split: str) -> pl.DataFrame:
+    """Return the columns that a data set may have, and the rows of the split."""
+    known = ("split", "text", "image", "img", "label", "fine_label")
+    names = [name for name in pl.read_parquet_schema(path) if name in known]
+    groups = read_row_groups(path)
+    if sum(g.rows for g in groups) > ROWS or sum(g.size for g in groups) > LIMIT:
+        message = f"it announces more than {ROWS:,} rows or {LIMIT:,} bytes"
+        raise ValueError(message)
+    table = pl.scan_parquet(path, glob=False).select(names).collect()
+    return table.filter(pl.col("split") == split) if "split" in names else table
+
+
+def _column(table: pl.DataFrame, *names: str) -> pl.Series | None:
+    name = next((name for name in names if name in table.columns), None)
+    if name is None:
+        return None
     column = table[name]
-    if isinstance(column.dtype, pl.Struct):
-        column = column.struct.field("bytes")
-    return Examples(_pictures(column.to_list()), labels)
+    nested = isinstance(column.dtype, pl.Struct)
+    return column.struct.field("bytes").alias(name) if nested else column
+
+
+def _texts_or_pictures(path: Path, values: pl.Series) -> Any:
+    text = values.name == "text"
+    if values.dtype != (pl.String if text else pl.Binary) or values.null_count():
+        what = "a text" if text else "an encoded picture"
+        message = f"{path}: expected {what} in every row of {values.name!r}."
+        raise FileError(message)
+    size = values.str.len_bytes() if text else values.bin.size()
+    if int(size.sum()) > LIMIT:  # one value, repeated by its number in a dictionary
+        raise _broken(path, f"{values.name!r} has more than {LIMIT:,} bytes")
+    return values.to_list() if text else _pictures(values.to_list())
 
 
 def read_idx(path: Path, split: str) -> Examples:
@@ -237,17 +312,20 @@ def _idx(folder: Path, name: str, ndim: int) -> NDArray[np.uint8]:
     spelled = (name, name.replace("-idx", ".idx"))  # mirrors use either
     places = [folder / f"{one}{end}" for one in spelled for end in ("", ".gz")]
     path = next((place for place in places if place.is_file()), places[0])
-    raw = _read_bytes(path)
-    try:
-        raw = gzip.decompress(raw) if path.suffix == ".gz" else raw
-        shape = struct.unpack(f">{ndim}I", raw[4 : 4 + 4 * ndim])
-        if raw[:4] != bytes((0, 0, 8, ndim)):
-            raise _broken(path, "it does not begin as an idx file of bytes does")
-        return np.frombuffer(raw, np.uint8, offset=4 + 4 * ndim).reshape(shape)
-    except FileError:
-        raise
-    except Exception as error:
-        raise _broken(path, error) from error
+    with _opened(path) as stream:
+        try:
+            begin = stream.read(4)
+            shape = struct.unpack(f">{ndim}I", stream.read(4 * ndim))
+            size = math.prod(shape)
+            content = stream.read(min(size, LIMIT) + 1)
+        except Exception as error:
+            raise _broken(path, error) from error
+    if begin != bytes((0, 0, 8, ndim)):
+        raise _broken(path, "it does not begin as an idx file of bytes does")
+    if len(content) != size:
+        few = "fewer" if len(content) < size else "more"
+        raise _broken(path, f"it announces {size:,} bytes, and there are {few}")
+    return np.frombuffer(content, np.uint8).reshape(shape)
 
 
 def read_folder(folder: Path, split: str) -> Examples:
@@ -266,14 +344,15 @@ def _pictures(files: list[Any]) -> NDArray[np.uint8]:
     decoded: list[NDArray[np.uint8]] = []
     size = None
     for i, file in enumerate(files):
-        raw = _read_bytes(file) if isinstance(file, Path) else file
-        try:
-            with image.open(io.BytesIO(raw)) as opened:
-                picture = opened.convert("RGB")
-        except Exception as error:
-            name = file if isinstance(file, Path) else Path(f"picture {i}")
-            raise _broken(name, "it is not a picture") from error
+        name = file if isinstance(file, Path) else f"picture {i}"
+        picture = decode(_read_bytes(file) if isinstance(file, Path) else file, name)
         size = size or picture.size
+        if 3 * math.prod(size) * len(files) > 4 * LIMIT:
+            message = (
+                f"expected pictures of at most {4 * LIMIT:,} bytes in all, got "
+                f"{len(files):,} of {size[0]:,} x {size[1]:,}. Make them smaller."
+            )
+            raise FileError(message)
         if picture.size != size:
             picture = picture.resize(size, image.Resampling.BILINEAR)
         decoded.append(np.asarray(picture))

@@ -8,6 +8,7 @@ as arrays `pbb_SCORE_T1_eps0.00035`.
 """
 
 import re
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -164,18 +165,26 @@ def read_answers(path: Path, at: float = 1.0) -> Answers:
     if path.suffix.lower() != ".npz":
         p = read(path, need_labels=False)
         return Answers(p, np.exp(p.logits) if p.from_probabilities else None, at)
-    probs = None
-    try:
+    names = _array_names(path)
+    authors = "values" in names and not {"logits", "probs"} & names
+    name = "values" if authors else "probs"
+    p = read(path, probs=name if authors else None, need_labels=False)
+    stored = None
+    if p.from_probabilities and name in names:  # read has checked what is there
         with np.load(path, allow_pickle=False) as archive:
-            names = archive.files
-            if "values" in names and not {"logits", "probs"} & set(names):
-                probs = "values"  # as the paper's authors call it
-            name = probs or ("probs" if "probs" in names else None)
-            stored = None if name is None else archive[name]
-    except (OSError, ValueError):
-        stored = None  # read says what is wrong
-    p = read(path, probs=probs, need_labels=False)
-    return Answers(p, stored if p.from_probabilities else None, at)
+            stored = archive[name]
+    return Answers(p, stored, at)
+
+
+def _array_names(path: Path) -> set[str]:
+    """Return the names of an NPZ's arrays; none where `read` says what is wrong."""
+    if not path.is_file():
+        return set()
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return {name.removesuffix(".npy") for name in archive.namelist()}
+    except Exception:  # a damaged archive fails in many ways
+        return set()
 
 
 def check_sources(options: Options) -> None:
@@ -299,9 +308,15 @@ def _setting(parsed: re.Match[str]) -> Setting:
 
 
 def _add_arrays(one: Exhibit, path: Path) -> None:
-    labels = one.clean.predictions.labels
+    p = one.clean.predictions
     for setting, logits in read_perturbed(path).items():
-        one.stored[Setting(*setting)] = Answers(Predictions.from_logits(logits, labels))
+        try:
+            answers = Answers(Predictions.from_logits(logits, p.labels))
+        except InputError as error:
+            message = f"{path}, perturbed logits: {error}"
+            raise FileError(message) from error
+        _check_shape(path, answers, p.logits.shape)
+        one.stored[Setting(*setting)] = answers
 
 
 def _add_labels(one: Exhibit, folder: Path | None) -> None:

@@ -1,6 +1,7 @@
 """Fitted scores as files: arrays in safetensors, the rest as JSON in its header."""
 
 import json
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,10 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trustdoctor import envelope
 from trustdoctor.atomic import replacing
 from trustdoctor.errors import FileError, missing_package
 
 SCHEMA = 1
+
+HEADER = 1 << 24
+"""Bytes of a header at most."""
 
 
 def save(
@@ -33,30 +38,47 @@ def load(path: str | Path) -> tuple[str, dict[str, NDArray[Any]], dict[str, Any]
         raise FileError(message)
     library = _safetensors()
     try:
+        _check_header(path)
         with library.safe_open(path, "np") as file:
-            fields = json.loads((file.metadata() or {}).get("json", "null"))
+            fields = envelope.parse((file.metadata() or {}).get("json", "null"))
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, ValueError, library.SafetensorError) as error:
+    except Exception as error:  # the library lets through what numpy does not know
+        why = (str(error).splitlines() or ["unknown"])[0]
         message = (
-            f"cannot read {path} as a fitted score (safetensors): {error}. Name the "
-            "file that save or compare -o wrote."
+            f"cannot read {path} as a fitted score (safetensors): {why}. Name the file "
+            "that save or compare -o wrote."
         )
         raise FileError(message) from error
     if not isinstance(fields, dict) or not isinstance(fields.get("trustdoctor"), str):
         message = f"{path} is not a score of trustdoctor. Name another file."
         raise FileError(message)
-    if fields.pop("schema", None) != SCHEMA:
+    schema = fields.pop("schema", None)
+    if type(schema) is not int or schema != SCHEMA:
         message = f"{path} was written by another version of trustdoctor. Use that one."
         raise FileError(message)
+    for name, array in arrays.items():
+        if array.dtype.kind not in "fiub":
+            message = f"expected numbers in {name!r} of {path}, got {array.dtype}."
+            raise FileError(message)
     return fields.pop("trustdoctor"), arrays, fields
+
+
+def _check_header(path: str | Path) -> None:
+    """Refuse a header that names an array twice: the library takes the last."""
+    with Path(path).open("rb") as file:
+        (size,) = struct.unpack("<Q", file.read(8))
+        if size > HEADER:
+            message = f"it announces a header of {size:,} bytes"
+            raise ValueError(message)
+        envelope.parse(file.read(size).decode())
 
 
 @contextmanager
 def complaining(path: str | Path) -> Iterator[None]:
-    """Turn a missing array or field into a message about the file."""
+    """Turn a missing or wrong array or field into a message about the file."""
     try:
         yield
-    except (KeyError, TypeError, ValueError) as error:
+    except Exception as error:  # a plain value may stand where an array is expected
         message = f"{path} does not hold such a score: {error}"
         raise FileError(message) from error
 
@@ -74,5 +96,4 @@ def _safetensors() -> Any:
     return SimpleNamespace(
         save_file=safetensors.numpy.save_file,
         safe_open=safetensors.safe_open,
-        SafetensorError=safetensors.SafetensorError,
     )

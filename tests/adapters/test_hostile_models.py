@@ -1,0 +1,178 @@
+"""Folders of models that were changed by somebody else: nothing runs, one line."""
+
+import json
+import pickle
+
+import polars as pl
+import pytest
+import torch
+import transformers
+
+import trustdoctor as td
+from trustdoctor.adapters import transformers as adapter
+from trustdoctor.adapters.transformers import TrustedPipeline, load_folder, predict
+from trustdoctor.errors import FileError, InputError
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+EVIL = "raise SystemExit('run')\n"
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bert")
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film"]
+    vocabulary = {word: i for i, word in enumerate(words)}
+    transformers.BertTokenizer(vocab=vocabulary).save_pretrained(folder)
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=len(words),
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=8,
+        num_labels=3,
+    )
+    transformers.BertForSequenceClassification(config).save_pretrained(folder)
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.fixture
+def folder(whole, tmp_path):
+    for name, content in whole.items():
+        (tmp_path / name).write_bytes(content)
+    return tmp_path
+
+
+def change(folder, name, **fields):
+    path = folder / name
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"num_hidden_layers": 10**9}, "asks for 1,000,000,000 layers"),
+        ({"vocab_size": 10**9}, "of other sizes than config.json says"),
+        ({"hidden_size": 10**6}, "of other sizes than config.json says"),
+        ({"num_hidden_layers": 3}, "lack bert.encoder.layer.1"),
+        ({"id2label": {"0": "a", "1": "b", "7": "c"}}, "names of classes 0, 1"),
+        ({"id2label": ["a", "b", "c"]}, "cannot load"),
+        ({"architectures": None}, "no architecture"),
+        ({"architectures": [1]}, "cannot load"),
+        ({"model_type": "none"}, "cannot load"),
+        ({"num_attention_heads": 0}, "cannot load"),
+        ({"layer_norm_eps": "x"}, "cannot load"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_configurations_that_mislead_are_refused(fields, why, folder, capfd):
+    change(folder, "config.json", **fields)
+    with pytest.raises(FileError, match=why) as refused:
+        load_folder(folder)
+    assert "\n" not in str(refused.value)
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("config.json", b"[" * 100_000),
+        ("config.json", b"\xff\xfe"),
+        ("config.json", b"[1]"),
+        ("tokenizer.json", b'{"a":' * 50_000),
+        ("tokenizer.json", b"{}"),
+        ("tokenizer.json", b"null"),
+        ("model.safetensors", b""),
+        ("model.safetensors", b"<html>404</html>"),
+        ("model.safetensors", b"\xff" * 8 + b"{}"),
+    ],
+)
+def test_damaged_files_are_refused(name, content, folder):
+    (folder / name).write_bytes(content)
+    with pytest.raises(FileError, match="cannot load"):
+        load_folder(folder)
+
+
+def test_weights_cut_short_are_refused(folder, whole):
+    (folder / "model.safetensors").write_bytes(whole["model.safetensors"][:-10])
+    with pytest.raises(FileError, match="cannot load"):
+        load_folder(folder)
+
+
+def test_code_and_pickles_beside_a_model_are_not_run(folder):
+    class Evil:
+        def __reduce__(self):
+            return exec, (EVIL,)
+
+    (folder / "evil.py").write_text(EVIL)
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Evil()))
+    names = ("AutoConfig", "AutoModelForSequenceClassification", "AutoTokenizer")
+    change(folder, "config.json", auto_map=dict.fromkeys(names, "evil.Evil"))
+    tokenizers = {"AutoTokenizer": ["evil.Evil", None]}
+    change(folder, "tokenizer_config.json", auto_map=tokenizers)
+    model, tokenizer = load_folder(folder)
+    assert len(predict(model, ["good film"], processor=tokenizer, quiet=True)) == 1
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(FileError, match="no safetensors"):
+        load_folder(folder)
+
+
+@pytest.mark.parametrize("longest", [0, -5, "a"])
+def test_tokenizers_take_tokens(longest, folder):
+    change(folder, "tokenizer_config.json", model_max_length=longest)
+    with pytest.raises(InputError, match="1 token or more"):
+        predict(folder, ["good film"], quiet=True)
+
+
+class PanicException(BaseException):
+    """As Rust's is called."""
+
+
+@pytest.mark.parametrize("error", [PanicException("a\nb"), MemoryError(), KeyError()])
+def test_panics_and_errors_without_words_are_mistakes(folder, monkeypatch, error):
+    def fails(*_given, **_options):
+        raise error
+
+    model, tokenizer = load_folder(folder)
+    monkeypatch.setattr(type(tokenizer), "__call__", fails)
+    with pytest.raises(InputError, match="processor fails on these rows"):
+        predict(model, ["good"], processor=tokenizer, quiet=True)
+    monkeypatch.setattr(adapter, "_load", fails)
+    with pytest.raises(FileError, match="cannot load"):
+        load_folder(folder)
+
+
+def test_stopping_is_not_a_mistake(folder, monkeypatch):
+    def stopped(*_given, **_options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(adapter, "_load", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        load_folder(folder)
+
+
+def test_pipelines_need_a_name_for_each_class(folder):
+    """They answer by name, so two classes of one name would be one."""
+    change(folder, "config.json", id2label={"0": "a", "1": "crane", "2": "crane"})
+    model, tokenizer = load_folder(folder)
+    pipe = transformers.pipeline(
+        "text-classification", model=model, tokenizer=tokenizer
+    )
+    with pytest.raises(InputError, match="'crane' twice"):
+        TrustedPipeline(pipe, td.Gate(0.0, score="alpha"))
+
+
+def test_a_model_and_a_gate_are_not_written_over(folder, tmp_path, run):
+    table = tmp_path / "rows.csv"
+    pl.DataFrame({"text": ["good film"]}).write_csv(table)
+    (tmp_path / "link.csv").symlink_to(folder / "config.json")
+    before = (folder / "config.json").read_bytes()
+    options = ("--model", folder, "--data", table, "-o", tmp_path / "link.csv")
+    assert run("predict", *options).returncode == 2
+    assert (folder / "config.json").read_bytes() == before
+    gate = tmp_path / "gate.json"
+    td.Gate(0.0, score="alpha").save(gate)
+    before = gate.read_bytes()
+    found = run("export", tmp_path / "m.onnx", "--gate", gate, "-o", gate)
+    assert (found.returncode, found.stderr.count("\n")) == (2, 1)
+    assert gate.read_bytes() == before

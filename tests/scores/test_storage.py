@@ -1,0 +1,145 @@
+"""Files of fitted scores that were changed by somebody else."""
+
+import json
+import os
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trustdoctor import RelU, load_score
+from trustdoctor.errors import FileError
+
+MATRIX = (1 - np.eye(3)).astype("<f8")
+CONTENT = MATRIX.tobytes()
+FIELDS = {"trustdoctor": "rel_u", "schema": 1, "temperature": 1.0}
+TENSOR = {"dtype": "F64", "shape": [3, 3], "data_offsets": [0, 72]}
+
+
+def made(header, content=CONTENT, size=None):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(text) if size is None else size) + text + content
+
+
+def fields(**changed):
+    return {"__metadata__": {"json": json.dumps(FIELDS | changed)}, "matrix": TENSOR}
+
+
+def tensor(content=CONTENT, **changed):
+    return made({**fields(), "matrix": TENSOR | changed}, content)
+
+
+def text(plain):
+    return made({"__metadata__": {"json": plain}, "matrix": TENSOR})
+
+
+def load(folder, content):
+    (folder / "a.safetensors").write_bytes(content)
+    return load_score(folder / "a.safetensors")
+
+
+def test_the_format_is_as_it_is_written_here(tmp_path):
+    found = load(tmp_path, made(fields()))
+    assert isinstance(found, RelU)
+    assert np.array_equal(found.matrix, MATRIX)
+    found.save(tmp_path / "b.safetensors")
+    assert load_score(tmp_path / "b.safetensors").digest == found.digest
+
+
+ONE, META = json.dumps(TENSOR), json.dumps(fields()["__metadata__"])
+TWICE = f'{{"__metadata__": {META}, "matrix": {ONE}, "matrix": {ONE}}}'.encode()
+OTHER = json.dumps(json.dumps(FIELDS))
+META_TWICE = f'{{"__metadata__": {{"json": "", "json": {OTHER}}}, "matrix": {ONE}}}'
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "8 bytes"),
+        (b"<html>404</html>", "announces a header"),
+        (made(b"{}", b"", 1 << 63), "announces a header"),
+        (made(b"{}", b"", 2**64 - 1), "announces a header"),
+        (made(b"{}", b"", 10**9), "announces a header"),
+        (made(b"{}", b"", 100), "header"),
+        (made(fields(), CONTENT[:-8]), "not fully covered"),
+        (made(fields(), CONTENT + b"1234"), "not fully covered"),
+        (made(b'{"a":' * 10_000), "nested"),
+        (made(b"\xff\xfe"), "decode"),
+        (tensor(shape=[2**62, 2**62]), "overflow"),
+        (tensor(shape=[-3, -3]), "-3"),
+        (tensor(b"", shape=[0, 2**60], data_offsets=[0, 0]), "too big"),
+        (tensor(data_offsets=[72, 0]), "offset"),
+        (tensor(data_offsets=[0, 2**64]), "beyond 64 bits"),
+        (tensor(dtype="F16"), "data type"),
+        (tensor(dtype="BF16", shape=[36]), "bfloat16"),
+        (tensor(dtype="F8_E4M3", shape=[72]), "float8"),
+        (tensor(dtype="C64", shape=[3, 3]), "complex64"),
+        (tensor(dtype="X"), "X"),
+        (tensor((MATRIX * np.nan).tobytes()), "square matrix"),
+        (tensor(np.where(MATRIX > 0, np.inf, 0).tobytes()), "square matrix"),
+        (made(TWICE), "'matrix' twice"),
+        (made(META_TWICE.encode()), "'json' twice"),
+        (text('{"trustdoctor": "rel_u", "trustdoctor": "sirc"}'), "twice"),
+        (text("[" * 100_000), "nested"),
+        (text("NaN"), "NaN"),
+        (text("[]"), "not a score of trustdoctor"),
+        (made({"matrix": TENSOR}), "not a score of trustdoctor"),
+        (made(fields(trustdoctor=["rel_u"])), "not a score of trustdoctor"),
+        (made(fields(trustdoctor="alpha")), "'alpha' is not registered"),
+        (made(fields(schema=True)), "another version"),
+        (made(fields(schema=1.0)), "another version"),
+        (made(fields(schema=2)), "another version"),
+        (made(fields(temperature=float("nan"))), "NaN"),
+        (made(fields(temperature=10**400)), "beyond 64 bits"),
+        (made(fields(temperature="1")), "does not hold such a score"),
+        (made(fields(temperature=[1])), "does not hold such a score"),
+        (made(fields(matrix=1)), "does not hold such a score"),
+        (made(fields(more=1)), "lacks or adds: more"),
+        (
+            made({"__metadata__": fields(matrix=[[0]])["__metadata__"]}, b""),
+            "does not hold such a score",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_is_no_score_is_refused(content, why, tmp_path):
+    with pytest.raises(FileError, match=r"a\.safetensors") as refused:
+        load(tmp_path, content)
+    assert why in str(refused.value)
+
+
+def test_pipes_and_folders_are_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for place in (tmp_path / "pipe", tmp_path, tmp_path / "none", "/dev/zero"):
+        with pytest.raises(FileError, match="there is no file"):
+            load_score(place)
+
+
+@given(st.data())
+def test_a_damaged_file_is_refused_or_read(tmp_path_factory, data):
+    content = bytearray(made(fields()))
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(content) - 1))
+        content[at] = data.draw(st.integers(0, 255))
+    try:
+        found = load(tmp_path_factory.mktemp("damaged"), bytes(content))
+    except FileError:
+        return
+    assert found.matrix.shape == (3, 3)
+    assert np.isfinite(found.matrix).all()
+
+
+def test_the_command_line_says_it_in_one_line(tmp_path, run):
+    path = tmp_path / "a.safetensors"
+    np.savez(tmp_path / "p.npz", logits=2 * np.eye(3), labels=np.arange(3))
+    for content in (text("[" * 100_000), tensor(dtype="BF16", shape=[36])):
+        path.write_bytes(content)
+        found = run(
+            *("calibrate", tmp_path / "p.npz", "--score", path, "--coverage", "0.9"),
+            *("-o", tmp_path / "gate.json"),
+        )
+        assert found.returncode == 2
+        assert found.stderr.count("\n") == 1
+        assert not (tmp_path / "gate.json").exists()
