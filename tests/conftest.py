@@ -1,5 +1,6 @@
 import os
 import resource
+import shutil
 import sys
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -61,3 +62,26 @@ def run(capsys, monkeypatch):
         return CompletedProcess(given, ended.value.code or 0, out, err)
 
     return run
+
+
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Debian's Chromium, headless."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    path = shutil.which("chromium")
+    if path is None:
+        pytest.skip("there is no chromium: apt install chromium")
+    with playwright.sync_playwright() as running:
+        launched = running.chromium.launch(executable_path=path, args=FLAGS)
+        yield launched
+        launched.close()

@@ -52,23 +52,15 @@ def address(runtime, root, tmp_path):
     thread.join()
 
 
-def test_a_browser_decides_as_the_server_does(address, tmp_path):
-    playwright = pytest.importorskip("playwright.sync_api")
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("there is no chromium: apt install chromium")
-    with playwright.sync_playwright() as running:
-        browser = running.chromium.launch(
-            executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
-        )
-        page = browser.new_page()
-        page.goto(address)
-        page.wait_for_function(
-            "document.getElementById('status').textContent !== 'Loading.'"
-        )
-        assert page.locator("#status").inner_text().endswith("rows answered.")
-        found = page.evaluate("window.answers")
-        browser.close()
+def test_a_browser_decides_as_the_server_does(address, tmp_path, browser):
+    page = browser.new_page()
+    page.goto(address)
+    page.wait_for_function(
+        "document.getElementById('status').textContent !== 'Loading.'"
+    )
+    assert page.locator("#status").inner_text().endswith("rows answered.")
+    found = page.evaluate("window.answers")
+    page.close()
     rows = np.array(json.loads((tmp_path / "rows.json").read_text()), np.float32)
     session = onnxruntime.InferenceSession(
         tmp_path / "guarded.onnx", providers=["CPUExecutionProvider"]

@@ -22,13 +22,29 @@ def to_numpy(array: Any) -> NDArray[Any]:
         message = "expected plain arrays, got one with masked entries. Fill them first."
         raise InputError(message)
     try:
-        return np.asarray(array)
+        found = np.asarray(array)
     except ValueError as error:
         message = (
             "expected rows of equal length, got ragged rows. Give every row the "
             "same number of classes."
         )
         raise InputError(message) from error
+    if not found.dtype.isnative:  # big-endian, as some files are
+        found = found.astype(found.dtype.newbyteorder("="))
+    return found
+
+
+def keep(array: NDArray[Any], given: Any) -> NDArray[Any]:
+    """Return an array that nobody can change: a copy where others may write to it."""
+    known = isinstance(given, (np.ndarray, list, tuple))  # others may hand out theirs
+    fresh = known and array is not given and array.base is None
+    under: Any = array
+    while isinstance(under.base, np.ndarray):
+        under = under.base
+    shared = not fresh and (array.flags.writeable or under.flags.writeable)
+    array = array.copy() if shared else array.view()
+    array.flags.writeable = False
+    return array
 
 
 def as_scores(scores: Any) -> Floats:
@@ -185,5 +201,6 @@ def row_product(rows: Array, matrix: Array) -> Array:
         part = rows[start : start + _BLOCK]
         block = np.zeros((_BLOCK, d))
         block[: len(part)] = part
-        out[start : start + len(part)] = (block @ matrix)[: len(part)]
+        with np.errstate(over="ignore", invalid="ignore"):
+            out[start : start + len(part)] = (block @ matrix)[: len(part)]
     return out

@@ -1,11 +1,29 @@
-"""The JSON that trustdoctor writes: a document says what it is, and which schema."""
+"""The JSON that trustdoctor writes: a document says what it is, and which schema.
+
+Documents are read with suspicion: they are regular files of a bounded size, and what
+JSON leaves open (a key twice, NaN, numbers beyond 64 bits) is refused.
+"""
 
 import json
 import math
+import os
+import reprlib
+import stat
 from pathlib import Path
 from typing import Any
 
 from trustdoctor.errors import FileError
+
+LIMIT = 64_000_000
+"""Bytes that a document has at most: a gate may have 100,000 groups."""
+
+DEEPEST = 32
+"""Lists and objects within each other, at most."""
+
+MOST_ROWS = 1 << 53
+"""A document counts fewer rows, so that floats hold their number."""
+
+_FIRST, _LAST = -(1 << 63), (1 << 64) - 1  # of whole numbers that arrays can hold
 
 
 def dump(kind: str, schema: int, content: dict[str, Any], *, indent: int = 2) -> str:
@@ -24,42 +42,174 @@ def dump(kind: str, schema: int, content: dict[str, Any], *, indent: int = 2) ->
     return json.dumps(whole, indent=indent, allow_nan=False) + "\n"
 
 
-def load(path: str | Path, kind: str, *, schemas: tuple[int, ...]) -> dict[str, Any]:
+def load(
+    path: str | Path, kind: str, *, schemas: tuple[int, ...], limit: int = LIMIT
+) -> dict[str, Any]:
     """Read a document of that kind and one of these schemas.
 
     `schema` stays in the content, `trustdoctor` does not.
     """
+    text = read_bounded(path, kind, limit)
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        message = f"cannot read the {kind} {path}: {reason}."
-        raise FileError(message) from error
-    except (ValueError, RecursionError) as error:
+        content = parse(text)
+    except ValueError as error:
         message = f"expected a {kind} as JSON in {path}, got something else: {error}."
         raise FileError(message) from error
     if not isinstance(content, dict) or content.pop("trustdoctor", None) != kind:
         message = f"{path} is JSON, but not a {kind} of trustdoctor. Name another file."
         raise FileError(message)
-    if content.get("schema") not in schemas:
+    schema = content.get("schema")
+    if type(schema) is not int or schema not in schemas:
         known = " or ".join(map(str, schemas))
         message = (
-            f"expected a {kind} of schema {known} in {path}, got "
-            f"{content.get('schema')!r}. Use the version of trustdoctor that wrote it."
+            f"expected a {kind} of schema {known} in {path}, got {shown(schema)}. Use "
+            "the version of trustdoctor that wrote it."
         )
         raise FileError(message)
     return content
 
 
+def read_bounded(path: str | Path, kind: str, limit: int = LIMIT) -> str:
+    """Return the text of a regular file of at most `limit` bytes.
+
+    A folder, a pipe, a device or a larger file is refused; nothing is waited for.
+    """
+    try:
+        _require_regular(path, kind, Path(path).stat().st_mode)
+        # Without waiting: it may have become a pipe since.
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        with os.fdopen(handle, "rb") as file:
+            _require_regular(path, kind, os.fstat(handle).st_mode)
+            content = file.read(limit + 1)
+    except FileError:
+        raise
+    except (OSError, ValueError) as error:  # a name with a zero byte is a ValueError
+        reason = (getattr(error, "strerror", None) or str(error)).lower()
+        message = f"cannot read the {kind} {path}: {reason}. Name another file."
+        raise FileError(message) from error
+    if len(content) > limit:
+        message = (
+            f"expected a {kind} of at most {limit:,} bytes, got more in {path}. Name "
+            "another file."
+        )
+        raise FileError(message)
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        message = (
+            f"expected a {kind} as UTF-8 in {path}, got the byte "
+            f"0x{content[error.start]:02x} at {error.start:,}. Save it as UTF-8."
+        )
+        raise FileError(message) from error
+
+
+def _require_regular(path: str | Path, kind: str, mode: int) -> None:
+    if stat.S_ISREG(mode):
+        return
+    kinds = {
+        stat.S_IFDIR: "a folder",
+        stat.S_IFIFO: "a pipe",
+        stat.S_IFSOCK: "a socket",
+    }
+    got = kinds.get(stat.S_IFMT(mode), "a device or a socket")
+    message = f"expected a {kind} in a file, got {got}, {path}. Name a regular file."
+    raise FileError(message)
+
+
+def parse(text: str) -> Any:
+    """Read JSON; refuse what readers of JSON understand in different ways.
+
+    Examples
+    --------
+    >>> parse('{"n": 1, "n": 2}')
+    Traceback (most recent call last):
+    ValueError: it has 'n' twice
+    """
+    try:
+        content = json.loads(
+            text,
+            object_pairs_hook=once,
+            parse_constant=_refuse_constant,
+            parse_float=_float,
+            parse_int=_int,
+        )
+        deep = _is_deep(content)
+    except RecursionError:
+        deep = True
+    if deep:
+        message = f"it is nested more than {DEEPEST} deep"
+        raise ValueError(message)
+    try:
+        json.dumps(content, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        message = "it has half a character, which nothing can print"
+        raise ValueError(message) from None
+    return content
+
+
+def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON, refusing one that says something twice."""
+    out: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in out:
+            message = f"it has {shown(name)} twice"
+            raise ValueError(message)
+        out[name] = value
+    return out
+
+
+def _refuse_constant(word: str) -> Any:
+    message = f"it has {word}, which is no number of JSON"
+    raise ValueError(message)
+
+
+def _float(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        message = f"it has the number {shown(digits)}, which is too large"
+        raise ValueError(message)
+    return value
+
+
+def _int(digits: str) -> int:
+    value = int(digits) if len(digits) <= len(str(_FIRST)) else _LAST + 1
+    if not _FIRST <= value <= _LAST:
+        message = f"it has a whole number beyond 64 bits, {shown(digits)}"
+        raise ValueError(message)
+    return value
+
+
+def _is_deep(content: Any) -> bool:
+    level = [content]
+    for _ in range(DEEPEST + 1):
+        inner: list[Any] = []
+        for one in level:
+            if isinstance(one, (dict, list)):
+                inner += one.values() if isinstance(one, dict) else one
+        level = inner
+    return bool(level)
+
+
+def shown(value: Any) -> str:
+    """Return a value for a message, cut short."""
+    return reprlib.repr(value)
+
+
 def check_fields(content: Any, names: set[str], optional: set[str] = set()) -> None:  # noqa: B006
     """Refuse a part of a document that lacks a field or has an unknown one."""
     if not isinstance(content, dict):
-        message = f"expected fields, got {content!r}."
+        message = f"expected fields, got {shown(content)}."
         raise FileError(message)
     odd = (names - set(content)) | (set(content) - names - optional)
     if odd:
-        message = f"it lacks or adds: {', '.join(sorted(map(str, odd)))}."
+        message = f"it lacks or adds: {', '.join(sorted(map(_word, odd)))}."
         raise FileError(message)
+
+
+def _word(name: Any) -> str:
+    """Return the name of a field, as it is where it is a plain one."""
+    plain = isinstance(name, str) and name.isidentifier() and len(name) <= 30
+    return name if plain else shown(name)
 
 
 def number(value: float) -> float | str:
@@ -69,9 +219,9 @@ def number(value: float) -> float | str:
 
 def read_number(value: Any) -> float:
     """Read what `number` wrote."""
-    if value in ("inf", "-inf") or type(value) in (int, float):
+    if type(value) in (int, float) or value in ("inf", "-inf"):
         return float(value)
-    message = f"expected numbers, got {value!r}."
+    message = f"expected numbers, got {shown(value)}."
     raise FileError(message)
 
 
@@ -79,5 +229,13 @@ def read_list(value: Any) -> list[Any]:
     """Return a list, or refuse what is not one."""
     if isinstance(value, list):
         return value
-    message = f"expected a list, got {value!r}."
+    message = f"expected a list, got {shown(value)}."
+    raise FileError(message)
+
+
+def read_text(value: Any) -> str:
+    """Return text, or refuse what is none."""
+    if isinstance(value, str):
+        return value
+    message = f"expected text, got {shown(value)}."
     raise FileError(message)

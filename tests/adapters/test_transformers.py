@@ -1,7 +1,3 @@
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import polars as pl
 import pytest
@@ -285,18 +281,7 @@ def test_mistakes_are_named(text_folder):
         TrustedPipeline(pipe, td.Gate(0.0))
 
 
-def run(*arguments, cwd):
-    program = Path(sys.executable).with_name("trustdoctor")
-    return subprocess.run(
-        [program, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=cwd,
-    )
-
-
-def test_the_commands_follow_one_another(text_folder, texts, tmp_path):
+def test_the_commands_follow_one_another(text_folder, texts, tmp_path, run):
     labels = np.arange(50) % 3
     table = pl.DataFrame({"split": ["test"] * 48 + ["train"] * 2, "text": texts})
     table = table.with_columns(label=pl.Series(labels))
@@ -332,7 +317,7 @@ def test_the_commands_follow_one_another(text_folder, texts, tmp_path):
         assert (refused.returncode, word in refused.stderr) == (2, True), refused.stderr
 
 
-def test_names_of_classes_become_numbers(text_folder, texts, tmp_path):
+def test_names_of_classes_become_numbers(text_folder, texts, tmp_path, run):
     names = ["no", "maybe", "yes"]
     table = pl.DataFrame({"text": texts[:6], "label": names * 2, "logit_7": [0.0] * 6})
     table.write_parquet(tmp_path / "rows.parquet")

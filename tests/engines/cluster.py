@@ -155,6 +155,32 @@ def check_mistakes(folder):
         screen(find_source(folder / "bad.parquet"), GATE, None, means=RAY)
 
 
+def check_whole_file(folder):
+    """Rows that could be probabilities are told from logits on all rows."""
+    probs = np.random.default_rng(0).dirichlet(np.ones(8), 4000).astype(np.float32)
+    likely = rows(4000).with_columns(
+        pl.Series(f"logit_{j}", probs[:, j]) for j in range(8)
+    )
+    table = pl.concat([likely[:2000], rows(2000)])
+    engine.SCREEN_BYTES, before = 1 << 14, engine.SCREEN_BYTES
+    for name, part in (("some", table), ("all", likely)):
+        part.write_parquet(folder / f"{name}.parquet", row_group_size=200)
+    source = find_source(folder / "some.parquet")
+    done = [
+        screen(source, GATE, folder / f"some {one.engine.name}.parquet", means=one)
+        for one in (LOCAL, RAY)
+    ]
+    engine.SCREEN_BYTES = before
+    assert done[0] == done[1]
+    both = [
+        pl.read_parquet(folder / f"some {name}.parquet") for name in ("local", "ray")
+    ]
+    assert both[0].equals(both[1])
+    with pytest.raises(FileError, match="all rows are probabilities"):
+        screen(find_source(folder / "all.parquet"), GATE, None, means=RAY)
+    print("whole file: a stretch of likely rows is taken, and no more")
+
+
 def check_model():
     def build():
         torch.manual_seed(0)
@@ -191,6 +217,7 @@ def main(folder, n):
         check_folder(folder)
         check_columns(folder)
         check_mistakes(folder)
+        check_whole_file(folder)
         check_model()
     finally:
         ray.shutdown()

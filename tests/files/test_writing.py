@@ -1,3 +1,9 @@
+import csv
+import gzip
+import io
+import json
+from datetime import time, timedelta
+
 import numpy as np
 import polars as pl
 import pytest
@@ -110,3 +116,121 @@ def test_text_that_a_number_would_lose_is_kept(suffix, tmp_path):
         assert lines[1].startswith("007,0.50,5e-1,")
     else:
         assert read_table(tmp_path / "out.parquet")["id"].to_list() == ["007", "012"]
+
+
+QUOTED = ['a"b', '"', '""', 'say "no", twice', "plain", " spaced ", "semi;colon"]
+
+
+@pytest.mark.parametrize("name", ["in.csv", "in.tsv", "in.csv.gz"])
+def test_a_header_comes_out_as_it_went_in(name, tmp_path):
+    """Python's own csv writes and reads it."""
+    tab = "\t" if ".tsv" in name else ","
+    header = [*QUOTED, "prob_0", "prob_1"]
+    text = io.StringIO()
+    rows = [[f'{i} "x" {one}' for one in QUOTED] for i in range(3)]
+    table = csv.writer(text, delimiter=tab, lineterminator="\n")
+    table.writerows([header, *([*row, "0.75", "0.25"] for row in rows)])
+    source = tmp_path / name
+    content = text.getvalue().encode()
+    source.write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+    for out in (tmp_path / f"out{name[2:]}", tmp_path / "out.parquet"):
+        write_decisions(out, source)
+        if out.suffix == ".parquet":
+            found = pl.read_parquet(out)
+            names, back = found.columns, found.select(QUOTED_OUT).rows()
+            assert [list(row) for row in back] == rows
+        else:
+            raw = out.read_bytes()
+            raw = gzip.decompress(raw) if name.endswith("gz") else raw
+            lines = list(csv.reader(io.StringIO(raw.decode()), delimiter=tab))
+            names = lines[0]
+            assert [line[: len(QUOTED)] for line in lines[1:]] == rows
+        expected = [*QUOTED_OUT, "prob_0", "prob_1"]
+        assert names == [*expected, "predicted", "score", "accepted"]
+
+
+QUOTED_OUT = [name.strip() for name in QUOTED]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet", ".arrow", ".jsonl"])
+def test_ids_keep_every_digit(suffix, tmp_path):
+    lengths = [*range(15, 46), 60]
+    ids = ["".join(str((i + k) % 10) for k in range(1, i + 1)) for i in lengths]
+    header = ",".join(f"id{i}" for i in lengths)
+    lines = [f"{header},signed,prob_0,prob_1", f"{','.join(ids)},-{ids[9]},0.5,0.5"]
+    source = tmp_path / "p.csv"
+    source.write_text("\n".join([*lines, lines[1]]) + "\n")
+    out = tmp_path / f"out{suffix}"
+    write_decisions(out, source)
+    if suffix in (".csv", ".tsv"):
+        separator = "," if suffix == ".csv" else "\t"
+        cells = out.read_text().splitlines()[1].split(separator)
+        assert cells[: len(ids) + 1] == [*ids, f"-{ids[9]}"]
+        return
+    read_all = {
+        ".parquet": pl.read_parquet,
+        ".arrow": pl.read_ipc,
+        ".jsonl": lambda path: pl.DataFrame(
+            json.loads(path.read_text().split("\n")[0])
+        ),
+    }
+    row = read_all[suffix](out).row(0)
+    found = [str(cell) for cell in row[: len(ids) + 1]]
+    assert found == [*ids, f"-{ids[9]}"]
+
+
+def of_many_kinds(rows=40):
+    """Columns of every kind that is neither a number nor a text."""
+    z = np.random.default_rng(0).normal(size=(rows, 3))
+    turn = [i % 3 for i in range(rows)]
+    kinds = {
+        "span": [timedelta(seconds=i) for i in turn],
+        "hour": [time(i) for i in turn],
+        "raw": [bytes([i]) for i in turn],
+        "list": [[i] for i in turn],
+        "inner": [{"a": i} for i in turn],
+        "nothing": [None] * rows,
+    }
+    table = pl.DataFrame(columns("logit_", z) | kinds | {"label": turn, "text": "x"})
+    long = pl.Series("long", [10**30 + i for i in turn], dtype=pl.Int128)
+    return table.with_columns(long)
+
+
+@pytest.mark.parametrize(
+    "kind", ["span", "hour", "raw", "list", "inner", "nothing", "long"]
+)
+@pytest.mark.parametrize(
+    "words",
+    [
+        "diagnose in.parquet --labels {0}",
+        "diagnose in.parquet --ids {0} --texts {0} --html page.html",
+        "diagnose in.parquet --confidence logit_0 --correct {0}",
+        "calibrate in.parquet --groups {0} --frr 0.2 --allow-trivial -o gate.json",
+        "screen in.parquet --groups {0} --gamma 1 -o out.parquet",
+        "predict --data in.parquet --where {0}=x --model . -o out.csv",
+    ],
+)
+def test_columns_of_any_kind_are_taken_or_told_in_one_line(words, kind, run, tmp_path):
+    of_many_kinds().write_parquet(tmp_path / "in.parquet")
+    done = run(*words.format(kind).split(), "-q", cwd=tmp_path)
+    assert done.returncode in (0, 2), done.stderr
+    assert done.stderr.count("\n") == (done.returncode == 2)
+    compared = any(f"--{option}" in words for option in ("labels", "groups", "where"))
+    if compared and kind in ("span", "raw", "list", "inner"):
+        assert f"expected names or numbers in {kind!r}, got" in done.stderr
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
+def test_groups_may_be_numbers_of_128_bits(suffix, run, tmp_path):
+    table = of_many_kinds().select("^logit_.$", "label", "long")
+    path, gate = tmp_path / f"in{suffix}", tmp_path / "gate.json"
+    if suffix == ".parquet":
+        table.write_parquet(path)
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in table.to_dicts()))
+    found = read(path, groups="long")
+    assert found.groups.tolist() == [str(one) for one in table["long"]]
+    options = ["--groups", "long", "-q"]
+    made = ["--frr", 0.2, "--allow-trivial", "-o", gate]
+    assert run("calibrate", path, *made, *options).returncode == 0
+    assert run("screen", path, "--gate", gate, *options).returncode == 0

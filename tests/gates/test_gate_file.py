@@ -104,6 +104,19 @@ def test_a_large_one_goes_into_a_file_beside_it(tmp_path, monkeypatch):
         td.Gate.load(tmp_path / "gate.json")
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["x" * 250 + ".json", "ü" * 127, "x" + "ü" * 127, "\udcff\udcfe.json"],
+    ids=["long", "even", "odd", "not UTF-8"],
+)
+def test_long_names_leave_room_for_the_one_beside(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(gate_file, "EMBEDDED", 1000)
+    gate = td.Gate(0.0, score=td.KNN.fit(laws.rows(900, seed=2), k=5))
+    gate.save(tmp_path / name)
+    assert td.Gate.load(tmp_path / name) == gate
+    assert len(list(tmp_path.iterdir())) == 2
+
+
 def _set(*path, to):
     def change(content):
         for step in path[:-1]:
@@ -174,5 +187,5 @@ def test_a_schema_1_gate_holds_no_fitted_score(fitted):
     _, path = fitted
     content = json.loads(path.read_text()) | {"schema": 1}
     path.write_text(json.dumps(content))
-    with pytest.raises(FileError, match="lacks or adds: fitted"):
+    with pytest.raises(FileError, match="lacks or adds: classes, fitted"):
         td.Gate.load(path)

@@ -1,7 +1,11 @@
+import json
+
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
+import trustdoctor as td
 from trustdoctor import Predictions
 from trustdoctor.errors import InputError, LabelsMissingError
 
@@ -263,3 +267,141 @@ def test_a_part_knows_no_more_than_the_whole():
 def test_what_picks_no_rows_is_refused(rows, match):
     with pytest.raises(InputError, match=match):
         many()[rows]
+
+
+class Owner:
+    """What hands out its own array, as some libraries' arrays do."""
+
+    def __init__(self, own):
+        self.own = own
+
+    def __len__(self):
+        return len(self.own)
+
+    def __array__(self, dtype=None, copy=None):
+        return self.own
+
+
+def hidden(array):
+    """A view that cannot be written, of an array that can."""
+    view = array[:]
+    view.flags.writeable = False
+    return view
+
+
+SHARING = {
+    "the array": lambda array: array,
+    "a view": lambda array: array[:],
+    "a view that cannot be written": hidden,
+    "a tensor": torch.from_numpy,
+    "an owner": Owner,
+    "a frame": lambda array: pd.DataFrame(array, copy=False),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("share", SHARING.values(), ids=SHARING)
+@pytest.mark.parametrize("make", [Predictions.from_logits, Predictions.from_probs])
+def test_predictions_stay_when_the_array_changes(make, share, dtype, rng):
+    array = rng.dirichlet([1, 1, 1], 40).astype(dtype)
+    if make == Predictions.from_logits:
+        array *= 3
+    labels, groups = np.arange(40) % 3, np.arange(40) % 4
+    features, ids = rng.normal(size=(40, 2)), np.arange(40)
+    own = {"groups": groups, "ids": ids, "features": features}
+    p = make(share(array), labels, **own)
+    names = ("logits", "labels", "groups", "ids", "features")
+    before = {name: getattr(p, name).copy() for name in names}
+    scores, errors = td.alpha(p), p.errors.copy()
+    for one in (array, labels, groups, features, ids):
+        one[...] = one[::-1].copy()
+    for name in names:
+        assert np.array_equal(getattr(p, name), before[name]), name
+    assert np.array_equal(td.alpha(p), scores)
+    assert np.array_equal(p.errors, errors)
+
+
+def test_logits_cannot_be_written(rng):
+    z = rng.normal(size=(20, 3))
+    own = z.copy()
+    own.flags.writeable = False
+    for p in (Predictions.from_logits(z), Predictions.from_logits(own)):
+        for part in (p, p[:5]):
+            with pytest.raises(ValueError, match="read-only"):
+                part.logits[0, 0] = 7
+    z[0, 0] = 7  # the caller's is as it was
+    assert np.shares_memory(Predictions.from_logits(own).logits, own)
+
+
+@pytest.mark.parametrize("kind", ["f2", "f4", "f8"])
+def test_numbers_of_the_other_byte_order_are_the_same(kind, rng):
+    z = rng.normal(size=(60, 3)).astype(kind)
+    probs = rng.dirichlet([1, 1, 1], 60).astype(kind)
+    labels, groups = rng.integers(0, 3, 60), np.arange(60) % 5
+    native, other = (
+        (
+            Predictions.from_logits(
+                turn(z), turn(labels), groups=turn(groups), features=turn(z)
+            ),
+            Predictions.from_probs(turn(probs), turn(labels)),
+        )
+        for turn in (lambda a: a, lambda a: a.astype(a.dtype.newbyteorder(">")))
+    )
+    for one, two in zip(native, other, strict=True):
+        assert two.logits.dtype.isnative
+        assert np.array_equal(one.logits, two.logits)
+        assert np.array_equal(one.labels, two.labels)
+        assert np.array_equal(td.alpha(one), td.alpha(two))
+    assert np.array_equal(native[0].groups, other[0].groups)
+    assert np.array_equal(native[0].features, other[0].features)
+    swapped = z.astype(z.dtype.newbyteorder(">"))
+    for name in ("alpha", "beta", "msp", "entropy", "energy"):
+        assert np.array_equal(getattr(td, name)(swapped), getattr(td, name)(z))
+    doubt, wrong = td.alpha(z).astype(kind), native[0].errors
+    turned = doubt.astype(doubt.dtype.newbyteorder(">"))
+    for metric in (td.auroc, td.aurc, td.aupr, td.augrc):
+        assert metric(turned, wrong) == metric(doubt, wrong)
+    gate = td.Gate(float(np.median(doubt)), score="alpha")
+    assert np.array_equal(gate.accept(turned), gate.accept(doubt))
+
+
+@pytest.mark.parametrize("size", [1e300, 1e307, 1e308, 1.7e308])
+def test_the_largest_logits_are_measured_without_a_warning(size, rng):
+    """Warnings are errors here; confidences are 1, and labels have probability 0."""
+    z = np.clip(rng.normal(size=(300, 4)), -3, 3) / 3 * size
+    labels = np.where(rng.random(300) < 0.8, z.argmax(1), z.argmin(1))
+    p = Predictions.from_logits(z, labels)
+    wrong = int((z.argmax(1) != labels).sum())
+    found = td.evaluate(p)
+    tally = td.Tally()
+    tally.update(p)
+    counted = tally.evaluate()
+    for one in (found, counted):
+        assert one.calibration["confidence"].value == 1
+        assert one.calibration["ece"].value == pytest.approx(wrong / 300)
+        assert one.calibration["brier"].value == pytest.approx(2 * wrong / 300)
+        assert one.calibration["nll"].value is None
+        assert f"infinite: {wrong} labels" in one.calibration["nll"].note
+        json.loads(one.to_json(), parse_constant=pytest.fail)
+    for name, metrics in found.scores.items():
+        for metric, value in metrics.items():
+            ours = counted.scores[name][metric]
+            assert ours.value == pytest.approx(value.value, abs=ours.within + 1e-9)
+    assert "<html" in found.to_html()
+    assert td.calibrate(p, frr=0.1).screen(p).accepted.mean() > 0.5
+
+
+@pytest.mark.parametrize("cost", [1e300, 1e308])
+def test_an_endless_cost_is_that_of_any_error(cost, rng):
+    z = rng.normal(size=(400, 3))
+    labels = np.where(rng.random(400) < 0.9, z.argmax(1), 0)
+    p = Predictions.from_logits(z, labels)
+    order = np.argsort(td.alpha(p))
+    certain = int(np.argmax(p.errors[order]))
+    assert certain
+    gate = td.calibrate(p, cost=cost)
+    done = gate.screen(p)
+    assert done.accepted.sum() == certain
+    assert not p.errors[done.accepted].any()
+    assert "nan" not in gate.to_json().lower()
+    assert td.calibrate(p, cost=1e6).threshold == gate.threshold

@@ -441,8 +441,8 @@ def test_the_command_writes_the_page(rows, run, tmp_path):
         (("--html", "r.html", "--class-names", "p.csv"), "6 class names"),
         (("--html", "nowhere/r.html"), "nowhere"),
         (("--html", "p.csv"), "the input itself"),
-        (("--html", "names.txt", "--class-names", "names.txt"), "an input itself"),
-        (("--html", "x", "--json", "x"), "another output"),
+        (("--html", "names.txt", "--class-names", "names.txt"), "the input itself"),
+        (("--html", "x", "--json", "x"), "two outputs"),
         (("--html", "-"), "Name one"),
         (("--html", "r.html", "--thumbnails", "pictures"), "pictures"),
     ):

@@ -12,9 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from trustdoctor import envelope
 from trustdoctor.errors import FileError, InputError
 from trustdoctor.files import checked_choices, choice_probs
 from trustdoctor.predictions import Predictions, TopK
+
+_MOST = 1 << 30  # bytes of a file of responses
 
 
 def read_chat(
@@ -57,12 +60,14 @@ def read_chat(
 
 def _read(path: Path) -> list[dict[str, Any]]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = envelope.read_bounded(path, "file of responses", _MOST)
         try:
             found = json.loads(text)
         except ValueError:  # one response per line
             found = [json.loads(line) for line in text.split("\n") if line.strip()]
-    except (OSError, ValueError) as error:
+    except (RecursionError, ValueError) as error:
+        if isinstance(error, FileError):
+            raise
         message = f"cannot read {path} as JSON, one response per line: {error}."
         raise FileError(message) from error
     return found if isinstance(found, list) else [found]

@@ -1,7 +1,6 @@
 """The command line: parses, calls and prints."""
 
 import os
-import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
+from polars.exceptions import PanicException
 from typer.core import TyperCommand
 
 from trustdoctor._version import __version__
@@ -31,8 +31,10 @@ from trustdoctor.cli.options import (
     TARGET,
     takes,
 )
+from trustdoctor.cli.places import check_places
+from trustdoctor.cli.printing import one_line
+from trustdoctor.cli.streams import leave_output, prepare_streams
 from trustdoctor.errors import InputError, TrustDoctorError
-from trustdoctor.files import STDIN
 
 STEPS_PANEL = "The four steps"
 MORE_PANEL = "More"
@@ -130,6 +132,7 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def run(**given: Any) -> None:
         try:
+            check_places(given)
             command(**given)
         except KeyboardInterrupt as error:
             raise _StoppedError from error
@@ -163,30 +166,42 @@ def _options(
 
 def main() -> None:
     """Run the command line; `exit_codes.py` lists how it may end."""
+    prepare_streams()
     try:
         code = _run()
         sys.stdout.flush()  # here, where a reader that went away is expected
     except (_ClosedError, BrokenPipeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        leave_output()
         sys.exit(CLOSED)
     except (_StoppedError, KeyboardInterrupt):
         _fail("stopped.", STOPPED)
-    except TrustDoctorError as error:
-        _fail(str(error), MISTAKE)
-    except OSError as error:
-        why = (error.strerror or str(error)).lower()
-        _fail(f"cannot write the output: {why}.", MISTAKE)
-    except MemoryError:
-        _fail("the machine ran out of memory. Split the file and run again.", MISTAKE)
-    except Exception as error:
+    except (Exception, PanicException) as error:
         if os.environ.get("TRUSTDOCTOR_TRACEBACK"):
             traceback.print_exc()
-        _fail(
-            f"internal error, {type(error).__name__}: {error}. Please report it; "
-            "TRUSTDOCTOR_TRACEBACK=1 shows where.",
-            INTERNAL,
-        )
+        if isinstance(error, OSError):
+            leave_output()
+        _fail(*_told(error))
     sys.exit(code)
+
+
+def _told(error: BaseException) -> tuple[str, int]:
+    """Return what to say of an error, and the exit code."""
+    if isinstance(error, TrustDoctorError):
+        return str(error), MISTAKE
+    if isinstance(error, OSError):
+        why = (error.strerror or str(error)).lower()
+        return f"cannot write the output: {why}.", MISTAKE
+    if isinstance(error, MemoryError):
+        told = "the machine ran out of memory. Split the file and run again."
+        return told, MISTAKE
+    if isinstance(error, PanicException):
+        told = f"cannot read the file: {error}. It may be damaged; write it again."
+        return told, MISTAKE
+    told = (
+        f"internal error, {type(error).__name__}: {error}. Please report it; "
+        "TRUSTDOCTOR_TRACEBACK=1 shows where."
+    )
+    return told, INTERNAL
 
 
 def _run() -> Any:
@@ -198,6 +213,5 @@ def _run() -> Any:
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    told = re.sub(rf"\S*/{STDIN}[.\w]*", "standard input", message)
-    typer.echo(f"trustdoctor: {' '.join(told.split())}", err=True)
+    typer.echo(f"trustdoctor: {one_line(message)}", err=True)
     sys.exit(code)

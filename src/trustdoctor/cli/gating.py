@@ -19,10 +19,9 @@ from trustdoctor.cli.options import (
     ScoreOption,
     TemperatureOption,
     as_rate,
-    check_output_path,
-    check_outputs,
     named_score,
 )
+from trustdoctor.cli.places import check_outputs
 from trustdoctor.cli.printing import print_file, refuse_trivial, write_result, wrote
 from trustdoctor.engines import Means, calibrate_files, require_fitting, tuned
 from trustdoctor.errors import InputError, LabelsMissingError
@@ -231,7 +230,6 @@ def calibrate(  # noqa: PLR0913 - one parameter per option
     Give one target, or --frr with --trr; a RATE is 0.05 or 5%. A gate that would accept
     or reject everything is not written, and the exit code is 3.
     """
-    check_output_path(output, file)
     given: dict[str, Any] = {"temperature": temperature, "mode": mode, "method": method}
     given |= {"groups": _groups(columns, per_class), "confidence": level or 0.9}
     given |= {} if score is None else {"score": named_score(score)}
@@ -328,7 +326,7 @@ def screen(  # noqa: PLR0913 - one parameter per option
         check_outputs(source, json_path, output)
         means = replace(means, progress=tell)
         target = Path(folder) / "decided.csv" if printed else output
-        with tuned(source, means.memory):
+        with tuned(source, means.memory, whole=output is not None):
             done = engines.screen(
                 source, gate, target, only=only, resume=resume, means=means
             )
@@ -348,7 +346,6 @@ def _check_screen_outputs(
     file: Path, output: Path | None, json_path: str | None
 ) -> None:
     """Say before any work what cannot be written."""
-    check_output_path(json_path, file)
     if output is not None and output.suffix:
         check_output(output, file)
     if str(output) == json_path == "-":
@@ -412,34 +409,19 @@ def check(  # noqa: PLR0913 - one parameter per option
     The exit code is 1 where it does not, or where the accept rate has changed.
     """
     gate = Gate.load(gate_path)
-    check_output_path(state, file)
-    watch = _watch(gate, state, None if level is None else as_rate(level, "level"))
+    asked = None if level is None else as_rate(level, "level")
+    Watch.load_or_start(state, gate, level=asked)  # refused before any work
     with bar(quiet=quiet) as tell:
         tell(0.0, f"reading {file.name}")
         source = find_source(file, columns)
         check_outputs(source, state)
         require_fitting(source, memory, "check")
-        _count(watch, source, late=late)
-    watch.save(state)
-    make_console(quiet=quiet).print(repr(watch), highlight=False)
-    if watch.alarm:
-        raise typer.Exit(ALARM)
-
-
-def _watch(gate: Gate, state: Path, level: float | None) -> Watch:
-    if not state.exists():
-        return gate.watch(level=0.1 if level is None else level)
-    watch = Watch.load(state, gate)
-    if level not in (None, watch.level):
-        message = f"the state was begun at level {watch.level:g}. Leave --level out."
-        raise InputError(message)
-    return watch
-
-
-def _count(watch: Watch, source: Source, *, late: bool) -> None:
-    """Count the rows of some files, and their labels where these are known."""
-    predictions = source.read()
+        predictions = source.read()
     if late and predictions.labels is None:
         message = f"--late needs labels, and {source.name} has none."
         raise LabelsMissingError(message)
-    (watch.label if late else watch.update)(predictions)
+    with Watch.open(state, gate, level=asked) as watch:
+        (watch.label if late else watch.update)(predictions)
+    make_console(quiet=quiet).print(repr(watch), highlight=False)
+    if watch.alarm:
+        raise typer.Exit(ALARM)

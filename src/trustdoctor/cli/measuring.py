@@ -16,10 +16,9 @@ from trustdoctor.cli.options import (
     QuietOption,
     ScoresOption,
     TemperatureOption,
-    check_output_path,
-    check_outputs,
     named_scores,
 )
+from trustdoctor.cli.places import check_outputs
 from trustdoctor.cli.printing import write_result, wrote
 from trustdoctor.demo import bundled_file, save_demo
 from trustdoctor.engines import Means, require_fitting, tuned
@@ -105,7 +104,6 @@ def demo(  # noqa: PLR0913 - one parameter per option
     if pbb:
         _demo_pbb(alone=save is None and json_path is None)
         return
-    check_output_path(json_path)
     console = make_console(quiet=quiet or json_path == "-")
     console.print("Bundled: DenseNet-BC-100-12 on the 10,000 CIFAR-10 test images.\n")
     with bar(quiet=quiet) as tell:
@@ -154,9 +152,8 @@ def diagnose(  # noqa: PLR0913 - one parameter per option
 
     Where they do not fit into the memory, rows are counted in ranges of scores.
     """
-    check_output_path(json_path, file)
     page = Page(html, texts, pictures)
-    page.check(file, json_path)
+    page.check()
     with bar(quiet=quiet) as tell:
         tell(0.0, f"reading {file.name}")
         source = find_source(file, replace(columns, texts=texts))
@@ -185,12 +182,9 @@ class Page:
     texts: str | None
     thumbnails: str | None
 
-    def check(self, file: Path, json_path: str | None) -> None:
-        """Refuse options without a page, and say early where it cannot be written."""
+    def check(self) -> None:
+        """Refuse options without a page, and a page that is printed."""
         if self.html is not None:
-            inputs = (self.thumbnails, json_path)
-            for other in (file, *(Path(one) for one in inputs if one)):
-                check_output_path(self.html, other)
             if str(self.html) == "-":
                 message = "the page goes to a file. Name one: --html report.html."
                 raise InputError(message)
@@ -264,8 +258,6 @@ def compare(  # noqa: PLR0913 - one parameter per option
 
     Give calibrate other rows than these: --score NAME, or --score FILE of -o.
     """
-    for path in (json_path, output):
-        check_output_path(path, file)
     with bar(quiet=quiet) as tell:
         tell(0.0, f"reading {file.name}")
         source = find_source(file, columns)

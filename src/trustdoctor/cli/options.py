@@ -10,10 +10,9 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from trustdoctor.atomic import require_writable
 from trustdoctor.engines import ENGINES, Means, find_engine, parse_memory
-from trustdoctor.errors import InputError, OutputError
-from trustdoctor.files import Columns, Source, read_class_names
+from trustdoctor.errors import InputError
+from trustdoctor.files import Columns, read_class_names
 from trustdoctor.gates import AUTO, TARGETS
 from trustdoctor.scores import SCORES, FittedScore, load_score, plain_scores
 
@@ -373,25 +372,3 @@ def named_scores(
     every = allowed if "all" in names else []
     own = [named_score(name) for name in names if name != "all"]
     return [*own, *every]
-
-
-def check_output_path(path: str | Path | None, file: Path | None = None) -> None:
-    """Say before any work why a result cannot be written there."""
-    if path is None or str(path) == "-":
-        return
-    if require_writable(path) == (file and file.resolve()):
-        message = f"the output {path} is the input itself or another output."
-        raise OutputError(message)
-
-
-def check_outputs(source: Source, *outputs: str | Path | None) -> None:
-    """Refuse to write over an input, or two results into one file."""
-    beside = [Path(p) for p in (source.columns.names_file, source.columns.truth) if p]
-    inputs = {file.resolve() for file in (*source.files, *beside)}
-    places = [Path(p).resolve() for p in outputs if p is not None and str(p) != "-"]
-    if any(place in inputs for place in places):
-        message = "an output is an input itself. Name another file."
-        raise OutputError(message)
-    if len(set(places)) < len(places):
-        message = "two outputs go to one file. Name another for one of them."
-        raise OutputError(message)

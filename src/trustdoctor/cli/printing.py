@@ -11,8 +11,25 @@ from rich.console import Console
 
 from trustdoctor.atomic import write_text
 from trustdoctor.cli.exit_codes import TRIVIAL
+from trustdoctor.files import STDIN
 from trustdoctor.gates import Gate
 from trustdoctor.report import needed_words, trivial_words
+from trustdoctor.visible import visible
+
+_LONGEST = 300
+"""Characters of a word in a message: a path fits, a damaged cell does not."""
+
+
+def one_line(message: str) -> str:
+    """Return a message as it is shown: on one line, and of a bearable length."""
+    return " ".join(_word(word) for word in visible(message).split())
+
+
+def _word(word: str) -> str:
+    if f"/{STDIN}." in word:
+        tail = word.rpartition(STDIN)[2].lstrip(".abcdefghijklmnopqrstuvwxyz")
+        return f"standard input{tail}"
+    return word if len(word) <= _LONGEST else f"{word[:_LONGEST]}..."
 
 
 def write_result(text: str, path: str | None) -> None:
@@ -31,7 +48,7 @@ def refuse_trivial(gate: Gate, output: Path, said: Sequence[str]) -> NoReturn:
         *said,
         "--allow-trivial writes it.",
     )
-    typer.echo(f"trustdoctor: {' '.join(lines)}", err=True)
+    typer.echo(f"trustdoctor: {one_line(' '.join(lines))}", err=True)
     raise typer.Exit(TRIVIAL)
 
 

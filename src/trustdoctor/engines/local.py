@@ -14,7 +14,7 @@ import polars as pl
 
 from trustdoctor.atomic import replacing
 from trustdoctor.engines.contract import AnyState, Decide, Engine, register_engine
-from trustdoctor.engines.memory import BASE_MEMORY, parse_memory, require_pieces
+from trustdoctor.engines.memory import BASE_MEMORY, parse_memory, with_room
 from trustdoctor.errors import FileError, InputError, OutputError, TrustDoctorError
 from trustdoctor.files import (
     ADDED,
@@ -27,6 +27,7 @@ from trustdoctor.files import (
 )
 from trustdoctor.gates import NOTHING, Outcome, require_one_width
 from trustdoctor.kernels import cores
+from trustdoctor.predictions import taken_for_logits
 from trustdoctor.progress import Pace
 
 STATE_BYTES = 60_000_000
@@ -49,7 +50,7 @@ class LocalEngine(Engine):
         There are as many states as there are cores, and as there is room for.
         """
         limit = memory or parse_memory(None)
-        require_pieces(source, limit)
+        source = with_room(source, limit)
         weight = STATE_BYTES * getattr(state, "weight", 1)
         count = max(1, min(cores(), 8, (limit - BASE_MEMORY) // weight))
         states = [state.fresh() for _ in range(count)]
@@ -86,7 +87,8 @@ class LocalEngine(Engine):
         pace: Pace,
     ) -> Outcome:
         """Apply the function to every batch, and write what it adds beside the rows."""
-        require_pieces(source, memory or parse_memory(None))
+        limit = memory or parse_memory(None)
+        source = with_room(source, limit, whole=output is not None)
         found: list[Outcome] = []
         widths: set[int] = set()
 
@@ -122,8 +124,12 @@ register_engine("local", _make)
 def _on_batches(
     source: Source, function: Callable[[pl.Series], pl.Series], dtype: Any
 ) -> pl.Expr:
+    def some(rows: pl.Series) -> pl.Series:
+        with taken_for_logits():
+            return function(rows) if len(rows) else pl.Series([], dtype=dtype)
+
     columns = pl.struct(source.needed)
-    return columns.map_batches(function, return_dtype=dtype, is_elementwise=True)
+    return columns.map_batches(some, return_dtype=dtype, is_elementwise=True)
 
 
 def _run(
@@ -134,6 +140,8 @@ def _run(
         return work()
     except (*POLARS_ERRORS, TrustDoctorError) as error:
         source.locate()
+        if output is not None:  # where all columns are read
+            source.collect(source.scan().select(pl.all().null_count()))
         if isinstance(error, TrustDoctorError):  # polars adds lines of its own
             told = isinstance(error, FileError)
             where = "" if told else f"{source.name}: "
@@ -148,7 +156,7 @@ def _run(
 
 def _added(source: Source, function: Decide) -> pl.Struct:
     """Return the type of what is added, from a row or, without any, from the schema."""
-    row = source.collect(source.scan().select(source.needed).head(1))
+    row = source.head(source.needed, 1)
     if len(row) == 0:
         return _added_to_nothing(source, own=getattr(function, "own", False))
     try:

@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from trustdoctor.errors import FileError, InputError
@@ -73,33 +74,44 @@ def require_fitting(source: Source, memory: int, what: str) -> None:
         raise InputError(message)
 
 
-def require_pieces(source: Source, memory: int) -> None:
-    """Refuse files with pieces that the limit has no room for.
+def with_room(source: Source, memory: int, *, whole: bool = False) -> Source:
+    """Return the files, read a few rows at a time where their pieces are too large.
 
-    What a row group takes four times over, unpacked, in work and on its way out, must
-    fit beside the libraries.
+    What a piece takes four times over, unpacked, in work and on its way out, must fit
+    beside the libraries. Files whose pieces cannot be told apart are refused.
     """
-    piece = source.largest_piece
-    if 4 * piece > memory - BASE_MEMORY:
-        least = 4 * piece + BASE_MEMORY
-        message = (
-            f"{source.name} has pieces of {piece / 1e6:,.0f} MB that are read as a "
-            f"whole, which need about {least / 1e9:.1f} GB of memory. Give --memory "
-            f"{least / 1e9:.1f}GB, or write smaller row groups (or arrays in C order)."
-        )
-        raise FileError(message)
+    piece, room = source.largest_piece(whole=whole), memory - BASE_MEMORY
+    if 4 * piece <= room:
+        return source
+    if source.format.sliced:
+        return replace(source, step=_batch_rows(source, room, whole=whole))
+    least = 4 * piece + BASE_MEMORY
+    message = (
+        f"{source.name} has pieces of {piece / 1e6:,.0f} MB that are read as a "
+        f"whole, which need about {least / 1e9:.1f} GB of memory. Give --memory "
+        f"{least / 1e9:.1f}GB, or write smaller record batches, or arrays in C order."
+    )
+    raise FileError(message)
+
+
+def _batch_rows(source: Source, room: int, *, whole: bool) -> int:
+    """Return how many rows make a batch of which several fit on every core."""
+    size = 16 * cores() * source.row_size(whole=whole)
+    return int(min(max(room // size, 1 << 6), 1 << 17))
 
 
 @contextmanager
-def tuned(source: Source, memory: int) -> Iterator[None]:
+def tuned(source: Source, memory: int, *, whole: bool = False) -> Iterator[None]:
     """Have this process, the allocator and polars, work in batches that leave room.
 
-    As many row groups are read ahead as there is room for. This changes the process:
-    the command line and a cluster's workers do so, a library call does not.
+    As many row groups are read ahead as there is room for. `whole` says that all
+    columns pass through. This changes the process: the command line and a cluster's
+    workers do so, a library call does not.
     """
     room = memory - BASE_MEMORY
-    ahead = min(max(room // (8 * max(source.largest_piece, 1)), 1), 2 * cores())
-    rows = min(max(room // (16 * cores() * source.row_bytes), 1 << 10), 1 << 17)
+    piece = max(source.largest_piece(whole=whole), 1)
+    ahead = min(max(room // (8 * piece), 1), 2 * cores())
+    rows = _batch_rows(source, room, whole=whole)
     _keep_freed_memory()
     settings = {
         "POLARS_ROW_GROUP_PREFETCH_SIZE": str(ahead),

@@ -36,6 +36,7 @@ from trustdoctor.files import (
     suffix_of,
 )
 from trustdoctor.gates import NOTHING, Gate, Outcome, require_one_width
+from trustdoctor.predictions import taken_for_logits
 from trustdoctor.progress import Pace
 
 SCREEN_BYTES = 32 << 20
@@ -185,8 +186,9 @@ def _decide(source: Source, function: Decide, task: dict[str, Any]) -> Any:
     block = _rows(source, task, None)
     counted = [b""] * block.num_rows
     if block.num_rows:
-        rows = to_predictions(block, source.columns)
-        added, done = function(rows)
+        with taken_for_logits():
+            rows = to_predictions(block, source.columns)
+            added, done = function(rows)
         counted[0] = pickle.dumps((done, rows.n_classes))
         for name, values in added.items():
             block = block.append_column(name, pa.array(values))
@@ -238,7 +240,7 @@ def _map_files(
     limit = memory or parse_memory(None)
     for at in batch["at"]:
         source, target = targets[int(at)]
-        with tuned(source, limit):
+        with tuned(source, limit, whole=True):
             done = LocalEngine().map(
                 source,
                 function,
@@ -255,7 +257,8 @@ def _map_files(
 def _tally(state: Any, source: Source, task: dict[str, Any]) -> Any:
     block, own = _rows(source, task, source.needed), state.fresh()
     if block.num_rows:
-        own.update(to_predictions(block, source.columns))
+        with taken_for_logits():
+            own.update(to_predictions(block, source.columns))
     content = pa.array([pickle.dumps(own)], pa.large_binary())
     return pa.table({"counted": content, "rows": [block.num_rows]})
 

@@ -5,7 +5,7 @@ engine folds or maps them batch by batch. Decisions and scores are the same eith
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -187,7 +187,12 @@ class BatchScreen:
         if names is not None:
             added["predicted"] = names.astype(str) if names.dtype == object else names
         added |= {"score": done.scores, "accepted": done.accepted}
-        return added, Outcome.on(predictions, done.accepted)
+        outcome = Outcome.on(predictions, done.accepted)
+        if self.gate.groups:
+            known = np.isin(self.gate.groups_of(predictions), list(self.gate.groups))
+            intake = replace(outcome.intake, strangers=int((~known).sum()))
+            outcome = replace(outcome, intake=intake)
+        return added, outcome
 
 
 def screen(  # noqa: PLR0913 - options, by keyword only
@@ -284,7 +289,8 @@ def _screen_folder(  # noqa: PLR0913 - what the verb was given
 
 
 def require_rows(source: Source) -> None:
-    """Refuse files without a row."""
+    """Refuse files without a row, and those that are not what they are said to be."""
     if source.is_empty:
         message = f"{source.files[0]} has no rows. Expected one line per prediction."
         raise FileError(message)
+    source.require_logits()

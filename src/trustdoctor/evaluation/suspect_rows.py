@@ -143,9 +143,8 @@ no row is counted twice.
             series = _series(values)
             again = (~series.is_first_distinct() & series.is_not_null()).to_numpy()
             if again.any():
-                at = int(again.argmax())
-                first = int((series == series[at]).arg_max() or 0)
-                out.append(_again(what, again, first, f" {_short(series[at])}"))
+                *before, own = series.head(int(again.argmax()) + 1).to_list()
+                out.append(_again(what, again, before.index(own), f" {_short(own)}"))
     if features is not None:
         x = as_features(features) + 0.0  # -0 equals 0, and has other bits
         again = _again_rows(x)

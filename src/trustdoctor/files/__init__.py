@@ -5,6 +5,7 @@ from trustdoctor.files.arrays import NPY, NPZ
 from trustdoctor.files.building import from_frame, from_table
 from trustdoctor.files.columns import Columns, find_layout
 from trustdoctor.files.dialect import STDIN
+from trustdoctor.files.finding import find_source
 from trustdoctor.files.formats import (
     FORMATS,
     Format,
@@ -24,7 +25,6 @@ from trustdoctor.files.row_groups import RowGroup, read_row_groups
 from trustdoctor.files.source import (
     POLARS_ERRORS,
     Source,
-    find_source,
     first_line,
     unreadable,
 )

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from trustdoctor.files.source import Source
 
 BATCH = 1 << 16
-"""Rows read at a time."""
+"""Rows read at a time, and fewer of wide ones."""
+
+_BATCH_BYTES = 1 << 26
 
 
 class Arrays:
@@ -32,6 +34,7 @@ class Arrays:
             if suffix_of(file) == ".npz":
                 with zipfile.ZipFile(file) as archive:
                     names = [n.removesuffix(".npy") for n in archive.namelist()]
+                _refuse_twice(names)
             else:
                 names = [other.stem for other in sorted(file.parent.glob("*.npy"))]
                 columns = _about(file, columns)
@@ -39,8 +42,7 @@ class Arrays:
             self.names = layout.needed
             with self.open() as arrays:
                 self.shapes = {n: (a.shape, a.dtype) for n, a in arrays.items()}
-                sizes = [a.mapped.nbytes for a in arrays.values() if a.whole]
-            self.whole = sum(sizes)
+                self.whole = sum(a.size for a in arrays.values() if a.whole)
         except FileError:
             raise
         except InputError as error:
@@ -68,13 +70,14 @@ class Arrays:
         for other in self.names[1:]:
             found, kind = self.shapes[other]
             fits = found[:1] == rows
+            long = not fits
             if other in layout.features:
                 fits = fits and _is_matrix(found, kind)
             else:  # labels that are not needed are looked at where they are used
                 fits = fits and found == rows and kind.kind in "iufbU"
             if fits:
                 continue
-            if other != layout.label or need_labels:
+            if other != layout.label or need_labels or long:
                 what = "labels as" if other == layout.label else f"{other!r} as"
                 message = (
                     f"{self.file}: expected {what} {rows[0]} entries, one per row, got "
@@ -90,6 +93,14 @@ class Arrays:
         return int(next(iter(self.shapes.values()))[0][0])
 
     @property
+    def row_bytes(self) -> int:
+        """Bytes of a row."""
+        return sum(
+            math.prod(shape[1:]) * _plain(dtype).itemsize
+            for shape, dtype in self.shapes.values()
+        )
+
+    @property
     def schema(self) -> dict[str, Any]:
         """The columns that the arrays become, and their types."""
         out: dict[str, Any] = {}
@@ -101,6 +112,14 @@ class Arrays:
     def open(self) -> "_Open":
         """Open the arrays; they give rows in order."""
         return _Open(self.file, self.names)
+
+
+def _refuse_twice(names: list[str]) -> None:
+    """Refuse an archive in which one name stands for two arrays."""
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        message = f"it has the array {twice[0]!r} twice"
+        raise ValueError(message)
 
 
 def _is_number(dtype: Any) -> bool:
@@ -153,55 +172,74 @@ class _Open(ExitStack):
     def _open(self, name: str) -> "_Array":
         if suffix_of(self.file) == ".npy":
             path = self.file.with_name(f"{name}.npy")
-            return _Array(np.load(path, mmap_mode="r", allow_pickle=False))
+            stream: Any = self.enter_context(path.open("rb"))
+            return _Array(name, stream, path.stat().st_size)
         archive = self.enter_context(zipfile.ZipFile(self.file))
-        stream = self.enter_context(archive.open(f"{name}.npy"))
-        return _Array(None, stream)
+        entry = archive.getinfo(f"{name}.npy")
+        stream = self.enter_context(archive.open(entry))
+        return _Array(name, stream, entry.file_size)
 
 
 class _Array:
-    """Rows of one array: mapped into memory, or out of a zipped stream."""
+    """Rows of one array, out of a file or a zipped stream of so many bytes.
 
-    def __init__(self, mapped: Any, stream: Any = None) -> None:
-        self.mapped, self.stream, self.at = mapped, stream, 0
-        self.whole = False
-        if stream is None:
-            self.shape, self.dtype = mapped.shape, mapped.dtype
-            return
+    What its header announces is checked against what is there: nothing is filled up.
+    """
+
+    def __init__(self, name: str, stream: Any, length: int) -> None:
+        self.name, self.stream, self.at = name, stream, 0
         version = np.lib.format.read_magic(stream)
-        read = getattr(np.lib.format, f"read_array_header_{version[0]}_0")
-        self.shape, by_column, self.dtype = read(stream)
+        readers = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }
+        if version not in readers:
+            message = f"{name!r} is of the version {version[0]}.{version[1]}"
+            raise ValueError(message)
+        self.shape, by_column, self.dtype = readers[version](stream)
         if self.dtype.hasobject:
             message = "it holds pickled objects"
             raise ValueError(message)
-        if by_column and len(self.shape) > 1:  # such rows do not lie together
-            self.whole = True
-            size = math.prod(self.shape) * self.dtype.itemsize
-            self.mapped = _Later(stream, self.shape, self.dtype, size)
+        if min(self.shape, default=0) < 0:
+            message = f"{name!r} has the shape {self.shape}"
+            raise ValueError(message)
+        self.size = math.prod(self.shape) * self.dtype.itemsize
+        self._require(length - stream.tell(), self.size)
+        self.array: Any = None
+        self.whole = by_column and len(self.shape) > 1  # rows do not lie together
+        if self.whole and not isinstance(stream, zipfile.ZipExtFile):
+            self.array = np.memmap(
+                stream, self.dtype, "r", stream.tell(), self.shape, "F"
+            )
+            self.whole = False
+
+    def _require(self, got: int, announced: int) -> None:
+        if got != announced:
+            message = (
+                f"the header of {self.name!r} announces {announced:,} bytes, and there "
+                f"are {got:,}"
+            )
+            raise ValueError(message)
+
+    def _read(self, size: int) -> Any:
+        content = self.stream.read(size)
+        self._require(len(content), size)
+        if self.dtype.kind == "U":  # numbers that are no characters would end us
+            content.decode(f"utf-32-{'be' if self.dtype.str[0] == '>' else 'le'}")
+        return np.frombuffer(content, self.dtype)
 
     def next(self, rows: int) -> Any:
-        if self.mapped is not None:
-            part = self.mapped[self.at : self.at + rows]
+        """Return the next rows."""
+        if self.whole and self.array is None:
+            self.array = self._read(self.size).reshape(self.shape, order="F")
+        if self.array is not None:
+            part = self.array[self.at : self.at + rows]
             self.at += rows
-            return np.ascontiguousarray(part, _plain(self.dtype))
-        width = math.prod(self.shape[1:])
-        content = self.stream.read(rows * width * self.dtype.itemsize)
-        part = np.frombuffer(content, self.dtype).reshape(-1, *self.shape[1:])
+        else:
+            width = math.prod(self.shape[1:])
+            part = self._read(rows * width * self.dtype.itemsize)
+            part = part.reshape(rows, *self.shape[1:])
         return np.ascontiguousarray(part, _plain(self.dtype))
-
-
-class _Later:
-    """An array of a zipped stream that is read as a whole, when it is asked for."""
-
-    def __init__(self, stream: Any, shape: Any, dtype: Any, size: int) -> None:
-        self.stream, self.shape, self.dtype, self.nbytes = stream, shape, dtype, size
-        self.array: Any = None
-
-    def __getitem__(self, rows: slice) -> Any:
-        if self.array is None:
-            content = np.frombuffer(self.stream.read(), self.dtype)
-            self.array = content.reshape(self.shape, order="F")
-        return self.array[rows]
 
 
 def _plain(dtype: Any) -> Any:
@@ -222,9 +260,10 @@ def array_batches(
     left = math.inf if n_rows is None else n_rows
     for one in arrays:
         done = 0
+        most = min(batch_size or BATCH, max(1, _BATCH_BYTES // max(one.row_bytes, 1)))
         with one.open() as opened:
             while done < one.rows and left > 0:
-                rows = int(min(batch_size or BATCH, one.rows - done, left))
+                rows = int(min(most, one.rows - done, left))
                 frame = _next_frame(one, opened, rows)
                 done, left = done + rows, left - rows
                 frame = frame if columns is None else frame.select(columns)
@@ -256,7 +295,12 @@ def _rows(source: "Source") -> int:
     return sum(Arrays(file, source.columns).rows for file in source.files)
 
 
-def _largest(source: "Source") -> int:
+def _row_bytes(source: "Source") -> int:
+    return Arrays(source.files[0], source.columns).row_bytes
+
+
+def _largest(source: "Source", *, whole: bool) -> int:
+    del whole  # all that are read are needed
     return max(Arrays(file, source.columns).whole for file in source.files)
 
 
@@ -265,26 +309,35 @@ def _sink(rows: pl.LazyFrame, path: Path, source: "Source") -> None:
     names = rows.collect_schema().names()
     paths = {name: path.with_name(f"{path.name}.{name}") for name in names}
     try:
-        mapped: dict[str, Any] = {}
-        at = 0
-        for batch in rows.collect_batches(maintain_order=True, engine="streaming"):
-            for name, beside in paths.items():
-                values = batch[name].to_numpy()
-                if values.dtype == object:
-                    values = _fixed(values, source)
-                if name not in mapped:
-                    mapped[name] = np.lib.format.open_memmap(
-                        beside, "w+", values.dtype, (source.rows,)
-                    )
-                mapped[name][at : at + len(values)] = values
-            at += len(batch)
-        mapped.clear()
+        _fill(rows, paths, source)
         with zipfile.ZipFile(path, "w") as archive:
             for name, beside in paths.items():
                 _add(archive, name, beside)
     finally:
         for beside in paths.values():
             beside.unlink(missing_ok=True)
+
+
+def _fill(rows: pl.LazyFrame, paths: dict[str, Path], source: "Source") -> None:
+    """Write each column into its file, and see that every row came."""
+    mapped: dict[str, Any] = {}
+    at = 0
+    for batch in rows.collect_batches(maintain_order=True, engine="streaming"):
+        at += len(batch)
+        if at > source.rows:
+            break
+        for name, beside in paths.items():
+            values = batch[name].to_numpy()
+            if values.dtype == object:
+                values = _fixed(values, source)
+            if name not in mapped:
+                mapped[name] = np.lib.format.open_memmap(
+                    beside, "w+", values.dtype, (source.rows,)
+                )
+            mapped[name][at - len(values) : at] = values
+    if at != source.rows:
+        message = f"expected {source.rows:,} rows in {source.name}, got {at:,}."
+        raise FileError(message)
 
 
 def _fixed(values: Any, source: "Source") -> Any:
@@ -311,10 +364,19 @@ NPZ = register_format(
         _scan,
         _sink,
         rows=_rows,
+        row_bytes=_row_bytes,
         largest_piece=_largest,
         is_table=False,
     )
 )
 NPY = register_format(
-    Format("NPY", (".npy",), _scan, rows=_rows, is_table=False, output=".npz")
+    Format(
+        "NPY",
+        (".npy",),
+        _scan,
+        rows=_rows,
+        row_bytes=_row_bytes,
+        is_table=False,
+        output=".npz",
+    )
 )

@@ -16,6 +16,7 @@ from trustdoctor.files.labels import (
     as_text,
     binary_names,
     class_numbers,
+    to_text,
 )
 from trustdoctor.files.responses import from_lines
 from trustdoctor.files.truth import look_up
@@ -34,6 +35,7 @@ def from_table(table: pl.DataFrame, columns: Columns) -> Predictions:
         columns = with_binary_names(columns, layout, table)
         layout = replace(layout, class_names=tuple(columns.class_names or ()))
     values = _class_values(table, layout, columns)
+    values.flags.writeable = False  # nobody else has them, so they need no copy
     if layout.class_names is not None and len(layout.class_names) != values.shape[1]:
         message = (
             f"expected {values.shape[1]} class names, one per class, got "
@@ -169,10 +171,11 @@ def _class_values(
             )
         raise InputError(message)
     one = values.astype(np.float64)
-    if layout.kind == "probs" and one.min() >= 0 and 1.01 < one.max() <= 100.5:
+    top = one.max(initial=0.0)
+    if layout.kind == "probs" and 1.01 < top <= 100.5 and one.min() >= 0:
         message = (
             f"expected probabilities in {layout.values[0]!r}, got up to "
-            f"{one.max():g}, as percentages are. Give --percent."
+            f"{top:g}, as percentages are. Give --percent."
         )
         raise InputError(message)
     other = np.zeros_like(one) if layout.kind == "logits" else 1 - one
@@ -251,7 +254,22 @@ def _truth_text(column: pl.Series, answers: NDArray[Any]) -> NDArray[Any]:
 def _values(table: pl.DataFrame, names: list[str], columns: Columns) -> NDArray[Any]:
     if len(names) == 1 and table[names[0]].dtype in (pl.List, pl.Array):
         return _list_column(table[names[0]])
+    own = pl.DataFrame([table[name] for name in names])
+    if set(own.dtypes) == {pl.String}:  # many at a time
+        cast = own.select(_read_text(pl.all(), columns))
+        if not sum(cast.null_count().row(0)):
+            return cast.to_numpy(order="c")
     return np.column_stack([_numbers(table[name], name, columns) for name in names])
+
+
+def _read_text(text: pl.Expr, columns: Columns | None) -> pl.Expr:
+    """Return numbers that are written as text; null where one is not a number."""
+    text = text.str.strip_chars()
+    if columns is not None and columns.percent:
+        text = text.str.replace(r"\s*%$", "")
+    if columns is not None and columns.comma:  # one comma and no point: 0,5
+        text = text.str.replace(r"^([^,.]*),([^,.]*)$", "${1}.${2}")
+    return text.cast(pl.Float64, strict=False)
 
 
 def _list_column(column: pl.Series) -> NDArray[Any]:
@@ -282,12 +300,7 @@ def _numbers(
         )
         raise RowError(message, at)
     if column.dtype == pl.String:  # as CSV is read
-        text = column.str.strip_chars()
-        if columns is not None and columns.percent:
-            text = text.str.replace(r"\s*%$", "")
-        if columns is not None and columns.comma:  # one comma and no point: 0,5
-            text = text.str.replace(r"^([^,.]*),([^,.]*)$", "${1}.${2}")
-        cast = text.cast(pl.Float64, strict=False)
+        cast = pl.select(_read_text(pl.lit(column), columns)).to_series()
         column = column if cast.null_count() else cast
     if column.dtype == pl.Boolean:
         column = column.cast(pl.Int64)
@@ -323,14 +336,14 @@ def _first_odd(column: pl.Series) -> int:
 
 
 def _groups(column: pl.Series) -> NDArray[Any]:
-    """Return groups: whole numbers as they are, all else as text."""
+    """Return groups: whole numbers that numpy has as they are, all else as text."""
     if column.null_count():
         at = int(column.is_null().arg_max() or 0)
         message = f"column {column.name!r} has no group at row {{row}}."
         raise RowError(message, at)
-    if column.dtype.is_integer():
+    if column.dtype.is_integer() and column.dtype not in (pl.Int128, pl.UInt128):
         return column.to_numpy()
-    return column.cast(pl.String).to_numpy().astype(str)
+    return to_text(column).to_numpy().astype(str)
 
 
 def _plain(column: pl.Series) -> NDArray[Any]:

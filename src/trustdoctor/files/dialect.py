@@ -48,7 +48,7 @@ class Dialect:
 @lru_cache(maxsize=64)
 def _sniffed(file: Path, size: int, changed: int) -> Dialect:
     del size, changed
-    with _opened(file) as content:
+    with opened(file) as content:
         head = content.read(_HEAD)
     if head.startswith(b"PK\x03\x04"):
         message = f"{file} is a spreadsheet or an archive, not text. Save it as CSV."
@@ -56,7 +56,7 @@ def _sniffed(file: Path, size: int, changed: int) -> Dialect:
     # The head may end within a character, so it is not final.
     text = codecs.getincrementaldecoder(_encoding(file) or "utf-8")().decode(head)
     lines = text.lstrip("\ufeff").splitlines()
-    said = re.fullmatch(r'"?sep=(.)"?', lines[0].strip()) if lines else None
+    said = re.fullmatch(r'"?sep=([\t -~])"?', lines[0].strip()) if lines else None
     if said:
         lines = lines[1:]
     header = re.sub(r'"[^"]*"', "", lines[0]) if lines else ""
@@ -71,7 +71,8 @@ def sniff(file: Path) -> Dialect:
     return _sniffed(file, state.st_size, state.st_mtime_ns)
 
 
-def _opened(file: Path) -> BinaryIO:
+def opened(file: Path) -> BinaryIO:
+    """Open a file to read its bytes, unpacked where it is packed."""
     with file.open("rb") as content:
         packed = content.read(2) == _GZIP
     return gzip.open(file) if packed else file.open("rb")  # type: ignore[return-value]
@@ -79,7 +80,7 @@ def _opened(file: Path) -> BinaryIO:
 
 def _encoding(file: Path) -> str | None:
     """Return the encoding that a byte-order mark tells; None for UTF-8."""
-    with _opened(file) as content:
+    with opened(file) as content:
         head = content.read(4)
     return next((name for bom, name in _BOMS.items() if head.startswith(bom)), None)
 
@@ -95,7 +96,7 @@ def readable(file: Path, *, json: bool = False) -> Path:
 
 
 def _marked(file: Path) -> bool:
-    with _opened(file) as content:
+    with opened(file) as content:
         return content.read(3) == codecs.BOM_UTF8
 
 
@@ -107,7 +108,7 @@ def _readable(file: Path, size: int, changed: int, *, json: bool) -> Path:
         return file
     target = _place() / f"{len(list(_place().iterdir()))}{suffix_of(file)}"
     reader = codecs.getreader(encoding or "utf-8-sig")
-    with _opened(file) as content, target.open("w", encoding="utf-8") as out:
+    with opened(file) as content, target.open("w", encoding="utf-8") as out:
         shutil.copyfileobj(reader(content), out)
     return target
 
@@ -127,8 +128,8 @@ _MAGIC |= {_GZIP: ".csv.gz"}
 
 def spool_stdin() -> Path:
     """Return standard input as a file whose suffix says what it holds."""
-    stream = sys.stdin.buffer
-    head = stream.read(_HEAD)
+    stream = sys.stdin and sys.stdin.buffer  # None where it was closed
+    head = stream.read(_HEAD) if stream else b""
     if not head.strip():
         message = (
             "standard input is empty. Expected a header and a line per prediction."

@@ -36,8 +36,14 @@ class Format:
         How many rows a source has, from the files' heads. None counts them.
     about_rows : callable, or None
         The same, guessed; for formats whose rows take long to count.
+    row_bytes : callable, or None
+        About how many bytes a row with all its columns takes, from the files' heads.
+        None looks at the first rows.
     largest_piece : callable, or None
-        Bytes of the largest piece that is read as a whole, unpacked.
+        Bytes of the largest piece that is read as a whole, unpacked, of all columns
+        (``whole=True``) or of those that are needed.
+    sliced : bool
+        Whether `scan` can read `Source.step` rows at a time, whatever the pieces.
     is_table : bool
         Whether rows have columns of their own, which are to be kept.
     typed : bool
@@ -54,7 +60,9 @@ class Format:
     sink: "Callable[[pl.LazyFrame, Path, Source], None] | None" = None
     rows: "Callable[[Source], int] | None" = None
     about_rows: "Callable[[Source], int] | None" = None
-    largest_piece: "Callable[[Source], int] | None" = None
+    row_bytes: "Callable[[Source], int] | None" = None
+    largest_piece: "Callable[..., int] | None" = None
+    sliced: bool = False
     is_table: bool = True
     typed: bool = True
     nested: bool = True

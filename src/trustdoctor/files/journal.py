@@ -1,15 +1,17 @@
 """Which files of a folder are done, so that a stopped run can go on."""
 
-import json
+from collections.abc import Iterable
 from dataclasses import asdict
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from trustdoctor.atomic import write_text
+from trustdoctor import envelope
+from trustdoctor.atomic import locked, write_text
 from trustdoctor.errors import FileError
 from trustdoctor.files.formats import suffix_of
 from trustdoctor.files.source import Source
+from trustdoctor.files.writing import plan_targets
 from trustdoctor.gates import Gate, Outcome
 from trustdoctor.metrics import Confusion
 from trustdoctor.predictions import Intake
@@ -17,61 +19,96 @@ from trustdoctor.predictions import Intake
 JOURNAL = ".trustdoctor-screen.json"
 """In an output folder: which files are done, and what was counted in them."""
 
+SCHEMA = 1
+LIMIT = 1_000_000_000
+"""Bytes of a journal at most; a file takes about 150."""
+
 
 class Journal:
-    """Which files of a folder are done, and what was counted in them."""
+    """Which files of a folder are done, and what was counted in them.
+
+    A file is done as long as it and what was written for it stay as they were.
+    """
 
     def __init__(
         self, folder: Path, gate: Gate, source: Source, only: str | None = None
     ) -> None:
         self.path = folder / JOURNAL
-        job = gate.to_json() + repr(source.columns) + (only or "")
-        self.job = blake2b(job.encode(), digest_size=12).hexdigest()
+        truth = source.columns.truth
+        beside = [] if truth is None else _states([Path(truth)])
+        words = [gate.to_json(), repr(source.columns), only or "", *beside]
+        self.job = _digest(words)
         self.done: dict[str, Outcome] = {}
+        self._targets = plan_targets(source, folder)
+        self._inputs = {file: _states(_parts(file)) for file in self._targets}
+        self._left: list[str] = []
 
     def begin(self, *, resume: bool) -> None:
         """Take over what an earlier run of the same job noted, or forget it."""
         if not resume:
             self.path.unlink(missing_ok=True)
         elif self.path.exists():
-            self._read()
+            self.done = self._read()
 
-    def _read(self) -> None:
+    def _read(self) -> dict[str, Outcome]:
         try:
-            content = json.loads(self.path.read_text(encoding="utf-8"))
-            job, entries = content["job"], content["done"]
-            self.done = {stamp: _outcome(*entry) for stamp, entry in entries.items()}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            content = envelope.load(
+                self.path, "journal", schemas=(SCHEMA,), limit=LIMIT
+            )
+            envelope.check_fields(content, {"schema", "job", "done"})
+            done = {stamp: _outcome(entry) for stamp, entry in content["done"].items()}
+        except (ValueError, TypeError, AttributeError) as error:
             message = (
                 f"cannot read the journal {self.path}. Remove it, and run without "
                 "--resume."
             )
             raise FileError(message) from error
-        if job != self.job:
+        if content["job"] != self.job:
             message = (
                 f"{self.path.parent} was written with another gate or other columns. "
                 "Choose another folder, or leave --resume out to write it anew."
             )
             raise FileError(message)
+        return done
 
     def find(self, file: Path) -> Outcome | None:
         """Return what was counted in a file, unless it changed or is not done."""
-        return self.done.get(_stamp(file))
+        return self.done.get(self._stamp(file))
 
     def note(self, file: Path, outcome: Outcome) -> None:
-        """Note that a file is done."""
-        self.done[_stamp(file)] = outcome
-        entries = {stamp: _entry(known) for stamp, known in self.done.items()}
-        write_text(self.path, json.dumps({"job": self.job, "done": entries}) + "\n")
+        """Note that a file is done, beside what other processes note."""
+        with locked(self.path):
+            if self.path.exists() and _states([self.path]) != self._left:
+                self.done = self._read() | self.done
+            self.done[self._stamp(file)] = outcome
+            entries = {stamp: _entry(known) for stamp, known in self.done.items()}
+            content = {"job": self.job, "done": entries}
+            write_text(self.path, envelope.dump("journal", SCHEMA, content, indent=0))
+            self._left = _states([self.path])
+
+    def _stamp(self, file: Path) -> str:
+        """Say what a file was before it was read, and what its output is now."""
+        target = self._targets[file]
+        written = _states([target]) if target.is_file() else []
+        return _digest([str(file.resolve()), *self._inputs[file], *written])
 
 
-def _stamp(file: Path) -> str:
-    beside = [file]
-    if suffix_of(file) == ".npy":
-        beside += sorted(other for other in file.parent.glob("*.npy") if other != file)
-    states = [one.stat() for one in beside]
-    sizes = [f"{state.st_size} {state.st_mtime_ns}" for state in states]
-    return " ".join([str(file.resolve()), *sizes])
+def _parts(file: Path) -> list[Path]:
+    """Return a file, with arrays that lie beside it and are part of it."""
+    if suffix_of(file) != ".npy":
+        return [file]
+    others = sorted(other for other in file.parent.glob("*.npy") if other != file)
+    return [file, *others]
+
+
+def _states(files: list[Path]) -> list[str]:
+    found = [file.stat() for file in files]
+    return [f"{state.st_size} {state.st_mtime_ns}" for state in found]
+
+
+def _digest(words: Iterable[str]) -> str:
+    content = "\0".join(words).encode("utf-8", "surrogatepass")
+    return blake2b(content, digest_size=12).hexdigest()
 
 
 def _entry(outcome: Outcome) -> list[Any]:
@@ -79,8 +116,19 @@ def _entry(outcome: Outcome) -> list[Any]:
     return [outcome.rows, outcome.accepted, counts, *asdict(outcome.intake).values()]
 
 
-def _outcome(
-    rows: int, accepted: int, counts: list[int] | None, *intake: Any
-) -> Outcome:
+def _outcome(entry: Any) -> Outcome:
+    rows, accepted, counts, *intake = envelope.read_list(entry)
     known = None if counts is None else Confusion(*counts)
-    return Outcome(rows, accepted, known, Intake(*intake))
+    found = Outcome(rows, accepted, known, Intake(*intake))
+    part = [] if known is None else [known.fr, known.tr, known.fa, known.ta]
+    seen = found.intake
+    whole = [accepted, *part, seen.unlabelled, seen.ambiguous, seen.strangers, rows]
+    if (
+        any(type(one) is not int or not 0 <= one <= rows for one in whole)
+        or sum(part) > rows
+        or seen.rows not in (0, rows)
+        or not 0 <= envelope.read_number(seen.miss) < float("inf")
+    ):
+        message = f"expected counts of rows, got {envelope.shown(entry)}."
+        raise FileError(message)
+    return found

@@ -1,10 +1,13 @@
 """JSON, one object per line: rows, or a language model's responses."""
 
+import json
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import polars as pl
 
+from trustdoctor import envelope
 from trustdoctor.errors import FileError
 from trustdoctor.files.columns import LINE
 from trustdoctor.files.dialect import readable
@@ -33,8 +36,37 @@ def _scan_one(file: Path, source: "Source") -> pl.LazyFrame:
     if source.columns.choices is not None:
         lines = pl.scan_lines(file, name=LINE, glob=False)
         return lines.filter(pl.col(LINE).str.strip_chars() != "")
-    # All rows say the types: an integer in the first may be a fraction in a later one.
-    return pl.scan_ndjson(file, infer_schema_length=None)
+    state = file.stat()
+    schema = _find_schema(file, state.st_size, state.st_mtime_ns)
+    return pl.scan_ndjson(file, schema=schema)
+
+
+@lru_cache(maxsize=256)
+def _find_schema(file: Path, size: int, changed: int) -> pl.Schema:
+    """Return the types, from all rows: in a later one a whole number is a fraction.
+
+    Objects that give a value twice, of which polars takes the first, are refused.
+    """
+    del size, changed
+    schema = pl.scan_ndjson(file, infer_schema_length=None).collect_schema()
+    _refuse_twice(file, schema.names())
+    return schema
+
+
+def _refuse_twice(file: Path, names: list[str]) -> None:
+    spelled = {json.dumps(n, ensure_ascii=a) for n in names for a in (True, False)}
+    found = pl.col(LINE).str.extract_many(sorted(spelled))
+    often = found.list.len() > found.list.n_unique()
+    # A name may come again further in, in a text, or with a letter written as a number:
+    # such lines are read anew.
+    often |= pl.col(LINE).str.contains(r"\\u00[2-7]")
+    lines = pl.scan_lines(file, name=LINE, glob=False).filter(often)
+    for line in lines.collect(engine="streaming")[LINE]:
+        try:
+            json.loads(line, object_pairs_hook=envelope.once)
+        except ValueError as error:
+            message = f"expected each name once in an object of {file}: {error}."
+            raise FileError(message) from error
 
 
 def _check(file: Path) -> None:

@@ -19,16 +19,22 @@ _NEGATIVE = tuple(_OPPOSITES.values())
 """Positive labels that 1 and true cannot stand for."""
 
 
+def to_text(column: pl.Series) -> pl.Series:
+    """Return what a column holds as text, refusing lists, bytes and spans of time."""
+    dtype = column.dtype
+    if dtype.is_nested() or dtype in (pl.Binary, pl.Duration, pl.Object):
+        message = f"expected names or numbers in {column.name!r}, got {dtype}."
+        raise InputError(message)
+    return column.cast(pl.String)
+
+
 def as_text(column: pl.Series) -> pl.Series:
     """Return names as `compared_name` does; null where there is none."""
     if column.dtype.is_float():
         column = column.fill_nan(None)
     if column.dtype == pl.Boolean:
         return column.cast(pl.String).str.to_lowercase()
-    if column.dtype.is_nested() or column.dtype == pl.Binary:
-        message = f"expected names or numbers in {column.name!r}, got {column.dtype}."
-        raise InputError(message)
-    text = column.cast(pl.String).str.normalize("NFC").str.strip_chars()
+    text = to_text(column).str.normalize("NFC").str.strip_chars()
     text = text.str.replace(r"^([+-]?[0-9]+)\.0+$", "${1}").replace("", None)
     for word in ("true", "false"):
         text = text.str.replace(rf"(?i)^{word}$", word)

@@ -10,9 +10,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from trustdoctor.errors import FileError, InputError
+from trustdoctor import envelope
+from trustdoctor.errors import InputError
 from trustdoctor.files.columns import Columns
-from trustdoctor.files.source import find_source
+from trustdoctor.files.finding import find_source
 from trustdoctor.predictions import Predictions
 
 
@@ -64,8 +65,4 @@ def read(path: str | Path, **columns: Any) -> Predictions:
 
 def read_class_names(path: str | Path) -> list[str]:
     """Return a text file's lines, one per class in the order of the columns."""
-    try:
-        return Path(path).read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        message = f"cannot read class names from {path}, one per line: {error}."
-        raise FileError(message) from error
+    return envelope.read_bounded(path, "list of class names").splitlines()

@@ -14,10 +14,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from trustdoctor import envelope
 from trustdoctor.errors import InputError, RowError
 from trustdoctor.files.columns import Columns
 from trustdoctor.files.truth import look_up
 from trustdoctor.predictions import Answers, Predictions, make_answers
+
+_ROUNDED = 1e-3  # how far above 0 rounding may bring a log-probability
 
 NO_CHOICE = "(none of the choices)"
 """What a response answers that speaks for no choice."""
@@ -84,8 +87,10 @@ def _matched(truth: pl.Series, choices: Sequence[str], *, strict: bool) -> Any:
 def _parsed(at: int, line: str | None) -> tuple[str | None, Any]:
     """Return a response and its id; batches wrap it."""
     try:
-        content = json.loads(line or "")
-    except ValueError as error:
+        content = json.loads(line or "", object_pairs_hook=envelope.once)
+        if "\\ud" in (line or "").lower():  # half a character, which nothing can hold
+            json.dumps(content, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
         message = f"expected one JSON object per line, row {{row}} is not one: {error}."
         raise RowError(message, at) from error
     if not isinstance(content, dict):
@@ -108,12 +113,20 @@ def choice_probs(at: int, response: Any, names: Sequence[str]) -> list[float]:
         first = response["choices"][0]["logprobs"]["content"][0]
         tokens = {t["token"]: float(t["logprob"]) for t in first["top_logprobs"]}
         tokens.setdefault(first["token"], float(first["logprob"]))
-    except (KeyError, IndexError, TypeError, ValueError) as error:
+        "".join(tokens)  # which takes texts alone
+    except (KeyError, IndexError, TypeError, ValueError, OverflowError) as error:
         message = (
             "response {row} has no choices[0].logprobs.content[0].top_logprobs. Ask "
             "for logprobs and top_logprobs."
         )
         raise RowError(message, at) from error
+    odd = [one for one in tokens.values() if not one <= _ROUNDED]
+    if odd:
+        message = (
+            f"expected log-probabilities, 0 or below, got {odd[0]:g} in response "
+            "{row}. Ask again, or remove it."
+        )
+        raise RowError(message, at)
     row = [0.0] * len(names)
     for token, logprob in sorted(tokens.items()):
         place = _begun(token, names)

@@ -1,14 +1,17 @@
-"""How the rows of a Parquet file are grouped, from its footer.
+"""How the rows of a Parquet file are grouped, and that its pages are what they say.
 
 A reader takes a row group as a whole, so the largest one says how much memory reading
 needs. polars does not tell; the footer is a Thrift structure of a few kinds of fields,
-of which four are wanted.
+of which a few are wanted. Nor does polars doubt how many values a page announces: it
+asks for memory for a number of them that is negative, which ends the process.
 """
 
 import struct
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from trustdoctor.errors import FileError
 
@@ -16,7 +19,11 @@ _STOP, _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = (
     *(0, 1, 2, 3, 7, 8),
     *(9, 10, 11, 12),
 )
-_FILE_ROW_GROUPS, _GROUP_BYTES, _GROUP_ROWS = 4, 2, 3
+_FILE_ROW_GROUPS, _GROUP_COLUMNS, _GROUP_ROWS = 4, 1, 3
+_COLUMN_DATA, _DATA_PATH, _DATA_VALUES, _DATA_BYTES = 3, 3, 5, 6
+_DATA_FIRST_PAGE, _DATA_DICTIONARY = 9, 11
+_PAGE_UNPACKED, _PAGE_PACKED, _PAGE_1, _PAGE_OF_WORDS, _PAGE_2 = 2, 3, 5, 7, 8
+_HEADS = (1 << 9, 1 << 20)  # bytes of a page's head, and of one that is very large
 
 
 @dataclass(frozen=True)
@@ -26,16 +33,28 @@ class RowGroup:
     Attributes
     ----------
     rows : int
-    size : int
-        Its bytes when unpacked.
+    sizes : dict of str to int
+        The bytes of each column when unpacked.
     """
 
     rows: int
-    size: int
+    sizes: dict[str, int]
+
+    @property
+    def size(self) -> int:
+        """Its bytes when unpacked."""
+        return sum(self.sizes.values())
 
 
 def read_row_groups(file: Path) -> list[RowGroup]:
     """Return the row groups of a Parquet file."""
+    state = file.stat()
+    return _read_row_groups(file, state.st_size, state.st_mtime_ns)
+
+
+@lru_cache(maxsize=256)
+def _read_row_groups(file: Path, size: int, changed: int) -> list[RowGroup]:
+    del size, changed
     try:
         with file.open("rb") as content:
             end = content.seek(0, 2)
@@ -44,15 +63,59 @@ def read_row_groups(file: Path) -> list[RowGroup]:
             if mark != b"PAR1" or length > end - 8:
                 raise ValueError(mark)
             content.seek(end - 8 - length)
-            fields = _Reader(content.read(length)).fields()
-        groups = fields[_FILE_ROW_GROUPS]
-        return [RowGroup(g[_GROUP_ROWS], g[_GROUP_BYTES]) for g in groups]
+            groups = _Reader(content.read(length)).fields()[_FILE_ROW_GROUPS]
+            for group in groups:
+                for column in group[_GROUP_COLUMNS]:
+                    _check_pages(content, column[_COLUMN_DATA], end)
+        return [RowGroup(g[_GROUP_ROWS], _sizes(g[_GROUP_COLUMNS])) for g in groups]
     except Exception as error:  # a damaged footer fails in many ways
         message = (
-            f"cannot read {file} as PARQUET: it has no footer. The file may be cut "
-            "short; write it again."
+            f"cannot read {file} as Parquet: its footer or a page is damaged. The file "
+            "may be cut short; write it again."
         )
         raise FileError(message) from error
+
+
+def _sizes(columns: list[dict[int, Any]]) -> dict[str, int]:
+    out: dict[str, int] = {}
+    for column in columns:
+        data = column[_COLUMN_DATA]
+        name = data[_DATA_PATH][0].decode()  # of a nested one the outermost
+        out[name] = out.get(name, 0) + data[_DATA_BYTES]
+    return out
+
+
+def _check_pages(content: BinaryIO, data: dict[int, Any], end: int) -> None:
+    """Refuse pages that do not make up their column."""
+    places = (data[_DATA_FIRST_PAGE], data.get(_DATA_DICTIONARY))
+    at, left = min(filter(None, places), default=0), data[_DATA_VALUES]
+    while left > 0:
+        page, size = _page(content, at)
+        words, second = page.get(_PAGE_OF_WORDS), page.get(_PAGE_2, {})
+        head = page.get(_PAGE_1) or second
+        count = (words or head)[1]
+        # Of the second version also its nulls, rows, and the bytes of its levels.
+        numbers = [count, page[_PAGE_UNPACKED], page[_PAGE_PACKED]]
+        numbers += [second[field] for field in (2, 3, 5, 6) if second]
+        beyond = second and max(second[2], second[3]) > count
+        at += size + page[_PAGE_PACKED]
+        if min(numbers) < 0 or at > end or beyond:
+            raise ValueError(numbers)
+        if words and count > page[_PAGE_UNPACKED] + 1:
+            raise ValueError(count)
+        left -= 0 if words else count
+    if left:
+        raise ValueError(left)
+
+
+def _page(content: BinaryIO, at: int) -> tuple[dict[int, Any], int]:
+    """Return the head of a page, and how many bytes it takes."""
+    for size in _HEADS:
+        content.seek(at)
+        reader = _Reader(content.read(size))
+        with suppress(IndexError):
+            return reader.fields(), reader.at
+    raise ValueError(at)
 
 
 class _Reader:
@@ -96,8 +159,8 @@ class _Reader:
         size = self._number()
         kinds = self._byte() if size else 0
         for _ in range(size):
-            self._value(kinds >> 4)
-            self._value(kinds & 15)
+            for kind in (kinds >> 4, kinds & 15):
+                self._byte() if kind in (_TRUE, _FALSE) else self._value(kind)
 
     def _integer(self) -> int:
         number = self._number()

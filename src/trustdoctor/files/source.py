@@ -4,11 +4,11 @@ A source is a file, a glob or a folder of files of one format. Only the columns 
 are asked for are read.
 """
 
-import glob
 import hashlib
+import re
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import polars as pl
 
 from trustdoctor.errors import FileError, InputError, LabelsMissingError, RowError
-from trustdoctor.files.building import from_table, with_binary_names
+from trustdoctor.files.building import from_table
 from trustdoctor.files.columns import (
     NAME_THEM,
     NOTHING,
@@ -24,12 +24,17 @@ from trustdoctor.files.columns import (
     Layout,
     find_layout,
 )
-from trustdoctor.files.dialect import sniff, spool_stdin
-from trustdoctor.files.formats import FORMATS, Format, find_format, suffix_of
+from trustdoctor.files.formats import Format, find_format
 from trustdoctor.files.hints import advise_columns
 from trustdoctor.files.responses import response_ids
 from trustdoctor.files.truth import require_matches
-from trustdoctor.predictions import Predictions
+from trustdoctor.predictions import (
+    ENOUGH,
+    NOT_LOGITS,
+    Predictions,
+    on_simplex,
+    taken_for_logits,
+)
 from trustdoctor.scores import plain_scores
 
 _HEAD = 10_000  # rows in which at least one true label must be found
@@ -49,11 +54,15 @@ class Source:
         What they hold under which name.
     root : Path or None
         The folder that they were found in, where one was named.
+    step : int
+        How many rows are read at a time, where pieces of the files are too large for
+        the memory; 0 leaves it to the format.
     """
 
     files: tuple[Path, ...]
     columns: Columns = field(default_factory=Columns)
     root: Path | None = None
+    step: int = 0
 
     @property
     def format(self) -> Format:
@@ -70,12 +79,20 @@ class Source:
     def single(self) -> "Iterator[Source]":
         """Yield a source for each file."""
         for file in self.files:
-            yield Source((file,), self.columns, self.root)
+            yield Source((file,), self.columns, self.root, self.step)
 
     @cached_property
     def schema(self) -> pl.Schema:
         """The columns and their types."""
-        return self._read(lambda: self.scan().collect_schema())
+        found = self._read(lambda: self.scan().collect_schema())
+        odd = [n for n in found.names() if n == "*" or re.fullmatch(r"\^.*\$", n, re.S)]
+        if odd:
+            message = (
+                f"{self.files[0]} has a column called {odd[0]!r}, which would stand "
+                "for others. Rename it."
+            )
+            raise FileError(message)
+        return found
 
     @property
     def names(self) -> list[str]:
@@ -90,7 +107,7 @@ class Source:
         except InputError as error:
             told = str(error)
             if told.startswith(NOTHING):  # the rows may tell more than the names
-                better = advise_columns(self.collect(self.scan().head(50)))
+                better = advise_columns(self.head(self.names, 50))
                 first = told.partition(NAME_THEM)[0]
                 told = f"{first}{NAME_THEM} {better}." if better else told
             message = f"{self.files[0]}: {told}"
@@ -102,7 +119,7 @@ class Source:
             return
         layout = self.layout
         try:  # values that are no good come first
-            self.predictions(self.collect(self.scan().select(self.needed).head(_HEAD)))
+            self.predictions(self.head(self.needed, _HEAD))
         except InputError as error:
             message = f"{self.files[0]}: {error}"
             raise FileError(message) from error
@@ -154,7 +171,7 @@ class Source:
         """Whether there is no row."""
         if self.format.rows is not None:
             return self.rows == 0
-        return len(self.collect(self.scan().select(self.names[0]).head(1))) == 0
+        return len(self.head(self.needed[:1], 1)) == 0
 
     @cached_property
     def about_rows(self) -> int:
@@ -162,11 +179,13 @@ class Source:
         guess = self.format.about_rows
         return self.rows if guess is None else guess(self)
 
-    @cached_property
-    def largest_piece(self) -> int:
-        """Bytes of the largest piece that can only be read as a whole, unpacked."""
+    def largest_piece(self, *, whole: bool = False) -> int:
+        """Return the bytes of the largest piece that is read at once, unpacked.
+
+        `whole` counts all columns, not just those that are needed.
+        """
         measure = self.format.largest_piece
-        return 0 if measure is None else measure(self)
+        return 0 if measure is None else measure(self, whole=whole)
 
     @property
     def size(self) -> int:
@@ -184,13 +203,39 @@ class Source:
             return digests[0]
         return hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
+    def row_size(self, *, whole: bool = False) -> int:
+        """Return about how many bytes a row takes in memory; `whole` as above."""
+        return self._whole_row if whole else self.row_bytes
+
     @cached_property
     def row_bytes(self) -> int:
-        """About how many bytes a row's values take in memory."""
+        """About how many bytes a row's needed values take in memory."""
         if not self.format.typed:
             return 24 * len(self.needed)
-        head = self.collect(self.scan().select(self.needed).head(1))
-        return max(1, int(head.estimated_size()))
+        if not self.format.is_table:
+            return self.row_size(whole=True)
+        return self._row_bytes(self.needed)
+
+    @cached_property
+    def _whole_row(self) -> int:
+        if self.format.row_bytes is not None:
+            return max(1, self.format.row_bytes(self))
+        on_disk = self.size // max(self.about_rows, 1)
+        return max(on_disk, self._row_bytes(self.names))
+
+    def _row_bytes(self, names: list[str]) -> int:
+        head = self.head(names)
+        return max(1, int(head.estimated_size()) // max(len(head), 1))
+
+    def head(self, names: list[str], rows: int = 100) -> pl.DataFrame:
+        """Return the first rows.
+
+        Where columns have types not by the streaming engine, which keeps the size of
+        batches that it has when it is first used.
+        """
+        lazy = self.scan().select(names).head(rows)
+        engine: Any = "in-memory" if self.format.typed else "streaming"
+        return self._read(lambda: lazy.collect(engine=engine))
 
     def scan(self) -> pl.LazyFrame:
         """Return all rows, to be read in batches; CSV as text."""
@@ -256,7 +301,7 @@ class Source:
             )
             raise FileError(message)
         try:
-            return self.predictions(table), table
+            return self._read(lambda: self.predictions(table)), table
         except InputError as error:
             self.locate()
             message = f"{self.files[0]}: {error}"
@@ -265,7 +310,7 @@ class Source:
     def _check_truth(self) -> None:
         """Refuse true labels that are about other rows."""
         layout = self.layout
-        head = self.collect(self.scan().select(self.needed).head(_HEAD))
+        head = self.head(self.needed, _HEAD)
         if layout.kind == "choices":
             ids = response_ids(head[layout.values[0]])
         elif layout.ids is not None:
@@ -273,6 +318,29 @@ class Source:
         else:
             return  # which is told where rows are read
         require_matches(ids, self.columns, str(self.files[0]))
+
+    def require_logits(self) -> None:
+        """Refuse logits of which all rows are probabilities, whatever a batch holds."""
+        if self.layout.kind != "logits" or not self._looks_likely(
+            self.head(self.needed)
+        ):
+            return
+        rows, lazy = 0, self.scan().select(self.needed)
+        for batch in lazy.collect_batches(chunk_size=BATCH):
+            if not self._looks_likely(batch):
+                return
+            rows += len(batch)
+        if rows >= ENOUGH:
+            message = f"{self.files[0]}: {NOT_LOGITS}"
+            raise FileError(message)
+
+    def _looks_likely(self, batch: pl.DataFrame) -> bool:
+        """Tell whether all rows of a batch are probabilities; bad ones are not."""
+        try:
+            with taken_for_logits():
+                return on_simplex(self.predictions(batch).logits)
+        except InputError:
+            return False
 
     def locate(self) -> None:
         """Raise the error of the first row that is not as expected, with its file."""
@@ -284,7 +352,9 @@ class Source:
         lazy = self.scan().select(self.needed)
         for batch in lazy.collect_batches(chunk_size=BATCH, maintain_order=True):
             try:
-                self.predictions(batch)
+                if len(batch):
+                    with taken_for_logits():
+                        self.predictions(batch)
             except InputError as error:
                 moved = error.after(first) if isinstance(error, RowError) else error
                 message = f"{self.files[0]}: {moved}"
@@ -332,115 +402,3 @@ def unreadable(source: Source, error: BaseException) -> str:
         f"cannot read {where} as {source.format.name}: {first_line(error)}. "
         "The file may be cut short or its rows ragged; write it again."
     )
-
-
-def find_source(path: str | Path, columns: Columns | None = None) -> Source:
-    """Find the files behind a path: a file, a glob, or a folder and what is in it.
-
-    - stands for standard input.
-    """
-    if str(path) == "-":
-        return _settled(Source((spool_stdin(),), columns or Columns()))
-    return _settled(_find_files(path, columns or Columns()))
-
-
-def _settled(source: Source) -> Source:
-    """Return a source whose columns say what only the files can tell."""
-    columns, kind = source.columns, source.format.name
-    if columns.choices is not None and kind != "JSON lines":
-        message = (
-            f"--choices reads a language model's responses as .jsonl, one per line, "
-            f"got {source.files[0].name!r}."
-        )
-        raise FileError(message)
-    if kind in ("CSV", "TSV"):
-        comma = source._read(lambda: sniff(source.files[0]).separator != ",")
-        columns = replace(columns, comma=comma)
-    if columns.positive is not None and columns.class_names is None:
-        layout = source.layout
-        names = [] if layout.label is None else [layout.label]
-        table = source.collect(source.scan().select(names).unique())
-        try:
-            columns = with_binary_names(columns, layout, table)
-        except InputError as error:
-            message = f"{source.files[0]}: {error}"
-            raise FileError(message) from error
-    settled = Source(source.files, columns, source.root)
-    if columns.truth is not None:
-        settled._check_truth()
-    return settled
-
-
-def _find_files(path: str | Path, columns: Columns) -> Source:
-    given = Path(path)
-    try:
-        str(path).encode()
-    except UnicodeEncodeError as error:
-        message = "expected a file name in UTF-8, got another. Rename the file."
-        raise FileError(message) from error
-    try:
-        if given.is_dir():
-            return _in_folder(given, columns)
-        if given.is_file():
-            return _one_file(given, columns)
-        if glob.has_magic(str(path)):
-            named = glob.glob(str(path), recursive=True)  # noqa: PTH207 - absolute, too
-            found = sorted(map(Path, named))
-            files = [file for file in found if file.is_file()]
-            if any(suffix_of(file) == ".npy" for file in files):
-                message = "arrays in files of their own are named by their folder."
-                raise FileError(message)
-            if files:
-                return _of_one_kind(files, columns, None)
-            message = f"no file matches {path}. Check the pattern."
-            raise FileError(message)
-    except OSError as error:  # no access to the folder, or too long a name
-        message = f"cannot look at {path}: {(error.strerror or '').lower()}."
-        raise FileError(message) from error
-    find_format(given)
-    message = f"there is no file {path}. Check the path."
-    raise FileError(message)
-
-
-def _in_folder(folder: Path, columns: Columns) -> Source:
-    inside = [
-        file
-        for file in sorted(folder.rglob("*"))
-        if suffix_of(file) in FORMATS
-        and not any(p.startswith((".", "_")) for p in file.relative_to(folder).parts)
-        and file.is_file()
-    ]
-    if not inside:
-        message = f"the folder {folder} holds no file in {', '.join(FORMATS)}."
-        raise FileError(message)
-    if {suffix_of(file) for file in inside} == {".npy"}:
-        return _unpacked(folder, inside, columns)
-    return _of_one_kind(inside, columns, folder)
-
-
-def _unpacked(folder: Path, inside: list[Path], columns: Columns) -> Source:
-    """Take a folder of NPY files for an NPZ file that was unpacked."""
-    names = [file.stem for file in inside if file.parent == folder]
-    try:
-        values = find_layout(names, columns).values[0]
-    except InputError as error:
-        message = f"{folder}: {error}"
-        raise FileError(message) from error
-    return Source((folder / f"{values}.npy",), columns, folder)
-
-
-def _of_one_kind(files: list[Path], columns: Columns, root: Path | None) -> Source:
-    formats = {find_format(file).name: suffix_of(file) for file in files}
-    if len(formats) > 1:
-        kinds = " and ".join(sorted(formats.values()))
-        message = (
-            f"expected files of one kind, got {kinds}. "
-            "Name those of one kind with a pattern, as 'folder/*.parquet'."
-        )
-        raise FileError(message)
-    return Source(tuple(files), columns, root)
-
-
-def _one_file(file: Path, columns: Columns) -> Source:
-    find_format(file)
-    return Source((file,), columns)

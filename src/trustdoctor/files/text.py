@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import polars as pl
 
 from trustdoctor.errors import FileError
-from trustdoctor.files.dialect import Dialect, readable, sniff
+from trustdoctor.files.dialect import Dialect, opened, readable, sniff
 from trustdoctor.files.formats import Format, register_format
 from trustdoctor.predictions import plain_name
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from trustdoctor.files.source import Source
 
 Packed = Literal["uncompressed", "gzip"]
+
+_HEAD = 1 << 22
+_CELL_BYTES = 24  # which a cell takes beside its text
 
 
 def _scan(source: "Source") -> pl.LazyFrame:
@@ -49,7 +52,8 @@ def _scan_one(file: Path) -> tuple[pl.LazyFrame, list[str]]:
         if mark and base in names:
             message = f"{file} has the column {base!r} twice. Name every column once."
             raise FileError(message)
-    stripped = [plain_name(name) for name in names]
+    # polars leaves the quotes of a quoted name doubled.
+    stripped = [plain_name(name.replace('""', '"')) for name in names]
     if len(set(stripped)) < len(stripped):
         base = next(name for name in stripped if stripped.count(name) > 1)
         message = (
@@ -57,15 +61,38 @@ def _scan_one(file: Path) -> tuple[pl.LazyFrame, list[str]]:
         )
         raise FileError(message)
     lazy = lazy.rename(dict(zip(names, stripped, strict=True)))
-    return lazy.filter(~pl.all_horizontal(pl.all().is_null())), stripped
+    # All columns are parsed, so that a line with too many values is always refused.
+    lazy = lazy.map_batches(_without_blank, projection_pushdown=False, streamable=True)
+    return lazy, stripped
+
+
+def _without_blank(rows: pl.DataFrame) -> pl.DataFrame:
+    """Leave out lines without a value; a column at a time, most often the first."""
+    some = pl.repeat(value=False, n=len(rows), dtype=pl.Boolean, eager=True)
+    for column in rows.iter_columns():
+        some |= column.is_not_null()
+        if some.all():
+            return rows
+    return rows.filter(some)
 
 
 def _about_rows(source: "Source") -> int:
     """Guess from the size of the files and their first lines."""
-    with source.files[0].open("rb") as file:
-        lines = file.readlines(1 << 16)
-    line = sum(map(len, lines[1:])) / max(len(lines) - 1, 1)
-    return int(source.size / line) if line else 0
+    return source.size // _line_bytes(source.files[0])
+
+
+def _line_bytes(file: Path) -> int:
+    """Return the length of the lines that a file begins with, its header aside."""
+    with opened(readable(file)) as content:
+        head = content.read(_HEAD)
+    start = head.find(b"\n") + 1
+    lines = head.count(b"\n", start)
+    rest = head.rfind(b"\n") + 1 - start if lines else len(head) - start
+    return max(1, rest // max(lines, 1))
+
+
+def _row_bytes(source: "Source") -> int:
+    return _line_bytes(source.files[0]) + _CELL_BYTES * len(source.names)
 
 
 def dialect_of(source: "Source") -> Dialect:
@@ -100,6 +127,7 @@ def _text(name: str, suffix: str, separator: str | None, packed: Packed) -> Form
             _scan,
             _sink(separator, packed),
             about_rows=None if packed == "gzip" else _about_rows,
+            row_bytes=_row_bytes,
             typed=False,
             nested=False,
         )

@@ -19,10 +19,12 @@ def look_up(ids: pl.Series, columns: Columns) -> pl.Series:
     assert columns.truth is not None
     file = Path(columns.truth)
     try:
-        changed = file.stat().st_mtime_ns
-    except OSError as error:
+        changed = file.stat().st_mtime_ns if file.is_file() else None
+    except OSError:  # no access, or too long a name
+        changed = None
+    if changed is None:
         message = f"there is no file {file}. Check --truth."
-        raise FileError(message) from error
+        raise FileError(message)
     table = _read_truth(file, columns.labels, changed)
     return as_text(ids).replace_strict(table, default=None, return_dtype=pl.String)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import polars as pl
 
-from trustdoctor.atomic import require_writable
+from trustdoctor.atomic import require_apart, require_writable
 from trustdoctor.errors import FileError, OutputError
 from trustdoctor.files.formats import find_format, output_suffixes, suffix_of
 from trustdoctor.files.source import Source
@@ -17,6 +17,11 @@ from trustdoctor.files.text import dialect_of
 
 ADDED = "trustdoctor"
 """The column that holds both decisions before they are told apart."""
+
+_NO_NUMBER = r"^[+-]?(0[0-9]|[0-9]{16,}$)"
+"""An id, with leading zeros or more digits than a float holds."""
+
+_TOGETHER = 1 << 12  # columns whose types are looked for in one pass
 
 
 def check_output(path: str | Path, *sources: str | Path) -> Path:
@@ -26,9 +31,8 @@ def check_output(path: str | Path, *sources: str | Path) -> Path:
     if suffix_of(target) not in known:
         message = f"expected an output in {', '.join(known)}, got {target.name!r}."
         raise FileError(message)
-    if require_writable(target) in [Path(source).resolve() for source in sources]:
-        message = f"the output {target} is the input itself. Name another file."
-        raise OutputError(message)
+    require_writable(target)
+    require_apart(target, map(Path, sources))
     return target
 
 
@@ -99,22 +103,12 @@ def typed(source: Source) -> pl.LazyFrame:
 
 
 def _casts(source: Source, lazy: pl.LazyFrame) -> list[pl.Expr]:
-    """Return casts of the text columns that a type keeps as they are, from one pass."""
-    tests = []
-    for name in source.names:
-        text = _pointed(source, name)
-        plain = text.str.strip_chars()
-        whole = text.cast(pl.Int64, strict=False).cast(pl.String).eq_missing(text)
-        number = plain.cast(pl.Float64, strict=False).is_null() == text.is_null()
-        padded = plain.str.contains(r"^[+-]?0[0-9]").fill_null(value=False)
-        truth = text.is_null() | text.is_in(["true", "false"])
-        tests += [
-            whole.all().alias(f"{name} int"),
-            (number & ~padded).all().alias(f"{name} float"),
-            truth.all().alias(f"{name} bool"),
-            text.is_null().all().alias(f"{name} none"),
-        ]
-    found = source.collect(lazy.select(tests)).row(0, named=True)
+    """Return casts of the text columns that a type keeps as they are."""
+    found: dict[str, bool] = {}
+    for first in range(0, len(source.names), _TOGETHER):
+        names = source.names[first : first + _TOGETHER]
+        tests = _kinds(source, names)
+        found |= source.collect(lazy.select(tests)).row(0, named=True)
     casts = []
     for name in source.names:
         text = _pointed(source, name)
@@ -127,6 +121,25 @@ def _casts(source: Source, lazy: pl.LazyFrame) -> list[pl.Expr]:
         elif found[f"{name} float"]:
             casts.append(text.str.strip_chars().cast(pl.Float64))
     return casts
+
+
+def _kinds(source: Source, names: list[str]) -> list[pl.Expr]:
+    """Return which types would keep each column as it is."""
+    tests = []
+    for name in names:
+        text = _pointed(source, name)
+        plain = text.str.strip_chars()
+        whole = text.cast(pl.Int64, strict=False).cast(pl.String).eq_missing(text)
+        number = plain.cast(pl.Float64, strict=False).is_null() == text.is_null()
+        padded = plain.str.contains(_NO_NUMBER).fill_null(value=False)
+        truth = text.is_null() | text.is_in(["true", "false"])
+        tests += [
+            whole.all().alias(f"{name} int"),
+            (number & ~padded).all().alias(f"{name} float"),
+            truth.all().alias(f"{name} bool"),
+            text.is_null().all().alias(f"{name} none"),
+        ]
+    return tests
 
 
 def _pointed(source: Source, name: str) -> pl.Expr:

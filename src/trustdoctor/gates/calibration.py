@@ -9,7 +9,8 @@ from trustdoctor.errors import InputError
 from trustdoctor.gates import rules
 from trustdoctor.gates.asked import Ask
 from trustdoctor.gates.certificate import Certificate
-from trustdoctor.gates.gate import PREDICTED, Gate, GroupRule, is_unit, predicted_groups
+from trustdoctor.gates.classes import classes_of, predicted_groups
+from trustdoctor.gates.gate import PREDICTED, Gate, GroupRule, is_unit
 from trustdoctor.gates.missing import leave_out_unlabelled
 from trustdoctor.gates.outcome import NOTHING, Outcome, known_errors
 from trustdoctor.gates.rules import Cut, Mode
@@ -129,7 +130,7 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
         grouped_by=grouped_by or GIVEN,
         **options,
     )
-    return replace(gate, unit=is_unit(predictions))
+    return replace(gate, unit=is_unit(predictions), classes=classes_of(predictions))
 
 
 def _require_predictions_alone(predictions: Any, errors: Any) -> None:

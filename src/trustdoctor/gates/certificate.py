@@ -1,9 +1,13 @@
 """What a gate promises, on what grounds, and what was seen."""
 
+import math
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from trustdoctor import envelope
 from trustdoctor.errors import FileError
+from trustdoctor.gates.asked import TOGETHER
 from trustdoctor.gates.targets import TARGETS
 from trustdoctor.metrics import Estimate
 
@@ -39,7 +43,8 @@ class Certificate:
     rows_needed : int or None
         How many calibration rows would give a gate that is not trivial.
     fingerprint : str
-        Of the calibration scores and errors.
+        Of the calibration scores and errors, in whatever order they came; of a
+        `Sketch` that was handed to `calibrate_scores`, of its cells.
     notes : tuple of str
         What else to know: which rows did what, what was paid for several promises.
     feasible : tuple of float, or None
@@ -48,7 +53,7 @@ class Certificate:
     Examples
     --------
     >>> found = Certificate({"frr": 0.05}, "A rule.", "An assumption.", "confidence",
-    ...     0.9, n=100)
+    ...     0.9, n=100, n_correct=90, n_errors=10)
     >>> found.promise()
     'at most 5% of the correct predictions rejected, with confidence 0.9'
     """
@@ -70,36 +75,64 @@ class Certificate:
 
     def __post_init__(self) -> None:
         """Refuse what no certificate can be."""
-        seen = self.observed
-        good = (
-            isinstance(self.target, dict)
-            and bool(self.target)
-            and all(map(_is_target, self.target, self.target.values()))
-            and self.mode in MODES
-            and _is_rate(self.confidence)
-            and all(type(k) is int for k in (self.n, self.n_correct, self.n_errors))
-            and self.n > 0
-            and self.n_correct + self.n_errors in (self.n, -2)
-            and isinstance(seen, dict)
-            and all(map(_is_observed, seen, seen.values()))
-            and (self.rows_needed is None or type(self.rows_needed) is int)
-            and (self.feasible is None or _is_interval(self.feasible))
-        )
-        if good:  # a file keeps the numbers alone
-            plain = {k: _observed((v.value, v.low, v.high)) for k, v in seen.items()}
-            object.__setattr__(self, "observed", plain)
-        texts = (
-            self.rule,
-            self.assumption,
-            self.trivial,
-            self.fingerprint,
-            *self.notes,
-        )
-        if not (good and all(isinstance(text, str) for text in texts)):
+        wrong = next(self._wrong(), "")
+        if wrong:
             message = (
-                f"the certificate is not as expected: {self.target!r}, {self.n!r} rows."
+                f"the certificate is not as expected: its {wrong} cannot be "
+                f"{envelope.shown(getattr(self, wrong))}."
             )
             raise FileError(message)
+        plain = {  # a file keeps the numbers alone
+            k: _observed((v.value, v.low, v.high)) for k, v in self.observed.items()
+        }
+        object.__setattr__(self, "observed", plain)
+
+    def _wrong(self) -> Iterator[str]:
+        """Say which fields cannot be."""
+        counts = (self.n, self.n_correct, self.n_errors)
+        tests = {
+            "target": _is_target(self.target),
+            "mode": self.mode in MODES,
+            "confidence": _is_rate(self.confidence)
+            and (self.mode == "none" or 0 < self.confidence < 1),
+            "n": all(type(k) is int for k in counts)
+            and 0 < self.n < envelope.MOST_ROWS,
+            "observed": isinstance(self.observed, dict)
+            and all(map(_is_observed, self.observed, self.observed.values())),
+            "rows_needed": self.rows_needed is None
+            or (type(self.rows_needed) is int and self.rows_needed > 0),
+            "feasible": self.feasible is None or _is_interval(self.feasible),
+            "notes": isinstance(self.notes, tuple) and all(map(_is_text, self.notes)),
+        }
+        yield from (name for name, good in tests.items() if not good)
+        for name in ("rule", "assumption", "trivial", "fingerprint"):
+            if not _is_text(getattr(self, name)):
+                yield name
+        unlabelled = self.n_correct == self.n_errors == -1
+        if not unlabelled and (
+            min(self.n_correct, self.n_errors) < 0
+            or self.n_correct + self.n_errors != self.n
+        ):
+            yield "n_errors"
+        if not self._can_promise(labels=not unlabelled):
+            yield "mode"
+
+    def _can_promise(self, *, labels: bool) -> bool:
+        """Whether there is a rule that promises such a target in this mode."""
+        asked = [TARGETS[name] for name in self.target]
+        if self.mode == "none":
+            return True
+        alone = self.mode == "confidence" or len(asked) == 1
+        return alone and all(
+            target.promised
+            and (labels or not target.needs_labels)
+            and (target.in_expectation or self.mode == "confidence")
+            for target in asked
+        )
+
+    def __hash__(self) -> int:
+        """Return the same for certificates that are equal."""
+        return hash((self.rule, self.mode, self.confidence, self.n, self.fingerprint))
 
     @property
     def guarantee(self) -> bool:
@@ -135,28 +168,26 @@ class Certificate:
         names = {f.name for f in fields(cls)}
         if not isinstance(content, dict) or set(content) != names:
             odd = sorted(set(content) ^ names) if isinstance(content, dict) else content
-            message = f"the certificate lacks or adds: {odd}."
+            message = f"the certificate lacks or adds: {envelope.shown(odd)}."
             raise FileError(message)
         _check_known(content["target"])
-        try:
-            observed = {  # of a target that is not registered here, nothing is known
-                name: _observed(cell)
-                for name, cell in content["observed"].items()
-                if name in TARGETS
+        seen, feasible = content["observed"], content["feasible"]
+        envelope.check_fields(
+            seen, set(), set(seen) if isinstance(seen, dict) else set()
+        )
+        observed = {
+            name: _observed(envelope.read_list(cell)) for name, cell in seen.items()
+        }
+        return cls(
+            **{
+                **content,
+                "observed": observed,
+                "notes": tuple(envelope.read_list(content["notes"])),
+                "feasible": feasible
+                if feasible is None
+                else tuple(envelope.read_list(feasible)),
             }
-            notes, feasible = tuple(content["notes"]), content["feasible"]
-            feasible = None if feasible is None else tuple(feasible)
-            return cls(
-                **{
-                    **content,
-                    "observed": observed,
-                    "notes": notes,
-                    "feasible": feasible,
-                }
-            )
-        except (TypeError, ValueError, AttributeError) as error:
-            message = f"the certificate is not as expected: {error}."
-            raise FileError(message) from error
+        )
 
 
 def _check_known(target: Any) -> None:
@@ -164,10 +195,14 @@ def _check_known(target: Any) -> None:
     unknown = [name for name in named if name not in TARGETS]
     if unknown:
         message = (
-            f"the certificate is for the target {unknown[0]!r}, which is not "
-            "registered. Import the module that registers it."
+            f"the certificate is for the target {envelope.shown(unknown[0])}, which is "
+            "not registered. Import the module that registers it."
         )
         raise FileError(message)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
 
 
 def _is_rate(value: Any) -> bool:
@@ -175,22 +210,35 @@ def _is_rate(value: Any) -> bool:
 
 
 def _is_interval(ends: Any) -> bool:
-    return len(ends) == 2 and all(type(end) is float for end in ends)
+    if not isinstance(ends, tuple) or len(ends) != 2:
+        return False
+    finite = all(type(end) is float and math.isfinite(end) for end in ends)
+    return finite and ends[0] <= ends[1]
 
 
-def _is_target(name: Any, value: Any) -> bool:
-    known = isinstance(name, str) and name in TARGETS
-    return known and type(value) in (int, float) and TARGETS[name].allows(value)
+def _is_target(target: Any) -> bool:
+    """Whether a target is one that may be asked for."""
+    if not isinstance(target, dict):
+        return False
+    return (len(target) == 1 or set(target) == TOGETHER) and all(
+        name in TARGETS and type(value) in (int, float) and TARGETS[name].allows(value)
+        for name, value in target.items()
+    )
 
 
 def _observed(cell: Any) -> Estimate:
+    if len(cell) != 3:
+        message = f"expected a rate and its interval, got {envelope.shown(cell)}."
+        raise FileError(message)
     value, low, high = cell
     return Estimate(value, low, high)
 
 
 def _is_observed(name: Any, seen: Any) -> bool:
-    target = TARGETS.get(name)
-    if target is None or target.counts is None or not isinstance(seen, Estimate):
+    target = TARGETS.get(name)  # None of one that is not registered here
+    named = isinstance(name, str) and name.isidentifier()
+    counted = target is None or target.counts is not None
+    if not (named and counted and isinstance(seen, Estimate)):
         return False
     ends = (seen.low, seen.value, seen.high)
     return all(map(_is_rate, ends)) and list(ends) == sorted(ends)  # type: ignore[type-var]

@@ -1,7 +1,7 @@
 """The gate: a score, a threshold, and the decision that they make."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from trustdoctor.arrays import as_groups, as_scores
 from trustdoctor.errors import InputError
 from trustdoctor.gates.certificate import Certificate
+from trustdoctor.gates.classes import Classes, check_classes, predicted_groups
 from trustdoctor.gates.margins import Margins
 from trustdoctor.gates.outcome import Screened
 from trustdoctor.predictions import Answers, Predictions, TopK
@@ -48,6 +49,13 @@ class GroupRule:
     n: int = 0
     promised: bool = True
 
+    def __post_init__(self) -> None:
+        """Refuse what no group's rule can be."""
+        _check_rule(self.threshold, self.state)
+        if type(self.n) is not int or self.n < 0 or type(self.promised) is not bool:
+            message = f"expected a number of rows, got {self.n!r}, {self.promised!r}."
+            raise InputError(message)
+
 
 @dataclass(frozen=True)
 class Gate:
@@ -78,6 +86,9 @@ class Gate:
         The score itself, where it is a fitted one; the gate carries it.
     unit : bool
         Whether it was calibrated on confidences from 0 to 1: others are then refused.
+    classes : int, tuple of str, or None
+        How many classes the calibration rows have, or their names: rows of others are
+        then refused.
 
     Examples
     --------
@@ -96,6 +107,7 @@ class Gate:
     margins: Margins | None = field(default=None, repr=False)
     fitted: FittedScore | None = field(default=None, repr=False)
     unit: bool = False
+    classes: Classes | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse what no gate can be."""
@@ -112,9 +124,28 @@ class Gate:
             raise InputError(message)
         if self.score is not None:
             _ = self.scorer
-        rules: list[Gate | GroupRule] = [self, *self.groups.values()]
-        for rule in rules:
-            _check_rule(rule.threshold, rule.state)
+        _check_rule(self.threshold, self.state)
+        if {type(group) for group in self.groups} not in (set(), {int}, {str}):
+            message = "expected groups that are all integers, or all strings."
+            raise InputError(message)
+        if self.groups and self.margins is not None:
+            message = "a gate with margins has no groups. Leave one of them out."
+            raise InputError(message)
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether gates decide and promise the same, fitted scores included."""
+        if not isinstance(other, Gate):
+            return NotImplemented
+        return self._parts() == other._parts()
+
+    def __hash__(self) -> int:
+        """Return the same for gates that are equal."""
+        rules = frozenset(self.groups.items())
+        return hash((self.threshold, self.score, self.temperature, self.state, rules))
+
+    def _parts(self) -> list[Any]:
+        values = [getattr(self, one.name) for one in fields(self)]
+        return [v.digest if isinstance(v, FittedScore) else v for v in values]
 
     def _take(self, score: Score) -> None:
         """Name a score that was given itself; a fitted one is carried."""
@@ -290,6 +321,7 @@ class Gate:
         self, scores: Any, predictions: Predictions | TopK, *, groups: Any = None
     ) -> Screened:
         """Decide on rows whose doubts are known, as `screen` does."""
+        check_classes(self, predictions)
         if self.groups and groups is None:
             groups = self.groups_of(predictions)
         accepted = self.accept(scores, groups=groups)
@@ -372,23 +404,6 @@ def _shown(threshold: float) -> str:
 def is_unit(predictions: Any) -> bool:
     """Tell whether predictions are answers with confidences from 0 to 1."""
     return isinstance(predictions, Answers) and predictions.confidence is not None
-
-
-def predicted_groups(predictions: Predictions | TopK) -> Any:
-    """Return the predicted classes as groups, by name where they have names.
-
-    A gate is then not fooled by columns in another order.
-    """
-    if getattr(predictions, "class_names", None) is None:
-        if not isinstance(predictions, Answers):
-            return predictions.predicted
-        message = (
-            "thresholds for each answer need the answers themselves: pass predicted=, "
-            "or --predicted NAME on the command line."
-        )
-        raise InputError(message)
-    assert isinstance(predictions, Predictions)
-    return np.asarray(predictions.predicted_names).astype(str)
 
 
 def _check_rule(threshold: float, state: str) -> None:

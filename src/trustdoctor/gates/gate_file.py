@@ -6,6 +6,7 @@ into a file beside it, which the gate names with the score's digest.
 
 import base64
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,16 @@ from numpy.typing import NDArray
 
 from trustdoctor import envelope
 from trustdoctor.atomic import write_text
-from trustdoctor.envelope import check_fields, read_list, read_number
-from trustdoctor.errors import FileError, InputError
+from trustdoctor.envelope import (
+    check_fields,
+    read_list,
+    read_number,
+    read_text,
+    shown,
+)
+from trustdoctor.errors import FileError, InputError, TrustDoctorError
 from trustdoctor.gates.certificate import Certificate
+from trustdoctor.gates.classes import Classes
 from trustdoctor.gates.gate import Gate, Group, GroupRule
 from trustdoctor.gates.margins import Margins
 from trustdoctor.scores import FittedScore, build_score, load_score
@@ -28,9 +36,11 @@ SCHEMAS = (1, 2)
 EMBEDDED = 1_000_000
 """Bytes of a fitted score that a gate's own file holds at most."""
 
+_LONGEST = 255  # bytes of a file's name
+
 _FIELDS = {"schema", "score", "temperature", "state", "threshold", "gamma", "groups"}
 _FIELDS |= {"grouped_by", "certificate"}
-_OPTIONAL = {"margins", "fitted", "unit"}
+_OPTIONAL = {"margins", "fitted", "unit", "classes"}
 _GROUP_FIELDS = {"group", "threshold", "state", "n", "promised"}
 _FLOATS, _INTEGERS = ("<f8", "<f4", "<f2"), ("<i8", "<i4", "<i2", "|i1")
 _TYPES = (*_FLOATS, *_INTEGERS, "<u8", "<u4", "<u2", "|u1", "|b1")
@@ -40,11 +50,17 @@ def save_gate(gate: Gate, path: str | Path) -> None:
     """Write a gate, and a large fitted score beside it."""
     beside = None
     if gate.fitted is not None and _size(gate.fitted) > EMBEDDED:
-        # By its digest, so that a gate that is there already keeps its own.
-        name = f"{gate.fitted.name}-{gate.fitted.digest[:12]}"
-        beside = Path(path).with_suffix(f".{name}.safetensors")
+        beside = _name_beside(Path(path), gate.fitted)
         gate.fitted.save(beside)
     write_text(path, to_json(gate, beside=None if beside is None else beside.name))
+
+
+def _name_beside(path: Path, score: FittedScore) -> Path:
+    """Return a name by the digest: a gate that is there already keeps its own score."""
+    end = f".{score.name}-{score.digest[:12]}.safetensors"
+    room = _LONGEST - len(os.fsencode(end))
+    stem = os.fsencode(path.stem)[:room].decode("utf-8", "ignore")
+    return path.with_name(stem + end)
 
 
 def to_json(gate: Gate, *, beside: str | None = None) -> str:
@@ -59,7 +75,7 @@ def to_json(gate: Gate, *, beside: str | None = None) -> str:
         }
         for group, rule in gate.groups.items()
     ]
-    content = {
+    content: dict[str, Any] = {
         "score": gate.score,
         "temperature": gate.temperature,
         "state": gate.state,
@@ -73,6 +89,8 @@ def to_json(gate: Gate, *, beside: str | None = None) -> str:
     }
     if gate.unit:
         content["unit"] = True
+    if gate.classes is not None:
+        content["classes"] = gate.classes
     return envelope.dump("gate", SCHEMA, content)
 
 
@@ -82,31 +100,40 @@ def load_gate(path: str | Path) -> Gate:
     try:
         first = content.get("schema") == 1
         check_fields(content, _FIELDS, {"margins"} if first else _OPTIONAL)
-        certificate = content["certificate"]
-        fitted = content.get("fitted")
-        gate = Gate(
-            read_number(content["threshold"]),
-            score=content["score"],
-            temperature=read_number(content["temperature"]),
-            state=content["state"],
-            certificate=None
-            if certificate is None
-            else Certificate.from_dict(certificate),
-            groups=dict(map(_read_group, read_list(content["groups"]))),
-            grouped_by=str(content["grouped_by"]),
-            margins=_read_margins(content.get("margins")),
-            unit=_read_unit(content.get("unit", False)),
-            fitted=None
-            if fitted is None
-            else _read_fitted(fitted, content["score"], Path(path).parent),
-        )
-    except (InputError, FileError, TypeError, OverflowError) as error:
+        gate = _gate(content, Path(path).parent)
+        if not _is_same(content["gamma"], gate.gamma):
+            message = "its gamma is not exp(threshold)."
+            raise FileError(message)
+    except (InputError, FileError, TypeError) as error:
         message = f"the gate in {path} is not valid: {error}"
         raise FileError(message) from error
-    if content["gamma"] != gate.gamma:
-        message = f"the gate in {path} is not valid: its gamma is not exp(threshold)."
-        raise FileError(message)
     return gate
+
+
+def _gate(content: dict[str, Any], folder: Path) -> Gate:
+    certificate, fitted = content["certificate"], content.get("fitted")
+    return Gate(
+        read_number(content["threshold"]),
+        score=content["score"],
+        temperature=read_number(content["temperature"]),
+        state=content["state"],
+        certificate=None if certificate is None else Certificate.from_dict(certificate),
+        groups=_read_groups(content["groups"]),
+        grouped_by=read_text(content["grouped_by"]),
+        margins=_read_margins(content.get("margins")),
+        unit=_read_unit(content.get("unit", False)),
+        classes=_read_classes(content.get("classes")),
+        fitted=None
+        if fitted is None
+        else _read_fitted(fitted, content["score"], folder),
+    )
+
+
+def _is_same(value: Any, gamma: float | None) -> bool:
+    """Whether a file says this number, or None; the last digit may be another's."""
+    if value is None or gamma is None:
+        return value is gamma
+    return math.isclose(read_number(value), gamma, rel_tol=1e-12)
 
 
 def _size(score: FittedScore) -> int:
@@ -123,34 +150,43 @@ def _margins(margins: Margins) -> dict[str, Any]:
 
 def _read_unit(content: Any) -> bool:
     if type(content) is not bool:
-        message = f"expected unit as true or false, got {content!r}."
+        message = f"expected unit as true or false, got {shown(content)}."
         raise FileError(message)
     return content
+
+
+def _read_classes(content: Any) -> Classes | None:
+    if content is None or (type(content) is int and content > 1):
+        return content
+    names = tuple(map(read_text, read_list(content)))
+    if len(names) < 2 or len(set(names)) < len(names):
+        message = f"expected the names of classes, each once, got {shown(content)}."
+        raise FileError(message)
+    return names
 
 
 def _read_margins(content: Any) -> Margins | None:
     if content is None:
         return None
     check_fields(content, {"views", "accept", "reject"})
-    views = tuple(map(str, read_list(content["views"])))
+    views = tuple(map(read_text, read_list(content["views"])))
     ends = (
         tuple(map(read_number, read_list(content[n]))) for n in ("accept", "reject")
     )
     return Margins(views, *ends)
 
 
-def _read_group(content: Any) -> tuple[Group, GroupRule]:
-    check_fields(content, _GROUP_FIELDS)
-    group, n, promised = content["group"], content["n"], content["promised"]
-    if (
-        type(group) not in (int, str)
-        or type(n) is not int
-        or type(promised) is not bool
-    ):
-        message = f"a group is not as expected: {content!r}."
-        raise FileError(message)
-    threshold = read_number(content["threshold"])
-    return group, GroupRule(threshold, content["state"], n, promised)
+def _read_groups(content: Any) -> dict[Group, GroupRule]:
+    out: dict[Group, GroupRule] = {}
+    for one in read_list(content):
+        check_fields(one, _GROUP_FIELDS)
+        group = one["group"]
+        if type(group) not in (int, str) or group in out:
+            message = f"expected a group once, by number or name, got {shown(group)}."
+            raise FileError(message)
+        at = read_number(one["threshold"])
+        out[group] = GroupRule(at, one["state"], one["n"], one["promised"])
+    return out
 
 
 def _fitted(score: FittedScore, beside: str | None) -> dict[str, Any]:
@@ -172,11 +208,7 @@ def _read_fitted(content: Any, kind: Any, folder: Path) -> FittedScore:
     """Read a fitted score out of the gate's file, or from the file beside it."""
     if isinstance(content, dict) and "file" in content:
         check_fields(content, {"file", "digest"})
-        name = str(content["file"])
-        if Path(name).name != name:
-            message = f"expected a file beside the gate, got {name!r}."
-            raise FileError(message)
-        score = load_score(folder / name)
+        score = load_score(_beside(folder, read_text(content["file"])))
     else:
         check_fields(content, {"plain", "arrays", "digest"})
         for part in ("plain", "arrays"):
@@ -184,11 +216,30 @@ def _read_fitted(content: Any, kind: Any, folder: Path) -> FittedScore:
                 message = f"expected the score's {part} by name."
                 raise FileError(message)
         arrays = {n: _read_array(a) for n, a in content["arrays"].items()}
-        score = build_score(str(kind), arrays, content["plain"])
+        score = _built(read_text(kind), arrays, content["plain"])
     if score.digest != content["digest"]:
         message = "its fitted score was changed: the digest is another. Save it again."
         raise FileError(message)
     return score
+
+
+def _beside(folder: Path, name: str) -> Path:
+    if Path(name).name != name or "\0" in name:
+        message = f"expected a file beside the gate, got {shown(name)}."
+        raise FileError(message)
+    return folder / name
+
+
+def _built(
+    kind: str, arrays: dict[str, NDArray[Any]], plain: dict[str, Any]
+) -> FittedScore:
+    try:
+        return build_score(kind, arrays, plain)
+    except TrustDoctorError:
+        raise
+    except Exception as error:  # of values that its class never wrote
+        message = f"its parts make no {kind} score: {error}."
+        raise FileError(message) from error
 
 
 def _read_array(content: Any) -> NDArray[Any]:
@@ -196,15 +247,16 @@ def _read_array(content: Any) -> NDArray[Any]:
     shape = read_list(content["shape"])
     whole = all(type(n) is int and n >= 0 for n in shape)
     if content["type"] not in _TYPES or not whole:
-        message = f"expected arrays of {', '.join(_TYPES)}, got {content['type']!r}."
+        known = ", ".join(_TYPES)
+        message = f"expected arrays of {known}, got {shown(content['type'])}."
         raise FileError(message)
     try:
-        raw = base64.b64decode(str(content["base64"]), validate=True)
+        raw = base64.b64decode(read_text(content["base64"]), validate=True)
+        kind = np.dtype(content["type"])
+        array = np.frombuffer(raw, kind).reshape(shape)
+    except FileError:
+        raise
     except ValueError as error:
-        message = f"expected an array in base64: {error}."
+        message = f"expected an array in base64 of shape {shown(shape)}: {error}."
         raise FileError(message) from error
-    kind = np.dtype(content["type"])
-    if len(raw) != math.prod(shape) * kind.itemsize:
-        message = f"expected an array of shape {shape}, got {len(raw)} bytes."
-        raise FileError(message)
-    return np.frombuffer(raw, kind).reshape(shape).astype(kind.newbyteorder("="))
+    return array.astype(kind.newbyteorder("="))

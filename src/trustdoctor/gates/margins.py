@@ -36,10 +36,11 @@ class Margins:
         """Refuse what is not a sequential rule."""
         sizes = {len(self.views), len(self.accept), len(self.reject)}
         whole = [a + r for a, r in zip(self.accept, self.reject, strict=False)]
-        if len(sizes) > 1 or not self.views or not all(w >= 0 for w in whole):
+        once = len(set(self.views)) == len(self.views)
+        if len(sizes) > 1 or not (self.views and once and all(w >= 0 for w in whole)):
             message = (
-                "expected a margin for accepting and one for rejecting per view, their "
-                "sums not negative."
+                "expected views, each once, with a margin for accepting and one for "
+                "rejecting, their sums not negative."
             )
             raise InputError(message)
 

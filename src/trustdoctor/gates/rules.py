@@ -225,7 +225,8 @@ def least_cost(rows: Sample, cost: float) -> Cut:
     """Minimise errors accepted times `cost` plus rows rejected, on these rows."""
     c = rows.counts
     accepted = np.cumsum(c.correct + c.errors)
-    spent = cost * np.cumsum(c.errors) + (len(rows) - accepted)
+    with np.errstate(over="ignore"):  # an endless cost is that of any error
+        spent = cost * np.cumsum(c.errors) + (len(rows) - accepted)
     best = int(np.argmin(spent))
     if len(rows) <= spent[best]:
         return Cut("reject-all", trivial="no threshold costs less than rejecting all")

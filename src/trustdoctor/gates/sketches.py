@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from trustdoctor.gates.calibration import GIVEN, calibrate_sample, groups_of
+from trustdoctor.gates.classes import Classes, classes_of
 from trustdoctor.gates.gate import Gate, is_unit
 from trustdoctor.gates.missing import missing_notes
 from trustdoctor.gates.outcome import known_errors, require_one_width
+from trustdoctor.gates.sample import Fingerprint
 from trustdoctor.metrics import CELLS, Sketch
 from trustdoctor.predictions import NO_ROWS, Intake, Predictions
 from trustdoctor.scores import Score
@@ -40,6 +42,10 @@ class Sketches:
         What came in.
     unit : bool
         Whether every row has a confidence from 0 to 1.
+    classes : int, tuple of str, or None
+        Of the rows, as in `Gate`.
+    fingerprint : Fingerprint
+        Of the pooled rows, as of rows that are held at once.
 
     Examples
     --------
@@ -59,6 +65,8 @@ class Sketches:
     without: Sketch = field(default_factory=Sketch)
     intake: Intake = NO_ROWS
     unit: bool = True
+    classes: Classes | None = None
+    fingerprint: Fingerprint = field(default_factory=Fingerprint)
 
     def fresh(self) -> "Sketches":
         """Return the same, without rows."""
@@ -69,6 +77,7 @@ class Sketches:
         require_one_width(self.widths, predictions.n_classes)
         self.intake += Intake.of(predictions)
         self.unit &= is_unit(predictions)
+        self.classes = self.classes or classes_of(predictions)
         if self.needs_labels and not predictions.known.all():
             self.without.update(self.score(predictions[~predictions.known]))
             if not predictions.known.any():
@@ -76,6 +85,7 @@ class Sketches:
             predictions = predictions[predictions.known]
         scores, wrong = self.score(predictions), known_errors(predictions)
         self.pooled.update(scores, wrong)
+        self.fingerprint += Fingerprint.of(scores, wrong)
         if not self.grouped:
             return
         groups = groups_of(predictions, self.grouped)
@@ -93,8 +103,10 @@ class Sketches:
             require_one_width(self.widths, width)
         self.intake += other.intake
         self.unit &= other.unit
+        self.classes = self.classes or other.classes
         self.without.merge(other.without)
         self.pooled.merge(other.pooled)
+        self.fingerprint += other.fingerprint
         for name, sketch in other.groups.items():
             if name in self.groups:
                 self.groups[name].merge(sketch)
@@ -112,4 +124,8 @@ class Sketches:
             barred=self.intake.ambiguous,
             **options,
         )
-        return replace(gate, unit=self.unit)
+        assert gate.certificate is not None
+        certificate = replace(gate.certificate, fingerprint=self.fingerprint.digest)
+        return replace(
+            gate, unit=self.unit, classes=self.classes, certificate=certificate
+        )

@@ -254,11 +254,13 @@ def _sequence(rows: Sample, value: float, terms: Terms) -> Cut:
 
 def _cost_note(seen: Confusion, cost: float, confidence: float) -> str:
     """Say what the gate costs on these rows, in rejections per row."""
-    spent = np.array([0.0, 1.0, cost])
     rows = np.array([seen.ta, seen.fr + seen.tr, seen.fa])
-    mean = float(rows @ spent / seen.n)
-    variance = float(rows @ (spent - mean) ** 2 / seen.n)
-    half = normal_quantile(confidence) * math.sqrt(variance / seen.n)
+    spent = np.array([0.0, 1.0, cost])[rows > 0]
+    shares = rows[rows > 0] / seen.n
+    mean = float(shares @ spent)
+    unit = max(1.0, float(spent.max()))  # squares of a large cost overflow
+    spread = unit * math.sqrt(shares @ ((spent - mean) / unit) ** 2)
+    half = normal_quantile(confidence) * spread / math.sqrt(seen.n)
     return (
         f"On these rows it costs {mean:.4f} rejections per row "
         f"[{max(0.0, mean - half):.4f}, {mean + half:.4f}], which is optimistic: they "

@@ -8,6 +8,7 @@ import numpy as np
 from trustdoctor.arrays import Array
 from trustdoctor.errors import InputError
 from trustdoctor.gates.certificate import Certificate
+from trustdoctor.gates.classes import classes_of
 from trustdoctor.gates.gate import Gate
 from trustdoctor.gates.outcome import Outcome
 from trustdoctor.gates.sample import Rows
@@ -76,7 +77,7 @@ def calibrate_unlabelled(
         fingerprint=Rows(scores).fingerprint,
         notes=("No labels were used.",),
     )
-    return replace(gate, certificate=certificate)
+    return replace(gate, certificate=certificate, classes=classes_of(predictions))
 
 
 def _asked(target: dict[str, float]) -> tuple[Target, float]:

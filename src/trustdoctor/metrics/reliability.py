@@ -9,6 +9,9 @@ from trustdoctor.errors import InputError
 from trustdoctor.predictions import Answers, Predictions
 from trustdoctor.scores import beta, score_all
 
+ENDLESS = 1e9
+"""A distance between logits that counts as infinite."""
+
 ECE_BINS = 15
 
 
@@ -149,12 +152,18 @@ def _nll(predictions: Predictions, doubt: Array, temperature: float) -> Array:
 
 
 def missed(predictions: Predictions, *, temperature: float = 1.0) -> Array:
-    """Return how far the label's logit is below the top, over T, for wrong rows."""
+    """Return how far the label's logit is below the top, over T, for wrong rows.
+
+    Beyond `ENDLESS` it is infinite: the label's probability is 0 in any arithmetic, and
+    sums of such distances overflow.
+    """
     wrong = np.flatnonzero(predictions.errors)
     labels = predictions.require_labels("calibration")[wrong]
     z, rows = predictions.logits[wrong].astype(np.float64), np.arange(len(wrong))
     top = z[rows, predictions.predicted[wrong]]
-    return (top - z[rows, labels]) / temperature
+    with np.errstate(over="ignore"):
+        apart = (top - z[rows, labels]) / temperature
+    return np.where(apart > ENDLESS, np.inf, apart)
 
 
 def _ece_parts(wrong: Array, confidence: Array) -> tuple[Array, Array]:

@@ -12,10 +12,18 @@ from trustdoctor.predictions.labels import (
 )
 from trustdoctor.predictions.logits import Predictions, require_predictions
 from trustdoctor.predictions.opinions import Opinions
-from trustdoctor.predictions.probabilities import refuse_probabilities
+from trustdoctor.predictions.probabilities import (
+    ENOUGH,
+    NOT_LOGITS,
+    on_simplex,
+    refuse_probabilities,
+    taken_for_logits,
+)
 from trustdoctor.predictions.topk import TopK
 
 __all__ = [
+    "ENOUGH",
+    "NOT_LOGITS",
     "NO_ROWS",
     "UNKNOWN",
     "Answers",
@@ -28,7 +36,9 @@ __all__ = [
     "make_answers",
     "not_a_class",
     "number_labels",
+    "on_simplex",
     "plain_name",
     "refuse_probabilities",
     "require_predictions",
+    "taken_for_logits",
 ]

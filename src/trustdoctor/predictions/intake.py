@@ -21,6 +21,8 @@ class Intake:
         How far the farthest row of probabilities was from summing to 1.
     ambiguous : int
         Answers that the rest of the mass could change.
+    strangers : int
+        Rows of groups that a gate with groups has no threshold for.
 
     Examples
     --------
@@ -33,6 +35,7 @@ class Intake:
     unlabelled: int = 0
     miss: float = 0.0
     ambiguous: int = 0
+    strangers: int = 0
 
     @classmethod
     def of(cls, predictions: Predictions) -> "Intake":
@@ -49,6 +52,7 @@ class Intake:
             self.unlabelled + other.unlabelled,
             max(self.miss, other.miss),
             self.ambiguous + other.ambiguous,
+            self.strangers + other.strangers,
         )
 
     def lines(self) -> Iterator[str]:
@@ -67,6 +71,14 @@ class Intake:
                 f"{'is' if one else 'are'} ambiguous: what the model left out could "
                 f"change {'it' if one else 'them'}. {'It is' if one else 'They are'} "
                 "always rejected, and count as confidence 0."
+            )
+        if self.strangers:
+            one = self.strangers == 1
+            yield (
+                f"{self.strangers:,} of {self.rows:,} rows "
+                f"{'is of a group' if one else 'are of groups'} that the gate does not "
+                f"know: {'it has' if one else 'they have'} the threshold of all, and "
+                "no promise of their own."
             )
         if self.miss > SAID:
             yield (

@@ -15,6 +15,7 @@ from trustdoctor.arrays import (
     as_features,
     as_groups,
     describe,
+    keep,
     refuse_rows,
     row_numbers,
     to_numpy,
@@ -396,10 +397,9 @@ def _matrix(values: Any, name: str) -> Floats:
             "model with one output z, pass the columns 0 and z."
         )
         raise InputError(message)
-    array = array.astype(array.dtype.newbyteorder("="), copy=False)
     if array.dtype not in (np.float16, np.float32, np.float64):
         array = array.astype(np.float64)
-    return array
+    return keep(array, values)
 
 
 def check_beside(
@@ -420,7 +420,7 @@ def check_beside(
         raise InputError(message)
     return (
         names,
-        called,
-        None if groups is None else as_groups(groups, rows=rows),
+        None if called is None else keep(called, ids),
+        None if groups is None else keep(as_groups(groups, rows=rows), groups),
         None if features is None else as_features(features, rows=rows),
     )

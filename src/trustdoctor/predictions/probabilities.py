@@ -1,5 +1,8 @@
 """Whether numbers are probabilities, or logits, and what to say where they are not."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -27,8 +30,9 @@ def missed_sums(array: Floats) -> float:
     A row that was rounded to d decimals may miss by half a unit of the last one for
     each class, and by `ROUNDED_TOLERANCE` at most.
     """
-    total = array.sum(1, dtype=np.float64)
-    miss = np.abs(total - 1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = array.sum(1, dtype=np.float64)
+        miss = np.abs(total - 1)
     wrong = (array < 0).any(1) | ~(miss <= _MISS)
     far = np.flatnonzero(wrong)
     if len(far):
@@ -50,7 +54,7 @@ def _unit(rows: Floats) -> Floats:
     """Return the unit of each row's last decimal; 0 where there are many."""
     out = np.zeros(len(rows))
     for digits in reversed(_DECIMALS):
-        scaled = np.nan_to_num(rows.astype(np.float64), posinf=0.5) * 10**digits
+        scaled = np.clip(rows.astype(np.float64), -2, 2) * 10**digits
         whole = (np.abs(scaled - np.rint(scaled)) < 1e-3).all(1)
         out[whole] = 10.0**-digits
     return out
@@ -92,25 +96,47 @@ def _not_probs(array: Floats, total: Floats, wrong: Bools) -> str:
     )
 
 
+_DECIDED = ContextVar("decided", default=False)
+
+
+@contextmanager
+def taken_for_logits() -> Iterator[None]:
+    """Take rows for logits without looking: it was decided on all, these are some."""
+    before = _DECIDED.set(True)
+    try:
+        yield
+    finally:
+        _DECIDED.reset(before)
+
+
 def refuse_probabilities(logits: NDArray[Any]) -> None:
     """Refuse 10 or more rows that are all probability vectors: they are not logits."""
-    if logits.ndim < 2 or logits.dtype.kind not in "fiu" or not logits.shape[-1]:
+    if (
+        _DECIDED.get()
+        or logits.ndim < 2
+        or logits.dtype.kind not in "fiu"
+        or not logits.shape[-1]
+    ):
         return
     rows = logits.reshape(-1, logits.shape[-1])
-    if len(rows) >= ENOUGH and _on_simplex(rows):
-        message = (
-            "expected logits, but all rows are probabilities (not negative, sum 1). "
-            "Use Predictions.from_probs, or --probs on the command line."
-        )
-        raise InputError(message)
+    if len(rows) >= ENOUGH and on_simplex(rows):
+        raise InputError(NOT_LOGITS)
 
 
-def _on_simplex(array: NDArray[Any]) -> bool:
+NOT_LOGITS = (
+    "expected logits, but all rows are probabilities (not negative, sum 1). "
+    "Use Predictions.from_probs, or --probs on the command line."
+)
+
+
+def on_simplex(array: NDArray[Any]) -> bool:
+    """Tell whether all rows are probability vectors."""
     # The first row answers for nearly every array of logits, at no cost.
     for part in (array[:1], array):
         if float(part.min()) < 0:
             return False
-        total = np.asarray(part.sum(1, dtype=np.float64))
+        with np.errstate(over="ignore"):
+            total = np.asarray(part.sum(1, dtype=np.float64))
         if not (np.abs(total - 1) <= _MISS).all():
             return False
     return True

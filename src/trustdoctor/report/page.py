@@ -31,6 +31,7 @@ from trustdoctor.metrics import (
 from trustdoctor.predictions import Answers, Predictions
 from trustdoctor.report.findings import MOST_CLASSES, by_class, confusions, extremes
 from trustdoctor.scores import SCORES
+from trustdoctor.visible import visible
 
 MOST_TEXT = 400
 MOST_NAME = 80
@@ -81,7 +82,9 @@ def render(found: Evaluation, predictions: Predictions, extras: Extras) -> str:
     names = extras.class_names or predictions.class_names
     extras = _of_kept(replace(extras, class_names=names), found.kept, predictions)
     _check(predictions, extras)
-    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=_shown
+    )
     environment.filters |= {"estimate": Estimate.percent, "counts": _counts}
     template = environment.from_string(_file("page.html"))
     css, js = _file("page.css"), _file("page.js")
@@ -191,6 +194,7 @@ def frame(page: str, *, height: int = 900) -> str:
     )
 
 
+_FAR = 1e300
 _METRICS = (
     ("auroc", "AUROC"),
     ("frr_at_trr", "FRR@TRR"),
@@ -225,7 +229,12 @@ def _check(predictions: Predictions, extras: Extras) -> None:
 
 
 def _finite(scores: Array) -> Array:
-    """Return scores for charts: those of inf a little above all others."""
+    """Return scores for charts: those of inf a little above all others.
+
+    Finite ones stay where sums and differences of them are finite, too.
+    """
+    scores = scores.astype(np.float64)
+    scores = np.where(np.isfinite(scores), np.clip(scores, -_FAR, _FAR), scores)
     endless = np.isposinf(scores)
     if not endless.any():
         return scores
@@ -256,7 +265,10 @@ def _chart(chart: Positions, scores: Array, wrong: Array, name: str) -> dict[str
 
 def _rounded(edges: Array) -> list[float]:
     """Return edges in few digits, for their distance to each other."""
-    digits = 5 - math.floor(math.log10(float(edges[-1] - edges[0])))
+    span = float(edges[-1] - edges[0])
+    if not span > 0:  # the scores are one number
+        return edges.tolist()
+    digits = 5 - math.floor(math.log10(span))
     return [round(float(edge), digits) for edge in edges]
 
 
@@ -291,11 +303,20 @@ def _script_hash(script: str) -> str:
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
+def _shown(value: Any) -> Any:
+    """Return a value whose texts can be shown as they are."""
+    if type(value) is str:  # and not markup, which is our own
+        return visible(value)
+    if isinstance(value, dict):
+        return {_shown(name): _shown(inner) for name, inner in value.items()}
+    return [_shown(inner) for inner in value] if isinstance(value, list) else value
+
+
 def _embedded(payload: dict[str, Any]) -> Any:
     """Return JSON that cannot end the element it stands in."""
     from markupsafe import Markup
 
-    text = json.dumps(payload, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(_shown(payload), separators=(",", ":"), allow_nan=False)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Markup(text)

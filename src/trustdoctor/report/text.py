@@ -3,17 +3,24 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from trustdoctor import envelope
 from trustdoctor.evaluation import Comparison, Difference, Evaluation
 from trustdoctor.gates import Gate, Outcome
+from trustdoctor.visible import visible
 
 
 class _Terminal(Console):
-    """A console that leaves a reader who went away to the program."""
+    """A console that shows text as it is, and leaves a reader who went away to us."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Return text without what would steer the terminal."""
+        return super().render_str(visible(text), **options)
 
     def on_broken_pipe(self) -> None:
         """Say so; rich would end the program with exit code 1, which is an alarm."""

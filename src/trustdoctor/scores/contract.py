@@ -17,7 +17,12 @@ from numpy.typing import NDArray
 
 from trustdoctor.arrays import Array
 from trustdoctor.errors import FileError, InputError
-from trustdoctor.predictions import Answers, Predictions, require_predictions
+from trustdoctor.predictions import (
+    Answers,
+    Predictions,
+    require_predictions,
+    taken_for_logits,
+)
 from trustdoctor.scores import storage
 
 NEEDS = ("probs", "logits", "confidence", "doubt", "features", "gradients")
@@ -203,7 +208,8 @@ class LogitScore(Score):
     def __call__(self, predictions: Predictions) -> Any:
         """Return the doubt of each row, (n,)."""
         self.check(predictions)
-        return self.function(predictions.logits, temperature=self.temperature)
+        with taken_for_logits():
+            return self.function(predictions.logits, temperature=self.temperature)
 
 
 class FittedScore(Score):

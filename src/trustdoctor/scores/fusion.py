@@ -70,8 +70,10 @@ class Fusion(FittedScore):
         k = (len(self.names),)
         columns = (self.means, self.spreads, self.weights)
         good = all(c.shape == k and np.isfinite(c).all() for c in columns)
-        if not (good and self.ends.shape == (2, *k) and np.isfinite(self.bias)):
-            message = "expected means, spreads and weights, one per score."
+        good = good and self.ends.shape == (2, *k) and bool(np.isfinite(self.bias))
+        good = good and bool((self.ends[0] <= self.ends[1]).all())
+        if not (good and np.isfinite(self.ends).all() and (self.spreads > 0).all()):
+            message = "expected ends, means, spreads and weights, one per score."
             raise InputError(message)
 
     @classmethod

@@ -133,8 +133,9 @@ class Mahalanobis(FittedScore):
             raise InputError(message)
         means, factor = self.means, self.factor
         fits = means.ndim == 2 and factor.shape == (means.shape[1],) * 2
+        fits = fits and len(means) > 0 and bool((np.diagonal(factor) != 0).all())
         if not (fits and np.isfinite(means).all() and np.isfinite(factor).all()):
-            message = "expected class means (C, d) and a factor (d, d)."
+            message = "expected class means (C, d) and a regular factor (d, d)."
             raise InputError(message)
 
     @classmethod
@@ -233,8 +234,9 @@ def _least(xp: Any, white: Any, centres: Any) -> Any:
     """Return the squared distance to the nearest centre, one centre after another."""
     nearest = None
     for centre in centres:
-        gaps = white - centre
-        distance = xp.sum(gaps * gaps, axis=-1)
+        with np.errstate(over="ignore", invalid="ignore"):  # farther than any number
+            gaps = white - centre
+            distance = xp.sum(gaps * gaps, axis=-1)
         nearest = distance if nearest is None else xp.minimum(nearest, distance)
     return nearest
 

@@ -111,7 +111,7 @@ class RelU(FittedScore):
                 f"expected {len(self.matrix)} classes, got {predictions.n_classes}."
             )
             raise InputError(message)
-        z = predictions.logits.astype(np.float64) / self.temperature
+        z = predictions.logits.astype(np.float64)
         # p'Dp = e (A + e B) / (1 + e S)^2, relative to the second logit: with the top
         # class m, w_j = exp(z_j - z_2) for j != m and e = exp(z_2 - z_m), A sums
         # (D_mj + D_jm) w_j, B is w'Dw and S sums w_j. So wide gaps do not underflow.
@@ -120,17 +120,19 @@ class RelU(FittedScore):
         others[rows, top] = -np.inf
         second = others.max(1)
         certain = np.isneginf(second)
-        gap = np.where(certain, 0.0, second) - z[rows, top]
-        w = np.exp(others - np.where(certain, 0.0, second)[:, None])
-        near = ((self.matrix + self.matrix.T)[top] * w).sum(1)
-        far = (row_product(w, self.matrix) * w).sum(1)
-        e = np.exp(gap)
-        with np.errstate(divide="ignore"):
+        second = np.where(certain, z[rows, top], second)
+        with np.errstate(divide="ignore", over="ignore"):
+            gap = (second - z[rows, top]) / self.temperature
+            w = np.exp((others - second[:, None]) / self.temperature)
+            near = ((self.matrix + self.matrix.T)[top] * w).sum(1)
+            far = (row_product(w, self.matrix) * w).sum(1)
+            e = np.exp(gap)
             doubt = gap + np.log(near + e * far) - 2 * np.log1p(e * w.sum(1))
         return np.where(certain, -np.inf, doubt)
 
 
 def _softmax(logits: Any, temperature: float) -> Array:
-    z = np.asarray(logits, np.float64) / temperature
-    e = np.exp(z - z.max(1, keepdims=True))
+    z = np.asarray(logits, np.float64)
+    with np.errstate(over="ignore"):
+        e = np.exp((z - z.max(1, keepdims=True)) / temperature)
     return np.asarray(e / e.sum(1, keepdims=True))

@@ -74,4 +74,5 @@ class SIRC(FittedScore):
         x = as_features(predictions.features, width=self.width)
         norms = np.abs(x).sum(1)
         doubt = np.asarray(msp(predictions), np.float64)
-        return doubt + np.logaddexp(0.0, -self.b * (norms - self.a))
+        with np.errstate(over="ignore"):
+            return doubt + np.logaddexp(0.0, -self.b * (norms - self.a))

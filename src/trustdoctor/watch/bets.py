@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 _ODDS = np.geomspace(1.02, 50, 60)  # how far from the null the alternatives are
+_MOST = 690.0  # the largest logarithm of evidence, so that a state can say it
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Bet:
         sides = []
         if self.high < 1:
             sides.append(wealth(self.counted, self.n, self.high))
-        if self.low > 0:
+        if 1 - self.low < 1:
             sides.append(wealth(self.n - self.counted, self.n, 1 - self.low))
         return float(np.mean(sides)) if sides else 1.0
 
@@ -70,10 +71,10 @@ class Bet:
 def wealth(counted: int, n: int, null: float) -> float:
     """Bet that the rate is above `null`, by a mixture over alternatives."""
     if null <= 0:
-        return math.inf if counted else 1.0
+        return math.exp(_MOST) if counted else 1.0
     odds = _ODDS * null / (1 - null)
     q = odds / (1 + odds)
     log_ratio = counted * np.log(q / null) + (n - counted) * np.log(
         (1 - q) / (1 - null)
     )
-    return float(np.exp(np.minimum(log_ratio, 690)).mean())
+    return float(np.exp(np.minimum(log_ratio, _MOST)).mean())

@@ -1,6 +1,10 @@
 """Watching a gate at work, to see whether its promise still holds."""
 
-from dataclasses import asdict, dataclass, field
+import json
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +12,7 @@ import numpy as np
 
 from trustdoctor import envelope
 from trustdoctor.arrays import Array, as_groups, as_scores, to_numpy
-from trustdoctor.atomic import write_text
+from trustdoctor.atomic import locked, write_text
 from trustdoctor.errors import FileError, InputError, LabelsMissingError
 from trustdoctor.gates import TARGETS, Certificate, Gate, Outcome, Target
 from trustdoctor.metrics import Confusion, clopper_pearson
@@ -18,6 +22,12 @@ from trustdoctor.watch.bets import Bet
 SCHEMA = 2
 SCHEMAS = (1, 2)
 """Version 0.1 wrote schema 1, which still loads."""
+
+LIMIT = 1_000_000
+"""Bytes of a state at most."""
+
+LEAST_LEVEL = 1e-9
+"""Smaller probabilities of a false alarm are lost to rounding."""
 
 ACCEPTED = "accepted"
 """The test that the accept rate is what it was at calibration."""
@@ -74,10 +84,7 @@ class Watch:
         level : float
             The probability of any false alarm, over the whole future.
         """
-        if not 0 < level < 1:
-            message = f"expected level between 0 and 1, got {level!r}."
-            raise InputError(message)
-        return cls(gate, level)
+        return cls(gate, _check_level(level))
 
     @property
     def alarm(self) -> bool:
@@ -177,45 +184,114 @@ class Watch:
     @classmethod
     def load(cls, path: str | Path, gate: Gate) -> "Watch":
         """Read a state, refusing one that belongs to another gate."""
-        content = envelope.load(path, "watch", schemas=SCHEMAS)
+        content = envelope.load(path, "watch", schemas=SCHEMAS, limit=LIMIT)
         first = content["schema"] == 1
         kept = "tallies" if first else "bets"
-        identity = _identity(gate)
-        if first:
-            del identity["fitted"]  # version 0.1 had no fitted scores
         try:
             envelope.check_fields(content, {"schema", "gate", "level", kept})
-            bets = {name: _bet(bet) for name, bet in content[kept].items()}
-            level = float(content["level"])
-        except (FileError, TypeError, ValueError, AttributeError) as error:
+            level = envelope.read_number(content["level"])
+        except FileError as error:
             message = f"cannot read {path} as the state of a watch: {error}"
             raise FileError(message) from error
-        if content["gate"] != identity:
+        if not _is_same(content["gate"], _identity(gate, first=first)):
             message = f"the state in {path} belongs to another gate. Name another file."
             raise FileError(message)
-        if not 0 < level < 1 or not _continues(bets, _bets(gate, level)):
-            message = f"the state in {path} was changed or damaged. Start a new one."
-            raise FileError(message)
+        try:
+            fresh = _bets(gate, _check_level(level))
+            envelope.check_fields(content[kept], set(fresh))
+            bets = {
+                name: _continued(
+                    bet, content[kept][name], "hits" if first else "counted"
+                )
+                for name, bet in fresh.items()
+            }
+        except (FileError, InputError) as error:
+            message = (
+                f"the state in {path} was changed or damaged: {error} Start a new one."
+            )
+            raise FileError(message) from error
         return cls(gate, level, bets)
 
+    @classmethod
+    def load_or_start(
+        cls, path: str | Path, gate: Gate, *, level: float | None = None
+    ) -> "Watch":
+        """Read a state that is there, else start one; `open` saves it as well."""
+        if not Path(path).exists():
+            return cls.start(gate, level=0.1 if level is None else level)
+        watch = cls.load(path, gate)
+        if level not in (None, watch.level):
+            message = f"the state was begun at level {watch.level:g}, got {level:g}. "
+            message += "Leave --level out."
+            raise InputError(message)
+        return watch
 
-def _bet(content: dict[str, Any]) -> Bet:
-    """Read a bet; what version 0.1 called hits is counted."""
-    renamed = {"counted" if k == "hits" else k: v for k, v in content.items()}
-    return Bet(**renamed)
+    @classmethod
+    @contextmanager
+    def open(
+        cls, path: str | Path, gate: Gate, *, level: float | None = None
+    ) -> Iterator["Watch"]:
+        """Go on with the state in a file, or begin one; it is saved at the end.
+
+        Other processes that open it wait until then, so no rows are lost. After an
+        error within, the file stays as it was.
+
+        Parameters
+        ----------
+        path : str or Path
+        gate : Gate
+        level : float, optional
+            As in `start`; of a state that is there, the one it was begun with.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from trustdoctor import calibrate_scores
+        >>> gate = calibrate_scores(np.arange(100.0), coverage=0.5)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     for doubts in ([1.0, 2.0], [3.0]):
+        ...         with Watch.open(f"{folder}/state.json", gate) as watch:
+        ...             _ = watch.update(doubts)
+        >>> watch.bets["accepted"].n
+        3
+        """
+        with locked(path):
+            watch = cls.load_or_start(path, gate, level=level)
+            yield watch
+            watch.save(path)
 
 
-def _continues(bets: dict[str, Bet], fresh: dict[str, Bet]) -> bool:
-    """Whether a state is what the gate's tests could have become."""
-    return list(bets) == list(fresh) and all(
-        type(b.n) is int
-        and type(b.counted) is int
-        and 0 <= b.counted <= b.n
-        and isinstance(b.peak, (int, float))
-        and b.peak >= 1
-        and (b.low, b.high, b.level) == (f.low, f.high, f.level)
-        for b, f in zip(bets.values(), fresh.values(), strict=True)
+def _check_level(level: float) -> float:
+    if not LEAST_LEVEL <= level < 1:
+        message = f"expected level between {LEAST_LEVEL:g} and 1, got {level!r}."
+        raise InputError(message)
+    return level
+
+
+def _is_same(content: Any, identity: dict[str, Any]) -> bool:
+    """Whether a file says this, in the same types."""
+    ours, theirs = (json.dumps(one, sort_keys=True) for one in (content, identity))
+    return ours == theirs
+
+
+def _continued(bet: Bet, content: Any, counted: str) -> Bet:
+    """Return a bet as a state has it, if that is what it could have become."""
+    numbers = {"low", "high", "level", "peak"}
+    envelope.check_fields(content, {"n", counted, *numbers})
+    low, high, level, peak = (
+        envelope.read_number(content[name]) for name in ("low", "high", "level", "peak")
     )
+    n, part = content["n"], content[counted]
+    if (
+        type(n) is not int
+        or type(part) is not int
+        or not 0 <= part <= n < envelope.MOST_ROWS
+        or not 1 <= peak < math.inf
+        or (low, high, level) != (bet.low, bet.high, bet.level)
+    ):
+        message = f"its counts or limits cannot be, {envelope.shown(content)}."
+        raise FileError(message)
+    return replace(bet, n=n, counted=part, peak=peak)
 
 
 def _bets(gate: Gate, level: float) -> dict[str, Bet]:
@@ -304,13 +380,16 @@ def _partial_errors(rows: Predictions | TopK) -> Array:
     return np.where(rows.known, rows.predicted != rows.labels, np.nan)
 
 
-def _identity(gate: Gate) -> dict[str, Any]:
-    assert gate.certificate is not None
-    return {
+def _identity(gate: Gate, *, first: bool = False) -> dict[str, Any]:
+    """Say which gate it is; version 0.1 had no fitted scores to say."""
+    fingerprint = "" if gate.certificate is None else gate.certificate.fingerprint
+    out = {
         "score": gate.score,
         "temperature": gate.temperature,
         "state": gate.state,
         "threshold": str(gate.threshold),
-        "fingerprint": gate.certificate.fingerprint,
-        "fitted": None if gate.fitted is None else gate.fitted.digest,
+        "fingerprint": fingerprint,
     }
+    if not first:
+        out["fitted"] = None if gate.fitted is None else gate.fitted.digest
+    return out

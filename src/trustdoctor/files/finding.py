@@ -1,0 +1,124 @@
+"""Which files a path stands for: one, those of a pattern, or those of a folder."""
+
+import glob
+from dataclasses import replace
+from pathlib import Path
+
+from trustdoctor.errors import FileError, InputError
+from trustdoctor.files.building import with_binary_names
+from trustdoctor.files.columns import Columns, find_layout
+from trustdoctor.files.dialect import sniff, spool_stdin
+from trustdoctor.files.formats import FORMATS, find_format, suffix_of
+from trustdoctor.files.source import Source
+
+
+def find_source(path: str | Path, columns: Columns | None = None) -> Source:
+    """Find the files behind a path: a file, a glob, or a folder and what is in it.
+
+    - stands for standard input.
+    """
+    if str(path) == "-":
+        return _settled(Source((spool_stdin(),), columns or Columns()))
+    return _settled(_find_files(path, columns or Columns()))
+
+
+def _settled(source: Source) -> Source:
+    """Return a source whose columns say what only the files can tell."""
+    columns, kind = source.columns, source.format.name
+    if columns.choices is not None and kind != "JSON lines":
+        message = (
+            f"--choices reads a language model's responses as .jsonl, one per line, "
+            f"got {source.files[0].name!r}."
+        )
+        raise FileError(message)
+    if kind in ("CSV", "TSV"):
+        comma = source._read(lambda: sniff(source.files[0]).separator != ",")
+        columns = replace(columns, comma=comma)
+    if columns.positive is not None and columns.class_names is None:
+        layout = source.layout
+        names = [] if layout.label is None else [layout.label]
+        table = source.collect(source.scan().select(names).unique())
+        try:
+            columns = with_binary_names(columns, layout, table)
+        except InputError as error:
+            message = f"{source.files[0]}: {error}"
+            raise FileError(message) from error
+    settled = Source(source.files, columns, source.root, source.step)
+    if columns.truth is not None:
+        settled._check_truth()
+    return settled
+
+
+def _find_files(path: str | Path, columns: Columns) -> Source:
+    given = Path(path)
+    try:
+        str(path).encode()
+    except UnicodeEncodeError as error:
+        message = "expected a file name in UTF-8, got another. Rename the file."
+        raise FileError(message) from error
+    try:
+        if given.is_dir():
+            return _in_folder(given, columns)
+        if given.is_file():
+            return _one_file(given, columns)
+        if glob.has_magic(str(path)):
+            named = glob.glob(str(path), recursive=True)  # noqa: PTH207 - absolute, too
+            found = sorted(map(Path, named))
+            files = [file for file in found if file.is_file()]
+            if any(suffix_of(file) == ".npy" for file in files):
+                message = "arrays in files of their own are named by their folder."
+                raise FileError(message)
+            if files:
+                return _of_one_kind(files, columns, None)
+            message = f"no file matches {path}. Check the pattern."
+            raise FileError(message)
+    except OSError as error:  # no access to the folder, or too long a name
+        message = f"cannot look at {path}: {(error.strerror or '').lower()}."
+        raise FileError(message) from error
+    find_format(given)
+    message = f"there is no file {path}. Check the path."
+    raise FileError(message)
+
+
+def _in_folder(folder: Path, columns: Columns) -> Source:
+    inside = [
+        file
+        for file in sorted(folder.rglob("*"))
+        if suffix_of(file) in FORMATS
+        and not any(p.startswith((".", "_")) for p in file.relative_to(folder).parts)
+        and file.is_file()
+    ]
+    if not inside:
+        message = f"the folder {folder} holds no file in {', '.join(FORMATS)}."
+        raise FileError(message)
+    if {suffix_of(file) for file in inside} == {".npy"}:
+        return _unpacked(folder, inside, columns)
+    return _of_one_kind(inside, columns, folder)
+
+
+def _unpacked(folder: Path, inside: list[Path], columns: Columns) -> Source:
+    """Take a folder of NPY files for an NPZ file that was unpacked."""
+    names = [file.stem for file in inside if file.parent == folder]
+    try:
+        values = find_layout(names, columns).values[0]
+    except InputError as error:
+        message = f"{folder}: {error}"
+        raise FileError(message) from error
+    return Source((folder / f"{values}.npy",), columns, folder)
+
+
+def _of_one_kind(files: list[Path], columns: Columns, root: Path | None) -> Source:
+    formats = {find_format(file).name: suffix_of(file) for file in files}
+    if len(formats) > 1:
+        kinds = " and ".join(sorted(formats.values()))
+        message = (
+            f"expected files of one kind, got {kinds}. "
+            "Name those of one kind with a pattern, as 'folder/*.parquet'."
+        )
+        raise FileError(message)
+    return Source(tuple(files), columns, root)
+
+
+def _one_file(file: Path, columns: Columns) -> Source:
+    find_format(file)
+    return Source((file,), columns)

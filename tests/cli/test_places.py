@@ -1,0 +1,261 @@
+"""No result is written over something that the same command reads or writes."""
+
+import io
+from dataclasses import dataclass, field
+
+import numpy as np
+import polars as pl
+import pytest
+import typer
+from onnx import TensorProto, helper, numpy_helper, save_model
+from PIL import Image
+
+import trustdoctor as td
+from trustdoctor.cli.app import make_app
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command with all its inputs, {name}, and where it may write."""
+
+    words: str
+    outputs: dict[str, str]
+    always: dict[str, str] = field(default_factory=dict)  # outputs that are needed
+
+    @property
+    def inputs(self):
+        return [word for word in self.words.split() if word.endswith(FILES)]
+
+    def arguments(self, **outputs):
+        named = (self.always | outputs).items()
+        return [*self.words.split(), *(word for pair in named for word in pair)]
+
+
+FILES = (".parquet", ".txt", ".csv", ".json", ".onnx", ".safetensors", ".npz")
+BESIDE = "rows.parquet --class-names names.txt --truth truth.csv --ids id"
+JSON = {"--json": "new.json"}
+COMMANDS = {
+    "diagnose": Command(
+        f"diagnose {BESIDE} --thumbnails pictures.parquet",
+        JSON | {"--html": "new.html"},
+        {"--html": "always.html"},
+    ),
+    "diagnose, fitted": Command(f"diagnose {BESIDE} --score fitted.safetensors", JSON),
+    "calibrate": Command(
+        f"calibrate {BESIDE} --score fitted.safetensors --frr 0.2",
+        {"--output": "new.json"},
+    ),
+    "screen": Command(
+        f"screen {BESIDE} --gate gate.json", JSON | {"-o": "new.parquet"}
+    ),
+    "check": Command(f"check {BESIDE} --gate gate.json", {"--state": "new.json"}),
+    "compare": Command(f"compare {BESIDE}", JSON | {"-o": "new.safetensors"}),
+    "export": Command("export model.onnx --gate gate.json", {"-o": "new.onnx"}),
+    "demo": Command("demo --score fitted.safetensors", JSON),
+    "predict": Command("predict --model model --data text.csv", {"-o": "new.csv"}),
+}
+PAIRS = [
+    (name, option, path)
+    for name, command in COMMANDS.items()
+    for option in command.outputs
+    for path in command.inputs
+]
+RUNS = [name for name in COMMANDS if name not in ("predict", "demo")]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """All inputs, once."""
+    folder = tmp_path_factory.mktemp("made")
+    rng = np.random.default_rng(0)
+    n = 300
+    z = 2 * rng.normal(size=(n, 3))
+    labels = np.where(rng.random(n) < 0.7, z.argmax(1), rng.integers(0, 3, n))
+    ids = [f"r{i}" for i in range(n)]
+    named = {"id": ids} | {f"logit_{j}": z[:, j] for j in range(3)}
+    pl.DataFrame(named).write_parquet(folder / "rows.parquet")
+    (folder / "names.txt").write_text("cat\ndog\nhorse\n")
+    words = [("cat", "dog", "horse")[i] for i in labels]
+    pl.DataFrame({"id": ids, "label": words}).write_csv(folder / "truth.csv")
+    pl.DataFrame({"text": ids}).write_csv(folder / "text.csv")
+    dot = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(dot, "png")
+    pictures = pl.DataFrame({"image": [dot.getvalue()] * n})
+    pictures.write_parquet(folder / "pictures.parquet")
+    p = td.Predictions.from_logits(z, labels, class_names=("cat", "dog", "horse"))
+    td.RelU.fit(p).save(folder / "fitted.safetensors")
+    td.calibrate(p, frr=0.2).save(folder / "gate.json")
+    (folder / "model").mkdir()
+    (folder / "model" / "config.json").write_text("{}")
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["logits"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["n", 3])],
+        [numpy_helper.from_array(np.ones((4, 3), np.float32), "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 9
+    save_model(model, folder / "model.onnx")
+    return folder
+
+
+@pytest.fixture
+def place(made, tmp_path):
+    """A folder of its own with all inputs."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    for file in made.iterdir():
+        if file.is_file():
+            (folder / file.name).write_bytes(file.read_bytes())
+    (folder / "model").mkdir()
+    (folder / "model" / "config.json").write_text("{}")
+    return folder
+
+
+def state(folder):
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def spelled(folder, name):
+    """Return a file's names: its own, others, and those of links to it."""
+    suffix = name[name.index(".") :]
+    soft, hard = folder / f"soft{suffix}", folder / f"hard{suffix}"
+    soft.symlink_to(name)
+    (folder / f"softer{suffix}").symlink_to(soft)
+    hard.hardlink_to(folder / name)
+    (folder / "also").symlink_to(folder)
+    own = [name, f"./{name}", f"../{folder.name}/{name}", str(folder / name)]
+    links = [soft.name, f"softer{suffix}", hard.name, f"also/{name}"]
+    return [*own, *links, f"model/../{hard.name}"]
+
+
+def refuse(run, folder, arguments, match):
+    before = state(folder)
+    done = run(*arguments, cwd=folder)
+    assert done.returncode == 2, (arguments, done.stdout, done.stderr)
+    assert match in done.stderr, (arguments, done.stderr)
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+    assert state(folder) == before, arguments
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_every_command_runs_where_its_outputs_are_its_own(name, place, run):
+    command = COMMANDS[name]
+    before = state(place)
+    done = run(*command.arguments(**command.outputs), cwd=place)
+    assert done.returncode in (0, 1), done.stderr
+    after = state(place)
+    assert {path: after[path] for path in before} == before
+    written = set(after) - set(before)
+    assert written >= set(command.outputs.values()) - {"new.safetensors"}
+
+
+@pytest.mark.parametrize(("name", "option", "path"), PAIRS)
+def test_no_output_is_an_input(name, option, path, place, run):
+    for place_of in spelled(place, path):
+        arguments = COMMANDS[name].arguments(**{option: place_of})
+        refuse(run, place, arguments, "is the input itself")
+
+
+@pytest.mark.parametrize("name", ["diagnose", "screen", "compare"])
+def test_no_output_is_another(name, place, run):
+    command = COMMANDS[name]
+    first, second = command.outputs
+    suffix = command.outputs[second].removeprefix("new")
+    target = f"both{suffix}"
+    (place / f"soft{suffix}").symlink_to(target)
+    (place / "also").symlink_to(place)
+    for other in (target, f"./{target}", f"also/{target}", f"soft{suffix}"):
+        for pair in ((target, other), (other, target)):
+            outputs = dict(zip((first, second), pair, strict=True))
+            refuse(run, place, command.arguments(**outputs), "two outputs")
+    (place / target).touch()
+    (place / f"hard{suffix}").hardlink_to(place / target)
+    outputs = {first: target, second: f"hard{suffix}"}
+    refuse(run, place, command.arguments(**outputs), "two outputs")
+
+
+@pytest.mark.parametrize("kind", ["rows", "truth"])
+def test_a_folder_of_outputs_holds_no_input(kind, place, run):
+    out = place / "out"
+    out.mkdir()
+    (place / "also").symlink_to(out)
+    name = {"rows": "rows.parquet", "truth": "truth.csv"}[kind]
+    (place / name).rename(out / name)
+    words = COMMANDS["screen"].words.replace(name, f"out/{name}").split()
+    for folder in ("out", "./out", "model/../out", "also", str(out)):
+        refuse(run, place, [*words, "-o", folder], "lies in the folder of outputs")
+    deep = [*words, "-o", "."]
+    refuse(run, place, deep, "lies in the folder of outputs")
+
+
+def test_results_do_not_replace_decisions_in_a_folder(place, run):
+    (place / "in").mkdir()
+    (place / "out").mkdir()
+    for name in ("a", "b"):
+        content = (place / "rows.parquet").read_bytes()
+        (place / "in" / f"{name}.parquet").write_bytes(content)
+    words = ["screen", "in", "--gate", "gate.json", "-o", "out"]
+    taken = [*words, "--json", "out/a.parquet"]
+    refuse(run, place, taken, "lies in the folder of outputs")
+    assert run(*words, "--json", "out/result.json", cwd=place).returncode == 0
+    assert set(state(place / "out")) >= {"a.parquet", "b.parquet", "result.json"}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "diagnose in --html in/a.csv",
+        "diagnose in/*.csv --json in/b.csv",
+        "calibrate in --frr 0.1 -o in/a.csv",
+        "screen in --gate gate.json -o in/b.csv",
+        "screen in --gate gate.json --json in/b.csv",
+        "screen in/*.csv --gate gate.json --json in/b.csv",
+        "screen in --gate gate.json -o in",
+        "compare in --json in/a.csv",
+    ],
+)
+def test_no_output_is_a_file_of_a_folder_or_a_pattern(words, place, run):
+    (place / "in").mkdir()
+    rows = pl.read_parquet(place / "rows.parquet").with_columns(label=pl.lit(0))
+    for name in ("a", "b"):
+        rows.write_csv(place / "in" / f"{name}.csv")
+    refuse(run, place, words.split(), "input")
+
+
+@pytest.mark.parametrize("option", ["--json", "--html"])
+def test_arrays_beside_an_array_are_inputs(option, place, run):
+    z = pl.read_parquet(place / "rows.parquet").drop("id").to_numpy()
+    np.save(place / "logits.npy", z)
+    np.save(place / "labels.npy", z.argmax(1))
+    words = ["diagnose", "logits.npy", option]
+    refuse(run, place, [*words, "labels.npy"], "is the input itself")
+    (place / "hard.npy").hardlink_to(place / "labels.npy")
+    refuse(run, place, [*words, "hard.npy"], "is the input itself")
+
+
+def test_models_are_not_replaced(place, run):
+    (place / "model" / "weights.csv").write_text("1\n")
+    for output in ("model/weights.csv", "model/../model/weights.csv"):
+        words = f"predict --model model --data text.csv -o {output}"
+        refuse(run, place, words.split(), "is the input itself")
+
+
+def test_every_option_that_writes_is_looked_at():
+    from trustdoctor.cli.places import OUTPUTS
+
+    app = typer.main.get_command(make_app())
+    known = set()
+    for command in app.commands.values():
+        for one in command.params:
+            known.add(one.name)
+            panel = getattr(one, "rich_help_panel", None)
+            if panel == "Output" and not one.is_flag:
+                assert one.name in OUTPUTS or one.name == "only", one.opts
+    assert set(OUTPUTS) <= known

@@ -1,0 +1,282 @@
+"""The three streams: closed, full, and kept from what others would print there."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import unicodedata
+from ast import literal_eval
+
+import numpy as np
+import polars as pl
+import pytest
+
+from trustdoctor import Gate
+
+CONTROL = {"\x1b": "ESC", "\x00": "NUL", "\x7f": "DEL", "\x9b": "CSI", "\u202e": "RLO"}
+"""What steers a terminal, one of each kind."""
+
+STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def shell(words, cwd, **options):
+    """Run the command line in a shell, with what it does to the streams."""
+    command = f'exec "{sys.executable}" -m trustdoctor {words}'
+    return subprocess.run(
+        ["sh", "-c", command],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        timeout=60,
+        check=False,
+        **options,
+    )
+
+
+def one_line(done, code=2):
+    assert done.returncode == code, done.stderr
+    assert done.stderr.startswith("trustdoctor: ")
+    assert done.stderr.count("\n") == 1
+    assert "internal error" not in done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "where"),
+    [
+        ("diagnose {} --json -", ">&-"),
+        ("screen {} --gamma 1 -o -", ">&-"),
+        ("--help", ">&-"),
+        ("screen {} --gamma 1 -o -", ">/dev/full"),
+        ("--help", ">/dev/full"),
+    ],
+)
+def test_output_that_goes_nowhere_is_told(words, where, probs, tmp_path):
+    done = shell(f"{words.format(probs.name)} {where}", tmp_path)
+    assert "cannot write the output" in one_line(done)
+    assert list(tmp_path.iterdir()) == [probs]
+
+
+def test_standard_input_may_be_closed(probs, tmp_path):
+    assert "standard input is empty" in one_line(shell("diagnose - <&-", tmp_path))
+    words = f"screen {probs.name} --gamma 1 -o"
+    assert shell(f"{words} one.csv <&-", tmp_path).returncode == 0
+    # Files that are opened next would have the numbers of the streams.
+    done = shell(f"{words} two.csv -q <&- >&- 2>&-", tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (tmp_path / "two.csv").read_bytes() == (tmp_path / "one.csv").read_bytes()
+
+
+def test_standard_error_may_be_closed(probs, tmp_path):
+    before = probs.read_bytes()
+    done = shell("diagnose absent.csv 2>&-", tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
+    done = shell(f"diagnose {probs.name} --json - 2>&-", tmp_path)
+    assert done.returncode == 0
+    assert done.stdout.startswith("{")
+    assert probs.read_bytes() == before
+
+
+def test_ctrl_c_while_the_program_is_imported(tmp_path):
+    stub = tmp_path / "polars"
+    stub.mkdir()
+    (stub / "__init__.py").write_text("raise KeyboardInterrupt\n")
+    known = os.environ.get("PYTHONPATH", "")
+    done = subprocess.run(
+        [sys.executable, "-c", "import _trustdoctor; _trustdoctor.main()"],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), known])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (130, "trustdoctor: stopped.\n")
+
+
+FLIPS = """
+import random, sys
+from pathlib import Path
+from trustdoctor.cli import main
+
+content, suffix = Path(sys.argv[1]).read_bytes(), Path(sys.argv[1]).suffix
+chance, codes = random.Random(4), []
+for i in range(40):
+    changed = bytearray(content)
+    for _ in range(chance.choice([1, 1, 2, 5])):
+        at = chance.randrange(len(changed) - 2000, len(changed))  # in the footer
+        changed[at] = chance.randrange(256)
+    path = Path(sys.argv[1]).with_name(f"bad{i}{suffix}")
+    path.write_bytes(changed)
+    words = ["diagnose"] if i % 4 == 0 else ["screen", "--gamma", "1"]
+    sys.argv[1:] = [*words, str(path), "-q"]
+    try:
+        main()
+    except SystemExit as ended:
+        codes.append(ended.code or 0)
+    sys.argv[1] = str(path)
+print(*codes)
+"""
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
+def test_libraries_print_nothing_of_damaged_files(suffix, tmp_path, rng):
+    z = rng.normal(size=(200, 2)).round(2)
+    table = pl.DataFrame({"logit_0": z[:, 0], "logit_1": z[:, 1]})
+    labels = pl.Series("label", rng.integers(0, 2, 200))
+    texts = pl.Series("text", [f"row {i % 7}" for i in range(200)])
+    table = table.with_columns(labels, texts)
+    path = tmp_path / f"good{suffix}"
+    if suffix == ".parquet":
+        table.write_parquet(path, row_group_size=20, statistics=False)
+    else:
+        table.write_ipc(path)
+    done = subprocess.run(
+        [sys.executable, "-c", FLIPS, path],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"RUST_BACKTRACE": "1"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    codes = [int(code) for code in done.stdout.split()]
+    assert len(codes) == 40
+    assert set(codes) == {0, 2}
+    lines = done.stderr.splitlines()
+    assert len(lines) == codes.count(2) > 5
+    assert [line for line in lines if not line.startswith("trustdoctor: ")] == []
+    assert "internal error" not in done.stderr
+
+
+def test_a_long_word_is_cut_and_takes_no_time(tmp_path, run):
+    path = tmp_path / "a.csv"
+    for cell in ("a" * 70_000, "/standard-input." * 5_000):
+        path.write_text(f"prob_0,prob_1,label\n0.5,{cell},0\n")
+        began = time.process_time()
+        told = one_line(run("diagnose", path))
+        assert time.process_time() - began < 1
+        assert len(told) < 1000
+
+
+def test_what_is_shown_steers_nothing():
+    from trustdoctor.visible import visible
+
+    turning = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+    for number in range(sys.maxunicode + 1):
+        one = chr(number)
+        steers = unicodedata.category(one) in ("Cc", "Cs") and one not in "\t\n"
+        steers |= unicodedata.bidirectional(one) in turning
+        shown = visible(f"a{one}b")
+        assert (shown == f"a{one}b") is not steers, hex(number)
+        if steers:
+            assert shown.isascii()
+            assert literal_eval(f"'{shown}'") == f"a{one}b"
+
+
+def clean(done):
+    for text in (done.stdout, done.stderr):
+        assert not STEERING.search(text), text
+        text.encode()  # no half characters
+    return done.stdout + done.stderr
+
+
+def hostile(one):
+    """Return a word with a character inside that a terminal must not see."""
+    return f"a{one}[31mb"
+
+
+@pytest.mark.parametrize("one", [*CONTROL], ids=[*CONTROL.values()])
+def test_names_out_of_files_steer_no_terminal(one, run, tmp_path, rng):
+    word = hostile(one)
+    shown = ascii(one)[1:-1]
+    p = rng.dirichlet([1, 1], 300)
+    labels = np.where(rng.random(300) < 0.7, p.argmax(1), 0)
+    names = (f"x{one}[2J", "dog")
+    table = pl.DataFrame({f"prob_{name}": p[:, i] for i, name in enumerate(names)})
+    table = table.with_columns(
+        pl.Series("label", [names[i] for i in labels]),
+        pl.Series(word, [word] * 300),
+    )
+    path, gate = tmp_path / "rows.parquet", tmp_path / "gate.json"
+    table.write_parquet(path)
+    words = ["calibrate", path, "--frr", 0.2, "--per-class", "-o", gate]
+    assert shown in clean(run(*words, "--allow-trivial"))
+    clean(run("screen", path, "--gate", gate, "-o", tmp_path / "d.parquet"))
+    clean(run("check", path, "--gate", gate, "--state", tmp_path / "s.json"))
+    clean(run("diagnose", path))
+    clean(run("compare", path))
+    assert shown in clean(run("diagnose", path, "--ids", f"no{one}ne"))
+    odd = table.with_columns(pl.lit(f"z{word}").alias("label"))
+    odd.write_parquet(tmp_path / "odd.parquet")
+    told = run("diagnose", tmp_path / "odd.parquet")
+    assert shown in clean(told)
+    one_line(told)
+
+
+@pytest.mark.parametrize("one", ["\x1b", "\x7f", "\x9b", "\u202e", "\udcff"])
+def test_names_of_files_steer_no_terminal(one, run, tmp_path, probs):
+    name = f"a{one}[31m.csv"
+    for command in (
+        ("diagnose", name),
+        ("screen", probs, "--gate", name),
+        ("diagnose", probs, "--class-names", name),
+        ("diagnose", probs, "--ids", "id", "--truth", name),
+        ("diagnose", probs, "--score", name),
+        ("diagnose", probs, "--json", f"no/{name}"),
+        ("export", name, "--gate", name, "-o", "b.onnx"),
+    ):
+        done = run(*command, cwd=tmp_path)
+        clean(done)
+        one_line(done)
+    done = run("screen", probs, "--gamma", 1, "-o", name, cwd=tmp_path)
+    assert ascii(one)[1:-1] in clean(done)
+
+
+@pytest.mark.parametrize("one", ["\x1b", "\x00", "\u202e"])
+def test_cells_steer_no_terminal(one, run, tmp_path):
+    path = tmp_path / "a.csv"
+    cells = {
+        "a number": f"prob_0,prob_1,label\n0.5,{hostile(one)},0\n",
+        "a label": f"prob_0,prob_1,label\n0.5,0.5,{hostile(one)}\n",
+        "a name": f"{hostile(one)},x,label\n0.5,0.5,0\n",
+    }
+    for content in cells.values():
+        path.write_text(content)
+        done = run("diagnose", path)
+        assert ascii(one)[1:-1] in clean(done)
+        one_line(done)
+    (tmp_path / "gate.json").write_text(f'{{"trustdoctor": "{hostile(one)}"}}')
+    clean(run("screen", path, "--gate", tmp_path / "gate.json"))
+
+
+class LateError(BaseException):
+    """Nothing takes it for a mistake in a file."""
+
+
+def test_pipes_are_not_waited_for(run, tmp_path, probs):
+    gate, pipe = tmp_path / "gate.json", tmp_path / "pipe.csv"
+    Gate(-0.5, score="alpha").save(gate)
+    os.mkfifo(pipe)
+
+    def late(*_):
+        raise LateError
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(30)
+    try:
+        for command in (
+            ("diagnose", pipe),
+            ("diagnose", probs, "--class-names", pipe),
+            ("diagnose", probs, "--ids", "id", "--truth", pipe),
+            ("diagnose", probs, "--score", pipe),
+            ("diagnose", probs, "--html", tmp_path / "a.html", "--thumbnails", pipe),
+            ("screen", probs, "--gate", pipe),
+            ("screen", probs, "--gate", gate, "-o", pipe),
+            ("predict", "--model", tmp_path, "--data", pipe, "-o", tmp_path / "a.csv"),
+            ("export", pipe, "--gate", gate, "-o", tmp_path / "a.onnx"),
+        ):
+            one_line(run(*command))
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    assert set(tmp_path.iterdir()) == {probs, gate, pipe}

@@ -1,0 +1,158 @@
+"""Lines of JSON that do not say what they should: rows, and models' responses."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+from first_contact import CHOICES, IN_MEMORY, STREAMED, response, write_responses
+
+import trustdoctor as td
+from trustdoctor import engines
+from trustdoctor.errors import FileError
+from trustdoctor.files import Columns, find_source
+
+GATE = td.Gate(-0.5, score="confidence")
+
+
+def one_line(done):
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.stderr.startswith("trustdoctor: ")
+    assert done.stderr.count("\n") == 1
+    assert "internal error" not in done.stderr
+    return done.stderr
+
+
+def refused(path, run, match, **columns):
+    """Have rows refused at once, in batches and on the command line, alike."""
+    said = set()
+    for means in (IN_MEMORY, STREAMED):
+        with pytest.raises(FileError, match=match) as told:
+            engines.screen(
+                find_source(path, Columns(need_labels=False, **columns)),
+                GATE,
+                None,
+                means=means,
+            )
+        said.add(str(told.value))
+    assert len(said) == 1
+    options = Columns(**columns).options()
+    told = one_line(run("screen", path, "--threshold", 0.5, *options))
+    assert told == f"trustdoctor: {said.pop()}\n"
+
+
+def answered(**first):
+    """A response whose first token is another."""
+    made = response(0.7)
+    made["choices"][0]["logprobs"]["content"][0] |= first
+    return made
+
+
+def top(token, logprob):
+    return {"top_logprobs": [{"token": token, "logprob": logprob}]}
+
+
+WRONG = {
+    "a number as a token": (answered(**top(7, -0.1)), "has no choices"),
+    "no token": (answered(**top(None, -0.1)), "has no choices"),
+    "a list as a token": (answered(**top(["positive"], -0.1)), "has no choices"),
+    "the first token is a number": (answered(token=7), "has no choices"),
+    "a text as a number": (answered(**top("positive", "much")), "has no choices"),
+    "a probability above 1": (
+        answered(**top("positive", 0.7)),
+        "got 0.7 in response 2",
+    ),
+    "an endless one": (answered(**top("positive", 1e999)), "got inf in response 2"),
+    "one that is none": (answered(**top("positive", float("nan"))), "got nan"),
+    "the first token above 1": (answered(token="so", logprob=5), "got 5 in response 2"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_responses_that_say_nothing_are_told(case, run, tmp_path):
+    wrong, match = WRONG[case]
+    good = [{"id": f"r{i}", **response(0.3 + 0.1 * i)} for i in range(5)]
+    good[2] = {"id": "r2", **wrong}
+    path = write_responses(tmp_path, good)
+    refused(path, run, match, choices=",".join(CHOICES))
+
+
+def test_probabilities_may_be_rounded_above_1(tmp_path):
+    rows = [{"id": "r", **answered(**top("positive", 1e-6))}]
+    path = write_responses(tmp_path, rows)
+    found = td.read(path, choices=",".join(CHOICES))
+    assert found.confidence[0] == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("line", "match"),
+    [
+        ("[" * 100_000 + "]" * 100_000, "one JSON object per line"),
+        ('{"a": ' * 100_000 + "1" + "}" * 100_000, "one JSON object per line"),
+        ('{"id": "r2", "id": "r3"}', "'id' twice"),
+        ('{"id": "r2", "choices": [{"a": 1, "a": 2}]}', "'a' twice"),
+        ("7", "JSON object"),
+        ("", "rows"),
+    ],
+)
+def test_lines_that_are_no_responses_are_told(line, match, run, tmp_path):
+    path = tmp_path / "answers.jsonl"
+    good = [json.dumps({"id": f"r{i}", **response(0.7)}) for i in range(2)]
+    whole = [*good, line, *good] if line else [""]
+    path.write_text("\n".join(whole) + "\n")
+    refused(path, run, match, choices=",".join(CHOICES))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"confidence": 0.5, "confidence": 0.9, "text": "x"}',
+        '{"confidence": 0.5, "text": "x", "text": "y"}',
+        '{"text": "x", "confidence": 0.5, "confidence" : 0.5}',
+    ],
+)
+def test_a_name_stands_once_in_a_row(line, run, tmp_path):
+    path = tmp_path / "rows.jsonl"
+    good = '{"confidence": 0.5, "text": "x"}'
+    path.write_text(f"{good}\n{line}\n{good}\n")
+    refused(path, run, "each name once", confidence="confidence")
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [{"confidence": 0.5, "text": '"confidence": 7, "confidence"'}],
+        [{"confidence": 0.5, "inner": {"confidence": 0.7, "text": "a"}, "text": "b"}],
+        [{"confidence": 0.5, 'a"b': 1, "a": 2}, {"confidence": 0.6, 'a"b': 1, "a": 2}],
+        [{"confidence": 0.5, "text": "\u2028\\"}, {"confidence": 0.25, "text": "{"}],
+    ],
+)
+def test_names_in_texts_and_further_in_are_no_repetition(rows, tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = td.read(path, confidence="confidence")
+    assert found.confidence.tolist() == [row["confidence"] for row in rows]
+    source = find_source(path, Columns(confidence="confidence"))
+    out = tmp_path / "out.jsonl"
+    engines.screen(source, GATE, out, means=STREAMED)
+    back = [json.loads(line) for line in out.read_text().split("\n")[:-1]]
+    for row, first in zip(back, rows, strict=True):
+        assert {name: row[name] for name in first} == first
+
+
+@pytest.mark.parametrize("digits", [15, 18, 19, 25, 38, 39, 45])
+def test_long_numbers_are_read_alike(digits, tmp_path, run):
+    number = int("1234567890" * 5) // 10 ** (50 - digits)
+    path = tmp_path / "rows.jsonl"
+    lines = [
+        f'{{"logit_0": {number}, "logit_1": {i}.5, "label": 0}}' for i in range(20)
+    ]
+    path.write_text("\n".join(lines) + "\n")
+    source = find_source(path)
+    whole = source.read()
+    assert whole.logits[:, 0].tolist() == [float(number)] * 20
+    out = tmp_path / "out.parquet"
+    engines.screen(source, td.Gate(0, score="alpha"), out, means=STREAMED)
+    found = pl.read_parquet(out)
+    assert np.array_equal(found["score"].to_numpy(), td.alpha(whole))
+    assert run("diagnose", path).returncode == 0

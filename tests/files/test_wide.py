@@ -1,0 +1,138 @@
+"""Text files of many columns, of blank lines, and of lines that are too long."""
+
+import gzip
+import io
+import resource
+import subprocess
+import sys
+
+import numpy as np
+import polars as pl
+import pytest
+from first_contact import IN_MEMORY, STREAMED
+
+import trustdoctor as td
+from trustdoctor import engines
+from trustdoctor.errors import FileError
+from trustdoctor.files import Columns, find_source
+
+GATE = td.Gate(-0.5, score="alpha")
+ROOM = 4 << 30
+
+
+def limited():
+    resource.setrlimit(resource.RLIMIT_AS, (ROOM, ROOM))
+
+
+def test_thousands_of_classes_take_little_memory(tmp_path, rng):
+    classes = 4000
+    z = rng.normal(size=(3, classes))
+    table = pl.DataFrame(z, schema=[f"logit_{i}" for i in range(classes)])
+    table = table.with_columns(label=pl.Series(z.argmax(1)))
+    path = tmp_path / "wide.csv"
+    table.write_csv(path)
+    for command in (["diagnose"], ["screen", "--gamma", "1", "-o", "d.parquet"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "trustdoctor", *command, path, "--memory", "1GB"],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            preexec_fn=limited,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+    found = pl.read_parquet(tmp_path / "d.parquet")
+    assert found.columns == [*table.columns, "predicted", "score", "accepted"]
+    assert found["predicted"].to_list() == z.argmax(1).tolist()
+    assert found["logit_3999"].to_list() == z[:, -1].tolist()
+    assert found["score"].to_numpy() == pytest.approx(td.alpha(z), rel=1e-12)
+
+
+def lines(rows=300):
+    """Return a header, and rows with a column that predictions are not made of."""
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(rows, 3)).round(3)
+    cells = [f"{a},{b},{c},{i % 3},n{i}" for i, (a, b, c) in enumerate(z.tolist())]
+    return ["logit_0,logit_1,logit_2,label,note", *cells]
+
+
+def write(folder, content, *, packed=False, end="\n"):
+    path = folder / ("a.csv.gz" if packed else "a.csv")
+    text = (end.join(content) + end).encode()
+    path.write_bytes(gzip.compress(text) if packed else text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("at", "more", "packed"), [(1, ",5", False), (300, ",", False), (300, ",5", True)]
+)
+def test_a_line_of_too_many_values_is_refused_by_all(at, more, packed, tmp_path, run):
+    content = lines()
+    content[at] += more
+    path, out = write(tmp_path, content, packed=packed), tmp_path / "d.parquet"
+    for means in (IN_MEMORY, STREAMED):
+        with pytest.raises(FileError, match="cannot read"):
+            engines.diagnose(find_source(path), means=means)
+        with pytest.raises(FileError, match="cannot read"):
+            engines.screen(find_source(path), GATE, out, means=means)
+    with pytest.raises(FileError, match="cannot read"):
+        engines.screen(find_source(path), GATE, None)
+    done = run("screen", path, "--gamma", 1, "-o", out)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def blank(content, kind):
+    """Return lines without a value among the others."""
+    some = {"empty": "", "separators": ",,,,"}[kind]
+    first, rest = content[0], content[1:]
+    return [first, some, some, *rest[:100], some, *rest[100:], some, some, some]
+
+
+@pytest.mark.parametrize(
+    ("kind", "end", "packed"),
+    [("empty", "\n", False), ("separators", "\r\n", False), ("separators", "\n", True)],
+)
+def test_blank_lines_are_left_out(kind, end, packed, tmp_path):
+    (tmp_path / "whole").mkdir()
+    whole = write(tmp_path / "whole", lines())
+    path = write(tmp_path, blank(lines(), kind), packed=packed, end=end)
+    source, known = find_source(path), find_source(whole)
+    assert len(source.read()) == source.rows == 300
+    for means in (IN_MEMORY, STREAMED):
+        found = engines.diagnose(source, means=means)
+        assert found.to_json() == engines.diagnose(known, means=means).to_json()
+        for name in ("d.csv", "d.npz"):
+            out, other = tmp_path / name, tmp_path / "whole" / name
+            done = engines.screen(source, GATE, out, means=means)
+            assert done == engines.screen(known, GATE, other, means=means)
+            assert done.rows == 300
+            assert out.read_bytes() == other.read_bytes()
+
+
+def test_a_file_of_blank_lines_has_no_rows(tmp_path, run):
+    path = write(tmp_path, [lines()[0], "", ",,,,", ""])
+    for command in (("diagnose", path), ("screen", path, "--gamma", 1)):
+        done = run(*command)
+        assert done.returncode == 2
+        assert "rows" in done.stderr
+        assert done.stderr.count("\n") == 1
+
+
+def test_blank_lines_of_a_binary_model_are_left_out(tmp_path):
+    rng = np.random.default_rng(0)
+    p = rng.random(200).round(3)
+    words = np.where(rng.random(200) < p, "yes", "no")
+    whole = ["p,label", *(f"{a},{b}" for a, b in zip(p, words, strict=True))]
+    some = [*whole[:50], "", ",", *whole[50:], ",", ""]
+    columns = Columns(probs="p", positive="yes")
+    path = write(tmp_path, some)
+    source = find_source(path, columns)
+    assert source.read().labels.tolist() == (words == "yes").astype(int).tolist()
+    for means in (IN_MEMORY, STREAMED):
+        out = tmp_path / "d.csv"
+        assert engines.screen(source, GATE, out, means=means).rows == 200
+        found = pl.read_csv(io.StringIO(out.read_text()))
+        assert found["p"].to_list() == p.tolist()
+        assert found["predicted"].to_list() == np.where(p > 0.5, "yes", "no").tolist()

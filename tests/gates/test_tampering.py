@@ -1,0 +1,197 @@
+"""Whatever a gate's file holds: it is refused in a line, or it is that gate."""
+
+import json
+from pathlib import Path
+
+import laws
+import numpy as np
+import pytest
+import tampering
+
+import trustdoctor as td
+from trustdoctor import envelope
+from trustdoctor.errors import FileError, InputError
+
+OLD = Path(__file__).parents[1] / "samples" / "v0.1"
+ROWS = laws.rows(1200)
+NEW = laws.rows(30, seed=7)
+
+
+def confident(rows, seed=0):
+    rng = np.random.default_rng(seed)
+    right = rng.random(rows) < 0.9
+    return td.Predictions.from_confidence(rng.random(rows), right)
+
+
+MAKE = {
+    "frr": lambda: td.calibrate(ROWS, frr=0.1),
+    "both": lambda: td.calibrate(ROWS, frr=0.3, trr=0.3),
+    "cost": lambda: td.calibrate(ROWS, cost=10),
+    "threshold": lambda: td.calibrate(ROWS, threshold=0),
+    "groups": lambda: td.calibrate(ROWS, frr=0.1, groups="predicted"),
+    "fitted": lambda: td.calibrate(ROWS, frr=0.1, score=td.RelU.fit(ROWS)),
+    "unit": lambda: td.calibrate(confident(500), risk=0.2),
+    "margins": lambda: td.Gate.load(OLD / "gate-margins.json"),
+    "unlabelled": lambda: td.Gate.load(OLD / "gate-unlabelled.json"),
+    "bare": lambda: td.Gate.from_gamma(0.5),
+}
+
+
+def use(gate, kind):
+    """Do with a gate what may be done with one; only mistakes are told."""
+    assert isinstance(repr(gate), str)
+    assert gate == gate
+    assert hash(gate) == hash(gate)
+    if gate.margins is not None or gate.score is None:
+        return
+    try:
+        rows = confident(30, seed=1) if kind == "unit" else NEW
+        assert len(gate.screen(rows).accepted) == 30
+        if gate.certificate is not None:
+            assert np.isfinite(gate.watch().update(rows).bets["accepted"].peak)
+            assert gate.certificate.promise() in repr(gate)
+    except InputError as error:
+        assert "\n" not in str(error)  # noqa: PT017
+
+
+def plain(content):
+    """Leave out what a file need not say."""
+    spared = {"margins": None, "fitted": None, "unit": False, "classes": None}
+    kept = {k: v for k, v in content.items() if k not in spared or v != spared[k]}
+    return kept | {"schema": 2}
+
+
+TELLING = {"target", "mode", "n_errors", "feasible"}
+"""Parts of a certificate that differ between kinds; others are tried once."""
+
+
+@pytest.mark.parametrize("kind", MAKE)
+def test_a_tampered_gate_is_refused_or_whole(kind, monkeypatch):
+    content, kept = json.loads(MAKE[kind]().to_json()), 0
+    for what, text in tampering.mutants(content):
+        if kind != "frr" and what[0] == "certificate" and what[1] not in TELLING:
+            continue
+        monkeypatch.setattr(envelope, "read_bounded", lambda *_, text=text: text)
+        try:
+            gate = td.Gate.load("gate.json")
+        except FileError as error:
+            assert "\n" not in str(error), what  # noqa: PT017
+            assert len(str(error)) < 600, what  # noqa: PT017
+            continue
+        assert what[-1] != "twice", what
+        use(gate, kind)
+        again = gate.to_json()
+        if what[:2] != ("fitted", "plain"):  # what it leaves out has a usual value
+            assert tampering.same(plain(json.loads(again)), plain(json.loads(text)))
+        monkeypatch.setattr(envelope, "read_bounded", lambda *_, again=again: again)
+        assert td.Gate.load("gate.json") == gate, what
+        kept += 1
+    assert kept
+
+
+def changed(gate, path, **changes):
+    gate.save(path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    return path
+
+
+GROUP = {"threshold": 0.0, "state": "threshold", "n": 5, "promised": True}
+
+
+@pytest.mark.parametrize(
+    ("names", "match"),
+    [
+        ([1, 1], "once"),
+        (["a", "a"], "once"),
+        ([1, "1"], "all integers, or all strings"),
+        ([True, 2], "by number or name"),
+        ([1.0, 2], "by number or name"),
+        ([None], "by number or name"),
+    ],
+    ids=str,
+)
+def test_groups_are_of_one_kind_and_each_there_once(names, match, tmp_path):
+    groups = [GROUP | {"group": name} for name in names]
+    path = changed(td.Gate(0.0), tmp_path / "gate.json", groups=groups)
+    with pytest.raises(FileError, match=match):
+        td.Gate.load(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"target": 0}, "target"),
+        ({"target": {}}, "target"),
+        ({"target": {"frr": 0}}, "target"),
+        ({"target": {"frr": 1}}, "target"),
+        ({"target": {"risk": 0.1, "joint": 0.1}}, "target"),
+        ({"target": {"cost": 5.0}}, "mode"),
+        ({"target": {"risk": 0.1}, "mode": "expectation"}, "mode"),
+        ({"confidence": 1.0}, "confidence"),
+        ({"n": -5, "n_correct": -3, "n_errors": -2}, "n "),
+        ({"n": 1 << 60, "n_correct": 1 << 60, "n_errors": 0}, "n "),
+        ({"n_correct": 1300, "n_errors": -100}, "n_errors"),
+        ({"n_correct": -1, "n_errors": -1}, "mode"),
+        ({"rows_needed": -1}, "rows_needed"),
+        ({"feasible": [2.0, 1.0]}, "feasible"),
+        ({"notes": "text"}, "expected a list"),
+        ({"observed": {"frr": [0.5, 0.6, 0.7]}}, "observed"),
+        ({"observed": {"frr": [0.5, 0.4]}}, "a rate and its interval"),
+        ({"observed": {"cost": [0.1, 0.1, 0.1]}}, "observed"),
+    ],
+    ids=str,
+)
+def test_an_absurd_certificate_is_refused(change, field, tmp_path):
+    gate, path = MAKE["frr"](), tmp_path / "gate.json"
+    certificate = gate.certificate.to_dict() | change
+    changed(gate, path, certificate=certificate)
+    with pytest.raises(FileError, match=field):
+        td.Gate.load(path)
+
+
+def test_a_gate_with_margins_has_no_groups(tmp_path):
+    gate = MAKE["margins"]()
+    path = changed(gate, tmp_path / "gate.json", groups=[GROUP | {"group": 1}])
+    with pytest.raises(FileError, match="has no groups"):
+        td.Gate.load(path)
+
+
+def test_equal_gates_have_equal_hashes(tmp_path):
+    for kind, make in MAKE.items():
+        gate, path = make(), tmp_path / f"{kind}.json"
+        gate.save(path)
+        again = td.Gate.load(path)
+        assert gate == again
+        assert {gate: 1}[again] == 1
+        assert gate != td.Gate(123.0)
+        assert gate != kind
+        if gate.certificate is not None:
+            assert hash(gate.certificate) == hash(again.certificate)
+    score, other = td.RelU.fit(ROWS), td.RelU.fit(ROWS, shrink=0.2)
+    assert td.Gate(0.0, score=score) == td.Gate(0.0, score=td.RelU.fit(ROWS))
+    assert td.Gate(0.0, score=score) != td.Gate(0.0, score=other)
+
+
+def test_equality_does_not_ask_arrays(monkeypatch):
+    """A fitted score of somebody else's may compare its arrays."""
+    from dataclasses import dataclass
+
+    from trustdoctor.scores import SCORES, FittedScore
+
+    @dataclass(frozen=True)
+    class Distance(FittedScore):
+        mean: np.ndarray
+        name, needs, laws = "distance", frozenset({"features"}), frozenset()
+
+        @classmethod
+        def fit(cls, predictions):
+            return cls(predictions.features.mean(0))
+
+        def __call__(self, predictions):
+            return np.linalg.norm(predictions.features - self.mean, axis=1)
+
+    monkeypatch.setitem(SCORES, "distance", Distance)
+    one, two = (td.Gate(0.0, score=Distance(np.arange(3.0))) for _ in "ab")
+    assert one == two
+    assert hash(one) == hash(two)
+    assert one != td.Gate(0.0, score=Distance(np.arange(4.0)))

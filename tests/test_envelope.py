@@ -1,0 +1,138 @@
+"""Documents are regular files of a bounded size, in strict JSON."""
+
+import json
+import os
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+
+from trustdoctor import envelope
+from trustdoctor.errors import FileError
+
+
+@pytest.fixture(autouse=True)
+def _in_time():
+    """What would wait for ever fails."""
+
+    def late(*_):
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(20)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def refused(path, limit=envelope.LIMIT):
+    with pytest.raises(FileError) as caught:
+        envelope.read_bounded(path, "gate", limit)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path):
+    assert "got a folder" in refused(tmp_path)
+    assert "got a device" in refused("/dev/zero")
+    fifo, loop, named = (tmp_path / name for name in ("fifo", "loop", "socket"))
+    os.mkfifo(fifo)
+    assert "got a pipe" in refused(fifo)
+    loop.symlink_to(loop)
+    assert "cannot read the gate" in refused(loop)
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(named))
+        assert "a socket" in refused(named)
+    assert "no such file" in refused(tmp_path / "absent")
+    assert "null" in refused("a\0b")
+    assert "no such file" in refused(os.fsdecode(bytes(tmp_path) + b"/\xff\xfe"))
+    assert "cannot read the gate" in refused("\ud800")
+    assert "too long" in refused(tmp_path / ("x" * 300))
+
+
+def test_a_pipe_that_takes_the_place_of_a_file_is_not_waited_for(tmp_path, monkeypatch):
+    plain, fifo = tmp_path / "plain", tmp_path / "fifo"
+    plain.write_text("{}")
+    os.mkfifo(fifo)
+    before = plain.stat()
+    monkeypatch.setattr(Path, "stat", lambda *_, **__: before)
+    assert "got a pipe" in refused(fifo)
+
+
+def test_sizes_are_bounded(tmp_path):
+    path = tmp_path / "gate.json"
+    path.write_text("x" * 10)
+    assert envelope.read_bounded(path, "gate", 10) == "x" * 10
+    assert "at most 9 bytes" in refused(path, 9)
+    with path.open("r+b") as file:
+        file.truncate(1 << 40)  # takes no room on the disk
+    assert "at most 64,000,000 bytes" in refused(path)
+
+
+def test_text_is_utf_8(tmp_path):
+    path = tmp_path / "names.txt"
+    path.write_bytes("\ufeffKüche".encode())
+    assert envelope.read_bounded(path, "list") == "Küche"
+    path.write_bytes("Küche".encode("latin-1"))
+    assert "the byte 0xfc at 1" in refused(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ('{"a": 1, "a": 1}', "'a' twice"),
+        ('[{"b": {"a": 1, "c": 2, "a": 1}}]', "'a' twice"),
+        ("NaN", "NaN"),
+        ('{"a": [-Infinity]}', "-Infinity"),
+        ("1e400", "too large"),
+        ("-1e400", "too large"),
+        ("9" * 5000, "beyond 64 bits"),
+        (str(10**400), "beyond 64 bits"),
+        (str(1 << 64), "beyond 64 bits"),
+        (str(-(1 << 63) - 1), "beyond 64 bits"),
+        ("[" * 40 + "]" * 40, "32 deep"),
+        ("[" * 100_000, "32 deep"),
+        ('{"a":' * 100_000, "32 deep"),
+        (r'["\ud800"]', "half a character"),
+        (r'{"\udc00": 1}', "half a character"),
+        ("", "Expecting value"),
+        ("{} {}", "Extra data"),
+    ],
+)
+def test_what_readers_of_json_understand_differently_is_refused(text, match):
+    with pytest.raises(ValueError, match=match) as caught:
+        envelope.parse(text)
+    assert len(str(caught.value)) < 200
+
+
+def test_what_json_says_plainly_is_read():
+    content = {
+        "a": [1, -2.5, "ü😀", None, True, {}],
+        "b": -(1 << 63),
+        "c": (1 << 64) - 1,
+    }
+    assert envelope.parse(json.dumps(content)) == content
+    assert envelope.parse("[" * 32 + "]" * 32) == json.loads("[" * 32 + "]" * 32)
+
+
+@pytest.mark.parametrize("schema", ["true", "1.0", '"1"', "[1]", "null", "3"])
+def test_a_schema_is_a_whole_number_that_is_known(schema, tmp_path):
+    path = tmp_path / "gate.json"
+    path.write_text(f'{{"trustdoctor": "gate", "schema": {schema}}}')
+    with pytest.raises(FileError, match="expected a gate of schema 1 or 2"):
+        envelope.load(path, "gate", schemas=(1, 2))
+    path.write_text('{"trustdoctor": "gate", "schema": 1}')
+    assert envelope.load(path, "gate", schemas=(1, 2)) == {"schema": 1}
+
+
+def test_messages_stay_short(tmp_path):
+    path = tmp_path / "gate.json"
+    path.write_text(json.dumps({"trustdoctor": "gate", "schema": "x" * 10**6}))
+    with pytest.raises(FileError) as caught:
+        envelope.load(path, "gate", schemas=(1,))
+    assert len(str(caught.value)) < 400
+    with pytest.raises(FileError) as caught:
+        envelope.check_fields({"x" * 10**6: 1, "\x1b[31m": 2}, set())
+    assert len(str(caught.value)) < 200
+    assert "\x1b" not in str(caught.value)
