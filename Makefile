@@ -16,6 +16,7 @@ test: $(VENV)/dev.stamp
 # What takes long or kills processes, one after another.
 soak: $(VENV)/dev.stamp
 	$(BIN)/pytest -q -m soak
+	$(BIN)/python -m tests.fuzz --cases 3000
 
 check: lint test
 
@@ -35,7 +36,7 @@ bench: $(VENV)/dev.stamp
 	$(BIN)/python benchmarks/export.py
 	$(BIN)/python benchmarks/opinion.py
 	$(BIN)/python benchmarks/labels.py
-	$(BIN)/python benchmarks/scale.py --only files,sketch,ray
+	$(BIN)/python benchmarks/scale.py --only files,fat,sketch,ray
 
 clean:
 	rm -rf $(VENV) build dist

@@ -55,6 +55,31 @@ SUM = """
 pl.scan_parquet(file).select(pl.col(*columns, "label").sum()).collect(
     engine="streaming")
 """
+FAT = """
+from polars.io.plugins import register_io_source
+step, groups = 10_000, int(sys.argv[3])
+def batches(with_columns, predicate, n_rows, batch_size):
+    for i in range(10):
+        rng = np.random.default_rng(i)
+        z = rng.standard_normal((step, 10), dtype=np.float32) * 3
+        label = np.where(rng.random(step) < 0.9, z.argmax(1), 0)
+        named = {name: z[:, j] for j, name in enumerate(columns)}
+        text = [f"{i * step + k:07d}" + "lorem ipsum " * 1700 for k in range(step)]
+        yield pl.DataFrame(named | {"label": label.astype(np.int32), "text": text})
+schema = dict.fromkeys(columns, pl.Float32) | {"label": pl.Int32, "text": pl.String}
+rows = register_io_source(batches, schema=schema)
+if file.endswith(".parquet"):
+    rows.sink_parquet(file, row_group_size=10 * step // groups)
+else:
+    packed = "gzip" if file.endswith(".gz") else "uncompressed"
+    rows.sink_csv(file, compression=packed, check_extension=False)
+"""
+CALIBRATE = """
+from trustdoctor.cli import make_app
+app = make_app()
+app(["calibrate", file, "--frr", "0.05", "-o", out, "--memory", "1GB", "--quiet"],
+    standalone_mode=False)
+"""
 SCREEN = """
 from trustdoctor.cli import make_app
 app = make_app()
@@ -178,6 +203,33 @@ def bench_files(folder, most):
         n *= 10
 
 
+def bench_fat(folder):
+    """Rows that carry a text of 20 kB: 2 GB of text, in 1 GB of memory."""
+    kinds = {
+        "one row group": ("one.parquet", 1),
+        "10 row groups": ("ten.parquet", 10),
+        "CSV": ("fat.csv", 1),
+        "CSV, gzipped": ("fat.csv.gz", 1),
+    }
+    for kind, (name, groups) in kinds.items():
+        file = folder / name
+        run(FAT, file, "-", groups)
+        for job, code, out in (
+            ("diagnose", DIAGNOSE.format(""), "-"),
+            ("calibrate", CALIBRATE, folder / "gate.json"),
+            ("screen to Parquet", SCREEN, folder / "out.parquet"),
+            ("screen to CSV", SCREEN, folder / "out.csv"),
+        ):
+            took, peak = run(code, file, out)
+            size = file.stat().st_size / 1e6
+            print(
+                f"100,000 rows with 20 kB of text, {kind} ({size:,.0f} MB): "
+                f"{job:<17} {took:>6.1f} s, peak {peak:>5.0f} MB (at most 1,200)",
+                flush=True,
+            )
+        file.unlink()
+
+
 def bench_peers(python):
     for title, setup, peers in (
         ("metrics of float32 scores", SCORES, PEERS),
@@ -263,13 +315,15 @@ def main():
     parser.add_argument("--sketch", type=float, default=1e8)
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--peers", type=Path)
-    parser.add_argument("--only", default="files,sketch,ray,peers")
+    parser.add_argument("--only", default="files,fat,sketch,ray,peers")
     options = parser.parse_args()
     version = platform.python_version()
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {version}")
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         if "files" in options.only:
             bench_files(Path(folder), int(options.rows))
+        if "fat" in options.only:
+            bench_fat(Path(folder))
         if "ray" in options.only:
             bench_ray(Path(folder))
     if "sketch" in options.only:

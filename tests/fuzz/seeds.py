@@ -1,0 +1,275 @@
+"""The files that cases are made from: one of every kind, small, the same every time."""
+
+import io
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet as pq
+
+import trustdoctor as td
+
+NAMES = ("cat", "dog", "horse", "ship")
+CHOICES = ("negative", "positive")
+ROWS = 60
+
+
+@dataclass(frozen=True)
+class Seed:
+    """A kind of file, and all that a command needs to read it.
+
+    Attributes
+    ----------
+    format : str
+        What the mutated file is, as ``--only`` takes it.
+    target : str
+        The name of the file that is mutated.
+    files : callable
+        Returns the content of every file, by its name in the folder of a case.
+    rows : str
+        The file, or the folder, of predictions; by default the target.
+    options : dict
+        What is said of the columns; `truth` and `names_file` name files of the folder.
+    score : str
+        What a threshold is on.
+    gate : str
+        The gate's file among `files`; empty where a case screens at a threshold.
+    page : bool
+        Whether `diagnose` always writes a page, which shows more of the file.
+    """
+
+    format: str
+    target: str
+    files: Callable[[], dict[str, bytes]]
+    rows: str = ""
+    options: dict[str, Any] = field(default_factory=dict)
+    score: str = "alpha"
+    gate: str = ""
+    page: bool = False
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a model could have said of some rows."""
+
+    logits: Any
+    probs: Any
+    labels: Any
+    features: Any
+
+
+@cache
+def said(rows: int = ROWS, classes: int = 4, seed: int = 0) -> Said:
+    """Return logits whose largest is right for about four rows of five."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, classes, rows)
+    logits = rng.normal(size=(rows, classes)).round(4)
+    logits[np.arange(rows), labels] += 1.6
+    probs = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    return Said(logits, probs, labels, labels[:, None] + rng.normal(size=(rows, 3)))
+
+
+def numbered(prefix: str, values: Any) -> dict[str, Any]:
+    return {f"{prefix}{i}": values[:, i] for i in range(values.shape[1])}
+
+
+def called(labels: Any, names: Any = NAMES) -> list[str]:
+    return [names[i] for i in labels]
+
+
+def logits_table(rows: int = ROWS) -> pl.DataFrame:
+    """Return logits beside ids, groups, labels and texts with signs in them."""
+    found = said(rows)
+    texts = [f'{i}, "quoted" é\n' if i % 9 == 0 else f"text {i}" for i in range(rows)]
+    beside = {"id": [f"r{i}" for i in range(rows)], "region": called(found.labels % 2)}
+    own = numbered("logit_", found.logits) | {"label": found.labels}
+    return pl.DataFrame(beside | own | {"text": texts})
+
+
+def plain_table(rows: int = ROWS) -> pl.DataFrame:
+    """Return logits and labels, without a text that needs quotes."""
+    return logits_table(rows).drop("text")
+
+
+def probs_table(rows: int = ROWS) -> pl.DataFrame:
+    """Return probabilities in columns by the classes' names, and labels by name."""
+    found = said(rows)
+    own = {f"prob_{name}": found.probs[:, i] for i, name in enumerate(NAMES)}
+    return pl.DataFrame(own | {"label": called(found.labels)})
+
+
+def answers_table() -> pl.DataFrame:
+    found = said()
+    best = found.probs.argmax(1)
+    return pl.DataFrame(
+        {
+            "id": [f"r{i}" for i in range(ROWS)],
+            "prediction": called(best),
+            "confidence": found.probs.max(1),
+            "correct": best == found.labels,
+        }
+    )
+
+
+def binary_table() -> pl.DataFrame:
+    found = said(classes=2)
+    truth = called(found.labels, ("no", "yes"))
+    return pl.DataFrame({"prob": found.probs[:, 1], "label": truth})
+
+
+def lists_table(rows: int = ROWS) -> pl.DataFrame:
+    found = said(rows)
+    values = pl.Series(found.logits.tolist(), dtype=pl.List(pl.Float64))
+    return pl.DataFrame({"logits": values, "label": found.labels})
+
+
+def text(table: pl.DataFrame, separator: str = ",", *, comma: bool = False) -> bytes:
+    return table.write_csv(separator=separator, decimal_comma=comma).encode()
+
+
+def lines(rows: Any) -> bytes:
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def parquet(table: pl.DataFrame, **options: Any) -> bytes:
+    out = io.BytesIO()
+    pq.write_table(table.to_arrow(), out, row_group_size=23, **options)
+    return out.getvalue()
+
+
+def by_polars(table: pl.DataFrame) -> bytes:
+    out = io.BytesIO()
+    table.write_parquet(out, row_group_size=25)
+    return out.getvalue()
+
+
+def arrow(table: pl.DataFrame, compression: Any = "uncompressed") -> bytes:
+    out = io.BytesIO()
+    table.write_ipc(out, compression=compression)
+    return out.getvalue()
+
+
+def feather(table: pl.DataFrame) -> bytes:
+    out = io.BytesIO()
+    pa.feather.write_feather(table.to_arrow(), out, chunksize=17)
+    return out.getvalue()
+
+
+def npy(values: Any) -> bytes:
+    out = io.BytesIO()
+    np.save(out, values, allow_pickle=False)
+    return out.getvalue()
+
+
+def npz(save: Any = np.savez, **arrays: Any) -> bytes:
+    out = io.BytesIO()
+    save(out, **arrays)
+    return out.getvalue()
+
+
+def arrays(kind: Any = np.float64) -> dict[str, Any]:
+    found = said()
+    return {"logits": found.logits.astype(kind), "labels": found.labels}
+
+
+def perturbed() -> dict[str, Any]:
+    """Return logits of perturbed inputs, as pages show them."""
+    return {"pbb_alpha_T1_eps0.001": said().logits + 0.1, "pbb_odin_T2": said().logits}
+
+
+def named_arrays() -> bytes:
+    found = said()
+    truth = np.array(called(found.labels))
+    more = {"features": found.features, "probs": np.asfortranarray(found.probs)}
+    return npz(np.savez_compressed, labels=truth, **more)
+
+
+def response(p: float) -> dict[str, Any]:
+    """Return a chat completion whose first token says positive with probability p."""
+    shares = {"positive": 0.7 * p, " Neg": 0.9 * (1 - p), "The": 0.05}
+    tops = [{"token": t, "logprob": float(np.log(s))} for t, s in shares.items()]
+    content = [{**tops[0], "top_logprobs": tops}]
+    return {"choices": [{"logprobs": {"content": content}}]}
+
+
+def responses() -> bytes:
+    found = said(classes=2).probs[:, 1]
+    return lines({"id": f"r{i}", **response(p)} for i, p in enumerate(found))
+
+
+def batch() -> bytes:
+    rows = []
+    for i, p in enumerate(said(classes=2).probs[:, 1]):
+        inner = {"status_code": 200, "body": {"id": f"c{i}", **response(p)}}
+        rows.append({"custom_id": f"r{i}", "error": None, "response": inner})
+    return lines(rows)
+
+
+def truth(classes: int = 2, names: Any = CHOICES) -> pl.DataFrame:
+    labels = called(said(classes=classes).labels, names)
+    return pl.DataFrame({"id": [f"r{i}" for i in range(ROWS)], "label": labels})
+
+
+@cache
+def read(kind: str) -> td.Predictions:
+    """Return the rows that gates and states are made on."""
+    found = said(400, seed=1)
+    groups = np.array(called(found.labels % 2))
+    if kind == "confidence":
+        right = found.probs.argmax(1) == found.labels
+        return td.Predictions.from_confidence(found.probs.max(1), right)
+    return td.Predictions.from_logits(
+        found.logits, found.labels, features=found.features, groups=groups
+    )
+
+
+def _gate(kind: str) -> td.Gate:
+    makers: dict[str, Callable[[], td.Gate]] = {
+        "plain": lambda: td.calibrate(read("logits"), score="alpha", frr=0.2),
+        "risk": lambda: td.calibrate(read("logits"), score="msp", risk=0.15),
+        "groups": lambda: td.calibrate(
+            read("logits"), score="alpha", coverage=0.6, groups="given"
+        ),
+        "classes": lambda: td.calibrate(
+            read("logits"), score="entropy", coverage=0.6, groups="predicted"
+        ),
+        "fitted": lambda: td.calibrate(
+            read("logits"), score=td.Mahalanobis.fit(read("logits")), frr=0.2
+        ),
+        "confidence": lambda: td.calibrate(read("confidence"), frr=0.2),
+        "threshold": lambda: td.Gate(-0.5, score="alpha", temperature=2.0),
+        "accept": lambda: td.Gate(0.0, score="alpha", state="accept-all"),
+    }
+    return makers[kind]()
+
+
+def saved(thing: Any) -> bytes:
+    """Return what a thing's `save` writes."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "saved.json"
+        thing.save(path)
+        return path.read_bytes()
+
+
+@cache
+def gate(kind: str) -> bytes:
+    return saved(_gate(kind))
+
+
+@cache
+def state(kind: str) -> bytes:
+    own = "confidence" if kind == "confidence" else "logits"
+    return saved(_gate(kind).watch().update(read(own)))
+
+
+@cache
+def fitted() -> bytes:
+    return saved(td.Mahalanobis.fit(read("logits")))
