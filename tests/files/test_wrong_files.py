@@ -141,6 +141,21 @@ WRONG: dict[str, Wrong] = {
     "prob_cat and prob_Cat": Wrong(
         lambda: twins("prob_cat", "prob_Cat"), ("same class", "Remove one")
     ),
+    "underscores": Wrong(
+        "logit_0,logit__0,logit_1,label\n1,2,3,0\n", ("same class", "Remove one")
+    ),
+    "an underscore more": Wrong(
+        "z0,z_0,z1,label\n1,2,3,0\n", ("same class", "Remove one"), {"logits": "z"}
+    ),
+    "full-width digit": Wrong(
+        "logit_0,logit_1,logit_\uff12,label\n1,2,3,0\n", ("'logit_\uff12'", "Rename")
+    ),
+    "another script's digit": Wrong(
+        "logit_0,logit_1,logit_\u0662,label\n1,2,3,0\n", ("of a class", "Rename")
+    ),
+    "blank before the digit": Wrong(
+        "p0,p1,p 2,label\n1,2,3,0\n", ("'p 2'", "Rename"), {"logits": "p"}
+    ),
     "names that look alike": Wrong(
         lambda: twins("prob_caf\u00e9", "prob_cafe\u0301"), ("look alike", "Rename")
     ),

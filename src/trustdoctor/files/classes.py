@@ -1,6 +1,7 @@
 """Which columns hold the numbers of which classes."""
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -120,6 +121,7 @@ def _numbered(names: list[str], prefix: str) -> Found | None:
             raise InputError(_same(found[int(match[1])], name))
     if not found:
         return None
+    _refuse_other_digits(sorted(set(names) - set(found.values())), prefix)
     first = min(found)
     gaps = sorted(set(range(first, first + len(found))) - set(found))
     if gaps:
@@ -130,6 +132,18 @@ def _numbered(names: list[str], prefix: str) -> Found | None:
         )
         raise InputError(message)
     return Found([found[i] for i in sorted(found)], None, first)
+
+
+def _refuse_other_digits(names: list[str], prefix: str) -> None:
+    """Refuse a column whose number is written in other digits, or after a blank."""
+    for name in names:
+        rest = unicodedata.normalize("NFKC", name.removeprefix(prefix))
+        if rest.strip(_SEPARATOR).isdecimal() and name.startswith(prefix):
+            message = (
+                f"the column {name!r} seems to be of a class, and its number is not "
+                f"written as in {prefix}0. Rename it."
+            )
+            raise InputError(message)
 
 
 def _named(names: list[str], prefix: str) -> Found | None:
