@@ -18,6 +18,7 @@ FLAGS = [
     "-fno-math-errno",
     "-fno-strict-aliasing",
     "-fno-trapping-math",
+    "-ffp-contract=off",
     "-Wno-psabi",
 ]
 
@@ -41,7 +42,8 @@ class NativeKernel(BuildHookInterface[Any]):
         for compiler in candidates:
             if shutil.which(compiler[0]) is None:
                 continue
-            command = [*compiler, *FLAGS, str(folder / "kernels.c"), "-o", str(built)]
+            source = str(folder / "kernels.c")
+            command = [*compiler, *FLAGS, source, "-o", str(built), "-lm"]
             if (
                 subprocess.run(command, capture_output=True, check=False).returncode
                 == 0

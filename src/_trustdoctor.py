@@ -1,6 +1,7 @@
 """Starts the command line.
 
-It stands apart from the package, so that Ctrl-C ends quietly while that is imported.
+It stands apart from the package, so that what goes wrong while that is imported, Ctrl-C
+included, ends in one line.
 """
 
 import sys
@@ -10,9 +11,14 @@ def main() -> None:
     """Import the command line, and run it."""
     try:
         from trustdoctor.cli import main as run
-
-        run()
     except KeyboardInterrupt:
-        if sys.stderr is not None:
-            sys.stderr.write("trustdoctor: stopped.\n")
-        sys.exit(130)
+        _end("stopped.", 130)
+    except ValueError as error:  # of a variable of the environment
+        _end(str(error), 2)
+    run()
+
+
+def _end(message: str, code: int) -> None:
+    if sys.stderr is not None:
+        sys.stderr.write(f"trustdoctor: {message}\n")
+    sys.exit(code)

@@ -9,11 +9,8 @@ The Triton kernel is tried by hand where there is a GPU:
 """
 
 import os
-import platform
-import shutil
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -46,43 +43,16 @@ from trustdoctor.files import find_source
 from trustdoctor.kernels import _native
 from trustdoctor.scores import find_formula, plain_scores
 
-ISAS = {
-    "baseline": "__builtin_cpu_supports(x)=0",
-    "avx2": "__builtin_cpu_supports(x)=((x)[3]!='5')",  # all but avx512
-}
-FLAGS = ("-O1", "-fPIC", "-shared", "-fno-strict-aliasing", "-Wno-psabi")
 
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory):
-    """The kernels as they run on processors that have less: name to folder."""
-    if platform.machine() != "x86_64" or shutil.which("cc") is None:
-        pytest.skip("needs a compiler for x86-64")
-    source = Path(_native.__file__).with_name("kernels.c")
-
-    @cache
-    def build(name):
-        folder = tmp_path_factory.mktemp(name)
-        given = [*FLAGS, f"-D{ISAS[name]}", source, "-o", folder / "kernels.so"]
-        subprocess.run(["cc", *given], check=True)
-        return folder
-
-    return build
-
-
-FORCED = [pytest.param(name, marks=pytest.mark.soak) for name in ISAS]
-
-
-@pytest.fixture(params=["compiled", "numpy", *FORCED])
+@pytest.fixture(params=["numpy", *_native.ISAS])
 def kernel(request, monkeypatch):
     """Each way in which numpy arrays are scored."""
     if request.param == "numpy":
         monkeypatch.setattr(_native, "available", False)
-    elif request.param in ISAS:
-        folder = request.getfixturevalue("built")(request.param)
-        monkeypatch.setattr(_native, "__file__", str(folder / "__init__.py"))
-        monkeypatch.setattr(_native, "_LIBRARY", _native._load())
-        assert _native._LIBRARY is not None
+    elif request.param in _native.instruction_sets():
+        monkeypatch.setattr(_native, "isa", _native.ISAS.index(request.param))
+    else:
+        pytest.skip(f"this processor has no {request.param}")
     return request.param
 
 

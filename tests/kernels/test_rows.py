@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 
@@ -77,3 +78,42 @@ def test_jax_arrays_are_scored_as_numpy_ones(score, rng):
     np.testing.assert_allclose(
         np.asarray(found), FORMULAS[score].function(z), rtol=1e-5, atol=1e-5
     )
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("classes", [2, 10, 48, 49, 100, 1000, 1003])
+def test_wide_and_narrow_vectors_give_the_same_bits(classes, dtype, rng):
+    """Ties cannot flip between machines; baseline x86-64 cannot fuse products."""
+    sets = [name for name in _native.instruction_sets() if name != "baseline"]
+    if len(sets) < 2:
+        pytest.skip(f"this processor has {', '.join(sets) or 'baseline'} alone")
+    rows = (rng.normal(size=(333, classes)) * 5).astype(dtype)
+    rows[::7, 0] = -np.inf
+    found = {}
+    for name in sets:
+        out = np.empty((len(_native.KINDS), len(rows)), dtype)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(_native, "isa", _native.ISAS.index(name))
+            for t in (1.0, 0.3):
+                assert _native.score(rows, _native.KINDS, temperature=t, out=out) == -1
+                found.setdefault(t, []).append(out.copy())
+    for first, *others in found.values():
+        assert all(np.array_equal(first, other) for other in others)
+
+
+def test_an_instruction_set_can_be_forced():
+    code = "from trustdoctor.kernels import _native; print(_native.ISAS[_native.isa])"
+    names = _native.instruction_sets() or pytest.skip("there is no C kernel")
+    for name in (*names, "mmx"):
+        given = {**os.environ, "TRUSTDOCTOR_ISA": name}
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            env=given,
+            check=False,
+        )
+        if name in names:
+            assert done.stdout.split() == [name]
+        else:
+            assert "expected TRUSTDOCTOR_ISA out of baseline" in done.stderr

@@ -1,8 +1,9 @@
 """The compiled kernels, where the installation could build one.
 
-The library is plain C behind ctypes: 240 kB, no start-up cost, nothing to
-compile at run time. Where no compiler was found, ``available`` is False and
-``rows.py`` does the same work with numpy, more slowly.
+The library is plain C behind ctypes: 90 kB, no start-up cost, nothing to compile at
+run time. It holds the kernels for several instruction sets and takes the widest that
+the processor has; ``TRUSTDOCTOR_ISA=avx2`` forces another. Where no compiler was found,
+``available`` is False and ``rows.py`` does the same work with numpy, more slowly.
 """
 
 import ctypes
@@ -14,7 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trustdoctor.errors import InputError
+
 KINDS = ("beta", "alpha", "msp", "entropy", "margin", "max_logit", "energy")
+ISAS = ("baseline", "avx2", "avx512", "neon")
+"""Instruction sets, as the library numbers them."""
 
 
 def _load() -> ctypes.CDLL | None:
@@ -29,14 +34,15 @@ def _load() -> ctypes.CDLL | None:
     except OSError:  # built for another machine
         return None
     pointer, size = ctypes.c_void_p, ctypes.c_int64
-    score = [pointer, size, size, ctypes.c_double, pointer, ctypes.c_int, pointer]
+    number = ctypes.c_int
+    score = [number, pointer, size, size, ctypes.c_double, pointer, number, pointer]
     tally = [pointer, size, pointer, size, ctypes.c_int, pointer, pointer, size]
     for name, result, arguments in (
         ("td_score", size, score),
-        ("td_argmax", None, [pointer, size, size, pointer]),
+        ("td_argmax", None, [number, pointer, size, size, pointer]),
         ("td_sort", pointer, [pointer, pointer, size]),
         ("td_tally", size, tally),
-        ("td_calibration", None, [pointer, pointer, pointer, pointer, size, pointer]),
+        ("td_calibration", None, [number, *[pointer] * 4, size, pointer]),
     ):
         for kind in ("f32", "f64"):
             function = getattr(library, f"{name}_{kind}")
@@ -46,6 +52,31 @@ def _load() -> ctypes.CDLL | None:
 
 _LIBRARY = _load()
 available = _LIBRARY is not None
+
+
+def instruction_sets() -> list[str]:
+    """Return those that this processor has, the narrowest first."""
+    if _LIBRARY is None:
+        return []
+    return [name for number, name in enumerate(ISAS) if _LIBRARY.td_has(number)]
+
+
+def _choose() -> int:
+    """Return the number of the instruction set to use."""
+    here, asked = instruction_sets(), os.environ.get("TRUSTDOCTOR_ISA")
+    if not here:
+        return 0
+    if asked and asked not in here:
+        message = (
+            f"expected TRUSTDOCTOR_ISA out of {', '.join(here)}, which this processor "
+            f"has, got {asked!r}."
+        )
+        raise InputError(message)
+    return ISAS.index(asked or here[-1])
+
+
+isa = _choose()
+"""The number of the instruction set that is used."""
 
 
 def cell_type(scores: np.dtype[Any]) -> np.dtype[Any]:
@@ -69,6 +100,7 @@ def score(
     numbers = np.array([KINDS.index(kind) for kind in kinds], np.int32)
     return int(
         _function("td_score", logits)(
+            isa,
             logits.ctypes.data,
             rows,
             classes,
@@ -83,7 +115,8 @@ def score(
 def argmax(logits: NDArray[Any], out: NDArray[np.int64]) -> None:
     """Find the first largest entry of contiguous float32 or float64 rows."""
     rows, classes = logits.shape
-    _function("td_argmax", logits)(logits.ctypes.data, rows, classes, out.ctypes.data)
+    function = _function("td_argmax", logits)
+    function(isa, logits.ctypes.data, rows, classes, out.ctypes.data)
 
 
 def sort(values: NDArray[Any]) -> NDArray[Any]:
@@ -126,6 +159,7 @@ def calibration(
     """Sum up rows as calibration_body.h says: (3, 15) sums, and seven more."""
     out = np.zeros(54, np.int64)
     _function("td_calibration", alpha)(
+        isa,
         alpha.ctypes.data,
         beta.ctypes.data,
         wrong.ctypes.data,

@@ -10,17 +10,17 @@
  * nll and its square as high and low halves; rows whose nll is infinite. */
 #define BINS 15
 #define STEP 1073741824.0
-TD_INLINE void NAME(calibration)(const REAL *alpha, const REAL *beta, const uint8_t *wrong,
+TD_ENTRY void NAME(calibration)(const REAL *alpha, const REAL *beta, const uint8_t *wrong,
                                  const double *missed, int64_t n, int64_t *out) {
     int64_t *rows = out, *gaps = out + BINS, *squares = out + 2 * BINS, *rest = out + 3 * BINS;
     __int128 nll_sum = 0, nll_squares = 0;
     const double most = 0x1p105; /* so that sums of a batch stay below 2^127 */
-    for (int64_t first = 0; first < n; first += LANES) {
-        const int here = n - first < LANES ? (int)(n - first) : LANES;
+    for (int64_t first = 0; first < n; first += WIDTH) {
+        const int here = n - first < WIDTH ? (int)(n - first) : WIDTH;
         VEC a = NAME(fill)(0), b = a, m = a;
         memcpy(&a, alpha + first, here * sizeof(REAL));
         memcpy(&b, beta + first, here * sizeof(REAL));
-        double apart[LANES];
+        double apart[WIDTH];
         for (int l = 0; l < here; l++) {
             apart[l] = wrong[first + l] ? *missed++ : 0;
             m[l] = (REAL)-apart[l];
@@ -56,27 +56,5 @@ TD_INLINE void NAME(calibration)(const REAL *alpha, const REAL *beta, const uint
     rest[6] = (int64_t)(nll_squares >> 62), rest[7] = (int64_t)(nll_squares & low);
 }
 
-#define ARGUMENTS                                                               \
-    const REAL *alpha, const REAL *beta, const uint8_t *wrong, const double *missed, \
-        int64_t n, int64_t *out
-#define GIVEN alpha, beta, wrong, missed, n, out
-#if defined(__x86_64__)
-__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,fma"))) static void NAME(
-    calibration_avx512)(ARGUMENTS) {
-    NAME(calibration)(GIVEN);
-}
-__attribute__((target("avx2,fma"))) static void NAME(calibration_avx2)(ARGUMENTS) {
-    NAME(calibration)(GIVEN);
-}
-#endif
-void NAME(td_calibration)(ARGUMENTS) {
-#if defined(__x86_64__)
-    if (HAS_AVX512) return NAME(calibration_avx512)(GIVEN);
-    if (HAS_AVX2) return NAME(calibration_avx2)(GIVEN);
-#endif
-    NAME(calibration)(GIVEN);
-}
-#undef ARGUMENTS
-#undef GIVEN
 #undef BINS
 #undef STEP

@@ -1,7 +1,8 @@
 /* The kernels whose speed matters, for float and double.
  *
  * sort_body.h sorts. tally_body.h counts scores in a sketch's cells, and
- * calibration_body.h sums up what rows say of the softmax. rows_body.h finds the largest entry of each row, and reduces rows of logits to scores:
+ * calibration_body.h sums up what rows say of the softmax. rows_body.h finds the
+ * largest entry of each row, and reduces rows of logits to scores:
  *
  * For a row z of C logits let z1 >= z2 be its two largest entries and
  *     e_j = exp((z_j - z2) / T)                      (0 <= e_j <= 1 for j != top)
@@ -15,25 +16,25 @@
  * Each row passes through the same operations wherever it lies in a batch, so
  * its score does not depend on the batch, to the bit.
  *
- * On x86-64 it is compiled for three instruction sets, and td_score picks one by
- * what the processor has: one library serves every machine.
+ * It is compiled for several instruction sets (isa.h), of which the widest that the
+ * processor has is taken: one library serves every machine. AVX-512, AVX2 and NEON give
+ * the same bits, since sums run in the same lanes and products are fused where FMA says
+ * so, and nowhere else (-ffp-contract=off). Baseline x86-64 has no such instruction.
  */
+#if defined(__x86_64__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
 #include <stdint.h>
 #include <string.h>
-
-#define TD_INLINE static inline __attribute__((always_inline))
 
 /* Up to this many classes, rows run in parallel lanes; above it, the classes
  * of one row do. */
 #define SMALL_C 48
 
-#define HAS_AVX512                                                            \
-    (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && \
-     __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
-#define HAS_AVX2 (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-
 /* Keep the order of doubles. */
-TD_INLINE uint64_t td_key(double x) {
+static inline uint64_t td_key(double x) {
     uint64_t bits;
     memcpy(&bits, &x, sizeof bits);
     return bits >> 63 ? ~bits : bits | (uint64_t)1 << 63;
@@ -41,7 +42,7 @@ TD_INLINE uint64_t td_key(double x) {
 
 /* How many bits of a score's key do not count: `shift`, but fewer from 1 up to 32,
  * so that cells there are as wide as between 1/2 and 1. */
-TD_INLINE int td_dropped(double x, int shift) {
+static inline int td_dropped(double x, int shift) {
     uint64_t bits;
     memcpy(&bits, &x, sizeof bits);
     const int exponent = (int)(bits >> 52 & 0x7ff) - 1022;
@@ -51,40 +52,73 @@ TD_INLINE int td_dropped(double x, int shift) {
 
 enum { BETA, ALPHA, MSP, ENTROPY, MARGIN, MAX_LOGIT, ENERGY };
 
+#define JOIN(name, type, isa) name##_##type##_##isa
+#define JOINED(name, type, isa) JOIN(name, type, isa)
+
+#define ISA baseline
+#define TARGET
+#define BYTES 16
+#define FMA_F32(a, b, c) ((a) * (b) + (c))
+#define FMA_F64(a, b, c) ((a) * (b) + (c))
+#if defined(__aarch64__)
+#undef ISA
+#undef FMA_F32
+#undef FMA_F64
+#define ISA neon
+#define FMA_F32(a, b, c) ((VEC)vfmaq_f32((float32x4_t)(c), (float32x4_t)(a), (float32x4_t)(b)))
+#define FMA_F64(a, b, c) ((VEC)vfmaq_f64((float64x2_t)(c), (float64x2_t)(a), (float64x2_t)(b)))
+#endif
+#include "isa.h"
+
+#if defined(__x86_64__)
+#define ISA avx2
+#define TARGET , target("avx2,fma")
+#define BYTES 32
+#define FMA_F32(a, b, c) ((VEC)_mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(c)))
+#define FMA_F64(a, b, c) ((VEC)_mm256_fmadd_pd((__m256d)(a), (__m256d)(b), (__m256d)(c)))
+#include "isa.h"
+
+#define ISA avx512
+#define TARGET , target("avx512f,avx512dq,avx512bw,avx512vl,fma")
+#define BYTES 64
+#define FMA_F32(a, b, c) ((VEC)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
+#define FMA_F64(a, b, c) ((VEC)_mm512_fmadd_pd((__m512d)(a), (__m512d)(b), (__m512d)(c)))
+#include "isa.h"
+#endif
+
+/* The instruction sets, narrowest first; td_has says whether this processor has one. */
+enum { BASELINE, AVX2, AVX512, NEON };
+
+int td_has(int isa) {
+#if defined(__x86_64__)
+    if (isa == AVX512)
+        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+               __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+    if (isa == AVX2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#endif
+#if defined(__aarch64__)
+    return isa == NEON;
+#else
+    return isa == BASELINE;
+#endif
+}
+
 #define REAL float
 #define UINT uint32_t
-#define INT int32_t
-#define NAME(x) x##_f32
-#define LANES 16
-#define MANTISSA 23
-#define BIAS 127
-#define EXP_TERMS 7
-#define LOG_TERMS 5
-#define EXP_LOWEST -87.0f
-#define ROUND_MAGIC 12582912.0f
-#define LN2_HI 0.693359375f
-#define LN2_LO -2.12194440e-4f
-#include "rows_body.h"
+#define PLAIN(name) name##_f32
+#define TYPE f32
+#include "entry.h"
 #include "sort_body.h"
 #include "tally_body.h"
-#include "calibration_body.h"
-#include "undef.h"
+#undef REAL
+#undef UINT
+#undef PLAIN
+#undef TYPE
 
 #define REAL double
 #define UINT uint64_t
-#define INT int64_t
-#define NAME(x) x##_f64
-#define LANES 8
-#define MANTISSA 52
-#define BIAS 1023
-#define EXP_TERMS 13
-#define LOG_TERMS 11
-#define EXP_LOWEST -708.0
-#define ROUND_MAGIC 6755399441055744.0
-#define LN2_HI 6.93147180369123816490e-01
-#define LN2_LO 1.90821492927058770002e-10
-#include "rows_body.h"
+#define PLAIN(name) name##_f64
+#define TYPE f64
+#include "entry.h"
 #include "sort_body.h"
 #include "tally_body.h"
-#include "calibration_body.h"
-#include "undef.h"

@@ -1,8 +1,9 @@
-/* The body of rows.c for one floating type; see there for the notation. */
+/* The body of kernels.c for one floating type and instruction set; see there for the
+ * notation. A vector has WIDTH entries. */
 
-typedef REAL NAME(vec) __attribute__((vector_size(LANES * sizeof(REAL))));
-typedef INT NAME(ivec) __attribute__((vector_size(LANES * sizeof(REAL))));
-typedef UINT NAME(uvec) __attribute__((vector_size(LANES * sizeof(REAL))));
+typedef REAL NAME(vec) __attribute__((vector_size(BYTES)));
+typedef INT NAME(ivec) __attribute__((vector_size(BYTES)));
+typedef UINT NAME(uvec) __attribute__((vector_size(BYTES)));
 #define VEC NAME(vec)
 #define IVEC NAME(ivec)
 #define UVEC NAME(uvec)
@@ -21,16 +22,16 @@ TD_INLINE VEC NAME(vexp)(VEC v) {
     const VEC zero = NAME(fill)(0);
     IVEC low = v < EXP_LOWEST;
     VEC x = NAME(pick)(low, zero, v);
-    VEC shifted = x * (REAL)1.44269504088896340736 + ROUND_MAGIC;
+    VEC shifted = FMA(x, NAME(fill)((REAL)1.44269504088896340736), NAME(fill)(ROUND_MAGIC));
     VEC k = shifted - ROUND_MAGIC;
-    VEC r = (x - k * LN2_HI) - k * LN2_LO;
+    VEC r = FMA(k, NAME(fill)(-LN2_LO), FMA(k, NAME(fill)(-LN2_HI), x));
     static const REAL inverse_factorial[] = {
         1.0, 1.0, 1.0 / 2, 1.0 / 6, 1.0 / 24, 1.0 / 120, 1.0 / 720, 1.0 / 5040,
         1.0 / 40320, 1.0 / 362880, 1.0 / 3628800, 1.0 / 39916800,
         1.0 / 479001600, 1.0 / 6227020800.0};
     VEC y = NAME(fill)(inverse_factorial[EXP_TERMS]);
 #pragma GCC unroll 16
-    for (int i = EXP_TERMS - 1; i >= 0; i--) y = y * r + inverse_factorial[i];
+    for (int i = EXP_TERMS - 1; i >= 0; i--) y = FMA(y, r, NAME(fill)(inverse_factorial[i]));
     UVEC exponent = ((UVEC)shifted + BIAS) << MANTISSA;
     return NAME(pick)(low, zero, y * (VEC)exponent);
 }
@@ -47,12 +48,12 @@ TD_INLINE VEC NAME(vlog)(VEC x) {
     VEC t = s * s;
     VEC y = NAME(fill)((REAL)2 / (2 * LOG_TERMS + 1));
 #pragma GCC unroll 16
-    for (int i = LOG_TERMS - 1; i >= 1; i--) y = y * t + (REAL)2 / (2 * i + 1);
+    for (int i = LOG_TERMS - 1; i >= 1; i--) y = FMA(y, t, NAME(fill)((REAL)2 / (2 * i + 1)));
     VEC kf = __builtin_convertvector(k, VEC);
-    return kf * LN2_HI + (kf * LN2_LO + (s * t * y + 2 * s));
+    return FMA(kf, NAME(fill)(LN2_HI), FMA(kf, NAME(fill)(LN2_LO), FMA(s * t, y, 2 * s)));
 }
 
-/* The reductions of LANES rows, one row per lane. */
+/* The reductions of WIDTH rows, one row per entry. */
 typedef struct {
     VEC top, second, s, s2, f;
 } NAME(sums);
@@ -67,14 +68,14 @@ TD_INLINE void NAME(add)(VEC x, VEC offset, VEC inv_t, VEC *s, VEC *s2, VEC *f) 
     v = NAME(pick)(v > 0, NAME(fill)(0), v);
     VEC e = NAME(vexp)(v);
     *s += e;
-    *s2 += e * e;
+    *s2 = FMA(e, e, *s2);
     *f += NAME(pick)(e > 0, e * v, e);
 }
 
 TD_INLINE VEC NAME(column)(const REAL *const *rows, int64_t j) {
     VEC x;
 #pragma GCC unroll 16
-    for (int l = 0; l < LANES; l++) x[l] = rows[l][j];
+    for (int l = 0; l < WIDTH; l++) x[l] = rows[l][j];
     return x;
 }
 
@@ -96,53 +97,58 @@ TD_INLINE SUMS NAME(few_classes)(const REAL *const *rows, int64_t classes, VEC i
 TD_INLINE VEC NAME(load)(const REAL *row, int64_t at, int64_t classes) {
     VEC x = NAME(fill)(-__builtin_inf());
     int64_t left = classes - at;
-    memcpy(&x, row + at, (left < LANES ? left : LANES) * sizeof(REAL));
+    if (left > 0) memcpy(&x, row + at, (left < WIDTH ? left : WIDTH) * sizeof(REAL));
     return x;
 }
 
-/* One row with many classes; the result goes to one lane of r. */
-TD_INLINE void NAME(many_classes)(const REAL *row, int64_t classes, VEC inv_t, int lane,
+/* One row with many classes; the result goes to one entry of r.
+ *
+ * Its sums run in 2 * LANES lanes whatever WIDTH is, one part of the lanes after another
+ * where vectors are narrower: every instruction set adds up in the same order. */
+TD_INLINE void NAME(many_classes)(const REAL *row, int64_t classes, VEC inv_t, int entry,
                                   SUMS *r) {
     const VEC lowest = NAME(fill)(-__builtin_inf()), zero = NAME(fill)(0);
     const int64_t whole = classes - classes % (2 * LANES);
-    VEC top_a = lowest, second_a = lowest, top_b = lowest, second_b = lowest, x, y;
-    for (int64_t j = 0; j < whole; j += 2 * LANES) {
+    VEC tops = lowest, seconds = lowest, other_tops = lowest, other_seconds = lowest, x, y;
+    for (int64_t j = 0; j < whole; j += 2 * WIDTH) {
         memcpy(&x, row + j, sizeof x);
-        memcpy(&y, row + j + LANES, sizeof y);
-        second_a = NAME(vmax)(NAME(vmin)(x, top_a), second_a);
-        top_a = NAME(vmax)(x, top_a);
-        second_b = NAME(vmax)(NAME(vmin)(y, top_b), second_b);
-        top_b = NAME(vmax)(y, top_b);
+        memcpy(&y, row + j + WIDTH, sizeof y);
+        seconds = NAME(vmax)(NAME(vmin)(x, tops), seconds);
+        tops = NAME(vmax)(x, tops);
+        other_seconds = NAME(vmax)(NAME(vmin)(y, other_tops), other_seconds);
+        other_tops = NAME(vmax)(y, other_tops);
     }
-    for (int64_t j = whole; j < classes; j += LANES) {
+    for (int64_t j = whole; j < classes; j += WIDTH) {
         x = NAME(load)(row, j, classes);
-        second_a = NAME(vmax)(NAME(vmin)(x, top_a), second_a);
-        top_a = NAME(vmax)(x, top_a);
+        seconds = NAME(vmax)(NAME(vmin)(x, tops), seconds);
+        tops = NAME(vmax)(x, tops);
     }
-    second_a = NAME(vmax)(NAME(vmax)(second_a, second_b), NAME(vmin)(top_a, top_b));
-    top_a = NAME(vmax)(top_a, top_b);
-    REAL top = top_a[0], second = second_a[0];
-    for (int l = 1; l < LANES; l++) {
-        REAL low = top_a[l] < top ? top_a[l] : top;
-        top = top_a[l] > top ? top_a[l] : top;
+    seconds = NAME(vmax)(NAME(vmax)(seconds, other_seconds), NAME(vmin)(tops, other_tops));
+    tops = NAME(vmax)(tops, other_tops);
+    REAL top = tops[0], second = seconds[0];
+    for (int l = 1; l < WIDTH; l++) {
+        REAL low = tops[l] < top ? tops[l] : top;
+        top = tops[l] > top ? tops[l] : top;
         second = low > second ? low : second;
-        second = second_a[l] > second ? second_a[l] : second;
+        second = seconds[l] > second ? seconds[l] : second;
     }
     VEC offset = NAME(offset)(NAME(fill)(top), NAME(fill)(second));
-    VEC s = zero, s2 = zero, f = zero, t = zero, t2 = zero, g = zero;
-    for (int64_t j = 0; j < whole; j += 2 * LANES) {
-        memcpy(&x, row + j, sizeof x);
-        memcpy(&y, row + j + LANES, sizeof y);
-        NAME(add)(x, offset, inv_t, &s, &s2, &f);
-        NAME(add)(y, offset, inv_t, &t, &t2, &g);
-    }
-    for (int64_t j = whole; j < classes; j += LANES)
-        NAME(add)(NAME(load)(row, j, classes), offset, inv_t, &s, &s2, &f);
-    s += t, s2 += t2, f += g;
     double sum = -1, sum2 = -1, weighted = 0;
-    for (int l = 0; l < LANES; l++) sum += s[l], sum2 += s2[l], weighted += f[l];
-    r->top[lane] = top, r->second[lane] = second;
-    r->s[lane] = (REAL)sum, r->s2[lane] = (REAL)sum2, r->f[lane] = (REAL)weighted;
+    for (int part = 0; part < LANES; part += WIDTH) {
+        VEC s = zero, s2 = zero, f = zero, t = zero, t2 = zero, g = zero;
+        for (int64_t j = part; j < whole; j += 2 * LANES) {
+            memcpy(&x, row + j, sizeof x);
+            memcpy(&y, row + j + LANES, sizeof y);
+            NAME(add)(x, offset, inv_t, &s, &s2, &f);
+            NAME(add)(y, offset, inv_t, &t, &t2, &g);
+        }
+        for (int64_t j = whole + part; j < classes; j += LANES)
+            NAME(add)(NAME(load)(row, j, classes), offset, inv_t, &s, &s2, &f);
+        s += t, s2 += t2, f += g;
+        for (int l = 0; l < WIDTH; l++) sum += s[l], sum2 += s2[l], weighted += f[l];
+    }
+    r->top[entry] = top, r->second[entry] = second;
+    r->s[entry] = (REAL)sum, r->s2[entry] = (REAL)sum2, r->f[entry] = (REAL)weighted;
 }
 
 TD_INLINE VEC NAME(finish)(SUMS r, VEC inv_t, VEC t, int kind) {
@@ -169,21 +175,21 @@ TD_INLINE VEC NAME(finish)(SUMS r, VEC inv_t, VEC t, int kind) {
 /* Scores the rows of z (rows x classes, contiguous) by several kinds at once, kind k
  * into out + k * rows. Returns -1, or the first row that holds NaN, +inf, or nothing
  * but -inf. */
-TD_INLINE int64_t NAME(score)(const REAL *z, int64_t rows, int64_t classes,
+TD_ENTRY int64_t NAME(score)(const REAL *z, int64_t rows, int64_t classes,
                               double temperature, const int *kinds, int n_kinds,
                               REAL *out) {
     const VEC t = NAME(fill)((REAL)temperature), inv_t = NAME(fill)((REAL)(1 / temperature));
     const REAL inf = (REAL)__builtin_inf();
     int64_t bad = -1;
-    for (int64_t i = 0; i < rows; i += LANES) {
-        const int here = rows - i < LANES ? (int)(rows - i) : LANES;
-        const REAL *row[LANES];
-        for (int l = 0; l < LANES; l++) row[l] = z + (i + (l < here ? l : here - 1)) * classes;
+    for (int64_t i = 0; i < rows; i += WIDTH) {
+        const int here = rows - i < WIDTH ? (int)(rows - i) : WIDTH;
+        const REAL *row[WIDTH];
+        for (int l = 0; l < WIDTH; l++) row[l] = z + (i + (l < here ? l : here - 1)) * classes;
         SUMS r;
         if (classes <= SMALL_C)
             r = NAME(few_classes)(row, classes, inv_t);
         else
-            for (int l = 0; l < LANES; l++)
+            for (int l = 0; l < WIDTH; l++)
                 if (l < here) NAME(many_classes)(row[l], classes, inv_t, l, &r);
                 else r.top[l] = r.second[l] = 0, r.s[l] = r.s2[l] = 1, r.f[l] = 0;
         for (int k = 0; k < n_kinds; k++) {
@@ -197,11 +203,11 @@ TD_INLINE int64_t NAME(score)(const REAL *z, int64_t rows, int64_t classes,
 }
 
 /* The first largest entry of each row. */
-TD_INLINE void NAME(argmax)(const REAL *z, int64_t rows, int64_t classes, int64_t *out) {
+TD_ENTRY void NAME(argmax)(const REAL *z, int64_t rows, int64_t classes, int64_t *out) {
     int64_t i = 0;
-    for (; classes <= SMALL_C && i + LANES <= rows; i += LANES) {
-        const REAL *row[LANES];
-        for (int l = 0; l < LANES; l++) row[l] = z + (i + l) * classes;
+    for (; classes <= SMALL_C && i + WIDTH <= rows; i += WIDTH) {
+        const REAL *row[WIDTH];
+        for (int l = 0; l < WIDTH; l++) row[l] = z + (i + l) * classes;
         VEC top = NAME(column)(row, 0);
         IVEC at = {0};
         for (int64_t j = 1; j < classes; j++) {
@@ -210,52 +216,17 @@ TD_INLINE void NAME(argmax)(const REAL *z, int64_t rows, int64_t classes, int64_
             at = (more & here) | (~more & at);
             top = NAME(pick)(more, x, top);
         }
-        for (int l = 0; l < LANES; l++) out[i + l] = at[l];
+        for (int l = 0; l < WIDTH; l++) out[i + l] = at[l];
     }
     for (; i < rows; i++) {
         const REAL *row = z + i * classes;
         VEC most = NAME(fill)(-__builtin_inf());
-        for (int64_t j = 0; j < classes; j += LANES)
+        for (int64_t j = 0; j < classes; j += WIDTH)
             most = NAME(vmax)(NAME(load)(row, j, classes), most);
         REAL top = most[0];
-        for (int l = 1; l < LANES; l++) top = most[l] > top ? most[l] : top;
+        for (int l = 1; l < WIDTH; l++) top = most[l] > top ? most[l] : top;
         int64_t at = 0;
         while (at < classes - 1 && row[at] != top) at++;
         out[i] = at;
     }
 }
-
-#define ARGUMENTS                                                                  \
-    const REAL *z, int64_t rows, int64_t classes, double temperature, const int *kinds, \
-        int n_kinds, REAL *out
-#define GIVEN z, rows, classes, temperature, kinds, n_kinds, out
-#if defined(__x86_64__)
-#define AVX512 __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,fma")))
-#define AVX2 __attribute__((target("avx2,fma")))
-AVX512 static int64_t NAME(score_avx512)(ARGUMENTS) { return NAME(score)(GIVEN); }
-AVX2 static int64_t NAME(score_avx2)(ARGUMENTS) { return NAME(score)(GIVEN); }
-AVX512 static void NAME(argmax_avx512)(const REAL *z, int64_t n, int64_t c, int64_t *out) {
-    NAME(argmax)(z, n, c, out);
-}
-AVX2 static void NAME(argmax_avx2)(const REAL *z, int64_t n, int64_t c, int64_t *out) {
-    NAME(argmax)(z, n, c, out);
-}
-#undef AVX512
-#undef AVX2
-#endif
-int64_t NAME(td_score)(ARGUMENTS) {
-#if defined(__x86_64__)
-    if (HAS_AVX512) return NAME(score_avx512)(GIVEN);
-    if (HAS_AVX2) return NAME(score_avx2)(GIVEN);
-#endif
-    return NAME(score)(GIVEN);
-}
-void NAME(td_argmax)(const REAL *z, int64_t n, int64_t c, int64_t *out) {
-#if defined(__x86_64__)
-    if (HAS_AVX512) return NAME(argmax_avx512)(z, n, c, out);
-    if (HAS_AVX2) return NAME(argmax_avx2)(z, n, c, out);
-#endif
-    NAME(argmax)(z, n, c, out);
-}
-#undef ARGUMENTS
-#undef GIVEN

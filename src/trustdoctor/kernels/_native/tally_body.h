@@ -3,14 +3,14 @@ typedef struct {
     uint64_t key;
     uint32_t count[2]; /* correct, wrong; both 0 in an empty slot */
     REAL low, high;
-} NAME(cell);
+} PLAIN(cell);
 
 /* Counts n scores in the cells of a hash table of `slots` (a power of two), where
  * cells are named by their keys without the last `shift` bits; see td_dropped. Stops when `used`
  * reaches `limit`. Returns how many scores it took; a score that is NaN stops it as
  * well. Neighbouring cells lie together, eight to a block; the slots of the next few
  * scores are fetched while the last ones are counted. */
-int64_t NAME(td_tally)(NAME(cell) *table, int64_t slots, int64_t *used, int64_t limit,
+int64_t PLAIN(td_tally)(PLAIN(cell) *table, int64_t slots, int64_t *used, int64_t limit,
                        int shift, const REAL *scores, const uint8_t *errors, int64_t n) {
     enum { AHEAD = 64 };
     const uint64_t last = (uint64_t)slots - 1;
@@ -32,7 +32,7 @@ int64_t NAME(td_tally)(NAME(cell) *table, int64_t slots, int64_t *used, int64_t 
             uint64_t at = places[i];
             while ((table[at].count[0] | table[at].count[1]) && table[at].key != keys[i])
                 at = (at + 1) & last;
-            NAME(cell) *cell = table + at;
+            PLAIN(cell) *cell = table + at;
             if (!(cell->count[0] | cell->count[1])) {
                 if (*used == limit) return first + i;
                 ++*used;

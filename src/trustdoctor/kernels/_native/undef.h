@@ -7,6 +7,7 @@
 #undef UINT
 #undef INT
 #undef NAME
+#undef FMA
 #undef LANES
 #undef MANTISSA
 #undef BIAS
