@@ -1,6 +1,7 @@
 """No result is written over something that the same command reads or writes."""
 
 import io
+import os
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,6 +13,8 @@ from PIL import Image
 
 import trustdoctor as td
 from trustdoctor.cli.app import make_app
+from trustdoctor.cli.places import check_places
+from trustdoctor.errors import OutputError
 
 
 @dataclass(frozen=True)
@@ -259,3 +262,71 @@ def test_every_option_that_writes_is_looked_at():
             if panel == "Output" and not one.is_flag:
                 assert one.name in OUTPUTS or one.name == "only", one.opts
     assert set(OUTPUTS) <= known
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "diagnose {0}",
+        "diagnose rows.parquet --ids id --truth {0}",
+        "diagnose rows.parquet --score {0}",
+        "diagnose {1} --json {0}",
+        "screen rows.parquet --gate gate.json -o {0}",
+        "check rows.parquet --gate gate.json --state {0}",
+        "export {0} --gate gate.json -o new.onnx",
+        "predict --model {0} --data text.csv -o new.csv",
+    ],
+)
+@pytest.mark.parametrize("name", ["loop.csv", "n" * 300 + ".csv", "rows.parquet/a.csv"])
+def test_names_that_lead_nowhere_are_told(name, words, place, run):
+    (place / "loop.csv").symlink_to("loop.csv")
+    refuse(run, place, words.format(name, "rows.parquet").split(), "")
+
+
+def test_names_that_are_not_utf_8_are_told_or_work(place, run):
+    odd = os.fsdecode(b"\xff\xfe")
+    rows = pl.read_parquet(place / "rows.parquet").with_columns(label=pl.lit(0))
+    rows.write_csv(place / "rows.csv")
+    content = (place / "rows.csv").read_bytes()
+    (place / f"{odd}.csv").write_bytes(content)
+    (place / odd).mkdir()
+    (place / odd / "a.csv").write_bytes(content)
+    for words in (
+        ["diagnose", f"{odd}.csv"],
+        ["diagnose", odd],
+        ["diagnose", "rows.csv", "--labels", odd],
+        ["diagnose", "rows.csv", "--ids", "id", "--truth", f"{odd}.csv"],
+        ["diagnose", "rows.csv", "--json", f"new{odd}.json"],
+        ["diagnose", "rows.csv", "--html", f"new{odd}.html"],
+        ["calibrate", "rows.csv", "--coverage", "0.5", "-o", f"gate{odd}.json"],
+        ["screen", "rows.csv", "--gate", "gate.json", "-o", f"new{odd}.csv"],
+        ["screen", "rows.csv", "--gate", "gate.json", "-o", f"folder{odd}"],
+        ["screen", "rows.csv", "--gate", "gate.json", "--json", f"new{odd}"],
+        ["check", "rows.csv", "--gate", "gate.json", "--state", f"state{odd}"],
+    ):
+        done = run(*words, cwd=place)
+        assert done.returncode in (0, 1, 2, 3), (words, done.stderr)
+        assert "internal error" not in done.stderr
+        assert done.stderr.count("\n") <= 1
+        (done.stdout + done.stderr).encode()
+    assert (place / f"{odd}.csv").read_bytes() == content
+
+
+def test_pictures_of_a_folder_are_inputs(tmp_path):
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    (folder / "r0.png").write_bytes(b"a picture")
+    for page, good in ((folder / "r0.png", False), (folder / "page.html", True)):
+        given = {"file": tmp_path / "rows.csv", "html": page, "pictures": str(folder)}
+        if good:
+            check_places(given)
+        else:
+            with pytest.raises(OutputError, match="the input itself"):
+                check_places(given)
+
+
+def test_a_result_does_not_go_where_the_demo_writes(tmp_path):
+    (tmp_path / "d").mkdir()
+    given = {"save": tmp_path / "d", "json_path": str(tmp_path / "d" / "classes.txt")}
+    with pytest.raises(OutputError, match="folder of outputs"):
+        check_places(given)

@@ -465,3 +465,17 @@ def test_perturbed_logits_in_the_file_are_shown_under_both_protocols(
     assert "beta, T 1.5, epsilon 0.001" in html
     assert "<td>deployed</td>" in html
     assert "<td>paper</td>" in html
+
+
+@pytest.mark.parametrize("temperature", [1e19, 1e-19])
+def test_scores_that_are_one_number_make_a_page(temperature, rows, browser, tmp_path):
+    found = td.evaluate(rows, scores=["alpha", "msp"], temperature=temperature)
+    found.to_html(tmp_path / "page.html")
+    context = browser.new_context()
+    opened = context.new_page()
+    complaints = []
+    opened.on("pageerror", lambda e: complaints.append(str(e)))
+    opened.goto(f"file://{tmp_path / 'page.html'}")
+    opened.wait_for_timeout(100)
+    assert complaints == []
+    context.close()

@@ -178,7 +178,7 @@ def main() -> None:
     except (Exception, PanicException) as error:
         if os.environ.get("TRUSTDOCTOR_TRACEBACK"):
             traceback.print_exc()
-        if isinstance(error, OSError):
+        if isinstance(error, OSError) and error.filename is None:
             leave_output()
         _fail(*_told(error))
     sys.exit(code)
@@ -190,7 +190,8 @@ def _told(error: BaseException) -> tuple[str, int]:
         return str(error), MISTAKE
     if isinstance(error, OSError):
         why = (error.strerror or str(error)).lower()
-        return f"cannot write the output: {why}.", MISTAKE
+        what = "write the output" if error.filename is None else "open a file"
+        return f"cannot {what}: {why}.", MISTAKE
     if isinstance(error, MemoryError):
         told = "the machine ran out of memory. Split the file and run again."
         return told, MISTAKE

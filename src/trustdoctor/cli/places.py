@@ -6,7 +6,7 @@ from typing import Any
 
 from trustdoctor.atomic import require_apart, require_writable, resolved, same_file
 from trustdoctor.errors import OutputError
-from trustdoctor.files import Source, output_suffixes, suffix_of
+from trustdoctor.files import PICTURES, Source, output_suffixes, suffix_of
 
 OUTPUTS = ("output", "json_path", "html", "state", "save", "out")
 """The parameters of commands that say where results go."""
@@ -15,11 +15,12 @@ OUTPUTS = ("output", "json_path", "html", "state", "save", "out")
 def check_places(given: dict[str, Any]) -> None:
     """Refuse an output that is an input or another output, before any work.
 
-    Whatever else a command was given and is a file counts as an input.
+    Whatever else a command was given and is a file counts as an input, and so do the
+    pictures in a folder.
     """
     named = [(name, path) for name in OUTPUTS for path in _paths(given.get(name))]
     rest = (value for name, value in given.items() if name not in OUTPUTS)
-    inputs = [path for value in rest for path in _paths(value) if _is_file(path)]
+    inputs = [file for value in rest for path in _paths(value) for file in _files(path)]
     for name, path in named:
         if _is_folder(name, path):
             _refuse_inside(path, [*inputs, *(other for _, other in named)])
@@ -51,11 +52,13 @@ def _paths(value: Any) -> Iterator[Path]:
         yield Path(value)
 
 
-def _is_file(path: Path) -> bool:
+def _files(path: Path) -> list[Path]:
     try:
-        return path.is_file()
+        if path.is_dir():
+            return [one for one in path.iterdir() if one.suffix.lower() in PICTURES]
+        return [path] if path.is_file() else []
     except (OSError, ValueError):  # too long to be one, or with a zero byte
-        return False
+        return []
 
 
 def _is_folder(name: str, path: Path) -> bool:
@@ -66,7 +69,8 @@ def _refuse_inside(folder: Path, others: list[Path]) -> None:
     """Refuse a folder of outputs that another file lies in and could be replaced."""
     place = resolved(folder)
     for other in others:
-        if suffix_of(other) in output_suffixes() and place in resolved(other).parents:
+        taken = suffix_of(other) in (*output_suffixes(), ".txt")  # demo's class names
+        if taken and place in resolved(other).parents:
             message = (
                 f"{other} lies in the folder of outputs {folder}. Name another folder."
             )

@@ -19,11 +19,12 @@ def look_up(ids: pl.Series, columns: Columns) -> pl.Series:
     assert columns.truth is not None
     file = Path(columns.truth)
     try:
+        str(file).encode()
         changed = file.stat().st_mtime_ns if file.is_file() else None
-    except OSError:  # no access, or too long a name
+    except (OSError, UnicodeEncodeError):  # too long a name, or not in UTF-8
         changed = None
     if changed is None:
-        message = f"there is no file {file}. Check --truth."
+        message = f"there is no file {file} that can be read. Check --truth."
         raise FileError(message)
     table = _read_truth(file, columns.labels, changed)
     return as_text(ids).replace_strict(table, default=None, return_dtype=pl.String)

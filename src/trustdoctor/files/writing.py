@@ -78,6 +78,9 @@ def sink(rows: pl.LazyFrame, source: Source, output: Path, temporary: Path) -> N
     """Write all rows in their order, batch by batch, and have them on the disk."""
     write = find_format(output).sink
     assert write is not None
+    if any("\ud800" <= one <= "\udfff" for one in str(temporary)):
+        message = f"cannot write {output}: its folder has no name in UTF-8. Rename it."
+        raise OutputError(message)
     write(rows, temporary, source)
     with temporary.open("rb") as file:
         os.fsync(file.fileno())

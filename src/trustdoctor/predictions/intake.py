@@ -78,7 +78,7 @@ class Intake:
                 f"{self.strangers:,} of {self.rows:,} rows "
                 f"{'is of a group' if one else 'are of groups'} that the gate does not "
                 f"know: {'it has' if one else 'they have'} the threshold of all, and "
-                "no promise of their own."
+                f"no promise of {'its' if one else 'their'} own."
             )
         if self.miss > SAID:
             yield (

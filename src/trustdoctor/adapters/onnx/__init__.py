@@ -296,10 +296,10 @@ def _runnable(model: Any, logits: str | None, probs: str | None) -> tuple[str, b
 
 def _load(path: Path) -> tuple[Any, bool]:
     """Return the model, and whether its weights lie in other files."""
-    if path.exists() and not path.is_file():  # a pipe would be waited for
-        message = f"cannot read {path} as an ONNX model: it is not a regular file."
-        raise FileError(message)
     try:
+        if path.exists() and not path.is_file():  # a pipe would be waited for
+            message = "it is not a regular file"
+            raise ValueError(message)
         bare = onnx.load(str(path), load_external_data=False)
         external = any(
             tensor.data_location == TensorProto.EXTERNAL

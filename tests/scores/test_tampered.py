@@ -1,0 +1,179 @@
+"""Fitted scores whose numbers were changed: refused, or scores that are numbers."""
+
+import json
+import warnings
+
+import mpmath
+import numpy as np
+import pytest
+from safetensors import safe_open
+from safetensors.numpy import save_file
+
+import trustdoctor as td
+from trustdoctor.errors import FileError, InputError
+
+FITTED = {
+    "rel_u": td.RelU.fit,
+    "knn": lambda p: td.KNN.fit(p, k=3),
+    "mahalanobis": td.Mahalanobis.fit,
+    "sirc": td.SIRC.fit,
+    "trust_score": td.TrustScore.fit,
+    "vim": td.ViM.fit,
+    "fusion": td.Fusion.fit,
+}
+
+
+def rows(n=200, seed=0):
+    rng = np.random.default_rng(seed)
+    z = 2 * rng.normal(size=(n, 3))
+    labels = np.where(rng.random(n) < 0.7, z.argmax(1), rng.integers(0, 3, n))
+    x = rng.normal(size=(n, 4)) + labels[:, None]
+    return td.Predictions.from_logits(z, labels, features=x)
+
+
+def saved(name, path):
+    FITTED[name](rows()).save(path)
+    with safe_open(path, "np") as file:
+        arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+        return arrays, dict(file.metadata())
+
+
+def with_last(value):
+    def change(array):
+        out = array.copy()
+        out.flat[-1] = value
+        return out
+
+    return change
+
+
+FLOATS = {
+    "nan": with_last(np.nan),
+    "inf": with_last(np.inf),
+    "-inf": with_last(-np.inf),
+    "largest": lambda array: np.where(array > 0, 1e308, -1e308),
+}
+WAYS = {
+    **FLOATS,
+    "zero": np.zeros_like,
+    "negative": np.negative,
+    "turned": lambda array: array[::-1].copy(),
+    "short": lambda array: array[:-1].copy(),
+    "empty": lambda array: array[:0].copy(),
+    "flat": lambda array: array.ravel().copy(),
+}
+
+
+@pytest.mark.parametrize("how", WAYS)
+@pytest.mark.parametrize("name", FITTED)
+def test_changed_numbers_are_refused_or_score(name, how, tmp_path):
+    path = tmp_path / "a.safetensors"
+    arrays, said = saved(name, path)
+    p = rows(50, seed=1)
+    for key, array in arrays.items():
+        if array.dtype.kind != "f" and how in FLOATS:
+            continue
+        save_file(arrays | {key: WAYS[how](array)}, path, metadata=said)
+        try:
+            with np.errstate(all="ignore"):
+                gate = td.Gate(np.inf, score=td.load_score(path))
+                done = gate.screen(p)
+        except (FileError, InputError):
+            continue
+        assert done.scores.shape == (50,)
+        assert not np.isnan(done.scores).any(), key
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "change", "match"),
+    [
+        ("mahalanobis", "factor", lambda a: a * 0, "a regular factor"),
+        ("mahalanobis", "factor", lambda a: a * np.eye(len(a)) * 0, "regular factor"),
+        (
+            "mahalanobis",
+            "factor",
+            lambda a: a * (np.arange(len(a)) != 1),
+            "regular factor",
+        ),
+        ("mahalanobis", "means", lambda a: a[:0], "class means"),
+        ("fusion", "ends", lambda a: a * np.nan, "expected ends"),
+        ("fusion", "ends", lambda a: a[::-1].copy(), "expected ends"),
+        ("fusion", "ends", lambda a: a * np.inf, "expected ends"),
+        ("fusion", "spreads", lambda a: a * 0, "expected ends"),
+        ("fusion", "spreads", lambda a: -a, "expected ends"),
+        ("rel_u", "matrix", lambda a: a * np.nan, "square matrix"),
+        ("rel_u", "matrix", lambda a: -a, "square matrix"),
+    ],
+)
+def test_numbers_that_cannot_be_are_refused(name, key, change, match, tmp_path):
+    path = tmp_path / "a.safetensors"
+    arrays, said = saved(name, path)
+    with np.errstate(all="ignore"):
+        save_file(arrays | {key: change(arrays[key])}, path, metadata=said)
+    with pytest.raises((FileError, InputError), match=match):
+        td.load_score(path)
+
+
+def test_the_command_line_refuses_them_in_one_line(run, tmp_path):
+    path = tmp_path / "a.safetensors"
+    arrays, said = saved("fusion", path)
+    save_file(arrays | {"spreads": 0 * arrays["spreads"]}, path, metadata=said)
+    z = rows().logits
+    np.savez(tmp_path / "p.npz", logits=z, labels=rows().labels)
+    done = run("diagnose", tmp_path / "p.npz", "--score", path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 0, -1, "1", None, [1]])
+def test_fields_that_cannot_be_are_refused(value, tmp_path):
+    path = tmp_path / "a.safetensors"
+    arrays, said = saved("rel_u", path)
+    fields = json.loads(said["json"]) | {"temperature": value}
+    save_file(arrays, path, metadata={"json": json.dumps(fields)})
+    with pytest.raises((FileError, InputError)):
+        td.load_score(path)
+
+
+@pytest.mark.parametrize("temperature", [0.1, 1.0, 10.0])
+def test_rel_u_of_the_largest_logits_is_a_number(temperature):
+    score = td.RelU(td.RelU.fit(rows()).matrix, temperature)
+    z = np.array(
+        [
+            [1e308, 0, -1e308],
+            [1e308, 1e308, 1e308],
+            [1e308, 1e308, -1e308],
+            [1.7e308, -1.7e308, -1.7e308],
+            [-1e308, -1e308, -1.1e308],
+            [5e-324, 0, 0],
+            [1e308, -np.inf, -np.inf],
+            [3.0, 2.0, 1.0],
+        ]
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        doubt = score(td.Predictions.from_logits(z))
+    assert not np.isnan(doubt).any()
+    assert (doubt < np.inf).all()
+    assert np.isneginf(doubt[[0, 3, 6]]).all() or (doubt[[0, 3]] < -1e306).all()
+    assert np.isfinite(doubt[[1, 2, 4, 5, 7]]).all()
+
+
+@pytest.mark.parametrize("temperature", [0.1, 1.0])
+def test_rel_u_is_its_formula_in_many_digits(temperature):
+    score = td.RelU(td.RelU.fit(rows()).matrix, temperature)
+    z = np.array([[900.0, -900, 3], [5, 4, 3], [1e5, 1e5 - 1, 0], [0.1, 0, -1e5]])
+    doubt = score(td.Predictions.from_logits(z))
+    mpmath.mp.dps = 50
+    for row, own in zip(z, doubt, strict=True):
+        top = mpmath.mpf(max(row))
+        e = [mpmath.exp((mpmath.mpf(v) - top) / mpmath.mpf(temperature)) for v in row]
+        total = mpmath.fsum(e)
+        shares = [one / total for one in e]
+        exact = mpmath.log(
+            mpmath.fsum(
+                mpmath.mpf(float(score.matrix[i, j])) * shares[i] * shares[j]
+                for i in range(3)
+                for j in range(3)
+            )
+        )
+        assert own == pytest.approx(float(exact), rel=1e-9, abs=1e-9)
