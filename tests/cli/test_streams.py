@@ -119,6 +119,7 @@ print(*codes)
 """
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
 def test_libraries_print_nothing_of_damaged_files(suffix, tmp_path, rng):
     z = rng.normal(size=(200, 2)).round(2)

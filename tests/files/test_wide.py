@@ -24,6 +24,7 @@ def limited():
     resource.setrlimit(resource.RLIMIT_AS, (ROOM, ROOM))
 
 
+@pytest.mark.soak
 def test_thousands_of_classes_take_little_memory(tmp_path, rng):
     classes = 4000
     z = rng.normal(size=(3, classes))

@@ -370,6 +370,7 @@ def run(*arguments):
     )
 
 
+@pytest.mark.soak
 def test_the_command_lists_and_runs(authors, tmp_path):
     listed = run("--list")
     assert [line.split()[0] for line in listed.stdout.splitlines()] == list(EXPERIMENTS)
