@@ -250,6 +250,7 @@ def test_scikit_learns_models(zipmap, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.soak
 def test_resnet_20(shared, tmp_path):
     torch = pytest.importorskip("torch")
     pytest.importorskip("onnxscript")
