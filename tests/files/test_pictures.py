@@ -9,26 +9,12 @@ import zlib
 import numpy as np
 import polars as pl
 import pytest
+from blank_pictures import png
 from PIL import Image
 
 from trustdoctor.errors import FileError
 from trustdoctor.files import find_source, thumbnails
 from trustdoctor.files.pictures import PIXELS, decode, shrink
-
-
-def png(width, height):
-    """Return a picture of one colour, which says its size and holds few bytes."""
-    rows = zlib.compress(bytes((width // 8 + 2) * height) if height < 20_000 else b"")
-    parts = [
-        (b"IHDR", struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0)),
-        (b"IDAT", rows),
-        (b"IEND", b""),
-    ]
-    out = b"\x89PNG\r\n\x1a\n"
-    for name, content in parts:
-        check = struct.pack(">I", zlib.crc32(name + content))
-        out += struct.pack(">I", len(content)) + name + content + check
-    return out
 
 
 @pytest.fixture

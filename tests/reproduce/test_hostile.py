@@ -5,11 +5,11 @@ import json
 import os
 import struct
 import tracemalloc
-import zlib
 
 import numpy as np
 import polars as pl
 import pytest
+from blank_pictures import png
 
 from trustdoctor.errors import FileError
 from trustdoctor.reproduce import Options, formats
@@ -26,21 +26,6 @@ def little():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 40e6
-
-
-def png(width, height):
-    """Return a picture of one colour, which says its size and holds few bytes."""
-    rows = zlib.compress(bytes((width // 8 + 2) * height) if height < 20_000 else b"")
-    parts = [
-        (b"IHDR", struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0)),
-        (b"IDAT", rows),
-        (b"IEND", b""),
-    ]
-    out = b"\x89PNG\r\n\x1a\n"
-    for name, content in parts:
-        check = struct.pack(">I", zlib.crc32(name + content))
-        out += struct.pack(">I", len(content)) + name + content + check
-    return out
 
 
 def idx(shape, content, begin=None):
