@@ -11,7 +11,7 @@ which printed in November 2026 "Predictions(9,133 rows, 142 classes, probabiliti
 accuracy 92.28%)" and "AUROC of alpha 0.897 [0.885, 0.910]". Without a folder it prints::
 
     Predictions(4,480 rows, 142 classes, probabilities, accuracy 62.86%)
-    Rejecting the 10% most doubtful predictions by alpha leaves 31.6% errors [30.1%, 33.0%] instead of 37.1%. Careful: on these rows msp ranks errors better than alpha (AUROC +0.95 [+0.79, +1.12] points).
+    Rejecting the 10% most doubtful predictions by alpha leaves 31.6% errors [29.9%, 33.2%] instead of 37.1%. Careful: on these rows msp ranks errors better than alpha (AUROC +0.95 [+0.79, +1.12] points).
     AUROC of alpha 0.877 [0.868, 0.887]
 """  # noqa: E501
 

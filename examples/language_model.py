@@ -11,7 +11,7 @@ review is positive, up to noise, and overstates it. On the command line::
 It prints::
 
     Answers(6,000 rows, confidence, accuracy 85.27%)
-    Rejecting the 10% most doubtful predictions by confidence leaves 11.6% errors [10.5%, 12.9%] instead of 14.6%.
+    Rejecting the 10% most doubtful predictions by confidence leaves 11.6% errors [10.4%, 13.0%] instead of 14.6%.
     Gate(reject iff confidence < 0.952474; at most 5% errors among the accepted, with confidence 0.9)
     later answers accepted: 60.1%
     of these wrong: 4.9%

@@ -12,7 +12,7 @@ from trustdoctor.evaluation import Tally
 from trustdoctor.gates import Sketches, observe
 from trustdoctor.metrics import Confusion
 from trustdoctor.progress import Pace
-from trustdoctor.scores import FittedScore, find_score
+from trustdoctor.scores import FittedScore, find_score, same_ranking
 
 MEMORY = 2_000_000_000
 
@@ -90,6 +90,18 @@ def score_obeys_the_laws_that_it_declares(entry, tmp_path):
         assert (score(with_logits(p, raised)) <= doubts + 1e-9).all()
 
 
+def score_ranks_as_it_says(entry, tmp_path):
+    """Where it names another score, no two rows stand the other way round."""
+    if not getattr(entry, "ranks_as", ""):
+        return
+    p = rows_for(entry, 3000, 5)
+    own, other = entry(p), td.SCORES[entry.ranks_as](p)
+    assert len(np.unique(own)) > 2900
+    in_order = np.argsort(own)
+    assert (np.diff(other[in_order]) > 0).all()
+    assert same_ranking(entry, td.SCORES[entry.ranks_as])
+
+
 def score_refuses_predictions_that_lack_what_it_needs(entry, tmp_path):
     p = rows_for(entry)
     score = entry.fit(p)
@@ -160,6 +172,7 @@ SCORE_LAWS = (
     score_gives_one_doubt_per_row,
     score_does_not_depend_on_other_rows,
     score_obeys_the_laws_that_it_declares,
+    score_ranks_as_it_says,
     score_refuses_predictions_that_lack_what_it_needs,
     score_refuses_rows_of_another_kind,
     score_is_saved_without_pickle,

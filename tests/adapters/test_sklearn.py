@@ -230,7 +230,7 @@ def test_mistakes_are_named(rows):
     with pytest.raises(InputError, match="a score out of"):
         TrustedClassifier(LogisticRegression(), score="magic").fit(x, y)
     with pytest.raises(InputError, match="one target"):
-        TrustedClassifier(LogisticRegression(), risk=0.1, trr=0.9).fit(x, y)
+        TrustedClassifier(LogisticRegression(), risk=0.1, joint=0.9).fit(x, y)
     with pytest.raises(InputError, match="needs true logits"):
         TrustedClassifier(LogisticRegression(), score="energy").fit(x, y)
     fitted = LogisticRegression().fit(x, y)

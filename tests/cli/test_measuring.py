@@ -15,7 +15,7 @@ def test_demo_prints_the_verdict_in_80_columns(run):
     assert done.returncode == 0
     assert done.stderr == ""
     assert "accuracy 89.93" in done.stdout
-    assert re.search(r"alpha +91\.09 \[90\.34, 91\.85\] +30\.01", done.stdout)
+    assert re.search(r"alpha +91\.09 \[90\.31, 91\.82\] +30\.01", done.stdout)
     assert "instead of 10.1%" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80
     assert "\x1b" not in done.stdout

@@ -8,6 +8,7 @@ from scipy.stats import norm
 
 import trustdoctor as td
 from trustdoctor.evaluation import Tally
+from trustdoctor.evaluation.better import gains_over
 
 
 @pytest.fixture
@@ -58,3 +59,21 @@ def test_scores_alike_are_not_told_apart(rng):
     labels = (p.cumsum(1) > rng.random((4000, 1))).argmax(1)
     rows = td.Predictions.from_logits(z, labels)
     assert "Careful" not in td.evaluate(rows, scores=["msp", "alpha"]).verdict()
+
+
+def test_gains_are_the_others_less_the_one_in_use(odd):
+    names = ["alpha", "msp", "energy"]
+    found = td.evaluate(odd, scores=names)
+    gains = gains_over("msp", found.differences, confidence=0.95)
+    assert set(gains) == {"alpha", "energy"}
+    wider = norm.ppf(1 - 0.025 / 2) / norm.ppf(0.975)
+    for name, gain in gains.items():
+        true = td.delong_difference(
+            td.SCORES[name](odd), td.SCORES["msp"](odd), odd.errors
+        )
+        value = td.auroc(td.SCORES[name](odd), odd.errors) - td.auroc(
+            td.SCORES["msp"](odd), odd.errors
+        )
+        assert gain.value == pytest.approx(value)
+        assert gain.low == pytest.approx(value - wider * (value - true[0]))
+        assert gain.high == pytest.approx(value + wider * (true[1] - value))

@@ -51,20 +51,99 @@ def test_a_planted_gain_is_found():
     assert content["recommended"] == "oracle"
 
 
+def by_name(found):
+    return {c.name: c for c in found.candidates}
+
+
+def test_what_fits_nothing_is_judged_on_all_rows():
+    p = rows(900)
+    p = with_features(p, p.logits[:, :3])
+    noise = np.random.default_rng(1).normal(size=900)
+    found = compare(p, extra={"noise": (noise, 1.0)})
+    own = by_name(found)
+    third = found.n_judged
+    assert (found.n, third) == (900, 300)
+    assert found.n_errors == p.errors.sum()
+    for name, c in own.items():
+        fitted = isinstance(td.SCORES.get(name), type)
+        assert c.n == (third if fitted else 900)
+        assert c.n_errors < p.errors.sum() if fitted else c.n_errors == p.errors.sum()
+    assert {own[name].n for name in ("knn", "rel_u", "fusion")} == {third}
+    doubts = {"gen": td.gen(p), "noise": noise, "msp": td.msp(p)}
+    for name, scores in doubts.items():
+        judged = own[name]
+        assert judged.auroc.value == td.auroc(scores, p.errors)
+        assert (judged.auroc.low, judged.auroc.high) == td.delong(scores, p.errors)
+        assert judged.frr_at_trr.value == td.frr_at_trr(scores, p.errors)
+        gain = td.auroc(scores, p.errors) - td.auroc(doubts["msp"], p.errors)
+        assert judged.auroc_gain.value == pytest.approx(gain, abs=1e-12)
+    level = 1 - 0.05 / (len(own) - 1)
+    ends = own["gen"].auroc_gain.low, own["gen"].auroc_gain.high
+    true = td.delong_difference(td.gen(p), td.msp(p), p.errors, confidence=level)
+    assert ends == pytest.approx(true)
+
+
+def test_what_was_fitted_is_judged_on_rows_it_has_not_seen():
+    """With labels at random a score that had seen them would look good."""
+    rng = np.random.default_rng(3)
+    z = rng.normal(size=(600, 4))
+    labels = np.where(rng.random(600) < 0.6, z.argmax(1), (z.argmax(1) + 1) % 4)
+    found = compare(td.Predictions.from_logits(z, labels, features=z))
+    judged = by_name(found)["fusion"]
+    assert judged.n == found.n_judged == 200
+    assert judged.auroc.value < 0.65
+
+
+def test_what_ranks_as_softmax_response_is_skipped():
+    found = compare(rows(900))
+    assert "beta" not in by_name(found)
+    assert "beta: it ranks rows as msp does." in found.skipped
+    base = found.candidates[0]
+    for gain in (base.auroc_gain, base.frr_change):
+        assert (gain.value, gain.low, gain.high) == (0, 0, 0)
+    assert not base.better
+
+
+def test_few_errors_are_marked():
+    p = rows(3000)
+    wrong, right = np.flatnonzero(p.errors), np.flatnonzero(~p.errors)
+    for n_errors in (19, 20):
+        some = p[np.concatenate([wrong[:n_errors], right[:600]])]
+        gen = by_name(compare(some))["gen"]
+        for cell in (gen.auroc, gen.frr_at_trr, gen.auroc_gain, gen.frr_change):
+            assert ("few errors" in cell.note) == (n_errors < 20)
+            assert cell.low <= cell.value <= cell.high
+
+
+def by_margin(n, seed):
+    """Rows of whose errors, one in ten, the margin says more than the softmax does."""
+    rng = np.random.default_rng(seed)
+    z = 3 * rng.normal(size=(n, 4))
+    wrong = rng.random(n) < 1 / (1 + np.exp(-5 * (td.margin(z) + 0.26)))
+    labels = np.where(wrong, (z.argmax(1) + 1) % 4, z.argmax(1))
+    return td.Predictions.from_logits(z, labels)
+
+
+def test_a_true_gain_of_two_points_is_found_nearly_always():
+    many = by_margin(400_000, 99)
+    assert many.errors.mean() == pytest.approx(0.1, abs=0.002)
+    true = td.auroc(td.margin(many), many.errors) - td.auroc(td.msp(many), many.errors)
+    assert true == pytest.approx(0.02, abs=0.001)
+    found = [compare(by_margin(4000, i), seed=i) for i in range(15)]
+    gains = [by_name(f)["margin"] for f in found]
+    assert sum(c.better for c in gains) >= 14
+    assert sum(f.recommended in ("margin", "fusion") for f in found) >= 14
+    assert sum(c.auroc_gain.low <= true <= c.auroc_gain.high for c in gains) >= 14
+
+
 def test_intervals_are_corrected_for_the_number_of_scores():
     p = rows(2000)
     few = compare(p)
     rng = np.random.default_rng(0)
     noise = {f"noise {i}": (rng.normal(size=len(p)), 1.0) for i in range(20)}
     many = compare(p, extra=noise)
-    widths = [
-        next(
-            c.auroc_gain.high - c.auroc_gain.low
-            for c in f.candidates
-            if c.name == "gen"
-        )
-        for f in (few, many)
-    ]
+    gains = [by_name(f)["gen"].auroc_gain for f in (few, many)]
+    widths = [gain.high - gain.low for gain in gains]
     assert widths[1] > widths[0]
 
 

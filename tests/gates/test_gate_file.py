@@ -30,6 +30,20 @@ def test_gates_of_version_0_1_load(path, tmp_path):
     assert td.Gate.load(tmp_path / "new.json") == gate
 
 
+def test_a_gate_without_a_list_of_what_passed_loads(tmp_path):
+    """Gates for risk had none before; the rest of the file is as it was."""
+    scores = np.random.default_rng(0).normal(size=2000)
+    errors = np.arange(2000) % 20 == 0
+    gate = td.calibrate_scores(scores + 3 * errors, errors, risk=0.04)
+    gate.save(tmp_path / "gate.json")
+    content = json.loads((tmp_path / "gate.json").read_text())
+    assert content["certificate"].pop("passed")
+    assert "luck" not in content["certificate"]
+    (tmp_path / "gate.json").write_text(json.dumps(content))
+    old = td.Gate.load(tmp_path / "gate.json")
+    assert (old.threshold, old.certificate.passed) == (gate.threshold, ())
+
+
 def test_a_gate_of_version_0_1_decides_as_it_did():
     """Its threshold and score, by hand."""
     gate = td.Gate.load(OLD / "gate-frr.json")

@@ -10,6 +10,7 @@ from scipy.stats import binom
 
 import trustdoctor as td
 from trustdoctor.gates import Rows, rules
+from trustdoctor.gates import risk as risk_rules
 from trustdoctor.gates.sample import RowScores
 from trustdoctor.metrics import Sketch
 
@@ -111,7 +112,9 @@ def test_the_risk_sequences_are_those_walked_by_hand(n, seed, risk, tied):
     errors = rng.random(n) < 0.2
     scores = rng.normal(size=n) + 2 * errors
     scores = np.round(scores) if tied else scores
-    cut = rules.risk_sequence(Rows(scores, errors), risk, delta=0.1, min_coverage=0.3)
+    cut = risk_rules.risk_sequence(
+        Rows(scores, errors), risk, delta=0.1, min_coverage=0.3
+    )
     expected = 0
     for share, level in ((0.3, 0.09), (0.05, 0.01)):
         start = max(
@@ -134,8 +137,8 @@ def test_sgr_and_grid_stop_where_their_bounds_hold(n, seed):
     scores = rng.normal(size=n) + 3 * errors
     level = {"sgr": 0.1 / np.ceil(np.log2(n)), "grid": 0.1 / 20}
     for name, cut in (
-        ("sgr", rules.risk_sgr(Rows(scores, errors), 0.2, delta=0.1)),
-        ("grid", rules.risk_grid(Rows(scores, errors), 0.2, delta=0.1)),
+        ("sgr", risk_rules.risk_sgr(Rows(scores, errors), 0.2, delta=0.1)),
+        ("grid", risk_rules.risk_grid(Rows(scores, errors), 0.2, delta=0.1)),
     ):
         if cut.state == "reject-all":
             continue
@@ -179,10 +182,10 @@ def test_binomial_tails_meet_scipy():
     for n in (1, 7, 100, 10_000):
         for p in (0.01, 0.3, 0.99):
             for k in (-1, 0, n // 3, n - 1, n):
-                assert rules._at_most(k, n, p) == pytest.approx(
+                assert rules.at_most(k, n, p) == pytest.approx(
                     binom.cdf(k, n, p), rel=1e-9
                 )
-                assert rules._at_least(k, n, p) == pytest.approx(
+                assert rules.at_least(k, n, p) == pytest.approx(
                     binom.sf(k - 1, n, p), rel=1e-9
                 )
 

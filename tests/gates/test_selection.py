@@ -23,7 +23,7 @@ def test_rows_that_choose_do_not_calibrate(rng):
     gate = found.calibrate(frr=0.1)
     assert gate.certificate.n == len(found.rest)
     assert (gate.score, gate.temperature) == (found.score, found.temperature)
-    assert "2,000 rows chose" in gate.certificate.notes[0]
+    assert "2,000 rows chose" in gate.certificate.notes[-1]
     scores = td.SCORES[found.score].at(found.temperature)(p)
     plain = td.calibrate_scores(scores[found.rest], p.errors[found.rest], frr=0.1)
     assert gate.threshold == plain.threshold

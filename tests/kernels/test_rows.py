@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from trustdoctor.kernels import _native, rows, sort
+from trustdoctor.kernels import _native
 from trustdoctor.scores import SCORES, LogitScore, alpha
 
 FORMULAS = {n: s for n, s in SCORES.items() if isinstance(s, LogitScore)}
@@ -44,19 +44,6 @@ def test_numpy_and_compiled_forms_agree(name, rng, monkeypatch):
     assert np.allclose(fast, slow, rtol=1e-13, atol=1e-13)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("kind", ["normal", "ties", "wide", "infinite"])
-def test_the_radix_sort_sorts(dtype, kind, rng):
-    n = rows._RADIX_ROWS + 17
-    values = {
-        "normal": rng.normal(size=n),
-        "ties": rng.integers(-3, 3, n) * 1.0,
-        "wide": rng.normal(size=n) * 10.0 ** rng.integers(-30, 30, n),
-        "infinite": np.where(rng.random(n) < 0.1, -np.inf, rng.normal(size=n)),
-    }[kind].astype(dtype)
-    assert np.array_equal(sort(values.copy()), np.sort(values))
-
-
 def test_torch_gives_torch_on_the_same_device():
     z = torch.zeros(3, 2, device="meta")
     assert FORMULAS["alpha"].function(z).device.type == "meta"
@@ -78,6 +65,67 @@ def test_jax_arrays_are_scored_as_numpy_ones(score, rng):
     np.testing.assert_allclose(
         np.asarray(found), FORMULAS[score].function(z), rtol=1e-5, atol=1e-5
     )
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("classes", [2, 17, 128, 129])
+def test_without_c_too_a_row_has_one_score_in_any_batch(
+    name, dtype, classes, rng, monkeypatch
+):
+    """numpy adds up a single row in another order than rows side by side."""
+    monkeypatch.setattr(_native, "available", False)
+    z = (rng.normal(size=(40, classes)) * 4).astype(dtype)
+    whole = FORMULAS[name].function(z)
+    for rows in (1, 2, 3, 9):
+        assert np.array_equal(
+            FORMULAS[name].function(z[5 : 5 + rows]), whole[5:][:rows]
+        )
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("classes", [10, 11, 1000, 1003])
+def test_each_score_is_the_same_alone_and_with_others(classes, dtype, rng, monkeypatch):
+    rows = (rng.normal(size=(37, classes)) * 5).astype(dtype)
+    together = np.empty((len(_native.KINDS), len(rows)), dtype)
+    alone = np.empty((1, len(rows)), dtype)
+    for name in _native.instruction_sets():
+        monkeypatch.setattr(_native, "isa", _native.ISAS.index(name))
+        _native.score(rows, _native.KINDS, temperature=1.7, out=together)
+        for kind, expected in zip(_native.KINDS, together, strict=True):
+            _native.score(rows, [kind], temperature=1.7, out=alone)
+            assert np.array_equal(alone[0], expected), (name, kind)
+
+
+@pytest.mark.parametrize(("dtype", "bound"), [(np.float32, 1e-6), (np.float64, 1e-15)])
+def test_baseline_differs_in_the_last_bits_alone(dtype, bound, rng, monkeypatch):
+    names = _native.instruction_sets()
+    if "baseline" not in names or len(names) < 2:
+        pytest.skip("this processor has one instruction set")
+    rows = (rng.normal(size=(2000, 100)) * 5).astype(dtype)
+    found = []
+    for name in (names[0], names[-1]):
+        monkeypatch.setattr(_native, "isa", _native.ISAS.index(name))
+        out = np.empty((len(_native.KINDS), len(rows)), dtype)
+        _native.score(rows, _native.KINDS, temperature=1.0, out=out)
+        found.append(out)
+    apart = np.abs(found[0] - found[1]) / np.maximum(1, np.abs(found[1]))
+    assert apart.max() < bound
+
+
+@pytest.mark.parametrize("gap", [80.0, 87.0, 87.5, 88.0, 89.0, 104.0, 1e4, np.inf])
+def test_far_logits_add_nothing_at_the_end_of_float32(gap, monkeypatch):
+    """exp ends near -87.7 in float32: there is nothing wild on either side."""
+    z = np.full((1, 60), -gap, np.float32)
+    z[0, :2] = 1.0, 0.0
+    for name in _native.instruction_sets():
+        monkeypatch.setattr(_native, "isa", _native.ISAS.index(name))
+        found = np.empty((len(_native.KINDS), 1), np.float32)
+        assert _native.score(z, _native.KINDS, temperature=1.0, out=found) == -1
+        alone = np.empty((len(_native.KINDS), 1), np.float32)
+        near = np.ascontiguousarray(z[:, :2])
+        assert _native.score(near, _native.KINDS, temperature=1.0, out=alone) == -1
+        np.testing.assert_allclose(found, alone, rtol=3e-7)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

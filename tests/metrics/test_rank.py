@@ -8,6 +8,7 @@ import pytest
 import sklearn.metrics as sk
 from hypothesis import given
 from hypothesis import strategies as st
+from metrics.ranked import samples
 
 import trustdoctor as td
 from trustdoctor.errors import InputError, LabelsMissingError, UndefinedMetricError
@@ -17,18 +18,6 @@ METRICS = {name: getattr(td, name) for name in RANK_METRICS} | {
     "aupr_correct": lambda s, e: td.aupr(s, e, positive="correct")
 }
 metrics = pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
-
-
-@st.composite
-def samples(draw, most=40):
-    """Scores with many ties or none, and errors of both kinds."""
-    n = draw(st.integers(2, most))
-    tied = st.integers(-3, 3).map(float)
-    free = st.floats(-50, 50, width=32)
-    scores = draw(st.lists(draw(st.sampled_from([tied, free])), min_size=n, max_size=n))
-    errors = draw(st.lists(st.booleans(), min_size=n, max_size=n))
-    errors[0], errors[1] = True, False
-    return np.array(scores), np.array(errors)
 
 
 @metrics

@@ -1,6 +1,7 @@
 """The contract of scores over the whole registry, plain and fitted."""
 
 from dataclasses import fields
+from itertools import combinations
 
 import laws
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 import trustdoctor as td
 from trustdoctor.errors import FileError, InputError
+from trustdoctor.scores import same_ranking
 from trustdoctor.scores.contract import NEEDS, GivenScore
 
 CALLABLE = {n: s for n, s in td.SCORES.items() if "gradients" not in s.needs}
@@ -17,6 +19,18 @@ CALLABLE = {n: s for n, s in td.SCORES.items() if "gradients" not in s.needs}
 @pytest.mark.parametrize("name", CALLABLE)
 def test_law(name, law, tmp_path):
     law(td.SCORES[name], tmp_path)
+
+
+def test_scores_that_rank_alike_say_so():
+    p = laws.rows(classes=5)
+    plain = [s for s in CALLABLE.values() if isinstance(s, td.LogitScore)]
+    orders = {s.name: np.argsort(s(p)).tolist() for s in plain}
+    for one, other in combinations(plain, 2):
+        alike = orders[one.name] == orders[other.name]
+        assert same_ranking(one, other) == alike, (one.name, other.name)
+    fitted = td.RelU.fit(p)
+    assert same_ranking(fitted, fitted)
+    assert not same_ranking(fitted, td.SCORES["msp"])
 
 
 def test_every_entry_says_what_it_is():

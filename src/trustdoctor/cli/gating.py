@@ -12,9 +12,13 @@ from trustdoctor.cli.exit_codes import ALARM
 from trustdoctor.cli.options import (
     OUTPUT_PANEL,
     TARGETS_PANEL,
+    AccuracyOption,
+    ClustersOption,
+    DrawSeedOption,
     FileArgument,
     GateOption,
     JsonOption,
+    PassedOption,
     QuietOption,
     ScoreOption,
     TemperatureOption,
@@ -103,14 +107,6 @@ NoLabelsOption = Annotated[
         "--no-labels",
         metavar="",
         help="Trust the model itself: no guarantee.",
-        rich_help_panel=TARGETS_PANEL,
-    ),
-]
-AccuracyOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="RATE",
-        help="With --no-labels: the accuracy, if known.",
         rich_help_panel=TARGETS_PANEL,
     ),
 ]
@@ -220,36 +216,48 @@ def calibrate(  # noqa: PLR0913 - one parameter per option
     score: ScoreOption = None,
     temperature: TemperatureOption = 1.0,
     columns: Columns,
+    clusters: ClustersOption = None,
+    seed: DrawSeedOption = 0,
     output: GateOutputOption,
+    passed: PassedOption = False,
     allow_trivial: TrivialOption = False,
     quiet: QuietOption = False,
     means: Means,
 ) -> None:
     """Choose a threshold that keeps a promise, and write it as a gate.
 
-    Give one target, or --frr with --trr; a RATE is 0.05 or 5%. A gate that would accept
-    or reject everything is not written, and the exit code is 3.
+    Give one target, or two: --frr with --trr, or --risk with --coverage, --frr or
+    --trr; a RATE is 0.05 or 5%. A gate that would accept or reject everything is not
+    written, and the exit code is 3.
     """
     given: dict[str, Any] = {"temperature": temperature, "mode": mode, "method": method}
     given |= {"groups": _groups(columns, per_class), "confidence": level or 0.9}
-    given |= {} if score is None else {"score": named_score(score)}
-    known, said = _accuracy(accuracy, no_labels), list[str]()
+    given |= _named(score, accuracy, clusters, seed)
+    labels, said = needs_labels(target) and not no_labels, list[str]()
     with bar(quiet=quiet) as tell:
         tell(0.0, f"reading {file.name}")
-        labels = needs_labels(target) and not no_labels
         source = find_source(file, replace(columns, need_labels=labels))
         check_outputs(source, output)
         given |= _on_the_score(target, given.get("score", source.scores[0]))
         given["means"] = replace(means, progress=tell)
         with tuned(source, means.memory):
-            if no_labels:
-                gate = _unlabelled(source, {"accuracy": known, **given}, said)
-            else:
-                gate = calibrate_files(source, remark=said.append, **given)
+            run = _unlabelled if no_labels else _labelled
+            gate = run(source, given, said)
     if decides_nothing(gate) and not allow_trivial:
         refuse_trivial(gate, output, said)
+    said += _passed(gate) if passed else []
     gate.save(output)
     show_gate(make_console(quiet=quiet), gate, output, said)
+
+
+def _named(
+    score: str | None, accuracy: str | None, clusters: str | None, seed: int
+) -> dict[str, Any]:
+    """Return those options that were given."""
+    out: dict[str, Any] = {} if score is None else {"score": named_score(score)}
+    if accuracy is not None:
+        out["accuracy"] = as_rate(accuracy, "accuracy")
+    return out if clusters is None else out | {"clusters": clusters, "seed": seed}
 
 
 def _on_the_score(target: dict[str, float], score: Any) -> dict[str, float]:
@@ -265,11 +273,13 @@ def _on_the_score(target: dict[str, float], score: Any) -> dict[str, float]:
     return target | {"threshold": as_doubt(target["threshold"], score)}
 
 
-def _accuracy(given: str | None, no_labels: bool) -> float | None:  # noqa: FBT001
-    if given is not None and not no_labels:
-        message = "--accuracy goes with --no-labels. Leave one out, or add it."
+def _passed(gate: Gate) -> list[str]:
+    """Return the thresholds that passed, as lines to print."""
+    assert gate.certificate is not None
+    if not gate.certificate.passed:
+        message = "--passed lists thresholds of --risk without groups. Leave it out."
         raise InputError(message)
-    return None if given is None else as_rate(given, "accuracy")
+    return ["\n".join(gate.certificate.passed_lines(gate.score))]
 
 
 def _groups(columns: Columns, per_class: bool) -> str | None:  # noqa: FBT001
@@ -281,13 +291,18 @@ def _groups(columns: Columns, per_class: bool) -> str | None:  # noqa: FBT001
     return None if columns.groups is None else GIVEN
 
 
+def _labelled(source: Source, given: dict[str, Any], said: list[str]) -> Gate:
+    return calibrate_files(source, remark=said.append, **given)
+
+
 def _unlabelled(source: Source, given: dict[str, Any], said: list[str]) -> Gate:
     """Calibrate without labels, on rows that are read at once."""
     means = given.pop("means")
     del given["confidence"]  # there is no promise
-    others = [given.pop(name) for name in ("groups", "mode", "method")]
+    given.pop("seed", None)
+    others = [given.pop(n, None) for n in ("groups", "mode", "method", "clusters")]
     if any(value is not None for value in others):
-        message = "--no-labels has no groups, mode or method. Leave them out."
+        message = "--no-labels has no groups, clusters, mode or method. Leave them out."
         raise InputError(message)
     if given.get("score") == AUTO:
         message = "--score auto needs labels to choose by. Name a score: --score alpha."

@@ -86,6 +86,41 @@ QuietOption = Annotated[
 ]
 
 
+ClustersOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="The column of clusters, where rows belong together (a patient, a video): "
+        "one row is drawn from each.",
+        rich_help_panel=COLUMNS_PANEL,
+    ),
+]
+DrawSeedOption = Annotated[
+    int,
+    typer.Option(
+        metavar="N", help="Of the draw from clusters.", rich_help_panel=COLUMNS_PANEL
+    ),
+]
+PassedOption = Annotated[
+    bool,
+    typer.Option(
+        "--passed",
+        metavar="",
+        help="With --risk: list thresholds that passed, with their p-values.",
+        rich_help_panel=OUTPUT_PANEL,
+    ),
+]
+AccuracyOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RATE",
+        help="The model's accuracy, if known in advance and not from these rows: for "
+        "--risk on few rows, or with --no-labels.",
+        rich_help_panel=TARGETS_PANEL,
+    ),
+]
+
+
 class Option(NamedTuple):
     """One option of a group."""
 

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 
+from trustdoctor.arrays import Array
 from trustdoctor.engines.contract import Added, Engine
 from trustdoctor.engines.local import LocalEngine
 from trustdoctor.engines.memory import fits, parse_memory, require_fitting
@@ -108,11 +110,14 @@ def calibrate_files(  # noqa: PLR0913 - what a calibration is made of
     score: str | Score | None = None,
     temperature: float = 1.0,
     groups: str | None = None,
+    clusters: str | None = None,
     means: Means | None = None,
     remark: Callable[[str], object] | None = None,
     **options: Any,
 ) -> Gate:
     """Calibrate on all rows of some files; options as in `calibrate`.
+
+    `clusters` names the column of clusters; rows are then read at once.
 
     `remark` is told what else to know: what would do better on these rows where the
     gate decides nothing, and which score ranks their errors clearly better.
@@ -121,10 +126,13 @@ def calibrate_files(  # noqa: PLR0913 - what a calibration is made of
     if needs_labels(options):
         named = [name for name in options if name in TARGETS]
         source.require_labels(" and ".join(named))
-    if score == AUTO:
-        _require_reading(source, means)
-    if score == AUTO or means.reads(source):
-        p = source.read()
+    at_once = "--score auto" if score == AUTO else "--clusters" if clusters else ""
+    if at_once:
+        _require_reading(source, means, at_once)
+    if at_once or means.reads(source):
+        p, table = source.load(*([clusters] if clusters else []))
+        if clusters is not None:
+            options["clusters"] = _clusters(table[clusters])
         means.tell(0.5, "calibrating")
         options |= {"score": score, "temperature": temperature, "groups": groups}
         return calibrate_aloud(p, remark=remark, **options)
@@ -140,15 +148,26 @@ def calibrate_files(  # noqa: PLR0913 - what a calibration is made of
     return gate
 
 
-def _require_reading(source: Source, means: Means) -> None:
-    """Refuse to choose a score where rows cannot be read at once."""
+def _require_reading(source: Source, means: Means, what: str) -> None:
+    """Refuse what needs all rows where they cannot be read at once."""
     if not means.engine.in_memory:
         message = (
-            "--score auto needs all rows at once, and another engine counts them: use "
-            "--engine local, or name the score that trustdoctor compare recommends."
+            f"{what} needs all rows at once, and another engine counts them: use "
+            "--engine local, or leave it out."
         )
         raise InputError(message)
-    require_fitting(source, means.memory, "--score auto")
+    require_fitting(source, means.memory, what)
+
+
+def _clusters(column: pl.Series) -> Array:
+    """Return the clusters of rows, as text unless they are whole numbers."""
+    if column.null_count():
+        row = int(column.is_null().arg_max() or 0)
+        message = f"column {column.name!r} has no cluster at row {row}. Give it one."
+        raise InputError(message)
+    if column.dtype.is_integer():
+        return column.to_numpy()
+    return column.cast(pl.String).to_numpy().astype(str)
 
 
 def _folded(source: Source, state: Any, means: Means) -> Any:

@@ -15,6 +15,7 @@ from trustdoctor.scores import (
     Score,
     allowed_scores,
     find_score,
+    same_ranking,
     score_all,
 )
 
@@ -40,12 +41,15 @@ class Candidate:
         Of the model per row.
     trials : dict of str to Trial
         By the setting, in words.
+    fitted : bool
+        Whether it learned from rows, or chooses among settings.
     """
 
     name: str
     needs: str
     passes: float
     trials: dict[str, Trial]
+    fitted: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +65,8 @@ class World:
         Training rows, for scores that do not learn from errors.
     opinions : Opinions or None
     extra : dict of str to (scores, passes)
+    base : str
+        What the others are judged against; scores that rank as it does are left out.
     skipped : list of str
         What these rows do not allow, and why.
     """
@@ -70,12 +76,18 @@ class World:
     train: Predictions | None
     opinions: Opinions | None
     extra: dict[str, tuple[Any, float]]
+    base: str
     skipped: list[str] = field(default_factory=list)
 
     def candidates(self) -> Iterator[Candidate]:
         """Yield every score of the registry, the views and the user's own."""
-        p = self.predictions
-        names = allowed_scores(p)
+        p, base = self.predictions, find_score(self.base)
+        names = []
+        for name in allowed_scores(p):
+            if name != self.base and same_ranking(find_score(name), base):
+                self.skipped.append(f"{name}: it ranks rows as {self.base} does.")
+            else:
+                names.append(name)
         for name, doubts in score_all(p, names).items():
             needs = ", ".join(sorted(SCORES[name].needs))
             yield _fixed(name, needs, 1, doubts, find_score(name))
@@ -106,7 +118,7 @@ class World:
                 why = why or str(error)
         if trials:
             of = "labels" if entry.from_errors else ", ".join(sorted(score.needs))
-            yield Candidate(name, of, 1, trials)
+            yield Candidate(name, of, 1, trials, fitted=True)
         else:
             self.skipped.append(f"{name}: {why}")
 

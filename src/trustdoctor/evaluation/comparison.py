@@ -1,9 +1,10 @@
 """Which score to use: everything that the information at hand allows, judged fairly.
 
-Rows are permuted and split three ways: some fit, some choose settings, some judge.
-Every candidate is judged against softmax response on the same rows, with intervals
-corrected for how many there are; of those that are clearly better, the one that was
-best on the choosing rows is recommended.
+Rows are permuted and split three ways: some fit, some choose settings, some judge what
+was fitted. A candidate that fits and chooses nothing is judged on all rows. Each is
+judged against softmax response on the same rows, with intervals corrected for how many
+there are; of those that are clearly better, the one that was best on the choosing rows
+is recommended.
 """
 
 from dataclasses import asdict, dataclass, field, replace
@@ -16,18 +17,17 @@ from trustdoctor.arrays import Array
 from trustdoctor.atomic import write_text
 from trustdoctor.errors import InputError, UndefinedMetricError
 from trustdoctor.evaluation.candidates import Candidate, Trial, World
-from trustdoctor.evaluation.estimates import deviations
+from trustdoctor.evaluation.estimates import note_of
 from trustdoctor.metrics import (
-    FEW_ERRORS,
     Estimate,
     Points,
-    Samples,
+    Ranking,
+    area_interval,
     auroc,
-    bootstrap,
-    delong,
-    delong_difference,
-    frr_at_trr,
-    quantiles,
+    auroc_difference,
+    counts,
+    frr_difference,
+    frr_parts,
 )
 from trustdoctor.predictions import Opinions, Predictions, require_predictions
 from trustdoctor.scores import Score, allowed_scores, usual_score
@@ -43,6 +43,8 @@ class Judged:
     Attributes
     ----------
     name : str
+    n, n_errors : int
+        Rows that judged it, and errors among them.
     needs : str
         What it is made of: "probs", "logits", "labels", "features" or "views".
     passes : float
@@ -52,7 +54,7 @@ class Judged:
     chosen_auroc : float
         On the choosing rows.
     auroc, frr_at_trr : Estimate
-        On the judging rows.
+        On the rows that judged it.
     auroc_gain, frr_change : Estimate
         Against softmax response on the same rows, paired, corrected for the number of
         candidates. A gain in AUROC is good, a rise of FRR is not.
@@ -61,6 +63,8 @@ class Judged:
     """
 
     name: str
+    n: int
+    n_errors: int
     needs: str
     passes: float
     setting: str
@@ -78,10 +82,12 @@ class Comparison:
 
     Attributes
     ----------
-    n_fit, n_chosen, n_judged, n_errors : int
-        Rows that fitted, chose and judged; errors among the last.
+    n, n_errors : int
+        Rows, and errors among them. All of them judge what fits nothing.
+    n_fit, n_chosen, n_judged : int
+        Rows that fitted, chose settings, and judged what was fitted.
     candidates : tuple of Judged
-        Softmax response first, then by AUROC on the judging rows.
+        Softmax response first, then by their gain in AUROC.
     recommended : str or None
         The candidate that was best on the choosing rows among those that are clearly
         better than softmax response; None where none is.
@@ -96,17 +102,18 @@ class Comparison:
     Examples
     --------
     >>> rng = np.random.default_rng(0)
-    >>> logits = 2 * rng.normal(size=(900, 3))
-    >>> labels = np.where(rng.random(900) < 0.8, logits.argmax(1), 0)
+    >>> logits = 2 * rng.normal(size=(3000, 3))
+    >>> labels = np.where(rng.random(3000) < 0.8, logits.argmax(1), 0)
     >>> found = compare(Predictions.from_logits(logits, labels))
     >>> found.recommended, type(found.score).__name__
     ('rel_u', 'RelU')
     """
 
+    n: int
+    n_errors: int
     n_fit: int
     n_chosen: int
     n_judged: int
-    n_errors: int
     candidates: tuple[Judged, ...]
     recommended: str | None
     confidence: float
@@ -144,7 +151,7 @@ class Comparison:
         named = "softmax response" if self.baseline == BASELINE else self.baseline
         if self.recommended is None:
             return (
-                f"None is better than {named} here: on {self.n_judged:,} "
+                f"None is better than {named} here: on {self.n:,} "
                 f"rows with {self.n_errors:,} errors, none of "
                 f"{len(self.candidates) - 1} candidates has a gain in AUROC that is "
                 f"clear at {self.confidence:.0%}. Use {self.baseline}."
@@ -156,7 +163,7 @@ class Comparison:
         at = f"FRR@{self.points.trr * 100:g}TRR"
         return (
             f"Use {best.name} ({passes} per row): AUROC {gain}, {at} {change} points "
-            f"against {named} on {self.n_judged:,} rows that neither fitted it nor "
+            f"against {named} on {best.n:,} rows that neither fitted it nor "
             "chose its settings."
         )
 
@@ -232,20 +239,22 @@ def compare(  # noqa: PLR0913 - options, by keyword only
     order = np.random.default_rng(seed).permutation(len(wrong))
     fit, chosen, judged = np.array_split(order, 3)
     _check_thirds(wrong, {"fit": fit, "choose": chosen, "judge": judged})
-    world = World(predictions, fit, train, opinions, extra or {})
+    world = World(predictions, fit, train, opinions, extra or {}, base)
     candidates = list(world.candidates())
     _check_names([c.name for c in candidates])
     settled = [_settle(c, wrong, chosen) for c in candidates]
     at = points or Points()
-    found = _judge(settled, wrong, judged, at, confidence, base=base)
-    found.sort(key=lambda c: (c.name != base, -(c.auroc.value or 0)))
+    judge = _Judge(wrong, judged, at, confidence, max(1, len(settled) - 1))
+    found = judge.all(settled, base=base)
+    found.sort(key=lambda c: (c.name != base, -(c.auroc_gain.value or 0)))
     better = [c for c in found if c.better]
     best = max(better, key=lambda c: c.chosen_auroc, default=None)
     return Comparison(
+        n=len(wrong),
+        n_errors=int(wrong.sum()),
         n_fit=len(fit),
         n_chosen=len(chosen),
         n_judged=len(judged),
-        n_errors=int(wrong[judged].sum()),
         candidates=tuple(found),
         recommended=None if best is None else best.name,
         confidence=confidence,
@@ -335,31 +344,23 @@ def _settle(candidate: Candidate, wrong: Array, rows: Array) -> _Settled:
     return _Settled(candidate, best, areas[best])
 
 
-def _judge(  # noqa: PLR0913 - what there is to judge by
-    settled: list[_Settled],
-    wrong: Array,
-    rows: Array,
-    at: Points,
-    confidence: float,
-    *,
-    base: str,
-) -> list[Judged]:
-    errors = wrong[rows]
-    scores = {s.name: s.trial.doubts[rows] for s in settled}
-    samples = bootstrap(list(scores.values()), errors)
-    judge = _Judge(errors, at, confidence, max(1, len(settled) - 1))
-    place = list(scores).index(base)
-    return [
-        judge(s, scores[s.name], samples[i], scores[base], samples[place])
-        for i, s in enumerate(settled)
-    ]
-
-
 @dataclass(frozen=True, eq=False)
 class _Judge:
-    """Judges candidates against softmax response on the same rows."""
+    """Judges candidates against softmax response on the same rows.
 
-    errors: Array
+    Attributes
+    ----------
+    wrong : bool array (n,)
+    kept : integer array
+        The rows that neither fitted nor chose.
+    at : Points
+    confidence : float
+    others : int
+        How many candidates there are, without softmax response.
+    """
+
+    wrong: Array
+    kept: Array
     at: Points
     confidence: float
     others: int
@@ -369,30 +370,41 @@ class _Judge:
         """The confidence of each comparison, so that all hold together."""
         return 1 - (1 - self.confidence) / self.others
 
-    def __call__(
-        self, s: _Settled, own: Array, drawn: Samples, base: Array, baseline: Samples
-    ) -> Judged:
-        errors, trr = self.errors, self.at.trr
-        low, high = delong_difference(own, base, errors, confidence=self.corrected)
-        frr = frr_at_trr(own, errors, trr=trr)
-        change = frr - frr_at_trr(base, errors, trr=trr)
-        moved = deviations("frr_at_trr", drawn, self.at)
-        ends: tuple[float | None, float | None] = (None, None)
-        if drawn.joint and min(errors.sum(), (~errors).sum()) >= FEW_ERRORS:
-            gap = moved - deviations("frr_at_trr", baseline, self.at)
-            less, more = quantiles(gap, self.corrected)
-            ends = (change + less, change + more)
-        below, above = quantiles(moved, self.confidence)
-        area = auroc(own, errors)
+    def all(self, settled: list[_Settled], *, base: str) -> list[Judged]:
+        """Judge each on all rows; what was fitted or chosen, on those kept."""
+        (plain,) = (s.trial.doubts for s in settled if s.name == base)
+        every = np.arange(len(self.wrong))
+        out = []
+        for fitted, rows in ((False, every), (True, self.kept)):
+            some = [s for s in settled if s.candidate.fitted is fitted]
+            if some:
+                baseline = Ranking(plain[rows], self.wrong[rows])
+                out += [self._judge(s, rows, baseline, base) for s in some]
+        return out
+
+    def _judge(self, s: _Settled, rows: Array, base: Ranking, name: str) -> Judged:
+        """Judge one on some rows."""
+        own = Ranking(s.trial.doubts[rows], self.wrong[rows])
+        note = note_of(own.counts)
+        area = area_interval("auroc", own.counts.runs(), confidence=self.confidence)
+        gain = auroc_difference(own, base, confidence=self.corrected)
+        alone = own.arms(trr=self.at.trr, confidence=self.confidence)
+        first, second = (
+            frr_parts(ranking, trr=self.at.trr, confidence=self.corrected)
+            for ranking in (own, base)
+        )
+        change = frr_difference(first, second, own.wrong)
         return Judged(
             name=s.name,
+            n=len(rows),
+            n_errors=int(own.wrong.sum()),
             needs=s.candidate.needs,
             passes=s.candidate.passes,
             setting=s.setting,
             chosen_auroc=s.chosen_auroc,
-            auroc=Estimate(area, *delong(own, errors, confidence=self.confidence)),
-            frr_at_trr=Estimate(frr, max(0.0, frr + below), min(1.0, frr + above)),
-            auroc_gain=Estimate(area - auroc(base, errors), low, high),
-            frr_change=Estimate(change, *ends),
-            better=own is not base and low > 0,
+            auroc=Estimate(float(counts.auroc(own.counts)), *area, note),
+            frr_at_trr=Estimate(alone.value, *alone.interval, note),
+            auroc_gain=replace(gain, note=note),
+            frr_change=replace(change, note=note),
+            better=s.name != name and (gain.low or 0.0) > 0,
         )

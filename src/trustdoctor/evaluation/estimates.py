@@ -3,27 +3,22 @@
 from dataclasses import dataclass, field
 
 from trustdoctor.arrays import Array
-from trustdoctor.errors import InputError
 from trustdoctor.metrics import (
-    FEW_ERRORS,
+    AREAS,
+    CROSSINGS,
     RANK_METRICS,
     Counts,
     Estimate,
     Interval,
     Points,
-    Samples,
     Share,
     Sketch,
-    count,
-    count_runs,
+    area_interval,
     counts,
-    intervals,
-    resampling,
+    few_note,
     share,
     undefined,
 )
-
-FEW = f"few errors: below {FEW_ERRORS} this interval is approximate"
 
 
 @dataclass(frozen=True)
@@ -33,13 +28,6 @@ class Settings:
     points: Points = field(default_factory=Points)
     temperature: float = 1.0
     confidence: float = 0.95
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        """Refuse a seed that no generator takes."""
-        if not (isinstance(self.seed, int) and self.seed >= 0):
-            message = f"expected a seed of 0 or more, got {self.seed!r}."
-            raise InputError(message)
 
 
 def accuracy(wrong: Array, confidence: float) -> Share:
@@ -47,27 +35,21 @@ def accuracy(wrong: Array, confidence: float) -> Share:
     return share(int((~wrong).sum()), len(wrong), confidence=confidence)
 
 
-def measure_rows(
-    scores: Array, wrong: Array, samples: Samples, settings: Settings
-) -> dict[str, Estimate]:
-    """Return every metric of rank of one score, with its interval."""
-    runs, at = count_runs(scores, wrong), settings.points
-    exact = {name: float(metric(runs, at)) for name, metric in RANK_METRICS.items()}
-    exact["aupr_correct"] = float(counts.aupr(count(scores, wrong).swapped()))
-    missing = set(undefined(runs))
-    if runs.n_correct == 0:
-        missing.add("aupr_correct")
+def measure_rows(every: Counts, settings: Settings) -> dict[str, Estimate]:
+    """Return every metric of rank, with its interval; rows are counted by score."""
+    runs, at = every.runs(), settings.points
+    missing = _missing(runs)
     out = {}
-    for name, value in exact.items():
+    for name in (*RANK_METRICS, "aupr_correct"):
         if name in missing:
             out[name] = Estimate(None, note="needs rows of both kinds")
             continue
+        value = _value(name, every if name == "aupr_correct" else runs, at)
         if runs.n_errors == 0 or runs.n_correct == 0:
             out[name] = Estimate(value, note="no interval: rows of one kind alone")
             continue
-        low, high = _interval(name, value, runs, samples, settings)
-        note = FEW if _few(runs) and name not in _EXACT_WHEN_FEW else ""
-        out[name] = Estimate(value, low, high, note)
+        ends = _interval(name, value, runs, settings)
+        out[name] = Estimate(value, *ends, note_of(runs))
     return out
 
 
@@ -78,10 +60,7 @@ def measure_sketch(sketch: Sketch, settings: Settings) -> dict[str, Estimate]:
     ranges and what the rows leave open.
     """
     cells, at = sketch.counts, settings.points
-    samples = resampling.bootstrap_counts(cells, seed=settings.seed)
-    missing = set(undefined(cells))
-    if sketch.n_correct == 0:
-        missing.add("aupr_correct")
+    missing = _missing(cells)
     out = {}
     for name in (*RANK_METRICS, "aupr_correct"):
         if name in missing:
@@ -93,58 +72,34 @@ def measure_sketch(sketch: Sketch, settings: Settings) -> dict[str, Estimate]:
             note = "no interval: rows of one kind alone"
             out[name] = Estimate(value, note=note, within=within)
             continue
-        tied = (
-            counts.aupr(cells.swapped())
-            if name == "aupr_correct"
-            else RANK_METRICS[name](cells, at)
-        )
-        low, high = _interval(name, float(tied), cells, samples, settings)
-        low, high = least + low - float(tied), most + high - float(tied)
-        note = FEW if _few(cells) and name not in _EXACT_WHEN_FEW else ""
+        tied = _value(name, cells, at)
+        low, high = _interval(name, tied, cells, settings)
+        low, high = least + low - tied, most + high - tied
+        note = note_of(cells)
         out[name] = Estimate(value, max(0.0, low), min(1.0, high), note, within)
     return out
 
 
-_EXACT_WHEN_FEW = ("auroc", "frr_at_trr", "trr_at_frr")
-_STRATIFIED = ("frr_at_trr", "trr_at_frr")
+def note_of(c: Counts) -> str:
+    """Return what to know of intervals of these rows; most of the time nothing."""
+    return few_note(int(c.n_errors), int(c.n_correct))
 
 
-def _interval(
-    name: str, value: float, runs: Counts, samples: Samples, settings: Settings
-) -> Interval:
-    at, confidence = settings.points, settings.confidence
-    if name == "auroc":
-        return intervals.delong_counts(runs, confidence=confidence)
-    if name == "frr_at_trr" and _few(runs):
-        return intervals.frr_at_trr_few(runs, trr=at.trr, confidence=confidence)
-    if name == "trr_at_frr" and _few(runs):
-        low, high = intervals.frr_at_trr_few(
-            runs.swapped(), trr=1 - at.frr, confidence=confidence
-        )
-        return 1 - high, 1 - low
-    low, high = intervals.quantiles(deviations(name, samples, at), confidence)
-    return max(0.0, value + low), min(1.0, value + high)
+def _missing(c: Counts) -> set[str]:
+    """Return the metrics that do not exist on these rows."""
+    return {*undefined(c), *(("aupr_correct",) if c.n_correct == 0 else ())}
 
 
-def deviations(name: str, samples: Samples, at: Points) -> Array:
-    """Return how far the metric of each bootstrap sample is from that of the rows."""
-    drawn = samples.strata if name in _STRATIFIED else samples.rows
+def _value(name: str, c: Counts, at: Points) -> float:
     if name == "aupr_correct":
-        return counts.aupr(drawn.swapped()) - counts.aupr(samples.sample.swapped())
-    metric = RANK_METRICS[name]
-    return metric(drawn, at) - metric(samples.sample, at)
+        return float(counts.aupr(c.swapped()))
+    return float(RANK_METRICS[name](c, at))
 
 
-def _few(c: Counts) -> bool:
-    return bool(min(c.n_errors, c.n_correct) < FEW_ERRORS)
-
-
-def around(
-    value: float, drawn: Array, settings: Settings, note: str, *, least: float = 0.0
-) -> Estimate:
-    """Put an interval around a value from bootstrap deviations."""
-    low, high = intervals.quantiles(drawn, settings.confidence)
-    return Estimate(value, max(least, value + low), value + high, note)
+def _interval(name: str, value: float, c: Counts, settings: Settings) -> Interval:
+    if name in AREAS:
+        return area_interval(name, c, confidence=settings.confidence, value=value)
+    return CROSSINGS[name](c, settings.points, settings.confidence)
 
 
 def short(estimate: Estimate) -> str:

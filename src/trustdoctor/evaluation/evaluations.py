@@ -1,13 +1,10 @@
 """All metrics of all scores on labelled predictions, with their intervals."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import combinations
+from itertools import chain, combinations
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from trustdoctor import envelope
 from trustdoctor.arrays import Array
@@ -16,23 +13,21 @@ from trustdoctor.errors import InputError
 from trustdoctor.evaluation.better import gains_over, say_better
 from trustdoctor.evaluation.cautions import cautions, kept_rows, reversed_scores
 from trustdoctor.evaluation.estimates import (
-    FEW,
     Settings,
     accuracy,
-    around,
-    deviations,
     measure_rows,
+    note_of,
     short,
 )
+from trustdoctor.evaluation.said import said
+from trustdoctor.kernels import map_threads
 from trustdoctor.metrics import (
-    ECE_BINS,
-    FEW_ERRORS,
     Estimate,
     Points,
-    Samples,
-    calibration_rows,
-    intervals,
-    resampling,
+    Ranking,
+    auroc_difference,
+    frr_difference,
+    frr_parts,
 )
 from trustdoctor.predictions import Answers, Predictions, require_predictions
 from trustdoctor.progress import Tell
@@ -42,6 +37,7 @@ from trustdoctor.scores import (
     Score,
     allowed_scores,
     find_score,
+    same_ranking,
     score_all,
 )
 
@@ -76,7 +72,8 @@ class Evaluation:
     scores : dict of str to dict of str to Estimate
         For each score all metrics of rank, under the names of the functions.
     differences : tuple of Difference
-        AUROC and FRR@TRR of each score less those of each later one, paired.
+        AUROC and FRR@TRR of each score less those of each later one, paired; not of
+        two that rank alike, as beta and msp do.
     settings : Settings
         The parameters of the metrics.
     warnings : tuple of str
@@ -222,7 +219,7 @@ def evaluate(  # noqa: PLR0913 - options, by keyword only
     points: Points | None = None,
     temperature: float = 1.0,
     confidence: float = 0.95,
-    seed: int = 0,
+    seed: int | None = None,  # noqa: ARG001 - taken, so that older calls still work
     progress: Tell | None = None,
 ) -> Evaluation:
     """Measure how well scores tell right predictions from wrong ones.
@@ -240,8 +237,8 @@ def evaluate(  # noqa: PLR0913 - options, by keyword only
         Divides the logits, for the scores and for the calibration metrics.
     confidence : float
         Of every interval.
-    seed : int
-        Of the bootstrap.
+    seed : int, optional
+        Not used: intervals are computed, not drawn.
     progress : callable, optional
         Told the share of the work done and what comes next.
 
@@ -256,22 +253,20 @@ def evaluate(  # noqa: PLR0913 - options, by keyword only
     >>> found.n_errors, round(found.scores["alpha"]["auroc"].value, 3)
     (1, 0.833)
     """
-    settings = Settings(points or Points(), temperature, confidence, seed)
+    settings = Settings(points or Points(), temperature, confidence)
     require_predictions(predictions)
     tell = progress or (lambda _share, _task: None)
     every_row, predictions = predictions, predictions.labelled("an evaluation")
-    allowed = allowed_scores(predictions)
+    allowed, wrong = allowed_scores(predictions), predictions.errors
     asked = default_scores(scores, allowed)
-    wrong = predictions.errors
     tell(0.0, f"scoring {', '.join(score.name for score in asked)}")
     # One pass also gives alpha and beta, which confidence and Brier score stand on.
     more = [name for name in SOFTMAX if name in allowed]
     every = score_all(predictions, [*asked, *more], temperature=temperature)
     found = {score.name: every[score.name] for score in asked}
-    tell(0.3, "drawing bootstrap samples")
-    samples = resampling.bootstrap(list(found.values()), wrong, seed=seed)
-    results = _measured(found, wrong, samples, settings, tell)
-    tell(0.9, "comparing scores")
+    rankings = _ranked(found, wrong, tell)
+    results = _measured(rankings, settings)
+    tell(0.8, "comparing scores")
     return Evaluation(
         n=len(wrong),
         n_classes=predictions.n_classes,
@@ -279,7 +274,7 @@ def evaluate(  # noqa: PLR0913 - options, by keyword only
         accuracy=accuracy(wrong, confidence),
         calibration=_calibration(predictions, every, settings),
         scores=results,
-        differences=_differences(found, wrong, results, samples, settings),
+        differences=_differences(asked, rankings, settings),
         settings=settings,
         warnings=(*cautions(every_row, every), *reversed_scores(results)),
         predictions=predictions,
@@ -288,19 +283,23 @@ def evaluate(  # noqa: PLR0913 - options, by keyword only
     )
 
 
-def _measured(
-    found: dict[str, Array],
-    wrong: Array,
-    samples: list[Samples],
-    settings: Settings,
-    tell: Tell,
-) -> dict[str, dict[str, Estimate]]:
-    """Return every metric of every score."""
+def _ranked(found: dict[str, Array], wrong: Array, tell: Tell) -> dict[str, Ranking]:
+    """Put the rows in order by every score."""
     out = {}
     for i, name in enumerate(found):
-        tell(0.5 + 0.4 * i / len(found), f"measuring {name}")
-        out[name] = measure_rows(found[name], wrong, samples[i], settings)
+        tell(0.2 + 0.5 * i / len(found), f"measuring {name}")
+        out[name] = Ranking(found[name], wrong)
     return out
+
+
+def _measured(
+    rankings: dict[str, Ranking], settings: Settings
+) -> dict[str, dict[str, Estimate]]:
+    """Return every metric of every score."""
+    measured = map_threads(
+        lambda ranking: measure_rows(ranking.counts, settings), list(rankings.values())
+    )
+    return dict(zip(rankings, measured, strict=True))
 
 
 def _no_probability(predictions: Predictions) -> bool:
@@ -335,76 +334,37 @@ def default_scores(
 def _calibration(
     predictions: Predictions, doubts: dict[str, Array], settings: Settings
 ) -> dict[str, Estimate]:
-    at = settings.temperature
     if _no_probability(predictions):
         return {}  # no probabilities, so nothing to take at its word
-    rows = calibration_rows(predictions, temperature=at, doubts=doubts)
-    bins, gap, nll, brier = rows.bins, rows.gap, rows.nll, rows.brier
-    wrong = predictions.errors
-    said: Array = ~wrong - gap
-    finite = np.where(np.isfinite(nll), nll, 0.0)
-    in_bin = np.zeros((len(gap), ECE_BINS))
-    in_bin[np.arange(len(gap)), bins] = gap
-    drawn = resampling.bootstrap_means(
-        np.column_stack([said, brier, finite, in_bin]), seed=settings.seed
-    )
-    mean_gap = in_bin.mean(0)
-    ece = float(np.abs(mean_gap).sum())
-    # The ECE of a draw is biased upwards; centred, its spread is what is wanted.
-    ece_drawn = np.abs(mean_gap + drawn[:, 3:]).sum(1)
-    few = FEW if min(wrong.sum(), (~wrong).sum()) < FEW_ERRORS else ""
-    return {
-        "confidence": around(float(said.mean()), drawn[:, 0], settings, ""),
-        "ece": around(ece, ece_drawn - ece_drawn.mean(), settings, few),
-        "brier": around(float(brier.mean()), drawn[:, 1], settings, few),
-        "nll": around(float(finite.mean()), drawn[:, 2], settings, few)
-        if np.isfinite(nll).all()
-        else Estimate(
-            None, note=f"infinite: {np.isinf(nll).sum()} labels had probability 0"
-        ),
-    }
+    found = said(predictions, temperature=settings.temperature, doubts=doubts)
+    return found.estimates(confidence=settings.confidence)
 
 
 def _differences(
-    found: dict[str, Array],
-    wrong: Array,
-    results: dict[str, dict[str, Estimate]],
-    samples: list[Samples],
-    settings: Settings,
+    scores: Sequence[Score], rankings: dict[str, Ranking], settings: Settings
 ) -> tuple[Difference, ...]:
+    first = next(iter(rankings.values()))
+    wrong = first.wrong
     if wrong.all() or not wrong.any():
         return ()
-    names = list(found)
-    places = {name: intervals.placements(found[name], wrong) for name in names}
-    paired = samples[0].joint and min(wrong.sum(), (~wrong).sum()) >= FEW_ERRORS
-    drawn = {
-        name: deviations("frr_at_trr", sample, settings.points)
-        for name, sample in zip(names, samples, strict=True)
-        if paired
+    note, level = note_of(first.counts), settings.confidence
+    trr = settings.points.trr
+    parts = {
+        name: frr_parts(ranking, trr=trr, confidence=level)
+        for name, ranking in rankings.items()
     }
-    out = []
-    for a, b in combinations(names, 2):
-        low, high = intervals.placements_difference(
-            places[a], places[b], confidence=settings.confidence
+
+    def differ(pair: tuple[Score, Score]) -> tuple[Difference, Difference]:
+        a, b = (score.name for score in pair)
+        gap = auroc_difference(rankings[a], rankings[b], confidence=level)
+        change = frr_difference(parts[a], parts[b], wrong)
+        return (
+            difference("auroc", a, b, replace(gap, note=note)),
+            difference("frr_at_trr", a, b, replace(change, note=note)),
         )
-        known = math.isfinite(low)
-        gap = Estimate(_gap("auroc", results[a], results[b]))
-        if known:
-            gap = replace(gap, low=low, high=high)
-        out.append(difference("auroc", a, b, gap))
-        change = Estimate(_gap("frr_at_trr", results[a], results[b]))
-        if paired:
-            drift = drawn[a] - drawn[b]
-            change = around(change.value or 0.0, drift, settings, "", least=-1.0)
-        out.append(difference("frr_at_trr", a, b, change))
-    return tuple(out)
 
-
-def _gap(metric: str, first: dict[str, Estimate], second: dict[str, Estimate]) -> float:
-    a, b = first[metric].value, second[metric].value
-    assert a is not None
-    assert b is not None
-    return a - b
+    pairs = [pair for pair in combinations(scores, 2) if not same_ranking(*pair)]
+    return tuple(chain.from_iterable(map_threads(differ, pairs)))
 
 
 def difference(metric: str, first: str, second: str, gap: Estimate) -> Difference:
@@ -413,6 +373,7 @@ def difference(metric: str, first: str, second: str, gap: Estimate) -> Differenc
         value=gap.value,
         low=gap.low,
         high=gap.high,
+        note=gap.note,
         metric=metric,
         first=first,
         second=second,

@@ -5,7 +5,7 @@ from typing import Any
 
 from trustdoctor.arrays import Array, as_errors, as_scores
 from trustdoctor.evaluation.estimates import Settings, accuracy, measure_rows, short
-from trustdoctor.metrics import Estimate, Points, resampling
+from trustdoctor.metrics import Estimate, Points, count
 from trustdoctor.predictions import Predictions
 from trustdoctor.scores import find_formula
 
@@ -81,7 +81,6 @@ def evaluate_perturbed(  # noqa: PLR0913 - options, by keyword only
     *,
     points: Points | None = None,
     confidence: float = 0.95,
-    seed: int = 0,
 ) -> Protocols:
     """Measure a perturbed score under both protocols.
 
@@ -96,7 +95,7 @@ def evaluate_perturbed(  # noqa: PLR0913 - options, by keyword only
     perturbed_scores : array (n,), optional
         The doubt about the prediction at the perturbed input, which the paper judges,
         where it is not that about the clean one.
-    points, confidence, seed
+    points, confidence
         As in `evaluate`.
 
     Examples
@@ -106,13 +105,12 @@ def evaluate_perturbed(  # noqa: PLR0913 - options, by keyword only
     >>> both.deployed.metrics["auroc"].value, both.paper.metrics["auroc"].value
     (0.5, 1.0)
     """
-    settings = Settings(points or Points(), 1.0, confidence, seed)
+    settings = Settings(points or Points(), 1.0, confidence)
     s = as_scores(scores)
 
     def judge(s: Array, given: Any) -> Protocol:
         wrong = as_errors(given, rows=len(s))
-        (samples,) = resampling.bootstrap([s], wrong, seed=seed)
-        found = measure_rows(s, wrong, samples, settings)
+        found = measure_rows(count(s, wrong), settings)
         return Protocol(int(wrong.sum()), accuracy(wrong, confidence), found)
 
     paper = None
@@ -128,7 +126,6 @@ def evaluate_logits(
     *,
     score: str,
     temperature: float = 1.0,
-    seed: int = 0,
 ) -> Protocols:
     """Measure a score at perturbed logits (n, C) under both protocols.
 
@@ -143,5 +140,4 @@ def evaluate_logits(
         predictions.errors,
         moved.errors,
         entry.function(moved.logits, temperature=temperature),
-        seed=seed,
     )

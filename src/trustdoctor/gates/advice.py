@@ -12,13 +12,15 @@ from trustdoctor.evaluation import say_better
 from trustdoctor.gates import rules
 from trustdoctor.gates.asked import Ask
 from trustdoctor.gates.calibration import AUTO, calibrate, needs_labels
+from trustdoctor.gates.certifying import with_notes
+from trustdoctor.gates.clusters import one_per_cluster
 from trustdoctor.gates.gate import Gate
 from trustdoctor.gates.outcome import known_errors
 from trustdoctor.gates.sample import Rows, Sample
 from trustdoctor.gates.selection import select_auto
 from trustdoctor.gates.targets import TARGETS, Target
 from trustdoctor.gates.unlabelled import calibrate_unlabelled
-from trustdoctor.metrics import Estimate, intervals
+from trustdoctor.metrics import Ranking, auroc_difference
 from trustdoctor.predictions import Predictions
 from trustdoctor.scores import Score, allowed_scores, find_score, score_all
 
@@ -92,7 +94,7 @@ def advise(
     groups : int
         How many groups share the risk of a broken promise.
     options
-        Targets, confidence, mode, method and min_coverage, as in `calibrate`.
+        Targets, confidence, mode, method, min_coverage and accuracy, as in `calibrate`.
 
     Examples
     --------
@@ -104,7 +106,7 @@ def advise(
     named = {k: options.pop(k) for k in TARGETS if options.get(k) is not None}
     ask = Ask(named, **{k: v for k, v in options.items() if v is not None})
     delta = 1 - ask.confidence
-    delta /= groups + 1 if ask.promised and ask.how == "confidence" else 1
+    delta /= max(1, groups) if ask.promised and ask.how == "confidence" else 1
     cut = ask.cut(rows, delta)
     if cut.state == "threshold":
         return ""
@@ -162,26 +164,26 @@ def better_score(predictions: Predictions, gate: Gate) -> str:
     others = [name for name in allowed_scores(some) if name != gate.score]
     if gate.score is None or wrong.all() or not wrong.any() or not others:
         return ""
-    own = intervals.placements(gate.scorer(some), wrong)
+    own = Ranking(gate.scorer(some), wrong)
     level, gains = 1 - (1 - CONFIDENCE) / len(others), {}
     doubts = score_all(some, others, temperature=gate.temperature)
     for name, scores in doubts.items():
-        places = intervals.placements(scores, wrong)
-        low, high = intervals.placements_difference(places, own, confidence=level)
-        gain = float((places[0] - own[0]).mean())
-        gains[name] = Estimate(gain, low, high)
+        other = Ranking(scores, wrong)
+        gains[name] = auroc_difference(other, own, confidence=level)
     better = say_better(gate.score, gains, where=where)
     if not better:
         return ""
     return f"Careful: {better}. Choose it on other rows: trustdoctor compare."
 
 
-def calibrate_aloud(
+def calibrate_aloud(  # noqa: PLR0913 - options, by keyword only
     predictions: Predictions,
     *,
     score: str | Score | None = None,
     temperature: float = 1.0,
     groups: str | None = None,
+    clusters: Any = None,
+    seed: int = 0,
     remark: Callable[[str], object] | None = None,
     **options: Any,
 ) -> Gate:
@@ -193,6 +195,11 @@ def calibrate_aloud(
     >>> gate = calibrate_aloud(p, frr=0.05, remark=print)
     Tried on these rows, so optimistic: --frr 0.13 would accept 97% of them.
     """
+    notes: tuple[str, ...] = ()
+    if clusters is not None:
+        predictions, groups, notes = one_per_cluster(
+            predictions, clusters, groups, seed
+        )
     if score == AUTO:
         found = select_auto(predictions, temperature=temperature)
         gate = found.calibrate(groups=groups, **options)
@@ -208,7 +215,7 @@ def calibrate_aloud(
         rows = Rows(gate.doubts(predictions), known_errors(predictions))
         for line in remarks(gate, rows, predictions, **options):
             remark(line)
-    return gate
+    return with_notes(gate, *notes)
 
 
 def remarks(
@@ -293,7 +300,7 @@ def _other_methods(rows: Sample, ask: Ask, delta: float) -> Iterator[str]:
     methods = ask.targets[0].rules
     for name in methods:
         if name != (ask.method or next(iter(methods))):
-            trial = _tried(rows, replace(ask, method=name), delta)
+            trial = _tried(rows, replace(ask, method=name, accuracy=None), delta)
             if trial.side == "threshold":
                 yield trial.words(f"--method {name}")
 
@@ -307,8 +314,8 @@ def _other_targets(rows: Sample, ask: Ask, delta: float) -> Iterator[str]:
             continue
 
         def attempt(at: float, name: str = name) -> Trial:
-            asked = replace(ask, target={name: at}, mode=None, method=None)
-            return _tried(rows, asked, delta)
+            plain = Ask({name: at}, confidence=ask.confidence)
+            return _tried(rows, plain, delta)
 
         trial = attempt(value)
         near: tuple[float, Trial] | None = (value, trial)

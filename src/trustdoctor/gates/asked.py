@@ -3,16 +3,26 @@
 from dataclasses import dataclass, replace
 from numbers import Real
 
+import numpy as np
+
 from trustdoctor.errors import InputError
-from trustdoctor.gates import rules
 from trustdoctor.gates.enough import enough
+from trustdoctor.gates.pairs import (
+    both_cut,
+    is_pair,
+    pair_delta,
+    pair_rule,
+    pair_words,
+)
 from trustdoctor.gates.rules import Cut, Mode
-from trustdoctor.gates.sample import Sample
+from trustdoctor.gates.sample import Rows, Sample
 from trustdoctor.gates.targets import TARGETS, Target, Terms, find_target
 
-BOTH = "Order statistics of the correct rows' and of the errors' scores bound it."
-TOGETHER = {"frr", "trr"}
-"""The two targets that may be asked for at once."""
+MANY = 100_000
+"""Rows that are enough wherever any number is."""
+
+START = 0.3
+"""The coverage where the main sequence of the risk rule starts, unless it is told."""
 
 
 @dataclass(frozen=True)
@@ -23,17 +33,18 @@ class Ask:
     mode: Mode | None = None
     method: str | None = None
     confidence: float = 0.9
-    min_coverage: float = 0.3
+    min_coverage: float = START
+    accuracy: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse what no rule gives."""
         for name in self.target:
             find_target(name)
-        if len(self.target) != 1 and set(self.target) != TOGETHER:
+        if len(self.target) != 1 and not is_pair(self.target):
             got = ", ".join(self.target) or "none"
             message = (
-                f"expected one target out of {', '.join(TARGETS)}, or frr with trr; "
-                f"got {got}."
+                f"expected one target out of {', '.join(TARGETS)}, or two: "
+                f"{pair_words()}; got {got}."
             )
             raise InputError(message)
         checked = {name: find_target(name).check(v) for name, v in self.target.items()}
@@ -41,11 +52,27 @@ class Ask:
         self._check_mode()
         for one in self.targets:
             one.rule(self.method)
-        for name in ("confidence", "min_coverage"):
+        for name in ("confidence", "min_coverage", "accuracy"):
             value = getattr(self, name)
-            if not (isinstance(value, Real) and 0 < float(value) < 1):
+            unknown = name == "accuracy" and value is None
+            if not (unknown or (isinstance(value, Real) and 0 < float(value) < 1)):
                 message = f"expected {name} between 0 and 1, got {value!r}."
                 raise InputError(message)
+        self._check_accuracy()
+
+    def _check_accuracy(self) -> None:
+        """Refuse an accuracy that has no part in the rule."""
+        if self.accuracy is None:
+            return
+        if "risk" not in self.target or self.method not in (None, "sequence"):
+            message = (
+                "accuracy says where the sequence of risk starts, or goes with "
+                "--no-labels. Leave it out."
+            )
+            raise InputError(message)
+        if self.min_coverage != START:
+            message = "expected accuracy or min_coverage, got both. Leave one out."
+            raise InputError(message)
 
     def _check_mode(self) -> None:
         if self.mode not in (None, "confidence", "expectation"):
@@ -58,9 +85,8 @@ class Ask:
         if self.mode != "expectation":
             return
         if len(self.target) == 2:
-            message = (
-                "frr and trr together have no rule in expectation. Leave mode out."
-            )
+            both = " and ".join(self.target)
+            message = f"{both} together have no rule in expectation. Leave mode out."
             raise InputError(message)
         if not self.targets[0].in_expectation:
             message = (
@@ -82,7 +108,7 @@ class Ask:
     def words(self) -> str:
         """The rule, in one sentence."""
         if len(self.target) == 2:
-            return BOTH
+            return pair_rule(self.targets)
         return self.targets[0].rule(self.method).words
 
     @property
@@ -92,11 +118,32 @@ class Ask:
 
     def cut(self, rows: Sample, delta: float) -> Cut:
         """Find the cut on some rows."""
+        two = len(self.target) == 2
+        own = pair_delta(self.target, delta) if two else delta
+        terms = Terms(self.how, own, self.min_coverage, self.accuracy)
+        cuts = {
+            name: TARGETS[name].rule(self.method).cut(rows, value, terms)
+            for name, value in self.target.items()
+        }
+        return both_cut(rows, cuts) if two else next(iter(cuts.values()))
+
+    def allows(self, rows: Sample, groups: int) -> bool:
+        """Tell whether so many rows could carry a promise that so many groups share.
+
+        It asks how many rows there are, not how they score: of FRR and TRR the correct
+        ones and the errors, which their rules take as given; else all of them.
+        """
+        delta = (1 - self.confidence) / groups
         if len(self.target) == 2:
-            return rules.both_cut(rows, **self.target, mode=self.how, delta=delta)
-        terms = Terms(self.how, delta, self.min_coverage)
-        (value,) = self.target.values()
-        return self.targets[0].rule(self.method).cut(rows, value, terms)
+            delta = pair_delta(self.target, delta)
+        terms = Terms(self.how, delta, self.min_coverage, self.accuracy)
+        every = [target for target in self.targets if target.rests_on == "all"]
+        return not any(
+            target.rule(self.method)
+            .cut(_ideal(rows, target), self.target[target.name], terms)
+            .short
+            for target in every or self.targets
+        )
 
     def cut_and_needed(self, rows: Sample, delta: float) -> Cut:
         """Find the cut; where rows are too few for one, how many would be enough."""
@@ -112,3 +159,12 @@ class Ask:
         if found.short and needed is None and 0 < rows.n_errors < len(rows):
             why += "; more rows like these would not help"
         return replace(found, needed=needed, trivial=why)
+
+
+def _ideal(rows: Sample, target: Target) -> Sample:
+    """Return as many rows of the kind that a target rests on, with the best scores."""
+    wrong = rows.n_errors if rows.labelled else 0
+    counts = {"all": len(rows), "correct": len(rows) - wrong, "errors": wrong}
+    size = min(max(1, counts[target.rests_on]), MANY)
+    errors = np.full(size, target.rests_on == "errors")
+    return Rows(np.arange(float(size)), errors if rows.labelled else None)

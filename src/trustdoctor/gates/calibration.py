@@ -5,29 +5,28 @@ import sys
 from dataclasses import replace
 from typing import Any
 
+from trustdoctor.arrays import as_groups
 from trustdoctor.errors import InputError
 from trustdoctor.gates import rules
-from trustdoctor.gates.asked import Ask
-from trustdoctor.gates.certificate import Certificate
+from trustdoctor.gates.asked import START, Ask
+from trustdoctor.gates.certifying import certify, with_notes
 from trustdoctor.gates.classes import classes_of, predicted_groups
+from trustdoctor.gates.clusters import (
+    draw_rows,
+    drawn_note,
+    one_per_cluster,
+    repeat_notes,
+)
 from trustdoctor.gates.gate import PREDICTED, Gate, GroupRule, is_unit
+from trustdoctor.gates.group_rules import group_rules, split_rows
 from trustdoctor.gates.missing import leave_out_unlabelled
 from trustdoctor.gates.outcome import NOTHING, Outcome, known_errors
 from trustdoctor.gates.rules import Cut, Mode
-from trustdoctor.gates.sample import Sample, as_sample
+from trustdoctor.gates.sample import Rows, Sample, as_sample
 from trustdoctor.gates.targets import TARGETS
 from trustdoctor.predictions import Predictions, TopK
 from trustdoctor.scores import Score, find_score, usual_score
 
-EXCHANGEABLE = (
-    "Future rows are exchangeable with the calibration rows, which did not choose the "
-    "score or its temperature."
-)
-UNSEEN = (
-    "The rows were counted in ranges of scores, and this threshold lies within one: "
-    "what it does to them was not counted."
-)
-NOTHING_ASSUMED = "Nothing is promised, so nothing is assumed."
 AUTO = "auto"
 """The name that stands for the score that some of the rows choose."""
 
@@ -43,15 +42,18 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
     confidence: float = 0.9,
     mode: Mode | None = None,
     method: str | None = None,
-    min_coverage: float = 0.3,
+    min_coverage: float = START,
+    accuracy: float | None = None,
     groups: Any = None,
     grouped_by: str = "",
+    clusters: Any = None,
+    seed: int = 0,
     **target: float,
 ) -> Gate:
     """Choose the threshold that keeps a promise on rows to come.
 
     The gate scores by itself, so score and threshold cannot disagree. Give one target,
-    or frr and trr together.
+    or two: frr with trr, or risk with coverage, frr or trr.
 
     Parameters
     ----------
@@ -69,18 +71,27 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
         The probability, over calibrations, that the promise holds.
     mode : str, optional
         "confidence" (the default), or "expectation": the promised rate holds on average
-        over calibrations. Not for `risk`, nor for frr with trr; `cost` has neither.
+        over calibrations. Not for `risk`, nor for two targets; `cost` has neither.
     method : str, optional
         For `risk`: "sequence" (the default), "sgr" or "grid" (for scores whose risk is
         not monotone).
     min_coverage : float
         For `risk` by sequence: the coverage where the main sequence starts.
+    accuracy : float, optional
+        For `risk` by sequence: the model's accuracy, known in advance and not from
+        these rows. The main sequence then starts where such a model passes most
+        probably; the promise holds even if it is wrong.
     groups : str or array (n,), optional
         A threshold and a promise for each group with enough rows, all promises together
         at `confidence`. "predicted": by predicted class. "given": by the predictions'
         own groups. Or each row's group.
     grouped_by : str
         What groups that are given as an array are called.
+    clusters : array (n,), optional
+        Each row's cluster (a patient, a video), where rows are not independent. One row
+        is drawn from each, and the promise is for a random row of a random cluster.
+    seed : int
+        Of that draw.
     target
         frr : at most this share of the correct predictions is rejected.
         trr : at least this share of the errors is rejected.
@@ -108,7 +119,12 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
     """
     _require_predictions_alone(predictions, _errors)
     options: dict[str, Any] = {"confidence": confidence, "mode": mode, "method": method}
-    options |= {"min_coverage": min_coverage, **target}
+    options |= {"min_coverage": min_coverage, "accuracy": accuracy, **target}
+    if clusters is not None:
+        drawn = one_per_cluster(predictions, clusters, groups, seed)
+        options |= {"score": score, "temperature": temperature}
+        gate = calibrate(drawn[0], groups=drawn[1], grouped_by=grouped_by, **options)
+        return with_notes(gate, *drawn[2])
     if score == AUTO:
         from trustdoctor.gates.selection import select_auto
 
@@ -117,17 +133,25 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
     ready = find_score(score or usual_score(predictions), temperature=temperature)
     if isinstance(groups, str):
         grouped_by, groups = groups, groups_of(predictions, groups)
-    notes: tuple[str, ...] = ()
-    if needs_labels(target):
-        predictions, groups, notes = leave_out_unlabelled(predictions, ready, groups)
     bare = Gate(0.0, score=ready, temperature=temperature)  # type: ignore[arg-type]
+    return _calibrated(predictions, bare, groups, grouped_by or GIVEN, options)
+
+
+def _calibrated(
+    predictions: Any, bare: Gate, groups: Any, grouped_by: str, options: dict[str, Any]
+) -> Gate:
+    """Calibrate on the doubts that a gate without a threshold has of the rows."""
+    score, notes = bare.scorer, repeat_notes(predictions)
+    if needs_labels(options):
+        kept = leave_out_unlabelled(predictions, score, groups)
+        predictions, groups, notes = *kept[:2], (*notes, *kept[2])
     gate = calibrate_sample(
         as_sample(bare.doubts(predictions), known_errors(predictions)),
-        score=ready,
+        score=score,
         notes=notes,
         barred=barred_rows(predictions),
         groups=groups,
-        grouped_by=grouped_by or GIVEN,
+        grouped_by=grouped_by,
         **options,
     )
     return replace(gate, unit=is_unit(predictions), classes=classes_of(predictions))
@@ -145,12 +169,14 @@ def _require_predictions_alone(predictions: Any, errors: Any) -> None:
         raise InputError(message)
 
 
-def calibrate_scores(
+def calibrate_scores(  # noqa: PLR0913 - options, by keyword only
     scores: Any,
     errors: Any = None,
     *,
     groups: Any = None,
     grouped_by: str = "",
+    clusters: Any = None,
+    seed: int = 0,
     **options: Any,
 ) -> Gate:
     """Choose a threshold for scores of your own; the gate names no score.
@@ -165,8 +191,10 @@ def calibrate_scores(
         Where the prediction is wrong; not needed for `coverage` and `threshold`.
     groups, grouped_by
         Each row's group, and what the groups are.
+    clusters, seed
+        Each row's cluster, of which one row is drawn, as in `calibrate`.
     options
-        Targets, confidence, mode, method and min_coverage, as in `calibrate`.
+        Targets, confidence, mode, method, min_coverage and accuracy, as in `calibrate`.
 
     Examples
     --------
@@ -187,9 +215,26 @@ def calibrate_scores(
             "calibrate(predictions, score=...) for a gate that scores by itself."
         )
         raise InputError(message)
-    sample = as_sample(scores, errors)
+    sample, notes = as_sample(scores, errors), tuple[str, ...]()
+    if clusters is not None:
+        sample, groups, notes = _drawn(sample, clusters, groups, seed)
     by = grouped_by or GIVEN
-    return calibrate_sample(sample, groups=groups, grouped_by=by, **options)
+    gate = calibrate_sample(sample, groups=groups, grouped_by=by, **options)
+    return with_notes(gate, *notes)
+
+
+def _drawn(
+    sample: Sample, clusters: Any, groups: Any, seed: int
+) -> tuple[Sample, Any, tuple[str, ...]]:
+    """Return one row of each cluster, its group, and what to say of the draw."""
+    if not isinstance(sample, Rows):
+        message = "clusters need all rows, and a sketch counts them. Give the scores."
+        raise InputError(message)
+    n = len(sample)
+    drawn = draw_rows(clusters, rows=n, seed=seed)
+    groups = None if groups is None else as_groups(groups, rows=n)[drawn]
+    note = drawn_note(len(drawn), n, seed)
+    return sample[drawn], groups, (note,)
 
 
 def calibrate_rows(scores: Any, errors: Any, *, score: Score, **options: Any) -> Gate:
@@ -236,7 +281,8 @@ def calibrate_sample(  # noqa: PLR0913 - options, by keyword only
     confidence: float = 0.9,
     mode: Mode | None = None,
     method: str | None = None,
-    min_coverage: float = 0.3,
+    min_coverage: float = START,
+    accuracy: float | None = None,
     notes: tuple[str, ...] = (),
     barred: int = 0,
     **target: Any,
@@ -246,29 +292,28 @@ def calibrate_sample(  # noqa: PLR0913 - options, by keyword only
     `barred` rows, whose score is inf, are rejected whatever the threshold.
     """
     asked = {name: value for name, value in target.items() if value is not None}
-    ask = Ask(asked, mode, method, confidence, min_coverage)
+    ask = Ask(asked, mode, method, confidence, min_coverage, accuracy)
     _require_labels(rows, ask)
-    noted = list(notes)
     delta = 1 - confidence
-    parts: dict[Any, Sample] | None = None
-    if groups is not None:
-        parts = _parts(rows, groups, ask)
-        delta = _shared_delta(delta, len(parts), ask, noted)
-    pooled = _barring(ask.cut_and_needed(rows, delta), rows, ask, barred)
+
+    def bar(cut: Cut, some: Sample) -> Cut:
+        return _barring(cut, some, ask, barred)
+
+    parts = None if groups is None else split_rows(rows, groups, ask)
+    pooled = bar(ask.cut_and_needed(rows, delta), rows)
     at = rules.place(pooled, rows)
-    own: dict[Any, GroupRule] = {}
+    grouped = None
     if parts is not None:
-        own = _group_rules(parts, ask, delta, GroupRule(at, pooled.state), barred)
-        noted += _bare_note(own)
+        grouped = group_rules(parts, ask, GroupRule(at, pooled.state), bar)
     gate = Gate(
         at,
         score,  # type: ignore[arg-type]
         state=pooled.state,
-        groups=own,
-        grouped_by=grouped_by if own else "",
+        groups=grouped.rules if grouped else {},
+        grouped_by=grouped_by if grouped else "",
     )
     seen = _seen(gate, rows, parts)
-    certificate = _certificate(ask, rows, pooled, seen, noted)
+    certificate = certify(ask, rows, pooled, seen, grouped=grouped, notes=notes)
     return replace(gate, certificate=certificate)
 
 
@@ -282,58 +327,6 @@ def _require_labels(rows: Sample, ask: Ask) -> None:
             "the model itself."
         )
         raise InputError(message)
-
-
-def _certificate(
-    ask: Ask, rows: Sample, cut: Cut, seen: Outcome | None, notes: list[str]
-) -> Certificate:
-    if seen is None:
-        notes.append(UNSEEN)
-    else:
-        values = zip(ask.targets, ask.target.values(), strict=True)
-        noted = [(target.note, value) for target, value in values if target.note]
-        notes += [note(seen.decisions, v, ask.confidence) for note, v in noted]
-    if seen is not None and not rows.labelled:
-        seen = Outcome(seen.rows, seen.accepted)
-    promised = ask.promised and not cut.broken
-    return Certificate(
-        target=ask.target,
-        rule=ask.words,
-        assumption=EXCHANGEABLE
-        if any(target.assumes for target in ask.targets)
-        else NOTHING_ASSUMED,
-        mode=ask.how if promised else "none",
-        confidence=ask.confidence,
-        n=len(rows),
-        n_correct=len(rows) - rows.n_errors if rows.labelled else -1,
-        n_errors=rows.n_errors if rows.labelled else -1,
-        observed={} if seen is None else dict(seen.rates(confidence=ask.confidence)),
-        trivial=cut.trivial,
-        rows_needed=cut.needed,
-        fingerprint=rows.fingerprint,
-        notes=tuple(notes),
-        feasible=cut.feasible,
-    )
-
-
-def _parts(rows: Sample, groups: Any, ask: Ask) -> dict[Any, Sample]:
-    alone = [target.name for target in ask.targets if not target.per_group]
-    if alone:
-        message = f"a {alone[0]} that is given is for all rows: leave groups out."
-        raise InputError(message)
-    return dict(rows.split(groups))
-
-
-def _shared_delta(delta: float, groups: int, ask: Ask, notes: list[str]) -> float:
-    """Share the risk of a broken promise among the groups and the pooled threshold."""
-    if ask.how == "expectation" or not ask.promised:
-        return delta
-    notes.append(
-        "The promise holds in each group that has one, not for all rows together. "
-        f"{groups} groups and the pooled threshold share the risk of a broken promise: "
-        f"each is calibrated at confidence {1 - delta / (groups + 1):.6g}."
-    )
-    return delta / (groups + 1)
 
 
 def _barring(cut: Cut, rows: Sample, ask: Ask, barred: int) -> Cut:
@@ -352,27 +345,6 @@ def _barring(cut: Cut, rows: Sample, ask: Ask, barred: int) -> Cut:
         )
         raise InputError(message)
     return replace(cut, state="threshold", at=sys.float_info.max, side="exact")
-
-
-def _group_rules(
-    given: dict[Any, Sample], ask: Ask, delta: float, pooled: GroupRule, barred: int
-) -> dict[Any, GroupRule]:
-    """Return each group's rule; the pooled one, bare, where its rows are too few."""
-    out: dict[Any, GroupRule] = {}
-    for name, rows in given.items():
-        cut = _barring(ask.cut(rows, delta), rows, ask, barred)
-        rule = GroupRule(rules.place(cut, rows), cut.state, promised=not cut.broken)
-        rule = replace(pooled, promised=False) if cut.short else rule
-        out[name] = replace(rule, n=len(rows))
-    return out
-
-
-def _bare_note(own: dict[Any, GroupRule]) -> list[str]:
-    bare = [str(name) for name, rule in own.items() if not rule.promised]
-    if not bare:
-        return []
-    named = ", ".join(bare[:20]) + (" ..." if len(bare) > 20 else "")
-    return [f"Too few rows for a promise; pooled threshold without one: {named}."]
 
 
 def _seen(gate: Gate, rows: Sample, parts: dict[Any, Sample] | None) -> Outcome | None:

@@ -7,11 +7,13 @@ from typing import Any
 
 from trustdoctor import envelope
 from trustdoctor.errors import FileError
-from trustdoctor.gates.asked import TOGETHER
+from trustdoctor.gates.pairs import is_pair
+from trustdoctor.gates.risk import Passed
 from trustdoctor.gates.targets import TARGETS
 from trustdoctor.metrics import Estimate
 
 Rates = dict[str, Estimate]
+_ADDED = ("passed", "luck")  # since version 0.2: left out where there are none
 MODES = ("confidence", "expectation", "none")
 
 
@@ -48,7 +50,13 @@ class Certificate:
     notes : tuple of str
         What else to know: which rows did what, what was paid for several promises.
     feasible : tuple of float, or None
-        For FRR and TRR together: the least and the largest threshold that keep both.
+        For two targets: the least and the largest threshold that keep both.
+    passed : tuple of Passed
+        For risk: thresholds that passed their test, at most 20, with p-values. Any of
+        them keeps the promise at `confidence`, and all of them together.
+    luck : bool
+        For risk: whether it passed only because one error would have been too many, and
+        seeing none was not to be expected.
 
     Examples
     --------
@@ -72,6 +80,8 @@ class Certificate:
     fingerprint: str = ""
     notes: tuple[str, ...] = ()
     feasible: tuple[float, float] | None = None
+    passed: tuple[Passed, ...] = ()
+    luck: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what no certificate can be."""
@@ -103,6 +113,9 @@ class Certificate:
             or (type(self.rows_needed) is int and self.rows_needed > 0),
             "feasible": self.feasible is None or _is_interval(self.feasible),
             "notes": isinstance(self.notes, tuple) and all(map(_is_text, self.notes)),
+            "passed": isinstance(self.passed, tuple)
+            and all(map(_is_passed, self.passed)),
+            "luck": type(self.luck) is bool,
         }
         yield from (name for name, good in tests.items() if not good)
         for name in ("rule", "assumption", "trivial", "fingerprint"):
@@ -151,6 +164,43 @@ class Certificate:
         )
         return f"{asked}, {how}"
 
+    def passed_lines(self, score: str | None = None) -> list[str]:
+        r"""Return the thresholds that passed as lines of a table; none where none did.
+
+        For the score "confidence", whose doubt is minus the confidence, as confidences.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from trustdoctor import calibrate_scores
+        >>> gate = calibrate_scores(np.arange(99.0), np.arange(99) >= 95, risk=0.1)
+        >>> print(*gate.certificate.passed_lines(), sep="\n")
+        Thresholds that passed, and the p-value of a risk above the target:
+            threshold  accepted  errors   p-value  at most
+                 29.5        30       0    0.0424     0.09
+                 43.5        44       0    0.0097     0.09
+                 94.5        95       0   4.5e-05     0.09
+                 95.5        96       1  0.000472     0.09
+                 96.5        97       2   0.00252     0.09
+                 97.5        98       3   0.00916     0.09
+                  inf        99       4    0.0254     0.09
+        """
+        if not self.passed:
+            return []
+        stated = score == "confidence"
+        title = score if stated else "threshold"
+        names = f"{title:>13}{'accepted':>10}{'errors':>8}{'p-value':>10}"
+        return [
+            "Thresholds that passed, and the p-value of a risk above the target:",
+            f"{names}{'at most':>9}",
+            *(
+                f"{0 - one.threshold if stated else one.threshold:>13.6g}"
+                f"{one.accepted:>10,}{one.errors:>8,}"
+                f"{one.p:>10.3g}{one.level:>9.3g}"
+                for one in self.passed
+            ),
+        ]
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for a gate's file."""
         content = asdict(self)
@@ -160,12 +210,15 @@ class Certificate:
         }
         content["notes"] = list(self.notes)
         content["feasible"] = None if self.feasible is None else list(self.feasible)
-        return content
+        content["passed"] = [[envelope.number(p[0]), *p[1:]] for p in self.passed]
+        return {k: v for k, v in content.items() if v or k not in _ADDED}
 
     @classmethod
     def from_dict(cls, content: Any) -> "Certificate":
         """Read what `to_dict` wrote, refusing whatever is not understood."""
         names = {f.name for f in fields(cls)}
+        if isinstance(content, dict):
+            content = {"passed": [], "luck": False} | content
         if not isinstance(content, dict) or set(content) != names:
             odd = sorted(set(content) ^ names) if isinstance(content, dict) else content
             message = f"the certificate lacks or adds: {envelope.shown(odd)}."
@@ -183,6 +236,9 @@ class Certificate:
                 **content,
                 "observed": observed,
                 "notes": tuple(envelope.read_list(content["notes"])),
+                "passed": tuple(
+                    map(_read_passed, envelope.read_list(content["passed"]))
+                ),
                 "feasible": feasible
                 if feasible is None
                 else tuple(envelope.read_list(feasible)),
@@ -216,11 +272,28 @@ def _is_interval(ends: Any) -> bool:
     return finite and ends[0] <= ends[1]
 
 
+def _read_passed(cell: Any) -> Passed:
+    values = envelope.read_list(cell)
+    if len(values) != len(Passed._fields):
+        message = f"expected a threshold that passed, got {envelope.shown(cell)}."
+        raise FileError(message)
+    return Passed(envelope.read_number(values[0]), *values[1:])
+
+
+def _is_passed(one: Any) -> bool:
+    if not isinstance(one, Passed):
+        return False
+    counts = type(one.accepted) is type(one.errors) is int
+    known = type(one.threshold) is float and not math.isnan(one.threshold)
+    fits = counts and 0 <= one.errors <= one.accepted
+    return known and fits and _is_rate(one.p) and _is_rate(one.level)
+
+
 def _is_target(target: Any) -> bool:
     """Whether a target is one that may be asked for."""
     if not isinstance(target, dict):
         return False
-    return (len(target) == 1 or set(target) == TOGETHER) and all(
+    return (len(target) == 1 or is_pair(target)) and all(
         name in TARGETS and type(value) in (int, float) and TARGETS[name].allows(value)
         for name, value in target.items()
     )

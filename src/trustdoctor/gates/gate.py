@@ -362,15 +362,16 @@ class Gate:
         return Watch.start(self, level=level)
 
     def __repr__(self) -> str:
-        """Say what is decided, and what is promised."""
-        rule = {
-            "threshold": f"reject iff {self.rejects(self.threshold)}",
-            "accept-all": "accept all",
-            "reject-all": "reject all",
-        }[self.state]
+        """Say what is decided, why where that is trivial, and what is promised."""
+        c = self.certificate
+        rule = f"reject iff {self.rejects(self.threshold)}"
+        if self.state != "threshold":
+            why = f", because {c.trivial}" if c and c.trivial else ""
+            rule = f"{self.state.replace('-', ' ')}{why}"
         own = f", {len(self.groups)} groups with their own" if self.groups else ""
-        promised = self.certificate.promise() if self.certificate else "no certificate"
-        return f"Gate({rule}{own}; {promised})"
+        promised = c.promise() if c else "no certificate"
+        luck = "; careful: it passed by luck" if c and c.luck else ""
+        return f"Gate({rule}{own}; {promised}{luck})"
 
     def save(self, path: str | Path) -> None:
         """Write the gate as JSON, whole or not at all.

@@ -138,15 +138,15 @@ class Rows:
         """Count what a threshold does."""
         return confusion(self.scores, self._wrong, threshold=threshold)
 
+    def __getitem__(self, rows: Array) -> "Rows":
+        """Return some of the rows, by a mask or by their numbers."""
+        errors = None if self.errors is None else self.errors[rows]
+        return Rows(self.scores[rows], errors)
+
     def split(self, groups: Any) -> "dict[Any, Rows]":
         """Return the rows of each group, in the order of their names."""
         given = as_groups(groups, rows=len(self))
-        parts = {name: given == name for name in np.unique(given).tolist()}
-        wrong = self.errors
-        return {
-            name: Rows(self.scores[own], None if wrong is None else wrong[own])
-            for name, own in parts.items()
-        }
+        return {name: self[given == name] for name in np.unique(given).tolist()}
 
     @property
     def fingerprint(self) -> str:
@@ -252,6 +252,28 @@ class RowScores:
     def just_below(self, score: float) -> float:
         """Return the next number below, in the type of the scores."""
         return float(np.nextafter(self.scores.dtype.type(score), -np.inf))
+
+
+def between_scores(rows: Sample, accepted: Array) -> list[tuple[float, float]]:
+    """Return between which scores a threshold accepts so many rows, for each number.
+
+    The largest that is accepted, and the least that is not: inf where there is none.
+
+    Examples
+    --------
+    >>> between_scores(Rows(np.array([3.0, 1.0, 2.0])), np.array([1, 3]))
+    [(1.0, 2.0), (3.0, inf)]
+    """
+    scores = rows.of_kind("all")
+    if not isinstance(scores, RowScores):
+        ends = [scores.kth(int(k))[1] for k in accepted]
+        return [(end, scores.above(end)) for end in ends]
+    places = np.unique(np.minimum([accepted - 1, accepted], len(scores) - 1))
+    part = np.partition(scores.scores, places)  # all in one pass
+    return [
+        (float(part[k - 1]), float(part[k]) if k < len(part) else math.inf)
+        for k in accepted.tolist()
+    ]
 
 
 def as_sample(scores: Any, errors: Any = None) -> Sample:

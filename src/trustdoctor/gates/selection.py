@@ -1,7 +1,7 @@
 """Choosing score and temperature on some rows, to calibrate on others."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from trustdoctor.arrays import as_groups
 from trustdoctor.errors import InputError
 from trustdoctor.gates.calibration import calibrate
+from trustdoctor.gates.certifying import with_notes
 from trustdoctor.gates.gate import Gate
 from trustdoctor.metrics import auroc
 from trustdoctor.predictions import Predictions, TopK, require_predictions
@@ -60,6 +61,12 @@ class Selection:
 
         Groups that are given as an array are those of all rows, these and the others.
         """
+        if options.get("clusters") is not None:
+            message = (
+                "rows of one cluster must not both choose and calibrate. Give clusters "
+                "to calibrate(predictions, score='auto', clusters=...)."
+            )
+            raise InputError(message)
         groups = options.get("groups")
         if groups is not None and not isinstance(groups, str):
             every = as_groups(groups, rows=len(self.chosen) + len(self.rest))
@@ -78,8 +85,7 @@ class Selection:
             f"{self.temperature:g} among {len(self.table)} candidates; "
             f"{gate.certificate.n:,} other rows set the threshold."
         )
-        notes = (*gate.certificate.notes, note)
-        return replace(gate, certificate=replace(gate.certificate, notes=notes))
+        return with_notes(gate, note)
 
 
 def select(

@@ -14,7 +14,7 @@ import numpy as np
 
 from trustdoctor.arrays import Array
 from trustdoctor.errors import InputError
-from trustdoctor.gates import rules
+from trustdoctor.gates import risk, rules
 from trustdoctor.gates.rules import Cut, Mode
 from trustdoctor.gates.sample import Sample
 from trustdoctor.metrics import Confusion, normal_quantile
@@ -32,11 +32,15 @@ class Terms:
         The probability that the promise may be broken.
     min_coverage : float
         Where the main sequence of the risk rule starts.
+    accuracy : float, optional
+        The model's accuracy, known in advance: it starts where such a model passes most
+        probably.
     """
 
     mode: Mode = "confidence"
     delta: float = 0.1
     min_coverage: float = 0.3
+    accuracy: float | None = None
 
 
 @dataclass(frozen=True)
@@ -248,8 +252,13 @@ def _joint(rows: Sample, value: float, terms: Terms) -> Cut:
 
 
 def _sequence(rows: Sample, value: float, terms: Terms) -> Cut:
-    start = terms.min_coverage
-    return rules.risk_sequence(rows, value, delta=terms.delta, min_coverage=start)
+    return risk.risk_sequence(
+        rows,
+        value,
+        delta=terms.delta,
+        min_coverage=terms.min_coverage,
+        accuracy=terms.accuracy,
+    )
 
 
 def _cost_note(seen: Confusion, cost: float, confidence: float) -> str:
@@ -312,14 +321,14 @@ register_target(
             ),
             "sgr": Rule(
                 "A binary search with Clopper-Pearson bounds at every step found it.",
-                lambda rows, value, terms: rules.risk_sgr(
+                lambda rows, value, terms: risk.risk_sgr(
                     rows, value, delta=terms.delta
                 ),
             ),
             "grid": Rule(
                 "Binomial tests on a grid of 20 coverages, Bonferroni-corrected, bound "
                 "it.",
-                lambda rows, value, terms: rules.risk_grid(
+                lambda rows, value, terms: risk.risk_grid(
                     rows, value, delta=terms.delta
                 ),
             ),

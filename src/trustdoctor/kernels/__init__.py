@@ -1,15 +1,19 @@
-"""Row reductions: one formula per score, in C, in numpy and for every array library."""
+"""Row reductions and sorting.
+
+One formula per score, in C, in numpy and for every array library.
+"""
 
 from trustdoctor.kernels import _native
 from trustdoctor.kernels._native import KINDS
+from trustdoctor.kernels.digests import digest
 from trustdoctor.kernels.rows import (
     Formula,
     Reductions,
     argmax,
     score_kinds,
     score_rows,
-    sort,
 )
+from trustdoctor.kernels.sorting import order, place, sort, split
 from trustdoctor.kernels.threads import cores, map_threads
 
 __all__ = [
@@ -19,8 +23,12 @@ __all__ = [
     "_native",
     "argmax",
     "cores",
+    "digest",
     "map_threads",
+    "order",
+    "place",
     "score_kinds",
     "score_rows",
     "sort",
+    "split",
 ]

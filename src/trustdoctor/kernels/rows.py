@@ -20,13 +20,13 @@ from trustdoctor.errors import InputError, RowError
 from trustdoctor.kernels import _native
 from trustdoctor.kernels.threads import map_threads
 
-_NUMPY_CHUNK = 1 << 16  # elements that stay in the cache with their temporaries
+_NUMPY_CHUNK = 1 << 18  # elements; fewer would leave threads waiting for each other
+
+
+_FEW_CLASSES = 128  # up to here numpy is faster along rows than along classes
 
 
 _NATIVE_CHUNK = 1 << 20  # elements handed to a thread at a time
-
-
-_RADIX_ROWS = 1 << 16  # from here on a radix sort beats a comparison sort
 
 
 Formula = Callable[["Reductions"], Any]
@@ -52,16 +52,8 @@ class Reductions:
         self.xp = xp = array_namespace(logits)
         self.logits = logits
         self.temperature = temperature
-        classes = xp.arange(logits.shape[-1], **_same_device(logits))
-        judged = xp.argmax(logits, axis=-1) if predicted is None else predicted
-        self.others = classes != judged[..., None]
-        # A sum over the one kept entry: at a tie, max would split its gradient.
-        self.top = xp.sum(xp.where(self.others, 0.0, logits), axis=-1)
-        masked = xp.where(self.others, logits, -math.inf)
-        second = _constant(xp.max(masked, axis=-1))
-        offset = xp.where(second == -math.inf, _constant(self.top), second)
-        shifted = (logits - offset[..., None]) / temperature
-        self.log_e = xp.where(self.others, shifted, -math.inf)
+        self.judged = xp.argmax(logits, axis=-1) if predicted is None else predicted
+        self.top, offset, self.log_e = self._shift()
         self.e = xp.exp(self.log_e)
         total = xp.sum(self.e, axis=-1)
         self.certain = total == 0
@@ -70,6 +62,23 @@ class Reductions:
         self.u2 = xp.where(self.certain, -math.inf, gap)
         self._exp_u2 = xp.exp(self.u2)
         self.a = self._exp_u2 * self.s
+
+    def _shift(self) -> tuple[Any, Any, Any]:
+        """Return the top logit, the offset and log(e), which is -inf at the top."""
+        xp, logits = self.xp, self.logits
+        # A sum over the one kept entry: at a tie, max would split its gradient.
+        top = xp.sum(xp.where(self.others, 0.0, logits), axis=-1)
+        masked = xp.where(self.others, logits, -math.inf)
+        second = _constant(xp.max(masked, axis=-1))
+        offset = xp.where(second == -math.inf, _constant(top), second)
+        shifted = (logits - offset[..., None]) / self.temperature
+        return top, offset, xp.where(self.others, shifted, -math.inf)
+
+    @cached_property
+    def others(self) -> Any:
+        """Which entries are not the judged class's."""
+        classes = self.xp.arange(self.logits.shape[-1], **_same_device(self.logits))
+        return classes != self.judged[..., None]
 
     @cached_property
     def s2(self) -> Any:
@@ -91,6 +100,26 @@ class Reductions:
     def exp_b2_minus_b(self) -> Any:
         """exp(B2 - B)."""
         return self._exp_u2 * (self.s2 / self.s)
+
+
+class _ChunkReductions(Reductions):
+    """The same of a chunk (n, C) of a numpy array, with one copy of it.
+
+    Few classes are stored one after another, so that sums over them run along rows.
+    """
+
+    def _shift(self) -> tuple[Any, Any, Any]:
+        at = np.arange(len(self.logits)), self.judged
+        top = self.logits[at]
+        few = self.logits.shape[1] <= _FEW_CLASSES
+        log_e = self.logits.copy(order="F" if few else "C")
+        log_e[at] = -math.inf
+        second = log_e.max(-1)
+        offset = np.where(second == -math.inf, top, second)
+        log_e -= offset[:, None]
+        if self.temperature != 1:
+            log_e /= self.temperature
+        return top, offset, log_e
 
 
 def score_rows(
@@ -164,15 +193,6 @@ def argmax(logits: NDArray[Any]) -> NDArray[np.int64]:
     return out
 
 
-def sort(values: NDArray[Any]) -> NDArray[Any]:
-    """Sort a fresh array of scores without NaN; its memory may be used up."""
-    wide = values.dtype in (np.float32, np.float64)
-    if _native.available and wide and len(values) >= _RADIX_ROWS:
-        return _native.sort(values)
-    values.sort()
-    return values
-
-
 def score_kinds(
     logits: NDArray[Any], kinds: Sequence[str], *, temperature: float
 ) -> NDArray[Any]:
@@ -203,9 +223,14 @@ def _score_numpy(
         return scores.reshape(logits.shape[:-1])
 
     def score_chunk(chunk: NDArray[Any], out: NDArray[Any]) -> int:
+        n = len(chunk)
+        # One row alone numpy would add up in another order than one of many.
+        chunk = np.repeat(chunk, 2, axis=0) if n == 1 else chunk
         with np.errstate(all="ignore"):
-            out[0] = formula(Reductions(chunk, float(temperature)))
-        return _first_bad(chunk)
+            reductions = _ChunkReductions(chunk, float(temperature))
+            out[0] = formula(reductions)[:n]
+        wrong = ~np.isfinite(reductions.top)  # NaN, +inf and all -inf all show here
+        return int(wrong.argmax()) if wrong.any() else -1
 
     scores = _score_chunks(rows, 1, score_chunk, _NUMPY_CHUNK)[0]
     return scores.reshape(logits.shape[:-1])
@@ -240,12 +265,6 @@ def _score_chunks(
         )
         raise RowError(message, bad[0])
     return out
-
-
-def _first_bad(chunk: NDArray[Any]) -> int:
-    top = chunk.max(1)  # NaN, +inf and all -inf all show here
-    wrong = ~np.isfinite(top)
-    return int(wrong.argmax()) if wrong.any() else -1
 
 
 def _chunks(rows: int, classes: int, elements: int) -> Iterator[slice]:

@@ -1,6 +1,14 @@
 """How good a score is: counts, metrics of rank, reliability, intervals, sketches."""
 
-from trustdoctor.metrics import counts, intervals, resampling
+from trustdoctor.metrics import counts, intervals
+from trustdoctor.metrics.areas import AREAS, area_interval, delong
+from trustdoctor.metrics.calibrated import (
+    Gaps,
+    Said,
+    ece_interval,
+    laws_of_sums,
+    surprise,
+)
 from trustdoctor.metrics.charts import (
     Positions,
     between,
@@ -10,17 +18,24 @@ from trustdoctor.metrics.charts import (
     thinned,
 )
 from trustdoctor.metrics.counts import Counts, count, count_runs
+from trustdoctor.metrics.crossings import CROSSINGS
 from trustdoctor.metrics.intervals import (
-    FEW_ERRORS,
+    FEW,
+    FEW_NOTE,
     Estimate,
     Interval,
     Share,
     clopper_pearson,
-    delong,
-    delong_difference,
+    few_note,
     normal_quantile,
-    quantiles,
     share,
+)
+from trustdoctor.metrics.paired import (
+    Ranking,
+    auroc_difference,
+    delong_difference,
+    frr_difference,
+    frr_parts,
 )
 from trustdoctor.metrics.rank import (
     RANK_METRICS,
@@ -49,29 +64,34 @@ from trustdoctor.metrics.reliability import (
     missed,
     nll,
 )
-from trustdoctor.metrics.resampling import Samples, bootstrap
 from trustdoctor.metrics.sketch import CELLS, Sketch
 
 __all__ = [
+    "AREAS",
     "CELLS",
+    "CROSSINGS",
     "ECE_BINS",
-    "FEW_ERRORS",
+    "FEW",
+    "FEW_NOTE",
     "RANK_METRICS",
     "Confusion",
     "Counts",
     "Estimate",
+    "Gaps",
     "Interval",
     "Points",
     "Positions",
-    "Samples",
+    "Ranking",
+    "Said",
     "Share",
     "Sketch",
+    "area_interval",
     "augrc",
     "aupr",
     "aurc",
     "auroc",
+    "auroc_difference",
     "between",
-    "bootstrap",
     "brier",
     "calibration_rows",
     "clopper_pearson",
@@ -84,21 +104,25 @@ __all__ = [
     "delong_difference",
     "eaurc",
     "ece",
+    "ece_interval",
+    "few_note",
     "frr_at_trr",
+    "frr_difference",
+    "frr_parts",
     "histogram",
     "intervals",
+    "laws_of_sums",
     "measure",
     "missed",
     "nll",
     "normal_quantile",
     "positions",
-    "quantiles",
     "reliability_bins",
-    "resampling",
     "risk_at_coverage",
     "risk_coverage",
     "roc",
     "share",
+    "surprise",
     "thinned",
     "trr_at_frr",
     "undefined",

@@ -8,15 +8,23 @@ Whether a metric exists on these rows is asked in `rank.py`.
 """
 
 from dataclasses import dataclass
+from functools import reduce
+from threading import Lock
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trustdoctor.arrays import as_errors, as_scores
-from trustdoctor.kernels import cores, map_threads, sort
+from trustdoctor.kernels import cores, digest, map_threads, place, sort, split
 
 _SLICED_ROWS = 1 << 20
+
+
+_REMEMBERED_ROWS = 1 << 17  # fewer are counted as fast as they are compared
+
+
+_REMEMBERED_BYTES = 1 << 27  # of all that is remembered
 
 Ints = NDArray[np.int64]
 Array = NDArray[Any]
@@ -52,13 +60,27 @@ class Counts:
         """Return the same rows, doubt reversed, correct and wrong exchanged."""
         return Counts(self.errors[..., ::-1], self.correct[..., ::-1])
 
+    def reversed(self) -> "Counts":
+        """Return the same rows, doubt reversed."""
+        return Counts(self.correct[..., ::-1], self.errors[..., ::-1])
+
+    def runs(self) -> "Counts":
+        """Return the same as `count_runs` gives, from the counts at every score."""
+        at = np.flatnonzero(self.errors)
+        through = np.cumsum(self.correct)
+        last = through[at]
+        return _runs(last - self.correct[at], last, self.errors[at], through[-1])
+
 
 def count(scores: Any, errors: Any) -> Counts:
     """Count rows at every distinct score."""
-    correct, wrong = map(sort, _parts(scores, errors))
-    every = sort(np.concatenate([correct, wrong]))
-    values = every[_last_of_each(every)]
-    return Counts(_per_value(correct, values), _per_value(wrong, values), values)
+    s = as_scores(scores)
+    wrong = sort(s[as_errors(errors, rows=len(s))])
+    every = sort(s.copy())
+    last = last_of_each(every)
+    values = every[last]
+    of_errors = np.diff(place(values, wrong)[1], prepend=0)
+    return Counts(np.diff(last, prepend=-1) - of_errors, of_errors, values)
 
 
 def count_runs(scores: Any, errors: Any) -> Counts:
@@ -66,18 +88,79 @@ def count_runs(scores: Any, errors: Any) -> Counts:
 
     A run of correct rows between two wrong ones becomes one group, which changes
     no metric but AUPR of the correct rows, and leaves few groups where errors
-    are few. Two sorts and a binary search give all of it.
+    are few. The last counts of many rows are remembered, by their content: one metric
+    after another of the same rows counts them once.
     """
-    correct, wrong = _parts(scores, errors)
-    wrong = sort(wrong)
-    last = _last_of_each(wrong)
-    below, through = _place(correct, wrong[last])
-    groups = np.zeros((2, 2 * len(last) + 1), np.int64)
+    s = as_scores(scores)
+    wrong = as_errors(errors, rows=len(s))
+    if len(s) < _REMEMBERED_ROWS:
+        return _count_runs(s, wrong)
+    key = digest(s, wrong)
+    found = _MEMORY.get(key)
+    return _MEMORY.keep(key, _count_runs(s, wrong)) if found is None else found
+
+
+class _Memory:
+    """The last counts, as many as fit; several threads may ask."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._kept: dict[bytes, Counts] = {}
+
+    def get(self, key: bytes) -> Counts | None:
+        with self._lock:
+            return self._kept.get(key)
+
+    def keep(self, key: bytes, counts: Counts) -> Counts:
+        for array in (counts.correct, counts.errors):
+            array.flags.writeable = False
+        with self._lock:
+            self._kept[key] = counts
+            while sum(map(_size, self._kept.values())) > _REMEMBERED_BYTES:
+                del self._kept[next(iter(self._kept))]
+        return counts
+
+
+_MEMORY = _Memory()
+
+
+def _size(c: Counts) -> int:
+    return int(c.correct.nbytes + c.errors.nbytes)
+
+
+def _count_runs(scores: Array, errors: Array) -> Counts:
+    """`count_runs`, in slices of rows side by side, whose counts add up."""
+    slices = cores() if len(scores) >= _SLICED_ROWS else 1
+    parts = list(
+        zip(*(np.array_split(a, slices) for a in (scores, errors)), strict=True)
+    )
+    correct, wrong = zip(*map_threads(_sorted_parts, parts), strict=True)
+    every = sort(np.concatenate(wrong))
+    last = last_of_each(every)
+    values = every[last]
+    placed = map_threads(lambda part: place(values, part), list(correct))
+    below, through = (reduce(np.add, part) for part in zip(*placed, strict=True))
+    wrong_there = np.diff(last, prepend=-1)
+    return _runs(below, through, wrong_there, len(scores) - len(every))
+
+
+def _runs(below: Ints, through: Ints, errors: Ints, n_correct: int) -> Counts:
+    """Put groups with errors and the runs of correct rows between them in order.
+
+    `below` and `through` are correct rows below, and at most, each group with errors.
+    """
+    groups = np.zeros((2, 2 * len(errors) + 1), np.int64)
     groups[0, 0:-1:2] = below - np.concatenate([[0], through])[:-1]
     groups[0, 1::2] = through - below
-    groups[0, -1] = len(correct) - (through[-1] if len(last) else 0)
-    groups[1, 1::2] = np.diff(last, prepend=-1)
+    groups[0, -1] = n_correct - (through[-1] if len(errors) else 0)
+    groups[1, 1::2] = errors
     return Counts(groups[0], groups[1])
+
+
+def _sorted_parts(part: tuple[Array, Array]) -> tuple[Array, Array]:
+    """Return the sorted scores of the correct rows, and those of the wrong ones."""
+    correct, wrong = split(*part)
+    return sort(correct), wrong
 
 
 def auroc(c: Counts) -> Array:
@@ -122,7 +205,7 @@ def eaurc(c: Counts) -> Array:
     """AURC above that of a perfect ranking of the same rows."""
     n, right = c.n_correct + c.n_errors, c.n_correct
     best = c.n_errors - right * (harmonic(n) - harmonic(right))
-    return aurc(c) - best / n
+    return np.maximum(aurc(c) - best / n, 0.0)
 
 
 def augrc(c: Counts) -> Array:
@@ -145,7 +228,7 @@ def risk_at_coverage(c: Counts, *, coverage: float) -> Array:
     """Risk of the ceil(coverage n) least doubtful rows, averaged over ties."""
     size = c.correct + c.errors
     through = np.cumsum(size, -1)
-    kept = np.ceil(exact_product(coverage, size.sum(-1)))[..., None]
+    kept = np.maximum(np.ceil(exact_product(coverage, size.sum(-1))), 1)[..., None]
     group = (through < kept).sum(-1, keepdims=True)
     end = np.take_along_axis(through, group, -1)
     errors_end = np.take_along_axis(np.cumsum(c.errors, -1), group, -1)
@@ -161,48 +244,11 @@ def coverage_at_risk(c: Counts, *, risk: float) -> Array:
     return kept.max(-1) / through[..., -1]
 
 
-def _parts(scores: Any, errors: Any) -> tuple[Array, Array]:
-    s = as_scores(scores)
-    wrong = as_errors(errors, rows=len(s))
-    return s[~wrong], s[wrong]
-
-
-def _place(correct: Array, values: Array) -> tuple[Ints, Ints]:
-    """Return how many correct scores are below, and at most, each of the values.
-
-    Slices of the scores are sorted and searched side by side; their counts add up.
-    """
-
-    def place(part: Array) -> tuple[Ints, Ints]:
-        ordered = sort(part)
-        below = np.searchsorted(ordered, values, "left")
-        return below, _through(ordered, values, below)
-
-    slices = cores() if len(correct) >= _SLICED_ROWS else 1
-    placed = map_threads(place, np.array_split(correct, slices))
-    below, through = zip(*placed, strict=True)
-    return np.sum(below, axis=0), np.sum(through, axis=0)
-
-
-def _last_of_each(ordered: Array) -> Ints:
+def last_of_each(ordered: Array) -> Ints:
     """Return where each distinct value stands last."""
     last = np.ones(len(ordered), bool)
     last[:-1] = ordered[1:] != ordered[:-1]
     return np.flatnonzero(last)
-
-
-def _through(ordered: Array, values: Array, below: Ints) -> Ints:
-    """Return searchsorted from the right, given that from the left."""
-    inside = below < len(ordered)
-    tied = np.zeros(len(values), bool)
-    tied[inside] = ordered[below[inside]] == values[inside]
-    through = below.copy()
-    through[tied] = np.searchsorted(ordered, values[tied], "right")
-    return through
-
-
-def _per_value(ordered: Array, values: Array) -> Ints:
-    return np.diff(np.searchsorted(ordered, values, "right"), prepend=0)
 
 
 def _from_the_end(counts: Array) -> Array:
@@ -210,7 +256,7 @@ def _from_the_end(counts: Array) -> Array:
 
 
 def _nonzero(counts: Array) -> Array:
-    return np.maximum(counts, 1)
+    return np.where(counts > 0, counts, 1)
 
 
 def exact_product(rate: float, n: Array) -> Array:

@@ -15,11 +15,31 @@ ENDLESS = 1e9
 ECE_BINS = 15
 
 
-def ece(predictions: Predictions, *, temperature: float = 1.0) -> float:
-    """Return the expected calibration error over 15 bins of equal width.
+def ece(
+    predictions: Predictions,
+    *,
+    bins: int = ECE_BINS,
+    equal_mass: bool = False,
+    temperature: float = 1.0,
+) -> float:
+    """Return the expected calibration error of the top label.
 
-    The mean over rows of |accuracy - confidence| of their bin of the largest
-    softmax probability.
+    The mean over rows of |accuracy - confidence| of their bin of the largest softmax
+    probability. Of two classes, too, that is the predicted one's, from 1/2 to 1, and
+    not the positive one's: what other libraries call the ECE of a binary classifier
+    may be another number. It is too large for few rows; `evaluate` gives its interval.
+
+    Parameters
+    ----------
+    predictions : Predictions
+        With labels.
+    bins : int
+        How many.
+    equal_mass : bool
+        Bins with as many rows each instead of bins of equal width; rows of the same
+        confidence stay together.
+    temperature : float
+        Divides the logits.
 
     References
     ----------
@@ -30,9 +50,23 @@ def ece(predictions: Predictions, *, temperature: float = 1.0) -> float:
     >>> p = Predictions.from_probs([[0.75, 0.25], [0.75, 0.25]], [0, 1])
     >>> round(ece(p), 6)
     0.25
+    >>> p = Predictions.from_probs([[0.6, 0.4], [0.7, 0.3], [0.9, 0.1]], [0, 1, 0])
+    >>> round(ece(p, bins=1), 4), round(ece(p, bins=3, equal_mass=True), 4)
+    (0.0667, 0.4)
     """
-    bins, gap = ece_parts(predictions, temperature=temperature)
-    return float(np.abs(np.bincount(bins, gap, ECE_BINS)).sum() / len(gap))
+    if not (type(bins) is int and bins >= 1):
+        message = f"expected a number of bins of 1 or more, got {bins!r}."
+        raise InputError(message)
+    said = _confidence(predictions, temperature)
+    own, gap = _ece_parts(predictions.errors, said, bins)
+    if equal_mass:
+        own = _equal_mass(said, bins)
+    return float(np.abs(np.bincount(own, gap, bins)).sum() / len(gap))
+
+
+def _equal_mass(said: Array, bins: int) -> Array:
+    edges = np.quantile(said, np.arange(1, bins) / bins, method="lower")
+    return np.searchsorted(edges, said, "left")
 
 
 def brier(predictions: Predictions, *, temperature: float = 1.0) -> float:
@@ -73,17 +107,27 @@ def brier_rows(predictions: Predictions, *, temperature: float = 1.0) -> Array:
 
 
 def ece_parts(
-    predictions: Predictions, *, temperature: float = 1.0, doubt: Array | None = None
+    predictions: Predictions,
+    *,
+    temperature: float = 1.0,
+    doubt: Array | None = None,
 ) -> tuple[Array, Array]:
     """Return each row's confidence bin, and its correctness less its confidence.
 
     `doubt` is beta of the rows, where it is known already.
     """
+    return _ece_parts(predictions.errors, _confidence(predictions, temperature, doubt))
+
+
+def _confidence(
+    predictions: Predictions, temperature: float, doubt: Array | None = None
+) -> Array:
+    """Return the largest softmax probability, or the confidence given."""
     if isinstance(predictions, Answers):
-        return _ece_parts(predictions.errors, _stated(predictions))
+        return _stated(predictions)
     if doubt is None:
         doubt = beta(predictions, temperature=temperature)
-    return _ece_parts(predictions.errors, _sigmoid(-doubt))
+    return _sigmoid(-doubt)
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,12 +139,15 @@ class Calibration:
     bins, gap : arrays (n,)
         The bin of its confidence, and its correctness less its confidence.
     nll, brier : arrays (n,)
+    worst_brier : float
+        The largest that a row's Brier score can be.
     """
 
     bins: Array
     gap: Array
     nll: Array
     brier: Array
+    worst_brier: float = 2.0
 
 
 def calibration_rows(
@@ -130,7 +177,7 @@ def _answer_rows(predictions: Answers) -> Calibration:
     bins, gap = _ece_parts(wrong, stated)
     with np.errstate(divide="ignore"):
         nll = -np.log(np.where(wrong, 1 - stated, stated))
-    return Calibration(bins, gap, nll + 0.0, gap**2)
+    return Calibration(bins, gap, nll + 0.0, gap**2, worst_brier=1.0)
 
 
 def _stated(predictions: Answers) -> Array:
@@ -166,9 +213,11 @@ def missed(predictions: Predictions, *, temperature: float = 1.0) -> Array:
     return np.where(apart > ENDLESS, np.inf, apart)
 
 
-def _ece_parts(wrong: Array, confidence: Array) -> tuple[Array, Array]:
-    bins = np.minimum((confidence * ECE_BINS).astype(np.int64), ECE_BINS - 1)
-    return bins, ~wrong - confidence
+def _ece_parts(
+    wrong: Array, confidence: Array, bins: int = ECE_BINS
+) -> tuple[Array, Array]:
+    own = np.minimum((confidence * bins).astype(np.int64), bins - 1)
+    return own, ~wrong - confidence
 
 
 def _sigmoid(x: Array) -> Array:

@@ -2,7 +2,8 @@
 
 The doubt is the log odds that the clean prediction is wrong, under the mean over clean
 input and views of the log-softmax. Asked one after another, and only about rows still
-in doubt, the views cost about one pass more; `sequential` is the one scalar score whose
+in doubt, five views cost 0.55 (coverage 0.9) to 0.83 (TRR 0.95) passes more per row of
+CIFAR-10 (ResNet-20, benchmarks/opinion.py); `sequential` is the one scalar score whose
 lazy evaluation that is, so a promise calibrated on it holds for the whole procedure.
 """
 

@@ -143,8 +143,9 @@ def _sign(difference: Difference) -> int:
 def show_comparison(console: Console, found: Comparison) -> None:
     """Print candidates, best first, and which to use."""
     console.print(
-        f"{found.n_fit:,} rows fitted, {found.n_chosen:,} chose, {found.n_judged:,} "
-        f"judge ({found.n_errors:,} errors).\n",
+        f"{found.n:,} rows, {found.n_errors:,} errors. What fits nothing is judged on "
+        f"all of them; for what is fitted, {found.n_fit:,} fitted, {found.n_chosen:,} "
+        f"chose and {found.n_judged:,} judge.\n",
         highlight=False,
     )
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
@@ -242,7 +243,8 @@ def _group_lines(gate: Gate, most: int = 20) -> list[str]:
     if gate.groups:
         promised = sum(own.promised for own in gate.groups.values())
         kept = f"{promised} of {len(gate.groups)} groups have their own promise."
-        if gate.certificate is None or not gate.certificate.guarantee:
+        own_thresholds = len({own.threshold for own in gate.groups.values()}) > 1
+        if not promised and own_thresholds:
             kept = f"{len(gate.groups)} groups have thresholds of their own."
         lines.append(kept)
     return lines

@@ -15,6 +15,7 @@ from trustdoctor.scores.registry import (
     load_score,
     plain_scores,
     register,
+    same_ranking,
     score_all,
     usual_score,
 )
@@ -69,6 +70,7 @@ __all__ = [
     "plain_scores",
     "pnorm",
     "register",
+    "same_ranking",
     "score_all",
     "standardise",
     "storage",

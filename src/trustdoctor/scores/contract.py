@@ -172,6 +172,8 @@ class LogitScore(Score):
         Logits (n, C) and ``temperature=`` to doubts (n,).
     native : str
         The C kernel that gives the same numbers; empty where there is none.
+    ranks_as : str
+        Another score that puts rows in the same order; empty where there is none.
     temperature : float
         Divides the logits; `at` sets another.
 
@@ -193,6 +195,7 @@ class LogitScore(Score):
     step: int = 1
     about_class: bool = False
     native: str = ""
+    ranks_as: str = ""
     temperature: float = 1.0
 
     def at(self, temperature: float) -> "LogitScore":

@@ -223,6 +223,18 @@ def score_all(
     }
 
 
+def same_ranking(first: Score, second: Score) -> bool:
+    """Say whether two scores put any rows in the same order.
+
+    Examples
+    --------
+    >>> same_ranking(SCORES["beta"], SCORES["msp"])
+    True
+    """
+    names = [getattr(s, "ranks_as", "") or s.name for s in (first, second)]
+    return names[0] == names[1]
+
+
 def _ready(scores: Iterable[str | Score], temperature: float) -> Sequence[Score]:
     """Return scores ready to call; fitted ones have no other temperature."""
     return [

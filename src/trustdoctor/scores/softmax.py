@@ -413,16 +413,20 @@ def _add(  # noqa: PLR0913 - what a score is
     reference: str,
     *,
     about_class: bool = False,
+    ranks_as: str = "",
 ) -> None:
     """Register a score under the name of its function."""
     name = function.__name__
     native = name if name in KINDS else ""
     score = LogitScore(name, function, needs, laws, scale, reference)
-    register(replace(score, about_class=about_class, native=native))
+    score = replace(score, about_class=about_class, ranks_as=ranks_as)
+    register(replace(score, native=native))
 
 
 _add(alpha, _PROBS, _ALL, "odds", "Granese et al. 2021")
-_add(beta, _PROBS, _ALL, "odds", "Granese et al. 2021", about_class=True)
+_add(
+    beta, _PROBS, _ALL, "odds", "Granese et al. 2021", about_class=True, ranks_as="msp"
+)
 _add(msp, _PROBS, _ALL, "log", "Hendrycks & Gimpel 2017", about_class=True)
 _add(entropy, _PROBS, _ALL, "log", "Shannon 1948")
 _add(margin, _PROBS, _ALL, "none", "Scheffer et al. 2001", about_class=True)

@@ -89,8 +89,8 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     temperature : float
         Divides the logits.
     frr, trr, risk, joint, coverage, cost, threshold : float, optional
-        The target, as in `calibrate`: one of them, or frr with trr; by default frr is
-        0.05.
+        The target, as in `calibrate`: one of them, frr with trr, or risk with coverage,
+        frr or trr; by default frr is 0.05.
     target : dict, optional
         The same by name, for targets of your own: ``{"share": 0.5}``.
     confidence : float

@@ -1,6 +1,6 @@
 """The compiled kernels, where the installation could build one.
 
-The library is plain C behind ctypes: 90 kB, no start-up cost, nothing to compile at
+The library is plain C behind ctypes: 130 kB, no start-up cost, nothing to compile at
 run time. It holds the kernels for several instruction sets and takes the widest that
 the processor has; ``TRUSTDOCTOR_ISA=avx2`` forces another. Where no compiler was found,
 ``available`` is False and ``rows.py`` does the same work with numpy, more slowly.
@@ -36,22 +36,31 @@ def _load() -> ctypes.CDLL | None:
     pointer, size = ctypes.c_void_p, ctypes.c_int64
     number = ctypes.c_int
     score = [number, pointer, size, size, ctypes.c_double, pointer, number, pointer]
+    order = [pointer, size, ctypes.c_double, ctypes.c_double, size, pointer, pointer]
     tally = [pointer, size, pointer, size, ctypes.c_int, pointer, pointer, size]
     for name, result, arguments in (
         ("td_score", size, score),
         ("td_argmax", None, [number, pointer, size, size, pointer]),
         ("td_sort", pointer, [pointer, pointer, size]),
+        ("td_order", None, order),
+        ("td_place", None, [pointer, size, pointer, size, pointer, pointer]),
+        ("td_split", None, [pointer, pointer, size, pointer, pointer]),
         ("td_tally", size, tally),
         ("td_calibration", None, [number, *[pointer] * 4, size, pointer]),
     ):
         for kind in ("f32", "f64"):
             function = getattr(library, f"{name}_{kind}")
             function.restype, function.argtypes = result, arguments
+    library.td_digest.restype = None
+    library.td_digest.argtypes = [pointer, size, pointer, pointer]
     return library
 
 
 _LIBRARY = _load()
 available = _LIBRARY is not None
+
+
+_KEYS = np.frombuffer(os.urandom(64), np.uint64)
 
 
 def instruction_sets() -> list[str]:
@@ -127,6 +136,69 @@ def sort(values: NDArray[Any]) -> NDArray[Any]:
     return values if result == values.ctypes.data else other
 
 
+def order(
+    values: NDArray[Any], low: float, high: float, out: NDArray[np.int64]
+) -> None:
+    """Put the order of the values from `low` to below `high` (NaN: no end) in `out`.
+
+    The values are contiguous float32 or float64 without NaN, fewer than 2^32, and
+    `out` has one place for each that lies there. Equal values keep their order.
+    """
+    space = np.empty(2 * (len(out) + 1) * (values.itemsize + 4), np.uint8)
+    _function("td_order", values)(
+        values.ctypes.data,
+        len(values),
+        low,
+        high,
+        len(out),
+        space.ctypes.data,
+        out.ctypes.data,
+    )
+
+
+def place(
+    own: NDArray[Any],
+    others: NDArray[Any],
+    below: NDArray[np.int64],
+    through: NDArray[np.int64],
+) -> None:
+    """Count the others below, and at most, each of `own`: all sorted, of one type."""
+    _function("td_place", own)(
+        own.ctypes.data,
+        len(own),
+        others.ctypes.data,
+        len(others),
+        below.ctypes.data,
+        through.ctypes.data,
+    )
+
+
+def split(
+    values: NDArray[Any], marked: NDArray[np.bool_]
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the contiguous values that are not marked, and those that are."""
+    yes = int(np.count_nonzero(marked))
+    no = len(values) - yes
+    parts = np.empty(no + 1, values.dtype), np.empty(yes + 1, values.dtype)
+    _function("td_split", values)(
+        values.ctypes.data,
+        marked.ctypes.data,
+        len(values),
+        *(part.ctypes.data for part in parts),
+    )
+    return parts[0][:no], parts[1][:yes]
+
+
+def digest(values: NDArray[Any]) -> bytes:
+    """Return 16 bytes that tell contiguous arrays apart, in this process alone."""
+    assert _LIBRARY is not None
+    out = np.empty(2, np.uint64)
+    _LIBRARY.td_digest(
+        values.ctypes.data, values.nbytes, _KEYS.ctypes.data, out.ctypes.data
+    )
+    return out.tobytes()
+
+
 def tally(  # noqa: PLR0913 - the C function's arguments
     table: NDArray[Any],
     used: NDArray[np.int64],
@@ -156,8 +228,8 @@ def calibration(
     wrong: NDArray[np.bool_],
     missed: NDArray[np.float64],
 ) -> tuple[NDArray[np.int64], list[int]]:
-    """Sum up rows as calibration_body.h says: (3, 15) sums, and seven more."""
-    out = np.zeros(54, np.int64)
+    """Sum up rows as calibration_body.h says: (4, 15) sums, and seven more."""
+    out = np.zeros(69, np.int64)
     _function("td_calibration", alpha)(
         isa,
         alpha.ctypes.data,
@@ -167,9 +239,9 @@ def calibration(
         len(alpha),
         out.ctypes.data,
     )
-    said, said2, brier, brier2, high, low, high2, low2, infinite = out[45:].tolist()
+    said, said2, brier, brier2, high, low, high2, low2, infinite = out[60:].tolist()
     nll, nll2 = (high << 62) + low, (high2 << 62) + low2
-    return out[:45].reshape(3, 15), [said, said2, brier, brier2, nll, nll2, infinite]
+    return out[:60].reshape(4, 15), [said, said2, brier, brier2, nll, nll2, infinite]
 
 
 def _function(name: str, array: NDArray[Any]) -> Any:

@@ -6,13 +6,14 @@
  *     nll = log(1 + exp(beta)) + missed,  brier = g - 2 confidence exp(-missed) + 1
  *
  * out: for each of 15 bins of confidence the rows, the sum of correctness less
- * confidence, and that of its square; then confidence, its square, brier, its square;
+ * confidence, and those of its square and its size; then confidence, its square, brier, its square;
  * nll and its square as high and low halves; rows whose nll is infinite. */
 #define BINS 15
 #define STEP 1073741824.0
 TD_ENTRY void NAME(calibration)(const REAL *alpha, const REAL *beta, const uint8_t *wrong,
                                  const double *missed, int64_t n, int64_t *out) {
-    int64_t *rows = out, *gaps = out + BINS, *squares = out + 2 * BINS, *rest = out + 3 * BINS;
+    int64_t *rows = out, *gaps = out + BINS, *squares = out + 2 * BINS, *sizes = out + 3 * BINS,
+            *rest = out + 4 * BINS;
     __int128 nll_sum = 0, nll_squares = 0;
     const double most = 0x1p105; /* so that sums of a batch stay below 2^127 */
     for (int64_t first = 0; first < n; first += WIDTH) {
@@ -38,6 +39,7 @@ TD_ENTRY void NAME(calibration)(const REAL *alpha, const REAL *beta, const uint8
             rows[bin]++;
             gaps[bin] += __builtin_llrint(gap * STEP);
             squares[bin] += __builtin_llrint(gap * gap * STEP);
+            sizes[bin] += __builtin_llrint(__builtin_fabs(gap) * STEP);
             rest[0] += __builtin_llrint(c * STEP);
             rest[1] += __builtin_llrint(c * c * STEP);
             rest[2] += __builtin_llrint(r * STEP);

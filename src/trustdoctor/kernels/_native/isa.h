@@ -1,5 +1,7 @@
 /* The bodies for one instruction set: vectors of BYTES, functions with TARGET. LANES is
- * in how many lanes the sums over a row run, on every instruction set. */
+ * in how many lanes the sums over a row run, on every instruction set. EXP_TERMS are the
+ * coefficients of the polynomial that is nearest to exp up to log(2) / 2 on either side,
+ * relatively, with both of the last two 1: within 4e-9 of it, and 1.1e-17. */
 #define TD_INLINE static inline __attribute__((always_inline TARGET))
 #define TD_ENTRY __attribute__((noinline TARGET)) static
 #define WIDTH ((int)(BYTES / sizeof(REAL)))
@@ -7,14 +9,17 @@
 #define REAL float
 #define UINT uint32_t
 #define INT int32_t
-#define NAME(x) JOINED(x, f32, ISA)
-#define FMA FMA_F32
+#define TYPE f32
+#define SUFFIX ps
+#define NAME(x) JOINED(x, TYPE, ISA)
 #define LANES 16
 #define MANTISSA 23
 #define BIAS 127
-#define EXP_TERMS 7
+#define EXP_TERMS                                                                          \
+    {1.3814610438e-03f, 8.3687111270e-03f, 4.1668387489e-02f, 1.6666520679e-01f,       \
+     4.9999993451e-01f, 1, 1}
 #define LOG_TERMS 5
-#define EXP_LOWEST -87.0f
+#define EXP_LOWEST -88.0f
 #define ROUND_MAGIC 12582912.0f
 #define LN2_HI 0.693359375f
 #define LN2_LO -2.12194440e-4f
@@ -25,14 +30,19 @@
 #define REAL double
 #define UINT uint64_t
 #define INT int64_t
-#define NAME(x) JOINED(x, f64, ISA)
-#define FMA FMA_F64
+#define TYPE f64
+#define SUFFIX pd
+#define NAME(x) JOINED(x, TYPE, ISA)
 #define LANES 8
 #define MANTISSA 52
 #define BIAS 1023
-#define EXP_TERMS 13
+#define EXP_TERMS                                                                          \
+    {2.5000068764497291583e-08, 2.7630236634783468055e-07, 2.7557586290700744531e-06,   \
+     2.4801493129181186542e-05, 1.9841269506738131799e-04, 1.3888888943603790560e-03,   \
+     8.3333333334943585248e-03, 4.1666666666530245801e-02, 1.6666666666666412727e-01,   \
+     5.0000000000000106187e-01, 1, 1}
 #define LOG_TERMS 11
-#define EXP_LOWEST -708.0
+#define EXP_LOWEST -709.2
 #define ROUND_MAGIC 6755399441055744.0
 #define LN2_HI 6.93147180369123816490e-01
 #define LN2_LO 1.90821492927058770002e-10
@@ -46,5 +56,7 @@
 #undef ISA
 #undef TARGET
 #undef BYTES
-#undef FMA_F32
-#undef FMA_F64
+#undef PREFIX
+#undef MAX
+#undef MIN
+#undef FMA

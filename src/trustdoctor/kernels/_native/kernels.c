@@ -1,8 +1,8 @@
 /* The kernels whose speed matters, for float and double.
  *
- * sort_body.h sorts. tally_body.h counts scores in a sketch's cells, and
- * calibration_body.h sums up what rows say of the softmax. rows_body.h finds the
- * largest entry of each row, and reduces rows of logits to scores:
+ * sort_body.h sorts, and digest.h tells arrays apart. tally_body.h counts scores in a
+ * sketch's cells, and calibration_body.h sums up what rows say of the softmax.
+ * rows_body.h finds the largest entry of each row, and reduces rows to scores:
  *
  * For a row z of C logits let z1 >= z2 be its two largest entries and
  *     e_j = exp((z_j - z2) / T)                      (0 <= e_j <= 1 for j != top)
@@ -19,7 +19,8 @@
  * It is compiled for several instruction sets (isa.h), of which the widest that the
  * processor has is taken: one library serves every machine. AVX-512, AVX2 and NEON give
  * the same bits, since sums run in the same lanes and products are fused where FMA says
- * so, and nowhere else (-ffp-contract=off). Baseline x86-64 has no such instruction.
+ * so, and nowhere else (-ffp-contract=off). Baseline x86-64 has no such instruction: it
+ * rounds products, and the last bits of a score may differ.
  */
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -50,39 +51,69 @@ static inline int td_dropped(double x, int shift) {
     return shift > more ? shift - more : 0;
 }
 
+#include "digest.h"
+
 enum { BETA, ALPHA, MSP, ENTROPY, MARGIN, MAX_LOGIT, ENERGY };
 
 #define JOIN(name, type, isa) name##_##type##_##isa
 #define JOINED(name, type, isa) JOIN(name, type, isa)
+#define JOIN_TWO(name, type) name##_##type
+#define JOINED_TWO(name, type) JOIN_TWO(name, type)
 
+/* On x86, max(a, b) is a > b ? a : b, also where one of them is NaN. */
+#define X86(name) JOINED(PREFIX, name, SUFFIX)
+#define X86_MAX(a, b) ((VEC)X86(max)(a, b))
+#define X86_MIN(a, b) ((VEC)X86(min)(a, b))
+#define X86_FMA(a, b, c) ((VEC)X86(fmadd)(a, b, c))
+#define NEON_FMA(a, b, c) ((VEC)JOINED_TWO(vfmaq, TYPE)(c, a, b))
+#define ANY_MAX(a, b) NAME(pick)((a) > (b), a, b)
+#define ANY_MIN(a, b) NAME(pick)((a) < (b), a, b)
+#define ANY_FMA(a, b, c) ((a) * (b) + (c))
+
+#if defined(__x86_64__)
 #define ISA baseline
 #define TARGET
 #define BYTES 16
-#define FMA_F32(a, b, c) ((a) * (b) + (c))
-#define FMA_F64(a, b, c) ((a) * (b) + (c))
-#if defined(__aarch64__)
-#undef ISA
-#undef FMA_F32
-#undef FMA_F64
-#define ISA neon
-#define FMA_F32(a, b, c) ((VEC)vfmaq_f32((float32x4_t)(c), (float32x4_t)(a), (float32x4_t)(b)))
-#define FMA_F64(a, b, c) ((VEC)vfmaq_f64((float64x2_t)(c), (float64x2_t)(a), (float64x2_t)(b)))
-#endif
+#define PREFIX _mm
+#define MAX X86_MAX
+#define MIN X86_MIN
+#define FMA ANY_FMA
 #include "isa.h"
 
-#if defined(__x86_64__)
 #define ISA avx2
 #define TARGET , target("avx2,fma")
 #define BYTES 32
-#define FMA_F32(a, b, c) ((VEC)_mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(c)))
-#define FMA_F64(a, b, c) ((VEC)_mm256_fmadd_pd((__m256d)(a), (__m256d)(b), (__m256d)(c)))
+#define PREFIX _mm256
+#define MAX X86_MAX
+#define MIN X86_MIN
+#define FMA X86_FMA
 #include "isa.h"
 
 #define ISA avx512
 #define TARGET , target("avx512f,avx512dq,avx512bw,avx512vl,fma")
 #define BYTES 64
-#define FMA_F32(a, b, c) ((VEC)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
-#define FMA_F64(a, b, c) ((VEC)_mm512_fmadd_pd((__m512d)(a), (__m512d)(b), (__m512d)(c)))
+#define PREFIX _mm512
+#define MAX X86_MAX
+#define MIN X86_MIN
+#define FMA X86_FMA
+#include "isa.h"
+
+#elif defined(__aarch64__)
+#define ISA neon
+#define TARGET
+#define BYTES 16
+#define MAX ANY_MAX
+#define MIN ANY_MIN
+#define FMA NEON_FMA
+#include "isa.h"
+
+#else
+#define ISA baseline
+#define TARGET
+#define BYTES 16
+#define MAX ANY_MAX
+#define MIN ANY_MIN
+#define FMA ANY_FMA
 #include "isa.h"
 #endif
 

@@ -14,27 +14,38 @@ TD_INLINE VEC NAME(pick)(IVEC mask, VEC yes, VEC no) {
     return (VEC)((mask & (IVEC)yes) | (~mask & (IVEC)no));
 }
 
-TD_INLINE VEC NAME(vmax)(VEC a, VEC b) { return NAME(pick)(a > b, a, b); }
-TD_INLINE VEC NAME(vmin)(VEC a, VEC b) { return NAME(pick)(a < b, a, b); }
+/* Two vectors: while a step of one ends, that of the other begins. */
+typedef struct {
+    VEC a, b;
+} NAME(pair);
+#define PAIR NAME(pair)
 
-/* exp(v) for v <= 0; below EXP_LOWEST it is 0, and NaN stays NaN. */
-TD_INLINE VEC NAME(vexp)(VEC v) {
-    const VEC zero = NAME(fill)(0);
-    IVEC low = v < EXP_LOWEST;
-    VEC x = NAME(pick)(low, zero, v);
-    VEC shifted = FMA(x, NAME(fill)((REAL)1.44269504088896340736), NAME(fill)(ROUND_MAGIC));
-    VEC k = shifted - ROUND_MAGIC;
-    VEC r = FMA(k, NAME(fill)(-LN2_LO), FMA(k, NAME(fill)(-LN2_HI), x));
-    static const REAL inverse_factorial[] = {
-        1.0, 1.0, 1.0 / 2, 1.0 / 6, 1.0 / 24, 1.0 / 120, 1.0 / 720, 1.0 / 5040,
-        1.0 / 40320, 1.0 / 362880, 1.0 / 3628800, 1.0 / 39916800,
-        1.0 / 479001600, 1.0 / 6227020800.0};
-    VEC y = NAME(fill)(inverse_factorial[EXP_TERMS]);
-#pragma GCC unroll 16
-    for (int i = EXP_TERMS - 1; i >= 0; i--) y = FMA(y, r, NAME(fill)(inverse_factorial[i]));
-    UVEC exponent = ((UVEC)shifted + BIAS) << MANTISSA;
-    return NAME(pick)(low, zero, y * (VEC)exponent);
+TD_INLINE PAIR NAME(fmas)(PAIR x, PAIR y, REAL c) {
+    return (PAIR){FMA(x.a, y.a, NAME(fill)(c)), FMA(x.b, y.b, NAME(fill)(c))};
 }
+
+TD_INLINE PAIR NAME(less)(PAIR x, PAIR k, REAL c) {
+    return (PAIR){FMA(k.a, NAME(fill)(-c), x.a), FMA(k.b, NAME(fill)(-c), x.b)};
+}
+
+/* exp(v) for v <= 0. NaN stays NaN, and exp(0) is 1. Below EXP_LOWEST it is 0: there
+ * k + BIAS, which are the last bits of `shifted`, is 0. */
+TD_INLINE PAIR NAME(exps)(PAIR v) {
+    static const REAL terms[] = EXP_TERMS;
+    const VEC lowest = NAME(fill)(EXP_LOWEST), per_bit = NAME(fill)((REAL)1.44269504088896340736);
+    const VEC magic = NAME(fill)(ROUND_MAGIC + BIAS);
+    const PAIR x = {MAX(lowest, v.a), MAX(lowest, v.b)};
+    const PAIR shifted = {FMA(x.a, per_bit, magic), FMA(x.b, per_bit, magic)};
+    const PAIR k = {shifted.a - magic, shifted.b - magic};
+    const PAIR r = NAME(less)(NAME(less)(x, k, LN2_HI), k, LN2_LO);
+    PAIR y = {NAME(fill)(terms[0]), NAME(fill)(terms[0])};
+#pragma GCC unroll 16
+    for (int i = 1; i < (int)(sizeof terms / sizeof *terms); i++) y = NAME(fmas)(y, r, terms[i]);
+    return (PAIR){y.a * (VEC)((UVEC)shifted.a << MANTISSA),
+                  y.b * (VEC)((UVEC)shifted.b << MANTISSA)};
+}
+
+TD_INLINE VEC NAME(vexp)(VEC v) { return NAME(exps)((PAIR){v, v}).a; }
 
 /* log(x) for normal x > 0, through 2 atanh((m - 1) / (m + 1)). */
 TD_INLINE VEC NAME(vlog)(VEC x) {
@@ -63,13 +74,20 @@ TD_INLINE VEC NAME(offset)(VEC top, VEC second) {
     return NAME(pick)(second == NAME(fill)(-__builtin_inf()), top, second);
 }
 
-TD_INLINE void NAME(add)(VEC x, VEC offset, VEC inv_t, VEC *s, VEC *s2, VEC *f) {
-    VEC v = (x - offset) * inv_t;
-    v = NAME(pick)(v > 0, NAME(fill)(0), v);
-    VEC e = NAME(vexp)(v);
-    *s += e;
-    *s2 = FMA(e, e, *s2);
-    *f += NAME(pick)(e > 0, e * v, e);
+/* Adds a vector to each of two sums; f is the entropy's alone. */
+TD_INLINE void NAME(add)(PAIR x, VEC offset, VEC inv_t, const int weighted, SUMS *one,
+                         SUMS *two) {
+    const VEC zero = NAME(fill)(0), lowest = NAME(fill)(EXP_LOWEST);
+    const PAIR v = {MIN(zero, (x.a - offset) * inv_t), MIN(zero, (x.b - offset) * inv_t)};
+    const PAIR e = NAME(exps)(v);
+    one->s += e.a;
+    two->s += e.b;
+    one->s2 = FMA(e.a, e.a, one->s2);
+    two->s2 = FMA(e.b, e.b, two->s2);
+    if (weighted) {
+        one->f += e.a * MAX(lowest, v.a);
+        two->f += e.b * MAX(lowest, v.b);
+    }
 }
 
 TD_INLINE VEC NAME(column)(const REAL *const *rows, int64_t j) {
@@ -79,18 +97,23 @@ TD_INLINE VEC NAME(column)(const REAL *const *rows, int64_t j) {
     return x;
 }
 
-TD_INLINE SUMS NAME(few_classes)(const REAL *const *rows, int64_t classes, VEC inv_t) {
+TD_INLINE SUMS NAME(few_classes)(const REAL *const *rows, int64_t classes, VEC inv_t,
+                                 const int weighted) {
     VEC columns[SMALL_C];
     const VEC lowest = NAME(fill)(-__builtin_inf());
     SUMS r = {lowest, lowest, NAME(fill)(-1), NAME(fill)(-1), NAME(fill)(0)};
     for (int64_t j = 0; j < classes; j++) {
         VEC x = columns[j] = NAME(column)(rows, j);
-        r.second = NAME(vmax)(NAME(vmin)(x, r.top), r.second);
-        r.top = NAME(vmax)(x, r.top);
+        r.second = MAX(MIN(x, r.top), r.second);
+        r.top = MAX(x, r.top);
     }
     VEC offset = NAME(offset)(r.top, r.second);
-    for (int64_t j = 0; j < classes; j++)
-        NAME(add)(columns[j], offset, inv_t, &r.s, &r.s2, &r.f);
+    SUMS unused = r;
+    int64_t j = 0;
+    for (; j + 1 < classes; j += 2)
+        NAME(add)((PAIR){columns[j], columns[j + 1]}, offset, inv_t, weighted, &r, &r);
+    if (j < classes)
+        NAME(add)((PAIR){columns[j], columns[j]}, offset, inv_t, weighted, &r, &unused);
     return r;
 }
 
@@ -105,26 +128,26 @@ TD_INLINE VEC NAME(load)(const REAL *row, int64_t at, int64_t classes) {
  *
  * Its sums run in 2 * LANES lanes whatever WIDTH is, one part of the lanes after another
  * where vectors are narrower: every instruction set adds up in the same order. */
-TD_INLINE void NAME(many_classes)(const REAL *row, int64_t classes, VEC inv_t, int entry,
-                                  SUMS *r) {
+TD_INLINE void NAME(many_classes)(const REAL *row, int64_t classes, VEC inv_t,
+                                  const int weighted, int entry, SUMS *r) {
     const VEC lowest = NAME(fill)(-__builtin_inf()), zero = NAME(fill)(0);
     const int64_t whole = classes - classes % (2 * LANES);
     VEC tops = lowest, seconds = lowest, other_tops = lowest, other_seconds = lowest, x, y;
     for (int64_t j = 0; j < whole; j += 2 * WIDTH) {
         memcpy(&x, row + j, sizeof x);
         memcpy(&y, row + j + WIDTH, sizeof y);
-        seconds = NAME(vmax)(NAME(vmin)(x, tops), seconds);
-        tops = NAME(vmax)(x, tops);
-        other_seconds = NAME(vmax)(NAME(vmin)(y, other_tops), other_seconds);
-        other_tops = NAME(vmax)(y, other_tops);
+        seconds = MAX(MIN(x, tops), seconds);
+        tops = MAX(x, tops);
+        other_seconds = MAX(MIN(y, other_tops), other_seconds);
+        other_tops = MAX(y, other_tops);
     }
     for (int64_t j = whole; j < classes; j += WIDTH) {
         x = NAME(load)(row, j, classes);
-        seconds = NAME(vmax)(NAME(vmin)(x, tops), seconds);
-        tops = NAME(vmax)(x, tops);
+        seconds = MAX(MIN(x, tops), seconds);
+        tops = MAX(x, tops);
     }
-    seconds = NAME(vmax)(NAME(vmax)(seconds, other_seconds), NAME(vmin)(tops, other_tops));
-    tops = NAME(vmax)(tops, other_tops);
+    seconds = MAX(MAX(seconds, other_seconds), MIN(tops, other_tops));
+    tops = MAX(tops, other_tops);
     REAL top = tops[0], second = seconds[0];
     for (int l = 1; l < WIDTH; l++) {
         REAL low = tops[l] < top ? tops[l] : top;
@@ -133,22 +156,25 @@ TD_INLINE void NAME(many_classes)(const REAL *row, int64_t classes, VEC inv_t, i
         second = seconds[l] > second ? seconds[l] : second;
     }
     VEC offset = NAME(offset)(NAME(fill)(top), NAME(fill)(second));
-    double sum = -1, sum2 = -1, weighted = 0;
+    double sum = -1, sum2 = -1, weighted_sum = 0;
     for (int part = 0; part < LANES; part += WIDTH) {
-        VEC s = zero, s2 = zero, f = zero, t = zero, t2 = zero, g = zero;
-        for (int64_t j = part; j < whole; j += 2 * LANES) {
+        SUMS one = {.s = zero, .s2 = zero, .f = zero}, two = one, unused = one;
+        int64_t j = part;
+        for (; j < whole; j += 2 * LANES) {
             memcpy(&x, row + j, sizeof x);
             memcpy(&y, row + j + LANES, sizeof y);
-            NAME(add)(x, offset, inv_t, &s, &s2, &f);
-            NAME(add)(y, offset, inv_t, &t, &t2, &g);
+            NAME(add)((PAIR){x, y}, offset, inv_t, weighted, &one, &two);
         }
-        for (int64_t j = whole + part; j < classes; j += LANES)
-            NAME(add)(NAME(load)(row, j, classes), offset, inv_t, &s, &s2, &f);
-        s += t, s2 += t2, f += g;
-        for (int l = 0; l < WIDTH; l++) sum += s[l], sum2 += s2[l], weighted += f[l];
+        for (; j < classes; j += LANES) {
+            x = NAME(load)(row, j, classes);
+            NAME(add)((PAIR){x, x}, offset, inv_t, weighted, &one, &unused);
+        }
+        one.s += two.s, one.s2 += two.s2, one.f += two.f;
+        for (int l = 0; l < WIDTH; l++)
+            sum += one.s[l], sum2 += one.s2[l], weighted_sum += one.f[l];
     }
     r->top[entry] = top, r->second[entry] = second;
-    r->s[entry] = (REAL)sum, r->s2[entry] = (REAL)sum2, r->f[entry] = (REAL)weighted;
+    r->s[entry] = (REAL)sum, r->s2[entry] = (REAL)sum2, r->f[entry] = (REAL)weighted_sum;
 }
 
 TD_INLINE VEC NAME(finish)(SUMS r, VEC inv_t, VEC t, int kind) {
@@ -172,12 +198,9 @@ TD_INLINE VEC NAME(finish)(SUMS r, VEC inv_t, VEC t, int kind) {
     return NAME(pick)(certain, NAME(fill)(-__builtin_inf()), u2 + NAME(vlog)(x));
 }
 
-/* Scores the rows of z (rows x classes, contiguous) by several kinds at once, kind k
- * into out + k * rows. Returns -1, or the first row that holds NaN, +inf, or nothing
- * but -inf. */
-TD_ENTRY int64_t NAME(score)(const REAL *z, int64_t rows, int64_t classes,
-                              double temperature, const int *kinds, int n_kinds,
-                              REAL *out) {
+TD_INLINE int64_t NAME(score_rows)(const REAL *z, int64_t rows, int64_t classes,
+                                   double temperature, const int *kinds, int n_kinds,
+                                   const int weighted, REAL *out) {
     const VEC t = NAME(fill)((REAL)temperature), inv_t = NAME(fill)((REAL)(1 / temperature));
     const REAL inf = (REAL)__builtin_inf();
     int64_t bad = -1;
@@ -187,10 +210,10 @@ TD_ENTRY int64_t NAME(score)(const REAL *z, int64_t rows, int64_t classes,
         for (int l = 0; l < WIDTH; l++) row[l] = z + (i + (l < here ? l : here - 1)) * classes;
         SUMS r;
         if (classes <= SMALL_C)
-            r = NAME(few_classes)(row, classes, inv_t);
+            r = NAME(few_classes)(row, classes, inv_t, weighted);
         else
             for (int l = 0; l < WIDTH; l++)
-                if (l < here) NAME(many_classes)(row[l], classes, inv_t, l, &r);
+                if (l < here) NAME(many_classes)(row[l], classes, inv_t, weighted, l, &r);
                 else r.top[l] = r.second[l] = 0, r.s[l] = r.s2[l] = 1, r.f[l] = 0;
         for (int k = 0; k < n_kinds; k++) {
             VEC score = NAME(finish)(r, inv_t, t, kinds[k]);
@@ -200,6 +223,18 @@ TD_ENTRY int64_t NAME(score)(const REAL *z, int64_t rows, int64_t classes,
             if (bad < 0 && !(r.top[l] > -inf && r.top[l] < inf && r.s[l] >= 0)) bad = i + l;
     }
     return bad;
+}
+
+/* Scores the rows of z (rows x classes, contiguous) by several kinds at once, kind k
+ * into out + k * rows. Returns -1, or the first row that holds NaN, +inf, or nothing
+ * but -inf. */
+TD_ENTRY int64_t NAME(score)(const REAL *z, int64_t rows, int64_t classes,
+                              double temperature, const int *kinds, int n_kinds,
+                              REAL *out) {
+    for (int k = 0; k < n_kinds; k++)
+        if (kinds[k] == ENTROPY)
+            return NAME(score_rows)(z, rows, classes, temperature, kinds, n_kinds, 1, out);
+    return NAME(score_rows)(z, rows, classes, temperature, kinds, n_kinds, 0, out);
 }
 
 /* The first largest entry of each row. */
@@ -222,7 +257,7 @@ TD_ENTRY void NAME(argmax)(const REAL *z, int64_t rows, int64_t classes, int64_t
         const REAL *row = z + i * classes;
         VEC most = NAME(fill)(-__builtin_inf());
         for (int64_t j = 0; j < classes; j += WIDTH)
-            most = NAME(vmax)(NAME(load)(row, j, classes), most);
+            most = MAX(NAME(load)(row, j, classes), most);
         REAL top = most[0];
         for (int l = 1; l < WIDTH; l++) top = most[l] > top ? most[l] : top;
         int64_t at = 0;

@@ -1,37 +1,116 @@
-/* Radix sort of n scores without NaN, 11 bits a pass; `other` is as large as
- * `data`. Returns whichever of the two holds the result. */
+/* Scores without NaN: sorting them, ordering them, placing some among others. A key
+ * keeps the order of the scores. */
 static inline UINT PLAIN(key)(UINT bits) {
-    const UINT sign = (UINT)1 << (8 * sizeof(REAL) - 1);
-    return bits & sign ? ~bits : bits | sign;
-}
-static inline UINT PLAIN(unkey)(UINT key) {
-    const UINT sign = (UINT)1 << (8 * sizeof(REAL) - 1);
-    return key & sign ? key ^ sign : ~key;
+    const int sign = 8 * sizeof(REAL) - 1;
+    return bits ^ (-(bits >> sign) | (UINT)1 << sign);
 }
 
+typedef struct __attribute__((packed)) {
+    UINT key;
+    uint32_t at;
+} PLAIN(record);
+
+#define ELEMENT UINT
+#define KEY(x) PLAIN(key)(x)
+#include "radix_body.h"
+
+#define ELEMENT PLAIN(record)
+#define KEY(x) ((x).key)
+#include "radix_body.h"
+
+/* Sorts n scores; `other` is as large as `data`. Returns whichever holds the result. */
 REAL *PLAIN(td_sort)(REAL *data, REAL *other, int64_t n) {
-    enum { BITS = 11, SIZE = 1 << BITS, PASSES = (8 * sizeof(REAL) + BITS - 1) / BITS };
-    static _Thread_local int64_t counts[PASSES][SIZE];
-    memset(counts, 0, sizeof counts);
-    UINT *from = (UINT *)data, *to = (UINT *)other;
+    return (REAL *)JOINED_TWO(radix_sort, UINT)((UINT *)data, (UINT *)other, n);
+}
+
+/* The order of those of n scores that are from `low` up to, not including, `high` (NaN:
+ * no end), the earlier of equals first: `count` places into `out`. `space` has room for
+ * 2 * (count + 1) records. */
+void PLAIN(td_order)(const REAL *data, int64_t n, double low, double high, int64_t count,
+                     PLAIN(record) *space, int64_t *out) {
+    const REAL first = (REAL)low, end = (REAL)high;
+    for (int64_t i = 0, at = 0; i < n; i++) {
+        const REAL x = data[i] + (REAL)0; /* one zero */
+        UINT bits;
+        memcpy(&bits, &x, sizeof bits);
+        space[at] = (PLAIN(record)){PLAIN(key)(bits), (uint32_t)i};
+        at += (x >= first) & !(x >= end);
+    }
+    const PLAIN(record) *sorted =
+        JOINED_TWO(radix_sort, PLAIN(record))(space, space + count + 1, count);
+    for (int64_t i = 0; i < count; i++) out[i] = sorted[i].at;
+}
+
+/* Puts n scores in two arrays, each with room for one more: those that are not marked,
+ * those that are. */
+void PLAIN(td_split)(const REAL *data, const uint8_t *marked, int64_t n, REAL *no, REAL *yes) {
     for (int64_t i = 0; i < n; i++) {
-        UINT key = from[i] = PLAIN(key)(from[i]);
-        for (int p = 0; p < PASSES; p++) counts[p][(key >> (p * BITS)) & (SIZE - 1)]++;
+        const int is = marked[i] != 0;
+        *no = *yes = data[i];
+        no += !is, yes += is;
     }
-    for (int p = 0; p < PASSES; p++) {
-        int64_t *count = counts[p], at = 0;
-        if (n == 0 || count[(from[0] >> (p * BITS)) & (SIZE - 1)] == n) continue;
-        for (int b = 0; b < SIZE; b++) {
-            int64_t here = count[b];
-            count[b] = at;
-            at += here;
-        }
-        for (int64_t i = 0; i < n; i++)
-            to[count[(from[i] >> (p * BITS)) & (SIZE - 1)]++] = from[i];
-        UINT *swap = from;
-        from = to;
-        to = swap;
+}
+
+/* How many of n sorted scores are below x. */
+static inline int64_t PLAIN(count_below)(const REAL *data, int64_t n, REAL x) {
+    int64_t low = 0;
+    while (low < n) {
+        const int64_t middle = low + (n - low) / 2;
+        if (data[middle] < x) low = middle + 1;
+        else n = middle;
     }
-    for (int64_t i = 0; i < n; i++) from[i] = PLAIN(unkey)(from[i]);
-    return (REAL *)from;
+    return low;
+}
+
+/* How many own scores the merge of own and others has passed after `steps` steps. */
+static inline int64_t PLAIN(passed)(const REAL *own, int64_t n, const REAL *others,
+                                    int64_t m, int64_t steps) {
+    int64_t low = steps > m ? steps - m : 0, high = steps < n ? steps : n;
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        if (others[steps - middle - 1] < own[middle]) high = middle;
+        else low = middle + 1;
+    }
+    return low;
+}
+
+/* For each of n sorted scores, how many of m sorted others are below it, and how many
+ * are at most it, by merging. No branch depends on the order, which nothing could
+ * foretell, and four parts of the merge run at once, as each step waits for the last. */
+void PLAIN(td_place)(const REAL *own, int64_t n, const REAL *others, int64_t m,
+                     int64_t *below, int64_t *through) {
+    enum { PARTS = 4 };
+    int64_t inside = n; /* those above all others need no merge */
+    while (inside && (m == 0 || own[inside - 1] > others[m - 1])) below[--inside] = m;
+    const int64_t before = inside ? PLAIN(count_below)(others, m, own[0]) : 0;
+    const int64_t last = inside ? PLAIN(count_below)(others, m, own[inside - 1]) : 0;
+    const int64_t steps = inside + last - before;
+    int64_t at[PARTS], by[PARTS], first[PARTS];
+    for (int p = 0; p < PARTS; p++) {
+        at[p] = first[p] = PLAIN(passed)(own, inside, others + before, last - before,
+                                         steps * p / PARTS);
+        by[p] = before + steps * p / PARTS - at[p];
+    }
+#define STEP(p)                                        \
+    const int64_t less_##p = others[by[p]] < own[at[p]]; \
+    below[at[p]] = by[p];                              \
+    by[p] += less_##p, at[p] += 1 - less_##p
+    for (int64_t step = 0; step < steps / PARTS; step++) {
+        STEP(0);
+        STEP(1);
+        STEP(2);
+        STEP(3);
+    }
+#undef STEP
+    for (int p = 0; p < PARTS; p++) { /* where parts meet, and what is left over */
+        const int64_t end = p + 1 < PARTS ? first[p + 1] + 1 : inside;
+        for (; at[p] < end && at[p] < inside; at[p]++)
+            below[at[p]] = by[p] += PLAIN(count_below)(others + by[p], m - by[p], own[at[p]]);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        int64_t end = below[i];
+        if (i && own[i] == own[i - 1]) end = through[i - 1];
+        else while (end < m && others[end] == own[i]) end++;
+        through[i] = end;
+    }
 }

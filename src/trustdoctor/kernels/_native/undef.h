@@ -3,11 +3,13 @@
 #undef IVEC
 #undef UVEC
 #undef SUMS
+#undef PAIR
 #undef REAL
 #undef UINT
 #undef INT
 #undef NAME
-#undef FMA
+#undef TYPE
+#undef SUFFIX
 #undef LANES
 #undef MANTISSA
 #undef BIAS

@@ -1,0 +1,131 @@
+"""calibrate: a known accuracy, two targets, clusters, and what it says of promises."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+import trustdoctor as td
+
+
+@pytest.fixture
+def table(tmp_path, rng):
+    """3,000 rows of 600 patients, as CSV and Parquet."""
+    logits = rng.normal(size=(3000, 2)) * 3
+    margin = np.abs(logits[:, 0] - logits[:, 1])
+    wrong = rng.random(3000) < 0.4 * np.exp(-margin)
+    labels = np.where(wrong, 1 - logits.argmax(1), logits.argmax(1))
+    frame = pl.DataFrame(
+        {
+            "logit_0": logits[:, 0],
+            "logit_1": logits[:, 1],
+            "label": labels,
+            "patient": [f"p{k // 5}" for k in range(3000)],
+            "video": np.arange(3000) // 3,
+            "gap": [None if k == 9 else "x" for k in range(3000)],
+        }
+    )
+    frame.write_parquet(tmp_path / "rows.parquet")
+    frame.write_csv(tmp_path / "rows.csv")
+    return tmp_path / "rows.csv"
+
+
+def test_clusters_are_a_column(table, run, tmp_path):
+    for name, clusters in (("patient", 600), ("video", 1000)):
+        for path in (table, table.with_suffix(".parquet")):
+            out = tmp_path / "gate.json"
+            given = ("--clusters", name, "--seed", 3, "-o", out)
+            done = run("calibrate", path, "--frr", "10%", *given)
+            assert done.returncode == 0, done.stderr
+            assert f"Calibrated on {clusters:,} rows" in done.stdout
+            assert f"each of {clusters:,} clusters, of 3,000 rows (seed 3)" in (
+                " ".join(done.stdout.split())
+            )
+            p = td.read(path)
+            own = pl.read_csv(table)[name].to_numpy()
+            own = own if name == "video" else own.astype(str)
+            gate = td.calibrate(p, frr=0.1, clusters=own, seed=3)
+            assert td.Gate.load(out).threshold == gate.threshold
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        (("--clusters", "nobody"), "has no 'nobody'; it has logit_0"),
+        (("--clusters", "gap"), "column 'gap' has no cluster at row 9"),
+        (("--clusters", "patient", "--no-labels"), "has no groups, clusters, mode"),
+        (("--clusters", "patient", "--seed", "-1"), "a seed of 0 or more"),
+        (("--accuracy", "0.9"), "accuracy says where the sequence of risk starts"),
+        (("--accuracy", "90"), "Did you mean 0.9 or 90%?"),
+        (("--passed",), "--passed lists thresholds of --risk without groups"),
+        (("--coverage", "0.5"), "or two: frr with trr, or risk with coverage"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(options, match, table, run, tmp_path):
+    out = tmp_path / "gate.json"
+    done = run("calibrate", table, "--frr", "10%", *options, "-o", out)
+    assert done.returncode == 2
+    assert match in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not out.exists()
+
+
+def test_clusters_need_all_rows_at_once(run, tmp_path):
+    big = tmp_path / "big.csv"
+    with big.open("w") as file:  # a header, a row, and nothing for 2 GB
+        file.write("logit_0,logit_1,label,patient\n1,0,0,a\n")
+        file.truncate(2 * 10**9)
+    given = ("calibrate", big, "--frr", "5%", "--clusters", "patient")
+    done = run(*given, "--memory", "1GB", "-o", tmp_path / "gate.json")
+    assert done.returncode == 2
+    assert "--clusters needs all rows at once" in done.stderr
+
+
+def test_a_known_accuracy_starts_elsewhere(table, run, tmp_path):
+    out = tmp_path / "gate.json"
+    done = run("calibrate", table, "--risk", "5%", "--accuracy", "85%", "-o", out)
+    assert done.returncode == 0, done.stderr
+    assert "An accuracy of 0.85, known in advance" in done.stdout
+    gate = td.calibrate(td.read(table), risk=0.05, accuracy=0.85)
+    assert td.Gate.load(out) == gate
+    done = run("calibrate", table, "--no-labels", "--risk", "5%", "--accuracy", "0.8",
+               "-o", out)  # fmt: skip
+    assert "to match the accuracy" in " ".join(done.stdout.split())
+
+
+def test_two_targets_and_the_thresholds_that_passed(table, run, tmp_path):
+    out = tmp_path / "gate.json"
+    given = ("--risk", "5%", "--coverage", "40%", "--passed", "-o", out)
+    done = run("calibrate", table, *given)
+    assert done.returncode == 0, done.stderr
+    assert "at most 5% errors among the accepted and at least 40% of" in done.stdout
+    assert "Thresholds that passed" in done.stdout
+    assert "p-value  at most" in done.stdout
+    assert "over calibrations: repeated on new rows, at least 90 of 100" in done.stdout
+    done = run("calibrate", table, "--risk", "1%", "--frr", "1%", "-o", out)
+    assert done.returncode == 3
+    assert "no threshold does both: FRR needs at least" in done.stderr
+
+
+def test_luck_and_rows_that_come_twice_are_said(run, tmp_path):
+    doubt = np.arange(500.0)
+    right = ~((doubt >= 250) & (doubt % 3 == 0))
+    path = tmp_path / "rows.csv"
+    frame = {"id": np.arange(500) // 2, "doubt": doubt, "correct": right}
+    pl.DataFrame(frame).write_csv(path)
+    out = tmp_path / "gate.json"
+    named = ("--doubt", "doubt", "--correct", "correct", "--ids", "id", "-o", out)
+    done = run("calibrate", path, "--risk", "1%", *named)
+    assert done.returncode == 0, done.stderr
+    said = " ".join(done.stdout.split())
+    assert "it passed with no error among 252 accepted rows" in said
+    assert "250 rows repeat the id of an earlier row" in said
+    assert "--clusters NAME" in said
+    assert td.Gate.load(out).certificate.luck
+
+
+def test_groups_that_are_too_small_promise_nothing(table, run, tmp_path):
+    out = tmp_path / "gate.json"
+    done = run("calibrate", table, "--frr", "5%", "--groups", "patient", "-o", out)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("NO GUARANTEE: at most 5%")
+    assert "No group has enough rows for a promise" in done.stdout

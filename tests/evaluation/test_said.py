@@ -1,0 +1,133 @@
+"""What rows say of the softmax: as rows, as sums, in any order of batches."""
+
+import numpy as np
+import pytest
+
+import trustdoctor as td
+from trustdoctor.evaluation import said as module
+from trustdoctor.evaluation.said import SaidSums, said
+from trustdoctor.kernels import _native
+from trustdoctor.scores import score_all
+
+NAMES = ("confidence", "ece", "brier", "nll")
+
+
+def logits(n=5000, seed=0, dtype=np.float64):
+    rng = np.random.default_rng(seed)
+    z = 2 * rng.normal(size=(n, 4)).astype(dtype)
+    labels = np.where(rng.random(n) < 0.8, z.argmax(1), rng.integers(0, 4, n))
+    return td.Predictions.from_logits(z, labels)
+
+
+def answers(n=5000, seed=0):
+    rng = np.random.default_rng(seed)
+    sure = rng.beta(5, 1, n).clip(0.01, 0.99)
+    return td.Predictions.from_confidence(sure, rng.random(n) < sure)
+
+
+def doubts(p, temperature=1.0):
+    if isinstance(p, td.Answers):
+        return {}
+    return score_all(p, ["alpha", "beta"], temperature=temperature)
+
+
+def summed(*batches, temperature=1.0):
+    sums = SaidSums(temperature)
+    for batch in batches:
+        sums.update(batch, doubts(batch, temperature))
+    return sums
+
+
+def by_rows(p, temperature=1.0):
+    return said(p, temperature=temperature, doubts=doubts(p, temperature)).estimates()
+
+
+kinds = pytest.mark.parametrize("make", [logits, answers])
+
+
+@kinds
+@pytest.mark.parametrize("temperature", [1.0, 2.5])
+def test_sums_and_rows_agree(make, temperature):
+    p = make()
+    rows = by_rows(p, temperature)
+    sums = summed(p, temperature=temperature).said().estimates()
+    assert tuple(rows) == tuple(sums) == NAMES
+    for name in NAMES:
+        one, other = rows[name], sums[name]
+        assert one.value == pytest.approx(other.value, abs=1e-8)
+        near = 0.06 * (one.high - one.low)  # rows know a further one, and skewness
+        assert (one.low, one.high) == pytest.approx((other.low, other.high), abs=near)
+        assert one.note == other.note == ""
+
+
+def test_numbers_are_those_of_the_functions():
+    p = logits()
+    for found in (by_rows(p), summed(p).said().estimates()):
+        assert found["ece"].value == pytest.approx(td.ece(p), abs=1e-8)
+        assert found["brier"].value == pytest.approx(td.brier(p), abs=1e-8)
+        assert found["nll"].value == pytest.approx(td.nll(p), abs=1e-8)
+        probs = np.exp(p.logits) / np.exp(p.logits).sum(1, keepdims=True)
+        sure = probs.max(1).mean()
+        assert found["confidence"].value == pytest.approx(sure, abs=1e-8)
+
+
+@kinds
+def test_many_rows_are_summed_up(make, monkeypatch):
+    p = make(3000)
+    expected = summed(p).said().estimates()
+    assert by_rows(p) != expected
+    monkeypatch.setattr(module, "_MANY", 3000)
+    assert by_rows(p) == expected
+
+
+@kinds
+def test_the_order_of_batches_changes_nothing(make):
+    p = make(3000)
+    cuts = [p[:1], p[1:1200], p[1200:1300], p[1300:]]
+    whole = summed(p).said().estimates()
+    for order in ([0, 1, 2, 3], [3, 1, 0, 2], [2, 3, 1, 0]):
+        assert summed(*(cuts[i] for i in order)).said().estimates() == whole
+        merged = summed()
+        for i in order:
+            merged.merge(summed(cuts[i]))
+        assert merged.said().estimates() == whole
+    mixed = p[np.random.default_rng(1).permutation(3000)]
+    assert summed(mixed).said().estimates() == whole
+
+
+@pytest.mark.skipif(not _native.available, reason="no compiler built the kernels")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_kernel_sums_as_numpy_does(dtype, monkeypatch):
+    p = logits(dtype=dtype)
+    native = summed(p).said().estimates()
+    monkeypatch.setattr(_native, "available", False)
+    plain = summed(p).said().estimates()
+    for name in NAMES:
+        for end in ("value", "low", "high"):
+            ours, theirs = (getattr(found[name], end) for found in (native, plain))
+            assert ours == pytest.approx(theirs, abs=1e-7)
+
+
+def test_labels_of_no_probability_are_counted_in_both():
+    probs = np.array([[1.0, 0.0]] * 3 + [[0.7, 0.3]] * 97)
+    p = td.Predictions.from_probs(probs, [1, 1, 0] + [0] * 60 + [1] * 37)
+    for found in (by_rows(p), summed(p[:2], p[2:]).said().estimates()):
+        assert found["nll"].value is None
+        assert "2 labels had probability 0" in found["nll"].note
+        assert found["brier"].value == pytest.approx(td.brier(p), abs=1e-8)
+
+
+@pytest.mark.parametrize(("n_errors", "few"), [(19, True), (20, False)])
+def test_few_errors_are_marked_in_both(n_errors, few):
+    p = logits(3000)
+    wrong, right = np.flatnonzero(p.errors), np.flatnonzero(~p.errors)
+    p = p[np.concatenate([wrong[:n_errors], right[:400]])]
+    for found in (by_rows(p), summed(p).said().estimates()):
+        assert all(("few errors" in found[name].note) == few for name in NAMES)
+
+
+def test_rows_that_are_alike_leave_something_open_in_both():
+    p = td.Predictions.from_probs([[0.9, 0.1]] * 50, [0] * 50)
+    for found in (by_rows(p), summed(p).said().estimates()):
+        for name in ("ece", "brier", "nll"):
+            assert found[name].high - found[name].low > 1e-6, name

@@ -1,0 +1,189 @@
+"""Two targets at once: both kept, or how near one gets."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy.stats import binom, norm
+
+import trustdoctor as td
+from trustdoctor.errors import FileError, InputError
+from trustdoctor.metrics import Sketch
+
+
+def draw(rng, n=2000, accuracy=0.9, separation=2.0):
+    errors = rng.random(n) >= accuracy
+    return rng.normal(size=n) + separation * errors, errors
+
+
+def rates(gate, accuracy=0.9, separation=2.0):
+    """The true rates of a gate on normal scores."""
+    t = {"accept-all": np.inf, "reject-all": -np.inf}.get(gate.state, gate.threshold)
+    right, wrong = accuracy * norm.cdf(t), (1 - accuracy) * norm.cdf(t - separation)
+    return {
+        "coverage": right + wrong,
+        "frr": 1 - norm.cdf(t),
+        "trr": 1 - norm.cdf(t - separation),
+        "risk": wrong / (right + wrong) if right + wrong else 0.0,
+    }
+
+
+AT_LEAST = ("coverage", "trr")
+PAIRS = (
+    {"risk": 0.05, "coverage": 0.6},
+    {"risk": 0.04, "frr": 0.3},
+    {"risk": 0.04, "trr": 0.7},
+    {"frr": 0.4, "trr": 0.7},
+)
+pairs = pytest.mark.parametrize("pair", PAIRS, ids=["-".join(p) for p in PAIRS])
+
+
+@pairs
+@pytest.mark.parametrize("n", [300, 1500])
+def test_both_promises_hold_together(pair, n, rng):
+    broken, kept = 0, 0
+    for _ in range(200):
+        gate = td.calibrate_scores(*draw(rng, n), **pair)
+        kept += gate.certificate.guarantee
+        true = rates(gate)
+        bad = [true[k] < v if k in AT_LEAST else true[k] > v for k, v in pair.items()]
+        broken += gate.certificate.guarantee and any(bad)
+    assert kept > 20
+    assert broken / 200 <= 0.1 + 3 * np.sqrt(0.09 / 200)
+
+
+@pairs
+def test_the_gate_lies_between_the_ends_that_are_given(pair, rng):
+    gate = td.calibrate_scores(*draw(rng), **pair)
+    assert gate.certificate.target == pair
+    assert gate.certificate.guarantee
+    if gate.certificate.feasible is not None:
+        least, most = gate.certificate.feasible
+        assert least <= gate.threshold <= most
+    for name, value in pair.items():
+        seen = gate.certificate.observed[name].value
+        assert seen >= value if name in AT_LEAST else seen <= value
+
+
+@pairs
+def test_files_sketches_and_watches_know_pairs(pair, rng, tmp_path):
+    scores, errors = draw(rng)
+    gate = td.calibrate_scores(scores, errors, **pair)
+    gate.save(tmp_path / "gate.json")
+    assert td.Gate.load(tmp_path / "gate.json") == gate
+    assert set(gate.watch().bets) == {"accepted", *pair}
+    sketch = Sketch()
+    sketch.update(scores, errors)
+    streamed = td.calibrate_scores(sketch, **pair)
+    assert streamed.certificate.guarantee
+    assert abs(rates(streamed)["coverage"] - rates(gate)["coverage"]) < 0.1
+
+
+def test_a_risk_and_a_coverage_that_exclude_each_other_are_said(rng):
+    scores, errors = draw(rng, 5000)
+    gate = td.calibrate_scores(scores, errors, risk=0.02, coverage=0.95)
+    c = gate.certificate
+    assert (gate.state, c.guarantee) == ("reject-all", False)
+    assert "no threshold does both: coverage needs at least" in c.trivial
+    alone = td.calibrate_scores(scores, errors, risk=0.02, confidence=0.95)
+    kept = scores <= alone.threshold
+    assert f"risk at most {alone.threshold:.6g}" in c.trivial
+    assert f"(coverage {kept.mean():.1%} on these rows)" in c.trivial
+    least = td.calibrate_scores(scores, errors, coverage=0.95, confidence=0.95)
+    wrong = errors[scores <= least.threshold].mean()
+    assert f"{least.threshold:.6g} (risk {wrong:.1%} on these rows)" in c.trivial
+
+
+def test_risk_and_trr_share_a_threshold_that_passed_a_test():
+    """Risk is low from the middle on, where TRR does not reach."""
+    scores = np.arange(4000.0)
+    errors = ((scores % 10 == 3) & (scores < 600)) | (scores > 3800)
+    alone = td.calibrate_scores(scores, errors, risk=0.08).certificate
+    assert alone.passed[0].accepted == 1200
+    gate = td.calibrate_scores(scores, errors, risk=0.08, trr=0.98)
+    assert not gate.certificate.guarantee
+    assert "risk needs at least 1199.5 (TRR 76.8%" in gate.certificate.trivial
+    assert "TRR at most 12.5" in gate.certificate.trivial
+    gate = td.calibrate_scores(scores, errors, risk=0.08, trr=0.6)
+    assert gate.certificate.feasible[0] == 1199.5
+
+
+def test_accepting_every_row_may_keep_both():
+    scores, errors = np.arange(400.0), np.zeros(400, bool)
+    for other in ({"coverage": 0.999}, {"coverage": 0.5}, {"frr": 0.001}):
+        gate = td.calibrate_scores(scores, errors, risk=0.05, **other)
+        assert (gate.state, gate.certificate.guarantee) == ("accept-all", True)
+
+
+def test_too_few_rows_for_one_of_them_are_said(rng):
+    scores, errors = draw(rng, 30)
+    gate = td.calibrate_scores(scores, errors, risk=0.02, coverage=0.5)
+    assert "too few to promise both" in gate.certificate.trivial
+    assert gate.certificate.rows_needed > 30
+    scores, errors = draw(rng, 3000, accuracy=0.4, separation=0.1)
+    gate = td.calibrate_scores(scores, errors, risk=0.02, frr=0.5)
+    assert "risk cannot be promised: no threshold" in gate.certificate.trivial
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"risk": 0.1, "joint": 0.1}, "or two: frr with trr, or risk with coverage"),
+        ({"frr": 0.1, "coverage": 0.9}, "one target out of"),
+        ({"risk": 0.1, "coverage": 0.5, "frr": 0.1}, "one target out of"),
+        ({"risk": 0.1, "frr": 0.1, "mode": "expectation"}, "risk and frr together"),
+        ({"risk": 0.1, "frr": 0.1, "method": "sgr"}, "risk alone"),
+    ],
+)
+def test_other_questions_are_refused(options, match):
+    with pytest.raises(InputError, match=match):
+        td.calibrate_scores([0.1, 0.2], [True, False], **options)
+
+
+@pytest.mark.parametrize("method", ["sequence", "sgr", "grid"])
+def test_thresholds_that_passed_are_listed_with_scipys_p_values(method, rng, tmp_path):
+    scores, errors = draw(rng, 3000)
+    gate = td.calibrate_scores(scores, errors, risk=0.05, method=method)
+    listed = gate.certificate.passed
+    assert 1 <= len(listed) <= 20
+    assert listed[-1].threshold == gate.threshold
+    assert [one.accepted for one in listed] == sorted({o.accepted for o in listed})
+    for one in listed:
+        kept = scores <= one.threshold
+        assert (kept.sum(), errors[kept].sum()) == (one.accepted, one.errors)
+        assert one.p == pytest.approx(binom.cdf(one.errors, one.accepted, 0.05))
+        assert one.p <= one.level <= 0.09
+    gate.save(tmp_path / "gate.json")
+    content = json.loads((tmp_path / "gate.json").read_text())["certificate"]
+    assert content["passed"][-1] == [listed[-1].threshold, *listed[-1][1:]]
+    assert td.Gate.load(tmp_path / "gate.json") == gate
+    assert len(gate.certificate.passed_lines()) == len(listed) + 2
+
+
+def test_nothing_is_listed_where_nothing_is_tested(rng):
+    found = td.calibrate_scores(*draw(rng), frr=0.1).certificate
+    assert (found.passed, found.passed_lines()) == ((), [])
+    assert "passed" not in found.to_dict()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"passed": 3},
+        {"passed": [1]},
+        {"passed": [[0.1, 2, 3]]},
+        {"passed": [[0.1, 2, 3, 0.1, 0.1]]},
+        {"passed": [["x", 3, 2, 0.1, 0.1]]},
+        {"passed": [[0.1, 3, 2, 7, 0.1]]},
+        {"luck": "no"},
+        {"luck": 1},
+    ],
+)
+def test_lists_that_are_not_understood_are_refused(change, rng, tmp_path):
+    path = tmp_path / "gate.json"
+    td.calibrate_scores(*draw(rng), risk=0.05).save(path)
+    content = json.loads(path.read_text())
+    content["certificate"] |= change
+    path.write_text(json.dumps(content))
+    with pytest.raises(FileError, match="not valid"):
+        td.Gate.load(path)

@@ -1,0 +1,165 @@
+"""Intervals of areas: influences against derivatives, DeLong against all pairs."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from metrics.ranked import components, draw, samples
+from scipy import stats
+
+import trustdoctor as td
+from trustdoctor.errors import InputError, UndefinedMetricError
+from trustdoctor.metrics import AREAS, Counts, areas, count, count_runs, counts
+
+METRICS = {name: getattr(counts, name) for name in AREAS if name != "aupr_correct"}
+METRICS["aupr_correct"] = lambda c: counts.aupr(c.swapped())
+names = pytest.mark.parametrize("name", AREAS)
+
+
+def derivative(metric, c, kind, group):
+    """How the metric moves with the weight of one kind of rows in one group."""
+    ends = []
+    step = 1e-6 * getattr(c, kind).sum()
+    for sign in (1, -1):
+        parts = {"correct": c.correct.copy(), "errors": c.errors.copy()}
+        parts[kind][group] += sign * step
+        ends.append(float(metric(Counts(**parts))))
+    return (ends[0] - ends[1]) / (2 * step)
+
+
+def dirichlet(influences, weights):
+    """Variance and third moment of a mean with Dirichlet weights, as Rubin has them."""
+    n = weights.sum()
+    apart = influences - weights @ influences / n
+    second, third = weights @ apart**2, weights @ apart**3
+    return np.array([second / n / (n + 1), 2 * third / n / (n + 1) / (n + 2)])
+
+
+@names
+def test_influences_are_derivatives(name):
+    """By moving a little weight to each group, of many rows each.
+
+    AURC within a group of ties is taken in its middle, so groups are many there.
+    """
+    close = 0.02 if "aurc" in name else 1e-4
+    rng = np.random.default_rng(3)
+    places = np.linspace(-3, 4, 150)
+    c = Counts(1e6 * stats.norm.pdf(places) + 100, 2e5 * stats.norm.pdf(places, 1.5))
+    c = Counts(c.correct, c.errors + 100 * rng.random(150))
+    moved = {
+        kind: np.array([derivative(METRICS[name], c, kind, g) for g in range(150)])
+        for kind in ("errors", "correct")
+    }
+    if name == "auroc":  # errors and correct rows are drawn by themselves
+        true = sum(
+            dirichlet(moved[kind] * getattr(c, kind).sum(), getattr(c, kind))
+            for kind in moved
+        )
+    else:
+        weights = np.concatenate([c.errors, c.correct])
+        influences = np.concatenate([moved["errors"], moved["correct"]])
+        true = dirichlet(influences * weights.sum(), weights)
+    law = AREAS[name].law(c)
+    assert law.value == pytest.approx(float(METRICS[name](c)), abs=1e-6)
+    assert [law.variance, law.third] == pytest.approx(list(true), rel=close, abs=0)
+
+
+@pytest.mark.parametrize("step", [0.0, 0.5])
+def test_delongs_variance_is_that_of_all_pairs(step, rng):
+    """But for n + 1 rows instead of n - 1."""
+    scores, errors = draw(rng, 900, step=step)
+    parts = components(scores, errors)
+    law = AREAS["auroc"].law(count_runs(scores, errors))
+    assert law.value == pytest.approx(parts[0].mean())
+    true = sum(v.var() / (len(v) + 1) for v in parts)
+    assert law.variance == pytest.approx(true)
+    skewed = sum(
+        2 * ((v - v.mean()) ** 3).mean() / (len(v) + 1) / (len(v) + 2) for v in parts
+    )
+    assert law.third == pytest.approx(skewed)
+
+
+def test_of_many_rows_the_interval_is_delongs(rng):
+    scores, errors = draw(rng, 8000, apart=1.0)
+    parts = components(scores, errors)
+    half = stats.norm.ppf(0.975) * np.sqrt(sum(v.var(ddof=1) / len(v) for v in parts))
+    mid = parts[0].mean()
+    low, high = td.delong(scores, errors)
+    assert (low, high) == pytest.approx((mid - half, mid + half), abs=0.1 * half)
+    narrow = td.delong(scores, errors, confidence=0.5)
+    assert low < narrow[0] < mid < narrow[1] < high
+
+
+@names
+@given(data=samples())
+def test_intervals_hold_the_value_and_have_a_width(name, data):
+    c = count(*data)
+    value = float(METRICS[name](c))
+    low, high = td.metrics.area_interval(name, c)
+    assert 0 <= low <= value <= high <= 1
+    assert low < high
+
+
+@given(data=samples())
+def test_the_auroc_turned_round_mirrors_its_interval(data):
+    scores, errors = data
+    low, high = td.delong(scores, errors)
+    assert td.delong(-scores, errors) == pytest.approx((1 - high, 1 - low), abs=1e-12)
+
+
+@pytest.mark.parametrize("n_errors", [1, 5, 15])
+def test_a_perfect_auroc_of_few_errors_is_no_surer_than_a_share(n_errors):
+    errors = np.arange(100) >= 100 - n_errors
+    low, high = td.delong(np.arange(100.0), errors)
+    assert low <= 0.025 ** (1 / n_errors) + 1e-12
+    assert high == 1
+    assert td.delong(-np.arange(100.0), errors) == pytest.approx((0, 1 - low))
+
+
+@pytest.mark.parametrize("n_errors", [1, 2, 3, 5, 20, 40])
+def test_auroc_intervals_cover_with_few_errors(n_errors):
+    true = stats.norm.cdf(2.5 / np.sqrt(2))
+    errors = np.arange(300 + n_errors) < n_errors
+    covered = 0
+    for seed in range(300):
+        scores = np.random.default_rng(seed).normal(size=len(errors)) + 2.5 * errors
+        low, high = td.delong(scores, errors)
+        covered += low <= true <= high
+    assert covered / 300 >= 0.95 - 3 * np.sqrt(0.05 * 0.95 / 300)
+
+
+@pytest.fixture(scope="module")
+def many():
+    """More groups than are kept apart."""
+    found = count(*draw(np.random.default_rng(5), 20_000, rate=0.4))
+    assert len(found.errors) > 2 * areas._GROUPS
+    return found
+
+
+@names
+def test_neighbouring_groups_may_be_counted_together(name, many, monkeypatch):
+    found = td.metrics.area_interval(name, many)
+    value = float(METRICS[name](many))
+    monkeypatch.setattr(areas, "_GROUPS", 1 << 30)
+    whole = td.metrics.area_interval(name, many)
+    assert found == pytest.approx(whole, abs=0.02 * (whole[1] - whole[0]))
+    assert td.metrics.area_interval(name, many, value=value) == pytest.approx(whole)
+
+
+def test_the_outermost_groups_are_kept_apart(many):
+    few = areas._fewer(many)
+    assert len(few.errors) <= areas._GROUPS
+    assert (few.n_errors, few.n_correct) == (many.n_errors, many.n_correct)
+    for kind in ("errors", "correct"):
+        kept, every = getattr(few, kind), getattr(many, kind)
+        assert np.array_equal(kept[:1000], every[:1000])
+        assert np.array_equal(kept[-1000:], every[-1000:])
+    assert areas._fewer(few) is few
+
+
+def test_what_has_no_interval_is_refused():
+    with pytest.raises(UndefinedMetricError, match="both kinds"):
+        td.delong([1.0, 2.0], [False, False])
+    with pytest.raises(InputError, match="confidence between 0 and 1"):
+        td.delong([1.0, 2.0], [False, True], confidence=95)
+    with pytest.raises(InputError, match="confidence between 0 and 1"):
+        td.metrics.area_interval("aurc", count([1.0, 2.0], [0, 1]), confidence=95)

@@ -1,0 +1,181 @@
+"""A few cells of benchmarks/intervals.py: how often intervals cover, and how wide."""
+
+import importlib.util
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.optimize import brentq
+from scipy.special import expit
+from scipy.stats import norm
+
+from trustdoctor.metrics import count
+
+SAMPLES = 300
+LEAST = 0.93 - 3 * math.sqrt(0.93 * 0.07 / SAMPLES)
+
+
+@pytest.fixture(scope="module")
+def bench(request):
+    path = request.getfixturevalue("root") / "benchmarks" / "intervals.py"
+    spec = importlib.util.spec_from_file_location("interval_benchmark", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("kind", "cell"),
+    [
+        ("rank", (200, 40, 0.998, 0.0)),
+        ("rank", (2000, 40, 0.983, 0.25)),
+        ("rank", (2000, 200, 0.92, 0.0)),
+        ("calibrated", (2000, 200, 1.0, 0.0)),
+        ("calibrated", (2000, 40, 1.5, 0.25)),
+    ],
+)
+def test_intervals_cover_and_are_not_too_wide(kind, cell, bench):
+    _, _, found = bench.simulate((kind, cell, SAMPLES, 1))
+    names = bench.CALIBRATED if kind == "calibrated" else (*bench.RANKED, *bench.PAIRED)
+    assert set(found) == set(names)
+    for name, (covered, width, noted, empty) in found.items():
+        assert covered >= LEAST, name
+        assert width <= 2, name
+        assert noted == 0, name
+        assert empty == 0, name
+    assert list(bench.failures([(kind, cell, found)], SAMPLES)) == []
+
+
+def test_few_errors_carry_a_note(bench):
+    for kind in ("rank", "calibrated"):
+        cell = (200, 10, 0.92 if kind == "rank" else 1.0, 0.0)
+        for name, own in bench.simulate((kind, cell, 30, 1))[2].items():
+            assert own[2] >= 0.9, name
+            assert own[3] == 0
+
+
+def test_a_cell_that_covers_too_seldom_fails(bench):
+    """A check that cannot fail would be none."""
+    cell = (2000, 200, 0.92, 0.0)
+    for own, fails in (
+        ((0.95, 1.0, 0.0, 0.0), False),
+        ((0.80, 1.0, 0.0, 0.0), True),
+        ((0.95, 2.1, 0.0, 0.0), True),
+        ((0.95, 1.0, 0.0, 0.01), True),
+        ((0.80, 1.0, 1.0, 0.0), True),  # a note excuses few errors alone
+    ):
+        found = list(bench.failures([("rank", cell, {"auroc": own})], SAMPLES))
+        assert bool(found) == fails
+
+
+def exact_ranks(rate, shifted):
+    """Metrics of normal scores, by integrals over the threshold."""
+    right, wrong = norm(), norm(shifted)
+
+    def kept(t):
+        return (1 - rate) * right.cdf(t) + rate * wrong.cdf(t)
+
+    def risk(t):
+        return rate * wrong.cdf(t) / kept(t)
+
+    def density(t):
+        return (1 - rate) * right.pdf(t) + rate * wrong.pdf(t)
+
+    def rejected(t):
+        return rate * wrong.sf(t) / (1 - kept(t))
+
+    def integral(f):
+        return quad(f, -8, shifted + 5, limit=300, epsabs=1e-10)[0]
+
+    def threshold(f):
+        return brentq(f, -8, shifted + 8)
+
+    aurc = integral(lambda t: risk(t) * density(t))
+    best = rate + (1 - rate) * math.log(1 - rate)
+    return {
+        "auroc": norm.cdf(shifted / math.sqrt(2)),
+        "frr_at_trr": right.sf(wrong.ppf(0.05)),
+        "trr_at_frr": wrong.sf(right.ppf(0.95)),
+        "aurc": aurc,
+        "eaurc": aurc - best,
+        "augrc": integral(lambda t: rate * wrong.cdf(t) * density(t)),
+        "aupr": integral(lambda t: rejected(t) * wrong.pdf(t)),
+        "aupr_correct": integral(lambda t: (1 - risk(t)) * right.pdf(t)),
+        "risk_at_coverage": risk(threshold(lambda t: kept(t) - 0.9)),
+        "coverage_at_risk": kept(threshold(lambda t: risk(t) - 0.01)),
+    }
+
+
+@pytest.mark.parametrize("cell", [(200, 40, 0.998, 0.0), (2000, 200, 0.92, 0.0)])
+def test_true_metrics_of_rank_are_integrals(cell, bench):
+    n, errors, auroc, _ = cell
+    true = exact_ranks(errors / n, math.sqrt(2) * norm.ppf(auroc))
+    found = bench.rank_truth(cell)
+    other = exact_ranks(errors / n, math.sqrt(2) * norm.ppf(auroc) - bench.WORSE)
+    true["auroc difference"] = true["auroc"] - other["auroc"]
+    true["frr_at_trr difference"] = true["frr_at_trr"] - other["frr_at_trr"]
+    assert set(found) == set(true)
+    for name, value in true.items():
+        assert found[name] == pytest.approx(value, abs=2e-4), name
+
+
+def test_true_metrics_of_rounded_scores_are_those_of_a_million_rows(bench):
+    cell = (1_000_000, 20_000, 0.983, 0.25)
+    scores, wrong = bench.draw_ranks(np.random.default_rng(2), *cell)
+    assert len(np.unique(scores[0])) < 70
+    own, other = (count(s, wrong) for s in scores)
+    found = bench.rank_truth(cell)
+    for name in bench.RANKED:
+        if name != "coverage_at_risk":  # it jumps from one score to the next
+            assert bench.metric(name, own) == pytest.approx(found[name], abs=0.005)
+    for name in ("auroc", "frr_at_trr"):
+        gap = bench.metric(name, own) - bench.metric(name, other)
+        assert gap == pytest.approx(found[f"{name} difference"], abs=0.002)
+
+
+def exact_calibration(mean, spread, factor):
+    """By integrals over the true log-odds, a normal law above 0."""
+    law = norm(mean, spread)
+
+    def expected(f, low=0.0, high=math.inf):
+        high = min(high, mean + 12 * spread)
+        return quad(lambda x: f(x) * law.pdf(x), low, high, limit=200)[0] / law.sf(0)
+
+    def sure(x):
+        return expit(factor * x)
+
+    edges = [
+        0.0, *(math.log(k / (15 - k)) / factor for k in range(8, 15)), math.inf
+    ]  # fmt: skip
+    gaps = [expected(lambda x: expit(x) - sure(x), *ends) for ends in pairwise(edges)]
+    return {
+        "confidence": expected(sure),
+        "ece": sum(map(abs, gaps)),
+        "brier": 2 * expected(
+            lambda x: expit(x) * sure(-x) ** 2 + expit(-x) * sure(x) ** 2
+        ),
+        "nll": expected(
+            lambda x: -expit(x) * math.log(sure(x)) - expit(-x) * math.log(sure(-x))
+        ),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.5, 0.7])
+def test_true_calibration_is_an_integral(factor, bench):
+    mean = bench.mean_for(0.1, 0.0)
+    law = norm(mean, bench.SPREAD)
+    wrong = quad(lambda x: expit(-x) * law.pdf(x), 0, mean + 24)[0] / law.sf(0)
+    assert wrong == pytest.approx(0.1, abs=1e-4)
+    true = exact_calibration(mean, bench.SPREAD, factor)
+    found = bench.calibrated_truth((2000, 200, factor, 0.0))
+    for name, value in true.items():
+        assert found[name] == pytest.approx(value, abs=2e-4), name
+
+
+def test_true_calibration_is_that_of_many_rows(bench):
+    cell = (300_000, 6_000, 1.5, 0.25)
+    found = bench.calibrated_estimates(np.random.default_rng(3), cell)
+    for name, value in bench.calibrated_truth(cell).items():
+        assert found[name].value == pytest.approx(value, abs=0.003), name

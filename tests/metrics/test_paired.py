@@ -1,0 +1,211 @@
+"""Differences between two scores on the same rows, against all pairs of rows."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from metrics.ranked import components, draw, samples
+from scipy import stats
+
+import trustdoctor as td
+from trustdoctor.errors import InputError
+from trustdoctor.metrics import (
+    Ranking,
+    auroc_difference,
+    count,
+    frr_difference,
+    frr_parts,
+    paired,
+)
+from trustdoctor.metrics.skewed import spread
+
+
+def pair(rng, n=400, step=0.0, **options):
+    """Two scores that agree as scores of one model do, and the errors."""
+    scores, errors = draw(rng, n, **options)
+    other = scores + 0.5 * rng.normal(size=n)
+    if step:
+        scores, other = np.round(scores / step), np.round(other / step)
+    return scores, other, errors
+
+
+@given(data=samples())
+def test_places_are_those_of_all_pairs(data):
+    found = Ranking(*data).places
+    for ours, true in zip(found, components(*data), strict=True):
+        assert ours == pytest.approx(true)
+
+
+@given(data=samples())
+def test_counts_are_those_of_the_scores(data):
+    found, true = Ranking(*data).counts, count(*data)
+    for name in ("correct", "errors", "highest"):
+        assert np.array_equal(getattr(found, name), getattr(true, name))
+
+
+def test_an_order_is_the_same_with_its_ties(rng):
+    scores, errors = draw(rng, step=0.5)
+    own = Ranking(scores, errors)
+    assert own.same_order(Ranking(np.exp(scores), errors))
+    assert not own.same_order(Ranking(-scores, errors))
+    parted = scores + 1e-9 * np.arange(len(scores))
+    assert not own.same_order(Ranking(parted, errors))
+    moved = np.arange(5.0)[[1, 0, 2, 3, 4]]
+    kinds = np.arange(5) > 2
+    assert not Ranking(np.arange(5.0), kinds).same_order(Ranking(moved, kinds))
+
+
+@pytest.mark.parametrize("step", [0.0, 0.5])
+def test_of_many_rows_the_interval_is_delongs(step, rng):
+    first, second, errors = pair(rng, 6000, step)
+    apart = [
+        a - b
+        for a, b in zip(
+            components(first, errors), components(second, errors), strict=True
+        )
+    ]
+    half = stats.norm.ppf(0.975) * np.sqrt(sum(d.var(ddof=1) / len(d) for d in apart))
+    mid = apart[0].mean()
+    found = auroc_difference(Ranking(first, errors), Ranking(second, errors))
+    assert found.value == pytest.approx(
+        td.auroc(first, errors) - td.auroc(second, errors)
+    )
+    assert (found.low, found.high) == pytest.approx(
+        (mid - half, mid + half), abs=0.06 * half
+    )
+    assert td.delong_difference(first, second, errors) == (found.low, found.high)
+
+
+def test_blocks_of_rows_add_up(rng, monkeypatch):
+    """The largest differences are taken of each block; nothing else may change."""
+    first, second, errors = pair(rng, 3000)
+    rankings = Ranking(first, errors), Ranking(second, errors)
+    whole = auroc_difference(*rankings)
+    monkeypatch.setattr(paired, "_BLOCK", 100)
+    parts = auroc_difference(*rankings)
+    for name in ("value", "low", "high"):
+        assert getattr(parts, name) == pytest.approx(getattr(whole, name), abs=1e-9)
+
+
+@pytest.mark.parametrize(("n", "weight"), [(60, 1.0), (1000, 0.1)])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_law_counts_a_row_more_that_lowers_the_mean(n, weight, sign, rng):
+    """Of few rows a half, else beyond the ten largest; of many less than a row."""
+    first, second = rng.beta(1, 6, n), rng.beta(1, 9, n)
+    apart = sign * (first - second)
+    top = np.sort(np.abs(apart))[::-1][:11]
+    far = top[0] + 3 * (top[:10] - top[10]).mean()
+    for few, further in ((True, -0.5), (False, -min(1.0, far))):
+        weights = np.append(np.ones(n), weight)
+        values = np.append(apart, further)
+        mean = np.average(values, weights=weights)
+        true = spread(mean, (values, weights))
+        law = paired._Differences(first, second, few=few).law(sign)
+        for name in ("value", "variance", "third"):
+            assert getattr(law, name) == pytest.approx(getattr(true, name), rel=1e-9)
+
+
+def of(name, scores, errors):
+    if name == "auroc":
+        return Ranking(scores, errors)
+    return frr_parts(Ranking(scores, errors), trr=0.9)
+
+
+def differ(name, first, second, errors):
+    a, b = (of(name, scores, errors) for scores in (first, second))
+    return auroc_difference(a, b) if name == "auroc" else frr_difference(a, b, errors)
+
+
+metrics = pytest.mark.parametrize("name", ["auroc", "frr_at_trr"])
+
+
+@metrics
+@given(data=samples())
+def test_the_other_way_round_ends_change_place_and_sign(name, data):
+    first, errors = data
+    second = np.random.default_rng(len(first)).permutation(first)
+    one, other = (
+        differ(name, first, second, errors),
+        differ(name, second, first, errors),
+    )
+    assert one.value == pytest.approx(-other.value)
+    assert (one.low, one.high) == pytest.approx((-other.high, -other.low))
+    assert -1 <= one.low <= one.value <= one.high <= 1
+
+
+@metrics
+def test_two_scales_of_one_score_do_not_differ(name, rng):
+    scores, errors = draw(rng, step=0.25)
+    found = differ(name, scores, np.exp(scores), errors)
+    assert (found.value, found.low, found.high) == (0, 0, 0)
+
+
+@metrics
+@pytest.mark.parametrize("n_errors", [5, 40])
+def test_two_perfect_scores_may_differ(name, n_errors):
+    """They rank errors among themselves in another order: luck may part them."""
+    errors = np.arange(300) >= 300 - n_errors
+    second = np.where(errors, 1000.0 - np.arange(300), np.arange(300))
+    found = differ(name, np.arange(300.0), second, errors)
+    assert found.value == 0
+    assert found.low < 0 < found.high
+    assert found.high - found.low > 1 / n_errors / 10
+
+
+@pytest.mark.parametrize("n_errors", [2, 3, 10, 30])
+def test_few_errors_seldom_make_a_difference_where_there_is_none(n_errors):
+    errors = np.arange(300 + n_errors) < n_errors
+    claims = {"auroc": 0, "frr_at_trr": 0}
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        base = rng.normal(size=len(errors)) + 2 * errors
+        first, second = (base + rng.normal(size=len(errors)) for _ in range(2))
+        for name in claims:
+            found = differ(name, first, second, errors)
+            claims[name] += not found.low <= 0 <= found.high
+    assert max(claims.values()) / 200 <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 200)
+
+
+def test_pairing_makes_frr_differences_narrower(rng):
+    """Scores nearly alike leave less open than scores that have nothing in common."""
+    scores, errors = draw(rng, 3000)
+    near = scores + 0.05 * rng.normal(size=3000)
+    far, _ = draw(np.random.default_rng(9), 3000)
+    far = np.where(errors, rng.permutation(far) + 1.5, far)
+    widths = [
+        (found := differ("frr_at_trr", scores, other, errors)).high - found.low
+        for other in (near, far)
+    ]
+    assert widths[0] < 0.7 * widths[1]
+
+
+def test_agreement_is_the_correlation_of_marks(rng):
+    first = rng.random(500) < 0.3
+    second = np.where(rng.random(500) < 0.7, first, rng.random(500) < 0.3)
+    kind = rng.random(500) < 0.8
+    true = np.corrcoef(first[kind], second[kind])[0, 1]
+    assert paired._agreement(first, second, kind) == pytest.approx(true)
+    assert paired._agreement(first, ~first, kind) == 0
+    assert paired._agreement(first, np.ones(500, bool), kind) == 0
+
+
+def test_rows_beyond_a_threshold_by_hand():
+    """Of 400 errors 5% are accepted, of 1000 correct rows 3% are rejected."""
+    scores, errors = np.arange(1400.0), np.arange(1400) >= 1000
+    found = Ranking(scores, errors).beyond(trr=0.95, frr=0.03)
+    assert np.flatnonzero(found).tolist() == [*range(970, 1000), *range(1000, 1020)]
+    found = Ranking(scores, errors).beyond(trr=0.999, frr=0.001)  # at least twenty
+    assert np.flatnonzero(found).tolist() == [*range(980, 1000), *range(1000, 1020)]
+    few = Ranking(scores[980:1010], errors[980:1010]).beyond(trr=0.95, frr=0.1)
+    assert few[20:].sum() == 5  # of ten, a half
+
+
+def test_what_cannot_be_paired_is_refused():
+    for first, second, errors in (
+        ([1.0, 2.0], [1.0, 2.0], [True, True]),
+        ([1.0, 2.0], [1.0, 2.0], [False, False]),
+        ([1.0, 2.0], [1.0], [True, False]),
+    ):
+        with pytest.raises(InputError, match="same rows"):
+            td.delong_difference(first, second, errors)
+    with pytest.raises(InputError, match="confidence between 0 and 1"):
+        td.delong_difference([1.0, 2.0], [2.0, 1.0], [True, False], confidence=95)
