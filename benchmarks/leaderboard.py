@@ -275,7 +275,8 @@ def page(folder):
         "",
         "Made by `python benchmarks/leaderboard.py page FOLDER docs/leaderboard.md`, "
         "which runs `td.compare`: rows are permuted and split into thirds that fit, "
-        "choose and judge; differences against softmax response (msp) are paired and "
+        "choose and judge, and what fits nothing is judged on all of them; differences "
+        "against softmax response (msp) are paired and "
         "hold all together at 95%. The recommended score is bold. Errors are those of "
         "the clean prediction, which is what a user deploys. Everything in %.",
         "",
