@@ -1,3 +1,4 @@
+import importlib.util
 import os
 import resource
 import shutil
@@ -18,6 +19,20 @@ ROOT = Path(__file__).parents[1]
 @pytest.fixture(scope="session")
 def root():
     return ROOT
+
+
+@pytest.fixture(scope="session")
+def benchmark_of():
+    """A script of benchmarks/, by its name."""
+
+    def load(name):
+        path = ROOT / "benchmarks" / f"{name}.py"
+        spec = importlib.util.spec_from_file_location(f"benchmark_{name}", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    return load
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,3 @@
-import importlib.util
 import json
 import math
 
@@ -15,13 +14,9 @@ from trustdoctor.metrics import count_runs
 
 
 @pytest.fixture(scope="module")
-def guarantees(request):
+def guarantees(benchmark_of):
     """The simulation of benchmarks/guarantees.py, in a small form here."""
-    path = request.getfixturevalue("root") / "benchmarks" / "guarantees.py"
-    spec = importlib.util.spec_from_file_location("guarantees", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return benchmark_of("guarantees")
 
 
 def pytest_generate_tests(metafunc):

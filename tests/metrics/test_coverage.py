@@ -1,6 +1,5 @@
 """A few cells of benchmarks/intervals.py: how often intervals cover, and how wide."""
 
-import importlib.util
 import math
 from itertools import pairwise
 
@@ -18,12 +17,8 @@ LEAST = 0.93 - 3 * math.sqrt(0.93 * 0.07 / SAMPLES)
 
 
 @pytest.fixture(scope="module")
-def bench(request):
-    path = request.getfixturevalue("root") / "benchmarks" / "intervals.py"
-    spec = importlib.util.spec_from_file_location("interval_benchmark", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def bench(benchmark_of):
+    return benchmark_of("intervals")
 
 
 @pytest.mark.parametrize(

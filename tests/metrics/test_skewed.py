@@ -35,12 +35,6 @@ def test_without_variance_the_estimate_is_known():
     assert Spread(0.4, 0.0, 0.0).quantile(0.975) == 0.4
 
 
-def test_a_shifted_law_is_the_same_elsewhere():
-    law = Spread(0.4, 0.01, 0.0005)
-    moved = law.shifted(0.2).quantile(0.9)
-    assert moved == pytest.approx(law.quantile(0.9) + 0.2)
-
-
 def moments(drawn):
     """Mean, variance and third central moment, each with its standard error."""
     apart = drawn - drawn.mean()

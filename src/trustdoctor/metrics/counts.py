@@ -2,8 +2,7 @@
 
 Rows are put in groups of equal score, least doubtful first. Each metric is a
 function of how many correct and how many wrong rows each group holds, so ties
-need no special case, the order of the rows cannot matter, and one piece of code
-serves a single sample and a thousand bootstrap samples at once (leading axes).
+need no special case, and the order of the rows cannot matter.
 Whether a metric exists on these rows is asked in `rank.py`.
 """
 

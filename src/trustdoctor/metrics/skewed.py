@@ -49,10 +49,6 @@ class Spread:
         steps = (float(gammaincinv(shape, tail)) - shape) / math.sqrt(shape)
         return self.value + math.copysign(deviation, skewness) * steps
 
-    def shifted(self, change: float) -> "Spread":
-        """Return the same law elsewhere."""
-        return Spread(self.value + change, self.variance, self.third)
-
 
 def spread(value: float, *strata: tuple[Array, Array]) -> Spread:
     """Return the law of an estimate.
