@@ -29,6 +29,13 @@ def authors_table(report):
     return found
 
 
+def public_nets(folder):
+    """Return the table of the public nets on CIFAR-100."""
+    report = reproduce("table1", Options(data=folder / "predictions"))
+    (found,) = (t for t in report.tables if t.title.startswith("CIFAR-100: "))
+    return found
+
+
 def make(folder):
     """Run the experiments and fill the page."""
     stored = Path(folder) / "reference" / "cifar10-densenet-tbb.npz"
@@ -43,6 +50,7 @@ def make(folder):
             authors,
             where=lambda row: row[1] == "TBB" and row[0] in ("alpha", "beta", "sr"),
         ),
+        nets=rows_of(public_nets(Path(folder)), where=lambda row: row[2] != "beta"),
         imdb=f"AUROC {imdb.cells()[1][3]} and FRR95 {imdb.cells()[1][5]}",
         perturbed=protocols(Path(folder)),
         turned=turned(Path(folder)),

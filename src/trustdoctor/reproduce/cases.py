@@ -9,7 +9,7 @@ import numpy as np
 from trustdoctor.arrays import Array
 from trustdoctor.evaluation import evaluate_perturbed
 from trustdoctor.metrics import Estimate, roc
-from trustdoctor.reproduce.experiment import Options
+from trustdoctor.reproduce.experiment import Options, paper
 from trustdoctor.reproduce.grid import GridResult, evaluate_grid, published_values
 from trustdoctor.reproduce.report import in_percent
 from trustdoctor.reproduce.sources import Answers, Exhibit, Setting
@@ -108,6 +108,17 @@ def make_case(
     )
     errors = judged.predictions.errors
     return Case(method, scenario, scores, errors, values, below=known == "sr")
+
+
+def cases_in_paper(one: Exhibit) -> list[Case | Missing]:
+    """Return the methods that the paper has numbers for on this data set."""
+    methods = paper("table1")[one.dataset.name]["methods"]
+    if one.bench is not None:
+        one.bench.runs += 3  # alpha, beta and Mahalanobis
+    cases: list[Case | Missing] = list(tbb_cases(one))
+    if any("PBB" in cells for cells in methods.values()):
+        cases += pbb_cases(one)
+    return [c for c in cases if c.scenario[:3] in methods.get(c.method, {})]
 
 
 def tbb_cases(one: Exhibit) -> Iterator[Case | Missing]:

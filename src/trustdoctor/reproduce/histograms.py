@@ -5,11 +5,11 @@ import numpy as np
 from trustdoctor.arrays import Array
 from trustdoctor.metrics import histogram
 from trustdoctor.report import RIGHT, WRONG, Bars, Panel, Picture
-from trustdoctor.reproduce.cases import PBB, Case, make_case
+from trustdoctor.reproduce.cases import PBB, Case, cases_in_paper, make_case
 from trustdoctor.reproduce.experiment import Options
 from trustdoctor.reproduce.report import Cell, Report, Table
 from trustdoctor.reproduce.sources import Exhibit, require_exhibits
-from trustdoctor.reproduce.table1 import cases_in_paper, describe
+from trustdoctor.reproduce.table1 import describe
 
 TITLE = "Figure 1: scores of right and wrong predictions"
 COLUMNS = (

@@ -5,11 +5,11 @@ import numpy as np
 from trustdoctor.arrays import Array
 from trustdoctor.metrics import thinned
 from trustdoctor.report import Line, Panel, Picture
-from trustdoctor.reproduce.cases import Case
+from trustdoctor.reproduce.cases import Case, cases_in_paper
 from trustdoctor.reproduce.experiment import Options
 from trustdoctor.reproduce.report import Cell, Report, Table
 from trustdoctor.reproduce.sources import Exhibit, require_both_kinds
-from trustdoctor.reproduce.table1 import cases_in_paper, describe
+from trustdoctor.reproduce.table1 import describe
 
 TITLE = "Figure 2: ROC curves"
 AT = (0.5, 0.8, 0.9, 0.95, 0.99)

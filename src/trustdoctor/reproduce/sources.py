@@ -5,6 +5,9 @@ A prediction file is called MODEL-DATASET-KIND or DATASET-MODEL-KIND. KIND is `t
 `SCORE-T1-eps0.00035` (`pbb-` may go before it) for those at perturbed inputs, softmax
 outputs then being at that temperature. An NPZ of clean logits may hold perturbed ones
 as arrays `pbb_SCORE_T1_eps0.00035`.
+
+Files in a folder called `public` are those of public models, which are other nets than
+the paper's. What is printed says so.
 """
 
 import re
@@ -29,6 +32,18 @@ _STEM = re.compile(
     rf"-(?P<kind>tbb|test|train|(?:pbb-)?{SETTING})"
 )
 SUFFIXES = (".npz", ".csv", ".parquet")
+PUBLIC = "public"
+_PRINTED = (
+    (r"resnet(\d+)", r"ResNet-\1"),
+    (r"vgg(\d+)_bn", r"VGG-\1-BN"),
+    (r"repvgg_a(\d+)", r"RepVGG-A\1"),
+    (r"mobilenetv2_x(\d+)_(\d+)", r"MobileNetV2 x\1.\2"),
+    (r"shufflenetv2_x(\d+)_(\d+)", r"ShuffleNetV2 x\1.\2"),
+)
+"""How pytorch-cifar-models calls its nets, and what they are called in print."""
+
+Key = tuple[str, str, bool]
+"""An exhibit's data set and model, and whether the model is a public one."""
 
 
 class Setting(NamedTuple):
@@ -92,6 +107,8 @@ class Exhibit:
         The model itself, where it is there to be run.
     images : array or None
         What the bench is run on, if not on its own images.
+    public : bool
+        Whether it is a public model, and so not the paper's net.
     """
 
     dataset: Dataset
@@ -102,23 +119,41 @@ class Exhibit:
     stored: dict[Setting, Answers] = field(default_factory=dict)
     bench: Bench | None = None
     images: NDArray[np.uint8] | None = None
+    public: bool = False
+
+    @property
+    def net(self) -> str:
+        """The model, in print."""
+        return _printed(self.model) if self.public else self.model
 
     @property
     def name(self) -> str:
         """Whose predictions on what, in print."""
-        return f"{self.dataset.title}, {self.model}"
+        origin = f" ({PUBLIC})" if self.public else ""
+        return f"{self.dataset.title}, {self.net}{origin}"
 
     @property
     def slug(self) -> str:
         """The same, in the names of files."""
-        return f"{self.dataset.name}-{self.model}"
+        origin = f"-{PUBLIC}" if self.public else ""
+        return f"{self.dataset.name}-{self.model}{origin}"
+
+    @property
+    def accuracy(self) -> float:
+        """The accuracy of the clean predictions, in percent."""
+        return 100 * (1 - float(self.clean.predictions.errors.mean()))
 
     @property
     def title(self) -> str:
         """The name, with the number of rows and the accuracy."""
-        p = self.clean.predictions
-        accuracy = 100 * (1 - float(p.errors.mean()))
-        return f"{self.name}: {len(p):,} rows, accuracy {accuracy:.2f}"
+        other = ", not the paper's net" if self.public else ""
+        n = len(self.clean.predictions)
+        return f"{self.name}{other}: {n:,} rows, accuracy {self.accuracy:.2f}"
+
+    @property
+    def only_clean(self) -> bool:
+        """Whether there is nothing but the clean predictions of the test rows."""
+        return self.train is None and not self.stored and self.bench is None
 
     def perturbed(self, setting: Setting) -> Answers | None:
         """Return the answers at perturbed inputs: stored ones, or made by the model."""
@@ -137,10 +172,10 @@ def find_exhibits(options: Options, *, labelled: bool = True) -> list[Exhibit]:
 
     All have labels, their own or the data set's, unless `labelled` is False.
     """
-    found: dict[tuple[str, str], Exhibit] = {}
+    found: dict[Key, Exhibit] = {}
     if options.predictions is not None:
         one = _single(options.predictions, options)
-        found[one.dataset.name, one.model] = one
+        found[one.dataset.name, one.model, one.public] = one
     elif options.data is not None:
         found = _stored(options.data)
     if labelled:
@@ -148,16 +183,22 @@ def find_exhibits(options: Options, *, labelled: bool = True) -> list[Exhibit]:
             _add_labels(one, options.data)
     found = {key: _sampled(one, options) for key, one in found.items()}
     if options.model is not None:
-        bench = Bench.load(options)
-        at = (options.about, bench.name)
-        if at not in found or not _same(found[at], bench):
-            clean = Predictions.from_logits(bench.logits(), bench.labels)
-            dataset = find_dataset(options.about)
-            found[at] = Exhibit(dataset, bench.name, Answers(clean))
-        found[at].bench = bench
+        _add_bench(found, Bench.load(options), options)
     exhibits = list(found.values())
     names = list(DATASETS)
     return sorted(exhibits, key=lambda one: names.index(one.dataset.name))
+
+
+def _add_bench(found: dict[Key, Exhibit], bench: Bench, options: Options) -> None:
+    """Give the model to its stored predictions, or make its clean ones."""
+    keys = [(options.about, bench.name, public) for public in (False, True)]
+    for key in keys:
+        if key in found and _same(found[key], bench):
+            found[key].bench = bench
+            return
+    clean = Answers(Predictions.from_logits(bench.logits(), bench.labels))
+    dataset = find_dataset(options.about)
+    found[keys[0]] = Exhibit(dataset, bench.name, clean, bench=bench)
 
 
 def read_answers(path: Path, at: float = 1.0) -> Answers:
@@ -241,24 +282,39 @@ def _single(path: Path, options: Options) -> Exhibit:
     model = path.stem
     if parsed:
         model = parsed["before"] or parsed["after"] or model
-    one = Exhibit(dataset, model, answers, [path.name])
+    one = Exhibit(dataset, model, answers, [path.name], public=_is_public(path))
     _add_arrays(one, path)
     return one
 
 
-def _stored(folder: Path) -> dict[tuple[str, str], Exhibit]:
-    parts: dict[tuple[str, str], dict[Any, Path]] = {}
+def _is_public(path: Path) -> bool:
+    return path.absolute().parent.name == PUBLIC
+
+
+def _printed(model: str) -> str:
+    """Return the name of a public net as it is printed; other names stay."""
+    for pattern, shown in _PRINTED:
+        if parsed := re.fullmatch(pattern, model):
+            return parsed.expand(shown)
+    return model
+
+
+def _stored(folder: Path) -> dict[Key, Exhibit]:
+    parts: dict[Key, dict[Any, Path]] = {}
     for path, parsed in _prediction_files(folder):
-        key = (parsed["data"], parsed["before"] or parsed["after"] or "model")
+        model = parsed["before"] or parsed["after"] or "model"
+        key = (parsed["data"], model, _is_public(path))
         kind: Any = parsed["kind"]
         if parsed["score"]:
             kind = _setting(parsed)
         parts.setdefault(key, {})["test" if kind == "tbb" else kind] = path
     found = {}
-    for (name, model), kinds in parts.items():
+    for key, kinds in parts.items():
         if "test" not in kinds:
             continue
-        one = Exhibit(find_dataset(name), model, read_answers(kinds["test"]))
+        name, model, public = key
+        clean = read_answers(kinds["test"])
+        one = Exhibit(find_dataset(name), model, clean, public=public)
         one.files = sorted(path.name for path in kinds.values())
         shape = one.clean.predictions.logits.shape
         for kind, path in kinds.items():
@@ -270,7 +326,7 @@ def _stored(folder: Path) -> dict[tuple[str, str], Exhibit]:
                 one.train = read_answers(path)
                 _check_shape(path, one.train, (None, shape[1]))
         _add_arrays(one, kinds["test"])
-        found[name, model] = one
+        found[key] = one
     return found
 
 

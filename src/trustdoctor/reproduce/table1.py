@@ -1,13 +1,15 @@
 """Table 1: every method on every data set that there are predictions for."""
 
 from collections.abc import Iterator
+from itertools import groupby
 from typing import Any
 
 from trustdoctor.metrics import Estimate
 from trustdoctor.report import Line, Panel, Picture
-from trustdoctor.reproduce.cases import PBB, Case, Missing, pbb_cases, tbb_cases
+from trustdoctor.reproduce.cases import PBB, Case, Missing, cases_in_paper
 from trustdoctor.reproduce.datasets import DATASETS
 from trustdoctor.reproduce.experiment import Options, paper
+from trustdoctor.reproduce.public import look_over
 from trustdoctor.reproduce.report import Cell, Report, Table
 from trustdoctor.reproduce.sources import Exhibit, check_sources, find_exhibits
 
@@ -48,28 +50,36 @@ def run(options: Options) -> Report:
     check_sources(options)
     exhibits = find_exhibits(options)
     tables: list[Table] = []
+    panels: list[Panel] = []
     notes: list[str] = []
-    for one in exhibits:
-        cases = cases_in_paper(one)
-        tables.append(_table(one, cases, options))
-        notes += describe(one, cases)
     words = WORDS.format(protocol=PROTOCOLS[options.protocol])
-    binary = [
-        one.dataset.title
-        for one in exhibits
-        if one.clean.predictions.logits.shape[1] == 2
-    ]
-    if binary:
-        words += BINARY.format(names=", ".join(binary))
-    pictures = tuple(_picture(table) for table in tables[:1])
-    if len(tables) > 1:
-        panels = tuple(panel for t in tables for panel in _picture(t).panels)
-        pictures = (Picture("auroc", PICTURED, panels, columns=1),)
+    for _, same_data in groupby(exhibits, lambda one: one.dataset.name):
+        group = list(same_data)
+        public = look_over(group, options)
+        for one in (one for one in group if one not in public.in_brief):
+            cases = cases_in_paper(one)
+            tables.append(_table(one, cases, options))
+            panels.append(_panel(tables[-1]))
+            notes += describe(one, cases)
+        tables += public.tables
+        notes += public.notes
+        words += public.words
+    words += _on_two_classes(exhibits)
+    pictures = (Picture("auroc", PICTURED, tuple(panels), columns=1),) if panels else ()
     tables += absent(exhibits, options)
     return Report("table1", TITLE, tuple(tables), words, pictures, tuple(notes))
 
 
-def _picture(table: Table) -> Picture:
+def _on_two_classes(exhibits: list[Exhibit]) -> str:
+    binary = {
+        one.dataset.title: None
+        for one in exhibits
+        if one.clean.predictions.logits.shape[1] == 2
+    }
+    return BINARY.format(names=", ".join(binary)) if binary else ""
+
+
+def _panel(table: Table) -> Panel:
     """Draw the AUROCs of a table: the paper's, and ours with their intervals."""
     names = tuple(f"{row[0]}\n{row[1]}" for row in table.rows)
     theirs, ours = [], []
@@ -89,8 +99,7 @@ def _picture(table: Table) -> Picture:
         for label, points in (("paper", theirs), ("here", ours))
         if points
     )
-    panel = Panel(table.title, "", "AUROC %", lines, ticks=names)
-    return Picture("auroc", PICTURED, (panel,), columns=1)
+    return Panel(table.title, "", "AUROC %", lines, ticks=names)
 
 
 def _table(one: Exhibit, cases: list[Case | Missing], options: Options) -> Table:
@@ -113,17 +122,6 @@ def describe(one: Exhibit, cases: list[Case | Missing]) -> Iterator[str]:
     ]
     if lacks:
         yield f"{one.name}: {'; '.join(lacks)}."
-
-
-def cases_in_paper(one: Exhibit) -> list[Case | Missing]:
-    """Return the methods that the paper has numbers for on this data set."""
-    methods = paper("table1")[one.dataset.name]["methods"]
-    if one.bench is not None:
-        one.bench.runs += 3  # alpha, beta and Mahalanobis
-    cases: list[Case | Missing] = list(tbb_cases(one))
-    if any("PBB" in cells for cells in methods.values()):
-        cases += pbb_cases(one)
-    return [c for c in cases if c.scenario[:3] in methods.get(c.method, {})]
 
 
 def _row(

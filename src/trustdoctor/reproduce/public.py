@@ -1,0 +1,126 @@
+"""Public nets: other nets than the paper's, and often several of one data set.
+
+The one whose accuracy is nearest to the paper's is shown with all methods. All of them
+stand in one table, with the scores that need nothing but clean predictions.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from trustdoctor.metrics import Estimate
+from trustdoctor.reproduce.cases import TBB, Missing, cases_in_paper, make_case
+from trustdoctor.reproduce.experiment import Options, paper
+from trustdoctor.reproduce.report import Cell, Table
+from trustdoctor.reproduce.sources import Exhibit
+
+METHODS = ("alpha", "beta", "sr")
+COLUMNS = ("net", "accuracy", "method", "AUROC", "FRR95")
+ALONE = (
+    " On {data}, {net} (public), not the paper's net, has accuracy {accuracy:.2f}, the "
+    "paper's {theirs}"
+)
+NEAREST = "; of {n} public nets it is the nearest, and shown with all methods"
+
+
+@dataclass(frozen=True)
+class Overview:
+    """The public nets of one data set, taken together.
+
+    Attributes
+    ----------
+    in_brief : tuple of Exhibit
+        Those that the one table is enough for.
+    tables : tuple of Table
+        That table, where there are several nets.
+    words : str
+        Which net is the nearest to the paper's, and how alpha and SR compare.
+    notes : tuple of str
+        What the nets in brief were read from, and what they lack.
+    """
+
+    in_brief: tuple[Exhibit, ...] = ()
+    tables: tuple[Table, ...] = ()
+    words: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def look_over(exhibits: list[Exhibit], options: Options) -> Overview:
+    """Take the public nets among the exhibits of one data set together."""
+    nets = [one for one in exhibits if one.public]
+    if not nets:
+        return Overview()
+    theirs = paper("table1")[nets[0].dataset.name]
+    nearest = min(nets, key=lambda one: abs(one.accuracy - theirs["accuracy"]))
+    words = ALONE.format(
+        data=nearest.dataset.title,
+        net=nearest.net,
+        accuracy=nearest.accuracy,
+        theirs=theirs["accuracy"],
+    )
+    if len(nets) == 1:
+        return Overview(words=f"{words}.")
+    table = _table(nets, theirs, options)
+    words += f"{NEAREST.format(n=len(nets))}.{_alpha_minus_sr(table)}"
+    in_brief = tuple(one for one in nets if one.only_clean and one is not nearest)
+    return Overview(in_brief, (table,), words, tuple(_notes(in_brief)))
+
+
+def _table(nets: list[Exhibit], theirs: dict[str, Any], options: Options) -> Table:
+    """Return the scores of all nets below the paper's, the most accurate net first."""
+    rows: list[tuple[Cell, ...]] = []
+    for method in METHODS:
+        auroc, frr = map(float, theirs["methods"][method]["TBB"])
+        rows.append(("the paper's", theirs["accuracy"], method, auroc, frr))
+    for one in sorted(nets, key=lambda one: -one.accuracy):
+        options.tell(0.9, f"judging {one.name}")
+        for method in METHODS:
+            case = make_case(method, "TBB", TBB[method], one.clean, one.clean)
+            rows.append((one.net, one.accuracy, method, *case.judge(options)))
+    title = (
+        f"{nets[0].dataset.title}: {len(nets)} public nets, none of them the paper's, "
+        "by accuracy, in %"
+    )
+    return Table(title, COLUMNS, tuple(rows))
+
+
+def _alpha_minus_sr(table: Table) -> str:
+    """Say by how much the two differ, on each of the nets and in the paper."""
+    found: dict[str, list[float]] = {method: [] for method in METHODS}
+    for _, _, method, auroc, _ in table.rows:
+        value = auroc.value if isinstance(auroc, Estimate) else auroc
+        if isinstance(value, float):
+            found[str(method)].append(value)
+    theirs, *ours = (
+        f"{round(alpha - sr, 2) + 0.0:+.2f}"  # never -0.00
+        for alpha, sr in zip(found["alpha"], found["sr"], strict=True)
+    )
+    if not ours:
+        return ""
+    ends = sorted(ours, key=float)
+    return (
+        f" Over these nets the AUROC of alpha minus that of SR goes from {ends[0]} to "
+        f"{ends[-1]} (the paper's: {theirs})."
+    )
+
+
+def _notes(nets: tuple[Exhibit, ...]) -> Iterator[str]:
+    """Say what the nets were read from, and what all of them lack."""
+    if not nets:
+        return
+    which = f"{nets[0].dataset.title}, other public nets"
+    yield f"{which}: read from {', '.join(name for one in nets for name in one.files)}."
+    lacks = [
+        [
+            f"{c.method} {c.scenario}"
+            for c in cases_in_paper(one)
+            if isinstance(c, Missing)
+        ]
+        for one in nets
+    ]
+    shared = [lack for lack in lacks[0] if all(lack in some for some in lacks)]
+    if shared:
+        yield (
+            f"{which}: {', '.join(shared)} are missing, since there is nothing but "
+            "clean predictions of the test rows."
+        )
