@@ -107,6 +107,31 @@ def bench_alpha(rng, rows, classes, asked):
     print(f"  {extra:.0f} MB beyond input and output (under 64)", flush=True)
 
 
+def bench_lengths(rng, rows, classes):
+    """Time alpha of normalised logits next to alpha, by turns."""
+    z = rng.normal(size=(rows, classes)).astype(np.float32)
+    jobs = {0: lambda: td.alpha(z)}
+    for p in (2, 3, 4, 5):
+        jobs[p] = lambda p=p: td.normalised_alpha(z, p=p)
+    times = dict.fromkeys(jobs, np.inf)
+    for _ in range(6):
+        times = {p: min(times[p], best(job, 1, 0)) for p, job in jobs.items()}
+    shown = ", ".join(f"p={p} {times[p] / times[0]:.2f}" for p in jobs if p)
+    print(
+        f"[{kernel()}, {processor()}] normalised_alpha at {rows:,} x {classes} against "
+        f"alpha, {times[0]:.3f} s: {shown} times (at most 1.5)",
+        flush=True,
+    )
+
+
+def bench_tune(rng):
+    """Time the search of `tune`."""
+    z = 3 * rng.normal(size=(2000, 100)).astype(np.float32)
+    labels = np.where(rng.random(2000) < 0.7, z.argmax(1), 0)
+    p = td.Predictions.from_logits(z, labels)
+    print(f"tune on 2,000 x 100: {best(lambda: td.tune(p)):.3f} s (below 1)")
+
+
 def bench_torch(rng, rows, classes):
     """Alpha against what torch makes of the same formula."""
     z = rng.normal(size=(rows // 100, classes)).astype(np.float32) * 3
@@ -173,6 +198,7 @@ def bench_kernel():
     rng = np.random.default_rng(0)
     bench_alpha(rng, 200_000, 1000, many)
     bench_alpha(rng, 20_000_000, 10, few)
+    bench_lengths(rng, 200_000, 1000)
     bench_metrics(rng, np.float32, metrics)
     bench_metrics(rng, np.float64, metrics)
 
@@ -288,6 +314,7 @@ def main():
     bench_sorting(rng, np.float32)
     bench_sorting(rng, np.float64)
     bench_calibrate(rng)
+    bench_tune(rng)
     bench_start()
     bench_evaluate()
     bench_page()

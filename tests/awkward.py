@@ -1,7 +1,7 @@
 """Awkward rows of logits, and what is right of them: doubts and decisions."""
 
 import warnings
-from functools import cache
+from functools import cache, lru_cache
 from itertools import product
 
 import laws
@@ -104,14 +104,49 @@ def fitted(name):
 SCORES = (*plain_scores(), "rel_u", "fusion")
 
 
-def definition(score, row, t):
+LENGTHS = {
+    "pnorm": (2, None),
+    "normalised_alpha": (3, 0.2),
+    "normalised_margin": (2, 1),
+}
+"""The p and t of scores that take out lengths; no t: that of the softmax."""
+
+
+@lru_cache(256)
+def direction(z, p):
+    """Logits without mean and length; two, and equal ones, have no direction."""
+    mean = mp.fsum(z) / len(z)
+    length = mp.fsum(abs(x - mean) ** p for x in z) ** (mp.mpf(1) / p)
+    return [(x - mean) / length for x in z] if length and len(z) > 2 else z
+
+
+def definition(score, row, temperature, **options):
     """The doubt of a row by the score's definition."""
     if score == "rel_u":
         return _rel_u(row)
     if score == "fusion":
         return _fusion(row)
     z = sorted((mp.mpf(float(x)) for x in row if x > -INF), reverse=True)
+    if score in LENGTHS:
+        return _normalised(score, z, temperature, **options)
+    return plain_definition(score, z, temperature)
+
+
+def _normalised(score, z, temperature, *, p=None, t=None):
+    usual_p, usual_t = LENGTHS[score]
+    p, t = mp.mpf(p or usual_p), mp.mpf(t or usual_t or temperature)
+    short = direction(tuple(z), p)
+    if score == "pnorm" and len(z) > 2:
+        return mp.mpf(0) if z[0] == z[-1] else -short[0]
+    plain = {"pnorm": "msp"}.get(score, score.removeprefix("normalised_"))
+    return plain_definition(plain, short, t)
+
+
+def plain_definition(score, z, t):
+    """The same of logits that are sorted, the largest first."""
     u = [(x - z[0]) / t for x in z[1:]]
+    if score == "margin":
+        return u[0] if u else -mp.inf
     s, s2 = (mp.fsum(mp.exp(k * x) for x in u) for k in (1, 2))
     if score == "max_logit":
         return -z[0] / t
@@ -119,18 +154,12 @@ def definition(score, row, t):
         return -(z[0] + t * mp.log1p(s))
     if not u:
         return -mp.inf
-    if score == "pnorm" and len(z) > 2:
-        mean = mp.fsum(z) / len(z)
-        length = mp.sqrt(mp.fsum((x - mean) ** 2 for x in z))
-        return (mean - z[0]) / length if length else mp.mpf(0)
     others = [mp.exp(x) / (1 + s) for x in u]
     return {
         "alpha": lambda: mp.log((2 * s + s * s - s2) / (1 + s2)),
         "beta": lambda: mp.log(s),
         "msp": lambda: mp.log(s / (1 + s)),
-        "pnorm": lambda: mp.log(s / (1 + s)),
         "entropy": lambda: mp.log(mp.log1p(s) - mp.fdot(u, others)),
-        "margin": lambda: u[0],
         "gen": lambda: mp.log(
             mp.fsum((p * (1 - p)) ** mp.mpf("0.1") for p in others)
             + (s / (1 + s) ** 2) ** mp.mpf("0.1")

@@ -82,6 +82,7 @@ from trustdoctor.scores import (
     RelU,
     Score,
     TrustScore,
+    Tuned,
     ViM,
     alpha,
     beta,
@@ -92,8 +93,11 @@ from trustdoctor.scores import (
     margin,
     max_logit,
     msp,
+    normalised_alpha,
+    normalised_margin,
     pnorm,
     register,
+    tune,
 )
 from trustdoctor.watch import Watch
 
@@ -128,6 +132,7 @@ __all__ = [
     "Target",
     "TopK",
     "TrustScore",
+    "Tuned",
     "ViM",
     "View",
     "Watch",
@@ -164,6 +169,8 @@ __all__ = [
     "measure",
     "msp",
     "nll",
+    "normalised_alpha",
+    "normalised_margin",
     "pnorm",
     "read",
     "register",
@@ -175,4 +182,5 @@ __all__ = [
     "table_views",
     "text_views",
     "trr_at_frr",
+    "tune",
 ]

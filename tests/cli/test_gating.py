@@ -259,7 +259,8 @@ def test_calibrate_says_which_score_ranks_errors_better(tmp_path, run, rng):
     given = ("--score", "max_logit", "--frr", "10%", "-o", gate)
     assert "Careful" not in run("calibrate", tmp_path / "p.npz", *given).stdout
     done = run("calibrate", tmp_path / "p.npz", *given[2:], "--score", "auto")
-    assert "900 rows chose max_logit" in done.stdout
+    assert "1,000 rows with" in done.stdout
+    assert "errors chose the mean rank by max_logit" in done.stdout
     assert "Careful" not in done.stdout
     assert td.Gate.load(gate) == td.calibrate(p, score="auto", frr=0.1)
 

@@ -132,8 +132,32 @@ def test_a_true_gain_of_two_points_is_found_nearly_always():
     found = [compare(by_margin(4000, i), seed=i) for i in range(15)]
     gains = [by_name(f)["margin"] for f in found]
     assert sum(c.better for c in gains) >= 14
-    assert sum(f.recommended in ("margin", "fusion") for f in found) >= 14
+    named = ("margin", "fusion", "tuned")
+    assert sum(f.recommended in named for f in found) >= 14
     assert sum(c.auroc_gain.low <= true <= c.auroc_gain.high for c in gains) >= 14
+
+
+def test_a_tuned_score_is_fitted_on_rows_that_do_not_judge_it():
+    p = by_margin(3000, 0)
+    found = compare(p)
+    tuned, score = by_name(found)["tuned"], found.scores["tuned"]
+    assert (tuned.n, tuned.passes, tuned.needs) == (found.n_judged, 1, "labels")
+    assert (score.n, score.tried) == (found.n_fit, 59)
+    fit = np.random.default_rng(0).permutation(3000)[:1000]
+    assert score.digest == td.tune(p[fit]).digest
+    assert by_name(found)["margin"].n == 3000
+
+
+def test_where_tuning_finds_nothing_it_is_left_out():
+    one = np.random.default_rng(0).random(900)  # of two classes all rank alike
+    p = td.Predictions.from_probs(np.stack([one, 1 - one], 1), one > 0.3)
+    found = compare(p)
+    assert "tuned" not in by_name(found)
+    reason = "tuned: the rows that fit found nothing better than msp."
+    assert reason in found.skipped
+    few = compare(rows(900)[:60])
+    (why,) = (line for line in few.skipped if line.startswith("tuned: "))
+    assert "needs 10 errors and 10 correct rows" in why
 
 
 def test_intervals_are_corrected_for_the_number_of_scores():

@@ -150,7 +150,7 @@ def test_a_better_score_is_named_with_delongs_interval(odd):
     )
     gain = areas[name] - areas["alpha"]
     assert f"{100 * gain:+.2f} [{100 * low:+.2f}, {100 * high:+.2f}] points" in text
-    assert "Choose it on other rows: trustdoctor compare." in text
+    assert "Let other rows choose: --score auto, or compare." in text
     assert better_score(odd, Gate(0.0, score=name)) == ""
 
 

@@ -327,3 +327,32 @@ def test_resnet_20_is_judged_better(shared):
     alone = 100 * td.auroc(found.doubts[:, 0], found.predictions.errors)
     assert ours > alone + 1
     assert ours == pytest.approx(92.8, abs=3)
+
+
+@pytest.mark.parametrize("p", [2, 3])
+def test_views_may_be_averaged_without_their_lengths(p, rng):
+    """By hand: centred, divided by norm and temperature, averaged, then beta."""
+    weights = rng.normal(size=(6, 4))
+    x = rng.normal(size=(300, 6))
+    views = [
+        td.View("half", lambda x: x / 2),
+        td.View("roll", lambda x: np.roll(x, 1, 1)),
+    ]
+    ask = td.SecondOpinion(lambda x: x @ weights, views, p=p, t=0.4)
+    total = 0
+    for inputs in (x, x / 2, np.roll(x, 1, 1)):
+        z = inputs @ weights
+        z = z - z.mean(1, keepdims=True)
+        total = total + z / np.linalg.norm(z, ord=p, axis=1, keepdims=True) / 0.4
+    predicted = (x @ weights).argmax(1)
+    expected = td.beta(total / 3, predicted=predicted)
+    assert np.allclose(ask(x).doubts[:, -1], expected)
+    labels = np.where(rng.random(300) < 0.8, predicted, 0)
+    gate = ask.calibrate(x, labels, frr=0.2)
+    assert gate.margins.views == (f"half (p={p}, t=0.4)", f"roll (p={p}, t=0.4)")
+    assert len(ask.screen(x, gate).accepted) == 300
+    plain = td.SecondOpinion(lambda x: x @ weights, views)
+    with pytest.raises(InputError, match="expected a gate for the views half, roll"):
+        plain.screen(x, gate)
+    with pytest.raises(InputError, match="expected p from 1 to 100"):
+        td.SecondOpinion(lambda x: x, views, p=0)

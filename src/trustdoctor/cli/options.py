@@ -39,9 +39,9 @@ ScoreOption = Annotated[
     typer.Option(
         "--score",
         metavar="NAME",
-        help=f"{', '.join(plain_scores())}; auto, which chooses one on 30% of the rows "
-        "and calibrates on the others; or the FILE of a fitted score. By default "
-        "alpha, or the confidence that was given.",
+        help=f"{', '.join(plain_scores())}; auto, which tunes one to the model on a "
+        "third of the rows and calibrates on the others; or the FILE of a fitted "
+        "score. By default alpha, or the confidence that was given.",
         rich_help_panel=SCORE_PANEL,
     ),
 ]
@@ -387,7 +387,7 @@ def named_score(name: str) -> str | FittedScore:
         )
         raise InputError(message)
     path = Path(name)
-    if name not in SCORES and (path.suffix or path.exists()):
+    if name.partition(":")[0] not in SCORES and (path.suffix or path.exists()):
         return load_score(path)
     return name
 

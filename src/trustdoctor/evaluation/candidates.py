@@ -116,6 +116,10 @@ class World:
                 )
             except (InputError, MissingPackageError, np.linalg.LinAlgError) as error:
                 why = why or str(error)
+        base = find_score(self.base)
+        if all(t.score and same_ranking(t.score, base) for t in trials.values()):
+            why = why or f"the rows that fit found nothing better than {self.base}."
+            trials = {}
         if trials:
             of = "labels" if entry.from_errors else ", ".join(sorted(score.needs))
             yield Candidate(name, of, 1, trials, fitted=True)

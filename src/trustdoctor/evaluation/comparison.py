@@ -178,11 +178,12 @@ class Comparison:
 
     def __repr__(self) -> str:
         """Show the candidates as a small table."""
-        lines = [f"{'score':<16}{'passes':>7}{'AUROC':>8}{'gain':>24}"]
+        wide = max(16, *(len(c.name) + 1 for c in self.candidates))
+        lines = [f"{'score':<{wide}}{'passes':>7}{'AUROC':>8}{'gain':>24}"]
         for c in self.candidates:
             area = (c.auroc.value or 0) * 100
             gain = "" if c.name == self.baseline else c.auroc_gain.percent(sign=True)
-            line = f"{c.name:<16}{c.passes:>7g}{area:>8.2f}{gain:>24}"
+            line = f"{c.name:<{wide}}{c.passes:>7g}{area:>8.2f}{gain:>24}"
             lines.append(line.rstrip())
         return "\n".join([*lines, self.verdict()])
 

@@ -205,10 +205,11 @@ class Evaluation:
         at = self.settings.points
         titles: tuple[str, ...] = ("AUROC", f"FRR@{at.trr * 100:g}TRR", "AURC")
         titles += (f"risk@{at.coverage * 100:g}cov",)
-        lines = [head, f"{'score':<10}" + "".join(f"{t:>14}" for t in titles)]
+        wide = max(10, *(len(name) + 1 for name in self.scores))
+        lines = [head, f"{'score':<{wide}}" + "".join(f"{t:>14}" for t in titles)]
         for name, found in self.scores.items():
             cells = "".join(f"{short(found[c]):>14}" for c in columns)
-            lines.append(f"{name:<10}{cells}")
+            lines.append(f"{name:<{wide}}{cells}")
         return "\n".join([*lines, self.verdict()])
 
 
@@ -320,7 +321,7 @@ def default_scores(
         raise InputError(message)
     found: dict[str, Score] = {}
     for score in map(find_score, scores):
-        if found.setdefault(score.name, score) is not score:
+        if found.setdefault(score.name, score) != score:
             message = f"two different scores are called {score.name!r}. Give one."
             raise InputError(message)
         if isinstance(score, LogitScore) and score.temperature != 1:

@@ -25,7 +25,6 @@ from trustdoctor.gates.sample import Rows, Sample
 from trustdoctor.gates.selection import (
     Selection,
     select,
-    select_auto,
 )
 from trustdoctor.gates.sketches import Sketches
 from trustdoctor.gates.targets import (
@@ -77,5 +76,4 @@ __all__ = [
     "remarks",
     "require_one_width",
     "select",
-    "select_auto",
 ]

@@ -11,13 +11,13 @@ from trustdoctor.errors import InputError
 from trustdoctor.evaluation import say_better
 from trustdoctor.gates import rules
 from trustdoctor.gates.asked import Ask
+from trustdoctor.gates.auto import choose_auto
 from trustdoctor.gates.calibration import AUTO, calibrate, needs_labels
 from trustdoctor.gates.certifying import with_notes
 from trustdoctor.gates.clusters import one_per_cluster
 from trustdoctor.gates.gate import Gate
 from trustdoctor.gates.outcome import known_errors
 from trustdoctor.gates.sample import Rows, Sample
-from trustdoctor.gates.selection import select_auto
 from trustdoctor.gates.targets import TARGETS, Target
 from trustdoctor.gates.unlabelled import calibrate_unlabelled
 from trustdoctor.metrics import Ranking, auroc_difference
@@ -173,7 +173,7 @@ def better_score(predictions: Predictions, gate: Gate) -> str:
     better = say_better(gate.score, gains, where=where)
     if not better:
         return ""
-    return f"Careful: {better}. Choose it on other rows: trustdoctor compare."
+    return f"Careful: {better}. Let other rows choose: --score auto, or compare."
 
 
 def calibrate_aloud(  # noqa: PLR0913 - options, by keyword only
@@ -201,13 +201,17 @@ def calibrate_aloud(  # noqa: PLR0913 - options, by keyword only
             predictions, clusters, groups, seed
         )
     if score == AUTO:
-        found = select_auto(predictions, temperature=temperature)
+        found = choose_auto(predictions, temperature=temperature, **options)
         gate = found.calibrate(groups=groups, **options)
         predictions = predictions[found.rest]
     else:
         gate = calibrate(
             predictions, score=score, temperature=temperature, groups=groups, **options
         )
+    spent = len(found.chosen) if score == AUTO else 0
+    if remark is not None and spent and decides_nothing(gate):
+        every = f"a score that is named would have all {spent + len(found.rest):,}"
+        remark(f"{spent:,} rows went into choosing a score; {every}: --score msp.")
     chose = score == AUTO and not decides_nothing(gate)
     if remark is not None and not chose:
         if needs_labels(options):

@@ -63,8 +63,9 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
         needed.
     score : str or Score, optional
         A name from `SCORES`, or a fitted score, as `compare` recommends it. By default
-        alpha; for answers with a confidence, that. "auto": the score with the largest
-        AUROC on 30% of the rows, a random part that the promise then does not use.
+        alpha; for answers with a confidence, that. "auto": `tune` chooses it for the
+        target on a third of the rows, 2,000 at most, a random part that the promise
+        then does not use.
     temperature : float
         Divides the logits, for a score that has a temperature.
     confidence : float
@@ -126,9 +127,9 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
         gate = calibrate(drawn[0], groups=drawn[1], grouped_by=grouped_by, **options)
         return with_notes(gate, *drawn[2])
     if score == AUTO:
-        from trustdoctor.gates.selection import select_auto
+        from trustdoctor.gates.auto import choose_auto
 
-        found = select_auto(predictions, temperature=temperature)
+        found = choose_auto(predictions, temperature=temperature, **options)
         return found.calibrate(groups=groups, grouped_by=grouped_by, **options)
     ready = find_score(score or usual_score(predictions), temperature=temperature)
     if isinstance(groups, str):

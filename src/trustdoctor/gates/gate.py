@@ -16,7 +16,13 @@ from trustdoctor.gates.classes import Classes, check_classes, predicted_groups
 from trustdoctor.gates.margins import Margins
 from trustdoctor.gates.outcome import Screened
 from trustdoctor.predictions import Answers, Predictions, TopK
-from trustdoctor.scores import SCORES, FittedScore, LogitScore, Score, find_score
+from trustdoctor.scores import (
+    FittedScore,
+    LogitScore,
+    Score,
+    find_score,
+    is_registered,
+)
 
 if TYPE_CHECKING:
     from trustdoctor.watch import Watch
@@ -123,7 +129,7 @@ class Gate:
             message = f"expected a temperature above 0, got {self.temperature!r}."
             raise InputError(message)
         if self.score is not None:
-            _ = self.scorer
+            object.__setattr__(self, "score", self.scorer.name)
         _check_rule(self.threshold, self.state)
         if {type(group) for group in self.groups} not in (set(), {int}, {str}):
             message = "expected groups that are all integers, or all strings."
@@ -149,11 +155,7 @@ class Gate:
 
     def _take(self, score: Score) -> None:
         """Name a score that was given itself; a fitted one is carried."""
-        entry = SCORES.get(score.name)
-        known = entry is type(score) or entry == score
-        if isinstance(entry, LogitScore) and isinstance(score, LogitScore):
-            known = entry.function is score.function
-        if not known:
+        if not is_registered(score):
             message = (
                 f"the score {score.name} is not in the registry, so a gate cannot name "
                 "it. Register it first: trustdoctor.register."

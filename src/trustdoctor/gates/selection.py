@@ -13,17 +13,8 @@ from trustdoctor.gates.calibration import calibrate
 from trustdoctor.gates.certifying import with_notes
 from trustdoctor.gates.gate import Gate
 from trustdoctor.metrics import auroc
-from trustdoctor.predictions import Predictions, TopK, require_predictions
-from trustdoctor.scores import allowed_scores, find_score
-
-AUTO_SHARE = 0.3
-"""How many of the rows choose it; the others set the threshold."""
-
-AUTO_SEED = 0
-"""Of the permutation that parts them."""
-
-LEAST = 20
-"""Errors, and correct rows, that are enough to choose by."""
+from trustdoctor.predictions import Predictions, require_predictions
+from trustdoctor.scores import find_score
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,8 +69,6 @@ class Selection:
             **options,
         )
         assert gate.certificate is not None
-        if not len(self.chosen):
-            return gate
         note = (
             f"{len(self.chosen):,} rows chose {self.score} at temperature "
             f"{self.temperature:g} among {len(self.table)} candidates; "
@@ -131,44 +120,3 @@ def _parted(predictions: Predictions, share: float, seed: int) -> tuple[Any, Any
     order = rows[np.random.default_rng(seed).permutation(len(known))]
     chosen, rest = np.split(order, [int(share * len(order))])
     return chosen, np.append(rest, np.flatnonzero(~predictions.known))
-
-
-def select_auto(
-    predictions: Predictions | TopK, *, temperature: float = 1.0
-) -> Selection:
-    """Choose among all plain scores, on 30% of the rows: what score="auto" does.
-
-    The rows that choose are a random part, the same at every run. They must hold 20
-    errors and 20 correct rows. Where there is one score alone no row chooses.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> logits = rng.normal(size=(600, 3)) * 3
-    >>> labels = np.where(rng.random(600) < 0.8, logits.argmax(1), 0)
-    >>> found = select_auto(Predictions.from_logits(logits, labels))
-    >>> len(found.chosen), len(found.rest), len(found.table)
-    (180, 420, 9)
-    """
-    require_predictions(predictions)
-    assert isinstance(predictions, Predictions)
-    scores = allowed_scores(predictions)
-    if len(scores) == 1:  # there is nothing to choose
-        none, every = np.zeros(0, np.int64), np.arange(len(predictions))
-        return Selection(scores[0], temperature, {}, none, every, predictions)
-    part = predictions[_parted(predictions, AUTO_SHARE, AUTO_SEED)[0]].errors
-    errors, correct = int(part.sum()), int((~part).sum())
-    if min(errors, correct) < LEAST:
-        message = (
-            f"score 'auto' expects {LEAST} errors and {LEAST} correct rows among the "
-            f"{AUTO_SHARE:.0%} of the rows that choose, got {errors} and {correct} of "
-            f"{len(part):,}. Name a score, as alpha, or give it more rows."
-        )
-        raise InputError(message)
-    return select(
-        predictions,
-        scores=scores,
-        temperatures=[temperature],
-        share=AUTO_SHARE,
-        seed=AUTO_SEED,
-    )

@@ -6,10 +6,12 @@ One formula per score, in C, in numpy and for every array library.
 from trustdoctor.kernels import _native
 from trustdoctor.kernels._native import KINDS
 from trustdoctor.kernels.digests import digest
+from trustdoctor.kernels.lengths import normalise
 from trustdoctor.kernels.rows import (
     Formula,
     Reductions,
     argmax,
+    check_temperature,
     score_kinds,
     score_rows,
 )
@@ -22,9 +24,11 @@ __all__ = [
     "Reductions",
     "_native",
     "argmax",
+    "check_temperature",
     "cores",
     "digest",
     "map_threads",
+    "normalise",
     "order",
     "place",
     "score_kinds",

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from trustdoctor.arrays import to_numpy
 from trustdoctor.errors import InputError, RowError
 from trustdoctor.kernels import _native
+from trustdoctor.kernels.lengths import normalise
 from trustdoctor.kernels.threads import map_threads
 
 _NUMPY_CHUNK = 1 << 18  # elements; fewer would leave threads waiting for each other
@@ -45,11 +46,23 @@ class Reductions:
     where B = log((1 - p_m) / p_m). The offset z2 keeps a row with a gap of 1000
     from underflowing. A row whose other logits are all -inf is fully certain:
     u2 = -inf there, s = 1, and no gradient flows. A gap beyond the largest number
-    counts as infinite, too.
+    counts as infinite, too. With `p` the p-norm of the centred row is taken out first,
+    and the temperature divides what is left; `lead` is how far the top is then above
+    the mean, and `classes` are those that are not at -inf.
     """
 
-    def __init__(self, logits: Any, temperature: float, predicted: Any = None) -> None:
+    def __init__(
+        self,
+        logits: Any,
+        temperature: float,
+        predicted: Any = None,
+        p: float | None = None,
+    ) -> None:
         self.xp = xp = array_namespace(logits)
+        self.lead: Any = None
+        self.classes: Any = None
+        if p is not None:
+            logits, self.lead, self.classes = normalise(logits, p)
         self.logits = logits
         self.temperature = temperature
         self.judged = xp.argmax(logits, axis=-1) if predicted is None else predicted
@@ -122,36 +135,38 @@ class _ChunkReductions(Reductions):
         return top, offset, log_e
 
 
-def score_rows(
+def score_rows(  # noqa: PLR0913 - options, by keyword only
     logits: Any,
     formula: Formula,
     *,
     temperature: float,
     native: str | None = None,
     predicted: Any = None,
+    p: float | None = None,
 ) -> Any:
     """Apply `formula` to every row of `logits` (..., C).
 
     `native` names the C form of the same formula. `predicted` (...) names the class
-    that each row's doubt is about, where that is not the largest logit's. A row's
-    result does not depend on the batch that it came in.
+    that each row's doubt is about, where that is not the largest logit's. With `p`,
+    rows are centred and their p-norms taken out first. A row's result does not depend
+    on the batch that it came in.
     """
-    _check_temperature(temperature)
+    check_temperature(temperature)
     if not _is_foreign(logits):
         array = to_numpy(logits)
-        scores = _score_numpy(array, formula, temperature, native)
+        scores = _score_numpy(array, formula, temperature, native, p)
         if predicted is not None:
-            _score_as(scores, array, to_numpy(predicted), formula, temperature)
+            _score_as(scores, array, to_numpy(predicted), formula, temperature, p)
         return scores
     _check_logits(logits)
     if native is not None and predicted is None and getattr(logits, "is_cuda", False):
         fused = _fused()
         if fused is not None and fused.can_score(logits):
-            return fused.score(logits, native, temperature=float(temperature))
+            return fused.score(logits, native, temperature=float(temperature), p=p)
     xp = array_namespace(logits)
     if logits.dtype.itemsize < 4:
         logits = xp.astype(logits, xp.float32)
-    rows = Reductions(logits, float(temperature), predicted)
+    rows = Reductions(logits, float(temperature), predicted, p)
     # Elsewhere than in numpy a check would make a device wait: bad rows get NaN,
     # which every gate and metric refuses.
     fine = xp.isfinite(xp.max(logits, axis=-1))
@@ -168,19 +183,20 @@ def _fused() -> Any:
     return fused
 
 
-def _score_as(
+def _score_as(  # noqa: PLR0913 - what a score is made of
     scores: NDArray[Any],
     logits: NDArray[Any],
     predicted: NDArray[Any],
     formula: Formula,
     temperature: float,
+    p: float | None,
 ) -> None:
     """Score again, in place, the rows whose doubt is about another class."""
     other = logits.argmax(-1) != predicted
     if other.any():
         wide = logits[other].astype(np.float64)
         with np.errstate(all="ignore"):
-            rows = Reductions(wide, float(temperature), predicted[other])
+            rows = Reductions(wide, float(temperature), predicted[other], p)
             scores[other] = formula(rows)
 
 
@@ -194,40 +210,50 @@ def argmax(logits: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def score_kinds(
-    logits: NDArray[Any], kinds: Sequence[str], *, temperature: float
+    logits: NDArray[Any],
+    kinds: Sequence[str],
+    *,
+    temperature: float,
+    p: float | None = None,
 ) -> NDArray[Any]:
     """Score rows (n, C) by several native formulas at once, (kinds, n).
 
     The sum over a row is taken once for all, and each score is the very number that
-    the score alone gives.
+    the score alone gives. With `p`, lengths are taken out first.
     """
-    _check_temperature(temperature)
+    check_temperature(temperature)
     _check_logits(logits)
     return _score_chunks(
         logits,
         len(kinds),
         lambda chunk, out: _native.score(
-            chunk, kinds, temperature=temperature, out=out
+            chunk, kinds, temperature=temperature, out=out, p=p or 0.0
         ),
         _NATIVE_CHUNK,
     )
 
 
 def _score_numpy(
-    logits: NDArray[Any], formula: Formula, temperature: float, native: str | None
+    logits: NDArray[Any],
+    formula: Formula,
+    temperature: float,
+    native: str | None,
+    p: float | None,
 ) -> NDArray[Any]:
     _check_logits(logits)
     rows = logits.reshape(-1, logits.shape[-1])
     if native is not None and _native.available:
-        scores = score_kinds(rows, [native], temperature=temperature)[0]
+        scores = score_kinds(rows, [native], temperature=temperature, p=p)[0]
         return scores.reshape(logits.shape[:-1])
 
     def score_chunk(chunk: NDArray[Any], out: NDArray[Any]) -> int:
         n = len(chunk)
         # One row alone numpy would add up in another order than one of many.
         chunk = np.repeat(chunk, 2, axis=0) if n == 1 else chunk
+        if p is not None:  # a mean that is rounded shows in every class
+            chunk = chunk.astype(np.float64)
         with np.errstate(all="ignore"):
-            reductions = _ChunkReductions(chunk, float(temperature))
+            reductions = _ChunkReductions(chunk, float(temperature), p=p)
             out[0] = formula(reductions)[:n]
         wrong = ~np.isfinite(reductions.top)  # NaN, +inf and all -inf all show here
         return int(wrong.argmax()) if wrong.any() else -1
@@ -290,7 +316,8 @@ def _check_logits(logits: Any) -> None:
         raise InputError(message)
 
 
-def _check_temperature(temperature: float) -> None:
+def check_temperature(temperature: float) -> None:
+    """Refuse what cannot divide logits."""
     if not (isinstance(temperature, Real) and 1e-20 < temperature < 1e20):
         message = (
             f"expected a temperature above 0 (1e-20 to 1e20), got {temperature!r}. "

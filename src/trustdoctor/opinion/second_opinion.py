@@ -16,6 +16,7 @@ from trustdoctor.adapters.asking import complaining
 from trustdoctor.arrays import Array
 from trustdoctor.errors import InputError
 from trustdoctor.gates import Gate, Screened
+from trustdoctor.kernels import normalise
 from trustdoctor.opinion.checks import ViewCheck, check_views
 from trustdoctor.opinion.models import predictor
 from trustdoctor.opinion.parts import (
@@ -29,7 +30,7 @@ from trustdoctor.opinion.sequential import LEVEL, calibrate_opinions
 from trustdoctor.opinion.views import as_views
 from trustdoctor.predictions import Opinions, Predictions
 from trustdoctor.progress import Tell
-from trustdoctor.scores import beta
+from trustdoctor.scores import beta, find_formula
 
 LEAST = 40.0
 """How far below the top a logit may be, where a probability of 0 stands for it."""
@@ -53,6 +54,10 @@ class SecondOpinion:
         Which parts of a batch they are, for data that come in batches: positions in
         tuples, keys of dicts. By default tuples are (input, labels, ...) and dicts have
         usual keys.
+    p, t : float, optional
+        Average logits whose p-norm was taken out, divided by t, as `normalised_alpha`
+        has them. By default the logits themselves are averaged: on clean images that
+        was better for our networks, on blurred ones this is (docs/tuning.md).
 
     Examples
     --------
@@ -64,7 +69,7 @@ class SecondOpinion:
            [-0.3 , -0.45]])
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - options, by keyword only
         self,
         model: Any,
         views: Sequence[Any],
@@ -72,7 +77,12 @@ class SecondOpinion:
         batch_size: int = 256,
         inputs: int | str | None = None,
         labels: int | str | None = None,
+        p: float | None = None,
+        t: float = 0.3,
     ) -> None:
+        if p is not None:
+            find_formula("normalised_alpha").using(p=p, t=t)  # refuses what is odd
+        self.p, self.t = p, t
         if not (isinstance(batch_size, int) and batch_size >= 1):
             message = f"expected a batch size of 1 or more, got {batch_size!r}."
             raise InputError(message)
@@ -80,6 +90,19 @@ class SecondOpinion:
         self.views = as_views(views)
         self.batch_size = batch_size
         self.inputs, self.labels = inputs, labels
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What gates call the views; how they are averaged belongs to it."""
+        how = "" if self.p is None else f" (p={self.p:g}, t={self.t:g})"
+        return tuple(f"{view.name}{how}" for view in self.views)
+
+    def _heard(self, said: Predictions) -> Array:
+        """Return what is averaged of an answer."""
+        logits = _finite(said)
+        if self.p is None:
+            return logits
+        return np.asarray(normalise(logits, float(self.p))[0] / self.t)
 
     def __call__(
         self, data: Any, labels: Any = None, *, progress: Tell | None = None
@@ -116,11 +139,11 @@ class SecondOpinion:
         total, kept = None, []
         for k in range(passes):
             said = self._pass(part, np.arange(n), k, tell, n * passes)
-            logits = _finite(said)
+            heard = self._heard(said)
             if total is None:
                 judged = part.judged(said)
-            total = logits if total is None else _sum(total, logits)
-            kept.append((logits, total / (k + 1)))
+            total = heard if total is None else _sum(total, heard)
+            kept.append((_finite(said), total / (k + 1)))
         doubts = [_doubt(mean, judged.predicted) for _, mean in kept]
         own = [beta(logits) for logits, _ in kept]
         return Opinions(
@@ -132,7 +155,7 @@ class SecondOpinion:
 
     def check(self, data: Any, labels: Any = None) -> list[ViewCheck]:
         """Report what each view does to answers, and propose which to drop."""
-        return check_views(self(data, labels), [view.name for view in self.views])
+        return check_views(self(data, labels), list(self.names))
 
     def calibrate(  # noqa: PLR0913 - options, by keyword only
         self,
@@ -158,9 +181,8 @@ class SecondOpinion:
             Of the margins; 0 never stops early on a side that learned rows left.
         """
         found = self(data, labels, progress=progress)
-        names = [view.name for view in self.views]
         return calibrate_opinions(
-            found, names, share=share, level=level, seed=seed, **target
+            found, list(self.names), share=share, level=level, seed=seed, **target
         )
 
     def screen(
@@ -175,7 +197,7 @@ class SecondOpinion:
             message = f"expected a Gate, got {type(gate).__name__}."
             raise InputError(message)
         margins = gate.margins
-        names = tuple(view.name for view in self.views)
+        names = self.names
         if margins is None or margins.views != names:
             known = "none" if margins is None else ", ".join(margins.views)
             message = (
@@ -194,13 +216,13 @@ class SecondOpinion:
         n, margins = len(part), gate.margins
         assert margins is not None
         judged = part.judged(self._pass(part, np.arange(n), 0, tell, n))
-        total = _finite(judged).copy()
+        total = self._heard(judged).copy()
         last = _doubt(total, judged.predicted)
         scores, accepted = last.copy(), np.zeros(n, bool)
         passes, still = np.ones(n, np.int64), np.arange(n)
         for k in range(1 + len(self.views)):
             if k:
-                heard = _finite(self._pass(part, still, k, tell, n))
+                heard = self._heard(self._pass(part, still, k, tell, n))
                 total[still] = _sum(total[still], heard)
                 passes[still] += 1
                 mean = total[still] / (k + 1)

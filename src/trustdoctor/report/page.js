@@ -211,7 +211,7 @@ const show = () => {
   const x = sx(Math.min(Math.max(threshold, edges[0]), edges[edges.length - 1]));
   line.setAttribute("d", `M${x} ${TOP}V${BOTTOM}`);
   const { file, options } = data.command;
-  const rest = `--score ${state.score}${options} -o gate.json`;
+  const rest = `--score ${data.scores[state.score].flag}${options} -o gate.json`;
   const given = own.negated ? 0 - threshold : threshold;
   byId("command").textContent = `trustdoctor calibrate ${file} --threshold=${given} ${rest}`;
   const target = Math.min(0.99, Math.max(0.001, Math.ceil(1000 * now.frr) / 1000));

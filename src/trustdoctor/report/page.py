@@ -158,7 +158,7 @@ def _content(
         "pairs": confusions(predictions, accepted),
         "softmax": not isinstance(predictions, Answers),
         "named": extras.class_names or not isinstance(predictions, Answers),
-        "rejects": Gate(threshold, score=first).rejects(threshold),
+        "rejects": Gate(threshold, score=_named(first)).rejects(threshold),
         "confident": [show(row) for row in confident],
         "doubtful": [show(row) for row in doubtful],
         "name_of": show.name_of,
@@ -258,7 +258,8 @@ def _chart(chart: Positions, scores: Array, wrong: Array, name: str) -> dict[str
         "edges": _rounded(edges),
         "right": right.tolist(),
         "wrong": bad.tolist(),
-        "odds": SCORES[name].scale == "odds",
+        "odds": SCORES[name.partition(":")[0]].scale == "odds",
+        "flag": _flag(name),
         "negated": name == "confidence",
     }
 
@@ -361,11 +362,22 @@ def _opened(done: Outcome, confidence: float) -> dict[str, Share]:
     return none | done.rates(confidence=confidence) | {"rejected": rejected}
 
 
+def _named(score: str) -> str | None:
+    """Return a score's name, by which commands know it; None for a fitted one."""
+    fitted = isinstance(SCORES[score.partition(":")[0]], type)
+    return None if fitted else score
+
+
+def _flag(score: str) -> str:
+    """Return what --score takes: a name, or the file of a fitted score."""
+    return _named(score) or f"{score}.safetensors"
+
+
 def _commands(
     command: dict[str, str], score: str, threshold: float, frr: float
 ) -> dict[str, str]:
     """Return the two commands as the page opens, as its script writes them later."""
-    rest = f"--score {score}{command['options']} -o gate.json"
+    rest = f"--score {_flag(score)}{command['options']} -o gate.json"
     target = 0.05
     if frr == frr:  # there are right predictions
         target = min(0.99, max(0.001, math.ceil(1000 * frr) / 1000))

@@ -14,6 +14,9 @@ from trustdoctor.evaluation import Comparison, Difference, Evaluation
 from trustdoctor.gates import Gate, Outcome
 from trustdoctor.visible import visible
 
+WIDE = 13
+"""Letters of a score's name that a table of 80 columns holds without being tight."""
+
 
 class _Terminal(Console):
     """A console that shows text as it is, and leaves a reader who went away to us."""
@@ -43,10 +46,12 @@ def show_evaluation(console: Console, found: Evaluation) -> None:
         f"{found.n_errors:,} wrong: accuracy {found.accuracy.percent()} %",
         highlight=False,
     )
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for title in ("score", "AUROC", f"FRR@{at.trr * 100:g}TRR"):
-        table.add_column(title, overflow="fold")
-    table.add_column(f"risk@{at.coverage * 100:g}coverage", overflow="fold")
+    gap = 2 if max(map(len, found.scores)) <= WIDE else 1  # 80 columns hold so much
+    table = Table(box=None, padding=(0, gap, 0, 0), header_style="bold")
+    table.add_column("score", overflow="fold")
+    for title in ("AUROC", f"FRR@{at.trr * 100:g}TRR"):
+        table.add_column(title, no_wrap=True)
+    table.add_column(f"risk@{at.coverage * 100:g}coverage", no_wrap=True)
     for name, metrics in found.scores.items():
         cells = (metrics[m] for m in ("auroc", "frr_at_trr", "risk_at_coverage"))
         table.add_row(name, *(cell.percent() for cell in cells))

@@ -5,13 +5,20 @@ The imports are in the order in which scores are listed.
 # ruff: noqa: I001
 
 from trustdoctor.scores import storage
-from trustdoctor.scores.contract import FittedScore, GivenScore, LogitScore, Score
+from trustdoctor.scores.contract import (
+    FittedScore,
+    GivenScore,
+    LogitScore,
+    Score,
+    parameters_of,
+)
 from trustdoctor.scores.registry import (
     SCORES,
     allowed_scores,
     build_score,
     find_formula,
     find_score,
+    is_registered,
     load_score,
     plain_scores,
     register,
@@ -28,20 +35,24 @@ from trustdoctor.scores.softmax import (
     margin,
     max_logit,
     msp,
-    pnorm,
 )
+from trustdoctor.scores.normalised import normalised_alpha, normalised_margin, pnorm
 from trustdoctor.scores.mahalanobis import ClassMoments, Mahalanobis
 from trustdoctor.scores.rel_u import RelU
 from trustdoctor.scores.sirc import SIRC
 from trustdoctor.scores.neighbours import KNN, TrustScore, ViM
 from trustdoctor.scores.fusion import Fusion
+from trustdoctor.scores.tuned_score import Tuned, tune
+from trustdoctor.scores.tuning import FAMILY, TUNED_FOR
 from trustdoctor.scores import given
 from trustdoctor.scores.logistic import fit_logistic, standardise
 
 __all__ = [
+    "FAMILY",
     "KNN",
     "SCORES",
     "SIRC",
+    "TUNED_FOR",
     "ClassMoments",
     "FittedScore",
     "Fusion",
@@ -51,6 +62,7 @@ __all__ = [
     "RelU",
     "Score",
     "TrustScore",
+    "Tuned",
     "ViM",
     "allowed_scores",
     "alpha",
@@ -63,10 +75,14 @@ __all__ = [
     "fit_logistic",
     "gen",
     "given",
+    "is_registered",
     "load_score",
     "margin",
     "max_logit",
     "msp",
+    "normalised_alpha",
+    "normalised_margin",
+    "parameters_of",
     "plain_scores",
     "pnorm",
     "register",
@@ -74,5 +90,6 @@ __all__ = [
     "score_all",
     "standardise",
     "storage",
+    "tune",
     "usual_score",
 ]

@@ -5,10 +5,13 @@ that is fitted first), and `register` it.
 """
 
 import hashlib
+import inspect
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields, replace
+from functools import partial
+from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -177,6 +180,10 @@ class LogitScore(Score):
     temperature : float
         Divides the logits; `at` sets another.
 
+    A formula may have parameters of its own, which `using` sets. They become part of
+    the name, as in "pnorm:p=4", by which the registry finds it again; the usual ones
+    are left out of it.
+
     Examples
     --------
     >>> def least(logits, *, temperature=1.0):
@@ -203,6 +210,51 @@ class LogitScore(Score):
         same = temperature == self.temperature
         return self if same else replace(self, temperature=temperature)
 
+    @property
+    def entry(self) -> str:
+        """Its name in the registry, without parameters."""
+        return self.name.partition(":")[0]
+
+    @property
+    def options(self) -> dict[str, float]:
+        """The parameters that were set."""
+        return dict(getattr(self.function, "keywords", {}))
+
+    def using(self, **options: float) -> "LogitScore":
+        """Return the score with other parameters.
+
+        Examples
+        --------
+        >>> from trustdoctor import SCORES
+        >>> SCORES["pnorm"].using(p=4).name
+        'pnorm:p=4'
+        """
+        if isinstance(self.function, partial) and self.entry == self.name:
+            message = (
+                f"the parameters of {self.name} are set already. Register it as a "
+                "plain function to set others."
+            )
+            raise InputError(message)
+        base = getattr(self.function, "func", self.function)
+        known = parameters_of(base)
+        for name, value in options.items():
+            if name not in known:
+                has = ", ".join(known) or "no parameters"
+                message = f"expected {has} of {self.entry}, got {name!r}."
+                raise InputError(message)
+            if not isinstance(value, Real):
+                message = f"expected a number as {name} of {self.entry}, got {value!r}."
+                raise InputError(message)
+        every = {**self.options, **{n: float(v) for n, v in options.items()}}
+        every = {n: v for n, v in every.items() if n not in known or v != known[n]}
+        own = {n: every[n] for n in known if n in every}
+        shown = ",".join(f"{n}={repr(v).removesuffix('.0')}" for n, v in own.items())
+        ready = _Bound(base, **every) if every else base
+        with taken_for_logits():
+            ready(np.array([[2.0, 1.0, 0.0]]))  # refuses values that make no sense
+        name = f"{self.entry}:{shown}" if own else self.entry
+        return replace(self, name=name, function=ready)
+
     def fit(self, predictions: Predictions) -> "LogitScore":
         """Return the score itself: there is nothing to fit."""
         self.check(predictions)
@@ -213,6 +265,25 @@ class LogitScore(Score):
         self.check(predictions)
         with taken_for_logits():
             return self.function(predictions.logits, temperature=self.temperature)
+
+
+class _Bound(partial[Any]):
+    """A formula with its parameters set; the same where both are the same."""
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Bound):
+            return NotImplemented
+        return self.func == other.func and self.keywords == other.keywords
+
+    def __hash__(self) -> int:
+        return hash((self.func, tuple(sorted(self.keywords.items()))))
+
+
+def parameters_of(function: Callable[..., Any]) -> dict[str, float]:
+    """Return the numbers that a formula takes besides a temperature, with defaults."""
+    every = inspect.signature(function).parameters.values()
+    numbers = [one for one in every if isinstance(one.default, (int, float))]
+    return {one.name: one.default for one in numbers if one.name != "temperature"}
 
 
 class FittedScore(Score):

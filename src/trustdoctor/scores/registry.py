@@ -16,6 +16,7 @@ from trustdoctor.scores.contract import (
     GivenScore,
     LogitScore,
     Score,
+    parameters_of,
 )
 
 Entry = LogitScore | GivenScore | type[FittedScore]
@@ -51,6 +52,9 @@ def register(entry: AnyEntry) -> AnyEntry:
     if missing:
         message = f"expected a score that says its {missing[0]}, got {entry!r}."
         raise InputError(message)
+    if ":" in entry.name:
+        message = f"expected a name without a colon, got {entry.name!r}."
+        raise InputError(message)
     if entry.name in SCORES:
         message = f"the name {entry.name!r} is taken by a score. Choose another."
         raise InputError(message)
@@ -77,7 +81,7 @@ def find_score(score: str | Score, *, temperature: float = 1.0) -> Score:
     if isinstance(score, str):
         entry = _entry_of(score)
         if isinstance(entry, LogitScore):
-            return entry.at(temperature)
+            return _tempered(entry, temperature)
         if isinstance(entry, GivenScore):
             return _untempered(entry, temperature)
         message = (
@@ -90,14 +94,18 @@ def find_score(score: str | Score, *, temperature: float = 1.0) -> Score:
         message = f"expected a score's name or a score, got {type(score).__name__}."
         raise InputError(message)
     if isinstance(score, LogitScore):
-        if score.temperature != 1 and temperature not in (1, score.temperature):
-            message = (
-                f"the score is at temperature {score.temperature:g}, and "
-                f"{temperature:g} was asked for. Give one of them."
-            )
-            raise InputError(message)
-        return score if temperature == 1 else score.at(temperature)
+        return _tempered(score, temperature)
     return _untempered(score, temperature)
+
+
+def _tempered(score: LogitScore, temperature: float) -> LogitScore:
+    if score.temperature != 1 and temperature not in (1, score.temperature):
+        message = (
+            f"the score is at temperature {score.temperature:g}, and "
+            f"{temperature:g} was asked for. Give one of them."
+        )
+        raise InputError(message)
+    return score if temperature == 1 else score.at(temperature)
 
 
 def _untempered(score: Score, temperature: float) -> Score:
@@ -110,22 +118,59 @@ def _untempered(score: Score, temperature: float) -> Score:
 
 
 def find_formula(name: str) -> LogitScore:
-    """Return a score that is a formula of the logits, those with gradients included."""
-    entry = SCORES.get(name)
+    """Return a score that is a formula of the logits, those with gradients included.
+
+    Examples
+    --------
+    >>> find_formula("pnorm:p=4").options
+    {'p': 4.0}
+    """
+    entry = SCORES.get(name.partition(":")[0])
     if isinstance(entry, LogitScore):
-        return entry
+        return _with_parameters(entry, name)
     known = ", ".join(n for n, e in SCORES.items() if isinstance(e, LogitScore))
     message = f"expected a score out of {known}, got {name!r}."
     raise InputError(message)
 
 
 def _entry_of(name: str) -> Entry:
-    try:
-        return SCORES[name]
-    except KeyError:
+    entry = SCORES.get(name.partition(":")[0])
+    if entry is None:
         known = ", ".join(SCORES)
         message = f"expected a score out of {known}, got {name!r}."
-        raise InputError(message) from None
+        raise InputError(message)
+    if isinstance(entry, LogitScore):
+        return _with_parameters(entry, name)
+    if ":" in name:
+        message = f"the score {entry.name} has no parameters, got {name!r}."
+        raise InputError(message)
+    return entry
+
+
+def _with_parameters(entry: LogitScore, name: str) -> LogitScore:
+    """Return a score with the parameters in its name, as in "pnorm:p=4"."""
+    if ":" not in name:
+        return entry
+    known, options = parameters_of(entry.function), dict[str, float]()
+    for one in name.partition(":")[2].split(","):
+        key, _, value = (part.strip() for part in one.partition("="))
+        if key == "temperature":
+            message = (
+                f"a temperature is not part of a score's name, got {name!r}. Give it "
+                f"by itself: temperature={value}, or --temperature {value}."
+            )
+            raise InputError(message)
+        if key not in known or key in options:
+            pairs = ",".join(f"{n}={v:g}" for n, v in known.items())
+            named = f"{entry.name}:{pairs}" if pairs else f"{entry.name} alone"
+            message = f"expected {named}, got {name!r}."
+            raise InputError(message)
+        try:
+            options[key] = float(value)
+        except ValueError:
+            message = f"expected a number as {key} of {entry.name}, got {value!r}."
+            raise InputError(message) from None
+    return entry.using(**options)
 
 
 def plain_scores(*, logits: bool = True) -> list[str]:
@@ -223,6 +268,20 @@ def score_all(
     }
 
 
+def is_registered(score: Score) -> bool:
+    """Say whether the registry has this very score under its name.
+
+    Examples
+    --------
+    >>> is_registered(SCORES["pnorm"].using(p=4))
+    True
+    """
+    entry = SCORES.get(getattr(score, "entry", score.name))
+    if isinstance(entry, LogitScore) and isinstance(score, LogitScore):
+        return bool(find_formula(score.name).function == score.function)
+    return entry is type(score) or entry == score
+
+
 def same_ranking(first: Score, second: Score) -> bool:
     """Say whether two scores put any rows in the same order.
 
@@ -232,7 +291,8 @@ def same_ranking(first: Score, second: Score) -> bool:
     True
     """
     names = [getattr(s, "ranks_as", "") or s.name for s in (first, second)]
-    return names[0] == names[1]
+    temperatures = [getattr(s, "temperature", 1.0) for s in (first, second)]
+    return names[0] == names[1] and temperatures[0] == temperatures[1]
 
 
 def _ready(scores: Iterable[str | Score], temperature: float) -> Sequence[Score]:

@@ -16,6 +16,7 @@ from trustdoctor.arrays import to_numpy
 from trustdoctor.errors import InputError
 from trustdoctor.kernels import KINDS, Reductions, score_rows
 from trustdoctor.predictions import Predictions, refuse_probabilities
+from trustdoctor.scores import formulas
 from trustdoctor.scores.contract import LogitScore
 from trustdoctor.scores.registry import register
 
@@ -52,7 +53,9 @@ def alpha(logits: Any, *, temperature: float = 1.0) -> Any:
     >>> alpha(np.array([[0.0, 0.0], [0.0, 100.0]])).round(3)
     array([  0.   , -99.307])
     """
-    return score_rows(_logits(logits), _alpha, temperature=temperature, native="alpha")
+    return score_rows(
+        take_logits(logits), formulas.alpha, temperature=temperature, native="alpha"
+    )
 
 
 def beta(logits: Any, *, temperature: float = 1.0, predicted: Any = None) -> Any:
@@ -79,15 +82,15 @@ def beta(logits: Any, *, temperature: float = 1.0, predicted: Any = None) -> Any
     array([   0., -100.])
     """
     return score_rows(
-        _logits(logits),
-        _beta,
+        take_logits(logits),
+        formulas.beta,
         temperature=temperature,
         native="beta",
         predicted=predicted,
     )
 
 
-def _logits(rows: Any, *, true: bool = False) -> Any:
+def take_logits(rows: Any, *, true: bool = False) -> Any:
     """Return the logits of predictions, or an array that may be logits."""
     if isinstance(rows, Predictions):
         if true and rows.from_probabilities:
@@ -117,14 +120,6 @@ def _can_look(rows: Any) -> bool:
     return not (wrapped or torch.compiler.is_compiling())
 
 
-def _alpha(r: Reductions) -> Any:
-    return r.u2 + r.xp.log(r.s * (2 + r.a - r.exp_b2_minus_b) / (1 + r.q))
-
-
-def _beta(r: Reductions) -> Any:
-    return r.u2 + r.xp.log(r.s)
-
-
 def msp(logits: Any, *, temperature: float = 1.0, predicted: Any = None) -> Any:
     r"""Maximum softmax probability (softmax response), as :math:`\log(1 - p_m)`.
 
@@ -140,8 +135,8 @@ def msp(logits: Any, *, temperature: float = 1.0, predicted: Any = None) -> Any:
     array([0.667])
     """
     return score_rows(
-        _logits(logits),
-        _msp,
+        take_logits(logits),
+        formulas.msp,
         temperature=temperature,
         native="msp",
         predicted=predicted,
@@ -162,7 +157,7 @@ def entropy(logits: Any, *, temperature: float = 1.0) -> Any:
     array([0.693])
     """
     return score_rows(
-        _logits(logits), _entropy, temperature=temperature, native="entropy"
+        take_logits(logits), formulas.entropy, temperature=temperature, native="entropy"
     )
 
 
@@ -180,8 +175,8 @@ def margin(logits: Any, *, temperature: float = 1.0, predicted: Any = None) -> A
     array([-2.])
     """
     return score_rows(
-        _logits(logits),
-        _margin,
+        take_logits(logits),
+        formulas.margin,
         temperature=temperature,
         native="margin",
         predicted=predicted,
@@ -203,8 +198,8 @@ def max_logit(logits: Any, *, temperature: float = 1.0) -> Any:
     array([-3.])
     """
     return score_rows(
-        _logits(logits, true=True),
-        _max_logit,
+        take_logits(logits, true=True),
+        formulas.max_logit,
         temperature=temperature,
         native="max_logit",
     )
@@ -224,7 +219,10 @@ def energy(logits: Any, *, temperature: float = 1.0) -> Any:
     array([-0.693])
     """
     return score_rows(
-        _logits(logits, true=True), _energy, temperature=temperature, native="energy"
+        take_logits(logits, true=True),
+        formulas.energy,
+        temperature=temperature,
+        native="energy",
     )
 
 
@@ -267,142 +265,14 @@ def gen(
         raise InputError(message)
 
     def formula(r: Reductions) -> Any:
-        return _gen(r, exponent, top)
+        return formulas.gen(r, exponent, top)
 
-    return score_rows(_logits(logits), formula, temperature=temperature)
-
-
-def pnorm(logits: Any, *, temperature: float = 1.0, p: float = 2.0) -> Any:
-    r"""Minus the largest logit, the logits centred and scaled to length 1.
-
-    .. math:: -\max_j (z_j - \bar z) / \|z - \bar z\|_p
-
-    Logits of -inf are left out. Of two classes it is constant, so there it is `msp`.
-    Temperature does not matter to it.
-
-    Parameters
-    ----------
-    logits, temperature
-        As in `alpha`.
-    p : float
-        Of the norm, 1 or more.
-
-    References
-    ----------
-    Cattelan & Silva, How to Fix a Broken Confidence Estimator, UAI 2024.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> pnorm(np.array([[2.0, -1.0, -1.0]])).round(3)
-    array([-0.816])
-    """
-    if not (isinstance(p, (int, float)) and p >= 1):
-        message = f"expected p of 1 or more, got {p!r}. 2 is usual."
-        raise InputError(message)
-
-    def formula(r: Reductions) -> Any:
-        return _pnorm(r, float(p))
-
-    return score_rows(_logits(logits), formula, temperature=temperature)
-
-
-def _pnorm(r: Reductions, p: float) -> Any:
-    xp = r.xp
-    there = r.logits > -xp.inf
-    zero = xp.zeros_like(r.logits)
-    count = xp.sum(xp.where(there, zero + 1, zero), axis=-1)
-    below = _below(r, there)
-    mean = xp.sum(below, axis=-1) / count
-    centred = xp.abs(xp.where(there, below - mean[..., None], zero))
-    scale, flat = _scale(xp, centred)
-    total = xp.sum((centred / scale[..., None]) ** p, axis=-1)
-    total = xp.where(flat, xp.ones_like(total), total)  # no root of 0: no gradient
-    doubt = mean / (scale * total ** (1 / p))
-    return xp.where(r.certain, -xp.inf, xp.where(count == 2, _msp(r), doubt))
-
-
-def _below(r: Reductions, there: Any) -> Any:
-    """Return how far logits are below the top, the farthest at -1; 0 where masked."""
-    xp, top = r.xp, r.top[..., None]
-    kept = xp.where(there, r.logits, top)
-    # The difference of large numbers may be beyond the largest, or have a reciprocal
-    # that is flushed to 0; subnormal numbers have no sixteenths.
-    wide = xp.max(xp.abs(kept), axis=-1, keepdims=True) > 1
-    below = xp.where(wide, kept / 16 - top / 16, kept - top)
-    scale, _ = _scale(xp, xp.abs(below))
-    return below / scale[..., None]
-
-
-def _scale(xp: Any, sizes: Any) -> tuple[Any, Any]:
-    """Return the largest of each row, 1 for 0, and where it is 0."""
-    largest = xp.max(sizes, axis=-1)
-    flat = largest == 0
-    return xp.where(flat, xp.ones_like(largest), largest), flat
-
-
-def _msp(r: Reductions) -> Any:
-    # About a class that is not the top one, a may be beyond the largest number.
-    xp = r.xp
-    surely = r.a == xp.inf
-    u2, a = (xp.where(surely, 0.0, part) for part in (r.u2, r.a))
-    return xp.where(surely, 0.0, u2 + xp.log(r.s / (1 + a)))
-
-
-def _entropy(r: Reductions) -> Any:
-    # H = a (log1p(a) / a + k / (1 + a)), k the mean of -log e_j - u2 under e / s
-    xp = r.xp
-    large = xp.where(r.a > 1e-5, r.a, 1.0)
-    series = 1 - r.a / 2 + r.a * r.a / 3
-    ratio = xp.where(r.a > 1e-5, xp.log1p(large) / large, series)
-    k = xp.where(r.u2 == -xp.inf, 0.0, -r.u2) - r.f / r.s
-    # Two logarithms: k may be near the largest number.
-    return r.u2 + (xp.log(r.s) + xp.log(ratio + k / (1 + r.a)))
-
-
-def _margin(r: Reductions) -> Any:
-    # u2's offset carries no gradient; the second logit's belongs here.
-    xp = r.xp
-    second = xp.max(xp.where(r.others, r.logits, -xp.inf), axis=-1)
-    return (second - r.top) / r.temperature
-
-
-def _max_logit(r: Reductions) -> Any:
-    return -r.top / r.temperature
-
-
-def _energy(r: Reductions) -> Any:
-    return -(r.top + r.temperature * r.xp.log1p(r.a))
-
-
-def _gen(r: Reductions, exponent: float, top: int | None) -> Any:
-    xp = r.xp
-    log_z = xp.log1p(r.a)[..., None]
-    others = r.log_e + xp.where(r.certain, 0.0, r.u2)[..., None] - log_z
-    log_p = xp.where(r.others, others, -log_z)
-    wrong = (r.u2 + xp.log(r.s))[..., None] - log_z  # log(1 - p_m)
-    small = xp.where(r.others, others, -1.0)  # keeps log1p away from p_m = 1
-    log_not_p = xp.where(r.others, xp.log1p(-xp.exp(small)), wrong)
-    terms = exponent * (log_p + log_not_p)
-    if top is not None and top < terms.shape[-1]:
-        order = xp.argsort(log_p, axis=-1, descending=True)[..., :top]
-        terms = xp.take_along_axis(terms, order, axis=-1)
-    return _logsumexp(xp, terms)
-
-
-def _logsumexp(xp: Any, terms: Any) -> Any:
-    highest = xp.max(terms, axis=-1, keepdims=True)
-    safe = xp.where(highest == -xp.inf, 0.0, highest)
-    total = xp.sum(xp.exp(terms - safe), axis=-1)
-    empty = total == 0
-    finite = safe[..., 0] + xp.log(xp.where(empty, 1.0, total))
-    return xp.where(empty, -xp.inf, finite)
+    return score_rows(take_logits(logits), formula, temperature=temperature)
 
 
 _PROBS, _LOGITS = frozenset({"probs"}), frozenset({"logits"})
 _ALL = frozenset({"permutation", "shift", "direction"})
 _UNSHIFTED = _ALL - {"shift"}
-_UNDIRECTED = _ALL - {"direction"}  # the length of the logits rises with the top one
 
 
 def _add(  # noqa: PLR0913 - what a score is
@@ -433,7 +303,6 @@ _add(margin, _PROBS, _ALL, "none", "Scheffer et al. 2001", about_class=True)
 _add(gen, _PROBS, _ALL, "log", "Liu et al. 2023")
 _add(max_logit, _LOGITS, _UNSHIFTED, "none", "Hendrycks et al. 2022")
 _add(energy, _LOGITS, _UNSHIFTED, "none", "Liu et al. 2020")
-_add(pnorm, _PROBS, _UNDIRECTED, "none", "Cattelan & Silva 2024")
 
 _ODIN = LogitScore(
     "odin", msp, frozenset({"gradients"}), _ALL, "log", "Liang et al. 2018"

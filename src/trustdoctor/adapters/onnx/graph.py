@@ -9,10 +9,17 @@ from onnx import TensorProto, helper, numpy_helper
 
 from trustdoctor.errors import InputError
 from trustdoctor.predictions.probabilities import PROBS_TOLERANCE
-from trustdoctor.scores import Fusion, LogitScore, RelU, Score, find_formula
+from trustdoctor.scores import (
+    Fusion,
+    LogitScore,
+    RelU,
+    Score,
+    Tuned,
+    find_formula,
+    parameters_of,
+)
 
 PREFIX = "trustdoctor"
-GEN_EXPONENT = 0.1
 
 
 class Maker:
@@ -72,8 +79,13 @@ class Maker:
 class _Row:
     """What all scores stand on: B, the sums behind it, and their guards."""
 
-    def __init__(self, m: Maker, z: str, temperature: float) -> None:
-        self.m, self.temperature = m, temperature
+    def __init__(
+        self, m: Maker, z: str, temperature: float, p: float | None = None
+    ) -> None:
+        self.m, self.temperature, self.classes, self.lead = m, temperature, "", ""
+        self.exponent = 1.0
+        if p is not None:
+            z, self.lead, self.classes = _normalise(m, z, p)
         zero, one, none = m.number(0.0), m.number(1.0), m.number(-math.inf)
         (first, second), (place, _) = m.best(z, 2)
         self.z, self.highest = z, first
@@ -99,22 +111,20 @@ class _Row:
         self.one, self.zero = one, zero
 
 
-def formulas(score: Score) -> tuple[str, ...]:
-    """Return the names of the formulas that a score is made of."""
-    if isinstance(score, RelU):
-        return ()
-    return score.names if isinstance(score, Fusion) else (score.name,)
-
-
 def needs_logits(score: Score) -> bool:
     """Tell whether probabilities are not enough for a score."""
-    needs = (find_formula(name).needs for name in formulas(score))
-    return any("logits" in own for own in needs)
+    return "logits" in score.needs
 
 
 def check_score(score: Score) -> None:
     """Refuse a score that is not a function of the logits, or not known here."""
-    unknown = [name for name in formulas(score) if name not in _FORMULAS]
+    names = [score.name]
+    if isinstance(score, Fusion):
+        names = list(score.names)
+    elif isinstance(score, Tuned):
+        names = [one.name for one in score.scores]
+    known = {*_FORMULAS} | ({RelU.name} if isinstance(score, RelU) else set())
+    unknown = [name for name in names if name.partition(":")[0] not in known]
     if unknown:
         message = (
             f"an ONNX graph cannot hold the score {unknown[0]!r}: it is not a formula "
@@ -148,8 +158,38 @@ def add_score(m: Maker, z: str, score: Score) -> str:
         return _rel_u(m, z, score)
     if isinstance(score, Fusion):
         return _fusion(m, z, score)
+    if isinstance(score, Tuned):
+        return _tuned(m, z, score)
     assert isinstance(score, LogitScore)
-    return str(_FORMULAS[score.name](m, _Row(m, z, score.temperature)))
+    return _formula(m, z, score)
+
+
+def _formula(m: Maker, z: str, score: LogitScore) -> str:
+    """Return a formula of the logits, with its parameters."""
+    options = {**parameters_of(score.function), **score.options}
+    warm = 1.0 if score.entry == "normalised_margin" else score.temperature
+    row = _Row(m, z, options.get("t", warm), options.get("p"))
+    row.exponent = options.get("exponent", 1.0)
+    return str(_FORMULAS[score.entry](m, row))
+
+
+def _tuned(m: Maker, z: str, score: Tuned) -> str:
+    """Return the mean rank: each a sum of ramps between quantiles, and two beyond."""
+    if score.alone is not None:
+        return _formula(m, z, score.alone)
+    ranked = []
+    for own, knots, ranks in zip(score.scores, score.knots, score.ranks, strict=True):
+        wide, high = np.diff(knots), np.diff(ranks)
+        x = m("Unsqueeze", _formula(m, z, own), m.constant([1]))
+        past = m("Sub", x, m.constant(knots[None, :-1].astype(m.dtype)))
+        along = m("Mul", past, m.constant((1 / wide)[None].astype(m.dtype)))
+        least, most = np.zeros_like(wide), np.ones_like(wide)
+        least[0], most[-1] = -np.inf, np.inf
+        low, top = (m.constant(end[None].astype(m.dtype)) for end in (least, most))
+        ramps = m("Min", m("Max", along, low), top)
+        part = m.total(m("Mul", ramps, m.constant(high[None].astype(m.dtype))))
+        ranked.append(m("Add", part, m.number(float(ranks[0]))))
+    return str(m("Div", m("Sum", *ranked), m.number(float(len(ranked)))))
 
 
 def _rel_u(m: Maker, z: str, score: RelU) -> str:
@@ -167,10 +207,10 @@ def _rel_u(m: Maker, z: str, score: RelU) -> str:
 
 def _fusion(m: Maker, z: str, score: Fusion) -> str:
     """Return the weighted sum of the standardised scores."""
-    row, total = _Row(m, z, 1.0), m.number(score.bias)
+    total = m.number(score.bias)
     for k, name in enumerate(score.names):
         low, high = (m.number(float(end)) for end in score.ends[:, k])
-        own = m("Min", m("Max", str(_FORMULAS[name](m, row)), low), high)
+        own = m("Min", m("Max", _formula(m, z, find_formula(name)), low), high)
         centred = m("Sub", own, m.number(float(score.means[k])))
         weight = m.number(float(score.weights[k] / score.spreads[k]))
         total = m("Add", total, m("Mul", weight, centred))
@@ -213,33 +253,43 @@ def _entropy(m: Maker, r: _Row) -> str:
 
 
 def _pnorm(m: Maker, r: _Row) -> str:
-    """Return -(top - mean) over the length of the centred logits; msp for C = 2."""
-    column = m.constant([1])
-    there = m("Greater", r.z, m.number(-math.inf))
-    count = m("Unsqueeze", m.how_many(there), column)
-    below = _below(m, r, there)
-    mean = m("Div", m("Unsqueeze", m.total(below), column), count)
-    centred = m("Where", there, m("Sub", below, mean), r.zero)
-    scale, flat = _scale(m, centred)
-    small = m("Div", centred, scale)
-    length = m("Sqrt", m.total(m("Mul", small, small)))
-    length = m("Mul", m("Squeeze", scale, column), length)
-    length = m("Where", m("Squeeze", flat, column), r.one, length)
-    doubt = m("Div", m("Squeeze", mean, column), length)
-    count = m("Squeeze", count, column)
-    certain = m("Equal", count, r.one)
-    doubt = m("Where", certain, m.number(-math.inf), doubt)
-    two = m("Equal", count, m.number(2.0))
+    """Return minus the lead of rows whose lengths were taken out; msp for C = 2."""
+    certain = m("Equal", r.classes, r.one)
+    doubt = m("Where", certain, m.number(-math.inf), m("Neg", r.lead))
+    two = m("Equal", r.classes, m.number(2.0))
     return str(m("Where", two, m("Sub", r.b, r.log1p_a), doubt))
 
 
-def _below(m: Maker, r: _Row, there: str) -> str:
+def _normalise(m: Maker, z: str, p: float) -> tuple[str, str, str]:
+    """Return logits without their length, leads, and how many are above -inf."""
+    column, zero, one = m.constant([1]), m.number(0.0), m.number(1.0)
+    there = m("Greater", z, m.number(-math.inf))
+    classes = m.how_many(there)
+    count = m("Unsqueeze", classes, column)
+    below = _below(m, z, there)
+    mean = m("Div", m("Unsqueeze", m.total(below), column), count)
+    centred = m("Where", there, m("Sub", below, mean), zero)
+    scale, flat = _scale(m, centred)
+    small = m("Div", centred, scale)
+    # What is above the mean is as much as what is below.
+    above = m("Mul", m.number(2.0), m("Relu", small))
+    sizes = above if p == 1 else m("Pow", m("Abs", small), m.number(p))
+    total = m("Unsqueeze", m.total(sizes), column)
+    root = m("Pow", m("Where", flat, one, total), m.number(1 / p))
+    length = m("Mul", scale, root)
+    lead = m("Squeeze", m("Neg", m("Div", mean, length)), column)
+    kept = m("Where", m("Equal", count, m.number(2.0)), z, m("Div", below, length))
+    return m("Where", there, kept, z), lead, classes
+
+
+def _below(m: Maker, z: str, there: str) -> str:
     """Return how far logits are below the top, the farthest at -1; 0 where masked."""
-    kept = m("Where", there, r.z, r.highest)
+    (highest,), _ = m.best(z, 1)
+    kept = m("Where", there, z, highest)
     small, (widest,) = m.number(1 / 16), m.best(m("Abs", kept), 1)[0]
-    apart = m("Sub", m("Mul", kept, small), m("Mul", r.highest, small))
-    wide = m("Greater", widest, r.one)
-    below = m("Where", wide, apart, m("Sub", kept, r.highest))
+    apart = m("Sub", m("Mul", kept, small), m("Mul", highest, small))
+    wide = m("Greater", widest, m.number(1.0))
+    below = m("Where", wide, apart, m("Sub", kept, highest))
     return str(m("Div", below, _scale(m, below)[0]))
 
 
@@ -258,7 +308,7 @@ def _gen(m: Maker, r: _Row) -> str:
     small = m("Where", r.top, m.number(-1.0), log_p)
     others = m("Log", m("Sub", r.one, m("Exp", small)))
     terms = m("Add", log_p, m("Where", r.top, wrong, others))
-    terms = m("Mul", m.number(GEN_EXPONENT), terms)
+    terms = m("Mul", m.number(r.exponent), terms)
     (highest,), _ = m.best(terms, 1)
     safe = m("Where", m("IsInf", highest), r.zero, highest)
     total = m.total(m("Exp", m("Sub", terms, safe)))
@@ -275,4 +325,6 @@ _FORMULAS: dict[str, Callable[[Maker, _Row], str]] = {
     "energy": _energy,
     "gen": _gen,
     "pnorm": _pnorm,
+    "normalised_alpha": _alpha,
+    "normalised_margin": lambda _m, r: r.gap,
 }

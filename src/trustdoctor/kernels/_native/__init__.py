@@ -1,6 +1,6 @@
 """The compiled kernels, where the installation could build one.
 
-The library is plain C behind ctypes: 130 kB, no start-up cost, nothing to compile at
+The library is plain C behind ctypes: 250 kB, no start-up cost, nothing to compile at
 run time. It holds the kernels for several instruction sets and takes the widest that
 the processor has; ``TRUSTDOCTOR_ISA=avx2`` forces another. Where no compiler was found,
 ``available`` is False and ``rows.py`` does the same work with numpy, more slowly.
@@ -18,6 +18,13 @@ from numpy.typing import NDArray
 from trustdoctor.errors import InputError
 
 KINDS = ("beta", "alpha", "msp", "entropy", "margin", "max_logit", "energy")
+NORMED = ("beta", "alpha", "msp", "margin", "pnorm")
+"""What rows are scored by whose lengths were taken out."""
+
+_NUMBERS = {kind: number for number, kind in enumerate((*KINDS, "pnorm"))}
+VERSION = 2
+"""Of the library's functions, as it says itself."""
+
 ISAS = ("baseline", "avx2", "avx512", "neon")
 """Instruction sets, as the library numbers them."""
 
@@ -33,10 +40,13 @@ def _load() -> ctypes.CDLL | None:
         library = ctypes.CDLL(str(path))
     except OSError:  # built for another machine
         return None
+    if not hasattr(library, "td_version") or library.td_version() != VERSION:
+        return None  # built from another version of the sources
     pointer, size = ctypes.c_void_p, ctypes.c_int64
     number = ctypes.c_int
-    score = [number, pointer, size, size, ctypes.c_double, pointer, number, pointer]
-    order = [pointer, size, ctypes.c_double, ctypes.c_double, size, pointer, pointer]
+    real = ctypes.c_double
+    score = [number, pointer, size, size, real, real, pointer, number, pointer, pointer]
+    order = [pointer, size, real, real, size, pointer, pointer]
     tally = [pointer, size, pointer, size, ctypes.c_int, pointer, pointer, size]
     for name, result, arguments in (
         ("td_score", size, score),
@@ -100,13 +110,16 @@ def score(
     *,
     temperature: float,
     out: NDArray[Any],
+    p: float = 0.0,
 ) -> int:
     """Score contiguous float32 or float64 rows into `out` (kinds, rows).
 
-    Returns -1, or the first row that holds NaN, +inf or nothing but -inf.
+    Where `p` is not 0, rows are centred and their p-norms taken out first. Returns -1,
+    or the first row that holds NaN, +inf or nothing but -inf.
     """
     rows, classes = logits.shape
-    numbers = np.array([KINDS.index(kind) for kind in kinds], np.int32)
+    numbers = np.array([_NUMBERS[kind] for kind in kinds], np.int32)
+    scratch = np.empty(classes if p else 0, logits.dtype)
     return int(
         _function("td_score", logits)(
             isa,
@@ -114,8 +127,10 @@ def score(
             rows,
             classes,
             temperature,
+            p,
             numbers.ctypes.data,
             len(numbers),
+            scratch.ctypes.data,
             out.ctypes.data,
         )
     )

@@ -15,8 +15,9 @@
 #endif
 
 int64_t PLAIN(td_score)(int isa, const REAL *z, int64_t rows, int64_t classes,
-                        double temperature, const int *kinds, int n_kinds, REAL *out) {
-    CALL(isa, score, z, rows, classes, temperature, kinds, n_kinds, out);
+                        double temperature, double power, const int *kinds, int n_kinds,
+                        REAL *scratch, REAL *out) {
+    CALL(isa, score, z, rows, classes, temperature, power, kinds, n_kinds, scratch, out);
 }
 
 void PLAIN(td_argmax)(int isa, const REAL *z, int64_t rows, int64_t classes, int64_t *out) {

@@ -23,6 +23,9 @@
 #define ROUND_MAGIC 12582912.0f
 #define LN2_HI 0.693359375f
 #define LN2_LO -2.12194440e-4f
+#define LARGE 1e30f
+#define SHRINK 0x1p-100f
+#define NORMAL 1e-37f
 #include "rows_body.h"
 #include "calibration_body.h"
 #include "undef.h"
@@ -46,6 +49,9 @@
 #define ROUND_MAGIC 6755399441055744.0
 #define LN2_HI 6.93147180369123816490e-01
 #define LN2_LO 1.90821492927058770002e-10
+#define LARGE 1e290
+#define SHRINK 0x1p-600
+#define NORMAL 1e-307
 #include "rows_body.h"
 #include "calibration_body.h"
 #include "undef.h"

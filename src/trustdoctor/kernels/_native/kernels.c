@@ -2,7 +2,8 @@
  *
  * sort_body.h sorts, and digest.h tells arrays apart. tally_body.h counts scores in a
  * sketch's cells, and calibration_body.h sums up what rows say of the softmax.
- * rows_body.h finds the largest entry of each row, and reduces rows to scores:
+ * rows_body.h finds the largest entry of each row, and reduces rows to scores, the
+ * lengths of rows taken out before by lengths_body.h where that is asked for:
  *
  * For a row z of C logits let z1 >= z2 be its two largest entries and
  *     e_j = exp((z_j - z2) / T)                      (0 <= e_j <= 1 for j != top)
@@ -53,7 +54,7 @@ static inline int td_dropped(double x, int shift) {
 
 #include "digest.h"
 
-enum { BETA, ALPHA, MSP, ENTROPY, MARGIN, MAX_LOGIT, ENERGY };
+enum { BETA, ALPHA, MSP, ENTROPY, MARGIN, MAX_LOGIT, ENERGY, PNORM };
 
 #define JOIN(name, type, isa) name##_##type##_##isa
 #define JOINED(name, type, isa) JOIN(name, type, isa)
@@ -116,6 +117,9 @@ enum { BETA, ALPHA, MSP, ENTROPY, MARGIN, MAX_LOGIT, ENERGY };
 #define FMA ANY_FMA
 #include "isa.h"
 #endif
+
+/* Raised with every change of what is below: a library of another build is not used. */
+int td_version(void) { return 2; }
 
 /* The instruction sets, narrowest first; td_has says whether this processor has one. */
 enum { BASELINE, AVX2, AVX512, NEON };

@@ -64,9 +64,11 @@ TD_INLINE VEC NAME(vlog)(VEC x) {
     return FMA(kf, NAME(fill)(LN2_HI), FMA(kf, NAME(fill)(LN2_LO), FMA(s * t, y, 2 * s)));
 }
 
-/* The reductions of WIDTH rows, one row per entry. */
+/* The reductions of WIDTH rows, one row per entry. Logits are multiplied by inv_t. Where
+ * lengths are taken out, lead is how far the top lies above the mean, of length 1; it is
+ * infinite where two classes are left, whose lengths say all there is. */
 typedef struct {
-    VEC top, second, s, s2, f;
+    VEC top, second, s, s2, f, inv_t, lead, range;
 } NAME(sums);
 #define SUMS NAME(sums)
 
@@ -97,31 +99,27 @@ TD_INLINE VEC NAME(column)(const REAL *const *rows, int64_t j) {
     return x;
 }
 
+#include "lengths_body.h"
+
 TD_INLINE SUMS NAME(few_classes)(const REAL *const *rows, int64_t classes, VEC inv_t,
-                                 const int weighted) {
+                                 const int weighted, const NORM *norm) {
     VEC columns[SMALL_C];
-    const VEC lowest = NAME(fill)(-__builtin_inf());
-    SUMS r = {lowest, lowest, NAME(fill)(-1), NAME(fill)(-1), NAME(fill)(0)};
+    const VEC lowest = NAME(fill)(-__builtin_inf()), zero = NAME(fill)(0);
+    SUMS r = {lowest, lowest, zero - 1, zero - 1, zero, inv_t, zero, zero};
     for (int64_t j = 0; j < classes; j++) {
         VEC x = columns[j] = NAME(column)(rows, j);
         r.second = MAX(MIN(x, r.top), r.second);
         r.top = MAX(x, r.top);
     }
+    if (norm) NAME(few_lengths)(columns, classes, norm, &r);
     VEC offset = NAME(offset)(r.top, r.second);
     SUMS unused = r;
     int64_t j = 0;
     for (; j + 1 < classes; j += 2)
-        NAME(add)((PAIR){columns[j], columns[j + 1]}, offset, inv_t, weighted, &r, &r);
+        NAME(add)((PAIR){columns[j], columns[j + 1]}, offset, r.inv_t, weighted, &r, &r);
     if (j < classes)
-        NAME(add)((PAIR){columns[j], columns[j]}, offset, inv_t, weighted, &r, &unused);
+        NAME(add)((PAIR){columns[j], columns[j]}, offset, r.inv_t, weighted, &r, &unused);
     return r;
-}
-
-TD_INLINE VEC NAME(load)(const REAL *row, int64_t at, int64_t classes) {
-    VEC x = NAME(fill)(-__builtin_inf());
-    int64_t left = classes - at;
-    if (left > 0) memcpy(&x, row + at, (left < WIDTH ? left : WIDTH) * sizeof(REAL));
-    return x;
 }
 
 /* One row with many classes; the result goes to one entry of r.
@@ -129,32 +127,13 @@ TD_INLINE VEC NAME(load)(const REAL *row, int64_t at, int64_t classes) {
  * Its sums run in 2 * LANES lanes whatever WIDTH is, one part of the lanes after another
  * where vectors are narrower: every instruction set adds up in the same order. */
 TD_INLINE void NAME(many_classes)(const REAL *row, int64_t classes, VEC inv_t,
-                                  const int weighted, int entry, SUMS *r) {
-    const VEC lowest = NAME(fill)(-__builtin_inf()), zero = NAME(fill)(0);
+                                  const int weighted, const NORM *norm, int entry, SUMS *r) {
+    const VEC zero = NAME(fill)(0);
     const int64_t whole = classes - classes % (2 * LANES);
-    VEC tops = lowest, seconds = lowest, other_tops = lowest, other_seconds = lowest, x, y;
-    for (int64_t j = 0; j < whole; j += 2 * WIDTH) {
-        memcpy(&x, row + j, sizeof x);
-        memcpy(&y, row + j + WIDTH, sizeof y);
-        seconds = MAX(MIN(x, tops), seconds);
-        tops = MAX(x, tops);
-        other_seconds = MAX(MIN(y, other_tops), other_seconds);
-        other_tops = MAX(y, other_tops);
-    }
-    for (int64_t j = whole; j < classes; j += WIDTH) {
-        x = NAME(load)(row, j, classes);
-        seconds = MAX(MIN(x, tops), seconds);
-        tops = MAX(x, tops);
-    }
-    seconds = MAX(MAX(seconds, other_seconds), MIN(tops, other_tops));
-    tops = MAX(tops, other_tops);
-    REAL top = tops[0], second = seconds[0];
-    for (int l = 1; l < WIDTH; l++) {
-        REAL low = tops[l] < top ? tops[l] : top;
-        top = tops[l] > top ? tops[l] : top;
-        second = low > second ? low : second;
-        second = seconds[l] > second ? seconds[l] : second;
-    }
+    const NAME(ends) ends = NAME(many_ends)(row, classes, norm != 0);
+    const REAL top = ends.top, second = ends.second;
+    VEC x, y;
+    if (norm) inv_t *= NAME(many_lengths)(row, classes, ends, norm, entry, r);
     VEC offset = NAME(offset)(NAME(fill)(top), NAME(fill)(second));
     double sum = -1, sum2 = -1, weighted_sum = 0;
     for (int part = 0; part < LANES; part += WIDTH) {
@@ -173,20 +152,28 @@ TD_INLINE void NAME(many_classes)(const REAL *row, int64_t classes, VEC inv_t,
         for (int l = 0; l < WIDTH; l++)
             sum += one.s[l], sum2 += one.s2[l], weighted_sum += one.f[l];
     }
+    if (norm) r->inv_t[entry] = inv_t[0];
     r->top[entry] = top, r->second[entry] = second;
     r->s[entry] = (REAL)sum, r->s2[entry] = (REAL)sum2, r->f[entry] = (REAL)weighted_sum;
 }
 
-TD_INLINE VEC NAME(finish)(SUMS r, VEC inv_t, VEC t, int kind) {
-    if (kind == MAX_LOGIT) return -r.top * inv_t;
-    VEC u2 = (r.second - r.top) * inv_t;
+/* The same of a row whose length is taken out, in one copy for all who call. */
+TD_ENTRY void NAME(many_normed)(const REAL *row, int64_t classes, const NORM *norm, int entry,
+                                SUMS *r) {
+    const VEC inv_t = NAME(fill)((REAL)(1 / norm->temperature));
+    NAME(many_classes)(row, classes, inv_t, 0, norm, entry, r);
+}
+
+TD_INLINE VEC NAME(finish)(SUMS r, VEC t, int kind) {
+    if (kind == MAX_LOGIT) return -r.top * r.inv_t;
+    VEC u2 = (r.second - r.top) * r.inv_t;
     if (kind == MARGIN) return u2;
     VEC e = NAME(vexp)(u2), a = e * r.s;
     if (kind == ENERGY) return -(r.top + t * NAME(vlog)(1 + a));
     IVEC certain = r.s == 0;
     VEC s = NAME(pick)(certain, NAME(fill)(1), r.s), x = s;
     if (kind == ALPHA) x = s * (2 + a - e * (r.s2 / s)) / (1 + e * e * r.s2);
-    if (kind == MSP) x = s / (1 + a);
+    if (kind == MSP || kind == PNORM) x = s / (1 + a);
     if (kind == ENTROPY) {
         VEC y = 1 + a, d = y - 1;
         IVEC tiny = d == 0;
@@ -195,12 +182,14 @@ TD_INLINE VEC NAME(finish)(SUMS r, VEC inv_t, VEC t, int kind) {
         VEC k = NAME(pick)(certain, NAME(fill)(0), -u2) - r.f / s;
         x = s * (phi + k / y);
     }
-    return NAME(pick)(certain, NAME(fill)(-__builtin_inf()), u2 + NAME(vlog)(x));
+    VEC doubt = u2 + NAME(vlog)(x);
+    if (kind == PNORM) doubt = NAME(pick)(r.lead < NAME(fill)(__builtin_inf()), -r.lead, doubt);
+    return NAME(pick)(certain, NAME(fill)(-__builtin_inf()), doubt);
 }
 
 TD_INLINE int64_t NAME(score_rows)(const REAL *z, int64_t rows, int64_t classes,
                                    double temperature, const int *kinds, int n_kinds,
-                                   const int weighted, REAL *out) {
+                                   const int weighted, const NORM *norm, REAL *out) {
     const VEC t = NAME(fill)((REAL)temperature), inv_t = NAME(fill)((REAL)(1 / temperature));
     const REAL inf = (REAL)__builtin_inf();
     int64_t bad = -1;
@@ -208,15 +197,24 @@ TD_INLINE int64_t NAME(score_rows)(const REAL *z, int64_t rows, int64_t classes,
         const int here = rows - i < WIDTH ? (int)(rows - i) : WIDTH;
         const REAL *row[WIDTH];
         for (int l = 0; l < WIDTH; l++) row[l] = z + (i + (l < here ? l : here - 1)) * classes;
-        SUMS r;
+        SUMS r = {.inv_t = inv_t};
         if (classes <= SMALL_C)
-            r = NAME(few_classes)(row, classes, inv_t, weighted);
+            r = NAME(few_classes)(row, classes, inv_t, weighted, norm);
         else
             for (int l = 0; l < WIDTH; l++)
-                if (l < here) NAME(many_classes)(row[l], classes, inv_t, weighted, l, &r);
-                else r.top[l] = r.second[l] = 0, r.s[l] = r.s2[l] = 1, r.f[l] = 0;
+                if (l < here && norm)
+                    NAME(many_normed)(row[l], classes, norm, l, &r);
+                else if (l < here)
+                    NAME(many_classes)(row[l], classes, inv_t, weighted, 0, l, &r);
+                else
+                    r.s[l] = r.s2[l] = 1;
+        for (int l = 0; norm && l < here; l++)
+            if (NAME(is_odd)(r.range[l])) {
+                const int64_t left = NAME(tidy)(row[l], classes, r.top[l], norm->scratch);
+                NAME(many_normed)(norm->scratch, left, norm, l, &r);
+            }
         for (int k = 0; k < n_kinds; k++) {
-            VEC score = NAME(finish)(r, inv_t, t, kinds[k]);
+            VEC score = NAME(finish)(r, t, kinds[k]);
             memcpy(out + k * rows + i, &score, here * sizeof(REAL));
         }
         for (int l = 0; l < here; l++)
@@ -226,15 +224,20 @@ TD_INLINE int64_t NAME(score_rows)(const REAL *z, int64_t rows, int64_t classes,
 }
 
 /* Scores the rows of z (rows x classes, contiguous) by several kinds at once, kind k
- * into out + k * rows. Returns -1, or the first row that holds NaN, +inf, or nothing
- * but -inf. */
+ * into out + k * rows. Where power is not 0, the p-norm of each row is taken out first,
+ * and scratch has room for a row. Returns -1, or the first row that holds NaN, +inf, or
+ * nothing but -inf. */
 TD_ENTRY int64_t NAME(score)(const REAL *z, int64_t rows, int64_t classes,
-                              double temperature, const int *kinds, int n_kinds,
-                              REAL *out) {
+                              double temperature, double power, const int *kinds,
+                              int n_kinds, REAL *scratch, REAL *out) {
+    if (power) {
+        const NORM norm = {power, temperature, scratch};
+        return NAME(score_rows)(z, rows, classes, temperature, kinds, n_kinds, 0, &norm, out);
+    }
     for (int k = 0; k < n_kinds; k++)
         if (kinds[k] == ENTROPY)
-            return NAME(score_rows)(z, rows, classes, temperature, kinds, n_kinds, 1, out);
-    return NAME(score_rows)(z, rows, classes, temperature, kinds, n_kinds, 0, out);
+            return NAME(score_rows)(z, rows, classes, temperature, kinds, n_kinds, 1, 0, out);
+    return NAME(score_rows)(z, rows, classes, temperature, kinds, n_kinds, 0, 0, out);
 }
 
 /* The first largest entry of each row. */

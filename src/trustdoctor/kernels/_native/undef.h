@@ -3,6 +3,8 @@
 #undef IVEC
 #undef UVEC
 #undef SUMS
+#undef NORM
+#undef RAISED
 #undef PAIR
 #undef REAL
 #undef UINT
@@ -19,3 +21,6 @@
 #undef ROUND_MAGIC
 #undef LN2_HI
 #undef LN2_LO
+#undef LARGE
+#undef SHRINK
+#undef NORMAL

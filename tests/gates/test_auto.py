@@ -1,0 +1,326 @@
+"""score="auto": some rows tune a score, and others calibrate it."""
+
+import re
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+
+import trustdoctor as td
+from trustdoctor.errors import InputError, LabelsMissingError
+from trustdoctor.gates import Cut, Rule, Target, calibrate_aloud
+from trustdoctor.gates.auto import choose_auto, describe_gain
+from trustdoctor.gates.targets import TARGETS
+from trustdoctor.scores import find_score
+
+
+def noisy(rng, n, classes=5):
+    """Rows whose errors the direction of the logits tells; their length is noise."""
+    z = rng.normal(size=(n, classes))
+    z *= rng.exponential(5, size=(n, 1)) / np.linalg.norm(z, axis=1, keepdims=True)
+    first, second = np.sort(z / np.linalg.norm(z, axis=1, keepdims=True))[:, :-3:-1].T
+    wrong = rng.random(n) < np.exp(-8 * (first - second))
+    return z, (z.argmax(1) + wrong) % classes
+
+
+@pytest.fixture
+def p(rng):
+    z, labels = noisy(rng, 3000)
+    return td.Predictions.from_logits(z, labels, groups=rng.integers(0, 2, 3000))
+
+
+def split(known, most=2000):
+    """The rows that choose, a third, and the others: as it has been since 0.3."""
+    order = np.flatnonzero(known)
+    order = order[np.random.default_rng(0).permutation(len(order))]
+    cut = min(most, len(order) // 3)
+    return order[:cut], np.append(order[cut:], np.flatnonzero(~known))
+
+
+@pytest.mark.parametrize(
+    ("target", "options"),
+    [
+        ({"frr": 0.1}, {}),
+        ({"trr": 0.9}, {}),
+        ({"risk": 0.1}, {"confidence": 0.8, "method": "grid"}),
+        ({"risk": 0.1}, {"method": "sgr"}),
+        ({"risk": 0.1}, {"accuracy": 0.8}),
+        ({"joint": 0.05}, {"mode": "expectation"}),
+        ({"coverage": 0.8}, {}),
+        ({"cost": 5}, {}),
+        ({"frr": 0.6, "trr": 0.5}, {}),
+        ({"risk": 0.15, "coverage": 0.3}, {}),
+        ({"trr": 0.9}, {"groups": "predicted"}),
+        ({"frr": 0.1}, {"groups": "given"}),
+        ({"frr": 0.1}, {"groups": np.arange(3000) % 2, "grouped_by": "parity"}),
+    ],
+    ids=str,
+)
+def test_it_is_tune_and_calibrate_by_hand(target, options, p):
+    gate = td.calibrate(p, score="auto", **target, **options)
+    chosen, rest = split(p.known)
+    score = td.tune(p[chosen], for_=target)
+    assert len(score.members) > 1
+    if isinstance(options.get("groups"), np.ndarray):
+        options = options | {"groups": options["groups"][rest]}
+    by_hand = td.calibrate(p[rest], score=score, **target, **options)
+    assert gate.fitted.digest == score.digest
+    assert (gate.threshold, gate.state) == (by_hand.threshold, by_hand.state)
+    assert gate.groups == by_hand.groups
+    assert gate.certificate.n == 2000
+    assert gate.certificate.observed == by_hand.certificate.observed
+    assert gate.certificate.notes[:-2] == by_hand.certificate.notes
+    fresh = p[:500]
+    assert np.array_equal(
+        gate.screen(fresh, groups=given(options, 500)).accepted,
+        by_hand.screen(fresh, groups=given(options, 500)).accepted,
+    )
+    assert td.calibrate(p, score="auto", **target, **again(options, p)) == gate
+
+
+def given(options, n):
+    """Groups for rows to screen, where they were an array."""
+    return np.arange(n) % 2 if isinstance(options.get("groups"), np.ndarray) else None
+
+
+def again(options, p):
+    if isinstance(options.get("groups"), np.ndarray):
+        return options | {"groups": np.arange(len(p)) % 2}
+    return options
+
+
+def test_rows_that_choose_do_not_calibrate(rng):
+    for n, most in ((301, 100), (3000, 1000), (6000, 2000), (9001, 2000)):
+        z, labels = noisy(rng, n)
+        found = choose_auto(td.Predictions.from_logits(z, labels), frr=0.1)
+        assert (len(found.chosen), len(found.rest)) == (most, n - most)
+        assert sorted([*found.chosen, *found.rest]) == list(range(n))
+        chosen, rest = split(np.ones(n, bool))
+        assert np.array_equal(found.chosen, chosen)
+        assert np.array_equal(found.rest, rest)
+
+
+def test_labels_of_the_other_rows_have_no_say(p, rng):
+    """Whatever they are, the score is the same: only then is the promise sound."""
+    found = choose_auto(p, trr=0.9)
+    labels = p.labels.copy()
+    labels[found.rest] = rng.integers(0, 5, len(found.rest))
+    other = choose_auto(td.Predictions.from_logits(p.logits, labels), trr=0.9)
+    assert other.score.digest == found.score.digest
+
+
+def test_rows_without_a_label_are_left_to_the_calibration(p):
+    labels = [None if i < 1500 else k for i, k in enumerate(p.labels)]
+    rows = td.Predictions.from_logits(p.logits, labels)
+    found = choose_auto(rows, frr=0.1)
+    assert len(found.chosen) == 500
+    assert found.chosen.min() >= 1500
+    assert sorted([*found.chosen, *found.rest]) == list(range(3000))
+    assert td.calibrate(rows, score="auto", frr=0.1).certificate.n == 1000
+    gate = td.calibrate(rows, score="auto", coverage=0.9)
+    assert gate.certificate.n == 2500
+    assert gate.certificate.notes[-1].startswith("On 1,000 rows that did not choose it")
+
+
+def test_clusters_are_drawn_first(rng):
+    z, labels = noisy(rng, 3000)
+    p, own = td.Predictions.from_logits(z, labels), np.arange(3000) // 3
+    gate = td.calibrate(p, score="auto", frr=0.1, clusters=own, seed=7)
+    assert gate.certificate.n == 667
+    assert "333 rows with" in gate.certificate.notes[-3]
+    assert "each of 1,000 clusters" in gate.certificate.notes[-1]
+    aloud = calibrate_aloud(p, score="auto", frr=0.1, clusters=own, seed=7)
+    assert aloud == gate
+
+
+@pytest.mark.parametrize("target", [{"frr": 0.1}, {"trr": 0.9}, {"coverage": 0.8}])
+def test_the_notes_say_what_the_rest_shows(target, p):
+    notes = td.calibrate(p, score="auto", **target).certificate.notes
+    found = choose_auto(p, **target)
+    chosen, rest = p[found.chosen], p[found.rest]
+    split, gain = notes[-2:]
+    assert split.startswith(f"1,000 rows with {chosen.errors.sum()} errors chose ")
+    assert split.endswith("2,000 other rows set the threshold.")
+    ((name, value),) = target.items()
+    assert f"for {name} {value:g}. " in split
+    assert all(member in split for member in found.score.members)
+    own, base = found.score(rest), td.msp(rest.logits)
+    wrong, trr = rest.errors, target.get("trr", 0.95)
+    area = 100 * (roc_auc_score(wrong, own) - roc_auc_score(wrong, base))
+    lost = [100 * td.frr_at_trr(s, wrong, trr=trr) for s in (own, base)]
+    number = r"([+-][\d.]+) \[([+-][\d.]+), ([+-][\d.]+)\]"
+    said = re.fullmatch(
+        rf"On 2,000 rows that did not choose it, against msp: AUROC {number}, "
+        rf"FRR@{100 * trr:g}TRR {number} points\.",
+        gain,
+    )
+    numbers = [float(one) for one in said.groups()]
+    assert numbers[0] == pytest.approx(area, abs=0.0051)
+    assert numbers[3] == pytest.approx(lost[0] - lost[1], abs=0.0051)
+    assert numbers[1] < numbers[0] < numbers[2]
+    assert numbers[4] < numbers[3] < numbers[5]
+
+
+def test_the_interval_of_the_gain_holds_as_often_as_it_says(rng):
+    score = td.tune(td.Predictions.from_logits(*noisy(rng, 1000)))
+    many = td.Predictions.from_logits(*noisy(rng, 60_000))
+    true = 100 * (
+        roc_auc_score(many.errors, score(many))
+        - roc_auc_score(many.errors, td.msp(many.logits))
+    )
+    held = 0
+    for start in range(0, 60_000, 600):
+        line = describe_gain(score, many[start : start + 600], 0.95)
+        low, high = re.search(r"AUROC \S+ \[(\S+), (\S+)\]", line).groups()
+        held += float(low) <= true <= float(high)
+    assert held >= 88  # of 100 at 0.95
+
+
+def test_where_nothing_stands_out_it_is_softmax_response(rng):
+    """Of two classes all scores of the softmax rank alike."""
+    one = rng.random(900)
+    labels = np.where(rng.random(900) < 0.8, one < 0.5, one > 0.5)
+    p = td.Predictions.from_probs(np.stack([one, 1 - one], 1), labels)
+    gate = td.calibrate(p, score="auto", frr=0.1)
+    assert (gate.score, gate.temperature, gate.fitted) == ("msp", 1.0, None)
+    assert (
+        "it stays msp. 600 other rows set the threshold." in gate.certificate.notes[-1]
+    )
+    assert describe_gain(find_score("msp"), p, 0.95) == ""
+    assert describe_gain(find_score("alpha"), p[p.errors], 0.95) == ""
+    _, rest = split(p.known)
+    assert gate.threshold == td.calibrate(p[rest], score="msp", frr=0.1).threshold
+
+
+def test_one_score_that_is_best_is_named_as_itself(rng, tmp_path):
+    """The largest logit tells every error."""
+    z = 3 * rng.normal(size=(3000, 3))
+    wrong = z.max(1) <= 1
+    p = td.Predictions.from_logits(z, (z.argmax(1) + wrong) % 3)
+    gate = td.calibrate(p, score="auto", trr=0.9)
+    gate.save(tmp_path / "gate.json")
+    assert td.Gate.load(tmp_path / "gate.json") == gate
+    at = td.confusion(gate.screen(p).scores, p.errors, threshold=gate.threshold)
+    assert at.frr < 0.01
+    assert at.trr > 0.88
+
+
+def test_it_takes_what_the_predictions_allow(p):
+    probs = np.exp(p.logits) / np.exp(p.logits).sum(1, keepdims=True)
+    rows = td.Predictions.from_probs(probs, p.labels)
+    gate = td.calibrate(rows, score="auto", frr=0.1)
+    assert gate.fitted.needs == {"probs"}
+    one = td.Predictions.from_confidence(probs.max(1), correct=~p.errors)
+    gate = td.calibrate(one, score="auto", frr=0.1)
+    assert (gate.score, gate.certificate.n) == ("confidence", 3000)
+    assert gate == td.calibrate(one, score="confidence", frr=0.1)
+
+
+def test_it_needs_errors_to_choose_by(p):
+    with pytest.raises(InputError, match=r"33% .*10 errors .* got 0 and") as refused:
+        td.calibrate(p[~p.errors], score="auto", frr=0.1)
+    assert "Name a score, as alpha" in str(refused.value)
+    for few in (p[:1], p[:29]):
+        with pytest.raises(InputError, match="chooses on 33% of the rows, here"):
+            td.calibrate(few, score="auto", frr=0.1)
+    with pytest.raises(LabelsMissingError):
+        td.calibrate(td.Predictions.from_logits(p.logits), score="auto", coverage=0.9)
+    best = td.Predictions.from_topk([[0.7, 0.2]] * 99, [[0, 1]] * 99, [0] * 99)
+    with pytest.raises(InputError, match="expected Predictions, got TopK"):
+        td.calibrate(best, score="auto", frr=0.1)
+
+
+@pytest.mark.parametrize("temperature", [2.0, 0.5, float("nan"), "2", None])
+def test_a_temperature_is_refused(temperature, p):
+    with pytest.raises(InputError, match="'auto' chooses temperatures itself, got"):
+        td.calibrate(p, score="auto", temperature=temperature, frr=0.1)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"threshold": 0.5}, "a threshold belongs to one"),
+        ({"frr": 0.1, "threshold": 0.5}, "a threshold belongs to one"),
+        ({}, "expected one target out of"),
+        ({"frr": 3}, "expected frr between 0 and 1"),
+        ({"frr": "much"}, "expected a number as frr"),
+        ({"cost": 0.5}, "expected cost at least 1"),
+        ({"frr": 0.1, "confidence": 3}, "expected confidence between 0 and 1"),
+        ({"frr": 0.1, "method": "grid"}, "for risk alone"),
+        ({"beauty": 1}, "expected a target out of"),
+        ({"frr": 0.1, "groups": np.zeros(7, int)}, "expected groups as 3000"),
+    ],
+    ids=str,
+)
+def test_mistakes_are_refused_as_without_it(options, match, p):
+    with pytest.raises(InputError, match=match):
+        td.calibrate(p, score="auto", **options)
+
+
+def test_targets_that_are_none_are_not_asked(p):
+    gate = td.calibrate(p, score="auto", frr=0.1)
+    assert td.calibrate(p, score="auto", frr=0.1, trr=None, threshold=None) == gate
+    assert td.calibrate(p, score="auto", frr=0.1, temperature=1) == gate
+    narrow = td.calibrate(p, score="auto", trr=np.float32(0.5))
+    assert narrow == td.calibrate(p, score="auto", trr=0.5)
+
+
+def test_a_target_of_somebody_else_works(p, monkeypatch):
+    def cut(rows, value, _terms):
+        return Cut(at=rows.of_kind("all").kth(max(1, int(value * len(rows))))[1])
+
+    share = Target(
+        "share", "{}%", "Some.", {"": Rule("A quantile.", cut)}, promised=False
+    )
+    monkeypatch.setitem(TARGETS, "share", share)
+    gate = td.calibrate(p, score="auto", share=0.8)
+    assert gate.score == "tuned"
+    assert "for AUROC." in gate.certificate.notes[-2]
+
+
+def test_calibrating_aloud_gives_the_same_gate_and_no_other_advice(p):
+    said = []
+    for groups in (None, "predicted"):
+        gate = calibrate_aloud(
+            p, score="auto", frr=0.1, groups=groups, remark=said.append
+        )
+        assert gate == td.calibrate(p, score="auto", frr=0.1, groups=groups)
+    assert said == []
+    trivial = calibrate_aloud(p, score="auto", risk=0.0001, remark=said.append)
+    assert trivial.state == "reject-all"
+    assert len(said) == 2
+    assert said[0].startswith("1,000 rows went into choosing a score")
+    assert "all 3,000" in said[0]
+    assert said[1].startswith("Tried on these rows")
+
+
+def test_where_no_row_chose_none_is_said_to_have(rng):
+    given = td.Predictions.from_confidence(rng.random(60), correct=np.arange(60) > 4)
+    said = []
+    calibrate_aloud(given, score="auto", risk=0.001, remark=said.append)
+    assert not any("choosing" in line for line in said)
+
+
+@pytest.mark.parametrize(
+    "target", [{"frr": 0.1}, {"trr": 0.8}, {"risk": 0.1}, {"coverage": 0.7}], ids=str
+)
+def test_promises_hold_as_often_as_they_must(target, benchmark_splits):
+    """At confidence 0.9 a promise is broken in 10% of the calibrations at most."""
+    ((name, value),) = target.items()
+    rows, fresh = benchmark_splits
+    wrong, broken, at_least = fresh.errors, 0, td.TARGETS[name].at_least
+    for part in rows:
+        gate = td.calibrate(part, score="auto", **target)
+        at = td.confusion(gate.screen(fresh).scores, wrong, threshold=gate.threshold)
+        if gate.state != "threshold":
+            continue
+        share, whole = td.TARGETS[name].counts(at)
+        broken += share / whole < value if at_least else share / whole > value
+    assert broken <= 19  # of 100: more has probability 0.002 at 10%
+
+
+@pytest.fixture(scope="module")
+def benchmark_splits():
+    rng = np.random.default_rng(0)
+    rows = [td.Predictions.from_logits(*noisy(rng, 450)) for _ in range(100)]
+    return rows, td.Predictions.from_logits(*noisy(rng, 8000))

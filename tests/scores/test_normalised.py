@@ -1,0 +1,437 @@
+"""Scores of logits whose length was taken out, and the parameters in their names."""
+
+from dataclasses import replace
+from functools import partial
+
+import awkward
+import laws
+import mpmath as mp
+import numpy as np
+import pytest
+import torch
+
+import trustdoctor as td
+from trustdoctor.adapters.torch.metric import RejectionMetrics
+from trustdoctor.errors import InputError
+from trustdoctor.kernels import _native
+from trustdoctor.scores import SCORES, find_formula, find_score, same_ranking
+from trustdoctor.scores.normalised import normalised_alpha, normalised_margin, pnorm
+
+POWERS = (1, 1.5, 2, 3, 4, 5, 6, 7.3, 40)
+TEMPERATURES = (0.01, 0.05, 0.2, 1.0)
+FUNCTIONS = {f.__name__: f for f in (pnorm, normalised_alpha, normalised_margin)}
+BOUNDS = {np.float32: 1e-6, np.float64: 1e-13}
+
+dtypes = pytest.mark.parametrize("dtype", BOUNDS)
+functions = pytest.mark.parametrize("score", FUNCTIONS.values(), ids=FUNCTIONS)
+
+
+def forms(z):
+    """The rows as each implementation takes them, with its name."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in _native.instruction_sets():
+            patch.setattr(_native, "isa", _native.ISAS.index(name))
+            yield name, z
+        patch.setattr(_native, "available", False)
+        yield "numpy", z
+    yield "torch", torch.from_numpy(z)
+
+
+def cases(classes, dtype, rng):
+    """Rows by name."""
+    about, plain = np.finfo(dtype), rng.normal(size=classes)
+    first, last = np.eye(classes)[0], np.eye(classes)[-1]
+    found = {
+        "plain": plain,
+        "wide": 300 * plain,
+        "far from 0": plain + 1e4,
+        "far below 0": 0.01 * plain - 1e4,
+        "subnormal": np.round(5 * plain) * float(about.smallest_subnormal),
+        "next to subnormal": plain * (1e-40 if dtype == np.float32 else 1e-310),
+        "small": plain * (1e-30 if dtype == np.float32 else 1e-290),
+        "large": plain * (1e30 if dtype == np.float32 else 1e290),
+        "near the largest": plain * (float(about.max) / 8),
+        "both ends": np.where(first, about.max, np.where(last, -about.max, plain)),
+        "one far above": plain + 1000 * last,
+        "one far below": plain - 1000 * first,
+        "one above": 5 * first,
+        "one below": -5 * last,
+        "tied": np.where(first + last, plain.max(), plain),
+        "nearly tied": np.where(first, plain.max() + 1e-4, plain),
+        "equal": np.full(classes, 0.7),
+        "equal and large": np.full(classes, about.max),
+    }
+    ends = (
+        "next to subnormal",
+        "small",
+        "large",
+        "near the largest",
+        "equal and large",
+    )
+    for left in {1, 2, 3, classes - 1} - {0, classes}:
+        kept = rng.permutation(classes) < left
+        for name in ("plain", *(ends if left < 4 else ())):
+            found[f"{left} left, {name}"] = np.where(kept, found[name], -np.inf)
+    return {name: row.astype(dtype) for name, row in found.items()}
+
+
+def truth(name, z, **options):
+    with mp.workdps(50):
+        one = mp.mpf(1)
+        return [awkward.definition(name, row, one, **options) for row in z]
+
+
+def check_values(name, rows, dtype, **options):
+    """Compare every form with 50 digits."""
+    z, largest = np.stack(list(rows.values())), float(np.finfo(dtype).max)
+    true, sizes = truth(name, z, **options), np.ones(len(z))
+    if name == "normalised_alpha":  # a last bit of the length counts gap / t times
+        t = options.pop("t")
+        sizes = [abs(gap) / t for gap in truth("normalised_margin", z, **options)]
+        options["t"] = t
+    for form, given in forms(z):
+        found = FUNCTIONS[name](given, **options)
+        assert np.asarray(found).dtype == dtype
+        for value, right, size, row in zip(
+            found.tolist(), true, sizes, rows, strict=True
+        ):
+            where = (form, options, row, value, mp.nstr(right, 12))
+            if np.isinf(value):  # beyond the largest number there is infinity
+                assert right == value or abs(right) > largest / 2, where
+            else:
+                error = abs(mp.mpf(value) - right) / max(1, abs(right), size)
+                # At p = 1 a rounded mean of many classes shows in each of them.
+                loose = 10 if form == "torch" and options["p"] == 1 else 1
+                assert error < loose * BOUNDS[dtype], where
+
+
+@dtypes
+@pytest.mark.parametrize("classes", [2, 3, 10, 47, 48, 49, 63, 64, 65, 100])
+def test_values_meet_mpmath(classes, dtype, rng):
+    rows = cases(classes, dtype, rng)
+    powers = POWERS if classes in (3, 48, 49) else POWERS[classes % 2 :: 2]
+    for k, p in enumerate(powers):
+        t = TEMPERATURES[(k + classes) % 4]
+        check_values("pnorm", rows, dtype, p=p)
+        check_values("normalised_margin", rows, dtype, p=p)
+        check_values("normalised_alpha", rows, dtype, p=p, t=t)
+
+
+@dtypes
+@pytest.mark.parametrize("p", [1, 2, 7.3])
+def test_values_of_many_classes_meet_mpmath(p, dtype, rng):
+    names = ("plain", "far from 0", "one above", "one far above", "one far below")
+    every = cases(1000, dtype, rng)
+    rows = {name: every[name] for name in names}
+    check_values("pnorm", rows, dtype, p=p)
+    check_values("normalised_margin", rows, dtype, p=p)
+    check_values("normalised_alpha", rows, dtype, p=p, t=0.2)
+
+
+@functions
+@pytest.mark.parametrize("p", [1, 2.0, 7.3])
+def test_neither_the_length_nor_the_mean_matters(score, p, rng):
+    z = rng.normal(size=(20, 6))
+    found = score(z, p=p)
+    for moved in (1e3 * z, z / 64, 8 * z + 3, 1e-150 * z):
+        assert np.abs(score(moved, p=p) - found).max() < 1e-12
+
+
+@functions
+def test_two_classes_keep_their_length(score):
+    """Without it nothing would tell rows apart."""
+    z = np.array([[2.0, 1], [3, 1], [9, 1]])
+    masked = np.insert(z, 1, -np.inf, axis=1)
+    assert (np.diff(score(z)) < -0.3).all()
+    for form, given in forms(masked):
+        found = np.asarray(score(given))
+        assert np.allclose(found, score(z), rtol=1e-14, atol=0), form
+
+
+@pytest.mark.parametrize("classes", [4, 60])
+def test_margins_about_another_class_meet_their_definition(classes, rng):
+    z, about = rng.normal(size=(12, classes)), rng.integers(0, classes, 12)
+    z[3, :2], about[3] = -np.inf, 0
+    z[4, : classes - 2], about[4] = -np.inf, classes - 1
+    true = []
+    for row, own in zip(z, about, strict=True):
+        kept = row[row > -np.inf]
+        length = np.linalg.norm(kept - kept.mean(), 3) if len(kept) > 2 else 1
+        true.append((np.delete(row, own).max() - row[own]) / length)
+    for form, given in forms(z):
+        own = torch.from_numpy(about) if form == "torch" else about
+        found = normalised_margin(given, p=3.0, predicted=own)
+        np.testing.assert_allclose(found, true, rtol=1e-12, err_msg=form)
+
+
+def test_a_higher_top_may_raise_normalised_alpha():
+    """Why direction is not among its laws: the top's rise shortens all other gaps."""
+    z = np.array([[0.915, -1, 0.91, -0.8, -0.7, -1.1, 0.9, -1.1]])
+    raised = z + 76 * np.eye(8)[0]
+    before, after = (normalised_alpha(x, p=100, t=1.0) for x in (z, raised))
+    assert after > before + 0.1
+
+
+# --- gradients ----------------------------------------------------------------------
+
+
+@functions
+@pytest.mark.parametrize("p", POWERS)
+@pytest.mark.parametrize("classes", [2, 3, 50])
+def test_gradients_match_finite_differences(score, p, classes, rng):
+    z = torch.tensor(3 * rng.normal(size=(2, classes)), requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: score(x, p=p), z, atol=1e-6)
+
+
+def gradient(score, row, dtype=torch.float64, **options):
+    x = torch.tensor(row, dtype=dtype)[None].requires_grad_()
+    found = score(x, **options).nan_to_num(neginf=0.0).sum()
+    return torch.autograd.grad(found, x)[0][0]
+
+
+ROWS = {
+    "one left": [0, -np.inf, -np.inf, -np.inf],
+    "two left": [3, 1, -np.inf, -np.inf],
+    "three left": [3, 1, 0, -np.inf],
+    "equal": [0.7] * 4,
+    "zeros": [0] * 4,
+    "equal and masked": [1, 1, 1, -np.inf],
+    "two equal left": [1, 1, -np.inf, -np.inf],
+    "tied": [2, 2, 0, -1],
+    "others equal": [2, 1, 1, 1],
+    "one at the mean": [1, 0, 0, -1],
+    "two classes": [2, 1],
+    "two equal": [1, 1],
+    "ends": [3e38, -3e38, 0, 0],
+    "large and equal": [1e38] * 4,
+    "small": [1e-30, 0, 0, -1e-30],
+    "far": [1000, 0, -1000, -2000],
+}
+
+
+@functions
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
+def test_gradients_are_never_nan(score, row):
+    for p in (1, 1.5, 2, 3, 6, 40):
+        for dtype in (torch.float32, torch.float64):
+            assert torch.isfinite(gradient(score, row, dtype, p=p)).all(), (p, dtype)
+
+
+@functions
+@pytest.mark.parametrize("row", [[3.0, 1, 0], [3, 1], [0.5, 0.4, 0.1, 0, -2]])
+def test_masked_classes_do_not_change_gradients(score, row):
+    for p in (1, 2.0, 2.5):
+        masked = gradient(score, [-np.inf, *row, -np.inf], p=p)
+        assert torch.allclose(masked[1:-1], gradient(score, row, p=p), atol=1e-12)
+        assert masked[0] == masked[-1] == 0
+
+
+@functions
+def test_gradients_are_at_right_angles_to_what_does_not_matter(score, rng):
+    """Neither a common shift nor a scale changes the score, so neither is a slope."""
+    for row in rng.normal(size=(5, 6)):
+        slope = gradient(score, row, p=3.0).numpy()
+        assert abs(slope.sum()) < 1e-12
+        assert abs(slope @ row) < 1e-12
+
+
+@functions
+def test_scores_trace_under_vmap(score, rng):
+    z = torch.tensor(rng.normal(size=(4, 3, 5)))
+    z[1, 1, :2], z[2, 2, :3] = -torch.inf, -torch.inf
+    x = z.clone().requires_grad_()
+    (grad,) = torch.autograd.grad(score(x).sum(), x)
+    per_row = torch.func.vmap(torch.func.vmap(torch.func.grad(score)))
+    assert torch.allclose(per_row(z), grad)
+    assert torch.allclose(torch.vmap(score)(z), score(z))
+
+
+# --- parameters in names ------------------------------------------------------------
+
+NAMES = {
+    "pnorm:p=4": ("pnorm:p=4", {"p": 4.0}),
+    "pnorm: p = 4.50": ("pnorm:p=4.5", {"p": 4.5}),
+    "pnorm:p=2": ("pnorm", {}),
+    "normalised_alpha:t=0.25,p=4": ("normalised_alpha:p=4,t=0.25", {"p": 4, "t": 0.25}),
+    "normalised_alpha:p=3,t=1e-3": ("normalised_alpha:t=0.001", {"t": 0.001}),
+    "normalised_margin:p=100": ("normalised_margin:p=100", {"p": 100.0}),
+    "gen:exponent=0.5": ("gen:exponent=0.5", {"exponent": 0.5}),
+}
+names = pytest.mark.parametrize("name", NAMES)
+
+
+@names
+def test_a_name_and_its_parameters_find_each_other(name, rng):
+    found = find_score(name)
+    shown, options = NAMES[name]
+    assert (found.name, found.options) == (shown, options)
+    again = find_formula(found.name)
+    assert (again.name, again.options, again.entry) == (shown, options, found.entry)
+    made = SCORES[found.entry].using(**options)
+    z = rng.normal(size=(5, 4))
+    for one in (found, again, made):
+        direct = SCORES[found.entry].function(z, **options)
+        assert np.array_equal(one(td.Predictions.from_logits(z)), direct)
+    assert find_score(name, temperature=2.0).temperature == 2
+
+
+def test_parameters_are_added_to_those_that_were_set():
+    score = SCORES["normalised_alpha"]
+    assert score.using(t=0.5).using(p=4).name == "normalised_alpha:p=4,t=0.5"
+    assert score.using(t=0.5).using(t=0.2).name == "normalised_alpha"
+    assert score.using().name == "normalised_alpha"
+    assert score.using(t=1 / 3).name == f"normalised_alpha:t={1 / 3!r}"
+    warm = find_score("pnorm", temperature=2.0).using(p=4)
+    assert (warm.name, warm.temperature) == ("pnorm:p=4", 2)
+    for number in (np.int64(4), np.float32(4), 4):
+        assert SCORES["pnorm"].using(p=number).name == "pnorm:p=4"
+
+
+REFUSED = {
+    "alpha:": "expected alpha alone, got 'alpha:'",
+    "msp:p=2": "expected msp alone, got 'msp:p=2'",
+    "rel_u:p=2": "rel_u has no parameters, got 'rel_u:p=2'",
+    "confidence:p=2": "confidence has no parameters, got 'confidence:p=2'",
+    "pnorm:": "expected pnorm:p=2, got 'pnorm:'",
+    "pnorm:q=2": "expected pnorm:p=2, got 'pnorm:q=2'",
+    "pnorm:=2": "expected pnorm:p=2, got 'pnorm:=2'",
+    "pnorm:p=2,": "expected pnorm:p=2, got 'pnorm:p=2,'",
+    "pnorm:p=2,p=3": "expected pnorm:p=2, got 'pnorm:p=2,p=3'",
+    "normalised_alpha:x=1": "expected normalised_alpha:p=3,t=0.2, got",
+    "normalised_margin:predicted=1": "expected normalised_margin:p=2, got",
+    "pnorm:p": "expected a number as p of pnorm, got ''",
+    "pnorm:p=two": "expected a number as p of pnorm, got 'two'",
+    "pnorm:p==2": "expected a number as p of pnorm, got '=2'",
+    "pnorm:p=nan": "expected p from 1 to 100, got nan",
+    "pnorm:p=inf": "expected p from 1 to 100, got inf",
+    "pnorm:p=0.5": "expected p from 1 to 100, got 0.5",
+    "pnorm:p=101": "expected p from 1 to 100, got 101",
+    "normalised_alpha:t=0": "expected t from 0.001 to 1000, got 0",
+    "gen:exponent=2": "expected an exponent in (0, 1], got 2",
+    "alpha:temperature=2": "Give it by itself: temperature=2, or --temperature 2",
+    "pnorm:p=4,temperature=2": "Give it by itself: temperature=2",
+    "nothing:p=2": "expected a score out of alpha, ",
+    ":p=2": "expected a score out of alpha, ",
+}
+refused = pytest.mark.parametrize(("name", "said"), REFUSED.items(), ids=REFUSED)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return laws.rows(400)
+
+
+@pytest.fixture(scope="module")
+def table(rows, tmp_path_factory):
+    path = tmp_path_factory.mktemp("rows") / "rows.parquet"
+    laws.table_of(rows).write_parquet(path)
+    return path
+
+
+@refused
+def test_a_name_that_makes_no_sense_is_refused_everywhere(name, said, rows, table, run):
+    ways = (
+        lambda: find_score(name),
+        lambda: td.evaluate(rows, scores=[name]),
+        lambda: td.calibrate(rows, score=name, frr=0.1),
+        lambda: td.Gate(0.0, score=name),
+    )
+    for way in ways:
+        with pytest.raises(InputError) as told:
+            way()
+        assert said in str(told.value)
+        assert "\n" not in str(told.value)
+    options = ("--score", name, "--frr", 0.1, "-o", table.with_name("gate.json"))
+    done = run("calibrate", table, *options, columns=1000)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("p", ["2", None, 0, 0.99, 100.1, np.nan, -np.inf, 2j])
+def test_a_bad_p_is_refused(p):
+    for score in FUNCTIONS.values():
+        with pytest.raises(InputError, match=r"expected p from 1 to 100, got .* 2 is"):
+            score(np.eye(3), p=p)
+    with pytest.raises(InputError, match=r"expected (p from 1 to 100|a number as p)"):
+        SCORES["pnorm"].using(p=p)
+
+
+@pytest.mark.parametrize("t", ["1", None, 0, -1, 1e-4, 1e4, np.nan])
+def test_a_bad_t_is_refused(t):
+    with pytest.raises(
+        InputError, match=r"expected t from 0.001 to 1000, got .* usual"
+    ):
+        normalised_alpha(np.eye(3), t=t)
+
+
+def test_a_registered_name_has_no_colon():
+    with pytest.raises(InputError, match="without a colon, got 'my:score'"):
+        td.register(replace(SCORES["alpha"], name="my:score"))
+    assert "my:score" not in SCORES
+
+
+@pytest.mark.parametrize("name", ["pnorm:p=1.5", "normalised_alpha:p=4,t=0.25"])
+def test_a_gate_keeps_the_parameters(name, rows, table, run, tmp_path):
+    score, path = find_score(name), tmp_path / "gate.json"
+    gate = td.calibrate(rows, score=name, frr=0.1)
+    assert gate == td.calibrate(rows, score=score, frr=0.1)
+    assert gate.score == name
+    gate.save(path)
+    again = td.Gate.load(path)
+    assert again == gate
+    assert np.array_equal(again.screen(rows).scores, score(rows))
+    assert again.watch().update(rows).bets["accepted"].n == len(rows)
+    other = tmp_path / "other.json"
+    done = run("calibrate", table, "--score", name, "--frr", 0.1, "-o", other)
+    assert done.returncode == 0, done.stderr
+    assert td.Gate.load(other).score == name
+    assert td.Gate.load(other).threshold == gate.threshold
+
+
+def test_a_gate_names_a_score_in_one_way():
+    assert td.Gate(0.0, score="pnorm: p = 4.0") == td.Gate(0.0, score="pnorm:p=4")
+    assert td.Gate(0.0, score="pnorm:p=2") == td.Gate(0.0, score="pnorm")
+
+
+def test_a_gate_does_not_take_a_score_for_another():
+    for name, function in (
+        ("pnorm", partial(pnorm, p=5.0)),
+        ("pnorm:p=5", pnorm),
+        ("pnorm:p=5", normalised_margin),
+    ):
+        with pytest.raises(InputError, match="is not in the registry"):
+            td.Gate(0.0, score=replace(SCORES["pnorm"], name=name, function=function))
+
+
+def test_scores_with_parameters_are_evaluated_and_shown(rows, table, run, tmp_path):
+    asked = ["pnorm:p=4", "alpha", "normalised_alpha:p=4,t=0.25"]
+    found = td.evaluate(rows, scores=asked)
+    assert list(found.scores) == asked
+    for name in asked:
+        right = td.auroc(find_score(name)(rows), rows.errors)
+        assert found.scores[name]["auroc"].value == right
+        assert name in found.to_html()
+    options = [part for name in asked for part in ("--score", name)]
+    page = tmp_path / "page.html"
+    done = run("diagnose", table, *options, "--html", page)
+    assert done.returncode == 0, done.stderr
+    assert asked[0] in done.stdout
+    assert all(name in page.read_text() for name in asked)
+
+
+def test_a_score_that_is_named_twice_is_one():
+    one, other = find_score("pnorm:p=4"), find_score("pnorm:p=4.0")
+    assert same_ranking(one, other)
+    assert not same_ranking(one, find_score("pnorm"))
+    assert same_ranking(find_score("pnorm:p=2"), find_score("pnorm"))
+    rows = laws.rows(300)
+    twice = td.evaluate(rows, scores=["pnorm:p=4", "pnorm:p=4"])
+    assert list(twice.scores) == ["pnorm:p=4"]
+    first, second = (RejectionMetrics("pnorm:p=4") for _ in range(2))
+    logits, labels = torch.tensor(rows.logits), torch.tensor(rows.labels)
+    for metric in (first, second):
+        metric.update(logits, labels)
+    alone = first.compute()
+    first.merge_state(second)
+    assert first.compute()["auroc"] == alone["auroc"]

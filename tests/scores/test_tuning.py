@@ -1,0 +1,302 @@
+"""The search behind `tune`, against scikit-learn and counting by hand."""
+
+import math
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+
+import trustdoctor as td
+from trustdoctor.errors import InputError, LabelsMissingError
+from trustdoctor.scores import FAMILY, tuning
+from trustdoctor.scores.tuning import Part, find_member, find_part, lower_gains
+
+
+def rows(n=400, classes=4, seed=0):
+    rng = np.random.default_rng(seed)
+    z = 2 * rng.normal(size=(n, classes)) * rng.exponential(size=(n, 1))
+    wrong = rng.random(n) < 0.6 * np.exp(-z.max(1) / 2)
+    return td.Predictions.from_logits(z, (z.argmax(1) + wrong) % classes)
+
+
+def shares(own, others):
+    """The share of the others below each, ties half, pair by pair."""
+    below = (own[:, None] > others).mean(1)
+    return below + 0.5 * (own[:, None] == others).mean(1)
+
+
+def test_gains_are_those_of_delong_by_hand(rng):
+    wrong = rng.random(200) < 0.2
+    base = rng.normal(size=200).round(1) + wrong  # with ties
+    own = rng.normal(size=200).round(1) + 2 * wrong
+    (found,) = lower_gains([own], wrong, base, Part())
+    gain = roc_auc_score(wrong, own) - roc_auc_score(wrong, base)
+    errors, correct = (
+        shares(own[w], own[~w]) - shares(base[w], base[~w]) for w in (wrong, ~wrong)
+    )
+    spread = errors.var() / len(errors) + correct.var() / len(correct)
+    caution = tuning.CAUTION["auroc"]
+    assert found == pytest.approx(gain - caution * math.sqrt(spread), abs=1e-12)
+    assert lower_gains([base, 2 * base], wrong, base, Part()).tolist() == [0, 0]
+
+
+def area(doubts, wrong, most):
+    """The area under the ROC curve up to a share of the correct rows, out of 1."""
+    if most == 0:
+        return 0.0
+    if most == 1:
+        return roc_auc_score(wrong, doubts)
+    scaled = roc_auc_score(wrong, doubts, max_fpr=most)
+    least = most**2 / 2  # scikit-learn scales it from (least, most) to (0.5, 1)
+    return least + (2 * scaled - 1) * (most - least)
+
+
+@pytest.mark.parametrize("high", [0.05, 0.1, 0.5, 1.0])
+def test_a_part_of_the_correct_rows_is_a_partial_area(high, rng, monkeypatch):
+    monkeypatch.setitem(tuning.CAUTION, "part", 0.0)
+    wrong = np.arange(300) < 100
+    base, own = rng.normal(size=(2, 300)) + wrong
+    (found,) = lower_gains([own], wrong, base, Part("correct", 0.0, high))
+    gain = (area(own, wrong, high) - area(base, wrong, high)) / high
+    assert found == pytest.approx(gain, abs=1e-12)
+
+
+@pytest.mark.parametrize("ends", [(0.75, 1.0), (0.25, 0.75), (0.0, 0.5), (0.5, 0.625)])
+def test_a_part_of_the_errors_is_a_partial_area(ends, rng, monkeypatch):
+    monkeypatch.setitem(tuning.CAUTION, "part", 0.0)
+    low, high = ends
+    wrong = np.arange(400) < 80
+    base, own = rng.normal(size=(2, 400)) + wrong
+
+    def value(doubts):  # errors and correct rows, doubt and trust change places
+        upper, lower = (area(-doubts, ~wrong, 1 - end) for end in (low, high))
+        return (upper - lower) / (high - low)
+
+    (found,) = lower_gains([own], wrong, base, Part("errors", low, high))
+    assert found == pytest.approx(value(own) - value(base), abs=1e-12)
+
+
+def test_caution_takes_off_more_where_a_score_differs_more(rng):
+    wrong = rng.random(500) < 0.2
+    base = rng.normal(size=500) + wrong
+    near, bold = base + 1e-3 * rng.normal(size=500), rng.normal(size=500) + wrong
+    for part in (Part(), Part("errors", 0.7, 1.0), Part("correct", 0.0, 0.2)):
+        cautious = lower_gains([near, bold], wrong, base, part)
+        plain = [roc_auc_score(wrong, one) for one in (near, bold, base)]
+        if part == Part():
+            taken = np.array(plain[:2]) - plain[2] - cautious
+            assert 0 < taken[0] < taken[1] / 5
+        assert cautious[0] < 0.01
+
+
+def accepted_errors(base, wrong, allowed):
+    """Errors let through by the largest number of the surest rows that is allowed."""
+    surest, let = wrong[np.argsort(base)], 0
+    for k in range(len(wrong) + 1):
+        if allowed(k, int(surest[:k].sum())):
+            let = int(surest[:k].sum())
+    return let
+
+
+@pytest.mark.parametrize("value", [0.02, 0.07, 0.1, 0.3, 0.6, 0.95])
+@pytest.mark.parametrize("name", ["risk", "joint", "trr"])
+def test_parts_of_errors_are_where_such_a_gate_works(name, value, rng):
+    for n, rate in ((40, 0.3), (301, 0.2), (500, 0.04)):
+        wrong = rng.random(n) < rate
+        base = rng.normal(size=n) + wrong
+        errors = int(wrong.sum())
+        allowed = {
+            "risk": lambda k, let: let <= value * k,
+            "joint": lambda _, let, n=n: let <= value * n,
+        }
+        trr = value
+        if name != "trr":
+            trr = 1 - accepted_errors(base, wrong, allowed[name]) / errors
+        wanted = Part("errors", max(0.0, trr - 0.2), min(1.0, trr + 0.2))
+        few = (wanted.high - wanted.low) * errors < tuning.FEWEST
+        found = find_part(base, wrong, {name: value})
+        assert found == (Part() if few or trr == 0 else wanted)
+
+
+@pytest.mark.parametrize("value", [1, 2, 5, 50, 1e6])
+def test_the_part_of_a_cost_is_where_it_is_least(value, rng):
+    wrong = rng.random(400) < 0.2
+    base = rng.normal(size=400) + wrong
+    surest = wrong[np.argsort(base)]
+    costs = [value * surest[:k].sum() + 400 - k for k in range(401)]
+    trr = 1 - surest[: int(np.argmin(costs))].sum() / wrong.sum()
+    wanted = Part("errors", max(0.0, trr - 0.2), min(1.0, trr + 0.2))
+    assert find_part(base, wrong, {"cost": value}) == (wanted if trr else Part())
+
+
+@pytest.mark.parametrize("value", [0.01, 0.05, 0.25, 0.5, 0.9, 0.99])
+def test_parts_of_correct_rows_are_where_such_a_gate_works(value, rng):
+    for n in (40, 500):
+        wrong = rng.random(n) < 0.2
+        base = rng.normal(size=n) + wrong
+        correct = int((~wrong).sum())
+        kept = (~wrong)[np.argsort(base)][: math.ceil(round(value * n, 9))].sum()
+        for name, frr in (("frr", value), ("coverage", 1 - kept / correct)):
+            wanted = Part("correct", 0.0, min(1.0, 2 * frr))
+            few = wanted.high * correct < tuning.FEWEST
+            assert find_part(base, wrong, {name: value}) == (Part() if few else wanted)
+
+
+def test_of_two_targets_the_first_that_is_listed_counts(rng):
+    wrong = rng.random(300) < 0.2
+    base = rng.normal(size=300) + wrong
+    for pair, first in (
+        ({"frr": 0.1, "trr": 0.9}, {"trr": 0.9}),
+        ({"coverage": 0.6, "risk": 0.1}, {"risk": 0.1}),
+    ):
+        assert find_part(base, wrong, pair) == find_part(base, wrong, first)
+    score = td.tune(rows(), for_={"frr": 0.1, "trr": 0.9})
+    assert score.target == "frr 0.1, trr 0.9"
+
+
+@pytest.mark.parametrize("target", [None, {"trr": 0.9}, {"frr": 0.1}], ids=str)
+def test_the_best_by_hand_is_chosen(target):
+    p = rows(800, seed=3)
+    base, wrong = find_member("msp")(p), p.errors
+    part = find_part(base, wrong, target)
+    every = {name: find_member(name)(p) for name in FAMILY}
+    found = lower_gains(every.values(), wrong, base, part)
+    lower = dict(zip(every, found, strict=True))
+    score = td.tune(p, for_=target, average=1)
+    assert score.members == (max(lower, key=lower.get),)
+    assert score.knots.shape == score.ranks.shape == (1, 0)
+    alone = find_member(score.members[0])
+    assert score.alone == alone
+    assert np.array_equal(score(p), alone(p))
+    several = td.tune(p, for_=target)
+    assert several.members[0] == score.members[0]
+    assert (several.n, several.n_errors) == (800, wrong.sum())
+    assert several.tried == len(FAMILY) == len(set(FAMILY))
+
+
+def test_the_order_of_the_rows_does_not_matter(rng):
+    p = rows(600)
+    mixed = p[rng.permutation(600)]
+    for target in (None, {"trr": 0.9}, {"coverage": 0.8}, {"risk": 0.1}):
+        one, other = (td.tune(q, for_=target) for q in (p, mixed))
+        assert one.members == other.members
+        np.testing.assert_allclose(one(p), other(p), rtol=1e-12)
+
+
+TIED = [None, {"trr": 0.9}, {"coverage": 0.7}, {"risk": 0.1}, {"cost": 5}, {"frr": 0.1}]
+
+
+@pytest.mark.parametrize("target", TIED, ids=str)
+def test_the_order_of_rows_that_tie_does_not_matter(target, rng):
+    """A forest of ten trees has few answers."""
+    votes = rng.multinomial(10, [0.6, 0.2, 0.2], size=600) / 10
+    wrong = rng.random(600) > votes.max(1)
+    labels = (votes.argmax(1) + wrong) % 3
+    base = td.msp(np.log(np.maximum(votes, 1e-9)))
+    parts = {find_part(base[o], wrong[o], target) for o in orders(rng, 600)}
+    assert len(parts) == 1
+    rows = [td.Predictions.from_probs(votes[o], labels[o]) for o in orders(rng, 600)]
+    assert len({td.tune(p, for_=target).members for p in rows}) == 1
+
+
+def orders(rng, n):
+    return [rng.permutation(n) for _ in range(10)]
+
+
+def test_what_needs_logits_is_not_tried_on_probabilities():
+    p = rows()
+    probs = np.exp(p.logits) / np.exp(p.logits).sum(1, keepdims=True)
+    score = td.tune(td.Predictions.from_probs(probs, p.labels))
+    assert score.tried == len(FAMILY) - 2
+    assert score.needs == {"probs"}
+    assert not {"energy", "max_logit"} & set(score.members)
+
+
+ODD = [{"beauty": 1}, {"trr": 0.9, "beauty": 1}, {"threshold": 1.0}, {1: 2}, {}]
+ODD += [0, 0.95, "trr", ["trr"], ("trr",), {"trr"}]
+
+
+@pytest.mark.parametrize("target", ODD, ids=repr)
+def test_what_nothing_can_be_chosen_for_is_refused(target):
+    with pytest.raises(InputError, match=r"expected for_ .*trr=0\.95.* got"):
+        td.tune(rows(), for_=target)
+
+
+@pytest.mark.parametrize("value", [0, 1, -0.1, 1.5, 95, math.nan, "0.9", None, True])
+@pytest.mark.parametrize("name", ["risk", "trr", "joint", "frr", "coverage"])
+def test_a_rate_out_of_range_is_refused(name, value):
+    for target in ({name: value}, {"risk": 0.1, "trr": 0.9, name: value}):
+        with pytest.raises(InputError, match=f"expected .*{name}.* got"):
+            td.tune(rows(), for_=target)
+
+
+@pytest.mark.parametrize("value", [0, -1, math.nan, math.inf, "5", None])
+def test_a_cost_out_of_range_is_refused(value):
+    with pytest.raises(InputError, match="cost") as refused:
+        td.tune(rows(), for_={"cost": value})
+    assert "between 0 and 1" not in str(refused.value)
+
+
+def test_numbers_of_numpy_are_numbers():
+    p = rows()
+    for plain, other in ((0.5, np.float32(0.5)), (0.5, np.float64(0.5))):
+        one, two = (td.tune(p, for_={"trr": value}) for value in (plain, other))
+        assert (one.members, one.target) == (two.members, two.target)
+    assert td.tune(p, for_={"cost": np.int64(5)}).target == "cost 5"
+
+
+def some(errors, correct):
+    z = np.random.default_rng(0).normal(size=(errors + correct, 4))
+    return td.Predictions.from_logits(
+        z, (z.argmax(1) + (np.arange(len(z)) < errors)) % 4
+    )
+
+
+def test_ten_of_each_kind_are_enough():
+    assert td.tune(some(10, 10)).n == 20
+    for errors, correct in ((9, 500), (500, 9), (0, 50), (50, 0)):
+        with pytest.raises(
+            InputError, match=f"10 errors .* got {errors} and {correct}"
+        ):
+            td.tune(some(errors, correct))
+
+
+def test_rows_that_say_too_little_are_refused(rng):
+    p = rows(99)
+    with pytest.raises(LabelsMissingError, match="labels"):
+        td.tune(td.Predictions.from_logits(p.logits))
+    given = td.Predictions.from_confidence(rng.random(99), correct=~p.errors)
+    with pytest.raises(InputError, match="a confidence alone"):
+        td.tune(given)
+    best = td.Predictions.from_topk([[0.7, 0.2]] * 99, [[0, 1]] * 99, [0] * 99)
+    for other in (best, p.logits, None):
+        with pytest.raises(InputError, match="expected Predictions, got"):
+            td.tune(other)
+    for average in (0, -1, 2.0, True, None):
+        with pytest.raises(InputError, match=r"expected average .* got"):
+            td.tune(p, average=average)
+
+
+def test_members_are_found_by_name():
+    p = rows(50)
+    for name in FAMILY:
+        plain, _, warm = name.partition(":temperature=")
+        found = find_member(name)
+        assert found.entry == plain.partition(":")[0]
+        assert all(f"{n}={v:g}" in plain for n, v in found.options.items())
+        assert found.temperature == (float(warm) if warm else 1)
+    doubts = find_member("alpha:temperature=0.5")(p)
+    np.testing.assert_allclose(doubts, td.alpha(2 * p.logits), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["knn", "tuned", "", "confidence", "pnorm:p=0.5"])
+def test_members_that_do_not_exist_are_named(name):
+    with pytest.raises(InputError) as refused:
+        find_member(name)
+    assert "temperature" not in str(refused.value)
+
+
+@pytest.mark.parametrize("warm", ["", "x", "0", "-1", "nan", "inf", "2:temperature=3"])
+def test_temperatures_of_members_that_make_no_sense_are_refused(warm):
+    with pytest.raises(InputError, match="temperature"):
+        find_member(f"alpha:temperature={warm}")
