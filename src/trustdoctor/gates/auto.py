@@ -8,9 +8,11 @@ from numpy.typing import NDArray
 
 from trustdoctor.arrays import as_groups
 from trustdoctor.errors import InputError
+from trustdoctor.gates.asked import START
 from trustdoctor.gates.calibration import calibrate
 from trustdoctor.gates.certifying import with_notes
 from trustdoctor.gates.gate import Gate
+from trustdoctor.gates.risk_start import start_seen
 from trustdoctor.gates.targets import TARGETS
 from trustdoctor.metrics import (
     Ranking,
@@ -74,13 +76,33 @@ class Auto:
             every = as_groups(groups, rows=len(self.predictions))
             options["groups"] = every[self.rest]
         rows = self.predictions[self.rest]
-        gate = calibrate(rows, score=self.score, **options)
-        assert gate.certificate is not None
         if not len(self.chosen):
-            return gate
-        split = f"{self.why} {gate.certificate.n:,} other rows set the threshold."
+            return calibrate(rows, score=self.score, **options)
+        start = self._start(options)
+        gate = calibrate(rows, score=self.score, **(options | start))
+        assert gate.certificate is not None
+        notes = [f"{self.why} {gate.certificate.n:,} other rows set the threshold."]
+        if start:
+            share = f"{start['min_coverage']:.0%}"
+            notes.append(f"Tests start where {share} are accepted: the same rows said.")
         gain = describe_gain(self.score, rows, float(options.get("trr") or USUAL_TRR))
-        return with_notes(gate, split, *([gain] if gain else []))
+        return with_notes(gate, *notes, *([gain] if gain else []))
+
+    def _start(self, options: dict[str, Any]) -> dict[str, float]:
+        """Return where the rows that chose would start the tests of a risk."""
+        plain = options.get("method") in (None, "sequence")
+        free = options.get("min_coverage", START) == START
+        free = free and options.get("accuracy") is None
+        if options.get("risk") is None or not (plain and free):
+            return {}
+        if options.get("groups") is not None:
+            return {}
+        n = int(self.predictions[self.rest].known.sum())
+        rows = self.predictions[self.chosen]
+        level = 0.9 * (1 - options.get("confidence", 0.9))
+        doubts = np.asarray(self.score(rows))
+        start = start_seen(n, options["risk"], level, doubts, rows.errors)
+        return {} if start == START else {"min_coverage": start}
 
 
 def choose_auto(
