@@ -183,6 +183,6 @@ def test_the_examples_of_the_help_run(run, tmp_path):
         if command not in NEED_MORE:
             done = run(command, *rest, cwd=tmp_path)
             assert done.returncode == 0, (line, done.stderr)
-    assert {"gate.json", "frr.json", "decided.csv", "page.html"} <= {
+    assert {"gate.json", "g2.json", "decided.csv", "page.html"} <= {
         path.name for path in tmp_path.iterdir()
     }

@@ -49,6 +49,7 @@ def split(known, most=2000):
         ({"coverage": 0.8}, {}),
         ({"cost": 5}, {}),
         ({"frr": 0.6, "trr": 0.5}, {}),
+        ({"risk": 0.1}, {}),
         ({"risk": 0.15, "coverage": 0.3}, {}),
         ({"trr": 0.9}, {"groups": "predicted"}),
         ({"frr": 0.1}, {"groups": "given"}),
@@ -63,19 +64,23 @@ def test_it_is_tune_and_calibrate_by_hand(target, options, p):
     assert len(score.members) > 1
     if isinstance(options.get("groups"), np.ndarray):
         options = options | {"groups": options["groups"][rest]}
+    said = 2
+    if "risk" in target and not options:  # the rows that chose say where tests start
+        options, said = {"accuracy": (~p[chosen].errors).mean()}, 3
     by_hand = td.calibrate(p[rest], score=score, **target, **options)
     assert gate.fitted.digest == score.digest
     assert (gate.threshold, gate.state) == (by_hand.threshold, by_hand.state)
     assert gate.groups == by_hand.groups
     assert gate.certificate.n == 2000
     assert gate.certificate.observed == by_hand.certificate.observed
-    assert gate.certificate.notes[:-2] == by_hand.certificate.notes
+    assert gate.certificate.notes[:-said] == by_hand.certificate.notes
     fresh = p[:500]
     assert np.array_equal(
         gate.screen(fresh, groups=given(options, 500)).accepted,
         by_hand.screen(fresh, groups=given(options, 500)).accepted,
     )
-    assert td.calibrate(p, score="auto", **target, **again(options, p)) == gate
+    if said == 2:
+        assert td.calibrate(p, score="auto", **target, **again(options, p)) == gate
 
 
 def given(options, n):
@@ -135,7 +140,8 @@ def test_clusters_are_drawn_first(rng):
 
 @pytest.mark.parametrize("target", [{"frr": 0.1}, {"trr": 0.9}, {"coverage": 0.8}])
 def test_the_notes_say_what_the_rest_shows(target, p):
-    notes = td.calibrate(p, score="auto", **target).certificate.notes
+    gate = td.calibrate(p, score="auto", **target)
+    notes = gate.certificate.notes
     found = choose_auto(p, **target)
     chosen, rest = p[found.chosen], p[found.rest]
     split, gain = notes[-2:]
@@ -145,13 +151,14 @@ def test_the_notes_say_what_the_rest_shows(target, p):
     assert f"for {name} {value:g}. " in split
     assert all(member in split for member in found.score.members)
     own, base = found.score(rest), td.msp(rest.logits)
-    wrong, trr = rest.errors, target.get("trr", 0.95)
+    wrong = rest.errors
+    trr = target.get("trr", (own[wrong] > gate.threshold).mean())  # the gate's own
     area = 100 * (roc_auc_score(wrong, own) - roc_auc_score(wrong, base))
     lost = [100 * td.frr_at_trr(s, wrong, trr=trr) for s in (own, base)]
     number = r"([+-][\d.]+) \[([+-][\d.]+), ([+-][\d.]+)\]"
     said = re.fullmatch(
         rf"On 2,000 rows that did not choose it, against msp: AUROC {number}, "
-        rf"FRR@{100 * trr:g}TRR {number} points\.",
+        rf"FRR@{100 * trr:.3g}TRR {number} points\.",
         gain,
     )
     numbers = [float(one) for one in said.groups()]
@@ -170,7 +177,7 @@ def test_the_interval_of_the_gain_holds_as_often_as_it_says(rng):
     )
     held = 0
     for start in range(0, 60_000, 600):
-        line = describe_gain(score, many[start : start + 600], 0.95)
+        line = describe_gain(score, many[start : start + 600], 0.95).words
         low, high = re.search(r"AUROC \S+ \[(\S+), (\S+)\]", line).groups()
         held += float(low) <= true <= float(high)
     assert held >= 88  # of 100 at 0.95
@@ -186,8 +193,8 @@ def test_where_nothing_stands_out_it_is_softmax_response(rng):
     assert (
         "it stays msp. 600 other rows set the threshold." in gate.certificate.notes[-1]
     )
-    assert describe_gain(find_score("msp"), p, 0.95) == ""
-    assert describe_gain(find_score("alpha"), p[p.errors], 0.95) == ""
+    assert not describe_gain(find_score("alpha"), p, 0.95).clear
+    assert describe_gain(find_score("alpha"), p[p.errors], 0.95) is None
     _, rest = split(p.known)
     assert gate.threshold == td.calibrate(p[rest], score="msp", frr=0.1).threshold
 
@@ -213,7 +220,10 @@ def test_it_takes_what_the_predictions_allow(p):
     one = td.Predictions.from_confidence(probs.max(1), correct=~p.errors)
     gate = td.calibrate(one, score="auto", frr=0.1)
     assert (gate.score, gate.certificate.n) == ("confidence", 3000)
-    assert gate == td.calibrate(one, score="confidence", frr=0.1)
+    plain = td.calibrate(one, score="confidence", frr=0.1)
+    assert gate.threshold == plain.threshold
+    only = "These rows allow one score, confidence: none was chosen."
+    assert gate.certificate.notes == (*plain.certificate.notes, only)
 
 
 def test_it_needs_errors_to_choose_by(p):
@@ -289,7 +299,7 @@ def test_calibrating_aloud_gives_the_same_gate_and_no_other_advice(p):
     trivial = calibrate_aloud(p, score="auto", risk=0.0001, remark=said.append)
     assert trivial.state == "reject-all"
     assert len(said) == 2
-    assert said[0].startswith("1,000 rows went into choosing a score")
+    assert said[0].startswith("1,000 more rows chose the score")
     assert "all 3,000" in said[0]
     assert said[1].startswith("Tried on these rows")
 
@@ -302,7 +312,14 @@ def test_where_no_row_chose_none_is_said_to_have(rng):
 
 
 @pytest.mark.parametrize(
-    "target", [{"frr": 0.1}, {"trr": 0.8}, {"risk": 0.1}, {"coverage": 0.7}], ids=str
+    "target",
+    [
+        {"trr": 0.8},
+        {"risk": 0.1},
+        pytest.param({"frr": 0.1}, marks=pytest.mark.soak),
+        pytest.param({"coverage": 0.7}, marks=pytest.mark.soak),
+    ],
+    ids=str,
 )
 def test_promises_hold_as_often_as_they_must(target, benchmark_splits):
     """At confidence 0.9 a promise is broken in 10% of the calibrations at most."""
@@ -324,3 +341,19 @@ def benchmark_splits():
     rng = np.random.default_rng(0)
     rows = [td.Predictions.from_logits(*noisy(rng, 450)) for _ in range(100)]
     return rows, td.Predictions.from_logits(*noisy(rng, 8000))
+
+
+def test_a_score_that_gains_nothing_is_said_to():
+    """Labels drawn from the softmax itself: nothing can be better than msp."""
+    for seed in range(20):
+        own = np.random.default_rng(seed)
+        z = 2.5 * own.normal(size=(1500, 4))
+        share = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+        labels = (share.cumsum(1) > own.random((1500, 1))).argmax(1)
+        rows = td.Predictions.from_logits(z, labels)
+        gate = td.calibrate(rows, score="auto", frr=0.1)
+        if gate.score != "msp":
+            break
+    assert gate.score != "msp"
+    line = gate.certificate.notes[-1]
+    assert line.endswith("That is no clear gain: msp would have all 1,500.")

@@ -6,14 +6,13 @@ from scipy.stats import binom, norm
 
 import trustdoctor as td
 from trustdoctor.errors import InputError
-from trustdoctor.gates import risk_start
-from trustdoctor.gates.auto import choose_auto
-from trustdoctor.gates.risk_start import best_start, least_rows, start_seen
+from trustdoctor.gates.risk_start import best_start, least_rows
 
 
 @pytest.mark.parametrize(("n", "risk"), [(60, 0.1), (500, 0.02), (800, 0.05)])
 def test_the_start_is_the_most_powerful_count_of_all(n, risk, monkeypatch):
     """By exhaustion over every count, with scipy's binomial law and one separation."""
+    from trustdoctor.gates import risk_start
 
     monkeypatch.setattr(risk_start, "SEPARATIONS", (2.5,))
     monkeypatch.setattr(risk_start, "MISLABELLED", 0.0)
@@ -129,54 +128,3 @@ def test_a_sketch_starts_where_its_rows_do(rng):
     assert cells.threshold <= rows.threshold
     kept = [(scores <= gate.threshold).mean() for gate in (cells, rows)]
     assert kept[1] - 0.05 < kept[0] <= kept[1]
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_a_walk_comes_as_far_as_the_rule_itself(seed):
-    """Against tests at every count, one by one, with scipy's binomial law."""
-    rng = np.random.default_rng(seed)
-    wrong = rng.random(400) < np.linspace(0.0, 0.25, 400)
-    starts = np.array([20.0, 60, 120, 200, 320])
-    errors, sure = np.cumsum(wrong), {}
-    for start in starts.astype(int):
-        j = start
-        while j <= 400 and binom.cdf(errors[j - 1], j, 0.1) <= 0.09:
-            j += 1
-        sure[start] = j - 1 if j > start else 0
-    found = risk_start._reached(np.flatnonzero(wrong) + 1, 400, starts, 0.1, 0.09)
-    assert found.tolist() == list(sure.values())
-
-
-def test_the_start_is_where_other_rows_come_farthest():
-    """Errors among the surest rows: a start there fails, one at half of them passes."""
-    early = np.zeros(2000, bool)
-    early[:200:18] = True  # nearly 6% of the surest tenth, then none, then many
-    early[1500:] = np.arange(500) % 3 == 0
-    assert start_seen(2000, 0.04, 0.09, np.arange(2000.0), early) >= 0.3
-    late = np.arange(2000) >= 1900
-    assert start_seen(2000, 0.04, 0.09, np.arange(2000.0), late) == 0.3  # as usual
-    moved = np.random.default_rng(0).permutation(2000)
-    same = start_seen(2000, 0.04, 0.09, moved.astype(float), early[moved])
-    assert same == start_seen(2000, 0.04, 0.09, np.arange(2000.0), early)
-
-
-def test_auto_starts_the_tests_where_the_rows_that_chose_say(rng):
-    z = rng.normal(size=(3000, 4)) * 3
-    doubt = td.msp(z)
-    wrong = rng.random(3000) < np.where(doubt < np.quantile(doubt, 0.25), 0.04, 0.0)
-    wrong |= rng.random(3000) < np.where(doubt > np.quantile(doubt, 0.7), 0.5, 0.0)
-    p = td.Predictions.from_logits(z, (z.argmax(1) + wrong) % 4)
-    found = choose_auto(p, risk=0.03)
-    rows = p[found.chosen]
-    start = start_seen(2000, 0.03, 0.09, found.score(rows), rows.errors)
-    assert start > 0.3
-    gate = td.calibrate(p, score="auto", risk=0.03)
-    by_hand = td.calibrate(
-        p[found.rest], score=found.score, risk=0.03, min_coverage=start
-    )
-    assert gate.threshold == by_hand.threshold
-    said = f"Tests start where {start:.0%} are accepted: the same rows said."
-    assert said in gate.certificate.notes
-    for own in ({"min_coverage": 0.4}, {"accuracy": 0.8}, {"method": "grid"}):
-        notes = td.calibrate(p, score="auto", risk=0.03, **own).certificate.notes
-        assert not any("Tests start" in note for note in notes)

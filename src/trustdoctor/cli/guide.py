@@ -36,8 +36,8 @@ EXAMPLES = {
     ),
     "calibrate": (
         "trustdoctor calibrate demo-rows/labelled.csv --risk 5% -o gate.json",
-        "trustdoctor calibrate demo-rows/labelled.csv --frr 5% --score auto "
-        "-o frr.json",
+        "trustdoctor calibrate demo-rows/labelled.csv --trr 95% --score auto "
+        "-o g2.json",
     ),
     "screen": (
         "trustdoctor screen demo-rows/new.csv --gate gate.json -o decided.csv",

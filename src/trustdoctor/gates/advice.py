@@ -211,7 +211,7 @@ def calibrate_aloud(  # noqa: PLR0913 - options, by keyword only
     spent = len(found.chosen) if score == AUTO else 0
     if remark is not None and spent and decides_nothing(gate):
         every = f"a score that is named would have all {spent + len(found.rest):,}"
-        remark(f"{spent:,} rows went into choosing a score; {every}: --score msp.")
+        remark(f"{spent:,} more rows chose the score; {every}: --score msp.")
     chose = score == AUTO and not decides_nothing(gate)
     if remark is not None and not chose:
         if needs_labels(options):

@@ -1,7 +1,7 @@
 """What score="auto" does: some rows tune the score, and others calibrate it."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,6 @@ from trustdoctor.gates.asked import START
 from trustdoctor.gates.calibration import calibrate
 from trustdoctor.gates.certifying import with_notes
 from trustdoctor.gates.gate import Gate
-from trustdoctor.gates.risk_start import start_seen
 from trustdoctor.gates.targets import TARGETS
 from trustdoctor.metrics import (
     Ranking,
@@ -77,32 +76,41 @@ class Auto:
             options["groups"] = every[self.rest]
         rows = self.predictions[self.rest]
         if not len(self.chosen):
-            return calibrate(rows, score=self.score, **options)
-        start = self._start(options)
-        gate = calibrate(rows, score=self.score, **(options | start))
+            gate = calibrate(rows, score=self.score, **options)
+            only = f"These rows allow one score, {self.score.name}: none was chosen."
+            return with_notes(gate, only)
+        known = self._accuracy(options)
+        gate = calibrate(rows, score=self.score, **(options | known))
         assert gate.certificate is not None
         notes = [f"{self.why} {gate.certificate.n:,} other rows set the threshold."]
-        if start:
-            share = f"{start['min_coverage']:.0%}"
-            notes.append(f"Tests start where {share} are accepted: the same rows said.")
-        gain = describe_gain(self.score, rows, float(options.get("trr") or USUAL_TRR))
-        return with_notes(gate, *notes, *([gain] if gain else []))
+        if known:
+            notes.append("The accuracy by which tests start is of the rows that chose.")
+        notes += self._gain(gate, rows, options.get("trr"))
+        return with_notes(gate, *notes)
 
-    def _start(self, options: dict[str, Any]) -> dict[str, float]:
-        """Return where the rows that chose would start the tests of a risk."""
-        plain = options.get("method") in (None, "sequence")
-        free = options.get("min_coverage", START) == START
-        free = free and options.get("accuracy") is None
-        if options.get("risk") is None or not (plain and free):
+    def _accuracy(self, options: dict[str, Any]) -> dict[str, float]:
+        """Return the accuracy of the rows that chose, where the tests start by it."""
+        asked = {name: value for name, value in options.items() if value is not None}
+        plain = asked.get("method", "sequence") == "sequence"
+        free = asked.get("min_coverage", START) == START and "accuracy" not in asked
+        if "risk" not in asked or "groups" in asked or not (plain and free):
             return {}
-        if options.get("groups") is not None:
-            return {}
-        n = int(self.predictions[self.rest].known.sum())
-        rows = self.predictions[self.chosen]
-        level = 0.9 * (1 - options.get("confidence", 0.9))
-        doubts = np.asarray(self.score(rows))
-        start = start_seen(n, options["risk"], level, doubts, rows.errors)
-        return {} if start == START else {"min_coverage": start}
+        return {"accuracy": float((~self.predictions[self.chosen].errors).mean())}
+
+    def _gain(self, gate: Gate, rows: Predictions, trr: float | None) -> list[str]:
+        """Say what the score gained on rows that did not choose it."""
+        if self.score.name == BASE:
+            return []
+        rows = rows.labelled("judging a score")
+        if trr is None and gate.state == "threshold" and not gate.groups:
+            doubts = np.asarray(self.score(rows))
+            trr = float((doubts[rows.errors] > gate.threshold).mean())
+        at = trr if trr is not None and 0 < trr < 1 else USUAL_TRR
+        gain = describe_gain(self.score, rows, float(at))
+        if gain and not gain.clear:
+            every = f"{len(self.predictions):,}"
+            return [f"{gain.words} That is no clear gain: msp would have all {every}."]
+        return [gain.words] if gain else []
 
 
 def choose_auto(
@@ -171,26 +179,31 @@ def _tuned(rows: Predictions, options: dict[str, Any]) -> Tuned:
         raise InputError(message) from error
 
 
-def describe_gain(score: Score, rows: Predictions, trr: float) -> str:
-    """Say how a score compares with softmax response on rows that did not choose it.
+class Gain(NamedTuple):
+    """How a score compares with softmax response, and whether it is clearly better."""
 
-    Empty for softmax response itself, and for rows of one kind. The threshold has no
-    part in it, so the rows that set it can tell.
+    words: str
+    clear: bool
+
+
+def describe_gain(score: Score, rows: Predictions, trr: float) -> Gain | None:
+    """Compare a score with softmax response on labelled rows that did not choose it.
+
+    None for rows of one kind. The threshold has no part in a ranking, so the rows that
+    set it can tell.
     """
-    if score.name == BASE:
-        return ""
-    rows = rows.labelled("judging a score")
     wrong = rows.errors
     if wrong.all() or not wrong.any():
-        return ""
+        return None
     own, base = (Ranking(s(rows), wrong) for s in (score, find_score(BASE)))
     gain = auroc_difference(own, base, confidence=CONFIDENCE)
     first, second = (
         frr_parts(one, trr=trr, confidence=CONFIDENCE) for one in (own, base)
     )
     change = frr_difference(first, second, wrong)
-    return (
+    words = (
         f"On {len(wrong):,} rows that did not choose it, against {BASE}: AUROC "
-        f"{gain.percent(sign=True)}, FRR@{trr * 100:g}TRR "
+        f"{gain.percent(sign=True)}, FRR@{trr * 100:.3g}TRR "
         f"{change.percent(sign=True)} points."
     )
+    return Gain(words, (gain.low or 0) > 0 or (change.high or 0) < 0)

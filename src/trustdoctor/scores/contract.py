@@ -295,6 +295,8 @@ class FittedScore(Score):
 
     Attributes
     ----------
+    made_by : str
+        The call that makes one, where it is not `fit`.
     settings : tuple of dict
         Options of `fit` that `compare` tries.
     from_errors : bool
@@ -319,6 +321,7 @@ class FittedScore(Score):
     array([1., 1.])
     """
 
+    made_by: ClassVar[str] = ""
     settings: ClassVar[tuple[dict[str, Any], ...]] = ({},)
     from_errors: ClassVar[bool] = False
 

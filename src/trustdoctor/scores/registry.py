@@ -86,8 +86,9 @@ def find_score(score: str | Score, *, temperature: float = 1.0) -> Score:
             return _untempered(entry, temperature)
         message = (
             f"the score {score} is fitted on labelled rows first. Fit it, "
-            f"{entry.__name__}.fit(predictions), and pass what that returns; on the "
-            "command line pass its file, which trustdoctor compare -o FILE writes."
+            f"{entry.made_by or f'{entry.__name__}.fit(predictions)'}, and pass what "
+            "that returns; on the command line pass its file, which trustdoctor "
+            "compare -o FILE writes."
         )
         raise InputError(message)
     if not isinstance(score, Score):

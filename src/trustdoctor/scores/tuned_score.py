@@ -28,7 +28,6 @@ AVERAGED = 5
 KNOTS = 65
 """Points that a score's ranks are kept at."""
 
-
 NEAR = 0.01
 """A score is averaged if it gains so much less than the best, or half as much as it."""
 
@@ -83,6 +82,7 @@ class Tuned(FittedScore):
     laws = frozenset({"permutation", "shift"})
     reference = "a search over Granese et al. 2021, Cattelan & Silva 2024"
     from_errors = True
+    made_by = "td.tune(predictions)"
 
     def __post_init__(self) -> None:
         """Refuse what cannot be such a score."""
@@ -180,8 +180,8 @@ class Tuned(FittedScore):
                 f"None of {self.tried} scores stands out against {BASE} for "
                 f"{self.target} on {rows}: it stays {BASE}."
             )
-        named = " and ".join(self.members) if len(self.members) < 3 else ""
-        named = named or f"{', '.join(self.members[:-1])} and {self.members[-1]}"
+        names = [n.replace(":temperature=", " at temperature ") for n in self.members]
+        named = " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
         mean = "the mean rank by " if len(self.members) > 1 else ""
         return f"{rows} chose {mean}{named}, for {self.target}."
 
