@@ -92,7 +92,7 @@ def test_predictions_groups_and_a_chosen_score_go_with_clusters(rng):
     p, own = predictions(rng, 1000, 2)
     auto = td.calibrate(p, score="auto", frr=0.1, clusters=own)
     assert auto.certificate.n == 667
-    assert "300 rows chose" in str(auto.certificate.notes)
+    assert "333 rows with" in str(auto.certificate.notes)
     assert "each of 1,000 clusters" in auto.certificate.notes[-1]
 
 

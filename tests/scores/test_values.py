@@ -51,8 +51,8 @@ def test_values_meet_mpmath(dtype, bound, classes, rng, monkeypatch):
     """The C kernel's on each instruction set, and those of numpy alone."""
     mp.mp.dps = 60
     kinds = [None, *_native.instruction_sets()]
-    rows = 2 if classes == 1000 else 5
-    for scale in (1, 20, 300):
+    rows, scales = (1, (20,)) if classes == 1000 else (5, (1, 20, 300))
+    for scale in scales:
         z = (rng.normal(size=(rows, classes)) * scale).astype(dtype)
         for t in (1.0, 1.7):
             for name, score in FORMULAS.items():

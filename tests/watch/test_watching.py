@@ -22,12 +22,17 @@ def calibrated(rng, n=3000, **target):
     "target",
     [
         {"frr": 0.1},
-        {"trr": 0.9},
         {"risk": 0.05},
-        {"joint": 0.04},
-        {"coverage": 0.9},
-        {"frr": 0.1, "mode": "expectation"},
-        {"trr": 0.9, "mode": "expectation"},
+        *(
+            pytest.param(target, marks=pytest.mark.soak)
+            for target in (
+                {"trr": 0.9},
+                {"joint": 0.04},
+                {"coverage": 0.9},
+                {"frr": 0.1, "mode": "expectation"},
+                {"trr": 0.9, "mode": "expectation"},
+            )
+        ),
     ],
     ids=str,
 )
