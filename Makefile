@@ -11,7 +11,7 @@ demo: $(VENV)/core.stamp
 
 # One worker per core, so one thread each.
 test: $(VENV)/dev.stamp
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto --dist worksteal -m "not soak"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto -m "not soak"
 
 # What takes long or kills processes, one after another.
 soak: $(VENV)/dev.stamp
