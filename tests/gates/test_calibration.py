@@ -24,8 +24,20 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("rule", range(17))
 
 
-@pytest.mark.parametrize("kind", ["continuous", "tied", "one-hot"])
-@pytest.mark.parametrize("n", [30, 500])
+LONG = pytest.mark.soak  # the other half of the cells
+
+
+@pytest.mark.parametrize(
+    ("n", "kind"),
+    [
+        (30, "tied"),
+        (500, "continuous"),
+        (500, "one-hot"),
+        pytest.param(30, "continuous", marks=LONG),
+        pytest.param(30, "one-hot", marks=LONG),
+        pytest.param(500, "tied", marks=LONG),
+    ],
+)
 def test_promises_hold_in_simulation(rule, kind, n, guarantees):
     runs = 150 if len(guarantees.RULES[rule][2]) == 1 else 60  # two take longer
     for accuracy in (0.6, 0.99):
