@@ -30,10 +30,7 @@ from trustdoctor.metrics import (
     frr_parts,
 )
 from trustdoctor.predictions import Opinions, Predictions, require_predictions
-from trustdoctor.scores import Score, allowed_scores, usual_score
-
-BASELINE = "msp"
-"""Softmax response: what every candidate is judged against."""
+from trustdoctor.scores import BASELINE, Score, allowed_scores, usual_score
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from trustdoctor.metrics import (
 )
 from trustdoctor.predictions import Predictions, TopK, require_predictions
 from trustdoctor.scores import (
+    BASELINE,
     TUNED_FOR,
     Score,
     Tuned,
@@ -38,7 +39,6 @@ MOST = 2000
 SEED = 0
 """Of the permutation that parts them."""
 
-BASE = "msp"
 CONFIDENCE = 0.95
 USUAL_TRR = 0.95
 
@@ -99,7 +99,7 @@ class Auto:
 
     def _gain(self, gate: Gate, rows: Predictions, trr: float | None) -> list[str]:
         """Say what the score gained on rows that did not choose it."""
-        if self.score.name == BASE:
+        if self.score.name == BASELINE:
             return []
         rows = rows.labelled("judging a score")
         if trr is None and gate.state == "threshold" and not gate.groups:
@@ -195,14 +195,14 @@ def describe_gain(score: Score, rows: Predictions, trr: float) -> Gain | None:
     wrong = rows.errors
     if wrong.all() or not wrong.any():
         return None
-    own, base = (Ranking(s(rows), wrong) for s in (score, find_score(BASE)))
+    own, base = (Ranking(s(rows), wrong) for s in (score, find_score(BASELINE)))
     gain = auroc_difference(own, base, confidence=CONFIDENCE)
     first, second = (
         frr_parts(one, trr=trr, confidence=CONFIDENCE) for one in (own, base)
     )
     change = frr_difference(first, second, wrong)
     words = (
-        f"On {len(wrong):,} rows that did not choose it, against {BASE}: AUROC "
+        f"On {len(wrong):,} rows that did not choose it, against {BASELINE}: AUROC "
         f"{gain.percent(sign=True)}, FRR@{trr * 100:.3g}TRR "
         f"{change.percent(sign=True)} points."
     )

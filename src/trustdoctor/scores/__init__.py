@@ -13,6 +13,7 @@ from trustdoctor.scores.contract import (
     parameters_of,
 )
 from trustdoctor.scores.registry import (
+    BASELINE,
     SCORES,
     allowed_scores,
     build_score,
@@ -48,6 +49,7 @@ from trustdoctor.scores import given
 from trustdoctor.scores.logistic import fit_logistic, standardise
 
 __all__ = [
+    "BASELINE",
     "FAMILY",
     "KNN",
     "SCORES",

@@ -29,6 +29,10 @@ SCORES: dict[str, Entry] = {}
 """
 
 
+BASELINE = "msp"
+"""Softmax response: what other scores are compared with."""
+
+
 def register(entry: AnyEntry) -> AnyEntry:
     """Add a score to the registry; as a decorator, the class of a fitted one.
 

@@ -11,9 +11,8 @@ from trustdoctor.arrays import Array
 from trustdoctor.errors import InputError
 from trustdoctor.predictions import Predictions
 from trustdoctor.scores.contract import FittedScore, LogitScore
-from trustdoctor.scores.registry import register
+from trustdoctor.scores.registry import BASELINE, register
 from trustdoctor.scores.tuning import (
-    BASE,
     CLEAR,
     check_rows,
     find_member,
@@ -138,14 +137,14 @@ class Tuned(FittedScore):
         rows = predictions.labelled("choosing a score")
         wrong = rows.errors
         check_rows(wrong)
-        base, every = find_member(BASE)(rows), score_family(rows)
+        base, every = find_member(BASELINE)(rows), score_family(rows)
         part = find_part(base, wrong, for_)
         lower = lower_gains(every.values(), wrong, base, part)
         best = _best(dict(zip(every, lower.tolist(), strict=True)), average)
         curves = {name: _curve(every[name]) for name in best}
         kept = {name: curve for name, curve in curves.items() if curve is not None}
         if len(kept) < 2:
-            kept = dict.fromkeys(kept or [BASE], _NONE)
+            kept = dict.fromkeys(kept or [BASELINE], _NONE)
         return cls(
             tuple(kept),
             len(wrong),
@@ -175,10 +174,10 @@ class Tuned(FittedScore):
         'None of 59 scores stands out against msp for AUROC o'
         """
         rows = f"{self.n:,} rows with {self.n_errors:,} errors"
-        if self.members == (BASE,):
+        if self.members == (BASELINE,):
             return (
-                f"None of {self.tried} scores stands out against {BASE} for "
-                f"{self.target} on {rows}: it stays {BASE}."
+                f"None of {self.tried} scores stands out against {BASELINE} for "
+                f"{self.target} on {rows}: it stays {BASELINE}."
             )
         names = [n.replace(":temperature=", " at temperature ") for n in self.members]
         named = " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)

@@ -20,9 +20,6 @@ from trustdoctor.predictions import Predictions
 from trustdoctor.scores.contract import LogitScore
 from trustdoctor.scores.registry import find_formula
 
-BASE = "msp"
-"""Softmax response: what the others are compared with."""
-
 FAMILY = (
     "alpha",
     *(f"alpha:temperature={t}" for t in (0.1, 0.2, 0.3, 0.5, 0.7, 1.5, 2, 3)),
