@@ -163,7 +163,7 @@ def score_works_in_a_gate(entry, tmp_path):
     assert np.array_equal(again.screen(new).scores, doubts)
     assert np.array_equal(again.screen(new).accepted, gate.screen(new).accepted)
     watch = again.watch().update(new)
-    assert watch.bets["accepted"].n == len(new)
+    assert watch.tests["accepted"].n == len(new)
     found = td.evaluate(p, scores=[score])
     assert found.scores[score.name]["auroc"].value == td.auroc(score(p), p.errors)
 
@@ -236,7 +236,7 @@ def target_is_watched(target, value):
     gate = td.calibrate(rows(3000), **{target.name: value})
     watch = gate.watch().update(rows(500, seed=9))
     watched = target.promised and target.counts is not None
-    assert (target.name in watch.bets) == watched
+    assert (target.name in watch.tests) == watched
 
 
 # --- formats ------------------------------------------------------------------------

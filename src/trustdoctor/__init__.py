@@ -99,7 +99,7 @@ from trustdoctor.scores import (
     register,
     tune,
 )
-from trustdoctor.watch import Watch
+from trustdoctor.watch import Expectation, Reference, Watch, expected
 
 __all__ = [
     "KNN",
@@ -112,6 +112,7 @@ __all__ = [
     "Confusion",
     "Estimate",
     "Evaluation",
+    "Expectation",
     "FittedScore",
     "Fusion",
     "Gate",
@@ -122,6 +123,7 @@ __all__ = [
     "Points",
     "Predictions",
     "Protocols",
+    "Reference",
     "RelU",
     "Score",
     "Screened",
@@ -159,6 +161,7 @@ __all__ = [
     "errors",
     "evaluate",
     "evaluate_perturbed",
+    "expected",
     "frr_at_trr",
     "gen",
     "image_views",

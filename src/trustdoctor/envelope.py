@@ -26,7 +26,9 @@ MOST_ROWS = 1 << 53
 _FIRST, _LAST = -(1 << 63), (1 << 64) - 1  # of whole numbers that arrays can hold
 
 
-def dump(kind: str, schema: int, content: dict[str, Any], *, indent: int = 2) -> str:
+def dump(
+    kind: str, schema: int, content: dict[str, Any], *, indent: int | None = 2
+) -> str:
     """Return a document as JSON; numbers must be finite.
 
     Examples
@@ -49,7 +51,13 @@ def load(
 
     `schema` stays in the content, `trustdoctor` does not.
     """
-    text = read_bounded(path, kind, limit)
+    return check(read_bounded(path, kind, limit), path, kind, schemas=schemas)
+
+
+def check(
+    text: str, path: str | Path, kind: str, *, schemas: tuple[int, ...]
+) -> dict[str, Any]:
+    """Return the content of a document that was read from a path; as `load`."""
     try:
         content = parse(text)
     except ValueError as error:

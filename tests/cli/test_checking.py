@@ -61,7 +61,7 @@ def test_states_that_cannot_be_are_refused_in_a_line(gate, probs, tmp_path, run)
     assert run(*arguments).returncode == 0
     text = state.read_text()
     content = json.loads(text)
-    peak = f'"peak": {content["bets"]["frr"]["peak"]}'
+    peak = f'"peak": {content["tests"]["frr"]["peak"]}'
     assert peak in text
     for other in (
         text.replace('"n": 400', f'"n": {10**400}'),
@@ -69,7 +69,7 @@ def test_states_that_cannot_be_are_refused_in_a_line(gate, probs, tmp_path, run)
         text.replace(peak, '"peak": Infinity'),
         text.replace(peak, f'"peak": {"[" * 10**5}'),
         text.replace('"level": 0.1', '"level": 0.1, "level": 0.1'),
-        text.replace('"schema": 2', '"schema": true'),
+        text.replace('"schema": 3', '"schema": true'),
         "",
     ):
         assert other != text
@@ -93,7 +93,7 @@ def test_a_state_behind_a_link_stays_there(gate, probs, tmp_path, run):
         assert run("check", probs, "--gate", gate, "--state", odd).returncode == 0
     assert link.is_symlink()
     for path in (tmp_path / "far" / "state.json", odd):
-        assert json.loads(path.read_text())["bets"]["accepted"]["n"] == 800
+        assert json.loads(path.read_text())["totals"]["rows"] == 800
     assert [path.name for path in (tmp_path / "far").iterdir()] == ["state.json"]
 
 
@@ -114,4 +114,4 @@ def test_eight_checks_at_once_count_all_rows(gate, probs, tmp_path):
     command = [sys.executable, "-m", "trustdoctor", "check", probs, "--gate", gate]
     jobs = [subprocess.Popen([*command, "--state", state, "-q"]) for _ in range(8)]
     assert [job.wait() for job in jobs] == [0] * 8
-    assert json.loads(state.read_text())["bets"]["accepted"]["n"] == 8 * 400
+    assert json.loads(state.read_text())["totals"]["rows"] == 8 * 400

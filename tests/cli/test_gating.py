@@ -1,4 +1,4 @@
-"""Commands around a gate: calibrate, screen, check."""
+"""Commands around a gate: calibrate, screen."""
 
 import json
 import re
@@ -43,8 +43,8 @@ def test_an_infinite_threshold_is_valid_json(probs, run):
     assert content["accepted"] == 400
 
 
-def test_calibrate_screen_and_check_work_together(probs, tmp_path, run):
-    gate, state = tmp_path / "gate.json", tmp_path / "watch.json"
+def test_calibrate_and_screen_work_together(probs, tmp_path, run):
+    gate = tmp_path / "gate.json"
     done = run("calibrate", probs, "--frr", 0.1, "--confidence", 0.95, "-o", gate)
     assert done.returncode == 0, done.stderr
     assert (
@@ -59,11 +59,6 @@ def test_calibrate_screen_and_check_work_together(probs, tmp_path, run):
     loaded = td.Gate.load(gate)
     assert table["accepted"].to_list() == (table["score"] <= loaded.threshold).to_list()
     assert table.columns[:1] == ["id"]
-    for n in (400, 800):
-        done = run("check", probs, "--gate", gate, "--state", state)
-        assert done.returncode == 0, done.stderr
-        assert "nothing to report" in done.stdout
-        assert json.loads(state.read_text())["bets"]["accepted"]["n"] == n
 
 
 def test_calibrate_for_classes_and_without_labels(probs, tmp_path, run):
@@ -83,39 +78,11 @@ def test_calibrate_for_classes_and_without_labels(probs, tmp_path, run):
     assert "the gate promises nothing" in done.stdout
 
 
-def test_check_takes_labels_late_and_in_part(probs, tmp_path, run):
-    gate, state = tmp_path / "gate.json", tmp_path / "watch.json"
+def test_screen_takes_labels_in_part(probs, tmp_path, run):
+    gate, half = tmp_path / "gate.json", tmp_path / "half.csv"
     run("calibrate", probs, "--frr", 0.1, "-o", gate)
-    table = pl.read_csv(probs)
-    half = tmp_path / "half.csv"
     known = pl.when(pl.int_range(400) % 2 == 0).then("label")
-    table.with_columns(known.alias("label")).write_csv(half)
-
-    def counted(*arguments):
-        done = run("check", *arguments, "--gate", gate, "--state", state)
-        assert done.returncode == 0, done.stderr
-        bets = json.loads(state.read_text())["bets"]
-        return bets["accepted"]["n"], bets["frr"]["n"]
-
-    n, some = counted(half)
-    assert n == 400
-    assert 0 < some < 400
-    n, all_of_them = counted(probs, "--late")
-    assert n == 400
-    assert all_of_them > some
-    bad = tmp_path / "bad.csv"
-    table.with_columns(pl.lit("cat").alias("label")).write_csv(bad)
-    done = run("check", bad, "--gate", gate, "--state", state)
-    assert done.returncode == 2
-    assert re.search(r"bad\.csv: .*'cat' at row 0", done.stderr)
-    none = tmp_path / "none.csv"
-    table.drop("label").write_csv(none)
-    assert run("check", none, "--gate", gate, "--state", state).returncode == 0
-    done = run("check", none, "--gate", gate, "--state", state, "--late")
-    assert done.returncode == 2
-    done = run("check", probs, "--gate", gate, "--state", state, "--level", 0.5)
-    assert done.returncode == 2
-    assert "begun at level 0.1" in done.stderr
+    pl.read_csv(probs).with_columns(known.alias("label")).write_csv(half)
     done = run("screen", half, "--gate", gate)
     assert done.returncode == 0, done.stderr
     known = td.read(half).labelled("the test")
@@ -298,24 +265,6 @@ def test_auto_is_for_calibrate_and_reads_all_rows(probs, run, tmp_path):
     assert "--score auto needs all rows at once" in done.stderr
 
 
-@pytest.mark.parametrize("quiet", [(), ("--quiet",)], ids=str)
-def test_an_alarm_is_exit_code_1_and_the_state_is_kept(quiet, probs, tmp_path, run):
-    gate, state = tmp_path / "gate.json", tmp_path / "watch.json"
-    assert run("calibrate", probs, "--frr", "10%", "-o", gate).returncode == 0
-    table = pl.read_csv(probs)
-    worse = tmp_path / "worse.csv"
-    flat = [pl.col(f"prob_{i}") / 10 + 0.3 for i in range(3)]
-    table.with_columns(flat).write_csv(worse)
-    check = ("--gate", gate, "--state", state, *quiet)
-    done = run("check", worse, *check)
-    assert done.returncode == 1
-    assert done.stderr == ""
-    assert ("the promise does not hold any more" in done.stdout) == (not quiet)
-    assert bool(done.stdout) == (not quiet)
-    assert td.Watch.load(state, td.Gate.load(gate)).alarm
-    assert run("check", probs, *check).returncode == 1  # an alarm stays one
-
-
 def test_check_and_screen_take_the_original_layout(run, tmp_path):
     """Columns 0..C-1, label (the prediction) and true_label."""
     rng = np.random.default_rng(0)
@@ -330,4 +279,4 @@ def test_check_and_screen_take_the_original_layout(run, tmp_path):
     assert run("screen", *given).returncode == 0
     assert run("check", *given, "--state", tmp_path / "state.json").returncode == 0
     watch = td.Watch.load(tmp_path / "state.json", gate)
-    assert watch.bets["frr"].n == (probs.argmax(1) == true).sum()
+    assert watch.tests["frr"].n == (probs.argmax(1) == true).sum()

@@ -328,4 +328,4 @@ def test_from_advice_to_a_gate_on_the_command_line(kind, tmp_path):
         "--state", tmp_path / "state.json",
     )  # fmt: skip
     watch = td.Watch.load(tmp_path / "state.json", gate)
-    assert watch.bets == gate.watch().update(new).bets
+    assert watch.tests == gate.watch().update(new).tests

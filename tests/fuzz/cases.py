@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from fuzz import arrays, kinds, raw, tables, trees, words
+from fuzz import arrays, kinds, raw, stores, tables, trees, words
 from fuzz.seeds import Seed
 
 MUTATORS: dict[str, tuple[raw.Mutator, ...]] = {
@@ -21,6 +21,7 @@ MUTATORS: dict[str, tuple[raw.Mutator, ...]] = {
     "npy": arrays.ARRAY,
     "gate": trees.DOCUMENT,
     "state": trees.DOCUMENT,
+    "database": stores.STORE,
     "score": arrays.TENSORS,
     "dataset": raw.BYTES,
     "journal": (raw.keep,),
@@ -97,7 +98,8 @@ def numbers(cases: int, only: str | None = None, first: int = 0) -> list[int]:
 
 
 def _verb(rng: Random, kind: Seed) -> str:
-    alone = {"state": "check", "dataset": "read", "journal": "resume"}
+    alone = {"state": "check", "database": "check"}
+    alone |= {"dataset": "read", "journal": "resume"}
     if kind.format in alone:
         return alone[kind.format]
     if kind.page:

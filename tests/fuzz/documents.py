@@ -21,9 +21,11 @@ def check_saved(case: Case, load: Callable[[Path], Any]) -> None:
     other = called(lambda: load(again))
     if refusal(other):
         found("what was saved is refused", str(other))
-    own = json.loads(case.target.read_bytes(), object_pairs_hook=_once)
     new = json.loads(again.read_bytes())
     again.unlink()
+    if case.kind.format == "database":
+        return
+    own = json.loads(case.target.read_bytes(), object_pairs_hook=_once)
     if own.get("fitted") and "plain" in own["fitted"]:
         # What it lacks has a default; the digest tells that the score is the same.
         own["fitted"]["plain"] = new["fitted"]["plain"] | own["fitted"]["plain"]

@@ -170,11 +170,12 @@ def _gated(kind: str, format: str) -> Seed:
         "rows.csv": lambda: seeds.text(table()),
         "gate.json": lambda: seeds.gate(kind),
     }
-    if format == "state":
-        files["state.json"] = lambda: seeds.state(kind)
+    target = "state.db" if format == "database" else f"{format}.json"
+    if format != "gate":
+        files[target] = lambda: seeds.state(kind, target)
     return _beside(
         format,
-        f"{format}.json",
+        target,
         files,
         rows="rows.csv",
         options=options,
@@ -224,7 +225,8 @@ BESIDE: dict[str, Seed] = {
         )
     },
     **{
-        f"state, {kind}": _gated(kind, "state")
+        f"{format}, {kind}": _gated(kind, format)
+        for format in ("state", "database")
         for kind in ("plain", "groups", "confidence")
     },
 }  # fmt: skip

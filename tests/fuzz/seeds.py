@@ -251,10 +251,10 @@ def _gate(kind: str) -> td.Gate:
     return makers[kind]()
 
 
-def saved(thing: Any) -> bytes:
+def saved(thing: Any, name: str = "saved.json") -> bytes:
     """Return what a thing's `save` writes."""
     with TemporaryDirectory() as folder:
-        path = Path(folder) / "saved.json"
+        path = Path(folder) / name
         thing.save(path)
         return path.read_bytes()
 
@@ -265,9 +265,16 @@ def gate(kind: str) -> bytes:
 
 
 @cache
-def state(kind: str) -> bytes:
-    own = "confidence" if kind == "confidence" else "logits"
-    return saved(_gate(kind).watch().update(read(own)))
+def state(kind: str, name: str = "saved.json") -> bytes:
+    """Return a state with rows that wait, rows by their ids, and a named batch."""
+    own = read("confidence" if kind == "confidence" else "logits")
+    rates = {"rejected": 1.0, "accepted": 0.5}
+    watch = _gate(kind).watch(review=rates, deadline=None)
+    drawn = [row % 3 == 0 for row in range(len(own))]
+    watch.update(own, batch="first", at=1.5e9)
+    errors = [None if row % 2 else False for row in range(len(own))]
+    watch.update(own, errors, ids=range(len(own)), reviewed=drawn, at=1.6e9)
+    return saved(watch, name)
 
 
 @cache

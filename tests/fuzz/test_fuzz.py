@@ -47,7 +47,8 @@ def untouched(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", kinds.SEEDS)
 def test_every_kind_is_taken_as_it_is(untouched, name):
-    verbs = {"state": "check", "truth": "diagnose", "dataset": "read"}
+    verbs = {"state": "check", "database": "check"}
+    verbs |= {"truth": "diagnose", "dataset": "read"}
     verb = verbs.get(kinds.SEEDS[name].format, "screen")
     assert oracle.judge(untouched(name, verb)).outcome == EQUAL
 

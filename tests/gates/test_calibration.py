@@ -254,7 +254,7 @@ def test_frr_and_trr_that_exclude_each_other_are_said(rng):
     assert gate.state == "reject-all"
     assert "no threshold does both" in gate.certificate.trivial
     assert not gate.certificate.guarantee
-    assert list(gate.watch().bets) == ["accepted"]
+    assert gate.watch().tests == {}  # it rejects every row
     gate = td.calibrate_scores(scores, errors, frr=0.4, trr=0.8)
     least, most = gate.certificate.feasible
     assert least < gate.threshold < most
@@ -445,7 +445,7 @@ def test_groups_that_are_all_too_small_promise_nothing(rng):
     assert gate.certificate.promise().startswith("no guarantee")
     assert "No group has enough rows" in gate.certificate.notes[0]
     assert {rule.threshold for rule in gate.groups.values()} == {gate.threshold}
-    assert list(gate.watch().bets) == ["accepted"]
+    assert list(gate.watch().tests) == ["accepted"]
 
 
 def test_groups_without_a_promise_have_no_share_of_the_risk(rng):

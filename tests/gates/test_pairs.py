@@ -71,7 +71,7 @@ def test_files_sketches_and_watches_know_pairs(pair, rng, tmp_path):
     gate = td.calibrate_scores(scores, errors, **pair)
     gate.save(tmp_path / "gate.json")
     assert td.Gate.load(tmp_path / "gate.json") == gate
-    assert set(gate.watch().bets) == {"accepted", *pair}
+    assert set(gate.watch().tests) == {"accepted", *pair}
     sketch = Sketch()
     sketch.update(scores, errors)
     streamed = td.calibrate_scores(sketch, **pair)

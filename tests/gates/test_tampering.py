@@ -48,7 +48,8 @@ def use(gate, kind):
         rows = confident(30, seed=1) if kind == "unit" else NEW
         assert len(gate.screen(rows).accepted) == 30
         if gate.certificate is not None:
-            assert np.isfinite(gate.watch().update(rows).bets["accepted"].peak)
+            tests = gate.watch().update(rows).tests
+            assert all(np.isfinite(test.peak) for test in tests.values())
             assert gate.certificate.promise() in repr(gate)
     except InputError as error:
         assert "\n" not in str(error)  # noqa: PT017

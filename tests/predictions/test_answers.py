@@ -153,8 +153,8 @@ def test_gates_of_answers_are_saved_watched_and_compared(tmp_path):
     again = td.Gate.load(tmp_path / "gate.json")
     assert again.to_json() == gate.to_json()
     watch = again.watch().update(p)
-    assert watch.bets["frr"].n == right.sum()
-    assert watch.bets["frr"].counted == (right & (-stated > gate.threshold)).sum()
+    assert watch.tests["frr"].n == right.sum()
+    assert watch.tests["frr"].counted == (right & (-stated > gate.threshold)).sum()
     found = td.compare(p)
     assert found.score.name == "confidence"
     page = str(td.evaluate(p).to_html())

@@ -381,7 +381,7 @@ def test_a_gate_keeps_the_parameters(name, rows, table, run, tmp_path):
     again = td.Gate.load(path)
     assert again == gate
     assert np.array_equal(again.screen(rows).scores, score(rows))
-    assert again.watch().update(rows).bets["accepted"].n == len(rows)
+    assert again.watch().update(rows).tests["accepted"].n == len(rows)
     other = tmp_path / "other.json"
     done = run("calibrate", table, "--score", name, "--frr", 0.1, "-o", other)
     assert done.returncode == 0, done.stderr

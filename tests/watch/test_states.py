@@ -1,157 +1,358 @@
-"""States of watches as files: tampered ones, and several processes at one."""
+"""States of watches: files of JSON and databases of SQLite say the same."""
 
 import json
 import math
-import subprocess
-import sys
-from pathlib import Path
+import os
+import sqlite3
+from contextlib import closing
 
 import numpy as np
 import pytest
 import tampering
+from watch.streams import ALL, busy, calibrated, decided, whole
 
 import trustdoctor as td
 from trustdoctor import envelope
-from trustdoctor.errors import FileError, InputError
-from trustdoctor.watch import Bet
+from trustdoctor.errors import FileError, InputError, OutputError, TrustDoctorError
+from trustdoctor.watch import require_state, states
 
-OLD = Path(__file__).parents[1] / "samples" / "v0.1"
-
-
-@pytest.fixture
-def gate(rng):
-    errors = rng.random(2000) < 0.1
-    scores = rng.normal(size=2000) + 2 * errors
-    return td.calibrate_scores(scores, errors, frr=0.1)
+GATE = calibrated()
+SUFFIXES = [".json", ".db"]
 
 
-def saved(watch, tmp_path):
-    watch.save(tmp_path / "new.json")
-    return json.loads((tmp_path / "new.json").read_text())
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_state_comes_back_as_it_was(suffix, tmp_path):
+    path = tmp_path / f"state{suffix}"
+    for watch in (
+        GATE.watch(),
+        busy(GATE),
+        busy(GATE, deadline=None, level=0.01, window=7),
+    ):
+        watch.save(path)
+        again = td.Watch.load(path, GATE)
+        assert whole(again) == whole(watch)
+        assert again.origins == watch.origins
+        assert [entry.time for entry in again.records()] == [
+            entry.time for entry in watch.records()
+        ]
+        assert repr(again) == repr(watch)
+        assert again.to_dict() == watch.to_dict()
 
 
-@pytest.mark.parametrize("old", [False, True])
-def test_a_tampered_state_is_refused_or_whole(old, gate, tmp_path, monkeypatch):
-    if old:
-        gate = td.Gate.load(OLD / "gate-frr.json")
-        content = json.loads((OLD / "watch-frr.json").read_text())
-    else:
-        content = saved(gate.watch().update([0.1, 5.0], [False, True]), tmp_path)
-    kept = 0
-    for what, text in tampering.mutants(content):
-        monkeypatch.setattr(envelope, "read_bounded", lambda *_, text=text: text)
-        try:
-            watch = td.Watch.load("state.json", gate)
-        except FileError as error:
-            assert "\n" not in str(error), what  # noqa: PT017
-            assert len(str(error)) < 600, what  # noqa: PT017
-            continue
-        assert what[-1] != "twice", what
-        again = saved(watch, tmp_path)
-        if not old:
-            assert tampering.same(again, json.loads(text)), what
-        if watch.gate.score is None:
-            watch.update([0.3], [True])
-        assert all(math.isfinite(bet.peak) for bet in watch.bets.values()), what
-        kept += 1
-    assert kept
+def test_an_alarm_comes_back_with_its_words(tmp_path):
+    watch = GATE.watch().update(decided([False] * 60), [False] * 60, at=12345.678)
+    assert watch.alarm
+    for suffix in SUFFIXES:
+        watch.save(tmp_path / f"state{suffix}")
+        again = td.Watch.load(tmp_path / f"state{suffix}", GATE)
+        assert again.tests["frr"].alarm == watch.tests["frr"].alarm
+        assert again.to_dict() == watch.to_dict()
 
 
-@pytest.mark.parametrize(
-    ("change", "match"),
-    [
-        ('"peak": 1e400', "too large"),
-        ('"peak": Infinity', "no number of JSON"),
-        ('"peak": NaN', "no number of JSON"),
-        ('"peak": "inf"', "changed or damaged"),
-        (f'"peak": {"[" * 5000}', "deep"),
-        ('"peak": true', "changed or damaged"),
-        ('"peak": 1.0, "more": 1', "changed or damaged: it lacks or adds: more"),
-    ],
-    ids=["1e400", "Infinity", "NaN", "inf", "deep", "true", "more"],
-)
-def test_a_peak_is_a_finite_number(change, match, gate, tmp_path):
-    path = tmp_path / "state.json"
-    gate.watch().save(path)
-    path.write_text(path.read_text().replace('"peak": 1.0', change))
-    with pytest.raises(FileError, match=match):
-        td.Watch.load(path, gate)
-
-
-def test_a_certain_alarm_can_be_saved():
-    """Where no row may count, one that does is evidence beyond any number."""
-    for bet in (Bet(0.0, 0.0, 0.1).add(10, 1), Bet(1.0, 1.0, 0.1).add(10, 9)):
-        assert bet.alarm
-        assert math.isfinite(bet.peak)
-    assert not Bet(1.0, 1.0, 0.1).add(10, 10).alarm
-    assert Bet(5e-324, 1.0, 0.1).add(10, 0).peak == 1.0
-
-
-@pytest.mark.parametrize("level", [0, 1, -1, 1e-300, 5e-324, math.nan, math.inf])
-def test_a_level_is_a_probability_that_can_be_split(level, gate):
-    with pytest.raises(InputError, match="expected level between 1e-09 and 1"):
-        gate.watch(level=level)
-    assert not gate.watch(level=1e-9).alarm
-
-
-def test_a_state_is_opened_changed_and_saved(gate, tmp_path):
-    path = tmp_path / "state.json"
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_state_is_opened_changed_and_saved(suffix, tmp_path):
+    path = tmp_path / f"state{suffix}"
     for n in (2, 4):
-        with td.Watch.open(path, gate, level=0.2) as watch:
+        with td.Watch.open(path, GATE, level=0.2) as watch:
             watch.update([0.1, 5.0])
-        assert td.Watch.load(path, gate).bets["accepted"].n == n
-    with pytest.raises(InputError), td.Watch.open(path, gate) as watch:
+            assert len(watch.history) == n / 2
+        assert td.Watch.load(path, GATE).tests["accepted"].n == n
+        assert len(watch.history) == n / 2
+    with pytest.raises(InputError), td.Watch.open(path, GATE) as watch:
         watch.update([0.1]).update([np.nan])
-    assert td.Watch.load(path, gate).bets["accepted"].n == 4
-    with pytest.raises(InputError, match=r"begun at level 0\.2"):
-        td.Watch.open(path, gate, level=0.1).__enter__()
+    assert td.Watch.load(path, GATE).tests["accepted"].n == 4
+    asked = {"review": ALL, "deadline": 5}
+    with pytest.raises(InputError), td.Watch.open(path, GATE, **asked) as watch:
+        watch.update([0.1], ids=["a"]).update([np.nan])
+    kept = td.Watch.load(path, GATE)
+    assert kept.tests["accepted"].n == 4
+    assert kept.review is None
+    assert dict(kept.ledger.items()) == {}
     assert list(tmp_path.iterdir()) == [path]
 
 
-UPDATE = """
-import os, sys
-import trustdoctor as td
-state, gate = sys.argv[1], td.Gate.load(sys.argv[2])
-go, start = os.pipe()
-jobs = []
-for k in range(8):
-    job = os.fork()
-    if job == 0:
-        os.close(start)
-        os.read(go, 1)  # all at once, when the other end is closed
-        for _ in range(5):
-            with td.Watch.open(state, gate) as watch:
-                watch.update([0.1] * (k + 1), [False] * (k + 1))
-        os._exit(0)
-    jobs.append(job)
-os.close(start)
-sys.exit(sum(os.waitpid(job, 0)[1] for job in jobs))
-"""
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_options_of_a_state_that_is_there(suffix, tmp_path):
+    path = tmp_path / f"state{suffix}"
+
+    def go_on(**options):
+        with td.Watch.open(path, GATE, **options) as watch:
+            return watch
+
+    assert go_on(level=0.2, window=50).deadline == 30 * 86400
+    for options, match in (
+        ({"level": 0.1}, r"begun at level 0\.2"),
+        ({"window": 60}, "begun at window 50"),
+        ({"level": "0.2"}, "expected level"),
+        ({"level": math.nan}, "expected level"),
+        ({"deadline": -1}, "expected a deadline"),
+        ({"review": 3}, "review rates"),
+    ):
+        with pytest.raises(InputError, match=match):
+            go_on(**options)
+        with pytest.raises(InputError, match=match):
+            require_state(path, GATE, **options)
+    with pytest.raises(TypeError):
+        go_on(reviews=ALL)
+    assert go_on(review=ALL, deadline=None).deadline is None
+    assert go_on().review == td.Watch.load(path, GATE).review is not None
+    assert go_on(deadline=60).deadline == 60
+    assert go_on(level=0.2, window=50).level == 0.2
 
 
-def test_eight_processes_update_one_state_and_no_row_is_lost(gate, tmp_path):
-    state, path = tmp_path / "state.json", tmp_path / "gate.json"
-    gate.save(path)
-    subprocess.run([sys.executable, "-c", UPDATE, state, path], check=True)
-    whole = gate.watch()
-    for k in range(8):
-        for _ in range(5):
-            whole.update([0.1] * (k + 1), [False] * (k + 1))
-    watch = td.Watch.load(state, gate)
-    assert {n: (b.n, b.counted) for n, b in watch.bets.items()} == {
-        n: (b.n, b.counted) for n, b in whole.bets.items()
-    }
-    assert watch.bets["accepted"].n == 5 * 36
-    assert sorted(tmp_path.iterdir()) == [path, state]
+def test_waiting_for_ever_may_be_asked_for_at_the_start(tmp_path):
+    with td.Watch.open(tmp_path / "new.json", GATE, deadline=None) as watch:
+        assert watch.deadline is None
 
 
-def test_the_identity_is_in_the_same_types(gate, tmp_path):
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_closed_watch_can_still_be_read(suffix, tmp_path):
+    with td.Watch.open(tmp_path / f"a{suffix}", GATE) as watch:
+        watch.update([0.1], ids=["a"])
+    assert watch.totals.rows == 1
+    assert len(watch.history) == 1
+    for other in SUFFIXES:
+        watch.save(tmp_path / f"copy{other}")
+        copy = td.Watch.load(tmp_path / f"copy{other}", GATE)
+        assert whole(copy) == whole(watch)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_what_is_no_state_is_refused(suffix, tmp_path):
+    path = tmp_path / f"state{suffix}"
+    for text in (
+        "",
+        "{}",
+        "[]",
+        "SQLite format 3\0",
+        "SQLite format 3\0" + "x" * 5000,
+        json.dumps({"trustdoctor": "gate", "schema": 1}),
+        json.dumps({"trustdoctor": "watch", "schema": 9}),
+        json.dumps({"trustdoctor": "watch", "schema": 3, "tests": {}}),
+        json.dumps({"trustdoctor": "watch", "schema": 2, "bets": []}),
+    ):
+        path.write_text(text)
+        for read in (
+            lambda: td.Watch.load(path, GATE),
+            lambda: td.Watch.open(path, GATE).__enter__(),
+            lambda: require_state(path, GATE),
+        ):
+            if not text and suffix == ".db" and "load" not in read.__code__.co_names:
+                continue  # a database without anything is begun
+            with pytest.raises(FileError) as refused:
+                read()
+            assert "\n" not in str(refused.value)
+        assert path.read_text() == text
+    for odd in ("absent", "no/folder", "zero\0"):
+        with pytest.raises(FileError, match="cannot"):
+            td.Watch.load(tmp_path / f"{odd}{suffix}", GATE)
+    with pytest.raises(FileError):
+        td.Watch.load(tmp_path, GATE)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_pipe_is_not_waited_for(suffix, tmp_path):
+    path = tmp_path / f"pipe{suffix}"
+    os.mkfifo(path)
+    for read in (
+        lambda: td.Watch.load(path, GATE),
+        lambda: td.Watch.open(path, GATE).__enter__(),
+        lambda: require_state(path, GATE),
+        lambda: GATE.watch().save(path),
+    ):
+        with pytest.raises(TrustDoctorError):
+            read()
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_state_belongs_to_one_gate(suffix, tmp_path):
+    path = tmp_path / f"state{suffix}"
+    GATE.watch().save(path)
+    for other in (calibrated(trr=0.8), calibrated(n=2000), td.Gate(0.5)):
+        for read in (td.Watch.load, require_state):
+            with pytest.raises(TrustDoctorError, match=r"another gate|no certificate"):
+                read(path, other)
+        with pytest.raises(TrustDoctorError, match=r"another gate|no certificate"):
+            td.Watch.open(path, other).__enter__()
+
+
+def test_the_identity_is_in_the_same_types(tmp_path):
     path = tmp_path / "state.json"
-    gate.watch().save(path)
-    path.write_text(
-        path.read_text().replace('"temperature": 1.0', '"temperature": true')
-    )
+    GATE.watch().save(path)
+    text = path.read_text()
+    assert '"temperature": 1.0' in text
+    path.write_text(text.replace('"temperature": 1.0', '"temperature": true'))
     with pytest.raises(FileError, match="another gate"):
-        td.Watch.load(path, gate)
-    with pytest.raises(FileError, match="another gate"):
-        td.Watch.load(path, td.Gate(np.float64(0.5)))
+        td.Watch.load(path, GATE)
+
+
+def test_the_suffix_does_not_matter_once_a_state_is_there(tmp_path):
+    for path, other in (("state.json", "copy.db"), ("state.db", "copy.json")):
+        busy(GATE).save(tmp_path / path)
+        (tmp_path / path).rename(tmp_path / other)
+        with td.Watch.open(tmp_path / other, GATE) as watch:
+            watch.update([0.1])
+        assert td.Watch.load(tmp_path / other, GATE).totals.rows == 61
+        (tmp_path / other).unlink()
+
+
+def test_a_state_of_json_may_become_too_large(tmp_path, monkeypatch):
+    monkeypatch.setattr(states, "LIMIT", 5000)
+    path = tmp_path / "state.json"
+    with td.Watch.open(path, GATE) as watch:
+        watch.update([0.1])
+    before = path.read_text()
+    with (
+        pytest.raises(OutputError, match=r"Keep it in a database: .* \.db"),
+        td.Watch.open(path, GATE) as watch,
+    ):
+        watch.update(np.zeros(2000), ids=range(2000))
+    assert path.read_text() == before
+
+
+# --- tampering ---------------------------------------------------------------------
+
+
+def refused_or_whole(load, text, what, tmp_path):
+    """Return whether a changed state loads; then it is what its file says."""
+    try:
+        watch = load()
+    except FileError as error:
+        assert "\n" not in str(error), what  # noqa: PT017
+        assert len(str(error)) < 600, what  # noqa: PT017
+        return False
+    assert what[-1] != "twice", what
+    watch.save(tmp_path / "new.json")
+    again = json.loads((tmp_path / "new.json").read_text())
+    told = json.loads(text)
+    if "history" not in told:  # of a database
+        again = {name: again[name] for name in told}
+    assert tampering.same(again, told), what
+    repr(watch), watch.to_dict(), watch.history
+    watch.update([0.3], [True], at=5000)
+    known = [key[2:] for key, _ in watch.ledger.items() if key.startswith("r:")]
+    names = [*known, "new"]
+    watch.update([0.3] * len(names), [True] * len(names), ids=names, at=10**9)
+    assert all(math.isfinite(test.peak) for test in watch.tests.values()), what
+    return True
+
+
+@pytest.mark.parametrize(
+    "part",
+    [0, *(pytest.param(n, marks=pytest.mark.soak) for n in range(1, 31))],
+)
+def test_a_tampered_state_is_refused_or_whole(part, tmp_path, monkeypatch):
+    """Every 31st change here, all of them in the soak."""
+    busy(GATE).save(tmp_path / "state.json")
+    content = json.loads((tmp_path / "state.json").read_text())
+    kept = 0
+    for number, (what, text) in enumerate(tampering.mutants(content)):
+        if number % 31 != part:
+            continue
+        monkeypatch.setattr(envelope, "read_bounded", lambda *_, text=text: text)
+        kept += refused_or_whole(
+            lambda: td.Watch.load("state.json", GATE), text, what, tmp_path
+        )
+    assert kept
+
+
+def test_a_tampered_database_is_refused_or_whole(tmp_path):
+    path = tmp_path / "state.db"
+    busy(GATE).save(path)
+    with closing(sqlite3.connect(path)) as store:
+        (text,) = store.execute("SELECT value FROM state").fetchone()
+    for number, (what, other) in enumerate(tampering.mutants(json.loads(text))):
+        if number % 150:
+            continue
+        with closing(sqlite3.connect(path)) as store, store:
+            store.execute("UPDATE state SET value = ?", (other,))
+        refused_or_whole(lambda: td.Watch.load(path, GATE), other, what, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "DROP TABLE state",
+        "DROP TABLE history",
+        "DROP TABLE ids",
+        "DELETE FROM state",
+        "UPDATE state SET value = NULL",
+        "UPDATE state SET value = x'ff00'",
+        "UPDATE state SET name = 'other'",
+        "UPDATE history SET entry = '{}'",
+        "UPDATE history SET entry = x'ff'",
+        "UPDATE history SET entry = 'NaN'",
+        "UPDATE ids SET status = 'x'",
+        "UPDATE ids SET status = 99",
+        "UPDATE ids SET status = 1.5",
+        "UPDATE ids SET id = 'odd' WHERE id = 'r:1'",
+        "UPDATE ids SET id = x'ff' WHERE id = 'r:1'",
+        "CREATE TABLE more (x)",
+    ],
+)
+def test_a_database_that_was_changed_is_refused_or_goes_on(change, tmp_path):
+    path = tmp_path / "state.db"
+    busy(GATE).save(path)
+    try:
+        with closing(sqlite3.connect(path)) as store, store:
+            store.execute(change)
+    except sqlite3.IntegrityError:
+        return
+    for use in (
+        lambda: td.Watch.load(path, GATE).save(tmp_path / "new.json"),
+        lambda: td.Watch.load(path, GATE).update([0.1] * 60, ids=range(60)),
+        lambda: reopened(path),
+        lambda: require_state(path, GATE),
+    ):
+        try:
+            use()
+        except TrustDoctorError as error:
+            assert "\n" not in str(error)  # noqa: PT017
+
+
+def reopened(path):
+    with td.Watch.open(path, GATE) as watch:
+        watch.update([0.1] * 60, ids=range(60))
+        repr(watch), watch.history, watch.to_dict()
+
+
+@pytest.mark.parametrize("cut", [16, 100, 4096, 5000])
+def test_a_cut_database_is_refused(cut, tmp_path):
+    path = tmp_path / "state.db"
+    busy(GATE).save(path)
+    path.write_bytes(path.read_bytes()[:cut])
+    for use in (lambda: td.Watch.load(path, GATE), lambda: reopened(path)):
+        with pytest.raises(FileError):
+            use()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE history SET entry = '{}'",
+        "UPDATE ids SET status = 99",
+        "DELETE FROM state",
+    ],
+)
+def test_a_refusal_that_is_kept_locks_nothing(change, tmp_path, monkeypatch):
+    monkeypatch.setattr(states, "PATIENCE", 0.5)
+    path = tmp_path / "state.db"
+    busy(GATE).save(path)
+    with closing(sqlite3.connect(path)) as store, store:
+        store.execute(change)
+    with pytest.raises(FileError) as kept:
+        td.Watch.load(path, GATE)
+    with closing(sqlite3.connect(path, timeout=0.5)) as store, store:
+        store.execute("DROP TABLE state")
+    assert kept.value.__traceback__
+
+
+def test_the_history_can_be_read_within_a_large_update(tmp_path, monkeypatch):
+    monkeypatch.setattr(states, "PATIENCE", 1.0)
+    with td.Watch.open(tmp_path / "state.db", GATE) as watch:
+        watch.update([0.1])
+    with td.Watch.open(tmp_path / "state.db", GATE) as watch:
+        watch.update(np.zeros(60_000), ids=[f"{i:040}" for i in range(60_000)])
+        assert len(watch.history) == 2
+        watch.save(tmp_path / "copy.json")
+    assert td.Watch.load(tmp_path / "copy.json", GATE).totals.rows == 60_001

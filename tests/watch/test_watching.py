@@ -1,249 +1,135 @@
-import json
-import math
+"""The same calls give the same watch: in memory, in JSON, in a database."""
+
+import shutil
+import tempfile
+from pathlib import Path
 
 import numpy as np
-import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from watch.streams import AUDIT, calibrated, whole
 
 import trustdoctor as td
-from trustdoctor.errors import FileError, InputError
-from trustdoctor.watch import Bet
+from trustdoctor.errors import InputError
+
+GATE = calibrated()
+IDS = st.lists(st.sampled_from("abcdefghij"), min_size=1, max_size=4)
+REVIEWS = st.sampled_from([None, AUDIT, {"rejected": 0.5, "accepted": 0.5}])
 
 
-def draw(rng, n, rate=0.1, shift=0.0):
-    errors = rng.random(n) < rate
-    return rng.normal(size=n) + 2 * errors + shift, errors
+def of(key):
+    """Return the doubt of a row, and whether it is wrong, by its name."""
+    rng = np.random.default_rng(ord(key))
+    wrong = rng.random() < 0.3
+    return float(rng.normal() + 2 * wrong), bool(wrong)
 
 
-def calibrated(rng, n=3000, **target):
-    return td.calibrate_scores(*draw(rng, n), **(target or {"frr": 0.1}))
+class Watches(RuleBasedStateMachine):
+    """One watch in memory, one through JSON, one through SQLite, and each reloaded."""
 
+    def __init__(self):
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp())
+        self.paths = [self.folder / "state.json", self.folder / "state.db"]
+        self.memory = GATE.watch(deadline=100)
+        self.time = 1000.0
+        for path in self.paths:
+            self.memory.save(path)
+        self.replica = 0
 
-@pytest.mark.parametrize(
-    "target",
-    [
-        {"frr": 0.1},
-        {"risk": 0.05},
-        *(
-            pytest.param(target, marks=pytest.mark.soak)
-            for target in (
-                {"trr": 0.9},
-                {"joint": 0.04},
-                {"coverage": 0.9},
-                {"frr": 0.1, "mode": "expectation"},
-                {"trr": 0.9, "mode": "expectation"},
+    def teardown(self):
+        shutil.rmtree(self.folder)
+
+    def call(self, act):
+        """Do the same everywhere; what one refuses all refuse."""
+        self.time += 7
+        told = []
+        try:
+            act(self.memory)
+        except InputError as error:
+            told.append(str(error))
+        for path in self.paths:
+            try:
+                with td.Watch.open(path, GATE) as watch:
+                    act(watch)
+            except InputError as error:
+                told.append(str(error))
+        assert len(told) in (0, 3)
+        assert len(set(told)) <= 1
+
+    @rule(ids=IDS, known=st.integers(0, 15), named=st.booleans())
+    def update(self, ids, known, named):
+        doubts, errors = zip(*map(of, ids), strict=True)
+        label = [e if known >> at & 1 else None for at, e in enumerate(errors)]
+        names = ids if named else None
+        self.call(lambda w: w.update(doubts, label, ids=names, at=self.time))
+
+    @rule(ids=IDS, mask=st.integers(0, 15), review=REVIEWS)
+    def draw(self, ids, mask, review):
+        doubts, _ = zip(*map(of, ids), strict=True)
+        drawn = [bool(mask >> at & 1) for at in range(len(ids))]
+        self.call(
+            lambda w: w.update(
+                doubts, ids=ids, reviewed=drawn, review=review, at=self.time
             )
-        ),
-    ],
-    ids=str,
+        )
+
+    @rule(ids=IDS, whole_rows=st.booleans(), unsaid=st.booleans())
+    def label(self, ids, whole_rows, unsaid):
+        doubts, errors = zip(*map(of, ids), strict=True)
+        more = {"cannot_say": [unsaid] * len(ids)}
+        given = doubts if whole_rows else None
+        self.call(lambda w: w.label(given, errors, ids=ids, at=self.time, **more))
+
+    @rule(name=st.sampled_from(["x", "y"]), ids=IDS, late=st.booleans())
+    def batch(self, name, ids, late):
+        doubts, errors = zip(*map(of, ids), strict=True)
+        if late:
+            self.call(lambda w: w.label(doubts, errors, batch=name, at=self.time))
+        else:
+            every = [True] * len(ids)
+            self.call(
+                lambda w: w.update(doubts, batch=name, reviewed=every, at=self.time)
+            )
+
+    @rule(days=st.integers(1, 60))
+    def wait(self, days):
+        self.time += days
+
+    @rule()
+    def reload(self):
+        """Write each as the other, and go on from there."""
+        json, database = (td.Watch.load(path, GATE) for path in self.paths)
+        json.save(self.paths[1])
+        database.save(self.paths[0])
+
+    @rule(ids=IDS)
+    def merge(self, ids):
+        self.replica += 1
+        other = GATE.watch(deadline=100, review=self.memory.review)
+        names = [f"{self.replica}{key}" for key in ids]
+        doubts, errors = zip(*map(of, ids), strict=True)
+        other.update(doubts, errors, ids=names, at=self.time)
+        self.memory += other
+        for path in self.paths:
+            (td.Watch.load(path, GATE) + other).save(path)
+
+    @invariant()
+    def all_are_one(self):
+        known = whole(self.memory)
+        for path in self.paths:
+            assert whole(td.Watch.load(path, GATE)) == known
+        waiting = sum(
+            int((batch.known < 0).sum()) for batch in self.memory.queue.batches
+        )
+        assert waiting == len(self.memory.queue)
+        for test in self.memory.tests.values():
+            assert 0 <= test.counted <= test.n
+            assert test.peak >= test.evidence - 1e-9
+
+
+Watches.TestCase.settings = settings(
+    max_examples=6, stateful_step_count=12, deadline=None, derandomize=True
 )
-def test_nothing_changed_seldom_alarms(target):
-    """400 calibrations, each watched over 40 batches, at level 0.1.
-
-    An alarm of a gate whose promise the calibration broke is not a false one; in
-    confidence mode another tenth may.
-    """
-    alarms = 0
-    for seed in range(400):
-        rng = np.random.default_rng(seed)
-        watch = td.calibrate_scores(*draw(rng, 1000), **target).watch(level=0.1)
-        for _ in range(40):
-            watch.update(*draw(rng, 50))
-        alarms += watch.alarm
-    assert alarms / 400 <= 0.1 + 3 * math.sqrt(0.09 / 400)
-
-
-def test_at_the_edge_of_the_null_it_alarms_at_most_at_its_level():
-    """2,000 streams of rows at the promised rate itself, looked at 30 times."""
-    alarms = 0
-    for seed in range(2000):
-        rng = np.random.default_rng(seed)
-        bet = Bet(0.0, 0.05, 0.1)
-        for _ in range(30):
-            bet = bet.add(100, rng.binomial(100, 0.05))
-        alarms += bet.alarm
-    assert alarms / 2000 <= 0.1
-
-
-def test_twice_the_promised_risk_is_found_within_a_thousand_accepted_rows():
-    found = 0
-    for seed in range(300):
-        rng = np.random.default_rng(seed)
-        bet = Bet(0.0, 0.05, 0.045)
-        for _ in range(20):
-            bet = bet.add(50, rng.binomial(50, 0.10))
-        found += bet.alarm
-    assert found / 300 >= 0.9
-
-
-def test_drift_is_found_without_labels(rng):
-    watch = calibrated(rng).watch()
-    for _ in range(20):
-        watch.update(draw(rng, 100, shift=1.0)[0])
-    assert watch.bets["accepted"].alarm
-    assert "ALARM" in repr(watch)
-    assert "the accept rate is not what it was" in repr(watch)
-
-
-def test_more_acceptance_is_drift_too(rng):
-    watch = calibrated(rng, frr=0.3).watch()
-    for _ in range(20):
-        watch.update(draw(rng, 200, shift=-1.0)[0])
-    assert watch.bets["accepted"].alarm
-
-
-@pytest.mark.parametrize("target", [{"risk": 0.05}, {"trr": 0.9}, {"joint": 0.04}])
-def test_a_broken_promise_is_found_with_labels(target, rng):
-    gate = calibrated(rng, **target)
-    watch = gate.watch()
-    for _ in range(30):
-        scores, errors = draw(rng, 200, rate=0.1)
-        scores[errors] -= 1.5  # errors that look like correct predictions
-        watch.update(scores, errors)
-    (name,) = target
-    assert watch.bets[name].alarm
-
-
-def test_an_alarm_stays():
-    bet = Bet(0.0, 0.05, 0.1).add(200, 60)
-    assert bet.alarm
-    assert bet.add(100_000, 0).alarm
-
-
-def test_the_state_carries_over(rng, tmp_path):
-    gate = calibrated(rng)
-    whole, parts = gate.watch(), gate.watch()
-    for i in range(6):
-        scores, errors = draw(rng, 100)
-        whole.update(scores, errors)
-        parts.update(scores, errors)
-        parts.save(tmp_path / "watch.json")
-        parts = td.Watch.load(tmp_path / "watch.json", gate)
-        assert parts.bets == whole.bets, i
-
-
-def test_labels_may_come_late_and_in_part(rng):
-    gate = calibrated(rng)
-    scores, errors = draw(rng, 400)
-    at_once, late = gate.watch(), gate.watch()
-    some = errors.astype(float)
-    some[::2] = np.nan
-    at_once.update(scores, some)
-    late.update(scores)
-    late.label(scores[1::2], errors[1::2])
-    assert at_once.bets == late.bets
-    assert at_once.bets["accepted"].n == 400
-    assert at_once.bets["frr"].n == (~errors[1::2]).sum()
-    listed = gate.watch().update(
-        scores, [None if np.isnan(x) else bool(x) for x in some]
-    )
-    assert listed.bets == at_once.bets
-
-
-def test_a_promised_coverage_is_tested_by_itself(rng):
-    gate = td.calibrate_scores(rng.normal(size=2000), coverage=0.9)
-    more = gate.watch().update(np.full(3000, -9.0))
-    assert more.bets["accepted"].alarm
-    assert not more.bets["coverage"].alarm
-    assert "does not hold" not in repr(more)
-    less = gate.watch()
-    for _ in range(20):
-        less.update(rng.normal(size=200) + 0.5)
-    assert less.bets["coverage"].alarm
-    assert "the promise does not hold any more" in repr(less)
-
-
-def test_gates_that_promise_nothing_are_watched_for_drift_alone(rng):
-    gate = td.calibrate_unlabelled(
-        td.Predictions.from_logits(rng.normal(size=(500, 3)) * 3), frr=0.1
-    )
-    assert list(gate.watch().bets) == ["accepted"]
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"n": "x"},
-        {"n": -5},
-        {"counted": 10**9},
-        {"level": 0},
-        {"high": 0.9},
-        {"peak": 0},
-    ],
-)
-def test_states_that_were_changed_are_refused(change, rng, tmp_path):
-    gate, path = calibrated(rng), tmp_path / "watch.json"
-    gate.watch().update(*draw(rng, 50)).save(path)
-    content = json.loads(path.read_text())
-    content["bets"]["frr"] |= change
-    path.write_text(json.dumps(content))
-    with pytest.raises(FileError, match="changed or damaged"):
-        td.Watch.load(path, gate)
-    content["bets"] = {}
-    path.write_text(json.dumps(content))
-    with pytest.raises(FileError, match="changed or damaged"):
-        td.Watch.load(path, gate)
-
-
-def test_group_gates_are_watched(rng):
-    scores, errors = draw(rng, 3000)
-    groups = rng.integers(0, 2, 3000)
-    gate = td.calibrate_scores(scores, errors, frr=0.1, groups=groups)
-    watch = gate.watch().update(scores, errors, groups=groups)
-    assert watch.bets["frr"].n == (~errors).sum()
-    groups[:10] = 2  # too few rows for a promise
-    gate = td.calibrate_scores(scores, errors, frr=0.1, groups=groups)
-    watch = gate.watch().update(scores, errors, groups=groups)
-    assert watch.bets["frr"].n == (~errors[10:]).sum()
-    assert watch.bets["accepted"].n == 3000
-
-
-def test_mistakes_are_refused(rng, tmp_path):
-    gate = calibrated(rng)
-    with pytest.raises(InputError, match="no certificate"):
-        td.Gate(0.0).watch()
-    with pytest.raises(InputError, match="level"):
-        gate.watch(level=2)
-    odd = np.array(["a", None], object)
-    for errors in ([0.5, 1.0], [True], ["a", "b"], odd):
-        with pytest.raises(InputError, match="expected errors"):
-            gate.watch().update([0.1, 0.2], errors)
-    path = tmp_path / "watch.json"
-    gate.watch().save(path)
-    with pytest.raises(FileError, match="another gate"):
-        td.Watch.load(path, calibrated(rng, trr=0.9))
-    for text in ("", "{}", "[]", json.dumps({"trustdoctor": "gate", "schema": 1})):
-        path.write_text(text)
-        with pytest.raises(FileError, match=r"expected a watch|not a watch"):
-            td.Watch.load(path, gate)
-    path.write_text(json.dumps({"trustdoctor": "watch", "schema": 2, "bets": []}))
-    with pytest.raises(FileError, match="lacks or adds: gate, level"):
-        td.Watch.load(path, gate)
-    with pytest.raises(FileError, match="cannot read"):
-        td.Watch.load(tmp_path / "absent.json", gate)
-
-
-def test_predictions_are_watched_as_their_scores_are(rng):
-    """`update` scores by itself; the labels are the predictions' own."""
-    z = 2 * rng.normal(size=(3000, 4))
-    labels = np.where(rng.random(3000) < 0.8, z.argmax(1), 0)
-    p = td.Predictions.from_logits(z, labels)
-    for options in ({}, {"groups": "predicted"}):
-        gate = td.calibrate(p[:2000], frr=0.1, **options)
-        whole, new = gate.watch(), p[2000:]
-        groups = new.predicted if options else None
-        by_scores = gate.watch().update(td.alpha(new), new.errors, groups=groups)
-        assert whole.update(new).bets == by_scores.bets
-        bare = td.Predictions.from_logits(new.logits)
-        late = gate.watch().update(bare).label(new)
-        assert late.bets == by_scores.bets
-        some = np.where(np.arange(1000) % 2, new.errors, np.nan)
-        part = gate.watch().update(bare, some)
-        assert part.bets["frr"].n == (~new.errors[1::2]).sum()
-    with pytest.raises(td.errors.LabelsMissingError, match="late labels are missing"):
-        gate.watch().label(bare)
-
-
-def test_scoreless_gates_watch_scores_alone(rng):
-    gate = calibrated(rng)
-    with pytest.raises(InputError, match="names no score"):
-        gate.watch().update(td.Predictions.from_logits([[1.0, 0.0]]))
+TestWatches = Watches.TestCase

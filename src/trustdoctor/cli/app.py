@@ -15,7 +15,7 @@ from typer.core import TyperCommand
 from trustdoctor._version import __version__
 from trustdoctor.cli.exit_codes import CLOSED, DONE, INTERNAL, MISTAKE, STOPPED
 from trustdoctor.cli.experiments import reproduce
-from trustdoctor.cli.gating import calibrate, check, screen
+from trustdoctor.cli.gating import calibrate, screen
 from trustdoctor.cli.guide import examples, exit_codes, overview, unwrapped
 from trustdoctor.cli.measuring import compare, demo, diagnose
 from trustdoctor.cli.models import export, predict
@@ -34,6 +34,7 @@ from trustdoctor.cli.options import (
 from trustdoctor.cli.places import check_places
 from trustdoctor.cli.printing import one_line
 from trustdoctor.cli.streams import leave_output, prepare_streams
+from trustdoctor.cli.watching import check
 from trustdoctor.errors import InputError, TrustDoctorError
 
 STEPS_PANEL = "The four steps"

@@ -1,4 +1,4 @@
-"""Commands around a gate: calibrate, screen, check."""
+"""Commands around a gate: calibrate, screen."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 
 from trustdoctor import engines, envelope
-from trustdoctor.cli.exit_codes import ALARM
 from trustdoctor.cli.options import (
     OUTPUT_PANEL,
     TARGETS_PANEL,
@@ -16,7 +15,6 @@ from trustdoctor.cli.options import (
     ClustersOption,
     DrawSeedOption,
     FileArgument,
-    GateOption,
     JsonOption,
     PassedOption,
     QuietOption,
@@ -28,7 +26,7 @@ from trustdoctor.cli.options import (
 from trustdoctor.cli.places import check_outputs
 from trustdoctor.cli.printing import print_file, refuse_trivial, write_result, wrote
 from trustdoctor.engines import Means, calibrate_files, require_fitting, tuned
-from trustdoctor.errors import InputError, LabelsMissingError
+from trustdoctor.errors import InputError
 from trustdoctor.files import (
     Columns,
     Source,
@@ -53,7 +51,6 @@ from trustdoctor.report import (
     summarize_screened,
 )
 from trustdoctor.scores import Score
-from trustdoctor.watch import Watch
 
 GATE_PANEL = "Gate"
 
@@ -180,25 +177,6 @@ ResumeOption = Annotated[
         metavar="",
         help="Keep what a stopped run left in the folder.",
         rich_help_panel=OUTPUT_PANEL,
-    ),
-]
-StateOption = Annotated[
-    Path,
-    typer.Option(
-        metavar="STATE", help="What earlier checks saw; made if it is not there."
-    ),
-]
-LevelOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="RATE",
-        help="Probability of a false alarm, forever (default: 0.1).",
-    ),
-]
-LateOption = Annotated[
-    bool,
-    typer.Option(
-        "--late", metavar="", help="Rows seen before, whose labels came only now."
     ),
 ]
 
@@ -406,37 +384,3 @@ def _gate(  # noqa: PLR0913 - one parameter per option
 def as_doubt(threshold: float, score: Any) -> float:
     """Return a threshold on the doubt; one on a confidence is its least value."""
     return 0 - threshold if score == "confidence" else threshold
-
-
-def check(  # noqa: PLR0913 - one parameter per option
-    file: FileArgument,
-    *,
-    gate_path: GateOption,
-    state: StateOption,
-    level: LevelOption = None,
-    late: LateOption = False,
-    columns: Columns,
-    quiet: QuietOption = False,
-    memory: int,
-) -> None:
-    """Check on new rows whether a gate's promise still holds.
-
-    The exit code is 1 where it does not, or where the accept rate has changed.
-    """
-    gate = Gate.load(gate_path)
-    asked = None if level is None else as_rate(level, "level")
-    Watch.load_or_start(state, gate, level=asked)  # refused before any work
-    with bar(quiet=quiet) as tell:
-        tell(0.0, f"reading {file.name}")
-        source = find_source(file, columns)
-        check_outputs(source, state)
-        require_fitting(source, memory, "check")
-        predictions = source.read()
-    if late and predictions.labels is None:
-        message = f"--late needs labels, and {source.name} has none."
-        raise LabelsMissingError(message)
-    with Watch.open(state, gate, level=asked) as watch:
-        (watch.label if late else watch.update)(predictions)
-    make_console(quiet=quiet).print(repr(watch), highlight=False)
-    if watch.alarm:
-        raise typer.Exit(ALARM)

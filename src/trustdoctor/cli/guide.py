@@ -45,7 +45,7 @@ EXAMPLES = {
     ),
     "check": (
         "trustdoctor check demo-rows/new.csv --gate gate.json --state watch.json",
-        "trustdoctor check demo-rows/new.csv --gate gate.json --state q.json -q",
+        "trustdoctor check demo-rows/new.csv --gate gate.json --state w.db --ids id",
     ),
     "predict": (
         "trustdoctor predict --model sst2-folder --data texts.csv -o rows.parquet",

@@ -8,7 +8,7 @@ from trustdoctor.atomic import require_apart, require_writable, resolved, same_f
 from trustdoctor.errors import OutputError
 from trustdoctor.files import PICTURES, Source, output_suffixes, suffix_of
 
-OUTPUTS = ("output", "json_path", "html", "state", "save", "out")
+OUTPUTS = ("output", "json_path", "html", "state", "draw", "save", "out")
 """The parameters of commands that say where results go."""
 
 

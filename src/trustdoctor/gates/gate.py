@@ -240,8 +240,7 @@ class Gate:
         """
         plain = as_scores(scores)  # refuses NaN
         if self.groups:
-            accepted = self._accept_groups(plain, groups)
-            return _like(accepted, scores)
+            return _like(self._accept_groups(plain, groups), scores)
         if hasattr(scores, "detach"):
             return _decide(scores.double() > self.threshold, self.state)
         return _decide(plain.astype(np.float64) > self.threshold, self.state)
@@ -330,7 +329,8 @@ class Gate:
         ambiguous = getattr(predictions, "ambiguous", None)
         if ambiguous is not None:
             accepted = accepted & ~ambiguous
-        return Screened(scores, accepted, predictions.predicted)
+        ids = getattr(predictions, "ids", None)
+        return Screened(scores, accepted, predictions.predicted, ids=ids)
 
     def groups_of(self, predictions: Predictions | TopK) -> Any:
         """Return the groups of rows, as this gate has them; None where unknown."""
@@ -357,11 +357,11 @@ class Gate:
             return f"confidence < {_shown(0 - threshold)}"
         return f"{self.score or 'score'} > {_shown(threshold)}"
 
-    def watch(self, *, level: float = 0.1) -> "Watch":
-        """Start watching whether the promise still holds; see `trustdoctor.Watch`."""
+    def watch(self, **options: Any) -> "Watch":
+        """Start watching whether the promise still holds; options of `Watch.start`."""
         from trustdoctor.watch import Watch
 
-        return Watch.start(self, level=level)
+        return Watch.start(self, **options)
 
     def __repr__(self) -> str:
         """Say what is decided, why where that is trivial, and what is promised."""

@@ -27,6 +27,8 @@ class Screened(NamedTuple):
         How often the model was asked about each row, for a second opinion.
     predictions : Predictions or None
         What the model said, where the gate asked it.
+    ids : array (n,), or None
+        What the rows are called, where they have names.
 
     Examples
     --------
@@ -41,6 +43,7 @@ class Screened(NamedTuple):
     predicted: Array
     passes: NDArray[np.int64] | None = None
     predictions: Predictions | None = None
+    ids: Array | None = None
 
 
 @dataclass(frozen=True)

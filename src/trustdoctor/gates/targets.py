@@ -118,6 +118,12 @@ class Target:
         What else to say in the certificate: (counts, value, confidence) to a sentence.
     expected : callable, or None
         For calibration without labels: where the expected rates meet the value.
+    reviewed : str
+        What it is among rows drawn for review, where accepted and rejected rows are
+        drawn at different rates: "odds" where it compares the rejected with the
+        accepted rows, "plain" where it is about accepted rows alone, "share" where it
+        is the share of accepted rows of a kind among all rows; "even" for others,
+        which are tested only where both rates are equal.
 
     Examples
     --------
@@ -143,6 +149,11 @@ class Target:
     assumes: bool = True
     note: Callable[[Confusion, float, float], str] | None = None
     expected: Callable[[Expected, float], Array] | None = None
+    reviewed: Literal["odds", "plain", "share", "even"] = "even"
+
+    def __reduce__(self) -> Any:
+        """Cross to another process by name: some of its fields are functions."""
+        return find_target, (self.name,)
 
     def check(self, value: Any) -> float:
         """Return the value as a number, or say what was expected."""
@@ -292,6 +303,7 @@ register_target(
         safe="accept",
         rests_on="correct",
         expected=lambda e, value: e.correct >= (1 - value) * e.correct[-1],
+        reviewed="odds",
     )
 )
 register_target(
@@ -307,6 +319,7 @@ register_target(
         at_least=True,
         rests_on="errors",
         expected=lambda e, value: e.errors <= (1 - value) * e.errors[-1],
+        reviewed="odds",
     )
 )
 register_target(
@@ -336,6 +349,7 @@ register_target(
         counts=lambda at: (at.fa, at.fa + at.ta),
         in_expectation=False,
         expected=lambda e, value: e.errors <= value * e.accepted,
+        reviewed="plain",
     )
 )
 register_target(
@@ -349,6 +363,7 @@ register_target(
         ),
         counts=lambda at: (at.fa, at.n),
         expected=lambda e, value: e.errors <= value * e.rows,
+        reviewed="share",
     )
 )
 register_target(

@@ -13,8 +13,9 @@ from trustdoctor.gates.gate import Gate
 from trustdoctor.gates.outcome import Outcome
 from trustdoctor.gates.sample import Rows
 from trustdoctor.gates.targets import TARGETS, Expected, Target, find_target
+from trustdoctor.metrics import matching_temperature, top_probability
 from trustdoctor.predictions import Answers, Predictions, require_predictions
-from trustdoctor.scores import Score, beta, find_score
+from trustdoctor.scores import Score, find_score
 
 
 def calibrate_unlabelled(
@@ -58,9 +59,8 @@ def calibrate_unlabelled(
     one, value = _asked({k: v for k, v in target.items() if v is not None})
     ready = find_score(score, temperature=temperature)
     scores = np.asarray(ready(predictions))
-    logits = predictions.logits
-    matched = 1.0 if accuracy is None else _matching_temperature(logits, accuracy)
-    right = _confidence(logits, matched)
+    matched = 1.0 if accuracy is None else matching_temperature(predictions, accuracy)
+    right = top_probability(predictions, temperature=matched)
     order = np.argsort(scores, kind="stable")
     state, threshold = _expected_cut(scores[order], right[order], one, value)
     gate = Gate(threshold, ready, state=state)  # type: ignore[arg-type]
@@ -115,29 +115,3 @@ def _expected_cut(
         return "accept-all", np.inf
     low, high = float(scores[ends[at]]), float(scores[ends[at] + 1])
     return "threshold", low + (high - low) / 2 if np.isfinite(low) else low
-
-
-def _confidence(logits: Array, temperature: float) -> Array:
-    doubt = beta(logits, temperature=temperature)
-    with np.errstate(over="ignore"):
-        return np.asarray(1 / (1 + np.exp(doubt.astype(np.float64))))
-
-
-def _matching_temperature(logits: Array, accuracy: float) -> float:
-    """Return the temperature at which the mean confidence is the accuracy."""
-    least = 1 / logits.shape[1]
-    if not least < accuracy < 1:
-        message = f"expected accuracy between {least:.3g} and 1, got {accuracy!r}."
-        raise InputError(message)
-    low, high = 1e-3, 1e3
-    for _ in range(60):
-        middle = float(np.sqrt(low * high))
-        if _confidence(logits, middle).mean() > accuracy:
-            low = middle
-        else:
-            high = middle
-    found = float(np.sqrt(low * high))
-    if abs(_confidence(logits, found).mean() - accuracy) > 1e-3:
-        message = f"no temperature makes the mean confidence {accuracy!r}."
-        raise InputError(message)
-    return found

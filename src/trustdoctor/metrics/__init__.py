@@ -25,11 +25,13 @@ from trustdoctor.metrics.intervals import (
     Estimate,
     Interval,
     Share,
+    check_confidence,
     clopper_pearson,
     few_note,
     normal_quantile,
     share,
 )
+from trustdoctor.metrics.matching import matching_temperature, top_probability
 from trustdoctor.metrics.paired import (
     Ranking,
     auroc_difference,
@@ -94,6 +96,7 @@ __all__ = [
     "between",
     "brier",
     "calibration_rows",
+    "check_confidence",
     "clopper_pearson",
     "confusion",
     "count",
@@ -112,6 +115,7 @@ __all__ = [
     "histogram",
     "intervals",
     "laws_of_sums",
+    "matching_temperature",
     "measure",
     "missed",
     "nll",
@@ -124,6 +128,7 @@ __all__ = [
     "share",
     "surprise",
     "thinned",
+    "top_probability",
     "trr_at_frr",
     "undefined",
 ]

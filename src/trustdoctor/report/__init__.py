@@ -23,6 +23,7 @@ from trustdoctor.report.text import (
     summarize_screened,
     trivial_words,
 )
+from trustdoctor.report.watch_page import render_watch, write_watch
 
 __all__ = [
     "COLOURS",
@@ -41,6 +42,7 @@ __all__ = [
     "plot_risk_coverage",
     "plot_roc",
     "render",
+    "render_watch",
     "save_picture",
     "show_comparison",
     "show_evaluation",
@@ -48,4 +50,5 @@ __all__ = [
     "show_screened",
     "summarize_screened",
     "trivial_words",
+    "write_watch",
 ]

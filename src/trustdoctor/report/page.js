@@ -1,17 +1,6 @@
 (() => {
 "use strict";
-const byId = (id) => document.getElementById(id);
-const data = JSON.parse(byId("data").textContent);
-
-/* Numbers: two decimals, halves to even, as the library prints them. */
-const fixed = (x) => {
-  const exact = x.toFixed(20);
-  if (!/^-?\d+\.\d{2}50{17}$/.test(exact)) return x.toFixed(2);
-  const cut = exact.slice(0, -18);
-  return /[02468]$/.test(cut) ? cut : x.toFixed(2);
-};
-const percent = (x) => fixed(x * 100);
-const count = (x) => x.toString().replace(/\B(?=(\d{3})+$)/g, ",");
+const { byId, data, percent, count, draw, axes, path, fill, TOP, BOTTOM } = charts;
 
 /* Clopper-Pearson: quantiles of the beta distribution by bisection. */
 const lgamma = (x) => {
@@ -88,53 +77,6 @@ const at = (own, i) => {
 };
 
 /* Drawing. */
-const draw = (parent, kind, attributes, text) => {
-  const node = document.createElementNS("http://www.w3.org/2000/svg", kind);
-  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
-  if (text !== undefined) node.textContent = text;
-  parent.append(node);
-  return node;
-};
-const LEFT = 56, RIGHT = 344, TOP = 10, BOTTOM = 208;
-const axes = (id, x, y, titles) => {
-  const svg = byId(id);
-  svg.replaceChildren();
-  const sx = (v) => LEFT + (v - x[0]) / (x[1] - x[0]) * (RIGHT - LEFT);
-  const sy = (v) => BOTTOM - (v - y[0]) / (y[1] - y[0]) * (BOTTOM - TOP);
-  const ticks = (range) => {
-    const raw = (range[1] - range[0]) / 4, size = 10 ** Math.floor(Math.log10(raw));
-    const step = size * [1, 2, 2.5, 5, 10].find((k) => k * size >= raw * 0.999);
-    const out = [];
-    for (let i = Math.ceil(range[0] / step); i * step <= range[1] * (1 + 1e-9); i += 1) out.push(i * step);
-    return out;
-  };
-  const label = (v) => String(Number(v.toPrecision(4)));
-  for (const v of ticks(x)) {
-    draw(svg, "path", { class: "grid", d: `M${sx(v)} ${TOP}V${BOTTOM}` });
-    draw(svg, "text", { x: sx(v), y: BOTTOM + 14, "text-anchor": "middle" }, label(v));
-  }
-  for (const v of ticks(y)) {
-    draw(svg, "path", { class: "grid", d: `M${LEFT} ${sy(v)}H${RIGHT}` });
-    draw(svg, "text", { x: LEFT - 4, y: sy(v) + 4, "text-anchor": "end" }, label(v));
-  }
-  draw(svg, "text", { x: (LEFT + RIGHT) / 2, y: 242, "text-anchor": "middle" }, titles[0]);
-  draw(svg, "text", { x: 10, y: (TOP + BOTTOM) / 2, "text-anchor": "middle",
-    transform: `rotate(-90 10 ${(TOP + BOTTOM) / 2})` }, titles[1]);
-  return { svg, sx, sy };
-};
-const path = (xs, ys, sx, sy) =>
-  "M" + xs.map((x, i) => `${sx(x).toFixed(1)} ${sy(ys[i]).toFixed(1)}`).join("L");
-const fill = (id, rows) => {
-  byId(id).tBodies[0].replaceChildren(...rows.map((cells) => {
-    const row = document.createElement("tr");
-    for (const cell of cells) {
-      const td = document.createElement("td");
-      td.textContent = cell;
-      row.append(td);
-    }
-    return row;
-  }));
-};
 const few = (n) => [...new Set(Array.from({ length: 21 }, (_, i) => Math.round(i * (n - 1) / 20)))];
 const marks = {};
 const drawCurves = () => {

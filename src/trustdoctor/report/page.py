@@ -1,15 +1,11 @@
 """Puts an evaluation, its charts and its findings into the template."""
 
 import base64
-import hashlib
 import html
-import json
 import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.metadata import version
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -30,11 +26,9 @@ from trustdoctor.metrics import (
 )
 from trustdoctor.predictions import Answers, Predictions
 from trustdoctor.report.findings import MOST_CLASSES, by_class, confusions, extremes
+from trustdoctor.report.template import MOST_NAME, fill_page, shorten
 from trustdoctor.scores import SCORES
-from trustdoctor.visible import visible
 
-MOST_TEXT = 400
-MOST_NAME = 80
 BASELINE = "msp"
 
 Thumbnail = Callable[[int], bytes | None]
@@ -77,27 +71,17 @@ class Extras:
 
 def render(found: Evaluation, predictions: Predictions, extras: Extras) -> str:
     """Return the page. The same evaluation gives the same bytes."""
-    from jinja2 import Environment
-
     names = extras.class_names or predictions.class_names
     extras = _of_kept(replace(extras, class_names=names), found.kept, predictions)
     _check(predictions, extras)
-    environment = Environment(
-        autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=_shown
-    )
-    environment.filters |= {"estimate": Estimate.percent, "counts": _counts}
-    template = environment.from_string(_file("page.html"))
-    css, js = _file("page.css"), _file("page.js")
-    return template.render(
-        **_content(found, predictions, extras),
+    content = _content(found, predictions, extras)
+    return fill_page(
+        "page",
         found=found,
         extras=extras,
-        version=version("trustdoctor"),
-        css=css,
-        js=js,
-        script_hash=_script_hash(js),
         metrics=_METRICS,
         percent=lambda x: f"{x * 100:g}%",
+        **content,
     )
 
 
@@ -145,7 +129,7 @@ def _content(
     confident, doubtful = extremes(predictions, scores)
     show = _Shower(predictions, scores, extras)
     return {
-        "payload": _embedded(_payload(found, charts, at, command)),
+        "payload": _payload(found, charts, at, command),
         "rows": _score_rows(found),
         "baseline": _baseline(found) if len(names) > 1 else "",
         "threshold": threshold,
@@ -202,10 +186,6 @@ _METRICS = (
     ("risk_at_coverage", "risk@coverage"),
     ("coverage_at_risk", "coverage@risk"),
 )
-
-
-def _file(name: str) -> str:
-    return (files("trustdoctor.report") / name).read_text(encoding="utf-8")
 
 
 def _check(predictions: Predictions, extras: Extras) -> None:
@@ -299,30 +279,6 @@ def _command(found: Evaluation, extras: Extras) -> dict[str, str]:
     return {"file": file, "options": options}
 
 
-def _script_hash(script: str) -> str:
-    """Return what lets this very script run, and no other."""
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-
-
-def _shown(value: Any) -> Any:
-    """Return a value whose texts can be shown as they are."""
-    if type(value) is str:  # and not markup, which is our own
-        return visible(value)
-    if isinstance(value, dict):
-        return {_shown(name): _shown(inner) for name, inner in value.items()}
-    return [_shown(inner) for inner in value] if isinstance(value, list) else value
-
-
-def _embedded(payload: dict[str, Any]) -> Any:
-    """Return JSON that cannot end the element it stands in."""
-    from markupsafe import Markup
-
-    text = json.dumps(_shown(payload), separators=(",", ":"), allow_nan=False)
-    for character in "<>&\u2028\u2029":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return Markup(text)
-
-
 def _score_rows(
     found: Evaluation,
 ) -> list[tuple[str, dict[str, Estimate], Estimate | None]]:
@@ -401,18 +357,18 @@ class _Shower:
         names = self.extras.class_names
         if names is None:
             return "" if isinstance(self.predictions, Answers) else str(label)
-        return _short(names[label], MOST_NAME) if label < len(names) else ""
+        return shorten(names[label], MOST_NAME) if label < len(names) else ""
 
     def __call__(self, row: int) -> dict[str, Any]:
         labels = self.predictions.require_labels("rows")
         extras = self.extras
         identity = row if extras.ids is None else extras.ids[row]
         return {
-            "id": _short(identity, MOST_NAME),
+            "id": shorten(identity, MOST_NAME),
             "label": self.name_of(int(labels[row])),
             "predicted": self.name_of(int(self.predictions.predicted[row])),
             "score": f"{self.sign * float(self.scores[row]):.3f}",
-            "text": None if extras.texts is None else _short(extras.texts[row]),
+            "text": None if extras.texts is None else shorten(extras.texts[row]),
             "image": self._image(row),
         }
 
@@ -422,18 +378,3 @@ class _Shower:
             return None
         kind = "png" if raw.startswith(b"\x89PNG") else "jpeg"
         return f"data:image/{kind};base64,{base64.b64encode(raw).decode()}"
-
-
-def _short(text: Any, most: int = MOST_TEXT) -> str:
-    """Return the beginning of a text, in one line."""
-    if text is None:
-        return ""
-    if isinstance(text, bytes):
-        text = text.decode("utf-8", "replace")
-    whole = str(text)[: 4 * most].encode("utf-8", "replace").decode()
-    plain = " ".join(whole.split())
-    return plain if len(plain) <= most else plain[: most - 1] + "\u2026"
-
-
-def _counts(rate: Share) -> str:
-    return f"{rate.part:,} of {rate.whole:,}"

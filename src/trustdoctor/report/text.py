@@ -278,11 +278,12 @@ def _where(gate: Gate) -> str:
     return f"at threshold {gate.threshold:.4g}"
 
 
-_SCREENED = {
+RATE_NAMES = {
     "risk": "errors among the accepted (risk)",
     "trr": "errors caught (TRR)",
     "frr": "correct predictions lost (FRR)",
 }
+"""What rates are called for people who do not know their abbreviations."""
 
 
 def show_screened(console: Console, gate: Gate, done: Outcome) -> None:
@@ -303,7 +304,7 @@ def show_screened(console: Console, gate: Gate, done: Outcome) -> None:
         console.print(f"  {said}", highlight=False)
     rates = done.rates()
     asked = () if gate.certificate is None else gate.certificate.target
-    shown = dict(_SCREENED) | {n: n for n in asked if n not in _SCREENED}
+    shown = dict(RATE_NAMES) | {n: n for n in asked if n not in RATE_NAMES}
     for name, words in shown.items():
         if name in rates:
             console.print(f"  {words:<33}{rates[name].percent()} %", highlight=False)

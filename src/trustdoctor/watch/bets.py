@@ -1,80 +1,159 @@
 """Betting against a promise: evidence that may be looked at at any time.
 
-A mixture of likelihood ratios against the edge of the null is a non-negative
-supermartingale under every rate of the null, so it may be looked at after every batch,
+A bet multiplies its stake by a likelihood ratio for every row. Under every rate of the
+null that is a non-negative supermartingale, so it may be looked at after every batch,
 forever, and exceeds 1 / level with probability at most `level` (Ville's inequality).
-For rows that are one thing or the other it depends on their counts alone, which is all
-that has to be remembered.
+
+A bet on all rows since the beginning goes blind with age: what good rows took away must
+first be won back. So a new bet starts with every batch t, with the stake
+1 / (t (t + 1)); the stakes add up to 1, and so do the bets to a supermartingale. Of
+each alternative one number is enough, the sum of all bets on it.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
-_ODDS = np.geomspace(1.02, 50, 60)  # how far from the null the alternatives are
-_MOST = 690.0  # the largest logarithm of evidence, so that a state can say it
+from trustdoctor.arrays import Array
+
+ODDS = np.geomspace(1.02, 50, 60)
+"""The alternatives: the odds of a counted row, in units of those of the null."""
+
+_LOG_ODDS = np.log(ODDS)
+_CERTAIN = 690.0  # logarithm of the evidence of a row that cannot be
+
+
+def log_ratio(n: Array | float, counted: Array | float, null: Array | float) -> Array:
+    """Return the logarithm of the likelihood ratio of each alternative to the null.
+
+    Parameters
+    ----------
+    n, counted : int, or arrays (..., 1)
+        Rows, and those that count towards the rate.
+    null : float, or array (..., 1)
+        The edge of the null, above 0.
+
+    Examples
+    --------
+    >>> round(float(log_ratio(1, 1, 0.5)[0]), 6)  # 1.02 to 1 are 1.02 in 2.02
+    0.009852
+    """
+    return counted * _LOG_ODDS - n * np.log1p(null * (ODDS - 1))
+
+
+def _nothing() -> Array:
+    return np.full((2, len(ODDS)), -np.inf)
 
 
 @dataclass(frozen=True)
 class Bet:
-    """One test: a null on a rate, and the rows counted so far.
+    """One test: a null on a rate, and the evidence against it.
 
     Attributes
     ----------
     low, high : float
         The null: the rate is between them. 0 and 1 leave a side open.
-    level : float
-        The probability of a false alarm, over the whole future.
     n, counted : int
-        Rows counted, and those that count towards the rate.
+        Rows so far, and those that count towards the rate.
+    starts : int
+        Batches so far: so many bets run.
+    left : float
+        The part of the stake that no bet has yet.
+    sums : array (2, k)
+        Logarithms of the sums of the bets on each alternative: that the rate is above
+        `high`, and that it is below `low`.
     peak : float
-        The largest evidence so far; an alarm stays.
+        The logarithm of the largest evidence so far.
+
+    Examples
+    --------
+    >>> bet = Bet(0.0, 0.05).add(100, 20)
+    >>> bet.peak > math.log(10)  # an alarm at level 0.1
+    True
     """
 
     low: float
     high: float
-    level: float
     n: int = 0
     counted: int = 0
-    peak: float = 1.0
+    starts: int = 0
+    left: float = 1.0
+    sums: Array = field(default_factory=_nothing, repr=False, compare=False)
+    peak: float = 0.0
 
-    def add(self, n: int, counted: int) -> "Bet":
-        """Count more rows."""
-        new = replace(self, n=self.n + n, counted=self.counted + counted)
-        return replace(new, peak=max(self.peak, new.evidence))
+    def add(
+        self,
+        n: int,
+        counted: int,
+        *,
+        start: bool = True,
+        null: tuple[float, float] | None = None,
+    ) -> "Bet":
+        """Bet on more rows.
+
+        Parameters
+        ----------
+        n, counted : int
+            Rows, and those that count towards the rate.
+        start : bool
+            Whether they are the first of a batch, with which a new bet starts. Where
+            batches begin must not depend on what their rows turn out to be.
+        null : (float, float), optional
+            The null of these rows, where it is not (`low`, `high`).
+        """
+        low, high = (self.low, self.high) if null is None else null
+        sums, left, starts = self.sums, self.left, self.starts
+        if start:
+            starts += 1
+            stake = left / (starts + 1)
+            sums, left = np.logaddexp(sums, math.log(stake)), left - stake
+        if n or counted:
+            above, below = _added(n, counted, high), _added(n, n - counted, 1 - low)
+            sums = sums + np.array((above, below))
+        new = replace(
+            self,
+            n=self.n + n,
+            counted=self.counted + counted,
+            starts=starts,
+            left=left,
+            sums=sums,
+        )
+        return new if new.evidence <= self.peak else replace(new, peak=new.evidence)
 
     @property
+    def sides(self) -> list[bool]:
+        """Whether the null has an end above, and one below."""
+        return [self.high < 1, self.low > 0]
+
+    @cached_property
     def evidence(self) -> float:
-        """The wealth of betting against the null, starting from 1."""
-        sides = []
-        if self.high < 1:
-            sides.append(wealth(self.counted, self.n, self.high))
-        if 1 - self.low < 1:
-            sides.append(wealth(self.n - self.counted, self.n, 1 - self.low))
-        return float(np.mean(sides)) if sides else 1.0
+        """The logarithm of what the stake has become: 0 at the beginning."""
+        own = self.sums[self.sides]
+        if not own.size:
+            return 0.0
+        won = np.logaddexp.reduce(own, axis=None) - math.log(own.size)
+        return float(np.logaddexp(won, math.log(self.left)))
 
-    @property
-    def alarm(self) -> bool:
-        """Whether the null was rejected at some time."""
-        return self.peak >= 1 / self.level
+    def __add__(self, other: "Bet") -> "Bet":
+        """Average the evidence of two streams, which is evidence, too."""
+        half = math.log(2)
+        both = replace(
+            self,
+            n=self.n + other.n,
+            counted=self.counted + other.counted,
+            starts=max(self.starts, other.starts),
+            left=(self.left + other.left) / 2,
+            sums=np.logaddexp(self.sums, other.sums) - half,
+        )
+        seen = max(both.evidence, self.peak - half, other.peak - half, 0.0)
+        return replace(both, peak=seen)
 
-    def words(self, name: str) -> str:
-        """Say in one line how the test stands."""
-        rate = f"{self.counted / self.n:.2%} of {self.n:,}" if self.n else "no rows yet"
-        null = f"{self.low:.2%} to {self.high:.2%}"
-        said = "ALARM" if self.alarm else "holds"
-        odds = f"evidence {self.peak:.3g} of {1 / self.level:.3g} for an alarm"
-        return f"{name}: {said}; {rate}, expected {null}; {odds}"
 
-
-def wealth(counted: int, n: int, null: float) -> float:
-    """Bet that the rate is above `null`, by a mixture over alternatives."""
+def _added(n: int, counted: int, null: float) -> Array:
+    if null >= 1:
+        return np.zeros(len(ODDS))
     if null <= 0:
-        return math.exp(_MOST) if counted else 1.0
-    odds = _ODDS * null / (1 - null)
-    q = odds / (1 + odds)
-    log_ratio = counted * np.log(q / null) + (n - counted) * np.log(
-        (1 - q) / (1 - null)
-    )
-    return float(np.exp(np.minimum(log_ratio, _MOST)).mean())
+        return np.full(len(ODDS), _CERTAIN if counted else 0.0)
+    return log_ratio(n, counted, null)

@@ -1,56 +1,81 @@
 """Watching a gate at work, to see whether its promise still holds."""
 
-import json
-import math
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+import os
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trustdoctor import envelope
-from trustdoctor.arrays import Array, as_groups, as_scores, to_numpy
-from trustdoctor.atomic import locked, write_text
-from trustdoctor.errors import FileError, InputError, LabelsMissingError
-from trustdoctor.gates import TARGETS, Certificate, Gate, Outcome, Target
-from trustdoctor.metrics import Confusion, clopper_pearson
+from trustdoctor.arrays import Array
+from trustdoctor.errors import InputError, LabelsMissingError
+from trustdoctor.gates import Gate
 from trustdoctor.predictions import Predictions, TopK
-from trustdoctor.watch.bets import Bet
+from trustdoctor.watch import counting, merging, words
+from trustdoctor.watch.draws import as_keys, draw_rows
+from trustdoctor.watch.expectation import Expectation
+from trustdoctor.watch.given import (
+    Rows,
+    as_batch,
+    as_deadline,
+    as_time,
+    check_level,
+    named_labels,
+    take_rows,
+)
+from trustdoctor.watch.ledger import Ledger
+from trustdoctor.watch.promised import identify, make_tests, require_certificate
+from trustdoctor.watch.queue import Queue
+from trustdoctor.watch.rate_tests import RateTest
+from trustdoctor.watch.records import Entry, Totals, as_table
+from trustdoctor.watch.reference import Reference, Sums
+from trustdoctor.watch.review import Review, Sampling
 
-SCHEMA = 2
-SCHEMAS = (1, 2)
-"""Version 0.1 wrote schema 1, which still loads."""
+if TYPE_CHECKING:
+    import polars as pl
 
-LIMIT = 1_000_000
-"""Bytes of a state at most."""
+DEADLINE = timedelta(days=30)
+"""How long a label is waited for, unless told otherwise."""
 
-LEAST_LEVEL = 1e-9
-"""Smaller probabilities of a false alarm are lost to rounding."""
-
-ACCEPTED = "accepted"
-"""The test that the accept rate is what it was at calibration."""
-
-_LABELS = (bool, int, float, np.bool_)
+WINDOW = 1000
+"""Rows of a window of the estimates, unless told otherwise."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Watch:
     """Tests, after every batch, whether a gate still does what it promised.
 
-    `gate.watch()` makes one. The accept rate is tested without labels against what the
-    calibration rows showed; the promised rate is tested with labels, which may come
-    late and in part (a random part). For a gate with groups it is tested on the rows of
-    those groups that have a promise. The level is split among the tests.
+    `gate.watch()` makes one, `Watch.open` one that lives in a file. The accept rate is
+    tested without labels against what the calibration rows showed; each promised rate
+    is tested with labels, for each group that has a promise. The level is split among
+    the tests. It may be used by several threads.
+
+    Labels say whether a promise holds only if it is known how rows came to have one.
+    Draw them at rates that you choose (`draw`), and say which they are (`review`).
 
     Attributes
     ----------
     gate : Gate
     level : float
         The probability of any false alarm, over the whole future.
-    bets : dict of str to Bet
+    review : Review or None
+        The rates at which rows are drawn for review; None where they are not known.
+    deadline : float or None
+        After so many seconds a label is not waited for any more.
+    window : int
+        Rows of a window of the estimates.
+    tests : dict of str to RateTest
         "accepted", and each promised rate under its name.
+    totals : Totals
+        Rows, labels and so on, of all updates.
+    notes : list of str
+        What else to know.
+    reference : Reference or None
+        What the model's own expectation of its accuracy rests on.
 
     Examples
     --------
@@ -66,15 +91,49 @@ class Watch:
 
     gate: Gate
     level: float
-    bets: dict[str, Bet] = field(default_factory=dict)
+    review: Review | None = None
+    deadline: float | None = DEADLINE.total_seconds()
+    window: int = WINDOW
+    tests: dict[str, RateTest] = field(default_factory=dict)
+    sampling: Sampling = field(default_factory=Sampling, repr=False)
+    queue: Queue = field(default_factory=Queue, repr=False)
+    totals: Totals = field(default_factory=Totals)
+    ledger: Ledger = field(default_factory=Ledger, repr=False)
+    entries: list[Entry] = field(default_factory=list, repr=False)
+    notes: list[str] = field(default_factory=list)
+    origins: tuple[str, ...] = ()
+    reference: Reference | None = None
+    sums: Sums = field(default_factory=Sums, repr=False)
+    earlier: Callable[[], list[Entry]] = field(default=list, repr=False)
+    closed: bool = False
 
     def __post_init__(self) -> None:
         """Set the tests up from the certificate."""
-        if not self.bets:
-            self.bets = _bets(self.gate, self.level)
+        self._lock = threading.RLock()
+        if not self.tests:
+            self.tests = make_tests(self.gate, self.level, self.window)
+        if not self.origins:
+            self.origins = (os.urandom(8).hex(),)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the lock, which does not cross to another process."""
+        return {k: v for k, v in self.__dict__.items() if k != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Make a lock of its own."""
+        self.__dict__ |= state | {"_lock": threading.RLock()}
 
     @classmethod
-    def start(cls, gate: Gate, *, level: float = 0.1) -> "Watch":
+    def start(  # noqa: PLR0913 - options, by keyword only
+        cls,
+        gate: Gate,
+        *,
+        level: float = 0.1,
+        review: Any = None,
+        deadline: Any = DEADLINE,
+        window: int = WINDOW,
+        reference: Any = None,
+    ) -> "Watch":
         """Start watching a calibrated gate.
 
         Parameters
@@ -83,154 +142,279 @@ class Watch:
             With a certificate.
         level : float
             The probability of any false alarm, over the whole future.
+        review : dict, optional
+            The rates at which rows are drawn for review, whatever they turn out to be:
+            ``{"rejected": 1.0, "accepted": 0.02}``. Without them the watch compares the
+            labelled rows with all rows, and says where it cannot tell.
+        deadline : timedelta or seconds, optional
+            How long the label of a drawn row is waited for: 30 days. Later rows count
+            after it. None waits for ever.
+        window : int
+            An estimate begins anew after so many rows that it rests on.
+        reference : Predictions or Reference, optional
+            Labelled rows, as in `expected`: then every update also says which accuracy
+            and risk the model expects of itself. That has no guarantee.
         """
-        return cls(gate, _check_level(level))
+        require_certificate(gate)
+        if type(window) is not int or not 1 <= window < 1 << 53:
+            message = f"expected a window of at least 1 row, got {window!r}."
+            raise InputError(message)
+        fitted = reference is None or isinstance(reference, Reference)
+        return cls(
+            gate,
+            check_level(level),
+            Review.of(review),
+            as_deadline(deadline),
+            window,
+            reference=reference if fitted else Reference.fit(reference),
+        )
 
     @property
     def alarm(self) -> bool:
         """Whether any test has alarmed."""
-        return any(bet.alarm for bet in self.bets.values())
+        return any(test.alarm for test in self.tests.values())
 
-    def update(self, rows: Any, errors: Any = None, *, groups: Any = None) -> "Watch":
+    @property
+    def expected(self) -> Expectation | None:
+        """What the model expects of all rows so far: no guarantee."""
+        if self.reference is None or not self.sums.rows.rows:
+            return None
+        return Expectation(self.reference, self.sums)
+
+    @property
+    def history(self) -> "pl.DataFrame":
+        """Every update, one row each: counts, evidence, estimates, alarms."""
+        return as_table(self.records())
+
+    def records(self) -> list[Entry]:
+        """Return every update as a record."""
+        with self._lock:
+            return [*self.earlier(), *self.entries]
+
+    def verdict(self, name: str) -> str:
+        """Return "holds", "alarm", "cannot tell" or "no rows yet" for a test."""
+        test = self.tests[name]
+        if test.alarm is not None:
+            return "alarm"
+        if self.blind(name):
+            return "cannot tell"
+        return "no rows yet" if self.is_new(name) else "holds"
+
+    def is_new(self, name: str) -> bool:
+        """Tell whether a test has nothing to go by: no row, or no label yet."""
+        windows = [part.window for part in self.tests[name].shown.values()]
+        return not any(one.number > 1 or one.known > 0 for one in windows)
+
+    def blind(self, name: str) -> str:
+        """Say why labels do not tell whether a rate is kept; empty where they do."""
+        target = self.tests[name].target
+        if not target.needs_labels:
+            return ""
+        unseen = "" if self.review is None else self.review.blind(target)
+        return unseen or self.sampling.blind(target, known=self.review is not None)
+
+    def draw(self, rows: Any, *, ids: Any = None) -> Array:
+        """Return which rows to review, at the review rates.
+
+        Each is drawn by its id, so that a second call draws the same rows.
+
+        Parameters
+        ----------
+        rows : Screened, Predictions, TopK, or bool array (n,)
+            What was screened; of an array, which rows were accepted.
+        ids : array (n,), optional
+            By default those that the rows carry.
+
+        Examples
+        --------
+        >>> from trustdoctor import calibrate_scores
+        >>> gate = calibrate_scores(np.arange(100.0), coverage=0.5)
+        >>> watch = gate.watch(review={"rejected": 1.0, "accepted": 0.0})
+        >>> watch.draw(np.array([True, False]), ids=["a", "b"])
+        array([False,  True])
+        """
+        if self.review is None:
+            message = (
+                "expected review rates to draw rows by, got none. Give them: "
+                "review={'rejected': 1.0, 'accepted': 0.02}, or --review-accepted 0.02."
+            )
+            raise InputError(message)
+        called = getattr(rows, "ids", None) if ids is None else ids
+        if isinstance(rows, (Predictions, TopK)):
+            rows = self.gate.screen(rows)
+        accepted = np.asarray(getattr(rows, "accepted", rows))
+        if accepted.ndim != 1 or accepted.dtype != bool:
+            message = "expected rows that were screened, or which were accepted."
+            raise InputError(message)
+        if called is None:
+            message = "rows are drawn by their ids: pass ids=, one per row."
+            raise InputError(message)
+        keys = as_keys(called, len(accepted))
+        return draw_rows(keys, accepted, self.review, str(identify(self.gate)))
+
+    def update(  # noqa: PLR0913 - options, by keyword only
+        self,
+        rows: Any,
+        errors: Any = None,
+        *,
+        groups: Any = None,
+        ids: Any = None,
+        batch: str | None = None,
+        reviewed: Any = None,
+        review: Any = None,
+        at: Any = None,
+    ) -> "Watch":
         """Count a batch of rows, and their errors where these are known.
 
         Parameters
         ----------
-        rows : Predictions, TopK, or array (n,)
-            Predictions, which the gate scores; or the doubts that it decides by.
+        rows : Predictions, TopK, Screened, or array (n,)
+            Predictions, which the gate scores; what it decided; or the doubts that it
+            decides by.
         errors : array (n,), optional
             True, False, or NaN (None) where the label is not known yet; by default
             those of labelled predictions.
         groups : array (n,), optional
             As in `Gate.accept`; by default those of the predictions.
+        ids : array (n,), optional
+            What the rows are called. A row counts once per id; a label that comes with
+            it later is counted then.
+        batch : str, optional
+            What the batch is called. Without ids, a second one of that name is not
+            counted.
+        reviewed : bool array (n,), optional
+            Which rows were drawn for review; their labels may come later, by id or
+            batch. By default the rows with a label.
+        review : dict, optional
+            New review rates, from this batch on.
+        at : datetime or seconds since 1970, optional
+            By default now.
         """
-        accepted, errors, groups = self._decided(rows, errors, groups)
-        known = None if errors is None else _partial(errors, len(accepted))
-        self._add(ACCEPTED, int(accepted.sum()), len(accepted))
-        promised = self._promised(groups, len(accepted))
-        self._count(Outcome.of(accepted[promised]).decisions, labels=False)
-        if known is not None:
-            self._label(accepted, promised, *known)
-        return self
+        rates = Review.of(review)
+        given = take_rows(
+            self.gate,
+            rows,
+            errors,
+            groups=groups,
+            ids=ids,
+            reviewed=reviewed,
+            cannot_say=None,
+        )
+        return self._count(given, as_batch(batch), rates, as_time(at), late=False)
 
-    def label(self, rows: Any, errors: Any = None, *, groups: Any = None) -> "Watch":
-        """Count labels that came late, of rows that `update` has seen before."""
-        accepted, errors, groups = self._decided(rows, errors, groups)
-        if errors is None:
+    def label(  # noqa: PLR0913 - options, by keyword only
+        self,
+        rows: Any = None,
+        errors: Any = None,
+        *,
+        ids: Any = None,
+        batch: str | None = None,
+        groups: Any = None,
+        cannot_say: Any = None,
+        at: Any = None,
+    ) -> "Watch":
+        """Count labels that came late, of rows that `update` has seen before.
+
+        Rows that were drawn for review (`reviewed`) count in the order of the draw.
+        Others count as their labels come, which misleads where errors are labelled
+        sooner than correct rows.
+
+        Parameters
+        ----------
+        rows, groups
+            As in `update`; not needed for rows that were drawn for review (`reviewed`)
+            and have a name.
+        errors : array (n,)
+            True or False; NaN (None) where the label is still to come.
+        ids, batch
+            As in `update`. Rows of a batch are in its order.
+        cannot_say : bool array (n,), optional
+            Rows that were reviewed, and nobody can say.
+        at : datetime or seconds since 1970, optional
+            By default now.
+        """
+        if rows is None:
+            given = named_labels(errors, ids, batch, cannot_say)
+        else:
+            given = take_rows(
+                self.gate,
+                rows,
+                errors,
+                groups=groups,
+                ids=ids,
+                reviewed=None,
+                cannot_say=cannot_say,
+            )
+        if (given.known < 0).all() and len(given):
             message = "late labels are missing: pass errors, or labelled predictions."
             raise LabelsMissingError(message)
-        promised = self._promised(groups, len(accepted))
-        self._label(accepted, promised, *_partial(errors, len(accepted)))
+        return self._count(given, as_batch(batch), None, as_time(at), late=True)
+
+    def _count(
+        self, given: Rows, batch: str, review: Review | None, at: float, *, late: bool
+    ) -> "Watch":
+        with self._lock:
+            if self.closed:
+                message = (
+                    "this watch was saved and closed; open it again to count rows."
+                )
+                raise InputError(message)
+            plan = counting.plan(self, given, batch, review or self.review, late=late)
+            if review is not None:
+                self.review = review
+            counting.carry_out(self, given, plan, at)
         return self
 
-    def _decided(self, rows: Any, errors: Any, groups: Any) -> tuple[Array, Any, Any]:
-        """Return what the gate accepts, and what is known of the rows."""
-        if not isinstance(rows, (Predictions, TopK)):
-            scores = as_scores(rows)
-            accepted = self.gate.accept(scores, groups=groups)
-            return np.asarray(accepted), errors, groups
-        if errors is None and rows.labels is not None:
-            errors = _partial_errors(rows)
-        if groups is None and self.gate.groups:
-            groups = self.gate.groups_of(rows)
-        return self.gate.screen(rows, groups=groups).accepted, errors, groups
+    def __add__(self, other: "Watch") -> "Watch":
+        """Return a watch of the rows of both, for replicas of one gate.
 
-    def _promised(self, groups: Any, rows: int) -> Array:
-        """Return which rows the promise is about: with groups, those that have one."""
-        if not self.gate.groups:
-            return np.ones(rows, bool)
-        own = [name for name, rule in self.gate.groups.items() if rule.promised]
-        return np.isin(as_groups(groups, rows=rows), own)
-
-    def _label(
-        self, accepted: Array, promised: Array, known: Array, wrong: Array
-    ) -> None:
-        at = known & promised
-        counts = Outcome.of(accepted[at], wrong[at]).counts
-        assert counts is not None
-        self._count(counts, labels=True)
-
-    def _count(self, counts: Confusion, *, labels: bool) -> None:
-        """Bet on every promised rate that needs labels, or that does not."""
-        for name in self.bets:
-            target = TARGETS.get(name)
-            if target is None or target.needs_labels != labels:
-                continue
-            assert target.counts is not None
-            self._add(name, *target.counts(counts))
-
-    def _add(self, name: str, counted: int, n: int) -> None:
-        self.bets[name] = self.bets[name].add(n, counted)
+        The evidence of both is averaged, which costs at most a factor of 2. Where that
+        cannot be, an error says why.
+        """
+        if not isinstance(other, Watch):
+            return NotImplemented
+        first, second = sorted((self, other), key=id)  # no two wait for each other
+        with first._lock, second._lock:
+            return merging.merge(self, other)
 
     def __repr__(self) -> str:
         """Say in words and numbers how every test stands."""
-        lines = [bet.words(name) for name, bet in self.bets.items()]
-        head = "nothing to report"
-        if self.bets[ACCEPTED].alarm:
-            head = "the accept rate is not what it was at calibration"
-        if any(bet.alarm for name, bet in self.bets.items() if name != ACCEPTED):
-            head = "the promise does not hold any more"
-        return "\n".join([f"Watch: {head}", *lines])
+        with self._lock:
+            return words.describe(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return how every test stands, as plain values."""
+        with self._lock:
+            return words.summarize(self)
+
+    def to_html(self, path: str | Path) -> None:
+        """Write the history as a page: one file that asks for nothing else."""
+        from trustdoctor.report import write_watch
+
+        with self._lock:
+            write_watch(self, path)
 
     def save(self, path: str | Path) -> None:
-        """Write the state as JSON, whole or not at all."""
-        content = {
-            "gate": _identity(self.gate),
-            "level": self.level,
-            "bets": {name: asdict(bet) for name, bet in self.bets.items()},
-        }
-        write_text(path, envelope.dump("watch", SCHEMA, content))
+        """Write the state, whole or not at all: JSON, or SQLite by the suffix .db.
+
+        To count rows from several processes, use `open`.
+        """
+        from trustdoctor.watch import states
+
+        with self._lock:
+            states.save(self, path)
 
     @classmethod
     def load(cls, path: str | Path, gate: Gate) -> "Watch":
         """Read a state, refusing one that belongs to another gate."""
-        content = envelope.load(path, "watch", schemas=SCHEMAS, limit=LIMIT)
-        first = content["schema"] == 1
-        kept = "tallies" if first else "bets"
-        try:
-            envelope.check_fields(content, {"schema", "gate", "level", kept})
-            level = envelope.read_number(content["level"])
-        except FileError as error:
-            message = f"cannot read {path} as the state of a watch: {error}"
-            raise FileError(message) from error
-        if not _is_same(content["gate"], _identity(gate, first=first)):
-            message = f"the state in {path} belongs to another gate. Name another file."
-            raise FileError(message)
-        try:
-            fresh = _bets(gate, _check_level(level))
-            envelope.check_fields(content[kept], set(fresh))
-            bets = {
-                name: _continued(
-                    bet, content[kept][name], "hits" if first else "counted"
-                )
-                for name, bet in fresh.items()
-            }
-        except (FileError, InputError) as error:
-            message = (
-                f"the state in {path} was changed or damaged: {error} Start a new one."
-            )
-            raise FileError(message) from error
-        return cls(gate, level, bets)
+        from trustdoctor.watch import states
+
+        return states.load(path, gate)
 
     @classmethod
-    def load_or_start(
-        cls, path: str | Path, gate: Gate, *, level: float | None = None
-    ) -> "Watch":
-        """Read a state that is there, else start one; `open` saves it as well."""
-        if not Path(path).exists():
-            return cls.start(gate, level=0.1 if level is None else level)
-        watch = cls.load(path, gate)
-        if level not in (None, watch.level):
-            message = f"the state was begun at level {watch.level:g}, got {level:g}. "
-            message += "Leave --level out."
-            raise InputError(message)
-        return watch
-
-    @classmethod
-    @contextmanager
     def open(
-        cls, path: str | Path, gate: Gate, *, level: float | None = None
-    ) -> Iterator["Watch"]:
+        cls, path: str | Path, gate: Gate, *, level: float | None = None, **options: Any
+    ) -> AbstractContextManager["Watch"]:
         """Go on with the state in a file, or begin one; it is saved at the end.
 
         Other processes that open it wait until then, so no rows are lost. After an
@@ -239,9 +423,14 @@ class Watch:
         Parameters
         ----------
         path : str or Path
+            A file of JSON, or a database of SQLite by the suffix .db or .sqlite, which
+            stays fast over millions of ids.
         gate : Gate
         level : float, optional
             As in `start`; of a state that is there, the one it was begun with.
+        options
+            Those of `start`. Of a state that is there, review rates are changed from
+            the next batch on, and so is the deadline.
 
         Examples
         --------
@@ -252,144 +441,9 @@ class Watch:
         ...     for doubts in ([1.0, 2.0], [3.0]):
         ...         with Watch.open(f"{folder}/state.json", gate) as watch:
         ...             _ = watch.update(doubts)
-        >>> watch.bets["accepted"].n
+        >>> watch.tests["accepted"].n
         3
         """
-        with locked(path):
-            watch = cls.load_or_start(path, gate, level=level)
-            yield watch
-            watch.save(path)
+        from trustdoctor.watch import states
 
-
-def _check_level(level: float) -> float:
-    if not LEAST_LEVEL <= level < 1:
-        message = f"expected level between {LEAST_LEVEL:g} and 1, got {level!r}."
-        raise InputError(message)
-    return level
-
-
-def _is_same(content: Any, identity: dict[str, Any]) -> bool:
-    """Whether a file says this, in the same types."""
-    ours, theirs = (json.dumps(one, sort_keys=True) for one in (content, identity))
-    return ours == theirs
-
-
-def _continued(bet: Bet, content: Any, counted: str) -> Bet:
-    """Return a bet as a state has it, if that is what it could have become."""
-    numbers = {"low", "high", "level", "peak"}
-    envelope.check_fields(content, {"n", counted, *numbers})
-    low, high, level, peak = (
-        envelope.read_number(content[name]) for name in ("low", "high", "level", "peak")
-    )
-    n, part = content["n"], content[counted]
-    if (
-        type(n) is not int
-        or type(part) is not int
-        or not 0 <= part <= n < envelope.MOST_ROWS
-        or not 1 <= peak < math.inf
-        or (low, high, level) != (bet.low, bet.high, bet.level)
-    ):
-        message = f"its counts or limits cannot be, {envelope.shown(content)}."
-        raise FileError(message)
-    return replace(bet, n=n, counted=part, peak=peak)
-
-
-def _bets(gate: Gate, level: float) -> dict[str, Bet]:
-    certificate = gate.certificate
-    if certificate is None:
-        message = (
-            "this gate has no certificate, so there is nothing to watch it by. Make it "
-            "with calibrate."
-        )
-        raise InputError(message)
-    rates = [TARGETS[name] for name in certificate.target]
-    promised = [target for target in rates if target.promised and target.counts]
-    promised = promised if certificate.guarantee else []
-    # A tenth of the level covers the limits that the calibration rows only estimate.
-    tests = 1 + len(promised)
-    limits, each = level / 10 / tests, 0.9 * level / tests
-    low, high = _limits(certificate, TARGETS["coverage"], limits)
-    out = {ACCEPTED: Bet(low, high, each)}
-    for target in promised:
-        out[target.name] = _promise(certificate, target, each, limits)
-    return out
-
-
-def _promise(
-    certificate: Certificate, target: Target, level: float, limits: float
-) -> Bet:
-    value = certificate.target[target.name]
-    low, high = (value, 1.0) if target.at_least else (0.0, value)
-    if certificate.mode == "expectation":
-        # On average the promise holds; this gate's own rate may lie beyond it.
-        seen = _limits(certificate, target, limits)
-        if target.at_least:
-            low = min(low, seen[0])
-        else:
-            high = max(high, seen[1])
-    return Bet(low, high, level)
-
-
-def _limits(
-    certificate: Certificate, target: Target, level: float
-) -> tuple[float, float]:
-    """Return what the calibration rows say of a rate, at that level."""
-    if target.name not in certificate.observed:
-        return 0.0, 1.0
-    assert target.counts is not None
-    part, whole = target.counts(_seen(certificate))
-    return clopper_pearson(part, whole, confidence=1 - level)
-
-
-def _seen(certificate: Certificate) -> Confusion:
-    """Return what the gate did to the calibration rows, from the rates in its file."""
-
-    def part(name: str, whole: int) -> int:
-        seen = certificate.observed.get(name)
-        return 0 if seen is None else round((seen.value or 0.0) * whole)
-
-    if certificate.n_errors < 0:
-        kept = part("coverage", certificate.n)
-        return Confusion(certificate.n - kept, 0, 0, kept)
-    right, wrong = certificate.n_correct, certificate.n_errors
-    fr, tr = part("frr", right), part("trr", wrong)
-    return Confusion(fr, tr, wrong - tr, right - fr)
-
-
-def _partial(errors: Any, rows: int) -> tuple[Array, Array]:
-    """Return which rows have a label, and which of those are wrong."""
-    array = to_numpy(errors)
-    if array.dtype == object and all(e is None or type(e) in _LABELS for e in array):
-        array = np.array([np.nan if e is None else float(e) for e in array])
-    values = array.astype(np.float64) if array.dtype.kind in "biuf" else np.zeros(0)
-    known = ~np.isnan(values)
-    if values.shape != (rows,) or not np.isin(values[known], (0, 1)).all():
-        message = (
-            f"expected errors as {rows} entries, one per score: True, False, or NaN "
-            "where unknown."
-        )
-        raise LabelsMissingError(message)
-    return known, np.where(known, values, 0) == 1
-
-
-def _partial_errors(rows: Predictions | TopK) -> Array:
-    """Return where rows are wrong, NaN where one has no label."""
-    if isinstance(rows, TopK):
-        return rows.errors
-    assert rows.labels is not None
-    return np.where(rows.known, rows.predicted != rows.labels, np.nan)
-
-
-def _identity(gate: Gate, *, first: bool = False) -> dict[str, Any]:
-    """Say which gate it is; version 0.1 had no fitted scores to say."""
-    fingerprint = "" if gate.certificate is None else gate.certificate.fingerprint
-    out = {
-        "score": gate.score,
-        "temperature": gate.temperature,
-        "state": gate.state,
-        "threshold": str(gate.threshold),
-        "fingerprint": fingerprint,
-    }
-    if not first:
-        out["fitted"] = None if gate.fitted is None else gate.fitted.digest
-    return out
+        return states.opened(path, gate, level=level, **options)

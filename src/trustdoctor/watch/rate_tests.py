@@ -1,0 +1,331 @@
+"""One rate under test: a bet and an estimate for each group that has a promise."""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from trustdoctor.arrays import Array
+from trustdoctor.gates import Target
+from trustdoctor.metrics import Confusion
+from trustdoctor.watch.bets import Bet
+from trustdoctor.watch.review import Review
+from trustdoctor.watch.windows import Window
+
+if TYPE_CHECKING:
+    from trustdoctor.watch.queue import Batch
+
+Group = int | str | None
+"""The name of a group; None where all rows are one."""
+
+FR, TR, FA, TA, LOST, KEPT = range(6)
+"""Kinds of rows; the last two are rejected and accepted without a label, for good."""
+
+Cells = Array
+"""How many rows of each of the six kinds there are."""
+
+
+class Seen(NamedTuple):
+    """An estimate: a rate, its interval at all times, and rows.
+
+    Attributes
+    ----------
+    value, low, high : float
+    n : int
+        Rows that it rests on: those whose labels are known.
+    window : int
+        The number of the window.
+    """
+
+    value: float
+    low: float
+    high: float
+    n: int
+    window: int
+
+
+@dataclass(frozen=True)
+class GroupTest:
+    """The rows of one group: the bet, and the current window."""
+
+    bet: Bet
+    window: Window = field(default_factory=Window)
+    review: Review | None = None
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """When a test alarmed, and why.
+
+    Attributes
+    ----------
+    time : float
+        In seconds since 1970.
+    words : str
+    groups : tuple
+        Those that it is about, the worst first; empty where there are none.
+    """
+
+    time: float
+    words: str
+    groups: tuple[Group, ...] = ()
+
+
+@dataclass
+class RateTest:
+    """Tests whether a rate is between `low` and `high`.
+
+    Attributes
+    ----------
+    name : str
+        Of the promised rate, or "accepted".
+    target : Target
+        What is counted.
+    low, high : float
+        The null.
+    level : float
+        The probability of a false alarm, over the whole future.
+    size : int
+        A window of the estimates ends with the batch in which it has so many rows.
+    groups : tuple, or None
+        The groups that each have a test of their own; None where all rows are one.
+    only : frozenset, or None
+        The groups whose rows count; None where all do.
+    parts : dict of group to GroupTest
+        Of the groups that had rows.
+    ahead : dict of group to GroupTest, or None
+        The same after all rows that wait for a label, or come after one that does, as
+        if those without a label had none for good. What they show at least is shown.
+    peak : float
+        The logarithm of the largest evidence so far.
+    alarm : Alarm or None
+    """
+
+    name: str
+    target: Target
+    low: float
+    high: float
+    level: float
+    size: int
+    groups: tuple[Group, ...] | None = None
+    only: frozenset[Group] | None = None
+    parts: dict[Group, GroupTest] = field(default_factory=dict)
+    ahead: dict[Group, GroupTest] | None = None
+    peak: float = 0.0
+    alarm: Alarm | None = None
+
+    @property
+    def needs_labels(self) -> bool:
+        """Whether only labelled rows say something."""
+        return self.target.needs_labels
+
+    @property
+    def shown(self) -> dict[Group, GroupTest]:
+        """What is known by now of each group that had rows."""
+        return self.parts if self.ahead is None else self.ahead
+
+    @property
+    def n(self) -> int:
+        """Rows counted."""
+        return sum(part.bet.n for part in self.shown.values())
+
+    @property
+    def counted(self) -> int:
+        """Rows that count towards the rate."""
+        return sum(part.bet.counted for part in self.shown.values())
+
+    @property
+    def limit(self) -> float:
+        """The logarithm of the evidence that alarms."""
+        return -math.log(self.level)
+
+    @property
+    def evidence(self) -> float:
+        """The logarithm of the evidence: the mean over groups, which starts from 0."""
+        own = [part.bet.evidence for part in self.shown.values()]
+        groups = 1 if self.groups is None else len(self.groups)
+        waiting = [math.log(groups - len(own))] if groups > len(own) else []
+        return float(np.logaddexp.reduce([*own, *waiting])) - math.log(groups)
+
+    def begin(self, groups: Iterable[Group], review: Review | None) -> None:
+        """Start a bet with a batch, for the groups that have rows in it.
+
+        Whatever becomes of the rows: which of them count is not known yet.
+        """
+        if self.waits(review) or _is_blind(self.target, review):
+            return
+        for group in self._sorted(dict.fromkeys(groups, 0)):
+            self._add(group, review, (0, 0), (0, 0, 0, 0), start=True)
+
+    def waits(self, review: Review | None) -> bool:
+        """Tell whether a batch counts only when all of its labels are there.
+
+        So does a share of all rows, most of which nobody reviews.
+        """
+        return review is not None and self.target.reviewed == "share"
+
+    def count(self, cells: dict[Group, Cells], review: Review | None) -> None:
+        """Count rows of a batch that has begun."""
+        if _is_blind(self.target, review):
+            return
+        for group, own in self._sorted(cells).items():
+            least, most = _least_and_most(self.target, own)
+            bet = most if self.target.at_least else least
+            self._add(group, review, bet, (*least, *most), start=False)
+        self.peak = max(self.peak, self.evidence)
+
+    def count_all(
+        self, cells: dict[Group, Cells], totals: dict[Group, int], review: Review
+    ) -> None:
+        """Count a batch, drawn rows and others, for a share of all rows."""
+        if _is_blind(self.target, review):
+            return
+        drawn = self._sorted(cells)
+        for group, rows in self._sorted(totals).items():
+            own = drawn.get(group, np.zeros(6, np.int64))
+            (few, _), (many, _) = _least_and_most(self.target, own)
+            part = many if self.target.at_least else few
+            counts = (few, rows, many, rows)
+            self._add(group, review, (part, rows), counts, start=True)
+        self.peak = max(self.peak, self.evidence)
+
+    def look_ahead(self, batches: Iterable["Batch"]) -> None:
+        """Count rows that wait, or come after one that does, for now.
+
+        A row without a label counts in the promise's favour, so this shows at most what
+        the labels will: the evidence is no larger, and the intervals are wider.
+        """
+        later = replace(self, parts=dict(self.parts), ahead=None)
+        for batch in batches:
+            later.take(batch, batch.done, len(batch.known), final=True)
+        self.ahead = later.parts
+        self.peak = max(self.peak, later.peak)
+
+    def take(self, batch: "Batch", first: int, last: int, *, final: bool) -> None:
+        """Count a part of a batch; the last one is final."""
+        if not batch.started and len(batch.known):
+            self.begin(batch.groups or [None], batch.review)
+        if not self.waits(batch.review):
+            self.count(batch.cells(first, last), batch.review)
+        elif final and batch.review is not None:
+            self.count_all(batch.cells(0, last), batch.totals, batch.review)
+
+    def _sorted(self, given: dict[Group, Any]) -> dict[Group, Any]:
+        """Return what is counted together: by groups, or all in one."""
+        kept = {g: v for g, v in given.items() if self.only is None or g in self.only}
+        if self.groups is not None or not kept:
+            return kept
+        return {None: sum(kept.values())}
+
+    def _add(
+        self,
+        group: Group,
+        review: Review | None,
+        bet: tuple[int, int],
+        counts: tuple[int, int, int, int],
+        *,
+        start: bool,
+    ) -> None:
+        """Bet on (part, whole), and count both at the least and the greatest rate."""
+        old = self.parts.get(group) or GroupTest(
+            Bet(self.low, self.high), review=review
+        )
+        null = None
+        if review is not None:
+            null = (
+                review.among(self.target, self.low),
+                review.among(self.target, self.high),
+            )
+        window = old.window
+        used = max(window.n, window.more)
+        if (start and used >= self.size) or (used and old.review != review):
+            window = window.following()
+        counted, n, most, more = counts
+        self.parts[group] = GroupTest(
+            old.bet.add(bet[1], bet[0], start=start, null=null),
+            window.add(n, counted, more, most),
+            review,
+        )
+
+    def estimate(self, group: Group = None) -> Seen | None:
+        """Return the estimate of the current window; None where no label is known."""
+        part = self.shown.get(group)
+        if part is None or part.window.known <= 0:
+            return None
+        w, review = part.window, part.review
+        values = (w.counted / w.known, *w.interval())
+        if review is not None and not review.blind(self.target):
+            values = tuple(review.whole(self.target, v) for v in values)  # type: ignore[assignment]
+        return Seen(*values, n=w.known, window=w.number)
+
+    def worst(self, most: int) -> list[Group]:
+        """Return the groups with the largest evidence, in its order."""
+        if self.groups is None:
+            return []
+        order = sorted(self.shown, key=lambda g: -self.shown[g].bet.evidence)
+        return order[:most]
+
+    def blamed(self) -> tuple[Group, ...]:
+        """Return the groups that an alarm is about: five at most."""
+        own = [g for g in self.worst(5) if self.shown[g].bet.peak >= self.limit]
+        return tuple(own or self.worst(1))
+
+    def __add__(self, other: "RateTest") -> "RateTest":
+        """Average the evidence of two streams; an alarm of either stays."""
+        parts = {
+            g: _merged(self.parts.get(g), other.parts.get(g), self)
+            for g in [*self.parts, *(g for g in other.parts if g not in self.parts)]
+        }
+        half = math.log(2)
+        alarm = self.alarm or other.alarm
+        both = replace(self, parts=parts, ahead=None, alarm=alarm)
+        both.peak = max(both.evidence, self.peak - half, other.peak - half, 0.0)
+        return both
+
+
+def _merged(one: GroupTest | None, two: GroupTest | None, test: RateTest) -> GroupTest:
+    fresh = GroupTest(Bet(test.low, test.high))
+    a, b = one or fresh, two or fresh
+    window = Window(max(a.window.number, b.window.number) + 1)
+    return GroupTest(a.bet + b.bet, window, b.review if one is None else a.review)
+
+
+def _is_blind(target: Target, review: Review | None) -> bool:
+    return review is not None and bool(review.blind(target))
+
+
+def _least_and_most(
+    target: Target, cells: Cells
+) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return (part, whole) at the least and at the greatest rate that there may be."""
+    least = _counts(target, cells, highest=False)
+    return least, _counts(target, cells, highest=True)
+
+
+def _counts(target: Target, cells: Cells, *, highest: bool) -> tuple[int, int]:
+    """Return (part, whole), rows without a label as they make the rate low or high."""
+    assert target.counts is not None
+    known = cells[:4].copy()
+    for kind, likes in ((LOST, (FR, TR)), (KEPT, (FA, TA))):
+        if cells[kind]:
+            known[_choice(target.counts, likes, highest=highest)] += cells[kind]
+    return target.counts(Confusion(*map(int, known)))
+
+
+@cache
+def _choice(
+    counts: Callable[[Confusion], tuple[int, int]],
+    likes: tuple[int, int],
+    *,
+    highest: bool,
+) -> int:
+    """Return which kind a row may have been that makes the rate low, or high."""
+
+    def weight(kind: int) -> float:
+        part, whole = counts(Confusion(*(int(kind == k) for k in range(4))))
+        return (part - whole / 2) * (-1 if highest else 1)
+
+    return min(likes, key=weight)

@@ -1,0 +1,445 @@
+"""The command that watches a gate: check."""
+
+import json
+import re
+
+import numpy as np
+import polars as pl
+import pytest
+
+import trustdoctor as td
+
+N = 400
+
+
+def table(n=N, *, seed=1, name="row", labels=True):
+    """Return rows of a model whose probabilities are right."""
+    rng = np.random.default_rng(seed)
+    z = 2 * rng.normal(size=(n, 3))
+    probs = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+    truth = (z + rng.gumbel(size=z.shape)).argmax(1)
+    columns = {"id": [f"{name}-{i}" for i in range(n)]}
+    columns |= {f"prob_{j}": probs[:, j] for j in range(3)}
+    return pl.DataFrame(columns | ({"label": truth} if labels else {}))
+
+
+@pytest.fixture
+def place(tmp_path):
+    """A folder with a gate, labelled rows, and the same rows without labels."""
+    rows = table(2000, seed=0)
+    p = td.Predictions.from_probs(
+        rows.select("prob_0", "prob_1", "prob_2").to_numpy(), rows["label"].to_numpy()
+    )
+    td.calibrate(p, frr=0.1).save(tmp_path / "gate.json")
+    rows.write_csv(tmp_path / "calibration.csv")
+    table().write_csv(tmp_path / "rows.csv")
+    table(labels=False).write_csv(tmp_path / "bare.csv")
+    return tmp_path
+
+
+@pytest.fixture
+def check(place, run):
+    """The command on a file of the folder, with its gate and a state."""
+
+    def check(name, *more, state="state.json"):
+        given = ("--gate", place / "gate.json", "--state", place / state)
+        return run("check", place / name, *given, *more)
+
+    return check
+
+
+def load(place, state="state.json"):
+    return td.Watch.load(place / state, td.Gate.load(place / "gate.json"))
+
+
+def snapshot(place):
+    return {path.name: path.read_bytes() for path in place.iterdir()}
+
+
+@pytest.mark.parametrize("state", ["state.json", "state.db"])
+def test_rows_add_up_in_the_state(state, check, place):
+    for n in (N, 2 * N):
+        done = check("rows.csv", state=state)
+        assert done.returncode == 0, done.stderr
+        assert "nothing to report" in done.stdout
+        assert load(place, state).tests["accepted"].n == n
+    assert done.stderr == ""
+
+
+def test_check_takes_labels_late_and_in_part(check, place):
+    rows = pl.read_csv(place / "rows.csv")
+    half = pl.when(pl.int_range(N) % 2 == 0).then("label").alias("label")
+    rows.with_columns(half).write_csv(place / "half.csv")
+    assert check("half.csv").returncode == 0
+    some = load(place).tests["frr"].n
+    assert 0 < some < N
+    assert check("rows.csv", "--late").returncode == 0
+    assert load(place).tests["accepted"].n == N
+    assert load(place).tests["frr"].n > some
+    rows.with_columns(pl.lit("cat").alias("label")).write_csv(place / "bad.csv")
+    done = check("bad.csv")
+    assert done.returncode == 2
+    assert re.search(r"bad\.csv: .*'cat' at row 0", done.stderr)
+    assert check("bare.csv").returncode == 0
+    done = check("bare.csv", "--late")
+    assert done.returncode == 2
+    assert "--late needs labels" in done.stderr
+    done = check("rows.csv", "--level", 0.5)
+    assert done.returncode == 2
+    assert "begun at level 0.1" in done.stderr
+
+
+def test_groups_of_classes_are_watched(place, run, check):
+    given = ("calibrate", place / "calibration.csv", "--frr", 0.1, "--per-class")
+    assert run(*given, "-o", place / "gate.json").returncode == 0
+    done = check("rows.csv")
+    assert done.returncode == 0, done.stderr
+    assert "worst of 3 groups" in done.stdout
+
+
+@pytest.mark.parametrize("quiet", [(), ("--quiet",)], ids=str)
+def test_an_alarm_is_exit_code_1_and_the_state_is_kept(quiet, check, place):
+    flat = [pl.col(f"prob_{i}") / 10 + 0.3 for i in range(3)]
+    pl.read_csv(place / "rows.csv").with_columns(flat).write_csv(place / "worse.csv")
+    done = check("worse.csv", *quiet)
+    assert done.returncode == 1
+    assert done.stderr == ""
+    assert ("the promise does not hold any more" in done.stdout) == (not quiet)
+    assert bool(done.stdout) == (not quiet)
+    assert load(place).alarm
+    assert check("rows.csv", *quiet).returncode == 1  # an alarm stays one
+
+
+def test_json_on_standard_output_is_all_there_is(check, place):
+    done = check("rows.csv", "--json", "-")
+    content = json.loads(done.stdout, parse_constant=pytest.fail)
+    assert done.stderr == ""
+    assert (content["trustdoctor"], content["schema"]) == ("check", 1)
+    assert content["alarm"] is False
+    assert content["tests"]["frr"]["verdict"] == "holds"
+    assert content["rows"] == content["last"]["rows"] == N
+    whole = load(place).to_dict()
+    assert {name: content[name] for name in whole} == whole
+    done = check("rows.csv", "--json", place / "out.json", "--quiet")
+    assert done.stdout == ""
+    assert json.loads((place / "out.json").read_text())["rows"] == 2 * N
+
+
+def test_the_history_is_written_as_a_page(check, place):
+    for _ in range(2):
+        done = check("rows.csv", "--html", place / "watch.html")
+        assert done.returncode == 0, done.stderr
+    assert "watch.html" in done.stdout
+    assert "<html" in (place / "watch.html").read_text()
+
+
+def test_folders_and_patterns_are_one_update(check, place):
+    parts = place / "parts"
+    parts.mkdir()
+    rows = pl.read_csv(place / "rows.csv")
+    for at in range(3):
+        rows[at::3].write_csv(parts / f"{at}.csv")
+    assert check("parts").returncode == 0
+    assert check("parts/*.csv", state="other.json").returncode == 0
+    for state in ("state.json", "other.json"):
+        watch = load(place, state)
+        assert watch.totals.rows == N
+        assert len(watch.history) == 1
+
+
+def test_with_ids_each_row_counts_once(check, place):
+    ids = ("--ids", "id")
+    for name in ("bare.csv", "bare.csv", "rows.csv", "rows.csv"):
+        done = check(name, *ids, state="state.db")
+        assert done.returncode == 0, done.stderr
+    watch = load(place, "state.db")
+    assert watch.totals.rows == watch.totals.labels == N
+    assert "Counted before, and not again: 400 rows" in done.stdout
+
+
+def test_with_a_batch_a_second_delivery_is_not_counted(check, place):
+    for name in ("monday", "monday", "tuesday"):
+        assert check("rows.csv", "--batch", name).returncode == 0
+    watch = load(place)
+    assert watch.totals.rows == 2 * N
+    assert watch.history["batch"].to_list() == ["monday", "monday", "tuesday"]
+
+
+def test_labels_may_come_in_a_table_of_their_own(check, place):
+    rows = pl.read_csv(place / "rows.csv")
+    rows.select("id", "label").write_csv(place / "truth.csv")
+    ids = ("--ids", "id")
+    assert check("bare.csv", *ids).returncode == 0
+    assert load(place).totals.labels == 0
+    done = check("bare.csv", *ids, "--truth", place / "truth.csv")
+    assert done.returncode == 0, done.stderr
+    assert load(place).totals.rows == load(place).totals.labels == N
+
+
+@pytest.mark.parametrize("state", ["state.json", "state.db"])
+def test_rows_are_drawn_reviewed_and_counted(state, check, place):
+    """Draw; people fill the column; the same file with their labels counts them."""
+    ids, drawn = ("--ids", "id"), place / "review.csv"
+    rates = ("--review-rejected", 1, "--review-accepted", "20%")
+    done = check("bare.csv", *ids, *rates, "--draw", drawn, state=state)
+    assert done.returncode == 0, done.stderr
+    assert "review.csv" in done.stdout
+    asked = pl.read_csv(drawn)
+    assert asked["label"].is_null().all()
+    gate = td.Gate.load(place / "gate.json")
+    kept = gate.screen(td.read(place / "bare.csv")).accepted
+    assert (~asked["accepted"]).sum() == (~kept).sum()
+    assert 0.1 < asked["accepted"].sum() / kept.sum() < 0.3
+    watch = load(place, state)
+    assert len(watch.queue) == len(asked)
+    truth = pl.read_csv(place / "rows.csv").select("id", "label")
+    asked.drop("label").join(truth, on="id").write_csv(drawn)
+    done = check("bare.csv", *ids, "--truth", drawn, state=state)
+    assert done.returncode == 0, done.stderr
+    watch = load(place, state)
+    assert len(watch.queue) == 0
+    assert watch.totals.rows == N
+    assert watch.totals.labels == len(asked)
+    assert watch.verdict("frr") == "holds"
+    at_once = gate.watch(review={"rejected": 1.0, "accepted": 0.2})
+    p = td.read(place / "rows.csv")
+    mask = np.isin(pl.read_csv(place / "rows.csv")["id"], asked["id"])
+    at_once.update(p, reviewed=mask)
+    known = at_once.tests["frr"]
+    assert watch.tests["frr"].evidence == pytest.approx(known.evidence)
+    assert watch.tests["frr"].estimate() == pytest.approx(known.estimate())
+
+
+def test_the_file_that_people_filled_counts_by_itself(check, place):
+    """A label, a question mark where nobody can say, and one that is still to come."""
+    drawn = place / "review.csv"
+    rates = ("--ids", "id", "--review-accepted", 0.2, "--draw", drawn)
+    assert check("bare.csv", *rates).returncode == 0
+    asked = pl.read_csv(drawn)
+    truth = pl.read_csv(place / "rows.csv").select("id", pl.col("label").cast(str))
+    filled = asked.drop("label").join(truth, on="id", maintain_order="left")
+    label = pl.Series("label", ["?", None, *filled["label"][2:]])
+    filled.with_columns(label).write_csv(drawn)
+    for _ in range(2):  # a retry changes nothing
+        done = check("review.csv", "--late")
+        assert done.returncode == 0, done.stderr
+        watch = load(place)
+        assert len(watch.queue) == 1
+        assert watch.totals.labels == len(asked) - 2
+        assert watch.totals.unsaid == 1
+    filled.with_columns(pl.lit("cat").alias("label")).write_csv(drawn)
+    before = snapshot(place)
+    done = check("review.csv", "--late")
+    assert done.returncode == 2
+    assert "'cat' at row 0" in done.stderr
+    assert snapshot(place) == before
+    filled.write_csv(drawn)
+    assert check("review.csv", "--late").returncode == 0
+    assert len(load(place).queue) == 0
+
+
+def test_a_retry_draws_the_same_and_keeps_what_people_filled_in(check, place):
+    given = ("--ids", "id", "--review-accepted", 0.2, "--draw", place / "review.csv")
+    assert check("bare.csv", *given).returncode == 0
+    filled = pl.read_csv(place / "review.csv").with_columns(label=pl.lit(1))
+    filled.write_csv(place / "review.csv")
+    done = check("bare.csv", *given)
+    assert done.returncode == 0, done.stderr
+    assert pl.read_csv(place / "review.csv")["label"].to_list() == [1] * len(filled)
+    table(name="other", labels=False).write_csv(place / "other.csv")
+    before = snapshot(place)
+    done = check("other.csv", *given)
+    assert done.returncode == 2
+    assert "has other rows to review" in done.stderr
+    assert snapshot(place) == before
+
+
+def test_a_column_may_say_which_rows_were_reviewed(check, place):
+    rng = np.random.default_rng(0)
+    rows = pl.read_csv(place / "rows.csv")
+    kept = (
+        td.Gate.load(place / "gate.json").screen(td.read(place / "rows.csv")).accepted
+    )
+    mask = pl.Series(rng.random(N) < np.where(kept, 0.2, 1.0))
+    given = ("--ids", "id", "--review-accepted", 0.2, "--reviewed", "asked")
+    for at, column in enumerate(
+        (
+            mask,
+            mask.cast(int),
+            mask.cast(float),
+            mask.replace_strict({True: "Yes", False: "no"}),
+        )
+    ):
+        rows.with_columns(asked=column).write_csv(place / "asked.csv")
+        done = check("asked.csv", *given, state=f"{at}.json")
+        assert done.returncode == 0, done.stderr
+        watch = load(place, f"{at}.json")
+        assert watch.totals.labels == mask.sum()
+        assert watch.totals.undrawn == N - mask.sum()
+        assert watch.verdict("frr") == "holds"
+
+
+def test_rejected_rows_alone_do_not_tell(check, place):
+    kept = (
+        td.Gate.load(place / "gate.json").screen(td.read(place / "rows.csv")).accepted
+    )
+    rows = pl.read_csv(place / "rows.csv")
+    label = pl.when(pl.Series(~kept)).then("label").alias("label")
+    rows.with_columns(label).write_csv(place / "some.csv")
+    for more in ((), ("--review-rejected", 1), ("--review-accepted", 0)):
+        done = check("some.csv", *more, state=f"{len(more)}{more[:1]}.json")
+        assert done.returncode == 0
+        assert "frr: cannot tell" in done.stdout
+        assert "--review-accepted 0.02" in done.stdout
+
+
+def test_a_reference_adds_what_the_model_expects(check, place):
+    done = check("bare.csv", "--reference", place / "calibration.csv", "--json", "-")
+    content = json.loads(done.stdout)
+    expected = td.expected(
+        td.read(place / "bare.csv"), reference=td.read(place / "calibration.csv")
+    )
+    assert content["expected"]["accuracy"]["value"] == expected.accuracy.value
+    assert content["expected"]["guarantee"] is False
+    done = check("bare.csv", "--reference", place / "calibration.csv")
+    assert "no guarantee" in done.stdout
+
+
+MISTAKES = {
+    "--level": ("0", "expected --level"),
+    "--level ": ("x", "expected --level"),
+    "--review-accepted": ("2", "Did you mean 0.02 or 2%"),
+    "--review-rejected": ("-0.5", "expected --review-rejected"),
+    "--review-accepted ": ("x", "expected --review-accepted"),
+    "--deadline": ("0", "deadline"),
+    "--deadline ": ("nan", "deadline"),
+    "--deadline  ": ("1e300", "deadline"),
+    "--deadline   ": ("soon", "deadline"),
+    "--reviewed": ("nobody", "has no 'nobody'"),
+    "--reviewed ": ("prob_0", "expected yes or no"),
+    "--ids": ("nobody", "nobody"),
+    "--batch": ("", "the name of a batch"),
+    "--draw": ("review.csv", "--ids NAME"),
+    "--reference": ("bare.csv", "labels"),
+    "--truth": ("rows.csv", "--ids NAME"),
+    "--html": ("no/where.html", "there is no folder"),
+    "--json": ("no/where.json", "there is no folder"),
+    "--html ": ("rows.csv", "is the input itself"),
+    "--json ": ("gate.json", "is the input itself"),
+    "--html  ": ("state.json", "two outputs go to one file"),
+}
+
+
+@pytest.mark.parametrize("option", MISTAKES, ids=repr)
+def test_a_mistake_is_exit_code_2_and_changes_nothing(
+    option, check, place, monkeypatch
+):
+    monkeypatch.chdir(place)
+    assert check("rows.csv").returncode == 0
+    before = snapshot(place)
+    value, match = MISTAKES[option]
+    done = check("rows.csv", option.strip(), value)
+    assert done.returncode == 2
+    assert match in " ".join(done.stderr.replace("│", " ").split())
+    assert done.stdout == ""
+    assert snapshot(place) == before
+
+
+@pytest.mark.parametrize("more", ["--late", "--reviewed"])
+def test_drawing_says_itself_which_rows_are_reviewed(more, check, place):
+    value = ("prob_0",) if more == "--reviewed" else ()
+    given = ("--ids", "id", "--draw", place / "review.csv", more, *value)
+    done = check("rows.csv", *given)
+    assert done.returncode == 2
+    assert "Leave --reviewed and --late out" in done.stderr
+
+
+def test_drawing_needs_rates_and_a_place(check, place):
+    done = check("bare.csv", "--ids", "id", "--draw", place / "review.csv")
+    assert done.returncode == 2
+    assert "review rates" in done.stderr
+    rates = ("--ids", "id", "--review-accepted", 0.2)
+    for path, match in (
+        (place / "no" / "review.csv", "there is no folder"),
+        (place / "state.json", "two outputs go to one file"),
+        (place / "bare.csv", "is the input itself"),
+        (place / "gate.json", "is the input itself"),
+    ):
+        before = snapshot(place)
+        done = check("bare.csv", *rates, "--draw", path)
+        assert done.returncode == 2
+        assert match in done.stderr
+        assert snapshot(place) == before
+
+
+@pytest.mark.parametrize("state", ["state.json", "state.db"])
+def test_the_state_of_another_gate_is_refused(state, check, place, run):
+    assert check("rows.csv", state=state).returncode == 0
+    given = ("calibrate", place / "calibration.csv", "--trr", "50%")
+    assert run(*given, "-o", place / "gate.json").returncode == 0
+    before = (place / state).read_bytes()
+    done = check("rows.csv", state=state)
+    assert done.returncode == 2
+    assert "belongs to another gate" in done.stderr
+    assert (place / state).read_bytes() == before
+
+
+@pytest.mark.parametrize("text", ["", "{}", "x", "SQLite format 3\0"])
+@pytest.mark.parametrize("state", ["state.json", "state.db"])
+def test_what_is_no_state_is_refused_or_begun(text, state, check, place):
+    (place / state).write_text(text)
+    done = check("rows.csv", state=state)
+    begun = not text and state == "state.db"
+    assert done.returncode == (0 if begun else 2)
+    assert done.stderr.count("\n") == (not begun)
+
+
+def test_a_full_disk_leaves_the_state_as_it_was(check, place, request):
+    before = snapshot(place)
+    request.getfixturevalue("full_disk")  # after the files were written
+    for state in ("state.json", "state.db"):
+        ids = ("--ids", "id")
+        done = check("rows.csv", *ids, state=state)
+        assert done.returncode == 2
+        assert "cannot write" in done.stderr
+        assert done.stderr.count("\n") == 1
+    left = snapshot(place)
+    assert {name: left[name] for name in before} == before
+    assert not left.get("state.json")
+    assert not left.get("state.db", b"").strip(b"\0")
+
+
+def test_a_gate_that_decides_nothing_has_nothing_to_watch(check, place, run):
+    given = ("calibrate", place / "calibration.csv", "--risk", "0.1%")
+    done = run(*given, "--allow-trivial", "-o", place / "gate.json")
+    assert done.returncode == 0, done.stderr
+    assert td.Gate.load(place / "gate.json").state == "reject-all"
+    done = check("rows.csv")
+    assert done.returncode == 0
+    assert "nothing to watch" in done.stdout
+    content = json.loads(check("rows.csv", "--json", "-").stdout)
+    assert content["tests"] == {}
+    assert content["alarm"] is False
+
+
+def test_no_option_speaks_of_code(check, place):
+    """What the command line refuses it explains by its own options."""
+    assert (
+        check("rows.csv", "--review-accepted", 0.2, state="rates.json").returncode == 0
+    )
+    for done in (
+        check("rows.csv", "--deadline", 0),
+        check("bare.csv", "--ids", "id", "--draw", place / "review.csv"),
+        check("rows.csv", "--late", state="rates.json"),
+    ):
+        assert done.returncode == 2
+        assert "--" in done.stderr
+        assert not re.search(r"timedelta|watch\(", done.stderr)
+
+
+def test_the_words_are_for_people(check):
+    """Nothing of evidence or logarithms; every line is whole."""
+    done = check("rows.csv", "--ids", "id")
+    for word in ("evidence", "nan", "None", "log", "null", "e-process"):
+        assert word not in done.stdout
+    assert all(len(line) < 300 for line in done.stdout.splitlines())

@@ -1,0 +1,281 @@
+"""Expected accuracy and risk: scipy's softmax, simulations, sums by hand."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import brentq
+from scipy.special import log_softmax, softmax
+from scipy.stats import binomtest, norm
+
+import trustdoctor as td
+from trustdoctor.errors import FileError, InputError, LabelsMissingError
+from trustdoctor.watch import Part, Sums
+
+
+def rows(n=2000, seed=0, *, factor=3.0, classes=4, spread=2.0):
+    """Labels drawn by the softmax; the logits are then taken times `factor`."""
+    rng = np.random.default_rng(seed)
+    logits = spread * rng.normal(size=(n, classes))
+    labels = (logits + rng.gumbel(size=logits.shape)).argmax(1)
+    return td.Predictions.from_logits(factor * logits, labels)
+
+
+def unlabelled(p):
+    return td.Predictions.from_logits(p.logits)
+
+
+def confidences(p, temperature):
+    return softmax(p.logits.astype(float) / temperature, axis=1).max(1)
+
+
+def test_the_estimate_is_the_mean_confidence_at_the_matching_temperature():
+    reference, new = rows(seed=1), rows(seed=2)
+    accuracy = 1 - reference.errors.mean()
+    at = np.exp(
+        brentq(lambda w: confidences(reference, np.exp(w)).mean() - accuracy, -5, 5)
+    )
+    found = td.expected(unlabelled(new), reference=reference)
+    assert found.reference.temperature == pytest.approx(at, rel=1e-8)
+    said = confidences(new, at)
+    assert found.accuracy.value == pytest.approx(said.mean(), rel=1e-9)
+    assert found.sums.rows.variance == pytest.approx((said * (1 - said)).sum())
+    again = td.expected(reference, reference=reference)
+    assert again.accuracy.value == pytest.approx(accuracy, abs=1e-9)
+
+
+def test_the_band_by_hand():
+    """The delta method: how far the reference moves the temperature, and that c."""
+    reference, new = rows(800, seed=1), rows(300, seed=2)
+    known = td.Reference.fit(reference)
+    step = 1e-5
+
+    def slope(p):
+        ends = (confidences(p, known.temperature * np.exp(h)) for h in (-step, step))
+        low, high = (said.sum() for said in ends)
+        return (high - low) / (2 * step)
+
+    gaps = ~reference.errors - confidences(reference, known.temperature)
+    uncertainty = np.sqrt((gaps**2).sum()) / -slope(reference)
+    assert known.uncertainty == pytest.approx(uncertainty, rel=0.01)
+    said = confidences(new, known.temperature)
+    variance = (said * (1 - said)).sum() + (slope(new) * uncertainty) ** 2
+    reach = norm.ppf(0.95) * np.sqrt(variance) / len(new)
+    found = td.expected(new, reference=known, confidence=0.9).accuracy
+    assert found.high - found.value == pytest.approx(reach, rel=0.01)
+    assert found.value - found.low == pytest.approx(reach, rel=0.01)
+
+
+@pytest.mark.parametrize(("n", "new"), [(200, 200), (200, 2000), (2000, 500)])
+def test_the_band_covers_where_confidence_means_what_it_meant(n, new):
+    """The new rows are harder: only their confidences say so."""
+    gate = td.Gate(-2.0, score="beta", temperature=3.0)
+    hits, risks = [], []
+    for seed in range(300):
+        reference = rows(n, seed)
+        p = rows(new, 1000 + seed, spread=1.5)
+        found = td.expected(p, reference=reference, gate=gate)
+        hits.append(found.accuracy_check.fits)
+        risks.append(found.risk_check.fits)
+        assert found.accuracy.value < reference_accuracy(reference) - 0.03
+    assert 0.92 <= np.mean(hits) <= 0.98
+    assert 0.90 <= np.mean(risks) <= 0.985
+
+
+def reference_accuracy(p):
+    return 1 - p.errors.mean()
+
+
+def test_confident_errors_are_not_seen_but_the_labels_see_them():
+    reference, p = rows(seed=1), rows(seed=2)
+    wrong = td.Predictions.from_logits(p.logits, np.roll(p.labels, 1))
+    assert td.expected(unlabelled(wrong), reference=reference).accuracy.value > 0.6
+    found = td.expected(wrong, reference=reference)
+    check = found.accuracy_check
+    assert not check.fits
+    assert check.error == pytest.approx(found.accuracy.value - 1 + wrong.errors.mean())
+    assert "they do not fit" in repr(found)
+
+
+def test_the_check_of_rows_of_which_some_have_labels():
+    reference, p = rows(seed=1), rows(900, seed=2)
+    labels = p.labels.astype(float)
+    labels[300:] = np.nan
+    some = td.Predictions.from_logits(p.logits, labels)
+    gate = td.calibrate(reference, score="beta", coverage=0.7)
+    found = td.expected(some, reference=reference, gate=gate)
+    kept = gate.screen(p).accepted
+    first = p[:300]
+    assert found.sums.rows.rows == 900
+    check = found.accuracy_check
+    correct = int((~first.errors).sum())
+    assert (check.actual.part, check.actual.whole) == (correct, 300)
+    by_scipy = binomtest(correct, 300).proportion_ci(0.95, "exact")
+    assert (check.actual.low, check.actual.high) == pytest.approx(tuple(by_scipy))
+    alone = td.expected(first, reference=reference)
+    assert check.expected == alone.accuracy
+    both = td.expected(p[kept], reference=reference)
+    assert found.risk.value == pytest.approx(1 - both.accuracy.value)
+    assert found.risk.low == pytest.approx(1 - both.accuracy.high)
+    wrong = int(first.errors[kept[:300]].sum())
+    assert (found.risk_check.actual.part, found.risk_check.actual.whole) == (
+        wrong,
+        int(kept[:300].sum()),
+    )
+
+
+@given(st.lists(st.integers(0, 400), max_size=6))
+def test_any_split_adds_up_to_the_same(cuts):
+    p = rows(400, seed=3)
+    labels = np.where(np.arange(400) % 3, p.labels, np.nan)
+    p = td.Predictions.from_logits(p.logits.astype(np.float32), labels)
+    known, kept = td.Reference.fit(p), p.logits.max(1) > 6
+    total = Sums()
+    for part in np.split(np.arange(400), sorted(cuts)):
+        if len(part):
+            total = total + known.count(p[part], kept[part])
+    whole = known.count(p, kept)
+    for name, part in total.to_dict().items():
+        assert part == pytest.approx(whole.to_dict()[name], rel=1e-12), name
+
+
+def test_labels_that_come_late():
+    p, kept = rows(300, seed=3), np.arange(300) % 2 == 0
+    known = td.Reference.fit(p)
+    late = known.count(unlabelled(p), kept) + known.count(p, kept).labels()
+    assert late == known.count(p, kept)
+
+
+def test_numbers_survive_a_file():
+    p = rows(300, seed=3)
+    known = td.Reference.fit(p)
+    for accepted in (None, p.logits.max(1) > 6):
+        sums = known.count(p, accepted)
+        kept = json.loads(json.dumps([known.to_dict(), sums.to_dict()]))
+        assert td.Reference.from_dict(kept[0]) == known
+        assert Sums.from_dict(kept[1]) == sums
+
+
+REFERENCE = {
+    "temperature": [0.0, -1.0, float("nan"), float("inf"), "1", None, True],
+    "uncertainty": [-0.1, float("inf"), "0"],
+    "n": [-1, 1.5, "5", 2**60, True],
+    "correct": [0, 10, -1, 5.0, None],
+    "n_classes": [1, 0, 2.0, "3"],
+}
+CASES = [(name, value) for name, values in REFERENCE.items() for value in values]
+
+
+@pytest.mark.parametrize(("name", "value"), CASES, ids=str)
+def test_a_damaged_reference_is_refused(name, value):
+    good = td.Reference(1.5, 0.1, 10, 8, 4).to_dict()
+    with pytest.raises(FileError, match=f"its {name} cannot be"):
+        td.Reference.from_dict(good | {name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("rows", -1), ("rows", 1.0), ("rows", "9"), ("expected", 10.1),
+        ("expected", -1), ("variance", 2.6), ("variance", None), ("slope", 0.5),
+        ("correct", 11),
+    ],
+)  # fmt: skip
+def test_damaged_sums_are_refused(name, value):
+    part = {"rows": 10, "expected": 8.0, "variance": 1.2, "slope": -0.5, "correct": 7}
+    good = {"rows": part, "accepted": None, "labelled": part, "labelled_accepted": None}
+    assert Sums.from_dict(good).labelled.correct == 7
+    with pytest.raises(FileError, match=f"its {name} cannot be"):
+        Sums.from_dict(good | {"labelled": part | {name: value}})
+
+
+def test_parts_larger_than_the_whole_and_other_fields_are_refused():
+    one, two = (vars(Part(n, n / 2, n / 4)) for n in (1, 2))
+    good = {"rows": one, "accepted": one, "labelled": one, "labelled_accepted": one}
+    Sums.from_dict(good)
+    Sums.from_dict(good | {"labelled": two})  # late ones, of rows counted elsewhere
+    for name in ("accepted", "labelled_accepted"):
+        with pytest.raises(FileError, match=f"its {name} cannot be"):
+            Sums.from_dict(good | {name: two})
+    for odd in (good | {"more": 1}, {}, None, [], good | {"rows": None}):
+        with pytest.raises(FileError, match=r"lacks or adds|expected fields"):
+            Sums.from_dict(odd)
+    with pytest.raises(FileError, match="adds: correct, n, n_classes"):
+        td.Reference.from_dict({"temperature": 1.0})
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_narrow_logits_excluded_classes_and_probabilities(dtype):
+    p = rows(2000, seed=4)
+    logits = p.logits.astype(dtype)
+    logits[np.arange(2000), (p.predicted + 1) % 4] = -np.inf
+    narrow = td.Predictions.from_logits(logits, p.labels)
+    found = td.expected(narrow[1000:], reference=narrow[:1000])
+    wide = td.Predictions.from_logits(logits.astype(float), p.labels)
+    exact = td.expected(wide[1000:], reference=wide[:1000])
+    assert found.accuracy.value == pytest.approx(exact.accuracy.value, abs=1e-5)
+    probs = np.exp(log_softmax(logits.astype(float), axis=1))
+    by_probs = td.Predictions.from_probs(probs, p.labels)
+    same = td.expected(by_probs[1000:], reference=by_probs[:1000])
+    assert same.accuracy.value == pytest.approx(exact.accuracy.value, abs=1e-9)
+
+
+def test_only_labelled_reference_rows_count():
+    p = rows(600, seed=5)
+    labels = np.where(np.arange(600) < 200, p.labels, np.nan)
+    some = td.Predictions.from_logits(p.logits, labels)
+    assert td.Reference.fit(some) == td.Reference.fit(p[:200])
+
+
+def test_references_that_say_nothing_are_refused():
+    p = rows(50)
+    for labels in (p.predicted, (p.predicted + 1) % 4):
+        with pytest.raises(InputError, match="correct and wrong predictions, got"):
+            td.Reference.fit(td.Predictions.from_logits(p.logits, labels))
+    below = np.where(np.arange(50) < 5, p.predicted, (p.predicted + 1) % 4)
+    with pytest.raises(InputError, match=r"no temperature .* order of the classes"):
+        td.Reference.fit(td.Predictions.from_logits(p.logits, below))
+    with pytest.raises(LabelsMissingError, match="needs the true labels"):
+        td.Reference.fit(unlabelled(p))
+    with pytest.raises(InputError, match="no temperature"):
+        td.Reference.fit(td.Predictions.from_probs([[0.5, 0.5]] * 4, [0, 1, 0, 1]))
+
+
+def test_mistakes_are_refused():
+    known, p = td.Reference.fit(rows()), rows(20)
+    answers = td.Predictions.from_confidence([0.9, 0.4], [True, False])
+    best = td.Predictions.from_topk([[0.7, 0.2]], [[4, 1]])
+    for odd in (answers, best):
+        with pytest.raises(InputError, match=r"of all classes.*got (Answers|TopK)"):
+            td.expected(odd, reference=known)
+        with pytest.raises(InputError, match=r"of all classes.*got (Answers|TopK)"):
+            td.expected(p, reference=odd)
+    with pytest.raises(InputError, match="expected Predictions, got ndarray"):
+        td.expected(p.logits, reference=known)
+    with pytest.raises(InputError, match=r"expected 4 classes.*got 3"):
+        td.expected(rows(20, classes=3), reference=known)
+    with pytest.raises(InputError, match="expected a confidence between 0 and 1"):
+        td.expected(p, reference=known, confidence=95)
+    with pytest.raises(InputError, match="expected gate as a Gate, got float"):
+        td.expected(p, reference=known, gate=0.5)
+    for accepted in ([True], np.ones(20)):
+        with pytest.raises(InputError, match="accepted as 20 booleans"):
+            known.count(p, accepted)
+
+
+def test_what_is_said():
+    reference, p = rows(seed=1), rows(1, seed=2)
+    nothing = td.Gate(-np.inf, score="beta", state="reject-all")
+    found = td.expected(unlabelled(p), reference=reference, gate=nothing)
+    assert (found.risk.value, found.risk_check) == (None, None)
+    lines = repr(found).splitlines()
+    assert "no guarantee" in lines[0]
+    assert lines[1].endswith("of 1 row")
+    assert lines[2] == "risk unknown of 0 accepted rows"
+    full = td.expected(rows(), reference=reference, gate=td.Gate(9.0, score="beta"))
+    assert len(repr(full).splitlines()) == 5
+    assert max(map(len, repr(full).splitlines())) <= 88
+    assert td.expected(p, reference=reference).risk is None
+    assert td.Expectation(full.reference, Sums()).accuracy.value is None

@@ -1,0 +1,71 @@
+"""A few cells of benchmarks/watch.py, which fills docs/watching.md.
+
+Its cells also hold the evidence of a watch against the same sums, computed for all
+streams at once.
+"""
+
+import math
+
+import pytest
+
+STREAMS = 200
+MOST = 0.1 + 3 * math.sqrt(0.1 * 0.9 / STREAMS)
+
+
+@pytest.fixture(scope="module")
+def bench(benchmark_of):
+    return benchmark_of("watch")
+
+
+@pytest.mark.parametrize("name", ["frr", "trr", "risk", "joint"])
+@pytest.mark.parametrize("reviewed", ["all rows", "1, 0.02", "changing"])
+def test_alarms_at_the_edge_are_few(name, reviewed, bench):
+    assert bench.edge_cell((name, 0.05, reviewed, STREAMS, 5000, 0)) <= MOST
+
+
+@pytest.mark.parametrize("name", ["frr", "joint"])
+@pytest.mark.parametrize("how", ["late", "first"])
+def test_late_labels_count_as_if_they_had_come_at_once(name, how, bench):
+    found, lost = bench.late_stream((name, 0.05, how, 5000, 0))
+    assert not any(found.values())
+    assert (lost > 0.05) == (how == "first")
+
+
+def test_counted_wrongly_the_same_streams_alarm(bench):
+    arrived, dropped, _ = bench.wrong_cell(("risk", 0.05, 50, 10_000, 0))
+    assert min(arrived, dropped) > 0.5
+    assert bench.wrong_cell(("frr", 0.05, 50, 10_000, 0))[2] == 1
+
+
+@pytest.mark.parametrize("age", [0, 20_000])
+def test_a_rise_is_found_soon_at_any_age(age, bench):
+    soon, by_lifetime, _ = bench.delays(((0.045, 0.1), age, 50, 100, 0))
+    assert soon <= 2000
+    assert by_lifetime >= soon
+
+
+def test_labels_of_rejected_rows_alone_never_tell(bench):
+    for said in bench.blind_stream(("the rejected rows only", 3000, 0)).values():
+        assert said == (1, True, False)
+
+
+def test_a_broken_group_is_found_and_named(bench):
+    (rows, blamed), pooled = bench.group_stream((5, 12, 0))
+    assert 0 < rows <= 3000
+    assert blamed == ("g3",)
+    assert pooled is None
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", ["state.json", "state.db"])
+def test_processes_that_are_killed_count_each_row_once(name, bench, tmp_path):
+    gate = bench.watched_gate()
+    bench.kill_at_random(tmp_path / name, gate, 100, 5, 0.1)
+    bench.check_state(tmp_path / name, gate, 100, 5)
+
+
+@pytest.mark.parametrize("seen", ["FRR, all rows", "risk, reviewed 1, 0.02"])
+def test_estimates_cover_where_the_rate_jumps(seen, bench):
+    task = ("jumps between 0.02 and 0.2", seen, 5000)
+    covered = [bench.covered_stream((*task, seed))[0] for seed in range(20)]
+    assert sum(covered) >= 18
