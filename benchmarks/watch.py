@@ -1,0 +1,940 @@
+"""What a watch promises, measured: fills docs/watching.md and draws its picture.
+
+    python benchmarks/watch.py [--only NAME] [--out docs/watching.md] [--quick]
+
+``--only`` runs some parts: alarms, late, wrong, delay, blind, groups, together,
+estimates, costs (several with commas between). ``--quick`` runs all in a small form and
+writes nothing. Seeds are fixed. The words are those of docs/watching.md; what stands
+between ``<!-- made: NAME -->`` and ``<!-- end -->`` there is made here. The picture
+goes to pictures/watching.png beside the page.
+
+Thousands of streams are counted at once, with the recursion of `Bet`. Some of them go
+through a `Watch`, too, and their evidence must agree to 1e-9 after every batch. Where
+labels come late, every stream goes through a `Watch`.
+"""
+
+import argparse
+import math
+import os
+import platform
+import signal
+import sys
+import tempfile
+import threading
+import time
+from itertools import product
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+
+import trustdoctor as td
+from trustdoctor.gates import TARGETS
+from trustdoctor.watch import RateTest, Review, Watch
+from trustdoctor.watch.bets import ODDS, Bet, log_ratio
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "watching.md"
+LEVEL = 0.1
+ROWS = 50_000
+NULLS = (0.001, 0.01, 0.05, 0.2)
+NAMES = {"frr": "FRR", "trr": "TRR", "risk": "risk", "joint": "joint"}
+RATES = {
+    "all rows": None,
+    "1, 0.02": Review(1.0, 0.02),
+    "1, 0.2": Review(1.0, 0.2),
+    "0.5, 0.05": Review(0.5, 0.05),
+    "changing": "changing",
+}
+KNOWN = [review for review in RATES.values() if isinstance(review, Review)]
+FR, TR, FA, TA = range(4)
+RIGHT_SIDE = {"frr": (FR, TA), "trr": (FA, TR), "risk": (FA, TA), "joint": (FA,)}
+"""Of each rate: the rows that speak against the promise, then those for it."""
+
+_MOST = 1e300  # so that sums stay finite, long after an alarm
+
+GATE = td.calibrate_scores(np.linspace(0, 1, 100), np.arange(100) > 90, threshold=0.5)
+"""It accepts a doubt of 0 and rejects one of 1."""
+
+
+def doubts(kind):
+    """Return what makes the gate reject rows of the first two kinds, and no others."""
+    return (kind < FA).astype(float)
+
+
+def mix(name, null):
+    """Return how probable FR, TR, FA and TA are where a rate is at the edge."""
+    if name == "joint":
+        return 0.1, 0.1, null, 0.8 - null
+    return null / 2, (1 - null) / 2, null / 2, (1 - null) / 2
+
+
+def make_test(name, null, groups=None):
+    """Return the test of one rate at LEVEL, its null given as a share of breaches."""
+    target = TARGETS[name]
+    low, high = (1 - null, 1.0) if target.at_least else (0.0, null)
+    return RateTest(name, target, low, high, LEVEL, 1000, groups)
+
+
+def make_watch(nulls, review=None, deadline=None):
+    """Return a watch with tests of its own, each at LEVEL."""
+    tests = {name: make_test(name, null) for name, null in nulls.items()}
+    return Watch(GATE, LEVEL, review, deadline, tests=tests)
+
+
+def draw_sizes(rng, streams, rows, most=2000):
+    """Return sizes of batches, from one row to many, that add up in each stream."""
+    many = 30 + rows * 2 * math.ceil(math.log(most)) // most
+    drawn = np.exp(rng.uniform(0, math.log(most + 1), (streams, many))).astype(int)
+    ends = np.minimum(drawn.cumsum(1), rows)
+    ends[:, -1] = rows
+    sizes = np.diff(ends, axis=1, prepend=0)
+    return sizes[:, : int((sizes > 0).sum(1).max())]
+
+
+def draw_rates(rng, review, shape):
+    """Return the review rates of each batch, of rejected and of accepted rows."""
+    if review is None:
+        return np.ones((*shape, 2))
+    pairs = KNOWN if review == "changing" else [review]
+    table = np.array([(one.rejected, one.accepted) for one in pairs])
+    return table[rng.integers(0, len(pairs), shape)]
+
+
+def edge(name, null, rates):
+    """Return the null among reviewed rows, as a share of breaches, for each batch."""
+    target = TARGETS[name]
+    value = 1 - null if target.at_least else null
+    out = np.empty(rates.shape[:-1])
+    for pair in np.unique(rates.reshape(-1, 2), axis=0):
+        seen = Review(*pair).among(target, value)
+        out[(rates == pair).all(-1)] = 1 - seen if target.at_least else seen
+    return out
+
+
+def evidence(n, counted, null, starts):
+    """Return the logarithm of the evidence after every batch, one line per stream.
+
+    The recursion of `Bet`, for all streams at once.
+    """
+    streams, batches = n.shape
+    sums, left, begun = np.zeros((streams, len(ODDS))), np.ones(streams), 0
+    out = np.empty((streams, batches))
+    null = np.broadcast_to(null, n.shape)
+    with np.errstate(under="ignore", over="ignore"):
+        for t in range(batches):
+            begun = begun + starts[:, t]
+            stake = starts[:, t] * left / (begun + 1)
+            left = left - stake
+            rows, part, at = (x[:, t, None] for x in (n, counted, null))
+            won = np.exp(log_ratio(rows, part, at))
+            sums = np.minimum((sums + stake[:, None]) * won, _MOST)
+            out[:, t] = np.log(sums.mean(1) + left)
+    return out
+
+
+def alarmed(logs):
+    """Whether the evidence was ever enough for an alarm, by stream."""
+    return (logs >= -math.log(LEVEL)).any(1)
+
+
+def seen_counts(name, drawn, sizes, *, whole):
+    """Return rows that a rate rests on, and those against the promise."""
+    counted = drawn[..., FA if name != "frr" else FR]
+    if name == "joint":
+        return (sizes if whole else drawn.sum(-1)), counted
+    return drawn[..., list(RIGHT_SIDE[name])].sum(-1), counted
+
+
+def begins(name, drawn, sizes):
+    """Tell which batches start a bet: those with rows that were drawn for review."""
+    return (sizes if name == "joint" else drawn.sum(-1)) > 0
+
+
+def edge_cell(task):
+    """Return the share of false alarms of one cell, and check it by a watch."""
+    name, null, words, streams, rows, seed = task
+    rng, review = np.random.default_rng(seed), RATES[words]
+    sizes = draw_sizes(rng, streams, rows)
+    kinds = rng.multinomial(sizes, mix(name, null))
+    rates = draw_rates(rng, review, sizes.shape)
+    drawn = rng.binomial(kinds, rates[..., [0, 0, 1, 1]])
+    n, counted = seen_counts(name, drawn, sizes, whole=True)
+    starts = begins(name, drawn, sizes)
+    logs = evidence(n, counted, edge(name, null, rates), starts)
+    check_by_watch(rng, name, null, (sizes[0], kinds[0], drawn[0], rates[0]), logs[0])
+    return alarmed(logs).mean()
+
+
+def check_by_watch(rng, name, null, stream, logs):
+    """Count a stream by a watch; its evidence must be the one that was computed."""
+    watch = make_watch({name: null})
+    for size, kinds, drawn, rates, wanted in zip(*stream, logs, strict=True):
+        if not size:
+            continue
+        order = rng.permutation(size)
+        kind = np.repeat(np.arange(4), kinds)[order]
+        places = np.concatenate(
+            [np.arange(k) < d for k, d in zip(kinds, drawn, strict=True)]
+        )
+        reviewed = places[order]
+        errors = np.where(reviewed, (kind == TR) | (kind == FA), np.nan)
+        watch.update(doubts(kind), errors, reviewed=reviewed, review=Review(*rates))
+        found = watch.tests[name].evidence
+        assert abs(found - wanted) < 1e-9, (name, null, found, wanted)
+
+
+def alarms(pool, quick):
+    """Count false alarms where labels come at once."""
+    streams, rows = (30, 3000) if quick else (1000, ROWS)
+    cells = list(product(NAMES, NULLS, RATES))
+    tasks = [(*cell, streams, rows, seed) for seed, cell in enumerate(cells)]
+    found = dict(zip(cells, run(pool, edge_cell, tasks, "alarms"), strict=True))
+    head = ["rate", "at the edge", *(f"reviewed: {words}" for words in RATES)]
+    lines = [
+        [NAMES[name], edge_words(name, null)]
+        + [f"{found[name, null, words]:.1%}" for words in RATES]
+        for name, null in product(NAMES, NULLS)
+    ]
+    worst = max(found, key=found.get)
+    words = (
+        f"The largest of these {len(cells)} shares is {found[worst]:.1%} "
+        f"({NAMES[worst[0]]} {edge_words(*worst[:2])}, reviewed: {worst[2]}). At most "
+        f"{LEVEL:.0%} was promised. One stream of each cell went through a `Watch`, "
+        "too: after every batch its evidence was the same to 1e-9."
+    )
+    return {"alarms": f"{table(head, lines)}\n\n{words}"}, max(found.values())
+
+
+def edge_words(name, null):
+    return f"{1 - null if name == 'trr' else null:g}"
+
+
+LATE = {
+    "late": ("uniformly late, reviewed 1, 0.2", Review(1.0, 0.2)),
+    "first": ("breaches first, 30% of the others never", Review(1.0, 1.0)),
+}
+WAIT, DEADLINE = 6, 8.0
+
+
+def late_stream(task):
+    """Return which tests of a watch alarm where labels come late."""
+    name, null, how, rows, seed = task
+    rng, review = np.random.default_rng(seed), LATE[how][1]
+    sizes = draw_sizes(rng, 1, rows, most=8000)[0]
+    batch = np.repeat(np.arange(len(sizes)), sizes)
+    kind = rng.choice(4, rows, p=mix(name, null))
+    against = (kind == FR) | (kind == FA)
+    wrong = ((kind == TR) | (kind == FA)).astype(float)
+    drawn = rng.random(rows) < np.where(kind < FA, review.rejected, review.accepted)
+    delay = rng.integers(0, WAIT, rows)
+    if how == "first":
+        delay = np.where(against, 0, delay + 1)
+        delay[~against & (rng.random(rows) < 0.3)] = 10**6
+    names = ["joint"] if name == "joint" else ["frr", "trr", "risk"]
+    watch = make_watch(dict.fromkeys(names, null), review, DEADLINE)
+    ids, comes = np.arange(rows), batch + delay
+    ends = np.append(0, sizes.cumsum())
+    for t in range(len(sizes) + WAIT):
+        if t < len(sizes):
+            own = slice(ends[t], ends[t + 1])
+            now = np.where(drawn[own] & (delay[own] == 0), wrong[own], np.nan)
+            watch.update(
+                doubts(kind[own]), now, ids=ids[own], reviewed=drawn[own], at=t + 1.0
+            )
+        come = ids[drawn & (comes == t) & (delay > 0)]
+        if len(come):
+            watch.label(errors=wrong[come], ids=come, at=t + 1.0)
+    if how == "late":
+        check_late(watch, kind, drawn, batch, review)
+    watch.update(np.zeros(1), ids=[rows], reviewed=[False], at=t + 2.0 + DEADLINE)
+    t = watch.totals
+    lost = t.unsaid / max(1, t.unsaid + t.labels)
+    return {name: test.alarm is not None for name, test in watch.tests.items()}, lost
+
+
+def check_late(watch, kind, drawn, batch, review):
+    """Once all labels are there, the evidence is that of labels at once."""
+    assert len(watch.queue) == 0
+    sizes = np.bincount(batch)[None]
+    cells = np.zeros((1, sizes.shape[1], 4), int)
+    np.add.at(cells[0], (batch[drawn], kind[drawn]), 1)
+    rates = draw_rates(np.random.default_rng(0), review, sizes.shape)
+    for name, test in watch.tests.items():
+        null = 1 - test.low if name == "trr" else test.high
+        n, counted = seen_counts(name, cells, sizes, whole=True)
+        starts = begins(name, cells, sizes)
+        wanted = evidence(n, counted, edge(name, null, rates), starts)[0, -1]
+        assert abs(wanted - test.evidence) < 1e-9, (name, wanted, test.evidence)
+        assert test.peak >= test.evidence
+
+
+def late(pool, quick):
+    """Count false alarms where labels come late, or never."""
+    streams, rows = (4, 3000) if quick else (300, ROWS)
+    cells = list(product(("frr", "joint"), (0.01, 0.05), LATE))
+    tasks = [
+        (*cell, rows, 10_000 * k + seed)
+        for k, cell in enumerate(cells)
+        for seed in range(streams)
+    ]
+    found = run(pool, late_stream, tasks, "late")
+    shares, lost = {}, {}
+    for k, (_, null, how) in enumerate(cells):
+        own = found[k * streams : (k + 1) * streams]
+        lost.setdefault(how, []).extend(part for _, part in own)
+        for name in own[0][0]:
+            shares[name, null, how] = np.mean([said[name] for said, _ in own])
+    head = ["rate", "at the edge", *(words for words, _ in LATE.values())]
+    lines = [
+        [NAMES[name], edge_words(name, null)]
+        + [f"{shares[name, null, how]:.1%}" for how in LATE]
+        for name, null in product(NAMES, (0.01, 0.05))
+    ]
+    words = (
+        f"{streams} streams per cell, all through a `Watch`. In the last column "
+        f"{np.mean(lost['first']):.0%} of the reviewed rows were given up on. The "
+        f"largest share is {max(shares.values()):.1%}."
+    )
+    return {"late": f"{table(head, lines)}\n\n{words}"}, max(shares.values())
+
+
+def wrong_cell(task):
+    """Return the false alarms of one rate where labels are counted wrongly."""
+    name, null, streams, rows, seed = task
+    rng = np.random.default_rng(seed)
+    sizes = draw_sizes(rng, streams, rows)
+    kinds = rng.multinomial(sizes, mix(name, null))
+    base = null
+
+    def share(drawn):
+        n, counted = seen_counts(name, drawn, sizes, whole=False)
+        return alarmed(evidence(n, counted, base, n > 0)).mean()
+
+    against = np.isin(np.arange(4), (FR, FA))
+    slow = np.concatenate([np.zeros_like(kinds[:, :5]), kinds[:, :-5]], axis=1)
+    arrived = np.where(against, kinds, slow)
+    kept = np.where(against, kinds, rng.binomial(kinds, 0.7))
+    part = rng.binomial(kinds, [1.0, 1.0, 0.02, 0.02])
+    return [share(arrived), share(kept), share(part)]
+
+
+def wrong(pool, quick):
+    """Show what goes wrong without the queue, the deadline's rule, and the rates."""
+    streams, rows = (30, 3000) if quick else (1000, ROWS)
+    cells = list(product(NAMES, (0.01, 0.05)))
+    tasks = [(*cell, streams, rows, seed) for seed, cell in enumerate(cells)]
+    found = run(pool, wrong_cell, tasks, "wrong")
+    head = ["rate", "at the edge", "counted as they come", "expired rows dropped"]
+    head += ["rates 1, 0.02 not known, taken as even"]
+    lines = [
+        [NAMES[name], edge_words(name, null), *(f"{x:.0%}" for x in shares)]
+        for (name, null), shares in zip(cells, found, strict=True)
+    ]
+    return {"wrong": table(head, lines)}, 0.0
+
+
+AGES = (0, 1_000, 10_000, 100_000, 1_000_000)
+RISES = {(0.045, 0.10): 2_000, (0.03, 0.07): 7_000}
+BATCH, NULL = 500, 0.05
+
+
+def delays(task):
+    """Return after how many rows a rise is found: by `Bet`, and by lifetime counts."""
+    (before, after), age, streams, horizon, seed = task
+    rng, old = np.random.default_rng(seed), age // BATCH
+    good = rng.binomial(BATCH, before, (streams, old))
+    bad = rng.binomial(BATCH, after, (streams, horizon))
+    near = min(horizon, 100)
+    every = np.concatenate([good, bad[:, :near]], axis=1)
+    n = np.full(every.shape, BATCH)
+    logs = evidence(n, every, NULL, n > 0)
+    check_by_bet(every[0], logs[0])
+    sound = ~alarmed(logs[:, :old])
+    new = first_alarm(logs[sound, old:])
+    counted = good[sound].sum(1)[:, None] + bad[sound].cumsum(1)
+    totals = age + BATCH * np.arange(1, horizon + 1)
+    first = np.full(sound.sum(), np.inf)
+    for t in range(horizon):
+        won = log_ratio(totals[t], counted[:, t, None], NULL)
+        now = np.logaddexp.reduce(won, 1) - math.log(len(ODDS)) >= -math.log(LEVEL)
+        first[now & np.isinf(first)] = BATCH * (t + 1)
+        if np.isfinite(first).all():
+            break
+    return np.median(new), np.median(first), int((~sound).sum())
+
+
+def check_by_bet(counted, logs):
+    bet = Bet(0.0, NULL)
+    for many, wanted in zip(counted, logs, strict=True):
+        if wanted > 500:
+            break
+        bet = bet.add(BATCH, int(many))
+        assert abs(bet.evidence - wanted) < 1e-9, (bet.evidence, wanted)
+
+
+def first_alarm(logs):
+    """Return after how many rows each stream alarms first."""
+    over = logs >= -math.log(LEVEL)
+    return np.where(over.any(1), BATCH * (over.argmax(1) + 1), np.inf)
+
+
+def delay(pool, quick, out=None):
+    """Delay of detection, by the age of the stream."""
+    streams, horizon = (10, 100) if quick else (200, 4000)
+    ages = AGES[:3] if quick else AGES
+    cells = list(product(RISES, ages))
+    tasks = [(*cell, streams, horizon, seed) for seed, cell in enumerate(cells)]
+    found = dict(zip(cells, run(pool, delays, tasks, "delay"), strict=True))
+    head = ["good rows before", *(f"{a:g} to {b:g}" for a, b in RISES)]
+    head = [head[0], head[1], "by lifetime counts", head[2], "by lifetime counts"]
+    lines = [
+        [f"{age:,}", *(count_words(x) for rise in RISES for x in found[rise, age][:2])]
+        for age in ages
+    ]
+    most = {rise: max(found[rise, age][0] for age in ages) for rise in RISES}
+    kept = all(most[rise] <= wanted for rise, wanted in RISES.items())
+    early = sum(f[2] for f in found.values())
+    words = (
+        f"Rows until the alarm, median of {streams} streams; {early} of all "
+        f"{streams * len(cells):,} streams alarmed before the rise, and are left out."
+    )
+    if out is not None:
+        draw_delays(found, out)
+    return {"delay": f"{table(head, lines)}\n\n{words}"}, 0.0 if kept else 1.0
+
+
+def count_words(rows):
+    return f"{rows:,.0f}" if math.isfinite(rows) else "over 2,000,000"
+
+
+def draw_delays(found, out):
+    """Draw the delay over the age of the stream."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 3.8), layout="constrained", facecolor="white")
+    for axes, rise in zip(figure.subplots(1, 2, sharey=True), RISES, strict=True):
+        for k, (words, colour) in enumerate(
+            (("a new bet with every batch", "#0072b2"), ("lifetime counts", "#d55e00"))
+        ):
+            rows = [found[rise, age][k] for age in AGES]
+            axes.plot(range(len(AGES)), rows, "o-", color=colour, lw=2)
+            axes.annotate(
+                words,
+                (3, rows[3]),
+                xytext=(0, -16) if k == 0 else (-10, 4),
+                textcoords="offset points",
+                color=colour,
+                ha="center" if k == 0 else "right",
+                va="top" if k == 0 else "bottom",
+            )
+        axes.set_yscale("log")
+        axes.set_xticks(range(len(AGES)), [f"{age:,}" for age in AGES])
+        axes.set_xlabel("good rows before the rise")
+        axes.set_title(f"rate from {rise[0]:g} to {rise[1]:g}, promised {NULL:g}")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(axis="y", alpha=0.3)
+    figure.axes[0].set_ylabel("rows until the alarm")
+    out.parent.mkdir(exist_ok=True)
+    figure.savefig(out, dpi=130, metadata={"Software": None})
+
+
+USUAL = 0.045, 0.055, 0.045, 0.855
+EDGE = {"frr": 0.05, "trr": 0.45, "risk": 0.05, "joint": 0.045}
+"""A gate that accepts 90% of the rows, and the edges of its rates."""
+
+CHOICES = {
+    "the rejected rows only": (1.0, 0.0),
+    "all rejected rows, 10% of the accepted": (1.0, 0.1),
+    "all rejected rows, 80% of the accepted": (1.0, 0.8),
+    "10% of all rows": (0.1, 0.1),
+}
+TELLS = "cannot tell"
+
+
+def blind_stream(task):
+    """Return what a watch says of labels that were chosen, rates not given."""
+    words, rows, seed = task
+    rng, (rejected, accepted) = np.random.default_rng(seed), CHOICES[words]
+    watch, said = make_watch(EDGE), {name: [] for name in NAMES}
+    for size in draw_sizes(rng, 1, rows, most=1000)[0]:
+        kind = rng.choice(4, size, p=USUAL)
+        drawn = rng.random(len(kind)) < np.where(kind < FA, rejected, accepted)
+        wrong = (kind == TR) | (kind == FA)
+        watch.update(doubts(kind), np.where(drawn, wrong, np.nan))
+        for name in NAMES:
+            said[name].append(watch.verdict(name))
+    return {
+        name: (
+            np.mean([one == TELLS for one in own if one != "no rows yet"]),
+            TELLS in own,
+            "alarm" in own,
+        )
+        for name, own in said.items()
+    }
+
+
+def audit_delay(task):
+    """Return how many audited labels it takes to find a rise of the risk."""
+    age, streams, seed = task
+    rng, promised, kept, rate = np.random.default_rng(seed), 0.03, 0.8, 0.02
+    old, horizon = age // BATCH, 800
+    risk = np.where(np.arange(old + horizon) < old, 0.02, 0.06)
+    n = rng.binomial(BATCH, kept * rate, (streams, old + horizon))
+    counted = rng.binomial(n, risk)
+    logs = evidence(n, counted, promised, np.ones(n.shape, bool))
+    sound = ~alarmed(logs[:, :old])
+    over = logs[sound, old:] >= -math.log(LEVEL)
+    labels = n[sound, old:].cumsum(1)
+    found = np.where(over.any(1), labels[np.arange(len(over)), over.argmax(1)], np.inf)
+    return np.median(found)
+
+
+def blind(pool, quick):
+    """Labels that were chosen: what is said, and what is not."""
+    streams, rows = (4, 2000) if quick else (200, 10_000)
+    tasks = [(words, rows, seed) for words in CHOICES for seed in range(streams)]
+    found = run(pool, blind_stream, tasks, "blind")
+    head = ["labelled", "rate", '"cannot tell", of all looks', "ever", "false alarms"]
+    lines, worst = [], 0.0
+    for k, words in enumerate(CHOICES):
+        own = found[k * streams : (k + 1) * streams]
+        for name in NAMES:
+            looks, ever, false = np.array([one[name] for one in own]).mean(0)
+            lines.append([words, NAMES[name], f"{looks:.1%}", f"{ever:.1%}"])
+            lines[-1].append(f"{false:.1%}")
+            if words == "the rejected rows only":
+                worst = max(worst, float(looks < 1), false)
+    ages = (0, 100_000) if quick else (0, 10_000, 100_000, 1_000_000)
+    tasks = [(age, 20 if quick else 200, seed) for seed, age in enumerate(ages)]
+    labels = run(pool, audit_delay, tasks, "blind")
+    text = (
+        "With an audit of 2% of the accepted rows, a rise of the risk from 2% to 6% "
+        "against a promise of 3% is found after so many audited labels (median of 200 "
+        "streams): "
+        + ", ".join(
+            f"{n:,.0f} after {age:,} good rows"
+            for n, age in zip(labels, ages, strict=True)
+        )
+        + "."
+    )
+    return {"blind": table(head, lines), "audit": text}, worst
+
+
+GROUPS = tuple(f"g{k}" for k in range(10))
+
+
+def group_stream(task):
+    """Return when the test by group, and the pooled one, find a broken group."""
+    old, later, seed = task
+    rng = np.random.default_rng(seed)
+    spread, own = np.linspace(0, 1, 3000), np.tile(GROUPS, 300)
+    wrong = rng.random(3000) < 0.1
+    by_group = td.calibrate_scores(spread, wrong, groups=own, frr=0.1)
+    pooled = td.calibrate_scores(spread, wrong, frr=0.1)
+    watches = [by_group.watch(window=1000), pooled.watch(window=1000)]
+    found = [None, None]
+    for t in range(old + later):
+        group = rng.choice(GROUPS, BATCH)
+        lost = np.full(BATCH, 0.1)
+        if t >= old:
+            lost = np.where(group == GROUPS[3], 0.35, 0.06)
+        errors = rng.random(BATCH) < 0.1
+        doubt = np.where(rng.random(BATCH) < np.where(errors, 0.6, lost), 2.0, -1.0)
+        watches[0].update(doubt, errors, groups=group)
+        watches[1].update(doubt, errors)
+        for k, watch in enumerate(watches):
+            alarm = watch.tests["frr"].alarm
+            if alarm is not None and found[k] is None:
+                found[k] = (BATCH * (t + 1 - old), alarm.groups)
+        if found[0] and t >= old + later // 2:
+            break
+    return [one if one is None or one[0] > 0 else "before" for one in found]
+
+
+def groups(pool, quick):
+    """One of ten groups gets worse while the others get better."""
+    streams, old, later = (2, 10, 30) if quick else (100, 40, 40)
+    tasks = [(old, later, seed) for seed in range(streams)]
+    found = run(pool, group_stream, tasks, "groups")
+    first, second = zip(*found, strict=True)
+    told = [one for one in first if isinstance(one, tuple)]
+    named = sum(GROUPS[3] in one[1] for one in told)
+    rows = [one[0] for one in told]
+    text = (
+        f"{streams} streams of ten groups, batches of {BATCH} rows, FRR at most 10% "
+        f"promised to each. After {old * BATCH:,} good rows one group goes from 10% to "
+        f"35%, the others from 10% to 6%. The test by group found it in "
+        f"{len(told)} of {streams} streams, after {np.median(rows):,.0f} rows of all "
+        f"groups (median; {np.quantile(rows, 0.9):,.0f} in the slowest tenth), and "
+        f"named the group in {named}. One test of all rows together alarmed in "
+        f"{sum(one is not None for one in second)} streams. Before the change "
+        f"{sum(one == 'before' for one in first)} streams alarmed."
+    )
+    return {"groups": text}, 0.0
+
+
+def worker(path, gate, mine, rows, done):
+    """Count batches, beginning with the first that may not be counted yet."""
+    while done.value < len(mine):
+        number = mine[done.value]
+        with Watch.open(path, gate, review={"rejected": 1.0, "accepted": 1.0}) as watch:
+            count_batch(watch, number, rows)
+        done.value += 1
+
+
+def count_batch(watch, number, rows):
+    rng = np.random.default_rng(number)
+    kind = rng.choice(4, rows, p=mix("frr", 0.05))
+    wrong = (kind == TR) | (kind == FA)
+    ids = [f"{number}-{row}" for row in range(rows)]
+    watch.update(doubts(kind), wrong, ids=ids, batch=str(number), at=1.0 + number)
+
+
+KILLS = 60
+
+
+def kill_at_random(path, gate, batches, rows, pause):
+    """Run four processes that count batches, and kill them; return how many died."""
+    rng = np.random.default_rng(0)
+    fork = get_context("fork")
+    parts = [list(range(k, batches, 4)) for k in range(4)]
+    done = [fork.Value("i", 0, lock=False) for _ in parts]
+    running, killed = {}, 0
+    while any(d.value < len(p) for d, p in zip(done, parts, strict=True)):
+        for k, part in enumerate(parts):
+            if done[k].value < len(part) and (
+                k not in running or not running[k].is_alive()
+            ):
+                assert k not in running or running[k].exitcode == -signal.SIGKILL
+                done[k].value = max(0, done[k].value - 2)
+                running[k] = fork.Process(
+                    target=worker, args=(path, gate, part, rows, done[k])
+                )
+                running[k].start()
+        time.sleep(rng.exponential(pause))
+        victim = running[int(rng.integers(4))]
+        if killed < KILLS and victim.is_alive():
+            os.kill(victim.pid, signal.SIGKILL)
+            killed += 1
+            victim.join()
+    for one in running.values():
+        one.join()
+    return killed
+
+
+def check_state(path, gate, batches, rows):
+    """Demand that a state has every row once; return how many came again."""
+    watch = Watch.load(path, gate)
+    again = gate.watch(review={"rejected": 1.0, "accepted": 1.0})
+    counted = [entry for entry in watch.records() if entry.rows]
+    assert len(counted) == batches, len(counted)
+    for entry in counted:
+        count_batch(again, int(entry.batch), rows)
+    assert watch.totals.rows == batches * rows
+    assert watch.totals.labels == batches * rows
+    assert dict(watch.ledger.items()) == dict(again.ledger.items())
+    for name, test in watch.tests.items():
+        wanted = again.tests[name]
+        assert (test.n, test.counted) == (wanted.n, wanted.counted)
+        assert abs(test.evidence - wanted.evidence) < 1e-9
+    return watch.totals.repeated
+
+
+def watched_gate():
+    """Return a gate that rejects a doubt of 1, and promises an FRR."""
+    rng = np.random.default_rng(0)
+    errors = rng.random(2000) < 0.5
+    spread = np.where(errors, rng.uniform(0.3, 1, 2000), rng.uniform(0, 0.9, 2000))
+    return td.calibrate_scores(spread, errors, frr=0.06)
+
+
+def together(_pool, quick):
+    """Count by processes that are killed, and by threads."""
+    batches, rows, gate = (60 if quick else 1000), 10, watched_gate()
+    lines = []
+    for kind, name, pause in (("JSON", "state.json", 1), ("SQLite", "state.db", 0.1)):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / name
+            start = time.perf_counter()
+            killed = kill_at_random(path, gate, batches, rows, pause)
+            took = time.perf_counter() - start
+            repeated = check_state(path, gate, batches, rows)
+        told = f"{batches:,} batches, {batches * rows:,} rows"
+        lines.append([kind, told, killed, f"{repeated:,}", "each row once"])
+        print(f"  {kind}: {killed} killed, {took:.0f} s", flush=True)
+    watch = gate.watch()
+    updates = 25 if quick else 250
+
+    def count():
+        for _ in range(updates):
+            watch.update(np.zeros(10), np.zeros(10, bool))
+
+    threads = [threading.Thread(target=count) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    t = watch.totals
+    assert (t.updates, t.rows, t.labels) == (8 * updates, 80 * updates, 80 * updates)
+    head = ["state", "counted", "killed", "rows delivered again", "in the state"]
+    words = (
+        f"8 threads with {updates} updates of 10 rows each: {t.updates:,} updates and "
+        f"{t.rows:,} rows counted."
+    )
+    return {"together": f"{table(head, lines)}\n\n{words}"}, 0.0
+
+
+DRIFTS = {
+    "constant": lambda x: np.full(len(x), 0.05),
+    "slow, 0.02 to 0.12": lambda x: 0.02 + 0.1 * x,
+    "jumps between 0.02 and 0.2": lambda x: np.where(np.floor(20 * x) % 2, 0.2, 0.02),
+    "waves, 0.02 to 0.14": lambda x: 0.08 + 0.06 * np.sin(45 * x),
+}
+SEEN = {
+    "FRR, all rows": ("frr", None),
+    "FRR, reviewed 1, 0.02": ("frr", Review(1.0, 0.02)),
+    "risk, reviewed 1, 0.02": ("risk", Review(1.0, 0.02)),
+}
+
+
+def covered_stream(task):
+    """Return whether no window ever misses the mean of its rows, and its width."""
+    drift, words, rows, seed = task
+    rng, (name, review) = np.random.default_rng(seed), SEEN[words]
+    sizes = draw_sizes(rng, 1, rows)[0]
+    truth = DRIFTS[drift](sizes.cumsum() / rows)
+    test, window, ever, width, widths = make_test(name, 0.5), 0, True, 0.0, []
+    whole = part = 0.0
+    for size, rate in zip(sizes, truth, strict=True):
+        probs = (0.9 * rate, 0.06, 0.04, 0.9 * (1 - rate))
+        if name == "risk":
+            probs = (0.1, 0.1, 0.8 * rate, 0.8 * (1 - rate))
+        kinds = rng.multinomial(size, probs)
+        rates = (1, 1, 1, 1) if review is None else (1, 1, *2 * [review.accepted])
+        cells = np.append(rng.binomial(kinds, rates), [0, 0])
+        test.begin([None] if cells.any() else [], review)
+        test.count({None: cells}, review)
+        seen = test.estimate()
+        if seen is None:
+            continue
+        if seen.window != window:
+            if window:
+                widths.append(width)
+            window, whole, part = seen.window, 0.0, 0.0
+        rests = kinds[list(RIGHT_SIDE[name])].sum()
+        whole, part = whole + rests, part + rests * rate
+        width = seen.high - seen.low
+        ever &= seen.low <= part / max(whole, 1) <= seen.high or not whole
+    return ever, np.mean([*widths, width])
+
+
+def estimates(pool, quick):
+    """Coverage of the windows at all times, where the rate drifts."""
+    streams, rows = (4, 5000) if quick else (200, ROWS)
+    cells = list(product(DRIFTS, SEEN))
+    tasks = [
+        (*cell, rows, 1000 * k + seed)
+        for k, cell in enumerate(cells)
+        for seed in range(streams)
+    ]
+    found = run(pool, covered_stream, tasks, "estimates")
+    own = dict(
+        zip(
+            cells,
+            (found[k * streams : (k + 1) * streams] for k in range(len(cells))),
+            strict=True,
+        )
+    )
+    head = ["rate", *SEEN]
+    lines, least = [], 1.0
+    for drift in DRIFTS:
+        line = [drift]
+        for words in SEEN:
+            ever, widths = zip(*own[drift, words], strict=True)
+            least = min(least, np.mean(ever))
+            line.append(f"{np.mean(ever):.1%} (width {np.mean(widths):.3f})")
+        lines.append(line)
+    words = f"{streams} streams per cell. The least share is {least:.1%}."
+    return {"estimates": f"{table(head, lines)}\n\n{words}"}, float(least < 0.95)
+
+
+def best_of(function, repeats):
+    """Return the least time of a few calls."""
+    times = []
+    for k in range(repeats):
+        start = time.perf_counter()
+        function(k)
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def cost_row(rows, quick):
+    """Return seconds for alpha on rows, and for updates with them, one per way."""
+    rng = np.random.default_rng(0)
+    logits = 3 * rng.normal(size=(rows, 10))
+    labels = np.where(rng.random(rows) < 0.9, logits.argmax(1), 0)
+    p = td.Predictions.from_logits(logits, labels)
+    some = td.Predictions.from_logits(
+        logits := 3 * rng.normal(size=(2000, 10)),
+        np.where(rng.random(2000) < 0.9, logits.argmax(1), 0),
+    )
+    gate, repeats = td.calibrate(some, frr=0.05), 3 if quick or rows > 10_000 else 20
+    screened, wrong = gate.screen(p), p.errors
+    rates = {"rejected": 1.0, "accepted": 0.02}
+    plain, watch = gate.watch(), gate.watch()
+    named, reviewed = gate.watch(), gate.watch(review=rates)
+
+    def ids(k):
+        return [f"{k}-{row}" for row in range(rows)]
+
+    def opened(name):
+        path, old = Path(folder) / name, 1 if quick else 100_000 // rows
+        first = gate.watch()
+        for k in range(old):
+            first.update(screened, wrong, ids=ids(f"old-{k}"))
+        first.save(path)
+
+        def update(k):
+            with Watch.open(path, gate) as own:
+                own.update(screened, wrong, ids=ids(k))
+
+        return update
+
+    def drawn(k):
+        names = ids(k)
+        mask = reviewed.draw(screened, ids=names)
+        reviewed.update(screened, ids=names, reviewed=mask)
+        chosen = np.flatnonzero(mask)
+        reviewed.label(errors=wrong[chosen], ids=[names[row] for row in chosen])
+
+    with tempfile.TemporaryDirectory() as folder:
+        return {
+            "scoring by alpha": best_of(lambda _: td.alpha(p), repeats),
+            "update with predictions": best_of(lambda _: plain.update(p), repeats),
+            "update with decisions": best_of(
+                lambda _: watch.update(screened, wrong), repeats
+            ),
+            "with ids, in memory": best_of(
+                lambda k: named.update(screened, wrong, ids=ids(k)), repeats
+            ),
+            "draw, update, late labels, in memory": best_of(drawn, repeats),
+            "with ids, a state of JSON": best_of(opened("state.json"), repeats),
+            "with ids, a state of SQLite": best_of(opened("state.db"), repeats),
+        }
+
+
+def costs(_pool, quick):
+    """Show what an update costs, beside scoring its rows."""
+    sizes = (500, 2000) if quick else (500, 100_000)
+    found = [cost_row(rows, quick) for rows in sizes]
+    head = ["", *(f"{rows:,} rows" for rows in sizes)]
+    lines = [
+        [way, *(f"{own[way] / own['scoring by alpha']:,.0f}" for own in found)]
+        for way in found[0]
+    ]
+    told = ", ".join(
+        f"{1000 * own['scoring by alpha']:.2g} ms for {rows:,}"
+        for own, rows in zip(found, sizes, strict=True)
+    )
+    words = f"In units of the first line, which took {told} (10 classes)."
+    return {"costs": f"{table(head, lines)}\n\n{words}"}, 0.0
+
+
+PARTS = {
+    "alarms": alarms,
+    "late": late,
+    "wrong": wrong,
+    "delay": delay,
+    "blind": blind,
+    "groups": groups,
+    "together": together,
+    "estimates": estimates,
+    "costs": costs,
+}
+"""Each returns what it writes, and a figure that must be at most LEVEL."""
+
+
+def run(pool, function, tasks, name):
+    """Run tasks on all cores, saying how far it is."""
+    found = []
+    for k, one in enumerate(pool.imap(function, tasks, chunksize=1), 1):
+        found.append(one)
+        if k == len(tasks) or k % max(1, len(tasks) // 10) == 0:
+            print(f"  {name}: {k} of {len(tasks)}", flush=True)
+    return found
+
+
+def table(head, lines):
+    """Return a table as Markdown."""
+    parts = [head, ["---"] * len(head), *lines]
+    return "\n".join("| " + " | ".join(map(str, part)) + " |" for part in parts)
+
+
+def processor():
+    """Name the processor."""
+    names = Path("/proc/cpuinfo")
+    found = names.read_text().split("model name") if names.exists() else []
+    name = found[1].split("\n")[0].strip("\t: ") if len(found) > 1 else ""
+    return name or platform.machine()
+
+
+def filled(page, parts):
+    """Return the page with each part in its place."""
+    for name, text in parts.items():
+        start, end = f"<!-- made: {name} -->", "<!-- end -->"
+        before, found, after = page.partition(start)
+        if not found:
+            sys.exit(f"expected a place {start} in {PAGE}, and found none.")
+        page = f"{before}{start}\n\n{text}\n\n{end}{after.partition(end)[2]}"
+    return page
+
+
+def measure(names, write, *, quick, picture=None):
+    """Run parts, writing what each gives; return those beyond what they promise."""
+    bad = []
+    with get_context("fork").Pool(len(os.sched_getaffinity(0))) as pool:
+        for name in names:
+            start = time.perf_counter()
+            more = {"out": picture} if name == "delay" else {}
+            made, figure = PARTS[name](pool, quick, **more)
+            write(made)
+            bad += [name] if figure > LEVEL else []
+            print(f"{name}: {time.perf_counter() - start:.0f} s", flush=True)
+        pool.close()
+        pool.join()
+    return bad
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--out", type=Path, default=PAGE)
+    parser.add_argument("--quick", action="store_true")
+    given = parser.parse_args()
+    names = given.only.split(",") if given.only else list(PARTS)
+    if odd := set(names) - set(PARTS):
+        sys.exit(f"expected parts of {', '.join(PARTS)}, got {', '.join(odd)}.")
+    picture = None if given.quick else given.out.parent / "pictures" / "watching.png"
+
+    def write(parts):
+        if given.quick:
+            print("\n\n".join(parts.values()))
+            return
+        first = given.out if given.out.exists() else PAGE
+        page = filled(first.read_text(encoding="utf-8"), parts)
+        given.out.write_text(page, encoding="utf-8")
+
+    bad = measure(names, write, quick=given.quick, picture=picture)
+    words = (
+        f"Made by `python benchmarks/watch.py` on {len(os.sched_getaffinity(0))} cores "
+        f"({processor()}). Seeds are fixed."
+    )
+    write({"head": words})
+    print(f"{sum(os.times()[:4]) / 60:.1f} minutes of one core", flush=True)
+    if bad:
+        sys.exit(f"beyond what was promised: {', '.join(bad)}")
+
+
+if __name__ == "__main__":
+    main()
