@@ -5,6 +5,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -133,3 +134,10 @@ Watches.TestCase.settings = settings(
     max_examples=6, stateful_step_count=12, deadline=None, derandomize=True
 )
 TestWatches = Watches.TestCase
+
+
+def test_a_test_that_is_not_there_is_named():
+    watch = calibrated().watch()
+    assert watch.verdict("frr") == "no rows yet"
+    with pytest.raises(InputError, match=r"out of accepted, frr, got 'risk'"):
+        watch.verdict("risk")

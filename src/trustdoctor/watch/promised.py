@@ -51,6 +51,15 @@ def require_certificate(gate: Gate) -> Certificate:
     return gate.certificate
 
 
+def find_test(tests: dict[str, RateTest], name: str) -> RateTest:
+    """Return the test of that name, or name those that there are."""
+    if name in tests:
+        return tests[name]
+    known = ", ".join(tests) or "none"
+    message = f"expected a test out of {known}, got {name!r}."
+    raise InputError(message)
+
+
 def idle_words(gate: Gate) -> str:
     """Say why there is nothing to watch."""
     what = "rejects" if _only(gate, "reject-all") else "accepts"
