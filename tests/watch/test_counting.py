@@ -124,7 +124,7 @@ def test_ids_of_any_kind_are_told_apart(ids, tmp_path):
         ["a", "b", "c"],
         [["a", "b"]],
         "ab",
-        {"a", "b"},
+        frozenset("a"),
         7,
         ["a", "\ud800"],
     ],

@@ -374,3 +374,11 @@ def test_years_that_no_file_holds_are_refused(year):
 def test_what_is_no_deadline_is_refused(deadline):
     with pytest.raises(InputError, match="expected a deadline"):
         GATES["frr"].watch(deadline=deadline)
+
+
+def test_a_label_that_comes_as_its_row_is_given_up_is_left_out_and_said():
+    watch = GATES["risk"].watch(review=ALL, deadline=10)
+    watch.update(decided([True]), ids=["a"], reviewed=[True], at=100)
+    watch.label(errors=[True], ids=["a"], at=200)
+    entry = watch.records()[-1]
+    assert (entry.labels, entry.unsaid, entry.undrawn) == (0, 1, 1)

@@ -222,22 +222,13 @@ def _require_names(given: Rows, out: Plan) -> None:
 
 def carry_out(watch: "Watch", given: Rows, todo: Plan, at: float) -> None:
     """Count what was planned; nothing of it fails."""
-    fresh, drawn, accepted = todo.fresh, todo.drawn, given.accepted
-    rows, kept = int(fresh.sum()), int(accepted[fresh].sum())
-    if rows:
-        _count_traffic(watch, given, fresh)
-    watch.sampling = watch.sampling.add(
-        todo.review,
-        rows,
-        kept,
-        int(drawn.sum()),
-        int(accepted[drawn].sum()),
-        late=bool((drawn & ~fresh).any()),
-    )
+    rows, kept = int(todo.fresh.sum()), int(given.accepted[todo.fresh].sum())
+    _count_traffic(watch, given, todo)
     for kind, keys in todo.notes.items():
         watch.ledger.note(keys, kind)
     expired = _expire(watch, at)
-    arrived = [*given.known[drawn].tolist(), *_settle(watch, given, todo)]
+    settled = _settle(watch, given, todo)
+    arrived = [*given.known[todo.drawn].tolist(), *settled]
     _draw(watch, given, todo, at)
     _release(watch)
     unsaid = arrived.count(UNSAID)
@@ -251,7 +242,7 @@ def carry_out(watch: "Watch", given: Rows, todo: Plan, at: float) -> None:
         len(arrived) - arrived.count(WAITING) - unsaid,
         expired + unsaid,
         len(watch.queue),
-        todo.undrawn,
+        todo.undrawn + int(todo.settled.sum()) - len(settled),
         {name: test.evidence for name, test in watch.tests.items()},
         estimates(watch),
         _alarms(watch, at),
@@ -287,8 +278,19 @@ def _expected(watch: "Watch", todo: Plan) -> dict[str, tuple[float, float, float
     }
 
 
-def _count_traffic(watch: "Watch", given: Rows, fresh: Array) -> None:
-    """Count decisions, for the tests that need no labels."""
+def _count_traffic(watch: "Watch", given: Rows, todo: Plan) -> None:
+    """Count decisions and draws, and test what needs no labels."""
+    fresh, drawn, accepted = todo.fresh, todo.drawn, given.accepted
+    watch.sampling = watch.sampling.add(
+        todo.review,
+        int(fresh.sum()),
+        int(accepted[fresh].sum()),
+        int(drawn.sum()),
+        int(accepted[drawn].sum()),
+        late=bool((drawn & ~fresh).any()),
+    )
+    if not fresh.any():
+        return
     cells = _decisions(given, fresh)
     for test in watch.tests.values():
         if not test.needs_labels:
