@@ -9,7 +9,6 @@ a process. The other lines are those of the widest instruction set.
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import scipy.special
 import torch
+from machine import processor
 from sklearn.metrics import roc_auc_score
 
 import trustdoctor as td
@@ -44,14 +44,6 @@ def kernel():
     return _native.ISAS[_native.isa] if _native.available else "numpy"
 
 
-def processor():
-    """Name the processor and how many cores this process may use."""
-    names = Path("/proc/cpuinfo")
-    found = names.read_text().split("model name") if names.exists() else []
-    name = found[1].split("\n")[0].strip("\t: ") if len(found) > 1 else ""
-    return f"{name or platform.machine()}, {cores()} cores"
-
-
 def best(function, repeat=3, seconds=2):
     """Return the shortest of so many runs, or of more that fit in a few seconds."""
     times = []
@@ -65,7 +57,7 @@ def best(function, repeat=3, seconds=2):
 def line(what, ours, peer, theirs, asked):
     ratio = theirs / ours
     print(
-        f"[{kernel()}, {processor()}] {what}: {ours:.3f} s; "
+        f"[{kernel()}, {processor()}, {cores()} cores] {what}: {ours:.3f} s; "
         f"{peer} {theirs:.3f} s: {ratio:.1f}x ({asked})",
         flush=True,
     )
@@ -118,8 +110,8 @@ def bench_lengths(rng, rows, classes):
         times = {p: min(times[p], best(job, 1, 0)) for p, job in jobs.items()}
     shown = ", ".join(f"p={p} {times[p] / times[0]:.2f}" for p in jobs if p)
     print(
-        f"[{kernel()}, {processor()}] normalised_alpha at {rows:,} x {classes} against "
-        f"alpha, {times[0]:.3f} s: {shown} times (at most 1.5)",
+        f"[{kernel()}, {processor()}, {cores()} cores] normalised_alpha at {rows:,} x "
+        f"{classes} against alpha, {times[0]:.3f} s: {shown} times (at most 1.5)",
         flush=True,
     )
 

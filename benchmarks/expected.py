@@ -13,7 +13,6 @@ made here.
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+from machine import processor
 from scipy.special import softmax
 from scipy.stats import t
 
@@ -249,14 +249,6 @@ def made(by_file, given, version, took):
     parts = [protocol, table("rows", by_scenario), table("data", by_set)]
     parts += [paired_words(by_file), risk_words(every)]
     return "\n\n".join(part for part in parts if part)
-
-
-def processor():
-    """Name the processor."""
-    names = Path("/proc/cpuinfo")
-    found = names.read_text().split("model name") if names.exists() else []
-    name = found[1].split("\n")[0].strip("\t: ") if len(found) > 1 else ""
-    return name or platform.machine()
 
 
 def fill(path, text):

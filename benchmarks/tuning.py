@@ -13,7 +13,6 @@ import argparse
 import importlib.util
 import math
 import os
-import platform
 import sys
 import tempfile
 from itertools import product
@@ -22,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 from guarantees import chance
+from machine import processor
 from scipy.stats import rankdata, t
 
 import trustdoctor as td
@@ -508,14 +508,6 @@ def aimed_words(tuned):
         f"point there ({means[0]:+.2f} on average). Tuned for it, {aimed} did "
         f"({means[1]:+.2f})."
     )
-
-
-def processor():
-    """Name the processor."""
-    names = Path("/proc/cpuinfo")
-    found = names.read_text().split("model name") if names.exists() else []
-    name = found[1].split("\n")[0].strip("\t: ") if len(found) > 1 else ""
-    return name or platform.machine()
 
 
 def measure(files, splits):

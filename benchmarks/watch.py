@@ -16,7 +16,6 @@ labels come late, every stream goes through a `Watch`.
 import argparse
 import math
 import os
-import platform
 import signal
 import sys
 import tempfile
@@ -27,6 +26,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
+from machine import processor
 
 import trustdoctor as td
 from trustdoctor.gates import TARGETS
@@ -869,14 +869,6 @@ def table(head, lines):
     """Return a table as Markdown."""
     parts = [head, ["---"] * len(head), *lines]
     return "\n".join("| " + " | ".join(map(str, part)) + " |" for part in parts)
-
-
-def processor():
-    """Name the processor."""
-    names = Path("/proc/cpuinfo")
-    found = names.read_text().split("model name") if names.exists() else []
-    name = found[1].split("\n")[0].strip("\t: ") if len(found) > 1 else ""
-    return name or platform.machine()
 
 
 def filled(page, parts):

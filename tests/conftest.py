@@ -29,7 +29,11 @@ def benchmark_of():
         path = ROOT / "benchmarks" / f"{name}.py"
         spec = importlib.util.spec_from_file_location(f"benchmark_{name}", path)
         module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        sys.path.insert(0, str(path.parent))  # as where it is run as a script
+        try:
+            spec.loader.exec_module(module)
+        finally:
+            sys.path.remove(str(path.parent))
         return module
 
     return load

@@ -10,19 +10,13 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from hostile import STEERED
 
 import trustdoctor as td
 from trustdoctor.errors import InputError
 from trustdoctor.evaluation import evaluate_logits
 
-HOSTILE = (
-    "<script>window.hacked=1</script>\"'>&lt;",
-    "<img src=x onerror=window.hacked=1>",
-    "</script><script>window.hacked=1</script>",
-    "\u202egnp.exe\u2066",
-    "{{ 7 * 7 }}${window.hacked=1}`",
-    "x" * 10_000,
-)
+HOSTILE = (*STEERED, "x" * 10_000)
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 import pytest
+from hostile import STEERED
 
 import trustdoctor as td
 from trustdoctor.errors import OutputError
@@ -19,14 +20,7 @@ from trustdoctor.watch import Entry, Seen
 DAY = 86400
 START = 1.75e9
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-HOSTILE = (
-    "<script>window.hacked=1</script>\"'>&lt;",
-    "<img src=x onerror=window.hacked=1>",
-    "</script><script>window.hacked=1</script>",
-    "\u202egnp.exe\u2066",
-    "{{ 7 * 7 }}${window.hacked=1}`",
-    "x" * 600,
-)
+HOSTILE = (*STEERED, "x" * 600)
 
 
 def drawn(n, seed, worse=0.0):

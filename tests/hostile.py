@@ -1,0 +1,9 @@
+"""Names that would do harm where a page takes them as they are."""
+
+STEERED = (
+    "<script>window.hacked=1</script>\"'>&lt;",
+    "<img src=x onerror=window.hacked=1>",
+    "</script><script>window.hacked=1</script>",
+    "\u202egnp.exe\u2066",
+    "{{ 7 * 7 }}${window.hacked=1}`",
+)
