@@ -1,6 +1,7 @@
-"""Awkward rows of logits, and what is right of them: doubts and decisions."""
+"""Awkward rows of logits, and what is right of them: doubts, decisions, lists."""
 
 import warnings
+from dataclasses import replace
 from functools import cache, lru_cache
 from itertools import product
 
@@ -12,7 +13,8 @@ import torch
 
 import trustdoctor as td
 from trustdoctor.errors import InputError
-from trustdoctor.gates.gate import GroupRule
+from trustdoctor.gates.deciding import GroupRule
+from trustdoctor.gates.shortlists import ListRule
 from trustdoctor.scores import plain_scores
 
 INF, NAN = np.inf, np.nan
@@ -268,3 +270,71 @@ def one_by_one(kind, decide):
         with pytest.raises(InputError, match=r"\brow 1\b"):
             decide(np.array([sound[0], bad]))
     return doubts, accepted
+
+
+LISTS = {"lac": {}, "aps": {}, "raps": {"penalty": 0.05, "free": 1}}
+
+
+def strangeness(row, method, penalty=0, free=0):
+    """How strange each class of a row is, by definition; the prediction is not."""
+    z = [mp.mpf(float(x)) for x in row]
+    top = z.index(max(z))
+    mass = [mp.exp(x - z[top]) for x in z]
+    p = [x / mp.fsum(mass) for x in mass]
+    order = sorted(range(len(z)), key=lambda k: (-z[k], k))
+    out = [-mp.inf] * len(z)
+    for rank, k in enumerate(order[1:], 2):
+        less = mp.fsum(p[j] for j in order[rank:])
+        ranked = max(rank - free, 0) * mp.mpf(penalty) - less
+        out[k] = ranked if method != "lac" else -mp.log(p[k]) if p[k] else mp.inf
+    return out
+
+
+@cache
+def strange(method, kind):
+    """The same for all rows; None where there is no prediction."""
+    with mp.workdps(40):
+        return [
+            strangeness(row, method, **LISTS[method]) if fine else None
+            for row, fine in zip(array(kind), good(kind), strict=True)
+        ]
+
+
+def list_gates(kind, states=STATES[:3]):
+    """Gates with lists whose thresholds are far from every class, and their lists.
+
+    A row that has no prediction may be any class.
+    """
+    for method in LISTS:
+        own = [x for row in strange(method, kind) if row for x in row if x > -INF]
+        known = np.unique([float(min(x, 30)) for x in own])
+        wide = np.argsort(np.diff(known))[-3:]
+        for at in (*(known[wide] + known[wide + 1]) / 2, INF, -INF):
+            for state, size in zip(states, (None, 2, 3), strict=False):
+                rule = ListRule(float(at), 9)
+                short = td.Shortlist(
+                    0.9, rule, C, method, max_size=size, **LISTS[method]
+                )
+                gate = gate_of("alpha", kind, 1.0, state)
+                yield replace(gate, shortlist=short), listed(short, kind, state)
+
+
+def listed(short, kind, state):
+    """The lists that are right."""
+    out = np.ones((len(good(kind)), C), bool)
+    for k, row in enumerate(strange(short.method, kind)):
+        if row is not None:
+            out[k] = [x <= short.rule.threshold for x in row]
+            if short.max_size is not None and out[k].sum() > short.max_size:
+                out[k] = True
+    out[expected("alpha", kind, 1.0, state)] = False
+    return out
+
+
+def check_lists(found, wanted, gate, kind):
+    """Compare lists of all rows, or of the good ones alone, with what is right."""
+    names, rows = np.array(list(table(kind))), np.ones(len(wanted), bool)
+    if len(found) < len(wanted):
+        rows = good(kind)
+    off = names[rows][(np.asarray(found) != wanted[rows]).any(1)].tolist()
+    assert not off, f"{gate.shortlist} of {kind}, {gate.state}: {off}"

@@ -2,7 +2,8 @@
 
 A row that holds NaN, or whose largest logit is not finite, is accepted by nobody; a
 decider either gives it the doubt NaN or refuses it by its number. What the doubts of
-the others are is worked out from the definitions in many digits.
+the others are is worked out from the definitions in many digits. So are the lists of
+rejected rows; one that has no prediction may be any class.
 
 The Triton kernel is tried by hand where there is a GPU:
 ``pytest tests/test_deciders.py -k triton``.
@@ -28,13 +29,16 @@ from awkward import (
     array,
     cases,
     check,
+    check_lists,
     exact,
     gate_of,
     good,
+    list_gates,
     one_by_one,
     quiet,
     tensor,
 )
+from sklearn.base import BaseEstimator
 
 import trustdoctor as td
 from trustdoctor.engines import Means, find_engine, screen
@@ -69,6 +73,36 @@ def test_numpy(kind):
             return done.scores, done.accepted
 
         check(one_by_one(kind, decide), score, kind, t, state)
+
+
+class Said(BaseEstimator):
+    """A classifier that says what it is given."""
+
+    classes_ = np.arange(C)
+
+    def predict(self, rows):
+        return rows.argmax(1)
+
+    def decision_function(self, rows):
+        return rows
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_lists_in_python(kind):
+    from trustdoctor.adapters.sklearn import TrustedClassifier
+    from trustdoctor.adapters.torch import Doctor
+
+    rows, doctor = array(kind)[good(kind)], Doctor(torch.nn.Identity())
+    given, model = tensor(kind)[good(kind)], TrustedClassifier(Said())
+    model.estimator_, model.classes_ = model.estimator, model.estimator.classes_
+    for gate, wanted in list_gates(kind):
+        model.gate_ = gate
+        for done in (
+            gate.screen(rows, kind="logits"),
+            doctor.screen(given, gate, quiet=True),
+            model.predict_trusted(rows),
+        ):
+            check_lists(done.shortlist, wanted, gate, kind)
 
 
 def spread(rows, classes):
@@ -165,7 +199,8 @@ def guard(kind, gate, folder, name="logits"):
     session = onnxruntime.InferenceSession(
         folder / "g.onnx", providers=["CPUExecutionProvider"]
     )
-    return lambda rows: session.run(["doubt", "accepted"], {"x": rows})
+    _, *names = [end.name for end in session.get_outputs()]
+    return lambda rows: session.run(names, {"x": rows})
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -175,6 +210,14 @@ def test_onnx(kind, tmp_path):
     for score, t, state in cases(states, temperatures):
         decide = guard(kind, gate_of(score, kind, t, state), tmp_path)
         check(decide(exact(kind)), score, kind, t, state)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_lists_in_onnx(kind, tmp_path):
+    for gate, wanted in list_gates(kind):
+        _, accepted, lists = guard(kind, gate, tmp_path)(exact(kind))
+        check_lists(lists, wanted, gate, kind)
+        assert not lists[accepted].any()
 
 
 SOUND = 3
@@ -233,6 +276,31 @@ def test_arrow(kind):
             return done["score"].to_numpy(), done["accepted"].to_numpy()
 
         check(one_by_one(kind, decide), score, kind, t, state)
+
+
+def unwritten(lists):
+    """Lists as a mask again."""
+    out = np.zeros((len(lists), C), bool)
+    for row, text in enumerate(lists):
+        on = (
+            range(C)
+            if text == "full review"
+            else map(int, filter(None, text.split(" | ")))
+        )
+        out[row, list(on)] = True
+    return out
+
+
+@pytest.mark.parametrize("kind", ["half", "single", "double"])
+def test_lists_in_arrow(kind):
+    pa = pytest.importorskip("pyarrow")
+    from trustdoctor.adapters.arrow import Decider
+
+    rows = named(array(kind)[good(kind)])
+    whole = pa.table({name: pa.array(column) for name, column in rows.items()})
+    for gate, wanted in list_gates(kind):
+        lists = Decider(gate)(whole)["shortlist"].to_pylist()
+        check_lists(unwritten(lists), wanted, gate, kind)
 
 
 def by_engine(name, kind, folder, scores):

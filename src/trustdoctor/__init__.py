@@ -13,6 +13,7 @@ the threshold.
 
 from trustdoctor import errors
 from trustdoctor._version import __version__ as __version__
+from trustdoctor.adapters.endpoint import Endpoint
 from trustdoctor.evaluation import (
     Comparison,
     Evaluation,
@@ -30,12 +31,14 @@ from trustdoctor.gates import (
     Outcome,
     Screened,
     Selection,
+    Shortlist,
     Target,
     calibrate,
     calibrate_scores,
     calibrate_unlabelled,
     register_target,
     select,
+    shortlist,
 )
 from trustdoctor.metrics import (
     Confusion,
@@ -63,6 +66,7 @@ from trustdoctor.metrics import (
     trr_at_frr,
 )
 from trustdoctor.opinion import (
+    Cascade,
     SecondOpinion,
     View,
     image_views,
@@ -107,9 +111,11 @@ __all__ = [
     "SIRC",
     "TARGETS",
     "Answers",
+    "Cascade",
     "Certificate",
     "Comparison",
     "Confusion",
+    "Endpoint",
     "Estimate",
     "Evaluation",
     "Expectation",
@@ -129,6 +135,7 @@ __all__ = [
     "Screened",
     "SecondOpinion",
     "Selection",
+    "Shortlist",
     "Sketch",
     "Tally",
     "Target",
@@ -182,6 +189,7 @@ __all__ = [
     "risk_coverage",
     "roc",
     "select",
+    "shortlist",
     "table_views",
     "text_views",
     "trr_at_frr",

@@ -61,20 +61,30 @@ def check(
     try:
         content = parse(text)
     except ValueError as error:
-        message = f"expected a {kind} as JSON in {path}, got something else: {error}."
+        message = f"expected {_a(kind)} as JSON in {path}, got something else: {error}."
         raise FileError(message) from error
-    if not isinstance(content, dict) or content.pop("trustdoctor", None) != kind:
-        message = f"{path} is JSON, but not a {kind} of trustdoctor. Name another file."
+    own = content.pop("trustdoctor", None) if isinstance(content, dict) else None
+    if own != kind:
+        what = f"a {own}" if isinstance(own, str) and own.isidentifier() else "JSON"
+        message = (
+            f"expected {_a(kind)} of trustdoctor in {path}, got {what}. Name another "
+            "file."
+        )
         raise FileError(message)
     schema = content.get("schema")
     if type(schema) is not int or schema not in schemas:
         known = " or ".join(map(str, schemas))
         message = (
-            f"expected a {kind} of schema {known} in {path}, got {shown(schema)}. Use "
-            "the version of trustdoctor that wrote it."
+            f"expected {_a(kind)} of schema {known} in {path}, got {shown(schema)}. "
+            "Use the version of trustdoctor that wrote it."
         )
         raise FileError(message)
     return content
+
+
+def _a(kind: str) -> str:
+    """Return a kind with its article."""
+    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
 
 
 def read_bounded(path: str | Path, kind: str, limit: int = LIMIT) -> str:
@@ -97,7 +107,7 @@ def read_bounded(path: str | Path, kind: str, limit: int = LIMIT) -> str:
         raise FileError(message) from error
     if len(content) > limit:
         message = (
-            f"expected a {kind} of at most {limit:,} bytes, got more in {path}. Name "
+            f"expected {_a(kind)} of at most {limit:,} bytes, got more in {path}. Name "
             "another file."
         )
         raise FileError(message)
@@ -105,7 +115,7 @@ def read_bounded(path: str | Path, kind: str, limit: int = LIMIT) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         message = (
-            f"expected a {kind} as UTF-8 in {path}, got the byte "
+            f"expected {_a(kind)} as UTF-8 in {path}, got the byte "
             f"0x{content[error.start]:02x} at {error.start:,}. Save it as UTF-8."
         )
         raise FileError(message) from error
@@ -120,7 +130,7 @@ def _require_regular(path: str | Path, kind: str, mode: int) -> None:
         stat.S_IFSOCK: "a socket",
     }
     got = kinds.get(stat.S_IFMT(mode), "a device or a socket")
-    message = f"expected a {kind} in a file, got {got}, {path}. Name a regular file."
+    message = f"expected {_a(kind)} in a file, got {got}, {path}. Name a regular file."
     raise FileError(message)
 
 

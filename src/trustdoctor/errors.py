@@ -6,7 +6,8 @@
     ├── InputError (ValueError)        an argument or an array is not as expected
     │   ├── RowError                   one row is not; `row` says which
     │   ├── LabelsMissingError         the task needs labels, and none were given
-    │   └── UndefinedMetricError       no number exists, as AUROC without errors
+    │   ├── UndefinedMetricError       no number exists, as AUROC without errors
+    │   └── NoPolicyError              no policy of a cascade keeps the promise
     ├── FileError (ValueError)         a file cannot be read or understood
     │   └── OutputError                a file cannot be written
     └── MissingPackageError (ImportError)   an extra is not installed
@@ -53,6 +54,10 @@ class LabelsMissingError(InputError):
 
 class UndefinedMetricError(InputError):
     """The metric has no value on these rows, as AUROC where nothing is wrong."""
+
+
+class NoPolicyError(InputError):
+    """No policy of a cascade keeps the promise that was asked for."""
 
 
 class FileError(TrustDoctorError, ValueError):

@@ -1,12 +1,16 @@
 """Arrow batches, as engines hand them out."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
+from scipy.special import softmax
 
 import trustdoctor as td
 from trustdoctor.adapters.arrow import Decider
 from trustdoctor.errors import InputError
+from trustdoctor.gates.shortlists import ListRule
 
 GATE = td.Gate(-0.5, score="alpha")
 Z = np.random.default_rng(0).normal(size=(1000, 3)).astype(np.float32)
@@ -69,3 +73,57 @@ def test_polars_speaks_it():
     assert (
         found["accepted"].sum() == GATE.screen(td.Predictions.from_logits(Z))[1].sum()
     )
+
+
+def listed(max_size=None):
+    """Every class of probability 0.25 or more, for half of the rows or so."""
+    rule = ListRule(float(np.log(4)), 99)
+    return replace(GATE, shortlist=td.Shortlist(0.9, rule, 3, max_size=max_size))
+
+
+@pytest.mark.parametrize("kind", ["numbered", "fixed lists", "lists"])
+def test_a_gate_with_lists_adds_them_as_text(kind):
+    table, decide = tables()[kind], Decider(listed())
+    p = softmax(Z.astype(np.float64), axis=1)
+    wanted = []
+    for own, accepted in zip(p, GATE.screen(Z, kind="logits").accepted, strict=True):
+        on = [k for k in np.argsort(-own) if own[k] >= 0.25 or own[k] == own.max()]
+        text = "full review" if len(on) == 3 else " | ".join(map(str, on))
+        wanted.append("" if accepted else text)
+    assert {"", "full review", "2 | 0"} <= set(wanted)
+    whole = decide(table)
+    batches = list(decide.map(table.to_batches(max_chunksize=130)))
+    for found in (whole, pa.Table.from_batches(batches)):
+        names = [*table.schema.names, "score", "accepted", "shortlist"]
+        assert found.schema.names == names
+        assert found["shortlist"].to_pylist() == wanted
+        assert found.select(names[:-1]).equals(Decider(GATE)(table))
+
+
+def test_lists_name_the_classes():
+    names = {"prob_cat": [0.5], "prob_a|b": [0.4], "prob_ox": [0.1]}
+    found = Decider(listed(max_size=2))(pa.table(names))
+    assert found["shortlist"].to_pylist() == [r"cat | a\|b"]
+
+
+def test_lists_of_no_rows_are_text():
+    for kind, table in tables().items():
+        for rows in (table, *table.to_batches()[:1]):
+            decide = Decider(listed())
+            empty = decide(rows.slice(0, 0))
+            assert empty.schema == decide(rows).schema, kind
+            assert empty.schema.field("shortlist").type == pa.string()
+
+
+def test_what_has_no_lists_is_refused():
+    table = tables()["numbered"]
+    named = table.append_column("shortlist", pa.array([""] * len(Z)))
+    with pytest.raises(InputError, match="already have a column 'shortlist'"):
+        Decider(listed())(named)
+    assert Decider(GATE)(named).num_columns == 7
+    with pytest.raises(InputError, match="expected rows of 3 classes"):
+        Decider(listed())(table.drop_columns(["logit_2"]))
+    answers = pa.table({"confidence": [0.9, 0.2]})
+    gate = replace(listed(), score="confidence", threshold=-0.5)
+    with pytest.raises(InputError, match="every class"):
+        Decider(gate, confidence="confidence")(answers)

@@ -16,7 +16,7 @@ from trustdoctor.cli.guide import EXAMPLES, STEPS
 
 COMMANDS = (
     *("demo", "diagnose", "calibrate", "screen", "check", "compare"),
-    *("predict", "export", "reproduce"),
+    *("cascade", "predict", "export", "reproduce"),
 )
 PROGRAM = str(Path(sys.executable).with_name("trustdoctor"))
 
@@ -146,7 +146,7 @@ def test_every_commands_help_has_two_examples(command, run):
     shown = lines_of(run(command, "--help", columns=80).stdout)
     found = [line for line in shown if line.startswith("trustdoctor ")]
     assert found == list(EXAMPLES[command])
-    assert len(found) == 2
+    assert len(found) == (3 if command == "calibrate" else 2)
     assert all(one.split()[1] == command for one in found)
 
 
@@ -183,6 +183,6 @@ def test_the_examples_of_the_help_run(run, tmp_path):
         if command not in NEED_MORE:
             done = run(command, *rest, cwd=tmp_path)
             assert done.returncode == 0, (line, done.stderr)
-    assert {"gate.json", "g2.json", "decided.csv", "page.html"} <= {
+    assert {"gate.json", "g2.json", "list.json", "decided.csv", "page.html"} <= {
         path.name for path in tmp_path.iterdir()
     }

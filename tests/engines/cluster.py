@@ -20,9 +20,9 @@ from ray.cluster_utils import Cluster
 
 import trustdoctor as td
 from trustdoctor.adapters.torch import Doctor
-from trustdoctor.engines import Means, find_engine, screen
+from trustdoctor.engines import Means, calibrate_files, find_engine, list_files, screen
 from trustdoctor.engines import ray as engine
-from trustdoctor.errors import FileError
+from trustdoctor.errors import FileError, InputError
 from trustdoctor.files import Columns, find_source
 from trustdoctor.gates import Sketches
 from trustdoctor.progress import Pace
@@ -149,6 +149,45 @@ def check_columns(folder):
     print("groups, fitted scores: the same decisions")
 
 
+def check_lists(folder, source):
+    """Lists are set by counted rows, and written beside them, alike."""
+    made = []
+    for means in (LOCAL, RAY):
+        means.engine.in_memory = False
+        made.append(calibrate_files(source, frr=0.1, shortlist=0.9, means=means))
+    LOCAL.engine.in_memory = True
+    assert made[0] == made[1]
+    assert made[0].shortlist.same_rows
+    rows(5_000, seed=5).write_parquet(folder / "others.parquet")
+    others = find_source(folder / "others.parquet")
+    alone = calibrate_files(source, risk=0.2, means=RAY)
+    listed = list_files(others, alone, 0.9, means=RAY)
+    assert listed == list_files(others, alone, 0.9, means=LOCAL)
+    done = [
+        screen(others, listed, folder / f"lists {one.engine.name}.parquet", means=one)
+        for one in (LOCAL, RAY)
+    ]
+    assert done[0] == done[1]
+    assert done[0].lists.rows == 5_000 - done[0].accepted > 0
+    both = [
+        pl.read_parquet(folder / f"lists {name}.parquet") for name in ("local", "ray")
+    ]
+    assert both[0].equals(both[1])
+    for name in ("in lists", "out lists"):
+        (folder / name).mkdir()
+    rows(300).write_parquet(folder / "in lists" / "a.parquet")
+    many = find_source(folder / "in lists")
+    assert screen(many, listed, folder / "out lists", means=RAY) == (
+        screen(many, listed, None, means=LOCAL)
+    )
+    both[0].drop("score", "accepted").write_parquet(folder / "taken.parquet")
+    with pytest.raises(FileError, match="already has a column 'shortlist'"):
+        screen(find_source(folder / "taken.parquet"), listed, None, means=RAY)
+    with pytest.raises(InputError, match="--shortlist for risk needs all rows"):
+        calibrate_files(source, risk=0.2, shortlist=0.9, means=RAY)
+    print("lists: the same, set and written")
+
+
 def check_mistakes(folder):
     rows(100).with_columns(logit_1=float("nan")).write_parquet(folder / "bad.parquet")
     with pytest.raises(FileError, match="NaN at row 0"):
@@ -213,7 +252,9 @@ def main(folder, n):
         cluster.wait_for_nodes()
         ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
         assert sum(node["Alive"] for node in ray.nodes()) == 2
-        check_counts(check_screen(cluster, folder, n))
+        source = check_screen(cluster, folder, n)
+        check_counts(source)
+        check_lists(folder, source)
         check_folder(folder)
         check_columns(folder)
         check_mistakes(folder)

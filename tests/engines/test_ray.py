@@ -31,7 +31,8 @@ def test_a_cluster_gives_what_one_machine_gives(tmp_path):
         check=False,
     )
     assert found.returncode == 0, found.stdout + found.stderr
-    done = ("screen", "diagnose, calibrate", "folders", "groups", "whole file", "model")
+    done = ("screen", "diagnose, calibrate", "lists", "folders", "groups")
+    done += ("whole file", "model")
     for what in done:
         assert re.search(rf"^{what}\b.*: ", found.stdout, re.MULTILINE)
 

@@ -20,7 +20,7 @@ from trustdoctor.gates import (
     decides_nothing,
     remarks,
 )
-from trustdoctor.gates.gate import GroupRule
+from trustdoctor.gates.deciding import GroupRule
 from trustdoctor.metrics import Sketch, auroc, delong_difference
 
 

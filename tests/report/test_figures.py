@@ -11,6 +11,7 @@ from trustdoctor.report import (
     Line,
     Panel,
     Picture,
+    plot_cascade,
     plot_histogram,
     plot_reliability,
     plot_risk_coverage,
@@ -85,3 +86,49 @@ def test_every_chart_of_the_page_is_a_figure_for_a_paper(found):
         plot_roc(found, scores="alpha")
     with pytest.raises(InputError, match="evaluate them again"):
         plot_roc(replace(found, predictions=None))
+
+
+def points(axes, label):
+    (line,) = [line for line in axes.lines if line.get_label() == label]
+    return line.get_xydata()
+
+
+def test_a_cascade_is_drawn_as_cost_against_risk(by_hand):
+    (axes,) = plot_cascade(by_hand).axes
+    assert axes.get_xlabel() == "errors among the accepted (risk), %"
+    seen = by_hand.measured
+    np.testing.assert_allclose(points(axes, "cascade"), [[4.12, 1.45]])
+    np.testing.assert_allclose(
+        points(axes, "tested, passed"), [[1, 4], [3, 2], [4.12, 1.45]]
+    )
+    np.testing.assert_allclose(points(axes, "tested, failed"), [[5.2, 1.2]])
+    np.testing.assert_allclose(points(axes, "policies"), seen.policies * [100, 1])
+    curve = points(axes, "large alone")
+    np.testing.assert_allclose(curve, seen.curves["large"] * [100, 1])
+    squares = [line for line in axes.lines if line.get_marker() == "s"]
+    lines = [line for line in axes.lines if line.get_label().endswith("alone")]
+    gates = [[4.9, 1.69], [4.8, 2.36]]
+    for square, line, at in zip(squares, lines, gates, strict=True):
+        np.testing.assert_allclose(square.get_xydata(), [at])
+        assert square.get_color() == line.get_color()
+    assert any(np.allclose(line.get_xdata(), 5) for line in axes.lines)  # the limit
+    assert axes.get_xlim() == (0, 10)
+    shown = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert shown[:2] == ["small alone", "large alone"]
+
+
+def test_names_are_no_formulas_in_a_picture(by_hand, tmp_path):
+    odd = ("_$\\frac$", "two$x^")
+    seen = by_hand.measured
+    alone = tuple(
+        replace(one, name=name) for one, name in zip(seen.alone, odd, strict=True)
+    )
+    curves = dict(zip(odd, seen.curves.values(), strict=True))
+    seen = replace(seen, alone=alone, curves=curves)
+    figure = plot_cascade(replace(by_hand, stages=odd, measured=seen))
+    figure.savefig(tmp_path / "cascade.svg")
+    shown = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    assert [name.strip() for name in shown[:2]] == [
+        "_\\$\\frac\\$ alone",
+        "two\\$x^ alone",
+    ]

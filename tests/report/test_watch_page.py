@@ -70,19 +70,6 @@ def drifted():
     return watched(40, worse_from=25)
 
 
-@pytest.fixture(scope="module")
-def tab(browser):
-    """One tab for all pages; it notes errors, messages and requests."""
-    context = browser.new_context(bypass_csp=False)
-    opened = context.new_page()
-    opened.complaints = []
-    opened.on("console", lambda m: opened.complaints.append(m.text))
-    opened.on("pageerror", lambda e: opened.complaints.append(str(e)))
-    opened.on("request", lambda r: opened.complaints.append(r.url))
-    yield opened
-    context.close()
-
-
 def show(tab, watch, folder, width=1280):
     """Open the page of a watch; it asks for nothing, and says no error."""
     watch.to_html(folder / "watch.html")

@@ -15,7 +15,7 @@ import polars as pl
 
 from trustdoctor.errors import InputError, missing_package
 from trustdoctor.files import Columns, find_layout, from_table
-from trustdoctor.gates import Gate
+from trustdoctor.gates import Gate, describe_lists
 from trustdoctor.predictions import Predictions
 
 try:
@@ -26,10 +26,14 @@ except ImportError as error:
     ) from error
 
 ADDED = ("score", "accepted")
+LISTS = "shortlist"
 
 
 class Decider:
     """Adds a score and a decision to the rows of Arrow data.
+
+    A gate with a shortlist adds a column of text, too: the classes that a rejected row
+    may be, the most probable first.
 
     Parameters
     ----------
@@ -59,22 +63,31 @@ class Decider:
             raise InputError(message) from error
 
     def __call__(self, batch: Any) -> Any:
-        """Decide on a RecordBatch or a Table; the same with two columns more."""
-        taken = [name for name in ADDED if name in batch.schema.names]
+        """Decide on a RecordBatch or a Table; the same with the columns added."""
+        names = ADDED if self.gate.shortlist is None else (*ADDED, LISTS)
+        taken = [name for name in names if name in batch.schema.names]
         if taken:
             message = f"the rows already have a column {taken[0]!r}. Rename it."
             raise InputError(message)
-        added = self._added(batch)
-        for name, values in zip(ADDED, added, strict=True):
-            batch = batch.append_column(name, pa.array(values))
+        for name, values in zip(names, self._added(batch), strict=True):
+            batch = batch.append_column(name, values)
         return batch
 
-    def _added(self, batch: Any) -> tuple[Any, Any]:
-        if not batch.num_rows:
+    def _added(self, batch: Any) -> Iterator[Any]:
+        """Return the new columns: scores, decisions, and lists where there are any."""
+        lists: Any = None if self.gate.shortlist is None else []
+        if batch.num_rows:
+            p = to_predictions(batch, self.columns)
+            done = self.gate.screen(p)
+            scores, accepted = done.scores, done.accepted
+            if done.shortlist is not None:
+                lists = describe_lists(done.shortlist, p)
+        else:
             kind = _score_type(batch.schema, self.columns)
-            return np.zeros(0, kind), np.zeros(0, bool)
-        done = self.gate.screen(to_predictions(batch, self.columns))
-        return done.scores, done.accepted
+            scores, accepted = np.zeros(0, kind), np.zeros(0, bool)
+        yield from (pa.array(scores), pa.array(accepted))
+        if lists is not None:
+            yield pa.array(lists, pa.string())
 
     def map(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Decide on batch after batch, as Spark's mapInArrow calls it."""

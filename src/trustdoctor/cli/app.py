@@ -13,9 +13,16 @@ from polars.exceptions import PanicException
 from typer.core import TyperCommand
 
 from trustdoctor._version import __version__
+from trustdoctor.cli.cascade_options import (
+    ASKING,
+    CASCADE_LEVEL,
+    CASCADE_TARGET,
+    STAGE_COLUMNS,
+)
+from trustdoctor.cli.cascading import cascade
 from trustdoctor.cli.exit_codes import CLOSED, DONE, INTERNAL, MISTAKE, STOPPED
 from trustdoctor.cli.experiments import reproduce
-from trustdoctor.cli.gating import calibrate, screen
+from trustdoctor.cli.gating import calibrate
 from trustdoctor.cli.guide import examples, exit_codes, overview, unwrapped
 from trustdoctor.cli.measuring import compare, demo, diagnose
 from trustdoctor.cli.models import export, predict
@@ -33,6 +40,7 @@ from trustdoctor.cli.options import (
 )
 from trustdoctor.cli.places import check_places
 from trustdoctor.cli.printing import one_line
+from trustdoctor.cli.screening import screen
 from trustdoctor.cli.streams import leave_output, prepare_streams
 from trustdoctor.cli.watching import check
 from trustdoctor.errors import InputError, TrustDoctorError
@@ -78,7 +86,7 @@ def _commands() -> dict[str, dict[str, Any]]:
             level=PROMISE_LEVEL,
             means=MEANS,
         )(calibrate),
-        "screen": takes(columns=GATE_COLUMNS, means=MEANS)(screen),
+        "screen": takes(columns=GATE_COLUMNS, asking=ASKING, means=MEANS)(screen),
         "check": takes(columns=GATE_COLUMNS, memory=MEMORY)(check),
     }
     more: dict[str, Any] = {
@@ -86,6 +94,13 @@ def _commands() -> dict[str, dict[str, Any]]:
         "compare": takes(columns=COMPARE_COLUMNS, level=COMPARE_LEVEL, memory=MEMORY)(
             compare
         ),
+        "cascade": takes(
+            target=CASCADE_TARGET,
+            columns=STAGE_COLUMNS,
+            level=CASCADE_LEVEL,
+            asking=ASKING,
+            memory=MEMORY,
+        )(cascade),
         "predict": predict,
         "export": export,
         "reproduce": reproduce,

@@ -12,7 +12,7 @@ EXIT_CODES = {
     DONE: "done",
     ALARM: "check: an alarm",
     MISTAKE: "bad input or usage",
-    TRIVIAL: "calibrate: a gate that decides nothing, not written",
+    TRIVIAL: "calibrate, cascade: not written, since it would decide nothing",
     INTERNAL: "an internal error",
     STOPPED: "stopped by Ctrl-C",
 }

@@ -1,13 +1,13 @@
-"""Commands around a gate: calibrate, screen."""
+"""The command that makes a gate: calibrate."""
 
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import typer
 
-from trustdoctor import engines, envelope
 from trustdoctor.cli.options import (
     OUTPUT_PANEL,
     TARGETS_PANEL,
@@ -15,22 +15,29 @@ from trustdoctor.cli.options import (
     ClustersOption,
     DrawSeedOption,
     FileArgument,
-    JsonOption,
+    Option,
+    OptionGroup,
     PassedOption,
     QuietOption,
     ScoreOption,
     TemperatureOption,
     as_rate,
     named_score,
+    takes,
 )
 from trustdoctor.cli.places import check_outputs
-from trustdoctor.cli.printing import print_file, refuse_trivial, write_result, wrote
-from trustdoctor.engines import Means, calibrate_files, require_fitting, tuned
+from trustdoctor.cli.printing import refuse_trivial
+from trustdoctor.engines import (
+    Means,
+    calibrate_files,
+    list_files,
+    require_fitting,
+    tuned,
+)
 from trustdoctor.errors import InputError
 from trustdoctor.files import (
     Columns,
     Source,
-    check_output,
     find_source,
 )
 from trustdoctor.gates import (
@@ -47,12 +54,7 @@ from trustdoctor.progress import bar
 from trustdoctor.report import (
     make_console,
     show_gate,
-    show_screened,
-    summarize_screened,
 )
-from trustdoctor.scores import Score
-
-GATE_PANEL = "Gate"
 
 GateOutputOption = Annotated[
     Path,
@@ -107,85 +109,68 @@ NoLabelsOption = Annotated[
         rich_help_panel=TARGETS_PANEL,
     ),
 ]
-OptionalGateOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--gate",
-        metavar="GATE",
-        help="A gate's file, from calibrate.",
-        rich_help_panel=GATE_PANEL,
-    ),
-]
-GammaOption = Annotated[
-    float | None,
-    typer.Option(
-        metavar="X",
-        help="Instead: reject where the score's ratio exceeds it.",
-        rich_help_panel=GATE_PANEL,
-    ),
-]
-ThresholdOption = Annotated[
-    float | None,
-    typer.Option(
-        metavar="X",
-        help="Instead: reject where the score itself exceeds it; of a confidence, "
-        "where it is below.",
-        rich_help_panel=GATE_PANEL,
-    ),
-]
-OptionalScoreOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="With a threshold: a name (default: alpha), or a fitted score's FILE.",
-        rich_help_panel=GATE_PANEL,
-    ),
-]
-OptionalTemperatureOption = Annotated[
-    float | None,
-    typer.Option(
-        "--temperature",
-        "-T",
-        metavar="T",
-        help="With a threshold: divides the logits.",
-        rich_help_panel=GATE_PANEL,
-    ),
-]
-OutputOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="PATH",
-        help="Rows with predicted, score and accepted added (in NPZ these alone): a "
-        "file, a folder for one file each, or - to print CSV.",
-        rich_help_panel=OUTPUT_PANEL,
-    ),
-]
-OnlyOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="WHICH",
-        help="Write these rows alone: accepted or rejected.",
-        rich_help_panel=OUTPUT_PANEL,
-    ),
-]
-ResumeOption = Annotated[
-    bool,
-    typer.Option(
-        "--resume",
-        metavar="",
-        help="Keep what a stopped run left in the folder.",
-        rich_help_panel=OUTPUT_PANEL,
-    ),
-]
 
 
+@dataclass(frozen=True)
+class Lists:
+    """What was asked of lists.
+
+    Attributes
+    ----------
+    options : dict or None
+        Of `trustdoctor.shortlist`; None where there are to be no lists.
+    gate : Path or None
+        The gate to give them to.
+    """
+
+    options: dict[str, Any] | None = None
+    gate: Path | None = None
+
+
+def _list_options() -> Iterator[Option]:
+    text = (
+        "Also lists of classes for rejected rows, which hold the true one so often: "
+        "0.95 or 95%."
+    )
+    yield Option("shortlist", str | None, text, metavar="RATE")
+    text = "lac (default): all classes of some probability. aps, raps: adaptive lists."
+    yield Option("shortlist_method", str | None, text, metavar="NAME")
+    text = "Longer lists become a full review."
+    yield Option("shortlist_size", int | None, text, metavar="N")
+    text = "Instead of a target: give this gate lists, set by the rows of FILE."
+    yield Option("gate", Path | None, text, metavar="GATE")
+
+
+def _lists(
+    *,
+    shortlist: str | None,
+    shortlist_method: str | None,
+    shortlist_size: int | None,
+    gate: Path | None,
+) -> Lists:
+    others = {"method": shortlist_method, "max_size": shortlist_size}
+    given = {name: value for name, value in others.items() if value is not None}
+    if shortlist is not None:
+        return Lists({"level": as_rate(shortlist, "shortlist"), **given}, gate)
+    if given or gate is not None:
+        message = (
+            "--shortlist-method, --shortlist-size and --gate are about lists. Give "
+            "--shortlist RATE, as 95%, or leave them out."
+        )
+        raise InputError(message)
+    return Lists()
+
+
+LISTS = OptionGroup(_list_options, _lists, TARGETS_PANEL)
+
+
+@takes(lists=LISTS)
 def calibrate(  # noqa: PLR0913 - one parameter per option
     file: FileArgument,
     *,
     target: dict[str, float],
     level: float | None,
+    lists: Lists,
     mode: ModeOption = None,
     method: MethodOption = None,
     per_class: PerClassOption = False,
@@ -210,16 +195,16 @@ def calibrate(  # noqa: PLR0913 - one parameter per option
     """
     given: dict[str, Any] = {"temperature": temperature, "mode": mode, "method": method}
     given |= {"groups": _groups(columns, per_class), "confidence": level or 0.9}
-    given |= _named(score, accuracy, clusters, seed)
-    labels, said = needs_labels(target) and not no_labels, list[str]()
+    given |= _named(score, accuracy, clusters, seed, lists)
+    run, said = _way(lists, no_labels=no_labels), list[str]()
     with bar(quiet=quiet) as tell:
         tell(0.0, f"reading {file.name}")
+        labels = not no_labels and ("shortlist" in given or needs_labels(target))
         source = find_source(file, replace(columns, need_labels=labels))
         check_outputs(source, output)
         given |= _on_the_score(target, given.get("score", source.scores[0]))
         given["means"] = replace(means, progress=tell)
         with tuned(source, means.memory):
-            run = _unlabelled if no_labels else _labelled
             gate = run(source, given, said)
     if decides_nothing(gate) and not allow_trivial:
         refuse_trivial(gate, output, said)
@@ -229,10 +214,16 @@ def calibrate(  # noqa: PLR0913 - one parameter per option
 
 
 def _named(
-    score: str | None, accuracy: str | None, clusters: str | None, seed: int
+    score: str | None,
+    accuracy: str | None,
+    clusters: str | None,
+    seed: int,
+    lists: Lists,
 ) -> dict[str, Any]:
     """Return those options that were given."""
     out: dict[str, Any] = {} if score is None else {"score": named_score(score)}
+    if lists.options is not None:
+        out["shortlist"] = lists.options
     if accuracy is not None:
         out["accuracy"] = as_rate(accuracy, "accuracy")
     return out if clusters is None else out | {"clusters": clusters, "seed": seed}
@@ -269,6 +260,26 @@ def _groups(columns: Columns, per_class: bool) -> str | None:  # noqa: FBT001
     return None if columns.groups is None else GIVEN
 
 
+def _way(lists: Lists, *, no_labels: bool) -> Callable[..., Gate]:
+    """Return how the gate is made."""
+    if lists.gate is not None and not no_labels:
+        return partial(_listed, lists.gate)
+    return _unlabelled if no_labels else _labelled
+
+
+def _listed(path: Path, source: Source, given: dict[str, Any], said: list[str]) -> Gate:
+    """Give a gate that is made its lists."""
+    means, wanted = given.pop("means"), given.pop("shortlist")
+    usual = {"temperature": 1.0, "confidence": 0.9, "groups": GIVEN}
+    if any(value not in (None, usual.get(name)) for name, value in given.items()):
+        message = (
+            "--gate names a gate that is made, which --shortlist gives lists: leave "
+            "out targets, and what else makes a gate."
+        )
+        raise InputError(message)
+    return list_files(source, Gate.load(path), wanted, means=means, remark=said.append)
+
+
 def _labelled(source: Source, given: dict[str, Any], said: list[str]) -> Gate:
     return calibrate_files(source, remark=said.append, **given)
 
@@ -278,9 +289,13 @@ def _unlabelled(source: Source, given: dict[str, Any], said: list[str]) -> Gate:
     means = given.pop("means")
     del given["confidence"]  # there is no promise
     given.pop("seed", None)
-    others = [given.pop(n, None) for n in ("groups", "mode", "method", "clusters")]
+    names = ("groups", "mode", "method", "clusters", "shortlist")
+    others = [given.pop(name, None) for name in names]
     if any(value is not None for value in others):
-        message = "--no-labels has no groups, clusters, mode or method. Leave them out."
+        message = (
+            "--no-labels has no groups, clusters, mode, method or shortlist. Leave "
+            "them out."
+        )
         raise InputError(message)
     if given.get("score") == AUTO:
         message = "--score auto needs labels to choose by. Name a score: --score alpha."
@@ -291,94 +306,6 @@ def _unlabelled(source: Source, given: dict[str, Any], said: list[str]) -> Gate:
     if decides_nothing(gate):
         said.append(advise_unlabelled(predictions, **given))
     return gate
-
-
-def screen(  # noqa: PLR0913 - one parameter per option
-    file: FileArgument,
-    *,
-    gate_path: OptionalGateOption = None,
-    gamma: GammaOption = None,
-    threshold: ThresholdOption = None,
-    score: OptionalScoreOption = None,
-    temperature: OptionalTemperatureOption = None,
-    columns: Columns,
-    output: OutputOption = None,
-    only: OnlyOption = None,
-    resume: ResumeOption = False,
-    json_path: JsonOption = None,
-    quiet: QuietOption = False,
-    means: Means,
-) -> None:
-    """Accept or reject each prediction of a file, by a gate or a threshold."""
-    _check_screen_outputs(file, output, json_path)
-    printed = str(output) == "-"
-    with bar(quiet=quiet) as tell, TemporaryDirectory() as folder:
-        tell(0.0, f"reading {file.name}")
-        source = find_source(file, replace(columns, need_labels=False))
-        gate = _gate(source, gamma, threshold, gate_path, score, temperature)
-        check_outputs(source, json_path, output)
-        means = replace(means, progress=tell)
-        target = Path(folder) / "decided.csv" if printed else output
-        with tuned(source, means.memory, whole=output is not None):
-            done = engines.screen(
-                source, gate, target, only=only, resume=resume, means=means
-            )
-        if printed and target is not None:
-            print_file(target)
-    summary = summarize_screened(gate, done)
-    write_result(envelope.dump("screening", 1, summary), json_path)
-    console = make_console(quiet=quiet or json_path == "-", stderr=printed)
-    show_screened(console, gate, done)
-    if "predicted" in source.names and source.layout.predicted != "predicted":
-        line = "- The column predicted is the file's own, and was kept as it is."
-        console.print(line, highlight=False)
-    wrote(console, None if printed else output)
-
-
-def _check_screen_outputs(
-    file: Path, output: Path | None, json_path: str | None
-) -> None:
-    """Say before any work what cannot be written."""
-    if output is not None and output.suffix:
-        check_output(output, file)
-    if str(output) == json_path == "-":
-        message = "expected one result on standard output, got --json - and -o -."
-        raise InputError(message)
-
-
-def _gate(  # noqa: PLR0913 - one parameter per option
-    source: Source,
-    gamma: float | None,
-    threshold: float | None,
-    path: Path | None,
-    score: str | None,
-    temperature: float | None,
-) -> Gate:
-    if sum(given is not None for given in (gamma, threshold, path)) != 1:
-        message = "expected one of --gate, --gamma and --threshold. Give one of them."
-        raise InputError(message)
-    if path is not None:
-        if score is not None or temperature is not None:
-            message = "a gate names its own score and temperature. Leave these out."
-            raise InputError(message)
-        return Gate.load(path)
-    at = 1.0 if temperature is None else temperature
-    named: Any = named_score(source.scores[0] if score is None else score)
-    if named == AUTO:
-        message = (
-            "--score auto chooses a score for calibrate, and a threshold belongs to "
-            "one score. Name it: --score alpha."
-        )
-        raise InputError(message)
-    if gamma is not None and not isinstance(named, Score):
-        return Gate.from_gamma(gamma, score=named, temperature=at)
-    if gamma is not None:
-        message = "--gamma goes with a score's name. Use --threshold."
-        raise InputError(message)
-    assert threshold is not None
-    if source.columns.percent and abs(threshold) > 1:
-        threshold /= 100
-    return Gate(as_doubt(threshold, named), score=named, temperature=at)
 
 
 def as_doubt(threshold: float, score: Any) -> float:

@@ -24,7 +24,7 @@ STEPS = (
 EXAMPLES = {
     "demo": (
         "trustdoctor demo --save demo-rows",
-        "trustdoctor demo --score alpha --score entropy --json demo.json",
+        "trustdoctor demo --model resnet-20 --save small",
     ),
     "diagnose": (
         "trustdoctor diagnose demo-rows/labelled.csv --score all",
@@ -38,10 +38,16 @@ EXAMPLES = {
         "trustdoctor calibrate demo-rows/labelled.csv --risk 5% -o gate.json",
         "trustdoctor calibrate demo-rows/labelled.csv --trr 95% --score auto "
         "-o g2.json",
+        "trustdoctor calibrate small/labelled.csv --frr 5% --shortlist 95% "
+        "-o list.json",
     ),
     "screen": (
         "trustdoctor screen demo-rows/new.csv --gate gate.json -o decided.csv",
         "trustdoctor screen 'demo-rows/*.csv' --gate gate.json -o decided",
+    ),
+    "cascade": (
+        "trustdoctor cascade small demo-rows --costs 0,1,10 --risk 5% -o two.json",
+        "trustdoctor cascade small demo-rows --costs 0,1,9 --trr 70% -o three.json",
     ),
     "check": (
         "trustdoctor check demo-rows/new.csv --gate gate.json --state watch.json",
@@ -60,7 +66,7 @@ EXAMPLES = {
         "trustdoctor reproduce gaussian --out gaussian",
     ),
 }
-"""Two for every command, in an order in which they run."""
+"""Two for every command, or more, in an order in which they run."""
 
 
 def overview() -> str:

@@ -20,7 +20,7 @@ from trustdoctor.cli.options import (
 )
 from trustdoctor.cli.places import check_outputs
 from trustdoctor.cli.printing import write_result, wrote
-from trustdoctor.demo import bundled_file, save_demo
+from trustdoctor.demo import MODELS, bundled_file, save_demo
 from trustdoctor.engines import Means, require_fitting, tuned
 from trustdoctor.errors import InputError, missing_package
 from trustdoctor.evaluation import evaluate, evaluate_logits, repeats
@@ -80,6 +80,14 @@ PbbOption = Annotated[
         "--pbb", metavar="", help="Train a small CNN and perturb its inputs instead."
     ),
 ]
+BundledOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help=f"Whose predictions: {' or '.join(MODELS)}, a smaller model, of the same "
+        "rows.",
+    ),
+]
 SaveOption = Annotated[
     Path | None,
     typer.Option(
@@ -94,20 +102,23 @@ SeedOption = Annotated[int, typer.Option(metavar="N", help="Of the split into th
 def demo(  # noqa: PLR0913 - one parameter per option
     *,
     pbb: PbbOption = False,
+    model: BundledOption = "densenet",
     score: ScoresOption = None,
     temperature: TemperatureOption = 1.0,
     save: SaveOption = None,
     json_path: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Diagnose the bundled predictions of a DenseNet on the CIFAR-10 test set."""
+    """Diagnose the bundled predictions of a model on the CIFAR-10 test set."""
     if pbb:
         _demo_pbb(alone=save is None and json_path is None)
         return
+    file = bundled_file(model)
     console = make_console(quiet=quiet or json_path == "-")
-    console.print("Bundled: DenseNet-BC-100-12 on the 10,000 CIFAR-10 test images.\n")
+    name = MODELS[model][0]
+    console.print(f"Bundled: {name} on the 10,000 CIFAR-10 test images.\n")
     with bar(quiet=quiet) as tell:
-        predictions = read(bundled_file())
+        predictions = read(file)
         scores = named_scores(score, plain_scores())
         found = evaluate(
             predictions, scores=scores, temperature=temperature, progress=tell

@@ -104,7 +104,10 @@ def export(  # noqa: PLR0913 - one parameter per option
     ] = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Put a gate into an ONNX model, as two more outputs: doubt and accepted."""
+    """Put a gate into an ONNX model, as two more outputs: doubt and accepted.
+
+    A gate with a shortlist adds a third: the classes of a rejected row, as a mask.
+    """
     from trustdoctor.adapters.onnx import export as run_export
 
     gate = Gate.load(gate_path)
@@ -113,10 +116,17 @@ def export(  # noqa: PLR0913 - one parameter per option
     what = "probabilities" if taken.probs else "logits"
     for line in (
         f"Took {taken.why}: {what} in the tensor {taken.tensor}.",
-        f"Added doubt ({gate.score}) and accepted; {_grown(model, output)}.",
+        f"Added {_added(gate)}; {_grown(model, output)}.",
     ):
         console.print(line, highlight=False)
     wrote(console, output)
+
+
+def _added(gate: Gate) -> str:
+    doubt, short = f"doubt ({gate.score})", gate.shortlist
+    if short is None:
+        return f"{doubt} and accepted"
+    return f"{doubt}, accepted and shortlist ({short.method}, {100 * short.level:g}%)"
 
 
 def _grown(before: Path, after: Path) -> str:

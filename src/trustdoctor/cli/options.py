@@ -159,7 +159,7 @@ class OptionGroup:
                 annotation=Annotated[
                     one.kind,
                     typer.Option(
-                        *([f"--{one.name}"] if one.kind is bool else []),  # no --no-
+                        *([_flag(one.name)] if one.kind is bool else []),
                         help=one.help,
                         metavar="" if one.kind is bool else one.metavar,
                         rich_help_panel=self.panel,
@@ -168,6 +168,11 @@ class OptionGroup:
             )
             for one in self.options()
         ]
+
+
+def _flag(name: str) -> str:
+    """Return the only spelling of an option that is given or not: there is no --no-."""
+    return f"--{name.replace('_', '-')}"
 
 
 def takes(**groups: OptionGroup) -> Callable[[Any], Any]:
@@ -218,7 +223,8 @@ _COLUMNS = (
 _STATED = "For answers without logits: the column of confidences."
 
 
-def _column_options() -> Iterator[Option]:
+def column_options() -> Iterator[Option]:
+    """Yield what names the columns of a file."""
     yield Option("confidence", str | None, _STATED, metavar="NAME")
     for name, text, metavar in _COLUMNS:
         yield Option(name, str | None, text, metavar=metavar)
@@ -231,7 +237,7 @@ def _column_options() -> Iterator[Option]:
 
 
 def _gate_column_options() -> Iterator[Option]:
-    yield from _column_options()
+    yield from column_options()
     text = "The column of groups, for thresholds of their own."
     yield Option("groups", str | None, text, metavar="NAME")
 
@@ -264,9 +270,9 @@ def _is_number(text: str) -> bool:
         return False
 
 
-def _columns(
+def as_columns(
     *,
-    confidence: str | list[str] | None,
+    confidence: str | list[str] | None = None,
     class_names: Path | None,
     **named: Any,
 ) -> Columns:
@@ -293,7 +299,8 @@ def _level(*, confidence: list[str] | None) -> float | None:
     return as_rate(given[0], "confidence") if given else None
 
 
-def _target_options() -> Iterator[Option]:
+def target_options() -> Iterator[Option]:
+    """Yield one option per target."""
     for target in TARGETS.values():
         rate = _is_rate(target.name)
         kind: Any = str | None if rate else float | None
@@ -316,7 +323,8 @@ def _is_rate(name: str) -> bool:
     return target.counts is not None and (target.low, target.high) == (0.0, 1.0)
 
 
-def _target(**values: str | float | None) -> dict[str, float]:
+def as_target(**values: str | float | None) -> dict[str, float]:
+    """Return the targets that were given, rates as numbers."""
     return {
         name: as_rate(value, name) if isinstance(value, str) else value
         for name, value in values.items()
@@ -359,10 +367,12 @@ def _memory(*, memory: str | None) -> int:
     return parse_memory(memory)
 
 
-COLUMNS = OptionGroup(_column_options, _columns, COLUMNS_PANEL)
-GATE_COLUMNS = OptionGroup(_gate_column_options, _columns, COLUMNS_PANEL)
-CALIBRATE_COLUMNS = OptionGroup(_sharing(_gate_column_options), _columns, COLUMNS_PANEL)
-COMPARE_COLUMNS = OptionGroup(_sharing(_column_options), _columns, COLUMNS_PANEL)
+COLUMNS = OptionGroup(column_options, as_columns, COLUMNS_PANEL)
+GATE_COLUMNS = OptionGroup(_gate_column_options, as_columns, COLUMNS_PANEL)
+CALIBRATE_COLUMNS = OptionGroup(
+    _sharing(_gate_column_options), as_columns, COLUMNS_PANEL
+)
+COMPARE_COLUMNS = OptionGroup(_sharing(column_options), as_columns, COLUMNS_PANEL)
 PROMISE_LEVEL = OptionGroup(
     _level_options("the probability that the promise holds (default: 0.9)"),
     _level,
@@ -373,7 +383,7 @@ COMPARE_LEVEL = OptionGroup(
     _level,
     COLUMNS_PANEL,
 )
-TARGET = OptionGroup(_target_options, _target, TARGETS_PANEL)
+TARGET = OptionGroup(target_options, as_target, TARGETS_PANEL)
 MEANS = OptionGroup(_means_options, _means, ENGINE_PANEL)
 MEMORY = OptionGroup(_memory_options, _memory, ENGINE_PANEL)
 

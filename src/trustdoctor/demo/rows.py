@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 
 from trustdoctor.atomic import replacing
-from trustdoctor.errors import OutputError
+from trustdoctor.errors import InputError, OutputError
 from trustdoctor.predictions import Predictions
 
 CLASSES = (
@@ -16,9 +16,19 @@ CLASSES = (
 )  # fmt: skip
 
 
-def bundled_file() -> Path:
-    """Return the file of bundled predictions."""
-    return Path(str(files("trustdoctor.demo") / "cifar10-densenet.npz"))
+MODELS = {
+    "densenet": ("DenseNet-BC-100-12", "cifar10-densenet.npz"),
+    "resnet-20": ("ResNet-20", "cifar10-resnet20.npz"),
+}
+"""What each bundled model is called, and the file of what it says."""
+
+
+def bundled_file(model: str = "densenet") -> Path:
+    """Return the file of a model's bundled predictions."""
+    if model not in MODELS:
+        message = f"expected a bundled model, {' or '.join(MODELS)}, got {model!r}."
+        raise InputError(message)
+    return Path(str(files("trustdoctor.demo") / MODELS[model][1]))
 
 
 def save_demo(predictions: Predictions, folder: Path) -> list[Path]:

@@ -17,6 +17,7 @@ from trustdoctor.engines.verbs import (
     Means,
     calibrate_files,
     diagnose,
+    list_files,
     screen,
 )
 from trustdoctor.errors import missing_package
@@ -44,6 +45,7 @@ __all__ = [
     "calibrate_files",
     "diagnose",
     "find_engine",
+    "list_files",
     "parse_memory",
     "register_engine",
     "require_fitting",

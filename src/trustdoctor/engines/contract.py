@@ -16,6 +16,9 @@ from trustdoctor.gates import Outcome
 from trustdoctor.predictions import Predictions
 from trustdoctor.progress import Pace
 
+SHORTLIST = "shortlist"
+"""The column of lists, where the gate has a shortlist."""
+
 Added = dict[str, Array]
 Decide = Callable[[Predictions], tuple[Added, Outcome]]
 """From a batch to the columns that are added to it, and what was counted."""

@@ -13,7 +13,13 @@ from typing import Any, TypeVar
 import polars as pl
 
 from trustdoctor.atomic import replacing
-from trustdoctor.engines.contract import AnyState, Decide, Engine, register_engine
+from trustdoctor.engines.contract import (
+    SHORTLIST,
+    AnyState,
+    Decide,
+    Engine,
+    register_engine,
+)
 from trustdoctor.engines.memory import BASE_MEMORY, parse_memory, with_room
 from trustdoctor.errors import FileError, InputError, OutputError, TrustDoctorError
 from trustdoctor.files import (
@@ -105,7 +111,10 @@ class LocalEngine(Engine):
             lazy = source.scan().select(decided.struct.field("accepted").sum())
             _run(source, lambda: lazy.collect(engine="streaming"))
         else:
-            lazy = with_decisions(source, decided, output, alone=alone, only=only)
+            more = [SHORTLIST] if getattr(function, "listed", False) else []
+            lazy = with_decisions(
+                source, decided, output, *more, alone=alone, only=only
+            )
             with replacing(output) as temporary:
                 _run(source, lambda: sink(lazy, source, output, temporary), output)
         return sum(found, NOTHING)
@@ -158,7 +167,8 @@ def _added(source: Source, function: Decide) -> pl.Struct:
     """Return the type of what is added, from a row or, without any, from the schema."""
     row = source.head(source.needed, 1)
     if len(row) == 0:
-        return _added_to_nothing(source, own=getattr(function, "own", False))
+        own, listed = (getattr(function, name, False) for name in ("own", "listed"))
+        return _added_to_nothing(source, own=own, listed=listed)
     try:
         added, _ = function(source.predictions(row))
     except InputError as error:
@@ -168,7 +178,7 @@ def _added(source: Source, function: Decide) -> pl.Struct:
     return pl.Struct({name: pl.Series(values).dtype for name, values in added.items()})
 
 
-def _added_to_nothing(source: Source, *, own: bool) -> pl.Struct:
+def _added_to_nothing(source: Source, *, own: bool, listed: bool) -> pl.Struct:
     """Return the type of what is added to a file without rows."""
     layout = source.layout
     inner = source.schema[source.needed[0]]
@@ -178,4 +188,5 @@ def _added_to_nothing(source: Source, *, own: bool) -> pl.Struct:
         named = layout.class_names is not None or layout.answers
         kinds["predicted"] = pl.String if named else pl.Int64
     kinds["score"] = pl.Float32 if single else pl.Float64
-    return pl.Struct(kinds | {"accepted": pl.Boolean})
+    kinds |= {"accepted": pl.Boolean}
+    return pl.Struct(kinds | ({SHORTLIST: pl.String} if listed else {}))

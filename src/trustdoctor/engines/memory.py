@@ -64,12 +64,18 @@ def fits(source: Source, memory: int, *, scores: int = 0) -> bool:
     return source.about_rows * needed <= memory
 
 
-def require_fitting(source: Source, memory: int, what: str) -> None:
-    """Refuse files that cannot be read at once, for a task that has to."""
+def require_fitting(
+    source: Source, memory: int, what: str, otherwise: str = ""
+) -> None:
+    """Refuse files that cannot be read at once, for a task that has to.
+
+    `otherwise` says what else can be done.
+    """
     if not fits(source, memory):
         message = (
             f"{what} needs all rows at once, which here take more than "
             f"{memory / 1e9:.1f} GB. Raise --memory, or give it a sample of the rows."
+            f"{otherwise}"
         )
         raise InputError(message)
 

@@ -23,7 +23,7 @@ import ray
 
 from trustdoctor.adapters.arrow import to_predictions
 from trustdoctor.atomic import replacing
-from trustdoctor.engines.contract import AnyState, Decide, Engine
+from trustdoctor.engines.contract import SHORTLIST, AnyState, Decide, Engine
 from trustdoctor.engines.local import LocalEngine
 from trustdoctor.engines.memory import parse_memory, tuned
 from trustdoctor.errors import FileError, InputError, TrustDoctorError
@@ -102,7 +102,8 @@ class RayEngine(Engine):
         pace: Pace,
     ) -> Outcome:
         """Decide in tasks; the driver writes the blocks in the order of the rows."""
-        check_names(source, _COUNTED)
+        listed = getattr(function, "listed", False)
+        check_names(source, _COUNTED, *([SHORTLIST] if listed else []))
         with _cluster(self.address), _told(source):
             decided = _tasks(source, SCREEN_BYTES).map_batches(
                 partial(_decide, source, function), batch_size=1, batch_format="numpy"

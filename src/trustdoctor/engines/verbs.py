@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from trustdoctor.arrays import Array
-from trustdoctor.engines.contract import Added, Engine
+from trustdoctor.engines.contract import SHORTLIST, Added, Engine
 from trustdoctor.engines.local import LocalEngine
 from trustdoctor.engines.memory import fits, parse_memory, require_fitting
 from trustdoctor.errors import FileError, InputError
@@ -34,9 +34,15 @@ from trustdoctor.gates import (
     Outcome,
     Sketches,
     calibrate_aloud,
+    describe_lists,
     needs_labels,
     remarks,
 )
+from trustdoctor.gates import shortlist as set_lists
+from trustdoctor.gates.listing import as_options, bare_lists, by_rank, require_gate
+from trustdoctor.gates.outcome import Lists
+from trustdoctor.gates.sketches import ListSketches
+from trustdoctor.gates.swaps import find_swaps
 from trustdoctor.predictions import Answers, Predictions
 from trustdoctor.progress import Pace, Tell
 from trustdoctor.scores import Score, find_score
@@ -111,31 +117,38 @@ def calibrate_files(  # noqa: PLR0913 - what a calibration is made of
     temperature: float = 1.0,
     groups: str | None = None,
     clusters: str | None = None,
+    shortlist: Any = None,
     means: Means | None = None,
     remark: Callable[[str], object] | None = None,
     **options: Any,
 ) -> Gate:
     """Calibrate on all rows of some files; options as in `calibrate`.
 
-    `clusters` names the column of clusters; rows are then read at once.
+    `clusters` names the column of clusters; rows are then read at once, and so they are
+    for a `shortlist` where the same rows cannot set the gate and its lists.
 
     `remark` is told what else to know: what would do better on these rows where the
-    gate decides nothing, and which score ranks their errors clearly better.
+    gate decides nothing, which score ranks their errors clearly better, and how long
+    lists are.
     """
     means = means or Means.here()
+    asked = [name for name in options if name in TARGETS]
     if needs_labels(options):
-        named = [name for name in options if name in TARGETS]
-        source.require_labels(" and ".join(named))
+        source.require_labels(" and ".join(asked))
+    own = None if shortlist is None else _wanted(source, shortlist)
     at_once = "--score auto" if score == AUTO else "--clusters" if clusters else ""
+    if own and asked and (groups or not by_rank(dict.fromkeys(asked, 0.0))):
+        what = "groups" if groups else " and ".join(asked)
+        at_once = at_once or f"--shortlist for {what}"
     if at_once:
-        _require_reading(source, means, at_once)
+        _require_reading(source, means, at_once, OTHERWISE if own else "")
     if at_once or means.reads(source):
         p, table = source.load(*([clusters] if clusters else []))
         if clusters is not None:
             options["clusters"] = _clusters(table[clusters])
         means.tell(0.5, "calibrating")
         options |= {"score": score, "temperature": temperature, "groups": groups}
-        return calibrate_aloud(p, remark=remark, **options)
+        return _calibrate_read(p, own, remark, options)
     ready = find_score(score or source.scores[0], temperature=temperature)
     state = Sketches(ready, groups or "", needs_labels=needs_labels(options))
     counted = _folded(source, state, means)
@@ -145,18 +158,102 @@ def calibrate_files(  # noqa: PLR0913 - what a calibration is made of
         rows = counted.pooled if len(counted.pooled) else counted.without
         for line in remarks(gate, rows, **options):
             remark(line)
+    return gate if own is None else _fold_lists(source, gate, own, means, counted)
+
+
+def _calibrate_read(
+    predictions: Predictions,
+    shortlist: dict[str, Any] | None,
+    remark: Callable[[str], object] | None,
+    options: dict[str, Any],
+) -> Gate:
+    """Calibrate on rows that were read at once."""
+    if shortlist is None:
+        return calibrate_aloud(predictions, remark=remark, **options)
+    gate = calibrate_aloud(predictions, shortlist=shortlist, **options)
+    if remark is not None:
+        calibrate_aloud(predictions, remark=remark, **options)  # for its remarks
+        remark(_sizes(gate, predictions))
     return gate
 
 
-def _require_reading(source: Source, means: Means, what: str) -> None:
+def _sizes(gate: Gate, predictions: Predictions) -> str:
+    """Say how long lists are on the rows of the calibration."""
+    lists = gate.screen(predictions).shortlist
+    assert lists is not None
+    return f"{Lists.of(predictions, lists).words(where=' of this file')}."
+
+
+def list_files(
+    source: Source,
+    gate: Gate,
+    shortlist: Any,
+    *,
+    means: Means | None = None,
+    remark: Callable[[str], object] | None = None,
+) -> Gate:
+    """Give a gate lists, set by all rows of some files; options as in `shortlist`.
+
+    `remark` is told how long they are, where the rows were read at once.
+    """
+    means, own = means or Means.here(), _wanted(source, shortlist)
+    require_gate(gate)
+    if not means.reads(source):
+        return _fold_lists(source, gate, own, means)
+    p = source.read()
+    means.tell(0.5, "calibrating")
+    listed = set_lists(gate, p, **own)
+    if remark is not None:
+        remark(_sizes(listed, p))
+    return listed
+
+
+def _wanted(source: Source, shortlist: Any) -> dict[str, Any]:
+    """Return the options of lists, checked before any row is read."""
+    own = as_options(shortlist)
+    bare_lists(2, **own)
+    source.require_labels("a shortlist")
+    return own
+
+
+def _fold_lists(
+    source: Source,
+    gate: Gate,
+    own: dict[str, Any],
+    means: Means,
+    counted: Sketches | None = None,
+) -> Gate:
+    """Set lists by rows that are counted; `counted` are those that set the gate."""
+    if counted is not None and not counted.pooled.labelled:
+        message = f"some rows have no label, so they cannot set the lists.{OTHERWISE}"
+        raise InputError(message)
+    swaps = None if counted is None else find_swaps(gate, counted.pooled)
+    found = _folded(source, ListSketches(gate, own, swaps), means)
+    if swaps is None and found.same:
+        every = Sketches(gate.scorer, needs_labels=True)
+        return _fold_lists(source, gate, own, means, _folded(source, every, means))
+    listed: Gate = found.listed()
+    return listed
+
+
+OTHERWISE = (
+    " Or calibrate without --shortlist, and let other rows set the lists: calibrate "
+    "OTHER --gate GATE --shortlist RATE."
+)
+"""What else can be done where rows cannot set a gate and its lists at once."""
+
+
+def _require_reading(
+    source: Source, means: Means, what: str, otherwise: str = ""
+) -> None:
     """Refuse what needs all rows where they cannot be read at once."""
     if not means.engine.in_memory:
         message = (
             f"{what} needs all rows at once, and another engine counts them: use "
-            "--engine local, or leave it out."
+            f"--engine local, or leave it out.{otherwise}"
         )
         raise InputError(message)
-    require_fitting(source, means.memory, what)
+    require_fitting(source, means.memory, what, otherwise)
 
 
 def _clusters(column: pl.Series) -> Array:
@@ -191,11 +288,17 @@ class BatchScreen:
     gate: Gate
     own: bool = False
 
+    @property
+    def listed(self) -> bool:
+        """Whether rejected rows get lists."""
+        return self.gate.shortlist is not None
+
     def __call__(self, predictions: Predictions) -> tuple[Added, Outcome]:
         """Return the columns that are added to the rows, and what was counted.
 
         `predicted` (the class's name where it has one), `score` and `accepted`; of a
-        language model's responses their ids, too.
+        language model's responses their ids, too; and `shortlist`, as text, where the
+        gate has one.
         """
         done = self.gate.screen(predictions)
         added: Added = {}
@@ -206,7 +309,9 @@ class BatchScreen:
         if names is not None:
             added["predicted"] = names.astype(str) if names.dtype == object else names
         added |= {"score": done.scores, "accepted": done.accepted}
-        outcome = Outcome.on(predictions, done.accepted)
+        if done.shortlist is not None:
+            added[SHORTLIST] = describe_lists(done.shortlist, predictions)
+        outcome = Outcome.on(predictions, done.accepted, done.shortlist)
         if self.gate.groups:
             known = np.isin(self.gate.groups_of(predictions), list(self.gate.groups))
             intake = replace(outcome.intake, strangers=int((~known).sum()))
@@ -225,6 +330,7 @@ def screen(  # noqa: PLR0913 - options, by keyword only
 ) -> Outcome:
     """Decide on every row, and write them with `predicted`, `score`, `accepted` added.
 
+    A gate with a shortlist adds `shortlist`, the classes that a rejected row may be.
     Into a file all rows go in their order. Into a folder (a path without a suffix)
     each input file goes by itself, under its own name.
 

@@ -4,6 +4,7 @@ from trustdoctor.files.annotations import SETTING, read_perturbed
 from trustdoctor.files.arrays import NPY, NPZ
 from trustdoctor.files.building import from_frame, from_table
 from trustdoctor.files.columns import Columns, find_layout
+from trustdoctor.files.decided import write_decided
 from trustdoctor.files.dialect import STDIN
 from trustdoctor.files.finding import find_source
 from trustdoctor.files.formats import (
@@ -86,5 +87,6 @@ __all__ = [
     "thumbnails",
     "unreadable",
     "with_decisions",
+    "write_decided",
     "write_logits",
 ]

@@ -327,22 +327,37 @@ def _fill(rows: pl.LazyFrame, paths: dict[str, Path], source: "Source") -> None:
         if at > source.rows:
             break
         for name, beside in paths.items():
-            values = batch[name].to_numpy()
+            values, first = batch[name].to_numpy(), at - len(batch)
             if values.dtype == object:
-                values = _fixed(values, source)
-            if name not in mapped:
-                mapped[name] = np.lib.format.open_memmap(
-                    beside, "w+", values.dtype, (source.rows,)
-                )
-            mapped[name][at - len(values) : at] = values
+                values = _fixed(values, source, name)
+            held = mapped.get(name)
+            if held is None or held.dtype.itemsize < values.dtype.itemsize:
+                mapped[name] = _opened(beside, values.dtype, source.rows, held, first)
+            mapped[name][first:at] = values
     if at != source.rows:
         message = f"expected {source.rows:,} rows in {source.name}, got {at:,}."
         raise FileError(message)
 
 
-def _fixed(values: Any, source: "Source") -> Any:
-    """Return names of classes as text of one width, which arrays need."""
+def _opened(path: Path, kind: Any, rows: int, held: Any, done: int) -> Any:
+    """Return an array in a file; what an array of shorter texts holds goes into it."""
+    if held is None:
+        return np.lib.format.open_memmap(path, "w+", kind, (rows,))
+    wider = path.with_name(f"{path.name}.wider")
+    try:
+        out = np.lib.format.open_memmap(wider, "w+", kind, (rows,))
+        out[:done] = held[:done]
+        wider.replace(path)
+    finally:
+        wider.unlink(missing_ok=True)
+    return out
+
+
+def _fixed(values: Any, source: "Source", column: str) -> Any:
+    """Return texts of one width, which arrays need; answers may be of any length."""
     names = source.layout.class_names
+    if column == "shortlist":
+        return values.astype(f"<U{max(1, *map(len, values))}")
     if names is None:
         message = "answers of any length do not fit into NPZ. Choose .csv or .parquet."
         raise OutputError(message)

@@ -13,6 +13,7 @@ from trustdoctor.files.formats import suffix_of
 from trustdoctor.files.source import Source
 from trustdoctor.files.writing import plan_targets
 from trustdoctor.gates import Gate, Outcome
+from trustdoctor.gates.outcome import Lists
 from trustdoctor.metrics import Confusion
 from trustdoctor.predictions import Intake
 
@@ -113,22 +114,42 @@ def _digest(words: Iterable[str]) -> str:
 
 def _entry(outcome: Outcome) -> list[Any]:
     counts = outcome.counts and list(asdict(outcome.counts).values())
-    return [outcome.rows, outcome.accepted, counts, *asdict(outcome.intake).values()]
+    intake = asdict(outcome.intake).values()
+    lists = [] if outcome.lists is None else [list(asdict(outcome.lists).values())]
+    return [outcome.rows, outcome.accepted, counts, *intake, *lists]
 
 
 def _outcome(entry: Any) -> Outcome:
     rows, accepted, counts, *intake = envelope.read_list(entry)
     known = None if counts is None else Confusion(*counts)
-    found = Outcome(rows, accepted, known, Intake(*intake))
+    lists = _lists(intake.pop()) if intake and type(intake[-1]) is list else None
+    found = Outcome(rows, accepted, known, Intake(*intake), lists)
     part = [] if known is None else [known.fr, known.tr, known.fa, known.ta]
     seen = found.intake
     whole = [accepted, *part, seen.unlabelled, seen.ambiguous, seen.strangers, rows]
     if (
         any(type(one) is not int or not 0 <= one <= rows for one in whole)
         or sum(part) > rows
+        or not (lists is None or _can_be(lists, rows - accepted))
         or seen.rows not in (0, rows)
         or not 0 <= envelope.read_number(seen.miss) < float("inf")
     ):
         message = f"expected counts of rows, got {envelope.shown(entry)}."
         raise FileError(message)
     return found
+
+
+def _lists(entry: list[Any]) -> Lists:
+    rows, classes, full, labelled, held = entry
+    return Lists(rows, classes, full, labelled, held)
+
+
+def _can_be(lists: Lists, rejected: int) -> bool:
+    """Tell whether so many rejected rows can have such lists."""
+    sizes = [lists.rows, lists.classes, lists.full, lists.labelled, lists.held]
+    return (
+        all(type(one) is int for one in sizes)
+        and lists.rows == rejected <= lists.classes
+        and 0 <= lists.full <= rejected
+        and 0 <= lists.held <= lists.labelled <= rejected
+    )

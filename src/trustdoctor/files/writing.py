@@ -40,7 +40,7 @@ def with_decisions(
     source: Source,
     decided: pl.Expr,
     output: Path,
-    *,
+    *more: str,
     alone: bool = False,
     only: str | None = None,
 ) -> pl.LazyFrame:
@@ -49,14 +49,14 @@ def with_decisions(
     Of arrays, and into arrays, the decisions alone are written, and of a language
     model's responses with their ids. A file that is written `alone`, one per input
     file, has no columns from folders' names: its own folder tells. `only` keeps the
-    accepted or the rejected rows.
+    accepted or the rejected rows. `more` are columns beside score and accepted.
     """
     bare = source.columns.choices is not None
     if bare or not (source.format.is_table and find_format(output).is_table):
         rows = source.scan().select(decided).unnest(ADDED)
     else:
-        check_names(source)
-        rows = _kept(source, output).with_columns(decided)
+        check_names(source, *more)
+        rows = kept_columns(source, output).with_columns(decided)
         rows = rows.drop(source.partitions if alone else []).unnest(ADDED)
     if only is None:
         return rows
@@ -86,7 +86,7 @@ def sink(rows: pl.LazyFrame, source: Source, output: Path, temporary: Path) -> N
         os.fsync(file.fileno())
 
 
-def _kept(source: Source, output: Path) -> pl.LazyFrame:
+def kept_columns(source: Source, output: Path) -> pl.LazyFrame:
     """Return all columns; text that a number would lose stays text."""
     target = find_format(output)
     nested = [name for name, dtype in source.schema.items() if dtype.is_nested()]

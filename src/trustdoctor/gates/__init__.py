@@ -17,15 +17,18 @@ from trustdoctor.gates.calibration import (
     needs_labels,
 )
 from trustdoctor.gates.certificate import Certificate
-from trustdoctor.gates.gate import PREDICTED, Gate, as_predictions
+from trustdoctor.gates.deciding import PREDICTED
+from trustdoctor.gates.gate import Gate, as_predictions
+from trustdoctor.gates.listing import shortlist
 from trustdoctor.gates.margins import Margins
 from trustdoctor.gates.outcome import NOTHING, Outcome, Screened, require_one_width
-from trustdoctor.gates.rules import Cut
+from trustdoctor.gates.rules import Cut, at_most_each, between
 from trustdoctor.gates.sample import Rows, Sample
 from trustdoctor.gates.selection import (
     Selection,
     select,
 )
+from trustdoctor.gates.shortlists import Shortlist, describe_lists
 from trustdoctor.gates.sketches import Sketches
 from trustdoctor.gates.targets import (
     TARGETS,
@@ -56,19 +59,23 @@ __all__ = [
     "Sample",
     "Screened",
     "Selection",
+    "Shortlist",
     "Sketches",
     "Target",
     "Terms",
     "advise",
     "advise_unlabelled",
     "as_predictions",
+    "at_most_each",
     "better_score",
+    "between",
     "calibrate",
     "calibrate_aloud",
     "calibrate_rows",
     "calibrate_scores",
     "calibrate_unlabelled",
     "decides_nothing",
+    "describe_lists",
     "find_target",
     "needs_labels",
     "observe",
@@ -76,4 +83,5 @@ __all__ = [
     "remarks",
     "require_one_width",
     "select",
+    "shortlist",
 ]

@@ -17,7 +17,8 @@ from trustdoctor.gates.clusters import (
     one_per_cluster,
     repeat_notes,
 )
-from trustdoctor.gates.gate import PREDICTED, Gate, GroupRule, is_unit
+from trustdoctor.gates.deciding import PREDICTED, GroupRule
+from trustdoctor.gates.gate import Gate, is_unit
 from trustdoctor.gates.group_rules import group_rules, split_rows
 from trustdoctor.gates.missing import leave_out_unlabelled
 from trustdoctor.gates.outcome import NOTHING, Outcome, known_errors
@@ -48,6 +49,7 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
     grouped_by: str = "",
     clusters: Any = None,
     seed: int = 0,
+    shortlist: Any = None,
     **target: float,
 ) -> Gate:
     """Choose the threshold that keeps a promise on rows to come.
@@ -93,6 +95,11 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
         is drawn from each, and the promise is for a random row of a random cluster.
     seed : int
         Of that draw.
+    shortlist : float or dict, optional
+        Also give rejected rows a list of classes that holds the true one so often; see
+        `shortlist`, whose options a dict names. Where the target is one of frr, trr,
+        joint, coverage and threshold, without groups, the same rows set both; else a
+        third of them, which then has no part in the gate.
     target
         frr : at most this share of the correct predictions is rejected.
         trr : at least this share of the errors is rejected.
@@ -121,11 +128,10 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
     _require_predictions_alone(predictions, _errors)
     options: dict[str, Any] = {"confidence": confidence, "mode": mode, "method": method}
     options |= {"min_coverage": min_coverage, "accuracy": accuracy, **target}
-    if clusters is not None:
-        drawn = one_per_cluster(predictions, clusters, groups, seed)
-        options |= {"score": score, "temperature": temperature}
-        gate = calibrate(drawn[0], groups=drawn[1], grouped_by=grouped_by, **options)
-        return with_notes(gate, *drawn[2])
+    if clusters is not None or shortlist is not None:
+        options |= {"score": score, "temperature": temperature, "groups": groups}
+        options |= {"grouped_by": grouped_by, "shortlist": shortlist}
+        return _on_some(predictions, clusters, seed, options)
     if score == AUTO:
         from trustdoctor.gates.auto import choose_auto
 
@@ -136,6 +142,20 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
         grouped_by, groups = groups, groups_of(predictions, groups)
     bare = Gate(0.0, score=ready, temperature=temperature)  # type: ignore[arg-type]
     return _calibrated(predictions, bare, groups, grouped_by or GIVEN, options)
+
+
+def _on_some(
+    predictions: Any, clusters: Any, seed: int, options: dict[str, Any]
+) -> Gate:
+    """Calibrate on one row per cluster, or on rows that a shortlist leaves."""
+    from trustdoctor.gates.listing import calibrate_listed
+
+    if clusters is None:
+        return calibrate_listed(predictions, options.pop("shortlist"), options)
+    some, groups, notes = one_per_cluster(
+        predictions, clusters, options["groups"], seed
+    )
+    return with_notes(calibrate(some, **options | {"groups": groups}), *notes)
 
 
 def _calibrated(

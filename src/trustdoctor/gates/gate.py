@@ -13,8 +13,18 @@ from trustdoctor.arrays import as_groups, as_scores
 from trustdoctor.errors import InputError
 from trustdoctor.gates.certificate import Certificate
 from trustdoctor.gates.classes import Classes, check_classes, predicted_groups
+from trustdoctor.gates.deciding import (
+    PREDICTED,
+    Group,
+    GroupRule,
+    State,
+    check_rule,
+    decided,
+    like,
+)
 from trustdoctor.gates.margins import Margins
 from trustdoctor.gates.outcome import Screened
+from trustdoctor.gates.shortlists import Shortlist
 from trustdoctor.predictions import Answers, Predictions, TopK
 from trustdoctor.scores import (
     FittedScore,
@@ -26,41 +36,6 @@ from trustdoctor.scores import (
 
 if TYPE_CHECKING:
     from trustdoctor.watch import Watch
-
-State = Literal["threshold", "accept-all", "reject-all"]
-STATES = ("threshold", "accept-all", "reject-all")
-PREDICTED = "predicted"
-"""What `grouped_by` says where the groups are the predicted classes."""
-
-Group = int | str
-
-
-@dataclass(frozen=True)
-class GroupRule:
-    """The threshold of one group of rows.
-
-    Attributes
-    ----------
-    threshold, state
-        As in `Gate`.
-    n : int
-        Its calibration rows.
-    promised : bool
-        Whether the certificate's promise holds for this group by itself; where it had
-        too few rows it has the pooled threshold and no promise.
-    """
-
-    threshold: float
-    state: State = "threshold"
-    n: int = 0
-    promised: bool = True
-
-    def __post_init__(self) -> None:
-        """Refuse what no group's rule can be."""
-        _check_rule(self.threshold, self.state)
-        if type(self.n) is not int or self.n < 0 or type(self.promised) is not bool:
-            message = f"expected a number of rows, got {self.n!r}, {self.promised!r}."
-            raise InputError(message)
 
 
 @dataclass(frozen=True)
@@ -95,6 +70,8 @@ class Gate:
     classes : int, tuple of str, or None
         How many classes the calibration rows have, or their names: rows of others are
         then refused.
+    shortlist : Shortlist or None
+        Which classes a rejected row may be, where `trustdoctor.shortlist` was asked.
 
     Examples
     --------
@@ -114,6 +91,7 @@ class Gate:
     fitted: FittedScore | None = field(default=None, repr=False)
     unit: bool = False
     classes: Classes | None = field(default=None, repr=False)
+    shortlist: Shortlist | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse what no gate can be."""
@@ -130,12 +108,13 @@ class Gate:
             raise InputError(message)
         if self.score is not None:
             object.__setattr__(self, "score", self.scorer.name)
-        _check_rule(self.threshold, self.state)
+        check_rule(self.threshold, self.state)
         if {type(group) for group in self.groups} not in (set(), {int}, {str}):
             message = "expected groups that are all integers, or all strings."
             raise InputError(message)
-        if self.groups and self.margins is not None:
-            message = "a gate with margins has no groups. Leave one of them out."
+        if self.margins is not None and (self.groups or self.shortlist is not None):
+            what = "groups" if self.groups else "shortlist"
+            message = f"a gate with margins has no {what}. Leave one of them out."
             raise InputError(message)
 
     def __eq__(self, other: object) -> bool:
@@ -240,10 +219,10 @@ class Gate:
         """
         plain = as_scores(scores)  # refuses NaN
         if self.groups:
-            return _like(self._accept_groups(plain, groups), scores)
+            return like(self._accept_groups(plain, groups), scores)
         if hasattr(scores, "detach"):
-            return _decide(scores.double() > self.threshold, self.state)
-        return _decide(plain.astype(np.float64) > self.threshold, self.state)
+            return decided(scores.double() > self.threshold, self.state)
+        return decided(plain.astype(np.float64) > self.threshold, self.state)
 
     def _accept_groups(self, scores: NDArray[Any], groups: Any) -> NDArray[np.bool_]:
         if groups is None:
@@ -259,10 +238,10 @@ class Gate:
             known = ", ".join(map(repr, list(self.groups)[:5]))
             message = f"expected groups like {known}, got {given.tolist()[0]!r}."
             raise InputError(message)
-        accepted = _decide(scores.astype(np.float64) > self.threshold, self.state)
+        accepted = decided(scores.astype(np.float64) > self.threshold, self.state)
         for group, rule in self.groups.items():
             own = given == group
-            accepted[own] = _decide(
+            accepted[own] = decided(
                 scores[own].astype(float) > rule.threshold, rule.state
             )
         return np.asarray(accepted)
@@ -329,8 +308,11 @@ class Gate:
         ambiguous = getattr(predictions, "ambiguous", None)
         if ambiguous is not None:
             accepted = accepted & ~ambiguous
-        ids = getattr(predictions, "ids", None)
-        return Screened(scores, accepted, predictions.predicted, ids=ids)
+        ids, lists = getattr(predictions, "ids", None), None
+        if self.shortlist is not None:
+            lists = self.shortlist.mask(predictions, accepted, groups)  # type: ignore[arg-type]
+        said = predictions.predicted
+        return Screened(scores, accepted, said, ids=ids, shortlist=lists)
 
     def groups_of(self, predictions: Predictions | TopK) -> Any:
         """Return the groups of rows, as this gate has them; None where unknown."""
@@ -409,15 +391,6 @@ def is_unit(predictions: Any) -> bool:
     return isinstance(predictions, Answers) and predictions.confidence is not None
 
 
-def _check_rule(threshold: float, state: str) -> None:
-    if math.isnan(threshold):
-        message = "expected a threshold, got NaN. Give a number."
-        raise InputError(message)
-    if state not in STATES:
-        message = f"expected a state out of {', '.join(STATES)}, got {state!r}."
-        raise InputError(message)
-
-
 def as_predictions(rows: Any, kind: str | None) -> Predictions | TopK:
     """Return predictions as they are, or an array as what it is said to be."""
     if isinstance(rows, (Predictions, TopK)):
@@ -434,17 +407,3 @@ def as_predictions(rows: Any, kind: str | None) -> Predictions | TopK:
         f"{type(rows).__name__} with kind={kind!r}. Nothing guesses what numbers mean."
     )
     raise InputError(message)
-
-
-def _decide(rejected: Any, state: State) -> Any:
-    if state == "accept-all":
-        return rejected | True
-    if state == "reject-all":
-        return rejected & False
-    return ~rejected
-
-
-def _like(accepted: NDArray[np.bool_], scores: Any) -> Any:
-    if not hasattr(scores, "detach"):
-        return accepted
-    return scores.new_tensor(accepted, dtype=(scores == scores).dtype)

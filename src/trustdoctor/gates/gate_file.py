@@ -25,7 +25,9 @@ from trustdoctor.envelope import (
 from trustdoctor.errors import FileError, InputError, TrustDoctorError
 from trustdoctor.gates.certificate import Certificate
 from trustdoctor.gates.classes import Classes
-from trustdoctor.gates.gate import Gate, Group, GroupRule
+from trustdoctor.gates.deciding import Group, GroupRule
+from trustdoctor.gates.gate import Gate
+from trustdoctor.gates.list_file import list_content, read_shortlist
 from trustdoctor.gates.margins import Margins
 from trustdoctor.scores import FittedScore, build_score, load_score
 
@@ -40,7 +42,7 @@ _LONGEST = 255  # bytes of a file's name
 
 _FIELDS = {"schema", "score", "temperature", "state", "threshold", "gamma", "groups"}
 _FIELDS |= {"grouped_by", "certificate"}
-_OPTIONAL = {"margins", "fitted", "unit", "classes"}
+_OPTIONAL = {"margins", "fitted", "unit", "classes", "shortlist"}
 _GROUP_FIELDS = {"group", "threshold", "state", "n", "promised"}
 _FLOATS, _INTEGERS = ("<f8", "<f4", "<f2"), ("<i8", "<i4", "<i2", "|i1")
 _TYPES = (*_FLOATS, *_INTEGERS, "<u8", "<u4", "<u2", "|u1", "|b1")
@@ -91,6 +93,8 @@ def to_json(gate: Gate, *, beside: str | None = None) -> str:
         content["unit"] = True
     if gate.classes is not None:
         content["classes"] = gate.classes
+    if gate.shortlist is not None:
+        content["shortlist"] = list_content(gate.shortlist)
     return envelope.dump("gate", SCHEMA, content)
 
 
@@ -122,7 +126,8 @@ def _gate(content: dict[str, Any], folder: Path) -> Gate:
         grouped_by=read_text(content["grouped_by"]),
         margins=_read_margins(content.get("margins")),
         unit=_read_unit(content.get("unit", False)),
-        classes=_read_classes(content.get("classes")),
+        classes=read_classes(content.get("classes")),
+        shortlist=read_shortlist(content.get("shortlist")),
         fitted=None
         if fitted is None
         else _read_fitted(fitted, content["score"], folder),
@@ -155,7 +160,8 @@ def _read_unit(content: Any) -> bool:
     return content
 
 
-def _read_classes(content: Any) -> Classes | None:
+def read_classes(content: Any) -> Classes | None:
+    """Read how many classes there are, or their names."""
     if content is None or (type(content) is int and content > 1):
         return content
     names = tuple(map(read_text, read_list(content)))

@@ -7,7 +7,7 @@ from typing import Any
 from trustdoctor.errors import InputError
 from trustdoctor.gates import rules
 from trustdoctor.gates.asked import Ask
-from trustdoctor.gates.gate import GroupRule
+from trustdoctor.gates.deciding import GroupRule
 from trustdoctor.gates.luck import is_luck
 from trustdoctor.gates.rules import Cut
 from trustdoctor.gates.sample import Sample

@@ -1,7 +1,7 @@
 """What a gate did to rows: decisions, counts that add up, and their rates."""
 
 from dataclasses import asdict, dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,9 @@ class Screened(NamedTuple):
         What the model said, where the gate asked it.
     ids : array (n,), or None
         What the rows are called, where they have names.
+    shortlist : bool array (n, C), or None
+        Where the gate has one: the classes that a rejected row may be. All of them mean
+        a full review; accepted rows have none.
 
     Examples
     --------
@@ -44,6 +47,81 @@ class Screened(NamedTuple):
     passes: NDArray[np.int64] | None = None
     predictions: Predictions | None = None
     ids: Array | None = None
+    shortlist: NDArray[np.bool_] | None = None
+
+
+@dataclass(frozen=True)
+class Lists:
+    """What the lists of rejected rows hold, in numbers that add up.
+
+    Attributes
+    ----------
+    rows, classes : int
+        Rejected rows, and classes on all of their lists; a full review has every class.
+    full : int
+        Full reviews.
+    labelled, held : int
+        Rows with a label, and those whose list holds it.
+
+    Examples
+    --------
+    >>> p = Predictions.from_probs([[0.5, 0.4, 0.1], [0.4, 0.3, 0.3]], [1, None])
+    >>> done = Lists.of(p, np.array([[True, True, False], [True, True, True]]))
+    >>> print(done.words(0.95))
+    Lists for 2 rejected rows: 2.50 classes on average, 1 full review (of all \
+classes); they hold the true class in 100.00 [2.50, 100.00] % (promised: 95%)
+    """
+
+    rows: int = 0
+    classes: int = 0
+    full: int = 0
+    labelled: int = 0
+    held: int = 0
+
+    @classmethod
+    def of(cls, predictions: Predictions, lists: NDArray[np.bool_]) -> "Lists":
+        """Count lists, (n, C); rows that were accepted have none."""
+        sizes = lists.sum(1)
+        full = int((sizes == lists.shape[1]).sum())
+        done = cls(int((sizes > 0).sum()), int(sizes.sum()), full)
+        if predictions.labels is None:
+            return done
+        known = np.flatnonzero((sizes > 0) & predictions.known)
+        held = int(lists[known, predictions.labels[known]].sum())
+        return replace(done, labelled=len(known), held=held)
+
+    def __add__(self, other: "Lists") -> "Lists":
+        """Count the lists of both."""
+        ours, theirs = asdict(self), asdict(other)
+        return Lists(*(ours[name] + theirs[name] for name in ours))
+
+    def rate(self, *, confidence: float = 0.95) -> Share | None:
+        """Return how often they hold the true class; None where no label tells."""
+        if not self.labelled:
+            return None
+        return share(self.held, self.labelled, confidence=confidence)
+
+    def words(self, level: float | None = None, *, where: str = "") -> str:
+        """Say how long they are and how often they hold the true class.
+
+        Without the level that was promised, how long they are alone.
+        """
+        if not self.rows:
+            return "No row was rejected, so there are no lists"
+        rows = "row" if self.rows == 1 else "rows"
+        reviews = "review" if self.full == 1 else "reviews"
+        said = (
+            f"Lists for {self.rows:,} rejected {rows}{where}: "
+            f"{self.classes / self.rows:.2f} classes on average, {self.full:,} full "
+            f"{reviews}{' (of all classes)' * bool(self.full)}"
+        )
+        rate = self.rate()
+        if level is None or rate is None:
+            return said
+        return (
+            f"{said}; they hold the true class in {rate.percent()} % (promised: "
+            f"{round(100 * level, 10):g}%)"
+        )
 
 
 @dataclass(frozen=True)
@@ -57,6 +135,8 @@ class Outcome:
         Of the rows that had a label; None where none had.
     intake : Intake
         What came in: missing labels, rounded probabilities.
+    lists : Lists or None
+        Of the rejected rows, where the gate has a shortlist.
 
     Examples
     --------
@@ -69,6 +149,7 @@ class Outcome:
     accepted: int
     counts: Confusion | None = None
     intake: Intake = NO_ROWS
+    lists: Lists | None = None
 
     @classmethod
     def of(cls, accepted: Array, wrong: Array | None = None) -> "Outcome":
@@ -81,8 +162,13 @@ class Outcome:
         return cls(rows, kept, Confusion(rows - kept - tr, tr, fa, kept - fa))
 
     @classmethod
-    def on(cls, predictions: Predictions | TopK, accepted: Array) -> "Outcome":
-        """Count what was accepted of predictions, with or without labels."""
+    def on(
+        cls, predictions: Predictions | TopK, accepted: Array, lists: Any = None
+    ) -> "Outcome":
+        """Count what was accepted of predictions, with or without labels.
+
+        `lists` are those of rejected rows (n, C), where the gate has a shortlist.
+        """
         if isinstance(predictions, TopK):
             return cls.of(accepted, known_errors(predictions))
         done = cls.of(accepted)
@@ -90,7 +176,8 @@ class Outcome:
             known = predictions.known
             own = cls.of(accepted[known], predictions.labelled("rates").errors)
             done = replace(done, counts=own.counts)
-        return replace(done, intake=Intake.of(predictions))
+        seen = None if lists is None else Lists.of(predictions, lists)
+        return replace(done, intake=Intake.of(predictions), lists=seen)
 
     @classmethod
     def at(cls, state: str, wrong: int, rows: int) -> "Outcome":
@@ -106,8 +193,11 @@ class Outcome:
         if self.counts is not None and other.counts is not None:
             ours, theirs = asdict(self.counts), asdict(other.counts)
             both = Confusion(*(ours[kind] + theirs[kind] for kind in ours))
+        lists = self.lists or other.lists
+        if self.lists is not None and other.lists is not None:
+            lists = self.lists + other.lists
         rows, accepted = self.rows + other.rows, self.accepted + other.accepted
-        return Outcome(rows, accepted, both, self.intake + other.intake)
+        return Outcome(rows, accepted, both, self.intake + other.intake, lists)
 
     @property
     def decisions(self) -> Confusion:

@@ -1,19 +1,32 @@
-"""Scores counted for a calibration, all rows and by group.
+"""Rows counted for a calibration, of a gate or of its lists, all and by group.
 
-A state that engines fold: batches update it, and parts of the rows merge.
+States that engines fold: batches update them, and parts of the rows merge.
 """
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from trustdoctor.arrays import Array, as_groups
+from trustdoctor.errors import InputError
 from trustdoctor.gates.calibration import GIVEN, calibrate_sample, groups_of
-from trustdoctor.gates.classes import Classes, classes_of
+from trustdoctor.gates.classes import Classes, check_classes, classes_of
 from trustdoctor.gates.gate import Gate, is_unit
+from trustdoctor.gates.listing import (
+    bare_lists,
+    is_same,
+    listing,
+    needed_rank,
+    refuse_part,
+    true_strangeness,
+)
 from trustdoctor.gates.missing import missing_notes
 from trustdoctor.gates.outcome import known_errors, require_one_width
 from trustdoctor.gates.sample import Fingerprint
+from trustdoctor.gates.shortlists import ListRule, Shortlist, require_classes
+from trustdoctor.gates.swaps import Swaps
 from trustdoctor.metrics import CELLS, Sketch
 from trustdoctor.predictions import NO_ROWS, Intake, Predictions
 from trustdoctor.scores import Score
@@ -129,3 +142,165 @@ class Sketches:
         return replace(
             gate, unit=self.unit, classes=self.classes, certificate=certificate
         )
+
+
+@dataclass
+class Strange:
+    """How strange the true class of rejected rows is.
+
+    Attributes
+    ----------
+    correct : int
+        Rows whose prediction is true: nothing is less strange.
+    errors : Sketch
+        Of the others.
+    more : int
+        Rows that count as stranger than any list allows.
+
+    Examples
+    --------
+    >>> counted = Strange(correct=8)
+    >>> counted.errors.update([0.5])
+    >>> counted.rule(0.9)
+    ListRule(threshold=0.5, rows=9)
+    """
+
+    correct: int = 0
+    errors: Sketch = field(default_factory=Sketch)
+    more: int = 0
+
+    def add(self, correct: int, strange: Array) -> None:
+        """Count more rows: so many correct ones, and how strange others' truth is."""
+        self.correct += correct
+        if len(strange):
+            self.errors.update(strange)
+
+    def merge(self, other: "Strange") -> None:
+        """Count the rows of another, too."""
+        self.correct += other.correct
+        self.errors.merge(other.errors)
+        self.more += other.more
+
+    def rule(self, level: float) -> ListRule:
+        """Return the threshold of lists; in a range of strangeness its upper end."""
+        rows = self.correct + len(self.errors)
+        k = needed_rank(rows + self.more, level)
+        at = math.inf if k > rows else -math.inf
+        if self.correct < k <= rows:
+            at = self.errors.of_kind("all").kth(k - self.correct)[1]
+        return ListRule(at, rows)
+
+
+@dataclass
+class ListSketches:
+    """What sets the lists of a gate, in all rows and in each of its groups.
+
+    Attributes
+    ----------
+    gate : Gate
+    options : dict
+        Of `shortlist`: level, method and so on.
+    swaps : Swaps or None
+        Which rows count, where the gate's threshold is by the same rows.
+    pooled : Strange
+    groups : dict of group to Strange
+    rows, every : Fingerprint
+        Of the labelled rows, and of the doubts of all.
+
+    Examples
+    --------
+    >>> from trustdoctor import calibrate
+    >>> z = np.arange(1, 31)[:, None] / 10 * [1.0, 0.0]
+    >>> p = Predictions.from_logits(z, z[:, 0] < 2)
+    >>> counted = ListSketches(calibrate(p, threshold=-1.0), {"level": 0.5})
+    >>> counted.update(p)
+    >>> counted.pooled.correct, len(counted.pooled.errors)
+    (0, 16)
+    """
+
+    gate: Gate
+    options: dict[str, Any]
+    swaps: Swaps | None = None
+    pooled: Strange = field(default_factory=Strange)
+    groups: dict[Any, Strange] = field(default_factory=dict)
+    rows: Fingerprint = field(default_factory=Fingerprint)
+    every: Fingerprint = field(default_factory=lambda: Fingerprint(labelled=False))
+    widths: set[int] = field(default_factory=set)
+
+    def fresh(self) -> "ListSketches":
+        """Return the same, without rows."""
+        return ListSketches(self.gate, self.options, self.swaps)
+
+    def update(self, predictions: Predictions) -> None:
+        """Count more rows; those without a label have no part."""
+        require_classes(predictions)
+        require_one_width(self.widths, predictions.n_classes)
+        check_classes(self.gate, predictions)
+        doubts, known = np.asarray(self.gate.doubts(predictions)), predictions.known
+        self.every += Fingerprint.of(doubts)
+        if not known.any():
+            return
+        groups = None
+        if self.gate.groups:
+            given = self.gate.groups_of(predictions)
+            groups = None if given is None else as_groups(given, rows=len(known))[known]
+        self._count(predictions[known], doubts[known], groups)
+
+    def _count(self, rows: Predictions, doubts: Array, groups: Any) -> None:
+        wrong = rows.errors
+        self.rows += Fingerprint.of(doubts, wrong)
+        kept = ~np.asarray(self.gate.accept(doubts, groups=groups))
+        if self.swaps is not None:
+            kept, more = self.swaps.count(doubts, wrong, kept)
+            self.pooled.more += more
+        hard = np.flatnonzero(kept & wrong)
+        strange = true_strangeness(self._bare(), rows, hard, rows.predicted)
+        self.pooled.add(int((kept & ~wrong).sum()), strange)
+        if groups is None:
+            return
+        for name in set(np.unique(groups).tolist()) & set(self.gate.groups):
+            own = self.groups.setdefault(name, _of_group())
+            mine = groups == name
+            own.add(int((kept & ~wrong & mine).sum()), strange[mine[hard]])
+
+    def merge(self, other: "ListSketches") -> None:
+        """Count the rows of another, too."""
+        for width in other.widths:
+            require_one_width(self.widths, width)
+        self.rows += other.rows
+        self.every += other.every
+        self.pooled.merge(other.pooled)
+        for name, counted in other.groups.items():
+            if name in self.groups:
+                self.groups[name].merge(counted)
+            else:
+                self.groups[name] = counted
+
+    def _bare(self) -> Shortlist:
+        return bare_lists(next(iter(self.widths)), **self.options)
+
+    @property
+    def same(self) -> bool:
+        """Whether these rows set the gate's threshold, which some gates refuse."""
+        if self.rows.rows < self.every.rows:
+            refuse_part(self.gate, self.every)
+        return is_same(self.gate, self.rows)
+
+    def listed(self) -> Gate:
+        """Return the gate with its lists."""
+        if not self.rows.rows:
+            message = "a shortlist needs the true label of some rows, and none has one."
+            raise InputError(message)
+        short, same = self._bare(), self.swaps is not None
+        every = replace(self.pooled, more=self.pooled.more + same)
+        own = {
+            name: self.groups.get(name, _of_group()).rule(short.level)
+            for name in self.gate.groups
+        }
+        rule = every.rule(short.level)
+        short = replace(short, rule=rule, groups=own, same_rows=same)
+        return listing(self.gate, short)
+
+
+def _of_group() -> Strange:
+    return Strange(errors=Sketch(cells=LEAST_CELLS))

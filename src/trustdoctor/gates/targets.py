@@ -124,6 +124,9 @@ class Target:
         accepted rows, "plain" where it is about accepted rows alone, "share" where it
         is the share of accepted rows of a kind among all rows; "even" for others,
         which are tested only where both rates are equal.
+    by_rank : bool
+        Whether the cut is next to the k-th score of a kind of rows, with k known from
+        how many there are, or given: a shortlist may then be set by the same rows.
 
     Examples
     --------
@@ -150,6 +153,7 @@ class Target:
     note: Callable[[Confusion, float, float], str] | None = None
     expected: Callable[[Expected, float], Array] | None = None
     reviewed: Literal["odds", "plain", "share", "even"] = "even"
+    by_rank: bool = False
 
     def __reduce__(self) -> Any:
         """Cross to another process by name: some of its fields are functions."""
@@ -304,6 +308,7 @@ register_target(
         rests_on="correct",
         expected=lambda e, value: e.correct >= (1 - value) * e.correct[-1],
         reviewed="odds",
+        by_rank=True,
     )
 )
 register_target(
@@ -320,6 +325,7 @@ register_target(
         rests_on="errors",
         expected=lambda e, value: e.errors <= (1 - value) * e.errors[-1],
         reviewed="odds",
+        by_rank=True,
     )
 )
 register_target(
@@ -364,6 +370,7 @@ register_target(
         counts=lambda at: (at.fa, at.n),
         expected=lambda e, value: e.errors <= value * e.rows,
         reviewed="share",
+        by_rank=True,
     )
 )
 register_target(
@@ -377,6 +384,7 @@ register_target(
         safe="accept",
         needs_labels=False,
         expected=lambda e, value: e.accepted >= float(rules.exact(value)) * e.rows,
+        by_rank=True,
     )
 )
 register_target(
@@ -410,5 +418,6 @@ register_target(
         promised=False,
         per_group=False,
         assumes=False,
+        by_rank=True,
     )
 )

@@ -1,7 +1,7 @@
 """Data as they come: rows all at once, or in batches with their labels."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,7 +35,8 @@ class Part:
 
     def __len__(self) -> int:
         """Return how many rows there are."""
-        return len(self.rows)
+        shape = getattr(self.rows, "shape", None)  # a sparse matrix has no length
+        return int(shape[0]) if shape else len(self.rows)
 
     def pick(self, at: Array) -> Any:
         """Return some of the rows."""
@@ -68,7 +69,7 @@ def split(
     is rows, all in one part.
     """
     if not _in_batches(data):
-        _check_rows(data)
+        check_rows(data)
         known, classes = (None, 0) if labels is None else as_classes(labels)
         return iter([Part(data, known, classes)]), 1
     if labels is not None:
@@ -95,7 +96,8 @@ def _in_batches(data: Any) -> bool:
     return isinstance(data, Iterable) and not hasattr(data, "__getitem__")
 
 
-def _check_rows(data: Any) -> None:
+def check_rows(data: Any) -> None:
+    """Refuse what cannot be counted and picked."""
     rows = hasattr(data, "__len__") and hasattr(data, "__getitem__")
     if not rows or isinstance(data, (str, bytes)):
         message = (
@@ -125,15 +127,21 @@ def join_predictions(said: list[Predictions]) -> Predictions:
     if len({(one.n_classes, one.from_probabilities) for one in said}) > 1:
         message = "the model gave other numbers of classes from batch to batch."
         raise InputError(message)
+    if len({one.class_names for one in said}) > 1:
+        message = "the model gave other names of classes from batch to batch."
+        raise InputError(message)
     known = [one.labels for one in said if one.labels is not None]
     if known and len(known) != len(said):
         message = "expected labels in all batches or in none, got some without."
         raise InputError(message)
     logits = np.concatenate([one.logits for one in said])
     labels = np.concatenate(known) if known else None
+    names = said[0].class_names
     if said[0].from_probabilities:
-        return Predictions(logits, labels, from_probabilities=True)
-    return Predictions.from_logits(logits, labels)  # not probabilities by mistake
+        whole = Predictions(logits, labels, from_probabilities=True)
+        return replace(whole, class_names=names)
+    # which refuses probabilities by mistake
+    return Predictions.from_logits(logits, labels, class_names=names)
 
 
 def join_opinions(found: list[Opinions]) -> Opinions:

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from trustdoctor.adapters.asking import complaining
 from trustdoctor.arrays import Array
 from trustdoctor.errors import InputError
 from trustdoctor.gates import Gate, Screened
 from trustdoctor.kernels import normalise
 from trustdoctor.opinion.checks import ViewCheck, check_views
-from trustdoctor.opinion.models import predictor
+from trustdoctor.opinion.lazily import ask_lazily, finite_logits
+from trustdoctor.opinion.models import ask_model, predictor
 from trustdoctor.opinion.parts import (
     Part,
     join_opinions,
@@ -31,9 +31,6 @@ from trustdoctor.opinion.views import as_views
 from trustdoctor.predictions import Opinions, Predictions
 from trustdoctor.progress import Tell
 from trustdoctor.scores import beta, find_formula
-
-LEAST = 40.0
-"""How far below the top a logit may be, where a probability of 0 stands for it."""
 
 
 class SecondOpinion:
@@ -99,7 +96,7 @@ class SecondOpinion:
 
     def _heard(self, said: Predictions) -> Array:
         """Return what is averaged of an answer."""
-        logits = _finite(said)
+        logits = finite_logits(said)
         if self.p is None:
             return logits
         return np.asarray(normalise(logits, float(self.p))[0] / self.t)
@@ -143,7 +140,7 @@ class SecondOpinion:
             if total is None:
                 judged = part.judged(said)
             total = heard if total is None else _sum(total, heard)
-            kept.append((_finite(said), total / (k + 1)))
+            kept.append((finite_logits(said), total / (k + 1)))
         doubts = [_doubt(mean, judged.predicted) for _, mean in kept]
         own = [beta(logits) for logits, _ in kept]
         return Opinions(
@@ -212,27 +209,33 @@ class SecondOpinion:
         return join_screened(done)
 
     def _screened(self, part: Part, gate: Gate, tell: Tell) -> Screened:
-        """Decide on the rows of one part."""
+        """Decide on the rows of one part; the label is that of the clean input."""
         n, margins = len(part), gate.margins
         assert margins is not None
-        judged = part.judged(self._pass(part, np.arange(n), 0, tell, n))
-        total = self._heard(judged).copy()
-        last = _doubt(total, judged.predicted)
-        scores, accepted = last.copy(), np.zeros(n, bool)
-        passes, still = np.ones(n, np.int64), np.arange(n)
-        for k in range(1 + len(self.views)):
-            if k:
-                heard = self._heard(self._pass(part, still, k, tell, n))
+        scores, accepted = np.zeros(n), np.zeros(n, bool)
+        passes, first = np.zeros(n, np.int64), list[Predictions]()
+        total = np.zeros((0, 0))
+
+        def settle(k: int, still: Array, said: Predictions) -> Array:
+            nonlocal total
+            heard = self._heard(said)
+            if not first:
+                first.append(part.judged(said))
+                total = heard.copy()
+            else:
                 total[still] = _sum(total[still], heard)
-                passes[still] += 1
-                mean = total[still] / (k + 1)
-                last = _doubt(mean, judged.predicted[still])
-            done = margins.stopped(last, k, gate)
-            moved = margins.moved(last, k, gate)
+            passes[still] += 1
+            mean = total[still] / (k + 1)
+            doubts = _doubt(mean, first[0].predicted[still])
+            moved = margins.moved(doubts, k, gate)
             scores[still], accepted[still] = moved, gate.accept(moved)
-            still, last = still[~done], last[~done]
-            if not len(still):
-                break
+            return margins.stopped(doubts, k, gate)
+
+        def ask(k: int, still: Array) -> Predictions:
+            return self._pass(part, still, k, tell, n)
+
+        ask_lazily(n, 1 + len(self.views), ask, settle)
+        judged = first[0]
         return Screened(scores, accepted, judged.predicted, passes, judged)
 
     def _pass(
@@ -244,35 +247,10 @@ class SecondOpinion:
             at = rows[start : start + self.batch_size]
             inputs = part.pick(at)
             inputs = self.views[k - 1](inputs) if k else inputs
-            with complaining(inputs):
-                answer = self.predict(inputs)
-            out.append(_said(answer, len(at)))
+            out.append(ask_model(self.predict, inputs, len(at)))
             done = k * len(rows) + start + len(at)
             tell(min(done / total, 1.0), f"pass {k + 1}")
         return join_predictions(out)
-
-
-def _said(answer: Any, rows: int) -> Predictions:
-    """Check what a model said."""
-    if isinstance(answer, Predictions):
-        found = answer
-    else:
-        found = Predictions.from_logits(answer)
-    if len(found) != rows:
-        message = f"the model gave {len(found)} answers to {rows} rows."
-        raise InputError(message)
-    return found
-
-
-def _finite(said: Predictions) -> Array:
-    """Return logits that can be averaged: nothing is less than LEAST below the top.
-
-    A probability of 0 would otherwise settle a row by one view alone.
-    """
-    z = said.logits.astype(np.float64)
-    top = z.max(1, keepdims=True)
-    least = LEAST if said.from_probabilities else np.inf
-    return np.maximum(np.where(np.isneginf(z), top - LEAST, z), top - least)
 
 
 def _sum(total: Array, logits: Array) -> Array:

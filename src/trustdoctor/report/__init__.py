@@ -1,10 +1,17 @@
 """What people look at: the page, the terminal, figures."""
 
+from trustdoctor.report.cascade_page import render_cascade
+from trustdoctor.report.cascade_text import (
+    show_cascade,
+    show_cascaded,
+    summarize_cascaded,
+)
 from trustdoctor.report.figures import (
     Bars,
     Line,
     Panel,
     Picture,
+    plot_cascade,
     plot_histogram,
     plot_reliability,
     plot_risk_coverage,
@@ -37,17 +44,22 @@ __all__ = [
     "frame",
     "make_console",
     "needed_words",
+    "plot_cascade",
     "plot_histogram",
     "plot_reliability",
     "plot_risk_coverage",
     "plot_roc",
     "render",
+    "render_cascade",
     "render_watch",
     "save_picture",
+    "show_cascade",
+    "show_cascaded",
     "show_comparison",
     "show_evaluation",
     "show_gate",
     "show_screened",
+    "summarize_cascaded",
     "summarize_screened",
     "trivial_words",
     "write_watch",

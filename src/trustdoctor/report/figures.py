@@ -1,20 +1,30 @@
 """Pictures as plain data, and matplotlib that draws them.
 
 `plot_histogram`, `plot_roc`, `plot_risk_coverage` and `plot_reliability` take an
-`Evaluation` and return a figure, for a paper; ``figure.savefig("roc.pdf")`` saves it.
+`Evaluation`, `plot_cascade` takes a `Cascade`. They return a figure, for a paper;
+``figure.savefig("roc.pdf")`` saves it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from trustdoctor.arrays import Array
 from trustdoctor.atomic import replacing
 from trustdoctor.errors import InputError, missing_package
 from trustdoctor.evaluation import Evaluation
 from trustdoctor.metrics import histogram, positions, reliability_bins, roc, thinned
+from trustdoctor.opinion import Cascade, Measured
 from trustdoctor.predictions import Predictions
+from trustdoctor.report.cascade_words import (
+    RATES,
+    find_view,
+    require_measured,
+    short_name,
+)
 from trustdoctor.report.look import COLOURS, DASHES, LIMIT, MARKERS, RIGHT, WRONG
+from trustdoctor.visible import visible
 
 Numbers = tuple[float, ...]
 
@@ -42,6 +52,20 @@ class Bars:
 
 
 @dataclass(frozen=True)
+class Dots:
+    """Points that are not joined; those one sees through lie below the lines."""
+
+    label: str
+    x: Numbers
+    y: Numbers
+    colour: str
+    marker: str = "o"
+    size: float = 4.0
+    opacity: float = 1.0
+    filled: bool = True
+
+
+@dataclass(frozen=True)
 class Panel:
     """One chart of a picture.
 
@@ -49,6 +73,11 @@ class Panel:
     ----------
     level : float or None
         Where a dashed red line goes across.
+    dots : tuple of Dots
+    upright : float or None
+        Where a dashed red line goes upwards.
+    view : tuple of two ranges, or None
+        Of x and y: what is shown; by default everything.
     log_x, log_y : bool
         Whether it is drawn by its logarithm.
     ticks : tuple of str
@@ -64,6 +93,9 @@ class Panel:
     log_x: bool = False
     log_y: bool = False
     ticks: tuple[str, ...] = ()
+    dots: tuple[Dots, ...] = ()
+    upright: float | None = None
+    view: tuple[tuple[float, float], tuple[float, float]] | None = None
 
 
 @dataclass(frozen=True)
@@ -110,8 +142,9 @@ def _draw_panel(axes: Any, panel: Panel) -> None:
         )
     for i, line in enumerate(panel.lines):
         _draw_line(axes, line, i)
-    if panel.level is not None:
-        axes.axhline(panel.level, color=LIMIT, linestyle="--", lw=1)
+    for dots in panel.dots:
+        _draw_dots(axes, dots)
+    _draw_limits(axes, panel)
     if panel.log_x:
         axes.set_xscale("log")
     if panel.log_y:
@@ -123,6 +156,31 @@ def _draw_panel(axes: Any, panel: Panel) -> None:
     axes.set_ylabel(panel.y)
     if panel.lines or panel.bars:
         axes.legend(fontsize=7, frameon=False)
+
+
+def _draw_limits(axes: Any, panel: Panel) -> None:
+    for at, line in ((panel.level, axes.axhline), (panel.upright, axes.axvline)):
+        if at is not None:
+            line(at, color=LIMIT, linestyle="--", lw=1)
+    if panel.view is not None:
+        axes.set_xlim(*panel.view[0])
+        axes.set_ylim(*panel.view[1])
+
+
+def _draw_dots(axes: Any, dots: Dots) -> None:
+    axes.plot(
+        dots.x,
+        dots.y,
+        marker=dots.marker,
+        ms=dots.size,
+        alpha=dots.opacity,
+        color=dots.colour,
+        mfc=dots.colour if dots.filled else "white",
+        mew=dots.opacity == 1,
+        linestyle="none",
+        zorder=3 if dots.opacity == 1 else 1,
+        label=dots.label,
+    )
 
 
 def _draw_line(axes: Any, line: Line, i: int) -> None:
@@ -218,6 +276,68 @@ def plot_reliability(found: Evaluation) -> Any:
     )
     panel = Panel("", "confidence", "accuracy", lines)
     return draw(Picture("reliability", "", (panel,)))
+
+
+def plot_cascade(cascade: Cascade) -> Any:
+    """Return a figure of cost against risk: all policies, and each model alone.
+
+    Parameters
+    ----------
+    cascade : Cascade
+        One from `Cascade.calibrate`, which knows what its policies cost.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> labels = rng.integers(0, 3, 3000)
+    >>> truth = 4 * np.eye(3)[labels]
+    >>> two = [truth + s * rng.normal(size=(3000, 3)) for s in (4, 2)]
+    >>> cascade = Cascade.calibrate(two, labels, risk=0.05, costs=[0, 1, 9])
+    >>> plot_cascade(cascade).axes[0].get_xlabel()
+    'errors among the accepted (risk), %'
+    """
+    seen, _ = require_measured(cascade)
+    view = find_view(seen)
+    lines = tuple(
+        Line(f"{_label(one.name)} alone", *_columns(seen.curves[one.name]))
+        for one in seen.alone
+    )
+    panel = Panel(
+        "",
+        f"{RATES[seen.target]}, %",
+        "cost per row",
+        lines,
+        dots=tuple(_policies(seen)),
+        upright=100 * seen.limit,
+        view=((100 * view.rates[0], 100 * view.rates[1]), view.costs),
+    )
+    return draw(Picture("cascade", "", (panel,)))
+
+
+def _policies(seen: Measured) -> Iterator[Dots]:
+    """Yield the points of a cascade's picture, the least important first."""
+    k = seen.passed
+    black = COLOURS[-1]
+    yield Dots("policies", *_columns(seen.policies), "#777777", size=2, opacity=0.3)
+    yield Dots("tested, passed", *_columns(seen.tested[:k]), black, filled=False)
+    if len(seen.tested) > k:
+        yield Dots("tested, failed", *_columns(seen.tested[k:]), LIMIT, "x", 5)
+    for i, one in enumerate(seen.alone):
+        at = (100 * one.rate,), (one.cost.value or 0.0,)
+        yield Dots("", *at, COLOURS[i % len(COLOURS)], "s", 6)
+    yield Dots("cascade", *_columns(seen.tested[k - 1 : k]), black, "*", 11)
+
+
+def _columns(points: Array) -> tuple[Numbers, Numbers]:
+    """Return rates, in percent, and costs."""
+    return _tuple(100 * points[:, 0]), _tuple(points[:, 1])
+
+
+def _label(name: str) -> str:
+    """Return a name that matplotlib shows as it is."""
+    shown = visible(short_name(name)).replace("$", r"\$")
+    return f" {shown}" if shown.startswith("_") else shown
 
 
 def _predictions(found: Evaluation) -> Predictions:

@@ -1,5 +1,6 @@
 """What the commands print: tables and sentences of at most 80 columns."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,7 +12,8 @@ from rich.text import Text
 
 from trustdoctor import envelope
 from trustdoctor.evaluation import Comparison, Difference, Evaluation
-from trustdoctor.gates import Gate, Outcome
+from trustdoctor.gates import Gate, Outcome, Shortlist
+from trustdoctor.gates.shortlists import ListRule
 from trustdoctor.visible import visible
 
 WIDE = 13
@@ -197,6 +199,7 @@ def show_gate(
     for name, rate in c.observed.items():
         lines.append(f"  {name:<9}{rate.percent()} %")
     lines += _group_lines(gate)
+    lines += [] if gate.shortlist is None else _list_lines(gate.shortlist)
     lines += [f"- {line}" for line in (c.rule, c.assumption, *c.notes, *remarks)]
     for line in lines:
         console.print(line, highlight=False)
@@ -240,11 +243,12 @@ def _rule(gate: Gate) -> str:
 def _group_lines(gate: Gate, most: int = 20) -> list[str]:
     lines = []
     for name, own in list(gate.groups.items())[:most]:
-        at: str = own.state
+        at = own.state.replace("-", " ")
         if own.state == "threshold":
-            at = gate.rejects(own.threshold).removeprefix(f"{gate.score} ")
+            at = f"reject {gate.rejects(own.threshold).removeprefix(f'{gate.score} ')}"
         bare = "" if own.promised else ", no promise"
-        lines.append(f"  group {name}: reject {at} ({own.n:,} rows{bare})")
+        rows = "row" if own.n == 1 else "rows"
+        lines.append(f"  group {name}: {at} ({own.n:,} {rows}{bare})")
     if gate.groups:
         promised = sum(own.promised for own in gate.groups.values())
         kept = f"{promised} of {len(gate.groups)} groups have their own promise."
@@ -253,6 +257,35 @@ def _group_lines(gate: Gate, most: int = 20) -> list[str]:
             kept = f"{len(gate.groups)} groups have thresholds of their own."
         lines.append(kept)
     return lines
+
+
+def _list_lines(short: Shortlist, most: int = 20) -> list[str]:
+    """Say which classes are on the lists of rejected rows."""
+    if not short.groups:
+        said = _listed(short, short.rule)
+        return [f"Lists: {said} (set by {short.rule.rows:,} rejected rows)."]
+    lines = [
+        f"  lists in group {name}: {_listed(short, rule)} ({rule.rows:,} rows)"
+        for name, rule in list(short.groups.items())[:most]
+    ]
+    return [*lines, "Rows of other groups get a full review."]
+
+
+def _listed(short: Shortlist, rule: ListRule) -> str:
+    """Say which classes are on a list."""
+    if rule.threshold == math.inf:
+        return "every rejected row gets a full review"
+    if rule.threshold == -math.inf:
+        return "the predicted class alone"
+    longest = "" if short.max_size is None else f", {short.max_size} at most"
+    if short.method == "lac":
+        least = math.exp(-rule.threshold)
+        return f"every class of probability {least:.3g} or more{longest}"
+    ranks = ""
+    if short.method == "raps":
+        ranks = f", each rank beyond {short.free} counting {short.penalty:g}"
+    mass = f"{1 + rule.threshold:.6g}"
+    return f"the most probable classes until they sum to over {mass}{ranks}{longest}"
 
 
 def summarize_screened(gate: Gate, done: Outcome) -> dict[str, object]:
@@ -265,7 +298,10 @@ def summarize_screened(gate: Gate, done: Outcome) -> dict[str, object]:
         "accepted": done.accepted,
         "unlabelled": done.intake.unlabelled,
     }
-    return out | (asdict(done.counts) if done.counts is not None else {})
+    out |= asdict(done.counts) if done.counts is not None else {}
+    if gate.shortlist is not None and done.lists is not None:
+        out["lists"] = {"level": gate.shortlist.level, **asdict(done.lists)}
+    return out
 
 
 def _where(gate: Gate) -> str:
@@ -308,5 +344,8 @@ def show_screened(console: Console, gate: Gate, done: Outcome) -> None:
     for name, words in shown.items():
         if name in rates:
             console.print(f"  {words:<33}{rates[name].percent()} %", highlight=False)
+    if gate.shortlist is not None and done.lists is not None:
+        line = f"{done.lists.words(gate.shortlist.level)}."
+        console.print(line, highlight=False)
     for line in done.intake.lines():
         console.print(f"- {line}", highlight=False)

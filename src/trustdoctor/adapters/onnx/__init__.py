@@ -28,11 +28,13 @@ except ImportError as error:
 from trustdoctor.adapters.onnx.graph import (
     Maker,
     add_check,
+    add_decision,
     add_score,
     add_sum_check,
     check_score,
     needs_logits,
 )
+from trustdoctor.adapters.onnx.lists import check_width, put_out_lists
 
 LEAST_OPSET = 13
 LOGITS = ("logits",)
@@ -80,8 +82,12 @@ def export(
 ) -> Taken:
     """Append a gate's score and decision to a model, as the outputs doubt and accepted.
 
+    A gate with a shortlist adds an output shortlist: the classes that a rejected row
+    may be, as a mask (rows, classes); all of them mean a full review.
+
     A row that cannot be scored (NaN, a largest logit that is not finite, probabilities
-    that do not sum to 1 within 0.01) has the doubt NaN and is rejected by every gate.
+    that do not sum to 1 within 0.01) has the doubt NaN and is rejected by every gate;
+    its list is a full review.
 
     Parameters
     ----------
@@ -130,7 +136,7 @@ def check_gate(gate: Gate) -> None:
             "calibrate(predictions, score=...)."
         )
         raise InputError(message)
-    if gate.groups:
+    if gate.groups or (gate.shortlist is not None and gate.shortlist.groups):
         message = (
             f"this gate has thresholds for groups ({gate.grouped_by}), which the graph "
             "does not know. Calibrate one without."
@@ -374,43 +380,46 @@ def _check(path: Path) -> None:
         raise InputError(message) from error
 
 
+def outputs_of(gate: Gate) -> tuple[str, ...]:
+    """Return the names of the outputs that a gate adds to a model."""
+    lists = () if gate.shortlist is None else ("shortlist",)
+    return ("doubt", "accepted", *lists)
+
+
 def _append(model: Any, gate: Gate, taken: Taken) -> None:
     graph = model.graph
     taken_names = {name for node in graph.node for name in node.output}
     taken_names |= {v.name for v in (*graph.input, *graph.initializer)}
-    for name in ("doubt", "accepted"):
+    for name in outputs_of(gate):
         if name in taken_names:
             message = f"the model has a tensor {name!r} already: is it guarded?"
             raise InputError(message)
-    kind = _float_type(model, taken.tensor)
+    kind, classes = _type_of(model, taken.tensor)
     half = kind == np.float16
+    largest = HALF_INFINITY if half else math.inf
     maker = Maker(graph, np.float32 if half else kind, taken_names)
     given = maker.cast(taken.tensor) if half else taken.tensor
     z = maker("Log", given) if taken.probs else given
-    fine = add_check(maker, z, HALF_INFINITY if half else math.inf)
+    fine = add_check(maker, z, largest)
     if taken.probs:
         fine = maker("And", fine, add_sum_check(maker, given))
     scored = [fine, add_score(maker, z, gate.scorer), maker.number(math.nan)]
-    graph.node.append(helper.make_node("Where", scored, ["doubt"]))
-    threshold = {"accept-all": math.inf, "reject-all": -math.inf}.get(
-        gate.state, gate.threshold
-    )
-    wide = maker("Cast", "doubt", to=TensorProto.DOUBLE)
-    compare = "Less" if gate.state == "reject-all" else "LessOrEqual"
-    limit = maker.constant(np.array(threshold, np.float64))
-    below = [fine, maker(compare, wide, limit)]
-    graph.node.append(helper.make_node("And", below, ["accepted"]))
     number = helper.np_dtype_to_tensor_dtype(np.dtype(maker.dtype))
-    graph.output.append(helper.make_tensor_value_info("doubt", number, ["rows"]))
-    graph.output.append(
-        helper.make_tensor_value_info("accepted", TensorProto.BOOL, ["rows"])
-    )
+    maker.put_out("doubt", number, ["rows"], "Where", *scored)
+    below = add_decision(maker, gate)
+    maker.put_out("accepted", TensorProto.BOOL, ["rows"], "And", fine, below)
+    if gate.shortlist is not None:
+        check_width(gate.shortlist, taken.tensor, classes)
+        put_out_lists(maker, z, gate.shortlist, fine, largest)
     entry = model.metadata_props.add()
     entry.key, entry.value = "trustdoctor.gate", gate.to_json()
 
 
-def _float_type(model: Any, tensor: str) -> Any:
-    """Return the tensor's type, found by shape inference where it is not declared."""
+def _type_of(model: Any, tensor: str) -> tuple[Any, int]:
+    """Return a tensor's type and how many classes it has, 0 where that is unknown.
+
+    They are found by shape inference where they are not declared.
+    """
     typed = model
     try:
         typed = onnx.shape_inference.infer_shapes(model)
@@ -429,8 +438,8 @@ def _float_type(model: Any, tensor: str) -> Any:
                     f"{tensor!r} has one column. Let the model put out one per class."
                 )
                 raise InputError(message)
-            return FLOATS[kind]
-    return np.float32
+            return FLOATS[kind], shape[1].dim_value if shape else 0
+    return np.float32, 0
 
 
 def predictor(path: str | Path, **options: Any) -> Callable[[Any], Predictions]:

@@ -8,6 +8,7 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
 from trustdoctor.errors import InputError
+from trustdoctor.gates import Gate
 from trustdoctor.predictions.probabilities import PROBS_TOLERANCE
 from trustdoctor.scores import (
     Fusion,
@@ -39,6 +40,11 @@ class Maker:
         names = [self.name() for _ in range(outputs)]
         self.graph.node.append(helper.make_node(op, list(inputs), names, **options))
         return names[0] if outputs == 1 else names
+
+    def put_out(self, name: str, kind: int, shape: Any, op: str, *inputs: str) -> None:
+        """Add a node that the graph puts out under a name."""
+        self.graph.node.append(helper.make_node(op, list(inputs), [name]))
+        self.graph.output.append(helper.make_tensor_value_info(name, kind, shape))
 
     def constant(self, value: Any) -> str:
         """Add a constant."""
@@ -162,6 +168,16 @@ def add_score(m: Maker, z: str, score: Score) -> str:
         return _tuned(m, z, score)
     assert isinstance(score, LogitScore)
     return _formula(m, z, score)
+
+
+def add_decision(m: Maker, gate: Gate) -> str:
+    """Add whether doubts are at most a threshold; return the name of the tensor."""
+    threshold = {"accept-all": math.inf, "reject-all": -math.inf}.get(
+        gate.state, gate.threshold
+    )
+    wide = m("Cast", "doubt", to=TensorProto.DOUBLE)
+    compare = "Less" if gate.state == "reject-all" else "LessOrEqual"
+    return str(m(compare, wide, m.constant(np.array(threshold, np.float64))))
 
 
 def _formula(m: Maker, z: str, score: LogitScore) -> str:

@@ -41,11 +41,14 @@ except ImportError as error:
 from trustdoctor.adapters.sklearn.answers import (
     Answers,
     answers,
+    calibrate_lists,
     check_folds,
     check_known,
+    joined,
     replaced,
 )
 from trustdoctor.gates import Gate, Screened, calibrate_rows, find_target
+from trustdoctor.gates.listing import as_options, bare_lists, by_rank
 from trustdoctor.predictions import Predictions
 from trustdoctor.scores import Score, find_score
 
@@ -60,6 +63,10 @@ CROSS_FITTED = OUT_OF_FOLD + (
     "as if one model had made them; for the final model, trained on all rows, this is "
     "an approximation, not a promise. Held-out rows with cv='prefit', or a splitter of "
     "one split, give a promise."
+)
+CROSS_FITTED_LISTS = (
+    "The lists, too, were set on answers of models that had not seen the rows: for the "
+    "final model what is said of them is an approximation, not a promise."
 )
 NOT_FITTED = (
     "expected a fitted estimator, got a %(name)s that is not fitted. Fit it first, or "
@@ -95,6 +102,11 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         The same by name, for targets of your own: ``{"share": 0.5}``.
     confidence : float
         Of the promise.
+    shortlist : float or dict, optional
+        How often the list of a rejected row's classes holds the true one, or options of
+        `trustdoctor.shortlist` by name: ``{"level": 0.95, "max_size": 5}``. The gate's
+        rows set it where the target is one of frr, trr, joint, coverage and threshold;
+        else a third of them, which then has no part in the gate.
     cv : int, splitter or "prefit"
         Where the gate's rows come from. A number of folds: out-of-fold answers, with
         the estimator fitted on all rows after that; the certificate says what then
@@ -139,6 +151,7 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         threshold: float | None = None,
         target: Mapping[str, float] | None = None,
         confidence: float = 0.9,
+        shortlist: float | Mapping[str, Any] | None = None,
         cv: Any = 5,
         reject_label: Any = None,
         score_name: str | Score | None = None,
@@ -155,6 +168,7 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         self.threshold = threshold
         self.target = target
         self.confidence = confidence
+        self.shortlist = shortlist
         self.cv = cv
         self.reject_label = reject_label
 
@@ -217,7 +231,7 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         if self.reject_label is not None and self.reject_label in fitted.classes_:
             message = f"reject_label {self.reject_label!r} is a class. Choose another."
             raise InputError(message)
-        self.estimator_, self.gate_ = fitted, gate
+        self.estimator_, self.gate_ = fitted, _with_classes_of(fitted, gate)
         self.classes_ = fitted.classes_
         return self
 
@@ -234,12 +248,32 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         return self.predict_trusted(X).accepted
 
     def predict_trusted(self, X: Any) -> Screened:  # noqa: N803
-        """Return the estimator's labels as `predicted`, `accepted`, and the doubts."""
+        """Return the estimator's labels as `predicted`, `accepted`, and the doubts.
+
+        Where `shortlist` was asked for, also which of `classes_` a rejected row may be,
+        as a mask; all of them mean a full review.
+        """
+        return self._screened(X)[1]
+
+    def shortlists(self, X: Any) -> list[NDArray[Any]]:  # noqa: N803
+        """Return the classes that each row may be, the most probable first.
+
+        None of an accepted row; all of them where a row needs a full review.
+        """
+        said, done = self._screened(X)
+        if done.shortlist is None:
+            message = "this model has no lists. Fit it with shortlist=0.95, say."
+            raise InputError(message)
+        return said.named(done.shortlist, np.asarray(self.classes_))
+
+    def _screened(self, x: Any) -> tuple[Answers, Screened]:
+        """Return what the estimator said of rows, and what the gate decided."""
         check_is_fitted(self)
-        said = answers(self.estimator_, X, None, self.classes_)
-        scores = said.scores(self.gate_.scorer)
-        done = self.gate_.decide(scores, said.predictions)
-        return done._replace(predicted=said.labels)
+        said = answers(self.estimator_, x, None, self.classes_)
+        short, bare = self.gate_.shortlist, replace(self.gate_, shortlist=None)
+        done = bare.decide(said.scores(bare.scorer), said.predictions)
+        lists = None if short is None else said.lists(short, done.accepted)
+        return said, done._replace(predicted=said.labels, shortlist=lists)
 
     @_estimator_has("predict_proba")
     def predict_proba(self, X: Any) -> NDArray[Any]:  # noqa: N803
@@ -338,13 +372,22 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
     def _calibrated(self, parts: list[Answers]) -> Gate:
         score = find_score(self.score_name, temperature=self.temperature)
-        return calibrate_rows(
-            np.concatenate([part.scores(score) for part in parts]),
-            np.concatenate([part.wrong for part in parts]),
-            score=score,
-            confidence=self.confidence,
-            **self._target(),
-        )
+        target, said = self._target(), joined(parts)
+        doubts = said.scores(score)
+
+        def make_gate(rows: Any) -> Gate:
+            return calibrate_rows(
+                doubts[rows],
+                said.wrong[rows],
+                score=score,
+                confidence=self.confidence,
+                **target,
+            )
+
+        if self.shortlist is None:
+            return make_gate(slice(None))
+        short = bare_lists(said.logits.shape[1], **as_options(self.shortlist))
+        return calibrate_lists(said, doubts, short, make_gate, same=by_rank(target))
 
     def _folds(self, x: Any, y: NDArray[Any], groups: Any) -> Iterator[tuple[Any, Any]]:
         cv = self.cv
@@ -370,16 +413,31 @@ def _cross_fitted(gate: Gate) -> Gate:
     """Say what holds of a gate whose scores come from several models."""
     own = gate.certificate
     assert own is not None
-    note = OUT_OF_FOLD if own.mode == "none" else CROSS_FITTED
-    return replace(
-        gate, certificate=replace(own, mode="none", notes=(*own.notes, note))
-    )
+    notes = [*own.notes, OUT_OF_FOLD if own.mode == "none" else CROSS_FITTED]
+    if gate.shortlist is not None:
+        notes.append(CROSS_FITTED_LISTS)
+    return replace(gate, certificate=replace(own, mode="none", notes=tuple(notes)))
+
+
+def _with_classes_of(fitted: Any, gate: Gate) -> Gate:
+    """Return a gate whose lists have a place for each class of a classifier.
+
+    A class that its own rows lack, which other rows have, is in a full review alone.
+    """
+    if gate.shortlist is None:
+        return gate
+    short = replace(gate.shortlist, n_classes=len(fitted.classes_))
+    return replace(gate, shortlist=short)
 
 
 def predictor(estimator: Any) -> Callable[[Any], Predictions]:
     """Return a function of rows to predictions, for `SecondOpinion`."""
 
     def predict(rows: Any) -> Predictions:
-        return Predictions.from_probs(estimator.predict_proba(rows))
+        probs = estimator.predict_proba(rows)
+        own = getattr(estimator, "classes_", None)
+        fits = own is not None and len(own) == np.shape(probs)[-1]
+        names = [str(name) for name in np.asarray(own)] if fits else None
+        return Predictions.from_probs(probs, class_names=names)
 
     return predict

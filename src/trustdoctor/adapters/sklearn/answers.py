@@ -1,21 +1,38 @@
 """What a fitted classifier said of some rows, in numbers: no scikit-learn needed."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trustdoctor.errors import InputError
+from trustdoctor.gates import Gate, Shortlist
+from trustdoctor.gates.listing import SEED, SHARE, list_rows
 from trustdoctor.predictions import Predictions
 from trustdoctor.scores import LogitScore, Score
 
 
 class Answers(NamedTuple):
-    """What a fitted classifier said of some rows."""
+    """What a fitted classifier said of some rows.
+
+    Attributes
+    ----------
+    logits : array (n, C)
+    labels : array (n,)
+        The classifier's own, which need not be the largest logits'.
+    numbers : integer array (n,)
+        Their columns; -1 of a label that is no class.
+    truth : integer array (n,)
+        The true classes' columns; -1 where they are not known.
+    wrong : bool array (n,)
+    from_probabilities : bool
+    """
 
     logits: NDArray[Any]
     labels: NDArray[Any]
     numbers: NDArray[np.int64]
+    truth: NDArray[np.int64]
     wrong: NDArray[np.bool_]
     from_probabilities: bool
 
@@ -35,18 +52,91 @@ class Answers(NamedTuple):
         )
         return np.asarray(found)
 
+    def lists(self, short: Shortlist, accepted: NDArray[Any]) -> NDArray[np.bool_]:
+        """Return the lists of rejected rows, (n, C); each holds the label given."""
+        out = np.zeros(self.logits.shape, bool)
+        rejected = np.flatnonzero(~accepted)
+        own = self.known_numbers()[rejected]
+        out[rejected] = short.listed(self.logits[rejected], own)
+        return out
+
+    def known_numbers(self) -> NDArray[np.int64]:
+        """Return the labels' columns, refusing labels that are no class."""
+        odd = np.flatnonzero(self.numbers < 0)
+        if len(odd):
+            (label,) = self.labels[odd[:1]].tolist()
+            message = (
+                "a shortlist needs a classifier that answers with its own classes, got "
+                f"{label!r}. Leave shortlist out, or the classifier's reject label."
+            )
+            raise InputError(message)
+        return self.numbers
+
+    def named(self, mask: NDArray[np.bool_], classes: NDArray[Any]) -> list[Any]:
+        """Return the classes of each list, the most probable first."""
+        found = []
+        for on, logits in zip(mask, self.logits, strict=True):
+            order = np.argsort(-logits[on], kind="stable")
+            found.append(classes[on][order])
+        return found
+
+
+def joined(parts: list[Answers]) -> Answers:
+    """Return what was said of the rows of all parts."""
+    if len(parts) == 1:
+        return parts[0]
+    *names, _ = Answers._fields
+    whole: dict[str, Any] = {
+        name: np.concatenate([getattr(part, name) for part in parts]) for name in names
+    }
+    return parts[0]._replace(**whole)
+
+
+def calibrate_lists(
+    said: Answers,
+    doubts: NDArray[Any],
+    short: Shortlist,
+    make_gate: Callable[[Any], Gate],
+    *,
+    same: bool,
+) -> Gate:
+    """Make a gate of some rows and its lists of the same, or of others.
+
+    Of others: a third sets the lists, as in `calibrate`, and the rest the gate.
+    """
+    mine: Any = slice(None)
+    rest: Any = mine
+    if not same:
+        order = np.random.default_rng(SEED).permutation(len(doubts))
+        mine, rest = np.split(order, [int(SHARE * len(doubts))])
+        if not len(mine):
+            message = f"expected more rows than {len(doubts)} for a gate and its lists."
+            raise InputError(message)
+    p = Predictions(said.logits[mine], said.truth[mine], said.from_probabilities)
+    own = said.known_numbers()[mine]
+    return list_rows(make_gate(rest), short, p, doubts[mine], predicted=own)
+
 
 def answers(fitted: Any, x: Any, y: Any, classes: NDArray[Any]) -> Answers:
     """Ask for labels and logits; the errors are those of the labels."""
-    labels = fitted.predict(x)
+    labels, classes = fitted.predict(x), np.asarray(classes)
     wrong = np.zeros(len(labels), bool) if y is None else np.asarray(labels != y)
     return Answers(
         _aligned(fitted, x, classes),
         labels,
-        np.searchsorted(classes, labels),
+        _columns(classes, labels),
+        np.full(len(labels), -1) if y is None else _columns(classes, y),
         wrong,
         hasattr(fitted, "predict_proba"),
     )
+
+
+def _columns(classes: NDArray[Any], labels: Any) -> NDArray[np.int64]:
+    """Return where labels stand among classes of any order; -1 where they do not."""
+    order = np.argsort(classes)
+    at = np.searchsorted(classes, labels, sorter=order)
+    found = order[np.minimum(at, len(classes) - 1)]
+    return np.where(classes[found] == labels, found, -1)
 
 
 def check_known(fitted: Any, y: NDArray[Any]) -> NDArray[Any]:
@@ -102,10 +192,10 @@ def _aligned(fitted: Any, x: Any, classes: NDArray[Any]) -> NDArray[Any]:
             f"{type(fitted).__name__}."
         )
         raise InputError(message)
-    if len(fitted.classes_) == len(classes):
+    if np.array_equal(fitted.classes_, classes):
         return own
     wide = np.full((len(own), len(classes)), -np.inf)
-    wide[:, np.searchsorted(classes, fitted.classes_)] = own
+    wide[:, _columns(classes, fitted.classes_)] = own
     return wide
 
 

@@ -1,0 +1,19 @@
+import pytest
+from endpoint_server import say, serving
+
+from trustdoctor.adapters.endpoint import crew
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with serving(say) as running:
+        yield running
+
+
+@pytest.fixture
+def pauses(monkeypatch):
+    """The pauses between calls, which are not waited for."""
+    found = []
+    monkeypatch.setattr(crew, "_pause", lambda _stop, seconds: found.append(seconds))
+    return found

@@ -1,0 +1,309 @@
+"""Calls that fail: what is tried again, what is said, and where the key goes."""
+
+import pickle
+import shutil
+import ssl
+import subprocess
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import numpy as np
+import pytest
+from endpoint_server import (
+    CHOICES,
+    KEY,
+    by_hand,
+    completion,
+    endpoint,
+    probs_of,
+    refused,
+    say,
+    serving,
+)
+
+from trustdoctor.adapters.endpoint import Endpoint
+from trustdoctor.errors import InputError
+
+
+@pytest.mark.parametrize(
+    "fault", [408, 409, 429, 500, 502, 503, 529, "close", "cut", "cut chunk"]
+)
+def test_what_may_pass_is_tried_again(server, pauses, fault):
+    server.faults = [fault, fault]
+    found = endpoint(server)(["four"])
+    np.testing.assert_allclose(probs_of(found), by_hand(["four"]))
+    assert len(server.asked) == 3
+    assert 0.25 <= pauses[0] <= 0.5
+    assert 0.5 <= pauses[1] <= 1.0
+
+
+def test_an_answer_may_come_in_chunks(server):
+    server.faults = ["chunks"]
+    assert probs_of(endpoint(server)(["a"])).tolist() == [[1.0, 0.0]]
+
+
+def test_pauses_grow_and_differ(server, pauses):
+    server.faults = [500] * 40
+    said = refused(server, retries=11)
+    assert len(server.asked) == 12
+    assert "answered 500 to row 0: told to fail. Calls made: 12. See" in said
+    grown = [min(0.5 * 2**i, 30) for i in range(11)]
+    assert all(g / 2 <= one <= g for one, g in zip(pauses, grown, strict=True))
+    assert len({one / g for one, g in zip(pauses, grown, strict=True)}) > 5
+
+
+@pytest.mark.parametrize(
+    ("after", "least", "most"),
+    [
+        ("7", 7, 7),
+        ("2.5", 2.5, 2.5),
+        ("86400", 60, 60),
+        ("0", 0.25, 0.5),
+        ("-5", 0.25, 0.5),
+        ("nan", 0.25, 0.5),
+        ("inf", 0.25, 0.5),
+        ("soon", 0.25, 0.5),
+        (lambda: format_datetime(datetime.now(UTC) + timedelta(seconds=20)), 17, 20),
+        (lambda: format_datetime(datetime(2020, 1, 1, tzinfo=UTC)), 0.25, 0.5),
+    ],
+)
+def test_a_server_may_ask_to_wait(server, pauses, after, least, most):
+    given = after if isinstance(after, str) else after()
+    server.faults = [(429, {"Retry-After": given})]
+    endpoint(server)(["a"])
+    assert least <= pauses[0] <= most
+
+
+def test_answers_that_do_not_come_in_time(server, pauses):
+    server.delay = 0.4
+    said = refused(server, timeout=0.05, retries=1)
+    assert "did not answer row 0: timed out. Calls made: 2." in said
+    assert len(pauses) == 1
+
+
+def test_a_server_that_is_not_there(pauses):
+    with serving(say) as gone:
+        pass
+    said = refused(gone, retries=2)
+    assert "did not answer row 0: Connection refused. Calls made: 3." in said
+    assert len(pauses) == 2
+
+
+def test_a_missing_key_is_named(server, monkeypatch):
+    server.key = f"Bearer {KEY}"
+    said = refused(server)
+    assert "answered 401 to row 0: wrong key None. Set the environment variable" in said
+    assert "OPENAI_API_KEY, which is empty" in said
+    monkeypatch.setenv("MY_KEY", "another-wrong-key")
+    said = refused(server, key_env="MY_KEY")
+    assert "Set the environment variable MY_KEY to a key that it takes" in said
+    assert "another" not in said
+    assert "in key_env" in refused(server, key_env="")
+    server.faults = [403]
+    assert "answered 403" in refused(server)
+    assert len(server.asked) == 4  # none twice
+
+
+def test_an_unknown_model_is_named_with_those_that_are_known(server):
+    said = refused(server, model="big")
+    assert "answered 404 to row 0: no model big. Name a model that GET" in said
+    assert said.endswith("/v1/models lists: tiny, large.")
+    server.faults = [400]
+    assert "Change the question" in refused(server)
+    server.faults = [422]
+    assert "answered 422" in refused(server)
+    assert len([p for p in server.paths if p == "/v1/chat/completions"]) == 3
+
+
+def test_other_addresses_are_not_a_servers(server):
+    said = refused(server, url=server.url + "x")
+    assert "answered 404 to row 0: Not Found. Name a model that GET" in said
+    said = refused(server, url=server.url.replace("http:", "https:"), retries=0)
+    assert "did not answer row 0" in said
+
+
+@pytest.mark.parametrize(
+    ("body", "match"),
+    [
+        ("<html>\n<p>Welcome</html>", "got: <html> <p>Welcome</html>. Give the base"),
+        ("", "got: nothing. Give"),
+        ('{"choices": []}', "expected a chat completion"),
+        ('{"error": {"message": "overloaded"}}', "got: overloaded. Give"),
+        ("[" * 100_000, "expected a chat completion"),
+        (b"\xff\xfe\x00", "expected a chat completion"),
+        ("[" + "1," * 4_000_000 + "1]", "expected a chat completion"),
+    ],
+)
+def test_nonsense_is_refused_once(server, body, match):
+    server.faults = [(200, {}, body)]
+    assert match in refused(server)
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"logprobs": None},
+        {"logprobs": {"content": None}},
+        {"logprobs": {"content": [], "refusal": None}},
+        {"logprobs": {"content": [{"token": "yes", "logprob": "no"}]}},
+        {"logprobs": {"content": [{"token": 1, "logprob": 0, "top_logprobs": []}]}},
+        {"logprobs": {"content": [{"token": "a", "logprob": 3, "top_logprobs": []}]}},
+    ],
+)
+def test_a_server_without_log_probabilities_is_refused(server, tmp_path, change):
+    path = tmp_path / "answers.jsonl"
+    choice = {**completion({"yes": 1.0})["choices"][0], **change}
+    server.faults = [(200, {}, {"choices": [choice]})]
+    said = refused(server, answers=path)
+    assert "answered row 0 without log-probabilities" in said
+    assert "though asked for them" in said
+    assert not path.read_bytes()  # a better server is asked again
+    assert len(server.asked) == 1
+
+
+def test_a_model_that_thinks_first_is_not_taken_for_a_silent_one(server):
+    thinking = {**completion({})["choices"][0], "finish_reason": "length"}
+    server.faults = [(200, {}, {"choices": [thinking]})]
+    assert "without log-probabilities" in refused(server)
+
+
+def test_what_a_server_says_is_shown_in_part_and_cannot_steer(server):
+    message = "\x1b[31mred\u202e\n" + "y" * 1000
+    server.faults = [(400, {}, {"error": {"message": message}})]
+    said = refused(server)
+    assert "\\x1b[31mred\\u202e yyy" in said
+    assert 150 < said.count("y") < 220
+    server.faults = [(302, {"Location": "http://a.example/\x1b"})]
+    assert "here to http://a.example/\\x1b; give" in refused(server)
+    server.models = ["a\nb\x1b[0m", "c" * 1000]
+    said = refused(server, model="big")
+    assert "lists: a b\\x1b[0m, ccc" in said
+    assert len(said) < 600
+
+
+def test_an_error_stops_all_workers(server):
+    server.faults, server.delay = [400], 0.02
+    refused(server, [f"text {i}" for i in range(60)], workers=3)
+    assert len(server.asked) <= 6
+
+
+def test_an_error_says_what_became_of_the_answers_before(server, tmp_path):
+    texts = ["a", "b", "c"]
+    server.faults = [(200, {}, completion({"yes": 1.0})), 400]
+    said = refused(server, texts, workers=1)
+    assert said.endswith("1 answers are lost; name a file in answers= to keep them.")
+    server.faults = [(200, {}, completion({"yes": 1.0})), 400]
+    path = tmp_path / "answers.jsonl"
+    said = refused(server, texts, workers=1, answers=path)
+    assert "to row 1" in said
+    assert said.endswith(f"1 answers are kept in {path}.")
+
+
+def test_the_key_goes_to_the_server_and_nowhere_else(
+    server, tmp_path, monkeypatch, pauses
+):
+    monkeypatch.setenv("MY_KEY", f" {KEY}\n")
+    server.key = f"Bearer {KEY}"
+    path, saved = tmp_path / "answers.jsonl", tmp_path / "endpoint.json"
+    model = endpoint(server, key_env="MY_KEY", answers=path, retries=1)
+    body = {**completion({"yes": 1.0}), "note": f"you sent {KEY}"}
+    server.faults = [(200, {}, body)]
+    model(["a", "b"])
+    assert server.keys == [f"Bearer {KEY}"] * 2
+    model.save(saved)
+    shown = [repr(model), repr(model.question("a")), repr(pickle.dumps(model))]
+    for fault in ((401, {}, f"bad {KEY}"), (500, {}, KEY), (200, {}, KEY)):
+        server.faults = [fault] * 2
+        with pytest.raises(InputError) as found:
+            model(["c"])
+        cause = found.value
+        while cause is not None:
+            shown.append(repr(cause))
+            cause = cause.__cause__ or cause.__context__
+    shown += [one.read_text() for one in tmp_path.iterdir()]
+    assert len(pauses) == 1
+    assert all(KEY not in one for one in shown)
+    assert any("you sent ***" in one for one in shown)
+
+
+def test_no_key_is_sent_where_none_is_set(server, monkeypatch):
+    endpoint(server)(["a"])
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    endpoint(server, key_env="")(["a"])
+    endpoint(server)(["a"])
+    assert server.keys == [None, None, f"Bearer {KEY}"]
+
+
+@pytest.mark.parametrize("key", [f"{KEY}\nX-Evil: 1", f"{KEY} b", f"{KEY}é"])
+def test_a_key_that_no_header_takes_is_not_shown(server, monkeypatch, key):
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    said = refused(server)
+    assert "OPENAI_API_KEY" in said
+    assert KEY not in said
+    assert not server.asked
+
+
+@pytest.mark.parametrize("scheme", ["http", "HTTP"])
+@pytest.mark.parametrize("host", ["example.org", "10.0.0.1", "127.evil.example"])
+def test_a_key_is_not_sent_unencrypted(monkeypatch, scheme, host):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    model = Endpoint(f"{scheme}://{host}:8000/v1", "tiny", CHOICES)
+    with pytest.raises(InputError, match=r"Use https, or key_env=''") as found:
+        model(["a"])
+    assert KEY not in str(found.value)
+
+
+def test_redirects_are_not_followed(server, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with serving(say) as other:
+        for status in (301, 302, 303, 307, 308):
+            server.faults = [(status, {"Location": other.url + "/chat/completions"})]
+            said = refused(server)
+            assert f"answered {status}" in said
+            assert f"here to {other.url}/chat/completions; give the URL" in said
+        assert not other.asked
+        assert not other.paths
+    assert len(server.asked) == 5
+
+
+def test_a_server_on_this_machine_is_asked_directly(server, monkeypatch):
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    assert len(endpoint(server, retries=0)(["a"])) == 1
+
+
+@pytest.fixture
+def certificate(tmp_path):
+    """A certificate for this machine that nobody else has signed, with its key."""
+    if shutil.which("openssl") is None:
+        pytest.skip("there is no openssl to make a certificate with")
+    files = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
+         "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", "/CN=me",
+         "-addext", "subjectAltName=IP:127.0.0.1", "-out", files[0], "-keyout",
+         files[1]],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return files
+
+
+def test_a_server_is_asked_where_its_certificate_is_trusted(
+    server, certificate, monkeypatch, pauses
+):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    url = server.url.replace("http:", "https:")
+    said = refused(server, url=url)
+    assert "cannot be trusted: self-signed certificate" in said
+    assert not pauses
+    assert not server.asked
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
+    np.testing.assert_allclose(
+        probs_of(endpoint(server, url=url)(["four"])), by_hand(["four"])
+    )
+    assert server.keys == [f"Bearer {KEY}"]

@@ -1,0 +1,102 @@
+"""Runs that are killed, interrupted, or share a file."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+
+import numpy as np
+from endpoint_server import by_hand, endpoint, probs_of, say
+
+import trustdoctor as td
+
+RUN = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs may ignore it
+from trustdoctor.adapters.endpoint import Endpoint
+url, answers, rows, most = sys.argv[1:]
+options = {"answers": answers, "max_calls": int(most) or None, "workers": 4}
+model = Endpoint(url, "tiny", ("yes", "no"), **options)
+try:
+    print(len(model([f"text {i}" for i in range(int(rows))])))
+except ValueError as error:
+    print(error)
+"""
+
+
+def start(server, path, rows, most=0):
+    script = [sys.executable, "-c", RUN, server.url, path, str(rows), str(most)]
+    return subprocess.Popen(
+        script, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def wait_for(condition, seconds=20):
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_a_killed_run_goes_on_and_asks_nothing_twice(server, tmp_path):
+    """All but what was under way at that moment, one for each worker."""
+    path, rows = tmp_path / "answers.jsonl", 60
+    server.delay = 0.02
+    for enough in (12, 36):
+        job = start(server, path, rows)
+        wait_for(lambda enough=enough: len(server.asked) >= enough)
+        job.send_signal(signal.SIGKILL)
+        job.communicate()
+        assert job.returncode == -signal.SIGKILL
+    texts = [f"text {i}" for i in range(rows)]
+    found = endpoint(server, answers=path)(texts)
+    np.testing.assert_allclose(probs_of(found), by_hand(texts), rtol=1e-12)
+    asked = Counter(server.texts)
+    assert set(asked) == set(texts)
+    assert asked.total() - rows <= 2 * 4
+    count = (tmp_path / "answers.jsonl.calls").stat().st_size
+    assert asked.total() <= count <= asked.total() + 2 * 4
+    assert len(td.read(path, choices="yes,no")) == rows
+
+
+def test_an_interrupt_does_not_wait_and_keeps_what_was_answered(server, tmp_path):
+    path = tmp_path / "answers.jsonl"
+    quick = {f"text {i}" for i in range(8)}
+
+    def answer(text):
+        if text not in quick:
+            time.sleep(30)
+        return say(text)
+
+    server.say = answer
+    job = start(server, path, 50)
+    wait_for(lambda: len(server.asked) >= 12)
+    began = time.monotonic()
+    job.send_signal(signal.SIGINT)
+    _, errors = job.communicate(timeout=20)
+    assert time.monotonic() - began < 5
+    assert errors.strip().endswith("KeyboardInterrupt")
+    assert len(path.read_bytes().splitlines()) == 8
+    server.say = say
+    endpoint(server, answers=path)(sorted(quick))
+    assert len(server.asked) == 12
+
+
+def test_processes_share_a_file_and_its_budget(server, tmp_path):
+    path, rows, most = tmp_path / "answers.jsonl", 40, 30
+    server.delay = 0.01
+    jobs = [start(server, path, rows, most) for _ in range(2)]
+    for job in jobs:
+        out, errors = job.communicate(timeout=60)
+        assert "max_calls=30 is spent" in out
+        assert errors == ""
+    assert len(server.asked) == most
+    assert (tmp_path / "answers.jsonl.calls").stat().st_size == most
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert len({line["custom_id"] for line in lines}) == len(lines)
+    assert {line["response"]["status_code"] for line in lines} == {200}
+    endpoint(server, answers=path)([f"text {i}" for i in range(rows)])
+    assert len(server.asked) == most + rows - len(lines)
+    assert len(td.read(path, choices="yes,no")) == rows

@@ -1,0 +1,215 @@
+"""Lists on the command line: calibrate --shortlist, and what screen does with them."""
+
+import io
+import json
+import math
+import re
+
+import numpy as np
+import polars as pl
+import pytest
+
+import trustdoctor as td
+from trustdoctor.gates import describe_lists
+from trustdoctor.gates.outcome import Lists
+
+NAMES = ["cat", "dog", "horse", "ox"]
+
+
+def table(n, seed):
+    rng = np.random.default_rng(seed)
+    z = 2 * rng.normal(size=(n, 4))
+    p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+    labels = (p.cumsum(1) > rng.random((n, 1))).argmax(1)
+    named = {f"logit_{name}": z[:, k] for k, name in enumerate(NAMES)}
+    told = {"label": [NAMES[k] for k in labels], "region": np.arange(n) % 2}
+    return pl.DataFrame(named | told)
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Rows to calibrate on, others, and new ones."""
+    for seed, name in enumerate(("first", "other", "new")):
+        table(1500, seed).write_csv(tmp_path / f"{name}.csv")
+    return tmp_path
+
+
+def made(run, *arguments, cwd):
+    """Return what a command prints, in one line."""
+    done = run(*arguments, cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    return " ".join(done.stdout.split())
+
+
+def test_calibrate_gives_a_gate_lists_and_says_what_they_are(files, run):
+    given = ("calibrate", "first.csv", "--frr", "10%", "-o", "gate.json")
+    out = made(run, *given, "--shortlist", "90%", cwd=files)
+    p, gate = td.read(files / "first.csv"), td.Gate.load(files / "gate.json")
+    assert gate == td.calibrate(p, frr=0.1, shortlist=0.9)
+    rule = gate.shortlist.rule
+    assert (
+        f"Lists: every class of probability {math.exp(-rule.threshold):.3g} or more "
+        f"(set by {rule.rows} rejected rows)." in out
+    )
+    found = Lists.of(p, gate.screen(p).shortlist)
+    assert found.rows == rule.rows
+    mean = f"{found.classes / found.rows:.2f}"
+    assert f"- Lists for {rule.rows} rejected rows of this file: {mean} classes" in out
+    assert "- Shortlist: a rejected row's list holds the true class" in out
+    options = ("--shortlist-method", "raps", "--shortlist-size", 3)
+    out = made(run, *given, "--shortlist", 0.9, *options, cwd=files)
+    short = td.Gate.load(files / "gate.json").shortlist
+    assert (short.method, short.max_size) == ("raps", 3)
+    mass = f"{1 + short.rule.threshold:.6g}"
+    assert (
+        f"Lists: the most probable classes until they sum to over {mass}, each rank "
+        "beyond 2 counting 0.05, 3 at most (set by " in out
+    )
+
+
+def test_lists_of_groups_are_said_group_by_group(files, run):
+    given = ("--frr", "20%", "--groups", "region", "-o", "gate.json")
+    out = made(run, "calibrate", "first.csv", *given, "--shortlist", 0.8, cwd=files)
+    gate = td.Gate.load(files / "gate.json")
+    for name, rule in gate.shortlist.groups.items():
+        least = f"{math.exp(-rule.threshold):.3g}"
+        line = f"lists in group {name}: every class of probability {least} or more"
+        assert f"{line} ({rule.rows} rows)" in out
+    assert "Rows of other groups get a full review." in out
+
+
+def test_lists_that_are_endless_or_bare_are_said(files, run):
+    given = ("calibrate", "first.csv", "--threshold", "1.05", "-o", "gate.json")
+    out = made(run, *given, "--shortlist", "99.9%", cwd=files)
+    assert "Lists: every rejected row gets a full review (set by " in out
+    assert "Too few rejected rows for a list" in out
+    sure = td.Predictions.from_logits(np.eye(60, 3), np.eye(60, 3).argmax(1))
+    gate = td.shortlist(td.Gate(-9.0, score="alpha"), sure, level=0.9)
+    assert gate.shortlist.rule.threshold == -math.inf
+
+
+def test_screen_writes_lists_and_counts_them(files, run):
+    given = ("--frr", 0.1, "--shortlist", 0.9, "-o", "gate.json")
+    made(run, "calibrate", "first.csv", *given, cwd=files)
+    given = ("screen", "new.csv", "--gate", "gate.json")
+    out = made(run, *given, "-o", "out.csv", "--json", "out.json", cwd=files)
+    gate, p = td.Gate.load(files / "gate.json"), td.read(files / "new.csv")
+    done = gate.screen(p)
+    texts = describe_lists(done.shortlist, p).tolist()
+    found = pl.read_csv(files / "out.csv")
+    assert found["shortlist"].fill_null("").to_list() == texts
+    assert found.columns[-3:] == ["score", "accepted", "shortlist"]
+    sizes = done.shortlist.sum(1)[~done.accepted]
+    held = done.shortlist[np.arange(1500), p.labels][~done.accepted]
+    assert json.loads((files / "out.json").read_text())["lists"] == {
+        "level": 0.9,
+        "rows": len(sizes),
+        "classes": sizes.sum(),
+        "full": (sizes == 4).sum(),
+        "labelled": len(sizes),
+        "held": held.sum(),
+    }
+    rate = td.gates.outcome.share(int(held.sum()), len(held), confidence=0.95)
+    line = re.escape(
+        f"Lists for {len(sizes)} rejected rows: {sizes.mean():.2f} classes on average, "
+        f"{(sizes == 4).sum()} full reviews"
+    )
+    line += ".*; " + re.escape(
+        f"they hold the true class in {rate.percent()} % (promised: 90%)."
+    )
+    assert re.search(line, out)
+    printed = run(*given, "-o", "-", "--only", "rejected", cwd=files)
+    only = pl.read_csv(io.StringIO(printed.stdout))
+    assert only["shortlist"].to_list() == [one for one in texts if one]
+    assert re.search(line, " ".join(printed.stderr.split()))
+
+
+def test_screen_without_labels_says_how_long_lists_are(files, run):
+    given = ("--frr", 0.1, "--shortlist", 0.9, "-o", "gate.json")
+    made(run, "calibrate", "first.csv", *given, cwd=files)
+    pl.read_csv(files / "new.csv").drop("label").write_csv(files / "bare.csv")
+    out = made(run, "screen", "bare.csv", "--gate", "gate.json", cwd=files)
+    assert "classes on average" in out
+    assert "hold the true class" not in out
+    out = made(run, "screen", "new.csv", "--threshold", 0, "--json", "-", cwd=files)
+    assert "lists" not in json.loads(out)
+
+
+@pytest.mark.parametrize("options", [(), ("--groups", "region")], ids=str)
+def test_other_rows_give_a_gate_lists(options, files, run):
+    given = ("--risk", "30%", *options, "-o", "gate.json")
+    made(run, "calibrate", "first.csv", *given, cwd=files)
+    given = ("--gate", "gate.json", "--shortlist", "90%", *options, "-o", "listed.json")
+    out = made(run, "calibrate", "other.csv", *given, cwd=files)
+    gate, listed = (td.Gate.load(files / f"{name}.json") for name in ("gate", "listed"))
+    p = td.read(files / "other.csv", groups="region") if options else None
+    p = p or td.read(files / "other.csv")
+    assert listed == td.shortlist(gate, p, level=0.9)
+    assert "of rows that had no part in the gate" in out
+    assert "at most 30% errors among the accepted" in out
+    assert out.endswith("Wrote listed.json")
+
+
+def refused(run, files, *arguments):
+    done = run("calibrate", *arguments, "-o", "bad.json", cwd=files)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    assert not (files / "bad.json").exists()
+    return done.stderr
+
+
+def test_wrong_use_is_told_in_a_line(files, run):
+    made(run, "calibrate", "first.csv", "--risk", "30%", "-o", "g.json", cwd=files)
+    rows, lists = ("first.csv", "--frr", 0.1), ("--shortlist", 0.9)
+    add = ("other.csv", "--gate", "g.json", *lists)
+    pl.DataFrame({"confidence": [0.1, 0.9] * 50, "ok": [0, 1] * 50}).write_csv(
+        files / "stated.csv"
+    )
+    stated = ("--confidence", "confidence", "--correct", "ok", "--coverage", 0.5)
+    for arguments, told in (
+        ((*rows, *lists, "--no-labels"), "--no-labels has no .* or shortlist"),
+        ((*rows, "--shortlist", 95), "Did you mean 0.95 or 95%"),
+        ((*rows, "--shortlist", "5%"), "level of a shortlist from 0.5"),
+        ((*rows, *lists, "--shortlist-method", "x"), "out of lac, aps, raps"),
+        ((*rows, *lists, "--shortlist-size", 0), "max size"),
+        ((*rows, "--shortlist-size", 3), "Give --shortlist RATE"),
+        ((*rows, "--shortlist-method", "aps"), "Give --shortlist RATE"),
+        (("other.csv", "--gate", "g.json"), "Give --shortlist RATE"),
+        ((*add, "--frr", 0.1), "leave out targets"),
+        ((*add, "--mode", "expectation"), "leave out targets"),
+        ((*add, "--score", "msp"), "leave out targets"),
+        ((*add, "-T", 2), "leave out targets"),
+        ((*add, "--per-class"), "leave out targets"),
+        ((*add, "--confidence", 0.8), "leave out targets"),
+        ((*add, "--no-labels"), "--no-labels has no .* or shortlist"),
+        (("first.csv", *add[1:]), "these rows set the threshold for risk"),
+        (("stated.csv", *stated, *lists), "logits or probabilities of every class"),
+        (("other.csv", "--gate", "no.json", *lists), "no.json"),
+    ):
+        assert re.search(told, refused(run, files, *arguments)), arguments
+
+
+def test_rows_that_do_not_fit_are_counted(files, run, monkeypatch):
+    monkeypatch.setattr("trustdoctor.engines.verbs.fits", lambda *_, **__: False)
+    lists = ("--shortlist", 0.9)
+    made(run, "calibrate", "first.csv", "--trr", "60%", *lists, "-o", "g", cwd=files)
+    p = td.read(files / "first.csv")
+    assert td.Gate.load(files / "g") == td.calibrate(p, trr=0.6, shortlist=0.9)
+    monkeypatch.setattr("trustdoctor.engines.memory.fits", lambda *_, **__: False)
+    told = refused(run, files, "first.csv", "--risk", 0.3, *lists)
+    assert "--shortlist for risk needs all rows at once" in told
+    assert "calibrate OTHER --gate GATE --shortlist RATE" in told
+
+
+def test_a_folder_goes_on_with_its_lists(files, run):
+    given = ("--frr", 0.1, "--shortlist", 0.9, "-o", "gate.json")
+    made(run, "calibrate", "first.csv", *given, cwd=files)
+    (files / "in").mkdir()
+    for name in ("other", "new"):
+        (files / f"{name}.csv").rename(files / "in" / f"{name}.csv")
+    given = ("screen", "in", "--gate", "gate.json", "-o", "out")
+    first = made(run, *given, cwd=files)
+    (files / "out" / "new.csv").unlink()
+    assert made(run, *given, "--resume", cwd=files) == first
+    assert "Lists for " in first

@@ -1,0 +1,480 @@
+"""Setting the threshold of lists: against fractions, brute force and simulation."""
+
+import json
+import math
+from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import trustdoctor as td
+from trustdoctor.errors import InputError, LabelsMissingError
+from trustdoctor.gates import calibrate_scores, swaps
+from trustdoctor.gates.listing import find_rule, list_notes, needed_rank
+from trustdoctor.gates.shortlists import ListRule
+from trustdoctor.gates.sketches import ListSketches
+from trustdoctor.gates.swaps import find_swaps
+from trustdoctor.metrics import Sketch
+
+INF = math.inf
+BY_RANK = {
+    "frr": {"frr": 0.3},
+    "frr on average": {"frr": 0.3, "mode": "expectation"},
+    "trr": {"trr": 0.7},
+    "trr on average": {"trr": 0.7, "mode": "expectation"},
+    "joint": {"joint": 0.15},
+    "joint on average": {"joint": 0.15, "mode": "expectation"},
+    "coverage": {"coverage": 0.6},
+    "coverage on average": {"coverage": 0.6, "mode": "expectation"},
+    "threshold": {"threshold": -0.3},
+}
+
+
+def draw(n, seed, *, classes=4, digits=None, missing=0.0, scale=2.0):
+    """Rows whose labels are drawn by their probabilities, and those."""
+    rng = np.random.default_rng(seed)
+    z = scale * rng.normal(size=(n, classes))
+    z[:, 1:][rng.random((n, classes - 1)) < missing] = -INF
+    p = np.exp(z - z.max(1, keepdims=True))
+    p /= p.sum(1, keepdims=True)
+    labels = (p.cumsum(1) > rng.random((n, 1))).argmax(1)
+    if digits is None:
+        return td.Predictions.from_logits(z, labels), p
+    said = np.round(p, digits)
+    return td.Predictions.from_probs(said / said.sum(1, keepdims=True), labels), p
+
+
+def rank(m, level):
+    """Return the least k with k / (m + 1) of at least the level."""
+    exact = Fraction(Decimal(str(level)))
+    return next(k for k in range(1, m + 2) if Fraction(k, m + 1) >= exact)
+
+
+# --- the order statistic ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("level", [0.5, 0.55, 0.7, 0.9, 0.95, 0.99, 0.999])
+def test_the_threshold_is_an_order_statistic(level, rng):
+    for m in [*range(60), 99, 100, 101, 999, 1999]:
+        k = rank(m, level)
+        assert needed_rank(m, level) == k
+        strange = np.append(rng.normal(size=m - m // 3), np.full(m // 3, -INF))
+        at = sorted(strange.tolist())[k - 1] if k <= m else INF
+        assert find_rule(strange, level) == ListRule(at, m)
+        more = sorted([*strange.tolist(), INF, INF, INF])
+        k = rank(m + 3, level)
+        at = more[k - 1] if k <= m else INF
+        assert find_rule(strange, level, more=3) == ListRule(at, m)
+
+
+def truths(p, short):
+    """Return how strange each row's true class is."""
+    return np.take_along_axis(short.strangeness(p.logits), p.labels[:, None], 1)[:, 0]
+
+
+@pytest.mark.parametrize("method", ["lac", "aps", "raps"])
+def test_other_rows_set_the_lists_by_hand(method):
+    first, _ = draw(600, 0)
+    p, _ = draw(800, 1)
+    gate = td.calibrate(first, risk=0.2)
+    listed = td.shortlist(gate, p, level=0.9, method=method, max_size=3)
+    rejected = ~gate.screen(p).accepted
+    m = int(rejected.sum())
+    strange = sorted(truths(p, listed.shortlist)[rejected].tolist())
+    rule = ListRule(strange[rank(m, 0.9) - 1], m)
+    assert listed.shortlist.rule == rule
+    assert not listed.shortlist.same_rows
+    assert replace(listed, shortlist=None, certificate=None) == (
+        replace(gate, certificate=None)
+    )
+    told = listed.certificate.notes[-1]
+    assert f"{m:,} rejected rows set it, of rows that had no part in the gate" in told
+    assert listed.certificate.notes[:-1] == gate.certificate.notes
+
+
+def test_every_group_has_lists_of_its_own():
+    p, _ = draw(1200, 2)
+    groups = np.array(["a", "b", "c"])[np.arange(1200) % 3]
+    gate = td.calibrate(p[:600], frr=0.2, groups=groups[:600])
+    some = np.flatnonzero((np.arange(1200) >= 600) & (groups != "c"))
+    listed = td.shortlist(gate, p[some], groups=groups[some], level=0.8)
+    rejected = ~gate.screen(p[some], groups=groups[some]).accepted
+    strange = truths(p[some], listed.shortlist)
+    for name in "ab":
+        own = sorted(strange[rejected & (groups[some] == name)].tolist())
+        rule = ListRule(own[rank(len(own), 0.8) - 1], len(own))
+        assert listed.shortlist.groups[name] == rule
+    assert listed.shortlist.groups["c"] == ListRule(INF, 0)
+    assert "Too few rejected rows for a list in c" in listed.certificate.notes[-1]
+    done = listed.screen(p, groups=groups)
+    assert done.shortlist[(groups == "c") & ~done.accepted].all()
+
+
+def test_rows_without_a_label_have_no_part():
+    p, _ = draw(900, 3)
+    labels = np.where(np.arange(900) % 4 == 0, None, p.labels)
+    part = td.Predictions.from_logits(p.logits, labels)
+    gate = td.Gate(-0.5, score="alpha")
+    assert td.shortlist(gate, part) == td.shortlist(gate, part[part.known])
+    bare = td.calibrate(part, coverage=0.7)
+    with pytest.raises(InputError, match="some of the rows that set the threshold"):
+        td.shortlist(bare, part)
+    both = td.calibrate(part, coverage=0.7, shortlist=0.9)
+    assert not both.shortlist.same_rows
+    assert both.certificate.n == 900 - part.known.sum() // 3
+    same = td.calibrate(part, frr=0.2, shortlist=0.9)
+    assert same.shortlist.same_rows
+    with pytest.raises(LabelsMissingError, match="a shortlist"):
+        td.shortlist(gate, td.Predictions.from_logits(p.logits))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"risk": 0.2}, {"cost": 5.0}, {"frr": 0.3, "trr": 0.3}, {"frr": 0.2, "by": 1}],
+    ids=str,
+)
+def test_a_third_sets_lists_where_the_same_rows_cannot(options):
+    p, _ = draw(1500, 4)
+    options = dict(options)
+    if options.pop("by", None):
+        options["groups"] = "predicted"
+    gate = td.calibrate(p, shortlist=0.9, **options)
+    assert not gate.shortlist.same_rows
+    assert gate.certificate.n == 1000
+    order = np.random.default_rng(0).permutation(1500)
+    alone = td.calibrate(p[order[500:]], **options)
+    listed = td.shortlist(alone, p[order[:500]], level=0.9)
+    *notes, last = gate.certificate.notes
+    assert listed == (
+        replace(gate, certificate=replace(gate.certificate, notes=tuple(notes)))
+    )
+    assert last.startswith("500 labelled rows, drawn at random, set the lists")
+    whole = td.calibrate(p, **options)
+    with pytest.raises(InputError, match="these rows set the threshold for"):
+        td.shortlist(whole, p)
+
+
+def test_wrong_use_is_told_in_a_line():
+    p, _ = draw(300, 5)
+    gate = td.calibrate(p, frr=0.2)
+    listed = td.shortlist(gate, p)
+    for given, options, match in (
+        (listed, {}, "this gate has a shortlist"),
+        (td.Gate(0.0), {}, "a gate that scores predictions by itself"),
+        ("gate", {}, "expected a gate .* got str"),
+        (gate, {"level": 0.3}, "level of a shortlist from 0.5"),
+        (gate, {"method": "best"}, "out of lac, aps, raps"),
+        (gate, {"penalty": 0.1}, "belong to raps, not to lac"),
+        (gate, {"method": "raps", "penalty": -1}, "of 0 or more"),
+        (gate, {"max_size": 0}, "max size"),
+    ):
+        with pytest.raises(InputError, match=match) as told:
+            td.shortlist(given, p, **options)
+        assert "\n" not in str(told.value)
+    for wanted, match in ((0.2, "level"), ({"size": 3}, "got 'size'"), ("x", "level")):
+        with pytest.raises(InputError, match=match):
+            td.calibrate(p, frr=0.2, shortlist=wanted)
+    sure = td.Predictions.from_confidence(np.linspace(0, 1, 50), np.arange(50) % 2)
+    with pytest.raises(InputError, match="every class"):
+        td.calibrate(sure, frr=0.2, shortlist=0.9)
+    assert td.calibrate(p, frr=0.2, shortlist=np.float64(0.95)) == listed
+
+
+def test_too_few_rows_are_said_with_how_many_are_enough():
+    for level, same in ((0.95, False), (0.95, True), (0.9, True), (0.5, False)):
+        p, _ = draw(400, 6)
+        short = td.shortlist(td.Gate(INF, score="alpha"), p, level=level).shortlist
+        assert short.rule == ListRule(INF, 0)
+        (_, told) = list_notes(replace(short, same_rows=same))
+        least = int(told.split("At least ")[1].split()[0])
+        strange = np.zeros(least)
+        assert find_rule(strange, level, more=same).threshold == 0
+        assert find_rule(strange[1:], level, more=same).threshold == INF
+
+
+# --- the same rows ------------------------------------------------------------------
+
+
+def wrong_ones(p, row, wrong):
+    """Return the rows, each with a new one in its place, which is wrong."""
+    for j in range(len(p)):
+        logits, labels = p.logits.copy(), p.labels.copy()
+        logits[j], labels[j] = row, wrong
+        yield td.Predictions.from_logits(logits, labels)
+
+
+def by_brute_force(p, short, row, options):
+    """Return the list of a new row by swapping it with every calibration row."""
+    other = (int(row.argmax()) + 1) % len(row)
+    kept = [
+        not td.calibrate(swapped, **options).screen(p[[j]]).accepted[0]
+        for j, swapped in enumerate(wrong_ones(p, row, other))
+    ]
+    strange = sorted(truths(p, short)[np.array(kept)].tolist())
+    k = rank(len(strange), short.level)
+    at = strange[k - 1] if k <= len(strange) else INF
+    return short.strangeness(row[None])[0] <= at
+
+
+@pytest.mark.parametrize("name", BY_RANK)
+def test_the_same_rows_give_lists_that_hold_those_of_brute_force(name):
+    """Full conformal prediction among the rejected: every row is swapped."""
+    rng, seen, larger = np.random.default_rng(8), 0, 0
+    for turn in range(24):
+        level, method = (0.5, 0.7, 0.9)[turn % 3], ("lac", "aps", "raps")[turn // 3 % 3]
+        p, _ = draw(int(rng.integers(15, 45)), (9, turn), digits=(None, 1, 2)[turn % 3])
+        options = BY_RANK[name]
+        asked = {"level": level, "method": method}
+        gate = td.calibrate(p, shortlist=asked, **options)
+        assert gate.shortlist.same_rows
+        new, _ = draw(12, (10, turn), digits=(None, 1, 2)[turn % 3])
+        done = gate.screen(new)
+        for row in np.flatnonzero(~done.accepted)[:2]:
+            found = by_brute_force(p, gate.shortlist, new.logits[row], options)
+            assert not (found & ~done.shortlist[row]).any()
+            seen += 1
+            larger += (found != done.shortlist[row]).any()
+    assert seen >= 10
+    assert larger <= seen / 2, "lists on so few rows are a little longer, not more"
+
+
+@pytest.fixture
+def few_cells(monkeypatch):
+    """Let sketches have 12 cells, so that some dozen rows are counted in ranges."""
+    usual = Sketch.__init__
+
+    def init(self, **_):
+        usual(self)
+        self._most = 12
+
+    monkeypatch.setattr(Sketch, "__init__", init)
+    monkeypatch.setattr(swaps, "CELLS", 12)
+
+
+def counted(scores, errors):
+    out = Sketch()
+    out.update(scores, errors)
+    return out
+
+
+@pytest.mark.usefixtures("few_cells")
+@pytest.mark.parametrize("name", BY_RANK)
+def test_rows_in_ranges_give_thresholds_as_high_as_brute_force(name):
+    options, seen = BY_RANK[name], 0
+    for turn in range(6):
+        rng = np.random.default_rng((11, turn))
+        n, level = int(rng.integers(25, 60)), (0.5, 0.8)[turn % 2]
+        errors = rng.random(n) < 0.5
+        scores = rng.normal(size=n) + errors
+        scores[:: 9 - turn] = (-INF, INF, scores[0])[turn % 3]
+        strange = np.where(errors, rng.normal(size=n), -INF)
+        rows = counted(scores, errors)
+        gate = calibrate_scores(rows, **options)
+        kept, unsure = find_swaps(gate, rows).count(
+            scores, errors, ~gate.accept(scores)
+        )
+        ours = find_rule(strange[kept], level, more=unsure + 1).threshold
+        for new in 1 + rng.normal(size=3):
+            if gate.accept([new])[0]:
+                continue
+            seen += 1
+            selected = np.zeros(n, bool)
+            for j in range(n):
+                other, wrong = scores.copy(), errors.copy()
+                other[j], wrong[j] = new, True
+                swapped = calibrate_scores(counted(other, wrong), **options)
+                selected[j] = not swapped.accept(scores[[j]])[0]
+            assert ours >= find_rule(strange[selected], level).threshold
+    assert seen >= 3
+
+
+# --- simulations --------------------------------------------------------------------
+
+
+def covered(gate, new, probs):
+    """Return rejected rows, and how many lists hold the truth, by expectation."""
+    done = gate.screen(new)
+    return (~done.accepted).sum(), (probs * done.shortlist).sum()
+
+
+@pytest.mark.parametrize(
+    ("m", "turns"), [(50, 300), (500, 100), (5000, 15)], ids=["50", "500", "5000"]
+)
+@pytest.mark.parametrize("missing", [0.0, 0.2], ids=["", "-inf"])
+def test_other_rows_cover_what_is_promised_and_not_more(m, turns, missing):
+    """Of m rejected rows the k-th covers k / (m + 1), where no two are tied."""
+    gate, level = td.Gate(0.0, score="alpha"), 0.9
+    new, probs = draw(20_000, 1, missing=missing)
+    rejected = ~gate.screen(new).accepted
+    share, ranks = rejected.mean(), []
+    found = []
+    for turn in range(turns):
+        p, _ = draw(round(m / share), (12, turn), missing=missing)
+        listed = td.shortlist(gate, p, level=level)
+        assert math.isfinite(listed.shortlist.rule.threshold)
+        rows, held = covered(listed, new, probs)
+        found.append(held / rows)
+        own = listed.shortlist.rule.rows
+        ranks.append(rank(own, level) / (own + 1))
+        assert level <= ranks[-1] <= level + 1 / (own + 1)
+    spread = math.hypot(np.std(found) / math.sqrt(turns), 0.3 / math.sqrt(rows))
+    assert abs(np.mean(found) - np.mean(ranks)) < 4 * spread
+
+
+@pytest.mark.parametrize("method", ["lac", "aps", "raps"])
+def test_ties_and_groups_cover_at_least_what_is_promised(method):
+    level, groups = 0.9, np.arange(4000) % 2
+    gate = td.calibrate(draw(4000, 0)[0], frr=0.2, groups=groups)
+    new, probs = draw(20_000, 1, digits=1)
+    own = np.arange(20_000) % 2
+    found = {0: [], 1: []}
+    for turn in range(60):
+        p, _ = draw(600, (13, turn), digits=1)
+        listed = td.shortlist(
+            gate, p, groups=np.arange(600) % 2, level=level, method=method
+        )
+        done = listed.screen(new, groups=own)
+        for name, held in found.items():
+            mine = (own == name) & ~done.accepted
+            held.append((probs * done.shortlist)[mine].sum() / mine.sum())
+    for held in found.values():
+        spread = math.hypot(np.std(held) / math.sqrt(60), 0.3 / math.sqrt(mine.sum()))
+        assert np.mean(held) > level - 4 * spread
+
+
+@pytest.mark.parametrize("digits", [None, 1], ids=["", "ties"])
+@pytest.mark.parametrize("name", BY_RANK)
+def test_the_same_rows_cover_at_least_what_is_promised(name, digits):
+    level, new = 0.8, draw(10_000, 1, digits=digits)
+    rows, held, rates = 0, 0.0, []
+    for turn in range(60):
+        p, _ = draw(150, (14, turn), digits=digits)
+        gate = td.calibrate(p, shortlist=level, **BY_RANK[name])
+        assert gate.shortlist.same_rows
+        some = covered(gate, *new)
+        rows, held = rows + some[0], held + some[1]
+        rates.append(some[1] / max(1, some[0]))
+    assert rows
+    spread = math.hypot(np.std(rates) / math.sqrt(60), 0.4 / math.sqrt(rows / 60))
+    assert level - 4 * spread < held / rows < level + 0.15
+
+
+# --- counted, not kept --------------------------------------------------------------
+
+
+def streamed(gate, p, *, parts=5, swap=None, **options):
+    """Set lists by rows that come in parts, to two states, in turn."""
+    states = [ListSketches(gate, options, swap) for _ in "xy"]
+    for k, rows in enumerate(np.array_split(np.arange(len(p)), parts)):
+        states[k % 2].update(p[rows])
+    states[0].merge(states[1])
+    return states[0]
+
+
+@pytest.mark.parametrize("method", ["lac", "aps", "raps"])
+@pytest.mark.parametrize("grouped", [False, True])
+def test_other_rows_in_parts_give_the_very_lists(method, grouped):
+    p, _ = draw(2400, 15, missing=0.2)
+    labels = np.where(np.arange(2400) % 7 == 0, None, p.labels)
+    region = np.array(["a", "b", "c"])[np.arange(2400) % 3]
+    p = td.Predictions.from_logits(p.logits, labels, groups=region)
+    by = {"groups": "given"} if grouped else {}
+    known = p[:1200].known & (region[:1200] != "c")
+    gate = td.calibrate(p[:1200][known], risk=0.3, **by)
+    options = {"level": 0.9, "method": method}
+    at_once = td.shortlist(gate, p[1200:], **options)
+    for parts in (1, 7, 400):
+        state = streamed(gate, p[1200:], parts=parts, **options)
+        assert not state.same
+        assert state.listed() == at_once
+    assert set(at_once.shortlist.groups) == ({"a", "b"} if grouped else set())
+
+
+@pytest.mark.parametrize("digits", [None, 2], ids=["", "ties"])
+@pytest.mark.parametrize("name", BY_RANK)
+def test_the_same_rows_in_parts_give_the_very_lists(name, digits):
+    p, _ = draw(1500, 16, digits=digits)
+    at_once = td.calibrate(p, shortlist=0.9, **BY_RANK[name])
+    gate = td.calibrate(p, **BY_RANK[name])
+    assert streamed(gate, p, level=0.9).same
+    swap = find_swaps(gate, counted(td.alpha(p), p.errors))
+    assert swap.errors is None
+    assert streamed(gate, p, swap=swap, level=0.9).listed() == at_once
+
+
+@pytest.mark.parametrize("name", BY_RANK)
+def test_ranges_of_scores_are_never_less_careful(name, monkeypatch):
+    """Of many rows some are counted as stranger, and none is left out."""
+    monkeypatch.setattr(swaps, "CELLS", 1 << 13)
+    p, _ = draw(40_000, 17)
+    sketch = Sketch(cells=1 << 13)
+    sketch.update(td.alpha(p), p.errors)
+    assert not sketch.exact
+    made = calibrate_scores(sketch, **BY_RANK[name])
+    gate = replace(td.calibrate(p, **BY_RANK[name]), threshold=made.threshold)
+    swap = find_swaps(gate, sketch)
+    assert swap.errors is not None
+    found = streamed(gate, p, swap=swap, level=0.95).listed().shortlist
+    rejected = ~gate.screen(p).accepted
+    strange = truths(p, found)
+    plain = find_rule(strange[rejected], 0.95)
+    assert found.rule.threshold >= plain.threshold
+    nearby = find_rule(strange[rejected], 0.955)
+    assert found.rule.threshold <= nearby.threshold
+    usual = td.calibrate(p, **BY_RANK[name])
+    whole = td.shortlist(usual, p, level=0.95).shortlist.rule
+    ranged = find_swaps(replace(usual, threshold=usual.threshold + 1e-9), sketch)
+    again = streamed(usual, p, swap=ranged, level=0.95).listed().shortlist.rule
+    assert again.threshold >= whole.threshold
+
+
+def test_a_gate_of_ranges_gets_lists_from_its_rows_at_once(monkeypatch):
+    """The rows tell that a sketch of them made it, and are counted likewise."""
+    usual = Sketch.__init__
+    monkeypatch.setattr(
+        Sketch, "__init__", lambda self, **_: usual(self, cells=1 << 13)
+    )
+    monkeypatch.setattr(swaps, "CELLS", 1 << 13)
+    p, _ = draw(30_000, 18)
+    sketch = counted(td.alpha(p), p.errors)
+    gate = td.calibrate(p, frr=0.1)
+    other = replace(gate, threshold=calibrate_scores(sketch, frr=0.1).threshold)
+    assert other != gate
+    listed = td.shortlist(other, p, level=0.9)
+    assert listed.shortlist.same_rows
+    swap = find_swaps(other, sketch)
+    kept, unsure = swap.count(td.alpha(p), p.errors, ~other.screen(p).accepted)
+    strange = truths(p, listed.shortlist)[kept]
+    assert listed.shortlist.rule == find_rule(strange, 0.9, more=unsure + 1)
+
+
+def test_states_refuse_what_has_no_lists():
+    p, _ = draw(300, 19)
+    risk = td.calibrate(p, risk=0.4)
+    with pytest.raises(InputError, match="these rows set the threshold for risk"):
+        _ = streamed(risk, p, level=0.9).same
+    part = td.Predictions.from_logits(p.logits, np.where(p.errors, None, p.labels))
+    with pytest.raises(InputError, match="some of the rows that set the threshold"):
+        _ = streamed(td.calibrate(part, coverage=0.8), part, level=0.9).same
+    bare = td.Predictions.from_logits(p.logits, np.full(300, None))
+    with pytest.raises(InputError, match="true label of some rows"):
+        streamed(risk, bare, level=0.9).listed()
+    other, _ = draw(300, 19, classes=5)
+    with pytest.raises(InputError, match="expected rows of 4 classes"):
+        streamed(risk, other, level=0.9)
+    sure = td.Predictions.from_confidence(np.linspace(0, 1, 50), np.arange(50) % 2)
+    with pytest.raises(InputError, match="every class"):
+        streamed(td.calibrate(sure, coverage=0.5), sure, level=0.9)
+
+
+def test_the_certificate_says_what_is_promised():
+    p, _ = draw(800, 20)
+    gate = td.calibrate(p, frr=0.2, shortlist={"level": 0.9, "max_size": 3})
+    assert gate.certificate.notes[-1].startswith(
+        "Shortlist: a rejected row's list holds the true class with probability at "
+        "least 0.9 among the rejected rows, on average over calibrations."
+    )
+    assert "by selection-conditional calibration" in gate.certificate.notes[-1]
+    assert json.loads(gate.to_json())["shortlist"]["max_size"] == 3

@@ -1,0 +1,272 @@
+"""What is on a list: against definitions written out, and MAPIE."""
+
+import pickle
+from dataclasses import replace
+
+import mpmath
+import numpy as np
+import pytest
+
+import trustdoctor as td
+from trustdoctor.errors import InputError
+from trustdoctor.gates import describe_lists, shortlists
+from trustdoctor.gates.shortlists import ListRule, Shortlist
+
+INF = np.inf
+METHODS = {
+    "lac": {},
+    "aps": {"method": "aps"},
+    "raps": {"method": "raps", "penalty": 0.07, "free": 2},
+}
+
+
+def lists(threshold=1.0, classes=5, **options):
+    return Shortlist(0.9, ListRule(threshold, 50), classes, **options)
+
+
+def logits(rows=40, classes=5, seed=0):
+    """Rows with ties, and with classes that cannot be."""
+    z = 2 * np.random.default_rng(seed).normal(size=(rows, classes))
+    z[rows // 2 :] = np.round(z[rows // 2 :])
+    z[::3, 1] = -INF
+    z[1] = 0
+    return z
+
+
+def defined(row, method, penalty=0.0, free=0):
+    """Write out how strange each class is, in 50 digits."""
+    with mpmath.workdps(50):
+        mass = [mpmath.exp(mpmath.mpf(float(one))) for one in row]
+        p = [one / mpmath.fsum(mass) for one in mass]
+        order = sorted(range(len(row)), key=lambda k: (-row[k], k))
+        out = []
+        for k in range(len(row)):
+            place = order.index(k)
+            if method == "lac":
+                strange = -mpmath.log(p[k]) if p[k] else mpmath.inf
+            else:
+                strange = mpmath.fsum(p[j] for j in order[:place]) - 1
+                strange += penalty * max(0, place + 1 - free)
+            out.append(float(strange) if place else -INF)
+        return out
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_strangeness_is_what_the_definition_says(name):
+    options, z = METHODS[name], logits()
+    found = lists(**options).strangeness(z)
+    expected = [defined(row, **({"method": "lac"} | options)) for row in z]
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-14)
+    assert (found.min(1) == -INF).all()
+    assert (found.argmin(1) == z.argmax(1)).all()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_list_has_the_classes_up_to_the_threshold(name, monkeypatch):
+    options, z = METHODS[name], logits(90)
+    strange = lists(**options).strangeness(z)
+    some = np.quantile(strange[np.isfinite(strange)], [0.1, 0.5, 0.9])
+    for at in (-INF, *some.tolist(), INF):
+        one = lists(at, **options)
+        whole = one.listed(z)
+        assert (whole == (strange <= at)).all()
+        assert whole[np.arange(90), z.argmax(1)].all()
+        short = replace(one, max_size=2).listed(z)
+        fits = whole.sum(1) <= 2
+        assert (short[fits] == whole[fits]).all()
+        assert short[~fits].all()
+        monkeypatch.setattr(shortlists, "_CELLS", 7)
+        assert (one.listed(z) == whole).all()
+        monkeypatch.undo()
+    assert lists(INF).listed(z).all()
+    assert (lists(-INF).listed(z).sum(1) == 1).all()
+
+
+def test_numbers_on_a_list_do_not_depend_on_what_is_beside_them(rng):
+    z = rng.normal(size=(400, 37)).astype(np.float32)
+    for options in METHODS.values():
+        whole = lists(classes=37, **options).strangeness(z)
+        for rows in (slice(0, 1), slice(5, 80), [399, 2, 7]):
+            part = lists(classes=37, **options).strangeness(z[rows])
+            assert np.array_equal(part, whole[rows])
+
+
+def test_groups_have_thresholds_of_their_own():
+    z, groups = logits(6), ["a", "b", "c"] * 2
+    rules = {"a": ListRule(-INF, 3), "b": ListRule(1.5, 30)}
+    one = lists(groups=rules)
+    found = one.listed(z, groups=groups)
+    assert (found[::3].sum(1) == 1).all()
+    assert (found[1::3] == (one.strangeness(z[1::3]) <= 1.5)).all()
+    assert found[2::3].all(), "a group that is not known gets a full review"
+    with pytest.raises(InputError, match="no groups were given"):
+        one.listed(z)
+    assert one.probability is None
+    assert "of each group" in one.promise()
+    assert lists(2.0).probability == pytest.approx(np.exp(-2))
+
+
+def rows(classes=4, n=60, seed=3, **options):
+    rng = np.random.default_rng(seed)
+    z = 2 * rng.normal(size=(n, classes))
+    return td.Predictions.from_logits(z, rng.integers(0, classes, n), **options)
+
+
+def test_a_gate_gives_lists_to_rejected_rows_alone():
+    p = rows()
+    gate = td.Gate(-0.5, score="alpha", shortlist=lists(1.2, classes=4))
+    done = gate.screen(p)
+    assert done.accepted.any()
+    assert not done.accepted.all()
+    assert not done.shortlist[done.accepted].any()
+    expected = gate.shortlist.listed(p.logits[~done.accepted])
+    assert (done.shortlist[~done.accepted] == expected).all()
+    none = replace(gate, state="accept-all").screen(p)
+    assert not none.shortlist.any()
+    assert td.Gate(-0.5, score="alpha").screen(p).shortlist is None
+
+
+def test_rows_without_every_class_are_refused():
+    gate = td.Gate(-0.5, score="confidence", shortlist=lists(1.2))
+    stated = td.Predictions.from_confidence([0.9, 0.2])
+    with pytest.raises(InputError, match="logits or probabilities of every class"):
+        gate.screen(stated)
+    top = td.Predictions.from_topk([[0.5, 0.2]], [[0, 1]], n_classes=5)
+    gate = td.Gate(-0.5, score="alpha", shortlist=lists(1.2))
+    with pytest.raises(InputError, match="every class, got TopK"):
+        gate.screen(top)
+    with pytest.raises(InputError, match="expected rows of 5 classes"):
+        gate.screen(rows(4))
+
+
+def plainly(mask, p):
+    """Write lists out row by row."""
+    names = p.class_names or [str(k) for k in range(p.n_classes)]
+    out = []
+    for row, z in zip(mask, p.logits, strict=True):
+        on = sorted(np.flatnonzero(row), key=lambda k: (-z[k], k))
+        text = " | ".join(names[k].replace("|", "\\|") for k in on)
+        out.append("full review" if row.all() else text)
+    return out
+
+
+@pytest.mark.parametrize("names", [None, ["cat", "a|b", "ö x", "", "full review"]])
+def test_lists_as_text_have_the_most_probable_class_first(names, rng, monkeypatch):
+    z = logits(300)
+    p = td.Predictions.from_logits(z, class_names=names)
+    mask = rng.random((300, 5)) < 0.5
+    mask[:5], mask[5:9] = True, False
+    found = describe_lists(mask, p)
+    assert found.tolist() == plainly(mask, p)
+    assert found.dtype == object
+    assert {type(one) for one in found.tolist()} == {str}
+    monkeypatch.setattr(shortlists, "_CELLS", 30)
+    assert describe_lists(mask, p).tolist() == found.tolist()
+    assert describe_lists(mask[:0], p[:0]).tolist() == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"level": 0.4},
+        {"level": 1.0},
+        {"level": "0.9"},
+        {"level": True},
+        {"n_classes": 1},
+        {"n_classes": 2.0},
+        {"method": "map"},
+        {"max_size": 0},
+        {"max_size": True},
+        {"penalty": -1},
+        {"penalty": np.nan},
+        {"penalty": INF},
+        {"free": -1},
+        {"free": 1.5},
+    ],
+    ids=str,
+)
+def test_what_no_shortlist_can_be_is_refused(wrong):
+    usual = {"level": 0.9, "rule": ListRule(1.0, 5), "n_classes": 3}
+    with pytest.raises(InputError, match="of a shortlist") as told:
+        Shortlist(**(usual | wrong))
+    assert "\n" not in str(told.value)
+    for threshold, count in ((np.nan, 5), ("x", 5), (1.0, -1), (1.0, 2.0), (1, 5)):
+        with pytest.raises(InputError, match="a threshold and a number of rows"):
+            ListRule(threshold, count)
+
+
+def test_equal_shortlists_are_equal_and_cross_processes():
+    one = lists(1.5, groups={"a": ListRule(0.5, 3)})
+    same = lists(1.5, groups={"a": ListRule(0.5, 3)})
+    other = lists(1.5, groups={"a": ListRule(0.6, 3)})
+    assert one == same
+    assert hash(one) == hash(same)
+    assert one != other
+    assert pickle.loads(pickle.dumps(one)) == one
+    gates = [td.Gate(0.0, score="alpha", shortlist=s) for s in (one, same, other)]
+    assert gates[0] == gates[1]
+    assert hash(gates[0]) == hash(gates[1])
+    assert gates[0] != gates[2]
+    assert gates[0] != td.Gate(0.0, score="alpha")
+    assert pickle.loads(pickle.dumps(gates[0])) == gates[0]
+
+
+def drawn(n, seed, classes=6):
+    """Rows whose labels are drawn by their probabilities."""
+    rng = np.random.default_rng(seed)
+    z = 1.5 * rng.normal(size=(n, classes))
+    p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+    labels = (p.cumsum(1) > rng.random((n, 1))).argmax(1)
+    return td.Predictions.from_probs(p, labels), p
+
+
+class Said:
+    """A classifier whose inputs are its probabilities."""
+
+    def __init__(self, classes):
+        self.classes_ = np.arange(classes)
+
+    def fit(self, *_):
+        return self
+
+    def predict(self, x):
+        return x.argmax(1)
+
+    def predict_proba(self, x):
+        return x
+
+    def __sklearn_is_fitted__(self):
+        return True
+
+
+def test_mapie_gives_the_same_lists_on_the_rejected_rows():
+    """By LAC: the threshold is so far out that a correct row is never beyond it."""
+    from mapie.classification import SplitConformalClassifier
+
+    p, probs = drawn(3000, seed=0)
+    new, others = drawn(2000, seed=1)
+    gate = td.shortlist(td.Gate(0.8, score="alpha"), p, level=0.9)
+    rejected = ~gate.screen(p).accepted
+    kept = SplitConformalClassifier(
+        Said(6), confidence_level=0.9, conformity_score="lac", prefit=True
+    )
+    kept.conformalize(probs[rejected], p.labels[rejected])
+    done = gate.screen(new)
+    assert gate.shortlist.rule.rows == rejected.sum() > 1000
+    _, sets = kept.predict_set(others[~done.accepted])
+    assert (sets[:, :, 0] == done.shortlist[~done.accepted]).all()
+
+
+def test_mapie_sums_the_same_masses():
+    from mapie.conformity_scores import APSConformityScore
+
+    p, probs = drawn(500, seed=2)
+    mass, _ = APSConformityScore.get_true_label_cumsum_proba(
+        p.labels, probs, np.arange(6)
+    )
+    strange = lists(classes=6, method="aps").strangeness(p.logits)
+    own, true = (
+        np.take_along_axis(one, p.labels[:, None], 1)[p.errors]
+        for one in (strange, probs)
+    )
+    np.testing.assert_allclose(own + 1, mass[p.errors] - true, rtol=0, atol=1e-12)

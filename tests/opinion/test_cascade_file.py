@@ -1,0 +1,200 @@
+"""Whatever a cascade's file holds: it is refused in a line, or it is that cascade."""
+
+import json
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+import tampering
+
+import trustdoctor as td
+from trustdoctor import envelope
+from trustdoctor.errors import FileError, InputError
+from trustdoctor.opinion import Cascade
+from trustdoctor.opinion.cascade_file import to_json
+from trustdoctor.predictions import Predictions
+
+INF = np.inf
+RNG = np.random.default_rng(0)
+LABELS = RNG.integers(0, 3, 900)
+TRUTH = 3 * np.eye(3)[LABELS]
+SMALL, LARGE = (TRUTH + s * RNG.normal(size=TRUTH.shape) for s in (2.5, 1.2))
+COSTS = {"costs": [0, 1, 10]}
+
+
+def named():
+    return [Predictions.from_logits(z, class_names="xyz") for z in (SMALL, LARGE)]
+
+
+MAKE = {
+    "by hand": lambda: Cascade(("a", "b"), (-INF, 1.0), (0, 1, 10), "beta"),
+    "open": lambda: Cascade(("a",), (INF,), (0.1, 0.1), combine="own", classes=3),
+    "risk": lambda: Cascade.calibrate([SMALL, LARGE], LABELS, risk=0.1, **COSTS),
+    "trr": lambda: Cascade.calibrate(
+        named(), LABELS, trr=0.8, combine="own", names=["s", "l"], **COSTS
+    ),
+    "joint": lambda: Cascade.calibrate([LARGE], LABELS, joint=0.1, costs=[1, 10]),
+    "lists": lambda: Cascade.calibrate(
+        named(), LABELS, risk=0.2, **COSTS,
+        shortlist={"method": "raps", "level": 0.8, "max_size": 2},
+    ),
+}  # fmt: skip
+
+
+@cache
+def made(kind):
+    return MAKE[kind]()
+
+
+@pytest.mark.parametrize("kind", MAKE)
+def test_what_is_written_is_read_again(kind, tmp_path):
+    cascade, path = made(kind), tmp_path / "cascade.json"
+    cascade.save(path)
+    again = td.Cascade.load(path)
+    assert again == cascade
+    assert hash(again) == hash(cascade)
+    assert repr(again) == repr(cascade)
+    assert to_json(again) == path.read_text()
+    stages = [SMALL, LARGE][: len(cascade.stages)]
+    one, two = cascade.screen(stages), again.screen(stages)
+    for name in ("scores", "accepted", "predicted", "passes", "costs", "goes_to"):
+        assert np.array_equal(getattr(one, name), getattr(two, name))
+    if cascade.shortlist is not None:
+        assert np.array_equal(one.shortlist, two.shortlist)
+    if cascade.measured is not None:
+        assert again.measured == cascade.measured
+        assert again.measured.policies.shape == cascade.measured.policies.shape
+        assert again.measured.tested.shape == cascade.measured.tested.shape
+
+
+def thinned(cascade):
+    """The same with fewer points, so that many changes are tried in little time."""
+    seen = cascade.measured
+    if seen is None:
+        return cascade
+    curves = {name: curve[:4] for name, curve in seen.curves.items()}
+    return replace(
+        cascade, measured=replace(seen, policies=seen.policies[:4], curves=curves)
+    )
+
+
+def use(cascade):
+    """Do with a cascade what may be done with one; only mistakes are told."""
+    assert isinstance(repr(cascade), str)
+    assert cascade == cascade
+    assert hash(cascade) == hash(cascade)
+    try:
+        stages = [SMALL[:30], LARGE[:30]][: len(cascade.stages)]
+        assert len(cascade.screen(stages).accepted) == 30
+    except InputError as error:
+        assert "\n" not in str(error)  # noqa: PT017
+
+
+@pytest.mark.parametrize("kind", ["by hand", "trr", "lists"])
+def test_a_tampered_cascade_is_refused_or_whole(kind, monkeypatch):
+    content, kept = json.loads(to_json(thinned(made(kind)))), 0
+    for what, text in tampering.mutants(content):
+        if kind != "trr" and what[0] in ("certificate", "measured") and len(what) > 3:
+            continue  # these are tried once
+        monkeypatch.setattr(envelope, "read_bounded", lambda *_, text=text: text)
+        try:
+            cascade = Cascade.load("cascade.json")
+        except FileError as error:
+            assert "\n" not in str(error), what  # noqa: PT017
+            assert len(str(error)) < 600, what  # noqa: PT017
+            continue
+        assert what[-1] != "twice", what
+        use(cascade)
+        again = to_json(cascade)
+        assert tampering.same(json.loads(again), json.loads(text)), what
+        monkeypatch.setattr(envelope, "read_bounded", lambda *_, again=again: again)
+        assert Cascade.load("cascade.json") == cascade, what
+        kept += 1
+    assert kept
+
+
+def changed(cascade, path, *at, value):
+    content = json.loads(to_json(cascade))
+    inner = content
+    for key in at[:-1]:
+        inner = inner[key]
+    inner[at[-1]] = value
+    path.write_text(json.dumps(content))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("at", "value"),
+    [
+        (("stages",), ["s"]),
+        (("stages",), ["s", "s"]),
+        (("stages",), ["l", "s"]),
+        (("stages", 1), "a person"),
+        (("thresholds",), ["-inf", "-inf"]),
+        (("thresholds", 0), "nan"),
+        (("thresholds", 0), None),
+        (("costs", 0), 100),
+        (("costs", 0), -1),
+        (("costs", 2), "inf"),
+        (("score",), "nothing"),
+        (("combine",), "mean"),
+        (("classes",), ["x", "y"]),
+        (("shortlist", "n_classes"), 4),
+        (("shortlist", "groups"), [{"group": 1, "threshold": 0.0, "rows": 3}]),
+        (("certificate", "target"), {"frr": 0.1}),
+        (("measured", "target"), "frr"),
+        (("measured", "limit"), "inf"),
+        (("measured", "rows"), -1),
+        (("measured", "passed"), 0),
+        (("measured", "passed"), 100_000),
+        (("measured", "asked"), [1.0]),
+        (("measured", "asked", 0), 1.5),
+        (("measured", "whole", "rate"), 2.0),
+        (("measured", "whole", "person"), -0.5),
+        (("measured", "whole", "cost"), [1.0, 2.0, 3.0]),
+        (("measured", "alone"), []),
+        (("measured", "curves"), {}),
+        (("measured", "policies"), [[0.1, 0.2, 0.3]]),
+        (("measured", "tested", 0), [0.1, "inf"]),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_is_refused(at, value, tmp_path):
+    path = changed(made("lists"), tmp_path / "cascade.json", *at, value=value)
+    with pytest.raises(FileError, match=r"the cascade in .* is not valid") as found:
+        Cascade.load(path)
+    assert "\n" not in str(found.value)
+
+
+def test_a_file_cut_short_is_refused(tmp_path):
+    text, path = to_json(made("trr")), tmp_path / "cascade.json"
+    for end in range(0, len(text) - 2, max(1, len(text) // 150)):
+        path.write_text(text[:end])
+        with pytest.raises(FileError, match="expected a cascade as JSON"):
+            Cascade.load(path)
+
+
+def test_files_of_another_kind_are_refused(tmp_path):
+    gate, cascade = tmp_path / "gate.json", tmp_path / "cascade.json"
+    td.Gate(0.5).save(gate)
+    made("by hand").save(cascade)
+    with pytest.raises(FileError, match="a cascade of trustdoctor"):
+        Cascade.load(gate)
+    with pytest.raises(FileError, match="a gate of trustdoctor"):
+        td.Gate.load(cascade)
+    with pytest.raises(FileError, match="cannot read the cascade"):
+        Cascade.load(tmp_path / "nothing.json")
+    cascade.write_text(cascade.read_text().replace('"schema": 1', '"schema": 99'))
+    with pytest.raises(FileError, match="expected a cascade of schema 1"):
+        Cascade.load(cascade)
+
+
+@pytest.mark.usefixtures("full_disk")
+def test_a_file_is_written_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "cascade.json"
+    path.write_text("kept")
+    with pytest.raises(td.errors.OutputError):
+        made("risk").save(path)
+    assert path.read_text() == "kept"
+    assert [one.name for one in tmp_path.iterdir()] == ["cascade.json"]

@@ -1,0 +1,129 @@
+"""Asking lazily: who is asked about what, and logits that can be averaged."""
+
+import numpy as np
+import pytest
+from scipy import special
+
+import trustdoctor as td
+from trustdoctor.opinion import SecondOpinion, View
+from trustdoctor.opinion.lazily import ask_lazily, finite_logits, log_softmax
+from trustdoctor.predictions import Predictions
+
+INF = np.inf
+
+
+@pytest.mark.parametrize("rows", [0, 1, 50])
+@pytest.mark.parametrize("passes", [0, 1, 3])
+def test_only_rows_in_doubt_are_asked_about_and_each_once(rows, passes):
+    stops = np.random.default_rng(0).integers(0, 4, rows)  # 3: at no pass
+    heard = []
+
+    def ask(k, still):
+        assert len(still)
+        heard.append((k, still.tolist()))
+        return f"answers to pass {k}"
+
+    def settle(k, still, said):
+        assert said == f"answers to pass {k}"
+        return stops[still] == k
+
+    ask_lazily(rows, passes, ask, settle)
+    every = [(k, np.flatnonzero(stops >= k).tolist()) for k in range(passes)]
+    assert heard == [(k, still) for k, still in every if still]
+
+
+def test_minus_infinity_and_probabilities_of_zero_count_as_forty_below_the_top():
+    logits = Predictions.from_logits([[3.0, -INF, -100.0], [0.0, 1.0, 2.0]])
+    assert finite_logits(logits).tolist() == [[3.0, -37.0, -100.0], [0.0, 1.0, 2.0]]
+    probs = Predictions.from_probs([[1.0, 0.0, 0.0], [1 - 1e-30, 1e-30, 0.0]])
+    assert finite_logits(probs).tolist() == [[0.0, -40.0, -40.0]] * 2
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+def test_the_log_softmax_is_that_of_scipy(kind):
+    rng = np.random.default_rng(0)
+    z = (20 * rng.normal(size=(300, 7))).astype(kind)
+    found = log_softmax(Predictions.from_logits(z))
+    wanted = special.log_softmax(z.astype(np.float64), 1)
+    np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-15)
+    p = special.softmax(z.astype(np.float64), 1)
+    found = log_softmax(Predictions.from_probs(p))
+    np.testing.assert_allclose(np.exp(found), p, atol=1e-15)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 8, 33, 1000])
+def test_a_row_does_not_depend_on_the_rows_beside_it(classes):
+    """To the bit: that is what makes asking lazily the same as asking about all."""
+    rng = np.random.default_rng(classes)
+    z = (9 * rng.normal(size=(150, classes))).astype(np.float32)
+    z[rng.random(z.shape) < 0.02] = -INF
+    z[:, 0] = 1.0
+    p = Predictions.from_logits(z)
+    whole = log_softmax(p)
+    order = rng.permutation(150)
+    parts = (slice(0, 1), slice(3, 10), slice(1, 150), order, order[:17])
+    for part in parts:
+        assert np.array_equal(log_softmax(p[part]), whole[part])
+    columns = Predictions(np.asfortranarray(z), None)
+    assert np.array_equal(log_softmax(columns), whole)
+
+
+class Sure:
+    """Probabilities of which many are 0."""
+
+    def __init__(self, weights):
+        self.weights = weights
+
+    def predict_proba(self, rows):
+        p = special.softmax(rows @ self.weights, 1)
+        p[p < 0.02] = 0
+        return p / p.sum(1, keepdims=True)
+
+
+WEIGHTS = np.random.default_rng(3).normal(size=(6, 5))
+MODELS = {
+    "double": lambda x: x @ WEIGHTS,
+    "half": lambda x: (x @ WEIGHTS).astype(np.float16),
+    "masked": lambda x: np.where(x[:, :5] > 1.5, -INF, x @ WEIGHTS),
+    "probabilities": Sure(WEIGHTS),
+}
+
+
+def one_row(ask, gate, row):
+    """A second opinion on one row, as its rule is told."""
+    margins, threshold = gate.margins, gate.threshold
+    total, predicted = 0.0, None
+    for k in range(1 + len(ask.views)):
+        inputs = row[None] if not k else ask.views[k - 1](row[None])
+        answer = ask.predict(inputs)
+        if not isinstance(answer, Predictions):
+            answer = Predictions.from_logits(answer)
+        total = total + finite_logits(answer)
+        predicted = answer.predicted if predicted is None else predicted
+        doubt = float(td.beta(total / (k + 1), predicted=predicted)[0])
+        last = k == len(ask.views)
+        if last or doubt <= threshold - margins.accept[k]:
+            break
+        if doubt > threshold + margins.reject[k]:
+            break
+    return doubt <= threshold, k + 1, predicted[0]
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("batch_size", [7, 256])
+def test_a_second_opinion_is_its_rule_row_by_row(model, batch_size):
+    """Early rejection, the label of the clean input, and no row asked twice."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(400, 6))
+    labels = ((x + 0.5 * rng.normal(size=x.shape)) @ WEIGHTS).argmax(1)
+    views = [
+        View(f"v{i}", lambda r, i=i: r + 0.4 * np.sin(9 * r + i)) for i in range(3)
+    ]
+    ask = SecondOpinion(MODELS[model], views, batch_size=batch_size)
+    gate = ask.calibrate(x[:250], labels[:250], trr=0.7, level=0.002)
+    done = ask.screen(x[250:], gate)
+    wanted = [one_row(ask, gate, row) for row in x[250:]]
+    assert done.accepted.tolist() == [one[0] for one in wanted]
+    assert done.passes.tolist() == [one[1] for one in wanted]
+    assert done.predicted.tolist() == [one[2] for one in wanted]
+    assert {1, 4} <= set(done.passes.tolist())

@@ -1,0 +1,121 @@
+"""Rows of several stages: matched by id, or by position where that is said."""
+
+import numpy as np
+import pytest
+
+from trustdoctor.errors import InputError
+from trustdoctor.opinion.stages import take_stages
+from trustdoctor.predictions import Predictions
+
+N = 60
+RNG = np.random.default_rng(0)
+LABELS = RNG.integers(0, 3, N)
+SMALL, LARGE = RNG.normal(size=(2, N, 3))
+IDS = np.arange(N)
+ORDER = RNG.permutation(N)
+ALL = np.arange(N)
+
+said = Predictions.from_logits
+
+
+def logits_of(stages, k=1, rows=ALL):
+    return stages.ask(k, rows).logits
+
+
+def small():
+    return said(SMALL, LABELS, ids=IDS)
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [IDS, IDS.astype(str), IDS.astype(float), IDS.astype(object), IDS.astype(np.uint8),
+     IDS.astype("S"), np.char.add(IDS.astype(str), " "),
+     np.array([*map(str, IDS[:-1]), 59], object)],
+    ids=lambda ids: f"{ids.dtype}",
+)  # fmt: skip
+def test_rows_are_matched_by_id_however_it_is_written(ids):
+    stages = take_stages([small(), said(LARGE[ORDER], ids=ids[ORDER])])
+    assert np.array_equal(logits_of(stages), LARGE)
+    assert np.array_equal(logits_of(stages, rows=ORDER[:7]), LARGE[ORDER[:7]])
+    assert stages.labels.tolist() == LABELS.tolist()
+    assert stages.ids.tolist() == IDS.astype(str).tolist()
+
+
+def test_ids_that_are_text_stay_different():
+    """'07' is not '7', and 'nan' is a name like any other."""
+    ids = [f"{i:02}" for i in range(N)]
+    stages = take_stages([said(SMALL, ids=ids), said(LARGE[ORDER], ids=IDS[ORDER])])
+    with pytest.raises(InputError, match="not in stage 2, the first is id '00'"):
+        stages.ask(1, ALL)
+    assert np.array_equal(logits_of(stages, rows=ALL[10:]), LARGE[10:])
+    named = np.array([*map(str, IDS[:-1]), "nan"])
+    stages = take_stages([said(SMALL, ids=named), said(LARGE[ORDER], ids=named[ORDER])])
+    assert np.array_equal(logits_of(stages), LARGE)
+
+
+@pytest.mark.parametrize("gone", [np.nan, None, "", "  "], ids=repr)
+def test_a_row_without_an_id_is_refused(gone):
+    ids = IDS.astype(object).copy()
+    ids[3] = gone
+    p = said(LARGE, ids=ids)
+    for pair in ([small(), p], [p, small()]):
+        with pytest.raises(InputError, match="an id for every row, row 3 has none"):
+            take_stages(pair)
+
+
+def test_an_id_that_comes_twice_is_refused():
+    twice = np.where(IDS == 3, 4, IDS)
+    for pair in ([small(), said(LARGE, ids=twice)], [said(LARGE, ids=twice), small()]):
+        with pytest.raises(InputError, match="every id once, '4' comes 2 times"):
+            take_stages(pair)
+    with pytest.raises(InputError, match="every id once, '4' comes 2 times"):
+        take_stages([small(), np.asarray], data=LARGE, ids=twice)
+    stages = take_stages([SMALL, LARGE], ids=IDS)
+    assert stages.ids.tolist() == IDS.astype(str).tolist()
+
+
+def test_a_later_stage_may_lack_rows_until_they_are_asked_about():
+    stages = take_stages([small(), said(LARGE[5:], ids=IDS[5:])])
+    assert np.array_equal(logits_of(stages, rows=ALL[5:]), LARGE[5:])
+    with pytest.raises(InputError, match="5 rows in doubt are not in stage 2"):
+        stages.ask(1, ALL)
+    with pytest.raises(InputError, match=r"1 row in doubt is not .* id '4'"):
+        stages.ask(1, np.array([8, 4, 9]))
+    with pytest.raises(InputError, match="5 are not in stage 2, the first is id '0'"):
+        stages.require_rows(ALL)
+    more = take_stages([said(SMALL[5:], ids=IDS[5:]), said(LARGE, ids=IDS)])
+    assert np.array_equal(logits_of(more, rows=ALL[: N - 5]), LARGE[5:])
+    with pytest.raises(InputError, match="5 are only in stage 2, the first is id '0'"):
+        more.require_rows(ALL[: N - 5])
+
+
+def test_rows_are_matched_by_position_only_where_that_is_said():
+    bare = said(LARGE)
+    for pair in ([small(), bare], [bare, small()]):
+        with pytest.raises(InputError, match=r"stage \d has none, so rows cannot be"):
+            take_stages(pair)
+    stages = take_stages([small(), bare], by_position=True)
+    assert np.array_equal(logits_of(stages), LARGE)
+    assert stages.ids.tolist() == IDS.astype(str).tolist()
+    shuffled = said(LARGE[ORDER], ids=IDS[ORDER])
+    with pytest.raises(InputError, match="same order, as by_position says, but row"):
+        take_stages([small(), shuffled], by_position=True)
+    with pytest.raises(InputError, match="stage 1 has 60, stage 2 has 59"):
+        take_stages([small(), said(LARGE[1:])], by_position=True)
+    assert take_stages([SMALL, LARGE]).ids is None
+
+
+def test_models_beside_files_need_the_ids_of_their_rows():
+    data = LARGE[ORDER]
+    stages = take_stages([small(), np.asarray], data=data, ids=IDS[ORDER])
+    assert np.array_equal(logits_of(stages, 0), SMALL[ORDER])
+    assert np.array_equal(logits_of(stages, 1), data)
+    with pytest.raises(InputError, match="Pass ids="):
+        take_stages([small(), np.asarray], data=data)
+    for rows, ids in ((data, IDS[:-10]), (data[:-10], IDS)):
+        with pytest.raises(InputError, match="as many ids and rows of data"):
+            take_stages([small(), np.asarray], data=rows, ids=ids)
+    with pytest.raises(InputError, match="60 in stages, 50 in data"):
+        take_stages([SMALL, np.asarray], data=data[:-10])
+    with pytest.raises(InputError, match="one id per row"):
+        take_stages([SMALL, LARGE], ids=IDS[:, None])
