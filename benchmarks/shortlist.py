@@ -1,0 +1,373 @@
+"""Do shortlists hold the true class? Fills docs/shortlists.md.
+
+    python benchmarks/shortlist.py SHARED [--only NAME] [--out docs/shortlists.md]
+                                   [--peers PYTHON] [--quick]
+
+SHARED holds predictions/*-test.npz and predictions/public/*-test.npz. ``--only`` runs
+some parts: splits, simulated (several with commas between). ``--peers`` is an
+interpreter that has MAPIE and crepes; without it they are left out. ``--quick`` runs
+all in a small form and writes nothing. Seeds are fixed. The words are those of
+docs/shortlists.md; what stands between ``<!-- made: NAME -->`` and ``<!-- end -->``
+there is made here.
+"""
+
+import argparse
+import math
+import os
+import sys
+import time
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+from machine import processor
+from pages import fill, table
+from peers import ask
+
+import trustdoctor as td
+
+ROOT = Path(__file__).parents[1]
+PAGE, TITLE = ROOT / "docs" / "shortlists.md", "A shortlist for the rejected"
+FRR, LEVEL = 0.05, 0.95
+NETS = {
+    "resnet-20-cifar10-test": "our ResNet-20, CIFAR-10",
+    "densenet-bc-100-12-cifar10-test": "our DenseNet, CIFAR-10",
+    "public/mobilenetv2_x1_0-cifar10-test": "MobileNetV2 x1.0, CIFAR-10",
+    "public/vgg16_bn-cifar10-test": "VGG-16-BN, CIFAR-10",
+    "public/mobilenetv2_x1_0-cifar100-test": "MobileNetV2 x1.0, CIFAR-100",
+}
+OURS = list(NETS)[:2]
+"""Whose lists must keep to what is asked of them: see `beyond`."""
+
+ROWS = 5000
+OTHER, SAME, ALL = "lac, other rows", "lac, the gate's rows", "lac, all rows"
+
+
+def probabilities(p):
+    """Return the softmax, in float64."""
+    z = p.logits.astype(np.float64)
+    e = np.exp(z - z.max(1, keepdims=True))
+    return e / e.sum(1, keepdims=True)
+
+
+def judged(mask, labels):
+    """Return how often lists hold the truth, and how many classes they hold."""
+    return mask[np.arange(len(labels)), labels].mean(), mask.sum(1).mean()
+
+
+def all_rows(probs, labels, rows, new):
+    """Return the sets of 1 - p calibrated on rows without regard to the gate."""
+    strange = np.sort(1 - probs[rows, labels[rows]])
+    k = math.ceil((len(rows) + 1) * LEVEL - 1e-9)
+    return 1 - probs[new] <= strange[k - 1]
+
+
+def make_lists(p, order):
+    """Return gates with lists, by what set them; all but the last have one gate."""
+    first, rows = np.split(order, [ROWS // 2])
+    gate = td.calibrate(p[first], frr=FRR)
+    lists = {
+        f"{how}, other rows": td.shortlist(gate, p[rows], level=LEVEL, method=how)
+        for how in ("lac", "aps", "raps")
+    }
+    return lists | {SAME: td.calibrate(p[order], frr=FRR, shortlist=LEVEL)}
+
+
+def split_net(task):
+    """Return coverage, size and rows of lists: a line per split, by what set them."""
+    path, splits, peers = task
+    p = td.read(path)
+    probs, labels, found = probabilities(p), np.asarray(p.labels), {}
+    sent = {"rows": [], "rejected": [], "new": []}
+    for seed in range(splits):
+        order = np.random.default_rng(seed).permutation(len(p))
+        new, rows = order[ROWS:], order[ROWS // 2 : ROWS]
+        lists = make_lists(p, order[:ROWS])
+        for name, gate in lists.items():
+            said = gate.screen(p[new])
+            out = ~said.accepted
+            held = judged(said.shortlist[out], labels[new[out]])
+            found.setdefault(name, []).append((*held, out.sum()))
+        mine = new[~lists[OTHER].screen(p[new]).accepted]
+        held = judged(all_rows(probs, labels, rows, mine), labels[mine])
+        found.setdefault(ALL, []).append((*held, len(mine)))
+        sent["rows"].append(rows)
+        sent["rejected"].append(~lists[OTHER].screen(p[rows]).accepted)
+        sent["new"].append(np.pad(mine, (0, len(new) - len(mine)), constant_values=-1))
+    if peers:
+        found |= ask(peers, "sets", probs=probs, labels=labels, level=LEVEL, **sent)
+    versions = str(found.pop("versions", ""))
+    return {name: np.array(own) for name, own in found.items()}, versions
+
+
+def mean_half(values):
+    """Return the mean over independent runs, and half of its 95% interval."""
+    return np.mean(values), 1.96 * np.std(values, ddof=1) / math.sqrt(len(values))
+
+
+def shown(values, digits=2, scale=100):
+    mean, half = mean_half(scale * np.asarray(values))
+    return f"{mean:.{digits}f} ± {half:.{digits}f}"
+
+
+def splits(pool, given):
+    """Coverage and size on real predictions, beside other packages."""
+    many = 10 if given.quick else 200
+    folder = given.shared / "predictions"
+    tasks = [(folder / f"{name}.npz", many, given.peers) for name in NETS]
+    found = dict(zip(NETS, pool.map(split_net, tasks, 1), strict=True))
+    head = ["model", "set by", "coverage among the rejected, %", "classes"]
+    lines = [
+        [words, way, shown(own[:, 0]), f"{own[:, 1].mean():.2f}"]
+        for net, words in NETS.items()
+        for way, own in found[net][0].items()
+    ]
+    bad = [f"{NETS[net]}: {w}" for net in OURS for w in beyond(found[net][0])]
+    versions = found[OURS[0]][1]
+    words = (
+        f"{many} splits: {ROWS // 2:,} rows set the gate (FRR {FRR:.0%}), "
+        f'{ROWS // 2:,} others the lists ({LEVEL:.0%}), {ROWS:,} others judge. "The '
+        f"gate's rows\": "
+        f"all {ROWS:,} set both, by selection-conditional calibration. ± is the 95% "
+        f"interval over the splits. {versions + '. ' if versions else ''}Of "
+        f"{ROWS:,} rows, {rejected_words(found)} were rejected."
+    )
+    return {"splits": f"{table(head, lines)}\n\n{words}"}, bad
+
+
+def rejected_words(found):
+    many = [own[OTHER][:, 2].mean() for own, _ in found.values()]
+    return f"{min(many):.0f} to {max(many):.0f}"
+
+
+def beyond(found):
+    """Say where our lists are not what they should be."""
+    hit, size = found[OTHER][:, 0].mean(), found[OTHER][:, 1].mean()
+    if not 0.945 <= hit <= 0.955:
+        yield f"coverage {hit:.2%}"
+    if size > 3.4:
+        yield f"{size:.2f} classes"
+    if not 0.88 <= found[ALL][:, 0].mean() <= 0.92:
+        yield f"coverage {found[ALL][:, 0].mean():.2%} if all rows set them"
+
+
+KINDS = {
+    "continuous": {},
+    "tied": {},
+    "with -inf": {},
+    "at most 3 classes": {"max_size": 3},
+    "aps": {"method": "aps"},
+    "raps": {"method": "raps"},
+    "two groups": {},
+    "the gate's rows": {},
+}
+EXACT = "continuous", "aps", "raps", "two groups"
+"""Kinds whose coverage is known exactly."""
+
+REJECTED = (50, 200, 1000, 5000)
+SIZE, FRESH = 10, 100_000
+
+
+def draw_rows(rng, n, kind):
+    """Return rows of a made-up model whose softmax is the truth."""
+    z = 2 * rng.normal(size=(n, SIZE))
+    if kind == "tied":
+        z = np.round(z)
+    if kind == "with -inf":
+        z[:, 1:][rng.random((n, SIZE - 1)) < 0.4] = -np.inf
+    if kind == "two groups":
+        z[n // 2 :] *= 2
+    labels = (z + rng.gumbel(size=z.shape)).argmax(1)
+    return td.Predictions.from_logits(z, labels)
+
+
+def halves(n):
+    """Return the groups of `draw_rows`."""
+    return np.where(np.arange(n) < n // 2, "a", "b")
+
+
+class Pool:
+    """Many new rejected rows: what lists of any threshold do to them."""
+
+    def __init__(self, short, p):
+        strange, probs = short.strangeness(p.logits), probabilities(p)
+        size = np.full(strange.shape, 1.0)
+        if short.max_size is not None:  # a longer list holds every class
+            rank = strange.argsort(1).argsort(1)
+            order = np.sort(strange, 1)
+            beyond = order[:, [short.max_size]]
+            strange = np.where(rank >= short.max_size, beyond, strange)
+        order = strange.ravel().argsort(kind="stable")
+        self.at = strange.ravel()[order]
+        self.held = np.append(0, probs.ravel()[order].cumsum()) / len(p)
+        self.size = np.append(0, size.ravel()[order].cumsum()) / len(p)
+
+    def judge(self, threshold):
+        """Return coverage and size."""
+        place = np.searchsorted(self.at, threshold, "right")
+        return self.held[place], self.size[place]
+
+
+def foreseen(rows):
+    """Return the exact coverage of lists set by so many rejected rows."""
+    return math.ceil((rows + 1) * LEVEL - 1e-9) / (rows + 1)
+
+
+def fixed_cell(task):
+    """Return coverage, size and what was foreseen, where a gate was given before."""
+    kind, m, many, seed = task
+    rng = np.random.default_rng(seed)
+    gate = td.calibrate(draw_rows(rng, 1000, kind), threshold=0.0)
+    fresh = draw_rows(rng, FRESH, kind)
+    fresh = fresh[~gate.screen(fresh).accepted]
+    share, pool, out = len(fresh) / FRESH, None, []
+    for _ in range(many):
+        rows = draw_rows(rng, math.ceil(1.2 * m / share) + 50, kind)
+        rejected = np.flatnonzero(~gate.screen(rows).accepted)[:m]
+        short = td.shortlist(gate, rows[rejected], level=LEVEL, **KINDS[kind]).shortlist
+        if pool is None:
+            pool = Pool(short, fresh)
+            by_mask = probabilities(fresh)[short.listed(fresh.logits)].sum()
+            assert (
+                abs(by_mask / len(fresh) - pool.judge(short.rule.threshold)[0]) < 1e-9
+            )
+        assert short.rule.rows == m
+        out.append((*pool.judge(short.rule.threshold), foreseen(m)))
+    return np.array(out)
+
+
+def group_cell(task):
+    """Return the same where the gate and its lists are by group: the worse group."""
+    kind, m, many, seed = task
+    rng, n = np.random.default_rng(seed), 2 * FRESH
+    gate = td.calibrate(
+        draw_rows(rng, 20_000, kind), frr=FRR, groups=halves(20_000), confidence=0.9
+    )
+    fresh, names = draw_rows(rng, n, kind), halves(n)
+    out = ~gate.screen(fresh, groups=names).accepted
+    kept = {name: np.flatnonzero(out & (names == name)) for name in "ab"}
+    rows = math.ceil(2 * m * FRESH / min(map(len, kept.values())))
+    pools, lines = {}, {name: [] for name in kept}
+    for _ in range(many):
+        own = td.shortlist(gate, draw_rows(rng, rows, kind), groups=halves(rows))
+        short = own.shortlist
+        pools = pools or {k: Pool(short, fresh[at]) for k, at in kept.items()}
+        for name, pool in pools.items():
+            rule = short.groups[name]
+            lines[name].append((*pool.judge(rule.threshold), foreseen(rule.rows)))
+    found = [np.array(own) for own in lines.values()]
+    return max(found, key=lambda own: abs(own[:, 0].mean() - own[:, 2].mean()))
+
+
+def same_cell(task):
+    """Return the same where the rows that set the gate set its lists, too.
+
+    Coverage among the rejected: of all rows the share that is rejected and whose list
+    holds the truth, by the share that is rejected.
+    """
+    kind, m, many, seed = task
+    rng = np.random.default_rng(seed)
+    fresh = draw_rows(rng, 20_000, kind)
+    probs, doubts = probabilities(fresh), td.alpha(fresh)
+    first = td.calibrate(fresh, frr=FRR, shortlist=LEVEL)
+    rows = math.ceil(m / (doubts > first.threshold).mean())
+    strange, lines = first.shortlist.strangeness(fresh.logits), []
+    for _ in range(many):
+        gate = td.calibrate(draw_rows(rng, rows, kind), frr=FRR, shortlist=LEVEL)
+        assert gate.shortlist.same_rows
+        out = doubts > gate.threshold
+        held = strange[out] <= gate.shortlist.rule.threshold
+        hit = probs[out][held].sum()
+        lines.append((hit, held.sum(), foreseen(gate.shortlist.rule.rows), out.sum()))
+    found = np.array(lines)
+    share = found[:, 3:] / found[:, 3].mean()
+    scaled = found[:, :2] / found[:, 3].mean()
+    centred = scaled - scaled.mean(0) * (share - 1)  # the ratio's own error
+    return np.column_stack([centred, found[:, 2]])
+
+
+CELLS = {"two groups": group_cell, "the gate's rows": same_cell}
+
+
+def simulated_cell(task):
+    return CELLS.get(task[0], fixed_cell)(task)
+
+
+def simulated(pool, given):
+    """Coverage on made-up rows, where it is known what it must be."""
+    many = 20 if given.quick else 1000
+    cells = [(kind, m) for kind in KINDS for m in REJECTED]
+    order = sorted(range(len(cells)), key=lambda i: -cells[i][1])  # the longest first
+    tasks = [(*cells[i], many, i) for i in order]
+    made = dict(zip(order, pool.map(simulated_cell, tasks, 1), strict=True))
+    head = ["rows", *(f"{m:,} rejected" for m in REJECTED)]
+    lines, bad = [], []
+    for kind in KINDS:
+        line = [kind]
+        for m in REJECTED:
+            own = made[cells.index((kind, m))]
+            line.append(f"{shown(own[:, 0])} ({own[:, 1].mean():.2f})")
+            bad += [f"{kind}, {m:,}: {line[-1]}"] if astray(kind, m, own) else []
+        lines.append(line)
+    exact = ", ".join(f"{foreseen(m):.2%}" for m in REJECTED)
+    words = (
+        f"Coverage among the rejected in %, in brackets the classes on a list, out of "
+        f"{SIZE}. {many:,} calibrations per cell; ± is the 95% interval of the "
+        f"simulation. Without ties it must be {exact}; with ties, or where long lists "
+        f"become a full review, at least {LEVEL:.0%}."
+    )
+    return {"simulated": f"{table(head, lines)}\n\n{words}"}, bad
+
+
+def astray(kind, m, own):
+    """Whether coverage is outside its bounds, by more than chance."""
+    mean, half = mean_half(own[:, 0])
+    error = 2 * half + 0.0005
+    high = LEVEL + 1 / (m + 1) if kind in EXACT else 1.0
+    return not LEVEL - error <= mean <= high + error
+
+
+PARTS = {"splits": splits, "simulated": simulated}
+"""Each returns what it writes, and what is not as it should be."""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("shared", type=Path)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--out", type=Path, default=PAGE)
+    parser.add_argument("--peers", default="")
+    parser.add_argument("--quick", action="store_true")
+    given = parser.parse_args()
+    names = given.only.split(",") if given.only else list(PARTS)
+    if odd := set(names) - set(PARTS):
+        sys.exit(f"expected parts of {', '.join(PARTS)}, got {', '.join(odd)}.")
+    bad, cores = [], len(os.sched_getaffinity(0))
+
+    def write(parts):
+        if given.quick:
+            print("\n\n".join(parts.values()), flush=True)
+        else:
+            fill(given.out, TITLE, parts)
+
+    with get_context("spawn").Pool(cores) as pool:
+        for name in names:
+            start = time.perf_counter()
+            made, wrong = PARTS[name](pool, given)
+            write(made)
+            bad += wrong
+            print(f"{name}: {time.perf_counter() - start:.0f} s", flush=True)
+        pool.close()
+        pool.join()
+    words = (
+        f"Made by `python benchmarks/shortlist.py SHARED --peers PYTHON` in "
+        f"{sum(os.times()[:4]) / 60:.0f} minutes of one core ({processor()}). Seeds "
+        "are fixed."
+    )
+    write({"head": words})
+    if bad:
+        sys.exit(f"not as it should be: {'; '.join(bad)}")
+
+
+if __name__ == "__main__":
+    main()
