@@ -217,7 +217,7 @@ def split_words(once, again):
         "from all, with replacement, which are the truth then. A large call costs "
         f"{COSTS[1]}, a person {COSTS[2]}. At most {1 - SURE:.0%} may be broken where "
         "rows are drawn again. The other half of a split has errors of its own: a rule "
-        "that just keeps its promise is seen to break it in 16 to 18% of the splits. ± "
+        "that just keeps its promise is seen to break it in about 16 to 18% of them. ± "
         "is the 95% interval over splits."
     )
 
@@ -606,7 +606,8 @@ def fallback(pool, given):
         f"{versions}: `ThresholdCascadeClassifierCV` with a person as its third model, "
         "scored by the accuracy among the accepted, `min_score` 0.95, "
         '`strategy="max_cost"` (the cheapest that has it). By default it tries 10 '
-        "thresholds up to 0.95; by ranks: 10 quantiles of the largest probability."
+        "thresholds up to 0.95; by ranks: 15 quantiles of the largest probability. "
+        "Where none of them has the score, it warns; a person gets all rows here."
     )
     return {"fallback": f"{table(head, lines)}\n\n{words}"}, []
 

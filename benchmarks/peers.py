@@ -143,7 +143,7 @@ def fallback(given):
     found = {"default": [], "by ranks": []}
     for rows, (way, lines) in ((r, w) for r in given["rows"] for w in found.items()):
         sure = np.r_[given["small"][rows].max(1), given["large"][rows].max(1)]
-        ranks = np.unique(np.quantile(sure, np.linspace(0, 0.98, 10)))
+        ranks = np.unique(np.quantile(sure, np.linspace(0, 0.98, 15)))
         cascade = ThresholdCascadeClassifierCV(
             models,
             costs=given["costs"],

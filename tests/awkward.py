@@ -284,8 +284,8 @@ def strangeness(row, method, penalty=0, free=0):
     order = sorted(range(len(z)), key=lambda k: (-z[k], k))
     out = [-mp.inf] * len(z)
     for rank, k in enumerate(order[1:], 2):
-        less = mp.fsum(p[j] for j in order[rank:])
-        ranked = max(rank - free, 0) * mp.mpf(penalty) - less
+        before = mp.fsum(p[j] for j in order[: rank - 1])
+        ranked = max(rank - free, 0) * mp.mpf(penalty) + before - 1
         out[k] = ranked if method != "lac" else -mp.log(p[k]) if p[k] else mp.inf
     return out
 

@@ -57,7 +57,9 @@ def by_hand(z, method, threshold):
     if method != "lac":
         order = np.argsort(-p, axis=1, kind="stable")
         rank = np.argsort(order, axis=1) + 1
-        mass = np.take_along_axis(np.cumsum(np.sort(p, 1)[:, ::-1], 1), rank - 1, 1)
+        ordered = np.sort(p, 1)[:, ::-1]
+        before = np.cumsum(ordered, 1) - ordered  # the mass of more probable classes
+        mass = np.take_along_axis(before, rank - 1, 1)
         cost = RAPS["penalty"] * np.maximum(rank - RAPS["free"], 0)
         out = mass + cost * (method == "raps") <= 1 + threshold
     out[np.arange(len(z)), z.argmax(1)] = True
@@ -173,7 +175,8 @@ def test_long_lists_become_full_reviews(tmp_path):
 def test_whole_penalties(tmp_path):
     """The second class costs 1, the third 2."""
     z = np.log([[0.4, 0.3, 0.2, 0.1]])
-    for threshold, wanted in ((0.6, 1), (0.8, 2), (2.95, 3), (3.05, 4)):
+    # 1 + 0.4 - 1, 2 + 0.7 - 1 and 3 + 0.9 - 1
+    for threshold, wanted in ((0.3, 1), (0.5, 2), (1.8, 3), (2.95, 4)):
         rule = ListRule(threshold, 9)
         gate = replace(
             NONE, shortlist=Shortlist(0.9, rule, 4, "raps", penalty=1, free=1)

@@ -346,6 +346,22 @@ def test_remarks_are_those_without_lists_and_how_long_they_are(tmp_path):
     assert said[-1] == "No row was rejected, so there are no lists."
 
 
+@pytest.mark.parametrize(
+    "options", [{"score": "auto"}, {"clusters": "region"}], ids=str
+)
+def test_rows_that_choose_or_are_drawn_do_as_in_python(options, tmp_path):
+    rows = table(3000).with_columns(region=pl.int_range(3000) // 2)
+    source = find_source(written(rows, tmp_path / "rows.csv"))
+    said = []
+    gate = calibrate_files(
+        source, frr=0.1, shortlist=0.9, remark=said.append, **options
+    )
+    drawn = {"clusters": rows["region"].to_numpy()} if "clusters" in options else {}
+    given = options | drawn
+    assert gate == td.calibrate(source.read(), frr=0.1, shortlist=0.9, **given)
+    assert said[-1].startswith("Lists for ")
+
+
 def test_lists_in_arrays_are_as_wide_as_the_longest(tmp_path, monkeypatch):
     """Whatever the first rows need, of classes without names, too."""
     rng = np.random.default_rng(0)

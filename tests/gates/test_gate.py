@@ -76,7 +76,10 @@ def test_gates_round_trip(gate, tmp_path):
     ("change", "match"),
     [
         ({"schema": 99}, "schema"),
-        ({"trustdoctor": "report"}, "not a gate"),
+        (
+            {"trustdoctor": "report"},
+            "expected a gate of trustdoctor in .*, got a report",
+        ),
         ({"score": "magic"}, "magic"),
         ({"score": 3}, "a score's name"),
         ({"state": "maybe"}, "maybe"),

@@ -14,7 +14,7 @@ from trustdoctor.errors import InputError, LabelsMissingError
 from trustdoctor.gates import calibrate_scores, swaps
 from trustdoctor.gates.listing import find_rule, list_notes, needed_rank
 from trustdoctor.gates.shortlists import ListRule
-from trustdoctor.gates.sketches import ListSketches
+from trustdoctor.gates.sketches import ListSketches, Strange
 from trustdoctor.gates.swaps import find_swaps
 from trustdoctor.metrics import Sketch
 
@@ -428,6 +428,23 @@ def test_ranges_of_scores_are_never_less_careful(name, monkeypatch):
     ranged = find_swaps(replace(usual, threshold=usual.threshold + 1e-9), sketch)
     again = streamed(usual, p, swap=ranged, level=0.95).listed().shortlist.rule
     assert again.threshold >= whole.threshold
+
+
+def test_strangeness_in_ranges_is_taken_at_its_upper_end(rng):
+    strange, few = rng.exponential(size=50_000), Sketch(cells=1 << 13)
+    found = Strange(correct=1000, errors=few)
+    for part in np.split(strange, 10):
+        found.add(10, part)
+    found.add(5, strange[:0])
+    assert not few.exact
+    every, above = np.append(strange, np.full(1105, -INF)), 0
+    for level in (0.5, 0.7, 0.9, 0.95, 0.99, 0.999):
+        exact, ranged = find_rule(every, level), found.rule(level)
+        assert ranged.rows == exact.rows
+        assert exact.threshold <= ranged.threshold < exact.threshold * 1.01
+        above += ranged.threshold > exact.threshold
+    assert above
+    assert Strange(correct=99).rule(0.9) == ListRule(-INF, 99)
 
 
 def test_a_gate_of_ranges_gets_lists_from_its_rows_at_once(monkeypatch):

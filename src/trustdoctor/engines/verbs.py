@@ -33,6 +33,7 @@ from trustdoctor.gates import (
     Gate,
     Outcome,
     Sketches,
+    calibrate,
     calibrate_aloud,
     describe_lists,
     needs_labels,
@@ -170,7 +171,7 @@ def _calibrate_read(
     """Calibrate on rows that were read at once."""
     if shortlist is None:
         return calibrate_aloud(predictions, remark=remark, **options)
-    gate = calibrate_aloud(predictions, shortlist=shortlist, **options)
+    gate = calibrate(predictions, shortlist=shortlist, **options)
     if remark is not None:
         calibrate_aloud(predictions, remark=remark, **options)  # for its remarks
         remark(_sizes(gate, predictions))

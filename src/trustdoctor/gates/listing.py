@@ -322,11 +322,16 @@ def calibrate_listed(
     if not len(mine):
         message = f"expected more rows than {len(known)} for a gate and its lists."
         raise InputError(message)
-    aside = (
-        f"{len(mine):,} labelled rows, drawn at random, set the lists and had no part "
-        f"in the gate, which {len(rest):,} others set."
+    listed = shortlist(gate, predictions[mine], groups=ours, **own)
+    return with_notes(listed, aside_note(len(mine), len(rest)))
+
+
+def aside_note(mine: int, rest: int) -> str:
+    """Say that some rows set the lists, and others the gate."""
+    return (
+        f"{mine:,} labelled rows, drawn at random, set the lists and had no part in "
+        f"the gate, which {rest:,} others set."
     )
-    return with_notes(shortlist(gate, predictions[mine], groups=ours, **own), aside)
 
 
 def as_options(wanted: Any) -> dict[str, Any]:

@@ -154,7 +154,7 @@ def _other_way(
         listed = _list(heard, wanted, len(rows))
         due = listed.p_values(wanted.target, wanted.value) <= 1 - wanted.confidence
         costs.append(float(listed.cost[due].min()) if due.any() else np.inf)
-    if not costs[1] < CLEARLY * costs[0]:
+    if np.isinf(costs[0]) or not costs[1] < CLEARLY * costs[0]:
         return []
     return [
         f"On the rows that listed policies, combine='{combine}' (--combine {combine}) "

@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from trustdoctor.errors import InputError
 from trustdoctor.gates import Gate, Shortlist
-from trustdoctor.gates.listing import SEED, SHARE, list_rows
+from trustdoctor.gates.certifying import with_notes
+from trustdoctor.gates.listing import SEED, SHARE, aside_note, list_rows
 from trustdoctor.predictions import Predictions
 from trustdoctor.scores import LogitScore, Score
 
@@ -114,7 +115,8 @@ def calibrate_lists(
             raise InputError(message)
     p = Predictions(said.logits[mine], said.truth[mine], said.from_probabilities)
     own = said.known_numbers()[mine]
-    return list_rows(make_gate(rest), short, p, doubts[mine], predicted=own)
+    gate = list_rows(make_gate(rest), short, p, doubts[mine], predicted=own)
+    return gate if same else with_notes(gate, aside_note(len(mine), len(rest)))
 
 
 def answers(fitted: Any, x: Any, y: Any, classes: NDArray[Any]) -> Answers:
