@@ -9,7 +9,6 @@ from scipy import stats
 import trustdoctor as td
 from trustdoctor.errors import InputError, LabelsMissingError, NoPolicyError
 from trustdoctor.opinion import Cascade
-from trustdoctor.opinion.choosing import calibrate_cascade
 from trustdoctor.predictions import Predictions
 
 CLASSES = 4
@@ -409,7 +408,7 @@ def test_too_few_rows_and_no_labels_are_told():
             Cascade.calibrate(models, wrong, data=said[0], **GOOD)
     for given in (None, said[0], len, []):
         with pytest.raises(InputError, match="stages as a list"):
-            calibrate_cascade(given, labels, **GOOD)
+            Cascade.calibrate(given, labels, **GOOD)
 
 
 def test_certain_and_tied_models():

@@ -28,6 +28,9 @@ from trustdoctor.progress import Tell
 from trustdoctor.scores import Score, find_score
 
 AVERAGE, OWN = "average", "own"
+SHARE = 1 / 3
+"""How many of the rows list policies, unless it is told."""
+
 MOST_STAGES = 8
 MOST = 1e100
 """The largest cost: sums of it do not overflow."""
@@ -162,8 +165,25 @@ class Cascade:
         return find_score(self.score)
 
     @classmethod
-    def calibrate(
-        cls, stages: Sequence[Any], labels: Any = None, **options: Any
+    def calibrate(  # noqa: PLR0913 - options, by keyword only
+        cls,
+        stages: Sequence[Any],
+        labels: Any = None,
+        *,
+        costs: Any = None,
+        confidence: float = 0.9,
+        score: str = "alpha",
+        combine: str = AVERAGE,
+        shortlist: Any = None,
+        share: float = SHARE,
+        seed: int = 0,
+        data: Any = None,
+        ids: Any = None,
+        names: Sequence[str] | None = None,
+        by_position: bool = False,
+        batch_size: int = BATCH,
+        progress: Tell | None = None,
+        **target: float,
     ) -> "Cascade":
         """Pick the thresholds that cost least under one promise for the whole.
 
@@ -180,25 +200,26 @@ class Cascade:
             that the stages have.
         costs : sequence of float
             Of each model, and last of a person; they must not fall.
-        risk, joint, trr : float
-            One of them. At most this share of the accepted answers is wrong; at most
-            this share of all is wrong and accepted; at least this share of the errors
-            goes to a person. An error is a wrong label where the row stopped.
         confidence : float
             The probability, over calibrations, that the promise holds.
         score : str
-            By default alpha.
+            The name of the score that doubts.
         combine : str
-            "average" (the default) or "own".
+            "average" or "own".
         shortlist : float or dict, optional
             Also lists for the rows that go to a person, set by another third of the
             rows; as in `trustdoctor.calibrate`.
-        data, ids, names, by_position, batch_size, progress
-            As in `screen`.
         share : float
             Of the rows that list policies.
         seed : int
             Of the permutation that parts the rows.
+        data, ids, names, by_position, batch_size, progress
+            As in `screen`; `names` are what the stages are called.
+        target
+            One of these. risk : at most this share of the accepted answers is wrong.
+            joint : at most this share of all is wrong and accepted. trr : at least this
+            share of the errors goes to a person. An error is a wrong label where the
+            row stopped.
 
         Examples
         --------
@@ -210,9 +231,23 @@ class Cascade:
         >>> two.certificate.promise()
         'at most 5% errors among the accepted, with confidence 0.9'
         """
-        from trustdoctor.opinion.choosing import calibrate_cascade
+        from trustdoctor.opinion.choosing import calibrate_taken, check_wanted
 
-        return calibrate_cascade(stages, labels, **options)
+        require_stages(stages)
+        asked = check_wanted(target, costs, len(stages), confidence, share, seed)
+        taken = take_stages(
+            stages,
+            labels,
+            data=data,
+            ids=ids,
+            names=names,
+            by_position=by_position,
+            batch_size=batch_size,
+            progress=progress,
+        )
+        return calibrate_taken(
+            taken, asked, score=score, combine=combine, shortlist=shortlist
+        )
 
     def screen(  # noqa: PLR0913 - options, by keyword only
         self,

@@ -1,6 +1,5 @@
 """From labelled rows and a target to a cascade: policies listed, tested, measured."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any
@@ -40,11 +39,9 @@ from trustdoctor.opinion.policies import (
     count_some,
     list_policies,
 )
-from trustdoctor.opinion.stages import BATCH, Stages, require_stages, take_stages
+from trustdoctor.opinion.stages import Stages
 from trustdoctor.predictions import UNKNOWN, Predictions
-from trustdoctor.progress import Tell
 
-SHARE = 1 / 3
 CLEARLY = 0.8
 """What another way of combining must cost of this one, to be named."""
 
@@ -59,43 +56,6 @@ ASSUMPTION = (
     "Future rows are exchangeable with the calibration rows, which had no part in the "
     "models or the score."
 )
-
-
-def calibrate_cascade(  # noqa: PLR0913 - options, by keyword only
-    stages: Sequence[Any],
-    labels: Any = None,
-    *,
-    costs: Any = None,
-    confidence: float = 0.9,
-    score: str = "alpha",
-    combine: str = AVERAGE,
-    shortlist: Any = None,
-    share: float = SHARE,
-    seed: int = 0,
-    data: Any = None,
-    ids: Any = None,
-    names: Sequence[str] | None = None,
-    by_position: bool = False,
-    batch_size: int = BATCH,
-    progress: Tell | None = None,
-    **target: Any,
-) -> Cascade:
-    """Pick the thresholds that cost least; see `Cascade.calibrate`."""
-    require_stages(stages)
-    wanted = _wanted(target, costs, len(stages), confidence, share, seed)
-    taken = take_stages(
-        stages,
-        labels,
-        data=data,
-        ids=ids,
-        names=names,
-        by_position=by_position,
-        batch_size=batch_size,
-        progress=progress,
-    )
-    return calibrate_taken(
-        taken, wanted, score=score, combine=combine, shortlist=shortlist
-    )
 
 
 def calibrate_taken(
@@ -216,7 +176,7 @@ def _known_labels(taken: Stages, rows: Array, classes: int) -> NDArray[np.int64]
     return labels
 
 
-def _wanted(  # noqa: PLR0913 - what is asked for
+def check_wanted(  # noqa: PLR0913 - what is asked for
     target: dict[str, Any],
     costs: Any,
     stages: int,
