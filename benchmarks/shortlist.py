@@ -324,7 +324,8 @@ def main():
         f"{sum(os.times()[:4]) / 60:.0f} minutes of one core ({processor()}). Seeds "
         "are fixed."
     )
-    write({"head": words})
+    if names == list(PARTS):
+        write({"head": words})
     if bad:
         sys.exit(f"not as it should be: {'; '.join(bad)}")
 

@@ -31,19 +31,22 @@ from trustdoctor.gates import (
     NOTHING,
     TARGETS,
     Gate,
+    Lists,
+    ListSketches,
     Outcome,
     Sketches,
+    bare_lists,
+    by_rank,
     calibrate,
     calibrate_aloud,
     describe_lists,
+    find_swaps,
+    list_options,
     needs_labels,
     remarks,
+    require_scoring,
 )
 from trustdoctor.gates import shortlist as set_lists
-from trustdoctor.gates.listing import as_options, bare_lists, by_rank, require_gate
-from trustdoctor.gates.outcome import Lists
-from trustdoctor.gates.sketches import ListSketches
-from trustdoctor.gates.swaps import find_swaps
 from trustdoctor.predictions import Answers, Predictions
 from trustdoctor.progress import Pace, Tell
 from trustdoctor.scores import Score, find_score
@@ -198,7 +201,7 @@ def list_files(
     `remark` is told how long they are, where the rows were read at once.
     """
     means, own = means or Means.here(), _wanted(source, shortlist)
-    require_gate(gate)
+    require_scoring(gate)
     if not means.reads(source):
         return _fold_lists(source, gate, own, means)
     p = source.read()
@@ -211,7 +214,7 @@ def list_files(
 
 def _wanted(source: Source, shortlist: Any) -> dict[str, Any]:
     """Return the options of lists, checked before any row is read."""
-    own = as_options(shortlist)
+    own = list_options(shortlist)
     bare_lists(2, **own)
     source.require_labels("a shortlist")
     return own

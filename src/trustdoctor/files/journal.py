@@ -12,8 +12,7 @@ from trustdoctor.errors import FileError
 from trustdoctor.files.formats import suffix_of
 from trustdoctor.files.source import Source
 from trustdoctor.files.writing import plan_targets
-from trustdoctor.gates import Gate, Outcome
-from trustdoctor.gates.outcome import Lists
+from trustdoctor.gates import Gate, Lists, Outcome
 from trustdoctor.metrics import Confusion
 from trustdoctor.predictions import Intake
 

@@ -17,19 +17,43 @@ from trustdoctor.gates.calibration import (
     needs_labels,
 )
 from trustdoctor.gates.certificate import Certificate
+from trustdoctor.gates.certifying import with_notes
+from trustdoctor.gates.classes import Classes
 from trustdoctor.gates.deciding import PREDICTED
 from trustdoctor.gates.gate import Gate, as_predictions
-from trustdoctor.gates.listing import shortlist
+from trustdoctor.gates.gate_file import read_classes
+from trustdoctor.gates.list_file import list_content, read_shortlist
+from trustdoctor.gates.listing import (
+    LIST_SEED,
+    LIST_SHARE,
+    aside_note,
+    bare_lists,
+    by_rank,
+    find_rule,
+    list_notes,
+    list_options,
+    list_rows,
+    require_scoring,
+    shortlist,
+    true_strangeness,
+)
 from trustdoctor.gates.margins import Margins
-from trustdoctor.gates.outcome import NOTHING, Outcome, Screened, require_one_width
+from trustdoctor.gates.outcome import (
+    NOTHING,
+    Lists,
+    Outcome,
+    Screened,
+    require_one_width,
+)
 from trustdoctor.gates.rules import Cut, at_most_each, between
-from trustdoctor.gates.sample import Rows, Sample
+from trustdoctor.gates.sample import Fingerprint, Rows, Sample
 from trustdoctor.gates.selection import (
     Selection,
     select,
 )
-from trustdoctor.gates.shortlists import Shortlist, describe_lists
-from trustdoctor.gates.sketches import Sketches
+from trustdoctor.gates.shortlists import ListRule, Shortlist, describe_lists
+from trustdoctor.gates.sketches import ListSketches, Sketches
+from trustdoctor.gates.swaps import find_swaps
 from trustdoctor.gates.targets import (
     TARGETS,
     Expected,
@@ -45,13 +69,20 @@ from trustdoctor.gates.unlabelled import calibrate_unlabelled
 __all__ = [
     "AUTO",
     "GIVEN",
+    "LIST_SEED",
+    "LIST_SHARE",
     "NOTHING",
     "PREDICTED",
     "TARGETS",
     "Certificate",
+    "Classes",
     "Cut",
     "Expected",
+    "Fingerprint",
     "Gate",
+    "ListRule",
+    "ListSketches",
+    "Lists",
     "Margins",
     "Outcome",
     "Rows",
@@ -66,9 +97,12 @@ __all__ = [
     "advise",
     "advise_unlabelled",
     "as_predictions",
+    "aside_note",
     "at_most_each",
+    "bare_lists",
     "better_score",
     "between",
+    "by_rank",
     "calibrate",
     "calibrate_aloud",
     "calibrate_rows",
@@ -76,12 +110,23 @@ __all__ = [
     "calibrate_unlabelled",
     "decides_nothing",
     "describe_lists",
+    "find_rule",
+    "find_swaps",
     "find_target",
+    "list_content",
+    "list_notes",
+    "list_options",
+    "list_rows",
     "needs_labels",
     "observe",
+    "read_classes",
+    "read_shortlist",
     "register_target",
     "remarks",
     "require_one_width",
+    "require_scoring",
     "select",
     "shortlist",
+    "true_strangeness",
+    "with_notes",
 ]

@@ -40,10 +40,10 @@ from trustdoctor.gates.targets import TARGETS
 from trustdoctor.predictions import Predictions
 
 LEVEL = 0.95
-SHARE = 1 / 3
+LIST_SHARE = 1 / 3
 """How many of the labelled rows set the lists, where the others set the gate."""
 
-SEED = 0
+LIST_SEED = 0
 """Of the permutation that parts them."""
 
 OPTIONS = ("level", "method", "penalty", "free", "max_size")
@@ -94,7 +94,7 @@ def shortlist(  # noqa: PLR0913 - options, by keyword only
     >>> gate.screen(p).shortlist.shape
     (4000, 5)
     """
-    require_gate(gate)
+    require_scoring(gate)
     require_classes(predictions)
     short = bare_lists(
         predictions.n_classes,
@@ -255,7 +255,7 @@ def by_rank(target: Mapping[str, float]) -> bool:
     return len(target) == 1 and all(TARGETS[name].by_rank for name in target)
 
 
-def require_gate(gate: Any) -> None:
+def require_scoring(gate: Any) -> None:
     """Refuse what cannot have lists."""
     if not isinstance(gate, Gate) or gate.score is None or gate.margins is not None:
         what = "a gate" if isinstance(gate, Gate) else type(gate).__name__
@@ -301,7 +301,7 @@ def calibrate_listed(
     """
     from trustdoctor.gates.calibration import AUTO, calibrate, needs_labels
 
-    own = as_options(wanted)
+    own = list_options(wanted)
     require_classes(predictions)
     target = {k: v for k, v in options.items() if k in TARGETS and v is not None}
     plain = options.get("groups") is None and options.get("score") != AUTO
@@ -310,8 +310,8 @@ def calibrate_listed(
         return shortlist(calibrate(predictions, **options), predictions, **own)
     predictions.labelled("a shortlist")  # says where there are no labels
     known = np.flatnonzero(predictions.known)
-    order = known[np.random.default_rng(SEED).permutation(len(known))]
-    mine, others = np.split(order, [int(SHARE * len(order))])
+    order = known[np.random.default_rng(LIST_SEED).permutation(len(known))]
+    mine, others = np.split(order, [int(LIST_SHARE * len(order))])
     rest = np.append(others, np.flatnonzero(~predictions.known))
     groups = options.get("groups")
     ours = None
@@ -334,7 +334,7 @@ def aside_note(mine: int, rest: int) -> str:
     )
 
 
-def as_options(wanted: Any) -> dict[str, Any]:
+def list_options(wanted: Any) -> dict[str, Any]:
     """Return the options of lists: a level, or a mapping of `shortlist`'s options."""
     own = dict(wanted) if isinstance(wanted, Mapping) else {"level": wanted}
     odd = [name for name in own if name not in OPTIONS]

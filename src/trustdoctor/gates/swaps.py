@@ -22,9 +22,7 @@ from trustdoctor.gates.asked import Ask
 from trustdoctor.gates.gate import Gate
 from trustdoctor.gates.rules import Cut, place
 from trustdoctor.gates.sample import Rows, Sample
-from trustdoctor.metrics import CELLS, Sketch
-from trustdoctor.metrics.cells import fitted
-from trustdoctor.metrics.sketch import CellScores
+from trustdoctor.metrics import CELLS, CellScores, Sketch, fitted
 
 
 @dataclass(frozen=True)

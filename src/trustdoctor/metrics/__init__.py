@@ -9,6 +9,7 @@ from trustdoctor.metrics.calibrated import (
     laws_of_sums,
     surprise,
 )
+from trustdoctor.metrics.cells import fitted
 from trustdoctor.metrics.charts import (
     Positions,
     between,
@@ -66,7 +67,7 @@ from trustdoctor.metrics.reliability import (
     missed,
     nll,
 )
-from trustdoctor.metrics.sketch import CELLS, Sketch
+from trustdoctor.metrics.sketch import CELLS, CellScores, Sketch
 
 __all__ = [
     "AREAS",
@@ -76,6 +77,7 @@ __all__ = [
     "FEW",
     "FEW_NOTE",
     "RANK_METRICS",
+    "CellScores",
     "Confusion",
     "Counts",
     "Estimate",
@@ -109,6 +111,7 @@ __all__ = [
     "ece",
     "ece_interval",
     "few_note",
+    "fitted",
     "frr_at_trr",
     "frr_difference",
     "frr_parts",

@@ -2,6 +2,7 @@
 
 from trustdoctor.opinion.cascade import Cascade
 from trustdoctor.opinion.measured import Alone, Measured
+from trustdoctor.opinion.measuring import LEVEL
 from trustdoctor.opinion.policies import KINDS
 from trustdoctor.opinion.second_opinion import SecondOpinion
 from trustdoctor.opinion.stages import name_files, read_stage
@@ -10,6 +11,7 @@ from trustdoctor.opinion.walking import PERSON, Cascaded
 
 __all__ = [
     "KINDS",
+    "LEVEL",
     "PERSON",
     "Alone",
     "Cascade",

@@ -10,8 +10,7 @@ import numpy as np
 
 from trustdoctor.arrays import Array
 from trustdoctor.errors import InputError
-from trustdoctor.gates import Certificate, Shortlist
-from trustdoctor.gates.classes import Classes
+from trustdoctor.gates import Certificate, Classes, Shortlist
 from trustdoctor.opinion.lazily import ask_lazily, log_softmax
 from trustdoctor.opinion.measured import Measured
 from trustdoctor.opinion.policies import KINDS, asked_stages

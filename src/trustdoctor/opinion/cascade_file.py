@@ -18,9 +18,7 @@ from trustdoctor.envelope import (
     shown,
 )
 from trustdoctor.errors import FileError, InputError
-from trustdoctor.gates import Certificate
-from trustdoctor.gates.gate_file import read_classes
-from trustdoctor.gates.list_file import list_content, read_shortlist
+from trustdoctor.gates import Certificate, list_content, read_classes, read_shortlist
 from trustdoctor.metrics import Estimate
 from trustdoctor.opinion.cascade import Cascade
 from trustdoctor.opinion.measured import Alone, Measured

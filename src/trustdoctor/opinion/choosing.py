@@ -12,17 +12,15 @@ from trustdoctor.errors import InputError, LabelsMissingError, NoPolicyError
 from trustdoctor.gates import (
     TARGETS,
     Certificate,
+    Fingerprint,
     Outcome,
-    find_target,
-)
-from trustdoctor.gates.listing import (
-    as_options,
     bare_lists,
     find_rule,
+    find_target,
     list_notes,
+    list_options,
     true_strangeness,
 )
-from trustdoctor.gates.sample import Fingerprint
 from trustdoctor.metrics import Confusion
 from trustdoctor.opinion.cascade import AVERAGE, OWN, Cascade, as_costs
 from trustdoctor.opinion.measuring import (
@@ -66,7 +64,7 @@ def calibrate_taken(
     open_ = (np.inf,) * size
     bare = Cascade(taken.names, open_, wanted.costs, score, combine)
     _check_score(bare)
-    own = None if shortlist is None else as_options(shortlist)
+    own = None if shortlist is None else list_options(shortlist)
     bare_lists(2, **(own or {}))  # says what cannot be, before any model is asked
     rows = _labelled(taken)
     lists, choose, test = _parts(len(rows), wanted, lists=own is not None)

@@ -3,10 +3,8 @@
 from string import ascii_uppercase
 from typing import Any
 
-from trustdoctor.gates import Certificate, Shortlist
-from trustdoctor.gates.listing import list_notes
-from trustdoctor.opinion import PERSON, Alone, Cascade, Measured
-from trustdoctor.opinion.measuring import LEVEL
+from trustdoctor.gates import Certificate, Shortlist, list_notes
+from trustdoctor.opinion import LEVEL, PERSON, Alone, Cascade, Measured
 from trustdoctor.report.cascade_words import (
     OPTIMISTIC,
     RATES,

@@ -9,10 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 from trustdoctor import envelope
-from trustdoctor.gates import Outcome
-from trustdoctor.gates.outcome import Lists
-from trustdoctor.opinion import PERSON, Cascade, Cascaded, Measured
-from trustdoctor.opinion.measuring import LEVEL
+from trustdoctor.gates import Lists, Outcome
+from trustdoctor.opinion import LEVEL, PERSON, Cascade, Cascaded, Measured
 from trustdoctor.report.cascade_words import (
     OPTIMISTIC,
     combined,

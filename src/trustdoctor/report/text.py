@@ -12,8 +12,7 @@ from rich.text import Text
 
 from trustdoctor import envelope
 from trustdoctor.evaluation import Comparison, Difference, Evaluation
-from trustdoctor.gates import Gate, Outcome, Shortlist
-from trustdoctor.gates.shortlists import ListRule
+from trustdoctor.gates import Gate, ListRule, Outcome, Shortlist
 from trustdoctor.visible import visible
 
 WIDE = 13

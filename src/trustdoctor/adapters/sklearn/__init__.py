@@ -47,8 +47,15 @@ from trustdoctor.adapters.sklearn.answers import (
     joined,
     replaced,
 )
-from trustdoctor.gates import Gate, Screened, calibrate_rows, find_target
-from trustdoctor.gates.listing import as_options, bare_lists, by_rank
+from trustdoctor.gates import (
+    Gate,
+    Screened,
+    bare_lists,
+    by_rank,
+    calibrate_rows,
+    find_target,
+    list_options,
+)
 from trustdoctor.predictions import Predictions
 from trustdoctor.scores import Score, find_score
 
@@ -386,7 +393,7 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
         if self.shortlist is None:
             return make_gate(slice(None))
-        short = bare_lists(said.logits.shape[1], **as_options(self.shortlist))
+        short = bare_lists(said.logits.shape[1], **list_options(self.shortlist))
         return calibrate_lists(said, doubts, short, make_gate, same=by_rank(target))
 
     def _folds(self, x: Any, y: NDArray[Any], groups: Any) -> Iterator[tuple[Any, Any]]:

@@ -7,9 +7,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trustdoctor.errors import InputError
-from trustdoctor.gates import Gate, Shortlist
-from trustdoctor.gates.certifying import with_notes
-from trustdoctor.gates.listing import SEED, SHARE, aside_note, list_rows
+from trustdoctor.gates import (
+    LIST_SEED,
+    LIST_SHARE,
+    Gate,
+    Shortlist,
+    aside_note,
+    list_rows,
+    with_notes,
+)
 from trustdoctor.predictions import Predictions
 from trustdoctor.scores import LogitScore, Score
 
@@ -108,8 +114,8 @@ def calibrate_lists(
     mine: Any = slice(None)
     rest: Any = mine
     if not same:
-        order = np.random.default_rng(SEED).permutation(len(doubts))
-        mine, rest = np.split(order, [int(SHARE * len(doubts))])
+        order = np.random.default_rng(LIST_SEED).permutation(len(doubts))
+        mine, rest = np.split(order, [int(LIST_SHARE * len(doubts))])
         if not len(mine):
             message = f"expected more rows than {len(doubts)} for a gate and its lists."
             raise InputError(message)
