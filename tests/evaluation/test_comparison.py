@@ -124,6 +124,7 @@ def by_margin(n, seed):
     return td.Predictions.from_logits(z, labels)
 
 
+@pytest.mark.soak
 def test_a_true_gain_of_two_points_is_found_nearly_always():
     many = by_margin(400_000, 99)
     assert many.errors.mean() == pytest.approx(0.1, abs=0.002)

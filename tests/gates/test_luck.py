@@ -22,6 +22,7 @@ def flags(scores, errors, n, runs, risk, seed=0):
     return np.array(out).T
 
 
+@pytest.mark.soak
 def test_gates_that_were_luck_are_flagged(shared):
     """IMDb: one calibration in eight accepts anything, and most of those break."""
     p = td.read(shared / "predictions" / "minilm-imdb-test.npz")

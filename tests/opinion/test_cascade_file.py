@@ -91,7 +91,10 @@ def use(cascade):
         assert "\n" not in str(error)  # noqa: PT017
 
 
-@pytest.mark.parametrize("kind", ["by hand", "trr", "lists"])
+@pytest.mark.parametrize(
+    "kind",
+    ["by hand", *(pytest.param(k, marks=pytest.mark.soak) for k in ("trr", "lists"))],
+)
 def test_a_tampered_cascade_is_refused_or_whole(kind, monkeypatch):
     content, kept = json.loads(to_json(thinned(made(kind)))), 0
     for what, text in tampering.mutants(content):

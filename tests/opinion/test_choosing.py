@@ -73,6 +73,7 @@ def test_the_promise_is_kept_by_three_stages(target):
     assert broken(target, stages=3, rows=500, times=25) <= allowed(25)
 
 
+@pytest.mark.soak
 def test_the_promise_is_kept_beside_lists():
     assert broken({"risk": 0.1}, rows=900, times=40, shortlist=0.9) <= allowed(40)
 
@@ -111,7 +112,17 @@ def test_a_test_that_is_not_kept_would_be_seen():
     assert count > allowed(50)
 
 
-@pytest.mark.parametrize("options", [{}, {"combine": "own"}, {"stages": 3}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        *(
+            pytest.param(one, marks=pytest.mark.soak)
+            for one in ({"combine": "own"}, {"stages": 3})
+        ),
+    ],
+    ids=str,
+)
 def test_lists_hold_the_truth_of_the_rows_that_go_to_a_person(options):
     """On average over calibrations, and judged on the population."""
     stages = options.get("stages", 2)

@@ -107,8 +107,14 @@ def test_the_sequential_score_is_its_own_definition():
     ("target", "broken"),
     [
         ({"trr": 0.9}, lambda a, e: (~a)[e].mean() < 0.9),
-        ({"frr": 0.1}, lambda a, e: (~a)[~e].mean() > 0.1),
-        ({"risk": 0.1}, lambda a, e: e[a].mean() > 0.1 if a.any() else False),
+        pytest.param(
+            {"frr": 0.1}, lambda a, e: (~a)[~e].mean() > 0.1, marks=pytest.mark.soak
+        ),
+        pytest.param(
+            {"risk": 0.1},
+            lambda a, e: e[a].mean() > 0.1 if a.any() else False,
+            marks=pytest.mark.soak,
+        ),
     ],
 )
 def test_the_promise_holds_for_the_procedure_as_a_whole(target, broken):

@@ -396,9 +396,13 @@ STORED = {
     "pbb_odin_T1.3_eps0.00035": ("odin", 1.3),
     "pbb_odin_T1000.0_eps0.00035": ("odin", 1000.0),
 }
+FIRST, *OTHERS = STORED
 
 
-@pytest.mark.parametrize("name", STORED)
+@pytest.mark.parametrize(
+    "name",
+    [FIRST, *(pytest.param(n, marks=pytest.mark.soak) for n in OTHERS)],
+)
 def test_resnet20_meets_the_stored_perturbed_logits(name, cifar):
     """On 500 of the 10,000 rows; benchmarks/perturbation.py takes them all."""
     model, x, stored, scale = cifar
@@ -410,7 +414,12 @@ def test_resnet20_meets_the_stored_perturbed_logits(name, cifar):
 
 
 @pytest.mark.parametrize(
-    ("score", "bound"), [("alpha", 0.99), ("beta", 0.99), ("odin", 0)]
+    ("score", "bound"),
+    [
+        pytest.param("alpha", 0.99, marks=pytest.mark.soak),
+        pytest.param("beta", 0.99, marks=pytest.mark.soak),
+        ("odin", 0),
+    ],
 )
 def test_the_step_raises_doubt_and_first_order_foresees_by_how_much(
     score, bound, cifar
