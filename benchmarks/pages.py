@@ -1,4 +1,13 @@
-"""What scripts write into pages: tables, between marks."""
+"""What scripts write into pages: tables, between marks, part by part."""
+
+import argparse
+import os
+import sys
+import time
+from multiprocessing import get_context
+from pathlib import Path
+
+from machine import processor
 
 
 def table(head, lines):
@@ -18,3 +27,47 @@ def fill(path, title, parts):
         before, _, after = page.partition(start)
         page = f"{before}{start}\n\n{text}\n\n{end}{after.partition(end)[2]}"
     path.write_text(page, encoding="utf-8")
+
+
+def run(parts, page, title, doc):
+    """Run the parts that the command line asks for, and write each into the page.
+
+    A part is a function of a pool of processes and what was given; it returns what it
+    writes, by place, and what is not as it should be.
+    """
+    parser = argparse.ArgumentParser(description=doc)
+    parser.add_argument("shared", type=Path)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--out", type=Path, default=page)
+    parser.add_argument("--peers", default="")
+    parser.add_argument("--quick", action="store_true")
+    given = parser.parse_args()
+    names = given.only.split(",") if given.only else list(parts)
+    if odd := set(names) - set(parts):
+        sys.exit(f"expected parts of {', '.join(parts)}, got {', '.join(odd)}.")
+
+    def write(made):
+        if given.quick:
+            print("\n\n".join(made.values()), flush=True)
+        else:
+            fill(given.out, title, made)
+
+    bad = []
+    with get_context("spawn").Pool(len(os.sched_getaffinity(0))) as pool:
+        for name in names:
+            start = time.perf_counter()
+            made, wrong = parts[name](pool, given)
+            write(made)
+            bad += wrong
+            print(f"{name}: {time.perf_counter() - start:.0f} s", flush=True)
+        pool.close()
+        pool.join()
+    words = (
+        f"Made by `python benchmarks/{Path(sys.argv[0]).name} SHARED --peers PYTHON` "
+        f"in {sum(os.times()[:4]) / 60:.0f} minutes of one core ({processor()}). Seeds "
+        "are fixed."
+    )
+    if names == list(parts):
+        write({"head": words})
+    if bad:
+        sys.exit(f"not as it should be: {'; '.join(bad)}")

@@ -11,17 +11,11 @@ docs/shortlists.md; what stands between ``<!-- made: NAME -->`` and ``<!-- end -
 there is made here.
 """
 
-import argparse
 import math
-import os
-import sys
-import time
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
-from machine import processor
-from pages import fill, table
+from pages import run, table
 from peers import ask
 
 import trustdoctor as td
@@ -291,44 +285,5 @@ PARTS = {"splits": splits, "simulated": simulated}
 """Each returns what it writes, and what is not as it should be."""
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("shared", type=Path)
-    parser.add_argument("--only", default="")
-    parser.add_argument("--out", type=Path, default=PAGE)
-    parser.add_argument("--peers", default="")
-    parser.add_argument("--quick", action="store_true")
-    given = parser.parse_args()
-    names = given.only.split(",") if given.only else list(PARTS)
-    if odd := set(names) - set(PARTS):
-        sys.exit(f"expected parts of {', '.join(PARTS)}, got {', '.join(odd)}.")
-    bad, cores = [], len(os.sched_getaffinity(0))
-
-    def write(parts):
-        if given.quick:
-            print("\n\n".join(parts.values()), flush=True)
-        else:
-            fill(given.out, TITLE, parts)
-
-    with get_context("spawn").Pool(cores) as pool:
-        for name in names:
-            start = time.perf_counter()
-            made, wrong = PARTS[name](pool, given)
-            write(made)
-            bad += wrong
-            print(f"{name}: {time.perf_counter() - start:.0f} s", flush=True)
-        pool.close()
-        pool.join()
-    words = (
-        f"Made by `python benchmarks/shortlist.py SHARED --peers PYTHON` in "
-        f"{sum(os.times()[:4]) / 60:.0f} minutes of one core ({processor()}). Seeds "
-        "are fixed."
-    )
-    if names == list(PARTS):
-        write({"head": words})
-    if bad:
-        sys.exit(f"not as it should be: {'; '.join(bad)}")
-
-
 if __name__ == "__main__":
-    main()
+    run(PARTS, PAGE, TITLE, __doc__)

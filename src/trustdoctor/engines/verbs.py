@@ -37,7 +37,6 @@ from trustdoctor.gates import (
     Sketches,
     bare_lists,
     by_rank,
-    calibrate,
     calibrate_aloud,
     describe_lists,
     find_swaps,
@@ -172,11 +171,8 @@ def _calibrate_read(
     options: dict[str, Any],
 ) -> Gate:
     """Calibrate on rows that were read at once."""
-    if shortlist is None:
-        return calibrate_aloud(predictions, remark=remark, **options)
-    gate = calibrate(predictions, shortlist=shortlist, **options)
-    if remark is not None:
-        calibrate_aloud(predictions, remark=remark, **options)  # for its remarks
+    gate = calibrate_aloud(predictions, shortlist=shortlist, remark=remark, **options)
+    if shortlist is not None and remark is not None:
         remark(_sizes(gate, predictions))
     return gate
 

@@ -184,6 +184,7 @@ def calibrate_aloud(  # noqa: PLR0913 - options, by keyword only
     groups: str | None = None,
     clusters: Any = None,
     seed: int = 0,
+    shortlist: Any = None,
     remark: Callable[[str], object] | None = None,
     **options: Any,
 ) -> Gate:
@@ -200,15 +201,15 @@ def calibrate_aloud(  # noqa: PLR0913 - options, by keyword only
         predictions, groups, notes = one_per_cluster(
             predictions, clusters, groups, seed
         )
-    if score == AUTO:
+    spent = 0
+    if score == AUTO and shortlist is None:
         found = choose_auto(predictions, temperature=temperature, **options)
         gate = found.calibrate(groups=groups, **options)
-        predictions = predictions[found.rest]
+        predictions, spent = predictions[found.rest], len(found.chosen)
     else:
-        gate = calibrate(
-            predictions, score=score, temperature=temperature, groups=groups, **options
-        )
-    spent = len(found.chosen) if score == AUTO else 0
+        named: dict[str, Any] = {"score": score, "temperature": temperature}
+        named |= {"groups": groups, "shortlist": shortlist}
+        gate = calibrate(predictions, **named, **options)
     if remark is not None and spent and decides_nothing(gate):
         every = f"a score that is named would have all {spent + len(found.rest):,}"
         remark(f"{spent:,} more rows chose the score; {every}: --score msp.")
