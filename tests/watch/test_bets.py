@@ -1,6 +1,7 @@
 """Bets against brute force, and that evidence is a supermartingale."""
 
 import math
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -194,3 +195,41 @@ def test_merged_evidence_goes_on_as_a_supermartingale():
         chance = 0.2 ** sum(outcome) * 0.8 ** (6 - sum(outcome))
         mean += chance * math.exp(bet.evidence)
     assert mean == pytest.approx(math.exp(merged.evidence), abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    "null", [(0.0, 0.05), (0.9, 1.0), (0.2, 0.4), (0.0, 0.0), (1.0, 1.0), (0.0, 1.0)]
+)
+@pytest.mark.parametrize("rate", [0.0, 0.03, 0.3, 1.0])
+def test_rows_added_at_once_are_rows_added_one_by_one(null, rate):
+    """Also after an alarm, at another null, and for rows that say nothing."""
+    rng, slow, fast = np.random.default_rng(0), Bet(*null), Bet(*null)
+    shifted = tuple(end if end in (0, 1) else 0.8 * end for end in null)
+    for own, rows in ((None, 300), (shifted, 150), (None, 1), (None, 0)):
+        n = (rng.random(rows) < 0.8).astype(int)
+        counted = n * (rng.random(rows) < rate)
+        seen = []
+        for some, hit in zip(n.tolist(), counted.tolist(), strict=True):
+            slow = slow.add(0, 0).add(some, hit, start=False, null=own)
+            seen.append(slow.evidence)
+        fast, evidence = fast.add_each(n, counted, null=own)
+        assert evidence == pytest.approx(seen, rel=1e-9, abs=1e-9)
+        assert fast == replace(slow, peak=fast.peak)  # counts, starts, what is left
+        assert fast.peak == pytest.approx(slow.peak, rel=1e-9, abs=1e-9)
+        sums = (bet.sums[bet.sides].ravel() for bet in (fast, slow))
+        assert next(sums) == pytest.approx(next(sums), rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    "null", [(0.0, 0.999), (0.0, 1e-9), (1e-9, 1.0), (0.9999, 1.0)]
+)
+@pytest.mark.parametrize("hit", [0, 1])
+def test_long_runs_of_one_kind_do_not_overflow(null, hit):
+    n = np.ones(1000, int)
+    bet, evidence = Bet(*null).add_each(n, hit * n)
+    slow = Bet(*null)
+    for _ in range(1000):
+        slow = slow.add(1, hit)
+    assert evidence[-1] == pytest.approx(slow.evidence, rel=1e-9)
+    assert np.isfinite(evidence).all()
+    assert np.isfinite(bet.sums[bet.sides]).all()

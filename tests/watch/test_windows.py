@@ -94,3 +94,18 @@ def test_windows_cover_their_means_at_all_times_under_drift(drift):
             fine &= low <= mean / window.n <= high
         missed += not fine
     assert missed <= 2
+
+
+@pytest.mark.parametrize("size", [1, 3, 40, 1000])
+def test_rows_added_at_once_are_rows_added_one_by_one(size):
+    rng = np.random.default_rng(size)
+    slow = fast = Window(number=2, n=1, more=2)
+    for many in (1, 0, 50, 200):
+        n, more = rng.integers(0, 2, (2, many))
+        counted, most = n * rng.integers(0, 2, many), more * rng.integers(0, 2, many)
+        for row in zip(n, counted, more, most, strict=True):
+            if max(slow.n, slow.more) >= size:
+                slow = slow.following()
+            slow = slow.add(*map(int, row))
+        fast = fast.add_each(np.column_stack((counted, n, most, more)), size)
+        assert fast == slow

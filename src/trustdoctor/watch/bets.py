@@ -13,6 +13,7 @@ each alternative one number is enough, the sum of all bets on it.
 import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 
@@ -23,6 +24,7 @@ ODDS = np.geomspace(1.02, 50, 60)
 
 _LOG_ODDS = np.log(ODDS)
 _CERTAIN = 690.0  # logarithm of the evidence of a row that cannot be
+_PIECE = 128  # rows that are multiplied at once, so that no float overflows
 
 
 def log_ratio(n: Array | float, counted: Array | float, null: Array | float) -> Array:
@@ -122,6 +124,57 @@ class Bet:
         )
         return new if new.evidence <= self.peak else replace(new, peak=new.evidence)
 
+    def add_each(
+        self, n: Array, counted: Array, *, null: tuple[float, float] | None = None
+    ) -> tuple["Bet", Array]:
+        """Bet on rows that each are a batch of their own.
+
+        As `add` row by row, but fast. Returns the bet after all rows, and the evidence
+        after each.
+
+        Parameters
+        ----------
+        n, counted : arrays (m,) of 0 and 1
+            Of each row: whether it says something, and whether it counts.
+        null : (float, float), optional
+            As in `add`.
+
+        Examples
+        --------
+        >>> rows, counted = np.array([1, 1, 1]), np.array([0, 0, 1])
+        >>> bet, evidence = Bet(0.0, 0.05).add_each(rows, counted)
+        >>> one_by_one = Bet(0.0, 0.05).add(1, 0).add(1, 0).add(1, 1)
+        >>> bool(abs(evidence[2] - one_by_one.evidence) < 1e-12)
+        True
+        """
+        low, high = (self.low, self.high) if null is None else null
+        count = self.starts + 2 + np.arange(len(n))
+        left = _lefts(self.left, self.starts, len(n))
+        stakes = left[:-1] / count
+        sides, sums, evidence = self.sides, self.sums.copy(), np.zeros(len(n))
+        if any(sides):
+            hit = np.array((_added(1, 1, high), _added(1, 0, 1 - low)))[sides].ravel()
+            miss = np.array((_added(1, 0, high), _added(1, 1, 1 - low)))[sides].ravel()
+            piece = min(_PIECE, max(1, int(640 // max(1.0, *abs(hit), *abs(miss)))))
+            own = sums[sides].ravel()
+            for at in range(0, len(n), piece):
+                part = slice(at, at + piece)
+                hits, some = np.cumsum(counted[part]), np.cumsum(n[part])
+                logs = hits[:, None] * hit + (some - hits)[:, None] * miss
+                own, won = _played(own, logs, stakes[part])
+                evidence[part] = np.logaddexp(won, np.log(left[1:][part]))
+            sums[sides] = own.reshape(-1, len(ODDS))
+        new = replace(
+            self,
+            n=self.n + int(n.sum()),
+            counted=self.counted + int(counted.sum()),
+            starts=self.starts + len(n),
+            left=float(left[-1]),
+            sums=sums,
+            peak=max(self.peak, float(evidence.max(initial=0.0))),
+        )
+        return new, evidence
+
     @property
     def sides(self) -> list[bool]:
         """Whether the null has an end above, and one below."""
@@ -157,3 +210,36 @@ def _added(n: int, counted: int, null: float) -> Array:
     if null <= 0:
         return np.full(len(ODDS), _CERTAIN if counted else 0.0)
     return log_ratio(n, counted, null)
+
+
+def _lefts(left: float, starts: int, rows: int) -> Array:
+    """Return what is left of the stake: before, and after each of so many starts."""
+    counts = range(starts + 2, starts + 2 + rows)
+    after = accumulate(counts, lambda kept, count: kept - kept / count, initial=left)
+    return np.fromiter(after, np.float64, rows + 1)
+
+
+def _played(sums: Array, logs: Array, stakes: Array) -> tuple[Array, Array]:
+    """Return the logarithms of the sums after some rows, and of their mean after each.
+
+    With the product P_t of the ratios up to row t, a sum is P_t times what it was, and
+    all stakes s_i / P_(i-1) since.
+
+    Parameters
+    ----------
+    sums : array (k,)
+        Logarithms of the sums before.
+    logs : array (m, k)
+        Logarithms of the products, after each row.
+    stakes : array (m,)
+    """
+    inverse = np.ones((len(logs) + 1, len(sums)))
+    np.exp(-logs, out=inverse[1:])
+    base = np.maximum(sums, math.log(stakes[0]))
+    inside = np.add.accumulate(inverse[:-1] * stakes[:, None], axis=0)
+    inside *= np.exp(-base)
+    inside += np.exp(sums - base)
+    top = base.max()
+    won = (inside / inverse[1:] * np.exp(base - top)).sum(1)
+    mean = top + np.log(won) - math.log(len(sums))
+    return base + np.log(inside[-1]) + logs[-1], mean

@@ -1,8 +1,6 @@
 """The state of a watch as plain values, and back: what is read is checked."""
 
-import math
 from collections import deque
-from collections.abc import Callable
 from dataclasses import asdict, fields
 from typing import Any, TypeVar
 
@@ -16,12 +14,28 @@ from trustdoctor.watch import counting
 from trustdoctor.watch.bets import ODDS, Bet
 from trustdoctor.watch.given import check_level
 from trustdoctor.watch.ledger import DONE, DRAWN, GONE, OPEN, PASSED
+from trustdoctor.watch.plain import (
+    read_codes,
+    read_finite,
+    read_group,
+    read_named,
+    read_pair,
+    read_peak,
+    read_review,
+    read_several,
+    read_share,
+    read_texts,
+    read_time,
+    read_whole,
+    write_review,
+)
 from trustdoctor.watch.promised import make_tests
-from trustdoctor.watch.queue import UNSAID, WAITING, Batch, Queue
+from trustdoctor.watch.queue import UNSAID, WAITING, Batch, Queue, Run
 from trustdoctor.watch.rate_tests import Alarm, Group, GroupTest, RateTest, Seen
 from trustdoctor.watch.records import Entry, Totals
 from trustdoctor.watch.reference import Reference, Sums
-from trustdoctor.watch.review import Drawn, Pool, Review, Sampling
+from trustdoctor.watch.review import Drawn, Pool, Sampling
+from trustdoctor.watch.run_coding import read_run, write_run
 from trustdoctor.watch.watching import Watch
 from trustdoctor.watch.windows import Window
 
@@ -40,7 +54,7 @@ def write_state(watch: Watch) -> dict[str, Any]:
     """Return all but the history, the ids, and the gate."""
     return {
         "level": watch.level,
-        "review": _write_review(watch.review),
+        "review": write_review(watch.review),
         "deadline": watch.deadline,
         "window": watch.window,
         "origins": list(watch.origins),
@@ -48,7 +62,7 @@ def write_state(watch: Watch) -> dict[str, Any]:
         "totals": asdict(watch.totals),
         "sampling": asdict(watch.sampling),
         "tests": {name: _write_test(test) for name, test in watch.tests.items()},
-        "queue": [_write_batch(batch) for batch in watch.queue.batches],
+        "queue": [_write_waiting(batch) for batch in watch.queue.batches],
         "reference": None if watch.reference is None else watch.reference.to_dict(),
         "sums": watch.sums.to_dict(),
     }
@@ -58,7 +72,7 @@ def read_state(content: dict[str, Any], gate: Gate) -> Watch:
     """Read what `write_state` wrote."""
     try:
         level = check_level(envelope.read_number(content["level"]))
-        window = _whole(content["window"], 1)
+        window = read_whole(content["window"], 1)
         deadline, reference = content["deadline"], content["reference"]
         fresh = make_tests(gate, level, window)
         envelope.check_fields(content["tests"], set(fresh))
@@ -67,37 +81,24 @@ def read_state(content: dict[str, Any], gate: Gate) -> Watch:
         watch = Watch(
             gate,
             level,
-            _read_review(content["review"]),
-            None if deadline is None else _positive(deadline),
+            read_review(content["review"]),
+            None if deadline is None else read_time(deadline),
             window,
             fresh,
             _read_sampling(content["sampling"]),
-            Queue(deque(map(_read_batch, envelope.read_list(content["queue"])))),
+            Queue(deque(map(_read_waiting, envelope.read_list(content["queue"])))),
             _read_counts(Totals, content["totals"]),
-            notes=_texts(content["notes"]),
-            origins=tuple(_texts(content["origins"], 1)),
+            notes=read_texts(content["notes"]),
+            origins=tuple(read_texts(content["origins"], 1)),
             reference=None if reference is None else Reference.from_dict(reference),
             sums=Sums.from_dict(content["sums"]),
         )
         counting.look_ahead(watch)
         for name, test in watch.tests.items():  # whose peak was known before
-            test.peak = _peak(content["tests"][name]["peak"])
+            test.peak = read_peak(content["tests"][name]["peak"])
         return watch
     except (InputError, KeyError, TypeError, OverflowError) as error:
         raise FileError(str(error)) from error
-
-
-def _write_review(review: Review | None) -> Any:
-    return None if review is None else asdict(review)
-
-
-def _read_review(content: Any) -> Review | None:
-    if content is not None:
-        envelope.check_fields(content, {"rejected", "accepted"})
-        if any(type(rate) is not float for rate in content.values()):
-            message = f"expected rates, got {envelope.shown(content)}."
-            raise FileError(message)
-    return Review.of(content)
 
 
 def _write_test(test: RateTest) -> dict[str, Any]:
@@ -110,13 +111,13 @@ def _write_test(test: RateTest) -> dict[str, Any]:
 
 def _read_test(test: RateTest, content: Any) -> None:
     envelope.check_fields(content, {"peak", "alarm", "parts"})
-    test.peak = _peak(content["peak"])
+    test.peak = read_peak(content["peak"])
     if content["alarm"] is not None:
         envelope.check_fields(content["alarm"], {"time", "words", "groups"})
         test.alarm = Alarm(
-            _positive(content["alarm"]["time"]),
+            read_time(content["alarm"]["time"]),
             envelope.read_text(content["alarm"]["words"]),
-            tuple(map(_group, envelope.read_list(content["alarm"]["groups"]))),
+            tuple(map(read_group, envelope.read_list(content["alarm"]["groups"]))),
         )
     able = {None} if test.groups is None else set(test.groups)
     for one in envelope.read_list(content["parts"]):
@@ -139,7 +140,7 @@ def _write_part(group: Group, part: GroupTest) -> dict[str, Any]:
         "peak": bet.peak,
         "sums": [[envelope.number(x) for x in bet.sums[s].tolist()] for s in used],
         "window": asdict(part.window),
-        "review": _write_review(part.review),
+        "review": write_review(part.review),
     }
 
 
@@ -149,11 +150,11 @@ def _read_part(content: Any, test: RateTest) -> tuple[Group, GroupTest]:
     bet = Bet(
         test.low,
         test.high,
-        _whole(content["n"]),
-        _whole(content["counted"]),
-        _whole(content["starts"]),
-        _share(content["left"]),
-        peak=_peak(content["peak"]),
+        read_whole(content["n"]),
+        read_whole(content["counted"]),
+        read_whole(content["starts"]),
+        read_share(content["left"]),
+        peak=read_peak(content["peak"]),
     )
     used = [side for side, own in enumerate(bet.sides) if own]
     rows = envelope.read_list(content["sums"])
@@ -166,8 +167,8 @@ def _read_part(content: Any, test: RateTest) -> tuple[Group, GroupTest]:
     if window.counted > window.n or window.most > window.more:
         message = f"its window cannot be, {envelope.shown(content['window'])}."
         raise FileError(message)
-    review = _read_review(content["review"])
-    return _group(content["group"]), GroupTest(bet, window, review)
+    review = read_review(content["review"])
+    return read_group(content["group"]), GroupTest(bet, window, review)
 
 
 def _sums(row: Any) -> Array:
@@ -194,17 +195,26 @@ def _read_counts(kind: type[Counts], content: Any, least: int = 0) -> Counts:
     for one in fields(kind):
         value = content[one.name]
         if one.type is float:
-            read = _finite if one.name == "beyond" else _peak
+            read = read_finite if one.name == "beyond" else read_peak
             values[one.name] = read(value)
         else:
-            values[one.name] = _whole(value, least if one.name == "number" else 0)
+            values[one.name] = read_whole(value, least if one.name == "number" else 0)
     return kind(**values)
+
+
+def _write_waiting(batch: Batch | Run) -> dict[str, Any]:
+    return write_run(batch) if isinstance(batch, Run) else _write_batch(batch)
+
+
+def _read_waiting(content: Any) -> Batch | Run:
+    followed = isinstance(content, dict) and "places" in content
+    return read_run(content) if followed else _read_batch(content)
 
 
 def _write_batch(batch: Batch) -> dict[str, Any]:
     return {
         "time": batch.time,
-        "review": _write_review(batch.review),
+        "review": write_review(batch.review),
         "totals": [[group, rows] for group, rows in batch.totals.items()],
         "keys": batch.keys,
         "accepted": batch.accepted.astype(int).tolist(),
@@ -217,20 +227,20 @@ def _write_batch(batch: Batch) -> dict[str, Any]:
 
 def _read_batch(content: Any) -> Batch:
     envelope.check_fields(content, {one.name for one in fields(Batch)})
-    keys = _texts(content["keys"])
-    accepted, known = (_codes(content[name]) for name in ("accepted", "known"))
+    keys = read_texts(content["keys"])
+    accepted, known = (read_codes(content[name]) for name in ("accepted", "known"))
     groups = content["groups"]
     if groups is not None:
-        groups = [_group(one) for one in envelope.read_list(groups)]
+        groups = [read_group(one) for one in envelope.read_list(groups)]
     batch = Batch(
-        _positive(content["time"]),
-        _read_review(content["review"]),
-        {_group(g): _whole(n) for g, n in map(_pair, _list(content["totals"]))},
+        read_time(content["time"]),
+        read_review(content["review"]),
+        _read_totals(content["totals"]),
         keys,
         accepted == 1,
         known,
         groups,
-        _whole(content["done"]),
+        read_whole(content["done"]),
         content["started"],
     )
     sizes = {
@@ -255,6 +265,11 @@ def _read_batch(content: Any) -> Batch:
     return batch
 
 
+def _read_totals(content: Any) -> dict[Group, int]:
+    pairs = map(read_pair, envelope.read_list(content))
+    return {read_group(group): read_whole(rows) for group, rows in pairs}
+
+
 def write_entry(entry: Entry) -> dict[str, Any]:
     """Return a record as plain values."""
     out = {one.name: getattr(entry, one.name) for one in fields(Entry)}
@@ -273,14 +288,14 @@ def read_entry(content: Any) -> Entry:
         message = f"expected an update, got {envelope.shown(content['what'])}."
         raise FileError(message)
     return Entry(
-        _positive(content["time"]),
+        read_time(content["time"]),
         content["what"],
         envelope.read_text(content["batch"]),
-        **{name: _whole(value) for name, value in plain.items()},
-        evidence=_named(content["evidence"], _finite),
-        estimates=_named(content["estimates"], _seen),
-        alarms=tuple(_texts(content["alarms"])),
-        expected=_named(content["expected"], _ends),
+        **{name: read_whole(value) for name, value in plain.items()},
+        evidence=read_named(content["evidence"], read_finite),
+        estimates=read_named(content["estimates"], _seen),
+        alarms=tuple(read_texts(content["alarms"])),
+        expected=read_named(content["expected"], _ends),
     )
 
 
@@ -289,96 +304,10 @@ def _seen(content: Any) -> Seen:
     if len(values) != len(Seen._fields):
         message = f"expected an estimate, got {envelope.shown(content)}."
         raise FileError(message)
-    value, low, high = map(_share, values[:3])
-    return Seen(value, low, high, _whole(values[3]), _whole(values[4], 1))
+    value, low, high = map(read_share, values[:3])
+    return Seen(value, low, high, read_whole(values[3]), read_whole(values[4], 1))
 
 
 def _ends(content: Any) -> tuple[float, float, float]:
-    value, low, high = map(_share, _of_length(content, 3))
+    value, low, high = map(read_share, read_several(content, 3))
     return value, low, high
-
-
-def _named(content: Any, read: Callable[[Any], Any]) -> dict[str, Any]:
-    if not isinstance(content, dict):
-        message = f"expected values by name, got {envelope.shown(content)}."
-        raise FileError(message)
-    return {name: read(value) for name, value in content.items()}
-
-
-def _list(content: Any) -> list[Any]:
-    return envelope.read_list(content)
-
-
-def _pair(content: Any) -> tuple[Any, Any]:
-    first, second = _of_length(content, 2)
-    return first, second
-
-
-def _of_length(content: Any, length: int) -> list[Any]:
-    values = envelope.read_list(content)
-    if len(values) != length:
-        message = f"expected {length} values, got {envelope.shown(content)}."
-        raise FileError(message)
-    return values
-
-
-def _texts(content: Any, least: int = 0) -> list[str]:
-    values = [envelope.read_text(one) for one in envelope.read_list(content)]
-    if len(values) < least:
-        message = "expected texts, got none."
-        raise FileError(message)
-    return values
-
-
-def _group(value: Any) -> Group:
-    if value is None or type(value) in (int, str):
-        return value
-    message = f"expected the name of a group, got {envelope.shown(value)}."
-    raise FileError(message)
-
-
-def _codes(content: Any) -> Array:
-    values = envelope.read_list(content)
-    if any(type(one) is not int or abs(one) > 9 for one in values):
-        message = f"expected codes, got {envelope.shown(content)}."
-        raise FileError(message)
-    return np.array(values, np.int64)
-
-
-def _whole(value: Any, least: int = 0) -> int:
-    if type(value) is int and least <= value < envelope.MOST_ROWS:
-        return value
-    message = f"expected a count, got {envelope.shown(value)}."
-    raise FileError(message)
-
-
-def _finite(value: Any) -> float:
-    number = envelope.read_number(value)
-    if math.isfinite(number) and abs(number) < 1e300:
-        return number
-    message = f"expected numbers, got {envelope.shown(value)}."
-    raise FileError(message)
-
-
-def _positive(value: Any) -> float:
-    number = _finite(value)
-    if 0 < number < 1e11:
-        return number
-    message = f"expected a time, got {envelope.shown(value)}."
-    raise FileError(message)
-
-
-def _peak(value: Any) -> float:
-    number = _finite(value)
-    if number >= 0:
-        return number
-    message = f"expected evidence, got {envelope.shown(value)}."
-    raise FileError(message)
-
-
-def _share(value: Any) -> float:
-    number = _finite(value)
-    if 0 <= number <= 1:
-        return number
-    message = f"expected a share, got {envelope.shown(value)}."
-    raise FileError(message)

@@ -1,6 +1,6 @@
 """Counting an update: first a plan, which may refuse it, then the change."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from trustdoctor.watch.expectation import Expectation
 from trustdoctor.watch.given import Rows
 from trustdoctor.watch.ledger import DONE, DRAWN, GONE, OPEN, PASSED
 from trustdoctor.watch.queue import UNSAID, WAITING, Batch
-from trustdoctor.watch.rate_tests import FR, TA, Alarm, Cells, Group, Seen
+from trustdoctor.watch.rate_tests import FR, TA, Alarm, Cells, Group, RateTest, Seen
 from trustdoctor.watch.records import Entry
 from trustdoctor.watch.reference import Sums
 from trustdoctor.watch.review import Review
@@ -67,6 +67,13 @@ class Plan:
     undrawn: int = 0
     notes: dict[int, list[str]] = field(default_factory=dict)
     sums: Sums | None = None
+
+
+def require_open(watch: "Watch") -> None:
+    """Refuse a watch that lives in a file and was closed."""
+    if watch.closed:
+        message = "this watch was saved and closed; open it again to count rows."
+        raise InputError(message)
 
 
 def plan(
@@ -226,11 +233,11 @@ def carry_out(watch: "Watch", given: Rows, todo: Plan, at: float) -> None:
     _count_traffic(watch, given, todo)
     for kind, keys in todo.notes.items():
         watch.ledger.note(keys, kind)
-    expired = _expire(watch, at)
+    expired = expire(watch, at)
     settled = _settle(watch, given, todo)
     arrived = [*given.known[todo.drawn].tolist(), *settled]
     _draw(watch, given, todo, at)
-    _release(watch)
+    release(watch)
     unsaid = arrived.count(UNSAID)
     entry = Entry(
         at,
@@ -241,17 +248,26 @@ def carry_out(watch: "Watch", given: Rows, todo: Plan, at: float) -> None:
         todo.repeated,
         len(arrived) - arrived.count(WAITING) - unsaid,
         expired + unsaid,
-        len(watch.queue),
-        todo.undrawn + int(todo.settled.sum()) - len(settled),
-        {name: test.evidence for name, test in watch.tests.items()},
-        estimates(watch),
-        _alarms(watch, at),
-        _expected(watch, todo),
+        undrawn=todo.undrawn + int(todo.settled.sum()) - len(settled),
+        expected=_expected(watch, todo),
     )
-    watch.entries.append(entry)
-    watch.totals = watch.totals.add(entry)
+    record(watch, entry)
     if todo.sums is not None:
         watch.sums += todo.sums
+
+
+def record(watch: "Watch", entry: Entry) -> Entry:
+    """Add a record to the history, with how every test stands now."""
+    whole = replace(
+        entry,
+        waiting=len(watch.queue),
+        evidence={name: test.evidence for name, test in watch.tests.items()},
+        estimates=estimates(watch),
+        alarms=_alarms(watch, entry.time),
+    )
+    watch.entries.append(whole)
+    watch.totals = watch.totals.add(whole)
+    return whole
 
 
 def _settle(watch: "Watch", given: Rows, todo: Plan) -> list[int]:
@@ -317,7 +333,7 @@ def _cells(accepted: Array) -> Cells:
     return out
 
 
-def _expire(watch: "Watch", at: float) -> int:
+def expire(watch: "Watch", at: float) -> int:
     """Give up on labels that did not come in time."""
     if watch.deadline is None:
         return 0
@@ -333,10 +349,10 @@ def _draw(watch: "Watch", given: Rows, todo: Plan, at: float) -> None:
         return
     drawn, fresh = todo.drawn, todo.fresh
     own = given.groups
-    if own is not None and all(test.only is not None for test in tests):
-        promised = set[Any]().union(*(test.only or () for test in tests))
+    kept = promised(tests)
+    if own is not None and kept is not None:
         names, place = np.unique(own, return_inverse=True)
-        inside = np.array([name in promised for name in names.tolist()], bool)[place]
+        inside = np.array([name in kept for name in names.tolist()], bool)[place]
         drawn, fresh = drawn & inside, fresh & inside
     if not drawn.any() and (todo.review is None or not fresh.any()):
         return
@@ -354,6 +370,12 @@ def _draw(watch: "Watch", given: Rows, todo: Plan, at: float) -> None:
     )
 
 
+def promised(tests: list[RateTest]) -> set[Group] | None:
+    """Return the groups whose rows any test counts; None where all count."""
+    only = [test.only for test in tests]
+    return None if None in only else set[Group]().union(*(one or () for one in only))
+
+
 def _totals(groups: Array | None, rows: Array) -> dict[Group, int]:
     if groups is None:
         return {None: int(rows.sum())}
@@ -361,14 +383,14 @@ def _totals(groups: Array | None, rows: Array) -> dict[Group, int]:
     return dict(zip(names.tolist(), counts.tolist(), strict=True))
 
 
-def _release(watch: "Watch") -> None:
+def release(watch: "Watch") -> None:
     """Count rows whose labels came, in the order of the draw."""
     tests = [test for test in watch.tests.values() if test.needs_labels]
     for test in tests:
         test.ahead = None  # it was a view of rows that count now
     for batch, first, last in watch.queue.release():
         for test in tests:
-            test.take(batch, first, last, final=last == len(batch.known))
+            batch.tell(test, first, last)
         batch.started = True
     look_ahead(watch)
 

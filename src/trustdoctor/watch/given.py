@@ -72,8 +72,8 @@ def take_rows(  # noqa: PLR0913 - what an update is given
     n = len(accepted)
     known = np.full(n, WAITING) if errors is None else as_known(errors, n)
     if cannot_say is not None:
-        known[_mask(cannot_say, n, "cannot_say")] = UNSAID
-    drawn = None if reviewed is None else _mask(reviewed, n, "reviewed")
+        known[as_mask(cannot_say, n, "cannot_say")] = UNSAID
+    drawn = None if reviewed is None else as_mask(reviewed, n, "reviewed")
     given = None if groups is None else as_groups(groups, rows=n)
     keys = None if ids is None else as_keys(ids, n)
     _join_labels(keys, known)
@@ -129,7 +129,7 @@ def named_labels(errors: Any, ids: Any, batch: Any, cannot_say: Any) -> Rows:
     (n,) = shape
     known = np.full(n, WAITING) if errors is None else as_known(errors, n)
     if cannot_say is not None:
-        known[_mask(cannot_say, n, "cannot_say")] = UNSAID
+        known[as_mask(cannot_say, n, "cannot_say")] = UNSAID
     keys = None if ids is None else as_keys(ids, n)
     _join_labels(keys, known)
     return Rows(np.zeros(n, bool), known, keys=keys, decided=False)
@@ -161,7 +161,8 @@ def partial_errors(rows: Predictions | TopK) -> Array:
     return np.where(rows.known, rows.predicted != rows.labels, np.nan)
 
 
-def _mask(given: Any, rows: int, name: str) -> Array:
+def as_mask(given: Any, rows: int, name: str) -> Array:
+    """Return booleans, one per row."""
     array = to_numpy(given)
     if array.shape != (rows,) or not np.isin(array, (0, 1)).all():
         message = f"expected {name} as {rows} entries, True or False, one per row."

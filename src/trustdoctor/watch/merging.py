@@ -5,6 +5,8 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from trustdoctor.errors import InputError
 from trustdoctor.watch import counting
 from trustdoctor.watch.ledger import Ledger
@@ -24,14 +26,7 @@ def merge(one: "Watch", two: "Watch") -> "Watch":
     """Return a watch of the rows of both, or say why there is none."""
     _require_alike(one, two)
     known = dict(one.ledger.items())
-    twice = next((key for key, _ in two.ledger.items() if key in known), None)
-    if twice is not None:
-        kind = "row" if twice.startswith("r:") else "batch"
-        message = (
-            f"both watches counted the {kind} {twice[2:]!r}, and merged it would count "
-            "twice. Give each replica rows of its own."
-        )
-        raise InputError(message)
+    _require_apart(known, one, two)
     out = replace(
         one,
         tests={name: test + two.tests[name] for name, test in one.tests.items()},
@@ -82,5 +77,24 @@ def _require_alike(one: "Watch", two: "Watch") -> None:
         message = (
             "both watches go on from one earlier state, whose rows would count twice. "
             "Start each replica with a watch of its own."
+        )
+        raise InputError(message)
+
+
+def _require_apart(known: dict[str, int], one: "Watch", two: "Watch") -> None:
+    """Refuse watches that share rows; `known` is what the first one counted."""
+    twice = next((key for key, _ in two.ledger.items() if key in known), None)
+    if twice is not None:
+        kind = "row" if twice.startswith("r:") else "batch"
+        message = (
+            f"both watches counted the {kind} {twice[2:]!r}, and merged it would count "
+            "twice. Give each replica rows of its own."
+        )
+        raise InputError(message)
+    both = np.intersect1d(one.queue.positions, two.queue.positions)
+    if len(both):
+        message = (
+            f"a row at the position {both[0]} waits in both watches, and labels would "
+            "not tell the two apart. Merge when their labels have come."
         )
         raise InputError(message)

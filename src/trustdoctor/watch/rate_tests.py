@@ -16,13 +16,19 @@ from trustdoctor.watch.review import Review
 from trustdoctor.watch.windows import Window
 
 if TYPE_CHECKING:
-    from trustdoctor.watch.queue import Batch
+    from trustdoctor.watch.queue import Batch, Run
 
 Group = int | str | None
 """The name of a group; None where all rows are one."""
 
 FR, TR, FA, TA, LOST, KEPT = range(6)
 """Kinds of rows; the last two are rejected and accepted without a label, for good."""
+
+UNDRAWN = 6
+"""The kind of a row that is not drawn for review."""
+
+MOST_ROWS_AHEAD = 20_000
+"""Rows that are looked ahead at, where each is an update of its own."""
 
 Cells = Array
 """How many rows of each of the six kinds there are."""
@@ -172,7 +178,7 @@ class RateTest:
         if _is_blind(self.target, review):
             return
         for group, own in self._sorted(cells).items():
-            least, most = _least_and_most(self.target, own)
+            least, most = _least_and_most(self.target.counts, own)
             bet = most if self.target.at_least else least
             self._add(group, review, bet, (*least, *most), start=False)
         self.peak = max(self.peak, self.evidence)
@@ -186,21 +192,24 @@ class RateTest:
         drawn = self._sorted(cells)
         for group, rows in self._sorted(totals).items():
             own = drawn.get(group, np.zeros(6, np.int64))
-            (few, _), (many, _) = _least_and_most(self.target, own)
+            (few, _), (many, _) = _least_and_most(self.target.counts, own)
             part = many if self.target.at_least else few
             counts = (few, rows, many, rows)
             self._add(group, review, (part, rows), counts, start=True)
         self.peak = max(self.peak, self.evidence)
 
-    def look_ahead(self, batches: Iterable["Batch"]) -> None:
+    def look_ahead(self, batches: Iterable["Batch | Run"]) -> None:
         """Count rows that wait, or come after one that does, for now.
 
         A row without a label counts in the promise's favour, so this shows at most what
         the labels will: the evidence is no larger, and the intervals are wider.
         """
         later = replace(self, parts=dict(self.parts), ahead=None)
+        room = MOST_ROWS_AHEAD
         for batch in batches:
-            later.take(batch, batch.done, len(batch.known), final=True)
+            room -= batch.tell_rest(later, room)
+            if room <= 0:
+                break
         self.ahead = later.parts
         self.peak = max(self.peak, later.peak)
 
@@ -212,6 +221,71 @@ class RateTest:
             self.count(batch.cells(first, last), batch.review)
         elif final and batch.review is not None:
             self.count_all(batch.cells(0, last), batch.totals, batch.review)
+
+    def take_each(
+        self,
+        kinds: Array,
+        review: Review | None,
+        names: list[Group] | None = None,
+        codes: Array | None = None,
+    ) -> None:
+        """Count rows in order, each an update of its own.
+
+        Parameters
+        ----------
+        kinds : integer array (m,)
+            Of each row; UNDRAWN ones only where `waits` is true.
+        review : Review or None
+        names : list of group, or None
+            The groups that there are.
+        codes : integer array (m,), or None
+            Of each row, which of these it is in.
+        """
+        if _is_blind(self.target, review):
+            return
+        assert self.target.counts is not None
+        rows = _each(self.target.counts, share=self.waits(review))[kinds]
+        before, steps = self.evidence, []
+        for group, own in self._split(rows, names, codes):
+            old = self.parts[group].bet.evidence if group in self.parts else 0.0
+            steps.append((own, old, self._add_each(group, review, rows[own])))
+        if steps:
+            self.peak = max(self.peak, self._highest(before, steps, len(rows)))
+
+    def _split(
+        self, rows: Array, names: list[Group] | None, codes: Array | None
+    ) -> list[tuple[Group, Array]]:
+        """Return which rows are counted together: by groups, or all in one."""
+        if names is None or codes is None:
+            every = np.arange(len(rows))
+            return [] if self.only is not None or not len(rows) else [(None, every)]
+        inside = [self.only is None or name in self.only for name in names]
+        if self.groups is None:
+            own = np.flatnonzero(np.array(inside, bool)[codes])
+            return [(None, own)] if len(own) else []
+        order = np.argsort(codes, kind="stable")
+        ends = np.searchsorted(codes[order], np.arange(len(names) + 1)).tolist()
+        return [
+            (name, order[ends[at] : ends[at + 1]])
+            for at, name in enumerate(names)
+            if inside[at] and ends[at] < ends[at + 1]
+        ]
+
+    def _highest(
+        self, before: float, steps: list[tuple[Array, float, Array]], rows: int
+    ) -> float:
+        """Return the largest evidence after any row: the mean over groups.
+
+        Each step is of one group: its rows, its evidence before, and after each.
+        """
+        top = max(before, *(float(after.max()) for _, _, after in steps))
+        if self.groups is None:
+            return float(steps[0][2].max())
+        change = np.zeros(rows)
+        for own, old, after in steps:
+            change[own] = np.diff(np.exp(after - top), prepend=math.exp(old - top))
+        change[0] += math.exp(before - top) * len(self.groups)
+        return top + math.log(np.cumsum(change).max() / len(self.groups))
 
     def _sorted(self, given: dict[Group, Any]) -> dict[Group, Any]:
         """Return what is counted together: by groups, or all in one."""
@@ -230,29 +304,49 @@ class RateTest:
         start: bool,
     ) -> None:
         """Bet on (part, whole), and count both at the least and the greatest rate."""
-        old = self.parts.get(group) or GroupTest(
-            Bet(self.low, self.high), review=review
-        )
-        null = None
-        if review is not None:
-            null = (
-                review.among(self.target, self.low),
-                review.among(self.target, self.high),
-            )
-        window = old.window
-        used = max(window.n, window.more)
-        if (start and used >= self.size) or (used and old.review != review):
+        old, window = self._open(group, review)
+        if start and max(window.n, window.more) >= self.size:
             window = window.following()
         counted, n, most, more = counts
+        null = self._null(review)
         self.parts[group] = GroupTest(
-            old.bet.add(bet[1], bet[0], start=start, null=null),
+            old.add(bet[1], bet[0], start=start, null=null),
             window.add(n, counted, more, most),
             review,
         )
 
+    def _add_each(self, group: Group, review: Review | None, rows: Array) -> Array:
+        """Bet on rows one by one; return the evidence after each."""
+        old, window = self._open(group, review)
+        part, whole = rows[:, 2:].T if self.target.at_least else rows[:, :2].T
+        bet, evidence = old.add_each(whole, part, null=self._null(review))
+        self.parts[group] = GroupTest(bet, window.add_each(rows, self.size), review)
+        return evidence
+
+    def _open(self, group: Group, review: Review | None) -> tuple[Bet, Window]:
+        """Return the bet of a group, and its window: another one at other rates."""
+        old = self.parts.get(group)
+        if old is None:
+            return Bet(self.low, self.high), Window()
+        used = max(old.window.n, old.window.more)
+        other = used and old.review != review
+        return old.bet, old.window.following() if other else old.window
+
+    def _null(self, review: Review | None) -> tuple[float, float] | None:
+        """Return the null among rows drawn at such rates; None where it is its own."""
+        if review is None:
+            return None
+        low, high = (review.among(self.target, end) for end in (self.low, self.high))
+        return low, high
+
     def estimate(self, group: Group = None) -> Seen | None:
-        """Return the estimate of the current window; None where no label is known."""
+        """Return the estimate of the current window; None where no label is known.
+
+        Where most rows of it wait for their labels, it is that of the rows before.
+        """
         part = self.shown.get(group)
+        if part is not None and not part.window.is_labelled:
+            part = self.parts.get(group, part)
         if part is None or part.window.known <= 0:
             return None
         w, review = part.window, part.review
@@ -297,31 +391,45 @@ def _is_blind(target: Target, review: Review | None) -> bool:
     return review is not None and bool(review.blind(target))
 
 
-def _least_and_most(
-    target: Target, cells: Cells
-) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return (part, whole) at the least and at the greatest rate that there may be."""
-    least = _counts(target, cells, highest=False)
-    return least, _counts(target, cells, highest=True)
-
-
-def _counts(target: Target, cells: Cells, *, highest: bool) -> tuple[int, int]:
-    """Return (part, whole), rows without a label as they make the rate low or high."""
-    assert target.counts is not None
-    known = cells[:4].copy()
-    for kind, likes in ((LOST, (FR, TR)), (KEPT, (FA, TA))):
-        if cells[kind]:
-            known[_choice(target.counts, likes, highest=highest)] += cells[kind]
-    return target.counts(Confusion(*map(int, known)))
+Counts = Callable[[Confusion], tuple[int, int]]
+"""Of a target: (part, whole)."""
 
 
 @cache
-def _choice(
-    counts: Callable[[Confusion], tuple[int, int]],
-    likes: tuple[int, int],
-    *,
-    highest: bool,
-) -> int:
+def _each(counts: Counts, *, share: bool) -> Array:
+    """Return what one row of each kind counts for: an array (7, 4).
+
+    That is part and whole at the least rate, and at the greatest. Of a share of all
+    rows, each row is one of the whole.
+    """
+    out = np.zeros((UNDRAWN + 1, 4), np.int64)
+    for kind, cells in enumerate(np.eye(UNDRAWN, dtype=np.int64)):
+        out[kind] = np.ravel(_least_and_most(counts, cells))
+    if share:
+        out[:, [1, 3]] = 1
+    return out
+
+
+def _least_and_most(
+    counts: Counts | None, cells: Cells
+) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return (part, whole) at the least and at the greatest rate that there may be."""
+    assert counts is not None
+    least = _counts(counts, cells, highest=False)
+    return least, _counts(counts, cells, highest=True)
+
+
+def _counts(counts: Counts, cells: Cells, *, highest: bool) -> tuple[int, int]:
+    """Return (part, whole), rows without a label as they make the rate low or high."""
+    known = cells[:4].copy()
+    for kind, likes in ((LOST, (FR, TR)), (KEPT, (FA, TA))):
+        if cells[kind]:
+            known[_choice(counts, likes, highest=highest)] += cells[kind]
+    return counts(Confusion(*map(int, known)))
+
+
+@cache
+def _choice(counts: Counts, likes: tuple[int, int], *, highest: bool) -> int:
     """Return which kind a row may have been that makes the rate low, or high."""
 
     def weight(kind: int) -> float:

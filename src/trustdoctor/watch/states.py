@@ -31,6 +31,7 @@ LIMIT = 256_000_000
 PATIENCE = 600.0
 """Seconds that a process waits for others at a database."""
 
+_TEXT = "the text given"
 _HEAD = b"SQLite format 3\0"
 _BLANK = b"\xef\xbb\xbf \t\r\n"
 _TABLES = (
@@ -144,6 +145,27 @@ def _in_database(
         finally:
             watch.ledger = _FiledLedger(path)
             watch.earlier = lambda: _earlier(path, number)
+
+
+def to_state(watch: Watch) -> str:
+    """Return a watch as JSON: all but its history and its ids.
+
+    Examples
+    --------
+    >>> from trustdoctor import calibrate_scores
+    >>> gate = calibrate_scores([0.1, 0.2, 0.3, 0.4], coverage=0.5)
+    >>> text = to_state(gate.watch().update([0.1, 0.2, 0.3]))
+    >>> from_state(text, gate).tests["accepted"].n
+    3
+    """
+    with watch.locked():
+        return envelope.dump("watch", SCHEMA, _content(watch), indent=None)
+
+
+def from_state(text: str, gate: Gate) -> Watch:
+    """Read what `to_state` wrote, refusing the state of another gate."""
+    content = envelope.check(text, _TEXT, "watch", schemas=(SCHEMA,))
+    return _read(content, _TEXT, gate)
 
 
 def require_state(path: str | Path, gate: Gate, **options: Any) -> None:

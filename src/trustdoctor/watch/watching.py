@@ -190,6 +190,10 @@ class Watch:
         with self._lock:
             return [*self.earlier(), *self.entries]
 
+    def locked(self) -> AbstractContextManager[Any]:
+        """Keep other threads out meanwhile."""
+        return self._lock
+
     def verdict(self, name: str) -> str:
         """Return "holds", "alarm", "cannot tell" or "no rows yet" for a test."""
         test = find_test(self.tests, name)
@@ -353,11 +357,7 @@ class Watch:
         self, given: Rows, batch: str, review: Review | None, at: float, *, late: bool
     ) -> "Watch":
         with self._lock:
-            if self.closed:
-                message = (
-                    "this watch was saved and closed; open it again to count rows."
-                )
-                raise InputError(message)
+            counting.require_open(self)
             plan = counting.plan(self, given, batch, review or self.review, late=late)
             if review is not None:
                 self.review = review

@@ -8,6 +8,7 @@ the true mean at all times with probability 1 - level, also where the rate drift
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -61,6 +62,30 @@ class Window:
             most=self.most + most,
         )
 
+    def add_each(self, rows: Array, size: int) -> "Window":
+        """Count rows one by one; a window ends where it has `size` rows.
+
+        Parameters
+        ----------
+        rows : array (m, 4)
+            Of each row, what it adds to `counted`, `n`, `most` and `more`.
+        size : int
+        """
+        sums = np.zeros((4, len(rows) + 1), np.int64)
+        np.cumsum(rows.T, axis=1, out=sums[:, 1:])
+        window, first = self, 0
+        while first < len(rows):
+            if max(window.n, window.more) >= size:
+                window = window.following()
+            last = min(
+                int(np.searchsorted(sums[1], sums[1, first] + size - window.n)),
+                int(np.searchsorted(sums[3], sums[3, first] + size - window.more)),
+                len(rows),
+            )
+            counted, n, most, more = (sums[:, last] - sums[:, first]).tolist()
+            window, first = window.add(n, counted, more, most), last
+        return window
+
     def following(self) -> "Window":
         """Return the next window, without rows."""
         return Window(self.number + 1)
@@ -69,6 +94,11 @@ class Window:
     def known(self) -> int:
         """The rows whose labels are known."""
         return self.more - (self.most - self.counted)
+
+    @property
+    def is_labelled(self) -> bool:
+        """Whether the labels of half of its rows or more are known."""
+        return 2 * self.known >= max(self.n, self.more)
 
     @property
     def level(self) -> float:
@@ -82,6 +112,7 @@ class Window:
         return low, high
 
 
+@lru_cache(maxsize=4096)
 def lower_end(n: int, counted: int, level: float) -> float:
     """Return the least mean that a mixture of bets does not exclude."""
     if not counted:

@@ -1,0 +1,448 @@
+"""Rows followed in any chunks are rows counted one at a time."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from watch.streams import AUDIT, calibrated, decided, rows
+
+import trustdoctor as td
+from trustdoctor.errors import FileError, InputError
+from trustdoctor.watch import (
+    RIGHT,
+    UNSAID,
+    WRONG,
+    Arrived,
+    Review,
+    Said,
+    follow,
+    from_state,
+    to_state,
+)
+from trustdoctor.watch.queue import WAITING, Run
+
+NAMES = np.array(["north", "south", "east", "west"])
+GROUPS = NAMES[np.random.default_rng(7).integers(0, 4, 3000)]
+GATES = {
+    "frr": calibrated(frr=0.1),
+    "trr": calibrated(trr=0.8),
+    "risk": calibrated(risk=0.05),
+    "joint": calibrated(joint=0.04),
+    "frr by group": calibrated(frr=0.1, groups=GROUPS),
+    "joint by group": calibrated(joint=0.04, groups=GROUPS),
+    "frr on average": td.calibrate_scores(
+        *rows(np.random.default_rng(7), 3000),
+        frr=0.1,
+        mode="expectation",
+        groups=GROUPS,
+    ),
+}
+DEADLINE = 100.0
+REVIEWS = [Review(**AUDIT), Review(1.0, 0.5), Review(1.0, 0.0)]
+
+
+class Stream:
+    """Rows, draws and labels of some calls, for one gate."""
+
+    def __init__(self, gate, seed, calls=6, most=12, outside="else"):
+        self.gate, self.rng = gate, np.random.default_rng(seed)
+        self.names = [*NAMES, outside]
+        self.key, self.wrong, self.time, self.since = 0, {}, 1000.0, {}
+        self.calls = [self.call(most) for _ in range(calls)]
+
+    def arrived(self, n):
+        rng, review = self.rng, REVIEWS[int(self.rng.integers(len(REVIEWS)))]
+        accepted = rng.random(n) < 0.7
+        rates = np.where(accepted, review.accepted, review.rejected)
+        drawn = rng.random(n) < rates
+        keys = self.key + 1 + np.flatnonzero(drawn)
+        self.key += n
+        self.wrong |= {k: int(rng.random() < 0.4) for k in keys.tolist()}
+        self.since |= dict.fromkeys(keys.tolist(), self.time)
+        groups = rng.choice(self.names, n) if self.gate.groups else None
+        return Arrived(accepted, drawn, keys, review, groups)
+
+    def call(self, most):
+        """Return rows, labels of some that came by now in any order, and the time."""
+        self.time += 30
+        came = [self.arrived(int(n)) for n in self.rng.integers(1, most, 2)]
+        able = [key for key in self.wrong if self.time - self.since[key] < DEADLINE]
+        left = self.rng.permutation(able)
+        keys = left[: int(self.rng.integers(0, len(left) + 1))].tolist()
+        known = [self.wrong.pop(key) for key in keys]
+        known = [UNSAID if self.rng.random() < 0.1 else one for one in known]
+        return came, Said(keys, known), self.time
+
+
+def split(came, at):
+    """Return the rows before and after some."""
+    out = []
+    for part in (slice(None, at), slice(at, None)):
+        drawn = came.drawn[part]
+        start = int(came.drawn[:at].sum()) if part.start else 0
+        keys = came.keys[start : start + int(drawn.sum())]
+        groups = None if came.groups is None else came.groups[part]
+        out.append(Arrived(came.accepted[part], drawn, keys, came.review, groups))
+    return out
+
+
+def one_by_one(watch, came, said, at, labels=None):
+    """Count rows as updates; the errors are known at once where `labels` has them."""
+    for part in came:
+        keys = iter(part.keys)
+        for row, kept in enumerate(part.accepted):
+            drawn = bool(part.drawn[row])
+            key = int(next(keys)) if drawn else None
+            watch.update(
+                decided([kept]),
+                None if labels is None or not drawn else [labels[key]],
+                ids=[key] if drawn else None,
+                groups=None if part.groups is None else [part.groups[row]],
+                reviewed=[drawn],
+                review=part.review,
+                at=at,
+            )
+    for key, known in zip(said.keys, said.known, strict=True):
+        if f"r:{key}" in watch.queue:
+            mute = known == UNSAID
+            error = [None if mute else known]
+            watch.label(errors=error, cannot_say=[mute], ids=[key], at=at)
+    return watch
+
+
+def waiting(watch):
+    """Return the rows that wait or come after: key, time, and what is known."""
+    out = []
+    for batch in watch.queue.batches:
+        keys = [str(key).removeprefix("r:") for key in batch.keys]
+        times = batch.times if isinstance(batch, Run) else [batch.time] * len(keys)
+        rest = zip(keys, times, batch.accepted, batch.known, strict=True)
+        out += list(rest)[batch.done :]
+    return [row for row in out if row[0]]
+
+
+def bets(parts):
+    """Return of each group what is exact, and what is rounded."""
+    exact, close = {}, {}
+    for group, part in sorted(parts.items(), key=str):
+        bet = part.bet
+        exact[group] = (
+            bet.n,
+            bet.counted,
+            bet.starts,
+            bet.left,
+            part.window,
+            part.review,
+        )
+        close[group] = [*bet.sums[bet.sides].ravel(), bet.peak, bet.evidence]
+    return exact, close
+
+
+def require_same_bets(mine, its):
+    ours, theirs = bets(mine), bets(its)
+    assert ours[0] == theirs[0]
+    for group, values in ours[1].items():
+        assert values == pytest.approx(theirs[1][group], rel=1e-9, abs=1e-9)
+
+
+def require_same(ours, theirs):
+    for name, test in ours.tests.items():
+        other = theirs.tests[name]
+        require_same_bets(test.shown, other.shown)
+        assert test.evidence == pytest.approx(other.evidence, rel=1e-9, abs=1e-9)
+        assert test.estimate() == pytest.approx(other.estimate(), abs=1e-12)
+    assert waiting(ours) == waiting(theirs)
+    assert len(ours.queue) == len(theirs.queue)
+    assert ours.queue.oldest == theirs.queue.oldest
+    for side in ("accepted", "rejected"):
+        mine, its = (vars(getattr(w.sampling, side)) for w in (ours, theirs))
+        assert mine == pytest.approx(its, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", GATES)
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_in_any_chunks_are_rows_one_at_a_time(name, seed):
+    """Review rates change, labels come in any order or never, windows end."""
+    gate, rng = GATES[name], np.random.default_rng(seed)
+    whole, cut, slow = (gate.watch(window=5, deadline=DEADLINE) for _ in range(3))
+    stream = Stream(gate, seed)
+    for came, said, at in stream.calls:
+        follow(whole, came, said, at)
+        for part in came:
+            for some in split(part, int(rng.integers(len(part.accepted) + 1))):
+                follow(cut, [some], Said(), at)
+        follow(cut, [], said, at)
+        one_by_one(slow, came, said, at)
+        for fast in (whole, cut):
+            require_same(fast, slow)
+            for count in ("rows", "accepted", "labels", "unsaid"):
+                assert getattr(fast.totals, count) == getattr(slow.totals, count)
+    last = [stream.arrived(1)], Said(), stream.time + 200
+    require_same_after(whole, slow, last)
+
+
+def require_same_after(ours, theirs, last):
+    """Give up on all that waits: then nothing is looked ahead at."""
+    follow(ours, *last)
+    one_by_one(theirs, *last)
+    require_same(ours, theirs)
+    key = last[0][0].keys
+    if len(key):
+        said = Said(key, [RIGHT])
+        follow(ours, [], said, last[2])
+        one_by_one(theirs, [], said, last[2])
+    assert not ours.queue.batches
+    for name, test in ours.tests.items():
+        require_same_bets(test.parts, theirs.tests[name].parts)
+
+
+@pytest.mark.parametrize("name", GATES)
+@pytest.mark.parametrize("seed", range(2))
+def test_labels_that_come_at_once_give_the_same_peaks(name, seed):
+    """Of groups the mean is looked at after every row of any group."""
+    gate = GATES[name]
+    fast, slow = gate.watch(window=50), gate.watch(window=50)
+    stream = Stream(gate, seed, calls=0)
+    for at in range(1, 4):
+        came = [stream.arrived(25) for _ in range(2)]
+        said = Said(list(stream.wrong), list(stream.wrong.values()))
+        follow(fast, came, said, at)
+        one_by_one(slow, came, Said(), at, stream.wrong)
+        stream.wrong = {}
+    require_same(fast, slow)
+    for key, test in fast.tests.items():
+        other = slow.tests[key]
+        require_same_bets(test.parts, other.parts)
+        assert test.peak == pytest.approx(other.peak, rel=1e-9, abs=1e-9)
+
+
+def state(watch):
+    return json.loads(to_state(watch)) | {"origins": None}
+
+
+@pytest.mark.parametrize("name", GATES)
+def test_the_same_calls_give_the_same_bits_and_so_does_a_state(name):
+    gate = GATES[name]
+    once, twice, stored = (gate.watch(deadline=DEADLINE) for _ in range(3))
+    for came, said, at in Stream(gate, 3, calls=8).calls:
+        entries = [follow(watch, came, said, at) for watch in (once, twice, stored)]
+        assert entries[0] == entries[1] == entries[2]
+        stored = from_state(to_state(stored), gate)
+        assert not stored.entries
+        assert state(once) == state(twice) == state(stored)
+        for key, test in once.tests.items():
+            assert test.evidence == stored.tests[key].evidence
+    assert any(run.started for run in once.queue.runs)
+
+
+def test_a_followed_watch_is_saved_and_merged_and_goes_on(tmp_path):
+    gate = GATES["joint"]
+    calls = Stream(gate, 1).calls
+    watch = gate.watch(deadline=None)
+    for call in calls:
+        follow(watch, *call)
+    for name in ("state.json", "state.db"):
+        watch.save(tmp_path / name)
+        loaded = td.Watch.load(tmp_path / name, gate)
+        assert state(loaded) == state(watch)
+        assert loaded.records() == watch.records()
+    with pytest.raises(InputError, match=r"position \d+ waits in both"):
+        watch + follow_all(gate.watch(deadline=None, review=watch.review), calls)
+    other = gate.watch(deadline=None, review=watch.review)
+    both = watch + other.update(decided([True]), [False], ids=["a"], at=5000.0)
+    assert len(both.queue) == len(watch.queue) > 0
+    left = watch.queue.positions
+    follow(both, [], Said(left, [WRONG] * len(left)), 6000.0)
+    assert len(both.queue) == 0
+    assert len(watch.queue) > 0
+
+
+def follow_all(watch, calls):
+    for call in calls:
+        follow(watch, *call)
+    return watch
+
+
+def test_updates_and_followed_rows_wait_in_one_queue():
+    gate = GATES["risk"]
+    one, review = gate.watch(review=AUDIT), Review(**AUDIT)
+    one.update(decided([True]), ids=["a"], reviewed=[True], at=1.0)
+    follow(one, [Arrived([True], [True], [7], review)], Said([7], [WRONG]), 2.0)
+    one.update(decided([True]), [True], ids=["b"], reviewed=[True], at=3.0)
+    assert not one.tests["risk"].parts[None].bet.n
+    one.label(errors=[True], ids=["a"], at=4.0)
+    assert (one.tests["risk"].n, one.tests["risk"].counted) == (3, 3)
+    assert not one.queue.batches
+
+
+def test_states_of_before_load_and_what_was_not_followed_is_written_as_before():
+    watch = GATES["frr"].watch(review=AUDIT)
+    watch.update(decided([True]), ids=["a"], reviewed=[True], at=1.0)
+    (batch,) = state(watch)["queue"]
+    assert set(batch) == {
+        *("time", "review", "totals", "keys", "accepted", "known", "groups", "done"),
+        "started",
+    }
+
+
+def test_the_first_label_counts_and_others_are_ignored():
+    gate, review = GATES["risk"], Review(**AUDIT)
+    watch = gate.watch(review=review)
+    came = Arrived([True, True], [True, True], ["5", "9"], review)
+    entry = follow(watch, [came], Said(["5", "5", "77"], [WRONG, RIGHT, WRONG]), 1.0)
+    assert (entry.labels, entry.waiting, entry.rows) == (1, 1, 2)
+    entry = follow(watch, [], Said([5, 9, 9], [RIGHT, UNSAID, RIGHT]), 2.0)
+    assert (entry.what, entry.labels, entry.unsaid, entry.waiting) == (
+        "labels",
+        0,
+        1,
+        0,
+    )
+    test = watch.tests["risk"]
+    assert (test.n, test.counted) == (2, 1)
+    assert watch.totals.labels == 1
+
+
+def test_a_label_that_comes_with_the_deadline_counts():
+    watch, review = GATES["risk"].watch(deadline=10), Review(**AUDIT)
+    follow(watch, [Arrived([True] * 3, [True] * 3, [1, 2, 3], review)], Said(), 1.0)
+    entry = follow(watch, [], Said([1], [WRONG]), 20.0)
+    assert (entry.labels, entry.unsaid, entry.waiting) == (1, 2, 0)
+    assert watch.tests["risk"].counted == 1
+
+
+def test_an_idle_gate_counts_rows():
+    gate = td.calibrate_scores(*rows(np.random.default_rng(7), 20), risk=0.001)
+    watch, review = gate.watch(), Review(**AUDIT)
+    assert not watch.tests
+    entry = follow(watch, [Arrived([False], [True], [1], review)], Said([1], [0]), 1.0)
+    assert (entry.rows, entry.accepted, entry.waiting) == (1, 0, 0)
+    assert not from_state(to_state(watch), gate).tests
+
+
+def test_rows_that_are_not_drawn_cost_nothing_while_they_wait():
+    gate, review, n = GATES["joint"], Review(1.0, 0.02), 50_000
+    watch, rng = gate.watch(), np.random.default_rng(0)
+    accepted = rng.random(n) < 0.95
+    drawn = ~accepted | (rng.random(n) < 0.02)
+    keys = 1 + np.flatnonzero(drawn)
+    follow(watch, [Arrived(accepted, drawn, keys, review)], Said(), 1.0)
+    (run,) = watch.queue.runs
+    kept = (run.places, run.keys, run.times, run.accepted, run.known)
+    assert sum(one.nbytes for one in kept) == 22 * len(keys)
+    assert len(to_state(watch)) < 30 * len(keys)
+    test = watch.tests["joint"]
+    assert test.n - test.parts[None].bet.n == 20_000
+    follow(watch, [], Said(keys, np.zeros(len(keys), int)), 2.0)
+    assert watch.tests["joint"].parts[None].bet.n == n
+
+
+def test_many_small_calls_wait_in_few_runs():
+    watch, review = GATES["frr"].watch(), Review(1.0, 1.0)
+    for key in range(300):
+        follow(watch, [Arrived([True], [True], [key], review)], Said(), 1.0 + key)
+    assert len(watch.queue.runs) == 1
+    assert watch.queue.oldest == 1.0
+    follow(watch, [], Said(range(100), [RIGHT] * 100), 400.0)
+    assert watch.queue.oldest == 101.0
+    assert len(watch.queue) == 200
+
+
+REVIEW = Review(**AUDIT)
+
+
+@pytest.mark.parametrize(
+    ("came", "said", "match"),
+    [
+        ([Arrived([True], [True], [], REVIEW)], Said(), "expected 1 keys"),
+        ([Arrived([True], [False], [1], REVIEW)], Said(), "expected 0 keys"),
+        ([Arrived([True], [True, False], [1], REVIEW)], Said(), "drawn as 1 entries"),
+        ([Arrived([[True]], [True], [1], REVIEW)], Said(), "accepted as 1 entries"),
+        ([Arrived([0.5], [True], [1], REVIEW)], Said(), "accepted as 1 entries"),
+        ([Arrived([True], [True], ["x"], REVIEW)], Said(), "positions of rows"),
+        ([Arrived([True], [True], [1.5], REVIEW)], Said(), "positions of rows"),
+        ([Arrived([True], [True], [-1], REVIEW)], Said(), "positions of rows"),
+        ([Arrived([True], [True], [2**60], REVIEW)], Said(), "positions of rows"),
+        ([Arrived([True], [True], [1], AUDIT)], Said(), "as a Review"),
+        ([Arrived([True], [True], [4], REVIEW)], Said(), "got 4 after 5"),
+        ([Arrived([1, 1], [1, 1], [9, 9], REVIEW)], Said(), "got 9 after 9"),
+        ([], Said([5], [3]), "expected 1 labels"),
+        ([], Said([5], [WAITING]), "expected 1 labels"),
+        ([], Said([5], []), "expected 1 labels"),
+        ([], Said([5], [math.nan]), "expected 1 labels"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_followed_is_refused_before_anything_counts(came, said, match):
+    watch = GATES["risk"].watch(review=REVIEW)
+    follow(watch, [Arrived([True], [True], [5], REVIEW)], Said(), 1.0)
+    before = to_state(watch)
+    fine = Arrived([True], [True], [8], REVIEW)
+    with pytest.raises(InputError, match=match):
+        follow(watch, [fine, *came] if said.keys else [*came, fine], said, 2.0)
+    assert to_state(watch) == before
+    assert len(watch.entries) == 1
+
+
+def test_groups_that_cannot_be_are_refused():
+    watch = GATES["frr by group"].watch()
+    for groups, match in ((None, "pass groups="), ([1], "expected groups like")):
+        with pytest.raises(InputError, match=match):
+            follow(watch, [Arrived([True], [True], [1], REVIEW, groups)], Said(), 1.0)
+    assert not watch.totals.rows
+
+
+def test_a_state_of_another_gate_or_a_damaged_one_is_refused():
+    gate = GATES["joint by group"]
+    watch = follow_all(gate.watch(deadline=None), Stream(gate, 0).calls)
+    text = to_state(watch)
+    with pytest.raises(FileError, match="belongs to another gate"):
+        from_state(text, GATES["frr"])
+    with pytest.raises(FileError, match="as JSON"):
+        from_state(text[:-9], gate)
+    sound = json.loads(text)
+    (at,) = [i for i, run in enumerate(sound["queue"]) if run["started"]]
+    run = sound["queue"][at]
+    worse = {
+        "size": 3,
+        "review": None,
+        "places": [*run["places"][:-1], 10**6],
+        "keys": [0, *run["keys"][1:]],
+        "times": [*run["times"], [5.0, 1]],
+        "accepted": [2, *run["accepted"][1:]],
+        "known": run["known"][:-1],
+        "names": [*run["names"], run["names"][0]],
+        "codes": [99, *run["codes"][1:]],
+        "done": run["done"] + 1,
+        "started": False if run["done"] else 0,
+    }
+    for name, value in worse.items():
+        sound["queue"][at] = run | {name: value}
+        with pytest.raises(FileError, match="was changed or damaged"):
+            from_state(json.dumps(sound), gate)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", ["frr", "risk"])
+def test_at_the_edge_of_the_null_it_alarms_at_most_at_its_level(name):
+    """300 streams of 4,000 rows, in calls of 500; the labels come a call later."""
+    review, rng, alarms = Review(1.0, 0.1), np.random.default_rng(0), 0
+    for _ in range(300):
+        watch = GATES[name].watch(level=0.1, review=review)
+        test, left = watch.tests[name], Said()
+        for call in range(8):
+            wrong = rng.random(500) < (0.1 if name == "frr" else 0.05)
+            accepted = np.ones(500, bool)
+            if name == "frr":
+                accepted = np.where(
+                    wrong, rng.random(500) < 0.5, rng.random(500) >= 0.1
+                )
+            rates = np.where(accepted, review.accepted, review.rejected)
+            drawn = rng.random(500) < rates
+            keys = 1 + 500 * call + np.flatnonzero(drawn)
+            came = Arrived(accepted, drawn, keys, review)
+            follow(watch, [came], left, 1.0 + call)
+            left = Said(keys, wrong[drawn].astype(int))
+        alarms += test.peak >= math.log(10)
+    assert alarms / 300 <= 0.1
