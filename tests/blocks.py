@@ -1,25 +1,35 @@
 """Runs the code blocks of a page and puts what they print into it.
 
 In a ``console`` block lines after ``$ `` are commands, the others what they print. What
-a ``python`` block prints stands in the ``text`` block right after it. The blocks of a
-page run in order, in one folder. ``<!-- not run: why -->`` before a block leaves it
-out. ``python tests/blocks.py PAGE...`` brings pages up to date.
+a ``python`` block prints stands in the ``text`` block right after it. A ``yaml`` block
+is a file, named in its first line. The blocks of a page run in order, in one folder.
+``<!-- not run: why -->`` before a block leaves it out. ``python tests/blocks.py
+PAGE...`` brings pages up to date.
+
+A command that ends in ``&`` goes on until the page is done; what it prints is not
+shown. Ports after ``--port`` and of a ``--webhook`` stand for some that are free
+here, all over the page.
 """
 
 import contextlib
 import io
 import os
 import re
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+import yaml
+
 BLOCK = re.compile(
     r"(?P<skip><!-- not run: .+? -->\n)?^```(?P<kind>\w*)\n(?P<body>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
-RUN = ("console", "python", "text")
+_PORT = re.compile(r"(?:--port |--webhook http://127\.0\.0\.1:)(\d+)")
+RUN = ("console", "python", "text", "yaml")
 
 
 class PageError(AssertionError):
@@ -31,9 +41,12 @@ def updated(page, folder):
     bare = BLOCK.sub("", page)
     if "```" in bare:
         _refuse("a block is indented or titled", bare[bare.index("```") :])
-    runner = _Runner(folder)
-    with contextlib.chdir(folder):
-        found = BLOCK.sub(runner, page)
+    runner = _Runner(folder, page)
+    try:
+        with contextlib.chdir(folder):
+            found = BLOCK.sub(runner, page)
+    finally:
+        runner.stop()
     runner.expect_nothing_printed()
     return found
 
@@ -46,9 +59,10 @@ def _refuse(what, body):
 class _Runner:
     """Runs one block after another."""
 
-    def __init__(self, folder):
-        self.folder, self.printed = folder, None
+    def __init__(self, folder, page):
+        self.folder, self.printed, self.going_on = folder, None, []
         self.scope = {"__name__": "__page__"}
+        self.ports = dict(_free_ports(sorted(set(_PORT.findall(page)))))
 
     def expect_nothing_printed(self):
         if self.printed:
@@ -68,40 +82,95 @@ class _Runner:
         shown, self.printed = self.printed, None
         return shown
 
+    def yaml(self, body):
+        name = re.match(r"# ([\w-]+\.ya?ml)\n", body)
+        if name is None:
+            _refuse("a yaml block does not begin with the name of its file", body)
+        yaml.safe_load(body)
+        (Path(self.folder) / name[1]).write_text(body)
+        return body
+
     def console(self, body):
         self.expect_nothing_printed()
-        return _console(body, self.folder)
+        out = []
+        for command in re.findall(r"^\$ ((?:.*\\\n)*.*)$", body, re.MULTILINE):
+            here = _replaced(command, self.ports)
+            if command.endswith("&"):
+                self.going_on.append(_begun(here, self.folder))
+                out.append(f"$ {command}\n")
+            else:
+                back = {free: shown for shown, free in self.ports.items()}
+                out.append(f"$ {command}\n{_replaced(_run(here, self.folder), back)}")
+        return "".join(out)
 
     def python(self, body):
         self.expect_nothing_printed()
-        self.printed = _python(body, self.scope)
+        self.printed = _python(_replaced(body, self.ports), self.scope)
         return body
 
+    def stop(self):
+        """End what goes on, with all that it started."""
+        for one in self.going_on:
+            os.killpg(one.pid, signal.SIGTERM)
+        for one in self.going_on:
+            try:
+                one.wait(30)
+            except subprocess.TimeoutExpired:
+                os.killpg(one.pid, signal.SIGKILL)
+                one.wait()
 
-def _console(body, folder):
+
+def _free_ports(ports):
+    """Return a port that nobody uses for each of these."""
+    with contextlib.ExitStack() as stack:
+        for port in ports:
+            taken = stack.enter_context(socket.socket())
+            taken.bind(("127.0.0.1", 0))
+            yield port, str(taken.getsockname()[1])
+
+
+def _replaced(text, ports):
+    if not ports:
+        return text
+    known = "|".join(ports)
+    return re.sub(rf"\b({known})\b", lambda found: ports[found[0]], text)
+
+
+def _environment():
     bin_folder = str(Path(sys.executable).parent)
-    environment = os.environ | {
+    return os.environ | {
         "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}",
         "COLUMNS": "80",
     }
-    out = []
-    for command in re.findall(r"^\$ ((?:.*\\\n)*.*)$", body, re.MULTILINE):
-        done = subprocess.run(
-            command,
-            shell=True,
-            cwd=folder,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-        lines = "".join(f"{line.rstrip()}\n" for line in done.stdout.splitlines())
-        out.append(f"$ {command}\n{lines}")
-        if done.returncode not in (0, 2):
-            message = f"{command} failed: {done.stdout}"
-            raise PageError(message)
-    return "".join(out)
+
+
+def _begun(command, folder):
+    return subprocess.Popen(
+        command.removesuffix("&"),
+        shell=True,
+        cwd=folder,
+        env=_environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def _run(command, folder):
+    done = subprocess.run(
+        command,
+        shell=True,
+        cwd=folder,
+        env=_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode not in (0, 2):
+        message = f"{command} failed: {done.stdout}"
+        raise PageError(message)
+    return "".join(f"{line.rstrip()}\n" for line in done.stdout.splitlines())
 
 
 def _python(body, scope):

@@ -8,6 +8,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import yaml
 
 import trustdoctor as td
 from trustdoctor import engines, files, gates, scores
@@ -15,7 +16,11 @@ from trustdoctor.adapters import torch as adapters_torch
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+EXAMPLES = [  # the day in production is run in tests/service/test_day.py
+    path
+    for path in sorted((ROOT / "examples").glob("*.py"))
+    if path.stem != "day_in_production"
+]
 
 
 def load(path):
@@ -41,13 +46,38 @@ def test_blocks_that_are_neither_run_nor_excused_are_refused(tmp_path):
         "```python\nprint(1)\n```\n```python\n2\n```",
         "- a list\n  ```python\n  1\n  ```",
         '```python title="x"\n1\n```',
+        "```yaml\na: 1\n```",
+        "```yaml\n# a.yml\n- [\n```",
     ):
-        with pytest.raises(AssertionError):
+        with pytest.raises((AssertionError, yaml.YAMLError)):
             blocks.updated(text, tmp_path)
     excused = "<!-- not run: it is long -->\n```sh\nls\n```"
     assert blocks.updated(excused, tmp_path) == excused
     wrong = "```python\nprint(2)\n```\n```text\n1\n```"
     assert blocks.updated(wrong, tmp_path) == wrong.replace("1", "2")
+
+
+GOING_ON = """```console
+$ echo $$ > pid; exec sleep 600 &
+$ until [ -s pid ]; do sleep 0.05; done; echo --port 8571 | tee used
+--port 8571
+```"""
+
+
+def test_what_goes_on_ends_with_its_page(tmp_path):
+    blocks = load(ROOT / "tests" / "blocks.py")
+    assert blocks.updated(GOING_ON, tmp_path) == GOING_ON
+    assert _has_ended(tmp_path / "pid")
+    assert (tmp_path / "used").read_text() != "--port 8571\n"  # one that is free here
+    with pytest.raises(AssertionError, match="exit 3 failed"):
+        blocks.updated(f"{GOING_ON}\n```console\n$ exit 3\n```", tmp_path)
+    assert _has_ended(tmp_path / "pid")
+
+
+def _has_ended(path):
+    process = int(path.read_text())
+    path.unlink()
+    return not Path(f"/proc/{process}").exists()
 
 
 @pytest.mark.soak

@@ -103,6 +103,7 @@ from trustdoctor.scores import (
     register,
     tune,
 )
+from trustdoctor.service import Client
 from trustdoctor.watch import Expectation, Reference, Watch, expected
 
 __all__ = [
@@ -113,6 +114,7 @@ __all__ = [
     "Answers",
     "Cascade",
     "Certificate",
+    "Client",
     "Comparison",
     "Confusion",
     "Endpoint",

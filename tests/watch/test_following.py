@@ -139,9 +139,10 @@ def bets(parts):
     return exact, close
 
 
-def require_same_bets(mine, its):
+def require_same_bets(mine, its, *, windows=True):
     ours, theirs = bets(mine), bets(its)
-    assert ours[0] == theirs[0]
+    if windows:
+        assert ours[0] == theirs[0]
     for group, values in ours[1].items():
         assert values == pytest.approx(theirs[1][group], rel=1e-9, abs=1e-9)
 
@@ -149,9 +150,13 @@ def require_same_bets(mine, its):
 def require_same(ours, theirs):
     for name, test in ours.tests.items():
         other = theirs.tests[name]
-        require_same_bets(test.shown, other.shown)
+        # Without labels followed rows have longer windows.
+        require_same_bets(test.shown, other.shown, windows=test.needs_labels)
         assert test.evidence == pytest.approx(other.evidence, rel=1e-9, abs=1e-9)
-        assert test.estimate() == pytest.approx(other.estimate(), abs=1e-12)
+        if test.needs_labels and not len(
+            ours.queue
+        ):  # while a row waits, `parts` may be one start behind
+            assert test.estimate() == pytest.approx(other.estimate(), abs=1e-12)
     assert waiting(ours) == waiting(theirs)
     assert len(ours.queue) == len(theirs.queue)
     assert ours.queue.oldest == theirs.queue.oldest
@@ -194,7 +199,9 @@ def require_same_after(ours, theirs, last):
         one_by_one(theirs, [], said, last[2])
     assert not ours.queue.batches
     for name, test in ours.tests.items():
-        require_same_bets(test.parts, theirs.tests[name].parts)
+        require_same_bets(
+            test.parts, theirs.tests[name].parts, windows=test.needs_labels
+        )
 
 
 @pytest.mark.parametrize("name", GATES)
@@ -213,7 +220,7 @@ def test_labels_that_come_at_once_give_the_same_peaks(name, seed):
     require_same(fast, slow)
     for key, test in fast.tests.items():
         other = slow.tests[key]
-        require_same_bets(test.parts, other.parts)
+        require_same_bets(test.parts, other.parts, windows=test.needs_labels)
         assert test.peak == pytest.approx(other.peak, rel=1e-9, abs=1e-9)
 
 
@@ -446,3 +453,16 @@ def test_at_the_edge_of_the_null_it_alarms_at_most_at_its_level(name):
             left = Said(keys, wrong[drawn].astype(int))
         alarms += test.peak >= math.log(10)
     assert alarms / 300 <= 0.1
+
+
+def test_estimates_rest_on_labelled_rows_while_others_wait():
+    gate = calibrated(risk=0.3)
+    watch = gate.watch(review={"rejected": 1.0, "accepted": 1.0}, window=100)
+    accepted = np.ones(300, bool)
+    rows = Arrived(accepted, accepted, np.arange(1, 301), watch.review)
+    wrong = (np.arange(150) % 5 == 0).astype(int)
+    follow(watch, [rows], Said(np.arange(1, 151), wrong), 1.0)
+    seen = watch.tests["risk"].estimate()
+    assert seen.n == 50  # the window of 101 to 150
+    assert seen.value == pytest.approx(0.2)
+    assert watch.tests["risk"].sure >= watch.tests["risk"].evidence

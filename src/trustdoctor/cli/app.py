@@ -41,6 +41,8 @@ from trustdoctor.cli.options import (
 from trustdoctor.cli.places import check_places
 from trustdoctor.cli.printing import one_line
 from trustdoctor.cli.screening import screen
+from trustdoctor.cli.serve_options import KEEPING, REACHING, REVIEWING, RUNNING
+from trustdoctor.cli.serving import serve
 from trustdoctor.cli.streams import leave_output, prepare_streams
 from trustdoctor.cli.watching import check
 from trustdoctor.errors import InputError, TrustDoctorError
@@ -101,6 +103,9 @@ def _commands() -> dict[str, dict[str, Any]]:
             asking=ASKING,
             memory=MEMORY,
         )(cascade),
+        "serve": takes(
+            running=RUNNING, keeping=KEEPING, reviewing=REVIEWING, reaching=REACHING
+        )(serve),
         "predict": predict,
         "export": export,
         "reproduce": reproduce,

@@ -53,6 +53,10 @@ EXAMPLES = {
         "trustdoctor check demo-rows/new.csv --gate gate.json --state watch.json",
         "trustdoctor check demo-rows/new.csv --gate gate.json --state w.db --ids id",
     ),
+    "serve": (
+        "trustdoctor serve --gate gate.json --review-accepted 5%",
+        "trustdoctor serve --gate gate.json --store postgresql://host/name",
+    ),
     "predict": (
         "trustdoctor predict --model sst2-folder --data texts.csv -o rows.parquet",
         "trustdoctor predict --model vit --data rows.parquet --column image -o p.csv",

@@ -359,6 +359,19 @@ def as_rate(text: str, name: str) -> float:
     raise InputError(message)
 
 
+def as_share(text: str, name: str) -> float:
+    """Read a rate that may also be 0 or 1.
+
+    Examples
+    --------
+    >>> as_share("100%", "review-rejected")
+    1.0
+    """
+    plain = {"0": 0.0, "1": 1.0, "0%": 0.0, "100%": 1.0, "1.0": 1.0, "0.0": 0.0}
+    known = plain.get(text.strip())
+    return as_rate(text, name) if known is None else known
+
+
 def _means(*, memory: str | None, engine: str) -> Means:
     return Means(find_engine(engine), parse_memory(memory))
 

@@ -18,6 +18,7 @@ from trustdoctor.cli.options import (
     JsonOption,
     QuietOption,
     as_rate,
+    as_share,
 )
 from trustdoctor.cli.places import check_outputs
 from trustdoctor.cli.printing import write_result, wrote
@@ -241,16 +242,9 @@ def _rates(rejected: str | None, accepted: str | None) -> dict[str, float] | Non
     if rejected is None and accepted is None:
         return None
     return {
-        "rejected": 1.0 if rejected is None else _share(rejected, "review-rejected"),
-        "accepted": 0.0 if accepted is None else _share(accepted, "review-accepted"),
+        "rejected": 1.0 if rejected is None else as_share(rejected, "review-rejected"),
+        "accepted": 0.0 if accepted is None else as_share(accepted, "review-accepted"),
     }
-
-
-def _share(text: str, name: str) -> float:
-    """Read a rate that may also be 0 or 1."""
-    plain = {"0": 0.0, "1": 1.0, "0%": 0.0, "100%": 1.0, "1.0": 1.0, "0.0": 0.0}
-    known = plain.get(text.strip())
-    return as_rate(text, name) if known is None else known
 
 
 def _check_draw(

@@ -8,8 +8,9 @@ import torch
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
-import trustdoctor as td
 from trustdoctor.adapters.torch import Doctor, Setting, sweep
+from trustdoctor.evaluation import evaluate_perturbed
+from trustdoctor.metrics import auroc, delong_difference
 
 EPSILONS = (0.0, 0.005, 0.01, 0.02, 0.05)
 TEMPERATURES = (1.0, 1.5, 2.0)
@@ -59,7 +60,7 @@ def choose(model: nn.Module, rows: tuple[Tensor, Tensor]) -> Setting:
     errors = tried.predictions.errors
 
     def quality(setting: Setting) -> float:
-        return td.auroc(tried.column(setting), errors)
+        return auroc(tried.column(setting), errors)
 
     best = max(tried.settings, key=quality)
     print(
@@ -79,7 +80,7 @@ def main() -> None:
     doctor = Doctor(model, score="alpha")
     plain = doctor([judging])
     print(f"{plain.predictions}")
-    print(td.evaluate_perturbed(plain.scores, plain.predictions.errors), "\n")
+    print(evaluate_perturbed(plain.scores, plain.predictions.errors), "\n")
 
     best = choose(model, choosing)
     epsilon = best.epsilon or 0.01
@@ -90,10 +91,10 @@ def main() -> None:
     assert moved.perturbed is not None
     clean = moved.predictions.errors
     print(f"With a perturbation of {epsilon:g}:")
-    print(td.evaluate_perturbed(moved.scores, clean, moved.perturbed.errors))
+    print(evaluate_perturbed(moved.scores, clean, moved.perturbed.errors))
 
-    change = td.auroc(moved.scores, clean) - td.auroc(plain.scores, clean)
-    low, high = td.delong_difference(moved.scores, plain.scores, clean)
+    change = auroc(moved.scores, clean) - auroc(plain.scores, clean)
+    low, high = delong_difference(moved.scores, plain.scores, clean)
     said = "helps" if low > 0 else "harms" if high < 0 else "changes little"
     print(
         f"\nOn the predictions that a user acts on (deployed), perturbation {said}:\n"

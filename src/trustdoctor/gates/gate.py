@@ -379,6 +379,20 @@ class Gate:
 
         return load_gate(path)
 
+    @classmethod
+    def from_json(cls, text: str) -> "Gate":
+        """Read what `to_json` returned, refusing whatever is not understood.
+
+        Examples
+        --------
+        >>> gate = Gate(-1.0, score="beta")
+        >>> Gate.from_json(gate.to_json()) == gate
+        True
+        """
+        from trustdoctor.gates.gate_file import from_json
+
+        return from_json(text)
+
 
 def _shown(threshold: float) -> str:
     """Show a threshold in six digits, or in all where those would be a whole number."""

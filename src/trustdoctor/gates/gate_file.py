@@ -101,10 +101,28 @@ def to_json(gate: Gate, *, beside: str | None = None) -> str:
 def load_gate(path: str | Path) -> Gate:
     """Read a gate, refusing whatever is not understood."""
     content = envelope.load(path, "gate", schemas=SCHEMAS)
+    return _read(content, path, Path(path).parent)
+
+
+def from_json(text: str) -> Gate:
+    """Read a gate from its JSON, which holds its score: no other file is opened."""
+    what = "the text"
+    content = envelope.check(text, what, "gate", schemas=SCHEMAS)
+    fitted = content.get("fitted")
+    if isinstance(fitted, dict) and "file" in fitted:
+        message = (
+            "expected a gate that holds its fitted score, got one that names a file. "
+            "Write it by Gate.to_json()."
+        )
+        raise FileError(message)
+    return _read(content, what, Path())
+
+
+def _read(content: dict[str, Any], path: str | Path, folder: Path) -> Gate:
     try:
         first = content.get("schema") == 1
         check_fields(content, _FIELDS, {"margins"} if first else _OPTIONAL)
-        gate = _gate(content, Path(path).parent)
+        gate = _gate(content, folder)
         if not _is_same(content["gamma"], gate.gamma):
             message = "its gamma is not exp(threshold)."
             raise FileError(message)

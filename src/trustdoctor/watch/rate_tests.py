@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 Group = int | str | None
 """The name of a group; None where all rows are one."""
 
+TRAFFIC = 10
+"""Windows of followed rows are so many times as long where no labels are needed."""
+
 FR, TR, FA, TA, LOST, KEPT = range(6)
 """Kinds of rows; the last two are rejected and accepted without a label, for good."""
 
@@ -151,7 +154,15 @@ class RateTest:
     @property
     def evidence(self) -> float:
         """The logarithm of the evidence: the mean over groups, which starts from 0."""
-        own = [part.bet.evidence for part in self.shown.values()]
+        return self._evidence(self.shown)
+
+    @property
+    def sure(self) -> float:
+        """The same after the rows whose labels are there, without those that wait."""
+        return self._evidence(self.parts)
+
+    def _evidence(self, parts: dict[Group, GroupTest]) -> float:
+        own = [part.bet.evidence for part in parts.values()]
         groups = 1 if self.groups is None else len(self.groups)
         waiting = [math.log(groups - len(own))] if groups > len(own) else []
         return float(np.logaddexp.reduce([*own, *waiting])) - math.log(groups)
@@ -320,7 +331,8 @@ class RateTest:
         old, window = self._open(group, review)
         part, whole = rows[:, 2:].T if self.target.at_least else rows[:, :2].T
         bet, evidence = old.add_each(whole, part, null=self._null(review))
-        self.parts[group] = GroupTest(bet, window.add_each(rows, self.size), review)
+        size = self.size if self.needs_labels else TRAFFIC * self.size
+        self.parts[group] = GroupTest(bet, window.add_each(rows, size), review)
         return evidence
 
     def _open(self, group: Group, review: Review | None) -> tuple[Bet, Window]:
@@ -340,10 +352,7 @@ class RateTest:
         return low, high
 
     def estimate(self, group: Group = None) -> Seen | None:
-        """Return the estimate of the current window; None where no label is known.
-
-        Where most rows of it wait for their labels, it is that of the rows before.
-        """
+        """Return the estimate of the latest window with labels; None without any."""
         part = self.shown.get(group)
         if part is not None and not part.window.is_labelled:
             part = self.parts.get(group, part)

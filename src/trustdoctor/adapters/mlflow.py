@@ -1,0 +1,266 @@
+"""A model and its gate as one model of MLflow, which says what it doubts.
+
+Nothing is pickled: skops writes estimators of scikit-learn, every other model comes as
+an ONNX file, and the gate is JSON.
+"""
+
+import json
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trustdoctor._version import __version__
+from trustdoctor.errors import FileError, InputError, missing_package
+from trustdoctor.gates import PREDICTED, Gate, describe_lists
+from trustdoctor.predictions import Predictions
+
+GATE, OPTIONS = "gate.json", "options.json"
+ESTIMATOR, GRAPH = "model.skops", "model.onnx"
+
+
+def log_model(  # noqa: PLR0913 - options, by keyword only
+    model: Any,
+    gate: Gate,
+    *,
+    name: str = "model",
+    trusted: Sequence[str] = (),
+    logits: str | None = None,
+    probs: str | None = None,
+    **options: Any,
+) -> Any:
+    """Log a model with its gate, as one pyfunc model of MLflow.
+
+    What is logged answers with a table: `predicted`, `doubt` and `accepted` of each
+    row, and `shortlist` where the gate has one. That is text, the most probable class
+    first: "dog | cat", or "full review"; it is empty where the row is accepted.
+
+    Parameters
+    ----------
+    model : classifier or path
+        A fitted classifier of scikit-learn with `predict_proba`, or an ONNX file with
+        one input. Export a torch module to ONNX first.
+    gate : Gate
+        With a score of logits or probabilities (an estimator gives probabilities
+        alone). Of groups it knows the predicted classes only.
+    name : str
+        What the model is called in MLflow.
+    trusted : sequence of str
+        Types that are not scikit-learn's own and may be made when an estimator is
+        loaded. An error names those that are missing.
+    logits, probs : str, optional
+        The output of an ONNX file that holds them, where its name does not tell.
+    options
+        Of `mlflow.pyfunc.log_model`, as input_example, registered_model_name or
+        pip_requirements. An example is tried first, and gives the signature. By default
+        trustdoctor and what runs the model are required.
+
+    Returns
+    -------
+    mlflow.models.model.ModelInfo
+        `mlflow.pyfunc.load_model` takes its `model_uri`.
+
+    Examples
+    --------
+    >>> info = log_model(fitted, gate, name="digits")  # doctest: +SKIP
+    >>> mlflow.pyfunc.load_model(info.model_uri).predict(rows)  # doctest: +SKIP
+       predicted  doubt  accepted
+    0          7  -4.89      True
+    1          5  -0.26     False
+    """
+    try:
+        import mlflow
+    except ImportError as error:
+        raise missing_package(
+            what="logging a model", package="mlflow", extra="mlflow"
+        ) from error
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "guarded"
+        folder.mkdir()
+        if isinstance(model, (str, Path)):
+            _check_gate(gate, {"probs", "logits"})
+            needed = _write_graph(model, folder, logits, probs)
+        else:
+            _check_gate(gate, {"probs"})
+            needed = _write_estimator(model, folder, list(trusted))
+        gate.save(folder / GATE)
+        example = options.get("input_example")
+        if example is not None:
+            said = _load_pyfunc(str(folder)).predict(example)
+            signature = mlflow.models.infer_signature(example, said)
+            options.setdefault("signature", signature)
+        options.setdefault("pip_requirements", needed)
+        return mlflow.pyfunc.log_model(
+            name=name, loader_module=__name__, data_path=str(folder), **options
+        )
+
+
+class Guarded:
+    """A model with its gate, as MLflow has it when it is loaded.
+
+    Parameters
+    ----------
+    ask : callable
+        Rows to predictions.
+    gate : Gate
+    classes : array (C,), or None
+        What the classes are called; None where they have numbers alone.
+    """
+
+    def __init__(
+        self, ask: Callable[[Any], Predictions], gate: Gate, classes: Any
+    ) -> None:
+        self._ask, self._gate, self._classes = ask, gate, classes
+
+    def predict(self, model_input: Any, params: Any = None) -> Any:  # noqa: ARG002
+        """Return a table of what the model says and the gate decides."""
+        import pandas as pd
+
+        p, classes = self._ask(model_input), self._classes
+        done = self._gate.screen(p)
+        found = {
+            "predicted": p.predicted if classes is None else classes[p.predicted],
+            "doubt": done.scores,
+            "accepted": done.accepted,
+        }
+        if done.shortlist is not None:
+            names = None if classes is None else tuple(map(str, classes))
+            found["shortlist"] = describe_lists(
+                done.shortlist, replace(p, class_names=names)
+            )
+        return pd.DataFrame(found, index=getattr(model_input, "index", None))
+
+
+def _load_pyfunc(path: str) -> Guarded:
+    """Load what `log_model` wrote; MLflow calls it by this name."""
+    folder = Path(path)
+    gate = Gate.load(folder / GATE)
+    options = json.loads((folder / OPTIONS).read_text(encoding="utf-8"))
+    names = gate.classes if isinstance(gate.classes, tuple) else None
+    if (folder / GRAPH).exists():
+        from trustdoctor.adapters import onnx
+
+        ask = onnx.predictor(folder / GRAPH, **options)
+        classes = None if names is None else np.array(names, object)
+    else:
+        from trustdoctor.adapters import sklearn
+
+        estimator = _skops().load(folder / ESTIMATOR, **options)
+        ask, classes = sklearn.predictor(estimator), np.asarray(estimator.classes_)
+        names = names and tuple(map(str, classes))
+    return Guarded(lambda rows: _named(ask(rows), names), gate, classes)
+
+
+def _named(p: Predictions, names: tuple[str, ...] | None) -> Predictions:
+    """Name the classes; a number of classes that does not fit is left to the gate."""
+    fits = names is not None and len(names) == p.n_classes
+    return replace(p, class_names=names if fits else None)
+
+
+def _check_gate(gate: Gate, given: set[str]) -> None:
+    """Refuse a gate that needs more than the model gives, and say why."""
+    why = ""
+    if gate.margins is not None:
+        why = "it asks for a second opinion"
+    elif gate.score is None:
+        why = "it names no score"
+    elif gate.scorer.needs - given:
+        needs = " and ".join(sorted(gate.scorer.needs - given))
+        why = f"its score {gate.score} needs {needs}, which the model does not give"
+    elif gate.groups and gate.grouped_by != PREDICTED:
+        why = f"it has thresholds for groups ({gate.grouped_by})"
+    if why:
+        message = (
+            f"expected a gate that decides on what the model says, got another: {why}. "
+            "Calibrate one with alpha, beta or msp, and without such groups."
+        )
+        raise InputError(message)
+
+
+def _write_graph(
+    path: str | Path, folder: Path, logits: str | None, probs: str | None
+) -> list[str]:
+    """Copy an ONNX file with its weights; return what is required to run it."""
+    import onnx
+
+    from trustdoctor.adapters.onnx import find_scores
+
+    try:
+        graph = onnx.load(str(path))
+    except Exception as error:  # protobuf, files, weights: each has its own
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        message = f"cannot read {path} as an ONNX model: {first}."
+        raise FileError(message) from error
+    find_scores(graph, logits=logits, probs=probs)
+    onnx.save(
+        graph,
+        str(folder / GRAPH),
+        save_as_external_data=True,  # a file of protobuf has 2 GB at most
+        location=f"{GRAPH}.data",
+    )
+    _write_options(folder, logits=logits, probs=probs)
+    return _required("onnx", "onnxruntime")
+
+
+def _write_estimator(model: Any, folder: Path, trusted: list[str]) -> list[str]:
+    """Write an estimator without pickle; return what is required to run it."""
+    _check_estimator(model)
+    skops, target = _skops(), folder / ESTIMATOR
+    try:
+        skops.dump(model, target)
+        strange = set(skops.get_untrusted_types(file=target)) - set(trusted)
+    except Exception as error:  # whatever its parts do not like
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        message = (
+            f"skops cannot write a {type(model).__name__}: {first}. Export the model "
+            "to ONNX, and log the file."
+        )
+        raise InputError(message) from error
+    if strange:
+        message = (
+            f"the model has types that are not scikit-learn's own: "
+            f"{', '.join(sorted(strange))}. Where you trust them, pass "
+            f"trusted={sorted({*strange, *trusted})}."
+        )
+        raise InputError(message)
+    _write_options(folder, trusted=trusted)
+    return _required("sklearn", "scikit-learn", "skops")
+
+
+def _check_estimator(model: Any) -> None:
+    if hasattr(model, "gate_"):
+        message = (
+            f"a {type(model).__name__} has a gate of its own. Pass its parts: "
+            "log_model(model.estimator_, model.gate_)."
+        )
+        raise InputError(message)
+    if not (hasattr(model, "predict_proba") and hasattr(model, "classes_")):
+        message = (
+            "expected a fitted classifier with predict_proba, or the path of an ONNX "
+            f"file, got {type(model).__name__}. Fit it, or export it to ONNX."
+        )
+        raise InputError(message)
+
+
+def _skops() -> Any:
+    try:
+        import skops.io
+    except ImportError as error:
+        raise missing_package(
+            what="an estimator in MLflow", package="skops", extra="mlflow"
+        ) from error
+    return skops.io
+
+
+def _write_options(folder: Path, **options: Any) -> None:
+    (folder / OPTIONS).write_text(json.dumps(options), encoding="utf-8")
+
+
+def _required(extra: str, *packages: str) -> list[str]:
+    """Return what the model needs, in the versions that are here."""
+    own = f"trustdoctor[mlflow,{extra}]=={__version__}"
+    return [own, *(f"{name}=={version(name)}" for name in packages)]

@@ -1,0 +1,202 @@
+"""HTTP: parses, calls and answers. Deciding is a bare ASGI function, for speed."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from starlette.routing import Router
+
+from trustdoctor.service.access import Access
+from trustdoctor.service.bodies import encode, read_rows
+from trustdoctor.service.model import Model
+from trustdoctor.service.problems import (
+    CONTENT_TYPE,
+    ProblemError,
+    as_problem,
+    body_of,
+)
+from trustdoctor.service.routes import make_routes
+from trustdoctor.service.service import Service
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+_JSON = (b"content-type", b"application/json")
+_log = logging.getLogger("trustdoctor.service")
+
+
+class App:
+    """The service over HTTP.
+
+    Attributes
+    ----------
+    service : Service
+    access : Access
+    model : Model or None
+    closing : asyncio.Event
+        Set when the service ends: streams then end, too.
+    streams : int
+        Pages that are fed now.
+    """
+
+    def __init__(
+        self, service: Service, access: Access, model: Model | None = None
+    ) -> None:
+        self.service, self.access, self.model = service, access, model
+        self.limits = service.settings.limits
+        self.closing = asyncio.Event()
+        self.streams = 0
+        self._rest = Router(make_routes(self), redirect_slashes=False, default=_nothing)
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+        elif scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+        elif scope["path"] == "/v1/decide":
+            await self._decide(scope, receive, send)
+        else:
+            await self._other(scope, receive, send)
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        self.closing.set()
+        await asyncio.to_thread(self.service.close)
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _decide(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = time.perf_counter()
+        loop = self._loop
+        if loop is None:
+            loop = self._loop = asyncio.get_running_loop()
+        try:
+            if scope["method"] != "POST":
+                message = f"expected POST, got {scope['method']}."
+                raise ProblemError(405, message, allow="POST")
+            self.access.check(scope["headers"], "decide")
+            body = await read_body(receive, self.limits.body)
+            rows = read_rows(body, self.limits)
+            done = await self.service.decide(rows, loop)
+            answer = encode(done[0]) if rows.single else encode({"rows": done})
+        except Exception as error:
+            await self.refuse(scope, error, send)
+            return
+        length = b"%d" % len(answer)
+        await send(
+            {
+                "type": "http.response.start",
+                "status": 200,
+                "headers": [_JSON, (b"content-length", length)],
+            }
+        )
+        await send({"type": "http.response.body", "body": answer})
+        self.service.latency.add(time.perf_counter() - started)
+
+    async def _other(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started, status = time.perf_counter(), 0
+
+        async def noting(message: MutableMapping[str, Any]) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        scope["app"] = self  # so that Starlette raises where it refuses
+        try:
+            await self._rest(scope, receive, noting)
+        except Exception as error:
+            if status:  # its head is sent already
+                raise
+            await self.refuse(scope, error, noting)
+        route = getattr(scope.get("route"), "path", "?")
+        took = round(1000 * (time.perf_counter() - started), 1)
+        _log.info(
+            "request",
+            extra={
+                "data": {
+                    "method": scope["method"],
+                    "route": route,
+                    "status": status,
+                    "ms": took,
+                }
+            },
+        )
+
+    async def refuse(self, scope: Scope, error: BaseException, send: Send) -> None:
+        """Answer by a problem."""
+        problem = as_problem(error)
+        counts = self.service.problems
+        counts[problem.status] = counts.get(problem.status, 0) + 1
+        if problem.status == 500:
+            _log.error("%s", type(error).__name__, exc_info=error)
+        body = body_of(problem, inference=scope["path"].startswith("/v2"))
+        headers = [
+            (b"content-type", CONTENT_TYPE),
+            (b"content-length", b"%d" % len(body)),
+            (b"cache-control", b"no-store"),
+        ]
+        if problem.status == 401:
+            headers.append((b"www-authenticate", b"Bearer"))
+        if problem.status in (429, 503):
+            headers.append((b"retry-after", b"1"))
+        if "allow" in problem.more:
+            headers.append((b"allow", problem.more["allow"].encode()))
+        if problem.status in (408, 413):  # the rest of the body is not read
+            headers.append((b"connection", b"close"))
+        await send(
+            {
+                "type": "http.response.start",
+                "status": problem.status,
+                "headers": headers,
+            }
+        )
+        await send({"type": "http.response.body", "body": body})
+
+
+async def _nothing(scope: Scope, _receive: Receive, _send: Send) -> None:
+    message = (
+        f"expected a path of the service, got {ascii(scope['path'])[:80]}. GET "
+        "/openapi.json lists them."
+    )
+    raise ProblemError(404, message)
+
+
+async def read_body(receive: Receive, most: int) -> bytes:
+    """Return the body of a request, or refuse one that is too large."""
+    message = await receive()
+    body: bytes = message.get("body", b"")
+    if not message.get("more_body"):
+        _check_size(len(body), most)
+        if message["type"] == "http.disconnect":
+            raise _gone()
+        return body
+    parts, size = [body], len(body)
+    while message.get("more_body"):
+        _check_size(size, most)
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise _gone()
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+    _check_size(size, most)
+    return b"".join(parts)
+
+
+def _check_size(size: int, most: int) -> None:
+    if size > most:
+        message = (
+            f"expected a request of {most:,} bytes at most, got more. Send fewer rows "
+            "in each."
+        )
+        raise ProblemError(413, message)
+
+
+def _gone() -> ProblemError:
+    return ProblemError(408, "the request ended before all of it was there.")

@@ -1,0 +1,5 @@
+"""The service, called from Python."""
+
+from trustdoctor.service.client.calling import Client, Decision, Labelled, Lease
+
+__all__ = ["Client", "Decision", "Labelled", "Lease"]

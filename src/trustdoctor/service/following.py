@@ -1,0 +1,301 @@
+"""Watches that follow what is stored: each row is one update, in order of positions.
+
+A step reads what was stored since the last one and writes down how far it came, and
+when. The watch is a function of the stored rows and steps alone, so whoever takes the
+steps again from a checkpoint comes to the same watch, bit for bit.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from trustdoctor.errors import InputError
+from trustdoctor.gates import Gate
+from trustdoctor.service.heads import Versions
+from trustdoctor.service.settings import Settings
+from trustdoctor.service.stores import Session
+from trustdoctor.watch import (
+    Arrived,
+    Entry,
+    Review,
+    Said,
+    Watch,
+    follow,
+    from_state,
+    to_state,
+    write_entry,
+)
+
+LARGEST = 50_000
+"""Positions that one step takes."""
+
+_ROWS = (
+    "SELECT position, accepted, drawn, rates, team, predicted FROM rows "
+    "WHERE position > ? AND position <= ? AND version = ? ORDER BY position"
+)
+_LABELS = (
+    "SELECT line, wrong FROM labels WHERE position > ? AND position <= ? "
+    "AND version = ? AND counts = 1 ORDER BY position"
+)
+
+
+@dataclass
+class Followed:
+    """The watch of one version, and how far it has come.
+
+    Attributes
+    ----------
+    version, number, upto : int
+        The gate; steps so far; the position up to which rows are counted.
+    watch : Watch
+    saved : float
+        When its state was last stored, by the database's clock.
+    minute : int
+        That of its last step.
+    """
+
+    version: int
+    watch: Watch
+    number: int = 0
+    upto: int = 0
+    saved: float = 0.0
+    minute: int = -1
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a watch saw since its last step.
+
+    Attributes
+    ----------
+    version, number, upto : int
+        As in `Followed`, after it.
+    at : float
+        When it was taken.
+    entry : Entry
+    shown : bool
+        Whether charts show it: the first of every minute, and alarms.
+    """
+
+    version: int
+    number: int
+    upto: int
+    at: float
+    entry: Entry
+    shown: bool = True
+
+
+def begin(gate: Gate, settings: Settings, review: Review) -> Watch | None:
+    """Return the watch of a gate; None of one that promises nothing."""
+    if gate.certificate is None:
+        return None
+    return Watch.start(
+        gate, level=settings.level, review=review, deadline=settings.deadline
+    )
+
+
+def load(
+    session: Session, versions: Versions, version: int, *, anew: bool = False
+) -> Followed | None:
+    """Return a watch as it is stored; `anew` takes all steps since the checkpoint."""
+    table = "checkpoints" if anew else "states"
+    found = session.rows(
+        f"SELECT number, upto, state FROM {table} WHERE version = ?", version
+    )
+    if not found:
+        return None
+    number, upto, text = found[0]
+    gate = versions.get(session, version).gate
+    followed = Followed(version, from_state(text, gate), number, upto)
+    for step, last, at in session.rows(
+        "SELECT number, upto, at FROM steps WHERE version = ? AND number > ? "
+        "ORDER BY number",
+        version,
+        number,
+    ):
+        advance(followed, read_since(session, followed, last), at)
+        if followed.number != step:
+            message = (
+                f"expected step {followed.number} of version {version}, got {step}."
+            )
+            raise InputError(message)
+    return followed
+
+
+@dataclass(frozen=True)
+class Since:
+    """What was stored since the last step, up to a position."""
+
+    upto: int
+    rows: list[Arrived]
+    said: Said
+
+    def __bool__(self) -> bool:
+        """Tell whether there is anything to count."""
+        return bool(self.rows) or len(self.said.keys) > 0
+
+
+def read_since(session: Session, followed: Followed, upto: int) -> Since:
+    """Read what was stored up to a position."""
+    between = followed.upto, upto, followed.version
+    rows = _arrived(session, followed.watch.gate, session.rows(_ROWS, *between))
+    said = np.array(session.rows(_LABELS, *between), np.int64).reshape(-1, 2)
+    return Since(upto, rows, Said(said[:, 0], said[:, 1]))
+
+
+def advance(followed: Followed, since: Since, at: float) -> Step:
+    """Count what was stored up to a position."""
+    upto = since.upto
+    entry = follow(followed.watch, since.rows, since.said, at)
+    entry = replace(entry, evidence=shown_evidence(followed.watch, entry.alarms))
+    followed.watch.entries.clear()
+    followed.number += 1
+    followed.upto = upto
+    minute = int(at // 60)
+    shown = bool(entry.alarms) or minute != followed.minute
+    followed.minute = minute
+    return Step(followed.version, followed.number, upto, at, entry, shown)
+
+
+def _arrived(session: Session, gate: Gate, rows: list[Any]) -> list[Arrived]:
+    """Return rows in runs of the same review rates."""
+    if not rows:
+        return []
+    position, accepted, drawn, rates = (
+        np.array([row[at] for row in rows], np.int64) for at in range(4)
+    )
+    groups = _groups(gate, rows)
+    ends = np.flatnonzero(np.diff(rates)) + 1
+    out = []
+    for own in np.split(np.arange(len(rows)), ends):
+        review = Review(
+            *session.rows(
+                "SELECT rejected, accepted FROM rates WHERE number = ?",
+                int(rates[own[0]]),
+            )[0]
+        )
+        chosen = drawn[own] == 1
+        out.append(
+            Arrived(
+                accepted[own] == 1,
+                chosen,
+                position[own][chosen],
+                review,
+                None if groups is None else groups[own],
+            )
+        )
+    return out
+
+
+def _groups(gate: Gate, rows: list[Any]) -> Any:
+    if not gate.groups:
+        return None
+    at = 5 if gate.grouped_by == "predicted" else 4
+    return np.array([msgspec.json.decode(row[at]) for row in rows])
+
+
+def shown_evidence(watch: Watch, alarms: Sequence[str] = ()) -> dict[str, float]:
+    """Return the evidence to show: rows that wait for labels take none of it away.
+
+    Where a test alarms now, it is the evidence by which it does.
+    """
+    return {
+        name: test.peak if name in alarms else max(test.sure, test.evidence)
+        for name, test in watch.tests.items()
+    }
+
+
+def last_row(session: Session, version: int, position: int) -> int:
+    """Return the position after which no row of a version is stored.
+
+    Rows are of the version that was current, so no row has to be looked at.
+    """
+    ends = session.rows("SELECT max(position) FROM changes WHERE before = ?", version)
+    (current,) = session.rows("SELECT current FROM head")[0]
+    return position if current == version else int(ends[0][0] or 0)
+
+
+def is_overdue(followed: Followed, now: float) -> bool:
+    """Tell whether a row waits longer for its label than it may."""
+    watch = followed.watch
+    oldest = watch.queue.oldest
+    return (
+        watch.deadline is not None
+        and oldest is not None
+        and oldest < now - watch.deadline
+    )
+
+
+def store_step(session: Session, step: Step, summary: str) -> bool:
+    """Write a step down; False where another replica has taken it."""
+    before = step.number - 1
+    changed = session.run(
+        "UPDATE watches SET number = ?, upto = ?, summary = ? "
+        "WHERE version = ? AND number = ?",
+        step.number,
+        step.upto,
+        summary,
+        step.version,
+        before,
+    )
+    if changed != 1:
+        return False
+    session.insert(
+        "steps",
+        ("version", "number", "upto", "at", "entry", "shown"),
+        [(step.version, step.number, step.upto, step.at, _text(step), int(step.shown))],
+    )
+    return True
+
+
+def _text(step: Step) -> str:
+    return json.dumps(write_entry(step.entry), allow_nan=False)
+
+
+def store_first(session: Session, version: int, watch: Watch) -> Followed:
+    """Begin to follow: what it starts from is kept."""
+    followed = Followed(version, watch, 0, 0, session.now())
+    session.insert(
+        "watches", ("version", "number", "upto", "summary"), [(version, 0, 0, "null")]
+    )
+    save_checkpoint(session, followed, to_state(watch))
+    return followed
+
+
+def save(
+    session: Session, followed: Followed, text: str, table: str = "states"
+) -> bool:
+    """Store a state, so that a restart takes few steps again.
+
+    `text` is `to_state` of the watch, made before: it may take long. False where
+    another replica has stored a later one.
+    """
+    changed = session.run(
+        f"INSERT INTO {table} VALUES (?, ?, ?, ?, ?) ON CONFLICT (version) "
+        "DO UPDATE SET number = excluded.number, upto = excluded.upto, "
+        "at = excluded.at, state = excluded.state "
+        f"WHERE {table}.number <= excluded.number",
+        followed.version,
+        followed.number,
+        followed.upto,
+        session.now(),
+        text,
+    )
+    return changed == 1
+
+
+def save_checkpoint(session: Session, followed: Followed, text: str) -> None:
+    """Store the state that steps are taken anew from; earlier rows may then go."""
+    first = save(session, followed, text)
+    if not first or not save(session, followed, text, "checkpoints"):
+        return
+    # Of earlier steps one per minute stays, for the charts.
+    session.run(
+        "DELETE FROM steps WHERE version = ? AND number <= ? AND shown = 0",
+        followed.version,
+        followed.number,
+    )

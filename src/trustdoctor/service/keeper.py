@@ -1,0 +1,339 @@
+"""What goes on by itself: watching, alarms, webhooks, deletion."""
+
+import hmac
+import http.client
+import json
+import logging
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+
+from trustdoctor.service import following
+from trustdoctor.service.following import Followed, Step
+from trustdoctor.service.heads import Versions, read_head
+from trustdoctor.service.retention import Retention
+from trustdoctor.service.settings import Settings
+from trustdoctor.service.stores import Database, Session, UnavailableError
+from trustdoctor.service.summaries import summarize
+from trustdoctor.service.times import shown
+from trustdoctor.service.writer import Writer
+from trustdoctor.watch import to_state
+
+LEASE = 15.0
+"""Seconds after which another replica takes over from one that is gone."""
+
+COMPLAINTS = 3600.0
+"""Seconds between complaints of the same kind in the log."""
+
+CHECKPOINT = 3600.0
+"""Seconds between checkpoints, before which the history is thinned."""
+
+_log = logging.getLogger("trustdoctor.service")
+
+
+class Keeper:
+    """A thread that follows what is stored. Of several replicas one keeps."""
+
+    def __init__(
+        self,
+        database: Database,
+        writer: Writer,
+        versions: Versions,
+        settings: Settings,
+        replica: str,
+    ) -> None:
+        self.database, self.writer, self.versions = database, writer, versions
+        self.settings, self.replica = settings, replica
+        self.retention = Retention(settings)
+        self._watches: dict[int, Followed] = {}
+        self._seen = -1
+        self._complained = -COMPLAINTS
+        self._stop = threading.Event()
+        self._threads = [
+            threading.Thread(
+                target=self._run, args=(job, every), name=name, daemon=True
+            )
+            for name, job, every in (
+                ("watch", self.tick, settings.every),
+                ("webhook", self.send_alarms, settings.every),
+            )
+        ]
+        self._sessions: dict[str, Session] = {}
+
+    def start(self) -> None:
+        """Begin."""
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        """End, with all that is stored counted and the states saved."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+        try:
+            self.tick()
+            self.save()
+            self.writer.call(self._resign)
+        except Exception:
+            _log.exception("the watch was not saved; the next start takes its steps")
+        for session in self._sessions.values():
+            session.close()
+
+    def _run(self, job: Callable[[], None], every: float) -> None:
+        while not self._stop.wait(every):
+            try:
+                job()
+            except UnavailableError as error:
+                _log.warning("the store is away: %s", error)
+            except Exception:
+                _log.exception("the keeper failed; it goes on")
+            else:
+                continue
+            session = self._sessions.pop(threading.current_thread().name, None)
+            if session is not None:
+                session.close()
+
+    def _forget(self) -> None:
+        """Read everything anew: it is in the store."""
+        self._watches.clear()
+        self._seen = -1
+
+    @property
+    def session(self) -> Session:
+        """A connection of the thread that asks, to read by."""
+        name = threading.current_thread().name
+        if name not in self._sessions:
+            self._sessions[name] = self.database.open()
+        return self._sessions[name]
+
+    def tick(self) -> None:
+        """Count what was stored since, and delete what is too old."""
+        if not self.writer.call(self._leads):
+            self._forget()
+            return
+        session = self.session
+        position = read_head(session).position
+        try:
+            due = self._due(session, position)
+            good = [self._try_to_follow(session, one, position) for one in due]
+            if all(good):
+                self.retention.tick(session, self.writer, self._all_watches)
+        except BaseException:
+            self._forget()
+            raise
+        self._seen = position if all(good) else -1
+
+    def _try_to_follow(self, session: Session, version: int, position: int) -> bool:
+        """Follow a version; one that cannot be followed does not stop the others."""
+        try:
+            self._follow(session, version, position)
+        except UnavailableError:
+            raise
+        except Exception:
+            self._watches.pop(version, None)
+            if time.monotonic() > self._complained + COMPLAINTS:
+                self._complained = time.monotonic()
+                _log.exception(
+                    "version %d cannot be watched; nothing is deleted", version
+                )
+            return False
+        return True
+
+    def _leads(self, session: Session) -> bool:
+        """Tell whether this replica keeps; where nobody does, it does from now on."""
+        if self.database.name == "sqlite":
+            return True
+        now = session.now()
+        changed = session.run(
+            "INSERT INTO keepers VALUES ('watch', ?, ?) ON CONFLICT (role) DO UPDATE "
+            "SET holder = excluded.holder, until = excluded.until "
+            "WHERE keepers.holder = excluded.holder OR keepers.until < ?",
+            self.replica,
+            now + LEASE,
+            now,
+        )
+        return changed == 1
+
+    def _resign(self, session: Session) -> None:
+        session.run("DELETE FROM keepers WHERE holder = ?", self.replica)
+
+    def _due(self, session: Session, position: int) -> list[int]:
+        """Return the versions with rows or labels that are not counted yet."""
+        if self._seen < 0:  # after a start all may have some
+            return _used(session)
+        new = session.rows(
+            "SELECT version FROM rows WHERE position > ? AND position <= ? "
+            "UNION SELECT version FROM labels WHERE position > ? AND position <= ?",
+            *(self._seen, position) * 2,
+        )
+        now = session.now()
+        late = [
+            version
+            for version, one in self._watches.items()
+            if following.is_overdue(one, now)
+        ]
+        return sorted({row[0] for row in new} | set(late))
+
+    def _followed(self, session: Session, version: int) -> Followed | None:
+        """Return the watch of a version; begun, where it has rows and no watch yet."""
+        if version not in self._watches:
+            found = following.load(session, self.versions, version)
+            if found is None:
+                gate = self.versions.get(session, version).gate
+                review = read_head(session).review
+                watch = following.begin(gate, self.settings, review)
+                if watch is None:
+                    return None
+
+                def first(write: Session) -> Followed:
+                    return following.store_first(write, version, watch)
+
+                found = self.writer.call(first)
+            self._watches[version] = found
+            if (found.watch.level, found.watch.deadline) != (
+                self.settings.level,
+                self.settings.deadline,
+            ):
+                _log.warning(
+                    "version %d is watched at the level and deadline that its watch "
+                    "began with",
+                    version,
+                )
+        return self._watches[version]
+
+    def _follow(self, session: Session, version: int, position: int) -> None:
+        followed = self._followed(session, version)
+        if followed is None:
+            return
+        last = following.last_row(session, version, position)
+        upto = -1
+        while upto < position:
+            upto, now = position, session.now()
+            if followed.upto < last:
+                upto = min(last, followed.upto + following.LARGEST)
+            since = following.read_since(session, followed, upto)
+            if not since and not following.is_overdue(followed, now):
+                followed.upto = upto  # nothing to write down
+            elif not self._take(followed, following.advance(followed, since, now)):
+                _log.warning("version %d is watched by another replica, too", version)
+                del self._watches[version]
+                return
+
+    def _take(self, followed: Followed, step: Step) -> bool:
+        """Write a step down; False where another replica has."""
+        summary = json.dumps(summarize(followed))
+        if not self.writer.call(lambda s: self._store(s, step, summary)):
+            return False
+        for name in step.entry.alarms:
+            _log.warning("ALARM of version %d: %s", step.version, name)
+        if step.entry.alarms or step.at - followed.saved > self.settings.saved:
+            self._save(followed)
+        return True
+
+    def _store(self, session: Session, step: Step, summary: str) -> bool:
+        if not following.store_step(session, step, summary):
+            return False
+        tests = self._watches[step.version].watch.tests
+        for name in step.entry.alarms:
+            alarm = tests[name].alarm
+            assert alarm is not None
+            session.insert(
+                "alarms",
+                ("version", "test", "at", "words", "tries", "due"),
+                [(step.version, name, step.at, alarm.words, 0, 0.0)],
+            )
+        return True
+
+    def _all_watches(self) -> list[Followed]:
+        """Return the watches of all versions, as far as rows are stored."""
+        session = self.session
+        position = read_head(session).position
+        out = []
+        for version in _used(session):
+            self._follow(session, version, position)
+            followed = self._watches.get(version)
+            if followed is not None:
+                out.append(followed)
+        return out
+
+    def _save(self, followed: Followed) -> None:
+        text = to_state(followed.watch)
+
+        def job(session: Session) -> None:
+            following.save(session, followed, text)
+            (at,) = session.rows(
+                "SELECT at FROM checkpoints WHERE version = ?", followed.version
+            )[0]
+            followed.saved = session.now()
+            if followed.saved - at > CHECKPOINT:
+                following.save_checkpoint(session, followed, text)
+
+        self.writer.call(job)
+
+    def save(self) -> None:
+        """Store the states of all watches."""
+        for followed in self._watches.values():
+            self._save(followed)
+
+    def send_alarms(self) -> None:
+        """Send alarms that were not sent yet; each until it is taken."""
+        url = self.settings.webhook
+        if url is None or not self.writer.call(self._leads):
+            return
+        session = self.session
+        now = session.now()
+        for version, test, at, words, tries in session.rows(
+            "SELECT version, test, at, words, tries FROM alarms "
+            "WHERE sent IS NULL AND due <= ?",
+            now,
+        ):
+            if self._stop.is_set():
+                return
+            alarm = {"version": version, "test": test, "at": shown(at), "words": words}
+            taken = send(url, alarm, self.settings.webhook_secret)
+            due = now + min(3600.0, 2.0 ** min(tries, 12))
+            _log.info("webhook: alarm %s %s", test, "sent" if taken else "not taken")
+            self._note_sent((now if taken else None, due, version, test))
+
+    def _note_sent(self, row: tuple[float | None, float, int, str]) -> None:
+        self.writer.call(
+            lambda s: s.run(
+                "UPDATE alarms SET sent = ?, tries = tries + 1, due = ? "
+                "WHERE version = ? AND test = ?",
+                *row,
+            )
+        )
+
+
+def _used(session: Session) -> list[int]:
+    """Return the versions that have decided on rows."""
+    return [v for (v,) in session.rows("SELECT version FROM tallies WHERE rows > 0")]
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_args: Any, **_named: Any) -> None:
+        """Follow nothing: an alarm goes where the command line says."""
+
+
+def send(url: str, alarm: dict[str, Any], secret: str | None) -> bool:
+    """Post an alarm; True where it was taken.
+
+    `Trustdoctor-Signature` is ``t=SECONDS,v1=HEX``, the HMAC-SHA256 of
+    ``SECONDS.BODY`` by the secret.
+    """
+    body = json.dumps({"type": "trustdoctor.alarm", "alarm": alarm}).encode()
+    stamp = str(int(time.time()))
+    headers = {"Content-Type": "application/json", "User-Agent": "trustdoctor"}
+    if secret:
+        mark = hmac.new(secret.encode(), f"{stamp}.".encode() + body, "sha256")
+        headers["Trustdoctor-Signature"] = f"t={stamp},v1={mark.hexdigest()}"
+    asked = urllib.request.Request(url, body, headers, method="POST")
+    opener = urllib.request.build_opener(_NoRedirect)
+    try:
+        with opener.open(asked, timeout=10) as answer:
+            return 200 <= answer.status < 300
+    except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError):
+        return False

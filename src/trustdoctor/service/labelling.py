@@ -1,0 +1,271 @@
+"""Labels: they come late, again, and corrected; the first one counts in the watch."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from trustdoctor.service.bodies import Name, as_name, check_entry, encode
+from trustdoctor.service.deciding import add_minute, add_shadow
+from trustdoctor.service.heads import (
+    WAITING,
+    Versions,
+    count_review,
+    next_position,
+)
+from trustdoctor.service.problems import ProblemError
+from trustdoctor.service.scoring import Version
+from trustdoctor.service.settings import Limits
+from trustdoctor.service.stores import Session
+from trustdoctor.watch import RIGHT, UNSAID, WRONG
+
+_ROWS = (
+    "SELECT r.id, r.position, r.version, r.predicted, r.accepted, r.drawn, r.shadow, "
+    "r.label, r.wrong, r.kind FROM ids i JOIN rows r ON r.position = i.position "
+    "WHERE i.id IN {}"
+)
+
+
+class Said(msgspec.Struct, forbid_unknown_fields=True):
+    """What somebody says of a row."""
+
+    id: Name
+    label: Name | None = None
+    correct: bool | None = None
+    cannot_say: bool = False
+
+
+class Labels(msgspec.Struct, forbid_unknown_fields=True):
+    """Many of them."""
+
+    labels: list[Said]
+
+
+class LabelColumns(msgspec.Struct, forbid_unknown_fields=True):
+    """Many of them, by columns."""
+
+    ids: list[Name]
+    labels: list[Name]
+
+
+class Result(msgspec.Struct, omit_defaults=True):
+    """What became of a label."""
+
+    id: str
+    result: str
+    why: str | None = None
+
+
+class Row(msgspec.Struct):
+    """A row as a label finds it."""
+
+    id: str
+    position: int
+    version: int
+    predicted: str
+    accepted: int
+    drawn: int
+    shadow: int | None
+    label: str | None
+    wrong: int | None
+    kind: str
+
+
+_body = msgspec.json.Decoder(dict[str, Any])
+
+
+def read_labels(body: bytes, limits: Limits) -> list[Said]:
+    """Read labels in any of their forms.
+
+    Examples
+    --------
+    >>> [one.label for one in read_labels(b'{"id": "r1", "label": 3}', Limits())]
+    [3]
+    """
+    top = _body.decode(body)
+    if isinstance(top.get("labels"), list) and "ids" in top:
+        both = msgspec.convert(top, LabelColumns)
+        if len(both.ids) != len(both.labels):
+            message = (
+                f"expected one label per id, got {len(both.labels):,} for "
+                f"{len(both.ids):,} ids."
+            )
+            raise ProblemError(400, message)
+        pairs = zip(both.ids, both.labels, strict=True)
+        found = [Said(name, label) for name, label in pairs]
+    elif "labels" in top:
+        found = msgspec.convert(top, Labels).labels
+    else:
+        found = [msgspec.convert(top, Said)]
+    if not 1 <= len(found) <= limits.rows:
+        message = f"expected 1 to {limits.rows:,} labels, got {len(found):,}."
+        raise ProblemError(413 if found else 400, message)
+    for one in found:
+        one.id = as_name(one.id, "id", limits)
+        check_said(one, limits)
+    return found
+
+
+def check_said(one: Said, limits: Limits) -> None:
+    """Refuse what is not one label, or none."""
+    given = (one.label is not None) + (one.correct is not None) + one.cannot_say
+    if given != 1:
+        message = (
+            f"expected a label, correct, or cannot_say of row {one.id!r}, got {given} "
+            "of them. Send one."
+        )
+        raise ProblemError(400, message)
+    if one.label is not None:
+        check_entry(one.label, limits)
+
+
+def find_rows(session: Session, ids: Sequence[str]) -> dict[str, Row]:
+    """Return the rows of these ids, where they are known."""
+    among, value = session.listed(list(ids))
+    found = session.rows(_ROWS.format(among), value)
+    return {row[0]: Row(*row) for row in found}
+
+
+def label_rows(  # noqa: PLR0913 - who says it, by keyword only
+    session: Session,
+    versions: Versions,
+    given: Sequence[Said],
+    *,
+    source: str = "labels",
+    author: str | None = None,
+    lease: str | None = None,
+) -> list[Result]:
+    """Take labels, and say of each what became of it."""
+    rows = find_rows(session, [str(one.id) for one in given])
+    at, out = session.now(), []
+    kept: list[Kept] = []
+    for one in given:
+        row = rows.get(str(one.id))
+        if row is None:
+            why = "no row of this id is known"
+            out.append(Result(str(one.id), "refused", why))
+            continue
+        version = versions.get(session, row.version)
+        try:
+            label, wrong = judge(version, row, one)
+        except ProblemError as error:
+            out.append(Result(row.id, "refused", str(error)))
+            continue
+        if row.wrong is not None and (row.label, row.wrong) == (label, wrong):
+            out.append(Result(row.id, "repeated"))
+            continue
+        kept.append((row, label, wrong, row.wrong))
+        out.append(Result(row.id, "counted" if row.wrong is None else "corrected"))
+        row.label, row.wrong = label, wrong
+    if kept:
+        _keep(session, kept, at, (source, author, lease))
+    return out
+
+
+Kept = tuple[Row, str | None, int, int | None]
+"""A row, its label, whether it is wrong, and whether it was by an earlier label."""
+
+
+def _keep(
+    session: Session,
+    kept: list[Kept],
+    at: float,
+    who: tuple[str, str | None, str | None],
+) -> None:
+    """Store labels, all at once: a thousand may come together."""
+    first = next_position(session, len(kept))
+    columns = ("position", "line", "at", "version", "label", "wrong", "counts")
+    lines = [
+        # In the watch the first label counts, of rows that were drawn for review.
+        (at, row.version, label, wrong, int(before is None and bool(row.drawn)), *who)
+        for row, label, wrong, before in kept
+    ]
+    session.insert(
+        "labels",
+        (*columns, "source", "author", "lease"),
+        [(first + n, kept[n][0].position, *line) for n, line in enumerate(lines)],
+    )
+    session.many(
+        "UPDATE rows SET label = ?, wrong = ? WHERE position = ?",
+        [(label, wrong, row.position) for row, label, wrong, _ in kept],
+    )
+    session.many(
+        "DELETE FROM queue WHERE line = ?", [(row.position,) for row, *_ in kept]
+    )
+    _count(session, kept, at)
+
+
+def _count(session: Session, kept: list[Kept], at: float) -> None:
+    """Bring the counts up to date that nobody should have to make by looking."""
+    counted: dict[int, int] = {}
+    for row, _, _, before in kept:
+        counted[row.version] = counted.get(row.version, 0) + (before is None)
+    for number, labels in counted.items():
+        add_minute(session, at, number, 0, 0, 0, labels)
+        session.run(
+            "UPDATE tallies SET labels = labels + ? WHERE version = ?", labels, number
+        )
+    for audit, what in enumerate(WAITING):
+        gone = sum(
+            before is None and bool(row.drawn) and row.accepted == audit
+            for row, _, _, before in kept
+        )
+        if gone:
+            count_review(session, what, -gone)
+    for (pair, kind), rows in _beside(kept).items():
+        add_shadow(session, pair, kind, rows)
+
+
+def _beside(kept: list[Kept]) -> dict[Any, int]:
+    """Return how many labelled rows of each kind a candidate decided, too."""
+    out: dict[Any, int] = {}
+    for row, _, wrong, before in kept:
+        if row.shadow is None or not row.drawn:  # others were chosen by somebody
+            continue
+        candidate, other = divmod(row.shadow, 2)
+        agrees = int(other == row.accepted)
+        for one, rows in ((before, -1), (wrong, 1)):
+            if one in (RIGHT, WRONG):
+                key = (candidate, row.version), (row.accepted, agrees, one)
+                out[key] = out.get(key, 0) + rows
+    return out
+
+
+def judge(version: Version, row: Row, said: Said) -> tuple[str | None, int]:
+    """Return a label as it is stored, and whether the prediction is wrong."""
+    if said.cannot_say:
+        return None, UNSAID
+    if said.correct is not None:
+        return None, RIGHT if said.correct else WRONG
+    assert said.label is not None
+    if row.predicted == encode("").decode():
+        message = (
+            "expected correct as true or false, since this row came without predicted, "
+            "got a label."
+        )
+        raise ProblemError(400, message)
+    predicted: Name = msgspec.json.decode(row.predicted)
+    label = as_class(version, row.kind, said.label)
+    wrong = str(label) != str(predicted)
+    return encode(label).decode(), WRONG if wrong else RIGHT
+
+
+def as_class(version: Version, kind: str, label: Name) -> Name:
+    """Return a label as the gate has its classes, or refuse one that is none."""
+    if kind in ("confidence", "doubt"):
+        return label
+    names, size = version.names, version.n_classes
+    if names is not None:
+        if label in names:
+            return label
+        known = ", ".join(map(repr, names[:5])) + (", ..." if len(names) > 5 else "")
+        message = f"expected a class out of {known}, got {label!r}."
+        raise ProblemError(400, message)
+    number = label
+    if isinstance(label, str) and label.isascii() and label.isdigit():
+        number = int(label)
+    if type(number) is int and 0 <= number < (size or 1 << 31):
+        return number
+    end = f" from 0 to {size - 1}" if size else ""
+    message = f"expected the number of a class{end}, got {label!r}."
+    raise ProblemError(400, message)

@@ -1,0 +1,314 @@
+(() => {
+"use strict";
+const { byId, data, percent, count, fill } = charts;
+const { visible, sentence, many, make, put, show, duration, when, clock, ask, trouble } = service;
+const MINUTE = 60000, SHOWN = 180;
+const nameOf = (test) => sentence(Object.hasOwn(data.names, test) ? data.names[test] : test);
+const share = (part, whole) => (whole ? `${percent(part / whole)}%` : "-");
+const bare = (rate) => `${Number((100 * rate).toFixed(2))}%`;
+const band = ([value, low, high]) => `${percent(value)}% [${percent(low)}%, ${percent(high)}%]`;
+
+/* Only what changed is written: a reader, or a pointer, may be there. */
+const written = new Map();
+const changed = (what, value) => {
+  const text = JSON.stringify(value), same = written.get(what) === text;
+  written.set(what, text);
+  return !same;
+};
+const rowsOf = (id, rows) => { if (changed(id, rows)) fill(id, rows.map((cells) => cells.map(visible))); };
+
+/* The headline. */
+const verdictOf = ({ traffic, watch }) => {
+  const tests = watch?.tests ?? [], verdicts = tests.map((test) => test.verdict);
+  const said = watch?.headline ? `${sentence(watch.headline)}.` : "";
+  if (verdicts.includes("alarm")) {
+    const first = tests.flatMap(({ alarm }) => (alarm ? [alarm.at] : [])).sort()[0];
+    return ["alarm", "ALARM", first ? `${said} Since ${when(first)} UTC.` : said];
+  }
+  if (verdicts.includes("cannot tell")) return ["unsure", "Cannot tell", said];
+  if (!traffic.rows) return ["unsure", "No rows yet", "The service waits for the first one."];
+  if (watch?.headline === "no rows yet") return ["unsure", "No rows yet", "This version has not decided a row."];
+  if (!tests.length) return ["unsure", "Nothing to watch", said];
+  if (verdicts.every((own) => own === "no rows yet")) return ["unsure", "No rows yet", "This version has not decided a row."];
+  if (verdicts.includes("no rows yet")) return ["unsure", "Cannot tell yet", "Rows come in, but no labels yet: they tell whether the promise holds."];
+  return ["", "Holds", said];
+};
+const showVerdict = (status, live) => {
+  const [state, title, said] = verdictOf(status), { gate } = status;
+  byId("verdict").className = `verdict ${state}`;
+  put("title", live ? title : `Last known: ${title}`);
+  put("said", said);
+  document.title = `${live ? title : "Connection lost"} - trustdoctor`;
+  put("promise", `Version ${gate.version} of the gate, on ${gate.score ?? "scores of your own"}: ${gate.promise}. In use since ${when(gate.since)} UTC.`);
+};
+
+/* Before the first row: how to send one. */
+const example = ({ gate }) => {
+  const n = Array.isArray(gate.classes) ? gate.classes.length : gate.classes;
+  const row = n === null ? { id: "row-1", confidence: 0.93, predicted: 0 }
+    : { id: "row-1", logits: Array.from({ length: Math.min(n, 20) }, (_, i) => (i ? 0 : 4)) };
+  const body = JSON.stringify(row).replace("]}", n > 20 ? ", ...]}" : "]}");
+  const token = data.tokens ? ' \\\n  -H "Authorization: Bearer $TOKEN"' : "";
+  return `curl ${location.origin}/v1/decide${token} \\\n  -H "Content-Type: application/json" \\\n  -d '${body}'`;
+};
+
+/* How things stand now. */
+const minutesOf = ({ time, traffic }) => {
+  const known = new Map(traffic.minutes.map((own) => [Date.parse(own.at), own]));
+  if (!known.size) return [];
+  const last = Math.floor(Date.parse(time) / MINUTE) * MINUTE, out = [];
+  const first = Math.max(Math.min(...known.keys()), last - SHOWN * MINUTE);
+  for (let at = first; at <= last; at += MINUTE) {
+    const { rows = 0, accepted = 0, current_rows: own = rows, current_accepted: kept = accepted } = known.get(at) ?? {};
+    out.push({ at, rows, accepted, own, kept });
+  }
+  return out;
+};
+const figuresOf = (status, minutes) => {
+  const { time, traffic, review, latency } = status;
+  const full = minutes[minutes.length - 2] ?? { rows: 0, own: 0, kept: 0 };
+  const age = review.oldest && duration((Date.parse(time) - Date.parse(review.oldest)) / 1000);
+  const speed = (own) => `${Number(own.toPrecision(3))} ms`;
+  return [
+    ["Rows per minute", count(full.rows), `in the last full minute; ${many(traffic.rows, "row")} in all`],
+    ["Accepted", share(full.kept, full.own), `in the last full minute, by this gate; ${share(traffic.accepted, traffic.rows)} of all`],
+    ["Waiting for review", count(review.waiting), age ? `the oldest for ${age}` : "nothing waits"],
+    ["Time to answer", latency.count ? speed(latency.p50_ms) : "-",
+      latency.count ? `or less for half of the requests; ${speed(latency.p99_ms)} or less for 99%` : "no request yet"],
+  ];
+};
+const showFigures = (figures) => {
+  if (!changed("figures", figures)) return;
+  byId("figures").replaceChildren(...figures.map(([name, value, more]) => make("div", {},
+    make("dt", {}, name), make("dd", { class: "big" }, value), make("dd", { class: "small" }, more))));
+};
+
+/* What is watched. */
+const asked = ({ low, high }) => {
+  if (low > 0 && high < 1) return `${bare(low)} to ${bare(high)}`;
+  return low > 0 ? `At least ${bare(low)}` : `At most ${bare(high)}`;
+};
+const beyond = ({ alarm, low, high, estimate: { value } }) => {
+  if (alarm || (low <= value && value <= high)) return "";
+  return `, ${value > high ? "above" : "below"} what was asked, but within chance`;
+};
+const surprise = ({ evidence, limit, alarm }) => {
+  if (evidence === null || evidence < 0.01) return "Nothing speaks against it";
+  const least = Math.exp(-evidence);
+  const often = least >= 0.001 ? `in up to ${(100 * least).toFixed(1)}% of cases`
+    : `in fewer than 1 of ${count(10 ** Math.min(9, Math.floor(evidence / Math.LN10)))} cases`;
+  const at = alarm ? "" : `; an alarm comes at ${(100 * Math.exp(-limit)).toFixed(1)}%`;
+  return `A gate that keeps it looks as bad as this ${often}${at}`;
+};
+const STATES = { alarm: "alarm", "cannot tell": "unsure", "no rows yet": "unsure" };
+const card = ({ groups, ...test }) => {
+  const { verdict, alarm, estimate } = test, list = make("dl"), why = test.why || alarm?.words;
+  const say = (term, ...words) => list.append(make("dt", {}, term), ...words.map((own) => make("dd", {}, visible(own))));
+  if (why) say("Why", `${sentence(why)}.`);
+  say("Asked", asked(test));
+  if (estimate) say("Seen now", `${band([estimate.value, estimate.low, estimate.high])} of ${many(estimate.n, "row")}${beyond(test)}`);
+  if (groups.length) say("Seen now, in the worst groups", ...groups.map(([name, own]) => `${name}: ${band(own)} of ${many(own[3], "row")}`));
+  if (["holds", "alarm"].includes(verdict)) say(alarm ? "How surprising" : "How far from an alarm", surprise(test));
+  const state = verdict === "alarm" ? "ALARM" : sentence(verdict);
+  return make("article", { class: `card ${STATES[verdict] ?? ""}` }, make("h3", {}, visible(nameOf(test.name))),
+    make("p", { class: "state" }, alarm ? `${state} since ${when(alarm.at)} UTC` : state), list);
+};
+/* What is asked of each group is estimated by group; the history has the worst of them. */
+const WORST = 5;
+const groupsOf = ({ name, verdict, high }, last) => {
+  if (verdict === "cannot tell") return [];
+  const own = Object.entries(last?.estimates ?? {}).filter(([key]) => key.startsWith(`${name}[`));
+  const side = high < 1 ? -1 : 1;
+  return own.sort(([, a], [, b]) => side * (a[0] - b[0])).slice(0, WORST)
+    .map(([key, seen]) => [key.slice(name.length + 1, -1), seen]);
+};
+const standing = ({ tests, history }) => tests.map((test) => ({ ...test,
+  estimate: test.verdict === "cannot tell" ? null : test.estimate, groups: groupsOf(test, history[history.length - 1]) }));
+const showTests = ({ watch }) => {
+  const tests = watch ? standing(watch) : [];
+  show("watched", tests.length > 0);
+  if (changed("cards", tests)) byId("cards").replaceChildren(...tests.map(card));
+  const rates = watch?.review;
+  put("rates", rates ? `Drawn for review: ${bare(rates.rejected)} of the rejected rows, ${bare(rates.accepted)} of the accepted. ` +
+    (watch.waiting ? `${many(watch.waiting, "drawn row")} ${watch.waiting === 1 ? "has" : "have"} no label yet; ` +
+    `until it comes a row counts in the promise's favour.` : "") : "");
+};
+
+/* Charts. */
+const legend = () => make("p", { class: "small" }, make("span", { class: "key right" }), "accepted",
+  make("span", { class: "key rest" }), "rejected; the last minute is not over");
+const drawTraffic = (minutes, limits) => {
+  if (!minutes.length) return;
+  if (!plots.figures.has("rows")) {
+    plots.figure(byId("charts"), "rows", "Rows per minute", ["time (UTC)", "rows", "accepted"], [legend()]);
+    plots.figure(byId("charts"), "share", "Accepted by this gate, minute by minute", ["time (UTC)", "accepted"]);
+  }
+  const times = minutes.map(({ at }) => at), rows = minutes.map((own) => own.rows);
+  const part = minutes.map(({ accepted }) => accepted);
+  plots.plot("rows", { unit: "rows", axis: "rows", bars: true, times, least: MINUTE, limits: [], alarms: [],
+    lines: [{ name: "rows", values: rows }, { name: "accepted", values: part }], range: [0, Math.max(1, ...rows) * 1.05] });
+  const own = minutes.map((one) => one.own);
+  const line = { name: "accepted", values: minutes.map(({ own: n, kept }) => (n ? kept / n : null)), rows: own };
+  plots.plot("share", { unit: "percent", axis: "%", times, least: MINUTE, limits, alarms: [], lines: [line],
+    range: plots.rangeOf(line, limits.map(([value]) => value)) });
+};
+const limitsOf = ({ low, high }) => [[low, "at least", 0], [high, "at most", 1]]
+  .flatMap(([end, how, nothing]) => (end === nothing ? [] : [[end, `${how} ${bare(end)}`]]));
+const drawRate = (id, test, steps) => {
+  const seen = steps.map(({ estimates }) => estimates[test.name] ?? null);
+  const column = (k) => seen.map((own) => own && own[k]);
+  const line = { name: "estimate", values: column(0), low: column(1), high: column(2), rows: column(3), windows: column(4) };
+  const limits = limitsOf(test);
+  plots.plot(id, { unit: "percent", axis: "%", times: steps.map(({ at }) => Date.parse(at)), lines: [line], limits,
+    alarms: test.alarm ? [Date.parse(test.alarm.at)] : [], range: plots.rangeOf(line, limits.map(([value]) => value)) });
+};
+const FAR = 6;  /* what is rarer than 1 in a million is drawn at the edge */
+const drawEvidence = (id, test, steps) => {
+  const values = steps.map(({ evidence }) => (evidence[test.name] ?? null) === null ? null
+    : Math.max(0, evidence[test.name] / Math.LN10));
+  const limit = test.limit / Math.LN10, reach = Math.max(1.3 * limit, ...values);
+  plots.plot(id, { unit: "chance", axis: "1 in so many cases", times: steps.map(({ at }) => Date.parse(at)),
+    lines: [{ name: "chance", values }], limits: [[limit, `alarm at 1 in ${plots.odds(limit)}`]],
+    alarms: test.alarm ? [Date.parse(test.alarm.at)] : [], range: [0, Math.min(reach, Math.max(FAR, 1.3 * limit))] });
+};
+let drawn = [];
+const drawTests = ({ watch }) => {
+  const steps = watch?.history ?? [];
+  const told = (steps.length ? watch.tests : []).filter(({ verdict }) => verdict !== "cannot tell");
+  const hasRate = ({ name }) => steps.some(({ estimates }) => estimates[name]);
+  if (changed("drawn", [watch?.version, told.map((test) => [test.name, hasRate(test)])])) {
+    drawn.forEach(plots.drop);
+    drawn = told.flatMap((test, i) => {
+      const title = visible(nameOf(test.name));
+      if (hasRate(test)) plots.figure(byId("charts"), `rate-${i}`, title, ["time (UTC)", "estimate"]);
+      plots.figure(byId("charts"), `evidence-${i}`, `${title}: how surprising it is`, ["time (UTC)", "chance"]);
+      return [`rate-${i}`, `evidence-${i}`];
+    });
+  }
+  told.forEach((test, i) => {
+    if (hasRate(test)) drawRate(`rate-${i}`, test, steps);
+    drawEvidence(`evidence-${i}`, test, steps);
+  });
+};
+const showCharts = (status, minutes) => {
+  const accepted = status.watch?.tests.find(({ name }) => name === "accepted");
+  show("s-charts", minutes.length > 0);
+  if (!minutes.length) return;
+  drawTraffic(minutes, accepted ? limitsOf(accepted) : []);
+  drawTests(status);
+};
+
+/* Alarms, rows for review, gates. */
+const showAlarms = ({ alarms }) => {
+  show("s-alarms", true);
+  show("no-alarms", !alarms.length);
+  show("some-alarms", alarms.length > 0);
+  rowsOf("alarms", alarms.map((own) => [when(own.at), own.version, nameOf(own.test), own.words, own.sent ? when(own.sent) : "-"]));
+};
+const showReview = ({ time, review }) => {
+  show("s-review", true);
+  const { waiting, leased, rejected, audit, oldest, answered, cannot_say: unsaid } = review;
+  const age = oldest ? `; the oldest has waited for ${duration((Date.parse(time) - Date.parse(oldest)) / 1000)}, since ${when(oldest)} UTC` : "";
+  const queue = waiting ? `${many(waiting, "row")} ${waiting === 1 ? "waits" : "wait"}: ${count(rejected)} rejected, ` +
+    `${count(audit)} drawn from the accepted${age}.` : "No row waits.";
+  const done = answered || unsaid ? `Reviewers have labelled ${many(answered, "row")} so far, and said "cannot say" of ${count(unsaid)}.` : "None reviewed so far.";
+  put("queue", `${queue} ${many(leased, "row")} ${leased === 1 ? "is" : "are"} with a reviewer now. ${done}`);
+};
+const risk = (seen) => (seen === null ? "not known, as too few labelled rows were accepted" : band(seen));
+const showShadow = ({ gate, shadow }) => {
+  show("s-shadow", shadow !== null);
+  if (shadow === null) return;
+  const { version, rows, both, only_current: current, only_shadow: other, neither, labelled } = shadow;
+  put("beside", `Version ${version} decides beside version ${gate.version}; only version ${gate.version} counts. ` +
+    `They differ in ${share(current + other, rows)} of ${many(rows, "row")}.`);
+  rowsOf("shadow", [["both accept", both], [`only version ${gate.version} accepts`, current], [`only version ${version} accepts`, other],
+    ["both reject", neither]].map(([what, n]) => [what, count(n), share(n, rows)]));
+  put("beside-risk", labelled ? `Errors among the accepted (risk), on ${many(labelled.rows, "labelled row")}: ` +
+    `version ${gate.version} ${risk(labelled.risk_current)}, version ${version} ${risk(labelled.risk_shadow)}.` : "No labelled rows to compare yet.");
+};
+const VERSIONS = { current: "decides now", shadow: "in the shadow", candidate: "candidate", earlier: "earlier" };
+const ORIGINS = { start: "the start", upload: "an upload", recalibrate: "recalibration" };
+const showVersions = ({ versions }) => {
+  show("s-versions", versions.length > 0);
+  rowsOf("versions", versions.map((own) => [own.version, VERSIONS[own.state] ?? own.state, own.promise, count(own.rows),
+    when(own.at), ORIGINS[own.origin] ?? own.origin, own.note ?? ""]));
+};
+const showService = ({ service: own }) => {
+  const fast = own.durable ? "" : " Answers are sent before they are on disk (--fast): after a power cut the last ones may be missing.";
+  put("service", `trustdoctor ${own.version}, ${own.store}, replica ${own.replica}, running since ${when(own.started)} UTC.${fast}`);
+};
+
+/* What the service says arrives here, by events or by asking. */
+const STRANGE = "The service says what this page cannot read.";
+const QUIET = 6000, PAUSE = 3000, REOPEN = 15000, HIDDEN = 30000;
+let status = null, heard = -Infinity, asking = false, tried = -Infinity, source = null, opened = -Infinity, lost = null;
+const render = (live) => {
+  const minutes = minutesOf(status);
+  showVerdict(status, live);
+  show("empty", status.traffic.rows === 0);
+  put("curl", example(status));
+  show("now", status.traffic.rows > 0);
+  showFigures(figuresOf(status, minutes));
+  showTests(status);
+  showCharts(status, minutes);
+  [showAlarms, showReview, showShadow, showVersions, showService].forEach((part) => part(status));
+};
+const arrived = (said, how) => {
+  status = said;
+  heard = performance.now();
+  lost = null;
+  show("lost", false);
+  render(true);
+  put("heard", `${how} Heard at ${clock(status.time)}.`);
+};
+const lose = (why, answers) => {
+  lost = lost ?? new Date().toISOString();
+  const what = answers ? "No news" : "Connection lost", since = clock(status?.time ?? lost);
+  put("lost", `${what} since ${since}. ${why} ${status === null ? "" : "What stands below is from then. "}Trying again.`);
+  show("lost", true);
+  put("heard", "");
+  if (status !== null) showVerdict(status, false);
+};
+const poll = async () => {
+  if (asking || performance.now() - tried < PAUSE) return;
+  asking = true;
+  tried = performance.now();
+  try {
+    arrived(await ask("/v1/status"), "Asked every few seconds.");
+  } catch (error) {
+    lose(error.status === undefined ? STRANGE : trouble(error), error.status !== 0);
+  }
+  asking = false;
+};
+const listen = () => {
+  source?.close();
+  opened = performance.now();
+  source = new EventSource("/v1/events");
+  source.addEventListener("status", (event) => {
+    try {
+      arrived(JSON.parse(event.data), "Live.");
+    } catch {
+      lose(STRANGE, true);
+    }
+  });
+  source.addEventListener("away", () => lose(trouble({ status: 503 }), true));
+  source.addEventListener("error", () => poll());
+};
+const patience = () => {
+  if (document.hidden) return HIDDEN;
+  return source.readyState === EventSource.OPEN ? QUIET : PAUSE;
+};
+const tick = () => {
+  const now = performance.now();
+  if (now - heard > patience()) poll();
+  const stuck = source.readyState === EventSource.CLOSED || now - heard > REOPEN;
+  if (stuck && !document.hidden && now - opened > REOPEN) listen();
+};
+listen();
+setInterval(tick, 1000);
+/* A browser opens six connections to a service: tabs that nobody sees leave them to others. */
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) source.close();
+  else listen();
+});
+})();

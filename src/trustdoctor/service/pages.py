@@ -1,0 +1,155 @@
+"""The pages of the service: live, review, login. None asks for anything else.
+
+Each is one text. Its script and its style stand in it, and `page_headers` names them
+by hash: a browser runs these, and nothing that came with a row.
+"""
+
+import base64
+import hashlib
+import json
+from functools import cache
+from importlib.metadata import version
+from importlib.resources import files
+from typing import Any
+
+from trustdoctor.report.text import RATE_NAMES
+from trustdoctor.visible import visible
+
+_SCRIPTS = {
+    "live": ("charts.js", "common.js", "plots.js", "live.js"),
+    "review": ("charts.js", "common.js", "review.js"),
+    "login": (),
+}
+_SHARED = {"charts.js", "look.css"}
+_NAMES = {
+    "accepted": "rows accepted",
+    "coverage": "rows accepted (coverage)",
+    "joint": "wrong and accepted, of all (joint)",
+    **RATE_NAMES,
+}
+
+
+def render_live(*, tokens: bool = False) -> str:
+    """Return the page that shows how the service does, as it happens.
+
+    Parameters
+    ----------
+    tokens : bool
+        Whether the service asks for tokens: there is a button to log out then.
+
+    Examples
+    --------
+    >>> "Does the gate keep its promise?" in render_live()
+    True
+    """
+    return _render("live", tokens=tokens)
+
+
+def render_review(*, tokens: bool = False) -> str:
+    """Return the screen on which people label rows, one after the other.
+
+    Parameters
+    ----------
+    tokens : bool
+        Whether the service asks for tokens: there is a button to log out then.
+
+    Examples
+    --------
+    >>> "Cannot say" in render_review()
+    True
+    """
+    return _render("review", tokens=tokens)
+
+
+def render_login(message: str = "") -> str:
+    """Return the form that takes a token; it needs no script.
+
+    Parameters
+    ----------
+    message : str
+        What to say above it, such as why the last token was refused.
+
+    Examples
+    --------
+    >>> "This token is not known." in render_login("This token is not known.")
+    True
+    """
+    return _render("login", message=visible(message))
+
+
+@cache
+def page_headers() -> dict[str, str]:
+    """Return the HTTP headers that all pages are sent with.
+
+    The policy allows their own scripts and style by hash, pictures in data URLs, and
+    requests to the service itself. Referrers stay on for the service: without them a
+    browser sends `Origin: null` with the form, which the service refuses.
+
+    Examples
+    --------
+    >>> "default-src 'none'" in page_headers()["Content-Security-Policy"]
+    True
+    """
+    scripts = " ".join(_hash(_script(name)) for name, own in _SCRIPTS.items() if own)
+    rules = (
+        "default-src 'none'",
+        f"script-src {scripts}",
+        f"style-src {_hash(_style())}",
+        "img-src data:",
+        "connect-src 'self'",
+        "form-action 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    )
+    return {
+        "Content-Type": "text/html; charset=utf-8",
+        "Content-Security-Policy": "; ".join(rules),
+        "Referrer-Policy": "same-origin",
+        "X-Content-Type-Options": "nosniff",
+        "Cross-Origin-Opener-Policy": "same-origin",
+        "Cache-Control": "no-store",
+    }
+
+
+def _render(name: str, **content: Any) -> str:
+    from jinja2 import Environment, FunctionLoader
+    from markupsafe import Markup
+
+    environment = Environment(
+        loader=FunctionLoader(_file),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    data = {"names": _NAMES, "tokens": content.get("tokens", False)}
+    return environment.get_template(f"{name}.html").render(
+        **content,
+        page=name,
+        data=Markup(json.dumps(data)),
+        css=Markup(_style()),
+        js=Markup(_script(name)),
+        version=version("trustdoctor"),
+    )
+
+
+@cache
+def _script(name: str) -> str:
+    return "".join(map(_file, _SCRIPTS[name]))
+
+
+@cache
+def _style() -> str:
+    return "\n" + _file("look.css") + _file("page.css")
+
+
+def _file(name: str) -> str:
+    """Return one of our files, or of those that all pages share."""
+    room = "report/look" if name in _SHARED else "service/page"
+    return (files("trustdoctor") / room / name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"

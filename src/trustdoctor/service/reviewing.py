@@ -1,0 +1,202 @@
+"""The queue of rows that people review: each is leased to one of them at a time."""
+
+from secrets import token_hex
+from typing import Any, Literal
+
+import msgspec
+
+from trustdoctor.service.bodies import Name, as_name, as_number
+from trustdoctor.service.heads import WAITING, Versions, count_review
+from trustdoctor.service.labelling import (
+    Result,
+    Said,
+    check_said,
+    find_rows,
+    judge,
+    label_rows,
+)
+from trustdoctor.service.problems import ProblemError
+from trustdoctor.service.settings import Limits
+from trustdoctor.service.stores import Session
+from trustdoctor.service.times import shown
+
+LONGEST = 86400.0
+"""Seconds of a lease at most."""
+
+_ORDERS = {
+    "oldest": "q.line",
+    "doubt": "q.doubt DESC, q.line",
+    "audit": "q.audit DESC, q.line",
+}
+_FREE = (
+    "SELECT q.line, q.id, q.doubt, q.audit, r.predicted, r.shortlist, r.payload, "
+    "r.team, r.at, r.version FROM queue q JOIN rows r ON r.position = q.line "
+    "WHERE q.until <= ? ORDER BY {} LIMIT ?"
+)
+
+
+class LeaseRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Who wants rows, and which."""
+
+    reviewer: str = ""
+    order: Literal["oldest", "doubt", "audit"] = "oldest"
+    count: int = 1
+    seconds: float = 300.0
+
+
+class AnswerRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """What a reviewer says of a leased row."""
+
+    id: Name
+    lease: str
+    label: Name | None = None
+    correct: bool | None = None
+    cannot_say: bool = False
+    release: bool = False
+
+
+_lease = msgspec.json.Decoder(LeaseRequest)
+_answer = msgspec.json.Decoder(AnswerRequest)
+
+
+def read_lease(body: bytes, limits: Limits) -> LeaseRequest:
+    """Read a request for rows."""
+    asked = _lease.decode(body or b"{}")
+    if not 1 <= asked.count <= 100 or not 1 <= asked.seconds <= LONGEST:
+        message = (
+            f"expected a count of 1 to 100 and 1 to {LONGEST:,.0f} seconds, got "
+            f"{asked.count} and {asked.seconds:g}."
+        )
+        raise ProblemError(400, message)
+    if asked.reviewer:
+        as_name(asked.reviewer, "entry", limits)
+    return asked
+
+
+def read_answer(body: bytes, limits: Limits) -> AnswerRequest:
+    """Read what a reviewer says."""
+    said = _answer.decode(body)
+    said.id = as_name(said.id, "id", limits)
+    as_name(said.lease, "entry", limits)
+    if said.release and (said.label, said.correct, said.cannot_say) == (
+        None,
+        None,
+        False,
+    ):
+        return said
+    if said.release:
+        message = "expected an answer or release, got both. Send one."
+        raise ProblemError(400, message)
+    check_said(Said(said.id, said.label, said.correct, said.cannot_say), limits)
+    return said
+
+
+def lease_rows(
+    session: Session, versions: Versions, asked: LeaseRequest
+) -> dict[str, Any]:
+    """Lease the next rows: nobody else gets them until the lease ends."""
+    now = session.now()
+    order = _ORDERS[asked.order]
+    found = session.rows(_FREE.format(order), now, asked.count)
+    until, out = now + asked.seconds, []
+    for line, name, doubt, audit, said, short, payload, team, at, number in found:
+        lease = token_hex(12)
+        session.run(
+            "UPDATE queue SET lease = ?, until = ?, reviewer = ? WHERE line = ?",
+            lease,
+            until,
+            asked.reviewer,
+            line,
+        )
+        classes = versions.get(session, number).gate.classes
+        out.append(
+            {
+                "id": name,
+                "lease": lease,
+                "until": shown(until),
+                "kind": "audit" if audit else "rejected",
+                "doubt": as_number(doubt),
+                "predicted": _plain(said),
+                "shortlist": _plain(short),
+                "classes": classes,
+                "payload": _plain(payload),
+                "group": _plain(team),
+                "at": shown(at),
+                "version": number,
+            }
+        )
+    return {"rows": out, "waiting": sum(waiting(session))}
+
+
+def waiting(session: Session) -> tuple[int, int]:
+    """Return how many rejected rows, and how many audited ones, wait for people."""
+    found = session.rows("SELECT what, rows FROM reviews")
+    counts = {what: rows for what, rows in found}  # noqa: C416
+    rejected, audit = (counts.get(what, 0) for what in WAITING)
+    return rejected, audit
+
+
+def _plain(text: str | None) -> Any:
+    return None if text is None else msgspec.json.decode(text)
+
+
+def answer_row(
+    session: Session, versions: Versions, said: AnswerRequest
+) -> dict[str, Any]:
+    """Take the answer of whoever holds the lease, or give the row back."""
+    name = str(said.id)
+    one = Said(name, said.label, said.correct, said.cannot_say)
+    found = session.rows(
+        "SELECT q.lease, q.line, q.reviewer FROM ids i JOIN queue q "
+        "ON q.line = i.position WHERE i.id = ?",
+        name,
+    )
+    if not found:
+        return _answered_before(session, versions, said, one)
+    lease, line, reviewer = found[0]
+    if lease != said.lease:
+        message = (
+            f"expected the lease of row {name!r}, got one that has ended: somebody "
+            "else has the row, or it went back into the queue. Lease another."
+        )
+        raise ProblemError(409, message, id=name)
+    if said.release:
+        session.run(
+            "UPDATE queue SET lease = NULL, until = 0, reviewer = NULL WHERE line = ?",
+            line,
+        )
+        return {"id": name, "result": "released"}
+    (done,) = label_rows(
+        session, versions, [one], source="review", author=reviewer, lease=lease
+    )
+    _require_taken(done)
+    count_review(session, "cannot say" if said.cannot_say else "label")
+    return {"id": name, "result": done.result}
+
+
+def _answered_before(
+    session: Session, versions: Versions, said: AnswerRequest, one: Said
+) -> dict[str, Any]:
+    """Answer a repetition as the first time; anything else is too late."""
+    name = str(said.id)
+    row = find_rows(session, [name]).get(name)
+    if row is None:
+        message = f"expected the id of a leased row, got {name!r}, which is not known."
+        raise ProblemError(404, message, id=name)
+    by_lease = session.rows(
+        "SELECT label, wrong FROM labels WHERE line = ? AND lease = ?",
+        row.position,
+        said.lease,
+    )
+    if by_lease and not said.release:
+        label, wrong = judge(versions.get(session, row.version), row, one)
+        if tuple(by_lease[0]) == (label, wrong):
+            return {"id": name, "result": "repeated"}
+    why = "it has its label" if row.drawn else "it was not drawn for review"
+    message = f"row {name!r} is not in the queue: {why}. Lease another."
+    raise ProblemError(409, message, id=name)
+
+
+def _require_taken(done: Result) -> None:
+    if done.result == "refused":
+        raise ProblemError(400, done.why or "the label was refused.")

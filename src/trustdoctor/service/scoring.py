@@ -1,0 +1,298 @@
+"""Scoring rows of several requests together, each as if it had come alone."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from trustdoctor.arrays import Array
+from trustdoctor.errors import InputError, TrustDoctorError
+from trustdoctor.gates import PREDICTED, Gate, Screened
+from trustdoctor.predictions import (
+    ENOUGH,
+    Predictions,
+    TopK,
+    on_simplex,
+    taken_for_logits,
+)
+from trustdoctor.service.bodies import Name, Rows
+from trustdoctor.service.problems import ProblemError
+
+LOOK_LIKE_PROBS = (
+    "expected logits, but the latest rows are all probabilities (not negative, sum 1). "
+    'Send them as "probs".'
+)
+
+
+class Scored(msgspec.Struct):
+    """What a gate says of the rows of one request.
+
+    Attributes
+    ----------
+    doubts : list of float
+    accepted : list of bool
+    predicted : list
+        Names where the gate or the rows have them, else numbers.
+    shortlists : list of lists or None, or None
+        Classes, of rejected rows; None where the gate has no lists.
+    """
+
+    doubts: list[float]
+    accepted: list[bool]
+    predicted: list[Name]
+    shortlists: list[list[Name] | None] | None = None
+
+
+@dataclass(frozen=True)
+class Version:
+    """A gate of the store.
+
+    Attributes
+    ----------
+    number : int
+    gate : Gate
+    """
+
+    number: int
+    gate: Gate
+
+    def __post_init__(self) -> None:
+        """Refuse gates that cannot decide from a request alone."""
+        require_served(self.gate)
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """The classes by name, where the gate knows them."""
+        classes = self.gate.classes
+        return classes if isinstance(classes, tuple) else None
+
+    @property
+    def n_classes(self) -> int | None:
+        """How many classes there are, where the gate knows."""
+        classes = self.gate.classes
+        return len(classes) if isinstance(classes, tuple) else classes
+
+    def predictions(
+        self,
+        rows: Rows,
+        labels: Any = None,
+        *,
+        correct: Any = None,
+    ) -> Predictions | TopK:
+        """Return rows as predictions; labels are names or numbers, None if unknown."""
+        names, values = self.names, as_array(rows.values)
+        if rows.kind == "topk":
+            return Predictions.from_topk(
+                values, self._numbers(rows), labels, n_classes=self.n_classes
+            )
+        features = None if rows.features is None else as_array(rows.features)
+        beside: dict[str, Any] = {"features": features}
+        if rows.groups is not None:
+            beside["groups"] = rows.groups
+        if rows.kind in ("confidence", "doubt"):
+            make = getattr(Predictions, f"from_{rows.kind}")
+            said = None if rows.predicted is None else list(map(str, rows.predicted))
+            made: Predictions = make(values, correct, predicted=said, **beside)
+            return made
+        if names is not None and len(names) != values.shape[1]:
+            names = None  # `check_classes` says what is wrong
+        beside |= {"class_names": names}
+        if rows.kind == "probs":
+            return Predictions.from_probs(values, labels, **beside)
+        with taken_for_logits():
+            return Predictions.from_logits(values, labels, **beside)
+
+    def _numbers(self, rows: Rows) -> list[list[int]]:
+        """Return the classes of top-k answers as numbers."""
+        assert rows.classes is not None
+        places = {name: at for at, name in enumerate(self.names or ())}
+        out = []
+        for own in rows.classes:
+            odd = [one for one in own if one not in places and type(one) is not int]
+            if odd:
+                message = (
+                    f"expected classes by number{' or name' if places else ''}, got "
+                    f"{odd[0]!r}, which this gate does not know."
+                )
+                raise ProblemError(400, message)
+            out.append([one if type(one) is int else places[str(one)] for one in own])
+        return out
+
+    def screen(self, rows: Rows) -> Scored:
+        """Score rows and decide on each."""
+        if self.gate.groups and self.gate.grouped_by != PREDICTED and not rows.groups:
+            message = (
+                "expected a group in every row, as this gate has thresholds for groups "
+                f"({self.gate.grouped_by}), got none. Send it."
+            )
+            raise ProblemError(400, message)
+        found = self.predictions(rows)
+        by_class = self.gate.grouped_by == PREDICTED
+        own: Any = rows.groups if self.gate.groups and not by_class else None
+        if self.gate.groups and by_class and isinstance(found, TopK):
+            own = self._said(found, rows)  # which has no names of its own
+        done = self.gate.screen(found, groups=own)
+        return Scored(
+            np.asarray(done.scores, np.float64).tolist(),
+            np.asarray(done.accepted).tolist(),
+            self._said(found, rows),
+            self._lists(done, found),
+        )
+
+    def _said(self, found: Predictions | TopK, rows: Rows) -> list[Name]:
+        if rows.kind in ("confidence", "doubt"):
+            return rows.predicted or [""] * len(rows)
+        numbers: list[Any] = np.asarray(found.predicted).tolist()
+        names = self.names
+        return numbers if names is None else [names[at] for at in numbers]
+
+    def _lists(
+        self, done: Screened, found: Predictions | TopK
+    ) -> list[list[Name] | None] | None:
+        """Return the classes that rejected rows may be, the most probable first."""
+        if done.shortlist is None:
+            return None
+        assert isinstance(found, Predictions)
+        names = self.names
+        out: list[list[Name] | None] = [None] * len(done.accepted)
+        for row in np.flatnonzero(~np.asarray(done.accepted)).tolist():
+            order = np.argsort(-found.logits[row], kind="stable")
+            own: list[Any] = order[done.shortlist[row][order]].tolist()
+            out[row] = own if names is None else [names[at] for at in own]
+        return out
+
+
+def require_served(gate: Gate) -> None:
+    """Refuse gates that cannot decide from a request alone, and say why."""
+    why = ""
+    if gate.margins is not None:
+        why = "it asks for a second opinion, which takes the model and its data"
+    elif gate.score is None:
+        why = "it names no score, so it cannot score rows by itself"
+    elif gate.scorer.needs & {"gradients", "model"}:
+        why = f"its score {gate.score} needs the model's gradients"
+    if why:
+        message = (
+            f"this gate cannot be served: {why}. Calibrate one with alpha, beta or "
+            "another score of logits, probabilities or confidence."
+        )
+        raise InputError(message)
+
+
+class Scorer:
+    """Scores what concurrent requests bring, by one call per kind of row."""
+
+    def __init__(self) -> None:
+        self._like_probs = 0  # rows in a row, sent as logits, that are probabilities
+
+    def score(
+        self, version: Version, requests: Sequence[Rows]
+    ) -> list[Scored | Exception]:
+        """Return what the gate says of each request, or why it cannot."""
+        out: list[Scored | Exception] = [ProblemError(500, "")] * len(requests)
+        alike: dict[Any, list[int]] = {}
+        for at, rows in enumerate(requests):
+            alike.setdefault(_shape(rows), []).append(at)
+        for places in alike.values():
+            for at, done in zip(
+                places,
+                self._score_alike(version, [requests[at] for at in places]),
+                strict=True,
+            ):
+                out[at] = done
+        return out
+
+    def _score_alike(
+        self, version: Version, requests: list[Rows]
+    ) -> list[Scored | Exception]:
+        whole = joined(requests)
+        if whole.kind == "logits" and self._look_like_probs(whole):
+            return [ProblemError(400, LOOK_LIKE_PROBS)] * len(requests)
+        try:
+            done = version.screen(whole)
+        except (TrustDoctorError, ValueError, OverflowError) as error:
+            if len(requests) == 1:
+                return [error]
+            # One of them is wrong, and the others are not to suffer.
+            return [self._score_alike(version, [one])[0] for one in requests]
+        return _parted(done, requests)
+
+    def _look_like_probs(self, rows: Rows) -> bool:
+        first = rows.values[0]
+        # The first row answers for nearly all logits, at no cost.
+        like = min(first) >= 0 and abs(sum(first) - 1) < 0.01
+        like = like and on_simplex(as_array(rows.values))
+        self._like_probs = self._like_probs + len(rows) if like else 0
+        return self._like_probs >= ENOUGH
+
+
+def _shape(rows: Rows) -> Any:
+    """Return what rows must share to be scored together."""
+    first = rows.values[0]
+    return (
+        rows.kind,
+        len(first) if type(first) is list else 0,
+        None if rows.features is None else len(rows.features[0]),
+        None if rows.groups is None else {type(one) for one in rows.groups} == {int},
+        rows.predicted is None,
+    )
+
+
+def joined(requests: Sequence[Rows]) -> Rows:
+    """Return the rows of several requests as those of one."""
+    first = requests[0]
+    if len(requests) == 1:
+        return first
+
+    def lists(name: str) -> Any:
+        if getattr(first, name) is None:
+            return None
+        return [one for rows in requests for one in getattr(rows, name)]
+
+    return Rows(
+        first.kind,
+        lists("values"),
+        None,
+        lists("classes"),
+        lists("predicted"),
+        lists("groups"),
+        lists("features"),
+    )
+
+
+def as_array(rows: list[Any]) -> Array:
+    """Return rows of one length as an array (n, C), or numbers as one (n,).
+
+    Examples
+    --------
+    >>> as_array([[1.0, 2.0], [3.0, 4.0]])
+    array([[1., 2.],
+           [3., 4.]])
+    """
+    if not isinstance(rows[0], list):
+        return np.array(rows, np.float64)
+    n, width = len(rows), len(rows[0])
+    flat = np.fromiter(chain.from_iterable(rows), np.float64, n * width)
+    return flat.reshape(n, width)
+
+
+def _parted(done: Scored, requests: Sequence[Rows]) -> list[Scored | Exception]:
+    if len(requests) == 1:
+        return [done]
+    out: list[Scored | Exception] = []
+    first = 0
+    for rows in requests:
+        last = first + len(rows)
+        out.append(
+            Scored(
+                done.doubts[first:last],
+                done.accepted[first:last],
+                done.predicted[first:last],
+                None if done.shortlists is None else done.shortlists[first:last],
+            )
+        )
+        first = last
+    return out

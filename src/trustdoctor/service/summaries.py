@@ -1,0 +1,303 @@
+"""How the service stands, as plain values: for the page, for programs, for scrapers."""
+
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from trustdoctor._version import __version__
+from trustdoctor.gates import Gate
+from trustdoctor.metrics import share
+from trustdoctor.service.following import Followed, begin, shown_evidence
+from trustdoctor.service.heads import WAITING, Head, Versions, read_head
+from trustdoctor.service.settings import Settings
+from trustdoctor.service.stores import Session
+from trustdoctor.service.times import shown
+from trustdoctor.watch import Watch, words
+
+MINUTES = 180
+"""Minutes of traffic that are shown."""
+
+STEPS = 180
+"""Steps of the watch that are shown, of different minutes."""
+
+_SHOWN = ("rows", "accepted", "labels", "waiting", "evidence", "estimates", "alarms")
+_REVIEWS = "SELECT what, rows FROM reviews"
+_plain = msgspec.json.decode
+
+
+def summarize(followed: Followed) -> dict[str, Any]:
+    """Return how a watch stands."""
+    watch = followed.watch
+    return {
+        "version": followed.version,
+        "headline": words.headline(watch),
+        "waiting": len(watch.queue),
+        "upto": followed.upto,
+        "review": None
+        if watch.review is None
+        else {"rejected": watch.review.rejected, "accepted": watch.review.accepted},
+        "tests": [_test(watch, name) for name in watch.tests],
+    }
+
+
+def _test(watch: Any, name: str) -> dict[str, Any]:
+    test = watch.tests[name]
+    seen = None if test.groups is not None else test.estimate()
+    alarm = test.alarm
+    return {
+        "name": name,
+        "verdict": watch.verdict(name),
+        "why": watch.blind(name) or ("" if alarm is None else alarm.words),
+        "estimate": None if seen is None else seen._asdict(),
+        "low": test.low,
+        "high": test.high,
+        "evidence": shown_evidence(watch)[name],
+        "limit": test.limit,
+        "alarm": None
+        if alarm is None
+        else {"at": shown(alarm.time), "words": alarm.words},
+    }
+
+
+def status(session: Session, versions: Versions, settings: Settings) -> dict[str, Any]:
+    """Return all that is stored of how the service stands; nothing is scanned."""
+    head, now = read_head(session), session.now()
+    gate = versions.get(session, head.current).gate
+    since = session.rows(
+        "SELECT max(at) FROM changes WHERE version = ? AND what <> 'shadow'",
+        head.current,
+    )[0][0]
+    return {
+        "time": shown(now),
+        "gate": {"version": head.current, "since": shown(since), **describe(gate)},
+        "shadow": _shadow(session, head),
+        "traffic": _traffic(session, head, now),
+        "watch": _watch(session, head, begin(gate, settings, head.review)),
+        "alarms": _alarms(session),
+        "alarmed": _alarmed(session),
+        "versions": list_versions(session, versions, head),
+        "review": review_of(session, now),
+    }
+
+
+def describe(gate: Gate) -> dict[str, Any]:
+    """Return what a gate decides by and promises, in words."""
+    rule = f"reject where {gate.rejects(gate.threshold)}"
+    if gate.state != "threshold":
+        rule = gate.state.replace("-", " ")
+    if gate.groups:
+        rule += f", {len(gate.groups)} groups with thresholds of their own"
+    return {
+        "score": gate.score,
+        "rule": rule,
+        "promise": "no promise: it has no certificate"
+        if gate.certificate is None
+        else gate.certificate.promise(),
+        "classes": gate.classes,
+    }
+
+
+def _traffic(session: Session, head: Head, now: float) -> dict[str, Any]:
+    rows, accepted, labels = session.rows(
+        "SELECT sum(rows), sum(accepted), sum(labels) FROM tallies"
+    )[0]
+    own = "sum(CASE WHEN version = ? THEN {} ELSE 0 END)"
+    minutes = session.rows(
+        "SELECT minute, sum(rows), sum(accepted), sum(drawn), sum(labels), "
+        f"{own.format('rows')}, {own.format('accepted')} "
+        "FROM minutes WHERE minute > ? GROUP BY minute ORDER BY minute",
+        head.current,
+        head.current,
+        int(now // 60) - MINUTES,
+    )
+    # Those of the gate that decides now are by themselves, for its own band.
+    names = ("rows", "accepted", "drawn", "labels", "current_rows", "current_accepted")
+    return {
+        "rows": int(rows or 0),
+        "accepted": int(accepted or 0),
+        "labels": int(labels or 0),
+        "minutes": [
+            {"at": shown(60.0 * at)} | dict(zip(names, map(int, own), strict=True))
+            for at, *own in minutes
+        ],
+    }
+
+
+def _watch(session: Session, head: Head, fresh: Watch | None) -> dict[str, Any]:
+    found = session.rows("SELECT summary FROM watches WHERE version = ?", head.current)
+    own = _plain(found[0][0]) if found else None
+    if own is None and fresh is not None:
+        own = summarize(Followed(head.current, fresh))
+    if own is None:
+        own = {
+            "version": head.current,
+            "headline": "the gate has no certificate, so there is nothing to watch",
+            "waiting": 0,
+            "upto": 0,
+            "review": {
+                "rejected": head.review.rejected,
+                "accepted": head.review.accepted,
+            },
+            "tests": [],
+        }
+    query = "SELECT number, at, entry FROM steps WHERE version = ? {} ORDER BY number"
+    query += " DESC LIMIT ?"
+    last = session.rows(query.format(""), head.current, 1)
+    steps = session.rows(query.format("AND shown = 1"), head.current, STEPS)
+    every = {step[0]: step for step in (*last, *steps)}  # the last one, shown or not
+    own["history"] = [_step(*every[number]) for number in sorted(every)]
+    return dict(own)
+
+
+def _step(number: int, at: float, text: str) -> dict[str, Any]:
+    entry = _plain(text)
+    return {"number": number, "at": shown(at)} | {name: entry[name] for name in _SHOWN}
+
+
+def _alarmed(session: Session) -> dict[str, int]:
+    """Return how often each test has alarmed, of all versions."""
+    found = session.rows("SELECT test, count(*) FROM alarms GROUP BY test")
+    return {test: int(n) for test, n in found}
+
+
+def _alarms(session: Session) -> list[dict[str, Any]]:
+    found = session.rows(
+        "SELECT version, test, at, words, sent FROM alarms ORDER BY at DESC LIMIT 50"
+    )
+    return [
+        {
+            "version": version,
+            "test": test,
+            "at": shown(at),
+            "words": words,
+            "sent": shown(sent),
+        }
+        for version, test, at, words, sent in found
+    ]
+
+
+def list_versions(
+    session: Session, versions: Versions, head: Head
+) -> list[dict[str, Any]]:
+    """Return all gates, the latest first."""
+    used = {
+        row[0]
+        for row in session.rows("SELECT version FROM changes WHERE what <> 'shadow'")
+    }
+
+    def state(version: int) -> str:
+        if version == head.current:
+            return "current"
+        if version == head.shadow:
+            return "shadow"
+        return "earlier" if version in used else "candidate"
+
+    return [
+        {
+            "version": version,
+            "at": shown(at),
+            "origin": origin,
+            "state": state(version),
+            "promise": describe(versions.get(session, version).gate)["promise"],
+            "note": note,
+            "rows": rows,
+            "accepted": accepted,
+        }
+        for version, at, origin, note, rows, accepted in session.rows(
+            "SELECT g.version, g.at, g.origin, g.note, t.rows, t.accepted FROM gates g "
+            "JOIN tallies t ON t.version = g.version ORDER BY g.version DESC"
+        )
+    ]
+
+
+def review_of(session: Session, now: float) -> dict[str, Any]:
+    """Return how many rows wait for a person, and how long the oldest has."""
+    counts = {what: rows for what, rows in session.rows(_REVIEWS)}  # noqa: C416
+    rejected, audit = (counts.get(what, 0) for what in WAITING)
+    first = session.rows("SELECT at FROM queue ORDER BY line LIMIT 1")
+    oldest = first[0][0] if first else None
+    (leased,) = session.rows(
+        "SELECT count(*) FROM queue WHERE until > 0 AND until > ?", now
+    )[0]
+    return {
+        "waiting": rejected + audit,
+        "leased": leased,
+        "rejected": rejected,
+        "audit": audit,
+        "oldest": shown(oldest),
+        "oldest_seconds": 0.0 if oldest is None else max(0.0, now - oldest),
+        "answered": counts.get("label", 0),
+        "cannot_say": counts.get("cannot say", 0),
+    }
+
+
+def _shadow(session: Session, head: Head) -> dict[str, Any] | None:
+    """Return what a candidate decided otherwise, and how often it was right."""
+    if head.shadow is None:
+        return None
+    found = session.rows(
+        "SELECT accepted, agrees, wrong, sum(rows) FROM shadows "
+        "WHERE version = ? AND current = ? GROUP BY accepted, agrees, wrong",
+        head.shadow,
+        head.current,
+    )
+    counts = {(a, g, w): int(rows) for a, g, w, rows in found}
+
+    def rows(accepted: int, agrees: int) -> int:
+        return counts.get((accepted, agrees, -1), 0)
+
+    kinds = {
+        "both": rows(1, 1),
+        "only_current": rows(1, 0),
+        "only_shadow": rows(0, 0),
+        "neither": rows(0, 1),
+    }
+    return {
+        "version": head.shadow,
+        "rows": sum(kinds.values()),
+        **kinds,
+        "labelled": _labelled(counts),
+    }
+
+
+def _labelled(counts: dict[tuple[int, int, int], int]) -> dict[str, Any] | None:
+    """Return the wrong ones among the rows that each gate accepts.
+
+    Rows on which the gates differ are reviewed at other rates than those on which they
+    agree. So each kind is estimated by itself, and weighs as much as it has rows.
+    """
+    known = {key: n for key, n in counts.items() if key[2] >= 0 and n > 0}
+    if not known:
+        return None
+
+    def risk(kinds: list[tuple[int, int]]) -> list[float] | None:
+        used = [kind for kind in kinds if counts.get((*kind, -1), 0)]
+        whole = sum(counts[*kind, -1] for kind in used)
+        ends = np.zeros(3)
+        for kind in used:
+            right, wrong = (known.get((*kind, w), 0) for w in (0, 1))
+            if not right + wrong:
+                return None
+            # Together they hold at 95%.
+            seen = share(wrong, right + wrong, confidence=1 - 0.05 / len(used))
+            weight = counts[*kind, -1] / whole
+            ends += weight * np.array([seen.value, seen.low, seen.high], float)
+        return ends.tolist() if used else None
+
+    return {
+        "rows": sum(known.values()),
+        "risk_current": risk([(1, 1), (1, 0)]),
+        "risk_shadow": risk([(1, 1), (0, 0)]),
+    }
+
+
+def about(store: str, replica: str, started: float, *, fast: bool) -> dict[str, Any]:
+    """Return what this replica is."""
+    return {
+        "version": __version__,
+        "started": shown(started),
+        "store": store,
+        "replica": replica,
+        "durable": not fast,
+    }

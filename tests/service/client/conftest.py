@@ -1,0 +1,24 @@
+import pytest
+from stub_service import serving
+
+from trustdoctor.service.client import Client, line
+
+
+@pytest.fixture
+def service():
+    with serving() as running:
+        yield running
+
+
+@pytest.fixture
+def client(service):
+    with Client(service.url) as made:
+        yield made
+
+
+@pytest.fixture
+def pauses(monkeypatch):
+    """The pauses, which are not waited for."""
+    taken = []
+    monkeypatch.setattr(line.time, "sleep", taken.append)
+    return taken

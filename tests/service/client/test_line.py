@@ -1,0 +1,263 @@
+"""Calls that fail, kept connections, and where the token goes."""
+
+import os
+import shutil
+import ssl
+import subprocess
+import sys
+import threading
+
+import pytest
+from stub_service import GATE, LOGITS, TOKEN, answered_as, problem, refused
+
+from trustdoctor.service.client import Client
+
+
+@pytest.mark.parametrize(
+    "fault", ["close", "lost", *[(s,) for s in (429, 502, 503, 504)]]
+)
+def test_what_may_pass_is_tried_again_and_counts_once(service, pauses, fault):
+    service.faults = [fault] * 3
+    with Client(service.url) as client:
+        done = client.decide(logits=LOGITS)
+    contents = [content for _, _, content in service.asked]
+    assert contents == [contents[0]] * 4  # the same ids, so the same rows
+    assert list(service.kept) == [one.id for one in done]
+    for pause, grown in zip(pauses, (0.25, 0.5, 1.0), strict=True):
+        assert grown / 2 <= pause <= grown
+
+
+@pytest.mark.parametrize(
+    ("after", "least", "most"),
+    [("7", 7, 7), ("2.5", 2.5, 2.5), ("86400", 60, 60), ("-3", 0, 1), ("x", 0, 1),
+     ("inf", 0, 1)],
+)  # fmt: skip
+def test_the_service_says_how_long_to_wait(client, service, pauses, after, least, most):
+    service.faults = [(503, {"Retry-After": after})]
+    client.status()
+    assert len(pauses) == 1
+    assert least <= pauses[0] <= most
+
+
+def test_after_the_last_try_the_reason_is_told(service, pauses):
+    service.faults = [problem(503, "the store is away. Send it again later.")] * 9
+    with Client(service.url, retries=2) as client:
+        assert refused(client.status) == "the store is away. Send it again later."
+    assert len(service.asked) == 3
+    service.faults = ["close"] * 9
+    with Client(service.url, retries=1) as client:
+        said = refused(client.status)
+    assert said.startswith(f"{service.url} did not answer: Remote end closed")
+    assert said.endswith("Calls made: 2. See that it runs, and call again.")
+    assert len(pauses) == 3
+
+
+def test_a_service_that_is_not_there_is_named(pauses):
+    client = Client("http://127.0.0.1:9", retries=0)
+    said = refused(client.status)
+    assert said.startswith("http://127.0.0.1:9 did not answer: Connection refused. ")
+    assert not pauses
+
+
+@pytest.mark.parametrize("name", ["rollback", "recalibrate", "add_gate"])
+def test_what_would_be_done_twice_is_tried_once(client, service, pauses, name):
+    client.status()
+    given = [GATE] if name == "add_gate" else []
+    service.faults = ["lost"]
+    said = refused(getattr(client, name), *given)
+    assert said.endswith(
+        "It was called once; look whether it was done, and call again."
+    )
+    assert len(service.asked) == 2
+    assert not pauses
+    assert service.connections == 2  # one that may have gone stale is not used
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 413, 500])
+def test_problems_are_told_as_they_are(client, service, pauses, status):
+    service.faults = [problem(status, f"expected\x1b another\nrow {TOKEN[:5]}.")]
+    assert refused(client.status) == f"expected\\x1b another row {TOKEN[:5]}."
+    assert not pauses
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (
+            (404, {}, b"<h1>Not Found</h1>"),
+            "answered 404: <h1>Not Found</h1>. Give the",
+        ),
+        ((307, {"Location": "/x"}, b""), "answered 307: nothing. Redirects are not"),
+        ((400, {}, b'{"detail": [1]}'), 'answered 400: {"detail": [1]}. Give the URL'),
+        ((502, {}, b""), "answered 502: nothing. Calls made: 1."),
+        (b"<h1>It works!</h1>", "expected JSON from http"),
+        (b"[1]", "expected JSON from http"),
+        (b"[" * 100_000, "expected JSON from http"),
+        (b'{"rows": [{"id": "a"}]}', "expected rows from http"),
+        (b'{"rows": 3}', "expected rows from http"),
+        (b'{"rows": []}', "expected answers to the 1 rows sent from http"),
+        (answered_as("cat"), "expected answers to the 1 rows sent from http"),
+    ],
+)
+def test_other_servers_are_found_out(service, fault, said):
+    service.faults = [fault]
+    with Client(service.url, TOKEN, retries=0) as client:
+        found = refused(client.decide, [{"id": "b", "logits": [1.0, 0.0]}])
+    assert said in found
+    assert len(found) < 400
+
+
+def test_answers_of_another_server_are_refused(client, service):
+    service.faults = [b'{"counted": 1}', b"{}", b"{}"]
+    assert "expected what became of labels" in refused(client.label, {"a": 0})
+    assert "expected gates" in refused(client.gates)
+    assert "expected rows" in refused(client.lease)
+
+
+def test_a_connection_is_kept_per_thread(client, service):
+    def work():
+        for _ in range(5):
+            client.decide(logits=LOGITS[:1])
+
+    work()
+    assert service.connections == 1
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(service.asked) == 20
+    assert service.connections == 4
+
+
+def test_a_connection_that_was_closed_meanwhile_is_opened_again(service, pauses):
+    service.patience = 0.05
+    with Client(service.url, retries=0) as client:
+        for _ in range(3):
+            client.status()
+            threading.Event().wait(0.2)
+    assert service.connections == 3
+    assert not pauses
+
+
+def test_a_closed_client_opens_a_connection_again(client, service):
+    client.status()
+    client.close()
+    client.status()
+    assert service.connections == 2
+
+
+def test_a_forked_process_has_a_connection_of_its_own(client, service):
+    client.status()
+    child = os.fork()
+    if not child:
+        try:
+            client.status()
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    client.status()
+    assert service.connections == 2
+    assert len(service.asked) == 3
+
+
+def test_an_interrupt_leaves_no_half_answer_behind(client, monkeypatch):
+    client.status()
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("http.client.HTTPResponse.read", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            client.status()
+    assert client.gates() == []
+
+
+def test_the_token_is_sent_and_never_shown(service):
+    service.faults = [problem(401, f"not a token: Bearer {TOKEN}.")]
+    with Client(service.url, TOKEN) as client:
+        said = refused(client.status)
+        client.status()
+        assert TOKEN not in repr(client)
+        assert said == "not a token: Bearer ***."
+    assert [one["Authorization"] for one in service.headers] == [f"Bearer {TOKEN}"] * 2
+
+
+def test_without_a_token_none_is_sent(client, service):
+    client.status()
+    assert "Authorization" not in service.headers[0]
+
+
+def test_a_token_goes_unencrypted_to_this_machine_alone():
+    for url in ("https://example.org", "http://127.0.0.1:1", "http://[::1]:1"):
+        Client(url, TOKEN)
+    for url in ("http://example.org", "http://10.0.0.3:8571"):
+        said = refused(Client, url, TOKEN)
+        assert said.startswith(f"{url} is not encrypted, so the token could be read")
+        Client(url)
+        Client(url, TOKEN, unencrypted=True)
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "said"),
+    [
+        ("127.0.0.1:8571", {}, "expected url as that of a service"),
+        ("ftp://127.0.0.1", {}, "expected url as that of a service"),
+        ("http://127.0.0.1:99999", {}, "expected url as that of a service"),
+        ("http://exa mple.org", {}, "expected url as that of a service"),
+        (None, {}, "expected url as that of a service"),
+        (f"http://me:{TOKEN}@127.0.0.1", {}, "got one with a user, a query"),
+        (f"http://127.0.0.1/?token={TOKEN}", {}, "pass a token as token=."),
+        (
+            "http://127.0.0.1",
+            {"token": f"{TOKEN} x"},
+            "expected token as text of plain",
+        ),
+        ("http://127.0.0.1", {"token": f"{TOKEN}\r\nX: y"}, "expected token as text"),
+        ("http://127.0.0.1", {"token": ""}, "expected token as text of plain"),
+        ("http://127.0.0.1", {"timeout": 0}, "expected a timeout above 0 seconds"),
+        ("http://127.0.0.1", {"timeout": True}, "expected a timeout above 0 seconds"),
+        ("http://127.0.0.1", {"retries": -1}, "expected retries as a whole number"),
+        ("http://127.0.0.1", {"retries": 1.5}, "expected retries as a whole number"),
+    ],
+)
+def test_clients_that_cannot_work_are_refused(url, options, said):
+    assert said in refused(Client, url, **options)
+
+
+def test_a_certificate_must_be_trusted(service, tmp_path, monkeypatch, pauses):
+    if shutil.which("openssl") is None:
+        pytest.skip("there is no openssl to make a certificate with")
+    files = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
+         "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", "/CN=me",
+         "-addext", "subjectAltName=IP:127.0.0.1", "-out", files[0], "-keyout",
+         files[1]],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*files)
+    service.socket = context.wrap_socket(service.socket, server_side=True)
+    url = service.url.replace("http:", "https:")
+    with Client(url, TOKEN) as client:
+        said = refused(client.status)
+        assert "cannot be trusted: self-signed certificate" in said
+        assert not pauses
+        assert not service.asked
+    monkeypatch.setenv("SSL_CERT_FILE", str(files[0]))
+    with Client(url, TOKEN) as client:
+        for _ in range(3):
+            client.status()
+    assert (len(service.asked), service.connections) == (3, 1)
+    assert service.headers[0]["Authorization"] == f"Bearer {TOKEN}"
+
+
+def test_the_client_needs_no_package_of_the_service():
+    code = "import sys, trustdoctor.service.client; print(*sys.modules)"
+    out = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    heavy = {"msgspec", "starlette", "uvicorn", "psycopg", "http.client", "ssl"}
+    assert heavy.isdisjoint(out.stdout.split())

@@ -1,0 +1,935 @@
+"""The pages of the service, as people use them in a browser."""
+
+import json
+import math
+import os
+import re
+import struct
+import subprocess
+import sys
+import zlib
+from base64 import b64encode
+from contextlib import suppress
+from copy import deepcopy
+from datetime import UTC, datetime, timedelta
+from urllib.request import Request, urlopen
+
+import numpy as np
+import pytest
+from hostile import STEERED
+
+import trustdoctor as td
+from trustdoctor.service.pages import (
+    page_headers,
+    render_live,
+    render_login,
+    render_review,
+)
+
+HOME = "http://127.0.0.1:8571"
+TOKEN = "a-token-for-the-tests-alone"
+NOW = datetime(2026, 11, 16, 12, 30, 20, tzinfo=UTC)
+PROMISE = "at most 5% of the correct predictions rejected, with confidence 0.9"
+STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def ago(**span):
+    return (NOW - timedelta(**span)).isoformat().replace("+00:00", "Z")
+
+
+def watched(name, low, high, **more):
+    return {
+        "name": name, "verdict": "no rows yet", "why": "", "estimate": None, "low": low,
+        "high": high, "evidence": 0.0, "limit": math.log(22), "alarm": None, **more,
+    }  # fmt: skip
+
+
+def version(number, state, **more):
+    return {
+        "version": number, "at": ago(hours=3), "origin": "start", "state": state,
+        "promise": PROMISE, "note": None, "rows": 0, **more,
+    }  # fmt: skip
+
+
+def empty():
+    """What the service says before the first row."""
+    return {
+        "time": ago(),
+        "service": {"version": "0.2", "started": ago(minutes=1), "store": "sqlite",
+                    "replica": "a1", "durable": True},
+        "gate": {"version": 1, "since": ago(hours=3), "score": "alpha", "rule": "",
+                 "promise": PROMISE, "classes": ["cat", "dog", "bird"]},
+        "shadow": None,
+        "traffic": {"rows": 0, "accepted": 0, "minutes": []},
+        "watch": {"version": 1, "headline": "no rows yet", "waiting": 0, "upto": 0,
+                  "review": {"rejected": 1.0, "accepted": 0.02}, "history": [],
+                  "tests": [watched("accepted", 0.84, 0.87), watched("frr", 0, 0.05)]},
+        "alarms": [],
+        "versions": [version(1, "current")],
+        "review": {"waiting": 0, "leased": 0, "rejected": 0, "audit": 0, "oldest": None,
+                   "answered": 0, "cannot_say": 0},
+        "latency": {"p50_ms": None, "p99_ms": None, "count": 0},
+    }  # fmt: skip
+
+
+def busy():
+    """What it says after an hour, with two minutes without rows."""
+    said, rng = empty(), np.random.default_rng(0)
+    start = NOW.replace(second=0)
+    minutes = [
+        {"at": (start - timedelta(minutes=i)).isoformat(), "rows": 600 - 3 * i,
+         "accepted": 510 - 3 * i, "drawn": 100, "labels": 90}
+        for i in range(60, -1, -1) if i not in (20, 21)
+    ]  # fmt: skip
+    said["traffic"] = {"rows": 30_000, "accepted": 25_500, "minutes": minutes}
+    watch = said["watch"]
+    watch |= {"headline": "nothing to report", "waiting": 1, "upto": 30_000}
+    for i in range(40):
+        size, window = 50 * (i % 20 + 1), 1 + i // 20
+        rates = {"accepted": 0.85 + 0.01 * rng.normal(), "frr": 0.04 + i / 4000}
+        watch["history"].append({
+            "number": i + 1, "at": ago(minutes=39 - i), "rows": 500, "accepted": 425,
+            "labels": 80, "waiting": 1, "alarms": [],
+            "evidence": {"accepted": 0.0, "frr": i / 20},
+            "estimates": {name: [rate, rate - 0.01, rate + 0.02, size, window]
+                          for name, rate in rates.items()},
+        })  # fmt: skip
+    last = watch["history"][-1]
+    for test in watch["tests"]:
+        seen = last["estimates"][test["name"]]
+        fields = ("value", "low", "high", "n", "window")
+        test |= {"verdict": "holds", "evidence": last["evidence"][test["name"]]}
+        test["estimate"] = dict(zip(fields, seen, strict=True))
+    said["review"] = {"waiting": 1234, "leased": 2, "rejected": 1200, "audit": 34,
+        "oldest": ago(minutes=95), "answered": 5678, "cannot_say": 41}  # fmt: skip
+    said["latency"] = {"p50_ms": 1.2345, "p99_ms": 6.789, "count": 30_000}
+    return said
+
+
+def alarmed():
+    """What it says when FRR is broken, with a candidate in the shadow."""
+    said, words = busy(), "seen 9.42% of 1,017 rows; asked at most 5%"
+    said["watch"]["headline"] = "the promise does not hold any more"
+    said["watch"]["tests"][1] |= {
+        "verdict": "alarm", "evidence": 30.0,
+        "alarm": {"at": ago(minutes=23), "words": words},
+    }  # fmt: skip
+    said["alarms"] = [{"version": 1, "test": "frr", "at": ago(minutes=23),
+                       "words": words, "sent": ago(minutes=22)}]  # fmt: skip
+    said["shadow"] = {
+        "version": 2, "rows": 1200, "both": 1000, "only_current": 20, "only_shadow": 80,
+        "neither": 100, "labelled": {"rows": 180, "risk_current": [0.021, 0.004, 0.06],
+                                     "risk_shadow": [0.024, 0.006, 0.065]},
+    }  # fmt: skip
+    said["versions"].insert(0, version(2, "shadow", note="new camera", rows=1200))
+    return said
+
+
+def unsure():
+    said = busy()
+    said["watch"]["headline"] = "the labels do not tell whether the promise holds"
+    said["watch"]["tests"][1] |= {"verdict": "cannot tell", "why": "nothing is drawn"}
+    return said
+
+
+def unlabelled():
+    said = busy()
+    said["watch"]["tests"][1] |= {"verdict": "no rows yet", "estimate": None}
+    return said
+
+
+def promoted():
+    said = busy()
+    said["watch"] = empty()["watch"] | {"version": 2}
+    return said
+
+
+def not_followed():
+    said = busy()
+    said["watch"] |= {"headline": "no rows yet", "tests": [], "history": []}
+    return said
+
+
+def nothing_watched():
+    said = busy()
+    said["watch"] |= {"headline": "nothing to watch", "tests": [], "history": []}
+    return said
+
+
+def png(width=8, height=8):
+    """Return a picture as a data URL, made by hand."""
+
+    def chunk(kind, body):
+        check = struct.pack(">I", zlib.crc32(kind + body))
+        return struct.pack(">I", len(body)) + kind + body + check
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    rows = zlib.compress((b"\0" + b"\x20\x80\xc0" * width) * height)
+    parts = chunk(b"IHDR", head) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+    whole = b64encode(b"\x89PNG\r\n\x1a\n" + parts)
+    return f"data:image/png;base64,{whole.decode()}"
+
+
+def row(number, **more):
+    return {
+        "id": f"row-{number}", "lease": f"lease-{number}", "until": ago(minutes=-5),
+        "kind": "rejected", "doubt": -0.31, "predicted": "cat", "shortlist": None,
+        "classes": ["cat", "dog", "bird"], "payload": {"text": f"What is {number}?"},
+        "group": None, "at": ago(minutes=9), "version": 1, **more,
+    }  # fmt: skip
+
+
+class Desk:
+    """A service that answers out of lists, and notes what it was asked."""
+
+    def __init__(self, context):
+        self.status, self.rows = empty(), []
+        self.answers, self.leases, self.asked, self.complaints = [], [], [], []
+        self.broken, self.away = {}, False
+        context.route("**/*", self._serve)
+        self.tab = context.new_page()
+        self.tab.on("pageerror", lambda e: self.complaints.append(str(e)))
+
+    def open(self, path, width=1280):
+        self.tab.set_viewport_size({"width": width, "height": 800})
+        self.tab.goto(HOME + path)
+        return self.tab
+
+    def review(self, *rows, width=1280):
+        self.rows += rows
+        tab = self.open("/review", width)
+        tab.fill("#reviewer", "ann")
+        tab.keyboard.press("Enter")
+        return tab
+
+    def _serve(self, route):
+        path = route.request.url.removeprefix(HOME)
+        self.asked.append(path)
+        pages = {"/": render_live, "/review": render_review, "/login": render_login}
+        with suppress(Exception):  # a tab that was closed meanwhile
+            if path in self.broken:
+                self._break(route, self.broken[path])
+            elif path in pages:
+                route.fulfill(body=pages[path](), headers=page_headers())
+            else:
+                self._answer(route, path)
+
+    def _break(self, route, status):
+        if not status:
+            return route.abort()
+        problem = {"title": "Not available now", "detail": "the store is away."}
+        kind = "application/problem+json"
+        return route.fulfill(status=status, json=problem, content_type=kind)
+
+    def _answer(self, route, path):
+        if path == "/v1/events":
+            body = f"retry: 100\nevent: status\ndata: {json.dumps(self.status)}\n\n"
+            body = "event: away\ndata: {}\n\n" if self.away else body
+            return route.fulfill(body=body, content_type="text/event-stream")
+        if path == "/v1/review/lease":
+            self.leases.append(route.request.post_data_json)
+            rows = [self.rows.pop(0)] if self.rows else []
+            return route.fulfill(json={"rows": rows, "waiting": len(self.rows)})
+        if path == "/v1/review/answer":
+            self.answers.append(route.request.post_data_json)
+            return route.fulfill(json={"id": "", "result": "counted"})
+        return route.fulfill(json=self.status)
+
+
+@pytest.fixture
+def desk(browser):
+    context = browser.new_context()
+    own = Desk(context)
+    yield own
+    context.unroute_all(behavior="ignoreErrors")
+    context.close()
+    assert own.complaints == []
+
+
+def said(tab, selector, words):
+    """Wait until an element says something."""
+    tab.wait_for_function(
+        "([selector, words]) => document.querySelector(selector)?.innerText"
+        ".includes(words)",
+        arg=[selector, words],
+        timeout=5000,
+    )
+    return tab.locator(selector).inner_text()
+
+
+def cells(tab, table):
+    return tab.evaluate(
+        "id => [...document.querySelectorAll(`#${id} tbody tr`)]"
+        ".map(row => [...row.cells].map(cell => cell.textContent))",
+        table,
+    )
+
+
+STANDINGS = [
+    (empty, "No rows yet", "waits for the first one"),
+    (busy, "Holds", "Nothing to report."),
+    (unsure, "Cannot tell", "The labels do not tell"),
+    (unlabelled, "Cannot tell yet", "no labels yet"),
+    (promoted, "No rows yet", "This version has not decided a row."),
+    (alarmed, "ALARM", "does not hold any more. Since 2026-11-16 12:07 UTC."),
+    (not_followed, "No rows yet", "This version has not decided a row."),
+    (nothing_watched, "Nothing to watch", "Nothing to watch."),
+]
+
+
+def test_the_headline_says_how_it_stands_as_it_changes(desk):
+    tab = desk.open("/", width=360)
+    for status, title, words in STANDINGS:
+        desk.status = status()
+        said(tab, "#said", words)
+        assert tab.locator("#title").inner_text() == title
+        assert tab.title() == f"{title} - trustdoctor"
+        assert PROMISE in tab.locator("#promise").inner_text()
+        assert tab.evaluate("document.documentElement.scrollWidth") <= 360
+        body = tab.locator("body").inner_text()
+        assert not re.search("NaN|undefined|null", body)
+
+
+def test_before_the_first_row_it_says_how_to_send_one(desk):
+    tab = desk.open("/")
+    said(tab, "#curl", "curl")
+    command = tab.locator("#curl").inner_text()
+    assert f"curl {HOME}/v1/decide" in command
+    body = json.loads(re.search(r"-d '(.*)'", command)[1])
+    assert len(body["logits"]) == 3
+    assert tab.locator("figure").count() == 0
+    desk.status = busy()
+    said(tab, "#title", "Holds")
+    assert tab.locator("#empty").is_hidden()
+
+
+def test_numbers_are_those_of_the_service(desk):
+    desk.status = alarmed()
+    tab = desk.open("/")
+    said(tab, "#title", "ALARM")
+    figures = tab.locator("#figures").inner_text()
+    assert "597" in figures  # the last full minute
+    assert f"{507 / 597:.2%}" in figures
+    assert "30,000 rows in all" in figures
+    assert "85.00% of all" in figures
+    assert "the oldest for 1 hour" in figures
+    assert "1.23 ms" in figures
+    assert "6.79 ms or less for 99%" in figures
+    card = tab.locator(".card.alarm").inner_text()
+    value, low, high, n, _ = desk.status["watch"]["history"][-1]["estimates"]["frr"]
+    assert "Correct predictions lost (FRR)" in card
+    assert "At most 5%" in card
+    assert f"{value:.2%} [{low:.2%}, {high:.2%}] of {n:,} rows" in card
+    assert "fewer than 1 of 1,000,000,000 cases" in card
+    assert cells(tab, "alarms")[0][:3] == [
+        "2026-11-16 12:07", "1", "Correct predictions lost (FRR)",
+    ]  # fmt: skip
+    assert [line[:2] for line in cells(tab, "versions")] == [
+        ["2", "in the shadow"], ["1", "decides now"],
+    ]  # fmt: skip
+    assert [line[1:] for line in cells(tab, "shadow")] == [
+        ["1,000", "83.33%"], ["20", "1.67%"], ["80", "6.67%"], ["100", "8.33%"],
+    ]  # fmt: skip
+    beside = tab.locator("#s-shadow").inner_text()
+    assert "differ in 8.33% of 1,200 rows" in beside
+    assert "version 2 2.40% [0.60%, 6.50%]" in beside
+    queue = tab.locator("#queue").inner_text()
+    assert "1,234 rows wait: 1,200 rejected, 34 drawn" in queue
+    assert 'labelled 5,678 rows so far, and said "cannot say" of 41.' in queue
+
+
+def test_promises_to_groups_are_shown_by_group(desk):
+    desk.status = busy()
+    seen = {
+        "frr[north]": [0.02, 0.01, 0.03, 400, 1],
+        "frr[south]": [0.04, 0.03, 0.06, 90, 1],
+    }
+    for step in desk.status["watch"]["history"]:
+        step["estimates"] = {"accepted": step["estimates"]["accepted"]} | seen
+    desk.status["watch"]["tests"][1]["estimate"] = None
+    desk.status["shadow"] = alarmed()["shadow"]
+    desk.status["shadow"]["labelled"]["risk_current"] = None
+    tab = desk.open("/")
+    said(tab, "#title", "Holds")
+    groups = tab.locator(".card").nth(1).locator("dd").all_inner_texts()[1:3]
+    assert groups == [
+        "south: 4.00% [3.00%, 6.00%] of 90 rows",
+        "north: 2.00% [1.00%, 3.00%] of 400 rows",
+    ]
+    assert tab.locator("#rate-1").count() == 0
+    assert tab.locator("#evidence-1").count() == 1
+    assert "as too few labelled rows were accepted" in tab.inner_text("#beside-risk")
+
+
+def test_minutes_without_rows_are_shown_as_such(desk):
+    desk.status = busy()
+    tab = desk.open("/")
+    said(tab, "#title", "Holds")
+    tab.locator("figure:has(#rows) summary").click()
+    tab.locator("figure:has(#share) summary").click()
+    said(tab, "#t-share tbody", "12:29")
+    said(tab, "#t-rows tbody", "12:29")
+    lines = {at: rest for at, *rest in cells(tab, "t-rows")}
+    assert len(lines) == 61
+    assert lines["2026-11-16 12:10"] == ["0", "0"]
+    assert lines["2026-11-16 12:29"] == ["597", "507"]
+    shares = dict(cells(tab, "t-share"))
+    assert shares["2026-11-16 12:10"] == "-"
+    assert shares["2026-11-16 12:29"] == f"{507 / 597:.2%} of 597 rows"
+
+
+def test_charts_are_drawn_to_scale(desk):
+    """Heights are read back by the numbers beside the axis."""
+    desk.status = alarmed()
+    tab = desk.open("/")
+    said(tab, "#title", "ALARM")
+    ticks = tab.evaluate(
+        "[...document.querySelectorAll('#rate-1 text[text-anchor=end]')]"
+        ".filter(t => !t.classList.length)"
+        ".map(t => [Number(t.getAttribute('y')) - 4, Number(t.textContent)])"
+    )
+    slope, zero = np.polyfit(*np.array(ticks).T, 1)
+    limit = tab.locator("#rate-1 path.limit").get_attribute("d")
+    assert slope * float(limit.split()[1].split("H")[0]) + zero == pytest.approx(5)
+    ends = tab.evaluate(
+        "[...document.querySelectorAll('#rate-1 .end')]"
+        ".map(e => Number(e.getAttribute('cy')))"
+    )
+    steps = desk.status["watch"]["history"]
+    wanted = [100 * steps[i]["estimates"]["frr"][0] for i in (19, 39)]  # two windows
+    assert [slope * end + zero for end in ends] == pytest.approx(wanted, abs=0.02)
+    assert tab.locator("#rate-1 path.alarm").count() == 1
+    assert tab.locator("#rate-0 path.alarm").count() == 0
+    chance = tab.locator("#at-evidence-1").inner_text()
+    assert chance.endswith(
+        f"at most 1 in {math.exp(39 / 20):.1f} cases".replace(".0 ", " ")
+    )
+
+
+def test_the_time_under_the_pointer_is_said_and_stays_while_news_come(desk):
+    desk.status = busy()
+    tab = desk.open("/")
+    said(tab, "#title", "Holds")
+    tab.locator("#rate-1").hover(position={"x": 95, "y": 100})
+    first = tab.locator("#at-rate-1").inner_text()
+    assert not first.startswith("2026-11-16 12:30")
+    desk.status["watch"]["history"][-1]["estimates"]["frr"][0] += 0.01
+    desk.status["review"]["waiting"] = 77
+    said(tab, "#figures", "77")
+    assert tab.locator("#at-rate-1").inner_text() == first
+
+
+def test_news_leave_alone_what_somebody_reads(desk):
+    desk.status = busy()
+    tab = desk.open("/")
+    said(tab, "#title", "Holds")
+    tab.locator("figure:has(#rate-0) summary").click()
+    tab.evaluate("window.kept = document.querySelector('.card')")
+    desk.status["review"]["waiting"] = 88
+    said(tab, "#figures", "88")
+    assert tab.evaluate("window.kept.isConnected")
+    assert tab.locator("figure:has(#rate-0) details").get_attribute("open") == ""
+
+
+def test_a_lost_connection_is_said_with_its_time_and_comes_back(desk):
+    desk.status = busy()
+    tab = desk.open("/")
+    said(tab, "#heard", "Heard at 12:30:20 UTC")
+    desk.broken = {"/v1/events": 0, "/v1/status": 0}
+    text = said(tab, "#lost", "Connection lost since 12:30:20 UTC.")
+    assert "The service does not answer" in text
+    assert "What stands below is from then. Trying again." in text
+    assert tab.locator("#title").inner_text() == "Last known: Holds"
+    assert tab.title() == "Connection lost - trustdoctor"
+    desk.broken = {}
+    said(tab, "#heard", "Heard at 12:30:20 UTC")
+    assert tab.locator("#lost").is_hidden()
+    assert tab.locator("#title").inner_text() == "Holds"
+
+
+def test_a_tab_that_nobody_sees_asks_now_and_then(desk):
+    desk.tab.clock.install()
+    tab = desk.open("/")
+    said(tab, "#heard", "Heard at")
+    hide = (
+        "hidden => { Object.defineProperty(document, 'hidden', {value: hidden, "
+        "configurable: true}); document.dispatchEvent(new Event('visibilitychange')) }"
+    )
+    tab.evaluate(hide, arg=True)
+    tab.wait_for_timeout(200)
+    desk.asked.clear()
+    tab.clock.run_for(20_000)
+    assert desk.asked == []
+    desk.status = alarmed()
+    tab.clock.run_for(12_000)
+    said(tab, "#title", "ALARM")
+    assert desk.asked == ["/v1/status"]
+    tab.evaluate(hide, arg=False)
+    said(tab, "#heard", "Live.")
+
+
+def test_without_events_it_asks(desk):
+    desk.broken = {"/v1/events": 404}
+    desk.tab.clock.install()
+    tab = desk.open("/")
+    said(tab, "#heard", "Asked every few seconds.")
+    desk.status = busy()
+    tab.clock.run_for(4000)
+    said(tab, "#title", "Holds")
+
+
+def test_a_store_that_is_away_is_said_in_plain_words(desk):
+    desk.broken, desk.away = {"/v1/status": 503}, True
+    desk.tab.clock.install()
+    tab = desk.open("/")
+    text = said(tab, "#lost", "cannot reach its store")
+    assert text.startswith("No news since ")
+    assert "It says: the store is away." in text
+    desk.broken = {}
+    tab.clock.run_for(4000)
+    said(tab, "#title", "No rows yet")
+    desk.away = False
+
+
+@pytest.mark.parametrize("path", ["/", "/review"])
+def test_who_is_not_logged_in_is_asked_to(path, desk):
+    desk.broken = {f"/v1/{name}": 401 for name in ("events", "status", "review/lease")}
+    tab = desk.open(path)
+    if path == "/review":
+        tab.fill("#reviewer", "ann")
+        tab.keyboard.press("Enter")
+    tab.wait_for_url("**/login")
+    assert tab.locator("#token").is_visible()
+
+
+def test_the_form_sends_the_token_with_an_origin_that_can_be_checked(desk):
+    tab = desk.open("/login")
+    tab.fill("#token", "secret")
+    with tab.expect_request(lambda r: r.method == "POST") as sent:
+        tab.keyboard.press("Enter")
+    assert "token=secret" in sent.value.post_data
+    assert sent.value.headers["origin"] == HOME
+    assert "secret" not in tab.url
+
+
+def answered(desk, n):
+    """Wait until so many answers came, and return the last without its row."""
+    for _ in range(100):
+        if len(desk.answers) >= n:
+            break
+        desk.tab.wait_for_timeout(20)
+    assert len(desk.answers) == n
+    last = dict(desk.answers[-1])
+    return last.pop("id"), last.pop("lease"), last
+
+
+def ready(tab, words):
+    """Wait until a row is there and keys count."""
+    said(tab, "#payload", words)
+    tab.wait_for_timeout(260)
+
+
+def test_rows_are_answered_by_keys_one_after_the_other(desk):
+    desk.tab.clock.install()
+    tab = desk.review(*(row(i) for i in range(1, 6)))
+    keys = [
+        ("2", {"label": "dog"}), ("0", {"cannot_say": True}),
+        ("u", {"cannot_say": True}), ("s", {"release": True}), ("1", {"label": "cat"}),
+    ]  # fmt: skip
+    for i, (key, given) in enumerate(keys, 1):
+        ready(tab, f"What is {i}?")
+        for free in ("n", "p", "9", "Enter"):
+            tab.keyboard.press(free)
+        tab.keyboard.press(key)
+        assert answered(desk, i) == (f"row-{i}", f"lease-{i}", given)
+    said(tab, "#nothing", "Nothing to review now.")
+    assert "Stored: cat. 4 rows answered." in tab.locator("#told").inner_text()
+    assert desk.leases[0] == {
+        "reviewer": "ann", "order": "doubt", "count": 1, "seconds": 300,
+    }  # fmt: skip
+    desk.rows.append(row(6))
+    tab.clock.run_for(5000)
+    said(tab, "#payload", "What is 6?")
+
+
+def test_a_key_held_down_answers_one_row(desk):
+    tab = desk.review(row(1), row(2))
+    ready(tab, "What is 1?")
+    tab.keyboard.down("1")
+    for _ in range(20):
+        tab.keyboard.down("1")  # the browser repeats it
+    ready(tab, "What is 2?")
+    tab.keyboard.down("1")
+    tab.keyboard.up("1")
+    tab.wait_for_timeout(100)
+    assert len(desk.answers) == 1
+
+
+def test_a_key_pressed_before_a_row_can_be_read_is_no_answer(desk):
+    desk.tab.clock.install()
+    tab = desk.review(row(1))
+    said(tab, "#payload", "What is 1?")
+    tab.clock.pause_at(datetime.now(UTC) + timedelta(minutes=1))
+    desk.rows.append(row(2))
+    tab.keyboard.press("1")
+    said(tab, "#payload", "What is 2?")
+    tab.keyboard.press("1")
+    tab.clock.run_for(200)
+    tab.keyboard.press("1")
+    tab.clock.run_for(100)
+    assert len(desk.answers) == 1
+    tab.keyboard.press("1")
+    assert answered(desk, 2)[0] == "row-2"
+
+
+def test_single_keys_can_be_switched_off(desk):
+    tab = desk.review(row(1))
+    ready(tab, "What is 1?")
+    tab.locator("#keys").uncheck()
+    tab.keyboard.press("1")
+    tab.wait_for_timeout(100)
+    assert desk.answers == []
+    tab.get_by_role("button", name="bird").click()
+    assert answered(desk, 1)[2] == {"label": "bird"}
+
+
+def test_why_a_row_is_here_and_for_how_long(desk):
+    tab = desk.review(row(1), row(2, kind="audit", group="north"))
+    ready(tab, "What is 1?")
+    assert tab.locator("#why").inner_text() == "The gate rejected this row"
+    assert re.match(r"(5:00|4:5\d) left", tab.locator("#left").inner_text())
+    assert tab.evaluate("document.activeElement.id") == "why"
+    assert "cat" not in tab.locator(".subject").inner_text()  # the model's answer
+    tab.keyboard.press("1")
+    said(tab, "#why", "Accepted, and drawn at random to check the gate")
+    tab.locator("summary").click()
+    facts = tab.locator("#facts").inner_text()
+    for fact in (
+        "row-2",
+        "2026-11-16 12:21 UTC, by version 1",
+        "-0.31",
+        "cat",
+        "north",
+    ):
+        assert fact in facts
+
+
+def test_the_shortlist_comes_first_and_every_class_can_be_found(desk):
+    many = [f"class {i}" for i in range(200)]
+    tab = desk.review(
+        row(1, classes=many, shortlist=["class 7", "class 3"]),
+        row(2, classes=many),
+        row(3, classes=120),
+    )
+    ready(tab, "What is 1?")
+    assert tab.locator("#choices button").all_inner_texts() == [
+        "1 class 7",
+        "2 class 3",
+    ]
+    tab.keyboard.press("/")
+    tab.keyboard.type("199")
+    tab.keyboard.press("Enter")
+    assert answered(desk, 1)[2] == {"label": "class 199"}
+    ready(tab, "What is 2?")
+    tab.keyboard.press("/")
+    tab.keyboard.type("LASS 1")
+    assert tab.locator("#found button").count() == 50
+    assert "61 more" in tab.locator("#more").inner_text()
+    tab.keyboard.press("Enter")  # more than one: the first is pointed at, not taken
+    assert len(desk.answers) == 1
+    tab.keyboard.press("3")
+    assert answered(desk, 2)[2] == {"label": "class 11"}
+    ready(tab, "What is 3?")
+    tab.keyboard.press("4")
+    assert answered(desk, 3)[2] == {"label": 3}
+
+
+def test_rows_of_a_gate_without_classes_are_judged_or_typed(desk):
+    tab = desk.review(*(row(i, classes=None, predicted=4) for i in (1, 2, 3)))
+    ready(tab, "What is 1?")
+    texts = tab.locator("#choices button").all_inner_texts()
+    assert texts == [
+        "1 The model says 4, and is right",
+        "2 The model says 4, and is wrong",
+    ]
+    tab.keyboard.press("2")
+    assert answered(desk, 1)[2] == {"correct": False}
+    ready(tab, "What is 2?")
+    tab.keyboard.press("/")
+    tab.keyboard.type("12")
+    tab.keyboard.press("Enter")
+    assert answered(desk, 2)[2] == {"label": 12}
+
+
+def test_payloads_with_scripts_are_inert(desk):
+    name = STEERED[1]
+    texts = "\n".join(STEERED)
+    hostile = row(
+        1, payload={"text": texts}, classes=list(STEERED), shortlist=list(STEERED[:3]),
+        predicted=name, group=name, id=name, kind=name,
+    )  # fmt: skip
+    links = (
+        "javascript:window.hacked=1",
+        "data:text/html,<script>1</script>",
+        "//x.y",
+        "",
+    )
+    images = (
+        "data:image/svg+xml;base64,PHN2Zz4=", "data:text/html;base64,PHNjcmlwdD4=",
+        "https://example.org/x.png", 'data:image/png;base64,AA" onerror="hacked=1',
+    )  # fmt: skip
+    others = [
+        row(i, payload={"text": f"Row {i}.", "link": link, "image": image})
+        for i, (link, image) in enumerate(zip(links, images, strict=True), 2)
+    ]
+    tab = desk.review(hostile, *others, width=360)
+    ready(tab, "window.hacked")
+    text = tab.locator("#payload").inner_text()
+    assert STEERED[0] in text
+    assert not STEERING.search(tab.locator("body").inner_text())
+    assert tab.locator("img, #payload script").count() == 0
+    for i, link in enumerate(links, 2):
+        words = f"A link that is not http or https: {link}".strip()
+        tab.keyboard.press("s")
+        ready(tab, f"Row {i}.")
+        assert words in tab.inner_text("#payload")
+        assert "does not show" in tab.inner_text("#payload")
+        assert tab.locator("#payload a, #payload img").count() == 0
+    assert tab.evaluate("window.hacked") is None
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 360
+    assert {path for path in desk.asked if not path.startswith("/")} == set()
+
+
+def test_pictures_are_shown_and_links_open_by_a_click_without_a_trace(desk):
+    link = "https://user:secret@example.org/a?b=<i>"
+    broken = f"data:image/png;base64,{b64encode(b'not a picture').decode()}"
+    tab = desk.review(
+        row(1, payload={"image": png(), "link": link}),
+        row(2, payload={"image": broken}),
+        row(3, payload=None),
+    )
+    said(tab, "#payload", "Opens example.org in a new tab")
+    tab.wait_for_function("document.querySelector('#payload img').naturalWidth === 8")
+    anchor = tab.locator("#payload a")
+    assert anchor.get_attribute("rel") == "noopener noreferrer"
+    assert anchor.get_attribute("target") == "_blank"
+    assert "https://example.org/" not in desk.asked
+    tab.wait_for_timeout(260)
+    tab.keyboard.press("s")
+    said(tab, "#payload", "The image cannot be read.")
+    tab.wait_for_timeout(260)
+    tab.keyboard.press("s")
+    said(tab, "#payload", "came without a payload")
+    assert "row-3" in tab.locator("#facts").inner_text()
+
+
+@pytest.mark.parametrize("path", ["/", "/review"])
+def test_an_injected_script_is_stopped_by_the_policy(path, desk):
+    tab = desk.open(path)
+    tab.evaluate(
+        "try { document.body.append(Object.assign(document.createElement('script'), "
+        "{textContent: 'window.hacked = 1'})) } catch {}"
+    )
+    tab.evaluate(
+        "try { document.body.innerHTML = '<img src=x onerror=hacked=1>' } catch {}"
+    )
+    assert tab.evaluate("window.hacked") is None
+    assert tab.locator("img").count() == 0
+
+
+def test_hostile_names_on_the_live_page_are_text(desk):
+    desk.status = alarmed()
+    for name, text in zip(("score", "promise"), STEERED, strict=False):
+        desk.status["gate"][name] = text
+    desk.status["watch"] |= {"headline": STEERED[2] + STEERED[3]}
+    desk.status["watch"]["tests"][1] |= {"why": STEERED[3]}
+    desk.status["watch"]["tests"][1]["alarm"]["words"] = STEERED[4]
+    desk.status["alarms"][0] |= {"words": STEERED[0], "test": STEERED[1]}
+    desk.status["versions"][0] |= {"note": "x" * 5000, "promise": STEERED[3]}
+    desk.status["service"] |= {"replica": STEERED[0], "store": STEERED[1]}
+    tab = desk.open("/", width=360)
+    said(tab, "#title", "ALARM")
+    body = tab.locator("body").inner_text()
+    assert all(text in body for text in STEERED[:3])
+    assert not STEERING.search(body)
+    assert tab.evaluate("window.hacked") is None
+    assert tab.locator("img").count() == 0
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_a_lost_lease_is_said_and_the_next_row_comes(desk):
+    tab = desk.review(row(1), row(2))
+    ready(tab, "What is 1?")
+    desk.broken = {"/v1/review/answer": 409}
+    tab.keyboard.press("1")
+    said(tab, "#told", "Not stored: the row is no longer yours.")
+    said(tab, "#payload", "What is 2?")
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (503, "It says: the store is away. Your answer was not stored"),
+        (0, "It is not known whether your answer was stored: give it again."),
+        (403, "Your token may not do this."),
+    ],
+)  # fmt: skip
+def test_an_answer_that_was_not_taken_can_be_given_again(status, words, desk):
+    tab = desk.review(row(1), row(2))
+    ready(tab, "What is 1?")
+    desk.broken = {"/v1/review/answer": status}
+    tab.keyboard.press("1")
+    said(tab, "#trouble", words)
+    assert "What is 1?" in tab.inner_text("#payload")
+    desk.broken = {}
+    tab.keyboard.press("1")
+    assert answered(desk, 1)[0] == "row-1"
+    said(tab, "#payload", "What is 2?")
+    assert tab.locator("#trouble").is_hidden()
+
+
+def test_when_the_time_is_over_it_waits_for_the_reviewer(desk):
+    desk.tab.clock.install()
+    tab = desk.review(row(1), row(2))
+    said(tab, "#payload", "What is 1?")
+    tab.clock.fast_forward(250_000)
+    said(tab, "#told", "One minute left")
+    tab.clock.fast_forward(60_000)
+    said(tab, "#nothing", "The time for this row is over")
+    tab.keyboard.press("1")
+    tab.clock.fast_forward(600_000)
+    tab.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    tab.wait_for_timeout(100)
+    assert len(desk.leases) == 1  # an empty chair takes no rows
+    assert desk.answers == []
+    tab.get_by_role("button", name="Go on").click()
+    said(tab, "#payload", "What is 2?")
+
+
+def test_who_stops_gives_the_row_back(desk):
+    tab = desk.review(row(1))
+    ready(tab, "What is 1?")
+    tab.get_by_role("button", name="Stop").click()
+    assert answered(desk, 1) == ("row-1", "lease-1", {"release": True})
+    assert tab.locator("#start").is_visible()
+    assert tab.locator("#work").is_hidden()
+
+
+def opened(browser, scheme, width, path):
+    context = browser.new_context(color_scheme=scheme, bypass_csp=True)
+    own = Desk(context)
+    own.status = alarmed()
+    tab = own.open(path, width)
+    return context, own, tab
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 360), ("dark", 1280)])
+@pytest.mark.parametrize("path", ["/", "/review", "/login"])
+def test_nothing_stands_in_the_way_of_a_screen_reader(scheme, width, path, browser):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    context, own, tab = opened(browser, scheme, width, path)
+    if path == "/":
+        said(tab, "#title", "ALARM")
+    if path == "/review":
+        many = [f"class {i}" for i in range(200)]
+        payload = {
+            "text": "word " * 2000,
+            "image": png(),
+            "link": "https://example.org",
+        }
+        own.rows = [row(1, classes=many, shortlist=many[:3], payload=payload)]
+        tab.fill("#reviewer", "ann")
+        tab.keyboard.press("Enter")
+        said(tab, "#payload", "word")
+        tab.fill("#search", "class")
+    tab.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    violations = axe.Axe().run(tab).response["violations"]
+    assert [(v["id"], v["nodes"][0]["html"]) for v in violations] == []
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    context.close()
+
+
+@pytest.fixture
+def real(tmp_path):
+    """The service itself, with a token, as a process of its own."""
+    rng = np.random.default_rng(0)
+    logits = 3 * rng.normal(size=(2000, 3))
+    labels = np.where(rng.random(2000) < 0.9, logits.argmax(1), 0)
+    names = ("cat", "dog", "<b>bird</b>")
+    rows = td.Predictions.from_logits(logits, labels, class_names=names)
+    td.calibrate(rows, frr=0.1).save(tmp_path / "gate.json")
+    options = ["--gate", tmp_path / "gate.json", "--port", "0"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "trustdoctor", "serve", *options],
+        stderr=subprocess.PIPE,
+        env=os.environ | {"TRUSTDOCTOR_TOKENS": f"admin={TOKEN}"},
+    )
+    lines = map(json.loads, process.stderr)
+    home = next(line["page"] for line in lines if "page" in line)
+    yield home, process
+    process.terminate()
+    process.communicate(timeout=20)
+
+
+def call(url, body=None):
+    content = None if body is None else json.dumps(body).encode()
+    heads = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
+    with urlopen(Request(url, content, heads), timeout=20) as answer:
+        return json.load(answer)
+
+
+def test_the_service_itself_from_login_to_the_end(real, browser):
+    home, process = real
+    context = browser.new_context()
+    tab, complaints = context.new_page(), []
+    tab.on("pageerror", lambda e: complaints.append(str(e)))
+    tab.goto(home)
+    tab.fill("#token", "another-token-that-is-not-known")
+    tab.keyboard.press("Enter")
+    said(tab, "[role=alert]", "not known")
+    tab.fill("#token", TOKEN)
+    tab.keyboard.press("Enter")
+    said(tab, "#title", "No rows yet")
+    said(tab, "#heard", "Live.")
+    assert "Bearer $TOKEN" in tab.inner_text("#curl")
+    text = "\n".join(STEERED)
+    row = {"id": "r/1", "logits": [0.1, 0, 0], "payload": {"text": text}}
+    assert call(f"{home}/v1/decide", row)["accepted"] is False
+    said(tab, "#figures", "1 row in all")
+    tab.get_by_role("link", name="Review", exact=True).click()
+    tab.fill("#reviewer", "ann")
+    tab.keyboard.press("Enter")
+    ready(tab, "window.hacked")
+    tab.reload()  # who leaves gives the row back
+    tab.fill("#reviewer", "ann")
+    tab.keyboard.press("Enter")
+    ready(tab, "window.hacked")
+    tab.keyboard.press("3")
+    said(tab, "#told", "Stored: <b>bird</b>. 1 row answered.")
+    said(tab, "#nothing", "Nothing to review now.")
+    (label,) = call(f"{home}/v1/rows/r%2F1")["labels"]
+    assert (label["label"], label["by"]) == ("<b>bird</b>", "ann")
+    assert tab.evaluate("window.hacked") is None
+    tab.get_by_role("link", name="Live").click()
+    said(tab, "#heard", "Live.")
+    process.terminate()
+    said(tab, "#lost", "Connection lost since")
+    assert complaints == []
+    context.close()
+
+
+def test_the_pages_say_when_they_are_lost_without_ever_having_heard(desk):
+    desk.broken = {"/v1/events": 0, "/v1/status": 0}
+    tab = desk.open("/")
+    assert re.match(
+        r"Connection lost since \d\d:\d\d:\d\d UTC\.", said(tab, "#lost", "lost since")
+    )
+
+
+def test_words_that_this_page_does_not_know_do_not_stop_it(desk):
+    desk.status = deepcopy(busy())
+    desk.status["traffic"] = "strange"
+    tab = desk.open("/")
+    said(tab, "#lost", "what this page cannot read")
+    desk.status = busy()
+    said(tab, "#title", "Holds")
