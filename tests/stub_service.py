@@ -87,7 +87,7 @@ class Service(ThreadingHTTPServer):
             result = "counted" if known else "refused"
             rows.append({"id": one["id"], "result": result, **why})
         counted = sum(row["result"] == "counted" for row in rows)
-        counts = {"counted": counted, "repeated": 0, "corrected": 0}
+        counts = {"counted": counted, "repeated": 0, "corrected": 0, "kept": 0}
         return {**counts, "refused": len(rows) - counted, "rows": rows}
 
 

@@ -7,7 +7,8 @@
     │   ├── RowError                   one row is not; `row` says which
     │   ├── LabelsMissingError         the task needs labels, and none were given
     │   ├── UndefinedMetricError       no number exists, as AUROC without errors
-    │   └── NoPolicyError              no policy of a cascade keeps the promise
+    │   ├── NoPolicyError              no policy of a cascade keeps the promise
+    │   └── ServiceError               a service refused, or did not answer
     ├── FileError (ValueError)         a file cannot be read or understood
     │   └── OutputError                a file cannot be written
     └── MissingPackageError (ImportError)   an extra is not installed
@@ -58,6 +59,20 @@ class UndefinedMetricError(InputError):
 
 class NoPolicyError(InputError):
     """No policy of a cascade keeps the promise that was asked for."""
+
+
+class ServiceError(InputError):
+    """A service refused what it was asked, or did not answer.
+
+    Attributes
+    ----------
+    status : int or None
+        Of its answer; None where none came.
+    """
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class FileError(TrustDoctorError, ValueError):

@@ -132,6 +132,29 @@ def unsure():
     return said
 
 
+def hardly_labelled(n=38, low=0.002, high=0.606):
+    """Return what it says after a few labels of the first window."""
+    said = busy()
+    step = said["watch"]["history"][-1]
+    step["estimates"]["frr"] = [0.044, low, high, n, 1]
+    said["watch"]["history"] = [step]
+    fields = ("value", "low", "high", "n", "window")
+    seen = dict(zip(fields, step["estimates"]["frr"], strict=True))
+    said["watch"]["tests"][1]["estimate"] = seen
+    return said
+
+
+def next_window():
+    """Return what it says when a window of many labels has just ended."""
+    said = busy()
+    step = deepcopy(said["watch"]["history"][-1])
+    step["estimates"]["frr"] = [0.5, 0.01, 0.99, 2, 3]
+    said["watch"]["history"].append(step)
+    said["watch"]["headline"] = "a window began"
+    said["watch"]["tests"][1]["estimate"] |= {"low": 0, "high": 1, "n": 2, "window": 3}
+    return said
+
+
 def unlabelled():
     said = busy()
     said["watch"]["tests"][1] |= {"verdict": "no rows yet", "estimate": None}
@@ -185,6 +208,7 @@ class Desk:
     def __init__(self, context):
         self.status, self.rows = empty(), []
         self.answers, self.leases, self.asked, self.complaints = [], [], [], []
+        self.labels, self.result = [], "corrected"
         self.broken, self.away = {}, False
         context.route("**/*", self._serve)
         self.tab = context.new_page()
@@ -209,8 +233,9 @@ class Desk:
         with suppress(Exception):  # a tab that was closed meanwhile
             if path in self.broken:
                 self._break(route, self.broken[path])
-            elif path in pages:
-                route.fulfill(body=pages[path](), headers=page_headers())
+            elif path.partition("?")[0] in pages:
+                page = pages[path.partition("?")[0]]()
+                route.fulfill(body=page, headers=page_headers())
             else:
                 self._answer(route, path)
 
@@ -228,8 +253,15 @@ class Desk:
             return route.fulfill(body=body, content_type="text/event-stream")
         if path == "/v1/review/lease":
             self.leases.append(route.request.post_data_json)
-            rows = [self.rows.pop(0)] if self.rows else []
-            return route.fulfill(json={"rows": rows, "waiting": len(self.rows)})
+            skipped = self.leases[-1].get("skip", [])
+            free = [own for own in self.rows if own["id"] not in skipped][:1]
+            waiting = len(self.rows)
+            self.rows = [own for own in self.rows if own not in free]
+            return route.fulfill(json={"rows": free, "waiting": waiting})
+        if path == "/v1/labels":
+            self.labels.append(route.request.post_data_json)
+            done = {"id": "", "result": self.result, "why": "no such class."}
+            return route.fulfill(json={"rows": [done]})
         if path == "/v1/review/answer":
             self.answers.append(route.request.post_data_json)
             return route.fulfill(json={"id": "", "result": "counted"})
@@ -270,6 +302,12 @@ STANDINGS = [
     (busy, "Holds", "Nothing to report."),
     (unsure, "Cannot tell", "The labels do not tell"),
     (unlabelled, "Cannot tell yet", "no labels yet"),
+    (hardly_labelled, "No sign against it yet", "38 labels so far; more will tell."),
+    (lambda: hardly_labelled(1), "No sign against it yet", "1 label so far; more"),
+    (lambda: hardly_labelled(120), "No sign against it yet", "120 labels so far;"),
+    (lambda: hardly_labelled(99, 0.01, 0.1), "No sign against it yet", "99 labels"),
+    (lambda: hardly_labelled(100, 0.01, 0.21), "Holds", "Nothing to report."),
+    (next_window, "Holds", "A window began."),
     (promoted, "No rows yet", "This version has not decided a row."),
     (alarmed, "ALARM", "does not hold any more. Since 2026-11-16 12:07 UTC."),
     (not_followed, "No rows yet", "This version has not decided a row."),
@@ -281,6 +319,7 @@ def test_the_headline_says_how_it_stands_as_it_changes(desk):
     tab = desk.open("/", width=360)
     for status, title, words in STANDINGS:
         desk.status = status()
+        said(tab, "#title", title)
         said(tab, "#said", words)
         assert tab.locator("#title").inner_text() == title
         assert tab.title() == f"{title} - trustdoctor"
@@ -288,6 +327,73 @@ def test_the_headline_says_how_it_stands_as_it_changes(desk):
         assert tab.evaluate("document.documentElement.scrollWidth") <= 360
         body = tab.locator("body").inner_text()
         assert not re.search("NaN|undefined|null", body)
+        assert tab.locator("#todo").is_visible() == (title == "ALARM")
+
+
+def test_after_an_alarm_it_says_what_to_do_next(desk):
+    desk.status = alarmed()
+    tab = desk.open("/")
+    words = said(tab, "#todo", "the time from which rows are like those to come")
+    assert "Review rows, the oldest first." in words
+    assert f"curl {HOME}/v1/recalibrate" in words
+    body = re.search(r"-d '(.*)'", tab.inner_text("#recalibrate"))[1]
+    assert json.loads(body) == {"since": "TIME"}
+    assert words.index("/shadow") < words.index("/promote")
+
+
+def test_tables_fold_on_a_small_screen(desk):
+    desk.status = alarmed()
+    tab = desk.open("/", width=360)
+    said(tab, "#title", "ALARM")
+    for table in ("alarms", "versions", "shadow"):
+        inside, box = tab.evaluate(
+            "id => [document.getElementById(id).scrollWidth, "
+            "document.getElementById(id).parentNode.clientWidth]",
+            table,
+        )
+        assert inside <= box
+    heads = tab.evaluate(
+        "[...document.querySelectorAll('#alarms td')].map(cell => cell.dataset.head)"
+    )
+    assert heads == ["time (UTC)", "version", "what", "why", "sent on"]
+
+
+def test_charts_hold_all_that_is_drawn(desk):
+    """No line runs along the edge, and no words of a limit lie on a line."""
+    desk.status = alarmed()
+    minutes = desk.status["traffic"]["minutes"]
+    minutes[5] |= {"rows": 20, "accepted": 0}
+    steps = desk.status["watch"]["history"]
+    for i, n in enumerate((2, 12, 31, 45)):
+        steps[i]["estimates"]["accepted"] = [0.71, 0.4, 0.92, n, 1]
+    for i, step in enumerate(steps):
+        step["evidence"]["frr"] = float(i)
+    tab = desk.open("/")
+    said(tab, "#title", "ALARM")
+    found = tab.evaluate(
+        """ids => Object.fromEntries(ids.map(id => {
+          const all = (what) => [...document.getElementById(id).querySelectorAll(what)];
+          const path = (own) => own.getAttribute('d');
+          const ys = all('path.curve, path.band').flatMap(own =>
+            path(own).match(/[^ ML]+ [^MLZ]+/g).map(pair => +pair.split(' ')[1]));
+          const lines = all('path.grid').map(own => path(own).match(/ ([^H]+)H/)?.[1]);
+          const words = all('text.limit').map(own => +own.getAttribute('y'));
+          const ticks = all('text[text-anchor=end]:not(.alarm)');
+          return [id, {ys, words, lines: lines.filter(Boolean).map(Number),
+            ticks: ticks.map(own => own.textContent)}]; }))""",
+        ["share", "rate-0", "rate-1", "evidence-1"],
+    )
+    for chart in ("share", "rate-0", "rate-1"):
+        assert min(found[chart]["ys"]) > 10
+        assert max(found[chart]["ys"]) <= 208
+        assert found[chart]["ys"].count(208) <= 1  # the one minute of 0%
+    assert found["share"]["ys"].count(208) == 1
+    assert found["evidence-1"]["ticks"][-2:] == ["1 million", "1 billion"]
+    assert min(found["evidence-1"]["ys"]) == 10  # rarer still: it says so above
+    for own in found.values():
+        for base in own["words"]:
+            assert not [line for line in own["lines"] if base - 9 < line < base + 2]
+    assert "fewer than 1 in 1,000,000,000" in tab.inner_text("#at-evidence-1")
 
 
 def test_before_the_first_row_it_says_how_to_send_one(desk):
@@ -350,7 +456,11 @@ def test_promises_to_groups_are_shown_by_group(desk):
     desk.status["shadow"] = alarmed()["shadow"]
     desk.status["shadow"]["labelled"]["risk_current"] = None
     tab = desk.open("/")
-    said(tab, "#title", "Holds")
+    said(tab, "#title", "No sign against it yet")
+    assert "90 labels of south so far; more will tell." in tab.inner_text("#said")
+    assert tab.locator(".card .state").all_inner_texts() == [
+        "Holds", "No sign against it yet",
+    ]  # fmt: skip
     groups = tab.locator(".card").nth(1).locator("dd").all_inner_texts()[1:3]
     assert groups == [
         "south: 4.00% [3.00%, 6.00%] of 90 rows",
@@ -433,6 +543,7 @@ def test_news_leave_alone_what_somebody_reads(desk):
 
 def test_a_lost_connection_is_said_with_its_time_and_comes_back(desk):
     desk.status = busy()
+    desk.tab.clock.install()
     tab = desk.open("/")
     said(tab, "#heard", "Heard at 12:30:20 UTC")
     desk.broken = {"/v1/events": 0, "/v1/status": 0}
@@ -442,6 +553,7 @@ def test_a_lost_connection_is_said_with_its_time_and_comes_back(desk):
     assert tab.locator("#title").inner_text() == "Last known: Holds"
     assert tab.title() == "Connection lost - trustdoctor"
     desk.broken = {}
+    tab.clock.run_for(4000)
     said(tab, "#heard", "Heard at 12:30:20 UTC")
     assert tab.locator("#lost").is_hidden()
     assert tab.locator("#title").inner_text() == "Holds"
@@ -498,7 +610,7 @@ def test_who_is_not_logged_in_is_asked_to(path, desk):
     if path == "/review":
         tab.fill("#reviewer", "ann")
         tab.keyboard.press("Enter")
-    tab.wait_for_url("**/login")
+    tab.wait_for_url("**/login" + ("?next=/review" if path == "/review" else ""))
     assert tab.locator("#token").is_visible()
 
 
@@ -545,11 +657,119 @@ def test_rows_are_answered_by_keys_one_after_the_other(desk):
     said(tab, "#nothing", "Nothing to review now.")
     assert "Stored: cat. 4 rows answered." in tab.locator("#told").inner_text()
     assert desk.leases[0] == {
-        "reviewer": "ann", "order": "doubt", "count": 1, "seconds": 300,
+        "reviewer": "ann", "order": "oldest", "count": 1, "seconds": 300, "skip": [],
     }  # fmt: skip
     desk.rows.append(row(6))
     tab.clock.run_for(5000)
     said(tab, "#payload", "What is 6?")
+
+
+@pytest.mark.parametrize("classes", [10, ["1", "2", "0"]])
+def test_where_classes_are_digits_the_key_is_the_class(classes, desk):
+    """A list in the order of probability changes places, not keys."""
+    is_number = isinstance(classes, int)
+    every = list(range(classes)) if is_number else classes
+    first = [every[2], every[0]]
+    rows = [row(i, classes=classes, shortlist=first) for i in range(1, 5)]
+    tab = desk.review(*rows)
+    ready(tab, "What is 1?")
+    texts = tab.locator("#choices button").all_inner_texts()
+    order = first + [own for own in every if own not in first]
+    assert texts == [f"{own} {own}" for own in order]
+    assert tab.locator("#unsure").inner_text().split() == ["u", "Cannot", "say"]
+    assert tab.locator("#finder").is_hidden()
+    keys = [str(every[0]), str(every[-1]), "0", "u"]
+    wanted = [every[0], every[-1], every[every.index(0 if is_number else "0")], None]
+    for i, (key, label) in enumerate(zip(keys, wanted, strict=True), 1):
+        ready(tab, f"What is {i}?")
+        tab.keyboard.press(key)
+        given = {"cannot_say": True} if label is None else {"label": label}
+        assert answered(desk, i)[2] == given
+
+
+def test_few_classes_are_all_buttons_and_more_can_be_found_once(desk):
+    names = [f"name {i}" for i in range(10)]
+    tab = desk.review(
+        row(1, classes=names[:4], shortlist=names[2:4]),
+        row(2, classes=names, shortlist=names[2:4]),
+    )
+    ready(tab, "What is 1?")
+    assert tab.locator("#choices button").all_inner_texts() == [
+        "1 name 2", "2 name 3", "3 name 0", "4 name 1",
+    ]  # fmt: skip
+    assert tab.locator("#unsure").inner_text().split()[:2] == ["0", "u"]
+    assert tab.locator("#finder").is_hidden()
+    tab.keyboard.press("4")
+    assert answered(desk, 1)[2] == {"label": "name 1"}
+    ready(tab, "What is 2?")
+    tab.fill("#search", "name")
+    assert tab.locator("#found button").count() == 8  # none that is listed
+
+
+def test_skipped_rows_come_last_and_when_asked_for(desk):
+    desk.tab.clock.install()
+    tab = desk.review(row(1), row(2))
+    ready(tab, "What is 1?")
+    desk.rows.append(row(1))  # given back, it is the first again
+    desk.rows.reverse()
+    tab.keyboard.press("s")
+    ready(tab, "What is 2?")
+    assert desk.leases[-1]["skip"] == ["row-1"]
+    tab.keyboard.press("2")
+    said(tab, "#nothing", "Only rows that you skipped are left.")
+    tab.get_by_role("button", name="Show me the skipped rows").click()
+    said(tab, "#payload", "What is 1?")
+    assert desk.leases[-1]["skip"] == []
+    assert tab.locator("#again").is_hidden()
+
+
+def test_the_last_answer_can_be_changed(desk):
+    tab = desk.review(row(1), row(2))
+    ready(tab, "What is 1?")
+    assert tab.locator("#change").is_hidden()
+    tab.keyboard.press("1")
+    ready(tab, "What is 2?")
+    tab.keyboard.press("b")
+    ready(tab, "What is 1?")
+    assert tab.inner_text("#why") == "You said cat of row row-1"
+    assert "the watch keeps the first" in tab.inner_text("#left")
+    tab.keyboard.press("s")  # leave it as it is
+    ready(tab, "What is 2?")
+    assert (len(desk.answers), desk.labels) == (1, [])
+    tab.get_by_role("button", name="Change my last answer").click()
+    ready(tab, "What is 1?")
+    desk.result = "refused"
+    tab.keyboard.press("3")
+    said(tab, "#trouble", "Your new answer was refused: no such class.")
+    desk.result = "corrected"
+    tab.keyboard.press("2")
+    ready(tab, "What is 2?")
+    assert desk.labels[-1] == {"id": "row-1", "label": "dog"}
+    assert "Changed: row row-1 is now dog. 1 row answered." in tab.inner_text("#told")
+    assert re.match(r"(5:00|4:5\d) left", tab.inner_text("#left"))
+    tab.keyboard.press("3")  # the row that was ours meanwhile
+    assert answered(desk, 2) == ("row-2", "lease-2", {"label": "bird"})
+    said(tab, "#nothing", "Nothing to review now.")
+    tab.keyboard.press("b")
+    ready(tab, "What is 2?")
+    tab.keyboard.press("u")
+    said(tab, "#told", "row row-2 is now cannot say")
+    assert desk.labels[-1] == {"id": "row-2", "cannot_say": True}
+
+
+def test_a_row_without_a_prediction_is_judged_and_has_no_class(desk):
+    tab = desk.review(
+        *(row(i, predicted="", classes=c) for i, c in ((1, None), (2, 10)))
+    )
+    for i in (1, 2):
+        ready(tab, f"What is {i}?")
+        assert tab.locator("#choices button").all_inner_texts() == [
+            "1 The answer is right", "2 The answer is wrong",
+        ]  # fmt: skip
+        assert tab.locator("#typed").is_hidden()
+        assert tab.locator("#finder").is_hidden()
+        tab.keyboard.press("2")
+        assert answered(desk, i)[2] == {"correct": False}
 
 
 def test_a_key_held_down_answers_one_row(desk):
@@ -720,7 +940,8 @@ def test_pictures_are_shown_and_links_open_by_a_click_without_a_trace(desk):
     tab.wait_for_timeout(260)
     tab.keyboard.press("s")
     said(tab, "#payload", "came without a payload")
-    assert "row-3" in tab.locator("#facts").inner_text()
+    assert "row-3" in tab.locator("#payload").inner_text()
+    assert tab.locator("#facts").is_hidden()  # the model's answer is there
 
 
 @pytest.mark.parametrize("path", ["/", "/review"])
@@ -823,6 +1044,7 @@ def opened(browser, scheme, width, path):
     return context, own, tab
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("scheme", "width"), [("light", 360), ("dark", 1280)])
 @pytest.mark.parametrize("path", ["/", "/review", "/login"])
 def test_nothing_stands_in_the_way_of_a_screen_reader(scheme, width, path, browser):
@@ -878,6 +1100,7 @@ def call(url, body=None):
         return json.load(answer)
 
 
+@pytest.mark.soak
 def test_the_service_itself_from_login_to_the_end(real, browser):
     home, process = real
     context = browser.new_context()
@@ -909,6 +1132,13 @@ def test_the_service_itself_from_login_to_the_end(real, browser):
     said(tab, "#nothing", "Nothing to review now.")
     (label,) = call(f"{home}/v1/rows/r%2F1")["labels"]
     assert (label["label"], label["by"]) == ("<b>bird</b>", "ann")
+    tab.keyboard.press("b")
+    ready(tab, "window.hacked")
+    tab.keyboard.press("2")
+    said(tab, "#told", "is now dog.")
+    assert [own["label"] for own in call(f"{home}/v1/rows/r%2F1")["labels"]] == [
+        "<b>bird</b>", "dog",
+    ]  # fmt: skip
     assert tab.evaluate("window.hacked") is None
     tab.get_by_role("link", name="Live").click()
     said(tab, "#heard", "Live.")

@@ -80,6 +80,16 @@ def test_what_login_says_is_text(message):
     assert 'role="alert"' not in render_login()
 
 
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [("/", "/"), ("/review", "/review"), ("//evil", "/"), ('"><b>', "/"), ("", "/")],
+)
+def test_login_leads_on_to_pages_of_the_service_alone(given, taken):
+    page = render_login(next=given)
+    assert f'<input type="hidden" name="next" value="{taken}">' in page
+    assert page.count('name="next"') == 1
+
+
 @pytest.mark.parametrize("render", [render_live, render_review])
 def test_logging_out_is_offered_where_there_are_tokens(render):
     assert 'action="/logout"' in render(tokens=True)

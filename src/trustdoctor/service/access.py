@@ -126,7 +126,10 @@ class Access:
         """Return the role of whoever asks, or refuse them; None is for everybody."""
         own = dict(headers)
         hosts = [value for name, value in headers if name == b"host"]
-        self.check_host(hosts[0] if len(hosts) == 1 else None, own.get(b"origin"))
+        if len(hosts) != 1:
+            message = f"expected one Host header, got {len(hosts)}."
+            raise ProblemError(400, message)
+        self.check_host(hosts[0], own.get(b"origin"))
         if task is None or not self.tokens:
             return "admin"
         token, cookie = own.get(b"authorization"), own.get(b"cookie")
@@ -147,22 +150,21 @@ class Access:
             raise ProblemError(403, message)
         return found.role
 
-    def check_host(self, host: bytes | None, origin: bytes | None) -> None:
+    def check_host(self, host: bytes, origin: bytes | None) -> None:
         """Refuse names that are not ours, and pages of others."""
         if host not in self._good_hosts:
-            if host is None or not self._is_ours(host):
+            if not self._is_ours(host):
                 message = (
                     "expected a host that is served here, got "
-                    f"{ascii(host)[:80]}. Add it by --allow-host NAME."
+                    f"{_shown(host)}. Add it by --allow-host NAME."
                 )
                 raise ProblemError(421, message)
             if len(self._good_hosts) < 1000:
                 self._good_hosts.add(host)
-        assert host is not None
         if origin is not None and origin not in (b"http://" + host, b"https://" + host):
             message = (
-                f"expected requests from pages of this service, got one from "
-                f"{ascii(origin)[:80]}."
+                "expected requests from pages of this service, got one from "
+                f"{_shown(origin)}."
             )
             raise ProblemError(403, message)
 
@@ -217,6 +219,10 @@ class Access:
         if not good or not until.isdigit() or int(until) < time.time():
             return None
         return next((t for t in self.tokens if t.digest.hex()[:32] == start), None)
+
+
+def _shown(value: bytes) -> str:
+    return ascii(value.decode("latin-1"))[:80]
 
 
 def require_loopback(host: str, tokens: list[Token]) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from typing import Any
 
 from starlette.routing import Router
@@ -24,6 +24,12 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
+HELD = 64 << 20
+"""Bytes of requests to decide that are worked on at the same time."""
+
+CONNECTIONS = 1000
+"""Connections at the same time; more are refused."""
+
 _JSON = (b"content-type", b"application/json")
 _log = logging.getLogger("trustdoctor.service")
 
@@ -40,6 +46,8 @@ class App:
         Set when the service ends: streams then end, too.
     streams : int
         Pages that are fed now.
+    connections : collection
+        Those that are open.
     """
 
     def __init__(
@@ -49,6 +57,8 @@ class App:
         self.limits = service.settings.limits
         self.closing = asyncio.Event()
         self.streams = 0
+        self.connections: Collection[Any] = ()
+        self._held = 0  # bytes of requests that are not answered yet
         self._rest = Router(make_routes(self), redirect_slashes=False, default=_nothing)
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -58,6 +68,9 @@ class App:
             await self._lifespan(receive, send)
         elif scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
+        elif len(self.connections) > CONNECTIONS:
+            message = "too many connections. Send it again later."
+            await self.refuse(scope, ProblemError(503, message), send)
         elif scope["path"] == "/v1/decide":
             await self._decide(scope, receive, send)
         else:
@@ -82,9 +95,7 @@ class App:
                 raise ProblemError(405, message, allow="POST")
             self.access.check(scope["headers"], "decide")
             body = await read_body(receive, self.limits.body)
-            rows = read_rows(body, self.limits)
-            done = await self.service.decide(rows, loop)
-            answer = encode(done[0]) if rows.single else encode({"rows": done})
+            answer = await self._answer(body, loop)
         except Exception as error:
             await self.refuse(scope, error, send)
             return
@@ -98,6 +109,20 @@ class App:
         )
         await send({"type": "http.response.body", "body": answer})
         self.service.latency.add(time.perf_counter() - started)
+
+    async def _answer(self, body: bytes, loop: asyncio.AbstractEventLoop) -> bytes:
+        """Return the answers to rows, when they are stored."""
+        size = len(body)
+        if self._held + size > HELD and self._held:
+            message = "the service has enough to do. Send it again later."
+            raise ProblemError(503, message)
+        self._held += size
+        try:
+            rows = read_rows(body, self.limits)
+            done = await self.service.decide(rows, loop)
+        finally:
+            self._held -= size
+        return encode(done[0]) if rows.single else encode({"rows": done})
 
     async def _other(self, scope: Scope, receive: Receive, send: Send) -> None:
         started, status = time.perf_counter(), 0

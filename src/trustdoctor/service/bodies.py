@@ -5,10 +5,12 @@ import binascii
 import math
 import re
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
+import numpy as np
 
 from trustdoctor.service.problems import ProblemError
 from trustdoctor.service.settings import Limits
@@ -94,14 +96,15 @@ class Rows(msgspec.Struct):
     ----------
     kind : str
         One of `KINDS`.
-    values : list of lists, or list of float
-        One entry per row; lists are of one length.
+    values : list of lists, list of float, or array
+        One entry per row, of one length. Many rows are an array, which takes a quarter
+        of the memory.
     ids : list of str, or None
         None where the service makes them.
     classes : list of lists, or None
         Of top-k answers.
     predicted, groups : lists, or None
-    features : list of lists, or None
+    features : list of lists, array, or None
     payloads : list of bytes or None, or None
         As JSON.
     single : bool
@@ -111,12 +114,12 @@ class Rows(msgspec.Struct):
     """
 
     kind: str
-    values: list[Any]
+    values: Any
     ids: list[str] | None = None
     classes: list[list[Name]] | None = None
     predicted: list[Name] | None = None
     groups: list[Name] | None = None
-    features: list[list[float]] | None = None
+    features: Any = None
     payloads: list[bytes | None] | None = None
     single: bool = False
     digests: list[bytes] | None = None
@@ -159,6 +162,8 @@ def _is_table(top: dict[str, Any]) -> bool:
     """Tell whether what fits no form was meant as columns."""
     if any(name in top for name in ("ids", "groups", "payloads")):
         return True
+    if any(name in top for name in ("id", "group", "payload")):
+        return False
     inner = top.get("topk")
     parts = [*top.values(), *(inner.values() if isinstance(inner, dict) else ())]
     return any(
@@ -290,7 +295,7 @@ def _count(rows: Sequence[Any], limits: Limits) -> None:
         raise ProblemError(413 if rows else 400, message)
 
 
-def _row_values(kind: str, values: list[Any], limits: Limits) -> list[Any]:
+def _row_values(kind: str, values: list[Any], limits: Limits) -> Any:
     if kind in ("confidence", "doubt"):
         return values
     if kind != "topk":
@@ -305,19 +310,23 @@ def _row_values(kind: str, values: list[Any], limits: Limits) -> list[Any]:
     return _matrix([top.probs for top in values], limits.classes, "topk")
 
 
-def _matrix(rows: list[list[float]], most: int, name: str) -> list[list[float]]:
+def _matrix(rows: list[list[float]], most: int, name: str) -> Any:
     width = len(rows[0])
     if not 1 <= width <= most:
         message = f"expected 1 to {most:,} {name} per row, got {width:,}."
         raise ProblemError(400, message)
-    for row, own in enumerate(rows):
-        if len(own) != width:
-            message = (
-                f"expected {width:,} {name} in every row, got {len(own):,} in row "
-                f"{row}. Send rows of one length."
-            )
-            raise ProblemError(400, message)
-    return rows
+    lengths = list(map(len, rows))
+    if lengths.count(width) < len(rows):
+        row = next(at for at, own in enumerate(lengths) if own != width)
+        message = (
+            f"expected {width:,} {name} in every row, got {lengths[row]:,} in row "
+            f"{row}. Send rows of one length."
+        )
+        raise ProblemError(400, message)
+    if len(rows) == 1:
+        return rows
+    flat = np.fromiter(chain.from_iterable(rows), np.float64, width * len(rows))
+    return flat.reshape(len(rows), width)
 
 
 def _all_or_none(values: list[Any], name: str) -> list[Any] | None:

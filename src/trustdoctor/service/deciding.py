@@ -9,6 +9,7 @@ from math import isfinite
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from trustdoctor.service.bodies import Name, Rows, as_number, encode
 from trustdoctor.service.heads import (
@@ -253,7 +254,9 @@ def _kept(rows: Rows, answers: list[bytes], done: Scored) -> list[tuple[Any, ...
         [encode(one).decode() for one in done.predicted],
         none if done.shortlists is None else _texts(done.shortlists),
         none if rows.groups is None else _texts(rows.groups),
-        none if features is None else [_pack(one) for one in features],
+        none
+        if features is None
+        else [np.asarray(f, float).tobytes() for f in features],
         [one and one.decode() for one in rows.payloads or none],
     )
     return list(zip(*columns, strict=True))
@@ -261,6 +264,10 @@ def _kept(rows: Rows, answers: list[bytes], done: Scored) -> list[tuple[Any, ...
 
 def _texts(values: Sequence[Any]) -> list[str]:
     return [encode(one).decode() for one in values]
+
+
+def _plain_row(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray) else value
 
 
 def _pack(values: list[float]) -> bytes:
@@ -304,10 +311,10 @@ def _answers(rows: Rows) -> list[bytes]:
     if rows.kind == "topk":
         assert rows.classes is not None
         pairs = zip(rows.classes, rows.values, strict=True)
-        return [encode([own, probs]) for own, probs in pairs]
+        return [encode([own, _plain_row(probs)]) for own, probs in pairs]
     if len(rows) == 1:  # which is most requests, and numpy is slow to start
         first = rows.values[0]
-        own = first if isinstance(first, list) else [first]
+        own = first if hasattr(first, "__len__") else [first]
         return [_pack(own)]
     whole = as_array(rows.values).tobytes()
     step = len(whole) // len(rows)
@@ -322,7 +329,7 @@ def _digests(rows: Rows, answers: list[bytes]) -> list[bytes]:
         return [blake2b(kind + one, digest_size=16).digest() for one in answers]
     out = []
     for at, answer in enumerate(answers):
-        own = [None if one is None else one[at] for one in beside]
+        own = [None if one is None else _plain_row(one[at]) for one in beside]
         content = kind + answer
         if own != [None] * len(own):  # alike, whatever the rows beside it have
             content = b"\0".join((content, encode(own)))

@@ -129,10 +129,66 @@ class Versions:
         return self._known[number]
 
 
+def require_useful(gate: Gate) -> None:
+    """Refuse a gate that rejects or accepts every row, and say why it does."""
+    if gate.state == "threshold":
+        return
+    what = gate.state.replace("-all", "s every row")
+    certificate = gate.certificate
+    why = (
+        f", because {certificate.trivial}"
+        if certificate and certificate.trivial
+        else ""
+    )
+    need = certificate.rows_needed if certificate else None
+    rows = f" About {need:,} rows are needed." if need else ""
+    message = (
+        f"expected a gate that tells rows apart, got one that {what}{why}.{rows} Ask "
+        "for less, or take more rows."
+    )
+    raise ProblemError(409, message)
+
+
+def require_alike(session: Session, gate: Gate) -> None:
+    """Refuse a gate that could not decide on the rows that come now."""
+    found = session.rows(
+        "SELECT g.content FROM head h JOIN gates g ON g.version = h.current"
+    )
+    if not found:
+        return
+    current = Gate.from_json(found[0][0])
+    own, given = (_classes(one) for one in (current, gate))
+    sizes = {
+        len(k) if isinstance(k, tuple) else k for k in (current.classes, gate.classes)
+    }
+    if int in map(type, (current.classes, gate.classes)) and len(sizes) == 1:
+        return  # one of them knows no names
+    bare = {"confidence", "doubt"}
+    if current.scorer.needs & bare != gate.scorer.needs & bare:
+        own, given = f"rows for {current.score}", f"rows for {gate.score}"
+    elif None in (own, given) or own == given:
+        return
+    message = (
+        f"expected a gate for the rows that come now ({own}), got one for others "
+        f"({given}). Serve it from a store of its own."
+    )
+    raise ProblemError(409, message)
+
+
+def _classes(gate: Gate) -> str | None:
+    """Return the classes of a gate in words; None where it knows none."""
+    if gate.classes is None:
+        return None
+    if isinstance(gate.classes, int):
+        return f"{gate.classes:,} classes"
+    return f"{len(gate.classes):,} classes: {', '.join(sorted(gate.classes)[:20])}"
+
+
 def add_gate(session: Session, gate: Gate, origin: str, note: str) -> int:
     """Keep a gate as a new version, which nothing uses yet."""
     Version(0, gate)  # which refuses what cannot be served
     session.lock()
+    require_alike(session, gate)
     (last,) = session.rows("SELECT max(version) FROM gates")[0]
     version = (last or 0) + 1
     session.insert(

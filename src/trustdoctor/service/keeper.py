@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from trustdoctor.service import following
+from trustdoctor.service.clocks import Clock
 from trustdoctor.service.following import Followed, Step
 from trustdoctor.service.heads import Versions, read_head
 from trustdoctor.service.retention import Retention
@@ -50,6 +51,7 @@ class Keeper:
         self.retention = Retention(settings)
         self._watches: dict[int, Followed] = {}
         self._seen = -1
+        self._clock, self._now = Clock(), 0.0
         self._complained = -COMPLAINTS
         self._stop = threading.Event()
         self._threads = [
@@ -116,11 +118,12 @@ class Keeper:
             return
         session = self.session
         position = read_head(session).position
+        self._now = self._clock.tell(session.now(), _newest(session))
         try:
             due = self._due(session, position)
             good = [self._try_to_follow(session, one, position) for one in due]
-            if all(good):
-                self.retention.tick(session, self.writer, self._all_watches)
+            if all(good) and self._clock.is_trusted:
+                self.retention.tick(session, self.writer, self._all_watches, self._now)
         except BaseException:
             self._forget()
             raise
@@ -150,10 +153,12 @@ class Keeper:
         changed = session.run(
             "INSERT INTO keepers VALUES ('watch', ?, ?) ON CONFLICT (role) DO UPDATE "
             "SET holder = excluded.holder, until = excluded.until "
-            "WHERE keepers.holder = excluded.holder OR keepers.until < ?",
+            "WHERE keepers.holder = excluded.holder OR keepers.until < ? "
+            "OR keepers.until > ?",  # by a clock that was ahead
             self.replica,
             now + LEASE,
             now,
+            now + 2 * LEASE,
         )
         return changed == 1
 
@@ -169,7 +174,7 @@ class Keeper:
             "UNION SELECT version FROM labels WHERE position > ? AND position <= ?",
             *(self._seen, position) * 2,
         )
-        now = session.now()
+        now = self._now
         late = [
             version
             for version, one in self._watches.items()
@@ -211,7 +216,7 @@ class Keeper:
         last = following.last_row(session, version, position)
         upto = -1
         while upto < position:
-            upto, now = position, session.now()
+            upto, now = position, self._now
             if followed.upto < last:
                 upto = min(last, followed.upto + following.LARGEST)
             since = following.read_since(session, followed, upto)
@@ -287,8 +292,9 @@ class Keeper:
         now = session.now()
         for version, test, at, words, tries in session.rows(
             "SELECT version, test, at, words, tries FROM alarms "
-            "WHERE sent IS NULL AND due <= ?",
+            "WHERE sent IS NULL AND (due <= ? OR due > ?)",
             now,
+            now + 7200,
         ):
             if self._stop.is_set():
                 return
@@ -306,6 +312,11 @@ class Keeper:
                 *row,
             )
         )
+
+
+def _newest(session: Session) -> float | None:
+    found = session.rows("SELECT at FROM rows ORDER BY position DESC LIMIT 1")
+    return found[0][0] if found else None
 
 
 def _used(session: Session) -> list[int]:

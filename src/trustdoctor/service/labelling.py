@@ -21,7 +21,7 @@ from trustdoctor.watch import RIGHT, UNSAID, WRONG
 
 _ROWS = (
     "SELECT r.id, r.position, r.version, r.predicted, r.accepted, r.drawn, r.shadow, "
-    "r.label, r.wrong, r.kind FROM ids i JOIN rows r ON r.position = i.position "
+    "r.label, r.wrong, r.kind, r.at FROM ids i JOIN rows r ON r.position = i.position "
     "WHERE i.id IN {}"
 )
 
@@ -69,6 +69,7 @@ class Row(msgspec.Struct):
     label: str | None
     wrong: int | None
     kind: str
+    at: float
 
 
 _body = msgspec.json.Decoder(dict[str, Any])
@@ -97,8 +98,11 @@ def read_labels(body: bytes, limits: Limits) -> list[Said]:
         found = msgspec.convert(top, Labels).labels
     else:
         found = [msgspec.convert(top, Said)]
-    if not 1 <= len(found) <= limits.rows:
-        message = f"expected 1 to {limits.rows:,} labels, got {len(found):,}."
+    if not 1 <= len(found) <= limits.labels:
+        message = (
+            f"expected 1 to {limits.labels:,} labels, got {len(found):,}. Send them in "
+            "several requests."
+        )
         raise ProblemError(413 if found else 400, message)
     for one in found:
         one.id = as_name(one.id, "id", limits)
@@ -134,8 +138,12 @@ def label_rows(  # noqa: PLR0913 - who says it, by keyword only
     source: str = "labels",
     author: str | None = None,
     lease: str | None = None,
+    deadline: float | None = None,
 ) -> list[Result]:
-    """Take labels, and say of each what became of it."""
+    """Take labels, and say of each what became of it.
+
+    `deadline` is how long the watch waits for a label, in seconds.
+    """
     rows = find_rows(session, [str(one.id) for one in given])
     at, out = session.now(), []
     kept: list[Kept] = []
@@ -155,11 +163,23 @@ def label_rows(  # noqa: PLR0913 - who says it, by keyword only
             out.append(Result(row.id, "repeated"))
             continue
         kept.append((row, label, wrong, row.wrong))
-        out.append(Result(row.id, "counted" if row.wrong is None else "corrected"))
+        out.append(_result(row, at, deadline))
         row.label, row.wrong = label, wrong
     if kept:
         _keep(session, kept, at, (source, author, lease))
     return out
+
+
+def _result(row: Row, now: float, deadline: float | None) -> Result:
+    """Say whether a label counts in the watch, or is kept alone."""
+    if row.wrong is not None:
+        return Result(row.id, "corrected")
+    if not row.drawn:
+        why = "the row was not drawn for review, so the watch does not count it"
+        return Result(row.id, "kept", why)
+    if deadline is not None and row.at < now - deadline:
+        return Result(row.id, "kept", "it came after the deadline of the watch")
+    return Result(row.id, "counted")
 
 
 Kept = tuple[Row, str | None, int, int | None]
@@ -256,8 +276,10 @@ def as_class(version: Version, kind: str, label: Name) -> Name:
         return label
     names, size = version.names, version.n_classes
     if names is not None:
-        if label in names:
-            return label
+        if label in names or str(label) in names:
+            return str(label)
+        if type(label) is int and 0 <= label < len(names):
+            return names[label]
         known = ", ".join(map(repr, names[:5])) + (", ..." if len(names) > 5 else "")
         message = f"expected a class out of {known}, got {label!r}."
         raise ProblemError(400, message)

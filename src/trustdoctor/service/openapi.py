@@ -24,6 +24,7 @@ class Labelled(msgspec.Struct):
     counted: int
     repeated: int
     corrected: int
+    kept: int
     refused: int
     rows: list[Result]
 

@@ -12,7 +12,9 @@ from importlib.metadata import version
 from importlib.resources import files
 from typing import Any
 
+from trustdoctor.gates import TARGETS
 from trustdoctor.report.text import RATE_NAMES
+from trustdoctor.service.access import SESSION
 from trustdoctor.visible import visible
 
 _SCRIPTS = {
@@ -20,6 +22,7 @@ _SCRIPTS = {
     "review": ("charts.js", "common.js", "review.js"),
     "login": (),
 }
+_PAGES = ("/", "/review")
 _SHARED = {"charts.js", "look.css"}
 _NAMES = {
     "accepted": "rows accepted",
@@ -61,20 +64,24 @@ def render_review(*, tokens: bool = False) -> str:
     return _render("review", tokens=tokens)
 
 
-def render_login(message: str = "") -> str:
+def render_login(message: str = "", next: str = "/") -> str:
     """Return the form that takes a token; it needs no script.
 
     Parameters
     ----------
     message : str
         What to say above it, such as why the last token was refused.
+    next : str
+        The page that was asked for, "/" or "/review"; anything else is "/".
 
     Examples
     --------
     >>> "This token is not known." in render_login("This token is not known.")
     True
     """
-    return _render("login", message=visible(message))
+    page = next if next in _PAGES else "/"
+    hours = SESSION // 3600
+    return _render("login", message=visible(message), next=page, hours=hours)
 
 
 @cache
@@ -123,7 +130,11 @@ def _render(name: str, **content: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    data = {"names": _NAMES, "tokens": content.get("tokens", False)}
+    data = {
+        "names": _NAMES,
+        "unlabelled": ["accepted", *_without_labels()],
+        "tokens": content.get("tokens", False),
+    }
     return environment.get_template(f"{name}.html").render(
         **content,
         page=name,
@@ -132,6 +143,11 @@ def _render(name: str, **content: Any) -> str:
         js=Markup(_script(name)),
         version=version("trustdoctor"),
     )
+
+
+def _without_labels() -> list[str]:
+    """Return the targets that can be watched without labels."""
+    return [name for name, target in TARGETS.items() if not target.needs_labels]
 
 
 @cache

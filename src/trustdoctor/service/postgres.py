@@ -36,14 +36,21 @@ class PostgresSession:
         driver = _driver()
         self._known_types: dict[str, dict[str, str]] = {}
         with _told():
-            self.store = driver.connect(
-                place,
-                autocommit=True,
-                connect_timeout=_PATIENCE,
-                application_name="trustdoctor",
-                keepalives_idle=10,
-                tcp_user_timeout=30_000,
-            )
+            try:
+                self.store = driver.connect(
+                    place,
+                    autocommit=True,
+                    connect_timeout=_PATIENCE,
+                    application_name="trustdoctor",
+                    keepalives_idle=10,
+                    tcp_user_timeout=30_000,
+                )
+            except driver.ProgrammingError as error:
+                message = "expected a store as postgresql://USER@HOST/NAME. Mend it."
+                raise InputError(message) from error
+            # A replica that hangs does not keep the others waiting.
+            self.store.execute("SET idle_in_transaction_session_timeout TO '5s'")
+            self.store.execute("SET lock_timeout TO '10s'")
             self.store.execute("SET timezone TO 'UTC'")
             # Tables of its own, whatever else the database holds; unless the address
             # says where they are to be: ?options=-csearch_path%3DNAME.
@@ -118,6 +125,9 @@ class PostgresSession:
         """Return the server's clock, in seconds since 1970."""
         return float(self.rows(_NOW)[0][0])
 
+    def scrub(self) -> None:
+        """Leave it to the server, which overwrites what was deleted in its time."""
+
     def lock(self) -> None:
         """Wait for the counter: positions are given out in the order of commits."""
         self.rows("SELECT position FROM head FOR UPDATE")
@@ -189,7 +199,7 @@ class PostgresDatabase:
             session.run("DELETE FROM rows WHERE position <= ?", upto)
         elif upto == end:
             # Whoever reads it for long is not waited for.
-            if session.idle(f"rows_{part}"):
+            if session.idle("rows"):  # a partition is dropped with a lock on all
                 session.run(f"DROP TABLE IF EXISTS rows_{part}")
             else:
                 session.run("DELETE FROM rows WHERE position <= ?", upto)
@@ -219,8 +229,3 @@ def _told() -> Iterator[None]:
         said = re.sub(r"postgres(ql)?://\S+", "postgresql://...", first)
         message = f"cannot use the store in PostgreSQL: {said}."
         raise UnavailableError(message) from error
-    except driver.ProgrammingError as error:
-        if "invalid connection option" in str(error) or "invalid URI" in str(error):
-            message = "expected a store as postgresql://USER@HOST/NAME. Mend it."
-            raise InputError(message) from error
-        raise

@@ -11,7 +11,7 @@ from trustdoctor.service.stores import UnavailableError
 TITLES = {
     400: "The request is not as expected",
     401: "A token is missing or not known",
-    403: "This token may not do that",
+    403: "This may not be done",
     404: "Not found",
     405: "Another method is expected",
     408: "The request came too slowly",
@@ -53,7 +53,10 @@ def as_problem(error: BaseException) -> ProblemError:
         message = f"expected {allowed or 'another method'}, got another method."
         return ProblemError(error.status_code, message, allow=allowed)
     if isinstance(error, msgspec.DecodeError):
-        return ProblemError(400, f"expected JSON as documented: {error}.")
+        said = str(error)
+        hint = " (NaN and Infinity are not JSON)" if "invalid character" in said else ""
+        told = f"expected JSON as /openapi.json describes it: {said}{hint}."
+        return ProblemError(400, told)
     if isinstance(error, RecursionError):
         return ProblemError(400, "expected JSON as documented, got it nested too deep.")
     if isinstance(error, UnicodeDecodeError):

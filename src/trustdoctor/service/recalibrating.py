@@ -14,7 +14,13 @@ from trustdoctor.errors import InputError
 from trustdoctor.gates import TARGETS, Gate, Outcome, calibrate
 from trustdoctor.predictions import Predictions, TopK
 from trustdoctor.service.bodies import Rows, check_note
-from trustdoctor.service.heads import Versions, add_gate, last_before, read_head
+from trustdoctor.service.heads import (
+    Versions,
+    add_gate,
+    last_before,
+    read_head,
+    require_useful,
+)
 from trustdoctor.service.problems import ProblemError
 from trustdoctor.service.scoring import Version
 from trustdoctor.service.stores import Session
@@ -207,6 +213,7 @@ def recalibrate(
     found = as_predictions(current, kept)
     guessed = any(row.label is None and row.wrong == WRONG for row in kept)
     gate = _calibrated(current.gate, found, asked, listed=not guessed)
+    require_useful(gate)
     return gate, {
         "since": shown(since) if since else None,
         "rows": len(rows),
@@ -221,7 +228,7 @@ def recalibrate(
             "candidate": _rates(gate, found),
         },
         "notes": told
-        + _notes(rows, known, gate)
+        + _notes(rows, known)
         + ([NO_LISTS] if guessed and current.gate.shortlist is not None else []),
     }
 
@@ -315,9 +322,7 @@ def _rates(gate: Gate, found: Predictions | TopK) -> dict[str, Any]:
     return {name: [r.value, r.low, r.high] for name, r in rates.items()}
 
 
-def _notes(
-    rows: Sequence[Reviewed], known: Sequence[Reviewed], gate: Gate
-) -> list[str]:
+def _notes(rows: Sequence[Reviewed], known: Sequence[Reviewed]) -> list[str]:
     out = [
         "The candidate's rates are of the rows that set its threshold; those of the "
         "current gate are not.",
@@ -331,8 +336,6 @@ def _notes(
             f"{late:,} rows that were drawn have no label in time, and of {unsaid:,} "
             "nobody could say: if those differ from the others, so will the rates."
         )
-    if gate.certificate is not None and gate.certificate.trivial:
-        out.append(f"The candidate is trivial: {gate.certificate.trivial}.")
     return out
 
 

@@ -14,12 +14,6 @@ from trustdoctor.watch import to_state
 EVERY = 60.0
 """Seconds between looks at what is too old."""
 
-JUMP = 3600.0
-"""Seconds by which the database's clock may get away from this process's."""
-
-PAUSE = 86400.0
-"""Seconds without deletion after the clock has jumped: it may jump back."""
-
 _log = logging.getLogger("trustdoctor.service")
 
 
@@ -29,25 +23,21 @@ class Retention:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._next = 0.0
-        self._clocks: tuple[float, float] | None = None
-        self._paused = 0.0
 
     def tick(
         self,
         session: Session,
         writer: Writer,
         watches: Callable[[], list[Followed]],
+        now: float,
     ) -> None:
-        """Delete what is too old, once in a while."""
+        """Delete what is too old by now, once in a while."""
         settings = self.settings
         if settings.keep is None and settings.keep_payloads is None:
             return
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + min(EVERY, max(settings.every, 1.0) * 60)
-        now = session.now()
-        if not self._trusts(now):
-            return
         if settings.keep_payloads is not None:
             last = last_before(session, now - settings.keep_payloads)
             self._drop_payloads(session, writer, last)
@@ -55,15 +45,6 @@ class Retention:
             last = last_before(session, now - settings.keep)
             if last:
                 self._drop_rows(session, writer, watches(), last)
-
-    def _trusts(self, now: float) -> bool:
-        """Tell whether the database's clock went as fast as this process's."""
-        own = time.monotonic()
-        before, self._clocks = self._clocks, (now, own)
-        if before is not None and now - before[0] - (own - before[1]) > JUMP:
-            _log.warning("the database's clock jumped ahead: nothing is deleted today")
-            self._paused = own + PAUSE
-        return own >= self._paused
 
     def _drop_payloads(self, session: Session, writer: Writer, last: int) -> None:
         found = session.rows("SELECT value FROM meta WHERE name = 'payloads'")

@@ -20,6 +20,9 @@ from trustdoctor.service.settings import Limits
 from trustdoctor.service.stores import Session
 from trustdoctor.service.times import shown
 
+SKIPPED = 200
+"""Rows that a request may leave out at most."""
+
 LONGEST = 86400.0
 """Seconds of a lease at most."""
 
@@ -31,7 +34,7 @@ _ORDERS = {
 _FREE = (
     "SELECT q.line, q.id, q.doubt, q.audit, r.predicted, r.shortlist, r.payload, "
     "r.team, r.at, r.version FROM queue q JOIN rows r ON r.position = q.line "
-    "WHERE q.until <= ? ORDER BY {} LIMIT ?"
+    "WHERE (q.until <= ? OR q.until > ?) AND q.id NOT IN {} ORDER BY {} LIMIT ?"
 )
 
 
@@ -42,6 +45,7 @@ class LeaseRequest(msgspec.Struct, forbid_unknown_fields=True):
     order: Literal["oldest", "doubt", "audit"] = "oldest"
     count: int = 1
     seconds: float = 300.0
+    skip: list[Name] = []
 
 
 class AnswerRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -70,6 +74,10 @@ def read_lease(body: bytes, limits: Limits) -> LeaseRequest:
         raise ProblemError(400, message)
     if asked.reviewer:
         as_name(asked.reviewer, "entry", limits)
+    if len(asked.skip) > SKIPPED:
+        message = f"expected {SKIPPED} ids to skip at most, got {len(asked.skip)}."
+        raise ProblemError(400, message)
+    asked.skip = [as_name(one, "id", limits) for one in asked.skip]
     return asked
 
 
@@ -97,7 +105,9 @@ def lease_rows(
     """Lease the next rows: nobody else gets them until the lease ends."""
     now = session.now()
     order = _ORDERS[asked.order]
-    found = session.rows(_FREE.format(order), now, asked.count)
+    longest = now + 2 * LONGEST  # no lease lasts so long: the clock was ahead
+    among, skipped = session.listed(list(map(str, asked.skip)))
+    found = session.rows(_FREE.format(among, order), now, longest, skipped, asked.count)
     until, out = now + asked.seconds, []
     for line, name, doubt, audit, said, short, payload, team, at, number in found:
         lease = token_hex(12)
@@ -141,7 +151,10 @@ def _plain(text: str | None) -> Any:
 
 
 def answer_row(
-    session: Session, versions: Versions, said: AnswerRequest
+    session: Session,
+    versions: Versions,
+    said: AnswerRequest,
+    deadline: float | None = None,
 ) -> dict[str, Any]:
     """Take the answer of whoever holds the lease, or give the row back."""
     name = str(said.id)
@@ -167,7 +180,13 @@ def answer_row(
         )
         return {"id": name, "result": "released"}
     (done,) = label_rows(
-        session, versions, [one], source="review", author=reviewer, lease=lease
+        session,
+        versions,
+        [one],
+        source="review",
+        author=reviewer,
+        lease=lease,
+        deadline=deadline,
     )
     _require_taken(done)
     count_review(session, "cannot say" if said.cannot_say else "label")

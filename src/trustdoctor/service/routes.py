@@ -81,10 +81,11 @@ async def _labels(app: "App", request: Request) -> Response:
     versions = app.service.versions
 
     def job(session: Session) -> list[labelling.Result]:
-        return labelling.label_rows(session, versions, given)
+        deadline = app.service.settings.deadline
+        return labelling.label_rows(session, versions, given, deadline=deadline)
 
     done = await app.service.change(job)
-    kinds = ("counted", "repeated", "corrected", "refused")
+    kinds = ("counted", "repeated", "corrected", "kept", "refused")
     counts = {kind: sum(one.result == kind for one in done) for kind in kinds}
     return _json(counts | {"rows": done})
 
@@ -101,7 +102,11 @@ async def _answer(app: "App", request: Request) -> Response:
     said = reviewing.read_answer(await _body(app, request), app.limits)
     versions = app.service.versions
     return _json(
-        await app.service.change(lambda s: reviewing.answer_row(s, versions, said))
+        await app.service.change(
+            lambda s: reviewing.answer_row(
+                s, versions, said, app.service.settings.deadline
+            )
+        )
     )
 
 
@@ -110,6 +115,8 @@ async def _status(app: "App", _request: Request) -> Response:
 
 
 async def _events(app: "App", request: Request) -> Response:
+    if request.method == "HEAD":  # a stream has no end
+        return Response(b"", 200, _NO_STORE, "text/event-stream")
     if app.streams >= STREAMS:
         message = f"expected at most {STREAMS} open pages, got more. Close some."
         raise ProblemError(503, message)
@@ -147,7 +154,9 @@ async def _row(app: "App", request: Request) -> Response:
 async def _forget(app: "App", request: Request) -> Response:
     name = as_name(request.path_params["id"], "id", app.limits)
     versions = app.service.versions
-    return _json(await app.service.change(lambda s: forget_row(s, versions, name)))
+    done = await app.service.change(lambda s: forget_row(s, versions, name))
+    await app.service.work(lambda s: s.scrub())
+    return _json(done)
 
 
 async def _gates(app: "App", _request: Request) -> Response:
@@ -155,6 +164,12 @@ async def _gates(app: "App", _request: Request) -> Response:
         return list_versions(session, app.service.versions, heads.read_head(session))
 
     return _json({"gates": await app.service.read(job)})
+
+
+class _Promotion(msgspec.Struct, forbid_unknown_fields=True):
+    """Whether a gate that rejects or accepts every row is promoted, too."""
+
+    anyway: bool | None = None
 
 
 class _Upload(msgspec.Struct, forbid_unknown_fields=True):
@@ -199,10 +214,13 @@ def _number(request: Request) -> int:
 
 async def _promote(app: "App", request: Request) -> Response:
     number = _number(request)
+    asked = msgspec.json.decode(await _body(app, request) or b"{}", type=_Promotion)
 
     def job(session: Session) -> dict[str, Any]:
-        app.service.versions.get(session, number)
+        gate = app.service.versions.get(session, number).gate
         before = heads.lock_head(session).current
+        if not asked.anyway:
+            heads.require_useful(gate)
         if before != number:
             heads.set_current(session, number, "promote")
         return {"version": number, "before": before}
@@ -265,7 +283,9 @@ async def _ready(app: "App", _request: Request) -> Response:
     if app.closing.is_set():
         message = "the service is shutting down."
         raise ProblemError(503, message)
-    await asyncio.to_thread(app.service.is_ready)
+    if not await asyncio.to_thread(app.service.is_ready):
+        message = "the store does not keep what it is given; the log says why."
+        raise ProblemError(503, message)
     return _json({"status": "ready"})
 
 
@@ -279,21 +299,28 @@ async def _page(app: "App", request: Request) -> Response:
         try:
             app.access.check(request.scope["headers"], "read")
         except ProblemError:
-            return RedirectResponse("/login", 303)
+            return RedirectResponse(f"/login?next={request.url.path}", 303)
     return Response(render(tokens=bool(app.access.tokens)), 200, page_headers())
 
 
-async def _login(_app: "App", _request: Request) -> Response:
-    return Response(render_login(), 200, page_headers())
+async def _login(_app: "App", request: Request) -> Response:
+    where = _next(request.query_params.get("next"))
+    return Response(render_login(next=where), 200, page_headers())
+
+
+def _next(asked: str | None) -> str:
+    """Return the page to go to after a login: one of ours."""
+    return "/review" if asked == "/review" else "/"
 
 
 async def _log_in(app: "App", request: Request) -> Response:
     form = parse_qs((await _body(app, request)).decode("latin-1"))
     cookie = app.access.log_in(form.get("token", [""])[0])
+    where = _next(form.get("next", [""])[0])
     if cookie is None:
         told = "This token is not known, or may not read. Ask for one to label by."
-        return Response(render_login(told), 401, page_headers())
-    done = RedirectResponse("/", 303)
+        return Response(render_login(told, next=where), 401, page_headers())
+    done = RedirectResponse(where, 303)
     secure = request.headers.get("x-forwarded-proto", request.url.scheme) == "https"
     done.set_cookie(
         COOKIE, cookie, SESSION, httponly=True, samesite="strict", secure=secure
@@ -362,7 +389,7 @@ def _inferred(
     numbers = range(len(values))
     return Rows(
         kind,
-        np.asarray(values, np.float64).tolist(),
+        np.asarray(values, np.float64),
         [f"{start}/{row}" for row in numbers],
         digests=[
             blake2b(b"%d" % n, key=whole.digest(), digest_size=16).digest()

@@ -234,7 +234,7 @@ def _shape(rows: Rows) -> Any:
     first = rows.values[0]
     return (
         rows.kind,
-        len(first) if type(first) is list else 0,
+        len(first) if hasattr(first, "__len__") else 0,
         None if rows.features is None else len(rows.features[0]),
         None if rows.groups is None else {type(one) for one in rows.groups} == {int},
         rows.predicted is None,
@@ -252,9 +252,12 @@ def joined(requests: Sequence[Rows]) -> Rows:
             return None
         return [one for rows in requests for one in getattr(rows, name)]
 
+    values = lists("values")
+    if any(isinstance(rows.values, np.ndarray) for rows in requests):
+        values = np.concatenate([as_array(rows.values) for rows in requests])
     return Rows(
         first.kind,
-        lists("values"),
+        values,
         None,
         lists("classes"),
         lists("predicted"),
@@ -263,7 +266,7 @@ def joined(requests: Sequence[Rows]) -> Rows:
     )
 
 
-def as_array(rows: list[Any]) -> Array:
+def as_array(rows: Any) -> Array:
     """Return rows of one length as an array (n, C), or numbers as one (n,).
 
     Examples
@@ -272,6 +275,8 @@ def as_array(rows: list[Any]) -> Array:
     array([[1., 2.],
            [3., 4.]])
     """
+    if isinstance(rows, np.ndarray):
+        return rows
     if not isinstance(rows[0], list):
         return np.array(rows, np.float64)
     n, width = len(rows), len(rows[0])

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import resource
 import socket
 import sys
 import time
@@ -17,7 +18,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from trustdoctor.errors import InputError
 from trustdoctor.gates import Gate
 from trustdoctor.service.access import Access, Token, require_loopback
-from trustdoctor.service.app import App
+from trustdoctor.service.app import CONNECTIONS, App
 from trustdoctor.service.model import Model
 from trustdoctor.service.problems import (
     CONTENT_TYPE,
@@ -28,9 +29,6 @@ from trustdoctor.service.problems import (
 from trustdoctor.service.service import Service
 from trustdoctor.service.settings import PORT, Settings
 from trustdoctor.service.stores import open_database
-
-CONNECTIONS = 1000
-"""Connections at the same time; more are answered by 503."""
 
 LARGEST_HEAD = 64 << 10
 """Bytes of a request before its body."""
@@ -72,13 +70,28 @@ def serve(
     settings, where = settings or Settings(), listening or Listening()
     require_loopback(where.host, where.tokens)
     listener = _listen(where)
-    database = open_database(store, fast=settings.fast)
-    service = Service(database, gate, settings)
+    try:
+        database = open_database(store, fast=settings.fast)
+        service = Service(database, gate, settings)
+    except BaseException:
+        listener.close()
+        raise
     names = {where.host, *where.hosts}
-    access = Access(where.tokens, names, service.secret)
-    app = App(service, access, model)
+    app = App(service, Access(where.tokens, names, service.secret), model)
     service.start()
+    _make_room()
     _Server(app, _config(app, where, settings)).run([listener])
+
+
+def _make_room() -> None:
+    """Let connections and files have descriptors, and threads take turns soon."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 4 * CONNECTIONS
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    # While the watch computes, requests should not wait five milliseconds each.
+    sys.setswitchinterval(0.0005)
 
 
 def load_model(
@@ -93,18 +106,20 @@ def load_model(
 
 def _listen(where: Listening) -> socket.socket:
     """Take the port, or say why it cannot be had."""
+    listener = None
     try:
-        family = socket.getaddrinfo(where.host, where.port, type=socket.SOCK_STREAM)
-        listener = socket.socket(family[0][0], socket.SOCK_STREAM)
+        found = socket.getaddrinfo(where.host, where.port, type=socket.SOCK_STREAM)
+        listener = socket.socket(found[0][0], socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(family[0][4])
+        listener.bind(found[0][4])
     except OSError as error:
+        if listener is not None:
+            listener.close()
         message = (
             f"cannot listen on {where.host}, port {where.port}: "
             f"{(error.strerror or str(error)).lower()}. Name others: --host, --port."
         )
         raise InputError(message) from error
-    listener.set_inheritable(False)
     return listener
 
 
@@ -113,6 +128,7 @@ def _config(app: App, where: Listening, settings: Settings) -> uvicorn.Config:
 
     class Patient(_Patient):
         longest = patience
+        largest = 2 * settings.limits.body + LARGEST_HEAD
 
     return uvicorn.Config(
         app,
@@ -127,7 +143,6 @@ def _config(app: App, where: Listening, settings: Settings) -> uvicorn.Config:
         server_header=False,
         date_header=False,
         proxy_headers=False,
-        limit_concurrency=CONNECTIONS,
         backlog=2048,
         timeout_keep_alive=30,
         timeout_graceful_shutdown=GRACE,
@@ -139,7 +154,9 @@ class _Patient(HttpToolsProtocol):
     """A connection that ends where a request takes too long to come."""
 
     longest = 30.0
+    largest = 64 << 20
     head = 0
+    size = 0
     paused: float | None = None
 
     def connection_made(self, transport: Any) -> None:
@@ -149,14 +166,17 @@ class _Patient(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Take bytes, but not a head without end."""
+        self.size += len(data)
         if self.since is not None and self.head >= 0:
             self.head += len(data)
-            if self.head > LARGEST_HEAD + len(data):
-                message = (
-                    f"expected a head of {LARGEST_HEAD:,} bytes at most, got more."
-                )
-                self._refuse(ProblemError(431, message))
-                return
+        if self.head > LARGEST_HEAD + len(data):
+            message = f"expected a head of {LARGEST_HEAD:,} bytes at most, got more."
+            self._refuse(ProblemError(431, message))
+            return
+        if self.size > self.largest:  # a body that nobody reads, or no end of trailers
+            message = f"expected {self.largest:,} bytes at most, got more."
+            self._refuse(ProblemError(413, message))
+            return
         super().data_received(data)
         idle = self.cycle is None or self.cycle.response_complete
         if self.since is None and idle:  # bytes that are no request yet
@@ -171,6 +191,11 @@ class _Patient(HttpToolsProtocol):
         """Forget it: they are read."""
         super().resume_writing()
         self.paused = None
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header; those after the body are of no use."""
+        if self.head >= 0:
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """Count no longer: the head is there."""
@@ -196,7 +221,7 @@ class _Patient(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """Begin to wait for all of it."""
-        self.since, self.head = time.monotonic(), max(self.head, 0)
+        self.since, self.head, self.size = time.monotonic(), max(self.head, 0), 0
         super().on_message_begin()
 
     def on_message_complete(self) -> None:
@@ -223,8 +248,9 @@ class _Server(uvicorn.Server):
         if self.should_exit:
             return
         self._sweeper = asyncio.create_task(self._sweep())
-        port = sockets[0].getsockname()[1]
-        where = f"http://{self.config.host}:{port}"
+        self.app.connections = self.server_state.connections
+        host, port = self.config.host, sockets[0].getsockname()[1]
+        where = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         logging.getLogger("trustdoctor.service").info(
             "serving", extra={"data": {"page": where}}
         )
@@ -235,11 +261,13 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
     async def _sweep(self) -> None:
+        last = time.monotonic()
         while not self.should_exit:
             await asyncio.sleep(1)
-            now = time.monotonic()
+            late = time.monotonic() - last - 1  # where the loop itself was busy
+            last += late + 1
             for one in list(self.server_state.connections):
-                if isinstance(one, _Patient) and one.is_late(now):
+                if isinstance(one, _Patient) and one.is_late(last - late):
                     one.transport.abort()  # close would wait for who reads nothing
 
 

@@ -17,7 +17,6 @@ from trustdoctor.service import heads
 from trustdoctor.service.bodies import Rows
 from trustdoctor.service.counters import Latency
 from trustdoctor.service.deciding import Decider, Decision
-from trustdoctor.service.following import begin
 from trustdoctor.service.heads import Versions
 from trustdoctor.service.keeper import Keeper
 from trustdoctor.service.schema import migrate
@@ -75,8 +74,7 @@ class Service:
             with transaction(session):
                 heads.start_with(session, gate, self.settings.review)
             head = heads.read_head(session)
-            current = self.versions.get(session, head.current)
-            begin(current.gate, self.settings, head.review)  # may refuse
+            self.versions.get(session, head.current)
             found = session.rows("SELECT value FROM meta WHERE name = 'secret'")
             return str(found[0][0]), session.now()
         except BaseException:
@@ -169,5 +167,7 @@ class Service:
         }
 
     def is_ready(self) -> bool:
-        """Tell whether the store answers."""
-        return bool(self.read_now(lambda session: session.rows("SELECT 1 FROM head")))
+        """Tell whether the store answers, and keeps what it is given."""
+        return not self.writer.is_failing and bool(
+            self.read_now(lambda session: session.rows("SELECT 1 FROM head"))
+        )

@@ -15,8 +15,8 @@ class Limits:
     ----------
     body : int
         Bytes of a request.
-    rows : int
-        Rows, or labels, of one.
+    rows, labels : int
+        Of one.
     classes, features : int
         Of one row.
     payload : int
@@ -29,6 +29,7 @@ class Limits:
 
     body: int = 16 << 20
     rows: int = 20_000
+    labels: int = 5_000
     classes: int = 100_000
     features: int = 100_000
     payload: int = 1 << 20

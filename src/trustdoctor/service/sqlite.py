@@ -110,6 +110,10 @@ class SqliteSession:
         """Return the clock, in seconds since 1970."""
         return float(self.rows(_NOW)[0][0])
 
+    def scrub(self) -> None:
+        """Write the log into the file, which overwrites what was deleted there."""
+        self.rows("PRAGMA wal_checkpoint(TRUNCATE)")
+
     def lock(self) -> None:
         """Nothing to wait for: a transaction that writes is alone."""
 
@@ -140,7 +144,12 @@ class SqliteDatabase:
 
     def __init__(self, path: str, *, fast: bool) -> None:
         self.path, self.fast = Path(path), fast
+        if self.path.is_dir() or not self.path.name:
+            message = f"expected a file to keep rows in, got the folder {path}."
+            raise InputError(message)
         self._lock = _lock_file(self.path)
+        # Rows may be about persons: nobody else reads the file.
+        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
     def open(self, *, writer: bool = False) -> SqliteSession:
         """Connect; who writes keeps more pages in memory."""

@@ -53,6 +53,10 @@ class Session(Protocol):
         """Return the database's clock, in seconds since 1970."""
         ...
 
+    def scrub(self) -> None:
+        """Let nothing of what was deleted stay in the files."""
+        ...
+
     def lock(self) -> None:
         """Wait until no other replica changes anything, within a transaction."""
         ...

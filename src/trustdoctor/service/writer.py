@@ -26,6 +26,9 @@ from trustdoctor.service.stores import (
 MOST_ROWS = 20_000
 """Rows that one commit takes, before what waits has to wait for the next."""
 
+CROWD, GAP = 4, 0.002
+"""After a commit for more requests than that, the next one waits so many seconds."""
+
 MOST_WAITING = 50_000
 """Requests and rows that may wait; beyond it new ones are refused (503)."""
 
@@ -45,6 +48,7 @@ class Writer:
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="writer", daemon=True)
         self.commits = 0
+        self.is_failing = False
 
     def start(self) -> None:
         """Begin to write."""
@@ -91,7 +95,10 @@ class Writer:
         return out[0]
 
     def _work(self) -> None:
+        batch: list[Any] | None = []
         while True:
+            if batch is not None and len(batch) > CROWD:
+                time.sleep(GAP)  # a commit costs as much for few requests as for many
             batch = self._gather()
             if batch is None:
                 break
@@ -128,13 +135,15 @@ class Writer:
             session.commit()
         except BaseException as error:
             self._drop()
-            if isinstance(error, UnavailableError):  # one line for all who asked
+            self.is_failing = isinstance(error, UnavailableError)
+            if self.is_failing:  # one line for all who asked
                 _log.error("not stored: %s", error, extra={"data": {"n": len(works)}})
             # What one of them broke is not the others' fault: once more, by itself.
             if len(works) > 1 and not isinstance(error, UnavailableError):
                 return [self._write([work])[0] for work in works]
             return [error] * len(works)
         self.commits += 1
+        self.is_failing = False
         return results
 
     def _do(self, session: Session, works: Sequence[Rows | Job]) -> list[Any]:

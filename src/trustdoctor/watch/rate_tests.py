@@ -352,12 +352,13 @@ class RateTest:
         return low, high
 
     def estimate(self, group: Group = None) -> Seen | None:
-        """Return the estimate of the latest window with labels; None without any."""
-        part = self.shown.get(group)
-        if part is not None and not part.window.is_labelled:
-            part = self.parts.get(group, part)
-        if part is None or part.window.known <= 0:
+        """Return the estimate of the current window; None where no label is known."""
+        # With the rows that wait, or without them: whichever says more.
+        own = [parts[group] for parts in (self.shown, self.parts) if group in parts]
+        able = [part for part in own if part.window.known > 0]
+        if not able:
             return None
+        part = min(able, key=lambda one: one.window.width)
         w, review = part.window, part.review
         values = (w.counted / w.known, *w.interval())
         if review is not None and not review.blind(self.target):

@@ -96,9 +96,10 @@ class Window:
         return self.more - (self.most - self.counted)
 
     @property
-    def is_labelled(self) -> bool:
-        """Whether the labels of half of its rows or more are known."""
-        return 2 * self.known >= max(self.n, self.more)
+    def width(self) -> float:
+        """How far the ends of the interval are apart."""
+        low, high = self.interval()
+        return high - low
 
     @property
     def level(self) -> float:

@@ -151,7 +151,7 @@ def test_what_cannot_be_sent_is_refused(client, service, given, said):
 def test_labels_are_sent_in_any_form(client, service):
     ids = [one.id for one in client.decide(logits=LOGITS[:6])]
     pairs = {ids[0]: "cat", ids[1]: np.int64(2)}
-    assert client.label(pairs) == Labelled(2, 0, 0, {})
+    assert client.label(pairs) == Labelled(2, 0, 0, 0, {})
     assert client.label(np.array(ids[2:3]), ["dog"]).counted == 1
     client.label(ids[3:5], correct=np.array([True, False]))
     client.label(ids[5:], cannot_say=True)
@@ -169,7 +169,7 @@ def _kept(service, ids):
 def test_refused_labels_are_named_and_pieces_add_up(client, service):
     ids = [one.id for one in client.decide(logits=np.tile(LOGITS, (30, 1)))]
     done = client.label([*ids, "x"], [0] * 1501)
-    assert done == (1500, 0, 0, {"x": "no such row"})
+    assert done == (1500, 0, 0, 0, {"x": "no such row"})
     sizes = [len(one[2]["labels"]) for one in service.asked[2:]]
     assert sizes == [1000, 501]
 

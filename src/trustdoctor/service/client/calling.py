@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
+from urllib.parse import quote
 
 from trustdoctor.errors import InputError
 from trustdoctor.gates import Gate
@@ -99,6 +100,9 @@ class Labelled(NamedTuple):
     Attributes
     ----------
     counted, repeated, corrected : int
+    kept : int
+        Stored, but not counted in the watch: of rows that were not drawn for review,
+        or too late.
     refused : dict
         Why, by id.
     """
@@ -106,6 +110,7 @@ class Labelled(NamedTuple):
     counted: int
     repeated: int
     corrected: int
+    kept: int
     refused: dict[str, str]
 
 
@@ -270,16 +275,16 @@ class Client:
         --------
         >>> client = Client("http://127.0.0.1:8571")
         >>> client.label({"r1": "cat", "r2": "dog"})  # doctest: +SKIP
-        Labelled(counted=2, repeated=0, corrected=0, refused={})
+        Labelled(counted=2, repeated=0, corrected=0, kept=0, refused={})
         """
         entries = label_entries(ids, labels, correct=correct, cannot_say=cannot_say)
-        counts, refused = dict.fromkeys(Labelled._fields[:3], 0), {}
+        counts, refused = dict.fromkeys(Labelled._fields[:4], 0), {}
         for first in range(0, len(entries), ROWS):
             body = dumped({"labels": entries[first : first + ROWS]})
             answer = self._line.call("POST", "/v1/labels", body)
             try:
                 for name in counts:
-                    counts[name] += answer[name]
+                    counts[name] += answer.get(name, 0)
                 for row in answer["rows"]:
                     if row["result"] == "refused":
                         refused[row["id"]] = str(row.get("why", ""))
@@ -294,6 +299,7 @@ class Client:
         order: str | None = None,
         count: int = 1,
         seconds: float | None = None,
+        skip: Sequence[str] = (),
     ) -> list[Lease]:
         """Take rows that wait for review; nobody else gets them for a while.
 
@@ -307,9 +313,12 @@ class Client:
             How many, at most; there may be fewer, or none.
         seconds : float, optional
             How long they are kept for you.
+        skip : sequence of str
+            Ids of rows that you do not want now, 200 at most.
         """
         asked = {"reviewer": reviewer, "order": order, "count": count}
-        answer = self._send("POST", "/v1/review/lease", {**asked, "seconds": seconds})
+        more = {"seconds": seconds, "skip": list(skip) or None}
+        answer = self._send("POST", "/v1/review/lease", {**asked, **more})
         return self._records(Lease, answer.get("rows"))
 
     def answer(
@@ -390,9 +399,13 @@ class Client:
         }
         return self._send("POST", "/v1/recalibrate", content, once=True)
 
-    def promote(self, version: int) -> dict[str, Any]:
-        """Let a version decide from now on."""
-        return self._send("POST", f"/v1/gates/{read_version(version)}/promote", {})
+    def promote(self, version: int, *, anyway: bool = False) -> dict[str, Any]:
+        """Let a version decide from now on.
+
+        `anyway` also promotes a gate that rejects or accepts every row.
+        """
+        path = f"/v1/gates/{read_version(version)}/promote"
+        return self._send("POST", path, {"anyway": anyway or None})
 
     def rollback(self) -> dict[str, Any]:
         """Let the version before decide again."""
@@ -403,6 +416,14 @@ class Client:
         if version is None:
             return self._send("DELETE", "/v1/gates/shadow")
         return self._send("POST", f"/v1/gates/{read_version(version)}/shadow", {})
+
+    def row(self, name: str) -> dict[str, Any]:
+        """Return all that is known of a row, with the history of its labels."""
+        return self._send("GET", f"/v1/rows/{quote(str(name), safe='')}")
+
+    def forget(self, name: str) -> dict[str, Any]:
+        """Remove what is known of a row."""
+        return self._send("DELETE", f"/v1/rows/{quote(str(name), safe='')}")
 
     def _send(
         self, method: str, path: str, content: Any = None, *, once: bool = False

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from trustdoctor import envelope
 from trustdoctor._version import __version__
 from trustdoctor.adapters.endpoint.fields import is_local
-from trustdoctor.errors import InputError
+from trustdoctor.errors import InputError, ServiceError
 from trustdoctor.visible import visible
 
 if TYPE_CHECKING:
@@ -115,7 +115,8 @@ class Line:
             time.sleep(_pause(tried, reply.after))
             reply = self._try(method, path, body)
         if not 200 <= reply.status < 300:
-            raise InputError(self._complaint(reply, once=once))
+            told = self._complaint(reply, once=once)
+            raise ServiceError(told, reply.status or None)
         content = _parsed(reply.text) if reply.text else {}
         if not isinstance(content, dict):
             self.refuse("JSON", reply.text)

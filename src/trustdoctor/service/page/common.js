@@ -51,7 +51,7 @@ const ask = async (path, body) => {
     throw problem(0, "The service does not answer");
   }
   if (answer.status === 401) {
-    location.assign("/login");
+    location.assign(location.pathname === "/review" ? "/login?next=/review" : "/login");
     return new Promise(() => {});  /* the page goes away */
   }
   const said = await answer.json().catch(() => null);

@@ -15,9 +15,37 @@ const changed = (what, value) => {
   written.set(what, text);
   return !same;
 };
-const rowsOf = (id, rows) => { if (changed(id, rows)) fill(id, rows.map((cells) => cells.map(visible))); };
+const rowsOf = (id, rows) => {
+  if (!changed(id, rows)) return;
+  fill(id, rows.map((cells) => cells.map(visible)));
+  const { tHead, tBodies } = byId(id), heads = [...tHead.rows[0].cells].map((cell) => cell.textContent);
+  for (const { cells } of tBodies[0].rows) heads.forEach((head, i) => { cells[i].dataset.head = head; });
+};
+
+/* Labels tell little until they are many and the interval is narrow. What a window told stays so
+   while the next one is short. What is asked of each group must be told of each. */
+const ENOUGH = 100, NARROW = 0.2;
+const needsLabels = ({ name }) => !data.unlabelled.includes(name);
+const isNarrow = ([, low, high, n]) => n >= ENOUGH && high - low <= NARROW;
+const toldOf = ({ name, estimate }, history) => {
+  const { estimates = {} } = history[history.length - 1] ?? {};
+  const own = estimate ? [[name, ["value", "low", "high", "n", "window"].map((key) => estimate[key])]]
+    : Object.entries(estimates).filter(([key]) => key.startsWith(`${name}[`));
+  return own.map(([key, now]) => {
+    const before = history.findLast((step) => step.estimates[key]?.[4] === now[4] - 1)?.estimates[key];
+    const seen = before ? [now, before] : [now];
+    return { group: key.slice(name.length + 1, -1), n: Math.max(...seen.map((one) => one[3])), sure: seen.some(isNarrow) };
+  });
+};
+const NO_SIGN = "No sign against it yet";
+const untold = (test, history) => {
+  if (test.verdict !== "holds" || !needsLabels(test)) return null;
+  const weak = toldOf(test, history).filter(({ sure }) => !sure).sort((a, b) => a.n - b.n)[0];
+  return weak ? { ...weak, words: `${many(weak.n, "label")}${weak.group ? ` of ${weak.group}` : ""} so far; more will tell.` } : null;
+};
 
 /* The headline. */
+const UNKNOWN = ["unsure", "Cannot tell yet", "Rows come in, but no labels yet: they tell whether the promise holds."];
 const verdictOf = ({ traffic, watch }) => {
   const tests = watch?.tests ?? [], verdicts = tests.map((test) => test.verdict);
   const said = watch?.headline ? `${sentence(watch.headline)}.` : "";
@@ -30,26 +58,32 @@ const verdictOf = ({ traffic, watch }) => {
   if (watch?.headline === "no rows yet") return ["unsure", "No rows yet", "This version has not decided a row."];
   if (!tests.length) return ["unsure", "Nothing to watch", said];
   if (verdicts.every((own) => own === "no rows yet")) return ["unsure", "No rows yet", "This version has not decided a row."];
-  if (verdicts.includes("no rows yet")) return ["unsure", "Cannot tell yet", "Rows come in, but no labels yet: they tell whether the promise holds."];
-  return ["", "Holds", said];
+  if (verdicts.includes("no rows yet")) return UNKNOWN;
+  if (tests.some((test) => needsLabels(test) && !toldOf(test, watch.history).length)) return UNKNOWN;
+  const [weak] = tests.map((test) => untold(test, watch.history)).filter(Boolean).sort((a, b) => a.n - b.n);
+  return weak ? ["unsure", NO_SIGN, `${said} ${sentence(weak.words)}`] : ["", "Holds", said];
 };
 const showVerdict = (status, live) => {
   const [state, title, said] = verdictOf(status), { gate } = status;
   byId("verdict").className = `verdict ${state}`;
   put("title", live ? title : `Last known: ${title}`);
   put("said", said);
+  show("todo", state === "alarm");
+  put("recalibrate", command("/v1/recalibrate", '{"since": "TIME"}'));
   document.title = `${live ? title : "Connection lost"} - trustdoctor`;
   put("promise", `Version ${gate.version} of the gate, on ${gate.score ?? "scores of your own"}: ${gate.promise}. In use since ${when(gate.since)} UTC.`);
 };
 
-/* Before the first row: how to send one. */
+/* Commands. Before the first row: how to send one. */
+const command = (path, body) => {
+  const token = data.tokens ? ' \\\n  -H "Authorization: Bearer $TOKEN"' : "";
+  return `curl ${location.origin}${path}${token} \\\n  -H "Content-Type: application/json" \\\n  -d '${body}'`;
+};
 const example = ({ gate }) => {
   const n = Array.isArray(gate.classes) ? gate.classes.length : gate.classes;
   const row = n === null ? { id: "row-1", confidence: 0.93, predicted: 0 }
     : { id: "row-1", logits: Array.from({ length: Math.min(n, 20) }, (_, i) => (i ? 0 : 4)) };
-  const body = JSON.stringify(row).replace("]}", n > 20 ? ", ...]}" : "]}");
-  const token = data.tokens ? ' \\\n  -H "Authorization: Bearer $TOKEN"' : "";
-  return `curl ${location.origin}/v1/decide${token} \\\n  -H "Content-Type: application/json" \\\n  -d '${body}'`;
+  return command("/v1/decide", JSON.stringify(row).replace("]}", n > 20 ? ", ...]}" : "]}"));
 };
 
 /* How things stand now. */
@@ -101,7 +135,7 @@ const surprise = ({ evidence, limit, alarm }) => {
   return `A gate that keeps it looks as bad as this ${often}${at}`;
 };
 const STATES = { alarm: "alarm", "cannot tell": "unsure", "no rows yet": "unsure" };
-const card = ({ groups, ...test }) => {
+const card = ({ groups, weak, ...test }) => {
   const { verdict, alarm, estimate } = test, list = make("dl"), why = test.why || alarm?.words;
   const say = (term, ...words) => list.append(make("dt", {}, term), ...words.map((own) => make("dd", {}, visible(own))));
   if (why) say("Why", `${sentence(why)}.`);
@@ -109,8 +143,8 @@ const card = ({ groups, ...test }) => {
   if (estimate) say("Seen now", `${band([estimate.value, estimate.low, estimate.high])} of ${many(estimate.n, "row")}${beyond(test)}`);
   if (groups.length) say("Seen now, in the worst groups", ...groups.map(([name, own]) => `${name}: ${band(own)} of ${many(own[3], "row")}`));
   if (["holds", "alarm"].includes(verdict)) say(alarm ? "How surprising" : "How far from an alarm", surprise(test));
-  const state = verdict === "alarm" ? "ALARM" : sentence(verdict);
-  return make("article", { class: `card ${STATES[verdict] ?? ""}` }, make("h3", {}, visible(nameOf(test.name))),
+  const state = verdict === "alarm" ? "ALARM" : weak ? NO_SIGN : sentence(verdict);
+  return make("article", { class: `card ${weak ? "unsure" : STATES[verdict] ?? ""}` }, make("h3", {}, visible(nameOf(test.name))),
     make("p", { class: "state" }, alarm ? `${state} since ${when(alarm.at)} UTC` : state), list);
 };
 /* What is asked of each group is estimated by group; the history has the worst of them. */
@@ -123,7 +157,8 @@ const groupsOf = ({ name, verdict, high }, last) => {
     .map(([key, seen]) => [key.slice(name.length + 1, -1), seen]);
 };
 const standing = ({ tests, history }) => tests.map((test) => ({ ...test,
-  estimate: test.verdict === "cannot tell" ? null : test.estimate, groups: groupsOf(test, history[history.length - 1]) }));
+  estimate: test.verdict === "cannot tell" ? null : test.estimate, groups: groupsOf(test, history[history.length - 1]),
+  weak: untold(test, history) !== null }));
 const showTests = ({ watch }) => {
   const tests = watch ? standing(watch) : [];
   show("watched", tests.length > 0);
@@ -162,14 +197,13 @@ const drawRate = (id, test, steps) => {
   plots.plot(id, { unit: "percent", axis: "%", times: steps.map(({ at }) => Date.parse(at)), lines: [line], limits,
     alarms: test.alarm ? [Date.parse(test.alarm.at)] : [], range: plots.rangeOf(line, limits.map(([value]) => value)) });
 };
-const FAR = 6;  /* what is rarer than 1 in a million is drawn at the edge */
 const drawEvidence = (id, test, steps) => {
   const values = steps.map(({ evidence }) => (evidence[test.name] ?? null) === null ? null
     : Math.max(0, evidence[test.name] / Math.LN10));
-  const limit = test.limit / Math.LN10, reach = Math.max(1.3 * limit, ...values);
+  const limit = test.limit / Math.LN10, reach = Math.max(1.3 * limit, 1.05 * Math.max(...values));
   plots.plot(id, { unit: "chance", axis: "1 in so many cases", times: steps.map(({ at }) => Date.parse(at)),
     lines: [{ name: "chance", values }], limits: [[limit, `alarm at 1 in ${plots.odds(limit)}`]],
-    alarms: test.alarm ? [Date.parse(test.alarm.at)] : [], range: [0, Math.min(reach, Math.max(FAR, 1.3 * limit))] });
+    alarms: test.alarm ? [Date.parse(test.alarm.at)] : [], range: [0, Math.min(reach, plots.FAR)] });
 };
 let drawn = [];
 const drawTests = ({ watch }) => {

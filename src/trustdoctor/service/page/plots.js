@@ -10,23 +10,28 @@ const STEPS = [1, 5, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21
 const clamp = (v, range) => Math.min(Math.max(v, range[0]), range[1]);
 
 /* Chances: 1 in N, where the chart has the logarithm of N. */
+const FAR = 9;  /* what is rarer than 1 in a billion is drawn at the edge */
 const odds = (v) => {
-  const n = 10 ** Math.min(v, 9);
+  const n = 10 ** Math.min(v, FAR);
   return n < 10 ? String(Number(n.toFixed(1))) : count(Math.floor(n * (1 + 1e-12)));
 };
 const chance = (v) => {
   if (v < 0.005) return "explains it";
-  return `${v > 9 ? "fewer than" : "at most"} 1 in ${odds(v)} cases`;
+  return `${v > FAR ? "fewer than" : "at most"} 1 in ${odds(v)} cases`;
+};
+const short = (v) => {
+  if (v < 6) return odds(v);
+  return v < FAR ? `${10 ** (v - 6)} million` : "1 billion";
 };
 const powers = (range) => {
-  const out = [], step = Math.max(1, Math.ceil(range[1] / 5));
+  const out = [], step = Math.max(1, Math.ceil(range[1] / 4));
   for (let v = 0; v <= range[1]; v += step) out.push(v);
   return out;
 };
 const whole = (range) => ticks(range).filter(Number.isInteger);
 const KINDS = {
   percent: { left: LEFT, scale: 100, cell: (v) => `${percent(v)}%`, ticks },
-  chance: { left: 74, scale: 1, cell: chance, ticks: powers, label: odds },
+  chance: { left: 74, scale: 1, cell: chance, ticks: powers, label: short },
   rows: { left: 74, scale: 1, cell: count, ticks: whole, label: count },
 };
 
@@ -96,22 +101,18 @@ const drawTimes = (plot, span, least) => {
       at % DAY === 0 ? text.slice(5, 10) : text.slice(11, step < MINUTE ? 19 : 16));
   }
 };
-/* The range of what is known well: limits, rates of enough rows, intervals at the ends of windows. */
+/* What is drawn of a line: of windows, estimates of enough rows, where there are any. */
 const SURE = 30;
+const drawnOf = (line) => {
+  if (!line.windows || !line.rows.some((n) => n >= SURE)) return line;
+  return { ...line, values: line.values.map((value, i) => (line.rows[i] >= SURE ? value : null)) };
+};
+/* A range holds all that is drawn, and room for the words at a limit. */
 const rangeOf = (line, limits) => {
-  const known = [], last = new Map();
-  for (const least of [SURE, 0]) {
-    line.values.forEach((value, i) => {
-      if (value === null || (line.rows && line.rows[i] < least)) return;
-      known.push(value);
-      last.set(line.windows ? line.windows[i] : i, i);
-    });
-    if (known.length) break;
-  }
-  if (line.low) for (const i of last.values()) known.push(line.low[i], line.high[i]);
-  const every = known.concat(limits);
+  const { values, low: lows = [], high: highs = [] } = drawnOf(line);
+  const every = values.flatMap((value, i) => (value === null ? [] : [value, lows[i] ?? value, highs[i] ?? value])).concat(limits);
   if (!every.length) return [0, 1];
-  const low = Math.min(...every), high = Math.max(...every), room = Math.max(0.08 * (high - low), 0.002);
+  const low = Math.min(...every), high = Math.max(...every), room = Math.max(0.1 * (high - low), 0.002);
   return [Math.max(0, low - room), Math.min(1, high + room)];
 };
 
@@ -145,15 +146,23 @@ const drawLine = (svg, line, x, y) => {
     draw(svg, "circle", { class: "end", r: 2, cx: x(end).toFixed(1), cy: y(line.values[end]).toFixed(1) });
   }
 };
-const drawLimits = (svg, limits, y, left) => {
+/* Words stand above or below their line, where they lie on no other line and no other words. */
+const placed = (line, sides, taken) => {
+  const spots = sides.map((side) => line + side).filter((at) => at >= TOP + 9 && at <= BOTTOM - 3);
+  const isFree = (at) => taken.every(([top, bottom]) => bottom < at - 10 || top > at + 3);
+  return spots.find(isFree) ?? spots[0] ?? clamp(line + sides[0], [TOP + 9, BOTTOM - 3]);
+};
+const drawLimits = (svg, limits, y, left, lines) => {
+  const taken = lines.concat(limits.map(([value]) => y(value))).map((at) => [at, at]);
   if (limits.length > 1) {
     const [low, high] = limits.map(([value]) => y(value));
     draw(svg, "path", { class: "zone", d: `M${left} ${low}H${RIGHT}V${high}H${left}Z` });
   }
   limits.forEach(([value, text], k) => {
-    const below = limits.length === 2 && k === 0;
+    const at = placed(y(value), limits.length === 2 && k === 0 ? [14, -5, 27] : [-5, 14, -18], taken);
+    taken.push([at - 10, at + 3]);
     draw(svg, "path", { class: "limit", d: `M${left} ${y(value)}H${RIGHT}` });
-    draw(svg, "text", { class: "limit", x: left + 3, y: clamp(y(value) + (below ? 12 : -4), [TOP + 9, BOTTOM - 3]) }, text);
+    draw(svg, "text", { class: "limit", x: left + 3, y: at }, text);
   });
 };
 const drawAlarms = (plot, alarms, span, left) => {
@@ -180,14 +189,15 @@ const plot = (id, chart) => {
   const kind = KINDS[chart.unit], range = chart.range.map((v) => v * kind.scale);
   const span = spanOf(chart.times);
   const edge = chart.bars ? MINUTE / 2 : 0;
+  const ticksY = kind.ticks(range);
   const drawn = axes(id, [span[0] - edge, span[1] + edge], range, ["time (UTC)", chart.axis],
-    { left: kind.left, label: kind.label, ticksX: [], ticksY: kind.ticks(range) });
+    { left: kind.left, label: kind.label, ticksX: [], ticksY });
   const x = (i) => drawn.sx(chart.times[i]);
   const y = (v) => drawn.sy(clamp(v, chart.range) * kind.scale);
   drawTimes(drawn, span, chart.least ?? 0);
   if (chart.bars) drawBars(drawn.svg, chart, x, y, Math.max(1, 0.8 * (drawn.sx(MINUTE) - drawn.sx(0))));
-  else for (const line of chart.lines) drawLine(drawn.svg, line, x, y);
-  drawLimits(drawn.svg, chart.limits, y, kind.left);
+  else for (const line of chart.lines) drawLine(drawn.svg, drawnOf(line), x, y);
+  drawLimits(drawn.svg, chart.limits, y, kind.left, ticksY.map(drawn.sy));
   drawAlarms(drawn, chart.alarms, span, kind.left);
   Object.assign(own, { said, chart, x, mark: draw(drawn.svg, "path", { class: "mark" }) });
   point(own);
@@ -197,5 +207,5 @@ const drop = (id) => {
   figures.get(id)?.node.remove();
   figures.delete(id);
 };
-return { figure, plot, drop, figures, rangeOf, odds };
+return { figure, plot, drop, figures, rangeOf, odds, FAR };
 })();

@@ -1,0 +1,240 @@
+"""The command that puts a gate to work: serve."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import urllib.request
+
+import numpy as np
+import pytest
+
+import trustdoctor as td
+
+pytest.importorskip("starlette")
+
+from trustdoctor.cli import serving
+from trustdoctor.service import server
+
+
+@pytest.fixture(scope="module")
+def gate_path(tmp_path_factory):
+    rng = np.random.default_rng(0)
+    logits = 3 * rng.normal(size=(1000, 3))
+    labels = (logits + rng.gumbel(size=logits.shape)).argmax(1)
+    gate = td.calibrate(td.Predictions.from_logits(logits, labels), frr=0.1)
+    path = tmp_path_factory.mktemp("gates") / "gate.json"
+    gate.save(path)
+    return path
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What the service would be started with."""
+    seen = {}
+
+    def serve(gate, store, **options):
+        seen.update(options, gate=gate, store=store)
+
+    monkeypatch.setattr(server, "serve", serve)
+    monkeypatch.setattr(server, "log_lines", lambda **_: None)
+    return seen
+
+
+def test_defaults(run, asked, gate_path):
+    done = run("serve", "--gate", gate_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert asked["gate"] == td.Gate.load(gate_path)
+    assert asked["store"] == str(gate_path.with_suffix(".db"))
+    told, where = asked["settings"], asked["listening"]
+    assert dict(told.review) == {}
+    assert (told.level, told.deadline) == (0.1, 30 * 86400.0)
+    assert (told.keep, told.keep_payloads, told.webhook) == (None, None, None)
+    assert not told.fast
+    assert (where.host, where.port, where.tokens) == ("127.0.0.1", 8571, [])
+    assert asked["model"] is None
+
+
+def test_options(run, asked, gate_path, tmp_path, monkeypatch):
+    monkeypatch.setenv("TRUSTDOCTOR_WEBHOOK_SECRET", "s3cret")
+    monkeypatch.setenv("TRUSTDOCTOR_TOKENS", "admin=0123456789-0123456789")
+    tokens = tmp_path / "tokens"
+    tokens.write_text("decide sha256:" + "0" * 64)
+    done = run(
+        *("serve", "--gate", gate_path, "--store", tmp_path / "x.db", "--fast"),
+        *("--keep", "90d", "--keep-payloads", "12h", "--deadline", "2w"),
+        *("--review-rejected", "50%", "--review-accepted", "0.1", "--level", "5%"),
+        *("--webhook", "https://example.org/hook", "--host", "0.0.0.0"),
+        *("--port", "0", "--tokens", tokens, "--allow-host", "gate.example"),
+    )
+    assert done.returncode == 0, done.stderr
+    told, where = asked["settings"], asked["listening"]
+    assert dict(told.review) == {"rejected": 0.5, "accepted": 0.1}
+    assert (told.keep, told.keep_payloads) == (90 * 86400.0, 43200.0)
+    assert (told.deadline, told.level) == (14 * 86400.0, 0.05)
+    assert told.webhook == "https://example.org/hook"
+    assert told.webhook_secret == "s3cret"
+    assert "s3cret" not in repr(told)
+    assert told.fast
+    assert asked["store"] == str(tmp_path / "x.db")
+    assert (where.host, where.port) == ("0.0.0.0", 0)
+    assert [one.role for one in where.tokens] == ["decide", "admin"]
+    assert list(where.hosts) == ["gate.example"]
+
+
+def test_one_rate_leaves_the_other(run, asked, gate_path):
+    run("serve", "--gate", gate_path, "--review-rejected", "0.5")
+    assert dict(asked["settings"].review) == {"rejected": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], "expected a gate to serve, got none. Name one: --gate gate.json."),
+        (["--gate", "nowhere.json"], "cannot read the gate nowhere.json"),
+        (["--keep", "1d"], "expected --keep of at least --deadline"),
+        (["--keep", "forever"], "expected --keep as 90d, 12h or 30m"),
+        (["--keep", "0d"], "expected --keep as 90d, 12h or 30m"),
+        (["--keep", "-1d"], "expected --keep as 90d, 12h or 30m"),
+        (["--keep-payloads", "1"], "expected --keep-payloads as 90d"),
+        (["--deadline", "9" * 20 + "d"], "expected --deadline as 90d"),
+        (["--level", "0"], "expected --level between 0 and 1"),
+        (["--level", "nan"], "expected --level"),
+        (["--review-accepted", "3"], "expected --review-accepted between 0 and 1"),
+        (["--webhook", "ftp://example.org"], "expected --webhook as https://..."),
+        (["--webhook", "http://["], "expected --webhook as https://..."),
+        (["--port", "99999"], "expected --port from 0 to 65535, got 99999."),
+        (["--port", "-1"], "expected --port from 0 to 65535, got -1."),
+        (["--host", "0.0.0.0"], "expected tokens to listen on 0.0.0.0, got none"),
+        (["--host", "example.org"], "expected tokens to listen on example.org"),
+        (["--tokens", "nowhere"], "cannot read the tokens in nowhere"),
+        (
+            ["--store", "mysql://x"],
+            "expected a store as a file or postgresql://..., got",
+        ),
+        (["--store", ""], "expected a store as a file or postgresql://..."),
+        (["--store", "nowhere/x.db"], "cannot keep rows in nowhere/x.db"),
+        (
+            ["--store", "text.db"],
+            "cannot use the store text.db: file is not a database.",
+        ),
+        (["--store", "."], ""),
+        (
+            ["--store", "postgresql://127.0.0.1:1/x"],
+            "cannot use the store in PostgreSQL",
+        ),
+        (["--store", "postgresql://u:hidden@127.0.0.1:1/x"], "cannot use the store"),
+        (["--store", "postgresql://[/x"], ""),
+        (["--model", "nowhere.onnx"], "nowhere.onnx"),
+        (["--logits", "out"], "expected --model FILE"),
+        (["--new-token", "root"], "expected a role out of decide, label, admin"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(run, gate_path, tmp_path, options, said):
+    (tmp_path / "text.db").write_text("not a database, but text of some length\n" * 20)
+    gate = [] if not options or "--gate" in options else ["--gate", gate_path]
+    port = [] if "--port" in options else ["--port", "0"]
+    done = run("serve", *gate, *port, *options, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("trustdoctor: ")
+    assert done.stderr.count("\n") == 1
+    assert said in done.stderr
+    assert "hidden" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_gate_that_cannot_be_served(run, tmp_path):
+    gate = td.calibrate_scores(np.arange(100.0), np.arange(100) > 90, risk=0.2)
+    gate.save(tmp_path / "gate.json")
+    done = run("serve", "--gate", tmp_path / "gate.json", "--port", "0")
+    assert done.returncode == 2
+    assert "this gate cannot be served: it names no score" in done.stderr
+
+
+def test_a_port_in_use(run, gate_path, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        place = tmp_path / "x.db"
+        done = run("serve", "--gate", gate_path, "--port", port, "--store", place)
+    assert done.returncode == 2
+    assert f"cannot listen on 127.0.0.1, port {port}" in done.stderr
+
+
+@pytest.mark.parametrize("variable", ["admin=short", "root=0123456789-0123456789", "x"])
+def test_tokens_of_the_environment(run, gate_path, monkeypatch, variable):
+    monkeypatch.setenv("TRUSTDOCTOR_TOKENS", variable)
+    done = run("serve", "--gate", gate_path, "--port", "0")
+    assert done.returncode == 2
+    assert "0123456789" not in done.stderr
+
+
+def test_a_new_token(run, tmp_path):
+    done = run("serve", "--new-token", "label")
+    token, line = done.stdout.splitlines()
+    assert done.returncode == 0
+    path = tmp_path / "tokens"
+    path.write_text(line + "\n")
+    from hashlib import sha256
+
+    from trustdoctor.service.access import read_tokens
+
+    (held,) = read_tokens(path)
+    assert held.digest == sha256(token.encode()).digest()
+
+
+def test_packages_that_are_missing(run, gate_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "uvloop", None)
+    done = run("serve", "--gate", gate_path)
+    assert done.returncode == 2
+    assert 'pip install "trustdoctor[serve]"' in done.stderr.replace("'", '"')
+
+
+def test_the_help(run):
+    done = run("serve", "--help")
+    assert done.returncode == 0
+    for option in ("--gate", "--store", "--fast", "--keep", "--webhook", "--tokens"):
+        assert option in done.stdout
+
+
+def test_times():
+    from trustdoctor.cli.serve_options import as_time
+
+    for text, seconds in (("1s", 1), ("1.5h", 5400), ("2w", 1209600), ("30m", 1800)):
+        assert as_time(text, "--keep") == seconds
+    assert as_time(None, "--keep") is None
+    assert serving.SECRET == "TRUSTDOCTOR_WEBHOOK_SECRET"
+
+
+@pytest.mark.parametrize(
+    ("told", "code"),
+    [(signal.SIGTERM, (0, -signal.SIGTERM)), (signal.SIGINT, (0, 130))],
+)
+def test_it_serves_until_it_is_told_to_stop(gate_path, tmp_path, told, code):
+    place = tmp_path / "rows.db"
+    options = ["serve", "--gate", gate_path, "--port", "0", "--store", place]
+    running = subprocess.Popen(
+        [sys.executable, "-m", "trustdoctor", *map(str, options)],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"TRUSTDOCTOR_TOKENS": ""},
+    )
+    with running:
+        first = json.loads(running.stderr.readline())
+        rest = []
+        drained = threading.Thread(target=lambda: rest.extend(running.stderr))
+        drained.start()
+        body = json.dumps({"id": "x", "logits": [3.0, 0.0, 0.0]}).encode()
+        asked = urllib.request.Request(first["page"] + "/v1/decide", body)
+        with urllib.request.urlopen(asked, timeout=20) as answer:
+            assert json.load(answer)["id"] == "x"
+        running.send_signal(told)
+        running.wait(30)
+        drained.join()
+    assert running.returncode in code
+    lines = [json.loads(line) for line in rest if line.startswith("{")]
+    assert not [one for one in lines if one["level"] in ("error", "critical")], rest
+    assert place.is_file()

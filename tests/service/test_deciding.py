@@ -1,0 +1,262 @@
+"""Decisions are the gate's, whatever else came with them, and are kept as they were."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binomtest
+from service.house import NAMES, made_rows
+
+import trustdoctor as td
+from trustdoctor.service.bodies import Rows
+from trustdoctor.service.deciding import _answers, _digests
+from trustdoctor.service.made_ids import made_ids
+
+
+def as_rows(p, n, start=0):
+    values = np.asarray(p.logits, float)[start : start + n].tolist()
+    return [
+        {"id": f"r{at}", "logits": row} for at, row in enumerate(values, start=start)
+    ]
+
+
+def test_answers_are_the_gates(served, gate, rows):
+    given = as_rows(rows, 300)
+    done = served.decide({"rows": given})["rows"]
+    expected = gate.screen(np.asarray(rows.logits, float)[:300], kind="logits")
+    assert [one["id"] for one in done] == [one["id"] for one in given]
+    assert [one["doubt"] for one in done] == expected.scores.tolist()
+    assert [one["accepted"] for one in done] == expected.accepted.tolist()
+    assert [one["predicted"] for one in done] == expected.predicted.tolist()
+    assert {one["version"] for one in done} == {1}
+    assert all(one["review"] for one in done if not one["accepted"])
+    assert "shortlist" not in done[0]
+
+
+def without(answers, *names):
+    return [{k: v for k, v in one.items() if k not in names} for one in answers]
+
+
+def test_the_form_does_not_matter(serve, rows):
+    """One by one, in rows, in columns, in one commit with others: the same answers."""
+    gate = td.calibrate(made_rows(2000, 1), score="alpha", frr=0.1, shortlist=0.9)
+    served = serve(gate, review=(1.0, 0.0))
+    given = as_rows(rows, 40)
+
+    def named(start):
+        return [row | {"id": start + row["id"]} for row in given]
+
+    alone = [served.decide(row) for row in named("a")]
+    many = served.decide({"rows": named("b")})["rows"]
+    own = named("c")
+    columns = served.decide(
+        {"ids": [r["id"] for r in own], "logits": [r["logits"] for r in own]}
+    )["rows"]
+    asked = [("POST", "/v1/decide", row) for row in named("d")]
+    asked.insert(20, ("POST", "/v1/decide", {"logits": [1.0] * 5}))
+    asked.insert(30, ("POST", "/v1/decide", b"{"))
+    before = served.service.writer.commits
+    together = [a.json for a in served.ask_all(*asked) if a.status == 200]
+    assert served.service.writer.commits - before < 40
+    nameless = [served.decide({"logits": row["logits"]}) for row in given]
+    for answers in (many, columns, together, nameless):
+        assert without(answers, "id") == without(alone, "id")
+
+
+def test_a_repetition_gets_the_same_bytes(serve, rows):
+    served = serve(
+        td.calibrate(made_rows(2000, 1), score="alpha", frr=0.1, shortlist=0.9)
+    )
+    one = as_rows(rows, 1)[0] | {"group": "ä", "payload": {"text": "a"}}
+    many = {"rows": as_rows(rows, 60, 1)}
+    certain = {"id": "sure", "probs": [1.0, 0.0, 0.0, 0.0]}
+    first = [served.post("/v1/decide", body) for body in (one, many, certain)]
+    assert first[2].json["doubt"] == "-inf"
+    kept = served.everything()
+    again = [served.post("/v1/decide", body) for body in (one, many, certain)]
+    assert [a.content for a in again] == [a.content for a in first]
+    assert served.everything() == kept
+    served.close()
+    served = serve(served.gate)
+    again = [served.post("/v1/decide", body) for body in (one, many, certain)]
+    assert [a.content for a in again] == [a.content for a in first]
+
+
+def test_a_row_repeated_alone_or_in_other_company(served, rows):
+    one, two = as_rows(rows, 2)
+    shown = two | {"payload": {"text": "a"}}
+    first = served.decide({"rows": [one, shown]})["rows"]
+    assert [served.decide(one), served.decide(shown)] == first
+    assert served.decide({"rows": [shown, one]})["rows"] == first[::-1]
+    ids, values = ["r0", "r1"], [one["logits"], two["logits"]]
+    columns = {"ids": ids, "logits": values, "payloads": [None, {"text": "a"}]}
+    assert served.decide(columns)["rows"] == first
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"logits": [1.0, 2.0, 3.0, 4.5]},
+        {"probs": [0.1, 0.2, 0.3, 0.4], "logits": None},
+        {"group": "b"},
+        {"group": None},
+        {"payload": {"text": "b"}},
+        {"payload": None},
+        {"features": [1.0]},
+    ],
+)
+def test_other_content_is_a_conflict(served, other):
+    row = {"id": "x", "logits": [1.0, 2.0, 3.0, 4.0], "group": "a"}
+    row |= {"payload": {"text": "a"}}
+    served.decide(row)
+    kept = served.everything()
+    answer = served.post("/v1/decide", row | other)
+    assert answer.status == 409
+    assert "row 'x' had before" in answer.detail
+    assert answer.json["id"] == "x"
+    both = {
+        "rows": [{"id": "y", "logits": [1.0] * 4}, {"id": "x", "logits": [1.0] * 4}]
+    }
+    assert served.post("/v1/decide", both).status == 409
+    assert served.everything() == kept
+
+
+def test_an_id_twice_in_one_request(served):
+    row = {"id": "x", "logits": [1.0, 2.0, 3.0, 4.0]}
+    first, second = served.decide({"rows": [row, row]})["rows"]
+    assert first == second
+    assert served.read("SELECT count(*) FROM rows")[0][0] == 1
+    other = {"rows": [row | {"id": "y"}, {"id": "y", "logits": [1.0] * 4}]}
+    assert served.post("/v1/decide", other).status == 409
+    assert served.read("SELECT count(*) FROM rows")[0][0] == 1
+
+
+def test_an_id_twice_in_one_commit(served):
+    row = {"id": "x", "logits": [1.0, 2.0, 3.0, 4.0]}
+    same = [("POST", "/v1/decide", row)] * 5
+    other = ("POST", "/v1/decide", row | {"logits": [1.0] * 4})
+    *answers, conflict = served.ask_all(*same, other)
+    assert len({a.content for a in answers}) == 1
+    assert conflict.status == 409
+    assert served.read("SELECT count(*) FROM rows")[0][0] == 1
+
+
+def test_numbers_and_text_are_the_same_id(served):
+    row = {"logits": [1.0, 2.0, 3.0, 4.0]}
+    assert served.decide(row | {"id": 7}) == served.decide(row | {"id": "7"})
+
+
+def test_a_repetition_after_a_promotion(serve, gate, rows):
+    served = serve(gate)
+    row = as_rows(rows, 1)[0]
+    first = served.post("/v1/decide", row)
+    other = td.calibrate(made_rows(1000, 2), score="beta", risk=0.2)
+    served.done("/v1/gates", json.loads(other.to_json()))
+    served.done("/v1/gates/2/promote")
+    assert served.decide({"logits": [0.5] * 4})["version"] == 2
+    assert served.post("/v1/decide", row).content == first.content
+
+
+def test_what_is_stored_is_what_was_said(serve, rows):
+    gate = td.calibrate(
+        made_rows(2000, 1, names=NAMES), score="alpha", frr=0.1, shortlist=0.9
+    )
+    served = serve(gate, review=(0.5, 0.5))
+    given = [
+        row | {"group": at % 3, "payload": {"text": row["id"]}}
+        for at, row in enumerate(as_rows(rows, 100))
+    ]
+    for answer, row in zip(served.decide({"rows": given})["rows"], given, strict=True):
+        kept = served.get(f"/v1/rows/{row['id']}").json
+        for name in ("id", "predicted", "doubt", "accepted", "version", "review"):
+            assert kept[name] == answer[name]
+        assert kept["group"] == row["group"]
+        assert kept["payload"] == row["payload"]
+        assert kept["shortlist"] == answer["shortlist"]
+        assert kept["kind"] == "logits"
+        assert kept["labels"] == []
+    stored = served.read("SELECT position, answer FROM rows ORDER BY position")
+    assert [at for at, _ in stored] == list(range(2, 102))  # the first gate is 1
+    back = np.array([np.frombuffer(bytes(own), np.float64) for _, own in stored])
+    assert back.tolist() == [row["logits"] for row in given]
+
+
+def test_rows_are_drawn_at_their_rates(serve, rows):
+    served = serve(td.Gate(0.0, score="alpha"), review=(0.7, 0.2))
+    values = np.asarray(rows.logits, float)
+    for start in range(3):
+        served.decide({"logits": np.roll(values, start, 1).tolist()})
+    counts = {
+        (bool(a), bool(d)): n
+        for a, d, n in served.read(
+            "SELECT accepted, drawn, count(*) FROM rows GROUP BY accepted, drawn"
+        )
+    }
+    for accepted, rate in ((True, 0.2), (False, 0.7)):
+        drawn, left = counts[accepted, True], counts[accepted, False]
+        assert binomtest(drawn, drawn + left, rate).pvalue > 1e-7
+    queued = served.read("SELECT audit, count(*) FROM queue GROUP BY audit")
+    assert dict(queued) == {0: counts[False, True], 1: counts[True, True]}
+    status = served.get("/v1/status").json
+    assert status["review"]["rejected"] == counts[False, True]
+    assert status["review"]["audit"] == counts[True, True]
+    assert status["traffic"]["rows"] == 3600
+    assert status["traffic"]["accepted"] == counts[True, True] + counts[True, False]
+    minutes = status["traffic"]["minutes"]
+    assert sum(one["drawn"] for one in minutes) == sum(dict(queued).values())
+
+
+def test_a_candidate_decides_beside(serve, gate, rows):
+    served = serve(gate, review=(1.0, 0.0))
+    other = td.calibrate(made_rows(2000, 1), score="beta", risk=0.1)
+    served.done("/v1/gates", json.loads(other.to_json()))
+    served.done("/v1/gates/2/shadow")
+    values = np.asarray(rows.logits, float)[:400]
+    served.decide({"logits": values.tolist()})
+    own = gate.screen(values, kind="logits").accepted
+    beside = other.screen(values, kind="logits").accepted
+    shadow = served.get("/v1/status").json["shadow"]
+    assert shadow["version"] == 2
+    assert shadow["rows"] == 400
+    assert shadow["both"] == (own & beside).sum()
+    assert shadow["only_current"] == (own & ~beside).sum()
+    assert shadow["only_shadow"] == (~own & beside).sum()
+    assert shadow["neither"] == (~own & ~beside).sum()
+    assert shadow["labelled"] is None
+
+
+def test_gates_of_other_classes_are_refused(serve, gate):
+    served = serve(gate)
+    other = td.calibrate(made_rows(2000, 1, classes=6), score="beta", risk=0.1)
+    done = served.post("/v1/gates", json.loads(other.to_json()))
+    assert done.status == 409
+    assert "6 classes" in done.json["detail"]
+
+
+def test_gates_that_reject_everything_are_promoted_only_if_asked_twice(serve, gate):
+    served = serve(gate)
+    other = td.Gate(0.0, score="alpha", state="reject-all")
+    served.done("/v1/gates", json.loads(other.to_json()))
+    done = served.post("/v1/gates/2/promote", {})
+    assert done.status == 409
+    assert "rejects every row" in done.json["detail"]
+    assert served.done("/v1/gates/2/promote", {"anyway": True})["version"] == 2
+
+
+@given(st.lists(st.lists(st.floats(-9, 9), min_size=3, max_size=3), min_size=2))
+def test_digests_tell_rows_apart(values):
+    rows = Rows("logits", values)
+    digests = _digests(rows, _answers(rows))
+    same = {tuple(np.array(v).tobytes() for v in [value]) for value in values}
+    assert len(set(digests)) == len(same)
+    other = Rows("probs", values)
+    assert not set(digests) & set(_digests(other, _answers(other)))
+
+
+def test_made_ids_are_new_and_in_order():
+    ids = [one for _ in range(50) for one in made_ids(20)]
+    assert len(set(ids)) == 1000
+    starts = [one[:14] for one in ids]
+    assert starts == sorted(starts)

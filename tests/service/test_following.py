@@ -1,0 +1,253 @@
+"""The watch of the store is the library's own, row by row, however it came to be."""
+
+import json
+
+import numpy as np
+import pytest
+from service.house import made_rows
+from watch.streams import decided
+
+import trustdoctor as td
+from trustdoctor.service import following
+from trustdoctor.service.postgres import PostgresSession
+from trustdoctor.service.sqlite import SqliteSession
+from trustdoctor.watch import UNSAID, Review, to_state
+
+GATES = {
+    "frr": {"frr": 0.1},
+    "risk": {"risk": 0.15},
+    "joint": {"joint": 0.1},
+    "coverage": {"coverage": 0.7},
+}
+TEAMS = np.array(["north", "south"])[np.arange(2000) % 2]
+
+
+def calibrated(name):
+    rows = made_rows(2000, 1)
+    if name == "teams":
+        return td.calibrate(rows, score="alpha", risk=0.15, groups=TEAMS)
+    if name == "classes":
+        return td.calibrate(rows, score="alpha", risk=0.15, groups="predicted")
+    return td.calibrate(rows, score="alpha", **GATES[name])
+
+
+class Traffic:
+    """Rows and labels, in chunks of random size."""
+
+    def __init__(self, served, seed=0):
+        self.served, self.rng = served, np.random.default_rng(seed)
+        self.rows, self.at, self.open = made_rows(3000, 7), 0, []
+
+    def decide(self, n):
+        span = slice(self.at, self.at + n)
+        body = {
+            "ids": list(range(span.start, span.stop)),
+            "logits": np.asarray(self.rows.logits, float)[span].tolist(),
+        }
+        if self.served.gate.grouped_by not in ("", "predicted"):
+            body["groups"] = TEAMS[:n].tolist()
+        done = self.served.decide(body)["rows"]
+        self.open += [one["id"] for one in done if one["review"]]
+        self.at += n
+
+    def label(self, share=0.7):
+        chosen = [one for one in self.open if self.rng.random() < share]
+        self.rng.shuffle(chosen)
+        self.open = [one for one in self.open if one not in chosen]
+        said = [self._said(one) for one in chosen]
+        if said:
+            self.served.label(*said)
+
+    def _said(self, name):
+        if self.rng.random() < 0.1:
+            return {"id": name, "cannot_say": True}
+        return {"id": name, "label": int(self.rows.labels[int(name)])}
+
+    def go(self, steps=3):
+        for _ in range(steps):
+            self.decide(int(self.rng.integers(1, 40)))
+            self.label()
+            if self.rng.random() < 0.7:
+                self.served.keeper.tick()
+
+
+def counted_one_by_one(served):
+    """The library's own watch, given what is stored: one row, one label at a time."""
+    rates = {
+        number: Review(*both)
+        for number, *both in served.read("SELECT number, rejected, accepted FROM rates")
+    }
+    events = served.read(
+        "SELECT position, 0, accepted, drawn, rates, team, predicted FROM rows "
+        "UNION ALL SELECT position, 1, line, wrong, 0, NULL, NULL FROM labels "
+        "WHERE counts = 1 ORDER BY position"
+    )
+    watch = served.gate.watch(level=0.1, deadline=None)
+    for position, kind, *rest in events:
+        if kind:
+            line, wrong = rest[:2]
+            mute = wrong == UNSAID
+            error = [None if mute else bool(wrong)]
+            watch.label(errors=error, cannot_say=[mute], ids=[line], at=1000.0)
+            continue
+        accepted, drawn, number, team, predicted = rest
+        group = team if served.gate.grouped_by != "predicted" else predicted
+        watch.update(
+            decided([accepted]),
+            ids=[position] if drawn else None,
+            reviewed=[bool(drawn)],
+            review=rates[number],
+            groups=[json.loads(group)] if served.gate.groups else None,
+            at=1000.0,
+        )
+    return watch
+
+
+@pytest.mark.parametrize("name", [*GATES, "teams", "classes"])
+def test_rows_count_as_in_the_library(serve, name):
+    served = serve(calibrated(name), review=(1.0, 0.3))
+    traffic = Traffic(served)
+    traffic.go(3)
+    traffic.decide(20)  # which are counted with rows of other rates
+    served.die()
+    served = traffic.served = serve(served.gate, review=(0.5, 0.8)).lead()
+    traffic.decide(20)
+    traffic.go(3)
+    watch, own = served.check_watch(), counted_one_by_one(served)
+    assert watch.totals.rows == own.totals.rows == traffic.at
+    assert watch.totals.labels == own.totals.labels
+    assert len(watch.queue) == len(own.queue)
+    for test, its in own.tests.items():
+        mine = watch.tests[test]
+        assert mine.evidence == pytest.approx(its.evidence, rel=1e-9, abs=1e-9)
+        assert mine.estimate() == pytest.approx(its.estimate(), abs=1e-12)
+        assert watch.verdict(test) == own.verdict(test)
+
+
+@pytest.mark.parametrize("name", [*GATES, "teams", "classes"])
+def test_live_stored_and_anew_are_the_same(serve, name):
+    served = serve(calibrated(name), review=(1.0, 0.3))
+    traffic = Traffic(served)
+    for _ in range(3):
+        traffic.go()
+        served.check_watch()
+
+
+def test_over_restarts_rates_and_versions(serve, gate):
+    served = serve(gate, review=(1.0, 0.3))
+    traffic = Traffic(served)
+    traffic.go()
+    served.check_watch()
+    served.close()
+    served = traffic.served = serve(gate, review=(0.5, 0.5))
+    traffic.go()
+    served.check_watch()
+    other = td.calibrate(made_rows(2000, 1), score="beta", risk=0.15)
+    served.done("/v1/gates", json.loads(other.to_json()))
+    served.done("/v1/gates/2/promote")
+    traffic.go()
+    for version in (1, 2):
+        served.check_watch(version)
+    served.die()
+    served = traffic.served = serve(gate).lead()
+    traffic.go()
+    served.done("/v1/gates/rollback")
+    traffic.go()
+    for version in (1, 2):
+        served.check_watch(version)
+
+
+def test_over_clocks_that_jump(serve, gate, monkeypatch):
+    shift = [0.0]
+    for kind in (SqliteSession, PostgresSession):
+        real = kind.now
+        monkeypatch.setattr(kind, "now", lambda s, real=real: real(s) + shift[0])
+    served = serve(gate, review=(1.0, 0.5), deadline=1000.0)
+    traffic = Traffic(served)
+    for shift[0] in (0.0, -5000.0, 10.0, 1e6, -1e6, 2000.0):
+        traffic.go(2)
+        served.check_watch()
+        served.keeper.save()
+        assert served.get("/v1/status").status == 200
+    served.die()
+    serve(gate).lead().check_watch()
+
+
+def test_with_rows_forgotten(serve, gate):
+    served = serve(gate, review=(1.0, 0.5))
+    traffic = Traffic(served)
+    for _ in range(3):
+        traffic.go()
+        for name in traffic.rng.choice(traffic.at, 5, replace=False):
+            served.ask("DELETE", f"/v1/rows/{name}")
+            traffic.open = [one for one in traffic.open if one != str(name)]
+        served.check_watch()
+    served.die()
+    served = serve(gate).lead()
+    served.check_watch()
+
+
+def test_steps_of_another_size_count_the_same_rows(serve, gate, monkeypatch):
+    monkeypatch.setattr(following, "LARGEST", 7)
+    served = serve(gate, review=(1.0, 0.5))
+    traffic = Traffic(served)
+    traffic.decide(60)
+    traffic.label()
+    watch = served.check_watch()
+    assert watch.totals.rows == 60
+    assert served.read("SELECT count(*) FROM steps")[0][0] >= 60 // 7
+
+
+def test_labels_expire(serve, gate):
+    served = serve(gate, review=(1.0, 1.0), deadline=100.0)
+    traffic = Traffic(served)
+    traffic.decide(30)
+    watch = served.check_watch()
+    assert len(watch.queue) == 30
+    now = served.service.read_now(lambda session: session.now())
+    followed = served.keeper._watches[1]
+    assert not following.is_overdue(followed, now)
+    assert following.is_overdue(followed, now + 101)
+
+
+def test_the_keys_of_the_watch_are_positions(serve, gate):
+    served = serve(gate, review=(1.0, 1.0))
+    secret = "patient-4711"
+    served.decide({"id": secret, "logits": [0.1, 0, 0, 0]})
+    served.check_watch()
+    served.keeper.save()
+    for table in ("states", "checkpoints", "watches", "steps"):
+        assert secret not in repr(served.read(f"SELECT * FROM {table}"))
+
+
+def test_a_gate_without_a_promise_is_not_watched(serve):
+    served = serve(td.Gate(0.0, score="alpha"))
+    served.decide({"logits": [[1.0, 0, 0, 0]] * 3})
+    served.keeper.tick()
+    assert served.watch() is None
+    status = served.get("/v1/status").json
+    assert status["watch"]["tests"] == []
+    assert status["gate"]["promise"] == "no promise: it has no certificate"
+
+
+def test_a_missing_step_is_told(serve, gate):
+    served = serve(gate, review=(1.0, 1.0))
+    traffic = Traffic(served)
+    for _ in range(3):
+        traffic.decide(5)
+        served.keeper.tick()
+    served.change("DELETE FROM steps WHERE number = 2")
+    with pytest.raises(
+        td.errors.InputError, match="expected step 2 of version 1, got 3"
+    ):
+        served.watch(anew=True)
+
+
+def test_states_survive_text(serve, gate):
+    served = serve(gate, review=(1.0, 0.5))
+    traffic = Traffic(served)
+    traffic.go()
+    watch = served.check_watch()
+    text = to_state(watch)
+    served.keeper.save()
+    assert served.read("SELECT state FROM states WHERE version = 1") == [(text,)]

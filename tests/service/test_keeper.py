@@ -1,0 +1,383 @@
+"""What goes on by itself: steps, alarms, webhooks, several replicas."""
+
+import hmac
+import json
+import logging
+import socket
+import threading
+import time
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import numpy as np
+import pytest
+from service.house import made_rows
+
+import trustdoctor as td
+from trustdoctor.service import following, keeper
+from trustdoctor.service.stores import UnavailableError
+from trustdoctor.watch import to_state
+
+
+class _Hook(BaseHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.seen.append((self.path, dict(self.headers), body))
+        status = self.server.answers.pop(0) if self.server.answers else 200
+        if status == "garbage":
+            self.wfile.write(b"hello\r\n\r\n")
+            return
+        self.send_response(status)
+        if status == 302:
+            self.send_header("Location", "/elsewhere")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+
+@contextmanager
+def receiving(*answers):
+    """A webhook that answers so, and then by 200."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Hook)
+    server.seen, server.answers = [], list(answers)
+    server.url = f"http://127.0.0.1:{server.server_port}/hook"
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def decide(served, n, seed=0, start=""):
+    logits = np.asarray(made_rows(n, seed).logits, float).tolist()
+    ids = [f"{start}{at}" for at in range(n)]
+    return served.decide({"ids": ids, "logits": logits})["rows"]
+
+
+def go_wrong(served, n=200, start=""):
+    """Rows, of which all that were accepted are said to be wrong."""
+    done = decide(served, n, start=start)
+    served.label(*({"id": one["id"], "correct": False} for one in done))
+    served.keeper.tick()
+
+
+@pytest.fixture(scope="module")
+def risky():
+    return td.calibrate(made_rows(2000, 1), score="alpha", risk=0.15)
+
+
+def alarms(served):
+    return served.get("/v1/status").json["alarms"]
+
+
+def test_an_alarm_is_stored_shown_and_counted(serve, risky, caplog):
+    served = serve(risky, review=(1.0, 1.0))
+    decide(served, 50, start="a")
+    served.keeper.tick()
+    with caplog.at_level(logging.WARNING, "trustdoctor.service"):
+        go_wrong(served)
+    (alarm,) = alarms(served)
+    assert (alarm["version"], alarm["test"], alarm["sent"]) == (1, "risk", None)
+    assert "risk" in caplog.text
+    text = served.get("/metrics").content.decode()
+    assert 'trustdoctor_alarms_total{test="risk"} 1' in text
+    go_wrong(served, start="b")
+    assert len(alarms(served)) == 1  # once
+    told = served.post("/v1/recalibrate", {})
+    assert told.status == 409
+    assert "expected since=" in told.detail
+    served.close()
+    again = serve(risky)
+    again.check_watch()
+    assert len(alarms(again)) == 1
+
+
+def test_webhooks_are_signed_and_retried(serve, risky):
+    with receiving(500, 302, "garbage", 204) as hook:
+        served = serve(
+            risky, review=(1.0, 1.0), webhook=hook.url, webhook_secret="secret"
+        )
+        served.keeper.send_alarms()
+        assert hook.seen == []
+        go_wrong(served)
+        for tries in range(1, 5):
+            served.keeper.send_alarms()
+            assert len(hook.seen) == tries
+            ((due, sent),) = served.read("SELECT due, sent FROM alarms")
+            served.keeper.send_alarms()
+            assert len(hook.seen) == tries  # not before its time
+            served.change("UPDATE alarms SET due = 0")
+        assert sent is not None
+        assert due > 0
+        served.keeper.send_alarms()
+        assert len(hook.seen) == 4
+        assert {path for path, *_ in hook.seen} == {"/hook"}
+        _, headers, body = hook.seen[-1]
+        stamp, mark = (
+            part.split("=")[1] for part in headers["Trustdoctor-Signature"].split(",")
+        )
+        own = hmac.new(b"secret", stamp.encode() + b"." + body, "sha256").hexdigest()
+        assert mark == own
+        assert abs(int(stamp) - time.time()) < 60
+        said = json.loads(body)
+        assert said["type"] == "trustdoctor.alarm"
+        assert said["alarm"]["test"] == "risk"
+        (shown,) = alarms(served)
+        assert shown["sent"] is not None
+
+
+def test_a_webhook_that_is_away_for_long(serve, risky):
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}/"
+        served = serve(risky, review=(1.0, 1.0), webhook=url)
+        go_wrong(served)
+        served.change("UPDATE alarms SET tries = 5000")
+        served.keeper.send_alarms()
+        ((tries, due),) = served.read("SELECT tries, due FROM alarms")
+        assert tries == 5001
+        assert 3000 < due - time.time() < 3700
+
+
+def test_without_a_secret_nothing_is_signed():
+    with receiving() as hook:
+        assert keeper.send(hook.url, {"test": "x"}, None)
+        assert "Trustdoctor-Signature" not in hook.seen[0][1]
+
+
+def test_the_watch_goes_on_while_a_webhook_hangs(serve, risky, monkeypatch):
+    entered, leave = threading.Event(), threading.Event()
+
+    def hang(*_):
+        entered.set()
+        leave.wait(30)
+        return True
+
+    monkeypatch.setattr(keeper, "send", hang)
+    served = serve(risky, review=(1.0, 1.0), webhook="http://127.0.0.1:1/")
+    go_wrong(served)
+    thread = threading.Thread(target=served.keeper.send_alarms)
+    thread.start()
+    assert entered.wait(10)
+    decide(served, 20, start="more")
+    served.check_watch()
+    leave.set()
+    thread.join()
+
+
+class Failing:
+    """Makes the writer fail at a job, once or often."""
+
+    def __init__(self, monkeypatch, name, times=1):
+        self.left, real = times, getattr(following, name)
+
+        def failing(*given):
+            if self.left:
+                self.left -= 1
+                message = "the store is away."
+                raise UnavailableError(message)
+            return real(*given)
+
+        monkeypatch.setattr(following, name, failing)
+
+
+@pytest.mark.parametrize("name", ["store_step", "store_first", "read_since"])
+def test_a_store_that_goes_away_and_comes_back(serve, risky, monkeypatch, name):
+    served = serve(risky, review=(1.0, 0.5))
+    decide(served, 20)
+    if name != "store_first":
+        served.check_watch()
+        decide(served, 20, start="b")
+    Failing(monkeypatch, name)
+    with pytest.raises(UnavailableError):
+        served.keeper.tick()
+    watch = served.check_watch()
+    assert watch.totals.rows == (20 if name == "store_first" else 40)
+
+
+def test_a_step_that_failed_in_retention(serve, risky, monkeypatch):
+    served = serve(risky, review=(1.0, 0.5), keep=864000.0, deadline=432000.0)
+    decide(served, 20)
+    served.check_watch()
+    served.change("UPDATE rows SET at = at - 1000000")
+    served.keeper.retention._next = 0.0
+    real = served.keeper._all_watches
+
+    def late():
+        decide(served, 5, start="late")
+        Failing(monkeypatch, "store_step")
+        return real()
+
+    monkeypatch.setattr(served.keeper, "_all_watches", late)
+    with pytest.raises(UnavailableError):
+        served.keeper.tick()
+    monkeypatch.setattr(served.keeper, "_all_watches", real)
+    served.close()
+    again = serve(risky)
+    decide(again, 5, start="b")
+    watch = again.check_watch()
+    assert watch.totals.rows == 30
+
+
+def test_a_version_that_cannot_be_watched_does_not_stop_others(serve, risky):
+    served = serve(risky, review=(1.0, 0.5))
+    decide(served, 10)
+    served.keeper.tick()
+    served.done("/v1/gates", json.loads(risky.to_json()))
+    served.done("/v1/gates/2/promote")
+    decide(served, 10, start="b")
+    served.change("UPDATE states SET state = '{}' WHERE version = 1")
+    served.keeper._forget()
+    served.keeper.tick()
+    watch = served.keeper._watches[2].watch
+    assert watch.totals.rows == 10
+    assert 1 not in served.keeper._watches
+    assert served.get("/v1/status").status == 200
+    served.close()
+
+
+def test_closing_counts_what_is_left(serve, risky):
+    served = serve(risky, review=(1.0, 0.5))
+    decide(served, 30)
+    served.close()
+    again = serve(risky)
+    assert again.watch() == again.watch(anew=True)
+    assert again.get("/v1/status").json["watch"]["upto"] > 0
+    steps = again.read("SELECT number FROM steps")
+    assert steps == [(1,)]
+    watch = again.check_watch()
+    assert watch.totals.rows == 30
+    assert again.read("SELECT number FROM steps") == [(1,)]  # nothing new
+
+
+def test_checkpoints_thin_the_history(serve, risky, monkeypatch):
+    """One step per minute stays, for the charts; the watch is the same."""
+    served = serve(risky, review=(1.0, 0.5))
+
+    def steps(numbers):
+        for at in numbers:
+            decide(served, 5, start=f"{at}/")
+            served.keeper.tick()
+
+    steps(range(3))
+    followed = served.keeper._watches[1]
+    followed.minute = -1  # a minute later
+    steps(range(3, 8))
+    stored = served.read("SELECT number, shown FROM steps ORDER BY number")
+    shown = [number for number, one in stored if one]
+    assert [number for number, _ in stored] == list(range(1, 9))
+    assert {1, 4} <= set(shown)
+    assert len(shown) < 5
+    monkeypatch.setattr(keeper, "CHECKPOINT", -1.0)
+    served.keeper.save()
+    left = [n for (n,) in served.read("SELECT number FROM steps ORDER BY number")]
+    assert left == shown
+    steps(range(8, 10))
+    served.check_watch()
+    history = served.get("/v1/status").json["watch"]["history"]
+    assert [one["number"] for one in history] == [*shown, 10]
+
+
+@pytest.fixture
+def replicas(serve, risky, place):
+    if not place.startswith("postgresql"):
+        pytest.skip("a file of SQLite has one process")
+    return [serve(risky, review=(1.0, 0.5)) for _ in range(2)]
+
+
+def test_one_of_two_replicas_keeps(replicas):
+    first, second = replicas
+    for at in range(3):
+        decide(first, 5, start=f"a{at}/")
+        decide(second, 5, start=f"b{at}/")
+        first.keeper.tick()
+        second.keeper.tick()
+    assert set(first.keeper._watches) == {1}
+    assert second.keeper._watches == {}
+    watch = first.check_watch()
+    assert watch.totals.rows == 30
+    assert second.watch() == to_state(watch)
+    first.close()
+    decide(second, 5, start="c")
+    assert second.check_watch().totals.rows == 35
+
+
+def test_a_replica_takes_over_from_one_that_is_gone(replicas):
+    first, second = replicas
+    decide(first, 10)
+    first.keeper.tick()
+    first.die()
+    decide(second, 10, start="b")
+    second.keeper.tick()
+    assert second.keeper._watches == {}
+    second.lead()
+    assert second.check_watch().totals.rows == 20
+
+
+def test_a_replica_that_was_asleep_spoils_nothing(replicas, monkeypatch):
+    first, second = replicas
+    decide(first, 10)
+    first.check_watch()
+    asleep = first.keeper._watches[1]
+    second.lead()
+    for at in range(3):
+        decide(second, 5, start=f"{at}/")
+        second.keeper.tick()
+    monkeypatch.setattr(keeper, "CHECKPOINT", -1.0)
+    second.keeper.save()  # and the steps before are thinned
+    text = second.watch(anew=True)
+    first.keeper._watches[1] = asleep
+    first.keeper._save(asleep)
+    first.service.writer.call(
+        lambda s: following.save_checkpoint(s, asleep, to_state(asleep.watch))
+    )
+    assert second.watch() == second.watch(anew=True) == text
+    position = first.service.read_now(lambda s: s.rows("SELECT position FROM head"))
+    first.keeper._follow(first.keeper.session, 1, position[0][0])
+    assert second.watch(anew=True) == text
+    assert second.check_watch().totals.rows == 25
+
+
+def test_two_replicas_decide_at_once(replicas):
+    def send(served, start):
+        for at in range(10):
+            decide(served, 5, start=f"{start}{at}/")
+            served.label({"id": f"{start}{at}/0", "correct": True})
+
+    threads = [
+        threading.Thread(target=send, args=(served, name))
+        for served, name in zip(replicas, "ab", strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        replicas[0].keeper.tick()
+    for thread in threads:
+        thread.join()
+    watch = replicas[0].check_watch()
+    assert watch.totals.rows == 100
+    given = replicas[0].read(
+        "SELECT position FROM rows UNION ALL SELECT position FROM labels "
+        "UNION ALL SELECT position FROM changes ORDER BY position"
+    )
+    assert [at for (at,) in given] == list(range(1, 122))
+
+
+def test_the_same_id_at_two_replicas(replicas):
+    row = {"id": "x", "logits": [0.5, 0.4, 0, 0]}
+    first, second = (served.post("/v1/decide", row) for served in replicas)
+    assert first.content == second.content
+    other = replicas[1].post("/v1/decide", row | {"logits": [0.0] * 4})
+    assert other.status == 409
+
+
+def test_a_promotion_reaches_the_other_replica(replicas, risky):
+    first, second = replicas
+    first.done("/v1/gates", json.loads(risky.to_json()))
+    first.done("/v1/gates/2/promote")
+    assert second.decide({"logits": [1.0, 0, 0, 0]})["version"] == 2

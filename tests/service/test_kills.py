@@ -1,0 +1,394 @@
+"""Whatever is killed, what was answered stays, once."""
+
+import json
+import re
+import shutil
+import time
+from bisect import bisect
+from contextlib import ExitStack
+
+import numpy as np
+import pytest
+from service.load import Load, ask, make_gate, running_postgres, serving, wait_until
+
+from trustdoctor.service import following
+from trustdoctor.service.heads import Versions, read_head
+from trustdoctor.service.stores import open_database
+from trustdoctor.watch import to_state
+
+pytestmark = pytest.mark.soak
+
+KILLS = 20
+
+needs_strace = pytest.mark.skipif(
+    shutil.which("strace") is None, reason="there is no strace: apt install strace"
+)
+
+
+@pytest.fixture
+def gate(tmp_path):
+    return make_gate(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def postgres():
+    with running_postgres() as running:
+        yield running
+
+
+def check_answers(load, service, latest=3000):
+    """Ask for the latest again, or for all: what was answered is answered alike."""
+    assert not load.wrong, load.wrong[:5]
+    link = service.link()
+    for names in batches(list(load.decided)[-latest:], 1000):
+        again = decide(link, {name: load.decided[name][0] for name in names})
+        assert again == [load.decided[name][1] for name in names]
+    for names in batches(list(load.labels)[-latest:], 1000):
+        given = {name: load.labels[name] for name in names}
+        assert set(label(link, given)) == {"repeated"}
+    for name, (said, lease) in list(load.answers.items())[-50:]:
+        assert answer(link, name, lease, said) == "repeated"
+    send_again(load, link)
+    link.close()
+
+
+def send_again(load, link):
+    """Send what was not answered; nobody knows whether it was stored."""
+    if load.unsure:
+        answers = decide(link, load.unsure)
+        for (name, row), said in zip(load.unsure.items(), answers, strict=True):
+            load.decided[name] = row, said
+    given = {name: said for name, said in load.told.items() if name[0] == "L"}
+    if given:
+        assert set(label(link, given)) <= {"counted", "kept", "repeated"}
+        load.labels |= given
+    for name in set(load.told) - set(given):
+        said, lease = load.told[name], load.leased[name]
+        assert answer(link, name, lease, said) in ("counted", "repeated")
+        load.answers[name] = said, lease
+    load.unsure.clear()
+    load.told.clear()
+
+
+def good(link, path, content):
+    status, said = ask(link, "POST", path, content)
+    assert status == 200, said
+    return said
+
+
+def decide(link, rows):
+    content = {"ids": list(rows), "logits": list(rows.values())}
+    return good(link, "/v1/decide", content)["rows"]
+
+
+def label(link, labels):
+    content = {"ids": list(labels), "labels": list(labels.values())}
+    return [row["result"] for row in good(link, "/v1/labels", content)["rows"]]
+
+
+def answer(link, name, lease, said):
+    content = {"id": name, "lease": lease, "label": said}
+    return good(link, "/v1/review/answer", content)["result"]
+
+
+def add_gate(load, service, folder):
+    """Let two gates take turns."""
+    other = json.loads(make_gate(folder, "other.json", frr=0.2).read_text())
+    assert service.ask("POST", "/v1/gates", other)[0] == 201
+    load.gates = 2
+
+
+def batches(items, size):
+    return [items[at : at + size] for at in range(0, len(items), size)]
+
+
+def check_store(load, place, *, saved=False):
+    """Look into the store: nothing is lost, doubled or counted otherwise.
+
+    `saved` says that the service ended by itself, so that its watch is up to date.
+    """
+    database = open_database(str(place))
+    session = database.open()
+    alone = database.name == "sqlite"
+    session.run("BEGIN" if alone else "BEGIN ISOLATION LEVEL REPEATABLE READ")
+    try:
+        check_positions(session)
+        check_rows(load, session)
+        check_labels(load, session)
+        check_counts(session)
+        check_watches(session, saved=saved)
+    finally:
+        session.rollback()
+        session.close()
+        database.close()
+
+
+def is_watched(place):
+    """Tell whether the watch has counted all rows and labels."""
+    session = open_database(place).open()
+    found = session.rows(
+        "SELECT (SELECT max(position) FROM rows), (SELECT max(position) FROM labels "
+        "WHERE counts = 1), upto FROM watches"
+    )
+    session.close()
+    return bool(found) and max(found[0][:2]) <= max(upto for *_, upto in found)
+
+
+def check_positions(session):
+    """All who were given a position used it, and each was given once."""
+    given = [
+        position
+        for table in ("rows", "labels", "changes")
+        for (position,) in session.rows(f"SELECT position FROM {table}")
+    ]
+    assert sorted(given) == list(range(1, read_head(session).position + 1))
+
+
+def check_rows(load, session):
+    """All that was answered is there once; besides, only what was sent may be."""
+    rows = session.rows("SELECT id, position, accepted, drawn FROM rows")
+    stored = {name: (bool(kept), bool(drawn)) for name, _, kept, drawn in rows}
+    assert len(stored) == len(rows)
+    places = {name: position for name, position, _, _ in rows}
+    assert dict(session.rows("SELECT id, position FROM ids")) == places
+    known = {
+        name: (answer["accepted"], answer["review"])
+        for name, (_, answer) in load.decided.items()
+    }
+    assert known.items() <= stored.items()
+    assert set(stored) <= set(known) | set(load.unsure)
+
+
+def check_labels(load, session):
+    """The same of labels; what was leased still is."""
+    found = session.rows(
+        "SELECT r.id, l.label, l.lease FROM labels l JOIN rows r ON r.position = l.line"
+    )
+    labels = {name: (json.loads(label), lease) for name, label, lease in found}
+    assert len(labels) == len(found)
+    known = {name: (label, None) for name, label in load.labels.items()} | load.answers
+    assert known.items() <= labels.items()
+    assert set(labels) <= set(known) | set(load.told)
+    waiting = dict(session.rows("SELECT id, lease FROM queue"))
+    drawn = session.rows("SELECT id FROM rows WHERE drawn = 1 AND wrong IS NULL")
+    assert set(waiting) == {name for (name,) in drawn}
+    for name in set(load.leased) & set(waiting):
+        assert waiting[name] == load.leased[name]
+
+
+def check_counts(session):
+    """The aggregates that the page shows are sums of what is stored."""
+
+    def one(statement):
+        return tuple(int(value or 0) for value in session.rows(statement)[0])
+
+    rows = one("SELECT count(*), sum(accepted) FROM rows")
+    labels = one("SELECT count(*) FROM labels")
+    for table in ("tallies", "minutes"):
+        sums = one(f"SELECT sum(rows), sum(accepted), sum(labels) FROM {table}")
+        assert (table, sums) == (table, (*rows, *labels))
+    kept = dict(session.rows("SELECT what, rows FROM reviews"))
+    for audit, what in enumerate(("waiting rejected", "waiting audit")):
+        (waiting,) = one(f"SELECT count(*) FROM queue WHERE audit = {audit}")
+        assert kept.get(what, 0) == waiting
+
+
+def check_watches(session, *, saved):
+    """Each watch is the one that is computed anew, and counts all rows and labels."""
+    versions = Versions()
+    for version, *stored in session.rows("SELECT version, number, upto FROM watches"):
+        live = following.load(session, versions, version)
+        anew = following.load(session, versions, version, anew=True)
+        assert to_state(live.watch) == to_state(anew.watch)
+        assert [live.number, anew.number, anew.upto] == [stored[0], *stored]
+        assert live.upto >= anew.upto  # beyond it there is nothing of this version
+        check_steps(session, version, anew.upto)
+        if saved:
+            for table in ("rows", "labels"):
+                (last,) = session.rows(
+                    f"SELECT max(position) FROM {table} WHERE version = ?", version
+                )[0]
+                assert live.upto >= last
+            (text,) = session.rows(
+                "SELECT state FROM states WHERE version = ?", version
+            )[0]
+            assert text == to_state(anew.watch)
+
+
+def check_steps(session, version, upto):
+    """The steps have counted what is stored up to there."""
+    steps = session.rows("SELECT entry FROM steps WHERE version = ?", version)
+    entries = [json.loads(text) for (text,) in steps]
+    for name, column, table in (
+        ("rows", "count(*)", "rows"),
+        ("accepted", "sum(accepted)", "rows"),
+        ("labels", "sum(counts)", "labels"),
+    ):
+        counted = sum(entry[name] for entry in entries)
+        (found,) = session.rows(
+            f"SELECT {column} FROM {table} WHERE position <= ? AND version = ?",
+            upto,
+            version,
+        )[0]
+        assert (name, counted) == (name, found or 0)
+
+
+def test_a_service_that_is_killed_loses_nothing_that_it_answered(gate, tmp_path):
+    rng, store, load = np.random.default_rng(), tmp_path / "rows.db", Load()
+    for _ in range(KILLS):
+        with serving(gate, store) as service:
+            check_answers(load, service)
+            if load.gates == 1:
+                add_gate(load, service, tmp_path)
+            load.start(service)
+            time.sleep(rng.uniform(0.1, 1.2))
+            assert service.kill() == -9
+            load.stop()
+        check_store(load, store)
+    with serving(gate, store) as service:
+        check_answers(load, service, latest=0)
+        service.stop()
+    check_store(load, store, saved=True)
+    assert min(map(len, (load.decided, load.labels, load.leased, load.answers))) > 100
+
+
+def test_a_service_that_is_told_to_end_answers_all_that_it_stored(gate, tmp_path):
+    for seed in range(3):
+        store, load = tmp_path / f"{seed}.db", Load(seed)
+        with serving(gate, store) as service:
+            load.start(service)
+            time.sleep(0.5)
+            service.stop()
+            load.stop()
+        assert not load.wrong, load.wrong[:5]
+        load.unsure.clear()  # those were never taken
+        check_store(load, store, saved=True)
+
+
+def test_a_replica_that_is_killed_loses_nothing_and_stops_nobody(
+    gate, postgres, tmp_path
+):
+    rng, place, load = np.random.default_rng(), postgres.fresh(), Load()
+    with ExitStack() as stack:
+        pair = [stack.enter_context(serving(gate, place)) for _ in range(2)]
+        add_gate(load, pair[0], tmp_path)
+        for number in range(KILLS):
+            load.start(*pair)
+            time.sleep(rng.uniform(0.1, 1.2))
+            which = number % 2
+            assert pair[which].kill() == -9
+            before = len(load.decided)
+            pair[which] = stack.enter_context(serving(gate, place))
+            assert len(load.decided) > before
+            load.stop()
+            check_answers(load, pair[which])
+            check_store(load, place)
+        check_answers(load, pair[0], latest=0)
+        # Where the replica that watched was killed, another takes over.
+        wait_until(lambda: is_watched(place))
+        for service in pair:
+            service.stop()
+    check_store(load, place, saved=True)
+    assert min(map(len, (load.decided, load.labels, load.leased, load.answers))) > 100
+
+
+def test_a_database_that_crashes_and_comes_back_has_all_that_was_answered(
+    gate, postgres
+):
+    rng, place, load = np.random.default_rng(), postgres.fresh(), Load()
+    with ExitStack() as stack:
+        pair = [stack.enter_context(serving(gate, place)) for _ in range(2)]
+        for _ in range(3):
+            load.start(*pair)
+            time.sleep(rng.uniform(0.3, 1.0))
+            postgres.crash()
+            row = {"id": "while it is away", "logits": [1, 2, 3]}
+            status, said = pair[0].ask("POST", "/v1/decide", row)
+            assert (status, said["title"]) == (503, "Not available now")
+            assert pair[0].ask("GET", "/readyz")[0] == 503
+            assert pair[0].ask("GET", "/healthz")[0] == 200
+            time.sleep(1)
+            postgres.start()
+            before = len(load.decided)
+            wait_until(lambda seen=before: len(load.decided) > seen + 100)
+            load.stop()
+            for service in pair:
+                check_answers(load, service)
+            check_store(load, place)
+        assert load.away
+        check_answers(load, pair[0], latest=0)
+        # Where the replica that watched was killed, another takes over.
+        wait_until(lambda: is_watched(place))
+        for service in pair:
+            service.stop()
+    check_store(load, place, saved=True)
+
+
+TRACED = "fdatasync,fsync,pwrite64,write,writev,sendto,sendmsg"
+
+
+def traced(gate, folder, *options):
+    """Return a load of two seconds, and what the service asked of the system."""
+    path, load = folder / "trace", Load()
+    given = ["-f", "-y", "-s", "8192", "-o", path, "-e", f"trace={TRACED}"]
+    before = ["strace", "-D", *map(str, given)]
+    with serving(gate, folder / "rows.db", *options, before=before) as service:
+        load.start(service)
+        time.sleep(2)
+        load.stop()
+        service.stop()
+        ended = re.compile(rf"^{service.process.pid} +\+\+\+ ", re.M)
+        wait_until(lambda: ended.search(path.read_text(errors="replace")[-1000:]))
+    return load, path.read_text(errors="replace").splitlines()
+
+
+def times_in(trace):
+    """Return when texts were first written, when synced, and when sent to a socket.
+
+    Times are numbers of lines. Of each id or lease only the first one counts.
+    """
+    written, synced, sent, begun = {}, [], {}, {}
+    for now, line in enumerate(trace):
+        thread, _, call = line.partition(" ")
+        call = call.strip()
+        if call.startswith("<..."):
+            call = begun.pop(thread, "") + call.partition(">")[2]
+        elif call.endswith("<unfinished ...>"):
+            begun[thread] = call
+            if "<socket:" not in call:  # which is done only when it returns
+                continue
+        where = call.partition("<")[2].partition(">")[0]
+        if where.endswith("-wal") and "sync" in call[:9] and call.endswith("= 0"):
+            synced.append(now)
+        elif where.endswith("-wal") or where.startswith("socket:"):
+            place = written if where.endswith("-wal") else sent
+            for name in re.findall(r"(?=([LR]-\d+-\d{6}|[0-9a-f]{24}))", call):
+                place.setdefault(name, now)
+    return written, synced, sent
+
+
+def is_early(name, written, synced, sent):
+    """Tell whether something was sent before the disk had it."""
+    after = bisect(synced, written[name])
+    return after == len(synced) or synced[after] > sent[name]
+
+
+@needs_strace
+def test_an_answer_is_sent_after_the_disk_has_what_it_says(gate, tmp_path):
+    load, trace = traced(gate, tmp_path)
+    times = times_in(trace)
+    # Rows named by L may get their label, and leave the queue, in the same commit.
+    leases = [lease for name, lease in load.leased.items() if name[0] == "R"]
+    told = [*load.decided, *leases]
+    assert len(load.decided) > 100
+    assert len(leases) > 10
+    assert not load.wrong
+    assert [name for name in told if is_early(name, *times)] == []
+
+
+@needs_strace
+def test_a_fast_service_answers_before_the_disk_has_it(gate, tmp_path):
+    load, trace = traced(gate, tmp_path, "--fast")
+    times = times_in(trace)
+    early = sum(is_early(name, *times) for name in load.decided)
+    assert early > len(load.decided) / 2

@@ -1,0 +1,218 @@
+"""What is too old goes, and the watch does not notice."""
+
+import time
+
+import numpy as np
+import psycopg
+import pytest
+from service.house import made_rows
+
+from trustdoctor.service import postgres, retention, stores
+from trustdoctor.service.heads import last_before
+
+DAY = 86400.0
+
+
+@pytest.fixture
+def aged(serve, gate, monkeypatch):
+    """A service that keeps rows for 10 days, deleted in small pieces."""
+    monkeypatch.setattr(retention, "DELETED", 7)
+    monkeypatch.setattr(stores, "DELETED", 7)
+    monkeypatch.setattr(postgres, "DELETED", 7)
+    monkeypatch.setattr(retention, "EVERY", 0.0)
+    monkeypatch.setattr(postgres, "PARTITION", 20)
+    served = serve(gate, review=(1.0, 0.5), keep=10 * DAY, deadline=5 * DAY)
+    served.keeper.tick()  # from now on its clock is known
+    return served
+
+
+def decide(served, n, start):
+    logits = np.asarray(made_rows(n, start).logits, float).tolist()
+    ids = [f"{start}/{at}" for at in range(n)]
+    body = {"ids": ids, "logits": logits, "payloads": [{"text": "a"}] * n}
+    return [one["id"] for one in served.decide(body)["rows"] if one["review"]]
+
+
+def age(served, days):
+    """Let time pass: all that is stored is older by so many days."""
+    for table, column in (("rows", "at"), ("labels", "at"), ("queue", "at")):
+        served.change(f"UPDATE {table} SET {column} = {column} - ?", days * DAY)
+
+
+def label(served, ids):
+    served.label(*({"id": one, "correct": True} for one in ids))
+
+
+def tick(served):
+    served.keeper.retention._next = 0.0
+    served.keeper.tick()
+
+
+def ids(served):
+    return [one for (one,) in served.read("SELECT id FROM rows ORDER BY position")]
+
+
+def check_counts(served):
+    """The kept counts are those of the tables."""
+    waiting = dict(served.read("SELECT audit, count(*) FROM queue GROUP BY audit"))
+    review = served.service.read_now(
+        lambda s: dict(s.rows("SELECT what, rows FROM reviews"))
+    )
+    assert review.get("waiting rejected", 0) == waiting.get(0, 0)
+    assert review.get("waiting audit", 0) == waiting.get(1, 0)
+    (known,) = served.read("SELECT count(*) FROM ids")
+    (stored,) = served.read("SELECT count(*) FROM rows WHERE id IS NOT NULL")
+    assert known == stored
+    lost = "SELECT count(*) FROM {} WHERE line NOT IN (SELECT position FROM rows)"
+    for table in ("queue", "labels"):
+        assert served.read(lost.format(table)) == [(0,)]
+
+
+def test_old_rows_go_and_the_watch_stays(aged):
+    open_ = decide(aged, 50, 1)
+    label(aged, open_[::2])
+    aged.check_watch()
+    age(aged, 11)
+    decide(aged, 30, 2)
+    before = aged.check_watch()
+    rows = before.totals.rows
+    tick(aged)
+    assert {one.split("/")[0] for one in ids(aged)} == {"2"}
+    check_counts(aged)
+    watch = aged.check_watch()
+    assert watch.totals.rows == rows == 80
+    decide(aged, 20, 3)
+    aged.check_watch()
+    traffic = aged.get("/v1/status").json["traffic"]
+    assert traffic["rows"] == 100  # counts stay
+
+
+def test_a_crash_after_deletion(aged, serve):
+    label(aged, decide(aged, 40, 1)[::2])
+    for _ in range(3):
+        aged.keeper.tick()
+        decide(aged, 3, 10 + _)
+    age(aged, 11)
+    decide(aged, 5, 2)
+    tick(aged)
+    live = aged.watch(anew=True)
+    aged.die()
+    again = serve(aged.gate).lead()
+    assert again.watch() == live
+    assert again.watch(anew=True) == live
+    decide(again, 5, 3)
+    again.check_watch()
+
+
+def test_deleted_ids_may_come_again(aged):
+    row = {"id": "x", "logits": [1.0, 0, 0, 0]}
+    aged.decide(row)
+    age(aged, 11)
+    tick(aged)
+    assert aged.get("/v1/rows/x").status == 404
+    assert aged.decide(row | {"logits": [0.0, 1, 0, 0]})["predicted"] == 1
+    assert aged.label({"id": "x", "label": 1})["counted"] == 1
+
+
+def test_young_rows_stay(aged):
+    decide(aged, 30, 1)
+    age(aged, 9)
+    tick(aged)
+    assert len(ids(aged)) == 30
+
+
+def test_half_of_a_partition(aged):
+    for start in range(1, 6):
+        decide(aged, 13, start)
+        age(aged, 3)
+    tick(aged)
+    assert {one.split("/")[0] for one in ids(aged)} == {"3", "4", "5"}
+    check_counts(aged)
+    aged.check_watch()
+
+
+def test_payloads_go_earlier(serve, gate, monkeypatch):
+    monkeypatch.setattr(retention, "DELETED", 7)
+    served = serve(gate, review=(1.0, 1.0), keep_payloads=2 * DAY)
+    served.keeper.tick()
+    decide(served, 20, 1)
+    age(served, 3)
+    decide(served, 20, 2)
+    tick(served)
+    kept = served.read("SELECT id FROM rows WHERE payload IS NOT NULL")
+    assert {one.split("/")[0] for (one,) in kept} == {"2"}
+    assert served.get("/v1/rows/1/0").json["payload"] is None
+    logits = np.asarray(made_rows(20, 1).logits, float).tolist()
+    again = {"id": "1/0", "logits": logits[0], "payload": {"text": "a"}}
+    assert served.post("/v1/decide", again).status == 200  # the digest stays
+    assert len(served.lease(count=100)) == 40
+    age(served, 3)
+    tick(served)
+    assert served.read("SELECT count(*) FROM rows WHERE payload IS NOT NULL") == [(0,)]
+
+
+def test_the_search_by_halves(served):
+    rng = np.random.default_rng(0)
+    for start in range(8):
+        decide(served, int(rng.integers(1, 9)), start)
+        label(served, [f"{start}/0"])
+        age(served, float(rng.integers(1, 5)))
+    stored = served.read("SELECT position, at FROM rows ORDER BY position")
+    for at in {at + shift for _, at in stored for shift in (-1.0, 0.0, 1.0)}:
+        expected = max((p for p, when in stored if when < at), default=0)
+        found = served.service.read_now(lambda s, at=at: last_before(s, at))
+        assert found == expected
+
+
+def test_an_empty_store(aged):
+    tick(aged)
+    assert aged.service.read_now(lambda s: last_before(s, 1e12)) == 0
+
+
+def test_a_clock_that_jumps_deletes_nothing(aged):
+    decide(aged, 30, 1)
+    aged.keeper.retention._next = 0.0
+    real = aged.keeper.session.now
+
+    def ahead():
+        return real() + 365 * DAY
+
+    aged.keeper.session.now = ahead
+    try:
+        aged.keeper.tick()
+    finally:
+        del aged.keeper.session.now
+    assert len(ids(aged)) == 30
+    assert len(aged.check_watch().queue) > 0  # nothing has expired either
+
+
+@pytest.mark.parametrize("where", ["", "WHERE position > 65"], ids=["all", "the last"])
+def test_what_somebody_reads_is_not_waited_for(aged, place, where):
+    """Decisions go on while somebody reads for long."""
+    if not place.startswith("postgresql"):
+        pytest.skip("SQLite has no partitions")
+    decide(aged, 60, 1)
+    age(aged, 11)
+    decide(aged, 5, 2)
+    with psycopg.connect(place) as reader:
+        reader.execute(f"SELECT count(*) FROM rows {where}").fetchall()
+        reader.execute("SET LOCAL idle_in_transaction_session_timeout = '15s'")
+        began = time.monotonic()
+        tick(aged)
+        assert aged.decide({"logits": [1.0, 0, 0, 0]})["version"] == 1
+        assert time.monotonic() - began < 10
+    tick(aged)
+    assert len(ids(aged)) == 6
+    check_counts(aged)
+    aged.check_watch()
+
+
+def test_partitions_are_made_in_time(aged, place):
+    for start in range(6):
+        decide(aged, 33, start)
+    assert len(ids(aged)) == 198
+    if place.startswith("postgresql"):
+        parts = aged.read(
+            "SELECT count(*) FROM pg_inherits WHERE inhparent = 'rows'::regclass"
+        )
+        assert parts[0][0] >= 10

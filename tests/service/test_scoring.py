@@ -1,0 +1,223 @@
+"""Scores and decisions of the service are those of the gate itself."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import softmax
+from service.house import NAMES, made_rows
+
+import trustdoctor as td
+from trustdoctor.errors import InputError
+from trustdoctor.service.bodies import Rows
+from trustdoctor.service.problems import ProblemError
+from trustdoctor.service.scoring import Scored, Scorer, Version, joined, require_served
+
+ROWS = made_rows(60, 5)
+NAMED = made_rows(2000, 1, names=NAMES)
+PLAIN = made_rows(2000, 1)
+TEAMS = np.array(["north", "south"])[np.arange(2000) % 2]
+
+
+def as_topk(p, k=3):
+    probs = softmax(np.asarray(p.logits, float), 1)
+    order = np.argsort(-probs, 1)[:, :k]
+    return order, np.take_along_axis(probs, order, 1)
+
+
+def version(gate):
+    return Version(1, gate)
+
+
+def screen(gate, kind, values, **more):
+    return version(gate).screen(Rows(kind, np.asarray(values).tolist(), **more))
+
+
+def check(done: Scored, expected, names=None):
+    """Compare with what `gate.screen` says."""
+    assert done.doubts == np.asarray(expected.scores, float).tolist()
+    assert done.accepted == np.asarray(expected.accepted).tolist()
+    said = np.asarray(expected.predicted).tolist()
+    assert done.predicted == (said if names is None else [names[at] for at in said])
+
+
+@pytest.mark.parametrize("score", ["alpha", "beta", "msp", "entropy"])
+def test_logits_and_probs(score):
+    gate = td.calibrate(PLAIN, score=score, frr=0.1)
+    logits = np.asarray(ROWS.logits, float)
+    check(screen(gate, "logits", logits), gate.screen(logits, kind="logits"))
+    probs = softmax(logits, 1)
+    check(screen(gate, "probs", probs), gate.screen(probs, kind="probs"))
+
+
+def test_topk_by_number_and_by_name():
+    classes, probs = as_topk(ROWS)
+    for rows, names in ((PLAIN, None), (NAMED, NAMES)):
+        gate = td.calibrate(rows, score="alpha", frr=0.1)
+        found = td.Predictions.from_topk(probs, classes, n_classes=4)
+        expected = gate.screen(found)
+        numbers = classes.tolist()
+        check(screen(gate, "topk", probs, classes=numbers), expected, names)
+        if names is not None:
+            named = [[names[at] for at in own] for own in numbers]
+            check(screen(gate, "topk", probs, classes=named), expected, names)
+
+
+def test_names_of_no_class_are_refused():
+    gate = td.calibrate(NAMED, score="alpha", frr=0.1)
+    with pytest.raises(ProblemError, match="by number or name, got 'emu'"):
+        screen(gate, "topk", [[0.9]], classes=[["emu"]])
+
+
+@pytest.mark.parametrize("kind", ["confidence", "doubt"])
+def test_confidence_and_doubt(kind):
+    sure = softmax(np.asarray(PLAIN.logits, float), 1).max(1)
+    make = getattr(td.Predictions, f"from_{kind}")
+    value = sure if kind == "confidence" else -np.log(sure)
+    gate = td.calibrate(
+        make(value, PLAIN.labels == PLAIN.predicted), score=kind, frr=0.1
+    )
+    done = screen(gate, kind, value[:50], predicted=["a"] * 50)
+    expected = gate.screen(make(value[:50]))
+    assert done.accepted == expected.accepted.tolist()
+    assert done.doubts == np.asarray(expected.scores).tolist()
+    assert done.predicted == ["a"] * 50
+
+
+def test_certain_rows():
+    gate = td.calibrate(PLAIN, score="alpha", frr=0.1)
+    done = screen(gate, "probs", [[1.0, 0, 0, 0], [0.25] * 4])
+    assert done.doubts[0] == -np.inf
+    assert done.accepted == [True, False]
+
+
+def test_shortlists_of_rejected_rows():
+    for rows, names in ((PLAIN, range(4)), (NAMED, NAMES)):
+        gate = td.calibrate(rows, score="alpha", frr=0.1, shortlist=0.9)
+        logits = np.asarray(ROWS.logits, float)
+        p = td.Predictions.from_logits(logits, class_names=rows.class_names)
+        expected = gate.screen(p)
+        done = screen(gate, "logits", logits)
+        for own, mask, accepted in zip(
+            done.shortlists, expected.shortlist, expected.accepted, strict=True
+        ):
+            chosen = {names[at] for at in np.flatnonzero(mask)}
+            assert (own is None) == accepted
+            assert set(own or ()) == (set() if accepted else chosen)
+
+
+def test_thresholds_of_groups():
+    gate = td.calibrate(
+        PLAIN, score="alpha", risk=0.15, groups=TEAMS, grouped_by="team"
+    )
+    logits, teams = np.asarray(ROWS.logits, float), TEAMS[:60]
+    expected = gate.screen(td.Predictions.from_logits(logits), groups=teams)
+    check(screen(gate, "logits", logits, groups=teams.tolist()), expected)
+    with pytest.raises(ProblemError, match="expected a group in every row"):
+        screen(gate, "logits", logits)
+    with pytest.raises(InputError, match="expected groups like 'north'"):
+        screen(gate, "logits", logits, groups=[3] * 60)
+
+
+@pytest.mark.parametrize("rows", [PLAIN, NAMED], ids=["numbers", "names"])
+@pytest.mark.parametrize("groups", [None, ["a"] * 60], ids=["no groups", "groups"])
+def test_thresholds_of_predicted_classes(rows, groups):
+    # A row's own group is another thing than its class.
+    gate = td.calibrate(rows, score="alpha", risk=0.15, groups="predicted")
+    logits = np.asarray(ROWS.logits, float)
+    p = td.Predictions.from_logits(logits, class_names=rows.class_names)
+    names = None if rows is PLAIN else NAMES
+    check(screen(gate, "logits", logits, groups=groups), gate.screen(p), names)
+
+
+@pytest.mark.parametrize("rows", [PLAIN, NAMED], ids=["numbers", "names"])
+def test_topk_and_thresholds_of_predicted_classes(rows):
+    gate = td.calibrate(rows, score="alpha", risk=0.15, groups="predicted")
+    classes, probs = as_topk(ROWS, 4)
+    done = screen(gate, "topk", probs, classes=classes.tolist())
+    p = td.Predictions.from_probs(softmax(np.asarray(ROWS.logits, float), 1))
+    own = np.asarray(p.predicted).tolist()
+    groups = own if rows is PLAIN else [NAMES[at] for at in own]
+    expected = gate.accept(done.doubts, groups=groups)
+    assert done.accepted == expected.tolist()
+
+
+@pytest.mark.parametrize("kind", ["logits", "probs"])
+def test_fitted_scores_need_their_features(kind):
+    rng = np.random.default_rng(0)
+    features = np.asarray(PLAIN.logits)[:, :2] + rng.normal(size=(2000, 2))
+    rows = td.Predictions.from_logits(PLAIN.logits, PLAIN.labels, features=features)
+    gate = td.calibrate(rows, score=td.SCORES["knn"].fit(rows), frr=0.1)
+    values = np.asarray(ROWS.logits, float)
+    given = values if kind == "logits" else softmax(values, 1)
+    make = getattr(td.Predictions, f"from_{kind}")
+    expected = gate.screen(make(given, features=features[:60]))
+    check(screen(gate, kind, given, features=features[:60].tolist()), expected)
+    with pytest.raises(InputError, match="features"):
+        screen(gate, kind, given)
+
+
+def test_gates_that_cannot_be_served():
+    gate = td.calibrate(PLAIN, score="alpha", frr=0.1)
+    with pytest.raises(InputError, match="it names no score"):
+        require_served(replace(gate, score=None))
+    require_served(gate)
+    require_served(td.Gate(0.0, score="beta"))
+
+
+@given(st.lists(st.integers(1, 7), min_size=1, max_size=6), st.integers(0, 99))
+def test_rows_scored_together_are_scored_alone(sizes, seed):
+    gate = td.calibrate(PLAIN, score="alpha", frr=0.1, shortlist=0.9)
+    rng = np.random.default_rng(seed)
+    requests = [
+        Rows("logits", rng.normal(size=(n, 4)).tolist())
+        if rng.random() < 0.7
+        else Rows("probs", rng.dirichlet(np.ones(4), n).tolist())
+        for n in sizes
+    ]
+    together = Scorer().score(version(gate), requests)
+    for rows, done in zip(requests, together, strict=True):
+        (alone,) = Scorer().score(version(gate), [rows])
+        assert done.doubts == alone.doubts
+        assert done.accepted == alone.accepted
+        assert done.predicted == alone.predicted
+        assert done.shortlists == alone.shortlists
+
+
+def test_one_wrong_request_is_not_the_others_fault():
+    gate = td.calibrate(PLAIN, score="alpha", frr=0.1)
+    good, wide = Rows("logits", [[1.0, 0, 0, 0]]), Rows("logits", [[1.0] * 5])
+    odd = Rows("probs", [[0.5, 0.6, 0.2, 0.1]])
+    fine = Rows("probs", [[0.5, 0.3, 0.1, 0.1]])
+    done = Scorer().score(version(gate), [good, wide, odd, fine, good])
+    kinds = [isinstance(one, Scored) for one in done]
+    assert kinds == [True, False, False, True, True]
+    assert "expected rows of 4 classes" in str(done[1])
+
+
+def test_probabilities_sent_as_logits_are_told():
+    gate = td.calibrate(PLAIN, score="alpha", frr=0.1)
+    scorer, probs = Scorer(), np.random.default_rng(0).dirichlet(np.ones(4), 9)
+    rows = [Rows("logits", [row]) for row in probs.tolist()]
+    early = [scorer.score(version(gate), [one])[0] for one in rows]
+    assert all(isinstance(one, Scored) for one in early)
+    (told,) = scorer.score(version(gate), rows[:1])
+    assert 'Send them as "probs"' in str(told)
+    (done,) = scorer.score(version(gate), [Rows("logits", [[3.0, -1.0, 0.0, 0.0]])])
+    assert isinstance(done, Scored)
+    (done,) = scorer.score(version(gate), rows[:1])
+    assert isinstance(done, Scored)
+
+
+def test_joining_keeps_everything():
+    first = Rows("topk", [[0.9]], None, [[1]], groups=["a"], features=[[1.0]])
+    second = Rows(
+        "topk", [[0.8], [0.7]], None, [[2], [3]], None, ["b", "c"], [[2.0]] * 2
+    )
+    whole = joined([first, second])
+    assert whole.values == [[0.9], [0.8], [0.7]]
+    assert whole.classes == [[1], [2], [3]]
+    assert whole.groups == ["a", "b", "c"]
+    assert whole.features == [[1.0], [2.0], [2.0]]

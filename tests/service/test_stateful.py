@@ -1,0 +1,239 @@
+"""Everything that people and programs do, in any order, against a plain model."""
+
+import random
+from itertools import count
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from service.house import Served, made_rows, new_schema
+
+ROWS = made_rows(60, 11).logits.astype(float).tolist()
+numbers = st.integers(0, len(ROWS) - 1)
+labels = st.sampled_from([0, 1, 2, 3, "right", "wrong", "unsaid"])
+
+
+class Row:
+    """What the model knows of a row."""
+
+    def __init__(self, answer, place):
+        self.answer, self.place, self.history, self.lease = answer, place, [], None
+
+    @property
+    def waits(self):
+        return self.answer["review"] and not self.history
+
+    def says(self, label):
+        """What a label means: the label itself, and whether the answer is right."""
+        if label in ("right", "wrong", "unsaid"):
+            return None, {"right": True, "wrong": False}.get(label)
+        return label, label == self.answer["predicted"]
+
+
+def as_said(name, label):
+    kinds = {"right": ("correct", True), "wrong": ("correct", False)}
+    kinds["unsaid"] = ("cannot_say", True)
+    key, value = kinds.get(label, ("label", label))
+    return {"id": name, key: value}
+
+
+class Machine(RuleBasedStateMachine):
+    """A service beside a model of it; `start` begins one on a new store."""
+
+    start = None
+
+    def __init__(self):
+        super().__init__()
+        self.served, self.begin = type(self).start()
+        self.rows, self.order, self.labels, self.decided = {}, count(), 0, 0
+        self.old = []  # leases that are over
+
+    def teardown(self):
+        for row in self.rows.values():
+            found = self.served.get(f"/v1/rows/{row.answer['id']}").json["labels"]
+            assert [(one["label"], one["correct"]) for one in found] == row.history
+        if self.decided:
+            self.served.check_watch()
+        self.served.close()
+
+    @rule(chosen=st.lists(numbers, min_size=1, max_size=6))
+    def decide(self, chosen):
+        body = [{"id": f"r{at}", "logits": ROWS[at]} for at in chosen]
+        for answer in self.served.decide({"rows": body})["rows"]:
+            row = self.rows.get(answer["id"])
+            if row is None:
+                self.rows[answer["id"]] = Row(answer, next(self.order))
+                self.decided += 1
+            else:
+                assert answer == row.answer
+
+    @rule(at=numbers, other=numbers)
+    def decide_otherwise(self, at, other):
+        name = f"r{at}"
+        if at == other or name not in self.rows:
+            return
+        body = {"rows": [{"logits": ROWS[0], "id": "new"}, {"id": name}]}
+        body["rows"][1]["logits"] = ROWS[other]
+        assert self.served.post("/v1/decide", body).status == 409
+
+    def take(self, name, label):
+        """Label a row of the model; return what the service has to say."""
+        row = self.rows.get(name)
+        if row is None:
+            return "refused"
+        said = row.says(label)
+        if row.history and row.history[-1] == said:
+            return "repeated"
+        first = not row.history
+        row.history.append(said)
+        if row.lease is not None:
+            self.old.append((name, row.lease))
+            row.lease = None
+        self.labels += first
+        return ("counted" if row.answer["review"] else "kept") if first else "corrected"
+
+    @rule(said=st.lists(st.tuples(numbers, labels), min_size=1, max_size=5))
+    def label(self, said):
+        named = [(f"r{at}", label) for at, label in said]
+        done = self.served.label(*(as_said(*one) for one in named))
+        expected = [self.take(*one) for one in named]
+        assert [one["result"] for one in done["rows"]] == expected
+
+    def free(self):
+        rows = [r for r in self.rows.values() if r.waits and r.lease is None]
+        return sorted(rows, key=lambda row: row.place)
+
+    @rule(n=st.integers(1, 4), order=st.sampled_from(["oldest", "doubt", "audit"]))
+    def lease(self, n, order):
+        keys = {
+            "oldest": lambda _: 0,
+            "doubt": lambda row: -float(row.answer["doubt"]),
+            "audit": lambda row: not row.answer["accepted"],
+        }
+        expected = sorted(self.free(), key=keys[order])[:n]
+        leased = self.served.lease(count=n, order=order)
+        assert [one["id"] for one in leased] == [row.answer["id"] for row in expected]
+        for one, row in zip(leased, expected, strict=True):
+            row.lease = one["lease"]
+
+    @rule()
+    def time_passes(self):
+        """All leases end."""
+        self.served.change("UPDATE queue SET until = 1 WHERE until > 0")
+        for name, row in self.rows.items():
+            if row.lease is not None:
+                self.old.append((name, row.lease))
+                row.lease = None
+
+    @precondition(lambda self: any(row.lease for row in self.rows.values()))
+    @rule(data=st.data(), label=labels)
+    def answer(self, data, label):
+        held = sorted(name for name, row in self.rows.items() if row.lease)
+        name = data.draw(st.sampled_from(held))
+        lease = {"id": name, "lease": self.rows[name].lease}
+        told = as_said(name, label)
+        done = self.served.post("/v1/review/answer", lease | told)
+        assert done.json["result"] == self.take(name, label) == "counted"
+        again = self.served.post("/v1/review/answer", lease | told)
+        assert again.json["result"] == "repeated"
+
+    @precondition(lambda self: any(row.lease for row in self.rows.values()))
+    @rule(data=st.data())
+    def release(self, data):
+        held = sorted(name for name, row in self.rows.items() if row.lease)
+        name = data.draw(st.sampled_from(held))
+        row = self.rows[name]
+        body = {"id": name, "lease": row.lease, "release": True}
+        done = self.served.post("/v1/review/answer", body)
+        assert done.json["result"] == "released"
+        assert self.served.post("/v1/review/answer", body).status == 409
+        row.lease = None
+
+    @precondition(lambda self: self.old)
+    @rule(data=st.data())
+    def release_too_late(self, data):
+        name, lease = data.draw(st.sampled_from(self.old))
+        row = self.rows.get(name)
+        body = {"id": name, "lease": lease, "release": True}
+        done = self.served.post("/v1/review/answer", body)
+        if row is None:
+            assert done.status == 404
+        elif row.waits and row.lease is None:
+            assert done.status in (200, 409)  # nobody took it meanwhile
+        else:
+            assert done.status == 409
+
+    @rule(at=numbers)
+    def forget(self, at):
+        name = f"r{at}"
+        done = self.served.ask("DELETE", f"/v1/rows/{name}")
+        row = self.rows.pop(name, None)
+        assert done.status == (404 if row is None else 200)
+
+    @rule()
+    def tick(self):
+        self.served.keeper.tick()
+
+    @rule(kindly=st.booleans())
+    def restart(self, kindly):
+        self.served.close() if kindly else self.served.die()
+        self.served = self.begin()
+
+    @invariant()
+    def counts_are_right(self):
+        status = self.served.get("/v1/status").json
+        waiting = [row for row in self.rows.values() if row.waits]
+        assert status["traffic"]["rows"] == self.decided
+        assert status["traffic"]["labels"] == self.labels
+        assert status["review"]["waiting"] == len(waiting)
+        audits = sum(row.answer["accepted"] for row in waiting)
+        assert status["review"]["audit"] == audits
+        held = sum(row.lease is not None for row in waiting)
+        assert status["review"]["leased"] == held
+
+
+def check(gate, loop, new_place, examples):
+    def start():
+        place = new_place()
+
+        def begin():
+            served = Served(gate, place, loop, review=(1.0, 0.5)).lead()
+            # Hypothesis wants the same draws each time.
+            served.service.writer.decider.random = random.Random(0)
+            return served
+
+        return begin(), begin
+
+    machine = type("Started", (Machine,), {"start": staticmethod(start)})
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=25,
+            deadline=None,
+            derandomize=True,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+def test_sqlite(gate, loop, tmp_path):
+    numbered = count()
+    check(gate, loop, lambda: str(tmp_path / f"{next(numbered)}.db"), 10)
+
+
+def test_postgresql(gate, loop, postgres):
+    check(gate, loop, lambda: new_schema(postgres), 5)
+
+
+@pytest.mark.soak
+def test_sqlite_for_long(gate, loop, tmp_path):
+    numbered = count()
+    check(gate, loop, lambda: str(tmp_path / f"{next(numbered)}.db"), 150)

@@ -1,0 +1,180 @@
+"""What the status says, against what is stored and the library's own numbers."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+from service.house import made_rows
+
+import trustdoctor as td
+from trustdoctor.metrics import share
+from trustdoctor.service.summaries import _labelled
+
+
+def decide(served, n, seed=0, start=""):
+    rows = made_rows(n, seed)
+    ids = [f"{start}{at}" for at in range(n)]
+    logits = np.asarray(rows.logits, float).tolist()
+    return served.decide({"ids": ids, "logits": logits})["rows"], rows
+
+
+def check_keys(found, expected):
+    assert set(found) == set(expected)
+
+
+def test_all_that_is_promised_is_there(served):
+    status = served.get("/v1/status").json
+    assert {"time", "service", "gate", "shadow", "traffic", "watch", "alarms"} | {
+        *("versions", "review", "latency")
+    } <= set(status)
+    assert status["service"]["store"] in ("sqlite", "postgresql")
+    assert status["service"]["durable"] is True
+    assert status["shadow"] is None
+    assert status["watch"]["headline"] == "no rows yet"
+    assert status["watch"]["review"] == {"rejected": 1.0, "accepted": 0.02}
+    assert status["latency"] == {"p50_ms": None, "p99_ms": None, "count": 0}
+    assert status["gate"]["promise"] == served.gate.certificate.promise()
+    assert status["gate"]["rule"].startswith("reject where alpha > ")
+    assert status["gate"]["classes"] == 4
+
+
+def test_counts(serve, gate):
+    served = serve(gate, review=(1.0, 0.5))
+    done, rows = decide(served, 200)
+    said = [{"id": at, "label": int(k)} for at, k in enumerate(rows.labels[:80])]
+    served.label(*said)
+    served.lease(count=7)
+    served.keeper.tick()
+    status = served.get("/v1/status").json
+    accepted = sum(one["accepted"] for one in done)
+    drawn = [one for one in done if one["review"]]
+    open_ = [one for one in drawn if int(one["id"]) >= 80]
+    assert status["traffic"]["rows"] == 200
+    assert status["traffic"]["accepted"] == accepted
+    assert status["traffic"]["labels"] == 80
+    minutes = status["traffic"]["minutes"]
+    for name, value in (("rows", 200), ("accepted", accepted), ("labels", 80)):
+        assert sum(one[name] for one in minutes) == value
+    assert sum(one["drawn"] for one in minutes) == len(drawn)
+    review = status["review"]
+    assert review["waiting"] == len(open_)
+    assert review["rejected"] == sum(not one["accepted"] for one in open_)
+    assert review["leased"] == 7
+    assert review["oldest"] is not None
+    (version,) = status["versions"]
+    assert (version["rows"], version["accepted"]) == (200, accepted)
+    assert version["state"] == "current"
+    watch = served.check_watch()
+    shown = status["watch"]
+    assert shown["waiting"] == len(watch.queue) == len(open_)
+    for test in shown["tests"]:
+        own = watch.tests[test["name"]]
+        assert test["evidence"] == own.sure
+        assert test["verdict"] == watch.verdict(test["name"])
+        assert test["estimate"] == own.estimate()._asdict()
+    (step,) = shown["history"]
+    assert (step["rows"], step["accepted"]) == (200, accepted)
+    assert step["labels"] == sum(int(one["id"]) < 80 for one in drawn)
+    assert served.get("/v1/status").json["latency"]["count"] == 1
+
+
+def test_minutes_end_and_are_in_order(served):
+    decide(served, 5)
+    for minute in range(5):
+        decide(served, 5, start=f"{minute}/")
+        served.change("UPDATE minutes SET minute = minute - 50")
+    minutes = served.get("/v1/status").json["traffic"]["minutes"]
+    times = [one["at"] for one in minutes]
+    assert times == sorted(times)
+    assert len(times) == 3  # of the last 180 minutes
+    assert served.get("/v1/status").json["traffic"]["rows"] == 30
+
+
+def test_history_is_of_the_current_version(served, gate):
+    decide(served, 5)
+    served.keeper.tick()
+    served.done("/v1/gates", json.loads(gate.to_json()))
+    served.done("/v1/gates/2/promote")
+    status = served.get("/v1/status").json
+    assert status["watch"]["version"] == 2
+    assert status["watch"]["history"] == []
+    assert {one["verdict"] for one in status["watch"]["tests"]} == {"no rows yet"}
+    assert status["gate"]["version"] == 2
+    assert status["gate"]["since"] <= status["time"]
+
+
+def test_the_status_is_strict_json(serve):
+    """Certain rows, alarms, infinite doubts: no NaN, no Infinity."""
+    served = serve(td.calibrate(made_rows(2000, 1), score="alpha", risk=0.15))
+    served.decide({"ids": ["a", "b"], "probs": [[1.0, 0, 0, 0], [0.25] * 4]})
+    served.keeper.tick()
+    for path in ("/v1/status", "/v1/rows/a", "/v1/gates"):
+        content = served.get(path).content
+        json.loads(content, parse_constant=pytest.fail)
+
+
+def test_the_status_is_read_once_per_second(served):
+    service = served.service
+    first = service._fresh_status()
+    decide(served, 5)
+    service._status = (1e18, first)
+    assert service._fresh_status() is first
+    service._status = (-1e18, first)
+    assert service._fresh_status()["traffic"]["rows"] == 5
+
+
+@pytest.mark.parametrize("review", [(1.0, 0.1), (0.3, 0.6)])
+def test_the_risk_of_a_candidate(serve, review):
+    """Rows on which the gates differ are drawn at other rates; the risk is not."""
+    rows = made_rows(2000, 1)
+    strict = td.calibrate(rows, score="alpha", risk=0.05)
+    lax = td.calibrate(rows, score="alpha", risk=0.2)
+    served = serve(strict, review=review)
+    served.service.writer.decider.random = random.Random(0)  # intervals miss at times
+    served.done("/v1/gates", json.loads(lax.to_json()))
+    served.done("/v1/gates/2/shadow")
+    done, fresh = [], made_rows(6000, 7)
+    logits = np.asarray(fresh.logits, float)
+    served.decide({"ids": list(range(6000)), "logits": logits.tolist()})
+    drawn = served.read("SELECT id FROM rows WHERE drawn = 1")
+    done = [int(one) for (one,) in drawn]
+    # Labels of rows that somebody chose do not count.
+    wrong = np.flatnonzero(np.asarray(fresh.predicted != fresh.labels))
+    chosen = sorted({*done, *wrong.tolist()[:300]})
+    served.label(*({"id": at, "label": int(fresh.labels[at])} for at in chosen))
+    shadow = served.get("/v1/status").json["shadow"]
+    assert shadow["labelled"]["rows"] == len(done)
+    errors = np.asarray(fresh.predicted != fresh.labels)
+    for name, gate in (("risk_current", strict), ("risk_shadow", lax)):
+        accepted = gate.screen(logits, kind="logits").accepted
+        value, low, high = shadow["labelled"][name]
+        truth = errors[accepted].mean()
+        assert low <= truth <= high
+        assert value == pytest.approx(truth, abs=0.04)
+
+
+def test_risks_by_hand():
+    counts = {(1, 1, -1): 900, (1, 1, 0): 9, (1, 1, 1): 1}
+    counts |= {(0, 0, -1): 100, (0, 0, 0): 60, (0, 0, 1): 40}
+    found = _labelled(counts)
+    assert found["rows"] == 110
+    assert found["risk_shadow"][0] == pytest.approx(0.9 * 0.1 + 0.1 * 0.4)
+    own = share(1, 10)
+    assert found["risk_current"] == pytest.approx([own.value, own.low, own.high])
+    counts.pop((1, 1, 0)), counts.pop((1, 1, 1))
+    assert _labelled(counts)["risk_shadow"] is None  # nothing is known of most rows
+    assert _labelled({(1, 1, -1): 5}) is None
+
+
+def test_corrections_move_the_counts(serve, gate):
+    served = serve(gate, review=(1.0, 1.0))
+    other = td.calibrate(made_rows(2000, 1), score="beta", risk=0.1)
+    served.done("/v1/gates", json.loads(other.to_json()))
+    served.done("/v1/gates/2/shadow")
+    decide(served, 20)
+    served.label(*({"id": at, "correct": True} for at in range(20)))
+    served.label(*({"id": at, "correct": False} for at in range(10)))
+    served.label(*({"id": at, "cannot_say": True} for at in range(5)))
+    counted = served.read("SELECT wrong, sum(rows) FROM shadows GROUP BY wrong")
+    assert {w: int(n) for w, n in counted} == {-1: 20, 0: 10, 1: 5}
