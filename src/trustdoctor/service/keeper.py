@@ -118,7 +118,8 @@ class Keeper:
             return
         session = self.session
         position = read_head(session).position
-        self._now = self._clock.tell(session.now(), _newest(session))
+        newest = None if self._now else _newest(session)
+        self._now = self._clock.tell(session.now(), newest)
         try:
             due = self._due(session, position)
             good = [self._try_to_follow(session, one, position) for one in due]
@@ -315,8 +316,10 @@ class Keeper:
 
 
 def _newest(session: Session) -> float | None:
+    """Return the last time that was believed: of a step, or of a row without any."""
+    (step,) = session.rows("SELECT max(at) FROM steps")[0]
     found = session.rows("SELECT at FROM rows ORDER BY position DESC LIMIT 1")
-    return found[0][0] if found else None
+    return step if step is not None or not found else found[0][0]
 
 
 def _used(session: Session) -> list[int]:
