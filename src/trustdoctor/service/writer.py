@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from trustdoctor.service.bodies import Rows
-from trustdoctor.service.deciding import Decider, Decision
+from trustdoctor.service.deciding import Decider
 from trustdoctor.service.heads import read_head
 from trustdoctor.service.problems import ProblemError
 from trustdoctor.service.stores import (
@@ -209,6 +209,3 @@ def _tell(told: list[tuple["asyncio.Future[Any]", Any]]) -> None:
             future.set_exception(result)
         else:
             future.set_result(result)
-
-
-__all__ = ["MOST_WAITING", "Decision", "Job", "Writer"]
