@@ -16,6 +16,20 @@ settings.load_profile("suite")
 ROOT = Path(__file__).parents[1]
 
 
+def pytest_collection_modifyitems(items):
+    """Leave cases of sampled tests, and of the service on PostgreSQL, to the soak."""
+    seen = {}
+    for item in items:
+        name = item.nodeid.partition("[")[0]
+        sampled = item.get_closest_marker("sampled")
+        every = sampled.args[0] if sampled else 1
+        if "tests/service/" in name and "postgresql" in item.nodeid:
+            name, every = "postgresql", 4
+        seen[name] = seen.get(name, -1) + 1
+        if seen[name] % every:
+            item.add_marker(pytest.mark.more)
+
+
 @pytest.fixture(scope="session")
 def root():
     return ROOT

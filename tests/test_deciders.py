@@ -203,6 +203,7 @@ def guard(kind, gate, folder, name="logits"):
     return lambda rows: session.run(names, {"x": rows})
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_onnx(kind, tmp_path):
     temperatures = TEMPERATURES if kind in ("single", "double") else (1.0,)
@@ -212,6 +213,7 @@ def test_onnx(kind, tmp_path):
         check(decide(exact(kind)), score, kind, t, state)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", KINDS)
 def test_lists_in_onnx(kind, tmp_path):
     for gate, wanted in list_gates(kind):

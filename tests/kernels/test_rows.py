@@ -57,6 +57,7 @@ def test_scores_trace_under_torch_compile_and_func(rng):
     assert torch.allclose(per_row(z), grad)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("score", FORMULAS)
 def test_jax_arrays_are_scored_as_numpy_ones(score, rng):
     jax = pytest.importorskip("jax")

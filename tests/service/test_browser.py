@@ -664,6 +664,7 @@ def test_rows_are_answered_by_keys_one_after_the_other(desk):
     said(tab, "#payload", "What is 6?")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("classes", [10, ["1", "2", "0"]])
 def test_where_classes_are_digits_the_key_is_the_class(classes, desk):
     """A list in the order of probability changes places, not keys."""
@@ -987,6 +988,7 @@ def test_a_lost_lease_is_said_and_the_next_row_comes(desk):
     said(tab, "#payload", "What is 2?")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("status", "words"),
     [

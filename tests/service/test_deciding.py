@@ -11,7 +11,7 @@ from service.house import NAMES, made_rows
 
 import trustdoctor as td
 from trustdoctor.service.bodies import Rows
-from trustdoctor.service.deciding import _answers, _digests
+from trustdoctor.service.contents import digests_of
 from trustdoctor.service.made_ids import made_ids
 
 
@@ -248,11 +248,11 @@ def test_gates_that_reject_everything_are_promoted_only_if_asked_twice(serve, ga
 @given(st.lists(st.lists(st.floats(-9, 9), min_size=3, max_size=3), min_size=2))
 def test_digests_tell_rows_apart(values):
     rows = Rows("logits", values)
-    digests = _digests(rows, _answers(rows))
+    digests = digests_of(rows)
     same = {tuple(np.array(v).tobytes() for v in [value]) for value in values}
     assert len(set(digests)) == len(same)
     other = Rows("probs", values)
-    assert not set(digests) & set(_digests(other, _answers(other)))
+    assert not set(digests) & set(digests_of(other))
 
 
 def test_made_ids_are_new_and_in_order():

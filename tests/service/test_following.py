@@ -103,6 +103,7 @@ def counted_one_by_one(served):
     return watch
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", [*GATES, "teams", "classes"])
 def test_rows_count_as_in_the_library(serve, name):
     served = serve(calibrated(name), review=(1.0, 0.3))
@@ -124,6 +125,7 @@ def test_rows_count_as_in_the_library(serve, name):
         assert watch.verdict(test) == own.verdict(test)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", [*GATES, "teams", "classes"])
 def test_live_stored_and_anew_are_the_same(serve, name):
     served = serve(calibrated(name), review=(1.0, 0.3))
@@ -133,6 +135,7 @@ def test_live_stored_and_anew_are_the_same(serve, name):
         served.check_watch()
 
 
+@pytest.mark.sampled(2)
 def test_over_restarts_rates_and_versions(serve, gate):
     served = serve(gate, review=(1.0, 0.3))
     traffic = Traffic(served)
@@ -157,6 +160,7 @@ def test_over_restarts_rates_and_versions(serve, gate):
         served.check_watch(version)
 
 
+@pytest.mark.sampled(2)
 def test_over_clocks_that_jump(serve, gate, monkeypatch):
     shift = [0.0]
     for kind in (SqliteSession, PostgresSession):
@@ -173,6 +177,7 @@ def test_over_clocks_that_jump(serve, gate, monkeypatch):
     serve(gate).lead().check_watch()
 
 
+@pytest.mark.sampled(2)
 def test_with_rows_forgotten(serve, gate):
     served = serve(gate, review=(1.0, 0.5))
     traffic = Traffic(served)

@@ -102,6 +102,7 @@ def test_refused_row_by_row(named):
     assert kept(named)[:2] == before[:2]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "body",
     [
@@ -142,6 +143,7 @@ def test_too_many_labels(served):
         assert served.post("/v1/labels", given).status == status
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
 def test_the_order_of_rows_does_not_matter(serve, gate, order):
     served = serve(gate, review=(1.0, 1.0))

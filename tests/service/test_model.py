@@ -231,6 +231,7 @@ def test_one_thread_works_on_a_request_unless_told(tmp_path):
     assert started(4) - started(1) == 3
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
 def test_a_missing_package_is_named(package, tmp_path):
     code = (

@@ -229,6 +229,7 @@ def test_sqlite(gate, loop, tmp_path):
     check(gate, loop, lambda: str(tmp_path / f"{next(numbered)}.db"), 10)
 
 
+@pytest.mark.soak
 def test_postgresql(gate, loop, postgres):
     check(gate, loop, lambda: new_schema(postgres), 5)
 

@@ -278,12 +278,7 @@ def test_a_replica_that_hangs_stops_others_for_seconds_only(gate):
         assert longest < 40
 
 
-HANGS = pytest.mark.xfail(
-    reason="PostgreSQL waits for who hangs while it sends rows; others get 503 so long"
-)
-
-
-@pytest.mark.parametrize("copying", [False, pytest.param(True, marks=HANGS)])
+@pytest.mark.parametrize("copying", [False, True])
 def test_so_does_one_that_hangs_within_a_transaction(copying, gate):
     """Between two statements, or while it sends rows."""
     with running_postgres() as running:

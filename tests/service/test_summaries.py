@@ -124,6 +124,7 @@ def test_the_status_is_read_once_per_second(served):
     assert service._fresh_status()["traffic"]["rows"] == 5
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("review", [(1.0, 0.1), (0.3, 0.6)])
 def test_the_risk_of_a_candidate(serve, review):
     """Rows on which the gates differ are drawn at other rates; the risk is not."""

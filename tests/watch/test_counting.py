@@ -3,7 +3,6 @@
 import copy
 import math
 import threading
-import time
 
 import numpy as np
 import pandas as pd
@@ -12,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from watch.streams import (
-    ALL,
     AUDIT,
     calibrated,
     counts,
@@ -314,6 +312,7 @@ def test_counts_do_not_depend_on_the_cut_into_batches(sizes, mixed):
     assert counts(many) == counts(one)
 
 
+@pytest.mark.soak
 def test_threads_count_every_row():
     """8 threads, 250 updates each, of rows that overlap by their ids."""
     watch, doubts = GATE.watch(), np.zeros(2)
@@ -346,23 +345,3 @@ def test_a_copy_goes_its_own_way():
     watch = GATE.watch().update([0.1], ids=["a"])
     other = copy.deepcopy(watch).update([0.1], ids=["b"])
     assert (watch.totals.rows, other.totals.rows) == (1, 2)
-
-
-def test_huge_batches_and_many_small_ones_are_fast():
-    doubts, errors = batch(1_000_000)
-    kept = GATE.accept(doubts)
-
-    def seconds(work):
-        start = time.perf_counter()
-        work()
-        return time.perf_counter() - start
-
-    plain = min(seconds(lambda: np.sort(doubts)) for _ in range(3))
-    at_once = seconds(lambda: GATE.watch(review=ALL).update(decided(kept), errors))
-    assert at_once < 20 * plain
-    watch = GATE.watch()
-    few = [(doubts[i : i + 1], errors[i : i + 1], [i]) for i in range(300)]
-    first = seconds(lambda: [watch.update(d, e, ids=i) for d, e, i in few])
-    watch.ledger.note((f"r:x{i}" for i in range(100_000)), 2)
-    later = seconds(lambda: [watch.update(d, e, ids=[f"y{i}"]) for d, e, i in few])
-    assert later < 3 * first  # whatever was counted before

@@ -68,6 +68,7 @@ def test_the_band_by_hand():
     assert found.value - found.low == pytest.approx(reach, rel=0.01)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("n", "new"), [(200, 200), (200, 2000), (2000, 500)])
 def test_the_band_covers_where_confidence_means_what_it_meant(n, new):
     """The new rows are harder: only their confidences say so."""

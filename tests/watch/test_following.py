@@ -165,6 +165,7 @@ def require_same(ours, theirs):
         assert mine == pytest.approx(its, rel=1e-9)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", GATES)
 @pytest.mark.parametrize("seed", range(3))
 def test_rows_in_any_chunks_are_rows_one_at_a_time(name, seed):

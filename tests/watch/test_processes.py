@@ -35,6 +35,7 @@ sys.exit(sum(os.waitpid(job, 0)[1] for job in jobs))
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_eight_processes_update_one_state_and_no_row_is_lost(suffix, tmp_path):
     state, path = tmp_path / f"state{suffix}", tmp_path / "gate.json"
@@ -58,6 +59,7 @@ with td.Watch.open(sys.argv[1], td.Gate.load(sys.argv[2])) as watch:
 """
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("begun", [True, False])
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_process_killed_in_a_large_update_leaves_the_state_as_it_was(

@@ -5,6 +5,7 @@ One formula per score, in C, in numpy and for every array library.
 
 from trustdoctor.kernels import _native
 from trustdoctor.kernels._native import KINDS
+from trustdoctor.kernels.betting import bet
 from trustdoctor.kernels.digests import digest
 from trustdoctor.kernels.lengths import normalise
 from trustdoctor.kernels.rows import (
@@ -24,6 +25,7 @@ __all__ = [
     "Reductions",
     "_native",
     "argmax",
+    "bet",
     "check_temperature",
     "cores",
     "digest",

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -109,8 +109,10 @@ class Rows(msgspec.Struct):
         As JSON.
     single : bool
         Whether it came as one object, and is answered by one.
+    answers : list of bytes, or None
+        What each row holds, as it is kept.
     digests : list of bytes, or None
-        What a repetition is told by, where it is not the content itself.
+        What a repetition is told by, where that is known already.
     """
 
     kind: str
@@ -122,6 +124,7 @@ class Rows(msgspec.Struct):
     features: Any = None
     payloads: list[bytes | None] | None = None
     single: bool = False
+    answers: list[bytes] | None = None
     digests: list[bytes] | None = None
 
     def __len__(self) -> int:
@@ -209,7 +212,7 @@ def _from_many(rows: list[One], limits: Limits) -> Rows:
     return Rows(
         kind,
         _row_values(kind, values, limits),
-        None if ids is None else [as_name(one, "id", limits) for one in ids],
+        _ids(ids, limits),
         [value.classes for value in values] if kind == "topk" else None,
         _names(said, limits),
         _names(groups, limits),
@@ -242,9 +245,7 @@ def _from_columns(given: Columns, limits: Limits) -> Rows:
     return Rows(
         kind,
         values,
-        None
-        if given.ids is None
-        else [as_name(one, "id", limits) for one in given.ids],
+        _ids(given.ids, limits),
         value.classes if kind == "topk" else None,
         _names(given.predicted, limits),
         _names(given.groups, limits),
@@ -253,6 +254,21 @@ def _from_columns(given: Columns, limits: Limits) -> Rows:
         if payloads is None
         else [None if p is None else check_payload(p, limits) for p in payloads],
     )
+
+
+def _ids(given: list[Name] | None, limits: Limits) -> list[str] | None:
+    if given is None:
+        return None
+    if {*map(type, given)} == {str}:  # most requests, told at once
+        texts = cast("list[str]", given)
+        lengths = {*map(len, texts)}
+        if (
+            max(lengths) <= limits.name
+            and min(lengths)
+            and "".join(texts).isprintable()
+        ):
+            return texts
+    return [as_name(one, "id", limits) for one in given]
 
 
 def _names(given: list[Name] | None, limits: Limits) -> list[Name] | None:
@@ -346,10 +362,8 @@ def as_name(value: Name, what: str, limits: Limits) -> str:
     """Return an id as text, or refuse one that a log or a page could not show."""
     text = value if type(value) is str else str(value)
     if not 0 < len(text) <= limits.name:
-        message = (
-            f"expected an {what} of 1 to {limits.name} characters, got {len(text):,}."
-        )
-        raise ProblemError(400, message)
+        message = f"expected an {what} of 1 to {limits.name} characters"
+        raise ProblemError(400, f"{message}, got {len(text):,}.")
     if not text.isprintable() and _CONTROL.search(text):
         message = (
             f"expected an {what} without control characters, got "
@@ -400,11 +414,7 @@ def check_payload(payload: Payload, limits: Limits) -> bytes:
 
 
 def _half(text: str) -> bool:
-    return (
-        any("\ud800" <= one <= "\udfff" for one in text)
-        if not text.isascii()
-        else False
-    )
+    return not text.isascii() and any("\ud800" <= one <= "\udfff" for one in text)
 
 
 def _check_image(image: str) -> None:
@@ -430,11 +440,8 @@ def _check_link(link: str) -> None:
     except ValueError:
         good = False
     if not good or len(link) > 2000 or _CONTROL.search(link) or " " in link:
-        message = (
-            "expected a link as https://..., of 2,000 characters at most, got "
-            f"{link[:40]!a}."
-        )
-        raise ProblemError(400, message)
+        message = "expected a link as https://..., of 2,000 characters at most, got "
+        raise ProblemError(400, f"{message}{link[:40]!a}.")
 
 
 def as_number(doubt: float) -> float | str:

@@ -2,9 +2,9 @@
 
 import os
 import random
-import struct
+from collections import Counter
 from collections.abc import Sequence
-from hashlib import blake2b
+from itertools import accumulate, pairwise
 from math import isfinite
 from typing import Any
 
@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from trustdoctor.service.bodies import Name, Rows, as_number, encode
+from trustdoctor.service.contents import answers_of, digests_of
 from trustdoctor.service.heads import (
     WAITING,
     Head,
@@ -21,14 +22,14 @@ from trustdoctor.service.heads import (
 )
 from trustdoctor.service.made_ids import made_ids
 from trustdoctor.service.problems import ProblemError
-from trustdoctor.service.scoring import Scored, Scorer, as_array
+from trustdoctor.service.scoring import Scored, Scorer, Together, parted
 from trustdoctor.service.stores import Session
 
-COLUMNS = (
-    *("position", "id", "digest", "doubt", "accepted", "drawn", "shadow"),
-    *("kind", "answer", "predicted", "shortlist", "team", "features", "payload"),
-)
-"""Of `rows`, as they are written with a decision."""
+COLUMNS = ("position", "id", "digest", "doubt", "accepted", "drawn", "answer")
+"""Of `rows`, as they are written with every decision."""
+
+RARE = ("predicted", "kind", "shadow", "shortlist", "team", "features", "payload")
+"""More of them, which often have one value, or none, in all rows of a commit."""
 
 _KNOWN = (
     "SELECT r.id, r.digest, r.predicted, r.doubt, r.accepted, r.version, r.drawn, "
@@ -37,7 +38,7 @@ _KNOWN = (
 _plain = msgspec.json.decode
 
 
-class Decision(msgspec.Struct, omit_defaults=True):
+class Decision(msgspec.Struct, omit_defaults=True, gc=False):
     """The answer to one row."""
 
     id: str
@@ -78,22 +79,27 @@ class Decider:
         asked = [requests[at] for at in places]
         if asked:
             current = self.versions.get(session, head.current)
-            scored = self.scorer.score(current, asked)
-            shadows = self._shadows(session, head, asked)
-            for at, done, beside in zip(places, scored, shadows, strict=True):
-                out[at] = batch.take(requests[at], done, beside)
+            for own in self.scorer.together(current, asked):
+                shadows = self._shadows(session, head, own)
+                answers = batch.take_together(own, shadows)
+                for at, answer in zip(own.places, answers, strict=True):
+                    out[places[at]] = answer
             batch.store()
         return [one if one is not None else [] for one in out]
 
     def _shadows(
-        self, session: Session, head: Head, requests: Sequence[Rows]
-    ) -> list[list[bool] | None]:
-        """Return what a candidate would accept; None where it cannot say."""
+        self, session: Session, head: Head, own: Together
+    ) -> list[bool | None] | None:
+        """Return which rows a candidate would accept; None where it cannot say."""
         if head.shadow is None:
-            return [None] * len(requests)
+            return None
         candidate = self.versions.get(session, head.shadow)
-        done = self.shadow_scorer.score(candidate, requests)
-        return [None if isinstance(one, Exception) else one.accepted for one in done]
+        out: list[bool | None] = []
+        for rows, one in zip(
+            own.requests, self.shadow_scorer.score(candidate, own.requests), strict=True
+        ):
+            out += [None] * len(rows) if isinstance(one, Exception) else one.accepted
+        return out
 
 
 class _Batch:
@@ -103,11 +109,9 @@ class _Batch:
         self.session, self.head, self.random = session, head, random
         self.at = session.now()
         self.known: dict[str, tuple[bytes, Decision]] = {}
-        self.rows: list[tuple[Any, ...]] = []
-        self.ids: list[tuple[str, int]] = []
+        self.columns: dict[str, list[Any]] = {name: [] for name in COLUMNS + RARE}
         self.queue: list[tuple[Any, ...]] = []
-        self.counts = [0, 0, 0]  # rows, accepted, drawn for review
-        self.beside: dict[tuple[int, int], int] = {}  # (accepted, agrees) -> rows
+        self.beside: Counter[tuple[int, bool]] = Counter()  # (accepted, agrees)
 
     def find_known(self, requests: Sequence[Rows]) -> None:
         """Look up the ids that came before."""
@@ -132,7 +136,7 @@ class _Batch:
         """Answer a request whose rows all came before; None where some are new."""
         if not rows.ids or any(name not in self.known for name in rows.ids):
             return None
-        digests = rows.digests or _digests(rows, _answers(rows))
+        digests = digests_of(rows)
         wrong = self._contradiction(rows.ids, digests)
         return wrong or [self.known[name][1] for name in rows.ids]
 
@@ -152,126 +156,185 @@ class _Batch:
                 return ProblemError(409, message, id=name)
         return None
 
-    def take(
-        self, rows: Rows, done: Scored | Exception, beside: list[bool] | None
+    def take_together(
+        self, own: Together, beside: list[bool | None] | None
+    ) -> Sequence[list[Decision] | Exception]:
+        """Answer requests that were scored together: all at once, where all is new."""
+        rows, done = own.rows, own.done
+        if isinstance(done, Exception):
+            return [done] * len(own.requests)
+        rows.ids = rows.ids or made_ids(len(rows))
+        ends = [0, *accumulate(map(len, own.requests))]
+        if self._are_new(rows.ids):
+            answers = self._take(rows, done, beside)
+            return [answers[slice(*part)] for part in pairwise(ends)]
+        return [
+            self._take_some(one, of, None if beside is None else beside[slice(*part)])
+            for one, of, part in zip(
+                own.requests, parted(done, ends), pairwise(ends), strict=True
+            )
+        ]
+
+    def _are_new(self, ids: list[str]) -> bool:
+        return self.known.keys().isdisjoint(ids) and len(set(ids)) == len(ids)
+
+    def _take(
+        self, rows: Rows, done: Scored, beside: list[bool | None] | None
+    ) -> list[Decision]:
+        """Answer rows that are all new."""
+        decisions, kept = self._made(rows, done, beside)
+        self._keep(decisions, kept)
+        return decisions
+
+    def _made(
+        self, rows: Rows, done: Scored, beside: list[bool | None] | None
+    ) -> tuple[list[Decision], dict[str, Any]]:
+        """Decide on rows; return what is kept of them, too."""
+        ids = rows.ids
+        assert ids is not None
+        kept = _kept(rows, done) | {"id": ids, "digest": digests_of(rows)}
+        if beside is not None:
+            twice = 2 * (self.head.shadow or 0)
+            kept["shadow"] = [None if one is None else twice + one for one in beside]
+        return self._decide(ids, done), kept
+
+    def _take_some(
+        self, rows: Rows, done: Scored, beside: list[bool | None] | None
     ) -> list[Decision] | Exception:
         """Answer one request; what is new is kept, unless any of it contradicts."""
-        if isinstance(done, Exception):
-            return done
-        answers = _answers(rows)
-        digests = rows.digests or _digests(rows, answers)
-        ids = rows.ids or made_ids(len(rows))
-        wrong = self._contradiction(ids, digests)
+        ids = rows.ids = rows.ids or made_ids(len(rows))
+        if self._are_new(ids):
+            return self._take(rows, done, beside)
+        wrong = self._contradiction(ids, digests_of(rows))
         if wrong is not None:
             return wrong
-        kept = _kept(rows, answers, done)
-        out = []
-        for at, name in enumerate(ids):
-            known = self.known.get(name)
-            if known is None:
-                other = None if beside is None else beside[at]
-                decision = self._decide(done, at, name)
-                self._keep(decision, done.doubts[at], digests[at], kept[at], other)
-                known = self.known[name] = digests[at], decision
-            out.append(known[1])
-        return out
+        decisions, kept = self._made(rows, done, beside)
+        places = dict(zip(reversed(ids), reversed(range(len(ids))), strict=True))
+        new = sorted(at for name, at in places.items() if name not in self.known)
+        own = {
+            name: None if column is None else [column[at] for at in new]
+            for name, column in kept.items()
+        }
+        self._keep([decisions[at] for at in new], own)
+        return [self.known[name][1] for name in ids]
 
-    def _decide(self, done: Scored, at: int, name: str) -> Decision:
-        accepted, doubt, review = done.accepted[at], done.doubts[at], self.head.review
-        rate = review.accepted if accepted else review.rejected
-        return Decision(
-            name,
-            done.predicted[at],
-            doubt if isfinite(doubt) else str(doubt),
-            accepted,
-            self.head.current,
-            self.random.random() < rate,
-            msgspec.UNSET if done.shortlists is None else done.shortlists[at],
+    def _decide(self, ids: list[str], done: Scored) -> list[Decision]:
+        version, review, draw = self.head.current, self.head.review, self.random.random
+        rates = review.rejected, review.accepted
+        lists: list[Any] = done.shortlists or [msgspec.UNSET] * len(ids)
+        columns = zip(
+            ids, done.predicted, done.doubts, done.accepted, lists, strict=True
         )
+        return [
+            Decision(
+                name,
+                said,
+                doubt if isfinite(doubt) else str(doubt),
+                accepted,
+                version,
+                draw() < rates[accepted],
+                short,
+            )
+            for name, said, doubt, accepted, short in columns
+        ]
 
-    def _keep(
-        self,
-        decision: Decision,
-        doubt: float,
-        digest: bytes,
-        kept: tuple[Any, ...],
-        other: bool | None,  # noqa: FBT001 - what a candidate says
-    ) -> None:
-        self.head.position += 1
-        name, position, accepted = decision.id, self.head.position, decision.accepted
-        shadow = None
-        if other is not None:
-            shadow = 2 * (self.head.shadow or 0) + other
-            key = int(accepted), int(other == accepted)
-            self.beside[key] = self.beside.get(key, 0) + 1
-        drawn = decision.review
-        said = doubt, int(accepted), int(drawn), shadow
-        self.rows.append((position, name, digest, *said, *kept))
-        self.ids.append((name, position))
-        self.counts[1] += accepted
-        if drawn:
-            self.queue.append((position, name, doubt, int(accepted), self.at, 0.0))
+    def _keep(self, decisions: list[Decision], columns: dict[str, Any]) -> None:
+        """Note rows that are new, with what is kept of each."""
+        n, first = len(decisions), self.head.position + 1
+        self.head.position += n
+        accepted = [int(one.accepted) for one in decisions]
+        own = columns | {
+            "position": range(first, first + n),
+            "doubt": [float(one.doubt) for one in decisions],
+            "accepted": accepted,
+            "drawn": [int(one.review) for one in decisions],
+        }
+        for name, column in self.columns.items():
+            values = own.get(name)
+            column.extend([None] * n if values is None else values)
+        self.known.update(
+            zip(own["id"], zip(own["digest"], decisions, strict=True), strict=True)
+        )
+        for position, one in enumerate(decisions, first):
+            if one.review:
+                said = one.id, float(one.doubt), int(one.accepted)
+                self.queue.append((position, *said, self.at, 0.0))
+        if own.get("shadow") is not None:
+            for kept, other in zip(accepted, own["shadow"], strict=True):
+                if other is not None:
+                    self.beside[kept, kept == other % 2] += 1
 
     def store(self) -> None:
         """Write what is new, and count it."""
-        if not self.rows:
+        columns = self.columns
+        ids, positions = columns["id"], columns["position"]
+        if not ids:
             return
         session, head = self.session, self.head
-        self.counts[0], self.counts[2] = len(self.rows), len(self.queue)
-        same = {"at": self.at, "version": head.current, "rates": head.rates}
-        session.insert("rows", COLUMNS, self.rows, same)
-        session.insert("ids", ("id", "position"), self.ids)
+        same = self._same()
+        for name in ("digest", "answer"):  # which sqlite3 binds without a detour
+            columns[name] = [*map(bytearray, columns[name])]
+        rows = [*zip(*columns.values(), strict=True)]
+        session.insert("rows", tuple(columns), rows, same)
+        # In order, so that those that belong together are found together.
+        places = sorted(zip(ids, positions, strict=True))
+        session.insert("ids", ("id", "position"), places)
         if self.queue:
-            columns = ("line", "id", "doubt", "audit", "at", "until")
-            session.insert("queue", columns, self.queue)
+            names = ("line", "id", "doubt", "audit", "at", "until")
+            session.insert("queue", names, self.queue)
             audits = sum(row[3] for row in self.queue)
-            for what, rows in zip(
+            for what, more in zip(
                 WAITING, (len(self.queue) - audits, audits), strict=True
             ):
-                if rows:
-                    count_review(session, what, rows)
+                if more:
+                    count_review(session, what, more)
         session.run("UPDATE head SET position = ?", head.position)
-        add_minute(session, self.at, head.current, *self.counts, 0)
+        counts = len(ids), sum(columns["accepted"])
+        add_minute(session, self.at, head.current, *counts, len(self.queue), 0)
         session.run(
             "UPDATE tallies SET rows = rows + ?, accepted = accepted + ? "
             "WHERE version = ?",
-            *self.counts[:2],
+            *counts,
             head.current,
         )
-        for (accepted, agrees), rows in self.beside.items():
+        for (accepted, agrees), more in self.beside.items():
             assert head.shadow is not None
             pair = head.shadow, head.current
-            add_shadow(session, pair, (accepted, agrees, -1), rows)
+            add_shadow(session, pair, (accepted, int(agrees), -1), more)
+
+    def _same(self) -> dict[str, Any]:
+        """Take out columns of one value, which is bound once, not for each row."""
+        head, columns = self.head, self.columns
+        same = {"at": self.at, "version": head.current, "rates": head.rates}
+        for name in RARE:
+            column = columns[name]
+            if column.count(column[0]) == len(column):
+                same |= {} if column[0] is None else {name: column[0]}
+                del columns[name]
+        return same
 
 
-def _kept(rows: Rows, answers: list[bytes], done: Scored) -> list[tuple[Any, ...]]:
-    """Return what is kept of each row as it came, in the order of the columns."""
-    none = [None] * len(rows)
-    features = rows.features
-    columns = (
-        [rows.kind] * len(rows),
-        answers,
-        [encode(one).decode() for one in done.predicted],
-        none if done.shortlists is None else _texts(done.shortlists),
-        none if rows.groups is None else _texts(rows.groups),
-        none
+def _kept(rows: Rows, done: Scored) -> dict[str, Any]:
+    """Return what is kept of each row as it came, by columns."""
+    features, payloads = rows.features, rows.payloads
+    said = {one: encode(one).decode() for one in set(done.predicted)}
+    return {
+        "kind": [rows.kind] * len(rows),
+        "answer": rows.answers or answers_of(rows),
+        "predicted": [said[one] for one in done.predicted],
+        "shortlist": None if done.shortlists is None else _texts(done.shortlists),
+        "team": None if rows.groups is None else _texts(rows.groups),
+        "features": None
         if features is None
         else [np.asarray(f, float).tobytes() for f in features],
-        [one and one.decode() for one in rows.payloads or none],
-    )
-    return list(zip(*columns, strict=True))
+        "payload": None
+        if payloads is None
+        else [one and one.decode() for one in payloads],
+    }
 
 
 def _texts(values: Sequence[Any]) -> list[str]:
     return [encode(one).decode() for one in values]
-
-
-def _plain_row(value: Any) -> Any:
-    return value.tolist() if isinstance(value, np.ndarray) else value
-
-
-def _pack(values: list[float]) -> bytes:
-    return struct.pack(f"={len(values)}d", *values)
 
 
 def add_minute(session: Session, at: float, version: int, *counts: int) -> None:
@@ -304,34 +367,3 @@ def add_shadow(
         *kind,
         rows,
     )
-
-
-def _answers(rows: Rows) -> list[bytes]:
-    """Return what each row holds, as bytes."""
-    if rows.kind == "topk":
-        assert rows.classes is not None
-        pairs = zip(rows.classes, rows.values, strict=True)
-        return [encode([own, _plain_row(probs)]) for own, probs in pairs]
-    if len(rows) == 1:  # which is most requests, and numpy is slow to start
-        first = rows.values[0]
-        own = first if hasattr(first, "__len__") else [first]
-        return [_pack(own)]
-    whole = as_array(rows.values).tobytes()
-    step = len(whole) // len(rows)
-    return [whole[at : at + step] for at in range(0, len(whole), step)]
-
-
-def _digests(rows: Rows, answers: list[bytes]) -> list[bytes]:
-    """Return 16 bytes by which a repetition is told from other content."""
-    kind = rows.kind.encode()
-    beside = [rows.predicted, rows.groups, rows.features, rows.payloads]
-    if all(one is None for one in beside):
-        return [blake2b(kind + one, digest_size=16).digest() for one in answers]
-    out = []
-    for at, answer in enumerate(answers):
-        own = [None if one is None else _plain_row(one[at]) for one in beside]
-        content = kind + answer
-        if own != [None] * len(own):  # alike, whatever the rows beside it have
-            content = b"\0".join((content, encode(own)))
-        out.append(blake2b(content, digest_size=16).digest())
-    return out

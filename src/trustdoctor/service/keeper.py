@@ -170,10 +170,13 @@ class Keeper:
         """Return the versions with rows or labels that are not counted yet."""
         if self._seen < 0:  # after a start all may have some
             return _used(session)
+        # Rows are of the version that was current, so none has to be looked at.
         new = session.rows(
-            "SELECT version FROM rows WHERE position > ? AND position <= ? "
-            "UNION SELECT version FROM labels WHERE position > ? AND position <= ?",
-            *(self._seen, position) * 2,
+            "SELECT version FROM tallies WHERE rows > 0 AND (version IN (SELECT "
+            "current FROM head) OR version IN (SELECT before FROM changes WHERE "
+            "position > ?)) UNION SELECT version FROM labels WHERE position > ? AND "
+            "position <= ?",
+            *(self._seen, self._seen, position),
         )
         now = self._now
         late = [

@@ -1,7 +1,7 @@
 """Rows in PostgreSQL, for any number of replicas of the service.
 
 Rows are partitioned by position. Positions rise with time, so a partition is a stretch
-of time, and retention drops whole ones.
+of time, and retention drops whole ones that nobody reads just then.
 """
 
 import re
@@ -21,6 +21,12 @@ SCHEMA = "trustdoctor"
 
 _DEFAULT_PATH = '"$user", public'
 _PATIENCE = 10
+_CUT = (  # who has the counter, and hangs while it sends rows
+    "SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a JOIN pg_locks l "
+    "ON l.pid = a.pid WHERE l.relation = 'head'::regclass AND l.mode = 'RowShareLock' "
+    "AND l.granted AND a.pid <> pg_backend_pid() AND a.wait_event = 'ClientRead' "
+    "AND a.xact_start < now() - interval '5 s'"
+)
 _NOW = "SELECT extract(epoch FROM clock_timestamp())::float8"
 
 
@@ -130,7 +136,13 @@ class PostgresSession:
 
     def lock(self) -> None:
         """Wait for the counter: positions are given out in the order of commits."""
-        self.rows("SELECT position FROM head FOR UPDATE")
+        try:
+            self.rows("SELECT position FROM head FOR UPDATE")
+        except UnavailableError as error:
+            if isinstance(error.__cause__, _driver().errors.LockNotAvailable):
+                self.rollback()
+                self.rows(_CUT)
+            raise
 
     def begin(self) -> None:
         """Begin a transaction."""

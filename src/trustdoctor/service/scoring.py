@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import accumulate, chain, pairwise
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from trustdoctor.arrays import Array
 from trustdoctor.errors import InputError, TrustDoctorError
 from trustdoctor.gates import PREDICTED, Gate, Screened
 from trustdoctor.predictions import (
@@ -19,6 +18,8 @@ from trustdoctor.predictions import (
     taken_for_logits,
 )
 from trustdoctor.service.bodies import Name, Rows
+from trustdoctor.service.contents import as_array, digests_of
+from trustdoctor.service.made_ids import made_ids
 from trustdoctor.service.problems import ProblemError
 
 LOOK_LIKE_PROBS = (
@@ -182,6 +183,27 @@ def require_served(gate: Gate) -> None:
         raise InputError(message)
 
 
+@dataclass(frozen=True)
+class Together:
+    """Requests that were scored as one.
+
+    Attributes
+    ----------
+    places : list of int
+        Which of those that came they are.
+    requests : list of Rows
+    rows : Rows
+        All of them, in order.
+    done : Scored or Exception
+        What the gate says of all rows, or why it cannot.
+    """
+
+    places: list[int]
+    requests: list[Rows]
+    rows: Rows
+    done: Scored | Exception
+
+
 class Scorer:
     """Scores what concurrent requests bring, by one call per kind of row."""
 
@@ -193,32 +215,44 @@ class Scorer:
     ) -> list[Scored | Exception]:
         """Return what the gate says of each request, or why it cannot."""
         out: list[Scored | Exception] = [ProblemError(500, "")] * len(requests)
-        alike: dict[Any, list[int]] = {}
-        for at, rows in enumerate(requests):
-            alike.setdefault(_shape(rows), []).append(at)
-        for places in alike.values():
-            for at, done in zip(
-                places,
-                self._score_alike(version, [requests[at] for at in places]),
-                strict=True,
-            ):
+        for own in self.together(version, requests):
+            ends = [0, *accumulate(map(len, own.requests))]
+            whole = own.done
+            each: Sequence[Scored | Exception] = (
+                [whole] * len(own.places)
+                if isinstance(whole, Exception)
+                else parted(whole, ends)
+            )
+            for at, done in zip(own.places, each, strict=True):
                 out[at] = done
         return out
 
-    def _score_alike(
-        self, version: Version, requests: list[Rows]
-    ) -> list[Scored | Exception]:
+    def together(self, version: Version, requests: Sequence[Rows]) -> list[Together]:
+        """Return what the gate says of requests that are alike, together."""
+        alike: dict[Any, list[int]] = {}
+        for at, rows in enumerate(requests):
+            alike.setdefault(_shape(rows), []).append(at)
+        out = []
+        for places in alike.values():
+            out += self._score(version, places, [requests[at] for at in places])
+        return out
+
+    def _score(
+        self, version: Version, places: list[int], requests: list[Rows]
+    ) -> list[Together]:
         whole = joined(requests)
+        done: Scored | Exception
         if whole.kind == "logits" and self._look_like_probs(whole):
-            return [ProblemError(400, LOOK_LIKE_PROBS)] * len(requests)
+            done = ProblemError(400, LOOK_LIKE_PROBS)
+            return [Together(places, requests, whole, done)]
         try:
             done = version.screen(whole)
         except (TrustDoctorError, ValueError, OverflowError) as error:
-            if len(requests) == 1:
-                return [error]
-            # One of them is wrong, and the others are not to suffer.
-            return [self._score_alike(version, [one])[0] for one in requests]
-        return _parted(done, requests)
+            if len(requests) > 1:  # one is wrong, and the others are not to suffer
+                each = zip(places, requests, strict=True)
+                return [self._score(version, [at], [one])[0] for at, one in each]
+            done = error
+        return [Together(places, requests, whole, done)]
 
     def _look_like_probs(self, rows: Rows) -> bool:
         first = rows.values[0]
@@ -252,52 +286,35 @@ def joined(requests: Sequence[Rows]) -> Rows:
             return None
         return [one for rows in requests for one in getattr(rows, name)]
 
-    values = lists("values")
     if any(isinstance(rows.values, np.ndarray) for rows in requests):
         values = np.concatenate([as_array(rows.values) for rows in requests])
+    else:
+        values = lists("values")
+    given = [rows.payloads or [None] * len(rows) for rows in requests]
+    known = any(rows.digests is not None for rows in requests)
+    ready = all(rows.answers is not None for rows in requests)
     return Rows(
         first.kind,
         values,
-        None,
+        [one for rows in requests for one in rows.ids or made_ids(len(rows))],
         lists("classes"),
         lists("predicted"),
         lists("groups"),
         lists("features"),
+        [*chain.from_iterable(given)] if any(r.payloads for r in requests) else None,
+        answers=[a for rows in requests for a in rows.answers or ()] if ready else None,
+        digests=[*chain.from_iterable(map(digests_of, requests))] if known else None,
     )
 
 
-def as_array(rows: Any) -> Array:
-    """Return rows of one length as an array (n, C), or numbers as one (n,).
-
-    Examples
-    --------
-    >>> as_array([[1.0, 2.0], [3.0, 4.0]])
-    array([[1., 2.],
-           [3., 4.]])
-    """
-    if isinstance(rows, np.ndarray):
-        return rows
-    if not isinstance(rows[0], list):
-        return np.array(rows, np.float64)
-    n, width = len(rows), len(rows[0])
-    flat = np.fromiter(chain.from_iterable(rows), np.float64, n * width)
-    return flat.reshape(n, width)
-
-
-def _parted(done: Scored, requests: Sequence[Rows]) -> list[Scored | Exception]:
-    if len(requests) == 1:
-        return [done]
-    out: list[Scored | Exception] = []
-    first = 0
-    for rows in requests:
-        last = first + len(rows)
-        out.append(
-            Scored(
-                done.doubts[first:last],
-                done.accepted[first:last],
-                done.predicted[first:last],
-                None if done.shortlists is None else done.shortlists[first:last],
-            )
+def parted(done: Scored, ends: list[int]) -> list[Scored]:
+    """Return what is said of each request, where they begin and end."""
+    return [
+        Scored(
+            done.doubts[first:last],
+            done.accepted[first:last],
+            done.predicted[first:last],
+            None if done.shortlists is None else done.shortlists[first:last],
         )
-        first = last
-    return out
+        for first, last in pairwise(ends)
+    ]

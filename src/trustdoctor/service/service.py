@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from trustdoctor.gates import Gate
 from trustdoctor.service import heads
 from trustdoctor.service.bodies import Rows
+from trustdoctor.service.contents import prepare
 from trustdoctor.service.counters import Latency
 from trustdoctor.service.deciding import Decider, Decision
 from trustdoctor.service.heads import Versions
@@ -103,6 +104,7 @@ class Service:
         self, rows: Rows, loop: asyncio.AbstractEventLoop
     ) -> "asyncio.Future[list[Decision]]":
         """Decide on rows; the answers come when they are stored."""
+        prepare(rows)
         return self.writer.submit(rows, loop)
 
     async def change(self, job: Callable[[Session], Result]) -> Result:

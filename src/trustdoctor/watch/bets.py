@@ -13,18 +13,17 @@ each alternative one number is enough, the sum of all bets on it.
 import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import accumulate
 
 import numpy as np
 
 from trustdoctor.arrays import Array
+from trustdoctor.kernels import bet
 
 ODDS = np.geomspace(1.02, 50, 60)
 """The alternatives: the odds of a counted row, in units of those of the null."""
 
 _LOG_ODDS = np.log(ODDS)
 _CERTAIN = 690.0  # logarithm of the evidence of a row that cannot be
-_PIECE = 128  # rows that are multiplied at once, so that no float overflows
 
 
 def log_ratio(n: Array | float, counted: Array | float, null: Array | float) -> Array:
@@ -148,28 +147,20 @@ class Bet:
         True
         """
         low, high = (self.low, self.high) if null is None else null
-        count = self.starts + 2 + np.arange(len(n))
-        left = _lefts(self.left, self.starts, len(n))
-        stakes = left[:-1] / count
-        sides, sums, evidence = self.sides, self.sums.copy(), np.zeros(len(n))
-        if any(sides):
-            hit = np.array((_added(1, 1, high), _added(1, 0, 1 - low)))[sides].ravel()
-            miss = np.array((_added(1, 0, high), _added(1, 1, 1 - low)))[sides].ravel()
-            piece = min(_PIECE, max(1, int(640 // max(1.0, *abs(hit), *abs(miss)))))
-            own = sums[sides].ravel()
-            for at in range(0, len(n), piece):
-                part = slice(at, at + piece)
-                hits, some = np.cumsum(counted[part]), np.cumsum(n[part])
-                logs = hits[:, None] * hit + (some - hits)[:, None] * miss
-                own, won = _played(own, logs, stakes[part])
-                evidence[part] = np.logaddexp(won, np.log(left[1:][part]))
-            sums[sides] = own.reshape(-1, len(ODDS))
+        sides, sums = self.sides, self.sums.copy()
+        hit = np.array((_added(1, 1, high), _added(1, 0, 1 - low)))[sides].ravel()
+        miss = np.array((_added(1, 0, high), _added(1, 1, 1 - low)))[sides].ravel()
+        what = (n + counted).astype(np.uint8)
+        own, left, evidence = bet(
+            sums[sides].ravel(), hit, miss, what, self.left, self.starts
+        )
+        sums[sides] = own.reshape(-1, len(ODDS))
         new = replace(
             self,
             n=self.n + int(n.sum()),
             counted=self.counted + int(counted.sum()),
             starts=self.starts + len(n),
-            left=float(left[-1]),
+            left=left,
             sums=sums,
             peak=max(self.peak, float(evidence.max(initial=0.0))),
         )
@@ -210,36 +201,3 @@ def _added(n: int, counted: int, null: float) -> Array:
     if null <= 0:
         return np.full(len(ODDS), _CERTAIN if counted else 0.0)
     return log_ratio(n, counted, null)
-
-
-def _lefts(left: float, starts: int, rows: int) -> Array:
-    """Return what is left of the stake: before, and after each of so many starts."""
-    counts = range(starts + 2, starts + 2 + rows)
-    after = accumulate(counts, lambda kept, count: kept - kept / count, initial=left)
-    return np.fromiter(after, np.float64, rows + 1)
-
-
-def _played(sums: Array, logs: Array, stakes: Array) -> tuple[Array, Array]:
-    """Return the logarithms of the sums after some rows, and of their mean after each.
-
-    With the product P_t of the ratios up to row t, a sum is P_t times what it was, and
-    all stakes s_i / P_(i-1) since.
-
-    Parameters
-    ----------
-    sums : array (k,)
-        Logarithms of the sums before.
-    logs : array (m, k)
-        Logarithms of the products, after each row.
-    stakes : array (m,)
-    """
-    inverse = np.ones((len(logs) + 1, len(sums)))
-    np.exp(-logs, out=inverse[1:])
-    base = np.maximum(sums, math.log(stakes[0]))
-    inside = np.add.accumulate(inverse[:-1] * stakes[:, None], axis=0)
-    inside *= np.exp(-base)
-    inside += np.exp(sums - base)
-    top = base.max()
-    won = (inside / inverse[1:] * np.exp(base - top)).sum(1)
-    mean = top + np.log(won) - math.log(len(sums))
-    return base + np.log(inside[-1]) + logs[-1], mean

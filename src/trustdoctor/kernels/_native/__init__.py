@@ -22,8 +22,11 @@ NORMED = ("beta", "alpha", "msp", "margin", "pnorm")
 """What rows are scored by whose lengths were taken out."""
 
 _NUMBERS = {kind: number for number, kind in enumerate((*KINDS, "pnorm"))}
-VERSION = 2
+VERSION = 3
 """Of the library's functions, as it says itself."""
+
+MOST_BETS = 128
+"""Alternatives that the library bets on at once."""
 
 ISAS = ("baseline", "avx2", "avx512", "neon")
 """Instruction sets, as the library numbers them."""
@@ -61,6 +64,11 @@ def _load() -> ctypes.CDLL | None:
         for kind in ("f32", "f64"):
             function = getattr(library, f"{name}_{kind}")
             function.restype, function.argtypes = result, arguments
+    library.td_bet.restype = real
+    library.td_bet.argtypes = (
+        *(pointer, size, pointer, pointer, real, size),
+        *(pointer, size, size, pointer),
+    )
     library.td_digest.restype = None
     library.td_digest.argtypes = [pointer, size, pointer, pointer]
     return library
@@ -212,6 +220,33 @@ def digest(values: NDArray[Any]) -> bytes:
         values.ctypes.data, values.nbytes, _KEYS.ctypes.data, out.ctypes.data
     )
     return out.tobytes()
+
+
+def bet(  # noqa: PLR0913 - the C function's arguments
+    sums: NDArray[np.float64],
+    hit: NDArray[np.float64],
+    miss: NDArray[np.float64],
+    what: NDArray[np.uint8],
+    left: float,
+    starts: int,
+    piece: int,
+) -> tuple[NDArray[np.float64], float, NDArray[np.float64]]:
+    """Bet as `betting.bet` says, `piece` rows between looks at the logarithms."""
+    assert _LIBRARY is not None
+    after, evidence = sums.copy(), np.empty(len(what))
+    left = _LIBRARY.td_bet(
+        after.ctypes.data,
+        len(after),
+        hit.ctypes.data,
+        miss.ctypes.data,
+        left,
+        starts,
+        what.ctypes.data,
+        len(what),
+        piece,
+        evidence.ctypes.data,
+    )
+    return after, left, evidence
 
 
 def tally(  # noqa: PLR0913 - the C function's arguments

@@ -1,6 +1,6 @@
 /* The kernels whose speed matters, for float and double.
  *
- * sort_body.h sorts, and digest.h tells arrays apart. tally_body.h counts scores in a
+ * sort_body.h sorts, digest.h tells arrays apart, bet.h bets. tally_body.h counts scores in a
  * sketch's cells, and calibration_body.h sums up what rows say of the softmax.
  * rows_body.h finds the largest entry of each row, and reduces rows to scores, the
  * lengths of rows taken out before by lengths_body.h where that is asked for:
@@ -52,6 +52,7 @@ static inline int td_dropped(double x, int shift) {
     return shift > more ? shift - more : 0;
 }
 
+#include "bet.h"
 #include "digest.h"
 
 enum { BETA, ALPHA, MSP, ENTROPY, MARGIN, MAX_LOGIT, ENERGY, PNORM };
@@ -119,7 +120,7 @@ enum { BETA, ALPHA, MSP, ENTROPY, MARGIN, MAX_LOGIT, ENERGY, PNORM };
 #endif
 
 /* Raised with every change of what is below: a library of another build is not used. */
-int td_version(void) { return 2; }
+int td_version(void) { return 3; }
 
 /* The instruction sets, narrowest first; td_has says whether this processor has one. */
 enum { BASELINE, AVX2, AVX512, NEON };
