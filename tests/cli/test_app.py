@@ -111,6 +111,7 @@ def test_a_signal_stops_the_program_without_a_traceback(probs, tmp_path):
     assert not (tmp_path / "gate.json").exists()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("options", [[], ["--json", "-"]], ids=str)
 def test_a_reader_that_goes_away_is_not_an_error(probs, options):
     out, into = os.pipe()

@@ -69,7 +69,9 @@ def test_diagnose_with_a_page(place, rows, run, tmp_path):
     done = run("diagnose", place, "--score", "alpha", "--html", page)
     assert done.returncode == 0, done.stderr
     html = page.read_text()
-    assert td.evaluate(rows, scores=["alpha"]).verdict() in html
+    found = td.evaluate(rows, scores=["alpha"]).scores["alpha"]
+    for name in ("auroc", "frr_at_trr", "aurc", "risk_at_coverage"):
+        assert found[name].percent() in html
     files = sorted(f for f in (tmp_path / "in").iterdir() if f.stem != "labels")
     digests = [sha256(file.read_bytes()).hexdigest() for file in files]
     whole = sha256("\n".join(digests).encode()).hexdigest()

@@ -159,6 +159,7 @@ def test_every_command_runs_where_its_outputs_are_its_own(name, place, run):
     assert written >= set(command.outputs.values()) - {"new.safetensors"}
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("name", "option", "path"), PAIRS)
 def test_no_output_is_an_input(name, option, path, place, run):
     for place_of in spelled(place, path):

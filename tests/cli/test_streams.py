@@ -43,6 +43,7 @@ def one_line(done, code=2):
     return done.stderr
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("words", "where"),
     [

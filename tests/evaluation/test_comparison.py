@@ -24,6 +24,7 @@ def rows(n, seed=0, classes=5, features=None):
     return td.Predictions.from_logits(z, labels, features=features)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "part", [0, *(pytest.param(i, marks=pytest.mark.soak) for i in (1, 2, 3))]
 )

@@ -23,9 +23,9 @@ def test_the_authors_files_under_both_protocols(shared, root):
         assert 100 * protocol.metrics["frr_at_trr"].value == pytest.approx(
             frr, abs=0.01
         )
-    readme = (root / "README.md").read_text()
+    page = (root / "docs" / "guides" / "gradients.md").read_text()
     for line in repr(both).splitlines():
-        assert f"| {' | '.join(line.split())} |" in readme
+        assert f"| {' | '.join(line.split())} |" in page
     json.dumps(both.to_dict(), allow_nan=False)
 
 

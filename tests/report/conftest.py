@@ -20,6 +20,37 @@ def tab(browser):
     context.close()
 
 
+@pytest.fixture(scope="module")
+def rows():
+    """Return a model that errs as often as it says."""
+    rng = np.random.default_rng(4)
+    logits = 4 * rng.normal(size=(3000, 6))
+    labels = (logits + rng.gumbel(size=logits.shape)).argmax(1)
+    return td.Predictions.from_logits(logits, labels)
+
+
+@pytest.fixture(scope="module")
+def found(rows):
+    return td.evaluate(rows)
+
+
+@pytest.fixture
+def page(browser, found, tmp_path):
+    """The page opened in a browser that notes errors and requests."""
+    found.to_html(tmp_path / "report.html", source="my file.npz")
+    context = browser.new_context()
+    opened = context.new_page()
+    opened.complaints = []
+    opened.on("console", lambda m: opened.complaints.append(m.text))
+    opened.on("pageerror", lambda e: opened.complaints.append(str(e)))
+    opened.on("request", lambda r: opened.complaints.append(r.url))
+    opened.goto(f"file://{tmp_path / 'report.html'}")
+    assert opened.complaints.pop(0).startswith("file://")
+    yield opened
+    assert opened.complaints == []
+    context.close()
+
+
 @pytest.fixture(scope="session")
 def three_models():
     """Logits of ever better models, the labels, and which rows are new."""

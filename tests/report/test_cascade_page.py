@@ -168,6 +168,7 @@ def test_points_are_said_under_the_pointer_and_by_the_slider(by_hand, tab, tmp_p
     assert said.inner_text().startswith("Policy 4 of 4")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("target", [{"trr": 0.75}, {"joint": 0.05}])
 @pytest.mark.parametrize("combine", ["average", "own"])
 def test_other_promises_look_right_on_a_telephone(
@@ -197,6 +198,7 @@ def test_a_single_model_is_a_cascade_too(three_models, tab, tmp_path):
     assert said.startswith("Only stage 1 is asked, a person gets ")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("scheme", "width"), [("light", 360), ("dark", 1280)])
 def test_nothing_stands_in_the_way_of_a_screen_reader(
     scheme, width, browser, calibrated, tmp_path

@@ -42,6 +42,7 @@ def test_a_picture_is_drawn_as_described(picture):
     assert [t.get_text() for t in axes[1].get_legend().get_texts()] == ["right"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("suffix", [".svg", ".png"])
 def test_the_same_picture_has_the_same_bytes(suffix, picture, tmp_path):
     paths = [tmp_path / f"{i}{suffix}" for i in range(2)]

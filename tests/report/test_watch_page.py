@@ -206,6 +206,7 @@ def test_little_to_say_looks_right_on_a_telephone(make, words, tab, tmp_path):
     assert "NaN" not in tab.content().partition("<script")[0]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("scheme", "width"), [("light", 360), ("dark", 1280)])
 def test_nothing_stands_in_the_way_of_a_screen_reader(scheme, width, browser, tmp_path):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import polars as pl
 import typer
+from rich.console import Console
 
 from trustdoctor import engines, evaluation
 from trustdoctor.cli.options import (
@@ -35,7 +36,7 @@ from trustdoctor.files import (
 from trustdoctor.predictions import Intake, Predictions
 from trustdoctor.progress import bar
 from trustdoctor.report import make_console, show_comparison, show_evaluation
-from trustdoctor.scores import FittedScore, plain_scores
+from trustdoctor.scores import FittedScore, Score, plain_scores
 
 PAGE_PANEL = "Page"
 
@@ -231,6 +232,14 @@ class Page:
         found.to_html(self.html, options=tuple(columns.options()), **extras)
         return found
 
+    def about(self, source: Source, file: Path) -> dict[str, str]:
+        """Return what every page says of the file."""
+        return {
+            "source": file.name.encode("utf-8", "replace").decode(),
+            "file": str(file).encode("utf-8", "replace").decode(),
+            "digest": source.digest,
+        }
+
     def _extras(
         self, source: Source, file: Path, predictions: Predictions, table: pl.DataFrame
     ) -> dict[str, Any]:
@@ -240,9 +249,7 @@ class Page:
             pictures = thumbnails(self.thumbnails, source, table, predictions.ids)
         perturbed = read_perturbed(source.files[0]) if len(source.files) == 1 else {}
         return {
-            "source": file.name.encode("utf-8", "replace").decode(),
-            "file": str(file).encode("utf-8", "replace").decode(),
-            "digest": source.digest,
+            **self.about(source, file),
             "texts": table[self.texts].to_list() if self.texts else None,
             "thumbnails": pictures,
             "perturbed": {
@@ -260,6 +267,7 @@ def compare(  # noqa: PLR0913 - one parameter per option
     level: float | None,
     seed: SeedOption = 0,
     columns: Columns,
+    html: HtmlOption = None,
     output: ScoreOutputOption = None,
     json_path: JsonOption = None,
     quiet: QuietOption = False,
@@ -269,10 +277,12 @@ def compare(  # noqa: PLR0913 - one parameter per option
 
     Give calibrate other rows than these: --score NAME, or --score FILE of -o.
     """
+    page = Page(html, None, None)
+    page.check()
     with bar(quiet=quiet) as tell:
         tell(0.0, f"reading {file.name}")
         source = find_source(file, columns)
-        check_outputs(source, json_path, output)
+        check_outputs(source, json_path, output, html)
         source.require_labels("compare")
         require_fitting(source, memory, "compare")
         predictions = source.read()
@@ -282,16 +292,24 @@ def compare(  # noqa: PLR0913 - one parameter per option
         best = found.score
         if output is not None and isinstance(best, FittedScore):
             best.save(output)
+        if html is not None:
+            found.to_html(html, **page.about(source, file))
     write_result(found.to_json(), json_path)
     console = make_console(quiet=quiet or json_path == "-")
     show_comparison(console, found)
     for line in Intake.of(predictions).lines():
         console.print(f"- {line}", highlight=False)
-    if output is not None and not isinstance(best, FittedScore):
-        line = (
-            f"{output} was not written: {best.name} needs no file. Calibrate with "
-            f"--score {best.name}."
-        )
-        console.print(line, highlight=False)
-    else:
+    _tell_score(console, output, best)
+    wrote(console, html)
+
+
+def _tell_score(console: Console, output: Path | None, best: Score) -> None:
+    """Say where the recommended score is, or that it needs no file."""
+    if output is None or isinstance(best, FittedScore):
         wrote(console, output)
+        return
+    line = (
+        f"{output} was not written: {best.name} needs no file. Calibrate with "
+        f"--score {best.name}."
+    )
+    console.print(line, highlight=False)

@@ -1,6 +1,6 @@
 """Everything that is measured on labelled predictions, with intervals."""
 
-from trustdoctor.evaluation.better import say_better
+from trustdoctor.evaluation.better import clearly_better, gains_over, say_better
 from trustdoctor.evaluation.comparison import Comparison, compare
 from trustdoctor.evaluation.estimates import Settings
 from trustdoctor.evaluation.evaluations import (
@@ -26,11 +26,13 @@ __all__ = [
     "Protocols",
     "Settings",
     "Tally",
+    "clearly_better",
     "compare",
     "default_scores",
     "evaluate",
     "evaluate_logits",
     "evaluate_perturbed",
+    "gains_over",
     "label_quality",
     "repeats",
     "say_better",

@@ -26,16 +26,27 @@ def say_better(name: str, gains: dict[str, Estimate], *, where: str) -> str:
     >>> say_better("msp", {"gen": Estimate(0.02, 0.01, 0.03)}, where="these rows")
     'on these rows gen ranks errors better than msp (AUROC +2.00 [+1.00, +3.00] points)'
     """
+    best = clearly_better(gains)
+    if best is None:
+        return ""
+    gain = gains[best].percent(sign=True)
+    return f"on {where} {best} ranks errors better than {name} (AUROC {gain} points)"
+
+
+def clearly_better(gains: dict[str, Estimate]) -> str | None:
+    """Return the score with the largest gain that is clear and worth a word.
+
+    Examples
+    --------
+    >>> clearly_better({"gen": Estimate(0.02, 0.01, 0.03), "max": Estimate(0.1, -1, 1)})
+    'gen'
+    """
     clear = {
-        other: gain
+        other: gain.value or 0.0
         for other, gain in gains.items()
         if (gain.low or 0) > 0 and (gain.value or 0) >= CLEAR_GAIN
     }
-    if not clear:
-        return ""
-    best = max(clear, key=lambda other: clear[other].value or 0)
-    gain = clear[best].percent(sign=True)
-    return f"on {where} {best} ranks errors better than {name} (AUROC {gain} points)"
+    return max(clear, key=lambda other: clear[other]) if clear else None
 
 
 def gains_over(

@@ -8,6 +8,7 @@ is recommended.
 """
 
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -172,6 +173,23 @@ class Comparison:
         if path is not None:
             write_text(path, text)
         return text
+
+    def to_html(self, path: str | Path | None = None, **about: str) -> str | Path:
+        """Write one self-contained page and return its path; without one, the page.
+
+        Parameters
+        ----------
+        path : str or Path, optional
+        about
+            Of the rows: `source` (a name), `file` (a path, for commands), `digest`.
+        """
+        from trustdoctor.report import render_comparison
+
+        page = render_comparison(self, **about)
+        if path is None:
+            return page
+        write_text(path, page)
+        return Path(path)
 
     def __repr__(self) -> str:
         """Show the candidates as a small table."""

@@ -6,6 +6,8 @@ from trustdoctor.report.cascade_text import (
     show_cascaded,
     summarize_cascaded,
 )
+from trustdoctor.report.compare_page import render_comparison
+from trustdoctor.report.extras import Extras
 from trustdoctor.report.figures import (
     Bars,
     Line,
@@ -19,7 +21,7 @@ from trustdoctor.report.figures import (
     save_picture,
 )
 from trustdoctor.report.look import COLOURS, RIGHT, WRONG
-from trustdoctor.report.page import Extras, frame, render
+from trustdoctor.report.page import frame, render
 from trustdoctor.report.text import (
     make_console,
     needed_words,
@@ -51,6 +53,7 @@ __all__ = [
     "plot_roc",
     "render",
     "render_cascade",
+    "render_comparison",
     "render_watch",
     "save_picture",
     "show_cascade",

@@ -1,63 +1,8 @@
 (() => {
 "use strict";
 const { byId, data, percent, count, draw, axes, path, fill, TOP, BOTTOM } = charts;
-
-/* Clopper-Pearson: quantiles of the beta distribution by bisection. */
-const lgamma = (x) => {
-  if (x < 15) {
-    let shift = 0;
-    while (x < 15) { shift -= Math.log(x); x += 1; }
-    return shift + lgamma(x);
-  }
-  const y = 1 / (x * x);
-  return (x - 0.5) * Math.log(x) - x + 0.5 * Math.log(2 * Math.PI) +
-    (1 / 12 - y * (1 / 360 - y * (1 / 1260 - y / 1680))) / x;
-};
-const fraction = (a, b, x) => {
-  const tiny = 1e-300;
-  let c = 1, d = 1 - (a + b) * x / (a + 1);
-  if (Math.abs(d) < tiny) d = tiny;
-  d = 1 / d;
-  let h = d;
-  for (let m = 1; m <= 20000; m += 1) {
-    let step = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m));
-    d = 1 + step * d; if (Math.abs(d) < tiny) d = tiny;
-    c = 1 + step / c; if (Math.abs(c) < tiny) c = tiny;
-    d = 1 / d; h *= d * c;
-    step = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1));
-    d = 1 + step * d; if (Math.abs(d) < tiny) d = tiny;
-    c = 1 + step / c; if (Math.abs(c) < tiny) c = tiny;
-    d = 1 / d;
-    const change = d * c;
-    h *= change;
-    if (Math.abs(change - 1) < 1e-15) break;
-  }
-  return h;
-};
-const below = (a, b, x) => {
-  if (x <= 0) return 0;
-  if (x >= 1) return 1;
-  const front = Math.exp(lgamma(a + b) - lgamma(a) - lgamma(b) +
-    a * Math.log(x) + b * Math.log1p(-x));
-  return x < (a + 1) / (a + b + 2)
-    ? front * fraction(a, b, x) / a
-    : 1 - front * fraction(b, a, 1 - x) / b;
-};
-const quantile = (a, b, p) => {
-  let low = 0, high = 1;
-  for (let i = 0; i < 60; i += 1) {
-    const middle = (low + high) / 2;
-    if (below(a, b, middle) < p) low = middle; else high = middle;
-  }
-  return (low + high) / 2;
-};
-const tail = (1 - data.confidence) / 2;
-const rate = (part, whole) => {
-  if (!whole) return "-";
-  const low = part === 0 ? 0 : quantile(part, whole - part + 1, tail);
-  const high = part === whole ? 1 : quantile(part + 1, whole - part, 1 - tail);
-  return `${percent(part / whole)} [${percent(low)}, ${percent(high)}]`;
-};
+const { rate } = intervals;
+if (!byId("slider")) return;
 
 /* Curves: exact counts of what each threshold accepts. */
 const sums = (steps) => { let total = 0; return steps.map((step) => (total += step)); };
@@ -65,9 +10,12 @@ const total = data.correct + data.errors;
 const curves = {};
 for (const [name, own] of Object.entries(data.scores)) {
   curves[name] = { ...own, correct: sums(own.correct), errors: sums(own.errors),
-    thresholds: own.thresholds.map(Number) };
+    thresholds: own.thresholds.map(Number), classRight: own.classRight.map(sums),
+    classWrong: own.classWrong.map(sums), pairWrong: own.pairWrong.map(sums) };
 }
-const state = { score: data.open.score, at: data.open.at };
+/* What was asked for: { targets: { risk: 0.02 } }, { cost: 20 }, { budget, traffic } or {}. */
+const state = { score: data.open.score, at: data.open.at,
+  asked: { targets: { [data.open.target]: data.open.value } } };
 const curve = () => curves[state.score];
 const at = (own, i) => {
   const right = own.correct[i], wrong = own.errors[i], accepted = right + wrong;
@@ -75,28 +23,44 @@ const at = (own, i) => {
     trr: (data.errors - wrong) / data.errors, coverage: accepted / total,
     risk: accepted ? wrong / accepted : 0 };
 };
+const plain = (x) => String(Number(x.toPrecision(10)));
+const price = () => Math.max(0, Number(byId("value-cost").value) || 0);
+const costOf = (p) => 100 * (price() * p.wrong + total - p.accepted) / total;
 
 /* Drawing. */
 const few = (n) => [...new Set(Array.from({ length: 21 }, (_, i) => Math.round(i * (n - 1) / 20)))];
+const HUNDRED = [0, 100];
 const marks = {};
+const dotted = (id, points, x, y, range, titles) => {
+  const plot = axes(id, HUNDRED, range, titles);
+  draw(plot.svg, "path", { class: "curve", d: path(points.map(x), points.map(y), plot.sx, plot.sy) });
+  marks[id] = { ...plot, x, y, dot: draw(plot.svg, "circle", { class: "dot", r: 5 }) };
+  return plot;
+};
+const top = (points, y) => Math.max(...points.map(y), 0.01) * 1.1;
+const drawCost = () => {
+  const own = curve(), points = own.thresholds.map((_, i) => at(own, i));
+  dotted("cost", points, (p) => 100 * p.coverage, costOf, [0, top(points, costOf)],
+    ["answered automatically, %", "reviews per 100 rows"]);
+  fill("t-cost", few(points.length).map((i) => [own.thresholds[i], percent(points[i].coverage),
+    costOf(points[i]).toFixed(2)]));
+};
 const drawCurves = () => {
   const own = curve(), n = own.thresholds.length;
   const points = Array.from({ length: n }, (_, i) => at(own, i));
-  const of = (key) => points.map((p) => p[key]);
-  let plot = axes("roc", [0, 1], [0, 1], ["FRR", "TRR"]);
-  draw(plot.svg, "path", { class: "ideal", d: path([0, 1], [0, 1], plot.sx, plot.sy) });
-  draw(plot.svg, "path", { class: "curve", d: path(of("frr"), of("trr"), plot.sx, plot.sy) });
-  marks.roc = { ...plot, dot: draw(plot.svg, "circle", { class: "dot", r: 5 }) };
   const kept = points.filter((p) => p.accepted);
-  const top = Math.max(...kept.map((p) => p.risk), 1e-4) * 1.1;
-  plot = axes("risk-coverage", [0, 1], [0, top], ["coverage", "risk"]);
-  draw(plot.svg, "path", { class: "curve",
-    d: path(kept.map((p) => p.coverage), kept.map((p) => p.risk), plot.sx, plot.sy) });
-  marks.risk = { ...plot, dot: draw(plot.svg, "circle", { class: "dot", r: 5 }) };
-  const edges = own.edges, share = (list, whole) => list.map((v) => v / whole);
+  const ideal = (plot) => draw(plot.svg, "path", { class: "ideal", d: path(HUNDRED, HUNDRED, plot.sx, plot.sy) });
+  ideal(dotted("roc", points, (p) => 100 * p.frr, (p) => 100 * p.trr, HUNDRED,
+    ["right answers lost (FRR), %", "wrong answers caught (TRR), %"]));
+  const risk = (p) => 100 * p.risk, out = (p) => 100 * p.wrong / total;
+  dotted("risk-coverage", kept, (p) => 100 * p.coverage, risk, [0, top(kept, risk)],
+    ["answered automatically (coverage), %", "let through (risk), %"]);
+  dotted("budget", points, (p) => 100 - 100 * p.coverage, out, [0, top(points, out)],
+    ["rows reviewed, % of all", "wrong and sent out, % of all"]);
+  const edges = own.edges, share = (list, whole) => list.map((v) => 100 * v / whole);
   const right = share(own.right, data.correct), wrong = share(own.wrong, data.errors);
   const high = Math.max(...right, ...wrong) * 1.05;
-  plot = axes("histogram", [edges[0], edges[edges.length - 1]], [0, high], ["doubt", "share of the rows"]);
+  const plot = axes("histogram", [edges[0], edges[edges.length - 1]], [0, high], ["doubt", "% of the right, % of the wrong"]);
   const outline = (heights) => `M${plot.sx(edges[0])} ${plot.sy(0)}` + heights.map((h, i) =>
     `V${plot.sy(h).toFixed(1)}H${plot.sx(edges[i + 1]).toFixed(1)}`).join("") + `V${plot.sy(0)}`;
   draw(plot.svg, "path", { class: "right", d: outline(right) });
@@ -106,6 +70,8 @@ const drawCurves = () => {
   fill("t-roc", few(n).map((i) => [own.thresholds[i], percent(points[i].frr), percent(points[i].trr)]));
   fill("t-risk-coverage", few(n).map((i) => [own.thresholds[i], percent(points[i].coverage),
     points[i].accepted ? percent(points[i].risk) : "-"]));
+  fill("t-budget", few(n).map((i) => [own.thresholds[i], percent(1 - points[i].coverage), out(points[i]).toFixed(2)]));
+  drawCost();
   byId("thinning").textContent = `The slider and the curves have ${count(n)} of ${count(own.distinct)} ` +
     "distinct thresholds, each with its exact counts; between two neighbours FRR and TRR differ by at " +
     `most ${percent(own.step)} points and one group of tied scores, and for risks of whole tenths of a ` +
@@ -114,140 +80,304 @@ const drawCurves = () => {
 };
 const drawReliability = () => {
   if (!data.reliability.length) return;
-  const plot = axes("reliability", [0, 1], [0, 1], ["confidence", "accuracy"]);
-  draw(plot.svg, "path", { class: "ideal", d: path([0, 1], [0, 1], plot.sx, plot.sy) });
+  const plot = axes("reliability", HUNDRED, HUNDRED, ["confidence, %", "right, %"]);
+  draw(plot.svg, "path", { class: "ideal", d: path(HUNDRED, HUNDRED, plot.sx, plot.sy) });
   for (const [, said, was, low, high] of data.reliability) {
-    draw(plot.svg, "path", { class: "whisker", d: `M${plot.sx(said)} ${plot.sy(low)}V${plot.sy(high)}` });
-    draw(plot.svg, "circle", { class: "dot", r: 4, cx: plot.sx(said), cy: plot.sy(was) });
+    const x = plot.sx(100 * said);
+    draw(plot.svg, "path", { class: "whisker", d: `M${x} ${plot.sy(100 * low)}V${plot.sy(100 * high)}` });
+    draw(plot.svg, "circle", { class: "dot", r: 4, cx: x, cy: plot.sy(100 * was) });
   }
   fill("t-reliability", data.reliability.map(([n, said, was, low, high]) =>
     [count(n), percent(said), `${percent(was)} [${percent(low)}, ${percent(high)}]`]));
 };
 
+const set = (id, text) => { byId(id).textContent = text; };
+
+/* Tables, at the nearest threshold that they have counts for. */
+const nearest = (own) => {
+  let best = 0;
+  own.tableAt.forEach((place, i) => {
+    if (Math.abs(place - state.at) < Math.abs(own.tableAt[best] - state.at)) best = i;
+  });
+  return best;
+};
+const share = (part, whole) => ({ text: rate(part, whole), value: whole ? part / whole : null });
+const showTables = () => {
+  const own = curve(), t = nearest(own), place = own.tableAt[t];
+  const note = place === state.at ? "At the threshold above."
+    : `At ${own.thresholds[place]}, the nearest of ${count(own.tableAt.length)} thresholds that this table has.`;
+  if (byId("pairs")) {
+    byId("pairs-note").textContent = note;
+    const rows = data.pairs.map(([label, predicted, n], i) => [label, predicted, own.pairWrong[i][t], n]);
+    rows.sort((a, b) => b[2] - a[2] || b[3] - a[3]);
+    tables.put(byId("pairs"), rows.map((row) => [row[0], row[1], count(row[2]), count(row[3])]));
+  }
+  if (byId("classes")) {
+    byId("classes-note").textContent = note;
+    const rows = data.classes.map((name, i) => {
+      const right = own.classRight[i], wrong = own.classWrong[i], end = right.length - 1;
+      const n = right[end] + wrong[end], kept = right[t] + wrong[t];
+      return [{ text: name, head: true }, { text: count(n), value: n }, share(right[end], n),
+        share(right[end] - right[t], right[end]), share(wrong[end] - wrong[t], wrong[end]), share(wrong[t], kept)];
+    });
+    rows.sort((a, b) => (b[5].value ?? -1) - (a[5].value ?? -1));
+    tables.put(byId("classes"), rows);
+  }
+};
+const FIRST = 10;  /* rows that are shown at once */
+const showRows = () => {
+  const own = curve(), threshold = own.thresholds[state.at], wanted = byId("search").value.trim().toLowerCase();
+  const every = data.kinds[state.score][Number(byId("kind").value)]
+    .map(([place, doubt]) => [place, doubt ?? -Infinity]);
+  const words = (row) => [row.id, row.label, row.predicted, row.text ?? ""].join(" ").toLowerCase();
+  const kept = every.filter(([place]) => words(data.rows[place]).includes(wanted));
+  const machine = kept.filter(([, doubt]) => doubt <= threshold).length;
+  byId("rows-note").textContent = `${count(kept.length)} rows` +
+    `${kept.length < every.length ? ` of ${count(every.length)} that the page has` : ""}, by ${state.score}: ` +
+    `${count(machine)} answered automatically at this threshold, ${count(kept.length - machine)} to a person.`;
+  const most = state.whole ? kept.length : FIRST;
+  byId("more").hidden = kept.length <= most;
+  set("more", `Show all ${count(kept.length)}`);
+  tables.put(byId("rows"), kept.slice(0, most).map(([place, doubt]) => {
+    const row = data.rows[place], cells = [{ text: row.id, head: true }];
+    if (data.named) cells.push(row.label, row.predicted);
+    const said = Number.isFinite(doubt) ? (own.negated ? -doubt : doubt).toFixed(3) : "-inf";
+    cells.push(said, doubt <= threshold ? "automatic" : "a person");
+    if (row.image !== undefined) cells.push({ text: row.image ? `Row ${row.id}` : "", image: row.image });
+    if (row.text !== undefined) cells.push({ text: row.text, wide: true });
+    return cells;
+  }));
+};
+
+/* Targets. */
+const TINY = 1e-9;  /* typed percents are not exact binary shares */
+const TARGETS = {
+  risk: { most: true, last: true, of: (p) => (p.accepted ? p.risk : Infinity), words: "let through (risk)" },
+  frr: { most: true, last: false, of: (p) => p.frr, words: "lost (FRR)" },
+  trr: { most: false, last: true, of: (p) => p.trr, words: "caught (TRR)" },
+  coverage: { most: false, last: false, of: (p) => p.coverage, words: "automatic (coverage)" },
+};
+const short = (key, p, wanted) => {  /* by how much a target is missed */
+  const { most, of } = TARGETS[key], own = of(p);
+  return Math.max(0, most ? own - wanted - TINY : wanted - TINY - own);
+};
+const places = () => curve().thresholds.map((_, i) => i);
+const search = (targets) => {
+  const own = curve(), keys = Object.keys(targets);
+  const good = places().filter((i) => keys.every((key) => !short(key, at(own, i), targets[key])));
+  return keys.some((key) => TARGETS[key].last) ? good.at(-1) : good[0];
+};
+const shown = (key, x) => (Number.isFinite(x) ? `${percent(x)} %` : "nothing");
+/* Where targets conflict: what each comes to where the others are met. */
+const conflict = (targets) => {
+  const own = curve(), keys = Object.keys(targets);
+  if (keys.length === 1) {
+    const [key] = keys, ends = places().map((i) => TARGETS[key].of(at(own, i)));
+    const best = TARGETS[key].most ? Math.min(...ends) : Math.max(...ends);
+    return `No threshold of ${state.score} has ${TARGETS[key].words} at ` +
+      `${TARGETS[key].most ? "most" : "least"} ${plain(100 * targets[key])} % on these rows; the nearest is ${shown(key, best)}.`;
+  }
+  const near = keys.map((key) => {
+    const others = Object.fromEntries(Object.entries(targets).filter(([k]) => k !== key));
+    const good = places().filter((i) => Object.keys(others).every((k) => !short(k, at(own, i), others[k])));
+    if (!good.length) return null;
+    const ends = good.map((i) => TARGETS[key].of(at(own, i)));
+    const best = TARGETS[key].most ? Math.min(...ends) : Math.max(...ends);
+    return `${TARGETS[key].words} comes to ${shown(key, best)} where ${keys.length > 2 ? "the others are" : "the other is"} met`;
+  }).filter(Boolean);
+  return "These targets conflict on these rows: no threshold meets all of them. " +
+    (near.length ? `${near.join("; ").replace(/^./, (c) => c.toUpperCase())}.` : "Any of them alone excludes the others.");
+};
+const closest = (targets) => {
+  const own = curve();
+  const missed = (i) => Object.keys(targets).reduce((sum, key) => sum + Math.min(1, short(key, at(own, i), targets[key])), 0);
+  return places().reduce((best, i) => (missed(i) < missed(best) - 1e-12 ? i : best), 0);
+};
+
+/* Commands: what was asked for, as calibrate takes it. */
+const PAIRS = [["risk", "coverage"], ["risk", "frr"], ["risk", "trr"], ["frr", "trr"]];
+const flags = () => {
+  const { targets, cost, budget, traffic } = state.asked;
+  if (cost !== undefined) return { flags: `--cost ${plain(cost)}`, promise: false };
+  if (budget !== undefined) return { flags: `--coverage ${plain(Math.max(0.001, 1 - budget / traffic))}`, promise: true };
+  const now = at(curve(), state.at);
+  const asked = targets ?? { frr: Math.min(0.99, Math.max(0.001, Math.ceil(1000 * now.frr) / 1000)) };
+  const keys = Object.keys(asked);
+  const used = keys.length < 2 ? keys
+    : PAIRS.find((pair) => pair.every((key) => keys.includes(key))) ?? [keys[0]];
+  return { flags: used.map((key) => `--${key} ${plain(asked[key])}`).join(" "), promise: true,
+    left: keys.filter((key) => !used.includes(key)) };
+};
+const PROMISE = "These rows chose the threshold, so on them it promises nothing. This command makes a gate " +
+  "that keeps the promise, from labelled rows that chose nothing (put their file for OTHER_ROWS):";
+const NO_PROMISE = "A cost is not a promise: this command chooses the cheapest threshold on other labelled " +
+  "rows (put their file for OTHER_ROWS), and says what it does there:";
+const why = (now) => {
+  const { targets, cost, budget, traffic } = state.asked, name = state.score;
+  if (cost !== undefined) {
+    return `At ${plain(cost)} reviews per wrong answer this is the cheapest threshold of ${name} on these rows: ` +
+      `100 rows cost as much as ${costOf(now).toFixed(2)} reviews. Answering all costs ` +
+      `${(100 * cost * data.errors / total).toFixed(2)}, reviewing all 100.`;
+  }
+  if (budget !== undefined) {
+    return `Of ${count(traffic)} rows per day ${count(Math.round(traffic * (1 - now.coverage)))} would be reviewed, ` +
+      `and ${(traffic * now.wrong / total).toFixed(1)} wrong answers would go out.`;
+  }
+  if (!targets) return `The threshold of ${name} at the slider.`;
+  const keys = Object.keys(targets);
+  if (keys.length > 1) return `A threshold of ${name} that meets all ${keys.length} targets on these rows.`;
+  const [key] = keys, goal = plain(100 * targets[key]);
+  return {
+    risk: `Of the thresholds of ${name} that let at most ${goal} % wrong answers through on these rows, this one answers the most.`,
+    frr: `Of the thresholds of ${name} that lose at most ${goal} % of the right answers on these rows, this one catches the most wrong ones.`,
+    trr: `Of the thresholds of ${name} that catch at least ${goal} % of the wrong answers on these rows, this one answers the most.`,
+    coverage: `Of the thresholds of ${name} that answer at least ${goal} % of these rows, this one catches the most wrong answers.`,
+  }[key];
+};
+
 /* One place moves everything. */
 const show = () => {
   const own = curve(), now = at(own, state.at), threshold = own.thresholds[state.at];
-  const slider = byId("slider");
+  const slider = byId("slider"), sent = total - now.accepted;
   slider.max = own.thresholds.length - 1;
   slider.value = state.at;
   const gamma = own.odds && threshold < 700 ? ` (gamma ${Number(Math.exp(threshold).toPrecision(4))})` : "";
   const stated = own.negated ? ` (confidence below ${0 - threshold})` : "";
-  byId("threshold").textContent = `${threshold}${gamma}${stated}`;
+  set("threshold", `${threshold}${gamma}${stated}`);
   slider.setAttribute("aria-valuetext", `reject ${state.score} above ${threshold}: ` +
     `${percent(now.coverage)} % accepted, risk ${now.accepted ? percent(now.risk) : "-"} %`);
-  byId("n-accepted").textContent = `${count(now.accepted)} of ${count(total)}`;
-  byId("coverage").textContent = rate(now.accepted, total);
-  byId("n-rejected").textContent = `${count(total - now.accepted)} of ${count(total)}`;
-  byId("rejected").textContent = rate(total - now.accepted, total);
-  byId("n-risk").textContent = `${count(now.wrong)} of ${count(now.accepted)}`;
-  byId("risk").textContent = rate(now.wrong, now.accepted);
-  byId("n-trr").textContent = `${count(data.errors - now.wrong)} of ${count(data.errors)}`;
-  byId("trr").textContent = rate(data.errors - now.wrong, data.errors);
-  byId("n-frr").textContent = `${count(data.correct - now.right)} of ${count(data.correct)}`;
-  byId("frr").textContent = rate(data.correct - now.right, data.correct);
-  marks.roc.dot.setAttribute("cx", marks.roc.sx(now.frr));
-  marks.roc.dot.setAttribute("cy", marks.roc.sy(now.trr));
-  marks.risk.dot.setAttribute("cx", marks.risk.sx(now.coverage));
-  marks.risk.dot.setAttribute("cy", marks.risk.sy(now.risk));
+  for (const [id, part, whole] of [["coverage", now.accepted, total], ["rejected", sent, total],
+    ["risk", now.wrong, now.accepted], ["trr", data.errors - now.wrong, data.errors],
+    ["frr", data.correct - now.right, data.correct]]) {
+    set(id, rate(part, whole));
+    set(`n-${id}`, `${count(part)} of ${count(whole)}`);
+  }
+  set("say-person", `${count(sent)} of ${count(total)} rows (${percent(sent / total)} %) go to a person.`);
+  set("say-wrong", `${count(now.wrong)} wrong answers still go out: ${rate(now.wrong, now.accepted)} % of the ` +
+    `${count(now.accepted)} given automatically.`);
+  set("say-why", why(now));
+  for (const id of ["roc", "risk-coverage", "budget", "cost"]) {
+    const { dot, sx, sy, x, y } = marks[id];
+    dot.setAttribute("cx", sx(x(now)));
+    dot.setAttribute("cy", sy(y(now)));
+  }
   const { edges, line, sx } = marks.histogram;
   const x = sx(Math.min(Math.max(threshold, edges[0]), edges[edges.length - 1]));
   line.setAttribute("d", `M${x} ${TOP}V${BOTTOM}`);
-  const { file, options } = data.command;
-  const rest = `--score ${data.scores[state.score].flag}${options} -o gate.json`;
+  const { file, options } = data.command, asked = flags();
+  const rest = `--score ${own.flag}${options} -o gate.json`;
   const given = own.negated ? 0 - threshold : threshold;
-  byId("command").textContent = `trustdoctor calibrate ${file} --threshold=${given} ${rest}`;
-  const target = Math.min(0.99, Math.max(0.001, Math.ceil(1000 * now.frr) / 1000));
-  byId("promise").textContent = `trustdoctor calibrate OTHER_ROWS --frr ${target} ${rest}`;
+  set("command", `trustdoctor calibrate ${file} --threshold=${given} ${rest}`);
+  set("promise", `trustdoctor calibrate OTHER_ROWS ${asked.flags} ${rest}`);
+  set("promise-note", (asked.promise ? PROMISE : NO_PROMISE) + (asked.left?.length
+    ? ` It promises ${asked.flags.match(/--\w+/g).join(" and ")}; ${asked.left.map((key) => `--${key}`).join(" and ")} cannot be promised beside.` : ""));
+  showTables();
+  showRows();
 };
 
-/* Typed targets: the threshold that meets them and gives away least. */
-const TINY = 1e-9;  /* typed percents are not exact binary shares */
-const TARGETS = {
-  frr: { meets: (p, x) => p.frr <= x + TINY, last: false },
-  trr: { meets: (p, x) => p.trr >= x - TINY, last: true },
-  risk: { meets: (p, x) => p.accepted && p.risk <= x + TINY, last: true },
-  coverage: { meets: (p, x) => p.coverage >= x - TINY, last: false },
-};
-const find = (key, wanted) => {
-  const own = curve(), n = own.thresholds.length, { meets, last } = TARGETS[key];
-  const order = Array.from({ length: n }, (_, i) => (last ? n - 1 - i : i));
-  return order.find((i) => meets(at(own, i), wanted));
-};
-const seek = (key) => {
-  const input = byId(`want-${key}`), wanted = Number(input.value) / 100;
-  if (input.value === "" && !input.validity.badInput) return;
-  if (input.value === "" || !(wanted >= 0 && wanted <= 1)) {
-    byId("message").textContent = "A share lies between 0 and 100 %.";
-    return;
-  }
-  const found = find(key, wanted);
-  byId("message").textContent = found === undefined
-    ? `No threshold here meets ${key} ${input.value} %.` : "";
-  if (found !== undefined) { state.at = found; show(); }
-};
-
-/* Tables that sort. */
-const sortable = (table) => {
-  const heads = [...table.tHead.rows[0].cells];
-  heads.forEach((head, column) => head.querySelector("button").addEventListener("click", () => {
-    const down = head.getAttribute("aria-sort") !== "descending";
-    heads.forEach((other) => other.removeAttribute("aria-sort"));
-    head.setAttribute("aria-sort", down ? "descending" : "ascending");
-    const key = (row) => {
-      const cell = row.cells[column], value = cell.dataset.value;
-      return value === undefined ? cell.textContent : value === "" ? -Infinity : Number(value);
-    };
-    const rows = [...table.tBodies[0].rows].sort((a, b) => {
-      const x = key(a), y = key(b);
-      const order = typeof x === "string" ? x.localeCompare(y, undefined, { numeric: true }) : x - y;
-      return down ? -order : order;
-    });
-    table.tBodies[0].append(...rows);
-  }));
-};
-document.querySelectorAll("table.sortable").forEach(sortable);
-
-if (!byId("slider")) return;
-const select = byId("score");
-select.value = state.score;
-select.addEventListener("change", () => {
-  const coverage = at(curve(), state.at).coverage;
-  state.score = select.value;
-  state.at = find("coverage", coverage) ?? 0;
-  byId("message").textContent = "";
-  drawCurves();
+/* What a person asks for. */
+const number = (id) => { const input = byId(id); return input.value === "" ? -1 : Number(input.value); };
+const go = (asked, place, said) => {
+  state.asked = asked;
+  state.at = place;
+  set("unmet", said);
+  set("message", said);
   show();
+};
+const meet = (targets) => {
+  const found = search(targets);
+  go({ targets }, found ?? closest(targets), found === undefined ? conflict(targets) : "");
+};
+const complain = (text) => { set("unmet", text); set("message", text); };
+const ask = () => {
+  const matter = document.querySelector('input[name="matter"]:checked')?.value;
+  if (matter === "risk" || matter === "frr") {
+    const wanted = number(`value-${matter}`) / 100;
+    if (wanted >= 0 && wanted <= 1) meet({ [matter]: wanted });
+    else complain("A share lies between 0 and 100 %.");
+  } else if (matter === "budget") {
+    const budget = number("value-budget"), traffic = number("value-traffic");
+    if (!(budget >= 0 && traffic > 0)) complain("Give two numbers of rows: those that people can review, and all.");
+    else {
+      const own = curve(), wanted = 1 - Math.min(1, budget / traffic);
+      go({ budget: Math.min(budget, traffic), traffic },
+        places().find((i) => at(own, i).coverage >= wanted - TINY), "");
+    }
+  } else if (matter === "cost") {
+    if (!(number("value-cost") >= 0)) complain("Give the cost of a wrong answer in reviews, 0 or more.");
+    else {
+      const own = curve(), cost = (i) => costOf(at(own, i));
+      drawCost();
+      go({ cost: price() }, places().reduce((best, i) => (cost(i) < cost(best) ? i : best), 0), "");
+    }
+  }
+};
+const typed = () => {
+  const targets = {};
+  for (const key of Object.keys(TARGETS)) {
+    const input = byId(`want-${key}`), wanted = Number(input.value) / 100;
+    if (input.value === "" && !input.validity.badInput) continue;
+    if (input.value === "" || !(wanted >= 0 && wanted <= 1)) {
+      complain("A share lies between 0 and 100 %.");
+      return;
+    }
+    targets[key] = wanted;
+  }
+  if (!Object.keys(targets).length) return;
+  unask();
+  meet(targets);
+};
+const unask = () => document.querySelectorAll('input[name="matter"]').forEach((one) => { one.checked = false; });
+const again = () => {  /* the same wish, by another score */
+  const { targets, cost, budget } = state.asked;
+  if (targets) meet(targets);
+  else if (cost !== undefined || budget !== undefined) ask();
+  else show();
+};
+
+byId("score").value = state.score;
+byId("score").addEventListener("change", (event) => {
+  const { coverage } = at(curve(), state.at), own = curves[event.target.value];
+  state.score = event.target.value;
+  state.at = Math.max(0, own.thresholds.findIndex((_, i) => at(own, i).coverage >= coverage - TINY));
+  complain("");
+  drawCurves();
+  again();
 });
 byId("slider").addEventListener("input", (event) => {
-  state.at = Number(event.target.value);
-  byId("message").textContent = "";
-  show();
+  unask();
+  go({}, Number(event.target.value), "");
 });
-let lastTarget = null;
-for (const key of Object.keys(TARGETS)) {
-  byId(`want-${key}`).addEventListener("change", () => { lastTarget = key; seek(key); });
-}
-byId("targets").addEventListener("submit", (event) => {
-  event.preventDefault();
-  const focused = document.activeElement.id.replace("want-", "");
-  seek(focused in TARGETS ? focused : lastTarget ?? "frr");
+document.querySelectorAll("#question input").forEach((input) => {
+  const choose = () => {
+    input.closest(".choice").querySelector('input[type="radio"]').checked = true;
+    ask();
+  };
+  input.addEventListener("change", choose);
+  input.addEventListener("keydown", (event) => { if (event.key === "Enter") choose(); });
 });
-byId("copy").addEventListener("click", async () => {
-  const text = byId("command").textContent;
+byId("question").addEventListener("submit", (event) => event.preventDefault());
+byId("targets").addEventListener("submit", (event) => { event.preventDefault(); typed(); });
+for (const key of Object.keys(TARGETS)) byId(`want-${key}`).addEventListener("change", typed);
+byId("kind").addEventListener("change", showRows);
+byId("search").addEventListener("input", showRows);
+byId("more").addEventListener("click", () => { state.whole = true; showRows(); });
+document.querySelectorAll("button.copy").forEach((button) => button.addEventListener("click", async () => {
+  const code = byId(button.dataset.copies);
   let done = false;
   try {
-    await navigator.clipboard.writeText(text);
+    await navigator.clipboard.writeText(code.textContent);
     done = true;
   } catch {
     const range = document.createRange();
-    range.selectNodeContents(byId("command"));
+    range.selectNodeContents(code);
     const selection = getSelection();
     selection.removeAllRanges();
     selection.addRange(range);
     done = document.execCommand("copy");
   }
-  byId("copied").textContent = done ? "Copied." : "Select it and copy it by hand.";
-});
+  set("copied", done ? "Copied." : "Select it and copy it by hand.");
+}));
 drawCurves();
 drawReliability();
 show();

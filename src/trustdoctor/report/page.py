@@ -1,184 +1,44 @@
-"""Puts an evaluation, its charts and its findings into the template."""
+"""Puts an evaluation, its charts and its findings into the template.
 
-import base64
+The page opens with what a reader without JavaScript sees, too: its script writes the
+same words and numbers again wherever the threshold or the score changes.
+"""
+
 import html
 import math
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from trustdoctor.arrays import Array
-from trustdoctor.errors import InputError
-from trustdoctor.evaluation import Evaluation, Protocols
-from trustdoctor.gates import Gate, Outcome
+from trustdoctor.evaluation import Evaluation
+from trustdoctor.gates import Outcome
 from trustdoctor.metrics import (
     Estimate,
     Positions,
     Share,
-    confusion,
     histogram,
     positions,
     reliability_bins,
     share,
 )
 from trustdoctor.predictions import Answers, Predictions
-from trustdoctor.report.findings import MOST_CLASSES, by_class, confusions, extremes
-from trustdoctor.report.template import MOST_NAME, fill_page, shorten
+from trustdoctor.report.advice import BUDGET, PRICE, best_score, opening, say_alike
+from trustdoctor.report.extras import Extras
+from trustdoctor.report.findings import (
+    Counted,
+    Subjects,
+    count_tables,
+    find_subjects,
+    table_places,
+)
+from trustdoctor.report.shown_rows import ShownRows, finite
+from trustdoctor.report.template import fill_page
 from trustdoctor.scores import SCORES
 
 BASELINE = "msp"
 
-Thumbnail = Callable[[int], bytes | None]
-
-
-@dataclass(frozen=True)
-class Extras:
-    """What makes the page easier to read, where it is known.
-
-    Attributes
-    ----------
-    class_names : sequence of str
-        By default the predictions' own.
-    ids : sequence
-        One per row; by default the predictions' own, or numbers from 0.
-    texts : sequence of str
-        What was classified, one per row.
-    thumbnails : callable
-        Row number to a small JPEG or PNG, or None.
-    source, file : str
-        What the predictions came from: its name, and its path for commands.
-    options : tuple of str
-        Options of the command line that reading it takes.
-    digest : str
-        The file's SHA-256.
-    perturbed : dict of str to Protocols
-        Scores at perturbed inputs, by name.
-    """
-
-    class_names: Sequence[str] | None = None
-    ids: Any = None
-    texts: Sequence[str] | None = None
-    thumbnails: Thumbnail | None = None
-    source: str = ""
-    file: str = ""
-    options: tuple[str, ...] = ()
-    digest: str = ""
-    perturbed: Mapping[str, Protocols] = field(default_factory=dict)
-
-
-def render(found: Evaluation, predictions: Predictions, extras: Extras) -> str:
-    """Return the page. The same evaluation gives the same bytes."""
-    names = extras.class_names or predictions.class_names
-    extras = _of_kept(replace(extras, class_names=names), found.kept, predictions)
-    _check(predictions, extras)
-    content = _content(found, predictions, extras)
-    return fill_page(
-        "page",
-        found=found,
-        extras=extras,
-        metrics=_METRICS,
-        percent=lambda x: f"{x * 100:g}%",
-        **content,
-    )
-
-
-def _of_kept(extras: Extras, kept: Array | None, predictions: Predictions) -> Extras:
-    """Return what is known of the rows that have a label, where some have none."""
-    listed: dict[str, Any] = {
-        name: list(given)
-        for name in ("ids", "texts")
-        for given in [getattr(extras, name)]
-        if hasattr(given, "__len__") and not isinstance(given, str)
-    }
-    extras = replace(extras, **listed)  # a Series is looked up by its index
-    if kept is not None:
-        every: Any = extras.thumbnails
-        chosen: dict[str, Any] = {}
-        for name in ("ids", "texts"):
-            given = getattr(extras, name)
-            if hasattr(given, "__len__") and len(given) > kept[-1]:
-                chosen[name] = [given[row] for row in kept]
-        if predictions.ids is None:
-            chosen.setdefault("ids", kept.tolist())
-        if callable(every):
-            chosen["thumbnails"] = lambda row: every(int(kept[row]))
-        extras = replace(extras, **chosen)
-    ids = predictions.ids if extras.ids is None else extras.ids
-    return replace(extras, ids=ids)
-
-
-def _content(
-    found: Evaluation, predictions: Predictions, extras: Extras
-) -> dict[str, Any]:
-    """Return what the template shows of the rows."""
-    wrong, names = predictions.errors, list(found.scores)
-    found = replace(found, doubts={n: _finite(s) for n, s in found.doubts.items()})
-    charts = {name: positions(found.doubts[name], wrong) for name in names}
-    first = names[0]
-    scores = found.doubts[first]
-    at = _opening(charts[first], found.settings.points.coverage)
-    threshold = float(charts[first].thresholds[at])
-    accepted = np.asarray(scores, np.float64) <= threshold
-    confidence = found.settings.confidence
-    command = _command(found, extras)
-    opened = confusion(scores, wrong, threshold=threshold)
-    classes = by_class(predictions, accepted, confidence)
-    confident, doubtful = extremes(predictions, scores)
-    show = _Shower(predictions, scores, extras)
-    return {
-        "payload": _payload(found, charts, at, command),
-        "rows": _score_rows(found),
-        "baseline": _baseline(found) if len(names) > 1 else "",
-        "threshold": threshold,
-        "opened": opened,
-        "opening": _opened(Outcome.of(accepted, wrong), confidence),
-        "commands": _commands(command, first, threshold, opened.frr),
-        "notes": _notes(found),
-        "classes": classes[:MOST_CLASSES],
-        "n_classes_seen": len(classes),
-        "pairs": confusions(predictions, accepted),
-        "softmax": not isinstance(predictions, Answers),
-        "named": extras.class_names or not isinstance(predictions, Answers),
-        "rejects": Gate(threshold, score=_named(first)).rejects(threshold),
-        "confident": [show(row) for row in confident],
-        "doubtful": [show(row) for row in doubtful],
-        "name_of": show.name_of,
-    }
-
-
-def _payload(
-    found: Evaluation, charts: dict[str, Positions], at: int, command: dict[str, str]
-) -> dict[str, Any]:
-    """Return what the page's script works with."""
-    assert found.predictions is not None
-    wrong = found.predictions.errors
-    return {
-        "correct": int((~wrong).sum()),
-        "errors": found.n_errors,
-        "confidence": found.settings.confidence,
-        "open": {"score": next(iter(charts)), "at": at},
-        "scores": {
-            name: _chart(chart, found.doubts[name], wrong, name)
-            for name, chart in charts.items()
-        },
-        "reliability": _bins(found),
-        "command": command,
-    }
-
-
-def frame(page: str, *, height: int = 900) -> str:
-    """Return the page inside a frame, for a notebook's cell."""
-    return (
-        f'<iframe title="trustdoctor report" width="100%" height="{height}" '
-        'sandbox="allow-scripts allow-forms" style="border:1px solid #ccc" '
-        f'srcdoc="{html.escape(page, quote=True)}"></iframe>'
-    )
-
-
-_FAR = 1e300
 _METRICS = (
     ("auroc", "AUROC"),
     ("frr_at_trr", "FRR@TRR"),
@@ -188,43 +48,116 @@ _METRICS = (
 )
 
 
-def _check(predictions: Predictions, extras: Extras) -> None:
-    for name, wanted in (
-        ("ids", len(predictions)),
-        ("texts", len(predictions)),
-        ("class_names", predictions.n_classes),
-    ):
-        if name == "class_names" and isinstance(predictions, Answers):
-            continue
-        given = getattr(extras, name)
-        if given is not None and not hasattr(given, "__len__"):
-            message = f"expected {name} as a list, got {given!r}."
-            raise InputError(message)
-        if given is not None and len(given) != wanted:
-            message = f"expected {wanted:,} {name}, got {len(given):,}."
-            raise InputError(message)
-    if extras.thumbnails is not None and not callable(extras.thumbnails):
-        message = "expected thumbnails as a function of a row's number."
-        raise InputError(message)
+def render(found: Evaluation, predictions: Predictions, extras: Extras) -> str:
+    """Return the page. The same evaluation gives the same bytes."""
+    extras = extras.of(predictions, found.kept)
+    return fill_page(
+        "page",
+        scripts=("intervals.js", "tables.js"),
+        found=found,
+        extras=extras,
+        metrics=_METRICS,
+        percent=lambda x: f"{x * 100:g}%",
+        **_content(found, predictions, extras),
+    )
 
 
-def _finite(scores: Array) -> Array:
-    """Return scores for charts: those of inf a little above all others.
-
-    Finite ones stay where sums and differences of them are finite, too.
-    """
-    scores = scores.astype(np.float64)
-    scores = np.where(np.isfinite(scores), np.clip(scores, -_FAR, _FAR), scores)
-    endless = np.isposinf(scores)
-    if not endless.any():
-        return scores
-    top = float(np.max(scores[~endless], initial=0.0))
-    return np.where(endless, top + max(1.0, abs(top)) / 10, scores)
+def frame(page: str, *, height: int = 900) -> str:
+    """Return the page inside a frame, for a notebook's cell."""
+    return (
+        f'<iframe title="trustdoctor report" width="100%" height="{height}" '
+        'sandbox="allow-scripts allow-forms allow-downloads" '
+        'style="border:1px solid #ccc" '
+        f'srcdoc="{html.escape(page, quote=True)}"></iframe>'
+    )
 
 
-def _opening(chart: Positions, coverage: float) -> int:
-    """Return the lowest threshold that accepts so many rows."""
-    return int(np.argmax(chart.coverage >= coverage))
+def _content(
+    found: Evaluation, predictions: Predictions, extras: Extras
+) -> dict[str, Any]:
+    """Return what the template shows of the rows."""
+    wrong = predictions.errors
+    doubts = {name: finite(found.doubts[name]) for name in found.scores}
+    charts = {name: positions(own, wrong) for name, own in doubts.items()}
+    best = best_score(found)
+    opened = opening(charts[best])
+    threshold = float(charts[best].thresholds[opened["at"]])
+    subjects = find_subjects(predictions)
+    accepted = Outcome.of(doubts[best] <= threshold, wrong)
+    payload = _payload(found, charts, doubts, subjects)
+    payload |= _shown_rows(predictions, doubts, extras, subjects)
+    payload |= {"open": {"score": best, **opened}, "command": _command(found, extras)}
+    return {
+        "payload": payload,
+        "score_rows": _score_rows(found),
+        "baseline": _baseline(found) if len(charts) > 1 else "",
+        "best": best,
+        "alike": say_alike(found, best),
+        "opened": opened,
+        "rates": _rates(accepted, found.settings.confidence),
+        "threshold": threshold,
+        "commands": _commands(payload["command"], best, threshold, opened),
+        "budget": BUDGET,
+        "price": PRICE,
+        "notes": _notes(found),
+        "subjects": subjects,
+        "named": payload["named"],
+        "softmax": not isinstance(predictions, Answers),
+    }
+
+
+def _payload(
+    found: Evaluation,
+    charts: dict[str, Positions],
+    doubts: dict[str, Array],
+    subjects: Subjects,
+) -> dict[str, Any]:
+    """Return the counts that the page's script works with."""
+    assert found.predictions is not None
+    wrong = found.predictions.errors
+    return {
+        "correct": found.n - found.n_errors,
+        "errors": found.n_errors,
+        "confidence": found.settings.confidence,
+        "reliability": _bins(found),
+        "scores": {
+            name: _chart(own, doubts[name], wrong, name)
+            | _tables(
+                count_tables(
+                    subjects,
+                    doubts[name],
+                    wrong,
+                    own.thresholds,
+                    table_places(subjects, len(own.thresholds), len(charts)),
+                )
+            )
+            for name, own in charts.items()
+        },
+    }
+
+
+def _shown_rows(
+    predictions: Predictions,
+    doubts: dict[str, Array],
+    extras: Extras,
+    subjects: Subjects,
+) -> dict[str, Any]:
+    """Return single rows, and classes by their names."""
+    rows = ShownRows(predictions, doubts, extras)
+    return {
+        "classes": [rows.name_of(int(label)) for label in subjects.classes],
+        "pairs": _named_pairs(subjects, rows),
+        "rows": rows.rows,
+        "kinds": rows.kinds,
+        "named": bool(extras.class_names) or not isinstance(predictions, Answers),
+    }
+
+
+def _named_pairs(subjects: Subjects, rows: ShownRows) -> list[list[Any]]:
+    return [
+        [rows.name_of(int(label)), rows.name_of(int(predicted)), int(n)]
+        for (label, predicted), n in zip(subjects.pairs, subjects.sizes, strict=True)
+    ]
 
 
 def _chart(chart: Positions, scores: Array, wrong: Array, name: str) -> dict[str, Any]:
@@ -241,6 +174,20 @@ def _chart(chart: Positions, scores: Array, wrong: Array, name: str) -> dict[str
         "odds": SCORES[name.partition(":")[0]].scale == "odds",
         "flag": _flag(name),
         "negated": name == "confidence",
+    }
+
+
+def _tables(counted: Counted) -> dict[str, Any]:
+    """Return counts as steps from one threshold to the next, which are short."""
+
+    def steps(counts: Array) -> list[list[int]]:
+        return np.diff(counts, axis=1, prepend=0).tolist()
+
+    return {
+        "tableAt": counted.at.tolist(),
+        "classRight": steps(counted.right),
+        "classWrong": steps(counted.wrong),
+        "pairWrong": steps(counted.pairs),
     }
 
 
@@ -311,70 +258,28 @@ def _notes(found: Evaluation) -> list[str]:
     return list(dict.fromkeys(cell.note for cell in cells if cell.note))
 
 
-def _opened(done: Outcome, confidence: float) -> dict[str, Share]:
+def _rates(done: Outcome, confidence: float) -> dict[str, Share]:
     """Return the rates at the threshold that the page opens with."""
     none = {name: share(0, 0) for name in ("frr", "trr", "risk")}
     rejected = share(done.rows - done.accepted, done.rows, confidence=confidence)
     return none | done.rates(confidence=confidence) | {"rejected": rejected}
 
 
-def _named(score: str) -> str | None:
-    """Return a score's name, by which commands know it; None for a fitted one."""
-    fitted = isinstance(SCORES[score.partition(":")[0]], type)
-    return None if fitted else score
-
-
 def _flag(score: str) -> str:
     """Return what --score takes: a name, or the file of a fitted score."""
-    return _named(score) or f"{score}.safetensors"
+    fitted = isinstance(SCORES[score.partition(":")[0]], type)
+    return f"{score}.safetensors" if fitted else score
 
 
 def _commands(
-    command: dict[str, str], score: str, threshold: float, frr: float
+    command: dict[str, str], score: str, threshold: float, opened: dict[str, Any]
 ) -> dict[str, str]:
     """Return the two commands as the page opens, as its script writes them later."""
     rest = f"--score {_flag(score)}{command['options']} -o gate.json"
-    target = 0.05
-    if frr == frr:  # there are right predictions
-        target = min(0.99, max(0.001, math.ceil(1000 * frr) / 1000))
     given = 0 - threshold if score == "confidence" else threshold
     own = f"{command['file']} --threshold={given}"
+    target = f"--{opened['target']} {opened['value']:g}"
     return {
         "gate": f"trustdoctor calibrate {own} {rest}",
-        "promise": f"trustdoctor calibrate OTHER_ROWS --frr {target:g} {rest}",
+        "promise": f"trustdoctor calibrate OTHER_ROWS {target} {rest}",
     }
-
-
-class _Shower:
-    """Describes single rows."""
-
-    def __init__(self, predictions: Predictions, scores: Array, extras: Extras) -> None:
-        self.predictions, self.scores, self.extras = predictions, scores, extras
-        stated = getattr(predictions, "given", "") == "confidence"
-        self.sign = -1 if stated else 1  # the doubt is minus the confidence
-
-    def name_of(self, label: int) -> str:
-        names = self.extras.class_names
-        if names is None:
-            return "" if isinstance(self.predictions, Answers) else str(label)
-        return shorten(names[label], MOST_NAME) if label < len(names) else ""
-
-    def __call__(self, row: int) -> dict[str, Any]:
-        labels = self.predictions.require_labels("rows")
-        extras = self.extras
-        identity = row if extras.ids is None else extras.ids[row]
-        return {
-            "id": shorten(identity, MOST_NAME),
-            "label": self.name_of(int(labels[row])),
-            "predicted": self.name_of(int(self.predictions.predicted[row])),
-            "score": f"{self.sign * float(self.scores[row]):.3f}",
-            "text": None if extras.texts is None else shorten(extras.texts[row]),
-            "image": self._image(row),
-        }
-
-    def _image(self, row: int) -> str | None:
-        raw = self.extras.thumbnails(row) if self.extras.thumbnails else None
-        if raw is None:
-            return None
-        kind = "png" if raw.startswith(b"\x89PNG") else "jpeg"
-        return f"data:image/{kind};base64,{base64.b64encode(raw).decode()}"

@@ -14,10 +14,12 @@ MOST_TEXT = 400
 MOST_NAME = 80
 
 
-def fill_page(name: str, payload: dict[str, Any], **content: Any) -> str:
+def fill_page(
+    name: str, payload: dict[str, Any], scripts: tuple[str, ...] = (), **content: Any
+) -> str:
     """Return the page of that name; the payload is for its script.
 
-    Its template, script and style add to those of `look`, which all pages share.
+    Its template, scripts and style add to those of `look`, which all pages share.
     """
     from jinja2 import Environment, FunctionLoader
 
@@ -32,8 +34,9 @@ def fill_page(name: str, payload: dict[str, Any], **content: Any) -> str:
         "estimate": Estimate.percent,
         "counts": _counts,
         "many": "{:,}".format,
+        "plain": "{:.10g}".format,
     }
-    js = _file("look/charts.js") + _file(f"{name}.js")
+    js = "".join(map(_file, ("look/charts.js", *scripts, f"{name}.js")))
     return environment.get_template(f"{name}.html").render(
         **content,
         payload=_embedded(payload),

@@ -64,5 +64,5 @@ const fill = (id, rows) => {
     return row;
   }));
 };
-return { byId, data, percent, count, draw, ticks, axes, path, fill, LEFT, RIGHT, TOP, BOTTOM };
+return { byId, data, fixed, percent, count, draw, ticks, axes, path, fill, LEFT, RIGHT, TOP, BOTTOM };
 })();

@@ -1,0 +1,67 @@
+"""What a page recommends as it opens: a score, and a threshold for a round target."""
+
+from typing import Any
+
+import numpy as np
+
+from trustdoctor.evaluation import Evaluation, clearly_better, gains_over
+from trustdoctor.metrics import Positions
+
+ROUND = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
+"""Risks that are offered first."""
+
+FRR = 0.05
+"""Offered where no such risk can be had."""
+
+BUDGET, PRICE = 0.1, 20
+"""At first: the share of rows for people, and what an error costs in reviews."""
+
+
+def best_score(found: Evaluation) -> str:
+    """Return the first score, or the one that ranks errors most clearly better."""
+    first = next(iter(found.scores))
+    level = found.settings.confidence
+    gains = gains_over(first, found.differences, confidence=level)
+    return clearly_better(gains) or first
+
+
+def say_alike(found: Evaluation, best: str) -> str:
+    """Say in one sentence which scores are as good as the best one here."""
+    names = list(found.scores)
+    if len(names) < 2:
+        return ""
+    level = found.settings.confidence
+    gains = gains_over(best, found.differences, confidence=level)
+    worse = [name for name, gain in gains.items() if (gain.high or 0) < 0]
+    alike = [name for name in names if name != best and name not in worse]
+    if not worse:
+        return (
+            f"On these rows no score is clearly better than another; {best} is shown."
+        )
+    if not alike:
+        return f"On these rows {best} ranks errors clearly better than all others."
+    return (
+        f"On these rows {best} ranks errors clearly better than {_listed(worse)}, and "
+        f"does not differ clearly from {_listed(alike)}."
+    )
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def opening(chart: Positions) -> dict[str, Any]:
+    """Return the target that a page opens with, and where it is met.
+
+    It is the largest round risk that is at most half of what it would be without a
+    gate, if a threshold has it and keeps a tenth of the rows; else a small FRR.
+    """
+    risk, coverage = chart.risk, chart.coverage
+    for target in reversed(ROUND):
+        if target > risk[-1] / 2:
+            continue
+        meets = np.flatnonzero((risk <= target + 1e-9) & (coverage > 0))
+        if len(meets) and coverage[meets[-1]] >= 0.1:
+            return {"target": "risk", "value": target, "at": int(meets[-1])}
+    at = int(np.argmax(chart.frr <= FRR + 1e-9))
+    return {"target": "frr", "value": FRR, "at": at}

@@ -1,0 +1,90 @@
+/* Tables that fold on a phone, sort, and can be saved. */
+const tables = (() => {
+"use strict";
+const { byId } = charts;
+
+const heads = (table) => [...table.tHead.rows[0].cells].map((head) => head.textContent.trim());
+const label = (table) => {
+  const names = heads(table);
+  for (const row of table.tBodies[0].rows) {
+    [...row.cells].forEach((cell, i) => { cell.dataset.label = names[i]; });
+  }
+};
+
+/* A cell is a text, or { text, value, image, head, wide }. */
+const put = (table, rows) => {
+  table.tBodies[0].replaceChildren(...rows.map((cells) => {
+    const row = document.createElement("tr");
+    for (const given of cells) {
+      const cell = typeof given === "object" ? given : { text: given };
+      const node = document.createElement(cell.head ? "th" : "td");
+      if (cell.head) node.scope = "row";
+      if (cell.value !== undefined) node.dataset.value = cell.value ?? "";
+      if (cell.wide) node.className = "text";
+      if (cell.image) {
+        const image = document.createElement("img");
+        image.src = cell.image;
+        image.alt = cell.text;
+        node.append(image);
+      } else {
+        const text = document.createElement("bdi");
+        text.textContent = cell.text;
+        node.append(text);
+      }
+      row.append(node);
+    }
+    return row;
+  }));
+  label(table);
+  if (table.sorted) arrange(table, table.sorted.column, table.sorted.down);
+};
+
+const arrange = (table, column, down) => {
+  const key = (row) => {
+    const cell = row.cells[column], value = cell.dataset.value;
+    return value === undefined ? cell.textContent : value === "" ? -Infinity : Number(value);
+  };
+  const rows = [...table.tBodies[0].rows].sort((a, b) => {
+    const x = key(a), y = key(b);
+    const order = typeof x === "string" ? x.localeCompare(y, undefined, { numeric: true }) : x - y;
+    return down ? -order : order;
+  });
+  table.tBodies[0].append(...rows);
+};
+const sortable = (table) => {
+  const cells = [...table.tHead.rows[0].cells];
+  cells.forEach((head, column) => head.querySelector("button").addEventListener("click", () => {
+    const down = head.getAttribute("aria-sort") !== "descending";
+    cells.forEach((other) => other.removeAttribute("aria-sort"));
+    head.setAttribute("aria-sort", down ? "descending" : "ascending");
+    table.sorted = { column, down };
+    arrange(table, column, down);
+  }));
+};
+
+/* What a spreadsheet would take for a formula is led by an apostrophe. */
+const quote = (text) => {
+  const plain = /^[=+\-@\t\r]/.test(text) && !/^[-+]?[\d.]+(e[-+]?\d+)?$/i.test(text) ? `'${text}` : text;
+  return /[",\n\r]/.test(plain) ? `"${plain.replace(/"/g, '""')}"` : plain;
+};
+const csv = (table) => {
+  const lines = [heads(table)];
+  for (const row of table.tBodies[0].rows) {
+    lines.push([...row.cells].map((cell) => cell.textContent || cell.querySelector("img")?.alt || ""));
+  }
+  return lines.map((line) => line.map(quote).join(",") + "\r\n").join("");
+};
+const save = (button) => button.addEventListener("click", () => {
+  const name = button.dataset.table;
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob(["\ufeff", csv(byId(name))], { type: "text/csv" }));
+  link.download = `${name}.csv`;
+  link.click();
+  URL.revokeObjectURL(link.href);
+});
+
+document.querySelectorAll("table.sortable").forEach(sortable);
+document.querySelectorAll("table.fold").forEach(label);
+document.querySelectorAll("button.save").forEach(save);
+return { put };
+})();
