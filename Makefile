@@ -1,7 +1,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+DOCS := build/docs-venv
+INSTALL := -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PIP := $(BIN)/python $(INSTALL)
 SOURCES := pyproject.toml constraints.txt hatch_build.py $(wildcard src/trustdoctor/kernels/_native/*.[ch])
 
 .PHONY: demo test check soak lint docs bench clean
@@ -11,10 +13,11 @@ demo: $(VENV)/core.stamp
 
 # One worker per core, so one thread each.
 test: $(VENV)/dev.stamp
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto -m "not soak"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto -m "not soak and not more"
 
-# What takes long or kills processes, one after another.
+# The cases that `test` leaves out; then what takes long or kills, one after another.
 soak: $(VENV)/dev.stamp
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto -m "more and not soak"
 	$(BIN)/pytest -q -m soak
 	$(BIN)/python -m tests.fuzz --cases 3000
 
@@ -26,9 +29,10 @@ lint: $(VENV)/dev.stamp
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# The documentation, strictly and offline: build/site/index.html opens from disk.
-docs: $(VENV)/dev.stamp
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+# The documentation, strictly and offline: build/site/index.html opens from disk. It has
+# an environment of its own, without frameworks.
+docs: $(DOCS)/stamp
+	$(DOCS)/bin/python docs/build.py
 
 bench: $(VENV)/dev.stamp
 	$(BIN)/python benchmarks/core.py
@@ -53,3 +57,8 @@ $(VENV)/dev.stamp: $(SOURCES) | $(BIN)/python
 	$(PIP) $(shell grep '^torch==' constraints.txt)
 	$(PIP) -e '.[dev]'
 	touch $@ $(VENV)/core.stamp
+
+$(DOCS)/stamp: $(SOURCES)
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python $(INSTALL) --no-compile -e '.[docs]'
+	touch $@

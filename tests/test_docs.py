@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -30,10 +31,12 @@ def load(path):
     return module
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_code_blocks_print_what_is_shown(page, tmp_path):
     text = page.read_text(encoding="utf-8")
-    assert load(ROOT / "tests" / "blocks.py").updated(text, tmp_path) == text
+    blocks = load(ROOT / "tests" / "blocks.py")
+    assert blocks.steady(blocks.updated(text, tmp_path)) == blocks.steady(text)
 
 
 def test_blocks_that_are_neither_run_nor_excused_are_refused(tmp_path):
@@ -151,18 +154,55 @@ def test_odd_words_are_found():
         assert not ODD.search(words)
 
 
-def test_the_documentation_builds_without_a_warning(tmp_path):
-    pytest.importorskip("mkdocs")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", tmp_path]
-    done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, check=False
-    )
+@pytest.fixture
+def site(tmp_path):
+    """The built documentation."""
+    pytest.importorskip("zensical")
+    for name in ("mkdocs.yml", "CHANGELOG.md", "CONTRIBUTING.md"):
+        shutil.copy(ROOT / name, tmp_path)
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    (tmp_path / "src").symlink_to(ROOT / "src")
+    command = [sys.executable, ROOT / "docs" / "build.py", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    site = "\n".join(p.read_text() for p in tmp_path.rglob("*.html"))
-    loaded = re.findall(r'(?:src|<link[^>]*href)="(https?:[^"]*)"', site)
+    return tmp_path / "build" / "site"
+
+
+def test_the_documentation_builds_without_a_warning(site):
+    pages = {path: path.read_text() for path in site.rglob("*.html")}
+    text = "\n".join(pages.values())
+    loaded = re.findall(r'(?:src|<link[^>]*href)="(https?:[^"]*)"', text)
     assert loaded == []  # pages open offline
+    live = re.search(r'<iframe[^>]*src="([^"]+)"', pages[site / "index.html"])[1]
+    assert site / live in pages
+    assert "$$" not in text  # formulas are drawn
 
 
+@pytest.mark.soak  # it builds the pages again
+def test_the_search_works_from_disk(site, browser):
+    page = browser.new_page()
+    asked = []
+    page.on("request", lambda one: asked.append(one.url))
+    page.goto((site / "index.html").as_uri())
+    page.keyboard.press("/")
+    page.keyboard.type("shortlist", delay=30)
+    page.get_by_text(re.compile(r"\d+ results")).wait_for()
+    page.close()
+    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+
+
+def test_a_page_outside_the_navigation_is_missed(tmp_path):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "lost.md").write_text("# Lost")
+    (tmp_path / "docs" / "index.md").write_text("# Home")
+    (tmp_path / "mkdocs.yml").write_text("nav:\n  - Start: index.md\n")
+    command = [sys.executable, ROOT / "docs" / "build.py", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "not in the navigation of mkdocs.yml: lost.md" in done.stderr
+
+
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.stem)
 def test_examples_run(example, tmp_path):
     done = subprocess.run(

@@ -148,6 +148,7 @@ def test_every_extra_that_a_message_names_exists(root):
     assert named <= extras
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("adapter", "package", "extra"),
     [

@@ -123,6 +123,7 @@ def said(store, digits, graph, gates, stepped):
     return dict(zip(gates, zip(tables, infos, strict=True), strict=True))
 
 
+@pytest.mark.soak
 def test_an_estimator_and_its_gate_decide_as_the_gate_does(said, digits, gates):
     fitted, *_, new = digits
     found, info = said["estimator"]

@@ -115,6 +115,7 @@ MEMBERS = [
 ]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("classes", [3, 40])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("members", MEMBERS, ids=len)

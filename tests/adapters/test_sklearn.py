@@ -130,6 +130,7 @@ def test_held_out_rows_carry_a_promise(rows):
     assert np.array_equal(split.estimator_.coef_, plain.coef_)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("load", [load_digits, load_breast_cancer])
 def test_the_promised_frr_holds_over_a_hundred_splits(load):
     data, target = load(return_X_y=True)

@@ -90,6 +90,7 @@ def screened(path, gate, out):
     return done, pl.read_parquet(out)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", FITTED)
 def test_fitted_scores_decide_alike(name, path, train, batches, tmp_path):
     p = td.read(path, **NAMES)
@@ -125,6 +126,7 @@ def test_ids_come_in_their_order(path):
     assert (found.features == features).all()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("grouped", ["", "predicted", "given"])
 @pytest.mark.parametrize("name", ["alpha", "rel_u", "knn"])
 def test_counts_do_not_depend_on_the_batches(name, grouped, path, train):

@@ -114,6 +114,7 @@ def test_a_gate_is_that_of_all_rows(path, batches):
     assert gates[0].to_json() == gates[1].to_json()
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("suffix", [".parquet", ".csv", ".arrow", ".npz", ""])
 @pytest.mark.parametrize("where", ["path", "parts"])
 def test_decisions_come_in_the_order_of_the_rows(

@@ -247,6 +247,7 @@ def test_a_gate_and_lists_by_the_same_rows_streamed(
     assert gates[0] == td.calibrate(td.read(path), shortlist=wanted, **options)
 
 
+@pytest.mark.soak
 def test_many_rows_streamed_are_as_careful_as_at_once(streaming, tmp_path):
     """More scores than a sketch has cells, so that they are counted in ranges."""
     path = written(table(320_000), tmp_path / "rows.parquet")

@@ -135,6 +135,7 @@ def test_a_column_that_is_taken_is_not_overwritten(tmp_path):
         screen(find_source(tmp_path / "a.parquet"), GATE, tmp_path / "b.parquet")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("size", [20_000, 1_000])
 def test_row_groups_may_be_larger_than_the_memory(size, tmp_path):
     z = np.random.default_rng(0).normal(size=(20_000, 500)).astype(np.float32)

@@ -101,6 +101,7 @@ def test_every_kind_is_read_as_the_plain_file(kind, where, plain, tmp_path):
     assert td.alpha(found).tobytes() == td.alpha(expected).tobytes()
 
 
+@pytest.mark.sampled(3)
 @every_kind
 def test_every_kind_is_diagnosed_calibrated_and_screened_in_batches(
     kind, results, tmp_path
@@ -370,6 +371,7 @@ def plainly():
     return {}
 
 
+@pytest.mark.sampled(4)
 @every_kind
 def test_every_kind_through_every_command(kind, run, plain, plainly, tmp_path):
     key, path = plain(kind), kind.parts(tmp_path / "in")

@@ -21,6 +21,7 @@ from trustdoctor.watch import Watch
 CASES, PARTS = 200, 4
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_mutated_files_are_refused_or_read_alike(part):
     found = [pool.run_one(0, i) for i in range(part, CASES, PARTS)]
@@ -45,6 +46,7 @@ def untouched(tmp_path, monkeypatch):
     return make
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", kinds.SEEDS)
 def test_every_kind_is_taken_as_it_is(untouched, name):
     verbs = {"state": "check", "database": "check"}
@@ -53,6 +55,7 @@ def test_every_kind_is_taken_as_it_is(untouched, name):
     assert oracle.judge(untouched(name, verb)).outcome == EQUAL
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("verb", ["diagnose", "calibrate", "check"])
 @pytest.mark.parametrize("name", ["csv", "parquet, lists", "npz", "jsonl, answers"])
 def test_every_verb_takes_it(untouched, name, verb):

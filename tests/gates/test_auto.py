@@ -37,6 +37,7 @@ def split(known, most=2000):
     return order[:cut], np.append(order[cut:], np.flatnonzero(~known))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("target", "options"),
     [
@@ -311,6 +312,7 @@ def test_where_no_row_chose_none_is_said_to_have(rng):
     assert not any("choosing" in line for line in said)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "target",
     [

@@ -27,6 +27,7 @@ def pytest_generate_tests(metafunc):
 LONG = pytest.mark.soak  # the other half of the cells
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("n", "kind"),
     [
@@ -463,6 +464,7 @@ def test_groups_without_a_promise_have_no_share_of_the_risk(rng):
     assert risky.groups[0].threshold == alone.threshold
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("target", [{"frr": 0.1}, {"risk": 0.1}, {"trr": 0.6}])
 def test_promises_of_groups_hold_together(target, rng):
     """Three groups, one of them often too small; the truth by many more rows."""

@@ -35,6 +35,7 @@ TARGETS = ({"frr": 0.1}, {"trr": 0.5}, {"coverage": 0.8}, {"joint": 0.05})
 TARGETS += ({"risk": 0.05},)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("target", TARGETS, ids=[*map(str, TARGETS)])
 def test_the_promise_holds_for_a_random_row_of_a_random_cluster(target, rng):
     kept, without = 0, 0

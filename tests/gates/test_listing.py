@@ -218,6 +218,7 @@ def by_brute_force(p, short, row, options):
     return short.strangeness(row[None])[0] <= at
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", BY_RANK)
 def test_the_same_rows_give_lists_that_hold_those_of_brute_force(name):
     """Full conformal prediction among the rejected: every row is swapped."""
@@ -259,6 +260,7 @@ def counted(scores, errors):
     return out
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.usefixtures("few_cells")
 @pytest.mark.parametrize("name", BY_RANK)
 def test_rows_in_ranges_give_thresholds_as_high_as_brute_force(name):
@@ -299,6 +301,7 @@ def covered(gate, new, probs):
     return (~done.accepted).sum(), (probs * done.shortlist).sum()
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("m", "turns"), [(50, 300), (500, 100), (5000, 15)], ids=["50", "500", "5000"]
 )
@@ -344,6 +347,7 @@ def test_ties_and_groups_cover_at_least_what_is_promised(method):
         assert np.mean(held) > level - 4 * spread
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("digits", [None, 1], ids=["", "ties"])
 @pytest.mark.parametrize("name", BY_RANK)
 def test_the_same_rows_cover_at_least_what_is_promised(name, digits):

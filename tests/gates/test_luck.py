@@ -34,6 +34,7 @@ def test_gates_that_were_luck_are_flagged(shared):
     assert not (luck & ~able).any()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("n", "risk"), [(500, 0.05), (2000, 0.02)])
 def test_gates_on_enough_rows_are_not(n, risk, rng):
     errors = rng.random(50_000) < 0.1

@@ -38,6 +38,7 @@ PAIRS = (
 pairs = pytest.mark.parametrize("pair", PAIRS, ids=["-".join(p) for p in PAIRS])
 
 
+@pytest.mark.sampled(4)
 @pairs
 @pytest.mark.parametrize("n", [300, 1500])
 def test_both_promises_hold_together(pair, n, rng):

@@ -54,6 +54,7 @@ def covers(scores, errors, n, runs, seed=0, **options):
     return np.mean(covered), np.mean(broken)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("net", ["resnet56", "repvgg_a1"])
 def test_a_net_of_94_percent_keeps_three_quarters_of_500_rows(net, shared):
     """The real thing: 0.4 to 0.5 without the accuracy, 0.9 for an oracle."""
@@ -79,6 +80,7 @@ def test_a_poor_model_keeps_what_it_had(rng):
     assert broken < 0.15
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("accuracy", [0.05, 0.6, 0.9, 0.999])
 @pytest.mark.parametrize(("n", "risk"), [(100, 0.05), (500, 0.02)])
 def test_the_promise_holds_whatever_the_accuracy_said(accuracy, n, risk, rng):

@@ -225,6 +225,7 @@ def samples():
                 yield scores, errors
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("asked", ASKED, ids=str)
 def test_rows_that_are_too_few_are_fewer_than_those_needed(asked):
     """And with so many rows like these the gate is another."""

@@ -66,6 +66,7 @@ TELLING = {"target", "mode", "n_errors", "feasible"}
 """Parts of a certificate that differ between kinds; others are tried once."""
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("kind", MAKE)
 def test_a_tampered_gate_is_refused_or_whole(kind, monkeypatch):
     content, kept = json.loads(MAKE[kind]().to_json()), 0

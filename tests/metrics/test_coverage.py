@@ -21,6 +21,7 @@ def bench(benchmark_of):
     return benchmark_of("intervals")
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("kind", "cell"),
     [

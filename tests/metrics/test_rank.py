@@ -20,6 +20,7 @@ METRICS = {name: getattr(td, name) for name in RANK_METRICS} | {
 metrics = pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
 
 
+@pytest.mark.sampled(3)
 @metrics
 @given(data=samples(), seed=st.integers(0, 99))
 def test_reordering_rows_changes_nothing(metric, data, seed):
@@ -28,6 +29,7 @@ def test_reordering_rows_changes_nothing(metric, data, seed):
     assert metric(scores[order], errors[order]) == metric(scores, errors)
 
 
+@pytest.mark.sampled(3)
 @metrics
 @given(data=samples())
 def test_increasing_transforms_change_nothing(metric, data):

@@ -53,6 +53,7 @@ def sketch_of(scores, errors, parts=1, cells=SMALL):
     return sketch
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("kind", KINDS)
 def test_bounds_hold_the_exact_value_in_each_of_100_random_cases(kind):
     rng = np.random.default_rng(sum(map(ord, kind)))
@@ -137,6 +138,7 @@ TARGETS = [
 ]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("target", TARGETS, ids=str)
 @pytest.mark.parametrize("kind", ["normal", "one cluster", "clusters", "far apart"])
 def test_thresholds_stay_on_the_safe_side(target, kind):

@@ -62,12 +62,14 @@ def allowed(times, share=0.1):
 TARGETS = [{"risk": 0.1}, {"joint": 0.05}, {"trr": 0.8}]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("combine", ["average", "own"])
 @pytest.mark.parametrize("target", TARGETS, ids=str)
 def test_the_promise_is_kept(target, combine):
     assert broken(target, combine=combine, rows=600, times=50) <= allowed(50)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("target", TARGETS, ids=str)
 def test_the_promise_is_kept_by_three_stages(target):
     assert broken(target, stages=3, rows=500, times=25) <= allowed(25)

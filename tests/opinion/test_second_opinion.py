@@ -103,6 +103,7 @@ def test_the_sequential_score_is_its_own_definition():
             assert rejected == (r > t)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("target", "broken"),
     [

@@ -11,6 +11,7 @@ def report():
     return reproduce("gaussian")
 
 
+@pytest.mark.soak
 def test_the_papers_sigma_is_a_variance(report):
     accuracy = report.tables[0]
     far = {row[1]: abs(row[4] - row[6]) for row in accuracy.rows}
@@ -82,6 +83,7 @@ def test_training_descends(rng):
     assert ((gaussian.logit(weights, x) > 0) == (y > 0)).mean() > 0.9
 
 
+@pytest.mark.soak
 def test_the_grid_is_another_protocol_and_the_seed_another_draw(report, monkeypatch):
     monkeypatch.setattr(gaussian, "SPLITS", 2)
     grid = reproduce("gaussian", Options(protocol="grid"))

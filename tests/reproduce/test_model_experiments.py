@@ -22,6 +22,7 @@ def pictures(tmp_path, rng):
     return folder
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("protocol", ["exact", "grid"])
 def test_ood_mixes_two_sets(protocol, world, pictures):
     options = replace(world, ood=("noise", str(pictures)), draws=3, protocol=protocol)
@@ -222,6 +223,7 @@ def test_a_step_of_another_model_is_not_taken_for_ours(world, tmp_path):
     assert load_model(f"{other}:Net", world.weights).digest() != local.digest()
 
 
+@pytest.mark.soak
 def test_near_ood_has_the_papers_perturbed_alpha(world):
     report = reproduce("ood", replace(world, ood=("noise",)))
     from dataclasses import replace as other

@@ -105,6 +105,7 @@ def check_values(name, rows, dtype, **options):
                 assert error < loose * BOUNDS[dtype], where
 
 
+@pytest.mark.sampled(4)
 @dtypes
 @pytest.mark.parametrize("classes", [2, 3, 10, 47, 48, 49, 63, 64, 65, 100])
 def test_values_meet_mpmath(classes, dtype, rng):
@@ -175,6 +176,7 @@ def test_a_higher_top_may_raise_normalised_alpha():
 # --- gradients ----------------------------------------------------------------------
 
 
+@pytest.mark.sampled(3)
 @functions
 @pytest.mark.parametrize("p", POWERS)
 @pytest.mark.parametrize("classes", [2, 3, 50])

@@ -45,6 +45,7 @@ def reference(name, row, t, **options):  # noqa: C901 - one case per score
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("dtype", "bound"), [(np.float32, 1e-6), (np.float64, 1e-13)])
 @pytest.mark.parametrize("classes", [2, 3, 10, 48, 49, 1000])
 def test_values_meet_mpmath(dtype, bound, classes, rng, monkeypatch):
