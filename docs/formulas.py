@@ -1,6 +1,6 @@
 """Formulas as MathML, which browsers draw without a script.
 
-A hook of mkdocs for ``$$ ... $$`` in pages, and an extension of griffe for the
+An extension of Markdown for ``$$ ... $$`` in pages, and an extension of griffe for the
 ``.. math::`` of docstrings.
 """
 
@@ -9,6 +9,9 @@ from typing import Any
 
 from griffe import Extension
 from latex2mathml.converter import convert
+from markdown import Extension as MarkdownExtension
+from markdown import Markdown
+from markdown.preprocessors import Preprocessor
 
 PAGE = re.compile(r"^\$\$\n(.*?)\n\$\$$", re.MULTILINE | re.DOTALL)
 DOCSTRING = re.compile(r"^ *\.\. math:: (.*?)(?=\n\s*\n|\Z)", re.MULTILINE | re.DOTALL)
@@ -26,11 +29,6 @@ def inline(match: re.Match[str]) -> str:
     return str(convert(match[1]))
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Draw the formulas of a page."""
-    return PAGE.sub(drawn, markdown)
-
-
 class Formulas(Extension):
     """Draws the formulas of docstrings."""
 
@@ -39,3 +37,21 @@ class Formulas(Extension):
         if obj.docstring is not None:
             text = DOCSTRING.sub(drawn, obj.docstring.value)
             obj.docstring.value = ROLE.sub(inline, text)
+
+
+class _Pages(Preprocessor):
+    def run(self, lines: list[str]) -> list[str]:
+        return PAGE.sub(drawn, "\n".join(lines)).split("\n")
+
+
+class PageFormulas(MarkdownExtension):
+    """Draws the formulas of pages."""
+
+    def extendMarkdown(self, md: Markdown) -> None:  # noqa: N802
+        """Come before the parts of Markdown that find HTML (20) and code (25)."""
+        md.preprocessors.register(_Pages(md), "formulas", 100)
+
+
+def makeExtension(**settings: Any) -> PageFormulas:  # noqa: N802
+    """Return the extension, as Markdown asks for it."""
+    return PageFormulas(**settings)
