@@ -1,4 +1,12 @@
-"""Builds the C kernels into the package; without a compiler, does without."""
+"""Builds the C kernels into the wheel; without a compiler, does without.
+
+The library is compiled in a folder of its own, so nothing in the checkout changes. An
+editable install has it in site-packages, at the same place as any other install.
+
+``TRUSTDOCTOR_WHEEL`` says which wheel to make: ``any`` for one without the library, or
+a platform tag such as ``manylinux_2_17_aarch64``, for which ``CC`` has to compile.
+Without it the wheel is for this machine.
+"""
 
 import os
 import shlex
@@ -6,15 +14,18 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
+PLACE = "trustdoctor/kernels/_native/kernels.so"
 FLAGS = [
     "-O3",
     "-fPIC",
     "-shared",
+    "-s",
     "-fno-math-errno",
     "-fno-strict-aliasing",
     "-fno-trapping-math",
@@ -26,35 +37,48 @@ FLAGS = [
 class NativeKernel(BuildHookInterface[Any]):
     """Compile ``_native/kernels.c`` with the system's C compiler, if there is one."""
 
-    def initialize(self, _version: str, build_data: dict[str, Any]) -> None:
-        """Add the library and a platform tag to the wheel, or leave both out."""
-        folder = Path(self.root, "src", "trustdoctor", "kernels", "_native")
-        if self.target_name == "wheel" and self._compile(folder):
-            platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
-            build_data["pure_python"] = False
-            build_data["tag"] = f"py3-none-{platform}"
-            build_data["artifacts"].append("src/trustdoctor/kernels/_native/kernels.so")
+    scratch: tempfile.TemporaryDirectory[str] | None = None
 
-    def _compile(self, folder: Path) -> bool:
-        candidates = [shlex.split(os.environ["CC"])] if os.environ.get("CC") else []
-        candidates += [[name] for name in ("cc", "gcc", "clang")]
-        built = folder / "kernels.so.new"
-        for compiler in candidates:
-            if shutil.which(compiler[0]) is None:
-                continue
-            source = str(folder / "kernels.c")
-            command = [*compiler, *FLAGS, source, "-o", str(built), "-lm"]
-            if (
-                subprocess.run(command, capture_output=True, check=False).returncode
-                == 0
-            ):
-                # A running process may have the old library mapped: replace, do
-                # not overwrite.
-                built.replace(folder / "kernels.so")
-                return True
-        (folder / "kernels.so").unlink(missing_ok=True)
-        print(
-            "trustdoctor: no working C compiler; the slower numpy kernel will be used",
-            file=sys.stderr,
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Add the library and a platform tag to the wheel, or leave both out."""
+        asked = os.environ.get("TRUSTDOCTOR_WHEEL")
+        if self.target_name != "wheel" or asked == "any":
+            return
+        self.scratch = tempfile.TemporaryDirectory()
+        built = str(Path(self.scratch.name, "kernels.so"))
+        if self._compile(built):
+            here = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+            build_data["pure_python"] = False
+            build_data["tag"] = f"py3-none-{asked or here}"
+            editable = "_editable" if version == "editable" else ""
+            build_data[f"force_include{editable}"][built] = PLACE
+        elif asked:
+            message = f"expected a C compiler for {asked}, got none that works. Set CC."
+            raise RuntimeError(message)
+        else:
+            print(
+                "trustdoctor: no working C compiler; "
+                "the slower numpy kernel will be used",
+                file=sys.stderr,
+            )
+
+    def finalize(self, *_given: Any) -> None:
+        """Remove what was compiled: the wheel has it."""
+        if self.scratch is not None:
+            self.scratch.cleanup()
+
+    def _compile(self, built: str) -> bool:
+        source = str(Path(self.root, "src", PLACE).with_name("kernels.c"))
+        given = os.environ.get("CC")
+        compilers = [shlex.split(given)] if given else []
+        compilers += [[name] for name in ("cc", "gcc", "clang")]
+        return any(
+            subprocess.run(
+                [*compiler, *FLAGS, source, "-o", built, "-lm"],
+                capture_output=True,
+                check=False,
+            ).returncode
+            == 0
+            for compiler in compilers
+            if shutil.which(compiler[0])
         )
-        return False

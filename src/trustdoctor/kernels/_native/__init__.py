@@ -8,6 +8,7 @@ the processor has; ``TRUSTDOCTOR_ISA=avx2`` forces another. Where no compiler wa
 
 import ctypes
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -32,12 +33,19 @@ ISAS = ("baseline", "avx2", "avx512", "neon")
 """Instruction sets, as the library numbers them."""
 
 
+def _find() -> Path | None:
+    """Return the library: beside this file, or where an editable install has it."""
+    own = Path(__file__).with_name("kernels.so")
+    place = own.relative_to(own.parents[3])
+    return next(filter(Path.is_file, (own, *(Path(p, place) for p in sys.path))), None)
+
+
 def _load() -> ctypes.CDLL | None:
     """Return the library, or None where it is absent or switched off."""
     if os.environ.get("TRUSTDOCTOR_NATIVE") == "0":
         return None
-    path = Path(__file__).with_name("kernels.so")
-    if not path.exists():
+    path = _find()
+    if path is None:
         return None
     try:
         library = ctypes.CDLL(str(path))

@@ -52,6 +52,14 @@ static inline int td_dropped(double x, int shift) {
     return shift > more ? shift - more : 0;
 }
 
+/* Built on a new system, the library is to load on one of 2014, too: these are the same
+ * functions by their first names. */
+#if defined(__GLIBC__) && defined(__x86_64__)
+__asm__(".symver exp, exp@GLIBC_2.2.5\n.symver log, log@GLIBC_2.2.5");
+#elif defined(__GLIBC__) && defined(__aarch64__)
+__asm__(".symver exp, exp@GLIBC_2.17\n.symver log, log@GLIBC_2.17");
+#endif
+
 #include "bet.h"
 #include "digest.h"
 
