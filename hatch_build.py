@@ -70,8 +70,8 @@ class NativeKernel(BuildHookInterface[Any]):
     def _compile(self, built: str) -> bool:
         source = str(Path(self.root, "src", PLACE).with_name("kernels.c"))
         given = os.environ.get("CC")
-        compilers = [shlex.split(given)] if given else []
-        compilers += [[name] for name in ("cc", "gcc", "clang")]
+        names = [given] if given else ["cc", "gcc", "clang"]
+        compilers = map(shlex.split, names)
         return any(
             subprocess.run(
                 [*compiler, *FLAGS, source, "-o", built, "-lm"],

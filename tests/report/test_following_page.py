@@ -3,7 +3,6 @@
 import csv
 import re
 import shlex
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -52,9 +51,14 @@ def test_tables_follow_the_slider_and_the_score(score, page, rows):
             assert trr == shown((own & wrong & ~kept).sum(), (own & wrong).sum())
             assert risk == shown((own & wrong & kept).sum(), (own & kept).sum())
         kept = doubts <= threshold_of(page, "pairs-note")
-        for label, predicted, through, n in table(page, "pairs"):
-            own = (rows.labels == int(label)) & (rows.predicted == int(predicted))
-            assert (through, n) == (f"{(own & kept).sum():,}", f"{own.sum():,}")
+        pairs, total = table(page, "pairs"), 0
+        for label, predicted, through, n in pairs:
+            if label != "all others":
+                own = (rows.labels == int(label)) & (rows.predicted == int(predicted))
+                assert (through, n) == (f"{(own & kept).sum():,}", f"{own.sum():,}")
+                assert through != "0"
+            total += int(through.replace(",", ""))
+        assert total == (wrong & kept).sum()
 
 
 @pytest.mark.parametrize("score", ["alpha", "entropy", "energy"])
@@ -82,20 +86,31 @@ def test_rows_follow_the_score_and_the_threshold(score, page, rows):
 
 
 def test_rows_are_searched_and_saved(page, tmp_path):
+    def saved(name):
+        with page.expect_download() as waiting:
+            page.locator(f"button[data-table={name}]").click()
+        waiting.value.save_as(tmp_path / "saved.csv")
+        with (tmp_path / "saved.csv").open(encoding="utf-8-sig", newline="") as file:
+            return list(csv.reader(file))
+
+    head, *whole = saved("rows")  # all of them, also while ten are shown
+    assert head == ["id", "true class", "predicted as", "doubt", "goes to"]
     page.locator("#more").click()
     every = table(page, "rows")
+    assert whole == every
+    assert len(every) == 50
     some = every[7][0]
     page.locator("#search").fill(some)
     kept = table(page, "rows")
     assert 0 < len(kept) < len(every)
     assert all(some in " ".join(row[:3]) for row in kept)
-    with page.expect_download() as waiting:
-        page.locator("button[data-table=rows]").click()
-    waiting.value.save_as(tmp_path / "rows.csv")
-    with Path(tmp_path / "rows.csv").open(encoding="utf-8-sig", newline="") as file:
-        head, *lines = csv.reader(file)
-    assert head == ["id", "true class", "predicted as", "doubt", "goes to"]
-    assert lines == kept
+    assert saved("rows")[1:] == kept
+    head, *lines = saved("classes")  # numbers, each in a column of its own
+    assert head[:5] == ["class", "rows", "accuracy", "accuracy low", "accuracy high"]
+    for line, cells in zip(lines, table(page, "classes"), strict=True):
+        assert line[1] == cells[1].replace(",", "")
+        assert f"{line[2]} [{line[3]}, {line[4]}]" == cells[2]
+        assert all(cell == "-" or float(cell) >= 0 for cell in line[1:] if cell)
     page.complaints.clear()  # the download itself
 
 
@@ -120,12 +135,15 @@ def test_targets_that_conflict_say_how_near_one_gets(page, rows):
     assert said.startswith("These targets conflict on these rows")
     risk = td.risk_at_coverage(doubts, wrong, coverage=0.9)
     most = td.coverage_at_risk(doubts, wrong, risk=0.01)
-    found = re.findall(r"comes to ([\d.]+) %", said)
+    found = re.findall(r"comes to ([\d.]+)%", said)
     assert float(found[0]) == pytest.approx(100 * risk, abs=0.3)
     assert float(found[1]) == pytest.approx(100 * most, abs=0.3)
+    assert "comes nearest" in page.locator("#say-why").text_content()
+    assert "expect the command to refuse" in page.locator("#promise-note").inner_text()
     page.locator("#want-coverage").fill("")
     page.keyboard.press("Enter")
     assert page.locator("#message").text_content() == ""
+    assert "this one answers the most" in page.locator("#say-why").text_content()
 
 
 def test_a_budget_is_kept(page, rows):
@@ -137,10 +155,51 @@ def test_a_budget_is_kept(page, rows):
     assert 0.85 <= at.coverage < 0.86
     assert "--coverage 0.85 " in page.locator("#promise").text_content()
     said = page.locator("#say-why").text_content()
-    assert f"{2000 * at.fa / at.n:.1f} wrong answers would go out" in said
+    out = 2000 * at.fa / at.n
+    words = f"{out:.1f}" if out < 100 else f"{out:,.0f}"
+    assert f"{words} wrong answers would go out" in said
 
 
-@pytest.mark.parametrize("price", [0, 3, 20])
+@pytest.mark.parametrize(
+    ("field", "text"),
+    [
+        *(("risk", "0"), ("risk", "100"), ("frr", "-3"), ("frr", ""), ("budget", "0")),
+        *(("budget", "2000"), ("traffic", "0"), ("cost", "0"), ("cost", "")),
+    ],
+)
+def test_what_calibrate_refuses_the_page_refuses(field, text, page):
+    page.locator(f"#value-{field}").fill(text)
+    assert page.locator("#unmet").inner_text().startswith("Give ")
+    assert page.locator("#promise").text_content() == ""
+    assert page.locator("#answer.stale").count() == 1
+    page.locator("#value-risk").fill("5")
+    assert page.locator("#unmet").text_content() == ""
+    assert "--risk 0.05 " in page.locator("#promise").text_content()
+    assert page.locator("#answer.stale").count() == 0
+
+
+def test_the_answer_follows_every_key(page):
+    page.locator("#value-risk").fill("")
+    page.locator("#value-risk").press_sequentially("7.5")
+    assert "--risk 0.075 " in page.locator("#promise").text_content()
+
+
+def test_the_slider_keeps_the_kind_of_target(page):
+    for key in ("risk", "frr"):
+        page.locator("#want-trr").fill("50")
+        page.locator(f"#value-{key}").fill("6")
+        assert page.locator("#want-trr").input_value() == ""
+        page.locator("#slider").fill(
+            str(int(page.locator("#slider").input_value()) - 9)
+        )
+        found = re.search(
+            rf"--{key} ([\d.]+) ", page.locator("#promise").text_content()
+        )
+        own = float(page.locator(f"#{key}").inner_text().split()[0])
+        assert 0 <= 100 * float(found[1]) - own < 0.11
+
+
+@pytest.mark.parametrize("price", [1, 3, 20])
 def test_a_price_gives_the_cheapest_threshold(price, page, rows):
     doubts, wrong = td.alpha(rows), rows.errors
     page.locator("#value-cost").fill(str(price))
@@ -153,9 +212,9 @@ def test_a_price_gives_the_cheapest_threshold(price, page, rows):
     every = [cost(one) for one in np.unique(doubts)]
     own = cost(threshold_of(page))
     assert own <= min(every) + 0.3  # the page has fewer thresholds
-    assert (
-        f"cost as much as {own:.2f} reviews" in page.locator("#say-why").text_content()
-    )
+    said = page.locator("#say-why").text_content()
+    assert f"cost as much as {own:.2f} reviews" in said
+    assert f"At {price} review{'s' if price > 1 else ''} per" in said
     top = page.locator("#t-cost tbody tr").last.locator("td").last.text_content()
     assert float(top) == pytest.approx(100 * price * wrong.mean(), abs=0.005)
 
@@ -212,4 +271,33 @@ def test_nothing_is_cut_on_a_phone(found, browser, tmp_path):
         "e.getBoundingClientRect().right > 360).map(e => e.outerHTML)"
     )
     assert beyond == []
+    context.close()
+
+
+def test_tips_are_whole_and_cover_no_number_on_a_phone(found, browser, tmp_path):
+    found.to_html(tmp_path / "report.html")
+    context = browser.new_context(viewport={"width": 360, "height": 800})
+    opened = context.new_page()
+    opened.goto(f"file://{tmp_path / 'report.html'}")
+    for name in ("coverage", "risk", "trr", "frr"):
+        opened.locator(f'button[aria-describedby="tip-{name}"]').click()
+        tip = opened.locator(f"#tip-{name}").bounding_box()
+        assert tip["x"] >= 0
+        assert tip["x"] + tip["width"] <= 360
+        number = opened.locator(f"#{name}").bounding_box()
+        assert number["y"] + number["height"] <= tip["y"]
+    context.close()
+
+
+def test_commands_break_between_words_only(browser, found, tmp_path):
+    options = ("--labels", "the true one", "--predicted", "what it said")
+    found.to_html(tmp_path / "report.html", source="a.csv", options=options)
+    context = browser.new_context(viewport={"width": 360, "height": 800})
+    opened = context.new_page()
+    opened.goto(f"file://{tmp_path / 'report.html'}")
+    heights = opened.eval_on_selector_all(
+        "#promise .word", "words => words.map(w => w.getClientRects().length)"
+    )
+    assert len(heights) > 10
+    assert set(heights) == {1}
     context.close()

@@ -61,9 +61,13 @@ def wanted(rows, threshold, score="alpha"):
         "n-rejected": f"{at.fr + at.tr:,} of {at.n:,}",
         "rejected": shown(at.fr + at.tr, at.n),
         "say-person": f"{at.fr + at.tr:,} of {at.n:,} rows "
-        f"({(at.fr + at.tr) / at.n * 100:.2f} %) go to a person.",
-        "say-wrong": f"{at.fa:,} wrong answers still go out: {shown(at.fa, kept)} % of "
-        f"the {kept:,} given automatically.",
+        f"({(at.fr + at.tr) / at.n * 100:.2f}%) "
+        f"{'goes' if at.fr + at.tr == 1 else 'go'} to a person.",
+        "say-wrong": f"{at.fa:,} wrong {'answer' if at.fa == 1 else 'answers'} still "
+        f"{'goes' if at.fa == 1 else 'go'} out: {shown(at.fa, kept)} % of "
+        f"the {kept:,} given automatically."
+        if kept
+        else "No answer is given automatically, so no wrong one goes out.",
     }
 
 
@@ -147,7 +151,7 @@ def test_typed_targets_land_on_the_right_threshold(target, typed, page, rows):
 def test_what_cannot_be_met_is_said_and_forgotten(page):
     page.locator("#want-frr").fill("150")
     page.keyboard.press("Enter")
-    assert "between 0 and 100" in page.locator("#message").inner_text()
+    assert "below 100" in page.locator("#message").inner_text()
     page.locator("#score").select_option("beta")
     assert page.locator("#message").inner_text() == ""
 
@@ -170,7 +174,7 @@ def test_the_risk_asked_for_is_met_with_the_greatest_coverage(risk, page, rows):
     wanted = td.coverage_at_risk(td.alpha(rows), rows.errors, risk=risk / 100)
     if wanted == 0:
         said = page.locator("#message").inner_text()
-        assert f"at most {risk} % on these rows; the nearest is" in said
+        assert f"at most {risk}% on these rows; the nearest is" in said
     else:
         assert live(page)["coverage"].startswith(f"{wanted * 100:.2f} [")
 
@@ -345,8 +349,31 @@ def test_few_errors_are_pointed_out_and_any_first_score_is_a_baseline(rng):
     labels[:5] = (labels[:5] + 1) % 3
     p = td.Predictions.from_logits(logits, labels)
     html = td.evaluate(p, scores=["alpha", "energy"]).to_html()
-    assert "Careful, few errors" in html
-    assert "less alpha's, paired" in html
+    assert "Careful: few errors" in html
+    assert "AUROC against alpha, paired" in html
+
+
+def test_a_score_that_tells_nothing_is_pointed_out_at_the_top(rng):
+    probs = rng.dirichlet(np.ones(3), 300)
+    p = td.Predictions.from_probs(probs, rng.integers(0, 3, 300))
+    html = td.evaluate(p, scores=["msp"]).to_html()
+    first = html[html.index("What matters to you?") : html.index("Make the gate")]
+    assert "msp does not clearly tell wrong answers from right ones here" in first
+
+
+def test_answers_show_the_confidence_that_was_given(browser, rng, tmp_path):
+    sure = rng.uniform(0.3, 1, 400)
+    right = rng.random(400) < sure
+    p = td.Predictions.from_confidence(sure, correct=right)
+    td.evaluate(p).to_html(tmp_path / "report.html")
+    context = browser.new_context()
+    opened = context.new_page()
+    opened.goto(f"file://{tmp_path / 'report.html'}")
+    assert opened.title() == opened.locator("h1").inner_text()
+    assert opened.locator("#doubt-head").inner_text() == "confidence"
+    column = opened.locator("#rows tbody tr td:nth-child(2)").all_text_contents()
+    assert float(column[0]) == pytest.approx(sure[~right].max(), abs=5e-4)
+    context.close()
 
 
 def test_commands_keep_every_digit_and_the_path(rows):

@@ -293,7 +293,7 @@ def compare(  # noqa: PLR0913 - one parameter per option
         if output is not None and isinstance(best, FittedScore):
             best.save(output)
         if html is not None:
-            found.to_html(html, **page.about(source, file))
+            found.to_html(html, options=columns.options(), **page.about(source, file))
     write_result(found.to_json(), json_path)
     console = make_console(quiet=quiet or json_path == "-")
     show_comparison(console, found)

@@ -174,14 +174,15 @@ class Comparison:
             write_text(path, text)
         return text
 
-    def to_html(self, path: str | Path | None = None, **about: str) -> str | Path:
+    def to_html(self, path: str | Path | None = None, **about: Any) -> str | Path:
         """Write one self-contained page and return its path; without one, the page.
 
         Parameters
         ----------
         path : str or Path, optional
         about
-            Of the rows: `source` (a name), `file` (a path, for commands), `digest`.
+            Of the rows: `source` (a name), `file` (a path) and `options` for commands,
+            `digest`.
         """
         from trustdoctor.report import render_comparison
 

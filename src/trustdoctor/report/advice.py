@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from trustdoctor.evaluation import Evaluation, clearly_better, gains_over
+from trustdoctor.evaluation import Evaluation, gains_over
 from trustdoctor.metrics import Positions
 
 ROUND = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
@@ -18,11 +18,12 @@ BUDGET, PRICE = 0.1, 20
 
 
 def best_score(found: Evaluation) -> str:
-    """Return the first score, or the one that ranks errors most clearly better."""
+    """Return the first score, or of those that rank errors clearly better the best."""
     first = next(iter(found.scores))
     level = found.settings.confidence
     gains = gains_over(first, found.differences, confidence=level)
-    return clearly_better(gains) or first
+    clear = {name: g.value or 0.0 for name, g in gains.items() if (g.low or 0) > 0}
+    return max(clear, key=lambda name: clear[name]) if clear else first
 
 
 def say_alike(found: Evaluation, best: str) -> str:
@@ -50,6 +51,17 @@ def _listed(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
+def round_risks(without: float) -> list[float]:
+    """Return round risks of at most half of that without a gate, the largest first.
+
+    Examples
+    --------
+    >>> round_risks(0.05)
+    [0.02, 0.01, 0.005, 0.002, 0.001]
+    """
+    return [risk for risk in reversed(ROUND) if risk <= without / 2]
+
+
 def opening(chart: Positions) -> dict[str, Any]:
     """Return the target that a page opens with, and where it is met.
 
@@ -57,9 +69,7 @@ def opening(chart: Positions) -> dict[str, Any]:
     gate, if a threshold has it and keeps a tenth of the rows; else a small FRR.
     """
     risk, coverage = chart.risk, chart.coverage
-    for target in reversed(ROUND):
-        if target > risk[-1] / 2:
-            continue
+    for target in round_risks(float(risk[-1])):
         meets = np.flatnonzero((risk <= target + 1e-9) & (coverage > 0))
         if len(meets) and coverage[meets[-1]] >= 0.1:
             return {"target": "risk", "value": target, "at": int(meets[-1])}

@@ -1,13 +1,22 @@
 """The page of a comparison: which score to use, and by how much it is better."""
 
+import shlex
+from collections.abc import Sequence
+
 from trustdoctor.evaluation import Comparison
 from trustdoctor.metrics import Estimate
+from trustdoctor.report.advice import FRR, round_risks
 from trustdoctor.report.template import fill_page
 from trustdoctor.scores import FittedScore
 
 
 def render_comparison(
-    found: Comparison, *, source: str = "", file: str = "", digest: str = ""
+    found: Comparison,
+    *,
+    source: str = "",
+    file: str = "",
+    digest: str = "",
+    options: Sequence[str] = (),
 ) -> str:
     """Return a page of a comparison.
 
@@ -18,11 +27,16 @@ def render_comparison(
         What the rows came from: its name, and its path for commands.
     digest : str
         The file's SHA-256.
+    options : sequence of str
+        Options of the command line that reading the file takes.
     """
     name = found.recommended or found.baseline
     best = next(c for c in found.candidates if c.name == name)
     fitted = isinstance(found.scores.get(name), FittedScore)
     flag = f"{name}.safetensors" if fitted else name
+    risks = round_risks(found.n_errors / found.n)
+    target = f"--risk {risks[0]:g}" if risks else f"--frr {FRR:g}"
+    columns = "".join(f" {shlex.quote(option)}" for option in options)
     shown = [
         [c.name, *(100 * (end or 0.0) for end in _ends(c.auroc_gain))]
         for c in found.candidates[1:]
@@ -30,7 +44,7 @@ def render_comparison(
     ]
     return fill_page(
         "compare",
-        scripts=("tables.js",),
+        scripts=("tables.js", "copying.js"),
         payload={"gains": shown},
         found=found,
         best=best,
@@ -38,9 +52,12 @@ def render_comparison(
         digest=digest,
         level=f"{found.confidence:.0%}",
         frr=f"FRR@{found.points.trr * 100:g}TRR",
-        command=f"trustdoctor calibrate OTHER_ROWS --risk 0.05 --score {flag} "
+        target=target,
+        command=f"trustdoctor calibrate OTHER_ROWS {target} --score {flag}{columns} "
         "-o gate.json",
-        keeps=f"trustdoctor compare {file or 'FILE'} -o {flag}" if fitted else "",
+        keeps=f"trustdoctor compare {shlex.quote(file or 'FILE')}{columns} -o {flag}"
+        if fitted
+        else "",
     )
 
 

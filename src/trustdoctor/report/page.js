@@ -13,8 +13,9 @@ for (const [name, own] of Object.entries(data.scores)) {
     thresholds: own.thresholds.map(Number), classRight: own.classRight.map(sums),
     classWrong: own.classWrong.map(sums), pairWrong: own.pairWrong.map(sums) };
 }
-/* What was asked for: { targets: { risk: 0.02 } }, { cost: 20 }, { budget, traffic } or {}. */
-const state = { score: data.open.score, at: data.open.at,
+/* What was asked for: { targets: { risk: 0.02 } }, { cost: 20 }, { budget, traffic } or {};
+   the kind of target that was asked for last; whether these rows cannot meet it. */
+const state = { score: data.open.score, at: data.open.at, kind: data.open.target, unmet: false,
   asked: { targets: { [data.open.target]: data.open.value } } };
 const curve = () => curves[state.score];
 const at = (own, i) => {
@@ -24,6 +25,7 @@ const at = (own, i) => {
     risk: accepted ? wrong / accepted : 0 };
 };
 const plain = (x) => String(Number(x.toPrecision(10)));
+const counted = (n, thing) => `${count(n)} ${thing}${n === 1 ? "" : "s"}`;
 const price = () => Math.max(0, Number(byId("value-cost").value) || 0);
 const costOf = (p) => 100 * (price() * p.wrong + total - p.accepted) / total;
 
@@ -109,8 +111,11 @@ const showTables = () => {
   if (byId("pairs")) {
     byId("pairs-note").textContent = note;
     const rows = data.pairs.map(([label, predicted, n], i) => [label, predicted, own.pairWrong[i][t], n]);
+    const sum = (column) => rows.reduce((all, row) => all + row[column], 0);
+    const others = ["all others", "", own.errors[place] - sum(2), data.errors - sum(3)];
     rows.sort((a, b) => b[2] - a[2] || b[3] - a[3]);
-    tables.put(byId("pairs"), rows.map((row) => [row[0], row[1], count(row[2]), count(row[3])]));
+    tables.put(byId("pairs"), [...rows, others].filter((row) => row[2])
+      .map((row) => [row[0], row[1], count(row[2]), count(row[3])]));
   }
   if (byId("classes")) {
     byId("classes-note").textContent = note;
@@ -132,13 +137,15 @@ const showRows = () => {
   const words = (row) => [row.id, row.label, row.predicted, row.text ?? ""].join(" ").toLowerCase();
   const kept = every.filter(([place]) => words(data.rows[place]).includes(wanted));
   const machine = kept.filter(([, doubt]) => doubt <= threshold).length;
-  byId("rows-note").textContent = `${count(kept.length)} rows` +
-    `${kept.length < every.length ? ` of ${count(every.length)} that the page has` : ""}, by ${state.score}: ` +
-    `${count(machine)} answered automatically at this threshold, ${count(kept.length - machine)} to a person.`;
+  const whole = Number(byId("kind").value) ? data.correct : data.errors;
+  byId("rows-note").textContent = `${counted(kept.length, "row")}, by ${state.score}: ` +
+    `${count(machine)} answered automatically at this threshold, ${count(kept.length - machine)} to a person. ` +
+    `The page has ${count(every.length)} of the ${count(whole)}, and searches those.`;
+  set("doubt-head", own.negated ? "confidence" : "doubt");
   const most = state.whole ? kept.length : FIRST;
   byId("more").hidden = kept.length <= most;
   set("more", `Show all ${count(kept.length)}`);
-  tables.put(byId("rows"), kept.slice(0, most).map(([place, doubt]) => {
+  const cellsOf = ([place, doubt]) => {
     const row = data.rows[place], cells = [{ text: row.id, head: true }];
     if (data.named) cells.push(row.label, row.predicted);
     const said = Number.isFinite(doubt) ? (own.negated ? -doubt : doubt).toFixed(3) : "-inf";
@@ -146,7 +153,8 @@ const showRows = () => {
     if (row.image !== undefined) cells.push({ text: row.image ? `Row ${row.id}` : "", image: row.image });
     if (row.text !== undefined) cells.push({ text: row.text, wide: true });
     return cells;
-  }));
+  };
+  tables.put(byId("rows"), kept.slice(0, most).map(cellsOf), kept.map(cellsOf));
 };
 
 /* Targets. */
@@ -167,7 +175,7 @@ const search = (targets) => {
   const good = places().filter((i) => keys.every((key) => !short(key, at(own, i), targets[key])));
   return keys.some((key) => TARGETS[key].last) ? good.at(-1) : good[0];
 };
-const shown = (key, x) => (Number.isFinite(x) ? `${percent(x)} %` : "nothing");
+const shown = (key, x) => (Number.isFinite(x) ? `${percent(x)}%` : "nothing");
 /* Where targets conflict: what each comes to where the others are met. */
 const conflict = (targets) => {
   const own = curve(), keys = Object.keys(targets);
@@ -175,7 +183,7 @@ const conflict = (targets) => {
     const [key] = keys, ends = places().map((i) => TARGETS[key].of(at(own, i)));
     const best = TARGETS[key].most ? Math.min(...ends) : Math.max(...ends);
     return `No threshold of ${state.score} has ${TARGETS[key].words} at ` +
-      `${TARGETS[key].most ? "most" : "least"} ${plain(100 * targets[key])} % on these rows; the nearest is ${shown(key, best)}.`;
+      `${TARGETS[key].most ? "most" : "least"} ${plain(100 * targets[key])}% on these rows; the nearest is ${shown(key, best)}.`;
   }
   const near = keys.map((key) => {
     const others = Object.fromEntries(Object.entries(targets).filter(([k]) => k !== key));
@@ -195,43 +203,51 @@ const closest = (targets) => {
 };
 
 /* Commands: what was asked for, as calibrate takes it. */
+const rounded = (key, now) => {  /* what the slider's threshold keeps, in tenths of a percent */
+  const { most } = TARGETS[key], share = now[key];
+  const tenths = most ? Math.ceil(1000 * share - 1e-6) : Math.floor(1000 * share + 1e-6);
+  return Math.min(999, Math.max(1, tenths)) / 1000;
+};
 const PAIRS = [["risk", "coverage"], ["risk", "frr"], ["risk", "trr"], ["frr", "trr"]];
 const flags = () => {
   const { targets, cost, budget, traffic } = state.asked;
   if (cost !== undefined) return { flags: `--cost ${plain(cost)}`, promise: false };
-  if (budget !== undefined) return { flags: `--coverage ${plain(Math.max(0.001, 1 - budget / traffic))}`, promise: true };
-  const now = at(curve(), state.at);
-  const asked = targets ?? { frr: Math.min(0.99, Math.max(0.001, Math.ceil(1000 * now.frr) / 1000)) };
+  if (budget !== undefined) return { flags: `--coverage ${plain(1 - budget / traffic)}`, promise: true };
+  const asked = targets ?? { [state.kind]: rounded(state.kind, at(curve(), state.at)) };
   const keys = Object.keys(asked);
   const used = keys.length < 2 ? keys
     : PAIRS.find((pair) => pair.every((key) => keys.includes(key))) ?? [keys[0]];
   return { flags: used.map((key) => `--${key} ${plain(asked[key])}`).join(" "), promise: true,
     left: keys.filter((key) => !used.includes(key)) };
 };
-const PROMISE = "These rows chose the threshold, so on them it promises nothing. This command makes a gate " +
-  "that keeps the promise, from labelled rows that chose nothing (put their file for OTHER_ROWS):";
-const NO_PROMISE = "A cost is not a promise: this command chooses the cheapest threshold on other labelled " +
-  "rows (put their file for OTHER_ROWS), and says what it does there:";
+const PROMISE = "Replace OTHER_ROWS by a file of other labelled rows. These rows chose the threshold, so a " +
+  "promise needs rows that did not:";
+const UNMET = "On these rows no threshold does it, so expect the command to refuse. Replace OTHER_ROWS by a " +
+  "file of other labelled rows:";
+const NO_PROMISE = "Replace OTHER_ROWS by a file of other labelled rows. The command finds the cheapest " +
+  "threshold there. A cost is not a promise:";
 const why = (now) => {
   const { targets, cost, budget, traffic } = state.asked, name = state.score;
   if (cost !== undefined) {
-    return `At ${plain(cost)} reviews per wrong answer this is the cheapest threshold of ${name} on these rows: ` +
+    return `At ${plain(cost)} ${cost === 1 ? "review" : "reviews"} per wrong answer this is the cheapest threshold of ${name} on these rows: ` +
       `100 rows cost as much as ${costOf(now).toFixed(2)} reviews. Answering all costs ` +
       `${(100 * cost * data.errors / total).toFixed(2)}, reviewing all 100.`;
   }
   if (budget !== undefined) {
-    return `Of ${count(traffic)} rows per day ${count(Math.round(traffic * (1 - now.coverage)))} would be reviewed, ` +
-      `and ${(traffic * now.wrong / total).toFixed(1)} wrong answers would go out.`;
+    const out = traffic * now.wrong / total;
+    return `Of ${counted(traffic, "row")} per day ${count(Math.round(traffic * (1 - now.coverage)))} would be reviewed, ` +
+      `and ${out < 100 ? out.toFixed(1) : count(Math.round(out))} wrong answers would go out.`;
   }
   if (!targets) return `The threshold of ${name} at the slider.`;
   const keys = Object.keys(targets);
+  if (state.unmet) return `The threshold of ${name} that comes nearest on these rows.`;
   if (keys.length > 1) return `A threshold of ${name} that meets all ${keys.length} targets on these rows.`;
   const [key] = keys, goal = plain(100 * targets[key]);
   return {
-    risk: `Of the thresholds of ${name} that let at most ${goal} % wrong answers through on these rows, this one answers the most.`,
-    frr: `Of the thresholds of ${name} that lose at most ${goal} % of the right answers on these rows, this one catches the most wrong ones.`,
-    trr: `Of the thresholds of ${name} that catch at least ${goal} % of the wrong answers on these rows, this one answers the most.`,
-    coverage: `Of the thresholds of ${name} that answer at least ${goal} % of these rows, this one catches the most wrong answers.`,
+    risk: `Of the thresholds of ${name} that let at most ${goal}% wrong answers through on these rows, this one answers the most.`,
+    frr: `Of the thresholds of ${name} that lose at most ${goal}% of the right answers on these rows, this one catches the most wrong ones.`,
+    trr: `Of the thresholds of ${name} that catch at least ${goal}% of the wrong answers on these rows, this one answers the most.`,
+    coverage: `Of the thresholds of ${name} that answer at least ${goal}% of these rows, this one catches the most wrong answers.`,
   }[key];
 };
 
@@ -245,16 +261,17 @@ const show = () => {
   const stated = own.negated ? ` (confidence below ${0 - threshold})` : "";
   set("threshold", `${threshold}${gamma}${stated}`);
   slider.setAttribute("aria-valuetext", `reject ${state.score} above ${threshold}: ` +
-    `${percent(now.coverage)} % accepted, risk ${now.accepted ? percent(now.risk) : "-"} %`);
+    `${percent(now.coverage)}% accepted, risk ${now.accepted ? `${percent(now.risk)}%` : "-"}`);
   for (const [id, part, whole] of [["coverage", now.accepted, total], ["rejected", sent, total],
     ["risk", now.wrong, now.accepted], ["trr", data.errors - now.wrong, data.errors],
     ["frr", data.correct - now.right, data.correct]]) {
     set(id, rate(part, whole));
     set(`n-${id}`, `${count(part)} of ${count(whole)}`);
   }
-  set("say-person", `${count(sent)} of ${count(total)} rows (${percent(sent / total)} %) go to a person.`);
-  set("say-wrong", `${count(now.wrong)} wrong answers still go out: ${rate(now.wrong, now.accepted)} % of the ` +
-    `${count(now.accepted)} given automatically.`);
+  set("say-person", `${count(sent)} of ${counted(total, "row")} (${percent(sent / total)}%) ${sent === 1 ? "goes" : "go"} to a person.`);
+  set("say-wrong", now.accepted ? `${counted(now.wrong, "wrong answer")} still ${now.wrong === 1 ? "goes" : "go"} out: ` +
+    `${rate(now.wrong, now.accepted)} % of the ${count(now.accepted)} given automatically.`
+    : "No answer is given automatically, so no wrong one goes out.");
   set("say-why", why(now));
   for (const id of ["roc", "risk-coverage", "budget", "cost"]) {
     const { dot, sx, sy, x, y } = marks[id];
@@ -267,58 +284,76 @@ const show = () => {
   const { file, options } = data.command, asked = flags();
   const rest = `--score ${own.flag}${options} -o gate.json`;
   const given = own.negated ? 0 - threshold : threshold;
-  set("command", `trustdoctor calibrate ${file} --threshold=${given} ${rest}`);
-  set("promise", `trustdoctor calibrate OTHER_ROWS ${asked.flags} ${rest}`);
-  set("promise-note", (asked.promise ? PROMISE : NO_PROMISE) + (asked.left?.length
-    ? ` It promises ${asked.flags.match(/--\w+/g).join(" and ")}; ${asked.left.map((key) => `--${key}`).join(" and ")} cannot be promised beside.` : ""));
+  copying.put("command", `trustdoctor calibrate ${file} --threshold=${given} ${rest}`);
+  copying.put("promise", `trustdoctor calibrate OTHER_ROWS ${asked.flags} ${rest}`);
+  const note = state.unmet ? UNMET : asked.promise ? PROMISE : NO_PROMISE;
+  set("promise-note", note + (asked.left?.length ? ` It promises ${asked.flags.match(/--\w+/g).join(" and ")}, ` +
+    `and cannot promise ${asked.left.map((key) => `--${key}`).join(" and ")} as well.` : ""));
   showTables();
   showRows();
 };
 
 /* What a person asks for. */
 const number = (id) => { const input = byId(id); return input.value === "" ? -1 : Number(input.value); };
+const complain = (text) => {  /* what was typed before is no answer to what is typed now */
+  set("unmet", text);
+  set("message", text);
+  byId("answer").classList.toggle("stale", text !== "");
+  if (text) copying.put("promise", "");
+};
 const go = (asked, place, said) => {
+  complain("");
   state.asked = asked;
   state.at = place;
+  state.unmet = said !== "";
   set("unmet", said);
   set("message", said);
   show();
 };
 const meet = (targets) => {
-  const found = search(targets);
+  const found = search(targets), keys = Object.keys(targets);
+  if (keys.length === 1) [state.kind] = keys;
   go({ targets }, found ?? closest(targets), found === undefined ? conflict(targets) : "");
 };
-const complain = (text) => { set("unmet", text); set("message", text); };
+const SHARE = "Give a percentage above 0 and below 100.";
+const asking = {
+  share: (matter) => {
+    const wanted = number(`value-${matter}`) / 100;
+    if (wanted > 0 && wanted < 1) meet({ [matter]: wanted });
+    else complain(SHARE);
+  },
+  budget: () => {
+    const budget = number("value-budget"), traffic = number("value-traffic");
+    if (!(budget > 0 && traffic > budget)) {
+      complain("Give two numbers of rows: those that people can review, and all. The first is at least 1, and less than the second.");
+      return;
+    }
+    const own = curve();
+    go({ budget, traffic }, places().find((i) => at(own, i).coverage >= 1 - budget / traffic - TINY), "");
+  },
+  cost: () => {
+    if (!(number("value-cost") >= 1)) {
+      complain("Give the cost of a wrong answer in reviews, at least 1. Where it costs less than a review, no review pays.");
+      return;
+    }
+    const own = curve(), cost = (i) => costOf(at(own, i));
+    drawCost();
+    go({ cost: price() }, places().reduce((best, i) => (cost(i) < cost(best) ? i : best), 0), "");
+  },
+};
 const ask = () => {
   const matter = document.querySelector('input[name="matter"]:checked')?.value;
-  if (matter === "risk" || matter === "frr") {
-    const wanted = number(`value-${matter}`) / 100;
-    if (wanted >= 0 && wanted <= 1) meet({ [matter]: wanted });
-    else complain("A share lies between 0 and 100 %.");
-  } else if (matter === "budget") {
-    const budget = number("value-budget"), traffic = number("value-traffic");
-    if (!(budget >= 0 && traffic > 0)) complain("Give two numbers of rows: those that people can review, and all.");
-    else {
-      const own = curve(), wanted = 1 - Math.min(1, budget / traffic);
-      go({ budget: Math.min(budget, traffic), traffic },
-        places().find((i) => at(own, i).coverage >= wanted - TINY), "");
-    }
-  } else if (matter === "cost") {
-    if (!(number("value-cost") >= 0)) complain("Give the cost of a wrong answer in reviews, 0 or more.");
-    else {
-      const own = curve(), cost = (i) => costOf(at(own, i));
-      drawCost();
-      go({ cost: price() }, places().reduce((best, i) => (cost(i) < cost(best) ? i : best), 0), "");
-    }
-  }
+  if (!matter) return;
+  forget();
+  (asking[matter] ?? asking.share)(matter);
 };
 const typed = () => {
   const targets = {};
   for (const key of Object.keys(TARGETS)) {
     const input = byId(`want-${key}`), wanted = Number(input.value) / 100;
     if (input.value === "" && !input.validity.badInput) continue;
-    if (input.value === "" || !(wanted >= 0 && wanted <= 1)) {
-      complain("A share lies between 0 and 100 %.");
+    if (input.value === "" || !(wanted > 0 && wanted < 1)) {
+      complain(SHARE);
       return;
     }
     targets[key] = wanted;
@@ -327,6 +362,8 @@ const typed = () => {
   unask();
   meet(targets);
 };
+/* Only what was asked last stays in the fields. */
+const forget = () => Object.keys(TARGETS).forEach((key) => { byId(`want-${key}`).value = ""; });
 const unask = () => document.querySelectorAll('input[name="matter"]').forEach((one) => { one.checked = false; });
 const again = () => {  /* the same wish, by another score */
   const { targets, cost, budget } = state.asked;
@@ -346,6 +383,7 @@ byId("score").addEventListener("change", (event) => {
 });
 byId("slider").addEventListener("input", (event) => {
   unask();
+  forget();
   go({}, Number(event.target.value), "");
 });
 document.querySelectorAll("#question input").forEach((input) => {
@@ -353,8 +391,7 @@ document.querySelectorAll("#question input").forEach((input) => {
     input.closest(".choice").querySelector('input[type="radio"]').checked = true;
     ask();
   };
-  input.addEventListener("change", choose);
-  input.addEventListener("keydown", (event) => { if (event.key === "Enter") choose(); });
+  input.addEventListener("input", choose);
 });
 byId("question").addEventListener("submit", (event) => event.preventDefault());
 byId("targets").addEventListener("submit", (event) => { event.preventDefault(); typed(); });
@@ -362,22 +399,6 @@ for (const key of Object.keys(TARGETS)) byId(`want-${key}`).addEventListener("ch
 byId("kind").addEventListener("change", showRows);
 byId("search").addEventListener("input", showRows);
 byId("more").addEventListener("click", () => { state.whole = true; showRows(); });
-document.querySelectorAll("button.copy").forEach((button) => button.addEventListener("click", async () => {
-  const code = byId(button.dataset.copies);
-  let done = false;
-  try {
-    await navigator.clipboard.writeText(code.textContent);
-    done = true;
-  } catch {
-    const range = document.createRange();
-    range.selectNodeContents(code);
-    const selection = getSelection();
-    selection.removeAllRanges();
-    selection.addRange(range);
-    done = document.execCommand("copy");
-  }
-  set("copied", done ? "Copied." : "Select it and copy it by hand.");
-}));
 drawCurves();
 drawReliability();
 show();

@@ -53,7 +53,7 @@ def render(found: Evaluation, predictions: Predictions, extras: Extras) -> str:
     extras = extras.of(predictions, found.kept)
     return fill_page(
         "page",
-        scripts=("intervals.js", "tables.js"),
+        scripts=("intervals.js", "tables.js", "copying.js"),
         found=found,
         extras=extras,
         metrics=_METRICS,
@@ -99,7 +99,7 @@ def _content(
         "commands": _commands(payload["command"], best, threshold, opened),
         "budget": BUDGET,
         "price": PRICE,
-        "notes": _notes(found),
+        "cautions": _cautions(found, best),
         "subjects": subjects,
         "named": payload["named"],
         "softmax": not isinstance(predictions, Answers),
@@ -251,11 +251,19 @@ def _baseline(found: Evaluation) -> str:
     return BASELINE if BASELINE in found.scores else next(iter(found.scores))
 
 
-def _notes(found: Evaluation) -> list[str]:
-    """Return what is to be known about the numbers, each once."""
+def _cautions(found: Evaluation, best: str) -> list[str]:
+    """Return what is to be known before the numbers are used, each once."""
     cells = [cell for metrics in found.scores.values() for cell in metrics.values()]
     cells += found.calibration.values()
-    return list(dict.fromkeys(cell.note for cell in cells if cell.note))
+    out = [f"Careful: {note}." for note in dict.fromkeys(c.note for c in cells) if note]
+    area = found.scores[best]["auroc"]
+    if area.low is not None and area.low <= 0.5:
+        out.insert(
+            0,
+            f"{best} does not clearly tell wrong answers from right ones here: AUROC "
+            f"{area.percent()} %, where 50% is chance. A gate on it is of little use.",
+        )
+    return out
 
 
 def _rates(done: Outcome, confidence: float) -> dict[str, Share]:

@@ -11,8 +11,10 @@ const label = (table) => {
   }
 };
 
-/* A cell is a text, or { text, value, image, head, wide }. */
-const put = (table, rows) => {
+/* A cell is a text, or { text, value, image, head, wide }. Where only some of the rows are
+   shown, all of them are saved. */
+const put = (table, rows, every) => {
+  table.every = every;
   table.tBodies[0].replaceChildren(...rows.map((cells) => {
     const row = document.createElement("tr");
     for (const given of cells) {
@@ -67,11 +69,19 @@ const quote = (text) => {
   const plain = /^[=+\-@\t\r]/.test(text) && !/^[-+]?[\d.]+(e[-+]?\d+)?$/i.test(text) ? `'${text}` : text;
   return /[",\n\r]/.test(plain) ? `"${plain.replace(/"/g, '""')}"` : plain;
 };
+/* Data for a spreadsheet: an estimate takes three columns, and numbers have no commas. */
+const INTERVAL = /^(\S+) \[(\S+), (\S+)\]$/;
+const GROUPED = /^\d{1,3}(,\d{3})+$/;
+const saved = (table) => table.every?.map((cells) => cells.map((cell) => cell.text ?? cell)) ??
+  [...table.tBodies[0].rows].map((row) => [...row.cells]
+    .map((cell) => cell.textContent || cell.querySelector("img")?.alt || ""));
 const csv = (table) => {
-  const lines = [heads(table)];
-  for (const row of table.tBodies[0].rows) {
-    lines.push([...row.cells].map((cell) => cell.textContent || cell.querySelector("img")?.alt || ""));
-  }
+  const rows = saved(table), names = heads(table);
+  const wide = names.map((_, i) => rows.some((row) => INTERVAL.test(row[i])));
+  const parts = (text, i) => (wide[i] ? INTERVAL.exec(text)?.slice(1) ?? [text, "", ""]
+    : [GROUPED.test(text) ? text.replace(/,/g, "") : text]);
+  const lines = [names.flatMap((name, i) => (wide[i] ? [name, `${name} low`, `${name} high`] : [name])),
+    ...rows.map((row) => row.flatMap(parts))];
   return lines.map((line) => line.map(quote).join(",") + "\r\n").join("");
 };
 const save = (button) => button.addEventListener("click", () => {

@@ -35,6 +35,8 @@ def fill_page(
         "counts": _counts,
         "many": "{:,}".format,
         "plain": "{:.10g}".format,
+        "counted": _counted,
+        "words": _words,
     }
     js = "".join(map(_file, ("look/charts.js", *scripts, f"{name}.js")))
     return environment.get_template(f"{name}.html").render(
@@ -90,6 +92,18 @@ def _embedded(payload: dict[str, Any]) -> Any:
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Markup(text)
+
+
+def _counted(n: int, thing: str) -> str:
+    return f"{n:,} {thing}{'' if n == 1 else 's'}"
+
+
+def _words(command: str) -> Any:
+    """Return a command whose words are not broken at the end of a line."""
+    from markupsafe import Markup
+
+    word = Markup('<span class="word">{}</span>')
+    return Markup(" ").join(map(word.format, visible(command).split(" ")))
 
 
 def _counts(rate: Share) -> str:

@@ -54,13 +54,15 @@ const axes = (id, x, y, titles, own = {}) => {
 const path = (xs, ys, sx, sy) =>
   "M" + xs.map((x, i) => `${sx(x).toFixed(1)} ${sy(ys[i]).toFixed(1)}`).join("L");
 const fill = (id, rows) => {
+  const heads = [...byId(id).tHead.rows[0].cells].map((head) => head.textContent);
   byId(id).tBodies[0].replaceChildren(...rows.map((cells) => {
     const row = document.createElement("tr");
-    for (const cell of cells) {
+    cells.forEach((cell, i) => {
       const td = document.createElement("td");
       td.textContent = cell;
+      td.dataset.label = heads[i];
       row.append(td);
-    }
+    });
     return row;
   }));
 };

@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Tries the wheels of dist/: on this machine's python3, and on the Pythons of newer Debians,
+# each in a system of its own. `make dist` comes first.
+#
+#     release/matrix.sh [FOLDER]
+#
+# FOLDER keeps the systems and the logs of the tests; by default build/matrix. It runs as
+# root on Debian, needs debootstrap, and prints a table.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+folder=${1:-build/matrix}
+mkdir -p "$folder"
+failed=0
+
+# here WHEEL [OPTION]: on this machine.
+here() {
+  python3 release/try_wheel.py dist/*-"$1".whl --sdist dist/*.tar.gz \
+    --log "$folder/here-$1$2.log" ${2:+"$2"} || failed=1
+}
+
+# there SYSTEM PYTHON WHEEL: in a system that is made where there is none.
+there() {
+  local root=$folder/$1 python=$2 wheel script=/usr/share/debootstrap/scripts/$1
+  if [ ! -x "$root/usr/bin/$python" ]; then
+    [ -e "$script" ] || script=${script%/*}/sid  # a release newer than debootstrap
+    debootstrap --variant=minbase --include="$python,$python-venv,ca-certificates" \
+      "$1" "$root" "$mirror" "$script" > "$folder/$1.log"
+  fi
+  cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
+  cp /etc/resolv.conf /etc/hosts "$root/etc/"
+  rm -rf "$root/opt/try" && mkdir "$root/opt/try"
+  cp -r release dist constraints.txt "$root/opt/try/"
+  wheel=$(cd dist && echo *-"$3".whl)
+  for kind in proc dev sys; do mount --bind "/$kind" "$root/$kind"; done
+  env -u PIP_FIND_LINKS chroot "$root" "/usr/bin/$python" /opt/try/release/try_wheel.py \
+    "/opt/try/dist/$wheel" --sdist "/opt/try/$(echo dist/*.tar.gz)" \
+    --cores "$(nproc)" --log "/opt/try/$python-$3.log" || failed=1
+  for kind in proc dev sys; do umount "$root/$kind"; done
+  cp "$root/opt/try/"*.log "$folder/" || failed=1
+}
+
+echo "| wheel | Python | with | kernel | install to table | installed | tests |"
+echo "|---|---|---|---|---|---|---|"
+here manylinux_2_17_x86_64 --full
+here manylinux_2_17_x86_64 --lowest
+here any ""
+there trixie python3.13 manylinux_2_17_x86_64
+there forky python3.14 manylinux_2_17_x86_64
+there forky python3.14 any
+there forky python3.15 manylinux_2_17_x86_64
+exit $failed
