@@ -21,13 +21,16 @@ here() {
 # there SYSTEM PYTHON WHEEL: in a system that is made where there is none.
 there() {
   local root=$folder/$1 python=$2 wheel script=/usr/share/debootstrap/scripts/$1
-  if [ ! -x "$root/usr/bin/$python" ]; then
+  if [ ! -d "$root" ]; then
     [ -e "$script" ] || script=${script%/*}/sid  # a release newer than debootstrap
-    debootstrap --variant=minbase --include="$python,$python-venv,ca-certificates" \
-      "$1" "$root" "$mirror" "$script" > "$folder/$1.log"
+    debootstrap --variant=minbase --include=ca-certificates "$1" "$root" \
+      "$mirror" "$script" > "$folder/$1.log"
   fi
   cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
   cp /etc/resolv.conf /etc/hosts "$root/etc/"
+  if [ ! -x "$root/usr/bin/$python" ]; then
+    chroot "$root" apt-get install -qq "$python" "$python-venv" >> "$folder/$1.log" 2>&1
+  fi
   rm -rf "$root/opt/try" && mkdir "$root/opt/try"
   cp -r release dist constraints.txt "$root/opt/try/"
   wheel=$(cd dist && echo *-"$3".whl)

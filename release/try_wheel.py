@@ -78,7 +78,7 @@ def install(place, given):
     start = time.perf_counter()
     if given.lowest:
         place.pip("uv")
-        lowest = ["--resolution", "lowest-direct", "--only-binary", ":all:", "--quiet"]
+        lowest = ["--resolution", "lowest", "--only-binary", ":all:", "--quiet"]
         here = ["--python", place.bin / "python"]
         place.run("uv", "pip", "install", *here, *lowest, given.wheel)
     else:

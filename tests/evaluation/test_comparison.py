@@ -224,7 +224,7 @@ def test_mistakes_are_named(bundled_opinions):
         with pytest.raises(InputError, match="opinions of the same 300 rows"):
             compare(p, opinions=bundled_opinions(other))
     right = td.Predictions.from_logits(p.logits, p.predicted)
-    with pytest.raises(UndefinedMetricError, match="one kind"):
+    with pytest.raises(UndefinedMetricError, match="right and wrong"):
         compare(right)
 
 

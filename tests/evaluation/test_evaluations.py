@@ -145,7 +145,7 @@ def test_one_kind_of_rows_is_said_in_words(labels, word):
     p = td.Predictions.from_logits([[3.0, 0], [2.0, 0], [1.0, 0]], labels)
     found = td.evaluate(p)
     assert found.scores["alpha"]["auroc"].value is None
-    assert "both kinds" in found.scores["alpha"]["auroc"].note
+    assert "both right and wrong" in found.scores["alpha"]["auroc"].note
     assert f"All 3 predictions are {word}" in found.verdict()
     assert found.differences == ()
     assert word in repr(found)
@@ -156,7 +156,7 @@ def test_one_kind_of_rows_has_no_intervals_but_that_of_the_accuracy():
     found = td.evaluate(td.Predictions.from_logits([[3.0, 0], [1.0, 0]], [0, 0]))
     cell = found.scores["alpha"]["risk_at_coverage"]
     assert (cell.value, cell.low) == (0.0, None)
-    assert "one kind" in cell.note
+    assert "all are wrong" in cell.note
 
 
 def test_few_rows_are_not_said_to_be_rejected():

@@ -237,7 +237,7 @@ def test_rows_that_are_too_few_are_fewer_than_those_needed(asked):
         found, n = gate.certificate, len(scores)
         if found.rows_needed is None:
             both = errors.any() and not errors.all()
-            hopeless = "more rows like these would not help" in found.trivial
+            hopeless = "times as many like these would be, too" in found.trivial
             assert hopeless or not both or "too few" not in found.trivial
             continue
         assert found.rows_needed > n, found.trivial

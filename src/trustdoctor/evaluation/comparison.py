@@ -309,10 +309,12 @@ def _check(
 
 def _check_thirds(wrong: Array, thirds: dict[str, Array]) -> None:
     for what, rows in thirds.items():
-        if not 0 < wrong[rows].sum() < len(rows):
+        n, errors = len(rows), int(wrong[rows].sum())
+        if not 0 < errors < n:
             message = (
-                f"the third of the rows that is to {what} holds rows of one kind "
-                "alone. Give it more rows."
+                f"expected right and wrong rows in each third, got {errors} wrong of "
+                f"{n} in the one that is to {what} ({int(wrong.sum()):,} of "
+                f"{len(wrong):,} in all). Give it more rows."
             )
             raise UndefinedMetricError(message)
 

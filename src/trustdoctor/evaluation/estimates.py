@@ -20,6 +20,9 @@ from trustdoctor.metrics import (
     undefined,
 )
 
+_NO_VALUE = "some metrics need both right and wrong rows"
+_NO_INTERVAL = "no interval: all rows are right, or all are wrong"
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -42,11 +45,11 @@ def measure_rows(every: Counts, settings: Settings) -> dict[str, Estimate]:
     out = {}
     for name in (*RANK_METRICS, "aupr_correct"):
         if name in missing:
-            out[name] = Estimate(None, note="needs rows of both kinds")
+            out[name] = Estimate(None, note=_NO_VALUE)
             continue
         value = _value(name, every if name == "aupr_correct" else runs, at)
         if runs.n_errors == 0 or runs.n_correct == 0:
-            out[name] = Estimate(value, note="no interval: rows of one kind alone")
+            out[name] = Estimate(value, note=_NO_INTERVAL)
             continue
         ends = _interval(name, value, runs, settings)
         out[name] = Estimate(value, *ends, note_of(runs))
@@ -64,12 +67,12 @@ def measure_sketch(sketch: Sketch, settings: Settings) -> dict[str, Estimate]:
     out = {}
     for name in (*RANK_METRICS, "aupr_correct"):
         if name in missing:
-            out[name] = Estimate(None, note="needs rows of both kinds")
+            out[name] = Estimate(None, note=_NO_VALUE)
             continue
         least, most = sketch.bounds(name, points=at)
         value, within = (least + most) / 2, (most - least) / 2
         if sketch.n_errors == 0 or sketch.n_correct == 0:
-            note = "no interval: rows of one kind alone"
+            note = _NO_INTERVAL
             out[name] = Estimate(value, note=note, within=within)
             continue
         tied = _value(name, cells, at)

@@ -9,7 +9,11 @@ from trustdoctor.files.columns import CORRECT, LABELS, PREDICTED
 from trustdoctor.files.labels import as_text
 
 _STATED = ("confidence", "conf", "certainty")
-_LABELS = (*LABELS, "y_true", "y", "target", "truth", "true_class", "class")
+_LABELS = (
+    *(*LABELS, "y_true", "y", "target", "truth", "true_class", "class"),
+    *("true", "actual", "gold", "ground_truth"),
+)
+_PREDICTED = (*PREDICTED, "pred", "y_pred", "predicted_label", "predicted_class")
 
 
 def advise_columns(head: pl.DataFrame) -> str:
@@ -48,7 +52,7 @@ def advise_columns(head: pl.DataFrame) -> str:
 def _answers(names: list[str], stated: str) -> str:
     right, said, true = (
         next((name for name in known if name in names), None)
-        for known in (CORRECT, PREDICTED, _LABELS)
+        for known in (CORRECT, _PREDICTED, _LABELS)
     )
     if right is not None or said is None:
         return f"--confidence {stated} --correct {right or 'NAME'}"

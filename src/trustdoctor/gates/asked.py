@@ -6,7 +6,7 @@ from numbers import Real
 import numpy as np
 
 from trustdoctor.errors import InputError
-from trustdoctor.gates.enough import enough
+from trustdoctor.gates.enough import MOST_TIMES, enough
 from trustdoctor.gates.pairs import (
     both_cut,
     is_pair,
@@ -157,7 +157,7 @@ class Ask:
         )
         why = found.trivial
         if found.short and needed is None and 0 < rows.n_errors < len(rows):
-            why += "; more rows like these would not help"
+            why += f"; {MOST_TIMES:,} times as many like these would be, too"
         return replace(found, needed=needed, trivial=why)
 
 

@@ -76,7 +76,8 @@ def _not_probs(array: Floats, total: Floats, wrong: Bools) -> str:
             f"{total[at]:.4g}). Use from_logits, or --logits on the command line."
         )
     unit = float(_unit(array[at : at + 1])[0])
-    if unit and (array[at] >= 0).all() and abs(total[at] - 1) <= array.shape[1] * unit:
+    half = array.shape[1] * unit / 2  # what rounding can take off, or add
+    if unit and (array[at] >= 0).all() and abs(total[at] - 1) <= half * (1 + 1e-9):
         digits = round(-np.log10(unit))
         what = "1 decimal" if digits == 1 else f"{digits} decimals"
         return (

@@ -78,7 +78,7 @@ def _explanation(found: Evaluation) -> Iterator[str]:
     name, best = next(iter(found.scores.items()))
     frr = best["frr_at_trr"]
     if frr.value is None:
-        yield "No interval can be given from rows of one kind alone."
+        yield "No interval can be given: all rows are right, or all are wrong."
         return
     yield (
         f"Catching {found.settings.points.trr:.0%} of the errors by {name} costs "
