@@ -163,7 +163,7 @@ def test_a_tampered_one_is_refused_or_whole(tmp_path, monkeypatch):
         ('"peak": Infinity', "no number of JSON"),
         ('"peak": NaN', "no number of JSON"),
         ('"peak": "inf"', "changed or damaged"),
-        (f'"peak": {"[" * 5000}', "deep"),
+        (f'"peak": {"[" * 10**6}', "deep"),
         ('"peak": true', "changed or damaged"),
         ('"peak": 0.5', "changed or damaged"),
         ('"peak": 1.0, "more": 1', "changed or damaged: it lacks or adds: more"),

@@ -12,17 +12,22 @@ def prepare_streams() -> None:
     printed would go into it. polars prints where its reader gives up, before we can say
     what is wrong with the file; with TRUSTDOCTOR_TRACEBACK set that is shown, too.
     """
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        if getattr(sys, name) is None and not _is_open(number):
-            # Nothing can be written to the first two, so that a result is not lost.
-            mode = os.O_WRONLY if name == "stderr" else os.O_RDONLY
-            _lead(number, mode)
-    if sys.stdout is None:
-        sys.stdout = os.fdopen(1, "w", closefd=False)
+    if sys.stdin is None:
+        _nowhere(0, os.O_RDONLY)
+    if sys.stdout is None:  # it takes nothing, so that a result is not lost
+        sys.stdout = os.fdopen(_nowhere(1, os.O_RDONLY), "w", closefd=False)
     if sys.stderr is None:
-        sys.stderr = os.fdopen(2, "w", closefd=False)
+        sys.stderr = os.fdopen(_nowhere(2, os.O_WRONLY), "w", closefd=False)
     elif not os.environ.get("TRUSTDOCTOR_TRACEBACK"):
         _keep_errors()
+
+
+def _nowhere(number: int, mode: int) -> int:
+    """Return where a closed stream leads: its own number, unless a library has it."""
+    if _is_open(number):  # libffi, for one, opens a file while Python starts
+        return os.open(os.devnull, mode)
+    _lead(number, mode)
+    return number
 
 
 def _keep_errors() -> None:

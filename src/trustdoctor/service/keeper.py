@@ -352,5 +352,8 @@ def send(url: str, alarm: dict[str, Any], secret: str | None) -> bool:
     try:
         with opener.open(asked, timeout=10) as answer:
             return 200 <= answer.status < 300
-    except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError):
+    except urllib.error.HTTPError as error:
+        error.close()
+        return False
+    except (http.client.HTTPException, OSError, ValueError):
         return False

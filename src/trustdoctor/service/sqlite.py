@@ -66,7 +66,14 @@ class SqliteSession:
                 "wal_autocheckpoint = 10000",
                 "secure_delete = ON",
             ):
-                self.store.execute(f"PRAGMA {setting}")
+                self._set(setting)
+
+    def _set(self, setting: str) -> None:
+        try:
+            self.store.execute(f"PRAGMA {setting}")
+        except sqlite3.Error:  # not a database, or not ours to read
+            self.store.close()
+            raise
 
     def rows(self, statement: str, *values: Any) -> list[Row]:
         """Return what a query finds."""
