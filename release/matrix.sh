@@ -50,5 +50,4 @@ here any ""
 there trixie python3.13 manylinux_2_17_x86_64
 there forky python3.14 manylinux_2_17_x86_64
 there forky python3.14 any
-there forky python3.15 manylinux_2_17_x86_64
 exit $failed

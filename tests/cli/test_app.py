@@ -187,3 +187,24 @@ def test_the_examples_of_the_help_run(run, tmp_path):
     assert {"gate.json", "g2.json", "list.json", "decided.csv", "page.html"} <= {
         path.name for path in tmp_path.iterdir()
     }
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("trustdoctor cal", ["calibrate"]),
+        ("trustdoctor calibrate --shortlist-", ["--shortlist-method"]),
+        ("trustdoctor diagnose --score en", ["entropy", "energy"]),
+    ],
+)
+def test_a_shell_completes_commands_options_and_scores(line, offered):
+    told = {"_TRUSTDOCTOR_COMPLETE": "complete_bash", "COMP_WORDS": line}
+    done = subprocess.run(
+        [Path(sys.executable).with_name("trustdoctor")],
+        env=os.environ | told | {"COMP_CWORD": str(line.count(" "))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr == ""
+    assert set(offered) <= set(done.stdout.split())

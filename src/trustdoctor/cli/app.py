@@ -60,7 +60,6 @@ def make_app() -> typer.Typer:
         name="trustdoctor",
         help=overview(),
         epilog=exit_codes(),
-        add_completion=False,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode="rich",

@@ -31,6 +31,13 @@ FileArgument = Annotated[
         "folder of them, a quoted pattern, or - for standard input.",
     ),
 ]
+
+
+def _scores_from(begun: str) -> list[str]:
+    """Return the scores that a shell offers for what was typed."""
+    return [name for name in plain_scores() if name.startswith(begun)]
+
+
 GateOption = Annotated[
     Path, typer.Option("--gate", metavar="GATE", help="A gate's file, from calibrate.")
 ]
@@ -39,6 +46,7 @@ ScoreOption = Annotated[
     typer.Option(
         "--score",
         metavar="NAME",
+        autocompletion=_scores_from,
         help=f"{', '.join(plain_scores())}; auto, which tunes one to the model on a "
         "third of the rows and calibrates on the others; or the FILE of a fitted "
         "score. By default alpha, or the confidence that was given.",
@@ -50,6 +58,7 @@ ScoresOption = Annotated[
     typer.Option(
         "--score",
         metavar="NAME",
+        autocompletion=_scores_from,
         help=f"Repeatable. {', '.join(plain_scores())}; all; or the FILE of a fitted "
         "score.",
         rich_help_panel=SCORE_PANEL,

@@ -141,6 +141,8 @@ no row is counted twice.
     for what, values in (("id", ids), ("text", texts)):
         if values is not None:
             series = _series(values)
+            if series.null_count() == len(series):
+                continue
             again = (~series.is_first_distinct() & series.is_not_null()).to_numpy()
             if again.any():
                 *before, own = series.head(int(again.argmax()) + 1).to_list()
@@ -203,5 +205,6 @@ def _again_rows(x: Array) -> Array:
         # The low bits of numbers with few digits are 0, and would stay so.
         hashes[start : start + _BLOCK] = (part ^ (part >> np.uint64(32))) @ odd
     alike = np.flatnonzero(pl.Series(hashes).is_duplicated().to_numpy())
-    again[alike] = ~pl.Series(x[alike]).is_first_distinct().to_numpy()
+    exact = pl.Series([row.tobytes() for row in bits[alike]], dtype=pl.Binary)
+    again[alike] = ~exact.is_first_distinct().to_numpy()
     return again

@@ -283,9 +283,10 @@ def _list_column(column: pl.Series) -> NDArray[Any]:
                 "number per class."
             )
             raise InputError(message)
+        column = column.list.to_array(width)
     else:
         width = int(column.dtype.shape[0])  # type: ignore[attr-defined]
-    flat = _numbers(column.explode(), column.name, width=width)
+    flat = _numbers(column.reshape((-1,)), column.name, width=width)
     return flat.reshape(len(column), width)
 
 

@@ -20,8 +20,8 @@ data.gains.forEach(([name, value, low, high], i) => {
   const y = TOP + STEP * (i + 0.5);
   const short = name.length > 20 ? `${name.slice(0, 19)}\u2026` : name;
   draw(svg, "text", { x: NAMES - 8, y: y + 4, "text-anchor": "end" }, short);
+  draw(svg, "circle", { class: "dot", r: 4, cx: sx(value), cy: y });
   draw(svg, "path", { class: "whisker", d: `M${sx(low)} ${y - 5}v10m0 -5H${sx(high)}m0 -5v10` });
-  draw(svg, "circle", { class: "dot", r: 3, cx: sx(value), cy: y });
 });
 const signed = (x) => (x < 0 ? fixed(x) : `+${fixed(x)}`);
 fill("t-gains", data.gains.map(([name, value, low, high]) =>

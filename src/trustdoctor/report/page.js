@@ -220,11 +220,11 @@ const flags = () => {
   return { flags: used.map((key) => `--${key} ${plain(asked[key])}`).join(" "), promise: true,
     left: keys.filter((key) => !used.includes(key)) };
 };
-const PROMISE = "Replace OTHER_ROWS by a file of other labelled rows. These rows chose the threshold, so a " +
+const PROMISE = "Replace OTHER_ROWS with a file of other labelled rows. These rows chose the threshold, so a " +
   "promise needs rows that did not:";
-const UNMET = "On these rows no threshold does it, so expect the command to refuse. Replace OTHER_ROWS by a " +
+const UNMET = "On these rows no threshold does it, so expect the command to refuse. Replace OTHER_ROWS with a " +
   "file of other labelled rows:";
-const NO_PROMISE = "Replace OTHER_ROWS by a file of other labelled rows. The command finds the cheapest " +
+const NO_PROMISE = "Replace OTHER_ROWS with a file of other labelled rows. The command finds the cheapest " +
   "threshold there. A cost is not a promise:";
 const why = (now) => {
   const { targets, cost, budget, traffic } = state.asked, name = state.score;
