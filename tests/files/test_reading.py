@@ -264,7 +264,9 @@ def test_labels_that_are_not_classes_are_refused(suffix, labels, match, tmp_path
     [
         ([[0.5, 0.5], [0.5, None]], "no value at row 1"),
         ([[], []], "one length"),
-        ([[[0.5], [0.5]]], "expected numbers"),
+        ([[[0.5], [0.5]]], "lists within lists"),
+        ([[["0.5"]], [["0.5"]]], "lists within lists"),
+        ([["a", "b"]], "expected numbers"),
         ([None, [0.5, 0.5]], "one length"),
     ],
 )

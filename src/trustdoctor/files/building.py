@@ -273,6 +273,12 @@ def _read_text(text: pl.Expr, columns: Columns | None) -> pl.Expr:
 
 
 def _list_column(column: pl.Series) -> NDArray[Any]:
+    if column.dtype.inner.is_nested():  # type: ignore[attr-defined]
+        message = (
+            f"expected numbers in the lists of column {column.name!r}, got lists "
+            "within lists. Give every row one number per class."
+        )
+        raise InputError(message)
     if column.dtype == pl.List:
         lengths = column.list.len().fill_null(0).to_numpy()
         width = int(lengths[0])
