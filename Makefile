@@ -2,11 +2,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DOCS := build/docs-venv
+DIST := build/dist-venv
+WHEELS := manylinux_2_17_x86_64,manylinux_2_17_aarch64,any
 INSTALL := -m pip install --quiet --disable-pip-version-check -c constraints.txt
 PIP := $(BIN)/python $(INSTALL)
 SOURCES := pyproject.toml constraints.txt hatch_build.py $(wildcard src/trustdoctor/kernels/_native/*.[ch])
 
-.PHONY: demo test check soak lint docs bench clean
+.PHONY: demo test check soak lint docs dist bench clean
 
 demo: $(VENV)/core.stamp
 	$(BIN)/trustdoctor demo
@@ -33,6 +35,10 @@ lint: $(VENV)/dev.stamp
 # an environment of its own, without frameworks.
 docs: $(DOCS)/stamp
 	$(DOCS)/bin/python docs/build.py
+
+# What is released: an sdist and wheels, checked. release/matrix.sh tries them.
+dist: $(DIST)/stamp
+	$(DIST)/bin/python release/build.py --only $(WHEELS)
 
 bench: $(VENV)/dev.stamp
 	$(BIN)/python benchmarks/core.py
@@ -61,4 +67,9 @@ $(VENV)/dev.stamp: $(SOURCES) | $(BIN)/python
 $(DOCS)/stamp: $(SOURCES)
 	$(PYTHON) -m venv $(DOCS)
 	$(DOCS)/bin/python $(INSTALL) --no-compile -e '.[docs]'
+	touch $@
+
+$(DIST)/stamp: Makefile
+	$(PYTHON) -m venv $(DIST)
+	$(DIST)/bin/python $(INSTALL) auditwheel build check-wheel-contents twine
 	touch $@

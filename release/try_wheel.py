@@ -1,12 +1,13 @@
 """Installs a wheel where there is no compiler, runs the demo, and tests what came.
 
-    python release/try_wheel.py WHEEL --sdist SDIST [--full] [--lowest] [--cores 2]
+    python release/try_wheel.py WHEEL --sdist SDIST [--full] [--lowest] [--only TESTS]
 
 Run it by the Python that is to be tried; it needs nothing but pip. The tests are those
 of the sdist, whose own sources are removed: what they import is the installed wheel.
 They run with what can be installed from PyPI without PyTorch; cases that need more are
 skipped, and counted. ``--full`` installs everything, as `make test` does. ``--lowest``
-takes the lowest versions that pyproject.toml allows. Prints one row of a table.
+takes the lowest versions that pyproject.toml allows. ``--only`` names a folder, as
+tests/kernels. Prints one row of a table.
 """
 
 import argparse
@@ -46,7 +47,7 @@ class Place:
     def __init__(self, folder):
         self.folder = folder
         venv.create(folder / "venv", with_pip=True)
-        self.bin = folder / "venv" / "bin"
+        self.bin = folder / "venv" / ("Scripts" if os.name == "nt" else "bin")
         bare = {"PATH": str(self.bin), "COLUMNS": "80", "OMP_NUM_THREADS": "1"}
         self.env = os.environ | bare
         self.env.pop("CC", None)
@@ -95,7 +96,8 @@ def packages(place):
     listed = place.run("python", "-m", "pip", "list", "--format=json").stdout
     names = [one["name"] for one in json.loads(listed[listed.index("[") :])]
     own = [name for name in names if name not in {"pip", "setuptools", "uv"}]
-    (site,) = (place.folder / "venv" / "lib").glob("python*/site-packages")
+    code = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    site = Path(place.run("python", "-c", code).stdout.strip())
     apart = {"pip", "setuptools", "uv"}
     size = sum(
         path.stat().st_size
@@ -117,6 +119,8 @@ def install_tools(place, given):
         place.pip("-c", held, f"{given.wheel}[dev]")
         return []
     place.pip(*TOOLS)
+    if given.only:
+        return []
     missing = [
         extra
         for extra in OPTIONAL
@@ -136,6 +140,7 @@ def test(place, tree, given):
         command += ["-p", "missing", *(f"--ignore=tests/{name}" for name in CHECKOUT)]
     else:
         command += ["--ignore=tests/test_public.py"]
+    command += [given.only] if given.only else []
     place.env["PATH"] = f"{place.bin}{os.pathsep}{os.environ['PATH']}"  # for chromium
     done = place.run("python", *command, check=False, cwd=tree)
     Path(given.log).write_text(done.stdout)
@@ -144,8 +149,9 @@ def test(place, tree, given):
 
 def unpack(sdist, folder):
     """Unpack the sdist without its sources."""
+    safe = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
     with tarfile.open(sdist) as packed:
-        packed.extractall(folder, filter="data")
+        packed.extractall(folder, **safe)
     (tree,) = folder.iterdir()
     (tree / "src").rename(folder / "sources-that-nobody-imports")
     return tree
@@ -157,6 +163,7 @@ def main():
     parser.add_argument("--sdist", type=Path)
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--lowest", action="store_true")
+    parser.add_argument("--only", default="")
     parser.add_argument("--cores", default="auto")
     parser.add_argument("--log", default="try_wheel.log")
     given = parser.parse_args()
@@ -180,7 +187,8 @@ def main():
         versions = f"numpy {found['numpy']}, polars {found['polars']}"
         cells = [platform, f"{sys.version_info[0]}.{sys.version_info[1]}", versions]
         cells += [kernel, f"{took:.0f} s", f"{n} packages, {size:.0f} MB"]
-        print("| " + " | ".join([*cells, f"{tests}{missing}"]) + " |", flush=True)
+        cells.append(f"{given.only} {tests}{missing}".strip())
+        print(f"| {' | '.join(cells)} |", flush=True)
     if tests and ("failed" in tests or "error" in tests):
         sys.exit(1)
 

@@ -245,10 +245,6 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
-def _is_real(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
 def _is_count(value: Any, least: int) -> bool:
     whole = isinstance(value, Integral) and not isinstance(value, bool)
     return whole and value >= least

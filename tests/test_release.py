@@ -1,0 +1,78 @@
+"""What is released says one version, needs no more than before, and is all listed."""
+
+import re
+import tomllib
+from datetime import date
+
+import pytest
+import yaml
+
+import trustdoctor as td
+
+CORE = {"array-api-compat", "jinja2", "numpy", "polars", "rich", "scipy", "typer"}
+"""What 0.1 needed."""
+
+
+@pytest.fixture(scope="module")
+def project(root):
+    return tomllib.loads((root / "pyproject.toml").read_text())["project"]
+
+
+def test_the_core_needs_no_more_than_at_first(project):
+    names = {re.match(r"[\w-]+", one)[0] for one in project["dependencies"]}
+    assert names == CORE
+
+
+def test_every_core_package_has_its_licence_listed(root, project):
+    listed = (root / "docs" / "licences.md").read_text()
+    for one in project["dependencies"]:
+        assert re.match(r"[\w-]+", one)[0] in listed
+
+
+def test_the_citation_is_of_this_version(root):
+    cited = yaml.safe_load((root / "CITATION.cff").read_text())
+    assert cited["version"] == td.__version__
+    if "dev" not in td.__version__:
+        changes = (root / "CHANGELOG.md").read_text()
+        assert f"## [{td.__version__}] - {cited['date-released']}" in changes
+        assert isinstance(cited["date-released"], date)
+
+
+def test_all_that_is_bundled_is_listed(root):
+    listed = (root / "docs" / "licences.md").read_text()
+    data = [
+        path.relative_to(root)
+        for path in (root / "src").rglob("*")
+        if path.suffix in {".npz", ".npy", ".parquet", ".onnx", ".safetensors"}
+    ]
+    assert data
+    assert {path.parent.as_posix() for path in data} == {"src/trustdoctor/demo"}
+    assert "src/trustdoctor/demo/*.npz" in listed
+
+
+def test_workflows_run_what_there_is(root):
+    targets = set(re.findall(r"^(\w+):", (root / "Makefile").read_text(), re.MULTILINE))
+    commands = []
+    for path in (root / ".github" / "workflows").glob("*.yml"):
+        for job in yaml.safe_load(path.read_text())["jobs"].values():
+            assert job["timeout-minutes"] <= 90, path
+            commands += [step["run"] for step in job["steps"] if "run" in step]
+    made = {name for one in commands for name in re.findall(r"^make (\w+)", one)}
+    assert made == {"check", "soak", "dist", "docs"}
+    assert made <= targets
+    for script in re.findall(r"python (\S+\.py)", "\n".join(commands)):
+        assert (root / script).is_file(), script
+
+
+def test_old_calls_of_the_migration_table_are_gone_and_new_ones_there(root):
+    changes = (root / "CHANGELOG.md").read_text()
+    table = changes[changes.index("### From 0.1") : changes.index("### Added")]
+    rows = re.findall(r"^\| (.*?) \| (.*) \|$", table, re.MULTILINE)[2:]
+    assert len(rows) > 10
+    for old, new in rows:
+        for name in re.findall(r"`td\.(\w+)", new):
+            assert hasattr(td, name), new
+        for name in re.findall(r"`td\.([A-Z]\w+)`|`td\.(combine)\(", old):
+            assert not hasattr(td, "".join(name)), old
+    assert hasattr(td.Watch, "open")
+    assert not hasattr(td.Watch, "load_or_start")
