@@ -149,14 +149,14 @@ def _sign(difference: Difference) -> int:
 def show_comparison(console: Console, found: Comparison) -> None:
     """Print candidates, best first, and which to use."""
     console.print(
-        f"{found.n:,} rows, {found.n_errors:,} errors. What fits nothing is judged on "
-        f"all of them; for what is fitted, {found.n_fit:,} fitted, {found.n_chosen:,} "
-        f"chose and {found.n_judged:,} judge.\n",
+        f"{found.n:,} rows, {found.n_errors:,} errors. Scores that are not fitted are "
+        f"judged on all of them. For the fitted ones {found.n_fit:,} rows fitted them, "
+        f"{found.n_chosen:,} chose their settings, and {found.n_judged:,} judge.\n",
         highlight=False,
     )
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     frr = f"FRR@{found.points.trr * 100:g}TRR"
-    for title in ("score", "passes", "AUROC", "against msp", frr):
+    for title in ("score", "passes", "AUROC", "against msp", frr, "on rows"):
         table.add_column(title, overflow="fold")
     for c in found.candidates:
         own = c.name == found.candidates[0].name
@@ -166,14 +166,15 @@ def show_comparison(console: Console, found: Comparison) -> None:
             f"{(c.auroc.value or 0) * 100:.2f}",
             "" if own else c.auroc_gain.percent(sign=True),
             f"{(c.frr_at_trr.value or 0) * 100:.2f}",
+            f"{c.n:,}",
         )
     console.print(table)
     console.print(f"\n{found.verdict()}", highlight=False)
     for reason in found.skipped:
         console.print(f"- left out, {reason}", highlight=False)
     console.print(
-        f"\nIn %; differences of AUROC on the judging rows, paired, that hold all "
-        f"together at {found.confidence:.0%}.",
+        f"\nIn %. Against msp: AUROC more or less on the same rows, with intervals that "
+        f"hold all together at {found.confidence:.0%}.",
         highlight=False,
         style="dim",
     )

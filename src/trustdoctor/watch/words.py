@@ -99,7 +99,10 @@ def _seen(test: RateTest) -> str:
 def rate_words(seen: Seen) -> str:
     """Say a rate with its interval and its rows."""
     ends = f"[{seen.low:.2%}, {seen.high:.2%}]"
-    return f"{seen.value:.2%} {ends} of {_many(seen.n, 'row')}"
+    latest = (
+        "the latest " if seen.window > 1 else ""
+    )  # an estimate begins anew at times
+    return f"{seen.value:.2%} {ends} of {latest}{_many(seen.n, 'row')}"
 
 
 def beyond_words(test: RateTest, seen: Seen) -> str:
