@@ -107,7 +107,8 @@ def test_an_alarm_is_said_with_its_time_and_why(drifted):
     assert told["alarm"]["why"] in page
     seen = told["estimate"]
     ends = f"[{seen['low']:.2%}, {seen['high']:.2%}]"
-    assert f"{seen['value']:.2%} {ends} of {seen['n']:,} rows" in page
+    assert seen["window"] > 1
+    assert f"{seen['value']:.2%} {ends} of the latest {seen['n']:,} rows" in page
     assert "at most 15% errors among the accepted, with confidence 0.9" in page
     assert "the probability of any false alarm is at most 10%" in page
 

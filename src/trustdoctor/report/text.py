@@ -173,8 +173,8 @@ def show_comparison(console: Console, found: Comparison) -> None:
     for reason in found.skipped:
         console.print(f"- left out, {reason}", highlight=False)
     console.print(
-        f"\nIn %. Against msp: AUROC more or less on the same rows, with intervals that "
-        f"hold all together at {found.confidence:.0%}.",
+        f"\nIn %. Against msp: AUROC more or less on the same rows, with intervals "
+        f"that hold all together at {found.confidence:.0%}.",
         highlight=False,
         style="dim",
     )

@@ -99,9 +99,7 @@ def _seen(test: RateTest) -> str:
 def rate_words(seen: Seen) -> str:
     """Say a rate with its interval and its rows."""
     ends = f"[{seen.low:.2%}, {seen.high:.2%}]"
-    latest = (
-        "the latest " if seen.window > 1 else ""
-    )  # an estimate begins anew at times
+    latest = "the latest " if seen.window > 1 else ""  # estimates begin anew
     return f"{seen.value:.2%} {ends} of {latest}{_many(seen.n, 'row')}"
 
 
