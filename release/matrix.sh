@@ -11,6 +11,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=${1:-build/matrix}
 mkdir -p "$folder"
+mirror=$(apt-get indextargets --format "\$(REPO_URI)" "Created-By: Packages" | sed -n 1p)
 failed=0
 
 # here WHEEL [OPTION]: on this machine.
