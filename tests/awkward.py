@@ -157,7 +157,7 @@ def plain_definition(score, z, t):
     if not u:
         return -mp.inf
     others = [mp.exp(x) / (1 + s) for x in u]
-    return {
+    defined = {
         "alpha": lambda: mp.log((2 * s + s * s - s2) / (1 + s2)),
         "beta": lambda: mp.log(s),
         "msp": lambda: mp.log(s / (1 + s)),
@@ -166,7 +166,9 @@ def plain_definition(score, z, t):
             mp.fsum((p * (1 - p)) ** mp.mpf("0.1") for p in others)
             + (s / (1 + s) ** 2) ** mp.mpf("0.1")
         ),
-    }[score]()
+    }
+    assert score in defined, f"write the definition of {score} here"
+    return defined[score]()
 
 
 def _rel_u(row):

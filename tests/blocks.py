@@ -190,4 +190,7 @@ if __name__ == "__main__":
     for name in sys.argv[1:]:
         path = Path(name)
         with tempfile.TemporaryDirectory() as scratch:
-            path.write_text(updated(path.read_text(), scratch))
+            old = path.read_text()
+            new = updated(old, scratch)
+        if steady(new) != steady(old):  # processors differ in the last digits
+            path.write_text(new)

@@ -1,7 +1,8 @@
 """A score, a fitted score, a target, a format and an engine of one's own.
 
-Each is defined in a few lines and registered; then every command takes it, and it
-passes the laws that the built-in ones pass. Nothing in src knows of them.
+Each is defined in a few lines and registered; then diagnose, calibrate, screen and
+compare take it, and it passes the laws that the built-in ones pass. Nothing in src
+knows of them.
 """
 
 from dataclasses import dataclass
@@ -102,7 +103,7 @@ class Slow(engines.Engine):
             state.merge(part)
         return state
 
-    def map(self, source, function, output, *, alone=False, memory, pace):
+    def map(self, source, function, output, *, alone=False, only=None, memory, pace):
         done, parts = NOTHING, []
         for batch in self.batches(source):
             try:
@@ -115,7 +116,10 @@ class Slow(engines.Engine):
             )
             done += counted
         if output is not None:
-            pl.concat(parts).write_parquet(output)
+            decided = pl.concat(parts)
+            if only is not None:
+                decided = decided.filter(pl.col("accepted") == (only == "accepted"))
+            decided.write_parquet(output)
         return done
 
 

@@ -12,36 +12,19 @@ from trustdoctor.scores import SCORES, LogitScore, alpha, beta, gen
 FORMULAS = {n: s for n, s in SCORES.items() if isinstance(s, LogitScore)}
 
 
-def reference(name, row, t, **options):  # noqa: C901 - one case per score
+def reference(name, row, t, *, exponent=0.1, top=None):
     """The definition, in 60 digits and with no thought for stability."""
-    if name in awkward.LENGTHS:
-        return awkward.definition(name, row, mp.mpf(t))
-    z = [mp.mpf(float(x)) / mp.mpf(t) for x in row]
-    top = max(range(len(z)), key=lambda i: z[i])
-    u = [x - z[top] for i, x in enumerate(z) if i != top]
-    s, s2 = sum(mp.exp(x) for x in u), sum(mp.exp(2 * x) for x in u)
-    others = [mp.exp(x) / (1 + s) for x in u]
-    if name == "alpha":
-        return mp.log((2 * s + s * s - s2) / (1 + s2))
-    if name == "beta":
-        return mp.log(s)
-    if name in ("msp", "odin"):
-        return mp.log(s / (1 + s))
-    if name == "entropy":
-        return mp.log(
-            mp.log1p(s) * 1 - sum(x * p for x, p in zip(u, others, strict=True))
-        )
-    if name == "margin":
-        return max(u)
-    if name == "max_logit":
-        return -z[top]
-    if name == "energy":
-        return -mp.mpf(t) * (z[top] + mp.log1p(s))
-    exponent, count = options.get("exponent", 0.1), options.get("top", len(z))
-    pairs = [(p, 1 - p) for p in others] + [(1 / (1 + s), s / (1 + s))]
-    pairs = sorted(pairs, reverse=True)[:count]
+    if name != "gen":
+        return awkward.definition({"odin": "msp"}.get(name, name), row, mp.mpf(t))
+    e = [mp.exp((mp.mpf(float(x)) - mp.mpf(float(max(row)))) / mp.mpf(t)) for x in row]
+    e, whole = sorted(e, reverse=True), mp.fsum(e)
+    rests = [
+        mp.fsum(e[1:]),
+        *(whole - x for x in e[1:]),
+    ]  # 60 digits may hide the first
+    pairs = list(zip(e, rests, strict=True))[:top]
     return mp.log(
-        sum((p * (1 - p if p < 0.5 else q)) ** mp.mpf(exponent) for p, q in pairs)
+        mp.fsum((x * rest / whole**2) ** mp.mpf(exponent) for x, rest in pairs)
     )
 
 

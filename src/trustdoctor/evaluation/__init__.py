@@ -1,6 +1,6 @@
 """Everything that is measured on labelled predictions, with intervals."""
 
-from trustdoctor.evaluation.better import clearly_better, gains_over, say_better
+from trustdoctor.evaluation.better import gains_over, say_better
 from trustdoctor.evaluation.comparison import Comparison, compare
 from trustdoctor.evaluation.estimates import Settings
 from trustdoctor.evaluation.evaluations import (
@@ -26,7 +26,6 @@ __all__ = [
     "Protocols",
     "Settings",
     "Tally",
-    "clearly_better",
     "compare",
     "default_scores",
     "evaluate",

@@ -81,11 +81,14 @@ class World:
 
     def candidates(self) -> Iterator[Candidate]:
         """Yield every score of the registry, the views and the user's own."""
-        p, base = self.predictions, find_score(self.base)
-        names = []
-        for name in allowed_scores(p):
-            if name != self.base and same_ranking(find_score(name), base):
-                self.skipped.append(f"{name}: it ranks rows as {self.base} does.")
+        p = self.predictions
+        names: list[str] = []
+        others = [name for name in allowed_scores(p) if name != self.base]
+        for name in (self.base, *others):
+            own = find_score(name)
+            alike = [one for one in names if same_ranking(own, find_score(one))]
+            if alike:
+                self.skipped.append(f"{name}: it ranks rows as {alike[0]} does.")
             else:
                 names.append(name)
         for name, doubts in score_all(p, names).items():

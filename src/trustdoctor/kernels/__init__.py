@@ -1,7 +1,4 @@
-"""Row reductions and sorting.
-
-One formula per score, in C, in numpy and for every array library.
-"""
+"""Reductions of rows, sorting, digests and bets; in C where that pays."""
 
 from trustdoctor.kernels import _native
 from trustdoctor.kernels._native import KINDS

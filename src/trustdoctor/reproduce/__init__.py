@@ -1,4 +1,4 @@
-"""The paper's experiments, one command each, beside the truth."""
+"""The paper's experiments, one command each, beside the paper's numbers."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
