@@ -24,7 +24,7 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-HELD = 64 << 20
+HELD = 40 << 20
 """Bytes of requests to decide that are worked on at the same time."""
 
 CONNECTIONS = 1000

@@ -53,7 +53,9 @@ def prepare(rows: Rows) -> None:
     Not for one row, which is taken together with others, nor for a request that would
     hold much memory while it waits.
     """
-    if len(rows) > 1 and np.size(rows.values) <= MOST_PREPARED:
+    first = rows.values[0]
+    wide = len(first) if hasattr(first, "__len__") else 1
+    if len(rows) > 1 and len(rows) * wide <= MOST_PREPARED:
         rows.answers = answers_of(rows)
         rows.digests = digests_of(rows)
 
