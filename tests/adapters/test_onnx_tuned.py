@@ -79,10 +79,12 @@ def check(score, z, path, within):
         path / "g.onnx", providers=["CPUExecutionProvider"]
     )
     doubt, accepted = session.run(["doubt", "accepted"], {"x": z})
-    finite = np.isfinite(wanted)
+    finite = np.abs(wanted) < 1e30
     room = within * np.maximum(1, np.abs(wanted))
     assert (np.abs(doubt[finite] - wanted[finite]) < room[finite]).all()
-    assert np.array_equal(doubt[~finite], wanted[~finite])
+    # Gaps that float32 cannot hold are -inf to some kernels, and 1e35 or so to others.
+    assert (np.sign(doubt[~finite]) == np.sign(wanted[~finite])).all()
+    assert (np.abs(doubt[~finite]) > 9e29).all()
     far = ~finite | (np.abs(wanted - threshold) > room)
     assert np.array_equal(accepted[far], (wanted <= threshold)[far])
     return wanted
