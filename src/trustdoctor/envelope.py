@@ -74,9 +74,14 @@ def check(
     schema = content.get("schema")
     if type(schema) is not int or schema not in schemas:
         known = " or ".join(map(str, schemas))
+        earlier = type(schema) is int and schema < min(schemas)
         message = (
-            f"expected {_a(kind)} of schema {known} in {path}, got {shown(schema)}. "
-            "Use the version of trustdoctor that wrote it."
+            f"expected {_a(kind)} of schema {known} in {path}, got {shown(schema)}"
+            + (
+                ", which an earlier version of trustdoctor wrote. Make it again."
+                if earlier
+                else ". Use the version of trustdoctor that wrote it."
+            )
         )
         raise FileError(message)
     return content

@@ -54,8 +54,9 @@ def test_clusters_are_a_column(table, run, tmp_path):
         (("--clusters", "gap"), "column 'gap' has no cluster at row 9"),
         (("--clusters", "patient", "--no-labels"), "has no groups, clusters, mode"),
         (("--clusters", "patient", "--seed", "-1"), "a seed of 0 or more"),
-        (("--accuracy", "0.9"), "accuracy says where the sequence of risk starts"),
-        (("--accuracy", "90"), "Did you mean 0.9 or 90%?"),
+        (("--accuracy", "0.9"), "--accuracy goes with --no-labels"),
+        (("--no-labels", "--accuracy", "90"), "Did you mean 0.9 or 90%?"),
+        (("--label-noise", "60%"), "expected label_noise from 0 to below 0.5"),
         (("--passed",), "--passed lists thresholds of --risk without groups"),
         (("--coverage", "0.5"), "or two: frr with trr, or risk with coverage"),
     ],
@@ -80,13 +81,20 @@ def test_clusters_need_all_rows_at_once(run, tmp_path):
     assert "--clusters needs all rows at once" in done.stderr
 
 
-def test_a_known_accuracy_starts_elsewhere(table, run, tmp_path):
+def test_labels_that_may_be_wrong_tighten_the_test(table, run, tmp_path):
     out = tmp_path / "gate.json"
-    done = run("calibrate", table, "--risk", "5%", "--accuracy", "85%", "-o", out)
+    done = run("calibrate", table, "--risk", "10%", "--label-noise", "5%", "-o", out)
     assert done.returncode == 0, done.stderr
-    assert "An accuracy of 0.85, known in advance" in done.stdout
-    gate = td.calibrate(td.read(table), risk=0.05, accuracy=0.85)
+    told = " ".join(done.stdout.split())
+    assert "Up to 5% of the labels may be wrong" in told
+    assert "risk was tested at 9.5% instead of 10%" in told
+    gate = td.calibrate(td.read(table), risk=0.1, label_noise=0.05)
     assert td.Gate.load(out) == gate
+    assert gate.threshold == td.calibrate(td.read(table), risk=0.095).threshold
+
+
+def test_an_accuracy_from_elsewhere_goes_without_labels(table, run, tmp_path):
+    out = tmp_path / "gate.json"
     done = run("calibrate", table, "--no-labels", "--risk", "5%", "--accuracy", "0.8",
                "-o", out)  # fmt: skip
     assert "to match the accuracy" in " ".join(done.stdout.split())

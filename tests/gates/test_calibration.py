@@ -159,18 +159,20 @@ def test_coverage_needs_no_errors(rng):
 def test_few_rows_get_a_plain_answer():
     gate = td.calibrate_scores([1.0, 2.0, 3.0], [False] * 3, frr=0.05)
     assert gate.state == "accept-all"
-    assert gate.certificate.rows_needed == 45  # 0.95^45 < 0.1
     assert "too few" in gate.certificate.trivial
+    assert "(45 is the least" in gate.certificate.trivial  # 0.95^45 < 0.1
     gate = td.calibrate_scores([1.0, 2.0, 3.0], [False] * 3, trr=0.95)
     assert gate.state == "reject-all"
-    assert gate.certificate.rows_needed is None
     assert "0 errors are too few" in gate.certificate.trivial
+    assert gate.certificate.outlook == ()
     gate = td.calibrate_scores(np.arange(10.0), np.arange(10) >= 8, trr=0.95)
-    assert gate.certificate.rows_needed == 225  # 45 errors at one in five
+    first, enough = gate.certificate.outlook
+    assert first.decides == 0
+    assert 200 <= enough.rows <= 500  # 45 errors at one in five
     gate = td.calibrate_scores(np.arange(10.0), np.zeros(10, bool), risk=0.01)
     needed = math.ceil(math.log(0.09) / math.log(0.99))
-    assert needed <= gate.certificate.rows_needed <= 1.1 * needed
     assert "too few to prove the risk" in gate.certificate.trivial
+    assert f"({needed} is the least" in gate.certificate.trivial
 
 
 @pytest.mark.parametrize("method", ["sequence", "sgr", "grid"])
@@ -182,18 +184,17 @@ def test_an_unreachable_risk_is_said(method, seed):
     gate = td.calibrate_scores(rng.normal(size=5000), errors, risk=0.02, method=method)
     assert gate.state == "reject-all"
     assert "has a risk below" in gate.certificate.trivial
-    assert gate.certificate.rows_needed is None
+    assert [look.decides < 0.1 for look in gate.certificate.outlook] == [True]
 
 
-def test_the_rows_said_to_be_needed_are_enough(rng):
-    scores, errors = draw(rng, 30)
-    c = td.calibrate_scores(scores, errors, risk=0.05).certificate
-    assert c.rows_needed >= 47  # without any error among the accepted
+def test_the_rows_said_to_be_enough_are(rng):
+    scores, errors = draw(rng, 100)
+    first, enough = td.calibrate_scores(scores, errors, risk=0.05).certificate.outlook
     held = [
-        td.calibrate_scores(*draw(rng, 2 * c.rows_needed), risk=0.05).state
-        == "threshold"
+        td.calibrate_scores(*draw(rng, enough.rows), risk=0.05).state == "threshold"
         for _ in range(20)
     ]
+    assert first.rows == 100
     assert np.mean(held) > 0.5
 
 

@@ -120,7 +120,9 @@ def test_too_few_rows_for_one_of_them_are_said(rng):
     scores, errors = draw(rng, 30)
     gate = td.calibrate_scores(scores, errors, risk=0.02, coverage=0.5)
     assert "too few to promise both" in gate.certificate.trivial
-    assert gate.certificate.rows_needed > 30
+    first, enough = gate.certificate.outlook
+    assert first.rows == 30 < enough.rows
+    assert first.decides < 0.5 < 0.8 <= enough.decides
     scores, errors = draw(rng, 3000, accuracy=0.4, separation=0.1)
     gate = td.calibrate_scores(scores, errors, risk=0.02, frr=0.5)
     assert "risk cannot be promised: no threshold" in gate.certificate.trivial

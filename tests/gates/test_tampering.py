@@ -1,7 +1,6 @@
 """Whatever a gate's file holds: it is refused in a line, or it is that gate."""
 
 import json
-from pathlib import Path
 
 import laws
 import numpy as np
@@ -11,8 +10,8 @@ import tampering
 import trustdoctor as td
 from trustdoctor import envelope
 from trustdoctor.errors import FileError, InputError
+from trustdoctor.gates import Margins
 
-OLD = Path(__file__).parents[1] / "samples" / "v0.1"
 ROWS = laws.rows(1200)
 NEW = laws.rows(30, seed=7)
 
@@ -23,6 +22,7 @@ def confident(rows, seed=0):
     return td.Predictions.from_confidence(rng.random(rows), right)
 
 
+MARGINS = Margins(("flip", "shift"), (0.1, 0.2), (0.3, 0.1))
 MAKE = {
     "frr": lambda: td.calibrate(ROWS, frr=0.1),
     "both": lambda: td.calibrate(ROWS, frr=0.3, trr=0.3),
@@ -31,8 +31,8 @@ MAKE = {
     "groups": lambda: td.calibrate(ROWS, frr=0.1, groups="predicted"),
     "fitted": lambda: td.calibrate(ROWS, frr=0.1, score=td.RelU.fit(ROWS)),
     "unit": lambda: td.calibrate(confident(500), risk=0.2),
-    "margins": lambda: td.Gate.load(OLD / "gate-margins.json"),
-    "unlabelled": lambda: td.Gate.load(OLD / "gate-unlabelled.json"),
+    "margins": lambda: td.Gate(0.5, margins=MARGINS),
+    "unlabelled": lambda: td.calibrate_unlabelled(ROWS, risk=0.1),
     "bare": lambda: td.Gate.from_gamma(0.5),
 }
 
@@ -59,7 +59,7 @@ def plain(content):
     """Leave out what a file need not say."""
     spared = {"margins": None, "fitted": None, "unit": False, "classes": None}
     kept = {k: v for k, v in content.items() if k not in spared or v != spared[k]}
-    return kept | {"schema": 2}
+    return kept | {"schema": 3}
 
 
 TELLING = {"target", "mode", "n_errors", "feasible"}
@@ -134,7 +134,11 @@ def test_groups_are_of_one_kind_and_each_there_once(names, match, tmp_path):
         ({"n": 1 << 60, "n_correct": 1 << 60, "n_errors": 0}, "n "),
         ({"n_correct": 1300, "n_errors": -100}, "n_errors"),
         ({"n_correct": -1, "n_errors": -1}, "mode"),
-        ({"rows_needed": -1}, "rows_needed"),
+        ({"rows_needed": 5}, "lacks or adds"),
+        ({"outlook": [[0, 0.1, 0.2, 0.3, 0.4]]}, "outlook"),
+        ({"outlook": [[10, 1.1, 0.2, 0.3, 0.4]]}, "outlook"),
+        ({"outlook": [[10, 0.1]]}, "outlook"),
+        ({"outlook": 5}, "expected a list"),
         ({"feasible": [2.0, 1.0]}, "feasible"),
         ({"notes": "text"}, "expected a list"),
         ({"observed": {"frr": [0.5, 0.6, 0.7]}}, "observed"),

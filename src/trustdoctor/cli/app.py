@@ -43,6 +43,7 @@ from trustdoctor.cli.printing import one_line
 from trustdoctor.cli.screening import screen
 from trustdoctor.cli.serve_options import KEEPING, REACHING, REVIEWING, RUNNING
 from trustdoctor.cli.serving import serve
+from trustdoctor.cli.split import split
 from trustdoctor.cli.streams import leave_output, prepare_streams
 from trustdoctor.cli.watching import check
 from trustdoctor.errors import InputError, TrustDoctorError
@@ -92,6 +93,7 @@ def _commands() -> dict[str, dict[str, Any]]:
     }
     more: dict[str, Any] = {
         "demo": demo,
+        "split": split,
         "compare": takes(columns=COMPARE_COLUMNS, level=COMPARE_LEVEL, memory=MEMORY)(
             compare
         ),

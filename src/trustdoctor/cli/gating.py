@@ -15,6 +15,7 @@ from trustdoctor.cli.options import (
     ClustersOption,
     DrawSeedOption,
     FileArgument,
+    NoiseOption,
     Option,
     OptionGroup,
     PassedOption,
@@ -168,13 +169,14 @@ LISTS = OptionGroup(_list_options, _lists, TARGETS_PANEL)
 def calibrate(  # noqa: PLR0913 - one parameter per option
     file: FileArgument,
     *,
-    target: dict[str, float],
+    target: dict[str, Any],
     level: float | None,
     lists: Lists,
     mode: ModeOption = None,
     method: MethodOption = None,
     per_class: PerClassOption = False,
     no_labels: NoLabelsOption = False,
+    label_noise: NoiseOption = None,
     accuracy: AccuracyOption = None,
     score: ScoreOption = None,
     temperature: TemperatureOption = 1.0,
@@ -190,12 +192,19 @@ def calibrate(  # noqa: PLR0913 - one parameter per option
     """Choose a threshold that keeps a promise, and write it as a gate.
 
     Give one target, or two: --frr with --trr, or --risk with --coverage, --frr or
-    --trr; a RATE is 0.05 or 5%. A gate that would accept or reject everything is not
-    written, and the exit code is 3.
+    --trr; a RATE is 0.05 or 5%. Several values that you fixed before you looked at the
+    rows, as --risk 1%,2%,5%, share the level: the strictest that can be promised is
+    taken. A gate that would accept or reject everything is not written, and the exit
+    code is 3.
     """
     given: dict[str, Any] = {"temperature": temperature, "mode": mode, "method": method}
     given |= {"groups": _groups(columns, per_class), "confidence": level or 0.9}
     given |= _named(score, accuracy, clusters, seed, lists)
+    if accuracy is not None and not no_labels:
+        message = "--accuracy goes with --no-labels. Leave it out."
+        raise InputError(message)
+    if label_noise is not None:
+        given["label_noise"] = as_rate(label_noise, "label-noise")
     run, said = _way(lists, no_labels=no_labels), list[str]()
     with bar(quiet=quiet) as tell:
         tell(0.0, f"reading {file.name}")
@@ -229,7 +238,7 @@ def _named(
     return out if clusters is None else out | {"clusters": clusters, "seed": seed}
 
 
-def _on_the_score(target: dict[str, float], score: Any) -> dict[str, float]:
+def _on_the_score(target: dict[str, Any], score: Any) -> dict[str, Any]:
     """Return the target, a threshold on the scale of the doubt."""
     if "threshold" not in target:
         return target
@@ -289,12 +298,12 @@ def _unlabelled(source: Source, given: dict[str, Any], said: list[str]) -> Gate:
     means = given.pop("means")
     del given["confidence"]  # there is no promise
     given.pop("seed", None)
-    names = ("groups", "mode", "method", "clusters", "shortlist")
+    names = ("groups", "mode", "method", "clusters", "shortlist", "label_noise")
     others = [given.pop(name, None) for name in names]
     if any(value is not None for value in others):
         message = (
-            "--no-labels has no groups, clusters, mode, method or shortlist. Leave "
-            "them out."
+            "--no-labels has no groups, clusters, mode, method, shortlist or label "
+            "noise. Leave them out."
         )
         raise InputError(message)
     if given.get("score") == AUTO:

@@ -30,6 +30,10 @@ EXAMPLES = {
         "trustdoctor diagnose demo-rows/labelled.csv --score all",
         "trustdoctor diagnose demo-rows/labelled.csv --html page.html --ids id",
     ),
+    "split": (
+        "trustdoctor split demo-rows/labelled.csv -o look.csv rest.csv",
+        "trustdoctor split demo-rows/labelled.csv --part 500 --ids id -o a.csv b.csv",
+    ),
     "compare": (
         "trustdoctor compare demo-rows/labelled.csv",
         "trustdoctor compare demo-rows/labelled.csv -o score.safetensors",

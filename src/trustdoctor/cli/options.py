@@ -123,8 +123,15 @@ AccuracyOption = Annotated[
     str | None,
     typer.Option(
         metavar="RATE",
-        help="The model's accuracy, if known in advance and not from these rows: for "
-        "--risk on few rows, or with --no-labels.",
+        help="With --no-labels: the model's accuracy, known from elsewhere.",
+        rich_help_panel=TARGETS_PANEL,
+    ),
+]
+NoiseOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RATE",
+        help="The share of labels that may be wrong: the promise is about the truth.",
         rich_help_panel=TARGETS_PANEL,
     ),
 ]
@@ -332,13 +339,22 @@ def _is_rate(name: str) -> bool:
     return target.counts is not None and (target.low, target.high) == (0.0, 1.0)
 
 
-def as_target(**values: str | float | None) -> dict[str, float]:
-    """Return the targets that were given, rates as numbers."""
-    return {
-        name: as_rate(value, name) if isinstance(value, str) else value
-        for name, value in values.items()
-        if value is not None
-    }
+def as_target(**values: str | float | None) -> dict[str, Any]:
+    """Return the targets that were given, rates as numbers, several as a list.
+
+    Examples
+    --------
+    >>> as_target(risk="1%,5%", frr=None)
+    {'risk': [0.01, 0.05]}
+    """
+    target: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, str):
+            rates = [as_rate(text, name) for text in value.split(",")]
+            target[name] = rates if len(rates) > 1 else rates[0]
+        elif value is not None:
+            target[name] = value
+    return target
 
 
 def as_rate(text: str, name: str) -> float:

@@ -20,6 +20,7 @@ from trustdoctor.files.journal import Journal
 from trustdoctor.files.json_lines import JSON_LINES
 from trustdoctor.files.parquet import PARQUET, ROW_GROUP
 from trustdoctor.files.pictures import PICTURES, pillow, thumbnails
+from trustdoctor.files.random_split import split_file
 from trustdoctor.files.reading import read, read_class_names
 from trustdoctor.files.responses import checked_choices, choice_probs
 from trustdoctor.files.row_groups import RowGroup, read_row_groups
@@ -83,6 +84,7 @@ __all__ = [
     "read_values",
     "register_format",
     "sink",
+    "split_file",
     "suffix_of",
     "thumbnails",
     "unreadable",

@@ -45,6 +45,12 @@ from trustdoctor.gates.outcome import (
     Screened,
     require_one_width,
 )
+from trustdoctor.gates.preview import (
+    PREVIEW_VALUES,
+    Preview,
+    preview_gates,
+    rows_for,
+)
 from trustdoctor.gates.rules import Cut, at_most_each, between
 from trustdoctor.gates.sample import Fingerprint, Rows, Sample
 from trustdoctor.gates.selection import (
@@ -73,6 +79,7 @@ __all__ = [
     "LIST_SHARE",
     "NOTHING",
     "PREDICTED",
+    "PREVIEW_VALUES",
     "TARGETS",
     "Certificate",
     "Classes",
@@ -85,6 +92,7 @@ __all__ = [
     "Lists",
     "Margins",
     "Outcome",
+    "Preview",
     "Rows",
     "Rule",
     "Sample",
@@ -119,12 +127,14 @@ __all__ = [
     "list_rows",
     "needs_labels",
     "observe",
+    "preview_gates",
     "read_classes",
     "read_shortlist",
     "register_target",
     "remarks",
     "require_one_width",
     "require_scoring",
+    "rows_for",
     "select",
     "shortlist",
     "true_strangeness",

@@ -94,7 +94,8 @@ def advise(
     groups : int
         How many groups share the risk of a broken promise.
     options
-        Targets, confidence, mode, method, min_coverage and accuracy, as in `calibrate`.
+        Targets, confidence, mode, method, min_coverage and label_noise, as in
+        `calibrate`.
 
     Examples
     --------
@@ -305,7 +306,7 @@ def _other_methods(rows: Sample, ask: Ask, delta: float) -> Iterator[str]:
     methods = ask.targets[0].rules
     for name in methods:
         if name != (ask.method or next(iter(methods))):
-            trial = _tried(rows, replace(ask, method=name, accuracy=None), delta)
+            trial = _tried(rows, replace(ask, method=name), delta)
             if trial.side == "threshold":
                 yield trial.words(f"--method {name}")
 

@@ -1,12 +1,12 @@
 """What is asked of a calibration, checked: targets, confidence, mode and method."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from numbers import Real
 
 import numpy as np
 
 from trustdoctor.errors import InputError
-from trustdoctor.gates.enough import MOST_TIMES, enough
+from trustdoctor.gates.outlook import Outlook, fails, rows_enough
 from trustdoctor.gates.pairs import (
     both_cut,
     is_pair,
@@ -34,7 +34,9 @@ class Ask:
     method: str | None = None
     confidence: float = 0.9
     min_coverage: float = START
-    accuracy: float | None = None
+    label_noise: float = 0.0
+    choices: int = 1
+    """Values fixed in advance, of which one is taken; they share the level."""
 
     def __post_init__(self) -> None:
         """Refuse what no rule gives."""
@@ -52,26 +54,17 @@ class Ask:
         self._check_mode()
         for one in self.targets:
             one.rule(self.method)
-        for name in ("confidence", "min_coverage", "accuracy"):
+        for name in ("confidence", "min_coverage"):
             value = getattr(self, name)
-            unknown = name == "accuracy" and value is None
-            if not (unknown or (isinstance(value, Real) and 0 < float(value) < 1)):
+            if not (isinstance(value, Real) and 0 < float(value) < 1):
                 message = f"expected {name} between 0 and 1, got {value!r}."
                 raise InputError(message)
-        self._check_accuracy()
-
-    def _check_accuracy(self) -> None:
-        """Refuse an accuracy that has no part in the rule."""
-        if self.accuracy is None:
-            return
-        if "risk" not in self.target or self.method not in (None, "sequence"):
+        noise = self.label_noise
+        if not (isinstance(noise, Real) and 0 <= float(noise) < 0.5):
             message = (
-                "accuracy says where the sequence of risk starts, or goes with "
-                "--no-labels. Leave it out."
+                "expected label_noise from 0 to below 0.5, the share of labels that "
+                f"may be wrong, got {noise!r}."
             )
-            raise InputError(message)
-        if self.min_coverage != START:
-            message = "expected accuracy or min_coverage, got both. Leave one out."
             raise InputError(message)
 
     def _check_mode(self) -> None:
@@ -116,14 +109,38 @@ class Ask:
         """The mode, "confidence" where none was named."""
         return self.mode or "confidence"
 
+    @property
+    def delta(self) -> float:
+        """The probability with which a promise may be broken."""
+        return (1 - self.confidence) / self.choices
+
+    @property
+    def tested(self) -> dict[str, float]:
+        """The values that labels of this noise are held to.
+
+        Of the errors that are accepted, labels call at least 1 - noise errors. So where
+        the rate of errors is above r, that of errors by their labels is above
+        (1 - noise) r, whatever else the wrong labels do.
+        """
+        return {
+            name: value * (1 - self.label_noise)
+            if TARGETS[name].scaled_by_noise
+            else value
+            for name, value in self.target.items()
+        }
+
+    def at_once(self, rows: Sample) -> Cut:
+        """Find the cut on all rows together, at the whole level."""
+        return self.cut(rows, self.delta)
+
     def cut(self, rows: Sample, delta: float) -> Cut:
         """Find the cut on some rows."""
         two = len(self.target) == 2
         own = pair_delta(self.target, delta) if two else delta
-        terms = Terms(self.how, own, self.min_coverage, self.accuracy)
+        terms = Terms(self.how, own, self.min_coverage)
         cuts = {
             name: TARGETS[name].rule(self.method).cut(rows, value, terms)
-            for name, value in self.target.items()
+            for name, value in self.tested.items()
         }
         return both_cut(rows, cuts) if two else next(iter(cuts.values()))
 
@@ -133,32 +150,24 @@ class Ask:
         It asks how many rows there are, not how they score: of FRR and TRR the correct
         ones and the errors, which their rules take as given; else all of them.
         """
-        delta = (1 - self.confidence) / groups
+        delta = self.delta / groups
         if len(self.target) == 2:
             delta = pair_delta(self.target, delta)
-        terms = Terms(self.how, delta, self.min_coverage, self.accuracy)
+        terms = Terms(self.how, delta, self.min_coverage)
         every = [target for target in self.targets if target.rests_on == "all"]
         return not any(
             target.rule(self.method)
-            .cut(_ideal(rows, target), self.target[target.name], terms)
+            .cut(_ideal(rows, target), self.tested[target.name], terms)
             .short
             for target in every or self.targets
         )
 
-    def cut_and_needed(self, rows: Sample, delta: float) -> Cut:
-        """Find the cut; where rows are too few for one, how many would be enough."""
-        found = self.cut(rows, delta)
-        if not (found.short or found.broken):
-            return found
-        needed = enough(
-            rows,
-            lambda more: self.cut(more, delta).state != found.state,
-            first=found.needed,
-        )
-        why = found.trivial
-        if found.short and needed is None and 0 < rows.n_errors < len(rows):
-            why += f"; {MOST_TIMES:,} times as many like these would be, too"
-        return replace(found, needed=needed, trivial=why)
+    def outlook(self, rows: Sample, cut: Cut) -> tuple[Outlook, ...]:
+        """Say how often calibrations on such rows succeed, where this one did not."""
+        drawable = rows.labelled and 0 < rows.n_errors < len(rows)
+        if not (self.promised and fails(cut) and drawable):
+            return ()
+        return rows_enough(rows, self.at_once)
 
 
 def _ideal(rows: Sample, target: Target) -> Sample:

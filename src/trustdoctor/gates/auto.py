@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from trustdoctor.arrays import as_groups
 from trustdoctor.errors import InputError
-from trustdoctor.gates.asked import START
 from trustdoctor.gates.calibration import calibrate
 from trustdoctor.gates.certifying import with_notes
 from trustdoctor.gates.gate import Gate
@@ -79,23 +78,11 @@ class Auto:
             gate = calibrate(rows, score=self.score, **options)
             only = f"These rows allow one score, {self.score.name}: none was chosen."
             return with_notes(gate, only)
-        known = self._accuracy(options)
-        gate = calibrate(rows, score=self.score, **(options | known))
+        gate = calibrate(rows, score=self.score, **options)
         assert gate.certificate is not None
         notes = [f"{self.why} {gate.certificate.n:,} other rows set the threshold."]
-        if known:
-            notes.append("The accuracy by which tests start is of the rows that chose.")
         notes += self._gain(gate, rows, options.get("trr"))
         return with_notes(gate, *notes)
-
-    def _accuracy(self, options: dict[str, Any]) -> dict[str, float]:
-        """Return the accuracy of the rows that chose, where the tests start by it."""
-        asked = {name: value for name, value in options.items() if value is not None}
-        plain = asked.get("method", "sequence") == "sequence"
-        free = asked.get("min_coverage", START) == START and "accuracy" not in asked
-        if "risk" not in asked or "groups" in asked or not (plain and free):
-            return {}
-        return {"accuracy": float((~self.predictions[self.chosen].errors).mean())}
 
     def _gain(self, gate: Gate, rows: Predictions, trr: float | None) -> list[str]:
         """Say what the score gained on rows that did not choose it."""

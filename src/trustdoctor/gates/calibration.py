@@ -2,15 +2,18 @@
 
 import math
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from trustdoctor.arrays import as_groups
 from trustdoctor.errors import InputError
 from trustdoctor.gates import rules
 from trustdoctor.gates.asked import START, Ask
 from trustdoctor.gates.certifying import certify, with_notes
-from trustdoctor.gates.classes import classes_of, predicted_groups
+from trustdoctor.gates.classes import ClassCounts, classes_of, predicted_groups
 from trustdoctor.gates.clusters import (
     draw_rows,
     drawn_note,
@@ -22,6 +25,7 @@ from trustdoctor.gates.gate import Gate, is_unit
 from trustdoctor.gates.group_rules import group_rules, split_rows
 from trustdoctor.gates.missing import leave_out_unlabelled
 from trustdoctor.gates.outcome import NOTHING, Outcome, known_errors
+from trustdoctor.gates.outlook import fails
 from trustdoctor.gates.rules import Cut, Mode
 from trustdoctor.gates.sample import Rows, Sample, as_sample
 from trustdoctor.gates.targets import TARGETS
@@ -44,13 +48,13 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
     mode: Mode | None = None,
     method: str | None = None,
     min_coverage: float = START,
-    accuracy: float | None = None,
+    label_noise: float = 0.0,
     groups: Any = None,
     grouped_by: str = "",
     clusters: Any = None,
     seed: int = 0,
     shortlist: Any = None,
-    **target: float,
+    **target: Any,
 ) -> Gate:
     """Choose the threshold that keeps a promise on rows to come.
 
@@ -80,10 +84,9 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
         not monotone).
     min_coverage : float
         For `risk` by sequence: the coverage where the main sequence starts.
-    accuracy : float, optional
-        For `risk` by sequence: the model's accuracy, known in advance and not from
-        these rows. The main sequence then starts where such a model passes most
-        probably; the promise holds even if it is wrong.
+    label_noise : float
+        The share of labels that may be wrong, independently of the score; the promise
+        is about the truth then, and not about the labels.
     groups : str or array (n,), optional
         A threshold and a promise for each group with enough rows, all promises together
         at `confidence`. "predicted": by predicted class. "given": by the predictions'
@@ -101,6 +104,9 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
         joint, coverage and threshold, without groups, the same rows set both; else a
         third of them, which then has no part in the gate.
     target
+        A value, or several that were fixed before these rows were looked at: they share
+        the level, and the strictest that can be promised is taken.
+
         frr : at most this share of the correct predictions is rejected.
         trr : at least this share of the errors is rejected.
         risk : at most this share of the accepted predictions is wrong.
@@ -127,7 +133,7 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
     """
     _require_predictions_alone(predictions, _errors)
     options: dict[str, Any] = {"confidence": confidence, "mode": mode, "method": method}
-    options |= {"min_coverage": min_coverage, "accuracy": accuracy, **target}
+    options |= {"min_coverage": min_coverage, "label_noise": label_noise, **target}
     if clusters is not None or shortlist is not None:
         options |= {"score": score, "temperature": temperature, "groups": groups}
         options |= {"grouped_by": grouped_by, "shortlist": shortlist}
@@ -166,8 +172,9 @@ def _calibrated(
     if needs_labels(options):
         kept = leave_out_unlabelled(predictions, score, groups)
         predictions, groups, notes = *kept[:2], (*notes, *kept[2])
+    doubts = bare.doubts(predictions)
     gate = calibrate_sample(
-        as_sample(bare.doubts(predictions), known_errors(predictions)),
+        as_sample(doubts, known_errors(predictions)),
         score=score,
         notes=notes,
         barred=barred_rows(predictions),
@@ -175,7 +182,19 @@ def _calibrated(
         grouped_by=grouped_by,
         **options,
     )
-    return replace(gate, unit=is_unit(predictions), classes=classes_of(predictions))
+    gate = replace(gate, unit=is_unit(predictions), classes=classes_of(predictions))
+    return with_notes(gate, *_class_notes(gate, predictions, doubts, groups))
+
+
+def _class_notes(
+    gate: Gate, predictions: Any, doubts: Any, groups: Any
+) -> Iterator[str]:
+    """Say which predicted classes the gate hardly ever accepts."""
+    if gate.state == "threshold" and gate.grouped_by != PREDICTED:
+        accepted = np.asarray(gate.accept(doubts, groups=groups))
+        counts = ClassCounts.of(predictions, accepted)
+        if counts is not None and counts.neglected():
+            yield counts.neglected()
 
 
 def _require_predictions_alone(predictions: Any, errors: Any) -> None:
@@ -215,7 +234,8 @@ def calibrate_scores(  # noqa: PLR0913 - options, by keyword only
     clusters, seed
         Each row's cluster, of which one row is drawn, as in `calibrate`.
     options
-        Targets, confidence, mode, method, min_coverage and accuracy, as in `calibrate`.
+        Targets, confidence, mode, method, min_coverage and label_noise, as in
+        `calibrate`.
 
     Examples
     --------
@@ -303,7 +323,7 @@ def calibrate_sample(  # noqa: PLR0913 - options, by keyword only
     mode: Mode | None = None,
     method: str | None = None,
     min_coverage: float = START,
-    accuracy: float | None = None,
+    label_noise: float = 0.0,
     notes: tuple[str, ...] = (),
     barred: int = 0,
     **target: Any,
@@ -312,16 +332,23 @@ def calibrate_sample(  # noqa: PLR0913 - options, by keyword only
 
     `barred` rows, whose score is inf, are rejected whatever the threshold.
     """
-    asked = {name: value for name, value in target.items() if value is not None}
-    ask = Ask(asked, mode, method, confidence, min_coverage, accuracy)
+    target = {name: value for name, value in target.items() if value is not None}
+    ask = choose_value(
+        rows,
+        [
+            Ask(values, mode, method, confidence, min_coverage, label_noise, len(every))
+            for every in [fixed_values(target)]
+            for values in every
+        ],
+    )
     _require_labels(rows, ask)
-    delta = 1 - confidence
+    notes = (*notes, *_choice_notes(rows, ask, target))
 
     def bar(cut: Cut, some: Sample) -> Cut:
         return _barring(cut, some, ask, barred)
 
     parts = None if groups is None else split_rows(rows, groups, ask)
-    pooled = bar(ask.cut_and_needed(rows, delta), rows)
+    pooled = bar(ask.cut(rows, ask.delta), rows)
     at = rules.place(pooled, rows)
     grouped = None
     if parts is not None:
@@ -336,6 +363,76 @@ def calibrate_sample(  # noqa: PLR0913 - options, by keyword only
     seen = _seen(gate, rows, parts)
     certificate = certify(ask, rows, pooled, seen, grouped=grouped, notes=notes)
     return replace(gate, certificate=certificate)
+
+
+def fixed_values(target: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return a target's values that were fixed in advance, the strictest first.
+
+    Examples
+    --------
+    >>> fixed_values({"risk": [0.05, 0.01]})
+    [{'risk': 0.01}, {'risk': 0.05}]
+    >>> fixed_values({"risk": 0.05, "coverage": 0.5})
+    [{'risk': 0.05, 'coverage': 0.5}]
+    """
+    several = [n for n, v in target.items() if isinstance(v, (list, tuple))]
+    if not several:
+        return [target]
+    (name, *others), values = several, list(target[several[0]])
+    if others or len(target) > 1 or name not in TARGETS or not TARGETS[name].promised:
+        message = (
+            "several values go with one target that is promised: risk, joint, frr, trr "
+            f"or coverage, alone; got {' and '.join(target)}. Give one value each."
+        )
+        raise InputError(message)
+    if not values or len(set(values)) < len(values):
+        message = f"expected different values of {name}, got {values!r}."
+        raise InputError(message)
+    checked = {TARGETS[name].check(value) for value in values}
+    strictest = sorted(checked, reverse=TARGETS[name].at_least)
+    return [{name: value} for value in strictest]
+
+
+def choose_value(rows: Sample, requests: list[Ask]) -> Ask:
+    """Return the strictest request that the rows allow; the last where none does.
+
+    Each is tested at its share of the level, so all that pass hold together, and the
+    choice among them may rest on the same rows (Bonferroni).
+    """
+    if len(requests) == 1 or not rows.labelled:
+        return requests[0]
+    able = (ask for ask in requests if not fails(ask.cut(rows, ask.delta)))
+    return next(able, requests[-1])
+
+
+def _choice_notes(rows: Sample, ask: Ask, target: dict[str, Any]) -> Iterator[str]:
+    """Say that the value is one of several, and what having the choice cost."""
+    if ask.choices == 1:
+        return
+    ((name, value),) = ask.target.items()
+    values = ", ".join(f"{100 * v:.6g}%" for v in sorted(target[name]))
+    yield (
+        f"{100 * value:.6g}% is the strictest of {ask.choices} values fixed in advance "
+        f"({values}) that these rows allow. Each was tested at 1/{ask.choices} of the "
+        f"level, so that the choice costs no confidence."
+    )
+    coverages = [
+        _share_accepted(rows, ask.cut(rows, delta))
+        for delta in (ask.delta, 1 - ask.confidence)
+    ]
+    if None not in coverages:
+        yield (
+            f"Asked for alone, {100 * value:.6g}% would accept {coverages[1]:.1%} of "
+            f"these rows; with the choice it is {coverages[0]:.1%}."
+        )
+
+
+def _share_accepted(rows: Sample, cut: Cut) -> float | None:
+    """Return the share of the rows that a cut accepts; None where it is not known."""
+    if cut.state != "threshold":
+        return float(cut.state == "accept-all")
+    counts = rows.confusion(rules.place(cut, rows))
+    return None if counts is None else counts.coverage
 
 
 def _require_labels(rows: Sample, ask: Ask) -> None:

@@ -7,13 +7,14 @@ from typing import Any
 
 from trustdoctor import envelope
 from trustdoctor.errors import FileError
+from trustdoctor.gates.outlook import Outlook
 from trustdoctor.gates.pairs import is_pair
 from trustdoctor.gates.risk import Passed
 from trustdoctor.gates.targets import TARGETS
 from trustdoctor.metrics import Estimate
 
 Rates = dict[str, Estimate]
-_ADDED = ("passed", "luck")  # since version 0.2: left out where there are none
+_ADDED = ("passed", "luck", "outlook")  # left out of a file where there are none
 MODES = ("confidence", "expectation", "none")
 
 
@@ -42,8 +43,9 @@ class Certificate:
         rows; the promise is the target.
     trivial : str
         Why the gate accepts or rejects everything; empty where it does not.
-    rows_needed : int or None
-        How many calibration rows would give a gate that is not trivial.
+    outlook : tuple of Outlook
+        Where the rows do not allow the promise: how often calibrations on as many rows
+        like these do, simulated, and with how many rows most do.
     fingerprint : str
         Of the calibration scores and errors, in whatever order they came; of a
         `Sketch` that was handed to `calibrate_scores`, of its cells.
@@ -76,12 +78,12 @@ class Certificate:
     n_errors: int = -1
     observed: Rates = field(default_factory=dict)
     trivial: str = ""
-    rows_needed: int | None = None
     fingerprint: str = ""
     notes: tuple[str, ...] = ()
     feasible: tuple[float, float] | None = None
     passed: tuple[Passed, ...] = ()
     luck: bool = False
+    outlook: tuple[Outlook, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what no certificate can be."""
@@ -109,8 +111,8 @@ class Certificate:
             and 0 < self.n < envelope.MOST_ROWS,
             "observed": isinstance(self.observed, dict)
             and all(map(_is_observed, self.observed, self.observed.values())),
-            "rows_needed": self.rows_needed is None
-            or (type(self.rows_needed) is int and self.rows_needed > 0),
+            "outlook": isinstance(self.outlook, tuple)
+            and all(map(_is_outlook, self.outlook)),
             "feasible": self.feasible is None or _is_interval(self.feasible),
             "notes": isinstance(self.notes, tuple) and all(map(_is_text, self.notes)),
             "passed": isinstance(self.passed, tuple)
@@ -211,6 +213,7 @@ class Certificate:
         content["notes"] = list(self.notes)
         content["feasible"] = None if self.feasible is None else list(self.feasible)
         content["passed"] = [[envelope.number(p[0]), *p[1:]] for p in self.passed]
+        content["outlook"] = [list(look) for look in self.outlook]
         return {k: v for k, v in content.items() if v or k not in _ADDED}
 
     @classmethod
@@ -218,7 +221,7 @@ class Certificate:
         """Read what `to_dict` wrote, refusing whatever is not understood."""
         names = {f.name for f in fields(cls)}
         if isinstance(content, dict):
-            content = {"passed": [], "luck": False} | content
+            content = {"passed": [], "luck": False, "outlook": []} | content
         if not isinstance(content, dict) or set(content) != names:
             odd = sorted(set(content) ^ names) if isinstance(content, dict) else content
             message = f"the certificate lacks or adds: {envelope.shown(odd)}."
@@ -238,6 +241,9 @@ class Certificate:
                 "notes": tuple(envelope.read_list(content["notes"])),
                 "passed": tuple(
                     map(_read_passed, envelope.read_list(content["passed"]))
+                ),
+                "outlook": tuple(
+                    map(_read_outlook, envelope.read_list(content["outlook"]))
                 ),
                 "feasible": feasible
                 if feasible is None
@@ -278,6 +284,20 @@ def _read_passed(cell: Any) -> Passed:
         message = f"expected a threshold that passed, got {envelope.shown(cell)}."
         raise FileError(message)
     return Passed(envelope.read_number(values[0]), *values[1:])
+
+
+def _read_outlook(cell: Any) -> Outlook:
+    values = envelope.read_list(cell)
+    if len(values) != len(Outlook._fields):
+        message = f"expected an outlook of five numbers, got {envelope.shown(cell)}."
+        raise FileError(message)
+    return Outlook(*values)
+
+
+def _is_outlook(look: Any) -> bool:
+    if not isinstance(look, Outlook) or type(look.rows) is not int:
+        return False
+    return 0 < look.rows < envelope.MOST_ROWS and all(map(_is_rate, look[1:]))
 
 
 def _is_passed(one: Any) -> bool:

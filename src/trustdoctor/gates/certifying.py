@@ -12,6 +12,7 @@ from trustdoctor.gates.outcome import Outcome
 from trustdoctor.gates.risk import list_passed
 from trustdoctor.gates.rules import Cut
 from trustdoctor.gates.sample import Sample
+from trustdoctor.gates.targets import TARGETS
 
 EXCHANGEABLE = (
     "Future rows are exchangeable with the calibration rows, which did not choose the "
@@ -23,12 +24,17 @@ UNSEEN = (
 )
 OVER_CALIBRATIONS = (
     "Confidence {} is over calibrations: repeated on new rows, at least {} of 100 keep "
-    "the promise, counting those that accept or reject everything. Where most do that, "
-    "a gate that does not deserves less confidence."
+    "the promise, counting those that accept or reject everything. If most "
+    "calibrations on so few rows accept nothing, trust one that accepts something less."
 )
-KNOWN_ACCURACY = (
-    "An accuracy of {:g}, known in advance, set where the tests start; the promise "
-    "does not rest on it."
+NOISE_SCALED = (
+    "Up to {:.6g}% of the labels may be wrong, independently of the score: {} was "
+    "tested at {:.6g}% instead of {:.6g}%, since wrong labels can hide errors."
+)
+NOISE_SAFE = (
+    "Up to {:.6g}% of the labels may be wrong, independently of the score: that only "
+    "makes this gate more careful, as long as it accepts correct predictions more "
+    "readily than errors."
 )
 LUCK = (
     "Careful: it passed with no error among {}, where one would have been too many. By "
@@ -50,9 +56,10 @@ def certify(  # noqa: PLR0913 - what a certificate is made of
     """Return the certificate of a cut; `seen` is what it did to the rows, if known."""
     promised = ask.promised and (grouped.promised if grouped else not cut.broken)
     mode = ask.how if promised else "none"
-    risk = ask.target.get("risk", 0.0)
+    risk = ask.tested.get("risk", 0.0)
     lucky = grouped.lucky if grouped else _lucky(rows, cut, risk)
-    notes = (*notes, *(grouped.notes if grouped else ()), *_seen_notes(ask, seen))
+    notes = (*notes, *(grouped.notes if grouped else ()))
+    notes += (*_noise_notes(ask), *_observed_notes(ask, seen))
     if seen is not None and not rows.labelled:
         seen = Outcome(seen.rows, seen.accepted)
     return Certificate(
@@ -68,7 +75,7 @@ def certify(  # noqa: PLR0913 - what a certificate is made of
         n_errors=rows.n_errors if rows.labelled else -1,
         observed={} if seen is None else dict(seen.rates(confidence=ask.confidence)),
         trivial=cut.trivial,
-        rows_needed=cut.needed,
+        outlook=ask.outlook(rows, cut),
         fingerprint=rows.fingerprint,
         notes=(*notes, *_confidence_notes(ask, mode, lucky)),
         feasible=cut.feasible,
@@ -77,15 +84,30 @@ def certify(  # noqa: PLR0913 - what a certificate is made of
     )
 
 
-def _seen_notes(ask: Ask, seen: Outcome | None) -> list[str]:
-    """Say what targets have to say of what was seen, and what was known before."""
-    known = [] if ask.accuracy is None else [KNOWN_ACCURACY.format(ask.accuracy)]
+def _noise_notes(ask: Ask) -> list[str]:
+    """Say what wrong labels do to the promise, where some may be wrong."""
+    if not ask.label_noise or not ask.promised:
+        return []
+    noise, notes = 100 * ask.label_noise, []
+    for name, tested in ask.tested.items():
+        if not TARGETS[name].scaled_by_noise:
+            notes.append(NOISE_SAFE.format(noise))
+            continue
+        limits = 100 * tested, 100 * ask.target[name]
+        notes.append(NOISE_SCALED.format(noise, name, *limits))
+    return list(dict.fromkeys(notes))
+
+
+def _observed_notes(ask: Ask, seen: Outcome | None) -> list[str]:
+    """Say what targets have to say of what was seen."""
     if seen is None:
-        return [*known, UNSEEN]
+        return [UNSEEN]
     values = zip(ask.targets, ask.target.values(), strict=True)
-    noted = [(target.note, value) for target, value in values if target.note]
-    own = [note(seen.decisions, value, ask.confidence) for note, value in noted]
-    return known + own
+    return [
+        target.note(seen.decisions, value, ask.confidence)
+        for target, value in values
+        if target.note
+    ]
 
 
 def _lucky(rows: Sample, cut: Cut, risk: float) -> dict[Any, int]:

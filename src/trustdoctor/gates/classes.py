@@ -1,9 +1,11 @@
 """The classes that a gate was calibrated on, and those of rows that it meets."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trustdoctor.arrays import Array
 from trustdoctor.errors import InputError
 from trustdoctor.predictions import Answers, Predictions, TopK
 
@@ -79,3 +81,67 @@ def predicted_groups(predictions: Predictions | TopK) -> Any:
         raise InputError(message)
     assert isinstance(predictions, Predictions)
     return np.asarray(predictions.predicted_names).astype(str)
+
+
+@dataclass(frozen=True, eq=False)
+class ClassCounts:
+    """Rows of each predicted class, and how many of them a gate accepted.
+
+    Attributes
+    ----------
+    rows, accepted : integer arrays (C,)
+    names : tuple of str, or None
+
+    Examples
+    --------
+    >>> counts = ClassCounts(np.array([900, 100]), np.array([850, 1]), ("no", "yes"))
+    >>> print(counts.neglected()[:78])
+    Careful: 1 of 100 rows predicted 'yes' is accepted (1.0%), of the others 94.4%
+    """
+
+    rows: Array
+    accepted: Array
+    names: tuple[str, ...] | None = None
+
+    @classmethod
+    def of(cls, predictions: Any, accepted: Array) -> "ClassCounts | None":
+        """Count rows; None of answers, which have no set of classes."""
+        if isinstance(predictions, Answers) or not isinstance(predictions, Predictions):
+            return None
+        size, predicted = predictions.n_classes, predictions.predicted
+        rows, kept = (
+            np.bincount(k, minlength=size) for k in (predicted, predicted[accepted])
+        )
+        return cls(rows, kept, predictions.class_names)
+
+    def __add__(self, other: "ClassCounts") -> "ClassCounts":
+        """Count the rows of both."""
+        rows, accepted = self.rows + other.rows, self.accepted + other.accepted
+        return ClassCounts(rows, accepted, self.names)
+
+    def neglected(self) -> str:
+        """Say which predicted classes are hardly ever accepted; empty for none.
+
+        Those of which less than one in twenty rows is accepted, where of the other rows
+        at least a fifth is, and ten times that share: one threshold for all then
+        answers some classes and never others.
+        """
+        total, accepted = self.rows.sum(), self.accepted.sum()
+        share = self.accepted / np.maximum(self.rows, 1)
+        others = (accepted - self.accepted) / np.maximum(total - self.rows, 1)
+        hardly = (
+            (self.rows >= 30) & (share < 0.05) & (others >= np.maximum(0.2, 10 * share))
+        )
+        if not hardly.any():
+            return ""
+        worst = int(np.flatnonzero(hardly)[np.argmax(self.rows[hardly])])
+        name = repr(self.names[worst]) if self.names else str(worst)
+        n, k = int(self.rows[worst]), int(self.accepted[worst])
+        more = int(hardly.sum()) - 1
+        also = f", and {more} more class{'es' * (more > 1)} hardly ever" if more else ""
+        return (
+            f"Careful: {k:,} of {n:,} rows predicted {name} "
+            f"{'is' if k == 1 else 'are'} accepted ({share[worst]:.1%}), of the others "
+            f"{others[worst]:.1%}{also}. One threshold does not fit these classes: "
+            "--per-class (groups='predicted') gives each its own."
+        )

@@ -31,9 +31,8 @@ from trustdoctor.gates.list_file import list_content, read_shortlist
 from trustdoctor.gates.margins import Margins
 from trustdoctor.scores import FittedScore, build_score, load_score
 
-SCHEMA = 2
-SCHEMAS = (1, 2)
-"""Version 0.1 wrote schema 1, which still loads."""
+SCHEMA = 3
+SCHEMAS = (SCHEMA,)
 
 EMBEDDED = 1_000_000
 """Bytes of a fitted score that a gate's own file holds at most."""
@@ -120,8 +119,7 @@ def from_json(text: str) -> Gate:
 
 def _read(content: dict[str, Any], path: str | Path, folder: Path) -> Gate:
     try:
-        first = content.get("schema") == 1
-        check_fields(content, _FIELDS, {"margins"} if first else _OPTIONAL)
+        check_fields(content, _FIELDS, _OPTIONAL)
         gate = _gate(content, folder)
         if not _is_same(content["gamma"], gate.gamma):
             message = "its gamma is not exp(threshold)."

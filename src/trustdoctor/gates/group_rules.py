@@ -61,7 +61,7 @@ def group_rules(
     Groups whose number of rows allows a promise share the risk that one is broken;
     which those are must not depend on the scores.
     """
-    delta = 1 - ask.confidence
+    delta = ask.delta
     shared = ask.promised and ask.how == "confidence"
     able = {n for n, p in parts.items() if not shared or ask.allows(p, len(parts))}
     own = delta / max(1, len(able)) if shared else delta
@@ -72,7 +72,7 @@ def group_rules(
         if cut is not None and not cut.short:
             at = rules.place(cut, rows)
             rule = GroupRule(at, cut.state, promised=not cut.broken)
-            if "risk" in ask.target and is_luck(rows, cut, ask.target["risk"]):
+            if "risk" in ask.target and is_luck(rows, cut, ask.tested["risk"]):
                 lucky[name] = max(stage.last for stage in cut.stages)
         found[name] = replace(rule, n=len(rows))
     grouped = Grouped(found, [], lucky)

@@ -4,8 +4,7 @@ import math
 
 import numpy as np
 
-from trustdoctor.gates.risk_start import least_rows
-from trustdoctor.gates.rules import Cut, at_most
+from trustdoctor.gates.rules import Cut, at_most, least_rows
 from trustdoctor.gates.sample import Sample
 
 LIKELY = 0.8

@@ -1,6 +1,6 @@
 """What a gate did to rows: decisions, counts that add up, and their rates."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from trustdoctor.arrays import Array
 from trustdoctor.errors import InputError
+from trustdoctor.gates.classes import ClassCounts
 from trustdoctor.gates.targets import observe
 from trustdoctor.metrics import Confusion, Share, share
 from trustdoctor.predictions import NO_ROWS, Intake, Predictions, TopK
@@ -137,6 +138,8 @@ class Outcome:
         What came in: missing labels, rounded probabilities.
     lists : Lists or None
         Of the rejected rows, where the gate has a shortlist.
+    classes : ClassCounts or None
+        By predicted class, where there are classes.
 
     Examples
     --------
@@ -150,6 +153,7 @@ class Outcome:
     counts: Confusion | None = None
     intake: Intake = NO_ROWS
     lists: Lists | None = None
+    classes: ClassCounts | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def of(cls, accepted: Array, wrong: Array | None = None) -> "Outcome":
@@ -177,7 +181,8 @@ class Outcome:
             own = cls.of(accepted[known], predictions.labelled("rates").errors)
             done = replace(done, counts=own.counts)
         seen = None if lists is None else Lists.of(predictions, lists)
-        return replace(done, intake=Intake.of(predictions), lists=seen)
+        classes = ClassCounts.of(predictions, accepted)
+        return replace(done, intake=Intake.of(predictions), lists=seen, classes=classes)
 
     @classmethod
     def at(cls, state: str, wrong: int, rows: int) -> "Outcome":
@@ -197,7 +202,11 @@ class Outcome:
         if self.lists is not None and other.lists is not None:
             lists = self.lists + other.lists
         rows, accepted = self.rows + other.rows, self.accepted + other.accepted
-        return Outcome(rows, accepted, both, self.intake + other.intake, lists)
+        classes = self.classes or other.classes
+        if self.classes is not None and other.classes is not None:
+            classes = self.classes + other.classes
+        intake = self.intake + other.intake
+        return Outcome(rows, accepted, both, intake, lists, classes)
 
     @property
     def decisions(self) -> Confusion:

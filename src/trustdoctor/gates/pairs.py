@@ -135,11 +135,4 @@ def _not_both(failed: dict[str, Cut]) -> Cut:
         return Cut("reject-all", trivial=why, broken=True)
     why = "the rows are too few to promise both: "
     why += ", and ".join(cut.trivial for cut in reversed(failed.values()))
-    known = [cut.needed for cut in failed.values() if cut.needed is not None]
-    return Cut(
-        "reject-all",
-        trivial=why,
-        needed=max(known) if len(known) == len(failed) else None,
-        short=True,
-        broken=True,
-    )
+    return Cut("reject-all", trivial=why, short=True, broken=True)

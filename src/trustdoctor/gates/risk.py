@@ -8,16 +8,17 @@ from typing import NamedTuple
 import numpy as np
 
 from trustdoctor.errors import InputError
-from trustdoctor.gates.risk_start import best_start, least_rows
 from trustdoctor.gates.rules import (
     Cut,
     Stage,
     accepting,
+    at_least_words,
     at_most,
     at_most_each,
     between,
     exact,
     last_holding,
+    least_rows,
 )
 from trustdoctor.gates.sample import Sample, between_scores
 from trustdoctor.metrics import Counts
@@ -49,18 +50,13 @@ class Passed(NamedTuple):
 
 
 def risk_sequence(
-    rows: Sample,
-    risk: float,
-    *,
-    delta: float,
-    min_coverage: float,
-    accuracy: float | None = None,
+    rows: Sample, risk: float, *, delta: float, min_coverage: float
 ) -> Cut:
     """Bound selective risk by fixed-sequence testing, two sequences fixed in advance.
 
-    One starts where a share `min_coverage` of the rows is accepted, or where a model of
-    that accuracy passes most probably, and has nine tenths of delta. The other starts
-    at a twentieth of the rows with the last tenth. The one that comes farther counts.
+    One starts where a share `min_coverage` of the rows is accepted, and has nine tenths
+    of delta. The other starts at a twentieth of the rows with the last tenth. The one
+    that comes farther counts.
 
     References
     ----------
@@ -70,8 +66,6 @@ def risk_sequence(
     stages, tried = list[Stage](), list[tuple[int, int]]()
     for share, level in ((min_coverage, 0.9 * delta), (0.05, 0.1 * delta)):
         from_share = math.ceil(exact(share) * n)
-        if accuracy is not None and not tried:
-            from_share = min(n, best_start(n, risk, level, accuracy))
         tried.append(rows.start(from_share)[:2])
         start = max(least_rows(risk, level), from_share, 1)
         if start > n:
@@ -80,7 +74,7 @@ def risk_sequence(
         if at_most(min(wrong, fewest), fewest, risk) <= level:
             stages.append(Stage(accepted, _walk(c, accepted, risk, level), level))
     if not stages:
-        return _no_risk(rows.counts, risk, tried)
+        return _no_risk(rows.counts, risk, tried, 0.9 * delta)
     return _kept(rows, stages)
 
 
@@ -101,7 +95,7 @@ def risk_sgr(rows: Sample, risk: float, *, delta: float) -> Cut:
     if low == 0:  # what the search would end at with as many rows as one likes
         best = last_holding(len(accepted), lambda j: wrong[j] < risk * accepted[j])
         end = max(best - 1, 0)
-        return _no_risk(c, risk, [(int(accepted[end]), int(wrong[end]))])
+        return _no_risk(c, risk, [(int(accepted[end]), int(wrong[end]))], level)
     kept = int(accepted[low - 1])
     return _kept(rows, [Stage(kept, kept, level)])
 
@@ -123,7 +117,7 @@ def risk_grid(rows: Sample, risk: float, *, delta: float, points: int = 20) -> C
         if at_most(int(wrong[j]), kept, risk) <= level:
             stages.append(Stage(kept, kept, level))
     if not stages:
-        return _no_risk(c, risk, tried)
+        return _no_risk(c, risk, tried, level)
     return _kept(rows, stages)
 
 
@@ -192,7 +186,7 @@ def _walk(c: Counts, j: int, risk: float, level: float) -> int:
     return int(through[-1])
 
 
-def _no_risk(c: Counts, risk: float, tried: list[tuple[int, int]]) -> Cut:
+def _no_risk(c: Counts, risk: float, tried: list[tuple[int, int]], level: float) -> Cut:
     """Say why no risk could be proved: too few rows, or no threshold is good enough.
 
     `tried` are rows and errors accepted where the method looks first, whatever the
@@ -218,4 +212,5 @@ def _no_risk(c: Counts, risk: float, tried: list[tuple[int, int]]) -> Cut:
         )
         return Cut("reject-all", trivial=why)
     why = f"{n:,} rows are too few to prove the risk, though {seen:.2%} was seen"
+    why += at_least_words(least_rows(risk, level))
     return Cut("reject-all", trivial=why, short=True)

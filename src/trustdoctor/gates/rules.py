@@ -8,7 +8,7 @@ known to lie in a cell: the cut then goes to the end of the cell on the safe sid
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, NamedTuple
 
@@ -51,8 +51,6 @@ class Cut:
         the threshold.
     trivial : str
         Why everything is accepted or rejected.
-    needed : int or None
-        Rows of the kind that the rule rests on that would be enough.
     short : bool
         Whether too few rows are why.
     broken : bool
@@ -67,7 +65,6 @@ class Cut:
     at: float = math.nan
     side: Literal["above", "below", "exact"] = "above"
     trivial: str = ""
-    needed: int | None = None
     short: bool = False
     broken: bool = False
     feasible: tuple[float, float] | None = None
@@ -79,13 +76,13 @@ def frr_cut(scores: Ordered, frr: float, *, mode: Mode, delta: float) -> Cut:
     n, keep = len(scores), 1 - exact(frr)
     if mode == "expectation":
         k = math.ceil((n + 1) * keep)
-        needed = math.ceil(keep / exact(frr)) if frr else None
+        least = math.ceil(keep / exact(frr)) if frr else None
     else:
         k = _first(n, lambda k: at_least(k, n, float(keep)) <= delta)
-        needed = _rows_for(float(keep), delta)
+        least = _rows_for(float(keep), delta)
     if k > n:
         why = f"{n:,} rows of the kind that it protects are too few to reject any"
-        return Cut("accept-all", trivial=why, needed=needed, short=True)
+        return Cut("accept-all", trivial=why + at_least_words(least), short=True)
     return Cut(at=scores.kth(k)[1])
 
 
@@ -94,15 +91,13 @@ def trr_cut(scores: Ordered, trr: float, *, mode: Mode, delta: float) -> Cut:
     n, lose = len(scores), 1 - exact(trr)
     if mode == "expectation":
         k = math.floor((n + 1) * lose)
-        needed = math.ceil(1 / lose) - 1 if lose else None
+        least = math.ceil(1 / lose) - 1 if lose else None
     else:
         k = _first(n, lambda k: at_most(k, n, float(lose)) > delta)
-        needed = _rows_for(float(exact(trr)), delta)
+        least = _rows_for(float(exact(trr)), delta)
     if k == 0:
         why = f"{n:,} errors are too few to accept any row"
-        if n == 0 and needed is not None:
-            why += f"; {needed:,} would be enough"
-        return Cut("reject-all", trivial=why, needed=needed, short=True)
+        return Cut("reject-all", trivial=why + at_least_words(least), short=True)
     return _below(scores.kth(k)[0])
 
 
@@ -112,13 +107,13 @@ def joint_cut(rows: Sample, joint: float, *, mode: Mode, delta: float) -> Cut:
     rate = exact(joint)
     if mode == "expectation":
         allowed = math.floor(rate * (n + 1) - 1)
-        needed = math.ceil(1 / rate) - 1 if rate else None
+        least = math.ceil(1 / rate) - 1 if rate else None
     else:
         allowed = _first(n, lambda k: at_most(k, n, float(rate)) > delta) - 1
-        needed = _rows_for(1 - float(rate), delta)
+        least = _rows_for(1 - float(rate), delta)
     if allowed < 0:
         why = f"{n:,} rows are too few to accept any and keep the promise"
-        return Cut("reject-all", trivial=why, needed=needed, short=True)
+        return Cut("reject-all", trivial=why + at_least_words(least), short=True)
     if allowed >= len(wrong):
         why = "even accepting every row keeps the promise"
         return Cut("accept-all", trivial=why)
@@ -202,7 +197,10 @@ def last_holding(n: int, holds: Callable[[int], bool]) -> int:
 
 def at_most(k: int, n: int, p: float) -> float:
     """P[Bin(n, p) <= k]."""
-    return float(at_most_each(np.array([k]), np.array([n]), p)[0])
+    from scipy.special import betainc
+
+    # One number at a time: arrays of one would take ten times as long.
+    return float(betainc(n - k, k + 1, 1 - p)) if 0 <= k < n else float(k >= n)
 
 
 def at_most_each(k: Array, n: Array, p: Array | float) -> Array:
@@ -230,10 +228,17 @@ def _rows_for(keep: float, delta: float) -> int | None:
     return n
 
 
-def scaled(cut: Cut, share: float) -> Cut:
-    """Turn rows needed of one kind into rows needed in all."""
-    if cut.needed is None:
-        return cut
-    if share <= 0:
-        return replace(cut, needed=None)
-    return replace(cut, needed=math.ceil(cut.needed / share))
+def least_rows(risk: float, level: float) -> int:
+    """Return how many rows without an error pass the test of a risk.
+
+    Examples
+    --------
+    >>> least_rows(0.02, 0.09)
+    120
+    """
+    return math.ceil(math.log(level) / math.log1p(-risk))
+
+
+def at_least_words(least: int | None) -> str:
+    """Say how many rows of that kind the rule needs in any case."""
+    return "" if least is None else f" ({least:,} is the least that can be enough)"

@@ -32,15 +32,11 @@ class Terms:
         The probability that the promise may be broken.
     min_coverage : float
         Where the main sequence of the risk rule starts.
-    accuracy : float, optional
-        The model's accuracy, known in advance: it starts where such a model passes most
-        probably.
     """
 
     mode: Mode = "confidence"
     delta: float = 0.1
     min_coverage: float = 0.3
-    accuracy: float | None = None
 
 
 @dataclass(frozen=True)
@@ -124,6 +120,10 @@ class Target:
         accepted rows, "plain" where it is about accepted rows alone, "share" where it
         is the share of accepted rows of a kind among all rows; "even" for others,
         which are tested only where both rates are equal.
+    scaled_by_noise : bool
+        Whether wrong labels can hide errors that it counts, so that the value is tested
+        at (1 - noise) of itself; of other targets they only move the cut to the safe
+        side.
     by_rank : bool
         Whether the cut is next to the k-th score of a kind of rows, with k known from
         how many there are, or given: a shortlist may then be set by the same rows.
@@ -153,6 +153,7 @@ class Target:
     note: Callable[[Confusion, float, float], str] | None = None
     expected: Callable[[Expected, float], Array] | None = None
     reviewed: Literal["odds", "plain", "share", "even"] = "even"
+    scaled_by_noise: bool = False
     by_rank: bool = False
 
     def __reduce__(self) -> Any:
@@ -252,14 +253,12 @@ def _coverage(rows: Sample, value: float, terms: Terms) -> Cut:
 
 def _frr(rows: Sample, value: float, terms: Terms) -> Cut:
     correct = rows.of_kind("correct")
-    cut = rules.frr_cut(correct, value, mode=terms.mode, delta=terms.delta)
-    return rules.scaled(cut, 1 - rows.n_errors / len(rows))
+    return rules.frr_cut(correct, value, mode=terms.mode, delta=terms.delta)
 
 
 def _trr(rows: Sample, value: float, terms: Terms) -> Cut:
     errors = rows.of_kind("errors")
-    cut = rules.trr_cut(errors, value, mode=terms.mode, delta=terms.delta)
-    return rules.scaled(cut, rows.n_errors / len(rows))
+    return rules.trr_cut(errors, value, mode=terms.mode, delta=terms.delta)
 
 
 def _joint(rows: Sample, value: float, terms: Terms) -> Cut:
@@ -272,7 +271,6 @@ def _sequence(rows: Sample, value: float, terms: Terms) -> Cut:
         value,
         delta=terms.delta,
         min_coverage=terms.min_coverage,
-        accuracy=terms.accuracy,
     )
 
 
@@ -335,7 +333,8 @@ register_target(
         "At most this share of the accepted predictions is wrong.",
         {
             "sequence": Rule(
-                "Two fixed sequences of binomial tests over accepted counts bound it.",
+                "Tested at rising coverage with exact binomial tests (two sequences "
+                "that share the level).",
                 _sequence,
             ),
             "sgr": Rule(
@@ -356,6 +355,7 @@ register_target(
         in_expectation=False,
         expected=lambda e, value: e.errors <= value * e.accepted,
         reviewed="plain",
+        scaled_by_noise=True,
     )
 )
 register_target(
@@ -370,6 +370,7 @@ register_target(
         counts=lambda at: (at.fa, at.n),
         expected=lambda e, value: e.errors <= value * e.rows,
         reviewed="share",
+        scaled_by_noise=True,
         by_rank=True,
     )
 )

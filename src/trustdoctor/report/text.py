@@ -12,7 +12,7 @@ from rich.text import Text
 
 from trustdoctor import envelope
 from trustdoctor.evaluation import Comparison, Difference, Evaluation
-from trustdoctor.gates import Gate, ListRule, Outcome, Shortlist
+from trustdoctor.gates import PREDICTED, Gate, ListRule, Outcome, Shortlist
 from trustdoctor.visible import visible
 
 WIDE = 13
@@ -217,11 +217,13 @@ def trivial_words(gate: Gate) -> str:
 
 
 def needed_words(gate: Gate) -> list[str]:
-    """Say how many rows would be enough, where that is known."""
-    needed = None if gate.certificate is None else gate.certificate.rows_needed
-    if needed is None:
+    """Say how often such a calibration succeeds, and when it mostly does."""
+    looks = () if gate.certificate is None else gate.certificate.outlook
+    if not looks:
         return []
-    return [f"At least about {needed:,} rows like these would be needed."]
+    often = "; ".join(look.words() for look in looks)
+    more = "" if len(looks) > 1 else ", and no number of rows that was tried is enough"
+    return [f"Simulated: this promise can be made {often}{more}."]
 
 
 def _promised(gate: Gate) -> str:
@@ -347,5 +349,8 @@ def show_screened(console: Console, gate: Gate, done: Outcome) -> None:
     if gate.shortlist is not None and done.lists is not None:
         line = f"{done.lists.words(gate.shortlist.level)}."
         console.print(line, highlight=False)
-    for line in done.intake.lines():
+    lines = list(done.intake.lines())
+    if done.classes is not None and gate.grouped_by != PREDICTED:
+        lines += filter(None, [done.classes.neglected()])
+    for line in lines:
         console.print(f"- {line}", highlight=False)

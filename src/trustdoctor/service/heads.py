@@ -140,10 +140,10 @@ def require_useful(gate: Gate) -> None:
         if certificate and certificate.trivial
         else ""
     )
-    need = certificate.rows_needed if certificate else None
-    rows = f" About {need:,} rows are needed." if need else ""
+    looks = certificate.outlook if certificate else ()
+    often = f" It succeeds {looks[-1].words()}." if looks else ""
     message = (
-        f"expected a gate that tells rows apart, got one that {what}{why}.{rows} Ask "
+        f"expected a gate that tells rows apart, got one that {what}{why}.{often} Ask "
         "for less, or take more rows."
     )
     raise ProblemError(409, message)

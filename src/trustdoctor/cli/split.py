@@ -1,0 +1,79 @@
+"""The command that parts a file in two: split."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trustdoctor.cli.options import (
+    COLUMNS_PANEL,
+    OUTPUT_PANEL,
+    FileArgument,
+    QuietOption,
+    as_rate,
+)
+from trustdoctor.cli.places import check_outputs
+from trustdoctor.errors import InputError
+from trustdoctor.files import find_source, split_file
+from trustdoctor.report import make_console
+
+PartOption = Annotated[
+    str,
+    typer.Option(
+        metavar="RATE|N",
+        help="How much goes into the first part: 50%, 0.5, or a number of rows.",
+    ),
+]
+TogetherOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="A column (document, patient, id) whose equal values stay together.",
+        rich_help_panel=COLUMNS_PANEL,
+    ),
+]
+SeedOption = Annotated[int, typer.Option(metavar="N", help="Of the random draw.")]
+PartsOption = Annotated[
+    tuple[Path, Path],
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FIRST SECOND",
+        help="Where the two parts go.",
+        rich_help_panel=OUTPUT_PANEL,
+    ),
+]
+
+
+def split(  # noqa: PLR0913 - one parameter per option
+    file: FileArgument,
+    *,
+    part: PartOption = "50%",
+    clusters: TogetherOption = None,
+    ids: TogetherOption = None,
+    seed: SeedOption = 0,
+    output: PartsOption,
+    quiet: QuietOption = False,
+) -> None:
+    """Split a file at random: one part to look at, one to calibrate on.
+
+    A promise holds for rows that had no part in choosing the score or the value that is
+    promised. Look at the first part as you like, and calibrate on the second.
+    """
+    if clusters is not None and ids is not None:
+        message = "expected --clusters or --ids, got both. Leave one out."
+        raise InputError(message)
+    source = find_source(file)
+    check_outputs(source, *output)
+    rows = int(part) if part.strip().isdecimal() else None
+    first, second = split_file(
+        source,
+        *output,
+        share=None if rows is not None else as_rate(part, "part"),
+        rows=rows,
+        together=clusters or ids,
+        seed=seed,
+    )
+    console = make_console(quiet=quiet)
+    for path, n in zip(output, (first, second), strict=True):
+        console.print(f"Wrote {path}: {n:,} rows", highlight=False, soft_wrap=True)

@@ -1,0 +1,313 @@
+"""What a calibration on rows like these would give, by drawing such rows again.
+
+One sample is one look at the population that it came from. Each draw first makes a
+population that may have given these rows (Rubin's Bayesian bootstrap over the counts
+at every score), then draws a new sample from it and applies the same rule. So the
+shares reported here hold both kinds of luck: that of the rows seen, and that of rows
+to come.
+
+References
+----------
+Rubin, The Bayesian Bootstrap, Annals of Statistics 1981.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from trustdoctor.arrays import Array
+from trustdoctor.gates.rules import Cut, place
+from trustdoctor.gates.sample import Sample
+from trustdoctor.metrics import Confusion, Counts
+
+DRAWS = 100
+"""Calibrations that are simulated; a share of them is then known to 10 points."""
+
+LIKELY = 0.8
+"""Rows are called enough where this share of the calibrations decides something."""
+
+MOST_TIMES = 1_000
+"""More rows than these times as many are not looked at."""
+
+_CELLS = 1024  # groups of scores; more change what a gate accepts by less than 0.1%
+
+FindCut = Callable[[Sample], Cut]
+
+
+class Outlook(NamedTuple):
+    """What calibrations on rows like these would give.
+
+    Attributes
+    ----------
+    rows : int
+        Rows of each calibration.
+    decides : float
+        The share of the calibrations that can promise what was asked, and do not
+        accept or reject everything for lack of rows.
+    low, median, high : float
+        The coverage of those that do: between `low` and `high` in four of five.
+    """
+
+    rows: int
+    decides: float
+    low: float
+    median: float
+    high: float
+
+    def words(self) -> str:
+        """Say how often a calibration succeeds.
+
+        Examples
+        --------
+        >>> Outlook(1000, 0.31, 0.2, 0.3, 0.4).words()
+        'with 1,000 rows like these in 3 of 10 calibrations'
+        """
+        tenths = math.floor(10 * self.decides + 0.5)
+        often = f"{tenths} of 10"
+        if self.decides < 0.05:
+            often = "none of 10" if self.decides == 0 else "fewer than 1 of 20"
+        elif self.decides > 0.95:
+            often = "nearly all"
+        return f"with {self.rows:,} rows like these in {often} calibrations"
+
+
+def look_ahead(
+    sample: Sample, find_cut: FindCut, *, rows: int | None = None, draws: int = DRAWS
+) -> Outlook:
+    """Simulate calibrations on as many rows like these, or on another number of them.
+
+    Parameters
+    ----------
+    sample : Sample
+    find_cut : callable
+        The rule: from a sample to its cut.
+    rows : int, optional
+        Of each calibration; by default as many as the sample has.
+    draws : int
+
+    Examples
+    --------
+    >>> from trustdoctor.gates.risk import risk_sequence
+    >>> from trustdoctor.gates.sample import Rows
+    >>> def rule(sample):
+    ...     return risk_sequence(sample, 0.1, delta=0.1, min_coverage=0.3)
+    >>> easy = Rows(np.arange(500.0), np.arange(500) >= 450)
+    >>> look_ahead(easy, rule).decides
+    1.0
+    """
+    return look_ahead_each(sample, [find_cut], rows=rows, draws=draws)[0]
+
+
+def look_ahead_each(
+    sample: Sample,
+    rules: Sequence[FindCut],
+    *,
+    rows: int | None = None,
+    draws: int = DRAWS,
+) -> list[Outlook]:
+    """Simulate calibrations by several rules, all on the same drawn rows."""
+    size = len(sample) if rows is None else rows
+    coverages: list[list[float]] = [[] for _ in rules]
+    random = np.random.default_rng(0)  # the same rows get the same answer
+    population = Population.of(sample)
+    for _ in range(draws):
+        drawn = population.draw(size, random)
+        for accepted, find_cut in zip(coverages, rules, strict=True):
+            cut = find_cut(drawn)
+            if not fails(cut):
+                accepted.append(_coverage(cut, drawn))
+    return [
+        Outlook(size, len(accepted) / draws, *_ends(accepted)) for accepted in coverages
+    ]
+
+
+def _ends(coverages: list[float]) -> list[float]:
+    """Return the 10%, 50% and 90% quantiles; zeros where no calibration succeeded."""
+    if not coverages:
+        return [0.0] * 3
+    ends: list[float] = np.quantile(coverages, (0.1, 0.5, 0.9)).tolist()
+    return ends
+
+
+def rows_enough(sample: Sample, find_cut: FindCut) -> tuple[Outlook, ...]:
+    """Return the outlook on as many rows, and on so many that most calibrations decide.
+
+    The second is missing where no number of rows that was tried is enough.
+    """
+    first = look_ahead(sample, find_cut)
+    for rows in _round_numbers(len(sample)):
+        later = look_ahead(sample, find_cut, rows=rows)
+        if later.decides >= LIKELY:
+            return first, later
+    return (first,)
+
+
+def fails(cut: Cut) -> bool:
+    """Tell whether a calibration could not promise what was asked."""
+    return cut.short or cut.broken or cut.state == "reject-all"
+
+
+def _round_numbers(rows: int) -> list[int]:
+    """Return 1, 2 and 5 times powers of ten above a number of rows."""
+    least = math.floor(math.log10(rows))
+    steps = [k * 10**power for power in range(least, least + 4) for k in (1, 2, 3, 5)]
+    return [step for step in steps if rows < step <= MOST_TIMES * rows]
+
+
+def _coverage(cut: Cut, sample: "CountedRows") -> float:
+    if cut.state != "threshold":
+        return float(cut.state == "accept-all")
+    counts = sample.confusion(place(cut, sample))
+    return counts.coverage
+
+
+@dataclass(frozen=True, eq=False)
+class Population:
+    """Correct and wrong rows at every score, from which samples are drawn.
+
+    Attributes
+    ----------
+    counts : Counts
+    errors : array (groups,)
+        Where errors are expected: those seen, half of each spread over the scores
+        before it.
+    """
+
+    counts: Counts
+    errors: Array
+
+    @classmethod
+    def of(cls, sample: Sample) -> "Population":
+        """Return what a sample shows, in at most `_CELLS` groups."""
+        counts = _merged(sample.counts)
+        return cls(counts, _spread_errors(counts))
+
+    def draw(self, rows: int, random: np.random.Generator) -> "CountedRows":
+        """Draw a population that may have given these rows, and a sample from it."""
+        c = self.counts
+        weights = random.standard_gamma(np.concatenate([c.correct, self.errors]))
+        drawn = random.multinomial(rows, weights / weights.sum())
+        correct, errors = np.split(drawn, 2)
+        filled = correct + errors > 0
+        assert c.highest is not None
+        return CountedRows(Counts(correct[filled], errors[filled], c.highest[filled]))
+
+
+def _merged(counts: Counts) -> Counts:
+    """Count neighbouring groups together where there are many, about equal in rows."""
+    groups = len(counts.errors)
+    if groups <= _CELLS:
+        return counts
+    through = np.cumsum(counts.correct + counts.errors)
+    ends = np.searchsorted(through, np.linspace(0, through[-1], _CELLS + 1)[1:])
+    ends = np.unique(np.minimum(ends, groups - 1))
+    starts = np.append(0, ends[:-1] + 1)
+    assert counts.highest is not None
+    return Counts(
+        np.add.reduceat(counts.correct, starts),
+        np.add.reduceat(counts.errors, starts),
+        counts.highest[ends],
+    )
+
+
+def _spread_errors(counts: Counts) -> Array:
+    """Spread half of each error over the rows since the error before it.
+
+    With m errors the next one lies in each of the m + 1 gaps between them with the
+    same probability; a bootstrap of the rows alone would put none before the first.
+    Half is where stated and observed probabilities agree best, on average within 3
+    points (benchmarks/guarantees.py, section outlook).
+    """
+    rows = counts.correct + counts.errors
+    positions = np.flatnonzero(counts.errors)
+    expected = counts.errors - 0.5 * (counts.errors > 0)
+    starts = np.append(0, positions + 1)
+    ends = np.append(positions, len(rows) - 1)
+    for start, end in zip(starts, ends, strict=True):
+        gap = rows[start : end + 1]
+        if len(gap):
+            expected[start : end + 1] += 0.5 * gap / gap.sum()
+    return np.asarray(expected * (counts.n_errors / max(expected.sum(), 1e-300)))
+
+
+@dataclass(frozen=True, eq=False)
+class CountedRows:
+    """A sample that is known by its counts at every distinct score."""
+
+    counts: Counts
+    fingerprint = ""
+    labelled = True
+    exact = True
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return int(self.counts.n_correct + self.counts.n_errors)
+
+    @property
+    def n_errors(self) -> int:
+        """Wrong rows."""
+        return int(self.counts.n_errors)
+
+    def worst(self) -> Counts:
+        """Return the counts: nothing is unknown of the order of the rows."""
+        return self.counts
+
+    def of_kind(self, kind: str) -> "CountedScores":
+        """Return the scores of "correct", of "errors" or of "all" rows."""
+        c = self.counts
+        sizes = {"correct": c.correct, "errors": c.errors, "all": c.correct + c.errors}
+        assert c.highest is not None
+        return CountedScores(c.highest, sizes[kind])
+
+    def start(self, k: int) -> tuple[int, int, int]:
+        """Return rows and errors that the threshold at the k-th score accepts."""
+        through = np.cumsum(self.counts.correct + self.counts.errors)
+        group = int(np.searchsorted(through, k))
+        accepted = int(through[group])
+        return accepted, int(self.counts.errors[: group + 1].sum()), accepted
+
+    def confusion(self, threshold: float) -> Confusion:
+        """Count what a threshold does."""
+        c = self.counts
+        assert c.highest is not None
+        accepted = int(np.searchsorted(c.highest, threshold, side="right"))
+        fa, ta = int(c.errors[:accepted].sum()), int(c.correct[:accepted].sum())
+        return Confusion(int(c.n_correct) - ta, int(c.n_errors) - fa, fa, ta)
+
+    def split(self, groups: Any) -> dict[Any, Any]:  # noqa: ARG002
+        """Return the sample as the only group."""
+        return {"": self}
+
+
+@dataclass(frozen=True, eq=False)
+class CountedScores:
+    """Scores of one kind of rows, by how many there are of each."""
+
+    values: Array
+    sizes: Array
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return int(self.sizes.sum())
+
+    def kth(self, k: int) -> tuple[float, float]:
+        """Return the k-th least score, twice."""
+        value = float(self.values[np.searchsorted(np.cumsum(self.sizes), k)])
+        return value, value
+
+    def above(self, score: float) -> float:
+        """Return the least score above; inf where there is none."""
+        later = self.values[(self.values > score) & (self.sizes > 0)]
+        return float(later[0]) if len(later) else math.inf
+
+    def below(self, score: float) -> float:
+        """Return the largest score below; -inf where there is none."""
+        earlier = self.values[(self.values < score) & (self.sizes > 0)]
+        return float(earlier[-1]) if len(earlier) else -math.inf
+
+    def just_below(self, score: float) -> float:
+        """Return the largest threshold that rejects the score."""
+        return float(np.nextafter(score, -math.inf))
