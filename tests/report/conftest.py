@@ -37,7 +37,7 @@ def found(rows):
 @pytest.fixture
 def page(browser, found, tmp_path):
     """The page opened in a browser that notes errors and requests."""
-    found.to_html(tmp_path / "report.html", source="my file.npz")
+    found.to_html(tmp_path / "report.html", source="my file.npz", file="my file.npz")
     context = browser.new_context()
     opened = context.new_page()
     opened.complaints = []

@@ -193,7 +193,8 @@ def test_another_score_redraws_the_curves(page, rows):
 def test_commands_can_be_copied_and_run(page, rows, tmp_path):
     command = live(page)["command"]
     assert command.startswith("trustdoctor calibrate 'my file.npz' --threshold=")
-    assert "calibrate OTHER_ROWS --risk 0." in page.locator("#promise").inner_text()
+    promise = page.locator("#promise").inner_text()
+    assert promise.startswith("trustdoctor calibrate 'my file.npz' --risk 0.")
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.locator("details", has=page.locator("#command")).locator("summary").click()
     page.locator("button[data-copies=command]").click()
@@ -338,6 +339,7 @@ def test_without_a_script_the_opening_rates_are_there(browser, found, tmp_path):
         opened.goto(f"file://{tmp_path / 'report.html'}")
         names = ("coverage", "rejected", "risk", "trr", "frr", "n-frr", "command")
         names += ("promise", "say-person", "say-wrong", "say-why", "promise-note")
+        names += ("say-gate", "say-simulated", "menu", "threshold")
         texts.append([opened.locator(f"#{n}").text_content() for n in names])
         context.close()
     assert texts[0] == texts[1]
@@ -381,9 +383,10 @@ def test_commands_keep_every_digit_and_the_path(rows):
     html = found.to_html(
         source="p.npz", file="sub folder/p.npz", options=("--probs", "")
     )
-    command = data_of(html)["command"]
-    assert command["file"] == "'sub folder/p.npz'"
-    assert command["options"] == " --probs '' --temperature 1.23456789"
+    before, between, after = data_of(html)["command"]["gate"]
+    assert before == "trustdoctor calibrate 'sub folder/p.npz' "
+    assert between == " --score "
+    assert after == " --probs '' --temperature 1.23456789 -o gate.json"
 
 
 def test_certain_rows_make_a_page():

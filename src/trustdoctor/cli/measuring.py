@@ -17,6 +17,7 @@ from trustdoctor.cli.options import (
     QuietOption,
     ScoresOption,
     TemperatureOption,
+    named_score,
     named_scores,
 )
 from trustdoctor.cli.places import check_outputs
@@ -72,6 +73,14 @@ PicturesOption = Annotated[
         "--thumbnails",
         metavar="NAME",
         help="With --html: a column, folder or Parquet file of pictures.",
+        rich_help_panel=PAGE_PANEL,
+    ),
+]
+CalibrateOnOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="With --html: other rows, which may make the gate that the page offers.",
         rich_help_panel=PAGE_PANEL,
     ),
 ]
@@ -156,6 +165,7 @@ def diagnose(  # noqa: PLR0913 - one parameter per option
     html: HtmlOption = None,
     texts: TextsOption = None,
     pictures: PicturesOption = None,
+    calibrate_on: CalibrateOnOption = None,
     json_path: JsonOption = None,
     quiet: QuietOption = False,
     means: Means,
@@ -164,7 +174,7 @@ def diagnose(  # noqa: PLR0913 - one parameter per option
 
     Where they do not fit into the memory, rows are counted in ranges of scores.
     """
-    page = Page(html, texts, pictures)
+    page = Page(html, texts, pictures, calibrate_on, tuple(score or ()))
     page.check()
     with bar(quiet=quiet) as tell:
         tell(0.0, f"reading {file.name}")
@@ -193,6 +203,8 @@ class Page:
     html: Path | None
     texts: str | None
     thumbnails: str | None
+    calibrate_on: Path | None = None
+    score: tuple[str, ...] = ()
 
     def check(self) -> None:
         """Refuse options without a page, and a page that is printed."""
@@ -201,9 +213,10 @@ class Page:
                 message = "the page goes to a file. Name one: --html report.html."
                 raise InputError(message)
             return
-        for name in ("texts", "thumbnails"):
+        for name in ("texts", "thumbnails", "calibrate_on"):
             if getattr(self, name) is not None:
-                message = f"--{name} is for the page. Give --html PAGE with it."
+                option = name.replace("_", "-")
+                message = f"--{option} is for the page. Give --html PAGE with it."
                 raise InputError(message)
 
     def write(
@@ -220,17 +233,37 @@ class Page:
             message = "a page shows rows, and another engine counts them: use --engine "
             message += "local, or make it from a sample."
             raise InputError(message)
+        calibration = self._calibration(source, columns)
         source.require_labels("diagnose")
         require_fitting(source, means.memory, "a page")
         more = [self.thumbnails] if self.thumbnails in source.names else []
         predictions, table = source.load(*(name for name in more if name))
         found = evaluate(predictions, progress=means.progress, **options)
         means.tell(0.95, f"writing {self.html.name}")
-        extras = self._extras(source, file, predictions, table)
+        extras = self._extras(source, file, predictions, table) | calibration
         again = repeats(texts=extras["texts"])
         found = replace(found, warnings=(*found.warnings, *again))
         found.to_html(self.html, options=tuple(columns.options()), **extras)
         return found
+
+    def _calibration(self, source: Source, columns: Columns) -> dict[str, Any]:
+        """Return the rows that may make the gate, and the files of fitted scores."""
+        named = ((name, named_score(name)) for name in self.score if name != "all")
+        files = {s.name: text for text, s in named if isinstance(s, FittedScore)}
+        out: dict[str, Any] = {"score_files": files}
+        if self.calibrate_on is None:
+            return out
+        other = find_source(self.calibrate_on, columns)
+        same = {file.resolve() for file in source.files}
+        if same & {file.resolve() for file in other.files}:
+            message = (
+                f"--calibrate-on names the rows of the page, {self.calibrate_on}. Give "
+                "other rows: trustdoctor split parts a file in two."
+            )
+            raise InputError(message)
+        other.require_labels("--calibrate-on")
+        shown = str(self.calibrate_on).encode("utf-8", "replace").decode()
+        return out | {"calibrate_on": shown, "calibration_rows": other.rows}
 
     def about(self, source: Source, file: Path) -> dict[str, str]:
         """Return what every page says of the file."""

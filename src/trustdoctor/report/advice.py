@@ -1,11 +1,6 @@
-"""What a page recommends as it opens: a score, and a threshold for a round target."""
-
-from typing import Any
-
-import numpy as np
+"""What a page recommends as it opens: a score, and round values of a risk."""
 
 from trustdoctor.evaluation import Evaluation, gains_over
-from trustdoctor.metrics import Positions
 
 ROUND = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
 """Risks that are offered first."""
@@ -13,8 +8,8 @@ ROUND = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
 FRR = 0.05
 """Offered where no such risk can be had."""
 
-BUDGET, PRICE = 0.1, 20
-"""At first: the share of rows for people, and what an error costs in reviews."""
+PRICE = 20
+"""What an error costs in reviews, at first."""
 
 
 def best_score(found: Evaluation) -> str:
@@ -60,18 +55,3 @@ def round_risks(without: float) -> list[float]:
     [0.02, 0.01, 0.005, 0.002, 0.001]
     """
     return [risk for risk in reversed(ROUND) if risk <= without / 2]
-
-
-def opening(chart: Positions) -> dict[str, Any]:
-    """Return the target that a page opens with, and where it is met.
-
-    It is the largest round risk that is at most half of what it would be without a
-    gate, if a threshold has it and keeps a tenth of the rows; else a small FRR.
-    """
-    risk, coverage = chart.risk, chart.coverage
-    for target in round_risks(float(risk[-1])):
-        meets = np.flatnonzero((risk <= target + 1e-9) & (coverage > 0))
-        if len(meets) and coverage[meets[-1]] >= 0.1:
-            return {"target": "risk", "value": target, "at": int(meets[-1])}
-    at = int(np.argmax(chart.frr <= FRR + 1e-9))
-    return {"target": "frr", "value": FRR, "at": at}

@@ -34,6 +34,12 @@ class Extras:
         The file's SHA-256.
     perturbed : dict of str to Protocols
         Scores at perturbed inputs, by name.
+    calibrate_on : str
+        The path of other rows, which had no part in this page and may make the gate.
+    calibration_rows : int, optional
+        How many these are.
+    score_files : dict of str to str
+        The file of each fitted score, by the score's name.
     """
 
     class_names: Sequence[str] | None = None
@@ -45,6 +51,9 @@ class Extras:
     options: tuple[str, ...] = ()
     digest: str = ""
     perturbed: Mapping[str, Protocols] = field(default_factory=dict)
+    calibrate_on: str = ""
+    calibration_rows: int | None = None
+    score_files: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, predictions: Predictions, kept: Array | None) -> "Extras":
         """Return what is known of the rows that have a label, and check it."""

@@ -13,10 +13,11 @@ for (const [name, own] of Object.entries(data.scores)) {
     thresholds: own.thresholds.map(Number), classRight: own.classRight.map(sums),
     classWrong: own.classWrong.map(sums), pairWrong: own.pairWrong.map(sums) };
 }
-/* What was asked for: { targets: { risk: 0.02 } }, { cost: 20 }, { budget, traffic } or {};
-   the kind of target that was asked for last; whether these rows cannot meet it. */
-const state = { score: data.open.score, at: data.open.at, kind: data.open.target, unmet: false,
-  asked: { targets: { [data.open.target]: data.open.value } } };
+/* `gate`: what a person asked a gate for, which the library answered in advance.
+   `asked`: what put the slider there: an offer, { targets: { risk: 0.02 } }, { cost: 20 } or
+   nothing; whether these rows cannot meet it. */
+const state = { score: data.open.score, at: data.open.at, unmet: false,
+  gate: { target: data.open.target, value: data.open.value }, asked: {} };
 const curve = () => curves[state.score];
 const at = (own, i) => {
   const right = own.correct[i], wrong = own.errors[i], accepted = right + wrong;
@@ -202,41 +203,37 @@ const closest = (targets) => {
   return places().reduce((best, i) => (missed(i) < missed(best) - 1e-12 ? i : best), 0);
 };
 
-/* Commands: what was asked for, as calibrate takes it. */
-const rounded = (key, now) => {  /* what the slider's threshold keeps, in tenths of a percent */
-  const { most } = TARGETS[key], share = now[key];
-  const tenths = most ? Math.ceil(1000 * share - 1e-6) : Math.floor(1000 * share + 1e-6);
-  return Math.min(999, Math.max(1, tenths)) / 1000;
+/* Commands, as calibrate takes them. */
+const target = (name, value) => (data.command.shell
+  ? `--${name}${name === "threshold" ? "=" : " "}${value}` : `${name}=${value}`);
+const filled = (parts, name, value) =>
+  parts[0] + target(name, value) + parts[1] + data.command.flags[state.score] + parts[2];
+
+/* The gate that one gets: words and places come from the library. */
+const offerOf = ({ target: name, value }) =>
+  curve().offers.find((offer) => offer.target === name && offer.value === value);
+const showGate = () => {
+  const { target: name, value } = state.gate;
+  const offer = offerOf(state.gate);
+  if (name === "cost") {
+    const now = at(curve(), state.at);
+    set("say-gate", `No promise goes with the lowest cost. On these rows it lies where ${percent(now.coverage)}% are ` +
+      `answered automatically: 100 rows cost as much as ${costOf(now).toFixed(2)} reviews.`);
+    set("say-simulated", `Answering all of 100 rows costs ${(100 * value * data.errors / total).toFixed(2)}, reviewing all 100.`);
+  } else {
+    set("say-gate", offer.headline);
+    set("say-simulated", offer.detail);
+  }
+  set("promise-note", curve().note);
+  copying.put("promise", filled(data.command.gate, name, value));
+  if (byId("menu")) copying.put("menu", data.command.menu.join(data.command.flags[state.score]));
 };
-const PAIRS = [["risk", "coverage"], ["risk", "frr"], ["risk", "trr"], ["frr", "trr"]];
-const flags = () => {
-  const { targets, cost, budget, traffic } = state.asked;
-  if (cost !== undefined) return { flags: `--cost ${plain(cost)}`, promise: false };
-  if (budget !== undefined) return { flags: `--coverage ${plain(1 - budget / traffic)}`, promise: true };
-  const asked = targets ?? { [state.kind]: rounded(state.kind, at(curve(), state.at)) };
-  const keys = Object.keys(asked);
-  const used = keys.length < 2 ? keys
-    : PAIRS.find((pair) => pair.every((key) => keys.includes(key))) ?? [keys[0]];
-  return { flags: used.map((key) => `--${key} ${plain(asked[key])}`).join(" "), promise: true,
-    left: keys.filter((key) => !used.includes(key)) };
-};
-const PROMISE = "Replace OTHER_ROWS with a file of other labelled rows. These rows chose the threshold, so a " +
-  "promise needs rows that did not:";
-const UNMET = "On these rows no threshold does it, so expect the command to refuse. Replace OTHER_ROWS with a " +
-  "file of other labelled rows:";
-const NO_PROMISE = "Replace OTHER_ROWS with a file of other labelled rows. The command finds the cheapest " +
-  "threshold there. A cost is not a promise:";
 const why = (now) => {
-  const { targets, cost, budget, traffic } = state.asked, name = state.score;
+  const { targets, cost, offer } = state.asked, name = state.score;
+  if (offer) return offer.about;
   if (cost !== undefined) {
     return `At ${plain(cost)} ${cost === 1 ? "review" : "reviews"} per wrong answer this is the cheapest threshold of ${name} on these rows: ` +
-      `100 rows cost as much as ${costOf(now).toFixed(2)} reviews. Answering all costs ` +
-      `${(100 * cost * data.errors / total).toFixed(2)}, reviewing all 100.`;
-  }
-  if (budget !== undefined) {
-    const out = traffic * now.wrong / total;
-    return `Of ${counted(traffic, "row")} per day ${count(Math.round(traffic * (1 - now.coverage)))} would be reviewed, ` +
-      `and ${out < 100 ? out.toFixed(1) : count(Math.round(out))} wrong answers would go out.`;
+      `100 rows cost as much as ${costOf(now).toFixed(2)} reviews.`;
   }
   if (!targets) return `The threshold of ${name} at the slider.`;
   const keys = Object.keys(targets);
@@ -281,71 +278,52 @@ const show = () => {
   const { edges, line, sx } = marks.histogram;
   const x = sx(Math.min(Math.max(threshold, edges[0]), edges[edges.length - 1]));
   line.setAttribute("d", `M${x} ${TOP}V${BOTTOM}`);
-  const { file, options } = data.command, asked = flags();
-  const rest = `--score ${own.flag}${options} -o gate.json`;
-  const given = own.negated ? 0 - threshold : threshold;
-  copying.put("command", `trustdoctor calibrate ${file} --threshold=${given} ${rest}`);
-  copying.put("promise", `trustdoctor calibrate OTHER_ROWS ${asked.flags} ${rest}`);
-  const note = state.unmet ? UNMET : asked.promise ? PROMISE : NO_PROMISE;
-  set("promise-note", note + (asked.left?.length ? ` It promises ${asked.flags.match(/--\w+/g).join(" and ")}, ` +
-    `and cannot promise ${asked.left.map((key) => `--${key}`).join(" and ")} as well.` : ""));
+  const negated = own.negated && data.command.shell;
+  copying.put("command", filled(data.command.cut, "threshold", negated ? 0 - threshold : threshold));
   showTables();
   showRows();
 };
 
 /* What a person asks for. */
 const number = (id) => { const input = byId(id); return input.value === "" ? -1 : Number(input.value); };
-const complain = (text) => {  /* what was typed before is no answer to what is typed now */
-  set("unmet", text);
-  set("message", text);
-  byId("answer").classList.toggle("stale", text !== "");
-  if (text) copying.put("promise", "");
-};
+const complain = (text) => { set("message", text); };
 const go = (asked, place, said) => {
-  complain("");
   state.asked = asked;
   state.at = place;
   state.unmet = said !== "";
-  set("unmet", said);
   set("message", said);
   show();
 };
 const meet = (targets) => {
-  const found = search(targets), keys = Object.keys(targets);
-  if (keys.length === 1) [state.kind] = keys;
+  const found = search(targets);
   go({ targets }, found ?? closest(targets), found === undefined ? conflict(targets) : "");
 };
+/* What was typed before is no answer to what is typed now. */
+const refuse = (text) => {
+  set("unmet", text);
+  byId("answer").classList.toggle("stale", text !== "");
+  if (text) copying.put("promise", "");
+};
 const SHARE = "Give a percentage above 0 and below 100.";
-const asking = {
-  share: (matter) => {
-    const wanted = number(`value-${matter}`) / 100;
-    if (wanted > 0 && wanted < 1) meet({ [matter]: wanted });
-    else complain(SHARE);
-  },
-  budget: () => {
-    const budget = number("value-budget"), traffic = number("value-traffic");
-    if (!(budget > 0 && traffic > budget)) {
-      complain("Give two numbers of rows: those that people can review, and all. The first is at least 1, and less than the second.");
-      return;
-    }
-    const own = curve();
-    go({ budget, traffic }, places().find((i) => at(own, i).coverage >= 1 - budget / traffic - TINY), "");
-  },
-  cost: () => {
-    if (!(number("value-cost") >= 1)) {
-      complain("Give the cost of a wrong answer in reviews, at least 1. Where it costs less than a review, no review pays.");
-      return;
-    }
+const ask = () => {
+  const matter = document.querySelector('input[name="matter"]:checked').value;
+  const value = number(`value-${matter}`);
+  if (matter === "cost" && !(value >= 1)) {
+    refuse("Give the cost of a wrong answer in reviews, at least 1. Where it costs less than a review, no review pays.");
+    return;
+  }
+  refuse("");
+  forget();
+  state.gate = { target: matter, value };
+  if (matter === "cost") {
     const own = curve(), cost = (i) => costOf(at(own, i));
     drawCost();
-    go({ cost: price() }, places().reduce((best, i) => (cost(i) < cost(best) ? i : best), 0), "");
-  },
-};
-const ask = () => {
-  const matter = document.querySelector('input[name="matter"]:checked')?.value;
-  if (!matter) return;
-  forget();
-  (asking[matter] ?? asking.share)(matter);
+    go({ cost: value }, places().reduce((best, i) => (cost(i) < cost(best) ? i : best), 0), "");
+  } else {
+    const offer = offerOf(state.gate);
+    go({ offer }, offer.at, "");
+  }
+  showGate();
 };
 const typed = () => {
   const targets = {};
@@ -358,35 +336,25 @@ const typed = () => {
     }
     targets[key] = wanted;
   }
-  if (!Object.keys(targets).length) return;
-  unask();
-  meet(targets);
+  if (Object.keys(targets).length) meet(targets);
 };
 /* Only what was asked last stays in the fields. */
 const forget = () => Object.keys(TARGETS).forEach((key) => { byId(`want-${key}`).value = ""; });
-const unask = () => document.querySelectorAll('input[name="matter"]').forEach((one) => { one.checked = false; });
-const again = () => {  /* the same wish, by another score */
-  const { targets, cost, budget } = state.asked;
-  if (targets) meet(targets);
-  else if (cost !== undefined || budget !== undefined) ask();
-  else show();
-};
-
 byId("score").value = state.score;
 byId("score").addEventListener("change", (event) => {
-  const { coverage } = at(curve(), state.at), own = curves[event.target.value];
+  const { targets } = state.asked;
   state.score = event.target.value;
-  state.at = Math.max(0, own.thresholds.findIndex((_, i) => at(own, i).coverage >= coverage - TINY));
+  state.at = 0;
   complain("");
   drawCurves();
-  again();
+  ask();
+  if (targets) meet(targets);  /* the same wish, by another score */
 });
 byId("slider").addEventListener("input", (event) => {
-  unask();
   forget();
   go({}, Number(event.target.value), "");
 });
-document.querySelectorAll("#question input").forEach((input) => {
+document.querySelectorAll("#question input, #question select").forEach((input) => {
   const choose = () => {
     input.closest(".choice").querySelector('input[type="radio"]').checked = true;
     ask();
@@ -401,5 +369,5 @@ byId("search").addEventListener("input", showRows);
 byId("more").addEventListener("click", () => { state.whole = true; showRows(); });
 drawCurves();
 drawReliability();
-show();
+ask();
 })();

@@ -6,7 +6,8 @@ same words and numbers again wherever the threshold or the score changes.
 
 import html
 import math
-import shlex
+from dataclasses import asdict
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,8 @@ from trustdoctor.metrics import (
     share,
 )
 from trustdoctor.predictions import Answers, Predictions
-from trustdoctor.report.advice import BUDGET, PRICE, best_score, opening, say_alike
+from trustdoctor.report.advice import PRICE, best_score, say_alike
+from trustdoctor.report.commands import Commands, offer_commands
 from trustdoctor.report.extras import Extras
 from trustdoctor.report.findings import (
     Counted,
@@ -33,11 +35,21 @@ from trustdoctor.report.findings import (
     find_subjects,
     table_places,
 )
+from trustdoctor.report.offers import (
+    Offer,
+    about_place,
+    choose_opening,
+    make_offers,
+    place_of,
+)
 from trustdoctor.report.shown_rows import ShownRows, finite
 from trustdoctor.report.template import fill_page
 from trustdoctor.scores import SCORES
 
 BASELINE = "msp"
+
+FIRST_VALUES = {"risk": 0.01, "frr": 0.05, "coverage": 0.9}
+"""What the page's questions show before anything is asked."""
 
 _METRICS = (
     ("auroc", "AUROC"),
@@ -78,15 +90,25 @@ def _content(
     """Return what the template shows of the rows."""
     wrong = predictions.errors
     doubts = {name: finite(found.doubts[name]) for name in found.scores}
-    charts = {name: positions(own, wrong) for name, own in doubts.items()}
-    best = best_score(found)
-    opened = opening(charts[best])
-    threshold = float(charts[best].thresholds[opened["at"]])
+    charts = {name: positions(scores, wrong) for name, scores in doubts.items()}
+    first, best = next(iter(charts)), best_score(found)
+    offers = _offers(doubts, wrong, best, extras)
+    opened = choose_opening(offers[best], float(wrong.mean())) if offers else None
+    place = 0 if opened is None else place_of(opened, charts[best])
+    threshold = float(charts[best].thresholds[place])
     subjects = find_subjects(predictions)
     accepted = Outcome.of(doubts[best] <= threshold, wrong)
+    commands = offer_commands(found, extras)
     payload = _payload(found, charts, doubts, subjects)
     payload |= _shown_rows(predictions, doubts, extras, subjects)
-    payload |= {"open": {"score": best, **opened}, "command": _command(found, extras)}
+    payload |= {"command": asdict(commands), "elsewhere": bool(extras.calibrate_on)}
+    for name, offered in offers.items():
+        chart = charts[name]
+        payload["scores"][name]["offers"] = [_shown_offer(o, chart) for o in offered]
+        payload["scores"][name]["note"] = _promise_note(name, first, extras)
+    if opened is not None:
+        payload["open"] = {"score": best, "at": place}
+        payload["open"] |= {"target": opened.target, "value": opened.value}
     return {
         "payload": payload,
         "score_rows": _score_rows(found),
@@ -94,10 +116,17 @@ def _content(
         "best": best,
         "alike": say_alike(found, best),
         "opened": opened,
+        "about": "" if opened is None else about_place(opened),
+        "note": payload["scores"][best].get("note", ""),
+        "chosen": FIRST_VALUES | ({opened.target: opened.value} if opened else {}),
+        "choices": _choices(offers.get(best, ())),
         "rates": _rates(accepted, found.settings.confidence),
         "threshold": threshold,
-        "commands": _commands(payload["command"], best, threshold, opened),
-        "budget": BUDGET,
+        "commands": {}
+        if opened is None
+        else _shown_commands(commands, best, threshold, opened),
+        "offered": commands,
+        "first": first,
         "price": PRICE,
         "cautions": _cautions(found, best),
         "subjects": subjects,
@@ -171,8 +200,7 @@ def _chart(chart: Positions, scores: Array, wrong: Array, name: str) -> dict[str
         "edges": _rounded(edges),
         "right": right.tolist(),
         "wrong": bad.tolist(),
-        "odds": SCORES[name.partition(":")[0]].scale == "odds",
-        "flag": _flag(name),
+        "odds": _score(name).scale == "odds",
         "negated": name == "confidence",
     }
 
@@ -215,15 +243,6 @@ def _bins(found: Evaluation) -> list[list[float | None]]:
         [b.n, b.confidence, b.accuracy.value, b.accuracy.low, b.accuracy.high]
         for b in bins
     ]
-
-
-def _command(found: Evaluation, extras: Extras) -> dict[str, str]:
-    """Return the parts of the commands that the page offers."""
-    file = shlex.quote(extras.file or extras.source or "PREDICTIONS")
-    options = "".join(f" {shlex.quote(option)}" for option in extras.options)
-    if found.settings.temperature != 1:
-        options += f" --temperature {found.settings.temperature!r}"
-    return {"file": file, "options": options}
 
 
 def _score_rows(
@@ -273,21 +292,76 @@ def _rates(done: Outcome, confidence: float) -> dict[str, Share]:
     return none | done.rates(confidence=confidence) | {"rejected": rejected}
 
 
-def _flag(score: str) -> str:
-    """Return what --score takes: a name, or the file of a fitted score."""
-    fitted = isinstance(SCORES[score.partition(":")[0]], type)
-    return f"{score}.safetensors" if fitted else score
+def _offers(
+    doubts: dict[str, Array], wrong: Array, best: str, extras: Extras
+) -> dict[str, tuple[Offer, ...]]:
+    """Return what gates would promise, by score; those that rank alike share it."""
+    if wrong.all() or not wrong.any():
+        return {}
+    size = extras.calibration_rows
+    rankings = {name: getattr(_score(name), "ranks_as", "") or name for name in doubts}
+    offers = {rankings[best]: make_offers(doubts[best], wrong, size, count_rows=True)}
+    for name, ranking in rankings.items():
+        if ranking not in offers:
+            offers[ranking] = make_offers(doubts[name], wrong, size)
+    return {name: offers[ranking] for name, ranking in rankings.items()}
 
 
-def _commands(
-    command: dict[str, str], score: str, threshold: float, opened: dict[str, Any]
-) -> dict[str, str]:
-    """Return the two commands as the page opens, as its script writes them later."""
-    rest = f"--score {_flag(score)}{command['options']} -o gate.json"
-    given = 0 - threshold if score == "confidence" else threshold
-    own = f"{command['file']} --threshold={given}"
-    target = f"--{opened['target']} {opened['value']:g}"
+def _score(name: str) -> Any:
+    return SCORES[name.partition(":")[0]]
+
+
+def _shown_offer(offer: Offer, chart: Positions) -> dict[str, Any]:
+    """Return an offer as the page's script takes it."""
     return {
-        "gate": f"trustdoctor calibrate {own} {rest}",
-        "promise": f"trustdoctor calibrate OTHER_ROWS {target} {rest}",
+        "target": offer.target,
+        "value": offer.value,
+        "headline": offer.headline,
+        "detail": offer.detail,
+        "at": place_of(offer, chart),
+        "about": about_place(offer),
+    }
+
+
+def _promise_note(score: str, first: str, extras: Extras) -> str:
+    """Say from which rows the offered command makes a gate, and whether it may."""
+    if extras.calibrate_on:
+        rows = extras.calibration_rows
+        many = f"{rows:,} rows" if rows else "rows"
+        return (
+            f"{PurePath(extras.calibrate_on).name} has {many} that had no part in this "
+            "page, so you may choose the value and the score here:"
+        )
+    if score != first:
+        return (
+            f"If you choose {score} because of these rows, other rows have to make the "
+            f"gate, as below. If you wanted {score} and this value anyway, these may:"
+        )
+    return (
+        "If you wanted this value before you saw the page, these rows may make the "
+        "gate: nothing was chosen on them."
+    )
+
+
+def _choices(offers: tuple[Offer, ...]) -> dict[str, list[float]]:
+    """Return the values that the page offers, by target."""
+    choices: dict[str, list[float]] = {}
+    for offer in offers:
+        choices.setdefault(offer.target, []).append(offer.value)
+    return choices
+
+
+def _shown_commands(
+    commands: Commands, score: str, threshold: float, opened: Offer
+) -> dict[str, str]:
+    """Return the commands as the page opens, as its script writes them later."""
+    negated = commands.shell and score == "confidence"
+    flag = commands.flags[score]
+    before, between, after = commands.gate
+    target = commands.target(opened.target, opened.value)
+    cut = commands.target("threshold", 0 - threshold if negated else threshold)
+    return {
+        "promise": f"{before}{target}{between}{flag}{after}",
+        "gate": f"{commands.cut[0]}{cut}{commands.cut[1]}{flag}{commands.cut[2]}",
+        "menu": f"{commands.menu[0]}{flag}{commands.menu[1]}",
     }
