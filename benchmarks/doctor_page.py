@@ -76,10 +76,11 @@ def both(folder):
         )
         for name in ("tbb", "pbb-alpha-T1-eps0.00035")
     )
+    doubts = td.alpha(moved)  # of the whole output: alike about either prediction
     return (
         clean,
         moved,
-        td.evaluate_perturbed(td.alpha(moved), clean.errors, moved.errors),
+        td.evaluate_perturbed(doubts, clean.errors, moved.errors, doubts),
         td.evaluate_perturbed(td.alpha(clean), clean.errors),
     )
 

@@ -13,7 +13,8 @@ def test_the_authors_files_under_both_protocols(shared, root):
         td.read(folder / f"cifar10-densenet-{name}.npz", probs="values", labels="label")
         for name in ("tbb", "pbb-alpha-T1-eps0.00035")
     )
-    both = td.evaluate_perturbed(td.alpha(moved.logits), clean.errors, moved.errors)
+    doubts = td.alpha(moved.logits)
+    both = td.evaluate_perturbed(doubts, clean.errors, moved.errors, doubts)
     for protocol, accuracy, auroc, frr in (
         (both.paper, 93.29, 95.17, 13.94),
         (both.deployed, 95.19, 93.94, 16.92),
@@ -39,5 +40,18 @@ def test_the_papers_protocol_may_be_unknown(rng):
 
 
 def test_lengths_must_agree():
-    with pytest.raises(InputError):
-        td.evaluate_perturbed([0.1, 0.2], [True, False], np.array([True]))
+    two, one = [0.1, 0.2], np.array([True])
+    with pytest.raises(InputError, match="2"):
+        td.evaluate_perturbed(two, [True, False], one, two)
+    with pytest.raises(InputError, match="2"):
+        td.evaluate_perturbed(two, [True, False], one, [0.1])
+    with pytest.raises(InputError, match="1"):
+        td.evaluate_perturbed(two, [True, False], [True, False], [0.1])
+
+
+def test_doubts_about_the_clean_class_never_meet_errors_of_another():
+    """Without the doubts about the perturbed prediction there is no paper protocol."""
+    with pytest.raises(InputError, match=r"no perturbed_scores.*beta, msp, margin"):
+        td.evaluate_perturbed([0.1, 0.2], [True, False], [True, True])
+    with pytest.raises(InputError, match="no perturbed_errors"):
+        td.evaluate_perturbed([0.1, 0.2], [True, False], perturbed_scores=[0.1, 0.2])

@@ -9,7 +9,6 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from trustdoctor.adapters.torch import Doctor, Setting, sweep
-from trustdoctor.evaluation import evaluate_perturbed
 from trustdoctor.metrics import auroc, delong_difference
 
 EPSILONS = (0.0, 0.005, 0.01, 0.02, 0.05)
@@ -80,7 +79,7 @@ def main() -> None:
     doctor = Doctor(model, score="alpha")
     plain = doctor([judging])
     print(f"{plain.predictions}")
-    print(evaluate_perturbed(plain.scores, plain.predictions.errors), "\n")
+    print(plain.evaluate(), "\n")
 
     best = choose(model, choosing)
     epsilon = best.epsilon or 0.01
@@ -88,11 +87,10 @@ def main() -> None:
         print("No perturbation did best there; 0.01 is shown all the same.")
     doctor = Doctor(model, temperature=best.temperature, epsilon=epsilon)
     moved = doctor([judging])
-    assert moved.perturbed is not None
-    clean = moved.predictions.errors
     print(f"With a perturbation of {epsilon:g}:")
-    print(evaluate_perturbed(moved.scores, clean, moved.perturbed.errors))
+    print(moved.evaluate())
 
+    clean = moved.predictions.errors
     change = auroc(moved.scores, clean) - auroc(plain.scores, clean)
     low, high = delong_difference(moved.scores, plain.scores, clean)
     said = "helps" if low > 0 else "harms" if high < 0 else "changes little"

@@ -1,6 +1,8 @@
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import roc_auc_score
+from torch import nn
 
 import trustdoctor as td
 from trustdoctor.adapters.torch import EPSILONS, TEMPERATURES, Doctor, Setting, sweep
@@ -63,6 +65,55 @@ def test_both_protocols_are_evaluated(small, images):
     )
     with pytest.raises(LabelsMissingError):
         sweep(small, images, **GRID).evaluate(setting)
+
+
+FORMULAS = [n for n, score in td.SCORES.items() if isinstance(score, td.LogitScore)]
+
+
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("score", FORMULAS)
+def test_doctor_and_sweep_agree_under_both_protocols(score, order):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 4))
+    data = [(torch.randn(300, 6), torch.arange(300) % 4)]
+    at = {"temperatures": [1.0], "epsilons": [0.0, 0.3], "order": order}
+    swept = sweep(model, data, scores=[score], **at)
+    for epsilon in (0.0, 0.3):
+        found = Doctor(model, score=score, epsilon=epsilon, order=order)(data)
+        both, grid = found.evaluate(), swept.evaluate(Setting(score, 1.0, epsilon))
+        close(both.deployed, grid.deployed)
+        if epsilon and order == 2:
+            close(both.paper, grid.paper)
+            flipped = found.perturbed.predicted != found.predictions.predicted
+            assert flipped.sum() > 10 or find_formula(score).step < 0
+            # By the definition: the formula at the perturbed logits, and their errors.
+            formula = find_formula(score).function
+            doubts = formula(found.perturbed.logits, temperature=1.0)
+            auroc = roc_auc_score(found.perturbed.errors, doubts)
+            assert both.paper.metrics["auroc"].value == pytest.approx(auroc)
+        else:
+            assert both.paper is None
+
+
+def close(one, other):
+    assert one.n_errors == other.n_errors
+    assert one.accuracy == other.accuracy
+    for name in ("auroc", "frr_at_trr", "aurc"):
+        values = [np.array(p.metrics[name].value) for p in (one, other)]
+        assert values[0] == pytest.approx(values[1], abs=1e-3), name
+
+
+def test_doubts_about_the_clean_class_do_not_judge_another(cifar):
+    """ResNet-20 at magnitude 0.002: the paper's protocol gains nothing by beta."""
+    model, x, stored, scale = cifar
+    doctor = Doctor(model, score="beta", epsilon=0.002, scale=scale)
+    found = doctor([(x, torch.tensor(stored["labels"]))])
+    both = found.evaluate()
+    clean_class = td.auroc(found.scores, found.perturbed.errors)
+    assert 100 * clean_class == pytest.approx(91.8, abs=0.1)
+    assert 100 * both.paper.metrics["auroc"].value == pytest.approx(84.8, abs=0.1)
+    assert 100 * both.deployed.metrics["auroc"].value == pytest.approx(88.1, abs=0.1)
+    assert both.paper.n_errors == 115
 
 
 class Killed(Exception):  # noqa: N818

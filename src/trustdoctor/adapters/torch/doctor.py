@@ -23,6 +23,7 @@ from trustdoctor.adapters.torch.model import (
     run,
 )
 from trustdoctor.errors import InputError
+from trustdoctor.evaluation import Protocols, evaluate_perturbed
 from trustdoctor.gates import Gate, Screened
 from trustdoctor.predictions import Predictions
 from trustdoctor.scores import find_formula
@@ -65,11 +66,37 @@ class Examination:
     perturbed : Predictions or None
         The logits at the perturbed input; None without perturbation and where the
         first-order form did without them.
+    perturbed_scores : array (n,), or None
+        The doubt about the prediction at the perturbed input, which the paper judges:
+        `scores`, but for a score about one class. None where `perturbed` is.
+
+    Examples
+    --------
+    >>> data, labels = torch.eye(4), torch.tensor([0, 1, 2, 0])
+    >>> found = Doctor(nn.Flatten(), score="beta", epsilon=0.1)([(data, labels)])
+    >>> both = found.evaluate()
+    >>> both.deployed.n_errors, both.paper.n_errors
+    (1, 1)
     """
 
     predictions: Predictions
     scores: NDArray[Any]
     perturbed: Predictions | None = None
+    perturbed_scores: NDArray[Any] | None = None
+
+    def evaluate(self, **options: Any) -> Protocols:
+        """Evaluate the scores under both protocols; options as `evaluate_perturbed`."""
+        self.predictions.require_labels("an examination's evaluation")
+        errors = self.predictions.errors
+        if self.perturbed is None:
+            return evaluate_perturbed(self.scores, errors, **options)
+        return evaluate_perturbed(
+            self.scores,
+            errors,
+            self.perturbed.errors,
+            self.perturbed_scores,
+            **options,
+        )
 
 
 class Doctor:
@@ -190,7 +217,9 @@ class Doctor:
         if self.epsilon == 0:
             return Examination(judged, self._score(judged))
         perturbed = predictions(moved, labels)
-        return Examination(judged, self._score(perturbed, judged), perturbed)
+        scores = self._score(perturbed, judged)
+        about = self._score(perturbed) if self.objective.about_class else scores
+        return Examination(judged, scores, perturbed, about)
 
     def screen(
         self, data: Any, gate: Gate, *, groups: Any = None, quiet: bool = False
