@@ -1,6 +1,7 @@
 """A comparison that finds what is there, and nothing where nothing is."""
 
 import json
+import re
 
 import numpy as np
 import polars as pl
@@ -12,6 +13,7 @@ from trustdoctor.cli import make_app
 from trustdoctor.errors import InputError, UndefinedMetricError
 from trustdoctor.evaluation import compare
 from trustdoctor.evaluation.comparison import BASELINE
+from trustdoctor.report import make_console, show_comparison
 
 
 def rows(n, seed=0, classes=5, features=None):
@@ -71,6 +73,8 @@ def test_what_fits_nothing_is_judged_on_all_rows():
         assert c.n_errors < p.errors.sum() if fitted else c.n_errors == p.errors.sum()
     assert {own[name].n for name in ("knn", "rel_u", "fusion")} == {third}
     doubts = {"gen": td.gen(p), "noise": noise, "msp": td.msp(p)}
+    shown = {line.split()[0]: line.split()[-1] for line in repr(found).splitlines()}
+    assert {name: shown[name] for name in own} == {n: str(c.n) for n, c in own.items()}
     for name, scores in doubts.items():
         judged = own[name]
         assert judged.auroc.value == td.auroc(scores, p.errors)
@@ -103,6 +107,33 @@ def test_what_ranks_as_softmax_response_is_skipped():
     for gain in (base.auroc_gain, base.frr_change):
         assert (gain.value, gain.low, gain.high) == (0, 0, 0)
     assert not base.better
+
+
+def test_it_names_its_rows_as_the_command_line_does():
+    found = compare(rows(900))
+    console = make_console(quiet=False)
+    with console.capture() as capture:
+        show_comparison(console, found)
+    first = " ".join(capture.get().split("\n\n")[0].split())
+    told = repr(found).splitlines()
+    assert told[0] == found.judged_rows() == first
+    assert "the fitted ones 300 rows fitted them, 300 chose" in first
+    assert " ".join(told[1].split()) == "score passes AUROC against msp on rows"
+    assert "on rows" in capture.get()
+
+
+def test_what_is_no_softmax_is_not_called_msp():
+    rng = np.random.default_rng(0)
+    margins, correct = rng.normal(size=300), rng.random(300) < 0.8
+    own = {"mine": (rng.normal(size=300), 1.0)}
+    found = compare(td.Predictions.from_confidence(margins, correct), extra=own)
+    console = make_console(quiet=False)
+    with console.capture() as capture:
+        show_comparison(console, found)
+    for text in (capture.get(), repr(found), found.to_html()):
+        assert not re.search("msp|softmax", text.split("<main>")[-1])
+    assert "against confidence" in capture.get()
+    assert "fitted" not in found.judged_rows()  # nothing was
 
 
 def test_few_errors_are_marked():

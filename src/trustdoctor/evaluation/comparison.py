@@ -139,6 +139,17 @@ class Comparison:
         """What the others are judged against: softmax response, or what was given."""
         return self.candidates[0].name
 
+    def judged_rows(self) -> str:
+        """Say which rows judge: fitted scores have fewer, and another AUROC for it."""
+        told = f"{self.n:,} rows, {self.n_errors:,} errors."
+        if all(c.n == self.n for c in self.candidates):
+            return told
+        return (
+            f"{told} Scores that are not fitted are judged on all of them. For the "
+            f"fitted ones {self.n_fit:,} rows fitted them, {self.n_chosen:,} chose "
+            f"their settings, and {self.n_judged:,} judge."
+        )
+
     def verdict(self) -> str:
         """Say which score to use, in words."""
         if len(self.candidates) == 1:
@@ -193,14 +204,16 @@ class Comparison:
         return Path(path)
 
     def __repr__(self) -> str:
-        """Show the candidates as a small table."""
+        """Show the candidates as a small table, with the rows that judged each."""
         wide = max(16, *(len(c.name) + 1 for c in self.candidates))
-        lines = [f"{'score':<{wide}}{'passes':>7}{'AUROC':>8}{'gain':>24}"]
+        against = f"against {self.baseline}"
+        head = f"{'score':<{wide}}{'passes':>7}{'AUROC':>8}{against:>24}{'on rows':>10}"
+        lines = [self.judged_rows(), head]
         for c in self.candidates:
             area = (c.auroc.value or 0) * 100
             gain = "" if c.name == self.baseline else c.auroc_gain.percent(sign=True)
-            line = f"{c.name:<{wide}}{c.passes:>7g}{area:>8.2f}{gain:>24}"
-            lines.append(line.rstrip())
+            line = f"{c.name:<{wide}}{c.passes:>7g}{area:>8.2f}{gain:>24}{c.n:>10,}"
+            lines.append(line)
         return "\n".join([*lines, self.verdict()])
 
 

@@ -148,18 +148,14 @@ def _sign(difference: Difference) -> int:
 
 def show_comparison(console: Console, found: Comparison) -> None:
     """Print candidates, best first, and which to use."""
-    console.print(
-        f"{found.n:,} rows, {found.n_errors:,} errors. Scores that are not fitted are "
-        f"judged on all of them. For the fitted ones {found.n_fit:,} rows fitted them, "
-        f"{found.n_chosen:,} chose their settings, and {found.n_judged:,} judge.\n",
-        highlight=False,
-    )
+    console.print(f"{found.judged_rows()}\n", highlight=False)
+    against = f"against {found.baseline}"
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     frr = f"FRR@{found.points.trr * 100:g}TRR"
-    for title in ("score", "passes", "AUROC", "against msp", frr, "on rows"):
+    for title in ("score", "passes", "AUROC", against, frr, "on rows"):
         table.add_column(title, overflow="fold")
     for c in found.candidates:
-        own = c.name == found.candidates[0].name
+        own = c.name == found.baseline
         table.add_row(
             c.name,
             f"{c.passes:g}",
@@ -173,8 +169,8 @@ def show_comparison(console: Console, found: Comparison) -> None:
     for reason in found.skipped:
         console.print(f"- left out, {reason}", highlight=False)
     console.print(
-        f"\nIn %. Against msp: AUROC more or less on the same rows, with intervals "
-        f"that hold all together at {found.confidence:.0%}.",
+        f"\nIn %. Against {found.baseline}: AUROC more or less on the same rows, with "
+        f"intervals that hold all together at {found.confidence:.0%}.",
         highlight=False,
         style="dim",
     )
