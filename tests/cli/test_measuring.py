@@ -143,3 +143,66 @@ def test_a_page_is_made_here(path, run, tmp_path):
     done = run("diagnose", path, "--html", page, "--engine", "ray")
     assert done.returncode == 2
     assert "use --engine local" in done.stderr
+
+
+def write_margins(path, rng, shift=0.0):
+    """Write distances from a support vector machine's border, and what was right."""
+    margin = rng.normal(1, 1.5, 900)
+    correct = rng.random(900) < 1 / (1 + np.exp(-2 * margin))
+    pl.DataFrame({"margin": margin + shift, "correct": correct}).write_csv(path)
+
+
+@pytest.mark.parametrize("kind", ["confidence", "doubt"])
+def test_what_is_no_probability_is_never_called_a_softmax(kind, tmp_path, rng, run):
+    write_margins(tmp_path / "rows.csv", rng)
+    rows = ("rows.csv", f"--{kind}", "margin", "--correct", "correct")
+    said = []
+    for command in (
+        ("diagnose", *rows, "--html", "page.html", "--json", "page.json"),
+        ("compare", *rows, "--html", "compared.html"),
+        ("calibrate", *rows, "--frr", "10%", "-o", "gate.json"),
+        ("screen", *rows, "--gate", "gate.json"),
+        ("check", *rows, "--gate", "gate.json", "--state", "s", "--html", "watch.html"),
+    ):
+        done = run(*command, cwd=tmp_path)
+        assert done.stderr == ""
+        said.append(done.stdout)
+    pages = [path.read_text() for path in sorted(tmp_path.glob("*.html"))]
+    assert len(pages) == 3
+    for text in said + pages + [(tmp_path / "gate.json").read_text()]:
+        assert not re.search(r"softmax|\bmsp\b|over-conf|under-conf", text)
+    assert "Calibration: the" not in pages[1]
+    assert json.loads((tmp_path / "page.json").read_text())["described"] == kind
+    beyond = "Confidences go from -" in said[0]  # a doubt is not a confidence
+    assert beyond == (kind == "confidence")
+    assert "--percent" not in said[0]  # some are negative
+
+
+def test_percentages_are_told_from_other_numbers(tmp_path, rng, run):
+    write_margins(tmp_path / "rows.csv", rng, shift=10)
+    rows = ("rows.csv", "--confidence", "margin", "--correct", "correct")
+    said = " ".join(run("diagnose", *rows, cwd=tmp_path).stdout.split())
+    assert "they are not probabilities" in said
+    assert "Give --percent if they are percentages." in said
+
+
+def test_how_sure_a_model_is_is_said_of_what_was_given(tmp_path, rng, run):
+    logits = 2 * rng.normal(size=(600, 3))
+    probs = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    labels = np.where(rng.random(600) < 0.9, logits.argmax(1), 0)
+    columns = {"label": labels, "sure": probs.max(1), "ok": labels == logits.argmax(1)}
+    for i in range(3):
+        columns |= {f"z_{i}": logits[:, i], f"p_{i}": probs[:, i]}
+    pl.DataFrame(columns).write_csv(tmp_path / "rows.csv")
+    confidence = ("--confidence", "sure", "--correct", "ok")
+    for options, stated in (
+        (("--logits", "z_"), "logits, as probabilities,"),
+        (("--probs", "p_"), "probabilities"),
+        (confidence, "confidences, as probabilities,"),
+    ):
+        given = ("rows.csv", *options, "--html", "page.html")
+        said = " ".join(run("diagnose", *given, cwd=tmp_path).stdout.split())
+        page = (tmp_path / "page.html").read_text()
+        assert re.search(rf"The model is .*-confident: its {stated} claim [78]", said)
+        assert f"Calibration: the {stated} claim " in page
+        assert "softmax" not in said + page

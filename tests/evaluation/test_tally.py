@@ -151,3 +151,28 @@ def test_sketches_of_other_numbers_of_classes_do_not_merge():
     other.update(Predictions.from_logits([[1.0, 0.0]], [0]))
     with pytest.raises(InputError, match="rows of 2 and 4"):
         whole.merge(other)
+
+
+def test_it_knows_how_far_confidences_go():
+    rng = np.random.default_rng(0)
+    margins, correct = rng.normal(size=900), rng.random(900) < 0.2
+    p = Predictions.from_confidence(margins, correct)
+    exact, tally, other = evaluate(p), Tally(), Tally()
+    tally.update(part(p, 0, 300))
+    other.update(part(p, 300, 900))
+    tally.merge(other)
+    found = tally.evaluate()
+    assert found.warnings == exact.warnings
+    assert f"go from {margins.min():.4g} to {margins.max():.4g}" in found.warnings[0]
+    assert found.described == exact.described == "confidence"
+
+
+def test_only_a_probability_may_be_that_of_one_class():
+    correct = np.repeat([True, False], 300)
+    for values, probable in ((np.linspace(0, 1, 600), True), (range(600), False)):
+        p = Predictions.from_confidence(np.asarray(values, float), correct)
+        tally = Tally()
+        tally.update(p)
+        for found in (evaluate(p), tally.evaluate()):
+            assert "Check which way the numbers go." in found.warnings[-1]
+            assert ("probability of one class" in found.warnings[-1]) == probable

@@ -64,11 +64,15 @@ class Evaluation:
     n, n_classes, n_errors : int
         Rows with a label, classes (0 for answers with a confidence), and wrong
         predictions.
+    described : str
+        What a row came as: "logits of 3 classes", "probabilities of 3 classes",
+        "confidence" or "doubt".
     accuracy : Estimate
         With its Clopper-Pearson interval.
     calibration : dict of str to Estimate
         "confidence" (the mean largest probability), "ece", "brier" and "nll" of the
-        softmax, or of the confidence given. Empty where that is not a probability.
+        probabilities, of the softmax of the logits, or of the confidences. Empty where
+        those are not probabilities.
     scores : dict of str to dict of str to Estimate
         For each score all metrics of rank, under the names of the functions.
     differences : tuple of Difference
@@ -98,6 +102,7 @@ class Evaluation:
 
     n: int
     n_classes: int
+    described: str
     n_errors: int
     accuracy: Estimate
     calibration: dict[str, Estimate]
@@ -194,6 +199,19 @@ class Evaluation:
             f"{self.n_errors / self.n:.{digits}%}.{better}"
         )
 
+    @property
+    def stated_by(self) -> str:
+        """What states how sure the model is, in words for a sentence.
+
+        It is called what it came as: a support vector machine's margins, given as
+        logits, are not a softmax, nor are the probabilities of a forest.
+        """
+        called = {"logits": "logits", "confidence": "confidences"}
+        came_as = self.described.partition(" ")[0]
+        if came_as not in called:
+            return came_as
+        return f"{called[came_as]}, as probabilities,"
+
     def __repr__(self) -> str:
         """Show the main metrics as a small table."""
         head = (
@@ -267,17 +285,22 @@ def evaluate(  # noqa: PLR0913 - options, by keyword only
     found = {score.name: every[score.name] for score in asked}
     rankings = _ranked(found, wrong, tell)
     results = _measured(rankings, settings)
+    calibration = _calibration(predictions, every, settings)
     tell(0.8, "comparing scores")
     return Evaluation(
         n=len(wrong),
         n_classes=predictions.n_classes,
+        described=predictions.described,
         n_errors=int(wrong.sum()),
         accuracy=accuracy(wrong, confidence),
-        calibration=_calibration(predictions, every, settings),
+        calibration=calibration,
         scores=results,
         differences=_differences(asked, rankings, settings),
         settings=settings,
-        warnings=(*cautions(every_row, every), *reversed_scores(results)),
+        warnings=(
+            *cautions(every_row, every),
+            *reversed_scores(results, probable=bool(calibration)),
+        ),
         predictions=predictions,
         doubts=every,
         kept=kept_rows(every_row),

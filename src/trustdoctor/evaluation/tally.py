@@ -5,11 +5,17 @@ A tally takes batches of predictions, merges with other tallies, and becomes an
 order of batches and merges changes nothing, to the bit.
 """
 
+import math
 from collections.abc import Sequence
 from itertools import combinations
 
 from trustdoctor.errors import InputError, LabelsMissingError
-from trustdoctor.evaluation.cautions import BEYOND, reversed_scores
+from trustdoctor.evaluation.cautions import (
+    Ends,
+    confidence_ends,
+    reversed_scores,
+    say_beyond,
+)
 from trustdoctor.evaluation.estimates import Settings, measure_sketch
 from trustdoctor.evaluation.evaluations import (
     DEFAULT_SCORES,
@@ -67,6 +73,7 @@ class Tally:
         self.sketches: dict[str, Sketch] = {}
         self._said = SaidSums(temperature)
         self._stated = True  # whether every confidence could be a probability
+        self._ends = (math.inf, -math.inf)  # of the confidences
 
     def fresh(self) -> "Tally":
         """Return the same, without rows."""
@@ -86,10 +93,14 @@ class Tally:
         for name, sketch in self.sketches.items():
             sketch.update(found[name], wrong)
         count_labels(self.labels, predictions, found)
+        self._widen(confidence_ends(predictions))
         if isinstance(predictions, Answers) and predictions.confidence is None:
             self._stated = False
         else:
             self._said.update(predictions, found)
+
+    def _widen(self, ends: Ends) -> None:
+        self._ends = min(self._ends[0], ends[0]), max(self._ends[1], ends[1])
 
     def _meet(self, rows: "Predictions | Tally") -> None:
         """Take the first rows as a measure, and refuse others of another kind."""
@@ -118,6 +129,7 @@ class Tally:
             return
         self._meet(other)
         self._stated &= other._stated
+        self._widen(other._ends)
         self.labels.merge(other.labels)
         for name, sketch in other.sketches.items():
             self.sketches[name].merge(sketch)
@@ -151,25 +163,29 @@ class Tally:
             raise LabelsMissingError(message)
         settings = Settings(points or Points(), self.temperature, confidence)
         scores = {n: measure_sketch(s, settings) for n, s in self.sketches.items()}
+        calibration = self._calibration(settings)
         n, wrong = len(self), next(iter(self.sketches.values())).n_errors
         return Evaluation(
             n=n,
             n_classes=self.n_classes,
+            described=self.described,
             n_errors=wrong,
             accuracy=share(n - wrong, n, confidence=confidence),
-            calibration=self._calibration(settings),
+            calibration=calibration,
             scores=scores,
             differences=_differences(self.ready, scores),
             settings=settings,
-            warnings=(*self._warnings(), *reversed_scores(scores)),
+            warnings=(
+                *self._warnings(),
+                *reversed_scores(scores, probable=bool(calibration)),
+            ),
             counted=True,
         )
 
     def _warnings(self) -> tuple[str, ...]:
-        stated = not self._stated and self.described == "confidence"
         return (
             *self.intake.lines(),
-            *((BEYOND,) if stated else ()),
+            *say_beyond(self._ends),
             *self.labels.warnings(self.class_names),
         )
 

@@ -131,7 +131,6 @@ def _content(
         "cautions": _cautions(found, best),
         "subjects": subjects,
         "named": payload["named"],
-        "softmax": not isinstance(predictions, Answers),
     }
 
 

@@ -107,16 +107,15 @@ def _reliability(found: Evaluation) -> Iterator[str]:
     assert right.value is not None
     word = "over-confident" if said.value > right.value else "under-confident"
     inside = (right.low or 0) <= said.value <= (right.high or 1)
-    what = "softmax" if found.n_classes else "confidence"
     yield (
-        f"The {what} is {'not clearly ' if inside else ''}{word}: it claims "
-        f"{said.value:.1%} on average and is right {right.value:.1%} of the time "
+        f"The model is {'not clearly ' if inside else ''}{word}: its {found.stated_by} "
+        f"claim {said.value:.1%} on average; it is right {right.value:.1%} of the time "
         f"(ECE {found.calibration['ece'].percent()} %)."
     )
 
 
 def _comparison(found: Evaluation) -> Iterator[str]:
-    """Say which scores rank errors better or worse than softmax response."""
+    """Say which scores rank errors better or worse than msp."""
     if "msp" not in found.scores or len(found.scores) == 1:
         return
     better: list[str] = []
@@ -135,7 +134,7 @@ def _comparison(found: Evaluation) -> Iterator[str]:
     ]
     how = "AUROC, not paired" if found.counted else "paired AUROC"
     if parts:
-        yield f"Against softmax response (msp): {' and '.join(parts)} ({how})."
+        yield f"Against msp: {' and '.join(parts)} ({how})."
     else:
         yield f"No score ranks errors clearly better or worse than msp ({how})."
 
