@@ -2,6 +2,7 @@
 
 from trustdoctor.evaluation.better import gains_over, say_better
 from trustdoctor.evaluation.comparison import Comparison, compare
+from trustdoctor.evaluation.confusions import DominantConfusion, dominant_confusion
 from trustdoctor.evaluation.estimates import Settings
 from trustdoctor.evaluation.evaluations import (
     DEFAULT_SCORES,
@@ -22,12 +23,14 @@ __all__ = [
     "DEFAULT_SCORES",
     "Comparison",
     "Difference",
+    "DominantConfusion",
     "Evaluation",
     "Protocols",
     "Settings",
     "Tally",
     "compare",
     "default_scores",
+    "dominant_confusion",
     "evaluate",
     "evaluate_logits",
     "evaluate_perturbed",
