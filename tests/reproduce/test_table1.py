@@ -3,11 +3,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import trustdoctor as td
 from trustdoctor.errors import FileError, InputError, LabelsMissingError
 from trustdoctor.evaluation import evaluate_perturbed
 from trustdoctor.reproduce import Options, reproduce
-from trustdoctor.reproduce.cases import PBB, TBB
-from trustdoctor.reproduce.sources import Setting, find_exhibits
+from trustdoctor.reproduce.cases import PBB, TBB, make_case
+from trustdoctor.reproduce.sources import Answers, Setting, find_exhibits
 
 
 def cells(table):
@@ -88,6 +89,21 @@ def test_a_model_fills_every_cell(world):
     for kind in ("deployed", "paper"):
         wanted = getattr(both, kind).metrics["auroc"].value
         assert found["beta", f"PBB {kind}"][0] == pytest.approx(100 * wanted)
+
+
+def test_the_grid_doubts_the_prediction_that_it_judges(rng):
+    """Where another class wins at the perturbed input, it is not that one's doubt."""
+    logits, labels = 3 * rng.normal(size=(200, 4)), rng.integers(0, 4, 200)
+    clean, moved = (
+        Answers(td.Predictions.from_logits(z, labels))
+        for z in (logits, logits + rng.normal(size=(200, 4)))
+    )
+    assert (clean.predictions.predicted != moved.predictions.predicted).sum() > 20
+    for judged in (clean, moved):
+        case = make_case("beta", "PBB", PBB["beta"], moved, judged)
+        assert case.values == pytest.approx(np.exp(case.scores), rel=1e-3)
+        sr = make_case("sr", "PBB", TBB["sr"], moved, judged)
+        assert sr.values == pytest.approx(-np.expm1(sr.scores), abs=1e-6)
 
 
 def test_a_model_alone_makes_its_clean_predictions(world, tmp_path):

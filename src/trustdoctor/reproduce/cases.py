@@ -101,10 +101,11 @@ def make_case(
         options["predicted"] = judged.predictions.predicted
     scores = np.asarray(entry.function(answers.predictions.logits, **options))
     known = PUBLISHED.get(setting.score)
+    about = None if answers is judged else judged.predictions.predicted
     values = (
         scores.astype(np.float64)
         if known is None
-        else published_values(answers.softmax(setting.temperature), known)
+        else published_values(answers.softmax(setting.temperature), known, about)
     )
     errors = judged.predictions.errors
     return Case(method, scenario, scores, errors, values, below=known == "sr")

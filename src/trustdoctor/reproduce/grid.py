@@ -49,13 +49,17 @@ class GridResult:
         return float(self.curve[0][-1]), float(self.curve[1][-1])
 
 
-def published_values(probs: Any, method: str) -> Array:
-    """Return what the published code puts a threshold on."""
+def published_values(probs: Any, method: str, predicted: Any = None) -> Array:
+    """Return what the published code puts a threshold on.
+
+    `predicted` are the classes that beta and SR doubt, where those are not the most
+    probable ones: the clean predictions, at a perturbed input.
+    """
     p = np.asarray(probs).astype(np.float64)
     if method == "alpha":
         g = (p**2).sum(1)
         return np.asarray((1 - g) / g)
-    top = p.max(1)
+    top = p.max(1) if predicted is None else p[np.arange(len(p)), predicted]
     if method == "beta":
         return np.asarray((1 - top) / top)
     if method == "sr":
