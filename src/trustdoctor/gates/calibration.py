@@ -119,7 +119,7 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
     -------
     Gate
         With its certificate. Where the rows are too few, the gate accepts or rejects
-        everything and its certificate says how many would be needed.
+        everything and its certificate says how often calibrations on such rows succeed.
 
     Examples
     --------

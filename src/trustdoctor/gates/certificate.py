@@ -297,7 +297,9 @@ def _read_outlook(cell: Any) -> Outlook:
 def _is_outlook(look: Any) -> bool:
     if not isinstance(look, Outlook) or type(look.rows) is not int:
         return False
-    return 0 < look.rows < envelope.MOST_ROWS and all(map(_is_rate, look[1:]))
+    coverages = [look.low, look.median, look.high]
+    rates = all(map(_is_rate, look[1:])) and coverages == sorted(coverages)
+    return 0 < look.rows < envelope.MOST_ROWS and rates
 
 
 def _is_passed(one: Any) -> bool:

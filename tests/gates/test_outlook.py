@@ -1,0 +1,290 @@
+"""What is said of other calibrations: against populations that are exactly known."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+import trustdoctor as td
+from trustdoctor.errors import FileError
+from trustdoctor.gates import outlook
+from trustdoctor.gates.asked import Ask
+from trustdoctor.gates.outlook import (
+    CountedRows,
+    Outlook,
+    Population,
+    fails,
+    look_ahead,
+    rows_enough,
+)
+from trustdoctor.gates.sample import Rows
+
+
+def binormal(rng, rows):
+    errors = rng.random(rows) >= 0.9
+    return rng.normal(size=rows) + 2.0 * errors, errors
+
+
+def four_values(rng, rows):
+    scores, errors = binormal(rng, rows)
+    return np.digitize(scores, [-0.5, 0.5, 1.5]).astype(float), errors
+
+
+def rule(**target):
+    ask = Ask(target)
+    return lambda sample: ask.cut(sample, ask.delta)
+
+
+def observed_share(draw, rows, risk, *, samples):
+    """Return how often the rule of risk passes; written again, from its definition.
+
+    Of two tests with nine tenths and one tenth of a level of 0.1, one passes where the
+    first 30% and 5% of the rows, or as many as can pass at all, have so few errors that
+    a binomial law of this risk has fewer in 9% and 1% of cases.
+    """
+    rng, passes = np.random.default_rng(11), 0
+    for _ in range(samples):
+        scores, errors = draw(rng, rows)
+        order = np.argsort(scores, kind="stable")
+        scores, errors = scores[order], errors[order]
+        for share, level in ((0.3, 0.09), (0.05, 0.01)):
+            least = np.ceil(np.log(level) / np.log1p(-risk))
+            start = int(max(np.ceil(share * rows), least))
+            if start > rows:
+                continue
+            accepted = int(np.searchsorted(scores, scores[start - 1], side="right"))
+            if binom.cdf(errors[:accepted].sum(), accepted, risk) <= level:
+                passes += 1
+                break
+    return passes / samples
+
+
+@pytest.mark.parametrize(
+    ("draw", "rows", "risk"),
+    [
+        (binormal, 300, 0.02),
+        (binormal, 500, 0.03),
+        (four_values, 300, 0.02),
+        (four_values, 300, 0.05),
+    ],
+)
+def test_stated_and_observed_shares_agree(draw, rows, risk):
+    """Within 10 points, and two standard errors of the mean of 40 statements."""
+    rng, stated = np.random.default_rng(5), []
+    for _ in range(40):
+        sample = Rows(*draw(rng, rows))
+        stated.append(look_ahead(sample, rule(risk=risk), draws=40).decides)
+    noise = 2 * np.std(stated) / np.sqrt(len(stated))
+    truth = observed_share(draw, rows, risk, samples=1000)
+    assert abs(np.mean(stated) - truth) < 0.1 + noise
+
+
+def test_the_share_is_exact_where_only_the_number_of_errors_counts():
+    """A TRR of 90% can be promised from 22 errors on: 0.9^22 < 0.1 < 0.9^21."""
+    rng = np.random.default_rng(0)
+    for n_errors in (15, 20, 30):
+        sample = Rows(rng.normal(size=200), np.arange(200) < n_errors)
+        stated = look_ahead(sample, rule(trr=0.9), draws=400).decides
+        exact = binom.sf(21, 200, n_errors / 200)
+        assert abs(stated - exact) < 4 * np.sqrt(0.25 / 400)
+
+
+def test_errors_are_expected_before_the_first_one_too():
+    scores = np.arange(400.0)
+    population = Population.of(Rows(scores, scores >= 200))
+    assert population.errors.sum() == pytest.approx(200)
+    assert population.errors[:200].sum() > 1
+    assert (population.errors >= 0).all()
+
+
+def test_far_errors_stay_far():
+    scores = np.append(np.arange(1000.0), 1e6 + np.arange(100.0))
+    population = Population.of(Rows(scores, scores > 1e5))
+    assert population.errors[:500].sum() < 0.01
+
+
+def test_the_same_rows_get_the_same_answer_in_any_order():
+    rng = np.random.default_rng(3)
+    scores, errors = binormal(rng, 300)
+    order = rng.permutation(300)
+    first = look_ahead(Rows(scores, errors), rule(risk=0.02))
+    assert look_ahead(Rows(scores, errors), rule(risk=0.02)) == first
+    assert look_ahead(Rows(scores[order], errors[order]), rule(risk=0.02)) == first
+
+
+def test_the_scale_of_the_scores_does_not_matter():
+    scores, errors = binormal(np.random.default_rng(3), 300)
+    first = look_ahead(Rows(scores, errors), rule(risk=0.02))
+    assert look_ahead(Rows(np.exp(scores), errors), rule(risk=0.02)) == first
+
+
+@pytest.mark.parametrize("rows", [2000, 20_000])
+def test_merging_groups_hardly_changes_what_is_accepted(rows):
+    for seed in range(10):
+        sample = Rows(*binormal(np.random.default_rng(seed), rows))
+        merged = Population.of(sample).counts
+        assert len(merged.errors) <= 1024
+        assert merged.n_errors == sample.n_errors
+        assert merged.n_correct == rows - sample.n_errors
+        coverages = []
+        for counted in (sample, CountedRows(merged)):
+            cut = rule(risk=0.05)(counted)
+            coverages.append(outlook._coverage(cut, counted))
+        assert abs(coverages[0] - coverages[1]) < 0.001
+
+
+@pytest.mark.parametrize("draw", [binormal, four_values])
+def test_counted_rows_answer_as_the_rows_do(draw):
+    scores, errors = draw(np.random.default_rng(2), 60)
+    scores[:3] = -np.inf
+    rows = Rows(scores, errors)
+    counted = CountedRows(rows.counts)
+    assert (len(counted), counted.n_errors) == (len(rows), rows.n_errors)
+    for k in range(1, 61):
+        assert counted.start(k) == rows.start(k)
+    for threshold in (-np.inf, np.inf, *scores, *(scores + 0.25)):
+        assert counted.confusion(threshold) == rows.confusion(threshold)
+    for kind in ("correct", "errors", "all"):
+        ours, theirs = counted.of_kind(kind), rows.of_kind(kind)
+        assert len(ours) == len(theirs)
+        for k in range(1, len(ours) + 1):
+            assert ours.kth(k) == theirs.kth(k)
+        for score in scores:
+            assert ours.above(score) == theirs.above(score)
+            assert ours.below(score) == theirs.below(score)
+            assert ours.just_below(score) == theirs.just_below(score)
+    for target in ({"risk": 0.3}, {"frr": 0.2}, {"trr": 0.4}, {"joint": 0.2}):
+        ours, theirs = rule(**target)(counted), rule(**target)(rows)
+        assert (ours.state, ours.side) == (theirs.state, theirs.side)
+        assert ours.at == pytest.approx(theirs.at, nan_ok=True)
+
+
+def test_the_rows_that_are_enough_are_the_fewest_that_were_tried():
+    for seed in range(3):
+        sample = Rows(*binormal(np.random.default_rng(seed), 150))
+        find_cut = rule(risk=0.01)
+        looks = rows_enough(sample, find_cut)
+        every = [
+            look_ahead(sample, find_cut, rows=rows)
+            for rows in outlook._round_numbers(150)
+            if rows <= looks[-1].rows
+        ]
+        assert looks[0] == look_ahead(sample, find_cut)
+        assert looks[1] == every[-1]
+        assert all(look.decides < outlook.LIKELY for look in every[:-1])
+
+
+def test_as_many_rows_as_are_said_to_be_enough_mostly_are():
+    rng, successes = np.random.default_rng(8), []
+    find_cut = rule(risk=0.01)
+    while len(successes) < 10:
+        sample = Rows(*binormal(rng, 200))
+        if fails(find_cut(sample)):
+            enough = rows_enough(sample, find_cut)[-1].rows
+            successes.append(not fails(find_cut(Rows(*binormal(rng, enough)))))
+    assert np.mean(successes) > 0.6
+
+
+def test_no_number_of_rows_is_enough_where_no_coverage_meets_the_risk():
+    rng = np.random.default_rng(0)
+    sample = Rows(rng.normal(size=500), rng.random(500) < 0.2)
+    looks = rows_enough(sample, rule(risk=0.05))
+    assert len(looks) == 1
+    assert looks[0].decides < 0.1
+
+
+@pytest.mark.parametrize("errors", [np.ones(30, bool), np.zeros(30, bool)])
+def test_samples_of_one_kind_get_no_outlook(errors):
+    gate = td.calibrate_scores(np.arange(30.0), errors, risk=0.05)
+    assert gate.state == "reject-all"
+    assert gate.certificate.outlook == ()
+    sample = Rows(np.arange(30.0), errors)
+    assert look_ahead(sample, rule(risk=0.05)).decides == 0
+
+
+def test_fully_certain_errors_are_drawn_again():
+    scores = np.where(np.arange(100) < 30, -np.inf, np.arange(100.0))
+    sample = Rows(scores, np.arange(100) % 10 == 0)
+    assert look_ahead(sample, rule(risk=0.05)).decides < 0.1
+    assert Population.of(sample).errors.sum() == pytest.approx(10)
+
+
+def test_coverages_describe_the_calibrations_that_decide():
+    sample = Rows(*binormal(np.random.default_rng(1), 1000))
+    look = look_ahead(sample, rule(risk=0.05))
+    cut = rule(risk=0.05)(sample)
+    assert 0 < look.low <= look.median <= look.high <= 1
+    assert look.low - 0.1 < outlook._coverage(cut, sample) < look.high + 0.1
+
+
+@pytest.mark.parametrize(
+    ("decides", "often"),
+    [
+        (0.0, "none of 10"),
+        (0.01, "fewer than 1 of 20"),
+        (0.049, "fewer than 1 of 20"),
+        (0.05, "about 1 of 10"),
+        (0.14, "about 1 of 10"),
+        (0.15, "about 2 of 10"),
+        (0.5, "about 5 of 10"),
+        (0.94, "about 9 of 10"),
+        (0.95, "nearly all"),
+        (1.0, "nearly all"),
+    ],
+)
+def test_words(decides, often):
+    words = Outlook(12_345, decides, 0.1, 0.2, 0.3).words()
+    assert words == f"with 12,345 rows like these in {often} calibrations"
+
+
+@pytest.fixture(scope="module")
+def failed():
+    scores, errors = binormal(np.random.default_rng(1), 300)
+    gate = td.calibrate_scores(scores, errors, risk=0.01)
+    assert gate.state == "reject-all"
+    assert len(gate.certificate.outlook) == 2
+    return gate
+
+
+def test_the_outlook_is_part_of_the_file(failed, tmp_path):
+    failed.save(tmp_path / "gate.json")
+    again = td.Gate.load(tmp_path / "gate.json")
+    assert again.certificate.outlook == failed.certificate.outlook
+    assert again == failed
+
+
+def test_a_gate_that_decides_has_no_outlook():
+    scores, errors = binormal(np.random.default_rng(4), 2000)
+    gate = td.calibrate_scores(scores, errors, risk=0.05)
+    assert gate.certificate.outlook == ()
+    assert "outlook" not in json.loads(gate.to_json())["certificate"]
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        [0, 0.5, 0.1, 0.2, 0.3],
+        [-1, 0.5, 0.1, 0.2, 0.3],
+        [1.5, 0.5, 0.1, 0.2, 0.3],
+        [True, 0.5, 0.1, 0.2, 0.3],
+        [1 << 60, 0.5, 0.1, 0.2, 0.3],
+        [100, 1.5, 0.1, 0.2, 0.3],
+        [100, -0.5, 0.1, 0.2, 0.3],
+        [100, None, 0.1, 0.2, 0.3],
+        [100, "0.5", 0.1, 0.2, 0.3],
+        [100, 0.5, 0.4, 0.2, 0.3],
+        [100, 0.5, 0.1, 0.2],
+        [100, 0.5, 0.1, 0.2, 0.3, 0.4],
+        {"rows": 100},
+        "text",
+    ],
+    ids=str,
+)
+def test_a_tampered_outlook_is_refused(failed, look, tmp_path):
+    path = tmp_path / "gate.json"
+    content = json.loads(failed.to_json())
+    content["certificate"]["outlook"] = [look]
+    path.write_text(json.dumps(content))
+    with pytest.raises(FileError, match=r"outlook|expected"):
+        td.Gate.load(path)
