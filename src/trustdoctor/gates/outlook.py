@@ -238,8 +238,8 @@ def _smoothed_errors(counts: Counts) -> Array:
 
     Scores have no scale of their own, so the kernel lives on the normal scores of the
     correct rows (as in `luck`). Its width is 0.7 sd m^(-1/5) for m errors: of the usual
-    order for a density, and with this factor stated and observed shares agree best over
-    eight real files; 1.06, the usual factor, states too little, 0.4 too much.
+    order for a density, and with this factor stated and observed shares agree best on
+    real files; 1.06, the usual factor, states too little, 0.4 too much.
     """
     from scipy.special import ndtr, ndtri
 
