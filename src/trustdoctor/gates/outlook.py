@@ -163,12 +163,22 @@ def _look(
     ]
 
 
-def _ends(coverages: list[float]) -> list[float]:
-    """Return the 10%, 50% and 90% quantiles; zeros where no calibration succeeded."""
+def _ends(coverages: list[float]) -> tuple[float, float, float]:
+    """Return between what four of five gates from other rows lie, and the middle.
+
+    Draws scatter as such gates do about their own middle. That middle lies elsewhere
+    for other rows, and scatters as much; so both together scatter by a factor of
+    sqrt(2) more than the draws.
+    """
     if not coverages:
-        return [0.0] * 3
-    ends: list[float] = np.quantile(coverages, (0.1, 0.5, 0.9)).tolist()
-    return ends
+        return 0.0, 0.0, 0.0
+    low, median, high = np.quantile(coverages, (0.1, 0.5, 0.9)).tolist()
+    wider = math.sqrt(2)
+    return (
+        max(0.0, median - wider * (median - low)),
+        median,
+        min(1.0, median + wider * (high - median)),
+    )
 
 
 def _round_numbers(rows: int) -> list[int]:
