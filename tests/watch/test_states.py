@@ -128,6 +128,7 @@ def test_what_is_no_state_is_refused(suffix, tmp_path):
         "SQLite format 3\0" + "x" * 5000,
         json.dumps({"trustdoctor": "gate", "schema": 1}),
         json.dumps({"trustdoctor": "watch", "schema": 9}),
+        json.dumps({"trustdoctor": "watch", "schema": 4, "tests": {}}),
         json.dumps({"trustdoctor": "watch", "schema": 3, "tests": {}}),
         json.dumps({"trustdoctor": "watch", "schema": 2, "bets": []}),
     ):
@@ -197,7 +198,7 @@ def test_the_suffix_does_not_matter_once_a_state_is_there(tmp_path):
 
 
 def test_a_state_of_json_may_become_too_large(tmp_path, monkeypatch):
-    monkeypatch.setattr(states, "LIMIT", 5000)
+    monkeypatch.setattr(states, "LIMIT", 8000)
     path = tmp_path / "state.json"
     with td.Watch.open(path, GATE) as watch:
         watch.update([0.1])

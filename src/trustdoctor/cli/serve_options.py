@@ -7,6 +7,7 @@ from pathlib import Path
 
 from trustdoctor.cli.options import Option, OptionGroup, as_share
 from trustdoctor.errors import InputError
+from trustdoctor.watch import check_noise
 
 PORT = 8571
 LONGEST = 1e10  # seconds, which is 300 years
@@ -25,10 +26,11 @@ class Keeping:
 
 @dataclass(frozen=True)
 class Reviewing:
-    """Which rows people review, and how long their labels are waited for."""
+    """Which rows people review, how long labels are waited for, how many are wrong."""
 
     rates: dict[str, float]
     deadline: float | None
+    label_noise: float
 
 
 @dataclass(frozen=True)
@@ -99,10 +101,16 @@ def _reviewing_options() -> Iterator[Option]:
     yield Option("review_accepted", str | None, text, metavar="RATE")
     text = "How long a label is waited for."
     yield Option("deadline", str, text, default="30d", metavar="TIME")
+    text = "The share of labels that may be wrong: the truth is tested, not the labels."
+    yield Option("label_noise", str, text, default="0", metavar="RATE")
 
 
 def _reviewing(
-    *, review_rejected: str | None, review_accepted: str | None, deadline: str
+    *,
+    review_rejected: str | None,
+    review_accepted: str | None,
+    deadline: str,
+    label_noise: str,
 ) -> Reviewing:
     given = {"rejected": review_rejected, "accepted": review_accepted}
     rates = {
@@ -110,7 +118,8 @@ def _reviewing(
         for name, text in given.items()
         if text is not None
     }
-    return Reviewing(rates, as_time(deadline, "--deadline"))
+    noise = check_noise(as_share(label_noise, "label-noise"))
+    return Reviewing(rates, as_time(deadline, "--deadline"), noise)
 
 
 def _reaching_options() -> Iterator[Option]:

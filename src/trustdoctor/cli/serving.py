@@ -58,6 +58,7 @@ def serve(  # noqa: PLR0913 - one parameter per option
         review=reviewing.rates,
         level=as_rate(level, "level"),
         deadline=reviewing.deadline,
+        label_noise=reviewing.label_noise,
         keep=keeping.keep,
         keep_payloads=keeping.keep_payloads,
         webhook=_checked_url(webhook),

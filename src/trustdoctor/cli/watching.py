@@ -103,6 +103,15 @@ DrawOption = Annotated[
         rich_help_panel=REVIEW_PANEL,
     ),
 ]
+NoiseOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RATE",
+        help="The share of labels that may be wrong: the truth is tested, and not the "
+        "labels.",
+        rich_help_panel=REVIEW_PANEL,
+    ),
+]
 DeadlineOption = Annotated[
     float | None,
     typer.Option(
@@ -166,6 +175,7 @@ def check(  # noqa: PLR0913 - one parameter per option
     draw: DrawOption = None,
     late: LateOption = False,
     deadline: DeadlineOption = None,
+    label_noise: NoiseOption = None,
     columns: Columns,
     html: HtmlOption = None,
     json_path: JsonOption = None,
@@ -179,6 +189,8 @@ def check(  # noqa: PLR0913 - one parameter per option
     """
     gate = Gate.load(gate_path)
     options = _options(level, review_rejected, review_accepted, deadline)
+    if label_noise is not None:
+        options["label_noise"] = as_share(label_noise, "label-noise")
     _check_draw(draw, reviewed, columns, late=late)
     require_state(state, gate, **options)
     with bar(quiet=quiet) as tell:

@@ -19,6 +19,7 @@ def bet(  # noqa: PLR0913 - arrays and numbers of one recursion
     what: NDArray[np.uint8],
     left: float,
     starts: int,
+    opposed: Floats | None = None,
 ) -> tuple[Floats, float, Floats]:
     """Bet on rows in order, a new bet starting with each.
 
@@ -33,9 +34,11 @@ def bet(  # noqa: PLR0913 - arrays and numbers of one recursion
         Logarithms of the ratios of a row that counts, and of one that does not.
     what : array (n,)
         Of each row: 2 for one that counts, 1 for one that does not, and 0 for one that
-        says nothing.
+        says nothing; 3 for one that has the ratio `opposed`.
     left, starts : float, int
         What is left of the stake, and how many rows there were.
+    opposed : array (k,), optional
+        Logarithms of a third ratio, which the compiled kernel does not have.
 
     Returns
     -------
@@ -53,9 +56,11 @@ def bet(  # noqa: PLR0913 - arrays and numbers of one recursion
     """
     if not len(sums):  # nothing to bet on
         return sums, float(_lefts(left, starts, len(what))[-1]), np.zeros(len(what))
-    steepest = max(1.0, *np.abs(hit), *np.abs(miss))
+    third = np.zeros(len(sums)) if opposed is None else opposed
+    steepest = max(1.0, *np.abs(hit), *np.abs(miss), *np.abs(third))
     piece = min(_PIECE, max(1, int(640 // steepest)))
-    if _native.available and len(sums) <= _native.MOST_BETS:
+    two = opposed is None and len(sums) <= _native.MOST_BETS
+    if two and _native.available:
         return _native.bet(sums, hit, miss, what, left, starts, piece)
     lefts = _lefts(left, starts, len(what))
     stakes = lefts[:-1] / (starts + 2 + np.arange(len(what)))
@@ -63,7 +68,8 @@ def bet(  # noqa: PLR0913 - arrays and numbers of one recursion
     for at in range(0, len(what), piece):
         part = slice(at, at + piece)
         hits, misses = np.cumsum(what[part] == 2), np.cumsum(what[part] == 1)
-        logs = hits[:, None] * hit + misses[:, None] * miss
+        thirds = np.cumsum(what[part] == 3)[:, None]
+        logs = hits[:, None] * hit + misses[:, None] * miss + thirds * third
         sums, won = _played(sums, logs, stakes[part])
         evidence[part] = np.logaddexp(won, np.log(lefts[1:][part]))
     return sums, float(lefts[-1]), evidence

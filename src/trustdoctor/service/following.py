@@ -94,7 +94,11 @@ def begin(gate: Gate, settings: Settings, review: Review) -> Watch | None:
     if gate.certificate is None:
         return None
     return Watch.start(
-        gate, level=settings.level, review=review, deadline=settings.deadline
+        gate,
+        level=settings.level,
+        review=review,
+        deadline=settings.deadline,
+        label_noise=settings.label_noise,
     )
 
 

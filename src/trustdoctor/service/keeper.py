@@ -202,13 +202,13 @@ class Keeper:
 
                 found = self.writer.call(first)
             self._watches[version] = found
-            if (found.watch.level, found.watch.deadline) != (
-                self.settings.level,
-                self.settings.deadline,
+            if any(
+                getattr(found.watch, name) != getattr(self.settings, name)
+                for name in ("level", "deadline", "label_noise")
             ):
                 _log.warning(
-                    "version %d is watched at the level and deadline that its watch "
-                    "began with",
+                    "version %d is watched at the level, deadline and label noise that "
+                    "its watch began with",
                     version,
                 )
         return self._watches[version]

@@ -200,7 +200,11 @@ def without_waiting(
 
 
 def recalibrate(
-    session: Session, versions: Versions, asked: Request, deadline: float | None
+    session: Session,
+    versions: Versions,
+    asked: Request,
+    deadline: float | None,
+    label_noise: float = 0.0,
 ) -> tuple[Gate, dict[str, Any]]:
     """Return a candidate made of reviewed rows, and what to say of it."""
     head = read_head(session)
@@ -212,7 +216,7 @@ def recalibrate(
     kept, smallest = _sample(known, asked.seed, told)
     found = as_predictions(current, kept)
     guessed = any(row.label is None and row.wrong == WRONG for row in kept)
-    gate = _calibrated(current.gate, found, asked, listed=not guessed)
+    gate = _calibrated(current.gate, found, asked, label_noise, listed=not guessed)
     require_useful(gate)
     return gate, {
         "since": shown(since) if since else None,
@@ -276,9 +280,14 @@ def _since(session: Session, asked: Request) -> float:
 
 
 def _calibrated(
-    current: Gate, found: Predictions | TopK, asked: Request, *, listed: bool
+    current: Gate,
+    found: Predictions | TopK,
+    asked: Request,
+    label_noise: float,
+    *,
+    listed: bool,
 ) -> Gate:
-    options: dict[str, Any] = _targets(current, asked)
+    options: dict[str, Any] = {"label_noise": label_noise, **_targets(current, asked)}
     certificate = current.certificate
     if asked.confidence is not None:
         options["confidence"] = asked.confidence

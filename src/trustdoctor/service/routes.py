@@ -250,10 +250,10 @@ async def _no_shadow(app: "App", _request: Request) -> Response:
 
 async def _recalibrate(app: "App", request: Request) -> Response:
     asked = recalibrating.read_request(await _body(app, request))
-    versions = app.service.versions
+    versions, told = app.service.versions, app.service.settings
     gate, said = await app.service.work(
         lambda s: recalibrating.recalibrate(
-            s, versions, asked, app.service.settings.deadline
+            s, versions, asked, told.deadline, told.label_noise
         )
     )
     return _json(

@@ -34,6 +34,7 @@ def summarize(followed: Followed) -> dict[str, Any]:
         "headline": words.headline(watch),
         "waiting": len(watch.queue),
         "upto": followed.upto,
+        "label_noise": watch.label_noise,
         "review": None
         if watch.review is None
         else {"rejected": watch.review.rejected, "accepted": watch.review.accepted},

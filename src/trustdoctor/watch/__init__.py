@@ -4,6 +4,7 @@ from trustdoctor.watch.bets import Bet
 from trustdoctor.watch.coding import write_entry
 from trustdoctor.watch.expectation import Check, Expectation, expected
 from trustdoctor.watch.following import Arrived, Said, follow
+from trustdoctor.watch.given import check_noise
 from trustdoctor.watch.queue import RIGHT, UNSAID, WRONG
 from trustdoctor.watch.rate_tests import Alarm, RateTest, Seen
 from trustdoctor.watch.records import Entry, Totals
@@ -31,6 +32,7 @@ __all__ = [
     "Sums",
     "Totals",
     "Watch",
+    "check_noise",
     "expected",
     "follow",
     "from_state",

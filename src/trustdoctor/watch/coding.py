@@ -12,7 +12,7 @@ from trustdoctor.errors import FileError, InputError
 from trustdoctor.gates import Gate
 from trustdoctor.watch import counting
 from trustdoctor.watch.bets import ODDS, Bet
-from trustdoctor.watch.given import check_level
+from trustdoctor.watch.given import check_level, check_noise
 from trustdoctor.watch.ledger import DONE, DRAWN, GONE, OPEN, PASSED
 from trustdoctor.watch.plain import (
     read_codes,
@@ -29,6 +29,7 @@ from trustdoctor.watch.plain import (
     read_whole,
     write_review,
 )
+from trustdoctor.watch.preference import Preference
 from trustdoctor.watch.promised import make_tests
 from trustdoctor.watch.queue import UNSAID, WAITING, Batch, Queue, Run
 from trustdoctor.watch.rate_tests import Alarm, Group, GroupTest, RateTest, Seen
@@ -40,8 +41,8 @@ from trustdoctor.watch.watching import Watch
 from trustdoctor.watch.windows import Window
 
 FIELDS = {
-    *("gate", "level", "review", "deadline", "window", "origins", "notes", "totals"),
-    *("sampling", "tests", "queue", "reference", "sums"),
+    *("gate", "level", "review", "deadline", "window", "label_noise", "origins"),
+    *("notes", "totals", "sampling", "tests", "queue", "reference", "sums"),
 }
 STATUSES = {"open": OPEN, "drawn": DRAWN, "done": DONE, "passed": PASSED, "gone": GONE}
 """What became of a row, as files say it."""
@@ -57,10 +58,11 @@ def write_state(watch: Watch) -> dict[str, Any]:
         "review": write_review(watch.review),
         "deadline": watch.deadline,
         "window": watch.window,
+        "label_noise": watch.label_noise,
         "origins": list(watch.origins),
         "notes": list(watch.notes),
         "totals": asdict(watch.totals),
-        "sampling": asdict(watch.sampling),
+        "sampling": _write_sampling(watch.sampling),
         "tests": {name: _write_test(test) for name, test in watch.tests.items()},
         "queue": [_write_waiting(batch) for batch in watch.queue.batches],
         "reference": None if watch.reference is None else watch.reference.to_dict(),
@@ -74,7 +76,8 @@ def read_state(content: dict[str, Any], gate: Gate) -> Watch:
         level = check_level(envelope.read_number(content["level"]))
         window = read_whole(content["window"], 1)
         deadline, reference = content["deadline"], content["reference"]
-        fresh = make_tests(gate, level, window)
+        noise = check_noise(envelope.read_number(content["label_noise"]))
+        fresh = make_tests(gate, level, window, noise)
         envelope.check_fields(content["tests"], set(fresh))
         for name, test in fresh.items():
             _read_test(test, content["tests"][name])
@@ -84,6 +87,7 @@ def read_state(content: dict[str, Any], gate: Gate) -> Watch:
             read_review(content["review"]),
             None if deadline is None else read_time(deadline),
             window,
+            noise,
             fresh,
             _read_sampling(content["sampling"]),
             Queue(deque(map(_read_waiting, envelope.read_list(content["queue"])))),
@@ -162,7 +166,7 @@ def _read_part(content: Any, test: RateTest) -> tuple[Group, GroupTest]:
         message = f"its counts cannot be, {envelope.shown(content)}."
         raise FileError(message)
     for side, row in zip(used, rows, strict=True):
-        bet.sums[side] = _sums(row)
+        bet.sums[side] = _sums(row, len(ODDS))
     window = _read_counts(Window, content["window"], 1)
     if window.counted > window.n or window.most > window.more:
         message = f"its window cannot be, {envelope.shown(content['window'])}."
@@ -171,21 +175,65 @@ def _read_part(content: Any, test: RateTest) -> tuple[Group, GroupTest]:
     return read_group(content["group"]), GroupTest(bet, window, review)
 
 
-def _sums(row: Any) -> Array:
+def _sums(row: Any, size: int) -> Array:
     values = [envelope.read_number(one) for one in envelope.read_list(row)]
-    if len(values) != len(ODDS) or any(one > 1e300 for one in values):
+    if len(values) != size or any(one > 1e300 for one in values):
         message = f"its evidence cannot be, {envelope.shown(row)}."
         raise FileError(message)
     return np.array(values)
 
 
+def _write_sampling(sampling: Sampling) -> dict[str, Any]:
+    return {
+        "pool": asdict(sampling.pool),
+        "accepted": asdict(sampling.accepted),
+        "rejected": asdict(sampling.rejected),
+        "among_accepted": _write_preference(sampling.among_accepted),
+        "among_rejected": _write_preference(sampling.among_rejected),
+    }
+
+
 def _read_sampling(content: Any) -> Sampling:
-    envelope.check_fields(content, {"pool", "accepted", "rejected"})
+    envelope.check_fields(content, {one.name for one in fields(Sampling)})
     return Sampling(
         _read_counts(Pool, content["pool"]),
         _read_counts(Drawn, content["accepted"]),
         _read_counts(Drawn, content["rejected"]),
+        _read_preference(content["among_accepted"]),
+        _read_preference(content["among_rejected"]),
     )
+
+
+def _write_preference(kind: Preference) -> dict[str, Any]:
+    return {
+        "starts": kind.starts,
+        "left": kind.left,
+        "sums": [envelope.number(x) for x in kind.sums.ravel().tolist()],
+        "peak": kind.peak,
+        "review": write_review(kind.review),
+        "doubts": [envelope.number(x) for x in kind.doubts.tolist()],
+        "drawn": kind.drawn.astype(int).tolist(),
+    }
+
+
+def _read_preference(content: Any) -> Preference:
+    envelope.check_fields(content, {one.name for one in fields(Preference)})
+    first, drawn = Preference(), read_codes(content["drawn"])
+    doubts = [envelope.read_number(x) for x in envelope.read_list(content["doubts"])]
+    kind = Preference(
+        read_whole(content["starts"]),
+        read_share(content["left"]),
+        _sums(content["sums"], first.sums.size).reshape(first.sums.shape),
+        read_peak(content["peak"]),
+        read_review(content["review"]),
+        np.array(doubts),
+        drawn == 1,
+    )
+    bits = np.isin(drawn, (0, 1)).all()
+    if len(doubts) != len(drawn) or not bits or kind.left < 1e-300:
+        message = f"its doubts cannot be, {envelope.shown(content)}."
+        raise FileError(message)
+    return kind
 
 
 def _read_counts(kind: type[Counts], content: Any, least: int = 0) -> Counts:

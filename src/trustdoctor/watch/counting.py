@@ -48,6 +48,8 @@ class Plan:
         What the rows are called; empty where there are no names.
     settled : bool array (n,)
         Rows drawn before whose labels came.
+    late : bool array (n,)
+        Rows counted before, of which some are drawn only now, as their labels come.
     repeated, undrawn : int
         As in `Entry`.
     notes : dict of int to list of str
@@ -62,6 +64,7 @@ class Plan:
     fresh: Array
     drawn: Array
     settled: Array
+    late: Array
     keys: list[str] = field(default_factory=list)
     repeated: int = 0
     undrawn: int = 0
@@ -81,7 +84,7 @@ def plan(
 ) -> Plan:
     """Decide what each row counts for, or refuse the update."""
     none = np.zeros(len(given), bool)
-    out = Plan("labels" if late else "update", batch, review, none, none, none)
+    out = Plan("labels" if late else "update", batch, review, none, none, none, none)
     if given.keys is not None:
         _plan_named(watch, given, out, late=late)
     elif batch:
@@ -128,6 +131,7 @@ def _plan_named(watch: "Watch", given: Rows, out: Plan, *, late: bool) -> None:
         )
         raise InputError(message)
     out.fresh, out.drawn = new, opened | (new & _reviewed(given))
+    out.late = (status == OPEN) & unasked
     out.settled = (status == DRAWN) & labelled
     again = (status == DONE) | (status == _AGAIN)
     out.repeated = int((again & labelled if late else ~new).sum())
@@ -185,7 +189,7 @@ def _plan_batch(watch: "Watch", given: Rows, out: Plan, *, late: bool) -> None:
                 "not known. Pass reviewed= with update, and the labels later."
             )
             raise InputError(message)
-        out.drawn = labelled
+        out.drawn, out.late = labelled, np.ones(len(given), bool)
         out.notes[DONE] = [labels]
     elif late or known is not None:
         out.repeated = len(given) - int(out.settled.sum()) * late
@@ -207,7 +211,7 @@ def _plan_nameless(given: Rows, out: Plan, *, late: bool) -> None:
         )
         raise InputError(message)
     if late:
-        out.drawn = labelled
+        out.drawn, out.late = labelled, np.ones(len(given), bool)
         return
     out.fresh, out.drawn = np.ones(len(given), bool), _reviewed(given)
     out.undrawn = int((labelled & ~out.drawn).sum())
@@ -305,6 +309,15 @@ def _count_traffic(watch: "Watch", given: Rows, todo: Plan) -> None:
         int(accepted[drawn].sum()),
         late=bool((drawn & ~fresh).any()),
     )
+    if given.doubts is not None:
+        for rows, together in ((fresh, True), (todo.late, False)):
+            watch.sampling = watch.sampling.compare(
+                todo.review,
+                given.doubts[rows],
+                accepted[rows],
+                drawn[rows],
+                together=together,
+            )
     if not fresh.any():
         return
     cells = _decisions(given, fresh)

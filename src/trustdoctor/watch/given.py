@@ -4,6 +4,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,8 @@ class Rows:
         Which were drawn for review, where that is said.
     predictions : Predictions or None
         What the model said.
+    doubts : array (n,), or None
+        Where the rows came with them.
     decided : bool
         Whether `accepted` is known.
     """
@@ -50,6 +53,7 @@ class Rows:
     keys: list[str] | None = None
     reviewed: Array | None = None
     predictions: Any = None
+    doubts: Array | None = None
     decided: bool = True
 
     def __len__(self) -> int:
@@ -68,7 +72,7 @@ def take_rows(  # noqa: PLR0913 - what an update is given
     cannot_say: Any,
 ) -> Rows:
     """Decide on rows, and check what comes with them."""
-    accepted, errors, groups, said = _decided(gate, rows, errors, groups)
+    (accepted, doubts), errors, groups, said = _decided(gate, rows, errors, groups)
     n = len(accepted)
     known = np.full(n, WAITING) if errors is None else as_known(errors, n)
     if cannot_say is not None:
@@ -77,7 +81,7 @@ def take_rows(  # noqa: PLR0913 - what an update is given
     given = None if groups is None else as_groups(groups, rows=n)
     keys = None if ids is None else as_keys(ids, n)
     _join_labels(keys, known)
-    return Rows(np.asarray(accepted, bool), known, given, keys, drawn, said)
+    return Rows(np.asarray(accepted, bool), known, given, keys, drawn, said, doubts)
 
 
 def _join_labels(keys: list[str] | None, known: Array) -> None:
@@ -91,23 +95,28 @@ def _join_labels(keys: list[str] | None, known: Array) -> None:
 
 def _decided(
     gate: Gate, rows: Any, errors: Any, groups: Any
-) -> tuple[Array, Any, Any, Any]:
-    """Return what the gate accepts, and what is known of the rows."""
+) -> tuple[tuple[Array, Array], Any, Any, Any]:
+    """Return what the gate accepts, the doubts, and what is known of the rows."""
     if isinstance(rows, Screened):
         if gate.groups and groups is None:
             message = "this gate has groups: pass groups=, one per row."
             raise InputError(message)
         if gate.groups:
             gate.accept(rows.scores, groups=groups)  # which refuses others
-        return np.asarray(rows.accepted), errors, groups, rows.predictions
+        return _with_doubts(rows), errors, groups, rows.predictions
     if not isinstance(rows, (Predictions, TopK)):
-        accepted = gate.accept(as_scores(rows), groups=groups)
-        return np.asarray(accepted), errors, groups, None
+        doubts = as_scores(rows)
+        accepted = gate.accept(doubts, groups=groups)
+        return (np.asarray(accepted), to_numpy(doubts)), errors, groups, None
     if errors is None and rows.labels is not None:
         errors = partial_errors(rows)
     if groups is None and gate.groups:
         groups = gate.groups_of(rows)
-    return gate.screen(rows, groups=groups).accepted, errors, groups, rows
+    return _with_doubts(gate.screen(rows, groups=groups)), errors, groups, rows
+
+
+def _with_doubts(screened: Screened) -> tuple[Array, Array]:
+    return np.asarray(screened.accepted), to_numpy(screened.scores)
 
 
 def named_labels(errors: Any, ids: Any, batch: Any, cannot_say: Any) -> Rows:
@@ -209,6 +218,17 @@ def check_level(level: float) -> float:
         message = f"expected level between {LEAST_LEVEL:g} and 1, got {level!r}."
         raise InputError(message)
     return float(level)
+
+
+def check_noise(noise: Any) -> float:
+    """Return the share of labels that may be wrong, or refuse what cannot be one."""
+    if isinstance(noise, Real) and 0 <= float(noise) < 0.5:
+        return float(noise)
+    message = (
+        "expected label_noise from 0 to below 0.5, the share of labels that may be "
+        f"wrong, got {noise!r}."
+    )
+    raise InputError(message)
 
 
 def as_batch(batch: Any) -> str:

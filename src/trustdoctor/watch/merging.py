@@ -61,7 +61,7 @@ def _require_alike(one: "Watch", two: "Watch") -> None:
     if identify(one.gate) != identify(two.gate):
         message = "expected watches of one gate, got two. Merge those of one gate."
         raise InputError(message)
-    for name in ("level", "window", "deadline", "review"):
+    for name in ("level", "window", "label_noise", "deadline", "review"):
         ours, theirs = getattr(one, name), getattr(two, name)
         if ours != theirs:
             said = "review rates" if name == "review" else name

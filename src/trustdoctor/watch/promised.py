@@ -11,7 +11,9 @@ ACCEPTED = "accepted"
 """The test that the accept rate is what it was at calibration."""
 
 
-def make_tests(gate: Gate, level: float, size: int) -> dict[str, RateTest]:
+def make_tests(
+    gate: Gate, level: float, size: int, noise: float = 0.0
+) -> dict[str, RateTest]:
     """Return the tests of a gate by name; none where it decides nothing.
 
     Each has an equal part of the level. A tenth of it covers the limits that the
@@ -35,7 +37,7 @@ def make_tests(gate: Gate, level: float, size: int) -> dict[str, RateTest]:
         alone = own if certificate.mode == "confidence" else None
         only = None if own is None else frozenset(own)
         out[target.name] = RateTest(
-            target.name, target, low, high, each, size, alone, only
+            target.name, target, low, high, each, size, alone, only, noise=noise
         )
     return out
 
@@ -135,16 +137,14 @@ def _seen(certificate: Certificate) -> Confusion:
     return Confusion(fr, tr, wrong - tr, right - fr)
 
 
-def identify(gate: Gate, *, first: bool = False) -> dict[str, Any]:
-    """Say which gate it is; version 0.1 had no fitted scores to say."""
+def identify(gate: Gate) -> dict[str, Any]:
+    """Say which gate it is."""
     fingerprint = "" if gate.certificate is None else gate.certificate.fingerprint
-    out = {
+    return {
         "score": gate.score,
         "temperature": gate.temperature,
         "state": gate.state,
         "threshold": str(gate.threshold),
         "fingerprint": fingerprint,
+        "fitted": None if gate.fitted is None else gate.fitted.digest,
     }
-    if not first:
-        out["fitted"] = None if gate.fitted is None else gate.fitted.digest
-    return out

@@ -11,7 +11,7 @@ import numpy as np
 from trustdoctor.arrays import Array
 from trustdoctor.gates import Target
 from trustdoctor.metrics import Confusion
-from trustdoctor.watch.bets import Bet
+from trustdoctor.watch.bets import Bet, Null
 from trustdoctor.watch.review import Review
 from trustdoctor.watch.windows import Window
 
@@ -111,6 +111,8 @@ class RateTest:
     peak : float
         The logarithm of the largest evidence so far.
     alarm : Alarm or None
+    noise : float
+        The share of labels that may be wrong, independently of the doubt.
     """
 
     name: str
@@ -125,6 +127,7 @@ class RateTest:
     ahead: dict[Group, GroupTest] | None = None
     peak: float = 0.0
     alarm: Alarm | None = None
+    noise: float = 0.0
 
     @property
     def needs_labels(self) -> bool:
@@ -175,7 +178,7 @@ class RateTest:
         if self.waits(review) or _is_blind(self.target, review):
             return
         for group in self._sorted(dict.fromkeys(groups, 0)):
-            self._add(group, review, (0, 0), (0, 0, 0, 0), start=True)
+            self._add(group, review, (0, 0, 0), (0, 0, 0, 0), start=True)
 
     def waits(self, review: Review | None) -> bool:
         """Tell whether a batch counts only when all of its labels are there.
@@ -190,7 +193,10 @@ class RateTest:
             return
         for group, own in self._sorted(cells).items():
             least, most = _least_and_most(self.target.counts, own)
-            bet = most if self.target.at_least else least
+            part, whole = most if self.target.at_least else least
+            assert self.target.counts is not None
+            opposed = _opposed(self.target.counts, own, at_least=self.target.at_least)
+            bet = part, whole, opposed
             self._add(group, review, bet, (*least, *most), start=False)
         self.peak = max(self.peak, self.evidence)
 
@@ -206,7 +212,7 @@ class RateTest:
             (few, _), (many, _) = _least_and_most(self.target.counts, own)
             part = many if self.target.at_least else few
             counts = (few, rows, many, rows)
-            self._add(group, review, (part, rows), counts, start=True)
+            self._add(group, review, (part, rows, 0), counts, start=True)
         self.peak = max(self.peak, self.evidence)
 
     def look_ahead(self, batches: Iterable["Batch | Run"]) -> None:
@@ -254,8 +260,9 @@ class RateTest:
         """
         if _is_blind(self.target, review):
             return
-        assert self.target.counts is not None
-        rows = _each(self.target.counts, share=self.waits(review))[kinds]
+        target, share = self.target, self.waits(review)
+        assert target.counts is not None
+        rows = _each(target.counts, at_least=target.at_least, share=share)[kinds]
         before, steps = self.evidence, []
         for group, own in self._split(rows, names, codes):
             old = self.parts[group].bet.evidence if group in self.parts else 0.0
@@ -309,19 +316,23 @@ class RateTest:
         self,
         group: Group,
         review: Review | None,
-        bet: tuple[int, int],
+        bet: tuple[int, int, int],
         counts: tuple[int, int, int, int],
         *,
         start: bool,
     ) -> None:
-        """Bet on (part, whole), and count both at the least and the greatest rate."""
+        """Bet on (part, whole, opposed rows), and count the first two.
+
+        They are counted at the least and at the greatest rate.
+        """
         old, window = self._open(group, review)
         if start and max(window.n, window.more) >= self.size:
             window = window.following()
         counted, n, most, more = counts
+        part, whole, opposed = bet
         null = self._null(review)
         self.parts[group] = GroupTest(
-            old.add(bet[1], bet[0], start=start, null=null),
+            old.add(whole, part, start=start, null=null, opposed=opposed),
             window.add(n, counted, more, most),
             review,
         )
@@ -329,10 +340,11 @@ class RateTest:
     def _add_each(self, group: Group, review: Review | None, rows: Array) -> Array:
         """Bet on rows one by one; return the evidence after each."""
         old, window = self._open(group, review)
-        part, whole = rows[:, 2:].T if self.target.at_least else rows[:, :2].T
-        bet, evidence = old.add_each(whole, part, null=self._null(review))
+        part, whole = rows[:, 2:4].T if self.target.at_least else rows[:, :2].T
+        null = self._null(review)
+        bet, evidence = old.add_each(whole, part, null=null, opposed=rows[:, 4])
         size = self.size if self.needs_labels else TRAFFIC * self.size
-        self.parts[group] = GroupTest(bet, window.add_each(rows, size), review)
+        self.parts[group] = GroupTest(bet, window.add_each(rows[:, :4], size), review)
         return evidence
 
     def _open(self, group: Group, review: Review | None) -> tuple[Bet, Window]:
@@ -344,12 +356,26 @@ class RateTest:
         other = used and old.review != review
         return old.bet, old.window.following() if other else old.window
 
-    def _null(self, review: Review | None) -> tuple[float, float] | None:
-        """Return the null among rows drawn at such rates; None where it is its own."""
-        if review is None:
+    def _null(self, review: Review | None) -> Null | None:
+        """Return the null of labelled rows drawn at such rates; None if it is its own.
+
+        Labels are wrong with a probability of at most e, of errors and of correct rows,
+        whatever their doubts. Where the share of errors in a kind of rows is r, that of
+        rows labelled wrong is at most r + (1 - r) e: all errors are labelled as such,
+        and e of the others. That is the null on risk, which is about accepted rows
+        alone. (If errors are as often mislabelled as correct rows are, it is at most
+        r (1 - e) + (1 - r) e, which is smaller by r e.) For joint the share is of all
+        rows: at most 1 - j of them are accepted and correct. For FRR and TRR see
+        `noisy_ratios`.
+        """
+        if review is None and not self.noise:
             return None
-        low, high = (review.among(self.target, end) for end in (self.low, self.high))
-        return low, high
+        drawn = Review(1.0, 1.0) if review is None else review
+        odds = self.target.reviewed == "odds"
+        e = 0.0 if odds or not self.needs_labels else self.noise
+        low, high = self.low * (1 - e), self.high + (1 - self.high) * e
+        low, high = (drawn.among(self.target, end) for end in (low, high))
+        return Null(low, high, self.noise if odds else 0.0)
 
     def estimate(self, group: Group = None) -> Seen | None:
         """Return the estimate of the current window; None where no label is known."""
@@ -406,18 +432,37 @@ Counts = Callable[[Confusion], tuple[int, int]]
 
 
 @cache
-def _each(counts: Counts, *, share: bool) -> Array:
-    """Return what one row of each kind counts for: an array (7, 4).
+def _each(counts: Counts, *, at_least: bool, share: bool) -> Array:
+    """Return what one row of each kind counts for: an array (7, 5).
 
-    That is part and whole at the least rate, and at the greatest. Of a share of all
-    rows, each row is one of the whole.
+    That is part and whole at the least rate, both at the greatest, and whether it is
+    opposed. Of a share of all rows, each row is one of the whole.
     """
-    out = np.zeros((UNDRAWN + 1, 4), np.int64)
+    out = np.zeros((UNDRAWN + 1, 5), np.int64)
     for kind, cells in enumerate(np.eye(UNDRAWN, dtype=np.int64)):
-        out[kind] = np.ravel(_least_and_most(counts, cells))
+        out[kind, :4] = np.ravel(_least_and_most(counts, cells))
+        out[kind, 4] = _opposed(counts, cells, at_least=at_least)
     if share:
         out[:, [1, 3]] = 1
     return out
+
+
+def _opposed(counts: Counts, cells: Cells, *, at_least: bool) -> int:
+    """Return how many rows are opposed, as `Bet.add` has it."""
+    rows = _labelled(counts, cells, highest=at_least)
+    return int(rows[_opposed_kinds(counts, at_least=at_least)].sum())
+
+
+@cache
+def _opposed_kinds(counts: Counts, *, at_least: bool) -> list[int]:
+    """Return the kinds decided as those against the promise, with the other label."""
+    each = [counts(Confusion(*row)) for row in np.eye(4, dtype=int).tolist()]
+    against = [bool(whole) and bool(part) != at_least for part, whole in each]
+    return [
+        kind
+        for kind, other in ((FR, TR), (TR, FR), (FA, TA), (TA, FA))
+        if against[other] and not each[kind][1]
+    ]
 
 
 def _least_and_most(
@@ -425,17 +470,20 @@ def _least_and_most(
 ) -> tuple[tuple[int, int], tuple[int, int]]:
     """Return (part, whole) at the least and at the greatest rate that there may be."""
     assert counts is not None
-    least = _counts(counts, cells, highest=False)
-    return least, _counts(counts, cells, highest=True)
+    least, most = (
+        counts(Confusion(*_labelled(counts, cells, highest=highest).tolist()))
+        for highest in (False, True)
+    )
+    return least, most
 
 
-def _counts(counts: Counts, cells: Cells, *, highest: bool) -> tuple[int, int]:
-    """Return (part, whole), rows without a label as they make the rate low or high."""
+def _labelled(counts: Counts, cells: Cells, *, highest: bool) -> Array:
+    """Return FR, TR, FA, TA; rows without a label as they make the rate low or high."""
     known = cells[:4].copy()
     for kind, likes in ((LOST, (FR, TR)), (KEPT, (FA, TA))):
         if cells[kind]:
             known[_choice(counts, likes, highest=highest)] += cells[kind]
-    return counts(Confusion(*map(int, known)))
+    return known
 
 
 @cache

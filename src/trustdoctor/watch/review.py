@@ -6,8 +6,10 @@ from dataclasses import asdict, dataclass, field, replace
 from numbers import Real
 from typing import Any
 
+from trustdoctor.arrays import Array
 from trustdoctor.errors import InputError
 from trustdoctor.gates import Target
+from trustdoctor.watch.preference import DIFFERENT, Preference
 
 FAR = 3.0
 """Labels were chosen where their accept share is so many standard errors off."""
@@ -230,11 +232,15 @@ class Sampling:
         Rows of unknown review rates.
     accepted, rejected : Drawn
         Rows of known review rates.
+    among_accepted, among_rejected : Preference
+        Whether the drawn rows of a kind differ in doubt from all of them.
     """
 
     pool: Pool = field(default_factory=Pool)
     accepted: Drawn = field(default_factory=Drawn)
     rejected: Drawn = field(default_factory=Drawn)
+    among_accepted: Preference = field(default_factory=Preference)
+    among_rejected: Preference = field(default_factory=Preference)
 
     def add(  # noqa: PLR0913 - counts of one update
         self,
@@ -261,12 +267,41 @@ class Sampling:
             rejected=self.rejected.add(lost, drawn - kept, review.rejected),
         )
 
+    def compare(
+        self,
+        review: Review | None,
+        doubts: Array,
+        accepted: Array,
+        drawn: Array,
+        *,
+        together: bool,
+    ) -> "Sampling":
+        """Compare the doubts of drawn rows with those of all rows of their kind.
+
+        `together` says whether few rows may wait for later ones to be compared with.
+        """
+
+        def kind(old: Preference, rows: Array) -> Preference:
+            if not rows.any():
+                return old
+            if together:
+                return old.add(doubts[rows], drawn[rows], review)
+            return old.compare(doubts[rows], drawn[rows])
+
+        return replace(
+            self,
+            among_accepted=kind(self.among_accepted, accepted),
+            among_rejected=kind(self.among_rejected, ~accepted),
+        )
+
     def __add__(self, other: "Sampling") -> "Sampling":
         """Count the rows of both."""
         return Sampling(
             self.pool + other.pool,
             self.accepted + other.accepted,
             self.rejected + other.rejected,
+            self.among_accepted + other.among_accepted,
+            self.among_rejected + other.among_rejected,
         )
 
     def blind(self, target: Target, *, known: bool = False) -> str:
@@ -294,11 +329,29 @@ class Sampling:
             return _off("accepted", self.accepted)
         if target.reviewed in ("odds", "even") and self.rejected.is_off:
             return _off("rejected", self.rejected)
+        for name, kind in self._preferences(target).items():
+            if kind.differs:
+                return (
+                    f"the reviewed {name} rows have other doubts than all {name} rows, "
+                    "so the reviews preferred some. Plain draws differ so much with a "
+                    f"probability of at most {DIFFERENT:g}, over the whole future. "
+                    "Draw the rows to review at random (--draw, Watch.draw), and begin "
+                    "another state"
+                )
         return ""
 
     def hesitates(self, target: Target) -> bool:
         """Tell whether labels may have been chosen, so that an alarm has to wait."""
+        if any(kind.may_differ for kind in self._preferences(target).values()):
+            return True
         return target.reviewed != "plain" and self.pool.is_chosen(NEAR)
+
+    def _preferences(self, target: Target) -> dict[str, Preference]:
+        """Return the kinds of rows whose reviews a target rests on."""
+        every = {"accepted": self.among_accepted, "rejected": self.among_rejected}
+        if target.reviewed in ("plain", "share"):
+            del every["rejected"]
+        return every
 
 
 def _off(kind: str, seen: Drawn) -> str:

@@ -12,15 +12,14 @@ from trustdoctor import envelope
 from trustdoctor.atomic import locked, replacing, require_writable, write_text
 from trustdoctor.errors import FileError, InputError, OutputError
 from trustdoctor.gates import Gate
-from trustdoctor.watch import coding, first_states
+from trustdoctor.watch import coding
 from trustdoctor.watch.ledger import Ledger, StoredLedger
 from trustdoctor.watch.promised import identify
 from trustdoctor.watch.records import Entry
 from trustdoctor.watch.watching import Watch
 
-SCHEMA = 3
-SCHEMAS = (1, 2, 3)
-"""Version 0.1 wrote schema 1, which still loads."""
+SCHEMA = 4
+"""Schema 4 has `label_noise` and comparisons of doubts; earlier ones are refused."""
 
 DATABASES = (".db", ".sqlite", ".sqlite3")
 """Suffixes of states that are databases."""
@@ -184,10 +183,11 @@ def _going_on(watch: Watch | None, gate: Gate, options: dict[str, Any]) -> Watch
     """Return a watch that goes on as it is asked to, or begins."""
     if watch is None:
         return Watch.start(gate, **options)
+    fixed = ("level", "window", "label_noise")
     asked = Watch.start(
-        gate, **{"level": watch.level, "window": watch.window} | options
+        gate, **{name: getattr(watch, name) for name in fixed} | options
     )
-    for name in ("level", "window"):
+    for name in fixed:
         kept, new = getattr(watch, name), getattr(asked, name)
         if new != kept:
             message = (
@@ -328,15 +328,7 @@ def _as_json(watch: Watch) -> str:
 
 
 def _from_json(path: str | Path, gate: Gate) -> Watch:
-    content = envelope.load(path, "watch", schemas=SCHEMAS, limit=LIMIT)
-    if content["schema"] != SCHEMA:
-        old = content["schema"]
-        identity = identify(gate, first=old == 1)
-        _require_gate(content, path, identity, first_states.fields(old))
-        try:
-            return first_states.read(content, gate)
-        except FileError as error:
-            raise FileError(_damaged(path, error)) from error
+    content = envelope.load(path, "watch", schemas=(SCHEMA,), limit=LIMIT)
     ids, history = content.pop("ids", None), content.pop("history", None)
     watch = _read(content, path, gate)
     try:
@@ -348,23 +340,21 @@ def _from_json(path: str | Path, gate: Gate) -> Watch:
 
 
 def _read(content: dict[str, Any], path: str | Path, gate: Gate) -> Watch:
-    _require_gate(content, path, identify(gate), coding.FIELDS)
+    _require_gate(content, path, gate)
     try:
         return coding.read_state(content, gate)
     except FileError as error:
         raise FileError(_damaged(path, error)) from error
 
 
-def _require_gate(
-    content: dict[str, Any], path: str | Path, identity: Any, names: set[str]
-) -> None:
+def _require_gate(content: dict[str, Any], path: str | Path, gate: Gate) -> None:
     try:
-        envelope.check_fields(content, {"schema", *names})
+        envelope.check_fields(content, {"schema", *coding.FIELDS})
     except FileError as error:
         message = f"cannot read {path} as the state of a watch: {error}"
         raise FileError(message) from error
     ours, theirs = (
-        json.dumps(one, sort_keys=True) for one in (identity, content["gate"])
+        json.dumps(one, sort_keys=True) for one in (identify(gate), content["gate"])
     )
     if ours != theirs:
         message = f"the state in {path} belongs to another gate. Name another file."

@@ -24,6 +24,7 @@ from trustdoctor.watch.given import (
     as_deadline,
     as_time,
     check_level,
+    check_noise,
     named_labels,
     take_rows,
 )
@@ -55,7 +56,8 @@ class Watch:
     the tests. It may be used by several threads.
 
     Labels say whether a promise holds only if it is known how rows came to have one.
-    Draw them at rates that you choose (`draw`), and say which they are (`review`).
+    Draw them at rates that you choose (`draw`), and say which they are (`review`). If
+    some labels may be wrong, say how many (`label_noise`).
 
     Attributes
     ----------
@@ -68,6 +70,8 @@ class Watch:
         After so many seconds a label is not waited for any more.
     window : int
         Rows of a window of the estimates.
+    label_noise : float
+        The share of labels that may be wrong, independently of the doubt.
     tests : dict of str to RateTest
         "accepted", and each promised rate under its name.
     totals : Totals
@@ -94,6 +98,7 @@ class Watch:
     review: Review | None = None
     deadline: float | None = DEADLINE.total_seconds()
     window: int = WINDOW
+    label_noise: float = 0.0
     tests: dict[str, RateTest] = field(default_factory=dict)
     sampling: Sampling = field(default_factory=Sampling, repr=False)
     queue: Queue = field(default_factory=Queue, repr=False)
@@ -111,7 +116,9 @@ class Watch:
         """Set the tests up from the certificate."""
         self._lock = threading.RLock()
         if not self.tests:
-            self.tests = make_tests(self.gate, self.level, self.window)
+            self.tests = make_tests(
+                self.gate, self.level, self.window, self.label_noise
+            )
         if not self.origins:
             self.origins = (os.urandom(8).hex(),)
 
@@ -132,6 +139,7 @@ class Watch:
         review: Any = None,
         deadline: Any = DEADLINE,
         window: int = WINDOW,
+        label_noise: float = 0.0,
         reference: Any = None,
     ) -> "Watch":
         """Start watching a calibrated gate.
@@ -151,6 +159,9 @@ class Watch:
             after it. None waits for ever.
         window : int
             An estimate begins anew after so many rows that it rests on.
+        label_noise : float
+            The share of labels that may be wrong, independently of the score, as in
+            `calibrate`: what is tested is the truth then, and not the labels.
         reference : Predictions or Reference, optional
             Labelled rows, as in `expected`: then every update also says which accuracy
             and risk the model expects of itself. That has no guarantee.
@@ -165,6 +176,7 @@ class Watch:
             Review.of(review),
             as_deadline(deadline),
             window,
+            check_noise(label_noise),
             reference=reference if fitted else Reference.fit(reference),
         )
 
@@ -213,6 +225,8 @@ class Watch:
         target = self.tests[name].target
         if not target.needs_labels:
             return ""
+        if self.label_noise and target.reviewed == "even":
+            return "it cannot be tested where labels may be wrong"
         unseen = "" if self.review is None else self.review.blind(target)
         return unseen or self.sampling.blind(target, known=self.review is not None)
 
@@ -429,7 +443,8 @@ class Watch:
             As in `start`; of a state that is there, the one it was begun with.
         options
             Those of `start`. Of a state that is there, review rates are changed from
-            the next batch on, and so is the deadline.
+            the next batch on, and so is the deadline; `label_noise` stays, and another
+            one is refused.
 
         Examples
         --------

@@ -108,7 +108,8 @@ def beyond_words(test: RateTest, seen: Seen) -> str:
     if test.alarm is not None or test.low <= seen.value <= test.high:
         return ""
     side = "above" if seen.value > test.high else "below"
-    return f", {side} what was asked, but within chance"
+    noise = " and wrong labels" if test.noise and test.needs_labels else ""
+    return f", {side} what was asked, but within chance{noise}"
 
 
 def chance(test: RateTest) -> float:
@@ -148,10 +149,16 @@ def _of(group: Group) -> str:
 
 def remarks(watch: "Watch") -> list[str]:
     """Return what else to know: waiting rows, rows counted before, notes."""
+    alarmed = [test for test in watch.tests.values() if test.alarm is not None]
     out = [
         f"- {test.name} alarmed on {_day(test.alarm.time)}: {test.alarm.words}."
-        for test in watch.tests.values()
+        for test in alarmed
         if test.alarm is not None
+    ]
+    out += [
+        f"- Careful, the alarm of {test.name} may be false: {watch.blind(test.name)}."
+        for test in alarmed
+        if watch.blind(test.name)
     ]
     if out:
         out.append(
@@ -160,6 +167,11 @@ def remarks(watch: "Watch") -> list[str]:
         )
     out += _waiting(watch)
     t = watch.totals
+    if watch.label_noise and t.labels:
+        out.append(
+            f"- Up to {100 * watch.label_noise:g}% of the labels may be wrong: the "
+            "tests allow for it, and the rates seen are those of the labels."
+        )
     if t.unsaid:
         share = t.unsaid / max(1, t.unsaid + t.labels)
         out.append(
@@ -219,6 +231,7 @@ def summarize(watch: "Watch") -> dict[str, Any]:
         "alarm": watch.alarm,
         "says": headline(watch),
         "level": watch.level,
+        "label_noise": watch.label_noise,
         "review": None if watch.review is None else asdict(watch.review),
         **asdict(watch.totals),
         "waiting": len(watch.queue),
