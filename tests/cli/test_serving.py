@@ -53,6 +53,7 @@ def test_defaults(run, asked, gate_path):
     assert dict(told.review) == {}
     assert (told.level, told.deadline) == (0.1, 30 * 86400.0)
     assert (told.keep, told.keep_payloads, told.webhook) == (None, None, None)
+    assert told.label_noise == 0.0
     assert not told.fast
     assert (where.host, where.port, where.tokens) == ("127.0.0.1", 8571, [])
     assert asked["model"] is None
@@ -67,6 +68,7 @@ def test_options(run, asked, gate_path, tmp_path, monkeypatch):
         *("serve", "--gate", gate_path, "--store", tmp_path / "x.db", "--fast"),
         *("--keep", "90d", "--keep-payloads", "12h", "--deadline", "2w"),
         *("--review-rejected", "50%", "--review-accepted", "0.1", "--level", "5%"),
+        *("--label-noise", "2%"),
         *("--webhook", "https://example.org/hook", "--host", "0.0.0.0"),
         *("--port", "0", "--tokens", tokens, "--allow-host", "gate.example"),
     )
@@ -75,6 +77,7 @@ def test_options(run, asked, gate_path, tmp_path, monkeypatch):
     assert dict(told.review) == {"rejected": 0.5, "accepted": 0.1}
     assert (told.keep, told.keep_payloads) == (90 * 86400.0, 43200.0)
     assert (told.deadline, told.level) == (14 * 86400.0, 0.05)
+    assert told.label_noise == 0.02
     assert told.webhook == "https://example.org/hook"
     assert told.webhook_secret == "s3cret"
     assert "s3cret" not in repr(told)
@@ -103,6 +106,8 @@ def test_one_rate_leaves_the_other(run, asked, gate_path):
         (["--deadline", "9" * 20 + "d"], "expected --deadline as 90d"),
         (["--level", "0"], "expected --level between 0 and 1"),
         (["--level", "nan"], "expected --level"),
+        (["--label-noise", "0.5"], "expected label_noise from 0 to below 0.5"),
+        (["--label-noise", "2"], "Did you mean 0.02 or 2%"),
         (["--review-accepted", "3"], "expected --review-accepted between 0 and 1"),
         (["--webhook", "ftp://example.org"], "expected --webhook as https://..."),
         (["--webhook", "http://["], "expected --webhook as https://..."),

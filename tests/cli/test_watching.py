@@ -305,12 +305,24 @@ def test_a_reference_adds_what_the_model_expects(check, place):
     assert "no guarantee" in done.stdout
 
 
+def test_labels_may_be_wrong(check, place):
+    done = check("rows.csv", "--label-noise", "2%", "--json", place / "said.json")
+    assert done.returncode == 0
+    assert "Up to 2% of the labels may be wrong" in done.stdout
+    assert json.loads((place / "said.json").read_text())["label_noise"] == 0.02
+    assert check("rows.csv").returncode == 0
+    assert load(place).label_noise == 0.02
+
+
 MISTAKES = {
     "--level": ("0", "expected --level"),
     "--level ": ("x", "expected --level"),
     "--review-accepted": ("2", "Did you mean 0.02 or 2%"),
     "--review-rejected": ("-0.5", "expected --review-rejected"),
     "--review-accepted ": ("x", "expected --review-accepted"),
+    "--label-noise": ("50%", "expected label_noise from 0 to below 0.5"),
+    "--label-noise ": ("2", "Did you mean 0.02 or 2%"),
+    "--label-noise  ": ("2%", "begun at label_noise 0, got 0.02"),
     "--deadline": ("0", "deadline"),
     "--deadline ": ("nan", "deadline"),
     "--deadline  ": ("1e300", "deadline"),

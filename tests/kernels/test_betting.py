@@ -15,12 +15,12 @@ def _how(request, monkeypatch):
         monkeypatch.setattr(_native, "available", False)
 
 
-def exactly(sums, hit, miss, what, left, starts):
+def exactly(sums, hit, miss, what, left, starts, opposed=()):
     """Bet as the definition says, in 60 digits."""
     with mp.workdps(60):
         own = [mp.exp(mpf(float(one))) for one in sums]
-        ratios = [[mpf(1)] * len(own)]
-        ratios += [[mp.exp(mpf(float(one))) for one in side] for side in (miss, hit)]
+        ratios, sides = [[mpf(1)] * len(own)], (miss, hit, opposed)
+        ratios += [[mp.exp(mpf(float(one))) for one in side] for side in sides]
         left, evidence = mpf(left), []
         for row in what.tolist():
             starts += 1
@@ -53,6 +53,16 @@ def test_it_is_the_definition(hit, miss, share, rng):
     found = bet(sums, hit, miss, what, 0.25, 3)
     for own, exact in zip(found, exactly(sums, hit, miss, what, 0.25, 3), strict=True):
         np.testing.assert_allclose(own, exact, rtol=1e-12, atol=1e-11)
+
+
+def test_a_third_ratio_is_the_definition(rng):
+    hit, miss = np.linspace(0.02, 3, 60), np.linspace(-0.01, -1, 60)
+    opposed, sums = np.linspace(-0.02, -0.7, 60), np.full(60, NOTHING)
+    what = rng.integers(0, 4, 400).astype(np.uint8)
+    found = bet(sums, hit, miss, what, 1.0, 0, opposed)
+    exact = exactly(sums, hit, miss, what, 1.0, 0, opposed)
+    for own, wanted in zip(found, exact, strict=True):
+        np.testing.assert_allclose(own, wanted, rtol=1e-12, atol=1e-11)
 
 
 def test_pieces_are_the_whole(rng):

@@ -215,6 +215,21 @@ def test_labels_expire(serve, gate):
     assert following.is_overdue(followed, now + 101)
 
 
+def test_labels_may_be_wrong(serve, gate, caplog):
+    """The noise is that with which the watch began, also after another start."""
+    served = serve(gate, review=(1.0, 0.5), label_noise=0.02)
+    traffic = Traffic(served)
+    traffic.go()
+    assert served.check_watch().label_noise == 0.02
+    assert served.get("/v1/status").json["watch"]["label_noise"] == 0.02
+    served.keeper.save()
+    served.close()
+    with caplog.at_level("WARNING", "trustdoctor.service"):
+        served = serve(gate).lead()
+        assert served.check_watch().label_noise == 0.02
+    assert "label noise that its watch began with" in caplog.text
+
+
 def test_the_keys_of_the_watch_are_positions(serve, gate):
     served = serve(gate, review=(1.0, 1.0))
     secret = "patient-4711"

@@ -105,8 +105,10 @@ def test_thinning_keeps_the_promise(gate, rates, n):
 def drawn(serve, gate):
     """A service with labelled rows, of which some were drawn for review."""
 
-    def start(review=(1.0, 0.5), gate=gate, names=None, n=1200, **more):
-        served = serve(gate, review=review)
+    def start(
+        review=(1.0, 0.5), gate=gate, names=None, n=1200, label_noise=0.0, **more
+    ):
+        served = serve(gate, review=review, label_noise=label_noise)
         rows = made_rows(n, 5, names=names)
         logits = np.asarray(rows.logits, float).tolist()
         served.decide({"ids": list(range(n)), "logits": logits, **more})
@@ -115,6 +117,14 @@ def drawn(serve, gate):
         return served, rows
 
     return start
+
+
+def test_a_candidate_allows_for_wrong_labels(drawn):
+    served, _ = drawn(label_noise=0.02)
+    made = served.done("/v1/recalibrate", {"targets": {"risk": 0.3}})
+    (note,) = (n for n in made["certificate"]["notes"] if "may be wrong" in n)
+    assert "Up to 2% of the labels" in note
+    assert "29.4% instead of 30%" in note
 
 
 def test_a_candidate(drawn, gate):

@@ -37,6 +37,28 @@ def test_counted_wrongly_the_same_streams_alarm(bench):
     assert bench.wrong_cell(("frr", 0.05, 50, 10_000, 0))[2] == 1
 
 
+@pytest.mark.parametrize("name", ["frr", "trr", "risk", "joint"])
+@pytest.mark.parametrize("reviewed", ["all rows", "1, 0.2"])
+def test_wrong_labels_alarm_unless_told(name, reviewed, bench):
+    untold, *told = bench.noise_cell((name, reviewed, 100, 20_000, 0))
+    assert max(told) <= 0.1 + 3 * math.sqrt(0.1 * 0.9 / 100)
+    assert untold > 0.9 or (name, reviewed) not in {
+        ("trr", "all rows"), ("risk", "all rows"), ("joint", "all rows")
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "audit", ["at random", "doubtful ones first", "easy ones first"]
+)
+@pytest.mark.parametrize("risk", [0.05, 0.1])
+def test_audits_that_prefer_some_rows_cannot_tell(audit, risk, bench):
+    for _, verdict in bench.preference_stream((audit, risk, 30, 0)).values():
+        if audit != "at random":
+            assert verdict == "cannot tell"
+        else:
+            assert verdict == "holds" or (verdict == "alarm" and risk == 0.1)
+
+
 @pytest.mark.parametrize("age", [0, 20_000])
 def test_a_rise_is_found_soon_at_any_age(age, bench):
     soon, by_lifetime, _ = bench.delays(((0.045, 0.1), age, 50, 100, 0))

@@ -148,11 +148,12 @@ def test_groups_are_merged_each():
         (lambda: replica(2, gate=calibrated(trr=0.8)), "watches of one gate"),
         (lambda: replica(2, level=0.2), "watches with the same level"),
         (lambda: replica(2, window=50), "watches with the same window"),
+        (lambda: replica(2, label_noise=0.1), "watches with the same label_noise"),
         (lambda: replica(2, deadline=50), "watches with the same deadline"),
         (lambda: replica(2, review=AUDIT), "review"),
         (lambda: replica(1), "both watches counted the row '1-0-0'"),
     ],
-    ids=["gate", "level", "window", "deadline", "review", "rows"],
+    ids=["gate", "level", "window", "noise", "deadline", "review", "rows"],
 )
 def test_what_cannot_be_merged_is_refused(other, match):
     watch = replica(1)
