@@ -47,16 +47,18 @@ def test_wrong_labels_alarm_unless_told(name, reviewed, bench):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "audit", ["at random", "doubtful ones first", "easy ones first"]
-)
+@pytest.mark.parametrize("audit", ["doubtful ones first", "easy ones first"])
 @pytest.mark.parametrize("risk", [0.05, 0.1])
 def test_audits_that_prefer_some_rows_cannot_tell(audit, risk, bench):
-    for _, verdict in bench.preference_stream((audit, risk, 30, 0)).values():
-        if audit != "at random":
-            assert verdict == "cannot tell"
-        else:
-            assert verdict == "holds" or (verdict == "alarm" and risk == 0.1)
+    for shares in bench.preference_cell((audit, risk, 4, 30, 0)).values():
+        assert shares["cannot tell"] == 1
+
+
+def test_audits_at_random_tell(bench):
+    for risk in (0.05, 0.1):
+        shares = bench.preference_cell(("at random", risk, 10, 60, 0))["risk"]
+        assert shares["cannot tell"] == 0
+        assert (shares["alarm"] > 0.5) == (risk == 0.1)
 
 
 @pytest.mark.parametrize("age", [0, 20_000])
