@@ -22,7 +22,7 @@ _NAMES = {
     "joint": "wrong and accepted, of all (joint)",
     **RATE_NAMES,
 }
-_WHAT = {"update": "rows", "labels": "late labels", "begin": "version 0.1"}
+_WHAT = {"update": "rows", "labels": "late labels"}
 _BATCH = "batch"
 _MAY_BE_EMPTY = {
     *(_BATCH, "alarms", "labels", "waiting", "given up", "counted before", "left out")

@@ -47,7 +47,7 @@ FIELDS = {
 STATUSES = {"open": OPEN, "drawn": DRAWN, "done": DONE, "passed": PASSED, "gone": GONE}
 """What became of a row, as files say it."""
 
-_WHATS = ("update", "labels", "begin", "merge")
+_WHATS = ("update", "labels", "merge")
 Counts = TypeVar("Counts", Totals, Pool, Drawn, Window)
 
 

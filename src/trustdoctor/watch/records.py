@@ -20,7 +20,7 @@ class Entry:
     time : float
         In seconds since 1970.
     what : str
-        "update", "labels" (late ones), "begin" (from a state of version 0.1), "merge".
+        "update", "labels" (late ones), or "merge".
     batch : str
         Its name; empty where it has none.
     rows, accepted : int
