@@ -53,7 +53,7 @@ def test_defaults(run, asked, gate_path):
     assert dict(told.review) == {}
     assert (told.level, told.deadline) == (0.1, 30 * 86400.0)
     assert (told.keep, told.keep_payloads, told.webhook) == (None, None, None)
-    assert told.label_noise == 0.0
+    assert told.label_noise is None
     assert not told.fast
     assert (where.host, where.port, where.tokens) == ("127.0.0.1", 8571, [])
     assert asked["model"] is None

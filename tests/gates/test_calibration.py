@@ -10,6 +10,7 @@ import trustdoctor as td
 from trustdoctor.errors import FileError, InputError
 from trustdoctor.gates import risk as risk_rules
 from trustdoctor.gates import rules
+from trustdoctor.gates.asked import Ask
 from trustdoctor.metrics import count_runs
 
 
@@ -21,7 +22,7 @@ def guarantees(benchmark_of):
 
 def pytest_generate_tests(metafunc):
     if "rule" in metafunc.fixturenames:
-        metafunc.parametrize("rule", range(17))
+        metafunc.parametrize("rule", range(15))
 
 
 LONG = pytest.mark.soak  # the other half of the cells
@@ -39,7 +40,8 @@ LONG = pytest.mark.soak  # the other half of the cells
         pytest.param(500, "tied", marks=LONG),
     ],
 )
-def test_promises_hold_in_simulation(rule, kind, n, guarantees):
+def test_promises_hold_in_simulation(rule, kind, n, guarantees, monkeypatch):
+    monkeypatch.setattr(Ask, "outlook", guarantees.without_outlooks)
     runs = 150 if len(guarantees.RULES[rule][2]) == 1 else 60  # two take longer
     for accuracy in (0.6, 0.99):
         task = (guarantees.RULES[rule], n, accuracy, kind, runs, 7)
@@ -188,13 +190,13 @@ def test_an_unreachable_risk_is_said(method, seed):
 
 
 def test_the_rows_said_to_be_enough_are(rng):
-    scores, errors = draw(rng, 100)
+    scores, errors = draw(rng, 40)  # 45 are needed in any case
     first, enough = td.calibrate_scores(scores, errors, risk=0.05).certificate.outlook
     held = [
         td.calibrate_scores(*draw(rng, enough.rows), risk=0.05).state == "threshold"
         for _ in range(20)
     ]
-    assert first.rows == 100
+    assert first.rows == 40
     assert np.mean(held) > 0.5
 
 

@@ -208,7 +208,7 @@ def test_the_words_say_that_labels_may_be_wrong():
     assert "may be wrong" not in repr(gate.watch().update([0.1], [False]))
 
 
-@pytest.mark.parametrize("noise", [-0.1, 0.5, 1, math.nan, "0.02", None])
+@pytest.mark.parametrize("noise", [-0.1, 0.5, 1, math.nan, "0.02"])
 def test_what_is_no_noise_is_refused(noise):
     with pytest.raises(InputError, match=r"expected label_noise from 0 to below 0\.5"):
         calibrated().watch(label_noise=noise)
@@ -252,3 +252,15 @@ def test_a_target_of_ones_own_cannot_be_told_from_wrong_labels():
     watch.tests["risk"].target = own
     assert watch.verdict("risk") == "cannot tell"
     assert "labels may be wrong" in watch.blind("risk")
+
+
+def test_a_watch_takes_the_noise_that_its_gate_was_calibrated_with(rng, tmp_path):
+    errors = rng.random(3000) < 0.1
+    scores = rng.normal(size=3000) + 3 * errors
+    gate = td.calibrate_scores(scores, errors, risk=0.05, label_noise=0.02)
+    gate.save(tmp_path / "gate.json")
+    loaded = td.Gate.load(tmp_path / "gate.json")
+    assert loaded.certificate.label_noise == 0.02
+    assert loaded.watch().label_noise == 0.02
+    assert loaded.watch(label_noise=0.0).label_noise == 0.0
+    assert td.calibrate_scores(scores, errors, risk=0.05).watch().label_noise == 0.0

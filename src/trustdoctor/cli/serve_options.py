@@ -30,7 +30,7 @@ class Reviewing:
 
     rates: dict[str, float]
     deadline: float | None
-    label_noise: float
+    label_noise: float | None
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,8 @@ def _reviewing_options() -> Iterator[Option]:
     yield Option("review_accepted", str | None, text, metavar="RATE")
     text = "How long a label is waited for."
     yield Option("deadline", str, text, default="30d", metavar="TIME")
-    text = "The share of labels that may be wrong: the truth is tested, not the labels."
-    yield Option("label_noise", str, text, default="0", metavar="RATE")
+    text = "The share of labels that may be wrong (default: what the gate was told)."
+    yield Option("label_noise", str | None, text, metavar="RATE")
 
 
 def _reviewing(
@@ -110,7 +110,7 @@ def _reviewing(
     review_rejected: str | None,
     review_accepted: str | None,
     deadline: str,
-    label_noise: str,
+    label_noise: str | None,
 ) -> Reviewing:
     given = {"rejected": review_rejected, "accepted": review_accepted}
     rates = {
@@ -118,7 +118,9 @@ def _reviewing(
         for name, text in given.items()
         if text is not None
     }
-    noise = check_noise(as_share(label_noise, "label-noise"))
+    noise = None if label_noise is None else as_share(label_noise, "label-noise")
+    if noise is not None:
+        check_noise(noise)
     return Reviewing(rates, as_time(deadline, "--deadline"), noise)
 
 

@@ -14,7 +14,8 @@ from trustdoctor.gates.targets import TARGETS
 from trustdoctor.metrics import Estimate
 
 Rates = dict[str, Estimate]
-_ADDED = ("passed", "luck", "outlook")  # left out of a file where there are none
+# What a file leaves out where it is so.
+_USUAL = {"passed": [], "luck": False, "outlook": [], "label_noise": 0.0}
 MODES = ("confidence", "expectation", "none")
 
 
@@ -46,6 +47,8 @@ class Certificate:
     outlook : tuple of Outlook
         Where the rows do not allow the promise: how often calibrations on as many rows
         like these do, simulated, and with how many rows most do.
+    label_noise : float
+        The share of the labels that may be wrong.
     fingerprint : str
         Of the calibration scores and errors, in whatever order they came; of a
         `Sketch` that was handed to `calibrate_scores`, of its cells.
@@ -84,6 +87,7 @@ class Certificate:
     passed: tuple[Passed, ...] = ()
     luck: bool = False
     outlook: tuple[Outlook, ...] = ()
+    label_noise: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuse what no certificate can be."""
@@ -111,6 +115,7 @@ class Certificate:
             and 0 < self.n < envelope.MOST_ROWS,
             "observed": isinstance(self.observed, dict)
             and all(map(_is_observed, self.observed, self.observed.values())),
+            "label_noise": _is_rate(self.label_noise) and self.label_noise < 0.5,
             "outlook": isinstance(self.outlook, tuple)
             and all(map(_is_outlook, self.outlook)),
             "feasible": self.feasible is None or _is_interval(self.feasible),
@@ -214,14 +219,14 @@ class Certificate:
         content["feasible"] = None if self.feasible is None else list(self.feasible)
         content["passed"] = [[envelope.number(p[0]), *p[1:]] for p in self.passed]
         content["outlook"] = [list(look) for look in self.outlook]
-        return {k: v for k, v in content.items() if v or k not in _ADDED}
+        return {k: v for k, v in content.items() if v or k not in _USUAL}
 
     @classmethod
     def from_dict(cls, content: Any) -> "Certificate":
         """Read what `to_dict` wrote, refusing whatever is not understood."""
         names = {f.name for f in fields(cls)}
         if isinstance(content, dict):
-            content = {"passed": [], "luck": False, "outlook": []} | content
+            content = _USUAL | content
         if not isinstance(content, dict) or set(content) != names:
             odd = sorted(set(content) ^ names) if isinstance(content, dict) else content
             message = f"the certificate lacks or adds: {envelope.shown(odd)}."

@@ -81,6 +81,7 @@ def certify(  # noqa: PLR0913 - what a certificate is made of
         feasible=cut.feasible,
         passed=list_passed(rows, cut, risk) if cut.stages and not grouped else (),
         luck=mode != "none" and bool(lucky),
+        label_noise=ask.label_noise,
     )
 
 

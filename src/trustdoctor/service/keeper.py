@@ -202,8 +202,10 @@ class Keeper:
 
                 found = self.writer.call(first)
             self._watches[version] = found
+            gate = self.versions.get(session, version).gate
+            fresh = following.begin(gate, self.settings, read_head(session).review)
             if any(
-                getattr(found.watch, name) != getattr(self.settings, name)
+                getattr(found.watch, name) != getattr(fresh, name)
                 for name in ("level", "deadline", "label_noise")
             ):
                 _log.warning(

@@ -204,7 +204,7 @@ def recalibrate(
     versions: Versions,
     asked: Request,
     deadline: float | None,
-    label_noise: float = 0.0,
+    label_noise: float | None = None,
 ) -> tuple[Gate, dict[str, Any]]:
     """Return a candidate made of reviewed rows, and what to say of it."""
     head = read_head(session)
@@ -283,12 +283,14 @@ def _calibrated(
     current: Gate,
     found: Predictions | TopK,
     asked: Request,
-    label_noise: float,
+    label_noise: float | None,
     *,
     listed: bool,
 ) -> Gate:
-    options: dict[str, Any] = {"label_noise": label_noise, **_targets(current, asked)}
     certificate = current.certificate
+    if label_noise is None:
+        label_noise = 0.0 if certificate is None else certificate.label_noise
+    options: dict[str, Any] = {"label_noise": label_noise, **_targets(current, asked)}
     if asked.confidence is not None:
         options["confidence"] = asked.confidence
     elif certificate is not None and certificate.mode == "confidence":

@@ -50,8 +50,9 @@ class Settings:
         The probability of a false alarm of each gate's watch.
     deadline : float or None
         Seconds that the label of a drawn row is waited for.
-    label_noise : float
-        The share of labels that may be wrong, in watches and new gates.
+    label_noise : float, optional
+        The share of labels that may be wrong, in watches and new gates; by default what
+        the gate was calibrated with.
     keep, keep_payloads : float or None
         Seconds after which rows, and payloads, are deleted; None never.
     webhook, webhook_secret : str or None
@@ -67,7 +68,7 @@ class Settings:
     review: Mapping[str, float] = field(default_factory=dict)
     level: float = 0.1
     deadline: float | None = 30 * DAY
-    label_noise: float = 0.0
+    label_noise: float | None = None
     keep: float | None = None
     keep_payloads: float | None = None
     webhook: str | None = None

@@ -139,7 +139,7 @@ class Watch:
         review: Any = None,
         deadline: Any = DEADLINE,
         window: int = WINDOW,
-        label_noise: float = 0.0,
+        label_noise: float | None = None,
         reference: Any = None,
     ) -> "Watch":
         """Start watching a calibrated gate.
@@ -159,9 +159,10 @@ class Watch:
             after it. None waits for ever.
         window : int
             An estimate begins anew after so many rows that it rests on.
-        label_noise : float
-            The share of labels that may be wrong, independently of the score, as in
-            `calibrate`: what is tested is the truth then, and not the labels.
+        label_noise : float, optional
+            The share of labels that may be wrong, independently of the score: what is
+            tested is the truth then, and not the labels. By default what `calibrate`
+            was told.
         reference : Predictions or Reference, optional
             Labelled rows, as in `expected`: then every update also says which accuracy
             and risk the model expects of itself. That has no guarantee.
@@ -169,6 +170,8 @@ class Watch:
         if type(window) is not int or not 1 <= window < 1 << 53:
             message = f"expected a window of at least 1 row, got {window!r}."
             raise InputError(message)
+        if label_noise is None and gate.certificate is not None:
+            label_noise = gate.certificate.label_noise
         fitted = reference is None or isinstance(reference, Reference)
         return cls(
             gate,
@@ -176,7 +179,7 @@ class Watch:
             Review.of(review),
             as_deadline(deadline),
             window,
-            check_noise(label_noise),
+            check_noise(label_noise or 0.0),
             reference=reference if fitted else Reference.fit(reference),
         )
 
