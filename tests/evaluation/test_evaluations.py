@@ -159,6 +159,41 @@ def test_one_kind_of_rows_has_no_intervals_but_that_of_the_accuracy():
     assert "all are wrong" in cell.note
 
 
+def test_json_has_the_least_doubtful_errors_of_each_score(rng):
+    """What no interval can know of can be looked at: checked by sorting all errors."""
+    z = 2 * rng.normal(size=(300, 3))
+    labels = np.where(rng.random(300) < 0.8, z.argmax(1), 2 - z.argmax(1))
+    labels = [None] * 40 + labels[40:].tolist()  # rows keep their numbers
+    p = td.Predictions.from_logits(
+        z, labels, class_names=["cat", "dog", "eel"], ids=[f"r{i}" for i in range(300)]
+    )
+    content = json.loads(td.evaluate(p, scores=["alpha", "energy"]).to_json())
+    assert set(content["least_doubtful_errors"]) == {"alpha", "energy"}
+    for score, listed in content["least_doubtful_errors"].items():
+        doubts = td.SCORES[score](p)
+        errors = [i for i in range(40, 300) if labels[i] != z[i].argmax()]
+        true = sorted(errors, key=lambda i: doubts[i])[:10]
+        assert [error["row"] for error in listed] == true
+        for row, error in zip(true, listed, strict=True):
+            assert error == {
+                "row": row,
+                "id": f"r{row}",
+                "doubt": pytest.approx(float(doubts[row])),
+                "predicted": p.class_names[z[row].argmax()],
+                "label": p.class_names[labels[row]],
+            }
+
+
+def test_least_doubtful_errors_of_answers_have_no_label_that_nobody_knows():
+    p = td.Predictions.from_confidence([0.9, 0.8, 0.4], correct=[False, True, False])
+    (score, listed), *_ = td.evaluate(p).to_dict()["least_doubtful_errors"].items()
+    assert score == "confidence"
+    assert [error["row"] for error in listed] == [0, 2]
+    assert {error["label"] for error in listed} == {None}
+    assert {error["predicted"] for error in listed} == {None}
+    assert listed[0]["doubt"] == -0.9
+
+
 def test_few_rows_are_not_said_to_be_rejected():
     p = td.Predictions.from_logits(np.eye(5) * 3, [0, 1, 2, 3, 0])
     assert "rejects none" in td.evaluate(p, scores=["alpha"]).verdict()

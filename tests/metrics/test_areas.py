@@ -34,19 +34,16 @@ def dirichlet(influences, weights):
     return np.array([second / n / (n + 1), 2 * third / n / (n + 1) / (n + 2)])
 
 
+@pytest.mark.parametrize("groups", [2, 4, 150])
 @names
-def test_influences_are_derivatives(name):
-    """By moving a little weight to each group, of many rows each.
-
-    AURC within a group of ties is taken in its middle, so groups are many there.
-    """
-    close = 0.02 if "aurc" in name else 1e-4
+def test_influences_are_derivatives(name, groups):
+    """By moving a little weight to each group, of many rows each."""
     rng = np.random.default_rng(3)
-    places = np.linspace(-3, 4, 150)
+    places = np.linspace(-3, 4, groups)
     c = Counts(1e6 * stats.norm.pdf(places) + 100, 2e5 * stats.norm.pdf(places, 1.5))
-    c = Counts(c.correct, c.errors + 100 * rng.random(150))
+    c = Counts(c.correct, c.errors + 100 * rng.random(groups))
     moved = {
-        kind: np.array([derivative(METRICS[name], c, kind, g) for g in range(150)])
+        kind: np.array([derivative(METRICS[name], c, kind, g) for g in range(groups)])
         for kind in ("errors", "correct")
     }
     if name == "auroc":  # errors and correct rows are drawn by themselves
@@ -60,7 +57,49 @@ def test_influences_are_derivatives(name):
         true = dirichlet(influences * weights.sum(), weights)
     law = AREAS[name].law(c)
     assert law.value == pytest.approx(float(METRICS[name](c)), abs=1e-6)
-    assert [law.variance, law.third] == pytest.approx(list(true), rel=close, abs=0)
+    assert [law.variance, law.third] == pytest.approx(list(true), rel=1e-3, abs=0)
+
+
+@names
+@pytest.mark.parametrize(
+    ("correct", "errors"), [([100, 70], [10, 20]), ([570, 380], [20, 30])]
+)
+def test_intervals_of_two_values_have_two_sides(name, correct, errors):
+    """AUROC 70 [70, 79] would say that nothing worse is possible (METHODS 12)."""
+    c = Counts(np.array(correct), np.array(errors))
+    value = float(METRICS[name](c))
+    law = AREAS[name].law(c)
+    low, high = td.metrics.area_interval(name, c)
+    deviation = np.sqrt(law.variance)
+    assert low <= value - 1.5 * deviation
+    assert high >= value + 1.5 * deviation
+    assert high - low <= 2 * 4 * deviation
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("n", [200, 1000])
+def test_intervals_of_two_values_cover(n, rng):
+    """Each interval of an area, of the same draws; truth is that of the shares."""
+    share, rate = {"correct": 0.6, "errors": 0.2}, 30 / 200
+    true = Counts(
+        1e9 * (1 - rate) * np.array([0.6, 0.4]), 1e9 * rate * np.array([0.2, 0.8])
+    )
+    covered = dict.fromkeys(AREAS, 0)
+    for _ in range(400):
+        n_errors = rng.binomial(n, rate)
+        least = [
+            rng.binomial(rows, share[kind])
+            for kind, rows in (("correct", n - n_errors), ("errors", n_errors))
+        ]
+        c = Counts(
+            np.array([least[0], n - n_errors - least[0]]),
+            np.array([least[1], n_errors - least[1]]),
+        )
+        for name in AREAS:
+            low, high = td.metrics.area_interval(name, c)
+            covered[name] += low <= float(METRICS[name](true)) <= high
+    worst = 0.93 - 3 * np.sqrt(0.93 * 0.07 / 400)
+    assert min(covered.values()) / 400 >= worst, covered
 
 
 @pytest.mark.parametrize("step", [0.0, 0.5])

@@ -12,6 +12,7 @@ from scipy.stats import binom, binomtest, norm
 from trustdoctor.metrics import (
     CROSSINGS,
     RANK_METRICS,
+    TIED_NOTE,
     Counts,
     Points,
     count,
@@ -52,7 +53,9 @@ def test_frr_by_hand(rng):
     ends = exact(round(arms.value * len(right)), len(right))
     assert arms.above == pytest.approx((most - arms.value, ends.high - arms.value))
     assert arms.below == pytest.approx((arms.value - least, arms.value - ends.low))
-    found = CROSSINGS["frr_at_trr"](count(scores, errors), Points(trr=0.5), 0.95)
+    found = CROSSINGS["frr_at_trr"](
+        count(scores, errors), Points(trr=0.5), 0.95
+    ).interval
     assert found == pytest.approx(
         (
             arms.value - math.hypot(arms.value - least, arms.value - ends.low),
@@ -62,16 +65,36 @@ def test_frr_by_hand(rng):
 
 
 def test_frr_by_hand_with_ties():
-    """Of 50 errors 17 may be accepted, or 33: parts of the groups that hold them."""
-    c = Counts(np.array([10, 10, 10]), np.array([10, 20, 20]))
+    """Of 50 errors the threshold is below the 18th to the 33rd: whole groups."""
+    c = Counts(np.array([100, 100, 100, 100]), np.array([10, 14, 9, 17]))
     assert binom.ppf([0.025, 0.975], 50, 0.5).tolist() == [18, 32]
-    most = 10 + 10 * (1 - (17 - 10) / 20)
-    least = 10 * (1 - (33 - 30) / 20)
     arms = frr_arms(c, trr=0.5)
-    value = (10 + 10 * (1 - (25 - 10) / 20)) / 30
-    assert arms.value == pytest.approx(value)
-    assert arms.above[0] == pytest.approx(most / 30 - value)
-    assert arms.below[0] == pytest.approx(value - least / 30)
+    assert arms.value == 0.5  # 26 of 50 errors are above the second value
+    assert arms.jumps == pytest.approx((0, 0.25))  # the 18th error has that value
+    ends = exact(200, 400).low, exact(300, 400).high
+    assert arms.below == pytest.approx((0, 0.5 - ends[0]))
+    assert arms.above == pytest.approx((0, ends[1] - 0.75))
+    assert arms.interval == pytest.approx(ends)
+    assert arms.note == TIED_NOTE
+    sure = frr_arms(Counts(100 * c.correct, 100 * c.errors), trr=0.5)
+    assert (sure.jumps, sure.note) == ((0, 0), "")
+
+
+@pytest.mark.parametrize("n_errors", [20, 40])
+def test_the_exact_lower_rank_counts_at_ties(n_errors):
+    """One error of the lower value: that it holds 5% of them cannot be ruled out."""
+    c = Counts(np.array([120, 60]), np.array([1, n_errors - 1]))
+    arms = frr_arms(c, trr=0.95)
+    assert arms.value == pytest.approx(1 / 3)
+    assert arms.interval[1] == 1
+    assert binom.cdf(1, n_errors, 0.05) > 0.025
+
+
+def test_small_groups_of_ties_are_no_jumps(rng):
+    scores, errors = draw(rng, 2000, step=0.01)
+    arms = frr_arms(count(scores, errors), trr=0.95)
+    assert arms.jumps == (0, 0)
+    assert arms.note == ""
 
 
 def test_frr_by_hand_where_the_threshold_may_lie_beyond_all_errors(rng):
@@ -85,23 +108,26 @@ def test_frr_by_hand_where_the_threshold_may_lie_beyond_all_errors(rng):
     steps = math.log(5.5 / (40 * 0.05))
     steps += norm.ppf(0.95 + 0.025) * math.sqrt((1 + steps**2) / 5)
     accepted = norm.cdf(z[5] - step * steps) * 201 - 0.5
-    most = 1 - max(0.0, accepted) / 200
+    most = 1 - math.floor(max(0.0, accepted)) / 200  # to a threshold
+    most = max(most, (correct > wrong[0]).mean())  # and at the least doubtful error
     arms = frr_arms(count(scores, errors), trr=0.95)
     assert arms.above[0] == pytest.approx(max(0.0, most - arms.value))
 
 
 def test_all_errors_rejected_may_cost_all_correct_rows(rng):
     c = count(*draw(rng, 60))
-    assert CROSSINGS["frr_at_trr"](c, Points(trr=1.0), 0.95)[1] == 1
-    assert CROSSINGS["trr_at_frr"](c, Points(frr=0.0), 0.95)[0] == 0
+    assert CROSSINGS["frr_at_trr"](c, Points(trr=1.0), 0.95).interval[1] == 1
+    assert CROSSINGS["trr_at_frr"](c, Points(frr=0.0), 0.95).interval[0] == 0
 
 
 @given(data=samples(), frr=st.sampled_from([0.0, 0.05, 0.3, 0.5, 1.0]))
 def test_trr_is_frr_with_the_kinds_exchanged(data, frr):
     scores, errors = data
-    low, high = CROSSINGS["trr_at_frr"](count(scores, errors), Points(frr=frr), 0.95)
+    low, high = CROSSINGS["trr_at_frr"](
+        count(scores, errors), Points(frr=frr), 0.95
+    ).interval
     mirrored = count(-scores, ~errors)
-    found = CROSSINGS["frr_at_trr"](mirrored, Points(trr=1 - frr), 0.95)
+    found = CROSSINGS["frr_at_trr"](mirrored, Points(trr=1 - frr), 0.95).interval
     assert found == pytest.approx((1 - high, 1 - low))
 
 
@@ -116,13 +142,17 @@ def test_risk_by_hand():
         5 / 90 - math.hypot(5 / 90 - ends.low, (5 - 3) / 90),
         5 / 90 + math.hypot(ends.high - 5 / 90, (6 - 5) / 90),
     )
-    found = CROSSINGS["risk_at_coverage"](count(np.arange(100), errors), Points(), 0.95)
+    found = CROSSINGS["risk_at_coverage"](
+        count(np.arange(100), errors), Points(), 0.95
+    ).interval
     assert found == pytest.approx(expected)
 
 
 def test_a_risk_of_no_errors_has_an_upper_end():
     errors = np.arange(100) >= 98
-    found = CROSSINGS["risk_at_coverage"](count(np.arange(100), errors), Points(), 0.95)
+    found = CROSSINGS["risk_at_coverage"](
+        count(np.arange(100), errors), Points(), 0.95
+    ).interval
     assert found == (0, pytest.approx(exact(0, 90).high))
 
 
@@ -132,7 +162,7 @@ def test_of_the_smallest_coverage_one_row_is_left(coverage):
         c, at = count(np.arange(100), errors), Points(coverage=coverage)
         value = float(errors[0])
         assert RANK_METRICS["risk_at_coverage"](c, at) == value
-        low, high = CROSSINGS["risk_at_coverage"](c, at, 0.95)
+        low, high = CROSSINGS["risk_at_coverage"](c, at, 0.95).interval
         assert 0 <= low <= value <= high <= 1
         assert high - low > 0.9
 
@@ -154,13 +184,15 @@ def test_coverage_by_hand(rng):
     errors[3] = True  # so that the tail of the errors allows less than the tests do
     c = count(np.arange(n), errors)
     surely, maybe = thresholds(errors, 0.2)
-    assert crossings._bounded(c, 0.2, 0.025) * n < surely < maybe < n
+    assert crossings._bounded(c, 0.2, 0.025) < surely < maybe < n
     value = float(RANK_METRICS["coverage_at_risk"](c, at))
     assert surely < value * n < maybe
-    least = exact(surely, n).low
-    below = math.hypot(value - surely / n, surely / n - least)
+    least = exact(round(value * n), n).low
+    below = math.hypot(value - surely / n, value - least)
     expected = value - below, exact(maybe, n).high
-    assert CROSSINGS["coverage_at_risk"](c, at, 0.95) == pytest.approx(expected)
+    assert CROSSINGS["coverage_at_risk"](c, at, 0.95).interval == pytest.approx(
+        expected
+    )
 
 
 def test_far_errors_allow_what_a_test_of_counts_cannot_show():
@@ -168,7 +200,7 @@ def test_far_errors_allow_what_a_test_of_counts_cannot_show():
     errors = np.arange(80) >= 50
     c = count(np.arange(80), errors)
     assert thresholds(errors, 0.01)[0] == 0
-    low, high = CROSSINGS["coverage_at_risk"](c, Points(), 0.95)
+    low, high = CROSSINGS["coverage_at_risk"](c, Points(), 0.95).interval
     assert 0 < low < 50 / 80 < high
 
 
@@ -189,6 +221,6 @@ def test_of_many_thresholds_the_last_that_passes_is_found(rng):
 def test_intervals_hold_the_value_and_have_a_width(name, at, data):
     c = count(*data)
     value = float(RANK_METRICS[name](c, at))
-    low, high = CROSSINGS[name](c, at, 0.95)
+    low, high = CROSSINGS[name](c, at, 0.95).interval
     assert 0 <= low <= value <= high <= 1
     assert low < high

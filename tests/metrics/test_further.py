@@ -35,7 +35,7 @@ def test_monotone_maps_of_the_scores_change_no_interval(rng, step, change):
 )
 def test_one_row_more_of_each_kind_is_counted(rng, options, more_errors, more_correct):
     for step in (0.0, 0.5):
-        c = count_runs(*draw(rng, 120, step=step))
+        c = count(*draw(rng, 120, step=step))
         found = with_further(c, **options)
         assert found.n_errors == pytest.approx(c.n_errors + more_errors)
         assert found.n_correct == pytest.approx(c.n_correct + more_correct)
@@ -43,7 +43,7 @@ def test_one_row_more_of_each_kind_is_counted(rng, options, more_errors, more_co
 
 def test_a_further_row_never_flatters(rng):
     for _ in range(50):
-        c = count_runs(*draw(rng, 30, step=rng.choice([0.0, 0.5])))
+        c = count(*draw(rng, 30, step=rng.choice([0.0, 0.5])))
         worse = with_further(c)
         assert counts.auroc(worse) <= counts.auroc(c) + 1e-12
         assert counts.aurc(with_further(c, correct=False)) >= counts.aurc(c) - 1e-12
@@ -57,8 +57,42 @@ def test_a_single_error_by_hand():
     thirds = np.clip(norm.cdf([math.log(x / 6) for x in (5, 3, 1)]) * 5 - 0.5, 0, 4)
     assert found.below(STEPS) == pytest.approx(thirds)
     assert thirds[2] == 0
-    below = (2 + thirds.mean()) / 2 / 4  # correct rows below an error, of four
-    assert counts.auroc(with_further(c, correct=False)) == pytest.approx(below)
+    # Below the error the two correct rows are tied: one more error ties with them.
+    worse = with_further(c, correct=False)
+    assert worse.errors == pytest.approx([1, 1, 0])
+    assert counts.auroc(worse) == pytest.approx((2 + 1) / 2 / 4)
+    apart = with_further(Counts(np.ones(5), np.array([0, 0, 1, 0, 0])), correct=False)
+    assert apart.errors == pytest.approx([2 / 3, 1 / 3, 1, 0, 0])  # at 0, 0.9 and 1.7
+
+
+@pytest.mark.parametrize(
+    ("correct", "errors", "further"),
+    [
+        ([100, 70], [10, 20], [11, 20]),  # the least doubtful value has errors
+        ([100, 70], [0, 30], [1, 30]),  # it has none: the next may be there
+        ([80, 60, 30], [0, 12, 18], [1, 12, 18]),
+    ],
+)
+def test_of_tied_rows_the_next_is_beyond_the_whole_group(correct, errors, further):
+    """To split it would put its own errors above the next, and look better."""
+    c = Counts(np.array(correct), np.array(errors))
+    worse = with_further(c, correct=False)
+    assert worse.errors == pytest.approx(further)
+    assert worse.correct.tolist() == correct
+    assert counts.auroc(worse) < counts.auroc(c)
+    mirrored = with_further(c.swapped(), errors=False)
+    assert mirrored.correct == pytest.approx(further[::-1])
+
+
+def test_a_further_row_never_flatters_tied_rows(rng):
+    for values in (2, 4, 10):
+        for _ in range(50):
+            scores = rng.integers(0, values, 200) + (errors := rng.random(200) < 0.2)
+            c = count(np.minimum(scores, values - 1), errors)
+            worse = with_further(c)
+            assert counts.auroc(worse) < counts.auroc(c)
+            assert counts.aupr(worse) <= counts.aupr(c) + 0.02
+            assert counts.aurc(with_further(c, correct=False)) > counts.aurc(c)
 
 
 def test_tied_rows_are_half_below():
@@ -72,7 +106,7 @@ def test_the_outermost_errors_by_hand():
     """Correct rows at 0 to 8, errors above 1, 4, 6 and 8 of them."""
     scores = [*range(9), 0.5, 3.5, 5.5, 7.5]
     errors = np.arange(13) >= 9
-    z, step = outermost(count_runs(scores, errors), 2)
+    z, step = outermost(count(scores, errors), 2)
     true = norm.ppf([1.5 / 10, 4.5 / 10, 6.5 / 10])
     assert z == pytest.approx(true)
     assert step == pytest.approx(((true[2] - true[0]) + (true[2] - true[1])) / 2)

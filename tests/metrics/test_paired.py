@@ -9,6 +9,7 @@ from scipy import stats
 import trustdoctor as td
 from trustdoctor.errors import InputError
 from trustdoctor.metrics import (
+    TIED_NOTE,
     Ranking,
     auroc_difference,
     count,
@@ -176,6 +177,33 @@ def test_pairing_makes_frr_differences_narrower(rng):
         for other in (near, far)
     ]
     assert widths[0] < 0.7 * widths[1]
+
+
+def tied_pair(correct, errors):
+    """Two scores of two values: rows of (0, 0), (0, 1), (1, 0) and (1, 1)."""
+    kinds = [np.repeat(np.arange(4), kind) for kind in (correct, errors)]
+    rows = np.concatenate(kinds)
+    wrong = np.arange(len(rows)) >= len(kinds[0])
+    return (rows // 2).astype(float), (rows % 2).astype(float), wrong
+
+
+def test_errors_that_all_agree_may_differ_next():
+    """No error of 40 has another value by the other score; one in 40 may have."""
+    found = differ("auroc", *tied_pair([600, 20, 20, 360], [0, 0, 0, 40]))
+    assert found.value == 0
+    assert found.low < -0.25 / 40
+    assert found.high > 0.25 / 40
+
+
+def test_two_thresholds_may_jump_apart():
+    """1 of 40 errors has the lower value, by either score: 5% may have it."""
+    first, second, errors = tied_pair([600, 20, 20, 360], [0, 1, 1, 38])
+    parts = [frr_parts(Ranking(s, errors), trr=0.95) for s in (first, second)]
+    found = frr_difference(*parts, errors)
+    assert found.value == 0
+    assert found.low < -0.6
+    assert found.high > 0.6
+    assert found.note == TIED_NOTE
 
 
 def test_agreement_is_the_correlation_of_marks(rng):

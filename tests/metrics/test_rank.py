@@ -1,5 +1,6 @@
 """Metrics against scikit-learn, against definitions typed out row by row, and laws."""
 
+import math
 from fractions import Fraction
 from itertools import permutations
 
@@ -12,7 +13,8 @@ from metrics.ranked import samples
 
 import trustdoctor as td
 from trustdoctor.errors import InputError, LabelsMissingError, UndefinedMetricError
-from trustdoctor.metrics.rank import RANK_METRICS
+from trustdoctor.metrics.rank import RANK_METRICS, Points
+from trustdoctor.metrics.sketch import Sketch
 
 METRICS = {name: getattr(td, name) for name in RANK_METRICS} | {
     "aupr_correct": lambda s, e: td.aupr(s, e, positive="correct")
@@ -58,18 +60,72 @@ def test_scikit_learn_agrees(data):
 
 
 @given(data=samples(), trr=st.sampled_from([0.0, 0.29, 0.5, 0.9, 0.95, 1.0]))
-def test_frr_at_trr_is_the_lowest_on_the_interpolated_roc(data, trr):
+def test_frr_at_trr_is_the_lowest_that_a_threshold_reaches(data, trr):
     scores, errors = data
-    assert td.frr_at_trr(scores, errors, trr=trr) == pytest.approx(
+    reached = [
+        td.confusion(scores, errors, threshold=value)
+        for value in [-math.inf, *set(scores)]
+    ]
+    n_errors, share = int(errors.sum()), Fraction(str(trr))
+    true = min(at.frr for at in reached if at.tr >= share * n_errors)
+    assert td.frr_at_trr(scores, errors, trr=trr) == pytest.approx(true)
+    assert td.measure(
+        scores, errors, metrics=["frr_at_trr"], points=Points(trr=trr)
+    ) == {"frr_at_trr": pytest.approx(true)}
+    sketch = Sketch()
+    sketch.update(scores, errors)
+    assert sketch.bounds("frr_at_trr", points=Points(trr=trr))[0] == pytest.approx(true)
+
+
+@given(data=samples(), frr=st.sampled_from([0.0, 0.05, 0.5, 0.71, 1.0]))
+def test_trr_at_frr_is_the_highest_that_a_threshold_reaches(data, frr):
+    scores, errors = data
+    reached = [
+        td.confusion(scores, errors, threshold=value)
+        for value in [-math.inf, *set(scores)]
+    ]
+    n_correct, share = int((~errors).sum()), Fraction(str(frr))
+    true = max(at.trr for at in reached if at.fr <= share * n_correct)
+    assert td.trr_at_frr(scores, errors, frr=frr) == pytest.approx(true)
+
+
+def test_three_neighbours_name_a_point_that_a_user_can_set():
+    """Doubts of four values: 65% lost is on the line to the next threshold, 100%."""
+    scores = np.repeat([0.0, 1 / 3, 2 / 3, 1.0], [60, 20, 15, 25])
+    errors = np.concatenate(
+        [np.arange(60) < 4, np.arange(20) < 6, np.arange(15) < 8, np.arange(25) < 20]
+    )
+    assert td.frr_at_trr(scores, errors) == 1
+    assert td.frr_at_trr(scores, errors, interpolate=True) == pytest.approx(
+        (26 + 56 * (0.95 * 38 - 34) / 4) / 82
+    )
+    gate = td.calibrate_scores(scores, errors, trr=0.95)
+    assert gate.accept(scores).sum() == 0
+
+
+def test_without_ties_both_are_the_same(rng):
+    scores, errors = rng.normal(size=500), rng.random(500) < 0.3
+    for point in (0.05, 0.5, 0.95):
+        for metric, name in ((td.frr_at_trr, "trr"), (td.trr_at_frr, "frr")):
+            reached = metric(scores, errors, **{name: point})
+            assert metric(
+                scores, errors, interpolate=True, **{name: point}
+            ) == pytest.approx(reached, abs=1 / 100)
+
+
+@given(data=samples(), trr=st.sampled_from([0.0, 0.29, 0.5, 0.9, 0.95, 1.0]))
+def test_frr_at_trr_may_be_interpolated_on_the_roc(data, trr):
+    scores, errors = data
+    assert td.frr_at_trr(scores, errors, trr=trr, interpolate=True) == pytest.approx(
         lowest_frr(scores, errors, Fraction(str(trr))), abs=1e-12
     )
 
 
 @given(data=samples(), frr=st.sampled_from([0.0, 0.05, 0.5, 0.71, 1.0]))
-def test_trr_at_frr_is_the_highest_on_the_interpolated_roc(data, frr):
+def test_trr_at_frr_may_be_interpolated_on_the_roc(data, frr):
     scores, errors = data
     mirrored = lowest_frr(-scores, ~errors, 1 - Fraction(str(frr)))
-    assert td.trr_at_frr(scores, errors, frr=frr) == pytest.approx(
+    assert td.trr_at_frr(scores, errors, frr=frr, interpolate=True) == pytest.approx(
         1 - mirrored, abs=1e-12
     )
 

@@ -418,7 +418,7 @@ class _Judge:
         """Judge one on some rows."""
         own = Ranking(s.trial.doubts[rows], self.wrong[rows])
         note = note_of(own.counts)
-        area = area_interval("auroc", own.counts.runs(), confidence=self.confidence)
+        area = area_interval("auroc", own.counts, confidence=self.confidence)
         gain = auroc_difference(own, base, confidence=self.corrected)
         alone = own.arms(trr=self.at.trr, confidence=self.confidence)
         first, second = (
@@ -435,8 +435,8 @@ class _Judge:
             setting=s.setting,
             chosen_auroc=s.chosen_auroc,
             auroc=Estimate(float(counts.auroc(own.counts)), *area, note),
-            frr_at_trr=Estimate(alone.value, *alone.interval, note),
+            frr_at_trr=Estimate(alone.value, *alone.interval, note or alone.note),
             auroc_gain=replace(gain, note=note),
-            frr_change=replace(change, note=note),
+            frr_change=replace(change, note=note or change.note),
             better=s.name != name and (gain.low or 0.0) > 0,
         )

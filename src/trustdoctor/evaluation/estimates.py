@@ -51,8 +51,8 @@ def measure_rows(every: Counts, settings: Settings) -> dict[str, Estimate]:
         if runs.n_errors == 0 or runs.n_correct == 0:
             out[name] = Estimate(value, note=_NO_INTERVAL)
             continue
-        ends = _interval(name, value, runs, settings)
-        out[name] = Estimate(value, *ends, note_of(runs))
+        ends, note = _interval(name, value, every, settings)
+        out[name] = Estimate(value, *ends, note)
     return out
 
 
@@ -76,9 +76,8 @@ def measure_sketch(sketch: Sketch, settings: Settings) -> dict[str, Estimate]:
             out[name] = Estimate(value, note=note, within=within)
             continue
         tied = _value(name, cells, at)
-        low, high = _interval(name, tied, cells, settings)
+        (low, high), note = _interval(name, tied, cells, settings)
         low, high = least + low - tied, most + high - tied
-        note = note_of(cells)
         out[name] = Estimate(value, max(0.0, low), min(1.0, high), note, within)
     return out
 
@@ -99,10 +98,15 @@ def _value(name: str, c: Counts, at: Points) -> float:
     return float(RANK_METRICS[name](c, at))
 
 
-def _interval(name: str, value: float, c: Counts, settings: Settings) -> Interval:
+def _interval(
+    name: str, value: float, c: Counts, settings: Settings
+) -> tuple[Interval, str]:
+    """Return an interval, and what to know of it."""
+    note, level = note_of(c), settings.confidence
     if name in AREAS:
-        return area_interval(name, c, confidence=settings.confidence, value=value)
-    return CROSSINGS[name](c, settings.points, settings.confidence)
+        return area_interval(name, c, confidence=level, value=value), note
+    arms = CROSSINGS[name](c, settings.points, level)
+    return arms.interval, note or arms.note
 
 
 def short(estimate: Estimate) -> str:

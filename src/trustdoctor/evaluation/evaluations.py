@@ -6,6 +6,8 @@ from itertools import chain, combinations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from trustdoctor import envelope
 from trustdoctor.arrays import Array
 from trustdoctor.atomic import write_text
@@ -116,10 +118,64 @@ class Evaluation:
     kept: Array | None = field(default=None, repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain dicts, lists and numbers; None for what does not exist."""
+        """Return plain dicts, lists and numbers; None for what does not exist.
+
+        Where the rows are at hand, "least_doubtful_errors" has those of each score.
+        """
         content = asdict(replace(self, predictions=None, doubts={}, kept=None))
         del content["predictions"], content["doubts"], content["kept"]
+        if self.predictions is not None:
+            content["least_doubtful_errors"] = {
+                name: self.least_doubtful_errors(name) for name in self.scores
+            }
         return content
+
+    def least_doubtful_errors(
+        self, score: str, *, most: int = 10
+    ) -> list[dict[str, Any]]:
+        """Return the errors that a score doubts least, the least doubtful first.
+
+        No interval knows of errors that look exactly as correct rows do: look at these.
+
+        Parameters
+        ----------
+        score : str
+            One of `scores`.
+        most : int
+            How many at most.
+
+        Returns
+        -------
+        list of dict
+            "row" (its number in the rows that were given, from 0), "id", "doubt" (None
+            for an infinite one), "predicted" and "label" (by name where classes have
+            names); None for what is not known.
+
+        Examples
+        --------
+        >>> p = Predictions.from_logits([[4.0, 0], [3, 0], [1, 0]], [0, 1, 1])
+        >>> found = evaluate(p, scores=["alpha"])
+        >>> [error["row"] for error in found.least_doubtful_errors("alpha")]
+        [1, 2]
+        """
+        if self.predictions is None:
+            message = "this evaluation has no predictions with it; evaluate them again."
+            raise InputError(message)
+        p, doubts = self.predictions, self.doubts[score]
+        errors = np.flatnonzero(p.errors)
+        rows = errors[np.argsort(doubts[errors], kind="stable")[:most]]
+        return [
+            {
+                "row": int(row if self.kept is None else self.kept[row]),
+                "id": None if p.ids is None else str(p.ids[row]),
+                "doubt": float(doubts[row]) if np.isfinite(doubts[row]) else None,
+                "predicted": _class_of(p, int(p.predicted[row])),
+                "label": None
+                if isinstance(p, Answers) and p.judged
+                else _class_of(p, int(p.require_labels("errors")[row])),
+            }
+            for row in rows
+        ]
 
     def to_json(self, path: str | None = None) -> str:
         """Return JSON, and write it to `path` if one is given."""
@@ -307,6 +363,14 @@ def evaluate(  # noqa: PLR0913 - options, by keyword only
     )
 
 
+def _class_of(predictions: Predictions, label: int) -> str | int | None:
+    """Return a class by its name, or by its number; None where answers have neither."""
+    names = predictions.class_names
+    if names is None:
+        return None if isinstance(predictions, Answers) else label
+    return names[label] if label < len(names) else None
+
+
 def _ranked(found: dict[str, Array], wrong: Array, tell: Tell) -> dict[str, Ranking]:
     """Put the rows in order by every score."""
     out = {}
@@ -384,7 +448,7 @@ def _differences(
         change = frr_difference(parts[a], parts[b], wrong)
         return (
             difference("auroc", a, b, replace(gap, note=note)),
-            difference("frr_at_trr", a, b, replace(change, note=note)),
+            difference("frr_at_trr", a, b, replace(change, note=note or change.note)),
         )
 
     pairs = [pair for pair in combinations(scores, 2) if not same_ranking(*pair)]

@@ -19,7 +19,7 @@ from trustdoctor.metrics.charts import (
     thinned,
 )
 from trustdoctor.metrics.counts import Counts, count, count_runs
-from trustdoctor.metrics.crossings import CROSSINGS
+from trustdoctor.metrics.crossings import CROSSINGS, TIED_NOTE
 from trustdoctor.metrics.intervals import (
     FEW,
     FEW_NOTE,
@@ -77,6 +77,7 @@ __all__ = [
     "FEW",
     "FEW_NOTE",
     "RANK_METRICS",
+    "TIED_NOTE",
     "CellScores",
     "Confusion",
     "Counts",

@@ -14,7 +14,7 @@ import numpy as np
 from trustdoctor.arrays import Array
 from trustdoctor.errors import UndefinedMetricError
 from trustdoctor.metrics import counts
-from trustdoctor.metrics.counts import Counts, count_runs
+from trustdoctor.metrics.counts import Counts, count
 from trustdoctor.metrics.further import with_further
 from trustdoctor.metrics.intervals import (
     FEW,
@@ -43,7 +43,7 @@ def delong(scores: Any, errors: Any, *, confidence: float = 0.95) -> Interval:
     >>> 0 < low < 0.75 < high <= 1
     True
     """
-    c = count_runs(scores, errors)
+    c = count(scores, errors)
     if c.n_errors == 0 or c.n_correct == 0:
         message = (
             "an interval of the AUROC needs rows of both kinds. Give it more rows."
@@ -158,12 +158,27 @@ def _eaurc(c: Counts) -> Spread:
 
 
 def _aurc_influences(c: Counts) -> tuple[Array, Array]:
-    """AURC is the mean over rows of -log coverage at each error."""
-    coverage, n = _coverage(c)
-    coverage = np.maximum(coverage, 0.5 / n)
-    weight = c.errors / coverage / n
-    later = np.cumsum(weight[::-1])[::-1] - 0.5 * weight
-    return -np.log(coverage) - later, -later
+    """Return the derivatives of AURC by the share of errors, and of correct rows.
+
+    Of `counts.aurc` itself, which averages over the orders of tied rows. To take a
+    tied group at the coverage in its middle is wrong where it is large.
+    """
+    from scipy.special import polygamma
+
+    size = c.correct + c.errors
+    through = np.append(0.0, np.cumsum(size))
+    before = through[:-1]
+    size = np.where(size > 0, size, 1)
+    rate = c.errors / size
+    # Errors before a group, less those that its own rate would have made there.
+    surplus = np.cumsum(c.errors) - c.errors - before * rate
+    ends, slopes = counts.harmonic(through), polygamma(1, through + 1)
+    steps = np.diff(ends)
+    moved = surplus * np.diff(slopes) - rate * steps
+    later = np.cumsum(moved[::-1])[::-1] - moved
+    of_correct = later + surplus * slopes[1:] + before * rate * steps / size
+    rise = 1 - before * steps / size + ends[-1] - ends[1:]
+    return of_correct + rise, of_correct
 
 
 def _augrc(c: Counts) -> Spread:

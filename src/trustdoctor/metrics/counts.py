@@ -168,8 +168,11 @@ def auroc(c: Counts) -> Array:
     return (c.errors * below).sum(-1) / _nonzero(1.0 * c.n_correct * c.n_errors)
 
 
-def frr_at_trr(c: Counts, *, trr: float) -> Array:
-    """FRR on the linearly interpolated ROC where TRR first reaches `trr`."""
+def frr_at_trr(c: Counts, *, trr: float, interpolate: bool = False) -> Array:
+    """Return the smallest FRR of a threshold whose TRR is at least `trr`.
+
+    With `interpolate`, that on the line between two thresholds where TRR is `trr`.
+    """
     target = exact_product(trr, c.n_errors)[..., None]
     rejected_errors = _from_the_end(c.errors)
     rejected_correct = _from_the_end(c.correct)
@@ -178,14 +181,16 @@ def frr_at_trr(c: Counts, *, trr: float) -> Array:
     step = np.take_along_axis(c.errors, last, -1)
     width = np.take_along_axis(c.correct, last, -1)
     before = np.take_along_axis(rejected_correct, last, -1) - width
-    share = np.clip((target - (at - step)) / _nonzero(step), 0, 1)
+    part = (target - (at - step)) / _nonzero(step)
+    # Tied rows are rejected together: no threshold lies between them.
+    share = np.clip(part, 0, 1) if interpolate else 1
     rejected = np.where(target > 0, before + share * width, 0)
     return (rejected / _nonzero(c.n_correct)[..., None])[..., 0]
 
 
-def trr_at_frr(c: Counts, *, frr: float) -> Array:
-    """Return the highest TRR on the interpolated ROC at that FRR."""
-    return 1 - frr_at_trr(c.swapped(), trr=1 - frr)
+def trr_at_frr(c: Counts, *, frr: float, interpolate: bool = False) -> Array:
+    """Return the largest TRR of a threshold whose FRR is at most `frr`."""
+    return 1 - frr_at_trr(c.swapped(), trr=1 - frr, interpolate=interpolate)
 
 
 def aurc(c: Counts) -> Array:

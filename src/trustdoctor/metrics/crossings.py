@@ -29,62 +29,96 @@ _TESTED = 1 << 11
 _LEAST_STEP = 0.4  # of a standard deviation, where ranks show no distance
 
 
+TIED_NOTE = (
+    "tied scores: an interval may reach from one score that many rows share to the next"
+)
+
+
 @dataclass(frozen=True)
 class Arms:
-    """How far FRR at a TRR may be from its estimate.
+    """How far what is read off a curve may be from its estimate.
 
     Attributes
     ----------
     value : float
     below, above : (float, float)
-        For what the errors, which place the threshold, and the correct rows leave open.
+        For where the threshold is, and for what it does: of FRR at a TRR, what the
+        errors and what the correct rows leave open.
+    jumps : (float, float)
+        How far down and up it may jump besides, over rows that are tied.
     """
 
     value: float
     below: tuple[float, float]
     above: tuple[float, float]
+    jumps: tuple[float, float] = (0.0, 0.0)
 
     @property
     def interval(self) -> Interval:
-        """The ends, with both together."""
-        low = self.value - math.hypot(*self.below)
-        return max(0.0, low), min(1.0, self.value + math.hypot(*self.above))
+        """The ends, with all of it together."""
+        low = self.value - self.jumps[0] - math.hypot(*self.below)
+        high = self.value + self.jumps[1] + math.hypot(*self.above)
+        return max(0.0, low), min(1.0, high)
+
+    @property
+    def note(self) -> str:
+        """What to know of an interval that is a jump, for the most part."""
+        return TIED_NOTE if any(self.with_large_jumps().jumps) else ""
+
+    def with_large_jumps(self) -> "Arms":
+        """Return the same, a jump that is not the larger part as part of the path."""
+        jumps, arms = list(self.jumps), [self.below, self.above]
+        for side, (jump, (path, noise)) in enumerate(zip(jumps, arms, strict=True)):
+            if jump <= math.hypot(path, noise):
+                jumps[side], arms[side] = 0.0, (path + jump, noise)
+        return Arms(self.value, arms[0], arms[1], (jumps[0], jumps[1]))
 
 
 def frr_arms(c: Counts, *, trr: float, confidence: float = 0.95) -> Arms:
-    """Measure how far FRR at a TRR may be from its estimate."""
-    value = float(counts.frr_at_trr(c, trr=trr))
-    share = (1 - check_confidence(confidence)) / 2
-    n_errors, n_correct = float(c.n_errors), float(c.n_correct)
-    low, high = binomial_quantiles(share, int(n_errors), 1 - trr)
-    if low < OUTERMOST:
-        most = _rejected_beyond(c, share, 1 - trr)
-    else:
-        most = _rejected(c, low, low - 1)
-    least = _rejected(c, high + 1, high + 1) if high < n_errors else 0.0
-    ends = clopper_pearson(value * n_correct, n_correct, confidence=confidence)
-    return Arms(
-        value,
-        (max(0.0, value - least / n_correct), value - ends[0]),
-        (max(0.0, most / n_correct - value), ends[1] - value),
-    )
+    """Measure how far FRR at a TRR may be from its estimate.
 
-
-def _rejected(c: Counts, rank: int, accepted: int) -> float:
-    """Return how many correct rows are rejected at the error of this rank.
-
-    Of rows that are tied with it, in proportion to the errors accepted.
+    `c` counts rows at every score: tied rows are rejected together.
     """
+    share = (1 - check_confidence(confidence)) / 2
+    n_errors, n_correct = int(c.n_errors), float(c.n_correct)
+    accepted = math.floor(float(exact_product(1 - trr, c.n_errors)))
+    low, high = binomial_quantiles(share, n_errors, 1 - trr)
+    # The threshold is just below the error of one of these ranks, ties and all.
     through = np.cumsum(c.errors)
-    group = int(np.searchsorted(through, rank))
-    own = float(c.errors[group])
-    part = (accepted - float(through[group] - own)) / own
-    before = float(c.correct[:group].sum())
-    return float(c.n_correct) - before - part * float(c.correct[group])
+    ranks = [min(max(low, 1), accepted + 1), accepted + 1, max(high, accepted) + 1]
+    most, at, least = map(int, np.searchsorted(through, ranks))
+    if low < OUTERMOST:
+        most = min(most, _group_beyond(c, share, 1 - trr))
+    sizes = c.correct / n_correct
+    value = float(counts.frr_at_trr(c, trr=trr))
+    down, below = _reach(value, -1, sizes[at:least], n_correct, confidence)
+    up, above = _reach(value, 1, sizes[most:at], n_correct, confidence)
+    return Arms(value, below, above, (down, up))
 
 
-def _rejected_beyond(c: Counts, share: float, level: float) -> float:
-    """Return the same where the threshold may lie beyond the least doubtful error.
+def _reach(
+    value: float, sign: int, path: Array, n: float, confidence: float
+) -> tuple[float, tuple[float, float]]:
+    """Return how far a share may be off: a jump, and two distances besides.
+
+    The distances are for where the threshold is, which may have passed groups of rows
+    of these sizes, and for what it does. Over small groups they add up in squares. A
+    group of ties is passed whole or not at all.
+    """
+
+    def noise(share: float) -> float:
+        share = min(max(share, 0.0), 1.0)
+        ends = clopper_pearson(share * n, n, confidence=confidence)
+        return abs(ends[(1 + sign) // 2] - share)
+
+    jump = float(path.max(initial=0.0))
+    # Rows of a smaller group, as a single row, are passed as those of a curve are.
+    jump = jump if jump > max(noise(value), 1.5 / n) else 0.0
+    return jump, (float(path.sum()) - jump, noise(value + sign * jump))
+
+
+def _group_beyond(c: Counts, share: float, level: float) -> int:
+    """Return the group that the lowest threshold is below, beyond errors if need be.
 
     An exponential tail leads from one of the outermost errors down to `level`: to the
     distance that its mean step makes of the logarithm of two shares (Weissman 1978),
@@ -92,14 +126,15 @@ def _rejected_beyond(c: Counts, share: float, level: float) -> float:
     """
     n = int(c.n_errors)
     k = min(n - 1, max(2, min(OUTERMOST, round(n / 8))))
-    z, step = outermost(c, k)
     if level <= 0 or k < 1:
-        return float(c.n_correct)
+        return 0
+    z, step = outermost(c, k)
     steps = math.log((k + 0.5) / (n * level))
     missed = math.sqrt((1 + max(steps, 0.0) ** 2) / k)
     steps = max(0.0, steps + normal_quantile(1 - 2 * share) * missed)
     place = z[-1] - max(_LEAST_STEP, step) * steps
-    return float(c.n_correct) - float(below(place, float(c.n_correct)))
+    accepted = float(below(place, float(c.n_correct)))
+    return int(np.searchsorted(np.cumsum(c.correct), accepted, "right"))
 
 
 def _unseen(share: float, c: Counts) -> float:
@@ -107,37 +142,30 @@ def _unseen(share: float, c: Counts) -> float:
     return 1 - share ** (1 / float(c.n_errors))
 
 
-def frr_interval(c: Counts, at: Points, confidence: float) -> Interval:
-    """Return the interval of FRR at a TRR."""
-    return frr_arms(c, trr=at.trr, confidence=confidence).interval
+def trr_arms(c: Counts, *, frr: float, confidence: float = 0.95) -> Arms:
+    """Measure how far TRR at an FRR may be: the same, the kinds exchanged."""
+    arms = frr_arms(c.swapped(), trr=1 - frr, confidence=confidence)
+    return Arms(1 - arms.value, arms.above, arms.below, arms.jumps[::-1])
 
 
-def trr_interval(c: Counts, at: Points, confidence: float) -> Interval:
-    """Return the interval of TRR at an FRR: the same, the kinds exchanged."""
-    arms = frr_arms(c.swapped(), trr=1 - at.frr, confidence=confidence)
-    low, high = arms.interval
-    return 1 - high, 1 - low
-
-
-def risk_interval(c: Counts, at: Points, confidence: float) -> Interval:
-    """Return the interval of the risk at a coverage."""
+def risk_arms(c: Counts, *, coverage: float, confidence: float = 0.95) -> Arms:
+    """Measure how far the risk at a coverage may be from its estimate."""
     share = (1 - check_confidence(confidence)) / 2
     rows = np.append(0.0, np.cumsum(c.correct + c.errors))
     wrong = np.append(0.0, np.cumsum(c.errors))
-    kept = max(1.0, float(np.ceil(exact_product(at.coverage, rows[-1]))))
+    kept = max(1.0, float(np.ceil(exact_product(coverage, rows[-1]))))
     own = float(np.interp(kept, rows, wrong))
-    ranks = binomial_quantiles(share, int(rows[-1]), at.coverage)
+    ranks = binomial_quantiles(share, int(rows[-1]), coverage)
     less, more = np.interp(ranks, rows, wrong) / kept
     low, high = clopper_pearson(own, kept, confidence=confidence)
     value = own / kept
-    return (
-        max(0.0, value - math.hypot(value - low, value - float(less))),
-        min(1.0, value + math.hypot(high - value, float(more) - value)),
+    return Arms(
+        value, (value - float(less), value - low), (float(more) - value, high - value)
     )
 
 
-def coverage_interval(c: Counts, at: Points, confidence: float) -> Interval:
-    """Return the interval of the coverage at a risk.
+def coverage_arms(c: Counts, *, risk: float, confidence: float = 0.95) -> Arms:
+    """Measure how far the coverage at a risk may be from its estimate.
 
     The threshold is at least the largest whose risk is surely below, or that an
     exponential tail of the errors allows, and at most the largest whose risk may be
@@ -145,15 +173,17 @@ def coverage_interval(c: Counts, at: Points, confidence: float) -> Interval:
     """
     share = (1 - check_confidence(confidence)) / 2
     n = float(c.n_correct + c.n_errors)
-    value = float(counts.coverage_at_risk(c, risk=at.risk))
+    value = float(counts.coverage_at_risk(c, risk=risk))
+    sizes = (c.correct + c.errors) / n
     rows, wrong = np.cumsum(c.correct + c.errors), np.cumsum(c.errors)
-    passed = [_last(rows, wrong, test, at.risk, share) for test in (_surely, _maybe)]
-    least, most = (float(rows[last]) / n if last >= 0 else 0.0 for last in passed)
-    least = max(least, _bounded(c, at.risk, share))
-    ends = min(least, value), max(most, value)
-    low, high = (clopper_pearson(end * n, n, confidence=confidence) for end in ends)
-    below = math.hypot(value - ends[0], ends[0] - low[0])
-    return max(0.0, value - below), high[1]
+    passed = [_last(rows, wrong, test, risk, share) for test in (_surely, _maybe)]
+    first, last = (int(rows[group]) if group >= 0 else 0 for group in passed)
+    first, at = max(first, _bounded(c, risk, share)), round(value * n)
+    least, most = (rows > first) & (rows <= at), (rows > at) & (rows <= last)
+    down, below = _reach(value, -1, sizes[least], n, confidence)
+    up, _ = _reach(value, 1, sizes[most], n, confidence)
+    high = clopper_pearson(max(last, at), n, confidence=confidence)[1]
+    return Arms(value, below, (0.0, high - value - up), (down, up))
 
 
 Test = Callable[[Array, Array, float, float], Array]
@@ -191,14 +221,14 @@ def _last(rows: Array, wrong: Array, test: Test, risk: float, share: float) -> i
     return int(near[passed[-1]]) if len(passed) else last
 
 
-def _bounded(c: Counts, risk: float, share: float) -> float:
-    """Return the largest coverage whose risk an exponential tail of errors bounds."""
+def _bounded(c: Counts, risk: float, share: float) -> int:
+    """Return the most rows whose risk an exponential tail of errors bounds."""
     found, steps = tail(c), np.linspace(0, 12, 241)
-    accepted = found.below(steps)
+    through = np.append(0.0, np.cumsum(c.correct))
+    places = np.searchsorted(through, found.below(steps), "right") - 1
+    accepted = through[places]  # rows that are tied are accepted together
     wrong = float(c.n_errors) * _unseen(share, c) * np.exp(-steps)
-    return float(accepted[wrong <= risk * accepted].max(initial=0.0)) / float(
-        c.n_correct + c.n_errors
-    )
+    return int(accepted[wrong <= risk * accepted].max(initial=0.0))
 
 
 def binomial_quantiles(share: float, n: int, rate: float) -> tuple[int, int]:
@@ -219,10 +249,14 @@ def binomial_quantiles(share: float, n: int, rate: float) -> tuple[int, int]:
     return found[0], found[1]
 
 
-CROSSINGS = {
-    "frr_at_trr": frr_interval,
-    "trr_at_frr": trr_interval,
-    "risk_at_coverage": risk_interval,
-    "coverage_at_risk": coverage_interval,
+CROSSINGS: dict[str, Callable[[Counts, Points, float], Arms]] = {
+    "frr_at_trr": lambda c, at, level: frr_arms(c, trr=at.trr, confidence=level),
+    "trr_at_frr": lambda c, at, level: trr_arms(c, frr=at.frr, confidence=level),
+    "risk_at_coverage": lambda c, at, level: risk_arms(
+        c, coverage=at.coverage, confidence=level
+    ),
+    "coverage_at_risk": lambda c, at, level: coverage_arms(
+        c, risk=at.risk, confidence=level
+    ),
 }
-"""The intervals, by the metric's name."""
+"""How far each metric that is read off a curve may be; rows are counted by score."""

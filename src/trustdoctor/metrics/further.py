@@ -88,17 +88,32 @@ def outermost(c: Counts, k: int) -> tuple[Array, float]:
 def with_further(c: Counts, *, errors: bool = True, correct: bool = True) -> Counts:
     """Count one row more of each kind, where it does a ranking most harm.
 
-    Of many rows, less than one: see `weight`.
+    Of many rows, less than one: see `weight`. `c` counts rows at every score.
     """
-    of_errors = tail(c).below(STEPS) if errors else ()
-    of_correct = tail(c.swapped()).below(STEPS) if correct else ()
-    part = weight(float(min(c.n_errors, c.n_correct))) / len(STEPS)
-    for place in of_errors:
-        c = _inserted(c, float(place), part)
-    c = c.swapped()
-    for place in of_correct:
-        c = _inserted(c, float(place), part)
-    return c.swapped()
+    more = weight(float(min(c.n_errors, c.n_correct)))
+    worse = _with_error(c, more) if errors else c
+    if not correct:
+        return worse
+    # Both are placed by the rows that were seen, not by each other.
+    swapped = c.swapped()
+    return Counts(_with_error(swapped, more).errors[::-1], worse.errors)
+
+
+def _with_error(c: Counts, weight: float) -> Counts:
+    """Add an error of this weight beyond the least doubtful one, spread over `STEPS`.
+
+    It joins the rows that have the score there.
+    """
+    through = np.cumsum(c.correct)
+    groups = np.searchsorted(through, tail(c).below(STEPS), "right")
+    # Where rows are tied, the next score is beyond the whole group. To part the group,
+    # its own errors above the new one, would make the cautious law look better than the
+    # rows themselves, and the interval collapse to one side (confidences of two or four
+    # values covered 45 to 60% instead of 95; METHODS 12).
+    first = int(np.argmax(c.errors > 0))
+    errors = c.errors.astype(np.float64)
+    np.add.at(errors, np.minimum(groups, max(first - 1, 0)), weight / len(STEPS))
+    return Counts(c.correct, errors)
 
 
 def weight(n: float) -> float:
@@ -107,22 +122,6 @@ def weight(n: float) -> float:
     With so many, the others show their spread.
     """
     return min(1.0, _MANY / n)
-
-
-def _inserted(c: Counts, place: float, part: float) -> Counts:
-    """Count a part of an error with so many correct rows below it."""
-    through = np.cumsum(c.correct)
-    group = min(int(np.searchsorted(through, place)), len(through) - 1)
-    own = float(c.correct[group])
-    low = min(max(place - float(through[group] - own), 0.0), own)
-    parts = np.array([low, 0.0, own - low])
-    wrong = np.array([0.0, part, c.errors[group]])
-    return Counts(_spliced(c.correct, group, parts), _spliced(c.errors, group, wrong))
-
-
-def _spliced(counts: Array, group: int, parts: Array) -> Array:
-    """Put several groups where one was."""
-    return np.concatenate([counts[:group], parts, counts[group + 1 :]])
 
 
 def beyond(values: Array, most: float) -> Array:

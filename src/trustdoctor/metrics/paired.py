@@ -65,6 +65,13 @@ class Ranking:
         out[self._order] = np.where(wrong, below, above)
         return out[self.wrong], out[~self.wrong]
 
+    @cached_property
+    def gaps(self) -> tuple[float, float]:
+        """How far the next score is at most, for errors and for correct rows."""
+        below, above = shares_below(self.counts)
+        steps = np.diff(below), -np.diff(above)
+        return float(steps[0].max(initial=0)), float(steps[1].max(initial=0))
+
     def same_order(self, other: "Ranking") -> bool:
         """Say whether two scores put all rows in the same order, ties included."""
         alike = np.array_equal(self._order, other._order)
@@ -72,7 +79,7 @@ class Ranking:
 
     def arms(self, *, trr: float, confidence: float) -> Arms:
         """Measure how far FRR at a TRR may be from its estimate."""
-        return frr_arms(self.counts.runs(), trr=trr, confidence=confidence)
+        return frr_arms(self.counts, trr=trr, confidence=confidence)
 
     def beyond(self, *, trr: float, frr: float) -> Array:
         """Mark errors accepted at a TRR, and correct rows rejected at an FRR.
@@ -133,7 +140,11 @@ def auroc_difference(
     share = (1 - check_confidence(confidence)) / 2
     pairs = zip(first.places, second.places, strict=True)
     few = min(map(len, first.places)) < FEW
-    kinds = [_Differences(a, b, few=few) for a, b in pairs]
+    gaps = map(max, first.gaps, second.gaps)
+    kinds = [
+        _Differences(*pair, few=few, gap=gap)
+        for pair, gap in zip(pairs, gaps, strict=True)
+    ]
     difference = kinds[0].mean
     if all(kind.none for kind in kinds):
         return _alike(first, second, confidence)
@@ -150,9 +161,9 @@ def _alike(first: Ranking, second: Ranking, confidence: float) -> Estimate:
     """
     if first.same_order(second):
         return Estimate(0.0, 0.0, 0.0)
-    areas = (r.counts.runs() for r in (first, second))
     (low, high), other = (
-        area_interval("auroc", c, confidence=confidence) for c in areas
+        area_interval("auroc", ranking.counts, confidence=confidence)
+        for ranking in (first, second)
     )
     return Estimate(0.0, low - other[1], high - other[0])
 
@@ -177,8 +188,10 @@ def _end(
 class _Differences:
     """Differences in place between two scores, of rows of one kind: their moments."""
 
-    def __init__(self, first: Array, second: Array, *, few: bool) -> None:
-        self.n, self._few = len(first), few
+    def __init__(
+        self, first: Array, second: Array, *, few: bool, gap: float = 0.0
+    ) -> None:
+        self.n, self._few, self._gap = len(first), few, gap
         powers, tops = np.zeros(3), []
         for start in range(0, self.n, _BLOCK):
             at = slice(start, start + _BLOCK)
@@ -199,7 +212,9 @@ class _Differences:
         top = largest(self._tops, OUTERMOST + 1)
         step = float((top[:-1] - top[-1]).mean()) if len(top) > 1 else 0.0
         # Of few rows nobody knows: one score may be blind where the other is not.
-        further = -0.5 if self._few else -min(1.0, float(top[0]) + _FAR * step)
+        # Where rows are tied, all that were seen may agree: the next may be one off.
+        far = max(self._gap, float(top[0]) + _FAR * step)
+        further = -0.5 if self._few else -min(1.0, far)
         part = weight(self.n)
         n = self.n + part
         one, two, three = self._powers
@@ -238,14 +253,16 @@ def frr_difference(first: FrrParts, second: FrrParts, wrong: Array) -> Estimate:
     if first.arms == second.arms and first.ranking.same_order(second.ranking):
         return Estimate(0.0, 0.0, 0.0)
     alike = [_agreement(first.beyond, second.beyond, kind) for kind in (wrong, ~wrong)]
-    a, b = first.arms, second.arms
+    a, b = first.arms.with_large_jumps(), second.arms.with_large_jumps()
     shared = sum(
         2 * share * _mean(a, side) * _mean(b, side) for side, share in enumerate(alike)
     )
     difference = a.value - b.value
-    low = difference - _apart(a.below, b.above, shared)
-    high = difference + _apart(a.above, b.below, shared)
-    return Estimate(difference, max(-1.0, low), min(1.0, high))
+    # Jumps add up: two thresholds may jump to opposite sides on the same rows.
+    low = difference - a.jumps[0] - b.jumps[1] - _apart(a.below, b.above, shared)
+    high = difference + a.jumps[1] + b.jumps[0] + _apart(a.above, b.below, shared)
+    note = a.note or b.note
+    return Estimate(difference, max(-1.0, low), min(1.0, high), note)
 
 
 def _mean(arms: Arms, side: int) -> float:

@@ -139,24 +139,47 @@ def auroc(scores: Any, errors: Any) -> float:
     return float(counts.auroc(_runs(scores, errors, "auroc")))
 
 
-def frr_at_trr(scores: Any, errors: Any, *, trr: float = 0.95) -> float:
-    """Return the share of correct rows rejected where `trr` of the errors are.
+def frr_at_trr(
+    scores: Any, errors: Any, *, trr: float = 0.95, interpolate: bool = False
+) -> float:
+    """Return the smallest FRR of a threshold that rejects at least `trr` of the errors.
 
-    By linear interpolation of the ROC; the smallest where there are several.
+    Parameters
+    ----------
+    scores, errors
+        As everywhere.
+    trr : float
+        The share of the errors to reject.
+    interpolate : bool
+        Return the point of the linearly interpolated ROC instead. Rows of equal score
+        are rejected together, so where many are tied no threshold may reach it.
 
     Examples
     --------
-    >>> frr_at_trr([0.1, 0.4, 0.6, 0.9], [False, True, False, True], trr=0.5)
-    0.0
+    >>> scores, errors = [0.1, 0.5, 0.5, 0.5], [False, False, True, True]
+    >>> frr_at_trr(scores, errors, trr=0.5)
+    0.5
+    >>> frr_at_trr(scores, errors, trr=0.5, interpolate=True)
+    0.25
     """
     _check_rate("trr", trr)
-    return float(counts.frr_at_trr(_runs(scores, errors, "frr_at_trr"), trr=trr))
+    c = _runs(scores, errors, "frr_at_trr")
+    return float(counts.frr_at_trr(c, trr=trr, interpolate=interpolate))
 
 
-def trr_at_frr(scores: Any, errors: Any, *, frr: float = 0.05) -> float:
-    """Return the share of errors rejected where `frr` of the correct rows are.
+def trr_at_frr(
+    scores: Any, errors: Any, *, frr: float = 0.05, interpolate: bool = False
+) -> float:
+    """Return the largest TRR of a threshold that rejects at most `frr` of the correct.
 
-    By linear interpolation of the ROC; the largest where there are several.
+    Parameters
+    ----------
+    scores, errors
+        As everywhere.
+    frr : float
+        The share of the correct rows that may be rejected.
+    interpolate : bool
+        As for `frr_at_trr`.
 
     Examples
     --------
@@ -164,7 +187,8 @@ def trr_at_frr(scores: Any, errors: Any, *, frr: float = 0.05) -> float:
     1.0
     """
     _check_rate("frr", frr)
-    return float(counts.trr_at_frr(_runs(scores, errors, "trr_at_frr"), frr=frr))
+    c = _runs(scores, errors, "trr_at_frr")
+    return float(counts.trr_at_frr(c, frr=frr, interpolate=interpolate))
 
 
 def aurc(scores: Any, errors: Any) -> float:
