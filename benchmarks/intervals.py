@@ -51,7 +51,7 @@ SPREAD = 2.0  # of the log-odds
 ALIKE = 0.9  # correlation of the two scores of a pair
 WORSE = 0.15  # by how much the second one's shift is smaller
 ASKED = 0.93
-SAMPLES = {"rank": 400, "tied": 400, "calibrated": 2_000, "hidden": 2_000}
+SAMPLES = {"rank": 300, "tied": 300, "calibrated": 2_000, "hidden": 2_000}
 """Per cell: as many as make the whole run half an hour on two cores."""
 
 RANKED = (*RANK_METRICS, "aupr_correct")

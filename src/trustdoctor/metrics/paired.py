@@ -12,7 +12,7 @@ from trustdoctor.errors import InputError
 from trustdoctor.kernels import order
 from trustdoctor.metrics.areas import area_interval, shares_below
 from trustdoctor.metrics.counts import Counts, last_of_each
-from trustdoctor.metrics.crossings import Arms, frr_arms
+from trustdoctor.metrics.crossings import TIED_NOTE, Arms, frr_arms
 from trustdoctor.metrics.further import OUTERMOST, largest, weight
 from trustdoctor.metrics.intervals import FEW, Estimate, Interval, check_confidence
 from trustdoctor.metrics.skewed import Spread, spread_of_sums
@@ -261,7 +261,7 @@ def frr_difference(first: FrrParts, second: FrrParts, wrong: Array) -> Estimate:
     # Jumps add up: two thresholds may jump to opposite sides on the same rows.
     low = difference - a.jumps[0] - b.jumps[1] - _apart(a.below, b.above, shared)
     high = difference + a.jumps[1] + b.jumps[0] + _apart(a.above, b.below, shared)
-    note = a.note or b.note
+    note = TIED_NOTE if any((*first.arms.jumps, *second.arms.jumps)) else ""
     return Estimate(difference, max(-1.0, low), min(1.0, high), note)
 
 
