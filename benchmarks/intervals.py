@@ -26,6 +26,7 @@ from trustdoctor.evaluation.said import said
 from trustdoctor.metrics import (
     FEW,
     RANK_METRICS,
+    TIED_NOTE,
     Counts,
     Estimate,
     Points,
@@ -341,12 +342,13 @@ def simulate(job):
         width = max(span, exact_width(name, cell, true[name]))
         # Where many rows are tied, an interval may have to reach the next score,
         # which few samples do: it says so in its note.
-        free = np.array([kind != "tied" or not note for note in notes[name]])
+        noted = np.array(notes[name])
+        free = (noted == "") if kind == "tied" else (noted != TIED_NOTE)
         mean = (high - low)[free].mean() if free.any() else 0.0
         out[name] = (
             float(((low <= true[name]) & (true[name] <= high)).mean()),
             float(mean / width),
-            float(np.mean([note != "" for note in notes[name]])),
+            float((noted != "").mean()),
             float((high == low).mean()),
         )
     return kind, cell, out
@@ -420,17 +422,17 @@ def page(results, samples):
     lines = [HEAD.format(**samples, bound=ASKED)]
     for title, kind, names in (
         ("Metrics of rank", "rank", RANKED),
-        ("Metrics of rank, scores of few values", "tied", RANKED),
+        (FEW_VALUES, "tied", RANKED),
         ("Differences between two scores on the same rows", "rank", PAIRED),
         ("Differences, scores of few values", "tied", PAIRED),
         ("Calibration", "calibrated", CALIBRATED),
     ):
         covered = table(results, kind, names, lambda own: 100 * own[0], min)
         wide = table(results, kind, names, lambda own: own[1], max)
-        lines += [f"## {title}\n", *([TIED] if title.endswith("values") else [])]
+        lines += [f"## {title}\n", *([TIED] if title == FEW_VALUES else [])]
         lines += ["Lowest coverage, in percent:\n", covered]
         lines += ["", "Largest width:\n", wide, ""]
-    lines += [HIDDEN, hidden_table(results), "", "## What fails\n"]
+    lines += [HIDDEN.format(table=hidden_table(results)), "## What fails\n"]
     failed = [
         f"- {name}, {cell[0]:,} rows, {cell[1]:,} errors, {cell[2]:g}"
         f"{rounding(cell[3])}: covers {covered:.1%}, width {width:.3g}"
@@ -466,19 +468,28 @@ Nothing is drawn at random, so the same rows give the same interval.
 """
 
 
+FEW_VALUES = "Metrics of rank, scores of few values"
+
+
 TIED = """Two and four values (as 0.8, 0.9, 0.95 and 1.0), and confidences rounded to
 one digit and to two; before that the AUROC is 0.75 and 0.95. An interval of what is
 read off a curve may reach from one score to the next, since no threshold lies between:
-it says so in its note. Widths are those of intervals without a note, and the range of
-estimates is that of all.
+it says so in its note. Widths on this page leave out intervals with that note (and
+here those that say "few errors"); the range of estimates is that of all.
 """
 
 
 HIDDEN = """## What no interval can know
 
 Errors that look exactly as correct rows do, and so few that a sample may hold none of
-them, do not show in the sample. 2,000 rows; the scores of the other errors lie far
-above those of correct rows. The AUROC's 95% intervals cover the true one this often:
+them, do not show in the sample. Here are 2,000 rows; the scores of the other errors lie
+far above those of correct rows. The AUROC's 95% intervals hold the true one this often,
+without a note:
+
+{table}
+
+So look at the errors that a score doubts least: the page lists them under "the most
+confident errors", and the JSON of `diagnose` under `least_doubtful_errors`.
 """
 
 
