@@ -344,7 +344,8 @@ def simulate(job):
         # which few samples do: it says so in its note.
         noted = np.array(notes[name])
         free = (noted == "") if kind == "tied" else (noted != TIED_NOTE)
-        mean = (high - low)[free].mean() if free.any() else 0.0
+        widths = high - low
+        mean = min(widths.mean(), widths[free].mean()) if free.any() else 0.0
         out[name] = (
             float(((low <= true[name]) & (true[name] <= high)).mean()),
             float(mean / width),
@@ -474,8 +475,8 @@ FEW_VALUES = "Metrics of rank, scores of few values"
 TIED = """Two and four values (as 0.8, 0.9, 0.95 and 1.0), and confidences rounded to
 one digit and to two; before that the AUROC is 0.75 and 0.95. An interval of what is
 read off a curve may reach from one score to the next, since no threshold lies between:
-it says so in its note. Widths on this page leave out intervals with that note (and
-here those that say "few errors"); the range of estimates is that of all.
+it says so in its note. Widths leave out intervals with a note, where those without are
+narrower; the range of estimates is that of all.
 """
 
 

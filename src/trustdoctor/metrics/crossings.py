@@ -81,7 +81,7 @@ def frr_arms(c: Counts, *, trr: float, confidence: float = 0.95) -> Arms:
     """
     share = (1 - check_confidence(confidence)) / 2
     n_errors, n_correct = int(c.n_errors), float(c.n_correct)
-    accepted = math.floor(float(exact_product(1 - trr, c.n_errors)))
+    accepted = n_errors - math.ceil(float(exact_product(trr, c.n_errors)))
     low, high = binomial_quantiles(share, n_errors, 1 - trr)
     # The threshold is just below the error of one of these ranks, ties and all.
     through = np.cumsum(c.errors)
