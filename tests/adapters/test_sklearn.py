@@ -10,8 +10,10 @@ from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.model_selection import (
+    FixedThresholdClassifier,
     GridSearchCV,
     ShuffleSplit,
+    TunedThresholdClassifierCV,
     cross_val_score,
     train_test_split,
 )
@@ -175,7 +177,7 @@ def test_it_works_where_estimators_work(rows):
     model = TrustedClassifier(RandomForestClassifier(20, random_state=0)).fit(x, y)
     again = pickle.loads(pickle.dumps(model))
     assert np.array_equal(again.accept(new), model.accept(new))
-    assert clone(model).get_params()["score"] == "alpha"
+    assert clone(model).get_params()["score"] is None
 
 
 def test_weights_go_to_the_estimator_and_the_gate_counts_rows(rows):
@@ -535,3 +537,32 @@ def test_an_estimator_without_classes_is_named(rows):
     x, _, y, _ = rows
     with pytest.raises(InputError, match="classes_, got LinearRegression"):
         TrustedClassifier(LinearRegression().fit(x, y), cv="prefit").fit(x, y)
+
+
+@pytest.mark.parametrize("cv", [3, "prefit"])
+def test_a_threshold_of_the_estimators_own_decides(cv):
+    """Doubt and errors are those of `predict`, and alpha is refused."""
+    x, y = make_classification(3000, 8, weights=[0.8], flip_y=0.1, random_state=0)
+    x, new, y, new_y = train_test_split(x, y, random_state=0)
+    for estimator in (
+        FixedThresholdClassifier(LogisticRegression(), threshold=0.2),
+        TunedThresholdClassifierCV(LogisticRegression(), scoring="balanced_accuracy"),
+    ):
+        moved = clone(estimator)
+        if cv == "prefit":
+            moved.fit(x[:1000], y[:1000])
+        model = TrustedClassifier(moved, risk=0.1, cv=cv).fit(x[1000:], y[1000:])
+        done, gate = model.predict_trusted(new), model.gate_
+        assert (gate.score, gate.decided_by) == ("beta", "predicted")
+        assert any(
+            "answer is not the most probable" in n for n in gate.certificate.notes
+        )
+        probs = model.predict_proba(new)
+        assert (done.predicted != probs.argmax(1)).any()
+        assert np.array_equal(done.predicted, model.estimator_.predict(new))
+        p = probs[np.arange(len(new)), done.predicted]
+        np.testing.assert_allclose(done.scores, np.log((1 - p) / p), rtol=1e-9)
+        rows = td.Predictions.from_probs(probs, new_y, predicted=done.predicted)
+        assert np.array_equal(gate.screen(rows).accepted, done.accepted)
+        with pytest.raises(InputError, match="Choose beta"):
+            TrustedClassifier(moved, score="alpha", cv=cv).fit(x, y)

@@ -128,7 +128,8 @@ def test_processes_that_share_a_folder_keep_what_the_others_noted(folder):
         [20, 1, None, 20, 99, 0.0, 0],
         [20, 1, None, 20, 0, "inf", 0],
         [20, 1, None, 20, 0, None, 0],
-        [20, 1, None, 20, 0, 0.0, 0, 0, 0],
+        [20, 1, None, 20, 0, 0.0, 0, 0, 99],
+        [20, 1, None, 20, 0, 0.0, 0, 0, 0, 0, 0, None],
     ],
     ids=str,
 )

@@ -343,24 +343,6 @@ WRONG: dict[str, Wrong] = {
         {"choices": CHOICES},
         "wrong.jsonl",
     ),
-    "a response that is an error": Wrong(
-        lambda: [
-            *responses(batch=True)[:2],
-            {"custom_id": "r2", "response": {"status_code": 500, "body": {}}},
-        ],
-        ("row 2 is an error",),
-        {"choices": CHOICES},
-        "wrong.jsonl",
-    ),
-    "a batch's request that failed": Wrong(
-        lambda: [
-            *responses(batch=True)[:2],
-            {"custom_id": "r2", "response": None, "error": {"code": "expired"}},
-        ],
-        ("row 2 is an error",),
-        {"choices": CHOICES},
-        "wrong.jsonl",
-    ),
     "truth that is not a choice": Wrong(
         lambda: responses(batch=True)[:2],
         ("'neutral'", "--choices"),
@@ -415,7 +397,7 @@ STREAMED_TOO = (
     *("a label that is not a class", "labels from 1", "percentages", "one decimal"),
     *("sums far from 1", "three labels of a binary model", "ragged rows"),
     *("words for right and wrong", "a word among numbers", "truth without ids"),
-    *("a response that is an error", "infinity as a label"),
+    "infinity as a label",
 )
 
 

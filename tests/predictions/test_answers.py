@@ -324,7 +324,7 @@ def test_rows_of_answers_are_picked_with_all_that_they_have():
         (([0.9, 0.8], ["right", "wrong"]), {}, "True"),
         (([0.9, 0.8],), {"labels": ["a", "b"]}, "pass predicted"),
         (([0.9], [True]), {"predicted": ["a"], "labels": ["a"]}, "got both"),
-        (([0.9],), {"predicted": [None], "labels": ["a"]}, "answer is missing"),
+        (([np.nan],), {"predicted": ["a"], "labels": ["a"]}, "NaN at row 0"),
     ],
 )
 def test_answers_that_are_not_as_expected_are_refused(arguments, options, match):

@@ -168,6 +168,8 @@ def _check_gate(gate: Gate, given: set[str]) -> None:
         why = "it asks for a second opinion"
     elif gate.score is None:
         why = "it names no score"
+    elif gate.decided_by:
+        why = f"it is about decisions of the system's own ({gate.decided_by})"
     elif gate.scorer.needs - given:
         needs = " and ".join(sorted(gate.scorer.needs - given))
         why = f"its score {gate.score} needs {needs}, which the model does not give"

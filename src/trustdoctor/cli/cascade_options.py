@@ -21,7 +21,8 @@ CASCADE_PANEL = "Cascade"
 
 
 def _stage_column_options() -> Iterator[Option]:
-    bare = ("confidence", "doubt", "predicted", "correct", "choices", "features")
+    bare = {"confidence", "doubt", "predicted", "correct", "choices", "features"}
+    bare |= {"cutoff"}
     yield from (one for one in column_options() if one.name not in bare)
 
 

@@ -40,6 +40,7 @@ from trustdoctor.files import (
     Columns,
     Source,
     find_source,
+    warn_of_answers,
 )
 from trustdoctor.gates import (
     AUTO,
@@ -213,6 +214,7 @@ def calibrate(  # noqa: PLR0913 - one parameter per option
         check_outputs(source, output)
         given |= _on_the_score(target, given.get("score", source.scores[0]))
         given["means"] = replace(means, progress=tell)
+        said += warn_of_answers(source)
         with tuned(source, means.memory):
             gate = run(source, given, said)
     if decides_nothing(gate) and not allow_trivial:

@@ -33,6 +33,7 @@ from trustdoctor.files import (
     read,
     read_perturbed,
     thumbnails,
+    warn_of_answers,
 )
 from trustdoctor.predictions import Intake, Predictions
 from trustdoctor.progress import bar
@@ -241,7 +242,7 @@ class Page:
         found = evaluate(predictions, progress=means.progress, **options)
         means.tell(0.95, f"writing {self.html.name}")
         extras = self._extras(source, file, predictions, table) | calibration
-        again = repeats(texts=extras["texts"])
+        again = (*repeats(texts=extras["texts"]), *warn_of_answers(source))
         found = replace(found, warnings=(*found.warnings, *again))
         found.to_html(self.html, options=tuple(columns.options()), **extras)
         return found
@@ -330,7 +331,7 @@ def compare(  # noqa: PLR0913 - one parameter per option
     write_result(found.to_json(), json_path)
     console = make_console(quiet=quiet or json_path == "-")
     show_comparison(console, found)
-    for line in Intake.of(predictions).lines():
+    for line in (*Intake.of(predictions).lines(), *warn_of_answers(source)):
         console.print(f"- {line}", highlight=False)
     _tell_score(console, output, best)
     wrote(console, html)

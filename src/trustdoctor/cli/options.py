@@ -227,8 +227,8 @@ _COLUMNS = (
     ("positive", "Of a binary model with one column: the label that it is about.",
      "LABEL"),
     ("doubt", "For answers without logits: the column of doubts.", "NAME"),
-    ("predicted", "With --confidence or --doubt: the answers, to compare with labels.",
-     "NAME"),
+    ("predicted", "The system's own answers, where the largest probability does not "
+     "decide, and of rows with --confidence or --doubt; blank: no answer.", "NAME"),
     ("correct", "With --confidence or --doubt: which answers are right.", "NAME"),
     ("choices", "For a language model's responses (.jsonl): the answers A,B,C.",
      "NAMES"),
@@ -250,6 +250,12 @@ def column_options() -> Iterator[Option]:
     yield Option("first_class", int, text, 0, "N")
     text = "Probabilities or confidences are in percent."
     yield Option("percent", bool, text, default=False)
+    text = (
+        "Of two classes: the probability from which on the system answers the second."
+    )
+    yield Option("cutoff", str | None, text, metavar="RATE")
+    text = "Probabilities are of one class against the rest: divide rows by their sums."
+    yield Option("one_vs_rest", bool, text, default=False)
 
 
 def _gate_column_options() -> Iterator[Option]:
@@ -290,6 +296,7 @@ def as_columns(
     *,
     confidence: str | list[str] | None = None,
     class_names: Path | None,
+    cutoff: str | None = None,
     **named: Any,
 ) -> Columns:
     """Return which columns were named; a number is not the name of a column."""
@@ -303,7 +310,11 @@ def as_columns(
     classes = None if class_names is None else tuple(read_class_names(class_names))
     stated = names[0] if names else None
     return Columns(
-        confidence=stated, class_names=classes, names_file=class_names, **named
+        confidence=stated,
+        class_names=classes,
+        names_file=class_names,
+        cutoff=None if cutoff is None else as_rate(cutoff, "cutoff"),
+        **named,
     )
 
 

@@ -25,6 +25,7 @@ from trustdoctor.files import (
     check_outside,
     find_format,
     plan_targets,
+    warn_of_answers,
 )
 from trustdoctor.gates import (
     AUTO,
@@ -101,16 +102,18 @@ def diagnose(
     means = means or Means.here()
     source.require_labels("diagnose")
     if means.reads(source, len(scores or DEFAULT_SCORES)):
-        return evaluate(
+        found = evaluate(
             source.read(),
             scores=scores,
             temperature=temperature,
             progress=means.progress,
         )
-    tally = Tally(scores, temperature=temperature)
-    found = _folded(source, tally, means)
-    means.tell(1.0, "measuring")
-    return found.evaluate()
+    else:
+        tally = Tally(scores, temperature=temperature)
+        counted = _folded(source, tally, means)
+        means.tell(1.0, "measuring")
+        found = counted.evaluate()
+    return replace(found, warnings=(*found.warnings, *warn_of_answers(source)))
 
 
 def calibrate_files(  # noqa: PLR0913 - what a calibration is made of

@@ -72,9 +72,10 @@ class Evaluation:
     accuracy : Estimate
         With its Clopper-Pearson interval.
     calibration : dict of str to Estimate
-        "confidence" (the mean largest probability), "ece", "brier" and "nll" of the
-        probabilities, of the softmax of the logits, or of the confidences. Empty where
-        those are not probabilities.
+        "confidence" (the mean probability of the class decided on, the largest unless
+        a system decides otherwise), "ece", "brier" and "nll" of the probabilities, of
+        the softmax of the logits, or of the confidences. Empty where those are not
+        probabilities.
     scores : dict of str to dict of str to Estimate
         For each score all metrics of rank, under the names of the functions.
     differences : tuple of Difference

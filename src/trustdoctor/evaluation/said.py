@@ -58,7 +58,8 @@ class SaidSums:
         self._errors += int(predictions.errors.sum())
         if isinstance(predictions, Answers):
             self._worst_brier = 1.0
-        if _native.available and not isinstance(predictions, Answers):
+        plain = not isinstance(predictions, Answers) and predictions.decisions is None
+        if _native.available and plain:
             self._sum_up(predictions, doubts)
         else:
             self._sum_rows(predictions, doubts)

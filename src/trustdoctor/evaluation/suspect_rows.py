@@ -82,13 +82,16 @@ def count_labels(
     (2, 1)
     """
     labels = predictions.require_labels("counting labels")
-    names = None
+    names, answered = None, ~predictions.abstained
     if isinstance(predictions, Answers):
         names = None if predictions.judged else predictions.class_names
         confidence = predictions.confidence
     else:
         with np.errstate(over="ignore"):
             confidence = 1 / (1 + np.exp(doubts["beta"]))
+    if not answered.all():
+        predictions, labels = predictions[answered], labels[answered]
+        confidence = None if confidence is None else confidence[answered]
     counts.update(
         labels, predictions.predicted, confidence, predictions.n_classes, names=names
     )

@@ -87,8 +87,8 @@ class Tally:
         predictions = predictions.labelled("an evaluation")
         self._meet(predictions)
         wrong = predictions.errors
-        plain = not isinstance(predictions, Answers)
-        asked: list[str | Score] = [*self.ready, *(SOFTMAX if plain else ())]
+        more = [name for name in SOFTMAX if name in allowed_scores(predictions)]
+        asked: list[str | Score] = [*self.ready, *more]
         found = score_all(predictions, asked, temperature=self.temperature)
         for name, sketch in self.sketches.items():
             sketch.update(found[name], wrong)

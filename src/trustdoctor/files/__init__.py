@@ -1,6 +1,7 @@
 """Predictions from files, and decisions into files."""
 
 from trustdoctor.files.annotations import SETTING, read_perturbed
+from trustdoctor.files.answer_columns import warn_of_answers
 from trustdoctor.files.arrays import NPY, NPZ
 from trustdoctor.files.building import from_frame, from_table
 from trustdoctor.files.columns import Columns, find_layout
@@ -88,6 +89,7 @@ __all__ = [
     "suffix_of",
     "thumbnails",
     "unreadable",
+    "warn_of_answers",
     "with_decisions",
     "write_decided",
     "write_logits",

@@ -20,7 +20,14 @@ from trustdoctor.files.labels import (
 )
 from trustdoctor.files.responses import from_lines
 from trustdoctor.files.truth import look_up
-from trustdoctor.predictions import UNKNOWN, Answers, Predictions, make_answers
+from trustdoctor.predictions import (
+    AS_PREDICTED,
+    UNKNOWN,
+    Answers,
+    Predictions,
+    about_predictions,
+    make_answers,
+)
 
 
 def from_table(table: pl.DataFrame, columns: Columns) -> Predictions:
@@ -42,10 +49,17 @@ def from_table(table: pl.DataFrame, columns: Columns) -> Predictions:
             f"{len(layout.class_names)}."
         )
         raise InputError(message)
-    make = (
-        Predictions.from_logits if layout.kind == "logits" else Predictions.from_probs
-    )
-    found = make(values, class_names=layout.class_names, **beside)
+    beside["class_names"], beside["cutoff"] = layout.class_names, columns.cutoff
+    if layout.kind == "logits":
+        found = Predictions.from_logits(values, **beside)
+    else:
+        against = columns.one_vs_rest
+        found = Predictions.from_probs(values, one_vs_rest=against, **beside)
+    if layout.predicted is not None:
+        decisions = class_decisions(
+            table[layout.predicted], layout, columns, found.n_classes
+        )
+        found = replace(found, decisions=decisions, decided_by=AS_PREDICTED)
     if layout.said is not None:
         _check_said(table, layout, values)
     labels = _labels(table, layout, columns, values.shape[1])
@@ -197,6 +211,18 @@ def _labels(
     return class_numbers(column, layout, classes, strict=columns.need_labels)
 
 
+def class_decisions(
+    column: pl.Series, layout: Layout, columns: Columns, classes: int
+) -> NDArray[np.int64]:
+    """Return the classes that the system answered, `UNKNOWN` where it did not."""
+    if columns.positive is not None:
+        column = _binary_labels(column, columns)
+    try:
+        return class_numbers(column, layout, classes, strict=True)
+    except InputError as error:
+        raise about_predictions(error) from None
+
+
 def _ids(table: pl.DataFrame, layout: Layout) -> pl.Series:
     if layout.ids is None:
         message = "--truth finds labels by id. Name the column of ids: --ids NAME."
@@ -218,31 +244,44 @@ def _answers(
 ) -> Answers:
     """Build answers with a confidence or a doubt."""
     name = layout.values[0]
-    values = _numbers(table[name], name, columns)
+    given: dict[str, Any] = dict.fromkeys(("predicted", "labels"))
+    silent = np.zeros(len(table), bool)
+    if layout.predicted is not None:
+        given["predicted"] = as_text(table[layout.predicted]).fill_null("").to_numpy()
+        silent = given["predicted"] == ""
+    missing = silent | table[name].is_null().to_numpy()
+    values = _stated(table[name], missing, columns)
     if columns.percent:
         if layout.kind == "doubt":
             message = "--percent goes with --probs or --confidence. Leave it out."
             raise InputError(message)
         values = values / 100
     correct = None if layout.correct is None else as_correct(table[layout.correct])
-    given: dict[str, Any] = dict.fromkeys(("predicted", "labels"))
-    if layout.predicted is not None:
-        given["predicted"] = _answer_text(table[layout.predicted])
     if columns.truth is not None and layout.predicted is not None:
         truth = look_up(_ids(table, layout), columns)
         given["labels"] = _truth_text(truth, given["predicted"])
     elif layout.label is not None:
         given["labels"] = _truth_text(table[layout.label], given["predicted"])
     kind: Any = layout.kind
-    return make_answers(values, correct, given=kind, **given, **beside)
+    return make_answers(values, correct, given=kind, missing=missing, **given, **beside)
 
 
-def _answer_text(column: pl.Series) -> NDArray[Any]:
-    text = as_text(column)
-    if text.null_count():
-        message = f"column {column.name!r} has no answer at row {{row}}. Remove it."
-        raise RowError(message, int(text.is_null().arg_max() or 0))
-    return text.to_numpy()
+def _stated(
+    column: pl.Series, missing: NDArray[np.bool_], columns: Columns
+) -> NDArray[Any]:
+    """Return confidences or doubts; NaN where one is missing."""
+    if not missing.any():
+        return _numbers(column, column.name, columns)
+    out, there = np.full(len(column), np.nan), np.flatnonzero(~missing)
+    if not len(there):
+        return out
+    try:
+        numbers = _numbers(column.gather(there), column.name, columns)
+    except RowError as error:  # its row is among those that have one
+        raise RowError(error.message, int(there[error.row])) from None
+    out = out.astype(np.promote_types(numbers.dtype, np.float32))
+    out[there] = numbers
+    return out
 
 
 def _truth_text(column: pl.Series, answers: NDArray[Any]) -> NDArray[Any]:
@@ -303,7 +342,7 @@ def _numbers(
     if column.null_count():
         at = int(column.is_null().arg_max() or 0) // width
         message = (
-            f"column {name!r} has no value at row {{row}}. Fill or remove such rows."
+            f"column {name!r} has no value at row {{row}}. Give every row its numbers."
         )
         raise RowError(message, at)
     if column.dtype == pl.String:  # as CSV is read
@@ -371,6 +410,8 @@ def _check_said(table: pl.DataFrame, layout: Layout, probs: NDArray[Any]) -> Non
         message = (
             f"in the DOCTOR layout column {layout.said!r} is the prediction, but at "
             f"row {{row}} it is {int(said[at])} where the largest probability is of "
-            f"class {int(probs[at].argmax())}. Check which column is which."
+            f"class {int(probs[at].argmax())}. Check which column is which; if it is "
+            f"what the system answers, name it: --probs {','.join(layout.values)} "
+            f"--predicted {layout.said} --labels {layout.label}."
         )
         raise RowError(message, at)

@@ -14,7 +14,7 @@ from trustdoctor.files.classes import (
     find_values,
     missing,
 )
-from trustdoctor.predictions import compared_name, plain_name
+from trustdoctor.predictions import check_cutoff, compared_name, plain_name
 
 LABELS = ("label", "labels", "true_label", "true_labels")
 """What the column of true labels is called, unless it is named."""
@@ -54,9 +54,16 @@ class Columns:
     confidence, doubt : str, optional
         For answers without logits: the column of one of them.
     predicted, correct : str, optional
-        With these: the answers, to be compared with the labels; or what is right.
+        With these: the answers, to be compared with the labels; or what is right. With
+        logits or probabilities `predicted` is what the system answers, where that is
+        not always the most probable class. Where it is blank there is no answer.
     positive : str, optional
         For a binary model with one column: the label that it speaks for.
+    cutoff : float, optional
+        Of two classes: the probability of the second (of `positive`) from which on the
+        system answers it.
+    one_vs_rest : bool
+        Whether probabilities are each of one class against the rest.
     first_class : int
         The number of the first class, in labels and columns.
     percent : bool
@@ -91,6 +98,8 @@ class Columns:
     class_names: Sequence[str] | None = None
     choices: str | Sequence[str] | None = None
     truth: str | Path | None = None
+    cutoff: float | None = None
+    one_vs_rest: bool = False
     comma: bool = False
     names_file: Path | None = None
 
@@ -104,13 +113,13 @@ class Columns:
             )
             raise InputError(message)
         stated = self.confidence is not None or self.doubt is not None
-        alone = [n for n in ("predicted", "correct") if getattr(self, n) is not None]
-        if alone and not stated:
+        if self.correct is not None and not stated:
             message = (
-                f"--{alone[0]} goes with --confidence NAME or --doubt NAME. Add one, "
-                "or leave it out: with probabilities the largest is the prediction."
+                "--correct goes with --confidence NAME or --doubt NAME. Add one, or "
+                "name the true labels: --labels NAME."
             )
             raise InputError(message)
+        self._check_decisions(stated)
         if self.correct is not None and self.labels is not None:
             message = "expected --correct, or --predicted with --labels, got both."
             raise InputError(message)
@@ -128,6 +137,26 @@ class Columns:
                 f"expected first_class of 0 or more, got {self.first_class!r}. Classes "
                 "usually count from 0 or 1."
             )
+            raise InputError(message)
+
+    def _check_decisions(self, stated: bool) -> None:  # noqa: FBT001
+        """Refuse two accounts of what the system decided."""
+        if self.cutoff is not None:
+            check_cutoff(self.cutoff)
+        other = "predicted" if self.predicted is not None else "choices"
+        classless = stated or self.choices is not None
+        if self.cutoff is not None and (classless or self.predicted is not None):
+            other = "confidence or --doubt" if stated else other
+            message = (
+                f"--cutoff decides between two classes by their probabilities, and "
+                f"does not go with --{other}. Leave one out."
+            )
+            raise InputError(message)
+        if self.predicted is not None and self.choices is not None:
+            message = "--choices finds the answers itself. Leave --predicted out."
+            raise InputError(message)
+        if self.one_vs_rest and (classless or self.logits is not None):
+            message = "--one-vs-rest goes with --probs. Leave it out."
             raise InputError(message)
 
     def _check_names(self) -> None:
@@ -188,7 +217,7 @@ class Layout:
     features : list of str
     groups, ids, texts : str or None
     predicted, correct : str or None
-        For answers: what was answered, and what is right.
+        What was answered, and of answers what is right.
     class_names : tuple of str, or None
     first : int
         The number of the first class in labels.
@@ -262,6 +291,7 @@ def _find(names: list[str], columns: Columns) -> Layout:
         return Layout("probs", probs, "true_label", "label", **beside)
     kind, found = _values(names, columns)
     label = find_label(names, columns)
+    beside["predicted"] = _present(names, columns.predicted)
     return Layout(kind, found.values, label, **_classes(found, columns), **beside)
 
 
@@ -374,4 +404,4 @@ def _nothing(every: list[str]) -> str:
 def _is_doctor_layout(names: list[str], columns: Columns) -> bool:
     named = (columns.logits, columns.probs, columns.labels, columns.positive)
     wanted = {"0", "1", "label", "true_label"}
-    return named == (None, None, None, None) and wanted <= set(names)
+    return {*named, columns.predicted} == {None} and wanted <= set(names)

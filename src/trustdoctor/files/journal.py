@@ -126,11 +126,13 @@ def _outcome(entry: Any) -> Outcome:
     part = [] if known is None else [known.fr, known.tr, known.fa, known.ta]
     seen = found.intake
     whole = [accepted, *part, seen.unlabelled, seen.ambiguous, seen.strangers, rows]
+    whole += [seen.silent, seen.unstated, seen.overruled]
     if (
         any(type(one) is not int or not 0 <= one <= rows for one in whole)
         or sum(part) > rows
         or not (lists is None or _can_be(lists, rows - accepted))
         or seen.rows not in (0, rows)
+        or (type(seen.decided_by), type(seen.one_vs_rest)) != (str, bool)
         or not 0 <= envelope.read_number(seen.miss) < float("inf")
     ):
         message = f"expected counts of rows, got {envelope.shown(entry)}."

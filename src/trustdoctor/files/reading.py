@@ -33,6 +33,9 @@ def read(path: str | Path, **columns: Any) -> Predictions:
         labels : the true labels, by default `label`. features, groups, ids : columns.
         confidence or doubt, with predicted or correct : answers without logits.
         positive : the label that a binary model's one column speaks for.
+        predicted : what the system answers, blank where it does not; or cutoff : of two
+        classes, the probability from which on it answers the second. one_vs_rest :
+        whether probabilities are of one class against the rest.
         first_class : the number of the first class. percent : whether values are
         percentages. class_names : one per class, in the order of the columns.
         choices, truth : of a language model's responses. need_labels : False takes

@@ -31,11 +31,15 @@ def from_lines(lines: pl.Series, columns: Columns) -> Answers:
 
     The confidence is the least probability that the answer has. Where the rest could
     make another choice the answer, or no choice is answered, it is 0 and the row
-    ambiguous.
+    ambiguous. A request that failed has no answer.
     """
     choices = checked_choices(columns.choices or ())
     responses = [_parsed(i, line) for i, line in enumerate(lines)]
-    rows = [choice_probs(i, one, choices) for i, (_, one) in enumerate(responses)]
+    failed = np.array([content is None for _, content in responses])
+    rows = [
+        [0.0] * len(choices) if content is None else choice_probs(i, content, choices)
+        for i, (_, content) in enumerate(responses)
+    ]
     probs = np.array(rows)
     none = ~probs.any(1)
     probs[none, 0] = 1.0  # stands in: such rows are told apart below
@@ -46,8 +50,8 @@ def from_lines(lines: pl.Series, columns: Columns) -> Answers:
         open_rest=True,
     )
     names = np.array(choices, object)[found.predicted]
-    names[none] = NO_CHOICE
-    ambiguous = found.ambiguous | none
+    names[none] = np.where(failed[none], "", NO_CHOICE)
+    ambiguous = (found.ambiguous | none) & ~failed
     ids = np.array([name for name, _ in responses], object)
     labels = None
     if columns.truth is not None:
@@ -85,7 +89,10 @@ def _matched(truth: pl.Series, choices: Sequence[str], *, strict: bool) -> Any:
 
 
 def _parsed(at: int, line: str | None) -> tuple[str | None, Any]:
-    """Return a response and its id; batches wrap it."""
+    """Return the id and the response, None where the request failed; batches wrap it.
+
+    Its row stays: a file without it would be judged by the requests that went well.
+    """
     try:
         content = json.loads(line or "", object_pairs_hook=envelope.once)
         if "\\ud" in (line or "").lower():  # half a character, which nothing can hold
@@ -99,12 +106,9 @@ def _parsed(at: int, line: str | None) -> tuple[str | None, Any]:
     name = content.get("custom_id", content.get("id"))
     inner = content.get("response")
     status = inner.get("status_code", 200) if isinstance(inner, dict) else 200
-    if content.get("error") or status != 200:
-        message = "the response of row {row} is an error. Ask again, or remove it."
-        raise RowError(message, at)
-    if isinstance(inner, dict):
-        content = inner.get("body", inner)
-    return (None if name is None else str(name)), content
+    body = inner.get("body", inner) if isinstance(inner, dict) else content
+    failed = content.get("error") or status != 200
+    return (None if name is None else str(name)), None if failed else body
 
 
 def choice_probs(at: int, response: Any, names: Sequence[str]) -> list[float]:
@@ -124,7 +128,7 @@ def choice_probs(at: int, response: Any, names: Sequence[str]) -> list[float]:
     if odd:
         message = (
             f"expected log-probabilities, 0 or below, got {odd[0]:g} in response "
-            "{row}. Ask again, or remove it."
+            "{row}. Ask again."
         )
         raise RowError(message, at)
     row = [0.0] * len(names)

@@ -154,7 +154,9 @@ class Source:
         """The names of the scores that need no more than such values."""
         if self.layout.answers:
             return ["doubt" if self.layout.kind == "doubt" else "confidence"]
-        return plain_scores(logits=self.layout.kind == "logits")
+        columns = self.columns
+        decided = columns.predicted is not None or columns.cutoff is not None
+        return plain_scores(logits=self.layout.kind == "logits", decided=decided)
 
     @cached_property
     def rows(self) -> int:

@@ -18,7 +18,12 @@ from trustdoctor.metrics import (
     frr_difference,
     frr_parts,
 )
-from trustdoctor.predictions import Predictions, TopK, require_predictions
+from trustdoctor.predictions import (
+    Predictions,
+    TopK,
+    refuse_decisions,
+    require_predictions,
+)
 from trustdoctor.scores import (
     BASELINE,
     TUNED_FOR,
@@ -119,6 +124,7 @@ def choose_auto(
     """
     require_predictions(predictions)
     assert isinstance(predictions, Predictions)
+    refuse_decisions(predictions, "score 'auto'")
     options = {name: value for name, value in options.items() if value is not None}
     scores = allowed_scores(predictions)
     if len(scores) == 1:  # there is nothing to choose

@@ -29,7 +29,7 @@ from trustdoctor.gates.outlook import fails
 from trustdoctor.gates.rules import Cut, Mode
 from trustdoctor.gates.sample import Rows, Sample, as_sample
 from trustdoctor.gates.targets import TARGETS
-from trustdoctor.predictions import Predictions, TopK
+from trustdoctor.predictions import Intake, Predictions, TopK
 from trustdoctor.scores import Score, find_score, usual_score
 
 AUTO = "auto"
@@ -169,6 +169,8 @@ def _calibrated(
 ) -> Gate:
     """Calibrate on the doubts that a gate without a threshold has of the rows."""
     score, notes = bare.scorer, repeat_notes(predictions)
+    if isinstance(predictions, Predictions):
+        notes = (*notes, *Intake.of(predictions).decision_lines())
     if needs_labels(options):
         kept = leave_out_unlabelled(predictions, score, groups)
         predictions, groups, notes = *kept[:2], (*notes, *kept[2])
@@ -183,6 +185,7 @@ def _calibrated(
         **options,
     )
     gate = replace(gate, unit=is_unit(predictions), classes=classes_of(predictions))
+    gate = replace(gate, decided_by=getattr(predictions, "decided_by", ""))
     return with_notes(gate, *_class_notes(gate, predictions, doubts, groups))
 
 
@@ -295,8 +298,7 @@ def needs_labels(target: dict[str, Any]) -> bool:
 
 def barred_rows(predictions: Predictions | TopK) -> int:
     """Return how many rows are rejected whatever the threshold."""
-    ambiguous = getattr(predictions, "ambiguous", None)
-    return 0 if ambiguous is None else int(ambiguous.sum())
+    return 0 if predictions.barred is None else int(predictions.barred.sum())
 
 
 def groups_of(predictions: Predictions | TopK, by: str) -> Any:
@@ -458,8 +460,8 @@ def _barring(cut: Cut, rows: Sample, ask: Ask, barred: int) -> Cut:
     if any(target.safe == "accept" for target in ask.targets):
         message = (
             f"{' and '.join(ask.target)} cannot be promised on these rows: {barred:,} "
-            f"of {len(rows):,} are ambiguous, and those are always rejected. Ask for "
-            "less, or for trr, risk or joint."
+            f"of {len(rows):,} are ambiguous or have no answer or confidence, and "
+            "those are always rejected. Ask for less, or for trr, risk or joint."
         )
         raise InputError(message)
     return replace(cut, state="threshold", at=sys.float_info.max, side="exact")

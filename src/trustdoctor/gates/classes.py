@@ -7,7 +7,7 @@ import numpy as np
 
 from trustdoctor.arrays import Array
 from trustdoctor.errors import InputError
-from trustdoctor.predictions import Answers, Predictions, TopK
+from trustdoctor.predictions import AS_PREDICTED, Answers, Predictions, TopK
 
 if TYPE_CHECKING:
     from trustdoctor.gates.gate import Gate
@@ -37,6 +37,7 @@ def check_classes(gate: "Gate", predictions: Any) -> None:
 
     Their order counts where the score tells classes by their place.
     """
+    check_decisions(gate, getattr(predictions, "decided_by", ""))
     own, given = gate.classes, classes_of(predictions)
     if own is None or given is None:
         return
@@ -64,6 +65,26 @@ def check_classes(gate: "Gate", predictions: Any) -> None:
             "score depends on, got another. Reorder the columns."
         )
         raise InputError(message)
+
+
+def check_decisions(gate: "Gate", decided_by: str) -> None:
+    """Refuse rows whose decisions are made otherwise than in a gate's calibration."""
+    if gate.certificate is None or gate.decided_by == decided_by:
+        return
+    kind, _, value = gate.decided_by.partition(" ")
+    how = {
+        "": "without --cutoff and --predicted (cutoff, predicted)",
+        AS_PREDICTED: "with --predicted NAME (predicted=...)",
+    }.get(kind, f"with --cutoff {value} (cutoff={value})")
+    what, came = (
+        f"decisions of the system's own ({by})" if by else "the most probable class"
+        for by in (gate.decided_by, decided_by)
+    )
+    message = (
+        f"expected {what} as predictions, as in the gate's calibration, got {came}. "
+        f"Read the rows {how}."
+    )
+    raise InputError(message)
 
 
 def predicted_groups(predictions: Predictions | TopK) -> Any:
@@ -109,8 +130,10 @@ class ClassCounts:
         if isinstance(predictions, Answers) or not isinstance(predictions, Predictions):
             return None
         size, predicted = predictions.n_classes, predictions.predicted
+        answered = ~predictions.abstained
         rows, kept = (
-            np.bincount(k, minlength=size) for k in (predicted, predicted[accepted])
+            np.bincount(predicted[mask], minlength=size)
+            for mask in (answered, answered & accepted)
         )
         return cls(rows, kept, predictions.class_names)
 

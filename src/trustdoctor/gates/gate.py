@@ -12,7 +12,12 @@ from numpy.typing import NDArray
 from trustdoctor.arrays import as_groups, as_scores
 from trustdoctor.errors import InputError
 from trustdoctor.gates.certificate import Certificate
-from trustdoctor.gates.classes import Classes, check_classes, predicted_groups
+from trustdoctor.gates.classes import (
+    Classes,
+    check_classes,
+    check_decisions,
+    predicted_groups,
+)
 from trustdoctor.gates.deciding import (
     PREDICTED,
     Group,
@@ -72,6 +77,9 @@ class Gate:
         then refused.
     shortlist : Shortlist or None
         Which classes a rejected row may be, where `trustdoctor.shortlist` was asked.
+    decided_by : str
+        What made the decisions that it was calibrated on, where they are the system's
+        own: "cutoff 0.3" or "predicted". Rows decided otherwise are then refused.
 
     Examples
     --------
@@ -92,6 +100,7 @@ class Gate:
     unit: bool = False
     classes: Classes | None = field(default=None, repr=False)
     shortlist: Shortlist | None = field(default=None, repr=False)
+    decided_by: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         """Refuse what no gate can be."""
@@ -284,6 +293,7 @@ class Gate:
     def doubts(self, predictions: Predictions | TopK) -> Any:
         """Return the score of each row that the gate decides by."""
         if not isinstance(predictions, TopK):
+            check_decisions(self, predictions.decided_by)
             doubts = self.scorer(predictions)
             if self.unit and len(predictions) and not is_unit(predictions):
                 message = (
@@ -305,9 +315,8 @@ class Gate:
         if self.groups and groups is None:
             groups = self.groups_of(predictions)
         accepted = self.accept(scores, groups=groups)
-        ambiguous = getattr(predictions, "ambiguous", None)
-        if ambiguous is not None:
-            accepted = accepted & ~ambiguous
+        if predictions.barred is not None:
+            accepted = accepted & ~predictions.barred
         ids, lists = getattr(predictions, "ids", None), None
         if self.shortlist is not None:
             lists = self.shortlist.mask(predictions, accepted, groups)  # type: ignore[arg-type]

@@ -29,6 +29,7 @@ from trustdoctor.gates.deciding import Group, GroupRule
 from trustdoctor.gates.gate import Gate
 from trustdoctor.gates.list_file import list_content, read_shortlist
 from trustdoctor.gates.margins import Margins
+from trustdoctor.predictions import AS_PREDICTED, check_cutoff
 from trustdoctor.scores import FittedScore, build_score, load_score
 
 SCHEMA = 3
@@ -41,7 +42,7 @@ _LONGEST = 255  # bytes of a file's name
 
 _FIELDS = {"schema", "score", "temperature", "state", "threshold", "gamma", "groups"}
 _FIELDS |= {"grouped_by", "certificate"}
-_OPTIONAL = {"margins", "fitted", "unit", "classes", "shortlist"}
+_OPTIONAL = {"margins", "fitted", "unit", "classes", "shortlist", "decided_by"}
 _GROUP_FIELDS = {"group", "threshold", "state", "n", "promised"}
 _FLOATS, _INTEGERS = ("<f8", "<f4", "<f2"), ("<i8", "<i4", "<i2", "|i1")
 _TYPES = (*_FLOATS, *_INTEGERS, "<u8", "<u4", "<u2", "|u1", "|b1")
@@ -94,6 +95,8 @@ def to_json(gate: Gate, *, beside: str | None = None) -> str:
         content["classes"] = gate.classes
     if gate.shortlist is not None:
         content["shortlist"] = list_content(gate.shortlist)
+    if gate.decided_by:
+        content["decided_by"] = gate.decided_by
     return envelope.dump("gate", SCHEMA, content)
 
 
@@ -144,6 +147,7 @@ def _gate(content: dict[str, Any], folder: Path) -> Gate:
         unit=_read_unit(content.get("unit", False)),
         classes=read_classes(content.get("classes")),
         shortlist=read_shortlist(content.get("shortlist")),
+        decided_by=_read_decided_by(content.get("decided_by", "")),
         fitted=None
         if fitted is None
         else _read_fitted(fitted, content["score"], folder),
@@ -174,6 +178,20 @@ def _read_unit(content: Any) -> bool:
         message = f"expected unit as true or false, got {shown(content)}."
         raise FileError(message)
     return content
+
+
+def _read_decided_by(content: Any) -> str:
+    kind, _, value = read_text(content).partition(" ")
+    if kind == "cutoff":
+        try:
+            if f"{check_cutoff(float(value))!r}" == value:
+                return f"{kind} {value}"
+        except ValueError:  # an InputError, too
+            pass
+    elif not value and kind in ("", AS_PREDICTED):
+        return kind
+    message = f"expected decided_by as predicted or cutoff 0.3, got {shown(content)}."
+    raise FileError(message)
 
 
 def read_classes(content: Any) -> Classes | None:

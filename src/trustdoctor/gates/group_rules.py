@@ -1,5 +1,6 @@
 """Thresholds for groups: who shares the risk of a broken promise, and who has one."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -63,7 +64,9 @@ def group_rules(
     """
     delta = ask.delta
     shared = ask.promised and ask.how == "confidence"
-    able = {n for n, p in parts.items() if not shared or ask.allows(p, len(parts))}
+    # Rows without an answer are a predicted class that nothing can accept.
+    some = {n: p for n, p in parts.items() if p.of_kind("all").kth(1)[0] < math.inf}
+    able = {n for n, p in some.items() if not shared or ask.allows(p, len(some))}
     own = delta / max(1, len(able)) if shared else delta
     found, lucky = dict[Any, GroupRule](), dict[Any, int]()
     for name, rows in parts.items():
@@ -91,7 +94,11 @@ def _notes(grouped: Grouped, able: int, delta: float, *, shared: bool) -> list[s
             f"{who} the risk of a broken promise: {'it' if able == 1 else 'each'} is "
             f"calibrated at confidence {1 - delta:.6g}."
         )
-    bare = [str(name) for name, rule in grouped.rules.items() if not rule.promised]
+    bare = [
+        str(name) or "(no answer)"
+        for name, rule in grouped.rules.items()
+        if not rule.promised
+    ]
     if bare:
         named = ", ".join(bare[:20]) + (" ..." if len(bare) > 20 else "")
         notes.append(

@@ -78,7 +78,10 @@ def leave_out_unlabelled(
     if known is None or known.all() or not known.any():
         return predictions, groups, ()
     doubts = np.asarray(score(predictions))
-    notes = missing_notes(Rows(doubts[known]), Rows(doubts[~known]))
+    # Rows that are rejected in any case are not drawn from the others' doubts.
+    barred = getattr(predictions, "barred", None)
+    without = ~known if barred is None else ~known & ~barred
+    notes = missing_notes(Rows(doubts[known]), Rows(doubts[without]))
     if groups is not None:
         groups = as_groups(groups, rows=len(known))[known]
     return predictions[known], groups, notes

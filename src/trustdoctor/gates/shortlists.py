@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from trustdoctor.arrays import Array, as_groups
 from trustdoctor.errors import InputError
 from trustdoctor.gates.deciding import Group
-from trustdoctor.predictions import Predictions
+from trustdoctor.predictions import Predictions, refuse_decisions
 
 METHODS = ("lac", "aps", "raps")
 PENALTY, FREE = 0.05, 2
@@ -266,6 +266,7 @@ def blocks(shape: tuple[int, ...]) -> Iterator[slice]:
 def require_classes(predictions: Any) -> None:
     """Refuse rows that do not give a probability to every class."""
     if isinstance(predictions, Predictions) and predictions.n_classes >= 2:
+        refuse_decisions(predictions, "a shortlist")
         return
     kind = type(predictions).__name__
     message = (

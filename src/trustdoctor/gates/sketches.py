@@ -92,7 +92,10 @@ class Sketches:
         self.unit &= is_unit(predictions)
         self.classes = self.classes or classes_of(predictions)
         if self.needs_labels and not predictions.known.all():
-            self.without.update(self.score(predictions[~predictions.known]))
+            barred, without = predictions.barred, ~predictions.known
+            without = without if barred is None else without & ~barred
+            if without.any():
+                self.without.update(self.score(predictions[without]))
             if not predictions.known.any():
                 return
             predictions = predictions[predictions.known]
@@ -131,16 +134,23 @@ class Sketches:
         gate = calibrate_sample(
             self.pooled if len(self.pooled) else self.without,
             score=self.score,
-            notes=missing_notes(self.pooled, self.without),
+            notes=(
+                *self.intake.decision_lines(),
+                *missing_notes(self.pooled, self.without),
+            ),
             groups=self.groups if self.grouped else None,
             grouped_by=self.grouped,
-            barred=self.intake.ambiguous,
+            barred=self.intake.barred,
             **options,
         )
         assert gate.certificate is not None
         certificate = replace(gate.certificate, fingerprint=self.fingerprint.digest)
         return replace(
-            gate, unit=self.unit, classes=self.classes, certificate=certificate
+            gate,
+            unit=self.unit,
+            classes=self.classes,
+            certificate=certificate,
+            decided_by=self.intake.decided_by,
         )
 
 

@@ -14,7 +14,12 @@ from trustdoctor.gates.outcome import Outcome
 from trustdoctor.gates.sample import Rows
 from trustdoctor.gates.targets import TARGETS, Expected, Target, find_target
 from trustdoctor.metrics import matching_temperature, top_probability
-from trustdoctor.predictions import Answers, Predictions, require_predictions
+from trustdoctor.predictions import (
+    Answers,
+    Predictions,
+    refuse_decisions,
+    require_predictions,
+)
 from trustdoctor.scores import Score, find_score
 
 
@@ -56,6 +61,7 @@ def calibrate_unlabelled(
             "and answers have none. Pass correct, or ask for coverage."
         )
         raise InputError(message)
+    refuse_decisions(predictions, "calibration without labels")
     one, value = _asked({k: v for k, v in target.items() if v is not None})
     ready = find_score(score, temperature=temperature)
     scores = np.asarray(ready(predictions))

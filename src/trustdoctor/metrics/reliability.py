@@ -7,7 +7,7 @@ import numpy as np
 from trustdoctor.arrays import Array
 from trustdoctor.errors import InputError
 from trustdoctor.predictions import Answers, Predictions
-from trustdoctor.scores import beta, score_all
+from trustdoctor.scores import beta, find_score, score_all
 
 ENDLESS = 1e9
 """A distance between logits that counts as infinite."""
@@ -25,9 +25,11 @@ def ece(
     """Return the expected calibration error of the top label.
 
     The mean over rows of |accuracy - confidence| of their bin of the largest softmax
-    probability. Of two classes, too, that is the predicted one's, from 1/2 to 1, and
-    not the positive one's: what other libraries call the ECE of a binary classifier
+    probability. Of two classes, too, that is the most probable one's, from 1/2 to 1,
+    and not the positive one's: what other libraries call the ECE of a binary classifier
     may be another number. It is too large for few rows; `evaluate` gives its interval.
+    Where the decisions are the system's own, the probability is that of the class
+    decided on.
 
     Parameters
     ----------
@@ -96,6 +98,7 @@ def nll(predictions: Predictions, *, temperature: float = 1.0) -> float:
 def nll_rows(predictions: Predictions, *, temperature: float = 1.0) -> Array:
     """Minus the log-probability of each label (n,)."""
     predictions.require_labels("NLL")
+    predictions = predictions.without_decisions()
     doubt = beta(predictions, temperature=temperature)
     return _nll(predictions, doubt, temperature)
 
@@ -122,11 +125,11 @@ def ece_parts(
 def _confidence(
     predictions: Predictions, temperature: float, doubt: Array | None = None
 ) -> Array:
-    """Return the largest softmax probability, or the confidence given."""
+    """Return the probability of the class decided on, or the confidence given."""
     if isinstance(predictions, Answers):
         return _stated(predictions)
     if doubt is None:
-        doubt = beta(predictions, temperature=temperature)
+        doubt = find_score("beta", temperature=temperature)(predictions)
     return _sigmoid(-doubt)
 
 
@@ -164,11 +167,13 @@ def calibration_rows(
     predictions.require_labels("calibration")
     if isinstance(predictions, Answers):
         return _answer_rows(predictions)
-    if doubts is None:
-        doubts = score_all(predictions, ["alpha", "beta"], temperature=temperature)
-    nll = _nll(predictions, doubts["beta"], temperature)
+    plain = predictions.without_decisions()
+    if doubts is None or plain is not predictions:
+        doubts = score_all(plain, ["alpha", "beta"], temperature=temperature)
+    nll = _nll(plain, doubts["beta"], temperature)
     brier = _sigmoid(-doubts["alpha"]) - 2 * np.exp(-nll) + 1
-    parts = _ece_parts(predictions.errors, _sigmoid(-doubts["beta"]))
+    about = doubts["beta"] if plain is predictions else None
+    parts = ece_parts(predictions, temperature=temperature, doubt=about)
     return Calibration(*parts, nll, brier)
 
 

@@ -34,6 +34,7 @@ from trustdoctor.predictions import (
     is_missing,
     number_labels,
     plain_name,
+    refuse_decisions,
 )
 from trustdoctor.progress import Tell
 
@@ -310,6 +311,7 @@ def _as_stage(given: Any, name: str, ids: str | None) -> Any:
         )
         raise InputError(message)
     if isinstance(given, Predictions):
+        refuse_decisions(given, "a stage of a cascade")
         return given
     if hasattr(given, "__array__") or isinstance(given, list):
         return Predictions.from_logits(given)

@@ -1,6 +1,12 @@
 """What a classifier said, checked once."""
 
 from trustdoctor.predictions.answers import Answers, make_answers
+from trustdoctor.predictions.decisions import (
+    AS_PREDICTED,
+    about_predictions,
+    check_cutoff,
+    refuse_decisions,
+)
 from trustdoctor.predictions.intake import NO_ROWS, Intake
 from trustdoctor.predictions.labels import (
     UNKNOWN,
@@ -22,6 +28,7 @@ from trustdoctor.predictions.probabilities import (
 from trustdoctor.predictions.topk import TopK
 
 __all__ = [
+    "AS_PREDICTED",
     "ENOUGH",
     "NOT_LOGITS",
     "NO_ROWS",
@@ -31,6 +38,8 @@ __all__ = [
     "Opinions",
     "Predictions",
     "TopK",
+    "about_predictions",
+    "check_cutoff",
     "compared_name",
     "is_missing",
     "make_answers",
@@ -38,6 +47,7 @@ __all__ = [
     "number_labels",
     "on_simplex",
     "plain_name",
+    "refuse_decisions",
     "refuse_probabilities",
     "require_predictions",
     "taken_for_logits",

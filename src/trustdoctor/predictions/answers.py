@@ -1,6 +1,7 @@
 """Answers with a confidence: no logits, and no set of classes."""
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -33,11 +34,11 @@ class Answers(Predictions):
     given : str
         "confidence" or "doubt", which is also the name of the only score.
     said : integer array (n,)
-        The answers, as numbers of `class_names`; without names all 0, and labels are 0
-        where the answer is right and 1 where it is wrong.
+        The answers, as numbers of `class_names`, and -1 where there is none; without
+        names all 0, and labels are 0 where the answer is right and 1 where it is wrong.
     ambiguous : bool array (n,), or None
-        Where the answer itself is not certain: the doubt is inf there, and such rows
-        are always rejected.
+        Where the answer itself is not certain: the doubt is inf there, as where there
+        is no answer or no confidence, and such rows are always rejected.
     judged : bool
         Whether it is known only which answers are right, and not what would have been.
 
@@ -73,12 +74,26 @@ class Answers(Predictions):
         """The answers themselves; None where they are not known."""
         return None if self.class_names is None else super().predicted_names
 
+    @cached_property
+    def abstained(self) -> Bools:
+        """True where there is no answer: an error that every gate rejects."""
+        return np.asarray(self.said == UNKNOWN)
+
+    @property
+    def barred(self) -> Bools | None:
+        """True where a row is rejected whatever the threshold; None for no row."""
+        barred = np.isposinf(self.doubts)
+        return barred if barred.any() else None
+
     @property
     def confidence(self) -> Floats | None:
-        """The confidence, where it can be a probability; else None."""
+        """The confidence, where it can be a probability; else None.
+
+        0 where a row is rejected whatever the threshold.
+        """
         stated = -self.doubts.astype(np.float64)
-        if self.ambiguous is not None:
-            stated[self.ambiguous] = 0.0
+        if self.barred is not None:
+            stated[self.barred] = 0.0
         inside = self.given == "confidence" and ((stated >= 0) & (stated <= 1)).all()
         return stated if inside else None
 
@@ -105,10 +120,16 @@ def make_answers(  # noqa: PLR0913 - options, by keyword only
     ids: Any = None,
     groups: Any = None,
     features: Any = None,
+    missing: Bools | None = None,
 ) -> Answers:
-    """Check answers with a confidence; see `Predictions.from_confidence`."""
+    """Check answers with a confidence; see `Predictions.from_confidence`.
+
+    Where a confidence is known to be `missing`, nothing stands for the answer: its
+    doubt is inf.
+    """
     array = _values(values, given)
     rows = len(array)
+    silent = np.zeros(rows, bool) if missing is None else missing
     if correct is not None and labels is not None:
         message = "expected correct, or predicted and labels, got both. Pass one."
         raise InputError(message)
@@ -119,7 +140,7 @@ def make_answers(  # noqa: PLR0913 - options, by keyword only
     if predicted is not None:
         texts = [_texts(predicted, rows, "predicted")]
         texts += [] if labels is None else [_texts(labels, rows, "labels")]
-        refuse_rows(texts[0] == "", "the answer is missing")
+        silent = silent | (texts[0] == "")
         names, codes = _codes(np.concatenate(texts))
         said = codes[:rows]
         if labels is not None:
@@ -131,7 +152,7 @@ def make_answers(  # noqa: PLR0913 - options, by keyword only
     return replace(
         found,
         class_names=names,
-        doubts=array,
+        doubts=_doubts(array, given, silent),
         given=given,
         said=said,
         judged=labels is None,
@@ -151,12 +172,14 @@ def _wrong_codes(
 ) -> NDArray[np.int64] | None:
     """Return labels that differ from the answers where these are wrong.
 
-    What would have been right is not known, so it gets a number beyond all names.
+    What would have been right is not known, so it gets a number beyond all names. No
+    answer is never right.
     """
     if wrong is None:
         return None
     other = int(said.max()) + 1
-    return np.where(wrong == UNKNOWN, UNKNOWN, np.where(wrong == 1, other, said))
+    missed = (wrong == 1) | (said == UNKNOWN)
+    return np.where(wrong == UNKNOWN, UNKNOWN, np.where(missed, other, said))
 
 
 def _values(values: Any, given: Given) -> Floats:
@@ -169,11 +192,16 @@ def _values(values: Any, given: Given) -> Floats:
         raise InputError(message)
     if array.dtype not in (np.float32, np.float64):
         array = array.astype(np.float64)
-    refuse_rows(np.isnan(array), f"the {given} is NaN")
-    if given == "doubt":
-        return array
-    refuse_rows(np.isinf(array), "the confidence is infinite")
-    return -array
+    return array
+
+
+def _doubts(values: Floats, given: Given, silent: Bools) -> Floats:
+    """Return doubts; inf where there is no answer or nothing that stands for it."""
+    refuse_rows(np.isnan(values) & ~silent, f"the {given} is NaN")
+    if given == "confidence":
+        refuse_rows(np.isinf(values) & ~silent, "the confidence is infinite")
+        values = -values
+    return np.where(silent, np.inf, values).astype(values.dtype, copy=False)
 
 
 def _texts(values: Any, rows: int, what: str) -> NDArray[Any]:

@@ -22,8 +22,13 @@ from trustdoctor.arrays import (
 )
 from trustdoctor.errors import InputError, LabelsMissingError
 from trustdoctor.kernels import argmax
+from trustdoctor.predictions.decisions import take_decisions
 from trustdoctor.predictions.labels import UNKNOWN, number_labels, plain_name
-from trustdoctor.predictions.probabilities import missed_sums, refuse_probabilities
+from trustdoctor.predictions.probabilities import (
+    divided_by_sums,
+    missed_sums,
+    refuse_probabilities,
+)
 from trustdoctor.predictions.topk import TopK, make_topk
 
 if TYPE_CHECKING:
@@ -56,6 +61,14 @@ class Predictions:
         What the model saw in each row, for scores that need it.
     miss : float
         How far the farthest row of probabilities was from summing to 1.
+    decisions : integer array (n,), or None
+        The classes that the system itself decided on, where these are not the largest
+        logits'; -1 where it gave no answer.
+    decided_by : str
+        What made those decisions: "cutoff 0.3", or "predicted" where they were given.
+    one_vs_rest : bool
+        Whether the probabilities were each of one class against the rest, so that every
+        row was divided by its sum.
 
     Examples
     --------
@@ -67,7 +80,7 @@ class Predictions:
     """
 
     per_row: ClassVar[tuple[str, ...]] = (
-        *("logits", "labels", "ids", "groups", "features"),
+        *("logits", "labels", "ids", "groups", "features", "decisions"),
     )
     """The fields that have one entry per row."""
 
@@ -79,6 +92,9 @@ class Predictions:
     groups: Array | None = field(default=None, repr=False)
     features: Array | None = field(default=None, repr=False)
     miss: float = field(default=0.0, repr=False)
+    decisions: NDArray[np.int64] | None = field(default=None, repr=False)
+    decided_by: str = field(default="", repr=False)
+    one_vs_rest: bool = field(default=False, repr=False)
 
     @classmethod
     def from_logits(  # noqa: PLR0913 - options, by keyword only
@@ -90,6 +106,8 @@ class Predictions:
         ids: ArrayLike | None = None,
         groups: ArrayLike | None = None,
         features: ArrayLike | None = None,
+        predicted: ArrayLike | None = None,
+        cutoff: float | None = None,
     ) -> "Predictions":
         """Take logits (n, C); -inf is allowed, NaN and +inf are not.
 
@@ -101,11 +119,20 @@ class Predictions:
             NaN where a row has none.
         class_names, ids, groups, features : optional
             See the attributes.
+        predicted : array (n,), optional
+            What the system itself answers, where that is not always the class of the
+            largest logit; numbers or names, None or NaN where it gave no answer. Errors
+            and doubts are then those of these answers.
+        cutoff : float, optional
+            Instead, of two classes: the probability of the second from which on the
+            system answers it.
 
         Examples
         --------
         >>> Predictions.from_logits([[2.0, 0.5]], class_names=["cat", "dog"])
         Predictions(1 row, 2 classes, logits, no labels)
+        >>> Predictions.from_logits([[1.0, 0.5]], [0], cutoff=0.3).errors
+        array([ True])
         """
         array = _matrix(logits, "logits")
         if not np.isfinite(array).all():
@@ -116,7 +143,8 @@ class Predictions:
         refuse_probabilities(array)
         rest = check_beside(array.shape, class_names, ids, groups, features)
         known = number_labels(labels, *array.shape, names=rest[0])
-        return cls(array, known, False, *rest)  # noqa: FBT003
+        decided = take_decisions(array, predicted, cutoff, rest[0], logits=True)
+        return cls(array, known, False, *rest, 0.0, *decided)  # noqa: FBT003
 
     @classmethod
     def from_probs(  # noqa: PLR0913 - options, by keyword only
@@ -128,13 +156,20 @@ class Predictions:
         ids: ArrayLike | None = None,
         groups: ArrayLike | None = None,
         features: ArrayLike | None = None,
+        predicted: ArrayLike | None = None,
+        cutoff: float | None = None,
+        one_vs_rest: bool = False,
     ) -> "Predictions":
         """Take probabilities (n, C); a row may miss the sum 1 by 0.01.
 
         A row of few decimals may miss it by what their rounding explains, and by 0.05
         at most. They are kept as their logarithms, so a zero becomes -inf. A row that
         does not sum to exactly 1 counts as if it were divided by its sum. Parameters
-        are those of `from_logits`.
+        are those of `from_logits`, and
+
+        one_vs_rest : bool
+            Whether each value is the probability of one class against the rest: rows
+            then sum to anything, and each is divided by its sum.
 
         Examples
         --------
@@ -143,14 +178,17 @@ class Predictions:
         """
         array = _matrix(probs, "probs")
         refuse_rows(np.isnan(array).any(1), "probabilities hold NaN")
+        rest = check_beside(array.shape, class_names, ids, groups, features)
+        decided = take_decisions(array, predicted, cutoff, rest[0], logits=False)
+        if one_vs_rest:
+            array = divided_by_sums(array)
         miss = missed_sums(array)
         if array.dtype == np.float16:
             array = array.astype(np.float32)
         with np.errstate(divide="ignore"):
             logits = np.log(array)
-        rest = check_beside(array.shape, class_names, ids, groups, features)
         known = number_labels(labels, *array.shape, names=rest[0])
-        return cls(logits, known, True, *rest, miss)  # noqa: FBT003
+        return cls(logits, known, True, *rest, miss, *decided, one_vs_rest)  # noqa: FBT003
 
     @staticmethod
     def from_confidence(  # noqa: PLR0913 - options, by keyword only
@@ -173,7 +211,9 @@ class Predictions:
         correct : bool array (n,), optional
             Which answers are right; NaN or None where that is not known.
         predicted, labels : arrays (n,), optional
-            Instead of `correct`: the answers and the true ones, as text or numbers.
+            Instead of `correct`: the answers and the true ones, as text or numbers. A
+            row without an answer (None, NaN or "") counts as an error and is rejected
+            whatever the threshold; it needs no confidence.
         ids, groups, features : optional
             See the attributes.
 
@@ -314,15 +354,46 @@ class Predictions:
 
     @cached_property
     def predicted(self) -> NDArray[np.int64]:
-        """The predicted class of each row: the first largest logit."""
-        return argmax(self.logits)
+        """The class of each row: the system's decision, or the first largest logit.
+
+        -1 where the system gave no answer.
+        """
+        return argmax(self.logits) if self.decisions is None else self.decisions
+
+    @cached_property
+    def abstained(self) -> Bools:
+        """True where the system gave no answer: an error that every gate rejects."""
+        if self.decisions is None:
+            return np.zeros(len(self), bool)
+        return np.asarray(self.decisions == UNKNOWN)
+
+    @property
+    def barred(self) -> Bools | None:
+        """True where a row is rejected whatever the threshold; None for no row."""
+        return None if self.decisions is None else self.abstained
+
+    def without_decisions(self) -> "Predictions":
+        """Return the same rows, predicted as the class of the largest logit.
+
+        Examples
+        --------
+        >>> p = Predictions.from_probs([[0.6, 0.4]], cutoff=0.3)
+        >>> p.predicted, p.without_decisions().predicted
+        (array([1]), array([0]))
+        """
+        if self.decisions is None:
+            return self
+        return replace(self, decisions=None, decided_by="")
 
     @property
     def predicted_names(self) -> Array | None:
-        """The predicted classes by name; their numbers where they have none."""
+        """The predicted classes by name; their numbers where they have none.
+
+        Empty where the system gave no answer.
+        """
         if self.class_names is None:
             return self.predicted
-        return np.array(self.class_names, dtype=object)[self.predicted]
+        return np.array([*self.class_names, ""], dtype=object)[self.predicted]
 
     @cached_property
     def known(self) -> Bools:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trustdoctor.arrays import Bools, Floats
+from trustdoctor.arrays import Bools, Floats, refuse_rows
 from trustdoctor.errors import InputError, RowError
 
 PROBS_TOLERANCE = 0.01
@@ -42,6 +42,21 @@ def missed_sums(array: Floats) -> float:
     return float(miss.max())
 
 
+def divided_by_sums(array: Floats) -> Floats:
+    """Return probabilities of one class against the rest, each row divided by its sum.
+
+    Examples
+    --------
+    >>> divided_by_sums(np.array([[0.9, 0.6]]))
+    array([[0.6, 0.4]])
+    """
+    wide = array.astype(np.float64)
+    refuse_rows(~((wide >= 0) & (wide <= 1)).all(1), "a value is not from 0 to 1")
+    total = wide.sum(1, keepdims=True)
+    refuse_rows(total[:, 0] == 0, "every class has the probability 0")
+    return (wide / total).astype(np.promote_types(array.dtype, np.float32))
+
+
 def _explained(rows: Floats, miss: Floats) -> Bools:
     """Tell where rounding explains why rows do not sum to 1."""
     unit = _unit(rows)
@@ -69,7 +84,16 @@ def _not_probs(array: Floats, total: Floats, wrong: Bools) -> str:
             "expected probabilities, got percentages (rows sum to 100). Divide by 100, "
             "or give --percent on the command line (percent=True)."
         )
-    if wrong.mean() > 0.5 and ((array < -0.01).any() or (array > 1.01).any()):
+    beyond = (array < -0.01).any() or (array > 1.01).any()
+    if wrong.mean() > 0.5 and beyond and array.min() >= 0 and array.max() <= 100.5:
+        return (
+            f"expected probabilities, got values from {array.min():.4g} to "
+            f"{array.max():.4g} whose rows sum neither to 1 nor to 100 (row {{row}} "
+            f"sums to {total[at]:.4g}). They look like logits (from_logits; --logits), "
+            "or like percentages of one class against the rest (divide by 100 and pass "
+            "one_vs_rest=True; --percent --one-vs-rest)."
+        )
+    if wrong.mean() > 0.5 and beyond:
         return (
             "expected probabilities, but these look like logits (row {row} runs from "
             f"{array[at].min():.4g} to {array[at].max():.4g} and sums to "
@@ -84,6 +108,15 @@ def _not_probs(array: Floats, total: Floats, wrong: Bools) -> str:
             f"expected probabilities that sum to 1, got a row that sums to "
             f"{total[at]:.6g} at row {{row}} ({count}): they have {what}, which is too "
             "few. Write them with more decimals."
+        )
+    if array[at].min() >= 0 and array[at].max() <= 1:
+        return (
+            f"expected probabilities that sum to 1, got a row that sums to "
+            f"{total[at]:.6g} at row {{row}} ({count}; the median is {usual:.4g}). If "
+            "each is of one class against the rest, --one-vs-rest (one_vs_rest=True) "
+            "divides each row by its sum. If a class is missing, name its column, too. "
+            "If they are rounded, write more decimals. Several labels per row (tags) "
+            "are not supported yet. Otherwise fix those rows."
         )
     if array[at].min() < 0:
         what = f"the probability {array[at].min():.4g} at row {{row}}"

@@ -84,6 +84,11 @@ class TopK:
         second = self.probs[:, 1] if self.probs.shape[1] > 1 else 0.0
         return np.asarray(second + self.rest >= self.probs[:, 0]) & (self.rest > 0)
 
+    @property
+    def barred(self) -> NDArray[np.bool_]:
+        """Where a row is rejected whatever the threshold: the ambiguous ones."""
+        return self.ambiguous
+
     def interval(self, score: str) -> tuple[Floats, Floats]:
         """Return the ends between which the score of each row lies.
 

@@ -76,24 +76,25 @@ def find_subjects(predictions: Predictions) -> Subjects:
     nothing = np.zeros(0, np.int64)
     classes, of_class, seen = nothing, np.full(n, -1), 0
     if predictions.class_names is not None or not isinstance(predictions, Answers):
-        predicted = predictions.predicted
+        predicted, answered = predictions.predicted, ~predictions.abstained
         size = int(predicted.max()) + 1
-        rows = np.bincount(predicted, minlength=size)
-        errors = np.bincount(predicted[wrong], minlength=size)
+        rows = np.bincount(predicted[answered], minlength=size)
+        errors = np.bincount(predicted[wrong & answered], minlength=size)
         there = np.flatnonzero(rows)
         seen = len(there)
         order = np.lexsort([there, -rows[there], -errors[there]])
         classes = there[order][:MOST_CLASSES]
         places = np.full(size, -1)
         places[classes] = np.arange(len(classes))
-        of_class = places[predicted]
+        of_class = np.where(answered, places[predicted], -1) if size else of_class
     pairs, sizes, of_pair = _pairs(predictions)
     return Subjects(classes, seen, pairs, sizes, of_class, of_pair)
 
 
 def _pairs(predictions: Predictions) -> tuple[Array, Array, Array]:
     """Return the largest confusions, their rows, and where each row belongs."""
-    wrong, of_pair = predictions.errors, np.full(len(predictions), -1)
+    wrong = predictions.errors & ~predictions.abstained
+    of_pair = np.full(len(predictions), -1)
     if isinstance(predictions, Answers) and predictions.judged:
         # What would have been right is not known.
         return np.zeros((0, 2), np.int64), np.zeros(0, np.int64), of_pair

@@ -56,6 +56,8 @@ class ShownRows:
     def name_of(self, label: int) -> str:
         """Return a class by its name, where it has one."""
         names = self.extras.class_names
+        if label < 0:
+            return "(no answer)"
         if names is None:
             return "" if isinstance(self.predictions, Answers) else str(label)
         return shorten(names[label], MOST_NAME) if label < len(names) else ""

@@ -38,6 +38,9 @@ permutation: the order of the classes does not matter. shift: nor does a constan
 to a row. direction: raising the top logit never raises the doubt.
 """
 
+OF_DECISIONS = ("beta", "msp", "margin")
+"""Scores that follow the decisions of a system; the first is the usual one."""
+
 Needs = frozenset[str]
 
 
@@ -85,13 +88,22 @@ class Score(ABC):
 
     def check(self, predictions: Predictions) -> None:
         """Refuse predictions that lack what the score needs."""
-        check_needs(self.name, self.needs, predictions)
+        check_needs(self.name, self.needs, predictions, about_class=self.about_class)
 
 
-def check_needs(name: str, needs: Needs, predictions: Predictions) -> None:
+def check_needs(
+    name: str, needs: Needs, predictions: Predictions, *, about_class: bool = False
+) -> None:
     """Refuse predictions that lack what the score of that name needs."""
     require_predictions(predictions)
     _check_kind(name, needs, predictions)
+    if predictions.decisions is not None and not about_class:
+        message = (
+            f"the score {name} is not about the class that the system decided on "
+            f"({predictions.decided_by}): it doubts the most probable one. Choose "
+            f"{', '.join(OF_DECISIONS)}."
+        )
+        raise InputError(message)
     if "logits" in needs and predictions.from_probabilities:
         message = (
             f"the score {name} needs true logits, and these predictions came as "
@@ -264,7 +276,19 @@ class LogitScore(Score):
         """Return the doubt of each row, (n,)."""
         self.check(predictions)
         with taken_for_logits():
+            if predictions.decisions is not None:
+                return self._about_decisions(predictions)
             return self.function(predictions.logits, temperature=self.temperature)
+
+    def _about_decisions(self, predictions: Predictions) -> Array:
+        """Return the doubt of what the system decided; inf where it did not."""
+        silent = predictions.abstained
+        doubts = self.function(
+            predictions.logits,
+            temperature=self.temperature,
+            predicted=np.where(silent, 0, predictions.predicted),
+        )
+        return np.where(silent, np.inf, doubts).astype(doubts.dtype, copy=False)
 
 
 class _Bound(partial[Any]):
@@ -333,7 +357,7 @@ class FittedScore(Score):
     @classmethod
     def check_fit(cls, predictions: Predictions, *, labels: bool = False) -> None:
         """Refuse rows to fit on that lack what the score needs."""
-        check_needs(cls.name, cls.needs, predictions)
+        check_needs(cls.name, cls.needs, predictions, about_class=cls.about_class)
         if labels:
             predictions.require_labels(f"fitting {cls.name}")
 

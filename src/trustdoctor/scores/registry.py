@@ -12,6 +12,7 @@ from trustdoctor.scores import storage
 from trustdoctor.scores.contract import (
     LAWS,
     NEEDS,
+    OF_DECISIONS,
     FittedScore,
     GivenScore,
     LogitScore,
@@ -178,13 +179,18 @@ def _with_parameters(entry: LogitScore, name: str) -> LogitScore:
     return entry.using(**options)
 
 
-def plain_scores(*, logits: bool = True) -> list[str]:
-    """Return the names of scores that need no more than logits, or the softmax."""
+def plain_scores(*, logits: bool = True, decided: bool = False) -> list[str]:
+    """Return the names of scores that need no more than logits, or the softmax.
+
+    With `decided` those that follow a system's own decisions, the usual one first.
+    """
     met = {"probs", "logits"} if logits else {"probs"}
     return [
         name
         for name, entry in SCORES.items()
-        if isinstance(entry, LogitScore) and entry.needs <= met
+        if isinstance(entry, LogitScore)
+        and entry.needs <= met
+        and (entry.about_class or not decided)
     ]
 
 
@@ -198,12 +204,20 @@ def allowed_scores(predictions: Predictions) -> list[str]:
     """
     if isinstance(predictions, Answers):
         return [predictions.given]
-    return plain_scores(logits=not predictions.from_probabilities)
+    decided = predictions.decisions is not None
+    return plain_scores(logits=not predictions.from_probabilities, decided=decided)
 
 
 def usual_score(predictions: Any) -> str:
-    """Return the score that is used where none is named: alpha, or what was given."""
-    return predictions.given if isinstance(predictions, Answers) else "alpha"
+    """Return the score that is used where none is named.
+
+    alpha; what was given with answers; or beta, where the decisions are the system's
+    own, as alpha would doubt the most probable class and not the one decided on.
+    """
+    if isinstance(predictions, Answers):
+        return predictions.given
+    decided = getattr(predictions, "decisions", None) is not None
+    return OF_DECISIONS[0] if decided else "alpha"
 
 
 def load_score(path: str | Path) -> FittedScore:
@@ -261,6 +275,7 @@ def score_all(
         if isinstance(score, LogitScore)
         and score.native
         and score.temperature == temperature
+        and predictions.decisions is None
     ]
     together: dict[str, Array] = {}
     if _native.available and len(native) > 1:

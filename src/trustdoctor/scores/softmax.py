@@ -93,6 +93,13 @@ def beta(logits: Any, *, temperature: float = 1.0, predicted: Any = None) -> Any
 def take_logits(rows: Any, *, true: bool = False) -> Any:
     """Return the logits of predictions, or an array that may be logits."""
     if isinstance(rows, Predictions):
+        if rows.decisions is not None:
+            message = (
+                "called as a function, a score doubts the most probable class, and "
+                f"these decisions are the system's own ({rows.decided_by}). Use "
+                "SCORES['beta'](predictions), or predictions.without_decisions()."
+            )
+            raise InputError(message)
         if true and rows.from_probabilities:
             message = (
                 "this score needs true logits, and these predictions came as "

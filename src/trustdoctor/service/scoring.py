@@ -173,6 +173,8 @@ def require_served(gate: Gate) -> None:
         why = "it asks for a second opinion, which takes the model and its data"
     elif gate.score is None:
         why = "it names no score, so it cannot score rows by itself"
+    elif gate.decided_by:
+        why = f"it is about decisions of the system's own ({gate.decided_by})"
     elif gate.scorer.needs & {"gradients", "model"}:
         why = f"its score {gate.score} needs the model's gradients"
     if why:

@@ -142,6 +142,12 @@ def check_gate(gate: Gate) -> None:
             "does not know. Calibrate one without."
         )
         raise InputError(message)
+    if gate.decided_by:
+        message = (
+            f"this gate is about decisions of the system's own ({gate.decided_by}), "
+            "which the graph does not know. Calibrate one without cutoff and predicted."
+        )
+        raise InputError(message)
     check_score(gate.scorer)
 
 

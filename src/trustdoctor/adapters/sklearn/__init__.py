@@ -55,9 +55,10 @@ from trustdoctor.gates import (
     calibrate_rows,
     find_target,
     list_options,
+    with_notes,
 )
-from trustdoctor.predictions import Predictions
-from trustdoctor.scores import Score, find_score
+from trustdoctor.predictions import AS_PREDICTED, Predictions
+from trustdoctor.scores import Score, find_score, usual_score
 
 DEFAULT_FRR = 0.05
 NAMED_TARGETS = ("frr", "trr", "risk", "joint", "coverage", "cost", "threshold")
@@ -74,6 +75,10 @@ CROSS_FITTED = OUT_OF_FOLD + (
 CROSS_FITTED_LISTS = (
     "The lists, too, were set on answers of models that had not seen the rows: for the "
     "final model what is said of them is an approximation, not a promise."
+)
+OVERRULED = (
+    "The estimator's answer is not the most probable class in {:,} of {:,} rows: the "
+    "doubt, by {}, is about its answer."
 )
 NOT_FITTED = (
     "expected a fitted estimator, got a %(name)s that is not fitted. Fit it first, or "
@@ -97,9 +102,12 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     estimator : classifier
         With `predict_proba`, or with `decision_function`, whose values then count as
         logits. A `FrozenEstimator` is not fitted again: all rows set the gate.
-    score : str or Score
-        A score's name, out of `SCORES`, or a fitted score. As an attribute it is
-        `score_name`: `score` is a method of every classifier.
+    score : str or Score, optional
+        A score's name, out of `SCORES`, or a fitted score. By default alpha, or beta
+        where the estimator does not always answer the most probable class, as
+        `TunedThresholdClassifierCV` does: alpha has no doubt about such answers, and is
+        refused. As an attribute it is `score_name`: `score` is a method of every
+        classifier.
     temperature : float
         Divides the logits.
     frr, trr, risk, joint, coverage, cost, threshold : float, optional
@@ -147,7 +155,7 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         self,
         estimator: Any,
         *,
-        score: str | Score = "alpha",
+        score: str | Score | None = None,
         temperature: float = 1.0,
         frr: float | None = None,
         trr: float | None = None,
@@ -278,7 +286,9 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         said = answers(self.estimator_, x, None, self.classes_)
         short, bare = self.gate_.shortlist, replace(self.gate_, shortlist=None)
-        done = bare.decide(said.scores(bare.scorer), said.predictions)
+        decided = bool(bare.decided_by)
+        doubts = said.scores(bare.scorer, decided=decided)
+        done = bare.decide(doubts, said.predictions(decided=decided))
         lists = None if short is None else said.lists(short, done.accepted)
         return said, done._replace(predicted=said.labels, shortlist=lists)
 
@@ -378,9 +388,14 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         return {**asked, **more} or {"frr": DEFAULT_FRR}
 
     def _calibrated(self, parts: list[Answers]) -> Gate:
-        score = find_score(self.score_name, temperature=self.temperature)
         target, said = self._target(), joined(parts)
-        doubts = said.scores(score)
+        decided = said.overruled > 0
+        name = self.score_name
+        if name is None:
+            name = usual_score(said.predictions(decided=decided))
+        score = find_score(name, temperature=self.temperature)
+        doubts = said.scores(score, decided=decided)
+        barred = int((said.numbers < 0).sum())
 
         def make_gate(rows: Any) -> Gate:
             return calibrate_rows(
@@ -388,13 +403,20 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
                 said.wrong[rows],
                 score=score,
                 confidence=self.confidence,
+                barred=barred,
                 **target,
             )
 
         if self.shortlist is None:
-            return make_gate(slice(None))
-        short = bare_lists(said.logits.shape[1], **list_options(self.shortlist))
-        return calibrate_lists(said, doubts, short, make_gate, same=by_rank(target))
+            gate = make_gate(slice(None))
+        else:
+            short = bare_lists(said.logits.shape[1], **list_options(self.shortlist))
+            same = by_rank(target)
+            gate = calibrate_lists(said, doubts, short, make_gate, same=same)
+        if not decided:
+            return gate
+        note = OVERRULED.format(said.overruled, len(said.numbers), score.name)
+        return with_notes(replace(gate, decided_by=AS_PREDICTED), note)
 
     def _folds(self, x: Any, y: NDArray[Any], groups: Any) -> Iterator[tuple[Any, Any]]:
         cv = self.cv

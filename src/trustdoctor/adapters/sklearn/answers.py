@@ -1,6 +1,7 @@
 """What a fitted classifier said of some rows, in numbers: no scikit-learn needed."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,8 +17,8 @@ from trustdoctor.gates import (
     list_rows,
     with_notes,
 )
-from trustdoctor.predictions import Predictions
-from trustdoctor.scores import LogitScore, Score
+from trustdoctor.predictions import AS_PREDICTED, Predictions
+from trustdoctor.scores import Score
 
 
 class Answers(NamedTuple):
@@ -44,20 +45,27 @@ class Answers(NamedTuple):
     from_probabilities: bool
 
     @property
-    def predictions(self) -> Predictions:
-        """The same as predictions."""
-        return Predictions(self.logits, None, self.from_probabilities)
+    def overruled(self) -> int:
+        """How many labels are not the class of a largest logit."""
+        at = np.arange(len(self.numbers)), np.maximum(self.numbers, 0)
+        likeliest = self.logits[at] == self.logits.max(1)
+        return int((~likeliest | (self.numbers < 0)).sum())
 
-    def scores(self, score: Score) -> NDArray[Any]:
-        """Score the rows; a score about one class is about the label given."""
-        p = self.predictions
-        if not (isinstance(score, LogitScore) and score.about_class):
-            return np.asarray(score(p))
-        score.check(p)
-        found = score.function(
-            self.logits, temperature=score.temperature, predicted=self.numbers
-        )
-        return np.asarray(found)
+    def predictions(self, *, decided: bool) -> Predictions:
+        """Return the same as predictions, with the classifier's labels as decisions."""
+        p = Predictions(self.logits, None, self.from_probabilities)
+        if not decided:
+            return p
+        return replace(p, decisions=self.numbers, decided_by=AS_PREDICTED)
+
+    def scores(self, score: Score, *, decided: bool) -> NDArray[Any]:
+        """Score the rows; a score about one class is about the label given.
+
+        With `decided`, where labels are not always those of the largest logits, a score
+        that is not about the label is refused.
+        """
+        p = self.predictions(decided=decided or score.about_class)
+        return np.asarray(score(p))
 
     def lists(self, short: Shortlist, accepted: NDArray[Any]) -> NDArray[np.bool_]:
         """Return the lists of rejected rows, (n, C); each holds the label given."""
