@@ -23,6 +23,7 @@ from trustdoctor.evaluation import (
     evaluate,
     evaluate_perturbed,
     label_quality,
+    tune,
 )
 from trustdoctor.gates import (
     TARGETS,
@@ -101,7 +102,6 @@ from trustdoctor.scores import (
     normalised_margin,
     pnorm,
     register,
-    tune,
 )
 from trustdoctor.service import Client
 from trustdoctor.watch import Expectation, Reference, Watch, expected

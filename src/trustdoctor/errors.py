@@ -13,6 +13,8 @@
     │   └── OutputError                a file cannot be written
     └── MissingPackageError (ImportError)   an extra is not installed
 
+    OddLabelsWarning (UserWarning)     labels that cannot be right, in a calibration
+
 Each message says what was expected, what came, and what to do. The command line
 prints it in one line and exits with 2.
 """
@@ -81,6 +83,15 @@ class FileError(TrustDoctorError, ValueError):
 
 class OutputError(FileError):
     """A file cannot be written; what stood there before is untouched."""
+
+
+class OddLabelsWarning(UserWarning):
+    """Labels are such that a promise or a comparison would rest on nothing.
+
+    They fit better when shifted by one class or one row, agree by chance, are all the
+    model's own answers, or errors are less doubtful than correct predictions. On the
+    command line nothing is written then, unless --allow-odd-labels is given.
+    """
 
 
 class MissingPackageError(TrustDoctorError, ImportError):

@@ -91,6 +91,7 @@ def screened(path, gate, out):
 
 
 @pytest.mark.sampled(4)
+@pytest.mark.filterwarnings("ignore::trustdoctor.errors.OddLabelsWarning")  # toys are
 @pytest.mark.parametrize("name", FITTED)
 def test_fitted_scores_decide_alike(name, path, train, batches, tmp_path):
     p = td.read(path, **NAMES)

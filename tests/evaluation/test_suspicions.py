@@ -325,3 +325,132 @@ def test_many_pairs_are_counted_and_not_all_named(bundled):
     lines = count(probs, order[labels]).warnings()
     assert sum("check these labels" in line for line in lines) == suspicions.SHOWN
     assert "more pairs of label and predicted class are as suspicious" in lines[-1]
+
+
+def rows(counts, labels, said):
+    """Count labels and predicted classes, and how labels fit the row beside."""
+    classes = int(max(said.max(), labels.max())) + 1
+    counts.update(labels, said, np.full(len(said), 0.8), classes)
+    counts.compare_rows(labels, said)
+    return counts
+
+
+def guesses(seed, n=1000, classes=5, accuracy=0.7):
+    """Draw predicted classes, and labels that they are right about so often."""
+    rng = np.random.default_rng(seed)
+    said = rng.integers(0, classes, n)
+    wrong = rng.random(n) > accuracy
+    return (said + wrong * rng.integers(1, classes, n)) % classes, said
+
+
+@pytest.mark.parametrize(("by", "where"), [(1, "up"), (-1, "down")])
+def test_labels_that_stand_one_row_off(by, where):
+    labels, said = guesses(0)
+    (line,) = rows(LabelCounts(), np.roll(labels, by), said).odd()
+    # Rolled back, all labels are in place but for the one at the end.
+    accuracy = (labels == said)[1:].mean() if by > 0 else (labels == said)[:-1].mean()
+    assert f"moved {where} by one row: accuracy would be {accuracy:.1%}" in line
+
+
+def test_a_row_off_is_seen_where_labels_are_missing_and_in_batches():
+    labels, said = guesses(1, n=3000)
+    off = np.roll(labels, 1)
+    off[np.random.default_rng(0).random(3000) < 0.3] = -1
+    whole, parts = LabelCounts(), LabelCounts()
+    for some in np.split(np.arange(3000), [700, 1500]):
+        part = LabelCounts()
+        own = off[some] >= 0
+        part.update(off[some][own], said[some][own], None, 5)
+        part.compare_rows(off[some], said[some])
+        parts.merge(part)
+    whole.update(off[off >= 0], said[off >= 0], None, 5)
+    whole.compare_rows(off, said)
+    for counts in (whole, parts):
+        assert "moved up by one row" in counts.odd()[0]
+
+
+def test_rows_in_the_order_of_their_classes_are_not_shifted():
+    labels, said = guesses(2, accuracy=0.95)
+    order = np.argsort(labels, kind="stable")
+    assert rows(LabelCounts(), labels[order], said[order]).odd() == ()
+
+
+def test_labels_in_random_order():
+    labels, said = guesses(3)
+    mixed = np.random.default_rng(0).permutation(labels)
+    (line,) = rows(LabelCounts(), mixed, said).odd()
+    assert line.startswith("Labels agree with the predictions as labels in random")
+
+
+def test_the_spread_of_the_agreement_is_that_over_all_orders():
+    """It is said of 999 in 1,000, and of no labels that agree a little."""
+    rng, quiet = np.random.default_rng(0), 0
+    labels, said = guesses(4, n=2000, classes=3)
+    for _ in range(300):
+        quiet += not rows(LabelCounts(), rng.permutation(labels), said).odd()
+    assert quiet <= 2
+    for seed in range(100):  # kappa 0.2
+        labels, said = guesses(seed, n=2000, classes=3, accuracy=0.47)
+        assert rows(LabelCounts(), labels, said).odd() == ()
+
+
+def test_a_model_that_nearly_always_says_the_same_tells_nothing():
+    said = np.zeros(5000, int)
+    said[:4] = 1
+    labels = (np.arange(5000) % 50 == 49).astype(int)
+    assert rows(LabelCounts(), labels, said).odd() == ()
+
+
+def test_reversed_labels_of_two_classes_named_in_text():
+    said = np.arange(300) % 2
+    labels = np.where(np.arange(300) % 10 == 0, said, 1 - said)
+    counts = LabelCounts()
+    counts.update(labels, said, np.full(300, 0.9), 0, names=("no", "yes"))
+    assert "labels in random order" in counts.odd()[0]
+
+
+@pytest.mark.parametrize(
+    ("n", "confidence", "odd"),
+    [(100, 0.9, True), (100, 0.99, False), (2000, 0.9999, True), (29, 0.5, False)],
+)
+def test_every_prediction_is_correct(n, confidence, odd):
+    said, counts = np.arange(n) % 3, LabelCounts()
+    counts.update(said, said, np.full(n, confidence), 3)
+    assert bool(counts.odd()) is odd
+    assert not odd or f"All {n:,} predictions are correct" in counts.odd()[0]
+
+
+@pytest.mark.parametrize(
+    ("names", "what"),
+    [
+        (["Paris", "paris", "Rome"], "case"),
+        (["New York", "NewYork", "Rome"], "spaces"),
+        (["\uff11", "1", "Rome"], "their Unicode form"),
+        (["STRASSE ", "stra\u00dfe", "Rome"], "case, spaces or their Unicode form"),
+    ],
+)
+def test_names_that_look_alike(names, what):
+    said = np.arange(30) % 3
+    texts, classes = LabelCounts(), LabelCounts()
+    texts.update(said, said, None, 0, names=names)
+    classes.update(said, said, None, 3)
+    for lines in (texts.warnings(), classes.warnings(names)):
+        (line,) = [line for line in lines if "differ" in line]
+        assert f"differ only in {what}," in line
+        assert all(repr(name) in line for name in names[:2])
+        assert "Rome" not in line
+    parts = LabelCounts()
+    for name in names:  # one spelling in each part
+        part = LabelCounts()
+        part.update([0] * 9, [0] * 9, None, 0, names=[name])
+        parts.merge(part)
+    assert f"differ only in {what}," in parts.warnings()[0]
+
+
+def test_good_labels_are_not_odd():
+    """None of 200 data sets; the tests err once in 1,000."""
+    for seed in range(200):
+        probs, labels = calibrated(seed)
+        counts = count(probs, labels)
+        counts.compare_rows(labels, probs.argmax(1))
+        assert counts.odd() == (), seed

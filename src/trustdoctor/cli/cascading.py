@@ -15,11 +15,18 @@ from trustdoctor.cli.exit_codes import TRIVIAL
 from trustdoctor.cli.options import (
     OUTPUT_PANEL,
     TARGETS_PANEL,
+    OddLabelsOption,
     QuietOption,
     as_rate,
 )
 from trustdoctor.cli.places import check_outputs
-from trustdoctor.cli.printing import one_line, print_file, write_result, wrote
+from trustdoctor.cli.printing import (
+    one_line,
+    print_file,
+    refusing_odd_labels,
+    write_result,
+    wrote,
+)
 from trustdoctor.engines import require_fitting
 from trustdoctor.errors import InputError, NoPolicyError
 from trustdoctor.files import (
@@ -125,6 +132,7 @@ def cascade(  # noqa: PLR0913 - one parameter per option
     columns: Columns,
     output: CascadeOutputOption,
     html: HtmlOption = None,
+    allow_odd_labels: OddLabelsOption = False,
     quiet: QuietOption = False,
     memory: int,
 ) -> None:
@@ -132,7 +140,7 @@ def cascade(  # noqa: PLR0913 - one parameter per option
 
     Picks the thresholds that cost least under one promise for the whole: --risk,
     --joint or --trr. Rows of the FILEs are matched by id. Where no policy keeps the
-    promise nothing is written, and the exit code is 3.
+    promise, or labels cannot be right, nothing is written, and the exit code is 3.
     """
     options: dict[str, Any] = {"costs": _costs(costs), "confidence": level or 0.9}
     options |= {"score": score, "combine": combine, "seed": seed, **target}
@@ -144,7 +152,8 @@ def cascade(  # noqa: PLR0913 - one parameter per option
         given = read_stages(files, columns, asking, memory, output, html)
         tell(0.5, "calibrating")
         options |= {"names": named or name_files(files), "progress": tell}
-        found = _calibrated(given, options, output)
+        with refusing_odd_labels(output, allow=allow_odd_labels):
+            found = _calibrated(given, options, output)
     if html is not None:
         found.to_html(html)
     found.save(output)

@@ -12,7 +12,8 @@ EXIT_CODES = {
     DONE: "done",
     ALARM: "check: an alarm",
     MISTAKE: "bad input or usage",
-    TRIVIAL: "calibrate, cascade: not written, since it would decide nothing",
+    TRIVIAL: "calibrate, cascade: not written, since it would decide nothing or the "
+    "labels are odd",
     INTERNAL: "an internal error",
     STOPPED: "stopped by Ctrl-C",
 }

@@ -16,6 +16,7 @@ from trustdoctor.cli.options import (
     DrawSeedOption,
     FileArgument,
     NoiseOption,
+    OddLabelsOption,
     Option,
     OptionGroup,
     PassedOption,
@@ -27,7 +28,7 @@ from trustdoctor.cli.options import (
     takes,
 )
 from trustdoctor.cli.places import check_outputs
-from trustdoctor.cli.printing import refuse_trivial
+from trustdoctor.cli.printing import refuse_trivial, refusing_odd_labels
 from trustdoctor.engines import (
     Means,
     calibrate_files,
@@ -187,6 +188,7 @@ def calibrate(  # noqa: PLR0913 - one parameter per option
     output: GateOutputOption,
     passed: PassedOption = False,
     allow_trivial: TrivialOption = False,
+    allow_odd_labels: OddLabelsOption = False,
     quiet: QuietOption = False,
     means: Means,
 ) -> None:
@@ -195,8 +197,8 @@ def calibrate(  # noqa: PLR0913 - one parameter per option
     Give one target, or two: --frr with --trr, or --risk with --coverage, --frr or
     --trr; a RATE is 0.05 or 5%. Several values that you fixed before you looked at the
     rows, as --risk 1%,2%,5%, share the level: the strictest that can be promised is
-    taken. A gate that would accept or reject everything is not written, and the exit
-    code is 3.
+    taken. A gate that would accept or reject everything is not written, nor one on
+    labels that cannot be right, and the exit code is 3.
     """
     given: dict[str, Any] = {"temperature": temperature, "mode": mode, "method": method}
     given |= {"groups": _groups(columns, per_class), "confidence": level or 0.9}
@@ -215,7 +217,8 @@ def calibrate(  # noqa: PLR0913 - one parameter per option
         given |= _on_the_score(target, given.get("score", source.scores[0]))
         given["means"] = replace(means, progress=tell)
         said += warn_of_answers(source)
-        with tuned(source, means.memory):
+        odd = refusing_odd_labels(output, allow=allow_odd_labels)
+        with tuned(source, means.memory), odd:
             gate = run(source, given, said)
     if decides_nothing(gate) and not allow_trivial:
         refuse_trivial(gate, output, said)

@@ -238,11 +238,12 @@ class Page:
         source.require_labels("diagnose")
         require_fitting(source, means.memory, "a page")
         more = [self.thumbnails] if self.thumbnails in source.names else []
-        predictions, table = source.load(*(name for name in more if name))
-        found = evaluate(predictions, progress=means.progress, **options)
+        found, predictions, table = engines.evaluate_read(
+            source, *filter(None, more), progress=means.progress, **options
+        )
         means.tell(0.95, f"writing {self.html.name}")
         extras = self._extras(source, file, predictions, table) | calibration
-        again = (*repeats(texts=extras["texts"]), *warn_of_answers(source))
+        again = repeats(texts=extras["texts"])
         found = replace(found, warnings=(*found.warnings, *again))
         found.to_html(self.html, options=tuple(columns.options()), **extras)
         return found

@@ -137,6 +137,17 @@ NoiseOption = Annotated[
 ]
 
 
+OddLabelsOption = Annotated[
+    bool,
+    typer.Option(
+        "--allow-odd-labels",
+        metavar="",
+        help="Go on where labels cannot be right, as shifted or reversed ones.",
+        rich_help_panel=OUTPUT_PANEL,
+    ),
+]
+
+
 class Option(NamedTuple):
     """One option of a group."""
 

@@ -2,7 +2,9 @@
 
 import shutil
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
@@ -11,6 +13,7 @@ from rich.console import Console
 
 from trustdoctor.atomic import write_text
 from trustdoctor.cli.exit_codes import TRIVIAL
+from trustdoctor.errors import OddLabelsWarning
 from trustdoctor.files import STDIN
 from trustdoctor.gates import Gate
 from trustdoctor.report import needed_words, trivial_words
@@ -50,6 +53,22 @@ def refuse_trivial(gate: Gate, output: Path, said: Sequence[str]) -> NoReturn:
     )
     typer.echo(f"trustdoctor: {one_line(' '.join(lines))}", err=True)
     raise typer.Exit(TRIVIAL)
+
+
+@contextmanager
+def refusing_odd_labels(output: Path, *, allow: bool) -> Iterator[None]:
+    """Write nothing where labels are odd, say why, and end; unless that is allowed."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore" if allow else "error", OddLabelsWarning)
+        try:
+            yield
+        except OddLabelsWarning as odd:
+            line = (
+                f"{output} was not written, because the labels are odd. {odd} "
+                "--allow-odd-labels writes it."
+            )
+            typer.echo(f"trustdoctor: {one_line(line)}", err=True)
+            raise typer.Exit(TRIVIAL) from None
 
 
 def print_file(path: Path) -> None:

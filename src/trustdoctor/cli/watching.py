@@ -25,6 +25,7 @@ from trustdoctor.cli.printing import write_result, wrote
 from trustdoctor.cli.reviews import Answered, read_answers, write_drawn
 from trustdoctor.engines import require_fitting
 from trustdoctor.errors import InputError, LabelsMissingError
+from trustdoctor.evaluation import check_labels
 from trustdoctor.files import Columns, Source, find_source
 from trustdoctor.gates import Gate
 from trustdoctor.predictions import Predictions
@@ -147,6 +148,11 @@ class _Given:
     reviewed: Array | None
     late: bool
 
+    def odd_labels(self) -> tuple[str, ...]:
+        """Return why an alarm may come of the labels."""
+        rows = self.predictions
+        return check_labels(rows).odd if rows.known.any() else ()
+
     def count(self, watch: Watch, batch: str | None, draw: Path | None) -> None:
         """Count the rows, and write those that are drawn for review."""
         rows, reviewed = self.predictions, self.reviewed
@@ -202,32 +208,41 @@ def check(  # noqa: PLR0913 - one parameter per option
             given = _read(source, reviewed, memory, late=late)
             options |= _reference(reference, columns)
     with Watch.open(state, gate, **options) as watch:
+        odd = given.odd_labels() if isinstance(given, _Given) else ()
         given.count(watch, batch, draw)
-        _write(watch, html, json_path)  # or else nothing is counted
+        _write(watch, odd, html, json_path)  # or else nothing is counted
     printed = json_path == "-"
     if printed:
-        write_result(_result(watch), json_path)
-    _show(make_console(quiet=quiet or printed), watch, draw, html)
+        write_result(_result(watch, odd), json_path)
+    _show(make_console(quiet=quiet or printed), watch, odd, draw, html)
 
 
-def _show(console: Console, watch: Watch, *paths: Path | None) -> None:
+def _show(
+    console: Console, watch: Watch, odd: tuple[str, ...], *paths: Path | None
+) -> None:
     """Say how the watch stands; an alarm is the exit code."""
+    for line in odd:
+        console.print(
+            f"Careful: the labels are odd. {line}", highlight=False, markup=False
+        )
     console.print(repr(watch), highlight=False, soft_wrap=True, markup=False)
     wrote(console, *paths)
     if watch.alarm:
         raise typer.Exit(ALARM)
 
 
-def _write(watch: Watch, html: Path | None, json_path: str | None) -> None:
+def _write(
+    watch: Watch, odd: tuple[str, ...], html: Path | None, json_path: str | None
+) -> None:
     """Write how the watch stands into the files that were asked for."""
     if html is not None:
         watch.to_html(html)
     if json_path != "-":
-        write_result(_result(watch), json_path)
+        write_result(_result(watch, odd), json_path)
 
 
-def _result(watch: Watch) -> str:
-    return envelope.dump("check", 1, watch.to_dict())
+def _result(watch: Watch, odd: tuple[str, ...]) -> str:
+    return envelope.dump("check", 1, watch.to_dict() | {"warnings": list(odd)})
 
 
 def _options(

@@ -17,6 +17,7 @@ from trustdoctor.engines.verbs import (
     Means,
     calibrate_files,
     diagnose,
+    evaluate_read,
     list_files,
     screen,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "State",
     "calibrate_files",
     "diagnose",
+    "evaluate_read",
     "find_engine",
     "list_files",
     "parse_memory",

@@ -7,7 +7,7 @@ engine folds or maps them batch by batch. Decisions and scores are the same eith
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -16,6 +16,7 @@ from trustdoctor.arrays import Array
 from trustdoctor.engines.contract import SHORTLIST, Added, Engine
 from trustdoctor.engines.local import LocalEngine
 from trustdoctor.engines.memory import fits, parse_memory, require_fitting
+from trustdoctor.engines.shared_values import load_checked, sampled_warnings
 from trustdoctor.errors import FileError, InputError
 from trustdoctor.evaluation import DEFAULT_SCORES, Evaluation, Tally, evaluate
 from trustdoctor.files import (
@@ -45,6 +46,7 @@ from trustdoctor.gates import (
     needs_labels,
     remarks,
     require_scoring,
+    with_notes,
 )
 from trustdoctor.gates import shortlist as set_lists
 from trustdoctor.predictions import Answers, Predictions
@@ -102,18 +104,34 @@ def diagnose(
     means = means or Means.here()
     source.require_labels("diagnose")
     if means.reads(source, len(scores or DEFAULT_SCORES)):
-        found = evaluate(
-            source.read(),
-            scores=scores,
-            temperature=temperature,
-            progress=means.progress,
-        )
-    else:
-        tally = Tally(scores, temperature=temperature)
-        counted = _folded(source, tally, means)
-        means.tell(1.0, "measuring")
-        found = counted.evaluate()
-    return replace(found, warnings=(*found.warnings, *warn_of_answers(source)))
+        return evaluate_read(
+            source, scores=scores, temperature=temperature, progress=means.progress
+        ).evaluation
+    tally = Tally(scores, temperature=temperature)
+    found = _folded(source, tally, means)
+    means.tell(1.0, "measuring")
+    measured = found.evaluate()
+    more = (*sampled_warnings(source), *warn_of_answers(source))
+    return replace(measured, warnings=(*measured.warnings, *more))
+
+
+class Evaluated(NamedTuple):
+    """An evaluation of rows that were read at once, the rows, and their columns."""
+
+    evaluation: Evaluation
+    predictions: Predictions
+    table: pl.DataFrame
+
+
+def evaluate_read(source: Source, *more: str, **options: Any) -> Evaluated:
+    """Read all rows at once and measure them; options as in `evaluate`.
+
+    The table has the columns that predictions are made of, and those that are named.
+    """
+    predictions, table, lines = load_checked(source, *more)
+    found = evaluate(predictions, **options)
+    found = replace(found, warnings=(*found.warnings, *lines))
+    return Evaluated(found, predictions, table)
 
 
 def calibrate_files(  # noqa: PLR0913 - what a calibration is made of
@@ -149,22 +167,37 @@ def calibrate_files(  # noqa: PLR0913 - what a calibration is made of
     if at_once:
         _require_reading(source, means, at_once, OTHERWISE if own else "")
     if at_once or means.reads(source):
-        p, table = source.load(*([clusters] if clusters else []))
-        if clusters is not None:
-            options["clusters"] = _clusters(table[clusters])
+        p, options["clusters"], notes = _read_clustered(
+            source, clusters, labelled=needs_labels(options)
+        )
         means.tell(0.5, "calibrating")
         options |= {"score": score, "temperature": temperature, "groups": groups}
-        return _calibrate_read(p, own, remark, options)
+        return with_notes(_calibrate_read(p, own, remark, options), *notes)
     ready = find_score(score or source.scores[0], temperature=temperature)
     state = Sketches(ready, groups or "", needs_labels=needs_labels(options))
     counted = _folded(source, state, means)
     means.tell(1.0, "calibrating")
     gate: Gate = counted.calibrate(**options)
+    if needs_labels(options):
+        gate = with_notes(gate, *sampled_warnings(source))
     if remark is not None:
         rows = counted.pooled if len(counted.pooled) else counted.without
         for line in remarks(gate, rows, **options):
             remark(line)
     return gate if own is None else _fold_lists(source, gate, own, means, counted)
+
+
+def _read_clustered(
+    source: Source, clusters: str | None, *, labelled: bool
+) -> tuple[Predictions, Array | None, tuple[str, ...]]:
+    """Read all rows, their clusters, and what to say where no column names these."""
+    if clusters is not None:
+        predictions, table = source.load(clusters)
+        return predictions, _clusters(table[clusters]), ()
+    if not labelled:
+        return source.read(), None, ()
+    predictions, _, notes = load_checked(source)
+    return predictions, None, notes
 
 
 def _calibrate_read(

@@ -1,6 +1,12 @@
 """Everything that is measured on labelled predictions, with intervals."""
 
 from trustdoctor.evaluation.better import gains_over, say_better
+from trustdoctor.evaluation.cautions import (
+    constant_scores,
+    is_constant,
+    reversed_line,
+)
+from trustdoctor.evaluation.clustered_errors import ClusteredErrors
 from trustdoctor.evaluation.comparison import Comparison, compare
 from trustdoctor.evaluation.confusions import DominantConfusion, dominant_confusion
 from trustdoctor.evaluation.estimates import Settings
@@ -16,26 +22,47 @@ from trustdoctor.evaluation.protocols import (
     evaluate_logits,
     evaluate_perturbed,
 )
-from trustdoctor.evaluation.suspect_rows import label_quality, repeats
+from trustdoctor.evaluation.score_choice import tune
+from trustdoctor.evaluation.suspect_rows import (
+    LabelReport,
+    check_labels,
+    count_labels,
+    count_neighbours,
+    label_quality,
+    repeated_rows,
+    repeats,
+)
+from trustdoctor.evaluation.suspicions import LabelCounts
 from trustdoctor.evaluation.tally import Tally
 
 __all__ = [
     "DEFAULT_SCORES",
+    "ClusteredErrors",
     "Comparison",
     "Difference",
     "DominantConfusion",
     "Evaluation",
+    "LabelCounts",
+    "LabelReport",
     "Protocols",
     "Settings",
     "Tally",
+    "check_labels",
     "compare",
+    "constant_scores",
+    "count_labels",
+    "count_neighbours",
     "default_scores",
     "dominant_confusion",
     "evaluate",
     "evaluate_logits",
     "evaluate_perturbed",
     "gains_over",
+    "is_constant",
     "label_quality",
+    "repeated_rows",
     "repeats",
+    "reversed_line",
     "say_better",
+    "tune",
 ]

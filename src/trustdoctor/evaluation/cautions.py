@@ -5,9 +5,10 @@ import math
 import numpy as np
 
 from trustdoctor.arrays import Array
-from trustdoctor.evaluation.suspect_rows import count_labels, repeats, suspected_rows
-from trustdoctor.evaluation.suspicions import LabelCounts
-from trustdoctor.metrics import Estimate
+from trustdoctor.evaluation.suspect_rows import check_labels, repeated_rows, repeats
+from trustdoctor.evaluation.suspicions import LEAST_ROWS
+from trustdoctor.metrics import Counts, Estimate
+from trustdoctor.metrics import counts as of_counts
 from trustdoctor.predictions import Answers, Intake, Predictions
 
 Ends = tuple[float, float]
@@ -16,17 +17,12 @@ Ends = tuple[float, float]
 
 def cautions(predictions: Predictions, doubts: dict[str, Array]) -> tuple[str, ...]:
     """Say what is odd about rows and labels; `doubts` are of those with a label."""
-    labelled, kept = predictions.labelled("an evaluation"), kept_rows(predictions)
-    counts = LabelCounts()
-    count_labels(counts, labelled, doubts)
-    rows = [suspected_rows(labelled, pair) for pair in counts.pairs()]
-    if kept is not None:
-        rows = [kept[own] for own in rows]
     return (
         *Intake.of(predictions).lines(),
-        *say_beyond(confidence_ends(labelled)),
-        *counts.warnings(predictions.class_names, rows),
+        *say_beyond(confidence_ends(predictions.labelled("an evaluation"))),
+        *check_labels(predictions, doubts).lines,
         *repeats(ids=predictions.ids, features=predictions.features),
+        *repeated_rows(predictions),
     )
 
 
@@ -82,6 +78,10 @@ def reversed_scores(
     name, area = next((n, found["auroc"]) for n, found in scores.items())
     if area.high is None or area.high >= 0.5:
         return ()
+    return (_reversed(name, probable=probable),)
+
+
+def _reversed(name: str, *, probable: bool = False) -> str:
     how = "Check the labels."
     if name in ("confidence", "doubt"):
         how = "Check which way the numbers go."
@@ -90,4 +90,65 @@ def reversed_scores(
                 " If they are the probability of one class, give --probs NAME "
                 "--positive LABEL."
             )
-    return (f"Errors are less doubtful by {name} than correct answers are. {how}",)
+    return f"Errors are less doubtful by {name} than correct answers are. {how}"
+
+
+SAME = 0.99
+"""A score is nearly constant if so large a share of the rows has one value."""
+
+_ROUNDING = 1e-6  # scores that differ less, relative to their size, are one
+
+
+def is_constant(counts: Counts, *, share: float = 1.0) -> bool:
+    """Tell whether a share of the rows has one score, or all but for rounding.
+
+    Examples
+    --------
+    >>> from trustdoctor.metrics import count
+    >>> is_constant(count([0.5, 0.5, 0.5], [True, False, False]))
+    True
+    """
+    sizes = counts.correct + counts.errors
+    assert counts.highest is not None
+    low, high = float(counts.highest[0]), float(counts.highest[-1])
+    if low == high or high - low <= _ROUNDING * max(abs(low), abs(high)) < np.inf:
+        return True
+    return bool(share < 1 and sizes.max() >= share * sizes.sum())
+
+
+def constant_scores(by_score: dict[str, Counts]) -> tuple[str, ...]:
+    """Say which scores are the same for all rows, or for nearly all."""
+    names = [
+        name
+        for name, counts in by_score.items()
+        if counts.n_correct + counts.n_errors >= LEAST_ROWS
+        and is_constant(counts, share=SAME)
+    ]
+    if not names:
+        return ()
+    every = all(is_constant(by_score[name]) for name in names)
+    it = "they" if len(names) > 1 else "it"
+    some = ", ".join(names[:-1]) + " and " * (len(names) > 1) + names[-1]
+    return (
+        f"{some} {'have' if len(names) > 1 else 'has'} one value for "
+        f"{'all' if every else f'{SAME:.0%} or more of the'} rows: "
+        f"{it} cannot tell rows apart, and no threshold can. Give the model's "
+        "probabilities as they are, neither rounded nor decided.",
+    )
+
+
+def reversed_line(counts: Counts, score: str) -> str:
+    """Say that errors are clearly less doubtful than correct rows; "" otherwise.
+
+    By the rank-sum test of Mann and Whitney at 0.001, with its correction for ties:
+    intervals of AUROC are too narrow where nearly all rows are tied.
+    """
+    n, wrong = int(counts.n_correct + counts.n_errors), int(counts.n_errors)
+    pairs = wrong * (n - wrong)
+    if n < LEAST_ROWS or not pairs:
+        return ""
+    tied = (counts.correct + counts.errors).astype(float)
+    free = n + 1 - (tied**3 - tied).sum() / (n * (n - 1))
+    spread = np.sqrt(free / 12 / pairs)  # of AUROC, over all orders of the rows
+    clear = of_counts.auroc(counts) < 0.5 - 3.1 * spread and free > 0
+    return _reversed(score) if clear else ""

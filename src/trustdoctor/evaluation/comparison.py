@@ -18,7 +18,9 @@ from trustdoctor.arrays import Array
 from trustdoctor.atomic import write_text
 from trustdoctor.errors import InputError, UndefinedMetricError
 from trustdoctor.evaluation.candidates import Candidate, Trial, World
+from trustdoctor.evaluation.cautions import reversed_line
 from trustdoctor.evaluation.estimates import note_of
+from trustdoctor.evaluation.suspect_rows import check_labels, repeated_rows
 from trustdoctor.metrics import (
     Estimate,
     Points,
@@ -26,6 +28,7 @@ from trustdoctor.metrics import (
     area_interval,
     auroc,
     auroc_difference,
+    count,
     counts,
     frr_difference,
     frr_parts,
@@ -93,6 +96,10 @@ class Comparison:
         Of all comparisons of AUROC together, and of all of FRR.
     skipped : tuple of str
         Scores that could not be made of these rows, and why.
+    odd_labels : tuple of str
+        Why nothing may rest on these labels; nothing is recommended then.
+    warnings : tuple of str
+        What else to check of these rows.
     scores : dict of str to Score
         The candidates themselves, fitted and at the setting that was chosen; views and
         scores of the user's own are not among them.
@@ -117,6 +124,8 @@ class Comparison:
     confidence: float
     points: Points
     skipped: tuple[str, ...] = ()
+    odd_labels: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     scores: dict[str, Score] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -151,7 +160,10 @@ class Comparison:
         )
 
     def verdict(self) -> str:
-        """Say which score to use, in words."""
+        """Say which score to use, in words; none where the labels are odd."""
+        if self.odd_labels:
+            odd = " ".join(self.odd_labels)
+            return f"The labels are odd, so no score is recommended. {odd}"
         if len(self.candidates) == 1:
             return (
                 f"These predictions allow one score, {self.baseline}: there is nothing "
@@ -263,12 +275,15 @@ def compare(  # noqa: PLR0913 - options, by keyword only
     (1000, 1000, 'msp')
     """
     _check(predictions, train, opinions, confidence, seed)
-    predictions = predictions.labelled("compare")
+    labelled = predictions.labelled("compare")
+    report, copies = check_labels(predictions), repeated_rows(predictions)
+    predictions = labelled
     base = _baseline(predictions)
     wrong = predictions.errors
     order = np.random.default_rng(seed).permutation(len(wrong))
     fit, chosen, judged = np.array_split(order, 3)
-    _check_thirds(wrong, {"fit": fit, "choose": chosen, "judge": judged})
+    thirds = {"fit": fit, "choose": chosen, "judge": judged}
+    _check_thirds(wrong, thirds, report.odd)
     world = World(predictions, fit, train, opinions, extra or {}, base)
     candidates = list(world.candidates())
     _check_names([c.name for c in candidates])
@@ -278,6 +293,8 @@ def compare(  # noqa: PLR0913 - options, by keyword only
     found = judge.all(settled, base=base)
     found.sort(key=lambda c: (c.name != base, -(c.auroc_gain.value or 0)))
     better = [c for c in found if c.better]
+    turned = reversed_line(count(settled[0].trial.doubts, wrong), base)
+    odd = (*report.odd, *((turned,) if turned else ()))
     best = max(better, key=lambda c: c.chosen_auroc, default=None)
     return Comparison(
         n=len(wrong),
@@ -286,10 +303,12 @@ def compare(  # noqa: PLR0913 - options, by keyword only
         n_chosen=len(chosen),
         n_judged=len(judged),
         candidates=tuple(found),
-        recommended=None if best is None else best.name,
+        recommended=None if best is None or odd else best.name,
         confidence=confidence,
         points=at,
         skipped=tuple(world.skipped),
+        odd_labels=odd,
+        warnings=(*report.notes, *copies),
         scores={s.name: s.trial.score for s in settled if s.trial.score is not None},
     )
 
@@ -320,14 +339,17 @@ def _check(
         _check_opinions(predictions, opinions)
 
 
-def _check_thirds(wrong: Array, thirds: dict[str, Array]) -> None:
+def _check_thirds(
+    wrong: Array, thirds: dict[str, Array], odd_labels: tuple[str, ...]
+) -> None:
     for what, rows in thirds.items():
         n, errors = len(rows), int(wrong[rows].sum())
         if not 0 < errors < n:
             message = (
                 f"expected right and wrong rows in each third, got {errors} wrong of "
                 f"{n} in the one that is to {what} ({int(wrong.sum()):,} of "
-                f"{len(wrong):,} in all). Give it more rows."
+                f"{len(wrong):,} in all). "
+                f"{' '.join(odd_labels) or 'Give it more rows.'}"
             )
             raise UndefinedMetricError(message)
 

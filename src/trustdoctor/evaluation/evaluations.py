@@ -13,7 +13,12 @@ from trustdoctor.arrays import Array
 from trustdoctor.atomic import write_text
 from trustdoctor.errors import InputError
 from trustdoctor.evaluation.better import gains_over, say_better
-from trustdoctor.evaluation.cautions import cautions, kept_rows, reversed_scores
+from trustdoctor.evaluation.cautions import (
+    cautions,
+    constant_scores,
+    kept_rows,
+    reversed_scores,
+)
 from trustdoctor.evaluation.estimates import (
     Settings,
     accuracy,
@@ -357,6 +362,7 @@ def evaluate(  # noqa: PLR0913 - options, by keyword only
         warnings=(
             *cautions(every_row, every),
             *reversed_scores(results, probable=bool(calibration)),
+            *constant_scores({n: ranking.counts for n, ranking in rankings.items()}),
         ),
         predictions=predictions,
         doubts=every,

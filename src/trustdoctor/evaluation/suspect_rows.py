@@ -1,17 +1,27 @@
-"""Single rows to look at: labels the model does not believe, and rows given twice."""
+"""Rows to look at: labels the model does not believe, and rows given twice."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from trustdoctor.arrays import Array, as_features, to_numpy
 from trustdoctor.errors import InputError
-from trustdoctor.evaluation.suspicions import LabelCounts, SuspectedPair
+from trustdoctor.evaluation.suspicions import RARE, LabelCounts, SuspectedPair
 from trustdoctor.metrics import calibration_rows
 from trustdoctor.predictions import Answers, Predictions, require_predictions
+from trustdoctor.scores import score_all
 
 if TYPE_CHECKING:
     import polars as pl
+
+_FEWEST_COPIES = 5
+"""Fewer groups of equal rows are not spoken of."""
+
+_JUDGED = 100_000
+"""About so many rows are enough to judge all groups by."""
+
+_AGREEING = 0.99
+"""Labels of copies agree; those of rows that merely look alike err as others do."""
 
 _BLOCK = 1 << 14  # rows hashed at a time
 _LONG = 40  # characters of a text that a message shows
@@ -97,6 +107,66 @@ def count_labels(
     )
 
 
+class LabelReport(NamedTuple):
+    """What looks wrong about labels, in a sentence each.
+
+    Attributes
+    ----------
+    odd : tuple of str
+        Why nothing may rest on them.
+    notes : tuple of str
+        What else to check.
+    """
+
+    odd: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """All of them, the odd ones first."""
+        return (*self.odd, *self.notes)
+
+
+def check_labels(
+    predictions: Predictions, doubts: dict[str, Array] | None = None
+) -> LabelReport:
+    """Return what looks wrong about the labels of rows in memory.
+
+    Parameters
+    ----------
+    predictions : Predictions
+        Some rows have a label.
+    doubts : dict of str to array, optional
+        Hold beta of these rows, if there are probabilities.
+
+    Examples
+    --------
+    >>> logits = np.eye(4)[np.arange(80) % 4] * 3
+    >>> late = Predictions.from_logits(logits, (np.arange(80) + 1) % 4)
+    >>> check_labels(late).odd[0][:26]
+    'Labels seem to count from '
+    """
+    rows = predictions.labelled("a check of labels")
+    if doubts is None:
+        doubts = {} if isinstance(rows, Answers) else score_all(rows, ["beta"])
+    counts = LabelCounts()
+    count_labels(counts, rows, doubts)
+    count_neighbours(counts, predictions)
+    suspects = [suspected_rows(rows, pair) for pair in counts.pairs()]
+    if not predictions.known.all():
+        numbers = np.flatnonzero(predictions.known)
+        suspects = [numbers[pair_rows] for pair_rows in suspects]
+    odd, lines = counts.odd(), counts.warnings(predictions.class_names, suspects)
+    return LabelReport(odd, lines[len(odd) :])
+
+
+def count_neighbours(counts: LabelCounts, predictions: Predictions) -> None:
+    """Count which labels fit the row beside theirs; rows are in their order."""
+    judged = isinstance(predictions, Answers) and predictions.judged
+    if predictions.labels is not None and not judged:
+        counts.compare_rows(predictions.labels, predictions.predicted)
+
+
 def suspected_rows(predictions: Predictions, pair: SuspectedPair) -> Array:
     """Return the rows of a pair (k,), the most suspicious first.
 
@@ -159,6 +229,146 @@ no row is counted twice.
     return tuple(out)
 
 
+def repeated_rows(predictions: Predictions) -> tuple[str, ...]:
+    """Say how many rows repeat an earlier one, where these cannot be chance.
+
+    Rows repeat that have all numbers and the label of an earlier row. Rounded
+    probabilities and decision trees give equal rows that are independent all the same;
+    nothing is said of those. Copies give themselves away in one of two ways: their
+    errors go together more than those of rows with a confidence next to theirs (a
+    binomial test at 0.001), or numbers with many digits agree in a few rows, and so do
+    their labels.
+
+    Examples
+    --------
+    >>> z = np.random.default_rng(0).normal(size=(200, 3))
+    >>> p = Predictions.from_logits(z, z.argmax(1))
+    >>> repeated_rows(p)
+    ()
+    >>> repeated_rows(p[np.arange(300) % 200])[0][:46]
+    '100 of 300 rows repeat an earlier one, in all '
+    """
+    if not predictions.n_classes or not predictions.known.any():
+        return ()
+    rows = predictions.labelled("looking for rows that repeat")
+    assert rows.labels is not None
+    hashes = _hashed(rows.logits)
+    alike = _duplicated(hashes)
+    if len(alike) < 2 * _FEWEST_COPIES:
+        return ()
+    parts = -(-len(alike) // _JUDGED)  # whole groups, as their hash decides
+    judged = alike[hashes[alike] % np.uint64(parts) == 0]
+    copies, single = _Copies.among(rows[judged]), (len(rows) - len(alike)) // parts
+    if not (copies.err_together() or copies.agree_by_digits(single)):
+        return ()
+    labelled = np.column_stack([rows.logits[alike], rows.labels[alike]])
+    again = np.zeros(len(rows), bool)
+    again[alike] = _again_rows(labelled.astype(np.float64) + 0.0)
+    at = int(again.argmax())
+    same = (rows.logits[:at] == rows.logits[at]).all(1)
+    first = int((same & (rows.labels[:at] == rows.labels[at])).argmax())
+    n = int(again.sum())
+    where = np.flatnonzero(predictions.known)[[first, at]]
+    return (
+        f"{n:,} of {len(rows):,} rows repeat an earlier one, in all numbers and the "
+        f"label, the first at rows {where[0]} and {where[1]}: intervals and promises "
+        "are for rows that are drawn one by one. Keep one of each.",
+    )
+
+
+class _Copies(NamedTuple):
+    """Rows with equal numbers, in groups of two and more.
+
+    Attributes
+    ----------
+    rows : Predictions
+    first, second : integer arrays (groups,)
+        The first two rows of each group.
+    first_of : integer array (n,)
+        The first row of each row's group.
+    """
+
+    rows: Predictions
+    first: Array
+    second: Array
+    first_of: Array
+
+    @classmethod
+    def among(cls, rows: Predictions) -> "_Copies":
+        """Group rows that are equal, hashes of which are."""
+        import polars as pl
+
+        bits = [row.tobytes() for row in rows.logits + 0.0]
+        table = pl.DataFrame({"row": np.arange(len(bits))}).with_columns(
+            pl.Series("bits", bits, dtype=pl.Binary)
+        )
+        first = table.select(pl.col("row").first().over("bits")).to_series()
+        groups = table.group_by("bits").agg(
+            first=pl.col("row").min(), second=pl.col("row").sort().slice(1, 1).first()
+        )
+        groups = groups.drop_nulls().sort("first")
+        one, two = groups["first"].to_numpy(), groups["second"].to_numpy()
+        return cls(rows, one, two, first.to_numpy())
+
+    def err_together(self) -> bool:
+        """Tell whether copies err together more than rows of like confidence do."""
+        from scipy.special import bdtr
+
+        confidence = _top_probability(self.rows[self.first])
+        order = np.argsort(confidence, kind="stable")
+        wrong = self.rows.errors
+        first, second = wrong[self.first][order], wrong[self.second][order]
+        within = np.count_nonzero(first != second)
+        across = np.count_nonzero(first != np.roll(second, 1))
+        apart = 2 * within < across
+        return bool(apart and bdtr(within, within + across, 0.5) < RARE)
+
+    def agree_by_digits(self, single: int) -> bool:
+        """Tell whether numbers with many digits agree in a few rows, and labels too.
+
+        `single` rows are in no group. Where groups are large, as the leaves of a tree
+        are, equal numbers are how the model answers.
+        """
+        labels = self.rows.labels
+        assert labels is not None
+        repeats = self.first_of != np.arange(len(self.first_of))
+        agreeing = labels[repeats] == labels[self.first_of[repeats]]
+        answers, n = single + len(self.first), single + len(self.first_of)
+        if 4 * answers < n or agreeing.mean() < _AGREEING:
+            return False
+        fine = _has_digits(self.rows[self.first])
+        return bool(np.count_nonzero(fine) >= max(_FEWEST_COPIES, len(fine) / 2))
+
+
+def _has_digits(rows: Predictions) -> Array:
+    """Tell in which rows numbers have so many digits that none meet by chance.
+
+    One of ten digits, or two of six, as in float32; of two classes there is one number,
+    so that in float32 no row has enough.
+    """
+    values = rows.logits.astype(np.float64)
+    plain = np.ones(values.shape, bool)
+    if rows.from_probabilities:
+        values = np.exp(values)
+        plain = (values > 1e-3) & (values < 1 - 1e-3)
+    long, short = (
+        plain & (np.abs(values * unit - np.rint(values * unit)) > 0.1)
+        for unit in (1e9, 1e5)
+    )
+    single = (values.astype(np.float32) == values).all(1)
+    if rows.logits.dtype == np.float32:
+        single[:] = True
+    enough = (short.sum(1) >= 2) & (rows.n_classes > 2)
+    return np.where(single, enough, long.any(1))
+
+
+def _top_probability(rows: Predictions) -> Array:
+    """Return the largest probability of each row."""
+    z = rows.logits.astype(np.float64)
+    with np.errstate(over="ignore", under="ignore"):
+        return 1 / np.exp(z - z.max(1, keepdims=True)).sum(1)
+
+
 def _again(what: str, again: Array, first: int, which: str) -> str:
     n = int(again.sum())
     rows = "1 row repeats" if n == 1 else f"{n:,} rows repeat"
@@ -199,15 +409,28 @@ def _again_rows(x: Array) -> Array:
     again = np.zeros(len(x), bool)
     if not x.shape[1]:
         return again
-    bits = np.ascontiguousarray(x).view(np.uint64)
+    alike = _duplicated(_hashed(x))
+    exact = pl.Series([row.tobytes() for row in x[alike]], dtype=pl.Binary)
+    again[alike] = ~exact.is_first_distinct().to_numpy()
+    return again
+
+
+def _duplicated(hashes: Array) -> Array:
+    """Return the rows whose hash another row has, too."""
+    import polars as pl
+
+    return np.flatnonzero(pl.Series(hashes).is_duplicated().to_numpy())
+
+
+def _hashed(x: Array) -> Array:
+    """Return a hash of each row (n,); rows that are equal have the same."""
+    wide = np.ascontiguousarray(x)
     draw = np.random.default_rng(0)
     odd = draw.integers(1 << 63, size=x.shape[1], dtype=np.uint64) * 2 + 1
     hashes = np.empty(len(x), np.uint64)
     for start in range(0, len(x), _BLOCK):
-        part = bits[start : start + _BLOCK]
+        part = wide[start : start + _BLOCK] + 0.0  # -0 equals 0, and has other bits
+        bits = part.astype(np.float64, copy=False).view(np.uint64)
         # The low bits of numbers with few digits are 0, and would stay so.
-        hashes[start : start + _BLOCK] = (part ^ (part >> np.uint64(32))) @ odd
-    alike = np.flatnonzero(pl.Series(hashes).is_duplicated().to_numpy())
-    exact = pl.Series([row.tobytes() for row in bits[alike]], dtype=pl.Binary)
-    again[alike] = ~exact.is_first_distinct().to_numpy()
-    return again
+        hashes[start : start + _BLOCK] = (bits ^ (bits >> np.uint64(32))) @ odd
+    return hashes

@@ -4,7 +4,8 @@
 batches in whole numbers, so their order changes nothing, and it keeps no rows.
 """
 
-from collections.abc import Iterator, Sequence
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from trustdoctor.arrays import Array, to_numpy
 from trustdoctor.errors import InputError
+from trustdoctor.predictions import folded_name
 
 RARE = 0.001
 """What chance does less often than this is not put down to chance."""
@@ -31,6 +33,21 @@ APART = 1.35
 """Other errors must be this far below the usual, for confidence to tell anything.
 
 In networks they are 1.4 below and more; in shallow trees or naive Bayes, seldom."""
+
+LEAST_ROWS = 30
+"""On fewer rows nothing is odd that concerns all labels."""
+
+KAPPA = 0.1
+"""Labels agree by chance if more than this share of the possible is excluded."""
+
+ALL_CORRECT = 1000
+"""So many rows without an error are odd, whatever the confidences expect.
+
+Fewer are if the confidences expect `EXPECTED_ERRORS`.
+"""
+
+EXPECTED_ERRORS = 7
+"""None comes where so many are expected with probability exp(-7) < 0.001."""
 
 SHOWN = 5
 """So many classes, pairs or rows are named; the others are counted."""
@@ -125,6 +142,8 @@ one, and is 0.0% now. Check --first-class, and the order of the columns.
         self.n = 0
         self.n_right = 0
         self._shifted = np.zeros(2, np.int64)  # right if lowered, or raised, by one
+        self._moved = np.zeros((2, 4), np.int64)  # up, down: see `compare_rows`
+        self._spellings: dict[str, set[str]] = {}
         self._labels = np.zeros(0, np.int64)
         self._said = np.zeros((3, 0), np.int64)  # as in _Sums, by predicted class
         self._pairs = _NONE  # of errors alone
@@ -165,6 +184,7 @@ one, and is 0.0% now. Check --first-class, and the order of the columns.
         self.n += len(y)
         self.n_right += len(y) - len(wrong)
         if not n_classes:
+            self._spell(names or ())
             if names is None or self._blind:
                 self._forget()
                 return
@@ -175,6 +195,27 @@ one, and is 0.0% now. Check --first-class, and the order of the columns.
         step = k[wrong] - y[wrong]
         self._shifted += [np.count_nonzero(step == by) for by in (-1, 1)]
         self._see(y, k, wrong, _steps(confidence))
+
+    def compare_rows(self, labels: Any, predicted: Any) -> None:
+        """Count which labels fit the prediction of the row before, or after, better.
+
+        Parameters
+        ----------
+        labels, predicted : integer arrays (n,)
+            In the order of the rows; labels below 0 are missing.
+        """
+        y, k = (to_numpy(a) for a in (labels, predicted))
+        for counts, moved_label, label, said in (
+            (self._moved[0], y[1:], y[:-1], k[:-1]),  # labels moved up
+            (self._moved[1], y[:-1], y[1:], k[1:]),
+        ):
+            both = (moved_label >= 0) & (label >= 0)
+            fits_moved, fits_now = (moved_label == said) & both, (label == said) & both
+            always = np.count_nonzero(fits_moved & fits_now)
+            counts[0] += np.count_nonzero(both)
+            counts[1] += np.count_nonzero(fits_moved) - always
+            counts[2] += np.count_nonzero(fits_now) - always
+            counts[3] += always
 
     def _meet(self, n_classes: int) -> None:
         if self.n_classes is None:
@@ -187,6 +228,12 @@ one, and is 0.0% now. Check --first-class, and the order of the columns.
             raise InputError(message)
         if n_classes > _MOST:
             self._forget()
+
+    def _spell(self, names: Iterable[str]) -> None:
+        """Remember how answers are spelt, unless there are very many."""
+        if len(self._spellings) <= _MOST_NAMES:
+            for name in names:
+                self._spellings.setdefault(folded_name(name), set()).add(name)
 
     def _numbers(self, names: Sequence[str]) -> Array:
         """Return the numbers that answers have here."""
@@ -244,6 +291,8 @@ one, and is 0.0% now. Check --first-class, and the order of the columns.
         self.n += other.n
         self.n_right += other.n_right
         self._shifted = self._shifted + other._shifted
+        self._moved = self._moved + other._moved
+        self._spell(name for names in other._spellings.values() for name in names)
         if self._blind or other._blind:
             self._forget()
             if not self.n_classes:
@@ -303,9 +352,9 @@ one, and is 0.0% now. Check --first-class, and the order of the columns.
         """
         if not self.n:
             return ()
-        shifted = self._shift()
-        out = [shifted or self._chance(), self._absent(class_names)]
-        pairs = () if shifted else self.pairs()
+        odd = self.odd() or (self._shift() or self._chance(),)
+        out = [*odd, self._absent(class_names), self._twins(class_names)]
+        pairs = () if self._shift() else self.pairs()
         for i, pair in enumerate(pairs[:SHOWN]):
             out.append(pair.line(class_names, rows[i] if i < len(rows) else ()))
         if len(pairs) > SHOWN:
@@ -313,6 +362,105 @@ one, and is 0.0% now. Check --first-class, and the order of the columns.
             which = f"{more} more pair{'s' * (more > 1)} of label and predicted class"
             out.append(f"{n:,} rows of {which} are as suspicious.")
         return tuple(line[0].upper() + line[1:] for line in out if line)
+
+    def odd(self) -> tuple[str, ...]:
+        """Return why nothing may rest on these labels; empty where nothing is odd.
+
+        Each test errs with probability 0.001 at most, and fewer than 30 rows are not
+        judged.
+
+        Examples
+        --------
+        >>> counts, said = LabelCounts(), np.arange(900) ** 2 % 7 % 3
+        >>> counts.update(np.roll(said, 1), said, None, 7)
+        >>> counts.compare_rows(np.roll(said, 1), said)
+        >>> print(*counts.odd())
+        Labels fit better when moved up by one row: accuracy would be 100.0%, and is \
+42.8% now. Check that no column was shifted against the others.
+        """
+        if self.n < LEAST_ROWS:
+            return ()
+        line = self._shift() or self._row_shift() or self._chance() or self._agreement()
+        line = line or self._all_correct()
+        return (line[0].upper() + line[1:],) if line else ()
+
+    def _row_shift(self) -> str:
+        """Say that labels fit better when they are moved by one row."""
+        from scipy.special import bdtr
+
+        rows, moved, now, always = self._moved.T
+        best = int(np.argmax(moved - now))
+        n, more, fewer = int(rows[best]), int(moved[best]), int(now[best])
+        # Half of the errors at least must go: rows in the order of their classes fit
+        # nearly as well when moved.
+        left, errors = (n - int(always[best]) - right for right in (more, fewer))
+        if n < LEAST_ROWS or 2 * left > errors:
+            return ""
+        if not bdtr(fewer, more + fewer, 0.5) < RARE / 2:
+            return ""
+        return (
+            f"labels fit better when moved {'down' if best else 'up'} by one row: "
+            f"accuracy would be {1 - left / n:.1%}, and is {1 - errors / n:.1%} now. "
+            "Check that no column was shifted against the others."
+        )
+
+    def _agreement(self) -> str:
+        """Say that labels in any other order would fit as well.
+
+        The variance of the agreement over all orders is that of Cohen's kappa for
+        fixed margins (Fleiss, Levin and Paik, Statistical Methods for Rates and
+        Proportions, 2003, section 18.1). It must be small against the agreement that
+        the margins allow: a model that nearly always says the same tells nothing.
+        """
+        labels, said = (v.astype(float) for v in (self._labels, self._said[0]))
+        n = self.n
+        if labels.sum() != n or said.sum() != n:
+            return ""
+        both, most = labels * said, np.minimum(labels, said).sum()
+        spread = (both * (n - labels) * (n - said)).sum() + both.sum() ** 2
+        spread = np.sqrt((spread - (both**2).sum()) / (n * n * (n - 1.0)))
+        expected, limit = both.sum() / n, 3.1 * spread  # 0.001 on one side
+        beyond = self.n_right - expected
+        if beyond >= limit or beyond + limit >= KAPPA * (most - expected):
+            return ""
+        return (
+            f"labels agree with the predictions as labels in random order would: "
+            f"accuracy is {self.n_right / n:.1%}, by chance {expected / n:.1%}. Check "
+            "that the labels are those of these rows."
+        )
+
+    def _all_correct(self) -> str:
+        """Say that there is no error where some are to be expected."""
+        if self.n_right < self.n:
+            return ""
+        expected = 0.0 if self._blind else self.n - float(self._said[1].sum()) / _UNIT
+        if self.n < ALL_CORRECT and expected < EXPECTED_ERRORS:
+            return ""
+        by = f", where the confidences expect {expected:,.0f} errors"
+        return (
+            f"all {self.n:,} predictions are correct{by * (expected >= 1)}: check that "
+            "the label is not the model's own answer, and that the model was not "
+            "trained on these rows."
+        )
+
+    def _twins(self, class_names: Sequence[str] | None) -> str:
+        """Name two classes that are spelt alike but for case, spaces or Unicode."""
+        spellings = self._spellings
+        if self.n_classes:
+            spellings = {}
+            for name in class_names or ():
+                spellings.setdefault(folded_name(name), set()).add(name)
+        alike = sorted(sorted(names)[:2] for names in spellings.values() if names)
+        alike = [pair for pair in alike if len(pair) > 1]
+        if not alike:
+            return ""
+        more = len(alike) - 1
+        others = f" So are {more} more pair{'s' * (more > 1)}." * (more > 0)
+        first, second = alike[0]
+        return (
+            f"the classes {first!r} and {second!r} differ only in "
+            f"{_difference(first, second)}, and count as two: write them alike.{others}"
+        )
 
     def _chance(self) -> str:
         """Say that guessing would do better."""
@@ -390,6 +538,22 @@ def _by_pair(y: Array, k: Array, steps: Array, width: int) -> _Sums:
     met = np.flatnonzero(table[0])
     label, predicted = np.divmod(met, width)
     return _Sums(label * _MOST + predicted, table[:, met].astype(np.int64))
+
+
+def _difference(first: str, second: str) -> str:
+    """Say in what two names differ that have the same folded form."""
+    if first.casefold() == second.casefold():
+        return "case"
+    if first.split() == second.split() or _joined(first) == _joined(second):
+        return "spaces"
+    composed = (unicodedata.normalize("NFKC", name) for name in (first, second))
+    if len(set(composed)) == 1:
+        return "their Unicode form"
+    return "case, spaces or their Unicode form"
+
+
+def _joined(name: str) -> str:
+    return "".join(name.split())
 
 
 def _name(of: Any, class_names: Sequence[str] | None) -> str:

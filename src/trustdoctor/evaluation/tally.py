@@ -13,6 +13,7 @@ from trustdoctor.errors import InputError, LabelsMissingError
 from trustdoctor.evaluation.cautions import (
     Ends,
     confidence_ends,
+    constant_scores,
     reversed_scores,
     say_beyond,
 )
@@ -26,7 +27,7 @@ from trustdoctor.evaluation.evaluations import (
     difference,
 )
 from trustdoctor.evaluation.said import SaidSums
-from trustdoctor.evaluation.suspect_rows import count_labels
+from trustdoctor.evaluation.suspect_rows import count_labels, count_neighbours
 from trustdoctor.evaluation.suspicions import LabelCounts
 from trustdoctor.metrics import CELLS, Estimate, Points, Sketch, share
 from trustdoctor.predictions import NO_ROWS, Answers, Intake, Predictions
@@ -84,6 +85,7 @@ class Tally:
         self.intake += Intake.of(predictions)
         if not predictions.known.any():
             return
+        count_neighbours(self.labels, predictions)
         predictions = predictions.labelled("an evaluation")
         self._meet(predictions)
         wrong = predictions.errors
@@ -178,6 +180,7 @@ class Tally:
             warnings=(
                 *self._warnings(),
                 *reversed_scores(scores, probable=bool(calibration)),
+                *constant_scores({n: s.counts for n, s in self.sketches.items()}),
             ),
             counted=True,
         )

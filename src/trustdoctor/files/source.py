@@ -39,6 +39,10 @@ from trustdoctor.scores import plain_scores
 
 _HEAD = 10_000  # rows in which at least one true label must be found
 
+_MOST_SHARED = 20  # columns that are looked at for rows that belong together
+
+_LONGEST_NAME = 100  # bytes; longer values are texts, not names
+
 BATCH = 1 << 16
 """Rows looked at at a time, to find a bad one."""
 
@@ -142,6 +146,20 @@ class Source:
     def needed(self) -> list[str]:
         """The columns that predictions are made of."""
         return self.layout.needed
+
+    @cached_property
+    def shared_columns(self) -> list[str]:
+        """The columns beside these whose values could say which rows belong together.
+
+        Texts and whole numbers of which some come again; no measured numbers.
+        """
+        rest = [name for name in self.names if name not in self.needed]
+        plain = [name for name in rest if _may_be_shared(self.schema[name])]
+        if not plain:
+            return []
+        head = self.head(plain)  # of few rows: texts may be long
+        found = [name for name in plain if names_things(head[name])]
+        return found[:_MOST_SHARED]
 
     @property
     def has_labels(self) -> bool:
@@ -378,6 +396,28 @@ class Source:
             raise FileError(message) from error
         except (*POLARS_ERRORS, *_BROKEN, UnicodeDecodeError) as error:
             raise FileError(unreadable(self, error)) from error
+
+
+def _may_be_shared(dtype: pl.DataType) -> bool:
+    """Tell whether values of a type may name what several rows share."""
+    if dtype.is_nested() or dtype.is_temporal():
+        return False
+    return dtype.is_numeric() or dtype in (pl.String, pl.Categorical, pl.Enum)
+
+
+def names_things(column: pl.Series) -> bool:
+    """Tell whether a column's values may be names: short texts, or whole numbers.
+
+    Examples
+    --------
+    >>> [names_things(pl.Series(v)) for v in (["7", "8"], [0.5, 1.0], ["a", None])]
+    [True, False, True]
+    """
+    text = column.cast(pl.String).drop_nulls()
+    numbers = text.cast(pl.Float64, strict=False)
+    if numbers.null_count() == 0:
+        return bool((numbers == numbers.floor()).all())
+    return float(text.str.len_bytes().mean() or 0) <= _LONGEST_NAME  # type: ignore[arg-type]
 
 
 _BROKEN = (OSError, EOFError, zlib.error)

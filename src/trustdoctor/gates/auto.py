@@ -31,7 +31,6 @@ from trustdoctor.scores import (
     Tuned,
     allowed_scores,
     find_score,
-    tune,
 )
 
 SHARE = 1 / 3
@@ -163,7 +162,7 @@ def _tuned(rows: Predictions, options: dict[str, Any]) -> Tuned:
         TARGETS[name].check(value)
     known = {name: value for name, value in asked.items() if name in TUNED_FOR}
     try:
-        return tune(rows, for_=known or None)
+        return Tuned.fit(rows, for_=known or None)
     except InputError as error:
         message = (
             f"score 'auto' chooses on {SHARE:.0%} of the rows, here {len(rows):,}: "

@@ -2,6 +2,7 @@
 
 import math
 import sys
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -9,7 +10,14 @@ from typing import Any
 import numpy as np
 
 from trustdoctor.arrays import as_groups
-from trustdoctor.errors import InputError
+from trustdoctor.errors import InputError, OddLabelsWarning
+from trustdoctor.evaluation import (
+    LabelReport,
+    check_labels,
+    constant_scores,
+    is_constant,
+    reversed_line,
+)
 from trustdoctor.gates import rules
 from trustdoctor.gates.asked import START, Ask
 from trustdoctor.gates.certifying import certify, with_notes
@@ -31,6 +39,9 @@ from trustdoctor.gates.sample import Rows, Sample, as_sample
 from trustdoctor.gates.targets import TARGETS
 from trustdoctor.predictions import Intake, Predictions, TopK
 from trustdoctor.scores import Score, find_score, usual_score
+
+ODD_LABELS = "The labels are odd, and the promise may rest on nothing: {}"
+SAME_SCORE = "{} gives all rows one value, which cannot tell them apart"
 
 AUTO = "auto"
 """The name that stands for the score that some of the rows choose."""
@@ -168,10 +179,12 @@ def _calibrated(
     predictions: Any, bare: Gate, groups: Any, grouped_by: str, options: dict[str, Any]
 ) -> Gate:
     """Calibrate on the doubts that a gate without a threshold has of the rows."""
-    score, notes = bare.scorer, repeat_notes(predictions)
+    score, notes, odd = bare.scorer, repeat_notes(predictions), tuple[str, ...]()
     if isinstance(predictions, Predictions):
         notes = (*notes, *Intake.of(predictions).decision_lines())
     if needs_labels(options):
+        odd, more = label_report(predictions)
+        notes = (*notes, *more)
         kept = leave_out_unlabelled(predictions, score, groups)
         predictions, groups, notes = *kept[:2], (*notes, *kept[2])
     doubts = bare.doubts(predictions)
@@ -179,6 +192,7 @@ def _calibrated(
         as_sample(doubts, known_errors(predictions)),
         score=score,
         notes=notes,
+        odd_labels=odd,
         barred=barred_rows(predictions),
         groups=groups,
         grouped_by=grouped_by,
@@ -187,6 +201,13 @@ def _calibrated(
     gate = replace(gate, unit=is_unit(predictions), classes=classes_of(predictions))
     gate = replace(gate, decided_by=getattr(predictions, "decided_by", ""))
     return with_notes(gate, *_class_notes(gate, predictions, doubts, groups))
+
+
+def label_report(predictions: Any) -> LabelReport:
+    """Return what looks wrong about labels, where there are some."""
+    if isinstance(predictions, Predictions) and predictions.known.any():
+        return check_labels(predictions)
+    return LabelReport()
 
 
 def _class_notes(
@@ -327,12 +348,14 @@ def calibrate_sample(  # noqa: PLR0913 - options, by keyword only
     min_coverage: float = START,
     label_noise: float = 0.0,
     notes: tuple[str, ...] = (),
+    odd_labels: tuple[str, ...] = (),
     barred: int = 0,
     **target: Any,
 ) -> Gate:
     """Calibrate on a sample of any kind; see `calibrate`.
 
     `barred` rows, whose score is inf, are rejected whatever the threshold.
+    `odd_labels` says what is odd about the labels: a warning, and a note.
     """
     target = {name: value for name, value in target.items() if value is not None}
     ask = choose_value(
@@ -344,10 +367,15 @@ def calibrate_sample(  # noqa: PLR0913 - options, by keyword only
         ],
     )
     _require_labels(rows, ask)
-    notes = (*notes, *_choice_notes(rows, ask, target))
+    named = "the score" if score is None else score.name
+    odd = _warn_of_odd_labels(rows, ask, odd_labels, named)
+    notes = (*odd, *notes, *_choice_notes(rows, ask, target))
+    if ask.promised:
+        notes += constant_scores({named: rows.counts})
 
     def bar(cut: Cut, some: Sample) -> Cut:
-        return _barring(cut, some, ask, barred)
+        cut = _barring(cut, some, ask, barred)
+        return _without_order(cut, some, named) if ask.promised else cut
 
     parts = None if groups is None else split_rows(rows, groups, ask)
     pooled = bar(ask.cut(rows, ask.delta), rows)
@@ -447,6 +475,29 @@ def _require_labels(rows: Sample, ask: Ask) -> None:
             "the model itself."
         )
         raise InputError(message)
+
+
+def _warn_of_odd_labels(
+    rows: Sample, ask: Ask, odd_labels: tuple[str, ...], score: str
+) -> tuple[str, ...]:
+    """Warn of labels that cannot be right, and return it as notes."""
+    if not any(target.needs_labels for target in ask.targets):
+        return ()
+    turned = reversed_line(rows.counts, score)
+    odd = (*odd_labels, *((turned,) if turned else ()))
+    notes = tuple(ODD_LABELS.format(line) for line in odd)
+    if odd:
+        warnings.warn(" ".join(odd), OddLabelsWarning, stacklevel=5)
+    return notes
+
+
+def _without_order(cut: Cut, rows: Sample, score: str) -> Cut:
+    """Say of a threshold on a constant score that it accepts all rows, or none."""
+    if cut.state != "threshold" or not is_constant(rows.counts):
+        return cut
+    accepts = rules.place(cut, rows) >= rows.of_kind("all").kth(len(rows))[1]
+    state: Any = "accept-all" if accepts else "reject-all"
+    return replace(cut, state=state, trivial=SAME_SCORE.format(score))
 
 
 def _barring(cut: Cut, rows: Sample, ask: Ask, barred: int) -> Cut:

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from trustdoctor.arrays import as_groups
 from trustdoctor.errors import InputError
-from trustdoctor.evaluation import repeats
+from trustdoctor.evaluation import repeated_rows, repeats
 from trustdoctor.predictions import Predictions
 
 BELONG = (
@@ -87,7 +87,7 @@ def one_per_cluster(
 
 
 def repeat_notes(predictions: Any) -> tuple[str, ...]:
-    """Say which rows come twice, by their ids or features, and what to do then.
+    """Say which rows come twice, by ids, features or numbers, and what to do then.
 
     Examples
     --------
@@ -97,4 +97,6 @@ def repeat_notes(predictions: Any) -> tuple[str, ...]:
     """
     ids, features = (getattr(predictions, k, None) for k in ("ids", "features"))
     found = repeats(ids=ids, features=features)
+    if isinstance(predictions, Predictions):
+        found = (*found, *repeated_rows(predictions))
     return (*found, BELONG) if found else ()

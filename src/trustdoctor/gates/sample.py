@@ -119,7 +119,7 @@ class Rows:
             return RowScores(self.scores)
         return RowScores(self.scores[self._wrong if kind == "errors" else ~self._wrong])
 
-    @property
+    @cached_property
     def counts(self) -> Counts:
         """Rows at every distinct score."""
         return count(self.scores, self._wrong)

@@ -11,6 +11,7 @@ import numpy as np
 
 from trustdoctor.arrays import Array, as_groups
 from trustdoctor.errors import InputError
+from trustdoctor.evaluation import LabelCounts, count_labels, count_neighbours
 from trustdoctor.gates.calibration import GIVEN, calibrate_sample, groups_of
 from trustdoctor.gates.classes import Classes, check_classes, classes_of
 from trustdoctor.gates.gate import Gate, is_unit
@@ -28,8 +29,8 @@ from trustdoctor.gates.sample import Fingerprint
 from trustdoctor.gates.shortlists import ListRule, Shortlist, require_classes
 from trustdoctor.gates.swaps import Swaps
 from trustdoctor.metrics import CELLS, Sketch
-from trustdoctor.predictions import NO_ROWS, Intake, Predictions
-from trustdoctor.scores import Score
+from trustdoctor.predictions import NO_ROWS, Answers, Intake, Predictions
+from trustdoctor.scores import Score, score_all
 
 LEAST_CELLS = 1 << 13
 """Of the sketch of a group."""
@@ -59,6 +60,9 @@ class Sketches:
         Of the rows, as in `Gate`.
     fingerprint : Fingerprint
         Of the pooled rows, as of rows that are held at once.
+    labels : LabelCounts
+        What tells whether the labels can be right, where labels are needed.
+    class_names : tuple of str, or None
 
     Examples
     --------
@@ -80,6 +84,8 @@ class Sketches:
     unit: bool = True
     classes: Classes | None = None
     fingerprint: Fingerprint = field(default_factory=Fingerprint)
+    labels: LabelCounts = field(default_factory=LabelCounts)
+    class_names: tuple[str, ...] | None = None
 
     def fresh(self) -> "Sketches":
         """Return the same, without rows."""
@@ -91,14 +97,11 @@ class Sketches:
         self.intake += Intake.of(predictions)
         self.unit &= is_unit(predictions)
         self.classes = self.classes or classes_of(predictions)
-        if self.needs_labels and not predictions.known.all():
-            barred, without = predictions.barred, ~predictions.known
-            without = without if barred is None else without & ~barred
-            if without.any():
-                self.without.update(self.score(predictions[without]))
-            if not predictions.known.any():
+        self.class_names = predictions.class_names
+        if self.needs_labels:
+            predictions = self._count_labels(predictions)
+            if not len(predictions):
                 return
-            predictions = predictions[predictions.known]
         scores, wrong = self.score(predictions), known_errors(predictions)
         self.pooled.update(scores, wrong)
         self.fingerprint += Fingerprint.of(scores, wrong)
@@ -113,6 +116,21 @@ class Sketches:
             sketch = self.groups.setdefault(name, Sketch(cells=size))
             sketch.update(scores[own], None if wrong is None else wrong[own])
 
+    def _count_labels(self, predictions: Predictions) -> Predictions:
+        """Count labels, and rows without one apart; return the others."""
+        count_neighbours(self.labels, predictions)
+        if not predictions.known.all():
+            barred, without = predictions.barred, ~predictions.known
+            without = without if barred is None else without & ~barred
+            if without.any():
+                self.without.update(self.score(predictions[without]))
+            predictions = predictions[predictions.known]
+        if len(predictions):
+            plain = not isinstance(predictions, Answers)
+            doubts = score_all(predictions, ["beta"]) if plain else {}
+            count_labels(self.labels, predictions, doubts)
+        return predictions
+
     def merge(self, other: "Sketches") -> None:
         """Count the rows of another, too."""
         for width in other.widths:
@@ -120,6 +138,8 @@ class Sketches:
         self.intake += other.intake
         self.unit &= other.unit
         self.classes = self.classes or other.classes
+        self.class_names = self.class_names or other.class_names
+        self.labels.merge(other.labels)
         self.without.merge(other.without)
         self.pooled.merge(other.pooled)
         self.fingerprint += other.fingerprint
@@ -131,13 +151,13 @@ class Sketches:
 
     def calibrate(self, **options: Any) -> Gate:
         """Calibrate on the counted rows; targets and options as in `calibrate`."""
+        odd, lines = self.labels.odd(), self.labels.warnings(self.class_names)
+        notes = missing_notes(self.pooled, self.without)
         gate = calibrate_sample(
             self.pooled if len(self.pooled) else self.without,
             score=self.score,
-            notes=(
-                *self.intake.decision_lines(),
-                *missing_notes(self.pooled, self.without),
-            ),
+            notes=(*self.intake.decision_lines(), *notes, *lines[len(odd) :]),
+            odd_labels=odd,
             groups=self.groups if self.grouped else None,
             grouped_by=self.grouped,
             barred=self.intake.barred,

@@ -1,5 +1,6 @@
 """From labelled rows and a target to a cascade: policies listed, tested, measured."""
 
+import warnings
 from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any
@@ -8,7 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trustdoctor.arrays import Array
-from trustdoctor.errors import InputError, LabelsMissingError, NoPolicyError
+from trustdoctor.errors import (
+    InputError,
+    LabelsMissingError,
+    NoPolicyError,
+    OddLabelsWarning,
+)
+from trustdoctor.evaluation import check_labels, reversed_line
 from trustdoctor.gates import (
     TARGETS,
     Certificate,
@@ -21,7 +28,7 @@ from trustdoctor.gates import (
     list_options,
     true_strangeness,
 )
-from trustdoctor.metrics import Confusion
+from trustdoctor.metrics import Confusion, count
 from trustdoctor.opinion.cascade import AVERAGE, OWN, Cascade, as_costs
 from trustdoctor.opinion.measuring import (
     Wanted,
@@ -72,6 +79,9 @@ def calibrate_taken(
     labels = _known_labels(taken, rows, every[0].n_classes)
     answers = list(bare.judge(every, labels))
     heard = _heard(bare, answers)
+    odd = _odd_labels(bare, every, labels, heard)
+    if odd:
+        warnings.warn(" ".join(odd), OddLabelsWarning, stacklevel=3)
     policies = _list(heard[choose], wanted, len(test))
     tested, passed = _tested(heard[test], policies, wanted)
     if not passed:
@@ -90,10 +100,27 @@ def calibrate_taken(
     certificate = _certificate(seen, heard, choose, test, wanted)
     certificate = replace(
         certificate,
-        notes=(*certificate.notes, *_other_way(bare, every, labels, choose, wanted)),
+        notes=(
+            *(f"The labels are odd. {line}" for line in odd),
+            *certificate.notes,
+            *_other_way(bare, every, labels, choose, wanted),
+        ),
     )
     cascade = replace(cascade, certificate=certificate, measured=measured)
     return cascade if own is None else _listed(cascade, answers, heard, lists, own)
+
+
+def _odd_labels(
+    bare: Cascade, every: list[Predictions], labels: Array, heard: Heard
+) -> list[str]:
+    """Return why nothing may rest on the labels, by what each model says."""
+    out = []
+    for k, name in enumerate(bare.stages):
+        counts = count(heard.doubts[:, k], heard.wrong[:, k])
+        turned = reversed_line(counts, bare.score)
+        odd = check_labels(replace(every[k], labels=labels)).odd
+        out += [f"{name}: {line}" for line in (*odd, turned) if line]
+    return out
 
 
 def _other_way(

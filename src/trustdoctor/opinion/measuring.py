@@ -1,6 +1,7 @@
 """What a cascade costs, against each model alone, on rows that did not list it."""
 
 import math
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trustdoctor.arrays import Array
+from trustdoctor.errors import OddLabelsWarning
 from trustdoctor.gates import calibrate_scores
 from trustdoctor.metrics import Estimate, normal_quantile
 from trustdoctor.opinion.cascade import Cascade
@@ -92,7 +94,9 @@ def each_alone(
         wrong = said.errors
         asked: dict[str, Any] = {wanted.target: wanted.value}
         asked["confidence"] = wanted.confidence
-        gate = calibrate_scores(doubts[rows], wrong[rows], **asked)
+        with warnings.catch_warnings():  # the cascade itself has warned of the labels
+            warnings.simplefilter("ignore", OddLabelsWarning)
+            gate = calibrate_scores(doubts[rows], wrong[rows], **asked)
         kept = np.asarray(gate.accept(doubts[test]))
         own = bare.stages[k], wanted.costs[k]
         out.append(Model(*own, doubts[test], wrong[test], kept))

@@ -11,6 +11,7 @@ from trustdoctor.predictions.intake import NO_ROWS, Intake
 from trustdoctor.predictions.labels import (
     UNKNOWN,
     compared_name,
+    folded_name,
     is_missing,
     not_a_class,
     number_labels,
@@ -41,6 +42,7 @@ __all__ = [
     "about_predictions",
     "check_cutoff",
     "compared_name",
+    "folded_name",
     "is_missing",
     "make_answers",
     "not_a_class",

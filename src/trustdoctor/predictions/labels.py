@@ -40,6 +40,17 @@ def compared_name(value: Any) -> str:
     return text.lower() if text.lower() in ("true", "false") else text
 
 
+def folded_name(name: str) -> str:
+    """Return what names share that differ in case, spaces or Unicode form alone.
+
+    Examples
+    --------
+    >>> folded_name("New\u00a0York ") == folded_name("new york")
+    True
+    """
+    return "".join(unicodedata.normalize("NFKC", name).casefold().split())
+
+
 def as_entries(values: Any) -> NDArray[Any]:
     """Return an array in which a text beside a number does not make it a text."""
     mixed = isinstance(values, (list, tuple)) and any(
@@ -136,9 +147,16 @@ def _numbers(
 def not_a_class(label: Any, names: Sequence[str]) -> str:
     """Say that a label is not the name of a class."""
     shown = ", ".join(map(repr, names[:5])) + (" ..." if len(names) > 5 else "")
+    advice = "Name that class's column as well, or fix the label."
+    alike = [name for name in names if folded_name(name) == folded_name(str(label))]
+    if alike:
+        advice = (
+            f"It differs from {alike[0]!r} only in case, spaces or its Unicode form: "
+            "write them alike."
+        )
     return (
         f"expected labels out of the classes {shown}, got {label!r} at row {{row}}. "
-        "Name that class's column as well, or fix the label."
+        f"{advice}"
     )
 
 

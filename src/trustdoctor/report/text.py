@@ -165,6 +165,8 @@ def show_comparison(console: Console, found: Comparison) -> None:
         )
     console.print(table)
     console.print(f"\n{found.verdict()}", highlight=False)
+    for warning in found.warnings:
+        console.print(f"- {warning}", highlight=False, markup=False)
     for reason in found.skipped:
         console.print(f"- left out, {reason}", highlight=False)
     console.print(

@@ -43,7 +43,7 @@ from trustdoctor.scores.rel_u import RelU
 from trustdoctor.scores.sirc import SIRC
 from trustdoctor.scores.neighbours import KNN, TrustScore, ViM
 from trustdoctor.scores.fusion import Fusion
-from trustdoctor.scores.tuned_score import Tuned, tune
+from trustdoctor.scores.tuned_score import Tuned
 from trustdoctor.scores.tuning import FAMILY, TUNED_FOR
 from trustdoctor.scores import given
 from trustdoctor.scores.logistic import fit_logistic, standardise
@@ -92,6 +92,5 @@ __all__ = [
     "score_all",
     "standardise",
     "storage",
-    "tune",
     "usual_score",
 ]

@@ -1,0 +1,156 @@
+"""Every verb says that labels are odd, and calibrate and cascade write nothing."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy.special import softmax
+
+import trustdoctor as td
+
+NAMES = ["cat", "dog", "horse", "ship"]
+
+
+@pytest.fixture
+def tables(tmp_path):
+    """Files of the same rows: good, and with each kind of odd labels."""
+    rng = np.random.default_rng(0)
+    truth = rng.integers(0, 4, 1200)
+    logits = 3 * np.eye(4)[truth] + 1.5 * rng.normal(size=(1200, 4))
+    probs = softmax(logits, axis=1)
+    odd = {
+        "good": truth,
+        "class": (truth + 1) % 4,
+        "row": np.roll(truth, 1),
+        "chance": rng.permutation(truth),
+        "own": probs.argmax(1),
+    }
+    paths = {}
+    for name, labels in odd.items():
+        paths[name] = tmp_path / f"{name}.csv"
+        pl.DataFrame(
+            {
+                "id": np.arange(1200),
+                **{f"prob_{c}": probs[:, k] for k, c in enumerate(NAMES)},
+                "label": np.array(NAMES)[labels],
+            }
+        ).write_csv(paths[name])
+    return paths
+
+
+WORDS = {
+    "class": "Labels seem to count from 1",
+    "row": "Labels fit better when moved up by one row",
+    "chance": "Labels agree with the predictions as labels in random order would",
+    "own": "All 1,200 predictions are correct",
+}
+
+
+@pytest.mark.parametrize("how", WORDS)
+def test_calibrate_writes_no_gate_unless_it_is_told_to(how, tables, tmp_path, run):
+    gate = tmp_path / "gate.json"
+    asked = ("calibrate", tables[how], "--frr", "10%", "-o", gate)
+    done = run(*asked)
+    assert done.returncode == 3, done.stderr
+    assert WORDS[how] in done.stderr
+    assert "--allow-odd-labels writes it" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not gate.exists()
+    done = run(*asked, "--allow-odd-labels")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert "The labels are odd" in done.stdout
+    assert any(WORDS[how] in note for note in td.Gate.load(gate).certificate.notes)
+
+
+def test_good_labels_make_a_gate(tables, tmp_path, run):
+    gate = tmp_path / "gate.json"
+    done = run("calibrate", tables["good"], "--risk", "10%", "-o", gate)
+    assert done.returncode == 0, done.stderr
+    assert "odd" not in done.stdout
+
+
+@pytest.mark.parametrize("how", ["class", "row", "chance"])
+def test_compare_says_so_first_and_recommends_nothing(how, tables, tmp_path, run):
+    page = tmp_path / "page.html"
+    done = run("compare", tables[how], "--html", page, "--json", tmp_path / "c.json")
+    assert done.returncode == 0, done.stderr
+    text = " ".join(done.stdout.split())
+    assert f"The labels are odd, so no score is recommended. {WORDS[how]}" in text
+    content = json.loads((tmp_path / "c.json").read_text())
+    assert content["recommended"] is None
+    assert content["odd_labels"][0].startswith(WORDS[how])
+    assert "Check the labels first" in page.read_text()
+    assert "Make the gate" not in page.read_text()
+
+
+def test_compare_says_why_there_is_no_error(tables, run):
+    done = run("compare", tables["own"])
+    assert done.returncode == 2
+    assert WORDS["own"] in done.stderr
+
+
+def test_diagnose_says_so_in_text_json_and_page(tables, tmp_path, run):
+    for how, words in WORDS.items():
+        json_path, page = tmp_path / "d.json", tmp_path / "d.html"
+        done = run("diagnose", tables[how], "--json", json_path, "--html", page)
+        assert words in " ".join(done.stdout.split())
+        found = json.loads(json_path.read_text())["warnings"]
+        assert any(line.startswith(words) for line in found)
+        assert words in page.read_text()
+
+
+def test_check_says_so_before_the_alarm(tables, tmp_path, run):
+    gate = tmp_path / "gate.json"
+    assert run("calibrate", tables["good"], "--risk", "10%", "-o", gate).returncode == 0
+    asked = ("check", "--gate", gate, "--json", tmp_path / "w.json")
+    done = run(*asked, tables["class"], "--state", tmp_path / "a.json")
+    assert done.returncode == 1
+    assert done.stdout.startswith(f"Careful: the labels are odd. {WORDS['class']}")
+    assert (
+        WORDS["class"] in json.loads((tmp_path / "w.json").read_text())["warnings"][0]
+    )
+    done = run(*asked, tables["good"], "--state", tmp_path / "b.json")
+    assert done.returncode == 0
+    assert "odd" not in done.stdout
+
+
+def test_a_cascade_is_not_written(tables, tmp_path, run):
+    path = tmp_path / "cascade.json"
+    other = tmp_path / "large.csv"
+    other.write_bytes(tables["row"].read_bytes())
+    asked = ("cascade", tables["row"], other, "--costs", "0,1,9", "--joint", "60%")
+    done = run(*asked, "-o", path)
+    assert done.returncode == 3, done.stderr
+    assert f"row: {WORDS['row']}" in done.stderr
+    assert not path.exists()
+    done = run(*asked, "-o", path, "--allow-odd-labels")
+    assert done.returncode == 0, done.stderr
+    assert path.exists()
+
+
+def test_a_score_that_is_constant_makes_no_gate(tmp_path, run):
+    rng = np.random.default_rng(0)
+    hard = np.eye(3, dtype=int)[rng.integers(0, 3, 400)]
+    table = pl.DataFrame({f"prob_{k}": hard[:, k] for k in range(3)})
+    label = np.where(rng.random(400) < 0.8, hard.argmax(1), 0)
+    table.with_columns(label=label).write_csv(tmp_path / "hard.csv")
+    for target in ("--frr", "--coverage"):
+        done = run(
+            "calibrate", tmp_path / "hard.csv", target, "5%", "-o", tmp_path / "g.json"
+        )
+        assert done.returncode == 3
+        assert "alpha gives all rows one value" in done.stderr
+        assert not (tmp_path / "g.json").exists()
+    done = run("diagnose", tmp_path / "hard.csv")
+    assert "they cannot tell rows apart" in " ".join(done.stdout.split())
+
+
+def test_answers_in_other_letters_are_named(tmp_path, run):
+    path = tmp_path / "answers.csv"
+    rows = [("Paris", "paris", 0.9), ("Rome", "Rome", 0.8), ("Rome", "Oslo", 0.4)] * 20
+    pl.DataFrame(rows, ["label", "predicted", "sure"], orient="row").write_csv(path)
+    done = run("diagnose", path, "--confidence", "sure")
+    text = " ".join(done.stdout.split())
+    assert "'Paris' and 'paris' differ only in case, and count as two" in text

@@ -1,0 +1,106 @@
+"""Rows that are copies of others, and rows that merely look alike."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+
+import trustdoctor as td
+from trustdoctor.evaluation import check_labels, repeated_rows
+
+SHARED = Path(os.environ.get("TRUSTDOCTOR_SHARED", "../shared"))
+
+
+def model(seed, n=1000, classes=4):
+    """Draw logits and labels that they are true about."""
+    rng = np.random.default_rng(seed)
+    logits = 2 * rng.normal(size=(n, classes))
+    probs = softmax(logits, axis=1)
+    return logits, np.argmax(probs.cumsum(1) > rng.random((n, 1)), axis=1)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("classes", [2, 4])
+@pytest.mark.parametrize("kind", ["logits", "probs"])
+def test_copies_are_counted(dtype, classes, kind):
+    logits, labels = model(0, n=700, classes=classes)
+    every = np.r_[np.arange(700), np.arange(0, 600, 2)]
+    mixed = np.random.default_rng(1).permutation(every)
+    make = td.Predictions.from_logits
+    values = logits.astype(dtype)
+    if kind == "probs":
+        make, values = td.Predictions.from_probs, softmax(logits, 1).astype(dtype)
+    (line,) = repeated_rows(make(values[mixed], labels[mixed]))
+    twins = [tuple(np.flatnonzero(mixed == row)[:2]) for row in mixed]
+    second = min(pair[1] for pair in twins if len(pair) > 1)
+    first = next(pair[0] for pair in twins if len(pair) > 1 and pair[1] == second)
+    assert line.startswith("300 of 1,000 rows repeat an earlier one")
+    assert f"at rows {first} and {second}:" in line
+    assert line in td.evaluate(make(values[mixed], labels[mixed])).warnings
+
+
+def rounded(seed, digits):
+    logits, labels = model(seed, classes=int(2 + seed % 3))
+    probs = softmax(logits, axis=1).round(digits)
+    return td.Predictions.from_probs(probs / probs.sum(1, keepdims=True), labels)
+
+
+def leaves(seed):
+    """A decision tree: 40 leaves, whose rows are independent."""
+    rng = np.random.default_rng(seed)
+    probs = softmax(2 * rng.normal(size=(40, 3)), axis=1)[rng.integers(0, 40, 2000)]
+    labels = np.argmax(probs.cumsum(1) > rng.random((2000, 1)), axis=1)
+    return td.Predictions.from_probs(probs, labels)
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda seed: td.Predictions.from_logits(*model(seed)),
+        lambda seed: rounded(seed, 1),
+        lambda seed: rounded(seed, 2),
+        lambda seed: rounded(seed, 3),
+        leaves,
+    ],
+    ids=["exact", "1 digit", "2 digits", "3 digits", "tree"],
+)
+def test_rows_that_look_alike_by_chance_are_no_copies(draw):
+    assert [seed for seed in range(100) if repeated_rows(draw(seed))] == []
+
+
+def test_real_copies_of_reviews():
+    file = SHARED / "predictions" / "minilm-imdb-amazon-fashion-test.npz"
+    if not file.exists():
+        pytest.skip(f"{file} is not there")
+    p = td.read(file)
+    table = np.column_stack([p.logits, p.labels])
+    copies = len(p) - len(np.unique(table, axis=0))
+    assert repeated_rows(p)[0].startswith(f"{copies:,} of 2,823 rows repeat")
+
+
+def test_labels_of_some_rows_alone_are_checked_in_their_place():
+    logits, labels = model(2, n=900)
+    off = np.roll(labels, -1)
+    off = np.where(np.arange(900) % 4 == 0, -1, off).astype(object)
+    off[off == -1] = None
+    report = check_labels(td.Predictions.from_logits(logits, off))
+    assert "moved down by one row" in report.odd[0]
+
+
+def test_a_label_in_other_letters_is_named_with_its_class():
+    with pytest.raises(td.errors.InputError, match="differs from 'cat' only in case"):
+        td.Predictions.from_logits([[1.0, 0]], ["Cat"], class_names=["cat", "dog"])
+
+
+@pytest.mark.parametrize("correct", [True, False])
+def test_a_file_that_is_given_twice(correct, monkeypatch):
+    """All rows are copies, with errors or none; a part of them is enough to tell."""
+    logits, labels = model(3, n=800, classes=3)
+    labels = logits.argmax(1) if correct else labels
+    p = td.Predictions.from_logits(np.r_[logits, logits], np.r_[labels, labels])
+    (line,) = repeated_rows(p)
+    assert line.startswith("800 of 1,600 rows repeat an earlier one")
+    monkeypatch.setattr("trustdoctor.evaluation.suspect_rows._JUDGED", 700)
+    assert repeated_rows(p) == (line,)
