@@ -119,17 +119,19 @@ def look_ahead_each(
     return _look(Population.of(sample), rules, size, draws)
 
 
-def rows_enough(sample: Sample, find_cut: FindCut) -> tuple[Outlook, ...]:
+def rows_enough(
+    sample: Sample, find_cut: FindCut, *, draws: int = DRAWS
+) -> tuple[Outlook, ...]:
     """Return the outlook on as many rows, and on so many that most calibrations decide.
 
     The second is missing where no number of rows that was tried is enough.
     """
     population = Population.of(sample)
-    (first,) = _look(population, [find_cut], len(sample), DRAWS)
+    (first,) = _look(population, [find_cut], len(sample), draws)
     looks = dict[int, Outlook]()
 
     def likely(rows: int) -> bool:
-        (looks[rows],) = _look(population, [find_cut], rows, DRAWS)
+        (looks[rows],) = _look(population, [find_cut], rows, draws)
         return looks[rows].decides >= LIKELY
 
     # A rule that mostly decides keeps its promise on the population, and more rows only

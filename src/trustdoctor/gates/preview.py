@@ -21,6 +21,10 @@ PREVIEW_VALUES: Mapping[str, tuple[float, ...]] = {
 """Values that a page offers. They do not depend on the rows."""
 
 
+DRAWS = 50
+"""Calibrations that are simulated for each value: a page waits for many values."""
+
+
 @dataclass(frozen=True)
 class Preview:
     """What calibrations on rows like these give for one value of a target.
@@ -79,7 +83,8 @@ def preview_gates(
         for target, every in values.items()
         for value in every
     ]
-    looks = look_ahead_each(rows, [request.at_once for request in requests], rows=size)
+    rules = [request.at_once for request in requests]
+    looks = look_ahead_each(rows, rules, rows=size, draws=DRAWS)
     return tuple(
         Preview(target, value, confidence, look)
         for request, look in zip(requests, looks, strict=True)
@@ -93,5 +98,5 @@ def rows_for(rows: Sample, preview: Preview) -> int | None:
     None where no number that was tried is, or where as many as these are.
     """
     request = Ask({preview.target: preview.value}, confidence=preview.confidence)
-    looks = rows_enough(rows, request.at_once)
+    looks = rows_enough(rows, request.at_once, draws=DRAWS)
     return looks[1].rows if len(looks) > 1 else None

@@ -212,5 +212,5 @@ def _no_risk(c: Counts, risk: float, tried: list[tuple[int, int]], level: float)
         )
         return Cut("reject-all", trivial=why)
     why = f"{n:,} rows are too few to prove the risk, though {seen:.2%} was seen"
-    why += at_least_words(least_rows(risk, level))
+    why += at_least_words(least_rows(risk, level), n)
     return Cut("reject-all", trivial=why, short=True)

@@ -82,7 +82,7 @@ def frr_cut(scores: Ordered, frr: float, *, mode: Mode, delta: float) -> Cut:
         least = _rows_for(float(keep), delta)
     if k > n:
         why = f"{n:,} rows of the kind that it protects are too few to reject any"
-        return Cut("accept-all", trivial=why + at_least_words(least), short=True)
+        return Cut("accept-all", trivial=why + at_least_words(least, n), short=True)
     return Cut(at=scores.kth(k)[1])
 
 
@@ -97,7 +97,7 @@ def trr_cut(scores: Ordered, trr: float, *, mode: Mode, delta: float) -> Cut:
         least = _rows_for(float(exact(trr)), delta)
     if k == 0:
         why = f"{n:,} errors are too few to accept any row"
-        return Cut("reject-all", trivial=why + at_least_words(least), short=True)
+        return Cut("reject-all", trivial=why + at_least_words(least, n), short=True)
     return _below(scores.kth(k)[0])
 
 
@@ -113,7 +113,7 @@ def joint_cut(rows: Sample, joint: float, *, mode: Mode, delta: float) -> Cut:
         least = _rows_for(1 - float(rate), delta)
     if allowed < 0:
         why = f"{n:,} rows are too few to accept any and keep the promise"
-        return Cut("reject-all", trivial=why + at_least_words(least), short=True)
+        return Cut("reject-all", trivial=why + at_least_words(least, n), short=True)
     if allowed >= len(wrong):
         why = "even accepting every row keeps the promise"
         return Cut("accept-all", trivial=why)
@@ -239,6 +239,8 @@ def least_rows(risk: float, level: float) -> int:
     return math.ceil(math.log(level) / math.log1p(-risk))
 
 
-def at_least_words(least: int | None) -> str:
-    """Say how many rows of that kind the rule needs in any case."""
-    return "" if least is None else f" ({least:,} is the least that can be enough)"
+def at_least_words(least: int | None, rows: int) -> str:
+    """Say how many rows of that kind the rule needs in any case, if there are fewer."""
+    if least is None or least <= rows:
+        return ""
+    return f" ({least:,} is the least that can be enough)"
