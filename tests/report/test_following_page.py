@@ -281,7 +281,7 @@ def test_tips_are_whole_and_cover_no_number_on_a_phone(found, browser, tmp_path)
 
 def test_commands_break_between_words_only(browser, found, tmp_path):
     options = ("--labels", "the true one", "--predicted", "what it said")
-    found.to_html(tmp_path / "report.html", source="a.csv", options=options)
+    found.to_html(tmp_path / "report.html", file="a.csv", options=options)
     context = browser.new_context(viewport={"width": 360, "height": 800})
     opened = context.new_page()
     opened.goto(f"file://{tmp_path / 'report.html'}")

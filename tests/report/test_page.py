@@ -339,7 +339,7 @@ def test_without_a_script_the_opening_rates_are_there(browser, found, tmp_path):
         opened.goto(f"file://{tmp_path / 'report.html'}")
         names = ("coverage", "rejected", "risk", "trr", "frr", "n-frr", "command")
         names += ("promise", "say-person", "say-wrong", "say-why", "promise-note")
-        names += ("say-gate", "say-simulated", "menu", "threshold")
+        names += ("say-gate", "say-simulated", "say-confusion", "menu")
         texts.append([opened.locator(f"#{n}").text_content() for n in names])
         context.close()
     assert texts[0] == texts[1]

@@ -252,9 +252,16 @@ class Page:
         """Return the rows that may make the gate, and the files of fitted scores."""
         named = ((name, named_score(name)) for name in self.score if name != "all")
         files = {s.name: text for text, s in named if isinstance(s, FittedScore)}
-        out: dict[str, Any] = {"score_files": files}
+        other = self.other_rows(source, columns)
+        if other:
+            rows = find_source(Path(other["calibrate_on"]), columns).rows
+            return {"score_files": files, "calibration_rows": rows} | other
+        return {"score_files": files}
+
+    def other_rows(self, source: Source, columns: Columns) -> dict[str, str]:
+        """Return the file that may make the gate, where one was named."""
         if self.calibrate_on is None:
-            return out
+            return {}
         other = find_source(self.calibrate_on, columns)
         same = {file.resolve() for file in source.files}
         if same & {file.resolve() for file in other.files}:
@@ -265,7 +272,7 @@ class Page:
             raise InputError(message)
         other.require_labels("--calibrate-on")
         shown = str(self.calibrate_on).encode("utf-8", "replace").decode()
-        return out | {"calibrate_on": shown, "calibration_rows": other.rows}
+        return {"calibrate_on": shown}
 
     def about(self, source: Source, file: Path) -> dict[str, str]:
         """Return what every page says of the file."""
@@ -303,6 +310,7 @@ def compare(  # noqa: PLR0913 - one parameter per option
     seed: SeedOption = 0,
     columns: Columns,
     html: HtmlOption = None,
+    calibrate_on: CalibrateOnOption = None,
     output: ScoreOutputOption = None,
     json_path: JsonOption = None,
     quiet: QuietOption = False,
@@ -312,7 +320,7 @@ def compare(  # noqa: PLR0913 - one parameter per option
 
     Give calibrate other rows than these: --score NAME, or --score FILE of -o.
     """
-    page = Page(html, None, None)
+    page = Page(html, None, None, calibrate_on)
     page.check()
     with bar(quiet=quiet) as tell:
         tell(0.0, f"reading {file.name}")
@@ -328,7 +336,9 @@ def compare(  # noqa: PLR0913 - one parameter per option
         if output is not None and isinstance(best, FittedScore):
             best.save(output)
         if html is not None:
-            found.to_html(html, options=columns.options(), **page.about(source, file))
+            about = page.about(source, file)
+            about |= page.other_rows(source, columns)
+            found.to_html(html, options=columns.options(), **about)
     write_result(found.to_json(), json_path)
     console = make_console(quiet=quiet or json_path == "-")
     show_comparison(console, found)

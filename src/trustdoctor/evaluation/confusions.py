@@ -59,6 +59,26 @@ class DominantConfusion:
             predictions.labels, predictions.predicted, accepted, predictions.class_names
         )
 
+    @classmethod
+    def dominating(
+        cls,
+        label: int,
+        predicted: int,
+        class_names: Sequence[str] | None = None,
+        **counts: int,
+    ) -> "DominantConfusion | None":
+        """Return the confusion with these counts; None where it does not dominate.
+
+        Examples
+        --------
+        >>> counts = {"n_confused": 20, "n_labelled": 90}
+        >>> DominantConfusion.dominating(0, 1, n_out=5, errors_out=10, **counts)
+        """
+        n_out, errors_out = counts["n_out"], counts["errors_out"]
+        if errors_out < FEWEST or DOMINANT[1] * n_out < DOMINANT[0] * errors_out:
+            return None
+        return cls(_name(label, class_names), _name(predicted, class_names), **counts)
+
     def words(self) -> str:
         """Say it in one sentence."""
         every = self.n_out == self.errors_out
@@ -103,16 +123,16 @@ def dominant_confusion(
         axis=0,
         return_counts=True,
     )
-    n = int(sizes.sum())
-    if n < FEWEST or DOMINANT[1] * int(sizes.max()) < DOMINANT[0] * n:
+    if not len(sizes):
         return None
     confused_label, confused_guess = pairs[sizes.argmax()].tolist()
     rows = label == confused_label
-    return DominantConfusion(
-        label=_name(confused_label, class_names),
-        predicted=_name(confused_guess, class_names),
+    return DominantConfusion.dominating(
+        confused_label,
+        confused_guess,
+        class_names,
         n_out=int(sizes.max()),
-        errors_out=n,
+        errors_out=int(sizes.sum()),
         n_confused=int((rows & (guess == confused_guess)).sum()),
         n_labelled=int(rows.sum()),
     )

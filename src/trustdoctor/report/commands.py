@@ -7,6 +7,7 @@ calls. A page's script fills in the target and the score, so commands come in pa
 
 import json
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import PurePath
@@ -62,27 +63,52 @@ def offer_commands(evaluation: Evaluation, extras: Extras) -> Commands:
     temperature = evaluation.settings.temperature
     if not extras.file:
         return _calls(evaluation, temperature)
-    options = shlex.join(extras.options)
+    options = as_typed(extras.options)
     if temperature != 1:
         options += f" --temperature {temperature!r}"
-    options = f" {options.strip()}" if options.strip() else ""
     file, rest = extras.file, extras.calibrate_on or extras.file
     end = f"{options} -o gate.json"
-    suffix = PurePath(file).suffix or ".csv"
-    parts = f"look{suffix}", f"rest{suffix}"
-    together = _together(extras.options)
     return Commands(
         [f"trustdoctor calibrate {shlex.quote(rest)} ", " --score ", end],
         [f"trustdoctor calibrate {shlex.quote(file)} ", " --score ", end],
         {name: shlex.quote(_flag(name, extras)) for name in evaluation.scores},
-        [
-            f"trustdoctor split {shlex.quote(file)} --part 50%{together} -o "
-            f"{shlex.join(parts)}",
-            f"trustdoctor diagnose {parts[0]}{options} --html look.html "
-            f"--calibrate-on {parts[1]}",
-        ],
+        part_first("diagnose", file, extras.options, options),
         [f"trustdoctor calibrate {shlex.quote(file)} --risk {MENU} --score ", end],
     )
+
+
+def part_first(
+    command: str, file: str, options: Sequence[str], typed: str
+) -> list[str]:
+    r"""Return how to part a file, and to run a command that makes a page of one part.
+
+    Parameters
+    ----------
+    command, file : str
+    options : sequence of str
+        Those that reading the file takes.
+    typed : str
+        All options of the command, as they are typed.
+
+    Examples
+    --------
+    >>> print(*part_first("compare", "a b.csv", ["--ids", "no"], " --ids no"), sep="\n")
+    trustdoctor split 'a b.csv' --part 50% --ids no -o look.csv rest.csv
+    trustdoctor compare look.csv --ids no --html look.html --calibrate-on rest.csv
+    """
+    suffix = PurePath(file).suffix or ".csv"
+    look, rest = f"look{suffix}", f"rest{suffix}"
+    return [
+        f"trustdoctor split {shlex.quote(file)} --part 50%{_together(options)} -o "
+        f"{shlex.join([look, rest])}",
+        f"trustdoctor {command} {shlex.quote(look)}{typed} --html look.html "
+        f"--calibrate-on {shlex.quote(rest)}",
+    ]
+
+
+def as_typed(options: Sequence[str]) -> str:
+    """Return options as they are typed after a file; empty where there are none."""
+    return f" {shlex.join(options)}" if options else ""
 
 
 def _calls(evaluation: Evaluation, temperature: float) -> Commands:
@@ -114,7 +140,7 @@ def _is_fitted(score: str) -> bool:
     return isinstance(SCORES[score.partition(":")[0]], type)
 
 
-def _together(options: tuple[str, ...]) -> str:
+def _together(options: Sequence[str]) -> str:
     """Return the option that keeps rows of one id in one part."""
     named = dict(pairwise(options))
     return f" --ids {shlex.quote(named['--ids'])}" if "--ids" in named else ""

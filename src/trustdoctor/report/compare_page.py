@@ -2,21 +2,24 @@
 
 import shlex
 from collections.abc import Sequence
+from pathlib import PurePath
 
 from trustdoctor.evaluation import Comparison
 from trustdoctor.metrics import Estimate
 from trustdoctor.report.advice import FRR, round_risks
+from trustdoctor.report.commands import as_typed, part_first
 from trustdoctor.report.template import fill_page
 from trustdoctor.scores import FittedScore
 
 
-def render_comparison(
+def render_comparison(  # noqa: PLR0913 - what is known of the rows, by keyword only
     found: Comparison,
     *,
     source: str = "",
     file: str = "",
     digest: str = "",
     options: Sequence[str] = (),
+    calibrate_on: str = "",
 ) -> str:
     """Return a page of a comparison.
 
@@ -29,6 +32,8 @@ def render_comparison(
         The file's SHA-256.
     options : sequence of str
         Options of the command line that reading the file takes.
+    calibrate_on : str
+        The path of other rows, which had no part in this and may make the gate.
     """
     name = found.recommended or found.baseline
     best = next(c for c in found.candidates if c.name == name)
@@ -36,7 +41,9 @@ def render_comparison(
     flag = f"{name}.safetensors" if fitted else name
     risks = round_risks(found.n_errors / found.n)
     target = f"--risk {risks[0]:g}" if risks else f"--frr {FRR:g}"
-    columns = "".join(f" {shlex.quote(option)}" for option in options)
+    columns = as_typed(options)
+    named = shlex.quote(file) if file else ""
+    rest = shlex.quote(calibrate_on) if calibrate_on else named
     shown = [
         [c.name, *(100 * (end or 0.0) for end in _ends(c.auroc_gain))]
         for c in found.candidates[1:]
@@ -53,10 +60,15 @@ def render_comparison(
         level=f"{found.confidence:.0%}",
         frr=f"FRR@{found.points.trr * 100:g}TRR",
         target=target,
-        command=f"trustdoctor calibrate OTHER_ROWS {target} --score {flag}{columns} "
-        "-o gate.json",
-        keeps=f"trustdoctor compare {shlex.quote(file or 'FILE')}{columns} -o {flag}"
-        if fitted
+        first=name == found.baseline,
+        calibrate_on=PurePath(calibrate_on).name,
+        command=f"trustdoctor calibrate {rest} {target} --score {flag}{columns} "
+        "-o gate.json"
+        if file
+        else "",
+        look=part_first("compare", file, options, columns) if file else [],
+        keeps=f"trustdoctor compare {named}{columns} -o {flag}"
+        if fitted and file
         else "",
     )
 

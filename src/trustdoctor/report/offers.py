@@ -72,6 +72,19 @@ def make_offers(
     )
 
 
+def make_opening(scores: Array, errors: Array) -> Offer:
+    """Return the offer that a page of these rows would open with."""
+    rows, without = Rows(scores, errors), float(errors.mean())
+    useful = _useful(without)
+    values = {"risk": useful["risk"], "frr": useful["frr"]}
+    previews = preview_gates(rows, values)
+    offers = [
+        _offer(preview, _next_likely(preview, previews), rows, count_rows=False)
+        for preview in previews
+    ]
+    return choose_opening(offers, without)
+
+
 def choose_opening(offers: Sequence[Offer], without: float) -> Offer:
     """Return the offer that a page opens with.
 

@@ -219,10 +219,12 @@ const showGate = () => {
     const now = at(curve(), state.at);
     set("say-gate", `No promise goes with the lowest cost. On these rows it lies where ${percent(now.coverage)}% are ` +
       `answered automatically: 100 rows cost as much as ${costOf(now).toFixed(2)} reviews.`);
+    set("say-confusion", "");
     set("say-simulated", `Answering all of 100 rows costs ${(100 * value * data.errors / total).toFixed(2)}, reviewing all 100.`);
   } else {
     set("say-gate", offer.headline);
     set("say-simulated", offer.detail);
+    set("say-confusion", offer.confusion);
   }
   set("promise-note", curve().note);
   copying.put("promise", filled(data.command.gate, name, value));

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from trustdoctor.arrays import Array
-from trustdoctor.evaluation import Evaluation
+from trustdoctor.evaluation import DominantConfusion, Evaluation
 from trustdoctor.gates import Outcome
 from trustdoctor.metrics import (
     Estimate,
@@ -104,7 +104,11 @@ def _content(
     payload |= {"command": asdict(commands), "elsewhere": bool(extras.calibrate_on)}
     for name, offered in offers.items():
         chart = charts[name]
-        payload["scores"][name]["offers"] = [_shown_offer(o, chart) for o in offered]
+        confusions = _confusions(predictions, subjects, doubts[name], chart, offered)
+        payload["scores"][name]["offers"] = [
+            _shown_offer(offer, chart) | {"confusion": words}
+            for offer, words in zip(offered, confusions, strict=True)
+        ]
         payload["scores"][name]["note"] = _promise_note(name, first, extras)
     if opened is not None:
         payload["open"] = {"score": best, "at": place}
@@ -116,6 +120,7 @@ def _content(
         "best": best,
         "alike": say_alike(found, best),
         "opened": opened,
+        "confusion": _opening_confusion(payload, best, opened),
         "about": "" if opened is None else about_place(opened),
         "note": payload["scores"][best].get("note", ""),
         "chosen": FIRST_VALUES | ({opened.target: opened.value} if opened else {}),
@@ -310,6 +315,17 @@ def _score(name: str) -> Any:
     return SCORES[name.partition(":")[0]]
 
 
+def _opening_confusion(payload: dict[str, Any], best: str, opened: Offer | None) -> str:
+    if opened is None:
+        return ""
+    asked = (opened.target, opened.value)
+    every = payload["scores"][best]["offers"]
+    words: str = next(
+        o["confusion"] for o in every if (o["target"], o["value"]) == asked
+    )
+    return words
+
+
 def _shown_offer(offer: Offer, chart: Positions) -> dict[str, Any]:
     """Return an offer as the page's script takes it."""
     return {
@@ -320,6 +336,41 @@ def _shown_offer(offer: Offer, chart: Positions) -> dict[str, Any]:
         "at": place_of(offer, chart),
         "about": about_place(offer),
     }
+
+
+def _confusions(
+    predictions: Predictions,
+    subjects: Subjects,
+    doubts: Array,
+    chart: Positions,
+    offers: tuple[Offer, ...],
+) -> list[str]:
+    """Say of each offer which confusion most errors that go out have in common.
+
+    Of the confusions that the page has; one that dominates is among them.
+    """
+    places = np.array([place_of(offer, chart) for offer in offers])
+    if not len(subjects.pairs):
+        return [""] * len(offers)
+    at, where = np.unique(places, return_inverse=True)
+    counted = count_tables(subjects, doubts, predictions.errors, chart.thresholds, at)
+    most = counted.pairs.argmax(axis=0)
+    labels = predictions.require_labels("confusions")
+    words = []
+    for place, column in zip(places, where, strict=True):
+        pair = most[column]
+        label, predicted = subjects.pairs[pair]
+        confusion = DominantConfusion.dominating(
+            int(label),
+            int(predicted),
+            n_out=int(counted.pairs[pair, column]),
+            errors_out=int(chart.errors[place]),
+            n_confused=int(subjects.sizes[pair]),
+            n_labelled=int(np.count_nonzero(labels == label)),
+            class_names=predictions.class_names,
+        )
+        words.append("" if confusion is None else f"On these rows: {confusion.words()}")
+    return words
 
 
 def _promise_note(score: str, first: str, extras: Extras) -> str:

@@ -6,13 +6,21 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from trustdoctor import envelope
-from trustdoctor.evaluation import Comparison, Difference, Evaluation
+from trustdoctor.evaluation import (
+    Comparison,
+    Difference,
+    DominantConfusion,
+    Evaluation,
+)
 from trustdoctor.gates import PREDICTED, Gate, ListRule, Outcome, Shortlist
+from trustdoctor.report.offers import make_opening
+from trustdoctor.report.shown_rows import finite
 from trustdoctor.visible import visible
 
 WIDE = 13
@@ -75,6 +83,7 @@ def show_evaluation(console: Console, found: Evaluation) -> None:
 def _explanation(found: Evaluation) -> Iterator[str]:
     yield found.verdict()
     yield from found.warnings
+    yield from _gate_to_expect(found)
     name, best = next(iter(found.scores.items()))
     frr = best["frr_at_trr"]
     if frr.value is None:
@@ -96,6 +105,20 @@ def _explanation(found: Evaluation) -> Iterator[str]:
         )
     notes = {cell.note for cell in best.values() if cell.note}
     yield from (f"Careful, {note}." for note in sorted(notes))
+
+
+def _gate_to_expect(found: Evaluation) -> Iterator[str]:
+    """Say what a gate from such rows would promise, and which errors it leaves."""
+    if found.predictions is None or not 0 < found.n_errors < found.n:
+        return  # rows that were counted are not at hand
+    doubts = finite(found.doubts[next(iter(found.scores))])
+    offer = make_opening(doubts, found.predictions.errors)
+    yield f"{offer.headline} {offer.detail}"
+    if offer.coverage is not None:
+        accepted = doubts <= np.quantile(doubts, offer.coverage, method="lower")
+        confusion = DominantConfusion.of(found.predictions, accepted)
+        if confusion is not None:
+            yield f"On these rows {confusion.words()[0].lower()}{confusion.words()[1:]}"
 
 
 def _reliability(found: Evaluation) -> Iterator[str]:

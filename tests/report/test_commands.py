@@ -1,0 +1,114 @@
+"""Every command that a page offers runs as it is printed."""
+
+import html
+import re
+import shlex
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy.special import softmax
+
+import trustdoctor as td
+
+NAME = 'the vendor\'s "rows" $HOME.csv'
+
+
+@pytest.fixture
+def vendor(rows, tmp_path):
+    """A file as people have it: names with spaces and quotes, ids, other columns."""
+    sure = softmax(rows.logits, axis=1)
+    names = [f"class {k}'s" for k in range(6)]
+    table = pl.DataFrame(
+        {"customer id": [f"c {i}" for i in range(len(rows))]}
+        | {name: sure[:, k].round(6) for k, name in enumerate(names)}
+        | {"the truth": [names[label] for label in rows.labels]}
+    )
+    table.write_csv(tmp_path / NAME)
+    options = ["--probs", ",".join(names), "--labels", "the truth"]
+    return [*options, "--ids", "customer id"]
+
+
+def offered(page):
+    """Return the commands of a page by their id."""
+    marked = re.findall(r'<code id="([^"]+)">(.*?)</code>', page.read_text())
+    return {k: html.unescape(re.sub(r"<.*?>", "", code)) for k, code in marked}
+
+
+def type_in(command, run, folder):
+    """Run a command as a POSIX shell would read it."""
+    name, *words = shlex.split(command)
+    assert name == "trustdoctor"
+    done = run(*words, cwd=folder)
+    assert done.returncode == 0, (command, done.stderr)
+    return done
+
+
+def test_all_commands_of_diagnose_run_in_a_row(vendor, run, tmp_path):
+    done = run("diagnose", NAME, *vendor, "--html", "page.html", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    commands = offered(tmp_path / "page.html")
+    assert list(commands) == ["promise", "look-1", "look-2", "menu", "command"]
+    for command in commands.values():
+        type_in(command, run, tmp_path)
+    assert len(pl.read_csv(tmp_path / "look.csv")) == 1500
+    later = offered(tmp_path / "look.html")
+    assert list(later) == ["promise", "command"]
+    assert "calibrate rest.csv --risk" in later["promise"]
+    type_in(later["promise"], run, tmp_path)
+    gate = td.Gate.load(tmp_path / "gate.json")
+    assert gate.certificate.n == 1500
+    assert (
+        "1,500 rows that had no part in this page"
+        in (tmp_path / "look.html").read_text()
+    )
+
+
+def test_all_commands_of_compare_run_in_a_row(vendor, run, tmp_path):
+    done = run("compare", NAME, *vendor, "--html", "page.html", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for command in offered(tmp_path / "page.html").values():
+        type_in(command, run, tmp_path)
+    first = run("split", NAME, "-o", "look.csv", "rest.csv", cwd=tmp_path)
+    assert first.returncode == 0
+    given = ("--html", "look.html", "--calibrate-on", "rest.csv")
+    assert run("compare", "look.csv", *vendor, *given, cwd=tmp_path).returncode == 0
+    later = offered(tmp_path / "look.html")
+    assert not any(name.startswith("look") for name in later)
+    for command in later.values():
+        type_in(command, run, tmp_path)
+    assert td.Gate.load(tmp_path / "gate.json").certificate.n == 1500
+
+
+def test_a_fitted_score_is_named_by_its_file(rows, run, tmp_path):
+    td.RelU.fit(rows).save(tmp_path / "my score.safetensors")
+    np.savez(tmp_path / "rows.npz", logits=rows.logits, labels=rows.labels)
+    given = ("--score", "my score.safetensors", "--temperature", "1")
+    done = run("diagnose", "rows.npz", *given, "--html", "p.html", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    command = offered(tmp_path / "p.html")["promise"]
+    assert "--score 'my score.safetensors'" in command
+    type_in(command, run, tmp_path)
+
+
+def test_without_a_file_python_is_offered(rows, tmp_path):
+    """As in a notebook; the call runs there."""
+    path = td.evaluate(rows, temperature=1.5).to_html(tmp_path / "page.html")
+    for call in offered(path).values():
+        scope = {"td": td, "predictions": rows}
+        exec(call, scope)
+        assert scope["gate"].temperature == 1.5
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "./rows.csv"])
+def test_rows_that_were_looked_at_are_not_others(name, rows, run, tmp_path):
+    p = pl.DataFrame(rows.logits, schema=[f"logit_{k}" for k in range(6)])
+    p.with_columns(label=pl.Series(rows.labels)).write_csv(tmp_path / "rows.csv")
+    given = ("--html", "p.html", "--calibrate-on", name)
+    for verb in ("diagnose", "compare"):
+        done = run(verb, "rows.csv", *given, cwd=tmp_path)
+        assert done.returncode == 2
+        assert "--calibrate-on names the rows of the page" in done.stderr
+        assert not (tmp_path / "p.html").exists()
+    alone = run("diagnose", "rows.csv", "--calibrate-on", "other.csv", cwd=tmp_path)
+    assert "--calibrate-on is for the page. Give --html PAGE with it." in alone.stderr
