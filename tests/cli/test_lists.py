@@ -168,7 +168,7 @@ def test_wrong_use_is_told_in_a_line(files, run):
     )
     stated = ("--confidence", "confidence", "--correct", "ok", "--coverage", 0.5)
     for arguments, told in (
-        ((*rows, *lists, "--no-labels"), "--no-labels has no .* or shortlist"),
+        ((*rows, *lists, "--no-labels"), "--no-labels has no .* shortlist or label noise"),
         ((*rows, "--shortlist", 95), "Did you mean 0.95 or 95%"),
         ((*rows, "--shortlist", "5%"), "level of a shortlist from 0.5"),
         ((*rows, *lists, "--shortlist-method", "x"), "out of lac, aps, raps"),
@@ -182,7 +182,7 @@ def test_wrong_use_is_told_in_a_line(files, run):
         ((*add, "-T", 2), "leave out targets"),
         ((*add, "--per-class"), "leave out targets"),
         ((*add, "--confidence", 0.8), "leave out targets"),
-        ((*add, "--no-labels"), "--no-labels has no .* or shortlist"),
+        ((*add, "--no-labels"), "--no-labels has no .* shortlist or label noise"),
         (("first.csv", *add[1:]), "these rows set the threshold for risk"),
         (("stated.csv", *stated, *lists), "logits or probabilities of every class"),
         (("other.csv", "--gate", "no.json", *lists), "no.json"),

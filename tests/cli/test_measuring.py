@@ -145,16 +145,16 @@ def test_a_page_is_made_here(path, run, tmp_path):
     assert "use --engine local" in done.stderr
 
 
-def write_margins(path, rng, shift=0.0):
+def write_margins(path, rng, shift=0.0, sign=1):
     """Write distances from a support vector machine's border, and what was right."""
     margin = rng.normal(1, 1.5, 900)
     correct = rng.random(900) < 1 / (1 + np.exp(-2 * margin))
-    pl.DataFrame({"margin": margin + shift, "correct": correct}).write_csv(path)
+    pl.DataFrame({"margin": sign * margin + shift, "correct": correct}).write_csv(path)
 
 
 @pytest.mark.parametrize("kind", ["confidence", "doubt"])
 def test_what_is_no_probability_is_never_called_a_softmax(kind, tmp_path, rng, run):
-    write_margins(tmp_path / "rows.csv", rng)
+    write_margins(tmp_path / "rows.csv", rng, sign=-1 if kind == "doubt" else 1)
     rows = ("rows.csv", f"--{kind}", "margin", "--correct", "correct")
     said = []
     for command in (

@@ -216,10 +216,10 @@ def calibrate(  # noqa: PLR0913 - one parameter per option
         check_outputs(source, output)
         given |= _on_the_score(target, given.get("score", source.scores[0]))
         given["means"] = replace(means, progress=tell)
-        said += warn_of_answers(source)
         odd = refusing_odd_labels(output, allow=allow_odd_labels)
         with tuned(source, means.memory), odd:
             gate = run(source, given, said)
+            said += warn_of_answers(source)
     if decides_nothing(gate) and not allow_trivial:
         refuse_trivial(gate, output, said)
     said += _passed(gate) if passed else []

@@ -18,6 +18,7 @@ NAMES = (
 )
 
 _ROWS = 10_000
+_BYTES = 100_000_000  # rows may be wide, or a line endless
 _ALIKE = 0.8
 """A column of another name agrees this often with the most probable class."""
 
@@ -37,7 +38,10 @@ def warn_of_answers(source: Source) -> tuple[str, ...]:
     others = [n for n in source.names if n not in source.needed and n not in CORRECT]
     if named or layout.answers or not others or not source.format.is_table:
         return ()
-    head = source.head([*source.needed, *others], _ROWS)
+    rows = min(_ROWS, _BYTES // source.row_bytes)
+    if rows < _FEWEST:
+        return ()
+    head = source.head([*source.needed, *others], rows)
     try:
         with taken_for_logits():
             predictions = source.predictions(head)
