@@ -168,7 +168,7 @@ def test_wrong_use_is_told_in_a_line(files, run):
     )
     stated = ("--confidence", "confidence", "--correct", "ok", "--coverage", 0.5)
     for arguments, told in (
-        ((*rows, *lists, "--no-labels"), "--no-labels has no .* shortlist or label noise"),
+        ((*rows, *lists, "--no-labels"), "--no-labels has no .* shortlist or label"),
         ((*rows, "--shortlist", 95), "Did you mean 0.95 or 95%"),
         ((*rows, "--shortlist", "5%"), "level of a shortlist from 0.5"),
         ((*rows, *lists, "--shortlist-method", "x"), "out of lac, aps, raps"),
