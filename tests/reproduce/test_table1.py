@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 import numpy as np
+import polars as pl
 import pytest
 
 import trustdoctor as td
@@ -25,8 +26,18 @@ def table_of(report, words):
 
 
 @pytest.fixture(scope="module")
-def exact(shared):
-    return reproduce("table1", Options(data=shared))
+def real(shared, tmp_path_factory):
+    """The authors' files and a net on IMDb: what else lies there does not matter."""
+    folder = tmp_path_factory.mktemp("real")
+    imdb = shared / "predictions" / "minilm-imdb-test.npz"
+    for path in (*(shared / "reference").glob("cifar10-densenet-*.npz"), imdb):
+        (folder / path.name).symlink_to(path.absolute())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def exact(real):
+    return reproduce("table1", Options(data=real))
 
 
 def test_exact_numbers_of_the_authors_files(exact):
@@ -39,8 +50,8 @@ def test_exact_numbers_of_the_authors_files(exact):
     assert found["energy", "PBB"] == (None, None)
 
 
-def test_grid_numbers_of_the_authors_files(shared):
-    report = reproduce("table1", Options(data=shared, protocol="grid"))
+def test_grid_numbers_of_the_authors_files(real):
+    report = reproduce("table1", Options(data=real, protocol="grid"))
     found = cells(table_of(report, "densenet:"))
     for key, wanted in {
         ("alpha", "TBB"): (94.1, 17.9),
@@ -154,6 +165,35 @@ def test_files_are_found_by_their_names(tmp_path, rng):
     assert set(one.stored) == {Setting("alpha", 1.0, 0.001), Setting("odin", 1.5)}
 
 
+EXAMPLES = {
+    "svhn-test.parquet": {"image": [b"PNG"], "number": [1]},
+    "hub-svhn-test.parquet": {"img": [{"bytes": b"PNG", "path": "1.png"}]},
+    "reviews-imdb-test.parquet": {"text": ["good"], "stars": [10]},
+    "reviews-imdb-train.csv": {"text": ["good"]},
+}
+
+
+def test_a_table_of_examples_is_not_taken_for_predictions(tmp_path, rng):
+    logits = dict(zip(("logit_0", "logit_1"), rng.normal(size=(2, 1)), strict=True))
+    probs = {"probs": [[0.25, 0.75]]}
+    for name, columns in EXAMPLES.items():
+        table = pl.DataFrame(columns | {"label": [1]})
+        write = table.write_csv if name.endswith("csv") else table.write_parquet
+        write(tmp_path / name)
+    assert find_exhibits(Options(data=tmp_path)) == []
+    table = pl.DataFrame({"text": ["good"], "label": [1]} | logits)
+    table.write_csv(tmp_path / "a-imdb-test.csv")
+    table = pl.DataFrame({"image": [b"PNG"], "label": [1]} | probs)
+    table.write_parquet(tmp_path / "b-imdb-test.parquet")
+    assert {one.model for one in find_exhibits(Options(data=tmp_path))} == {"a", "b"}
+
+
+def test_a_damaged_table_is_named(tmp_path):
+    (tmp_path / "a-imdb-test.parquet").write_bytes(b"<html>")
+    with pytest.raises(FileError, match=r"a-imdb-test\.parquet"):
+        find_exhibits(Options(data=tmp_path))
+
+
 def test_a_single_file_is_enough(world, tmp_path):
     path = tmp_path / "mine.npz"
     path.write_bytes((world.data / "tiny-cifar10-test.npz").read_bytes())
@@ -173,8 +213,6 @@ def test_mistakes_are_refused(tmp_path, world):
 
 
 def _texts(folder):
-    import polars as pl
-
     table = pl.DataFrame({"text": ["a"] * 25_000, "label": [0] * 25_000})
     table.write_parquet(folder / "imdb.parquet")
     return folder

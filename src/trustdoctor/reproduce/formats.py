@@ -20,7 +20,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from trustdoctor.errors import FileError
-from trustdoctor.files import PICTURES, pillow
+from trustdoctor.files import PICTURES, POLARS_ERRORS, pillow
 from trustdoctor.files.pictures import decode
 from trustdoctor.files.row_groups import read_row_groups
 from trustdoctor.reproduce.matlab import read_matlab
@@ -34,6 +34,9 @@ LINE = 1 << 24
 
 ROWS = 1 << 22
 """Rows that a table has at most."""
+
+_EXAMPLES = ("text", "image", "img")
+"""What data hubs call the column of texts or pictures."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,7 +250,7 @@ def read_parquet(path: Path, split: str) -> Examples:
     _check_file(path)
     try:
         table = _table(path, split)
-        values = _column(table, "text", "image", "img")
+        values = _column(table, *_EXAMPLES)
         labels = _column(table, "label", "fine_label")
     except FileError:
         raise
@@ -265,9 +268,21 @@ def read_parquet(path: Path, split: str) -> Examples:
     return Examples(_texts_or_pictures(path, values), numbers)
 
 
+def holds_examples(path: Path) -> bool:
+    """Tell whether a CSV or Parquet file has pictures or texts, and no model output."""
+    scan = pl.scan_csv if path.suffix == ".csv" else pl.scan_parquet
+    try:
+        schema = scan(path, glob=False).collect_schema()
+    except (OSError, *POLARS_ERRORS):
+        return False  # a damaged file is named by what reads it
+    others = [schema[name] for name in schema if name not in _EXAMPLES]
+    output = any(dtype.is_float() or dtype.is_nested() for dtype in others)
+    return len(others) < len(schema) and not output
+
+
 def _table(path: Path, split: str) -> pl.DataFrame:
     """Return the columns that a data set may have, and the rows of the split."""
-    known = ("split", "text", "image", "img", "label", "fine_label")
+    known = ("split", *_EXAMPLES, "label", "fine_label")
     names = [name for name in pl.read_parquet_schema(path) if name in known]
     groups = read_row_groups(path)
     if sum(g.rows for g in groups) > ROWS or sum(g.size for g in groups) > LIMIT:

@@ -26,6 +26,7 @@ from trustdoctor.predictions import Predictions
 from trustdoctor.reproduce.bench import Bench
 from trustdoctor.reproduce.datasets import DATASETS, Dataset, find_dataset
 from trustdoctor.reproduce.experiment import Options, choose_rows
+from trustdoctor.reproduce.formats import holds_examples
 
 _STEM = re.compile(
     rf"(?:(?P<before>.+)-)?(?P<data>{'|'.join(DATASETS)})(?:-(?P<after>.+?))?"
@@ -356,7 +357,9 @@ def _prediction_files(folder: Path) -> Iterator[tuple[Path, re.Match[str]]]:
 
 def _is_dataset(path: Path) -> bool:
     names = (name for dataset in DATASETS.values() for name in dataset.readers)
-    return path.name in {n.format(split=s) for n in names for s in ("test", "train")}
+    if path.name in {n.format(split=s) for n in names for s in ("test", "train")}:
+        return True
+    return path.suffix != ".npz" and holds_examples(path)
 
 
 def _setting(parsed: re.Match[str]) -> Setting:
