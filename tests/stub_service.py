@@ -26,6 +26,10 @@ class Service(ThreadingHTTPServer):
         "lost" after the work is done, or bytes as the body.
     asked : list
         Method, path and content of the requests, refused ones included.
+    hangs_up : bool
+        Whether a connection is closed after its first answer, without saying so.
+    closed : semaphore
+        Released whenever a connection was closed.
     """
 
     daemon_threads = True
@@ -34,7 +38,7 @@ class Service(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.gate, self.faults, self.asked, self.headers = GATE, [], [], []
         self.kept, self.labels, self.connections = {}, {}, 0
-        self.patience = None
+        self.hangs_up, self.closed = False, threading.Semaphore(0)
 
     @property
     def url(self):
@@ -46,6 +50,10 @@ class Service(ThreadingHTTPServer):
     def finish_request(self, *given):
         self.connections += 1
         super().finish_request(*given)
+
+    def shutdown_request(self, request):
+        super().shutdown_request(request)
+        self.closed.release()
 
     def answer(self, path, content):
         if path == "/v1/decide":
@@ -107,10 +115,6 @@ def by_rows(columns):
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
-    def setup(self):
-        self.timeout = self.server.patience
-        super().setup()
-
     def log_message(self, *_):
         pass
 
@@ -141,6 +145,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         self._send(200, {}, body)
+        self.close_connection |= server.hangs_up
 
     def _send(self, status, headers=None, body=b""):
         self.send_response(status)

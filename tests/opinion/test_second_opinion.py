@@ -310,15 +310,13 @@ def test_margins_stop_a_share_of_the_rows():
     assert early.mean() == pytest.approx(0.01, abs=0.002)
 
 
-def test_resnet_20_is_judged_better(shared):
+def test_resnet_20_is_judged_better(shared, monkeypatch):
     """The flip alone, on a tenth of the images; the leaderboard has them all."""
-    import sys
-
     import polars as pl
     from PIL import Image
     from safetensors.torch import load_file
 
-    sys.path.insert(0, str(shared / "models"))
+    monkeypatch.syspath_prepend(shared / "models")
     import nets
 
     rows = np.random.default_rng(0).permutation(10_000)[:1000]

@@ -463,12 +463,12 @@ def test_a_length_that_is_not_one(text):
 
 def test_hostile_shapes_cost_nothing():
     takes = {"x": Tensor("FP32", ())}  # a model of any shape
-    start = time.perf_counter()
+    start = time.thread_time()  # whatever else runs on this machine
     for shape in ([1 << 62] * 60, [10**40, 0], [1] * 100_000, [1 << 62] * 100_000):
         empty = [] if 0 in shape else [1.0]
         refused(request(shape=shape, data=empty), takes=takes)
     refused(request({"inputs": [{**TWICE[0], "name": "y" * 9}] * 9000}), takes=takes)
-    assert time.perf_counter() - start < 2
+    assert time.thread_time() - start < 2
 
 
 BODY = request(parameters=sized(8), shape=[1, 2])

@@ -63,7 +63,7 @@ def test_pauses_grow_and_differ(server, pauses):
         ("nan", 0.25, 0.5),
         ("inf", 0.25, 0.5),
         ("soon", 0.25, 0.5),
-        (lambda: format_datetime(datetime.now(UTC) + timedelta(seconds=20)), 17, 20),
+        (lambda: format_datetime(datetime.now(UTC) + timedelta(seconds=55)), 30, 55),
         (lambda: format_datetime(datetime(2020, 1, 1, tzinfo=UTC)), 0.25, 0.5),
     ],
 )
