@@ -168,7 +168,7 @@ def test_a_lock_ends_with_its_process(tmp_path):
     time.sleep(0.2)
     assert not got
     job.kill()
-    waiting.join(10)
+    waiting.join(60)
     job.communicate()
     assert got
     assert list(tmp_path.iterdir()) == []
@@ -187,11 +187,11 @@ def test_a_lock_that_somebody_removed_is_no_lock(tmp_path):
         waiting = threading.Thread(target=second)
         waiting.start()
         time.sleep(0.1)
+        order.append("first")  # whoever waits late may have the next lock at once
         (lock,) = tmp_path.iterdir()
         lock.rename(tmp_path / "away")
         lock.touch()  # of a third process, which has not locked it yet
-        order.append("first")
-    waiting.join(10)
+    waiting.join(60)
     assert order == ["first", "second"]
 
 

@@ -29,7 +29,7 @@ def shell(words, cwd, **options):
         capture_output=True,
         text=True,
         cwd=cwd,
-        timeout=60,
+        timeout=120,
         check=False,
         **options,
     )
@@ -152,11 +152,12 @@ def test_libraries_print_nothing_of_damaged_files(suffix, tmp_path, rng):
 
 def test_a_long_word_is_cut_and_takes_no_time(tmp_path, run):
     path = tmp_path / "a.csv"
-    for cell in ("a" * 70_000, "/standard-input." * 5_000):
+    for cell in ("a", "a" * 70_000, "/standard-input." * 5_000):
         path.write_text(f"prob_0,prob_1,label\n0.5,{cell},0\n")
-        began = time.process_time()
+        began = time.thread_time()
         told = one_line(run("diagnose", path))
-        assert time.process_time() - began < 1
+        taken = time.thread_time() - began
+        assert taken < 1 or cell == "a"  # the first run imports what it needs
         assert len(told) < 1000
 
 
@@ -264,7 +265,7 @@ def test_pipes_are_not_waited_for(run, tmp_path, probs):
         raise LateError
 
     before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(30)
+    signal.alarm(120)
     try:
         for command in (
             ("diagnose", pipe),

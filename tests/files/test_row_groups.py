@@ -139,7 +139,7 @@ def test_a_footer_of_endless_maps_is_refused_at_once(tmp_path):
         [sys.executable, "-m", "trustdoctor", "diagnose", path],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr

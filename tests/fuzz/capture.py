@@ -23,7 +23,7 @@ from fuzz.verdicts import found
 from trustdoctor.cli import app
 from trustdoctor.errors import TrustDoctorError
 
-LIMIT = 10.0
+LIMIT = 60.0
 """Seconds that one command, or one call, may take."""
 
 

@@ -284,7 +284,6 @@ def said(tab, selector, words):
         "([selector, words]) => document.querySelector(selector)?.innerText"
         ".includes(words)",
         arg=[selector, words],
-        timeout=5000,
     )
     return tab.locator(selector).inner_text()
 
