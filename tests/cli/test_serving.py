@@ -1,6 +1,7 @@
 """The command that puts a gate to work: serve."""
 
 import json
+import logging
 import os
 import signal
 import socket
@@ -18,6 +19,15 @@ pytest.importorskip("starlette")
 
 from trustdoctor.cli import serving
 from trustdoctor.service import server
+
+
+@pytest.fixture(autouse=True)
+def _loggers(monkeypatch):
+    """`serve` logs to this test's standard error, which is closed after it."""
+    for name in ("trustdoctor.service", "uvicorn.error"):
+        logger = logging.getLogger(name)
+        for attribute in ("handlers", "level", "propagate"):
+            monkeypatch.setattr(logger, attribute, getattr(logger, attribute))
 
 
 @pytest.fixture(scope="module")
