@@ -360,6 +360,9 @@ def run_all(run, path, folder, options, *, score="alpha", but=()):
             assert (done.returncode, done.stdout, done.stderr) == (0, "", ""), verb
     out = {file.stem: json.loads(file.read_text()) for file in folder.glob("*.json")}
     out["gate"].pop("classes", None)
+    for errors in out["diagnose"]["least_doubtful_errors"].values():
+        for error in errors:  # ids and classes have names, or none
+            del error["id"], error["label"], error["predicted"]
     if "check" in out:  # when it was, and by chance what it is called
         del out["check"]["history"][0]["time"], out["check"]["origins"]
     return out

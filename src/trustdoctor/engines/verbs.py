@@ -130,7 +130,8 @@ def evaluate_read(source: Source, *more: str, **options: Any) -> Evaluated:
     """
     predictions, table, lines = load_checked(source, *more)
     found = evaluate(predictions, **options)
-    found = replace(found, warnings=(*found.warnings, *lines))
+    every = (*found.warnings, *lines, *warn_of_answers(source))
+    found = replace(found, warnings=every)
     return Evaluated(found, predictions, table)
 
 

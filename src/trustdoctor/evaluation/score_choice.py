@@ -55,7 +55,8 @@ def tune(
     ('msp',)
     """
     require_predictions(predictions)
+    tuned = Tuned.fit(predictions, for_=for_, average=average)
     odd = check_labels(predictions).odd
     if odd:
         warnings.warn(" ".join(odd), OddLabelsWarning, stacklevel=2)
-    return Tuned.fit(predictions, for_=for_, average=average)
+    return tuned
