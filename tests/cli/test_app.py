@@ -16,7 +16,7 @@ from trustdoctor.cli.guide import EXAMPLES, STEPS
 
 COMMANDS = (
     *("demo", "diagnose", "calibrate", "screen", "check", "compare"),
-    *("cascade", "predict", "export", "reproduce"),
+    *("cascade", "predict", "export", "reproduce", "split"),
 )
 PROGRAM = str(Path(sys.executable).with_name("trustdoctor"))
 

@@ -13,15 +13,19 @@ from trustdoctor.cli.options import (
     as_rate,
 )
 from trustdoctor.cli.places import check_outputs
+from trustdoctor.envelope import shown
 from trustdoctor.errors import InputError
 from trustdoctor.files import find_source, split_file
 from trustdoctor.report import make_console
+
+_MOST_DIGITS = 19  # of a number of rows; Python refuses to read thousands
 
 PartOption = Annotated[
     str,
     typer.Option(
         metavar="RATE|N",
-        help="How much goes into the first part: 50%, 0.5, or a number of rows.",
+        help="How much goes into the first part: 50%, 0.5, or a number of rows; with "
+        "--ids or --clusters, of their values.",
     ),
 ]
 TogetherOption = Annotated[
@@ -65,11 +69,11 @@ def split(  # noqa: PLR0913 - one parameter per option
         raise InputError(message)
     source = find_source(file)
     check_outputs(source, *output)
-    rows = int(part) if part.strip().isdecimal() else None
+    share, rows = _as_part(part)
     first, second = split_file(
         source,
         *output,
-        share=None if rows is not None else as_rate(part, "part"),
+        share=share,
         rows=rows,
         together=clusters or ids,
         seed=seed,
@@ -77,3 +81,17 @@ def split(  # noqa: PLR0913 - one parameter per option
     console = make_console(quiet=quiet)
     for path, n in zip(output, (first, second), strict=True):
         console.print(f"Wrote {path}: {n:,} rows", highlight=False, soft_wrap=True)
+
+
+def _as_part(text: str) -> tuple[float | None, int | None]:
+    """Read a share or a number of rows; None for that which it is not."""
+    if text.strip().isdecimal() and len(text) < _MOST_DIGITS:
+        return None, int(text)
+    try:
+        return as_rate(text, "part"), None
+    except InputError:
+        message = (
+            "expected --part as a share between 0 and 1, as 0.5 or 50%, or a number of "
+            f"rows, got {shown(text)}."
+        )
+        raise InputError(message) from None

@@ -1,5 +1,7 @@
 """A file in two random parts: one to look at, and one that nobody looked at."""
 
+import os
+import zipfile
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -8,12 +10,14 @@ import polars as pl
 
 from trustdoctor.arrays import Array
 from trustdoctor.atomic import replacing
-from trustdoctor.errors import FileError, InputError
+from trustdoctor.errors import FileError, InputError, OutputError
 from trustdoctor.files.formats import find_format, suffix_of
-from trustdoctor.files.source import Source
+from trustdoctor.files.source import POLARS_ERRORS, Source, first_line
 from trustdoctor.files.writing import check_output, kept_columns, sink
 
-_FIRST = "trustdoctor first part"  # a column, while rows are told apart
+# Columns while rows are told apart.
+_FIRST = "trustdoctor first part"
+_ROW = "trustdoctor row"
 
 
 def split_file(  # noqa: PLR0913 - options, by keyword only
@@ -41,6 +45,7 @@ def split_file(  # noqa: PLR0913 - options, by keyword only
         of the different values of that column.
     together : str, optional
         A column (a document, a patient, an id): rows of equal values stay together.
+        Rows that have none are each on their own.
     seed : int
         The same seed gives the same parts.
 
@@ -49,10 +54,14 @@ def split_file(  # noqa: PLR0913 - options, by keyword only
     n_first, n_second : int
         How many rows each part has.
     """
+    for path in (first, second):
+        check_output(path, *source.files)
+    if type(seed) is not int or seed < 0:
+        message = f"expected a seed of 0 or more, got {seed!r}."
+        raise InputError(message)
     if not source.format.is_table:
         return _split_arrays(source, (first, second), share, rows, together, seed)
     for path in (first, second):
-        check_output(path, *source.files)
         if not find_format(path).is_table:
             message = f"expected a table as {path.name}, such as .csv or .parquet."
             raise FileError(message)
@@ -62,9 +71,8 @@ def split_file(  # noqa: PLR0913 - options, by keyword only
         raise FileError(message)
     column = source.names[0] if together is None else together
     values = source.collect(source.scan().select(column))[column]
-    chosen = _choose(
-        None if together is None else values, len(values), share, rows, seed
-    )
+    units = np.arange(len(values)) if together is None else _units(values)
+    chosen = _choose(units, share, rows, seed)
     with ExitStack() as stack:
         temporaries = [stack.enter_context(replacing(path)) for path in (first, second)]
         marks = pl.LazyFrame({_FIRST: chosen})
@@ -73,34 +81,47 @@ def split_file(  # noqa: PLR0913 - options, by keyword only
         ):
             table = pl.concat([kept_columns(source, path), marks], how="horizontal")
             lazy = table.filter(pl.col(_FIRST) == part).drop(_FIRST)
-            sink(lazy, source, path, temporary)
+            try:
+                sink(lazy, source, path, temporary)
+            except POLARS_ERRORS as error:
+                source.collect(source.scan().select(pl.all().null_count()))
+                # All could be read, so it is the output that failed.
+                why = first_line(error)
+                message = f"cannot write {path}: {why}. Nothing was changed."
+                raise OutputError(message) from error
     return int(chosen.sum()), int((~chosen).sum())
 
 
-def _choose(
-    values: pl.Series | None,
-    n: int,
-    share: float | None,
-    rows: int | None,
-    seed: int,
-) -> Array:
-    """Mark the rows of the first part."""
-    units = n if values is None else values.n_unique()
-    size = round(units * share) if share is not None else rows or 0
-    if not 0 < size < units:
-        what = "rows" if values is None else f"values of {values.name!r}"
+def _units(values: pl.Series) -> Array:
+    """Number the different values of a column; rows without one stand alone.
+
+    Blank texts and NaN, by which other tools write a missing id, count as none.
+    """
+    name = values.name
+    if values.dtype == pl.String:
+        values = values.set(values.str.strip_chars() == "", None)
+    elif values.dtype.is_float():
+        values = values.fill_nan(None)
+    rows = values.to_frame().with_row_index(_ROW)
+    first = pl.col(_ROW).min().over(name)
+    firsts = rows.select(pl.when(pl.col(name).is_null()).then(_ROW).otherwise(first))
+    return np.unique(firsts.to_series().to_numpy(), return_inverse=True)[1]
+
+
+def _choose(units: Array, share: float | None, rows: int | None, seed: int) -> Array:
+    """Mark the rows of the first part, by the unit that each row belongs to."""
+    n = int(units.max(initial=-1)) + 1
+    size = round(n * share) if share is not None else rows or 0
+    if not 0 < size < n:
+        what = "rows" if n == len(units) else "groups of rows that stay together"
         message = (
-            f"expected two parts with at least one of {units:,} {what} each, got "
-            f"{size:,} for the first. Give another --part."
+            f"expected each part to get at least 1 of {n:,} {what}, got {size:,} for "
+            "the first. Give another --part, or a file with more."
         )
         raise InputError(message)
-    drawn = np.random.default_rng(seed).permutation(units)[:size]
-    chosen = np.zeros(units, bool)
-    chosen[drawn] = True
-    if values is None:
-        return chosen
-    codes = values.to_frame().select(pl.all().rank("dense")).to_series()
-    return chosen[codes.fill_null(units).to_numpy().astype(np.int64) - 1]
+    drawn = np.zeros(n, bool)
+    drawn[np.random.default_rng(seed).permutation(n)[:size]] = True
+    return drawn[units]
 
 
 def _split_arrays(  # noqa: PLR0913 - what `split_file` was given
@@ -112,22 +133,44 @@ def _split_arrays(  # noqa: PLR0913 - what `split_file` was given
     seed: int,
 ) -> tuple[int, int]:
     """Split the arrays of an NPZ file that have one entry per row."""
-    (file,) = source.files
-    if {suffix_of(path) for path in (file, *paths)} != {".npz"}:
+    file, n = source.files[0], source.rows
+    if len(source.files) > 1 or suffix_of(file) != ".npz":
+        message = f"expected a table or one .npz file to split, got {source.name}."
+        raise FileError(message)
+    if {suffix_of(path) for path in paths} != {".npz"}:
         message = f"expected two .npz files as parts of {file.name}."
         raise FileError(message)
-    with np.load(file, allow_pickle=False) as content:
-        arrays = {name: content[name] for name in content.files}
-    if together is not None and together not in arrays:
-        message = f"{file} has no array {together!r}; it has {', '.join(arrays)}."
-        raise FileError(message)
-    n = source.rows
-    values = None if together is None else pl.Series(together, arrays[together])
-    chosen = _choose(values, n, share, rows, seed)
+    try:
+        with np.load(file, allow_pickle=False) as content:
+            arrays = {name: content[name] for name in content.files}
+    except Exception as error:  # a damaged archive fails in many ways
+        message = f"cannot read the arrays of {file}: {first_line(error)}."
+        raise FileError(message) from error
+    # As many classes as rows would make the names of classes look like entries of rows.
+    per_row = {k for k, v in arrays.items() if v.shape[:1] == (n,)} - {"class_names"}
+    units = np.arange(n)
+    if together is not None:
+        if together not in per_row or arrays[together].ndim != 1:
+            named = ", ".join(sorted(k for k in per_row if arrays[k].ndim == 1))
+            message = f"expected an array of one value per row as {together!r}"
+            message += f"; {file} has {named or 'none'}."
+            raise FileError(message)
+        units = _units(pl.Series(together, arrays[together]))
+    chosen = _choose(units, share, rows, seed)
     with ExitStack() as stack:
         for path, mask in zip(paths, (chosen, ~chosen), strict=True):
             temporary = stack.enter_context(replacing(path))
-            part = {k: v[mask] if len(v) == n else v for k, v in arrays.items()}
-            with temporary.open("wb") as out:
-                np.savez_compressed(out, **part)
+            parts = {k: v[mask] if k in per_row else v for k, v in arrays.items()}
+            _write_arrays(temporary, parts)
     return int(chosen.sum()), int((~chosen).sum())
+
+
+def _write_arrays(path: Path, arrays: dict[str, Array]) -> None:
+    """Write an NPZ file; `np.savez` would take a name such as "file" for its own."""
+    with path.open("wb") as out:
+        with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, array in arrays.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                    np.lib.format.write_array(entry, array, allow_pickle=False)
+        out.flush()
+        os.fsync(out.fileno())
