@@ -162,7 +162,11 @@ def calibrate_files(  # noqa: PLR0913 - what a calibration is made of
         source.require_labels(" and ".join(asked))
     own = None if shortlist is None else _wanted(source, shortlist)
     at_once = "--score auto" if score == AUTO else "--clusters" if clusters else ""
-    if own and asked and (groups or not by_rank(dict.fromkeys(asked, 0.0))):
+    if (
+        own
+        and asked
+        and (groups or not by_rank({name: options[name] for name in asked}))
+    ):
         what = "groups" if groups else " and ".join(asked)
         at_once = at_once or f"--shortlist for {what}"
     if at_once:

@@ -12,7 +12,7 @@ from trustdoctor.evaluation import say_better
 from trustdoctor.gates import rules
 from trustdoctor.gates.asked import Ask
 from trustdoctor.gates.auto import choose_auto
-from trustdoctor.gates.calibration import AUTO, calibrate, needs_labels
+from trustdoctor.gates.calibration import AUTO, calibrate, fixed_values, needs_labels
 from trustdoctor.gates.certifying import with_notes
 from trustdoctor.gates.clusters import one_per_cluster
 from trustdoctor.gates.gate import Gate
@@ -105,8 +105,10 @@ def advise(
     'Tried on these rows, so optimistic: --risk 0.026 would accept 95% of them.'
     """
     named = {k: options.pop(k) for k in TARGETS if options.get(k) is not None}
-    ask = Ask(named, **{k: v for k, v in options.items() if v is not None})
-    delta = 1 - ask.confidence
+    values = fixed_values(named)
+    asked = {k: v for k, v in options.items() if v is not None}
+    ask = Ask(values[-1], **asked, choices=len(values))
+    delta = ask.delta
     delta /= max(1, groups) if ask.promised and ask.how == "confidence" else 1
     cut = ask.cut(rows, delta)
     if cut.state == "threshold":

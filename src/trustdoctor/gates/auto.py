@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from trustdoctor.arrays import as_groups
 from trustdoctor.errors import InputError
-from trustdoctor.gates.calibration import calibrate
+from trustdoctor.gates.calibration import calibrate, fixed_values
 from trustdoctor.gates.certifying import with_notes
 from trustdoctor.gates.gate import Gate
 from trustdoctor.gates.targets import TARGETS
@@ -85,7 +85,7 @@ class Auto:
         gate = calibrate(rows, score=self.score, **options)
         assert gate.certificate is not None
         notes = [f"{self.why} {gate.certificate.n:,} other rows set the threshold."]
-        notes += self._gain(gate, rows, options.get("trr"))
+        notes += self._gain(gate, rows, gate.certificate.target.get("trr"))
         return with_notes(gate, *notes)
 
     def _gain(self, gate: Gate, rows: Predictions, trr: float | None) -> list[str]:
@@ -157,7 +157,10 @@ def _check(temperature: float, options: dict[str, Any]) -> None:
 
 
 def _tuned(rows: Predictions, options: dict[str, Any]) -> Tuned:
-    asked = {name: options[name] for name in TARGETS if name in options}
+    # Of several values the strictest: which of them will pass is not known yet.
+    asked = fixed_values({name: options[name] for name in TARGETS if name in options})[
+        0
+    ]
     for name, value in asked.items():
         TARGETS[name].check(value)
     known = {name: value for name, value in asked.items() if name in TUNED_FOR}

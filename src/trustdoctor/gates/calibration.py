@@ -358,18 +358,17 @@ def calibrate_sample(  # noqa: PLR0913 - options, by keyword only
     `odd_labels` says what is odd about the labels: a warning, and a note.
     """
     target = {name: value for name, value in target.items() if value is not None}
-    ask = choose_value(
-        rows,
-        [
-            Ask(values, mode, method, confidence, min_coverage, label_noise, len(every))
-            for every in [fixed_values(target)]
-            for values in every
-        ],
-    )
+    values = fixed_values(target)
+    m = len(values)
+    requests = [
+        Ask(value, mode, method, confidence, min_coverage, label_noise, m)
+        for value in values
+    ]
+    ask = choose_value(rows, requests)
     _require_labels(rows, ask)
     named = "the score" if score is None else score.name
     odd = _warn_of_odd_labels(rows, ask, odd_labels, named)
-    notes = (*odd, *notes, *_choice_notes(rows, ask, target))
+    notes = (*odd, *notes, *_choice_notes(rows, ask, target, groups))
     if ask.promised:
         notes += constant_scores({named: rows.counts})
 
@@ -415,10 +414,13 @@ def fixed_values(target: dict[str, Any]) -> list[dict[str, Any]]:
             f"or coverage, alone; got {' and '.join(target)}. Give one value each."
         )
         raise InputError(message)
-    if not values or len(set(values)) < len(values):
-        message = f"expected different values of {name}, got {values!r}."
-        raise InputError(message)
     checked = {TARGETS[name].check(value) for value in values}
+    if len(values) < 2 or len(checked) < len(values):
+        message = (
+            f"expected two or more different values of {name}, got {values!r}. Give "
+            "a single value as it is."
+        )
+        raise InputError(message)
     strictest = sorted(checked, reverse=TARGETS[name].at_least)
     return [{name: value} for value in strictest]
 
@@ -429,26 +431,41 @@ def choose_value(rows: Sample, requests: list[Ask]) -> Ask:
     Each is tested at its share of the level, so all that pass hold together, and the
     choice among them may rest on the same rows (Bonferroni).
     """
-    if len(requests) == 1 or not rows.labelled:
-        return requests[0]
+    first = requests[0]
+    if first.choices > 1 and first.how != "confidence":
+        message = (
+            "several values share the confidence, and mode='expectation' has none. "
+            "Give one value, or leave mode out."
+        )
+        raise InputError(message)
+    unlabelled = not rows.labelled and any(t.needs_labels for t in first.targets)
+    if len(requests) == 1 or unlabelled:
+        return first
     able = (ask for ask in requests if not fails(ask.cut(rows, ask.delta)))
     return next(able, requests[-1])
 
 
-def _choice_notes(rows: Sample, ask: Ask, target: dict[str, Any]) -> Iterator[str]:
+def _choice_notes(
+    rows: Sample, ask: Ask, target: dict[str, Any], groups: Any
+) -> Iterator[str]:
     """Say that the value is one of several, and what having the choice cost."""
     if ask.choices == 1:
         return
     ((name, value),) = ask.target.items()
     values = ", ".join(f"{100 * v:.6g}%" for v in sorted(target[name]))
+    chosen = ask.cut(rows, ask.delta)
+    which = "strictest" if not fails(chosen) else "least strict"
+    allowed = "that these rows allow" if not fails(chosen) else "and none passed"
     yield (
-        f"{100 * value:.6g}% is the strictest of {ask.choices} values fixed in advance "
-        f"({values}) that these rows allow. Each was tested at 1/{ask.choices} of the "
-        f"level, so that the choice costs no confidence."
+        f"{100 * value:.6g}% is the {which} of {ask.choices} values fixed in advance "
+        f"({values}) {allowed}. Each was tested at 1/{ask.choices} of the level, so "
+        "that the choice costs no confidence."
     )
+    if groups is not None:  # which accept by thresholds of their own
+        return
     coverages = [
-        _share_accepted(rows, ask.cut(rows, delta))
-        for delta in (ask.delta, 1 - ask.confidence)
+        _share_accepted(rows, cut)
+        for cut in (chosen, ask.cut(rows, 1 - ask.confidence))
     ]
     if None not in coverages:
         yield (

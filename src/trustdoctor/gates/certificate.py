@@ -15,7 +15,8 @@ from trustdoctor.metrics import Estimate
 
 Rates = dict[str, Estimate]
 # What a file leaves out where it is so.
-_USUAL = {"passed": [], "luck": False, "outlook": [], "label_noise": 0.0}
+_USUAL = {"passed": [], "luck": False, "outlook": [], "label_noise": 0.0, "choices": 1}
+_MOST_CHOICES = 1 << 20
 MODES = ("confidence", "expectation", "none")
 
 
@@ -49,6 +50,8 @@ class Certificate:
         like these do, simulated, and with how many rows most do.
     label_noise : float
         The share of the labels that may be wrong.
+    choices : int
+        Values fixed in advance that shared the level, of which the target is one.
     fingerprint : str
         Of the calibration scores and errors, in whatever order they came; of a
         `Sketch` that was handed to `calibrate_scores`, of its cells.
@@ -88,6 +91,7 @@ class Certificate:
     luck: bool = False
     outlook: tuple[Outlook, ...] = ()
     label_noise: float = 0.0
+    choices: int = 1
 
     def __post_init__(self) -> None:
         """Refuse what no certificate can be."""
@@ -116,6 +120,7 @@ class Certificate:
             "observed": isinstance(self.observed, dict)
             and all(map(_is_observed, self.observed, self.observed.values())),
             "label_noise": _is_rate(self.label_noise) and self.label_noise < 0.5,
+            "choices": type(self.choices) is int and 0 < self.choices < _MOST_CHOICES,
             "outlook": isinstance(self.outlook, tuple)
             and all(map(_is_outlook, self.outlook)),
             "feasible": self.feasible is None or _is_interval(self.feasible),
@@ -219,7 +224,7 @@ class Certificate:
         content["feasible"] = None if self.feasible is None else list(self.feasible)
         content["passed"] = [[envelope.number(p[0]), *p[1:]] for p in self.passed]
         content["outlook"] = [list(look) for look in self.outlook]
-        return {k: v for k, v in content.items() if v or k not in _USUAL}
+        return {k: v for k, v in content.items() if v != _USUAL.get(k, ...)}
 
     @classmethod
     def from_dict(cls, content: Any) -> "Certificate":

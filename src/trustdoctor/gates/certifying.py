@@ -82,6 +82,7 @@ def certify(  # noqa: PLR0913 - what a certificate is made of
         passed=list_passed(rows, cut, risk) if cut.stages and not grouped else (),
         luck=mode != "none" and bool(lucky),
         label_noise=ask.label_noise,
+        choices=ask.choices,
     )
 
 

@@ -17,6 +17,7 @@ depends on the new row. A row more that no list holds makes up for it (`swaps.py
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -240,19 +241,26 @@ def is_same(gate: Gate, rows: Fingerprint) -> bool:
     unlabelled = replace(rows, labelled=False)
     if c is None or c.fingerprint not in (rows.digest, unlabelled.digest):
         return False
-    if gate.groups or not by_rank(c.target):
+    if gate.groups or c.choices > 1 or not by_rank(c.target):
+        how = " in groups" if gate.groups else ""
+        how += " at one of several values" if c.choices > 1 else ""
         message = (
-            f"these rows set the threshold for {' and '.join(c.target)}"
-            f"{' in groups' if gate.groups else ''}: its lists need other rows. Part "
+            f"these rows set the threshold for {' and '.join(c.target)}{how}: its lists need other rows. Part "
             "the rows, or use calibrate(..., shortlist=...), which does."
         )
         raise InputError(message)
     return True
 
 
-def by_rank(target: Mapping[str, float]) -> bool:
-    """Tell whether a threshold is next to an order statistic, or was given."""
-    return len(target) == 1 and all(TARGETS[name].by_rank for name in target)
+def by_rank(target: Mapping[str, Any]) -> bool:
+    """Tell whether a threshold is next to an order statistic, or was given.
+
+    Of several values the rows choose one, and so which order statistic it is.
+    """
+    return len(target) == 1 and all(
+        TARGETS[name].by_rank and isinstance(value, Real)
+        for name, value in target.items()
+    )
 
 
 def require_scoring(gate: Any) -> None:

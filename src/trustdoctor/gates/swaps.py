@@ -59,7 +59,12 @@ def find_swaps(gate: Gate, rows: Sample) -> Swaps:
     known = gate.certificate
     assert known is not None
     mode: Any = None if known.mode == "none" else known.mode
-    ask = Ask(known.target, mode, confidence=known.confidence)
+    ask = Ask(
+        known.target,
+        mode,
+        confidence=known.confidence,
+        label_noise=known.label_noise,
+    )
 
     def cut(some: Any) -> Cut:
         return ask.cut(some, 1 - known.confidence)
