@@ -193,6 +193,8 @@ def test_the_examples_of_the_help_run(run, tmp_path):
     ("line", "offered"),
     [
         ("trustdoctor cal", ["calibrate"]),
+        ("trustdoctor spl", ["split"]),
+        ("trustdoctor split --cl", ["--clusters"]),
         ("trustdoctor calibrate --shortlist-", ["--shortlist-method"]),
         ("trustdoctor diagnose --score en", ["entropy", "energy"]),
     ],

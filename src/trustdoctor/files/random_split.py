@@ -65,14 +65,7 @@ def split_file(  # noqa: PLR0913 - options, by keyword only
         if not find_format(path).is_table:
             message = f"expected a table as {path.name}, such as .csv or .parquet."
             raise FileError(message)
-    if together is not None and together not in source.names:
-        message = f"{source.files[0]} has no column {together!r}; it has "
-        message += f"{', '.join(source.names[:20])}."
-        raise FileError(message)
-    column = source.names[0] if together is None else together
-    values = source.collect(source.scan().select(column))[column]
-    units = np.arange(len(values)) if together is None else _units(values)
-    chosen = _choose(units, share, rows, seed)
+    chosen = _choose(_units_of(source, together), share, rows, seed)
     with ExitStack() as stack:
         temporaries = [stack.enter_context(replacing(path)) for path in (first, second)]
         marks = pl.LazyFrame({_FIRST: chosen})
@@ -92,8 +85,19 @@ def split_file(  # noqa: PLR0913 - options, by keyword only
     return int(chosen.sum()), int((~chosen).sum())
 
 
+def _units_of(source: Source, together: str | None) -> Array:
+    """Return the unit of each row of a table: its own, or that of a column's value."""
+    if together is not None and together not in source.names:
+        message = f"{source.files[0]} has no column {together!r}; it has "
+        message += f"{', '.join(source.names[:20])}."
+        raise FileError(message)
+    column = source.names[0] if together is None else together
+    values = source.collect(source.scan().select(column))[column]
+    return np.arange(len(values)) if together is None else _units(values)
+
+
 def _units(values: pl.Series) -> Array:
-    """Number the different values of a column; rows without one stand alone.
+    """Return the unit of each row by its value; rows without one stand alone.
 
     Blank texts and NaN, by which other tools write a missing id, count as none.
     """

@@ -1,0 +1,304 @@
+"""Several values fixed in advance: the strictest that passes, all at one confidence."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+import trustdoctor as td
+from trustdoctor.errors import InputError
+from trustdoctor.gates import Sketches
+from trustdoctor.gates.asked import Ask
+from trustdoctor.gates.calibration import choose_value, fixed_values
+from trustdoctor.gates.outlook import fails
+from trustdoctor.gates.rules import place
+from trustdoctor.gates.sample import Rows
+from trustdoctor.scores import find_score
+
+VALUES = {
+    "risk": [0.01, 0.02, 0.05, 0.1],
+    "joint": [0.0001, 0.01, 0.03],
+    "frr": [0.0001, 0.01, 0.05],
+    "trr": [0.9999, 0.99, 0.9],
+    "coverage": [0.99999, 0.99, 0.9],
+}
+
+
+def rows(n=2000, seed=0, classes=4):
+    """Draw logits and labels by the probabilities that they stand for."""
+    rng = np.random.default_rng(seed)
+    z = 3 * rng.normal(size=(n, classes))
+    p = np.exp(z)
+    p /= p.sum(1, keepdims=True)
+    y = (p.cumsum(1) > rng.random((n, 1))).argmax(1)
+    return td.Predictions.from_logits(z, y)
+
+
+ROWS = rows()
+
+
+def alone(value, m, name, p=ROWS, **options):
+    """Ask for one value at its share of the level."""
+    return td.calibrate(p, **{name: value}, confidence=1 - 0.1 / m, **options)
+
+
+def passes(gate):
+    return gate.certificate.guarantee and gate.state != "reject-all"
+
+
+@pytest.mark.parametrize("name", VALUES)
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_strictest_that_passes_is_taken_at_its_share_of_the_level(name, order):
+    values = VALUES[name]
+    gate = td.calibrate(ROWS, **{name: values[::order]})
+    m = len(values)
+    able = [v for v in values if passes(alone(v, m, name))]
+    # Of frr and coverage too few rows accept everything, which is no promise on them.
+    able = [v for v in able if not alone(v, m, name).certificate.trivial]
+    assert 0 < len(able) < m  # so that there is something to choose
+    assert gate.certificate.target == {name: able[0]}
+    assert gate.threshold == alone(able[0], m, name).threshold
+    assert gate.threshold != td.calibrate(ROWS, **{name: able[0]}).threshold
+    assert gate.certificate.confidence == 0.9
+    assert gate.certificate.choices == m
+
+
+def test_where_none_passes_the_last_says_why():
+    gate = td.calibrate(ROWS, risk=[1e-5, 2e-5])
+    assert (gate.state, gate.certificate.target) == ("reject-all", {"risk": 2e-5})
+    (note,) = (n for n in gate.certificate.notes if "fixed in advance" in n)
+    assert "0.002% is the least strict of 2 values fixed in advance" in note
+    assert "none passed" in note
+
+
+def test_the_certificate_says_which_values_and_what_the_choice_cost():
+    gate = td.calibrate(ROWS, risk=[0.1, 0.02, 0.05])
+    (value,) = gate.certificate.target.values()
+    first, second = (n for n in gate.certificate.notes if "choice" in n)
+    assert f"{100 * value:g}% is the strictest of 3 values" in first
+    assert "(2%, 5%, 10%)" in first
+    assert "tested at 1/3 of the level" in first
+    costs = [
+        f"{(one.threshold >= ROWS_DOUBTS).mean():.1%}"
+        for one in (td.calibrate(ROWS, risk=value), gate)
+    ]
+    assert costs[0] != costs[1]
+    assert (
+        f"would accept {costs[0]} of these rows; with the choice it is {costs[1]}"
+        in (second)
+    )
+    single = td.calibrate(ROWS, risk=0.05).certificate
+    assert not any("fixed in advance" in note for note in single.notes)
+
+
+ROWS_DOUBTS = td.alpha(ROWS.logits)
+
+
+def draw(n, random, a=-1.6, b=1.6):
+    """Draw scores of a logistic risk, of which the truth is a mean over the line."""
+    scores = random.normal(size=n)
+    return scores, random.random(n) < 1 / (1 + np.exp(-(a + b * scores)))
+
+
+def true_risk(threshold, a=-1.6, b=1.6):
+    at = np.linspace(-7, 7, 4001)
+    mass = np.exp(-(at**2) / 2) * (at <= threshold)
+    return (mass / (1 + np.exp(-(a + b * at)))).sum() / max(mass.sum(), 1e-300)
+
+
+def test_the_promise_holds_over_the_choice_and_a_naive_choice_breaks_it():
+    """Every value at the full level, and the strictest that passes: 1 - 0.9^m and less.
+
+    Close values, near what the rows just allow, make the choice matter most.
+    """
+    values = [0.03, 0.032, 0.034, 0.036, 0.038, 0.04, 0.042, 0.044]
+    draws, delta = 400, 0.2
+    random = np.random.default_rng(0)
+    broken = {"shared": 0, "naive": 0}
+    for _ in range(draws):
+        some = Rows(*draw(300, random))
+        for how, m in (("shared", len(values)), ("naive", 1)):
+            asked = [
+                Ask({"risk": v}, None, "sgr", 1 - delta, choices=m) for v in values
+            ]
+            cuts = ((v, ask.cut(some, ask.delta)) for v, ask in zip(values, asked))
+            value, cut = next(
+                (pair for pair in cuts if not fails(pair[1])), (1.0, None)
+            )
+            if how == "shared":
+                chosen = choose_value(some, asked)
+                assert cut is None or chosen.target == {"risk": value}
+            if cut is not None:
+                at = np.inf if cut.state == "accept-all" else place(cut, some)
+                broken[how] += true_risk(at) > value
+    shared, naive = (broken[how] / draws for how in ("shared", "naive"))
+    assert shared <= delta + 3 * np.sqrt(delta * (1 - delta) / draws)
+    assert naive > 2 * shared + 0.02
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_groups_share_the_level_of_each_value(name):
+    gate = td.calibrate(ROWS, **{name: VALUES[name]}, groups="predicted")
+    (value,) = gate.certificate.target.values()
+    single = alone(value, len(VALUES[name]), name, groups="predicted")
+    assert gate.groups == single.groups
+    # Groups accept by thresholds of their own, which the pooled cut does not tell.
+    assert not any("Asked for alone" in note for note in gate.certificate.notes)
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_clusters_auto_and_lists_take_several_values(name):
+    clusters, values = np.arange(2000) // 2, VALUES[name]
+    for more in ({"clusters": clusters}, {"score": "auto"}, {"shortlist": 0.9}):
+        gate = td.calibrate(ROWS, **{name: values}, **more)
+        assert gate.certificate.choices == len(values)
+        assert gate.certificate.target[name] in values
+        assert gate.state == "threshold"
+
+
+def test_lists_need_other_rows_than_chose_the_value(tmp_path):
+    """Which order statistic the threshold is, depends on the rows then."""
+    gate = td.calibrate(ROWS, shortlist=0.9, joint=VALUES["joint"])
+    assert any("set the lists and had no part" in n for n in gate.certificate.notes)
+    plain = td.calibrate(ROWS, joint=VALUES["joint"])
+    plain.save(tmp_path / "gate.json")
+    with pytest.raises(InputError, match="joint at one of several values: its lists"):
+        td.shortlist(td.Gate.load(tmp_path / "gate.json"), ROWS, level=0.9)
+    assert td.shortlist(plain, rows(seed=1), level=0.9).shortlist is not None
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_counted_rows_choose_as_rows_do(name):
+    state = Sketches(find_score("alpha"), needs_labels=name != "coverage")
+    for some in np.split(np.arange(2000), [700, 900]):
+        part = state.fresh()
+        part.update(ROWS[some])
+        state.merge(part)
+    counted = state.calibrate(**{name: VALUES[name]})
+    whole = td.calibrate(ROWS, **{name: VALUES[name]})
+    assert counted.certificate.target == whole.certificate.target
+    assert counted.certificate.choices == len(VALUES[name])
+    agreed = (counted.threshold >= ROWS_DOUBTS) == (whole.threshold >= ROWS_DOUBTS)
+    assert agreed.mean() > 0.995
+
+
+def test_coverage_without_labels_takes_a_value_that_the_rows_allow():
+    """Not just the strictest, of which 30 rows can promise nothing."""
+    few = td.Predictions.from_logits(ROWS.logits[:30])
+    gate = td.calibrate(few, coverage=[0.99, 0.5])
+    assert (gate.state, gate.certificate.target) == ("threshold", {"coverage": 0.5})
+    assert gate.threshold == alone(0.5, 2, "coverage", few).threshold
+
+
+def test_values_are_sorted_from_the_strictest():
+    assert fixed_values({"trr": (0.8, 0.95)}) == [{"trr": 0.95}, {"trr": 0.8}]
+    assert fixed_values({"frr": [0.2, 0.1]}) == [{"frr": 0.1}, {"frr": 0.2}]
+    assert fixed_values({"frr": 0.2}) == [{"frr": 0.2}]
+
+
+NONSENSE = [
+    ({"risk": []}, "two or more different values of risk, got []"),
+    ({"risk": [0.1]}, "Give a single value as it is"),
+    ({"risk": [0.1, 0.1]}, "two or more different values"),
+    ({"risk": [[0.1], [0.2]]}, "expected a number as risk, got [0.1]"),
+    ({"risk": ["1%", "2%"]}, "expected a number as risk, got '1%'"),
+    ({"risk": "1%,2%"}, "expected a number as risk, got '1%,2%'"),
+    ({"risk": [0.1, 2]}, "between 0 and 1 (0.05 means 5%), got 2"),
+    ({"risk": [0.1, True]}, "got True"),
+    ({"risk": [0.1, float("nan")]}, "got nan"),
+    ({"risk": [0.1, 0.2], "coverage": 0.5}, "alone; got risk and coverage"),
+    ({"frr": [0.1, 0.2], "trr": [0.8, 0.9]}, "alone; got frr and trr"),
+    ({"cost": [2, 3]}, "one target that is promised"),
+    ({"threshold": [0.1, 0.2]}, "one target that is promised"),
+    ({"nonsense": [0.1, 0.2]}, "one target that is promised"),
+    ({"frr": [0.1, 0.2], "mode": "expectation"}, "several values share the confidence"),
+]
+
+
+@pytest.mark.parametrize(("given", "match"), NONSENSE, ids=lambda v: str(v)[:40])
+def test_nonsense_is_refused_in_one_line(given, match):
+    for more in ({}, {"score": "auto"}, {"shortlist": 0.9}):
+        with pytest.raises(InputError) as caught:
+            td.calibrate(ROWS, **given, **more)
+        assert "\n" not in str(caught.value)
+        if not more:
+            assert match in str(caught.value)
+
+
+def test_those_that_take_one_value_say_so():
+    z = ROWS.logits
+    match = "expected a number as risk"
+    with pytest.raises(InputError, match=match):
+        td.calibrate_unlabelled(ROWS, risk=[0.1, 0.2])
+    with pytest.raises(InputError, match=match):
+        td.Cascade.calibrate([z, z], ROWS.labels, risk=[0.1, 0.2], costs=[0, 1, 9])
+
+
+def test_the_file_the_watch_and_screen_know_the_chosen_value(tmp_path):
+    gate = td.calibrate(ROWS, risk=[0.001, 0.05])
+    gate.save(tmp_path / "gate.json")
+    again = td.Gate.load(tmp_path / "gate.json")
+    assert again.certificate == gate.certificate
+    assert again.certificate.choices == 2
+    assert "choices" not in td.calibrate(ROWS, risk=0.05).to_json()
+    new = rows(seed=1)
+    assert np.array_equal(again.screen(new).accepted, gate.screen(new).accepted)
+    watch = again.watch()
+    watch.update(new)
+    assert not watch.alarms
+
+
+@pytest.fixture
+def file(tmp_path):
+    table = {f"logit_{i}": ROWS.logits[:, i] for i in range(4)}
+    path = tmp_path / "rows.csv"
+    pl.DataFrame(table | {"label": ROWS.labels}).write_csv(path)
+    return path
+
+
+def test_the_command_line_takes_values_with_commas(file, tmp_path, run):
+    gate = tmp_path / "gate.json"
+    done = run("calibrate", file, "--risk", "0.1%, 0.05,10%", "-o", gate)
+    assert done.returncode == 0, done.stderr
+    assert "5% is the strictest of 3 values" in " ".join(done.stdout.split())
+    same = td.calibrate(ROWS, risk=[0.001, 0.05, 0.1])
+    assert td.Gate.load(gate).threshold == pytest.approx(same.threshold)
+    decided = tmp_path / "decided.csv"
+    assert run("screen", file, "--gate", gate, "-o", decided).returncode == 0
+    assert len(pl.read_csv(decided)) == 2000
+    done = run("check", file, "--gate", gate)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_file_too_large_to_read_chooses_as_well(file, tmp_path, run):
+    gates = [tmp_path / "read.json", tmp_path / "counted.json"]
+    given = ["calibrate", file, "--joint", "0.01%,1%,3%", "-q"]
+    for gate, more in zip(gates, ([], ["--memory", "300MB"]), strict=True):
+        assert run(*given, "-o", gate, *more).returncode == 0
+    targets = [td.Gate.load(gate).certificate.target for gate in gates]
+    assert targets == [{"joint": 0.01}] * 2
+
+
+@pytest.mark.parametrize(
+    ("risk", "match"),
+    [
+        ("1%,,5%", "got ''"),
+        ("1%;5%", "got '1%;5%'"),
+        ("1%,", "got ''"),
+        ("1%,1%", "two or more different values of risk"),
+        ("1%,1", "between 0 and 1"),
+        ("5,1", "Did you mean 0.05 or 5%?"),
+    ],
+)
+def test_mistakes_end_in_one_line_and_exit_code_2(risk, match, file, run, tmp_path):
+    done = run("calibrate", file, "--risk", risk, "-o", tmp_path / "gate.json")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert match in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_where_none_passes_the_exit_code_is_3_with_advice(file, run, tmp_path):
+    gate = tmp_path / "gate.json"
+    done = run("calibrate", file, "--risk", "0.001%,0.002%", "-o", gate)
+    assert done.returncode == 3, done.stderr
+    assert "--risk" in done.stderr
+    assert not gate.exists()
