@@ -4,10 +4,12 @@ import json
 
 import laws
 import numpy as np
+import polars as pl
 import pytest
 
 import trustdoctor as td
 from trustdoctor.errors import FileError, InputError
+from trustdoctor.gates.classes import ClassCounts
 
 ROWS = laws.rows(1200)  # of four classes
 
@@ -88,3 +90,120 @@ def test_classes_that_cannot_be_are_refused(classes, tmp_path):
     path.write_text(json.dumps(json.loads(path.read_text()) | {"classes": classes}))
     with pytest.raises(FileError, match="is not valid"):
         td.Gate.load(path)
+
+
+def moved(n=4000, seed=0):
+    """A binary model that says "yes" from a probability of 0.2 on, as systems do.
+
+    Doubt follows the decision, so that a "yes" at 0.25 is most doubtful of all.
+    """
+    rng = np.random.default_rng(seed)
+    yes = np.where(
+        rng.random(n) < 0.1, rng.uniform(0.2, 0.5, n), rng.beta(1, 30, n) * 0.6
+    )
+    yes[rng.random(n) < 0.003] = 0.97
+    labels = (rng.random(n) < yes).astype(int)
+    return td.Predictions.from_probs(
+        np.c_[1 - yes, yes], labels, class_names=["no", "yes"], cutoff=0.2
+    )
+
+
+def careful(gate):
+    return [note for note in gate.certificate.notes if "accepted (" in note]
+
+
+def test_a_class_that_is_never_accepted_is_said():
+    """The issue's case: about 1% of the predicted positives, and most negatives."""
+    p = moved()
+    gate = td.calibrate(p, frr=0.1)
+    accepted = gate.screen(p).accepted
+    shares = [accepted[p.predicted == c].mean() for c in (0, 1)]
+    assert shares[0] > 0.9
+    assert shares[1] < 0.05
+    (note,) = careful(gate)
+    n, k = (p.predicted == 1).sum(), accepted[p.predicted == 1].sum()
+    assert note.startswith(f"Careful: {k} of {n} rows predicted 'yes' ")
+    assert f"accepted ({shares[1]:.1%}), of the others {shares[0]:.1%}. " in note
+    assert "groups='predicted'" in note
+    per_class = td.calibrate(p, frr=0.1, groups="predicted")
+    assert not careful(per_class)
+    assert per_class.screen(p).accepted[p.predicted == 1].mean() > 0.5
+
+
+def test_ordinary_gates_say_nothing_of_their_classes():
+    """None of 200: classes of unlike sizes and difficulties."""
+    rng = np.random.default_rng(0)
+    targets = [{"frr": 0.05}, {"frr": 0.3}, {"coverage": 0.6}, {"trr": 0.7}]
+    for i in range(200):
+        classes = int(rng.integers(2, 8))
+        z = 3 * rng.normal(size=(800, classes)) + rng.normal(size=classes)
+        labels = (z + rng.gumbel(size=z.shape)).argmax(1)
+        gate = td.calibrate(td.Predictions.from_logits(z, labels), **targets[i % 4])
+        assert not careful(gate), i
+
+
+COUNTS = {
+    "fewer than 30 rows": ([900, 29], [850, 0], ""),
+    "exactly 1 in 20": ([900, 100], [850, 5], ""),
+    "below 1 in 20": ([900, 100], [850, 4], "4 of 100 rows predicted 1 are accepted"),
+    "one row": ([900, 100], [850, 1], "1 of 100 rows predicted 1 is accepted"),
+    "few of all classes": ([900, 100], [170, 0], ""),
+    "nothing at all": ([900, 100], [0, 0], ""),
+    "no rows": ([0, 0], [0, 0], ""),
+    "one class": ([900, 0], [0, 0], ""),
+    "two more": ([900, 40, 50, 30], [800, 0, 0, 1], "50 rows predicted 2"),
+}
+
+
+@pytest.mark.parametrize("case", COUNTS)
+def test_which_counts_are_told(case):
+    rows, accepted, told = COUNTS[case]
+    line = ClassCounts(np.array(rows), np.array(accepted)).neglected()
+    assert (told in line) if told else line == ""
+    assert ("and 2 more classes hardly ever" in line) == (case == "two more")
+
+
+def test_many_classes_are_counted_as_they_are_accepted():
+    rng = np.random.default_rng(0)
+    z = 3 * rng.normal(size=(5000, 300))
+    names = [f"class {i}" for i in range(300)]
+    p = td.Predictions.from_logits(z, class_names=names)
+    accepted = (rng.random(5000) < 0.7) & (p.predicted != 7)
+    z[:60] = 0
+    z[:60, 7] = 9
+    p = td.Predictions.from_logits(z, class_names=names)
+    accepted = (rng.random(5000) < 0.7) & (p.predicted != 7)
+    n = (p.predicted == 7).sum()
+    line = ClassCounts.of(p, accepted).neglected()
+    assert line.startswith(f"Careful: 0 of {n} rows predicted 'class 7' are accepted")
+
+
+def test_counts_of_batches_add_up_to_those_of_all():
+    p = moved()
+    accepted = td.calibrate(p, frr=0.1).screen(p).accepted
+    whole = ClassCounts.of(p, accepted)
+    parts = [
+        ClassCounts.of(p[some], accepted[some])
+        for some in np.split(np.arange(4000), [10, 11, 3000])
+    ]
+    merged = parts[0] + parts[1] + parts[2] + parts[3]
+    assert np.array_equal(merged.rows, np.bincount(p.predicted))
+    assert np.array_equal(merged.accepted, whole.accepted)
+    assert merged.neglected() == whole.neglected() != ""
+
+
+def test_screen_says_it_and_not_of_a_gate_per_class(tmp_path, run):
+    p = moved()
+    table = {"prob_no": p.probs[:, 0], "prob_yes": p.probs[:, 1], "label": p.labels}
+    pl.DataFrame(table).with_columns(
+        pl.col("label").replace_strict({0: "no", 1: "yes"})
+    ).write_csv(tmp_path / "rows.csv")
+    for name, more in (("plain", []), ("per", ["--per-class"])):
+        common = ["rows.csv", "--cutoff", "0.2"]
+        given = ["--frr", "0.1", "-o", f"{name}.json", *more]
+        done = run("calibrate", *common, *given, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert ("rows predicted 'yes'" in done.stdout) == (name == "plain")
+        done = run("screen", *common, "--gate", f"{name}.json", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert ("rows predicted 'yes'" in done.stdout) == (name == "plain")

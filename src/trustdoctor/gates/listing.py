@@ -246,8 +246,8 @@ def is_same(gate: Gate, rows: Fingerprint) -> bool:
         how += " at one of several values" if c.choices > 1 else ""
         message = (
             f"these rows set the threshold for {' and '.join(c.target)}{how}: its "
-            "lists need other rows. Part the rows, or use calibrate(..., shortlist=...), "
-            "which does."
+            "lists need other rows. Part the rows, or use calibrate(..., "
+            "shortlist=...), which does."
         )
         raise InputError(message)
     return True
