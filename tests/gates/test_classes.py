@@ -92,7 +92,7 @@ def test_classes_that_cannot_be_are_refused(classes, tmp_path):
         td.Gate.load(path)
 
 
-def moved(n=4000, seed=0):
+def moved_probs(n=4000, seed=0):
     """A binary model that says "yes" from a probability of 0.2 on, as systems do.
 
     Doubt follows the decision, so that a "yes" at 0.25 is most doubtful of all.
@@ -103,8 +103,12 @@ def moved(n=4000, seed=0):
     )
     yes[rng.random(n) < 0.003] = 0.97
     labels = (rng.random(n) < yes).astype(int)
+    return np.c_[1 - yes, yes], labels
+
+
+def moved():
     return td.Predictions.from_probs(
-        np.c_[1 - yes, yes], labels, class_names=["no", "yes"], cutoff=0.2
+        *moved_probs(), class_names=["no", "yes"], cutoff=0.2
     )
 
 
@@ -193,8 +197,8 @@ def test_counts_of_batches_add_up_to_those_of_all():
 
 
 def test_screen_says_it_and_not_of_a_gate_per_class(tmp_path, run):
-    p = moved()
-    table = {"prob_no": p.probs[:, 0], "prob_yes": p.probs[:, 1], "label": p.labels}
+    probs, labels = moved_probs()
+    table = {"prob_no": probs[:, 0], "prob_yes": probs[:, 1], "label": labels}
     pl.DataFrame(table).with_columns(
         pl.col("label").replace_strict({0: "no", 1: "yes"})
     ).write_csv(tmp_path / "rows.csv")

@@ -69,7 +69,7 @@ def test_without_the_option_labels_that_copy_the_answer_break_it(name, value):
 
 @pytest.mark.parametrize(("name", "value"), TARGETS)
 def test_it_costs_no_more_than_it_must(name, value):
-    """Of labels that copy the answer the corrected level is exact, and not just safe."""
+    """With labels that copy the answer the corrected level is exact."""
     assert broken_share(name, value, noise=0.2, told=0.2, kind="copied") > 0.01
 
 
