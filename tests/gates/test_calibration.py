@@ -267,6 +267,7 @@ def test_frr_and_trr_that_exclude_each_other_are_said(rng):
     assert at.trr > 0.8
 
 
+@pytest.mark.filterwarnings("ignore::trustdoctor.errors.OddLabelsWarning")
 def test_certain_errors_make_reject_all(rng):
     scores = np.where(np.arange(400) % 4 == 0, -np.inf, rng.normal(size=400))
     errors = np.arange(400) % 4 == 0

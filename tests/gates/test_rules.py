@@ -262,6 +262,7 @@ def test_sketches_look_ahead_as_their_rows_do(asked):
                 assert rows == pytest.approx(cells, abs=0.15)
 
 
+@pytest.mark.filterwarnings("ignore::trustdoctor.errors.OddLabelsWarning")
 def test_more_rows_do_not_help_where_the_search_starts_badly():
     """Risk is lowest in the middle, where no sequence starts."""
     rng = np.random.default_rng(0)

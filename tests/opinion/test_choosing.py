@@ -424,6 +424,7 @@ def test_too_few_rows_and_no_labels_are_told():
             Cascade.calibrate(given, labels, **GOOD)
 
 
+@pytest.mark.filterwarnings("ignore::trustdoctor.errors.OddLabelsWarning")
 def test_certain_and_tied_models():
     """Doubts of -inf, ties everywhere, and errors among the certain."""
     said, labels = drawn(2, 1500, 8)

@@ -226,17 +226,6 @@ def test_a_view_that_turns_every_answer_does_not_change_nothing():
     assert found.reason != "it changes nothing"
 
 
-def test_gates_from_before_margins_load(tmp_path):
-    import json
-
-    gate = Gate(0.5, score="alpha")
-    content = json.loads(gate.to_json())
-    content["schema"] = 1  # as version 0.1 wrote it
-    del content["margins"], content["fitted"]
-    (tmp_path / "gate.json").write_text(json.dumps(content))
-    assert Gate.load(tmp_path / "gate.json") == gate
-
-
 def test_probabilities_of_zero_do_no_harm():
     ask = SecondOpinion(
         lambda r: np.log(np.eye(3)[r[:, 0].astype(int)] + 0.0 * r[:, :1]),

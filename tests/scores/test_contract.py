@@ -15,6 +15,7 @@ from trustdoctor.scores.contract import NEEDS, GivenScore
 CALLABLE = {n: s for n, s in td.SCORES.items() if "gradients" not in s.needs}
 
 
+@pytest.mark.filterwarnings("ignore::trustdoctor.errors.OddLabelsWarning")
 @pytest.mark.parametrize("law", laws.SCORE_LAWS, ids=lambda law: law.__name__)
 @pytest.mark.parametrize("name", CALLABLE)
 def test_law(name, law, tmp_path):

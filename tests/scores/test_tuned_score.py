@@ -368,6 +368,7 @@ def test_two_classes_have_one_ranking(target):
         assert f"600 rows with {wrong.sum()} errors" in score.verdict()
 
 
+@pytest.mark.filterwarnings("ignore::trustdoctor.errors.OddLabelsWarning")
 @pytest.mark.parametrize("target", TARGETS, ids=str)
 def test_probabilities_of_two_classes_have_one_ranking_whatever_the_errors(target):
     for seed in range(10):

@@ -62,7 +62,7 @@ def make_offers(
     >>> offers = make_offers(scores, scores >= 1800)
     >>> print(next(o.headline for o in offers if (o.target, o.value) == ("risk", 0.05)))
     With a promise of at most 5% wrong among the automatic answers (confidence 90%): \
-94% answered automatically, 6% go to a person.
+90% answered automatically, 10% go to a person.
     """
     rows = Rows(scores, errors)
     previews = preview_gates(rows, _useful(float(errors.mean())), size=size)
