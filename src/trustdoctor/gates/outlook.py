@@ -71,13 +71,22 @@ class Outlook(NamedTuple):
         >>> Outlook(50, 0.0, 0.0, 0.0, 0.0).words()
         'with 50 rows like these in none of 10 calibrations'
         """
-        tenths = math.floor(10 * self.decides + 0.5)
-        often = f"about {tenths} of 10"
+        return f"with {self.rows:,} rows like these in {self.often} calibrations"
+
+    @property
+    def often(self) -> str:
+        """How many calibrations succeed, in words.
+
+        Examples
+        --------
+        >>> Outlook(1000, 0.05, 0.2, 0.3, 0.4).often
+        'about 1 of 10'
+        """
         if self.decides < 0.05:
-            often = "none of 10" if self.decides == 0 else "fewer than 1 of 20"
-        elif self.decides >= 0.95:
-            often = "nearly all"
-        return f"with {self.rows:,} rows like these in {often} calibrations"
+            return "none of 10" if self.decides == 0 else "fewer than 1 of 20"
+        if self.decides >= 0.95:
+            return "nearly all"
+        return f"about {math.floor(10 * self.decides + 0.5)} of 10"
 
 
 def look_ahead(

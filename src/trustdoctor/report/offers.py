@@ -184,8 +184,9 @@ def _offer(
         easier = _promise(other.target, other.value, short=True)
         headline += f"; {easier} can, for {_percent(other.outlook.median)} of the rows"
     enough = rows_for(rows, preview) if count_rows else None
-    often = _often(look.decides)
-    detail = f"Simulated: it can be promised in {often} calibrations on as many rows"
+    detail = (
+        f"Simulated: it can be promised in {look.often} calibrations on as many rows"
+    )
     if enough is not None:
         detail += f", and in most of those on about {enough:,}"
     elif count_rows:
@@ -212,15 +213,8 @@ def _spread(preview: Preview) -> str:
         f"these, answer {each}"
     )
     if look.decides < 0.95:
-        words += f"; it can be promised in {_often(look.decides)} calibrations"
+        words += f"; it can be promised in {look.often} calibrations"
     return f"{words}."
-
-
-def _often(decides: float) -> str:
-    """Say how many calibrations of ten succeed."""
-    if decides < 0.05:
-        return "fewer than 1 of 20"
-    return f"{round(10 * decides):d} of 10"
 
 
 def _promise(target: str, value: float, *, short: bool = False) -> str:
