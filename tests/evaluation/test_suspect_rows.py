@@ -41,6 +41,16 @@ def test_copies_are_counted(dtype, classes, kind):
     assert line in td.evaluate(make(values[mixed], labels[mixed])).warnings
 
 
+@pytest.mark.parametrize("hole", [-np.inf, -1e308])
+def test_copies_of_rows_with_masked_classes_are_counted(hole):
+    """Where a masked class left a warning of NumPy's on standard error."""
+    logits, labels = model(0, n=700)
+    logits[np.arange(700), logits.argmin(1)] = hole
+    every = np.r_[np.arange(700), np.arange(300)]
+    (line,) = repeated_rows(td.Predictions.from_logits(logits[every], labels[every]))
+    assert line.startswith("300 of 1,000 rows repeat an earlier one")
+
+
 def rounded(seed, digits):
     logits, labels = model(seed, classes=int(2 + seed % 3))
     probs = softmax(logits, axis=1).round(digits)

@@ -347,13 +347,13 @@ def _has_digits(rows: Predictions) -> Array:
     so that in float32 no row has enough.
     """
     values = rows.logits.astype(np.float64)
-    plain = np.ones(values.shape, bool)
+    plain = np.abs(values) < 1e9  # not a masked class
     if rows.from_probabilities:
         values = np.exp(values)
         plain = (values > 1e-3) & (values < 1 - 1e-3)
+    shown = np.where(plain, values, 0)
     long, short = (
-        plain & (np.abs(values * unit - np.rint(values * unit)) > 0.1)
-        for unit in (1e9, 1e5)
+        np.abs(shown * unit - np.rint(shown * unit)) > 0.1 for unit in (1e9, 1e5)
     )
     single = (values.astype(np.float32) == values).all(1)
     if rows.logits.dtype == np.float32:
