@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from laws import tied
 from scipy.stats import norm
 
 import trustdoctor as td
@@ -68,12 +69,10 @@ def test_gains_are_the_others_less_the_one_in_use(odd):
     assert set(gains) == {"alpha", "energy"}
     wider = norm.ppf(1 - 0.025 / 2) / norm.ppf(0.975)
     for name, gain in gains.items():
-        true = td.delong_difference(
-            td.SCORES[name](odd), td.SCORES["msp"](odd), odd.errors
-        )
-        value = td.auroc(td.SCORES[name](odd), odd.errors) - td.auroc(
-            td.SCORES["msp"](odd), odd.errors
-        )
+        pair = [tied(td.SCORES[which](odd)) for which in (name, "msp")]
+        true = td.delong_difference(*pair, odd.errors)
+        own, base = (td.auroc(doubts, odd.errors) for doubts in pair)
+        value = own - base
         assert gain.value == pytest.approx(value)
         assert gain.low == pytest.approx(value - wider * (value - true[0]))
         assert gain.high == pytest.approx(value + wider * (true[1] - value))

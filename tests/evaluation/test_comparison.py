@@ -6,6 +6,7 @@ import re
 import numpy as np
 import polars as pl
 import pytest
+from laws import tied
 from typer.testing import CliRunner
 
 import trustdoctor as td
@@ -75,6 +76,7 @@ def test_what_fits_nothing_is_judged_on_all_rows():
     doubts = {"gen": td.gen(p), "noise": noise, "msp": td.msp(p)}
     shown = {line.split()[0]: line.split()[-1] for line in repr(found).splitlines()}
     assert {name: shown[name] for name in own} == {n: str(c.n) for n, c in own.items()}
+    doubts |= {name: tied(doubts[name]) for name in ("gen", "msp")}
     for name, scores in doubts.items():
         judged = own[name]
         assert judged.auroc.value == td.auroc(scores, p.errors)
@@ -84,7 +86,8 @@ def test_what_fits_nothing_is_judged_on_all_rows():
         assert judged.auroc_gain.value == pytest.approx(gain, abs=1e-12)
     level = 1 - 0.05 / (len(own) - 1)
     ends = own["gen"].auroc_gain.low, own["gen"].auroc_gain.high
-    true = td.delong_difference(td.gen(p), td.msp(p), p.errors, confidence=level)
+    pair = doubts["gen"], doubts["msp"]
+    true = td.delong_difference(*pair, p.errors, confidence=level)
     assert ends == pytest.approx(true)
 
 

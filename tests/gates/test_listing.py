@@ -17,6 +17,7 @@ from trustdoctor.gates.shortlists import ListRule
 from trustdoctor.gates.sketches import ListSketches, Strange
 from trustdoctor.gates.swaps import find_swaps
 from trustdoctor.metrics import Sketch
+from trustdoctor.scores import ROUNDING
 
 INF = math.inf
 BY_RANK = {
@@ -52,6 +53,11 @@ def rank(m, level):
     return next(k for k in range(1, m + 2) if Fraction(k, m + 1) >= exact)
 
 
+def above(value):
+    """Return a threshold just above a value: rounding may move it that far."""
+    return value + ROUNDING * max(1, abs(value)) if math.isfinite(value) else value
+
+
 # --- the order statistic ------------------------------------------------------------
 
 
@@ -62,11 +68,20 @@ def test_the_threshold_is_an_order_statistic(level, rng):
         assert needed_rank(m, level) == k
         strange = np.append(rng.normal(size=m - m // 3), np.full(m // 3, -INF))
         at = sorted(strange.tolist())[k - 1] if k <= m else INF
-        assert find_rule(strange, level) == ListRule(at, m)
+        assert find_rule(strange, level) == ListRule(above(at), m)
         more = sorted([*strange.tolist(), INF, INF, INF])
         k = rank(m + 3, level)
         at = more[k - 1] if k <= m else INF
-        assert find_rule(strange, level, more=3) == ListRule(at, m)
+        assert find_rule(strange, level, more=3) == ListRule(above(at), m)
+
+
+def test_strangeness_that_rounding_tells_apart_is_listed_as_one():
+    size = 4e-6 * np.arange(30) // 1e-5  # three of a kind
+    for seed in range(20):
+        jitter = np.random.default_rng(seed).uniform(-ROUNDING, ROUNDING, 30)
+        at = find_rule(size + jitter, 0.5).threshold
+        listed = {(size + jitter <= at).sum(), (size <= at).sum()}
+        assert len(listed) == 1
 
 
 def truths(p, short):
@@ -83,7 +98,7 @@ def test_other_rows_set_the_lists_by_hand(method):
     rejected = ~gate.screen(p).accepted
     m = int(rejected.sum())
     strange = sorted(truths(p, listed.shortlist)[rejected].tolist())
-    rule = ListRule(strange[rank(m, 0.9) - 1], m)
+    rule = ListRule(above(strange[rank(m, 0.9) - 1]), m)
     assert listed.shortlist.rule == rule
     assert not listed.shortlist.same_rows
     assert replace(listed, shortlist=None, certificate=None) == (
@@ -104,7 +119,7 @@ def test_every_group_has_lists_of_its_own():
     strange = truths(p[some], listed.shortlist)
     for name in "ab":
         own = sorted(strange[rejected & (groups[some] == name)].tolist())
-        rule = ListRule(own[rank(len(own), 0.8) - 1], len(own))
+        rule = ListRule(above(own[rank(len(own), 0.8) - 1]), len(own))
         assert listed.shortlist.groups[name] == rule
     assert listed.shortlist.groups["c"] == ListRule(INF, 0)
     assert "Too few rejected rows for a list in c" in listed.certificate.notes[-1]
@@ -190,7 +205,7 @@ def test_too_few_rows_are_said_with_how_many_are_enough():
         (_, told) = list_notes(replace(short, same_rows=same))
         least = int(told.split("At least ")[1].split()[0])
         strange = np.zeros(least)
-        assert find_rule(strange, level, more=same).threshold == 0
+        assert find_rule(strange, level, more=same).threshold == above(0)
         assert find_rule(strange[1:], level, more=same).threshold == INF
 
 

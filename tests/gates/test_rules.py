@@ -12,7 +12,6 @@ from scipy.stats import binom
 import trustdoctor as td
 from trustdoctor.gates import Rows, rules
 from trustdoctor.gates import risk as risk_rules
-from trustdoctor.gates.sample import RowScores
 from trustdoctor.metrics import Sketch
 
 rates = st.sampled_from([0.01, 0.05, 0.1, 0.29, 0.5, 0.9])
@@ -28,7 +27,9 @@ def rank(cut, scores):
 @given(n=sizes, frr=rates, delta=deltas)
 def test_frr_with_confidence_is_the_least_rank_that_scipy_allows(n, frr, delta):
     scores = np.random.default_rng(n).permutation(np.arange(float(n)))
-    cut = rules.frr_cut(RowScores(scores), frr, mode="confidence", delta=delta)
+    cut = rules.frr_cut(
+        Rows(scores).of_kind("all"), frr, mode="confidence", delta=delta
+    )
     allowed = [k for k in range(1, n + 1) if binom.sf(k - 1, n, 1 - frr) <= delta]
     if not allowed:
         assert cut.state == "accept-all"
@@ -44,7 +45,9 @@ def test_frr_with_confidence_is_the_least_rank_that_scipy_allows(n, frr, delta):
 @given(n=sizes, trr=rates, delta=deltas)
 def test_trr_with_confidence_is_the_largest_rank_that_scipy_allows(n, trr, delta):
     scores = np.random.default_rng(n).permutation(np.arange(float(n)))
-    cut = rules.trr_cut(RowScores(scores), trr, mode="confidence", delta=delta)
+    cut = rules.trr_cut(
+        Rows(scores).of_kind("all"), trr, mode="confidence", delta=delta
+    )
     allowed = [k for k in range(1, n + 1) if binom.cdf(k - 1, n, 1 - trr) <= delta]
     if not allowed:
         assert cut.state == "reject-all"
@@ -70,11 +73,15 @@ def test_joint_with_confidence_allows_as_many_errors_as_scipy_does(n, joint, del
 def test_expectation_ranks_are_exact(n, rate):
     scores = np.arange(float(n))
     exact = Fraction(str(rate))
-    cut = rules.frr_cut(RowScores(scores), rate, mode="expectation", delta=0.1)
+    cut = rules.frr_cut(
+        Rows(scores).of_kind("all"), rate, mode="expectation", delta=0.1
+    )
     k = -((-(n + 1) * (1 - exact)) // 1)
     assert (cut.state == "accept-all") == (k > n)
     assert cut.state == "accept-all" or rank(cut, scores) == k
-    cut = rules.trr_cut(RowScores(scores), rate, mode="expectation", delta=0.1)
+    cut = rules.trr_cut(
+        Rows(scores).of_kind("all"), rate, mode="expectation", delta=0.1
+    )
     k = ((n + 1) * (1 - exact)) // 1
     assert (cut.state == "reject-all") == (k == 0)
     assert cut.state == "reject-all" or rank(cut, scores) == k
@@ -85,7 +92,10 @@ def test_rates_are_read_as_decimals():
     scores = np.arange(99.0)
     assert (
         rank(
-            rules.trr_cut(RowScores(scores), 0.9, mode="expectation", delta=0.1), scores
+            rules.trr_cut(
+                Rows(scores).of_kind("all"), 0.9, mode="expectation", delta=0.1
+            ),
+            scores,
         )
         == 10
     )
@@ -274,3 +284,39 @@ def test_more_rows_do_not_help_where_the_search_starts_badly():
     assert len(found.outlook) == 1  # no number of rows is enough
     grid = td.calibrate_scores(scores, errors, risk=0.15, method="grid")
     assert grid.state == "accept-all"
+
+
+# --- room for rounding --------------------------------------------------------------
+
+
+def placed(cut, values):
+    return rules.place(cut, Rows(np.array(values), rounding=R))
+
+
+R = 2.0**-10
+
+
+def test_a_threshold_leaves_room_for_rounding():
+    tied = [0.0, R, 2.0, 5.0, 5.0 + R]
+    rows = Rows(np.array(tied), rounding=R)
+    assert rules.accepting(rows, 1).at == R  # the group goes in whole
+    assert placed(rules.Cut(at=R), tied) == (R + 2.0) / 2
+    assert placed(rules.Cut(at=5.0 + R), tied) > 5.0 + R + R
+    assert placed(rules.Cut(at=0.0, side="below"), tied) == -R
+    for ends in ([1.0, np.inf], [-np.inf, 1.0]):
+        assert np.isfinite(placed(rules.Cut(at=1.0), ends))
+        assert np.isfinite(placed(rules.Cut(at=1.0, side="below"), ends))
+
+
+@pytest.mark.parametrize("at", [2.0, 2.0 - R, 2.0 + R, 2.0 + R / 3])
+def test_a_given_threshold_on_a_score_accepts_it_with_room(at):
+    cut = rules.Cut(at=at, side="exact")
+    assert placed(cut, [0.0, 2.0, 2.0 + R, 5.0]) == (2.0 + R + 5.0) / 2
+    assert placed(cut, [0.0, 2.0]) > 2.0 + R
+    assert rules.place(cut, Rows(np.array([0.0, 2.0, 5.0]))) == at  # no rounding
+
+
+@pytest.mark.parametrize("at", [1.0, -np.inf, np.inf, 1.7e308, -1.7e308, 6.0])
+def test_a_given_threshold_beside_no_score_stays(at):
+    cut = rules.Cut(at=at, side="exact")
+    assert placed(cut, [0.0, 2.0, 2.0 + R, 5.0]) == at

@@ -187,7 +187,7 @@ def calibrate_files(  # noqa: PLR0913 - what a calibration is made of
         gate = with_notes(gate, *sampled_warnings(source))
     if remark is not None:
         rows = counted.pooled if len(counted.pooled) else counted.without
-        for line in remarks(gate, rows, **options):
+        for line in remarks(gate, rows.tied(ready.rounding), **options):
             remark(line)
     return gate if own is None else _fold_lists(source, gate, own, means, counted)
 
@@ -268,7 +268,11 @@ def _fold_lists(
     if counted is not None and not counted.pooled.labelled:
         message = f"some rows have no label, so they cannot set the lists.{OTHERWISE}"
         raise InputError(message)
-    swaps = None if counted is None else find_swaps(gate, counted.pooled)
+    swaps = (
+        None
+        if counted is None
+        else find_swaps(gate, counted.pooled.tied(counted.score.rounding))
+    )
     found = _folded(source, ListSketches(gate, own, swaps), means)
     if swaps is None and found.same:
         every = Sketches(gate.scorer, needs_labels=True)

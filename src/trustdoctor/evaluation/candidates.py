@@ -8,6 +8,7 @@ import numpy as np
 
 from trustdoctor.arrays import Array, as_scores
 from trustdoctor.errors import InputError, MissingPackageError
+from trustdoctor.metrics import Ranking
 from trustdoctor.predictions import Answers, Opinions, Predictions
 from trustdoctor.scores import (
     SCORES,
@@ -26,6 +27,11 @@ class Trial:
 
     doubts: Array = field(repr=False)
     score: Score | None = None
+
+    def ranking(self, wrong: Array, rows: Array) -> Ranking:
+        """Put some of the rows in order."""
+        rounding = 0.0 if self.score is None else self.score.rounding
+        return Ranking(self.doubts[rows], wrong[rows], rounding)
 
 
 @dataclass(frozen=True)

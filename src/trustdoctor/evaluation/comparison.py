@@ -28,7 +28,6 @@ from trustdoctor.metrics import (
     area_interval,
     auroc,
     auroc_difference,
-    count,
     counts,
     frr_difference,
     frr_parts,
@@ -293,7 +292,8 @@ def compare(  # noqa: PLR0913 - options, by keyword only
     found = judge.all(settled, base=base)
     found.sort(key=lambda c: (c.name != base, -(c.auroc_gain.value or 0)))
     better = [c for c in found if c.better]
-    turned = reversed_line(count(settled[0].trial.doubts, wrong), base)
+    first = settled[0].trial.ranking(wrong, order)
+    turned = reversed_line(first.counts, base)
     odd = (*report.odd, *((turned,) if turned else ()))
     best = max(better, key=lambda c: c.chosen_auroc, default=None)
     return Comparison(
@@ -426,19 +426,19 @@ class _Judge:
 
     def all(self, settled: list[_Settled], *, base: str) -> list[Judged]:
         """Judge each on all rows; what was fitted or chosen, on those kept."""
-        (plain,) = (s.trial.doubts for s in settled if s.name == base)
+        (plain,) = (s.trial for s in settled if s.name == base)
         every = np.arange(len(self.wrong))
         out = []
         for fitted, rows in ((False, every), (True, self.kept)):
             some = [s for s in settled if s.candidate.fitted is fitted]
             if some:
-                baseline = Ranking(plain[rows], self.wrong[rows])
+                baseline = plain.ranking(self.wrong, rows)
                 out += [self._judge(s, rows, baseline, base) for s in some]
         return out
 
     def _judge(self, s: _Settled, rows: Array, base: Ranking, name: str) -> Judged:
         """Judge one on some rows."""
-        own = Ranking(s.trial.doubts[rows], self.wrong[rows])
+        own = s.trial.ranking(self.wrong, rows)
         note = note_of(own.counts)
         area = area_interval("auroc", own.counts, confidence=self.confidence)
         gain = auroc_difference(own, base, confidence=self.corrected)

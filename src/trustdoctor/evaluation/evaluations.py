@@ -345,7 +345,7 @@ def evaluate(  # noqa: PLR0913 - options, by keyword only
     more = [name for name in SOFTMAX if name in allowed]
     every = score_all(predictions, [*asked, *more], temperature=temperature)
     found = {score.name: every[score.name] for score in asked}
-    rankings = _ranked(found, wrong, tell)
+    rankings = _ranked(asked, found, wrong, tell)
     results = _measured(rankings, settings)
     calibration = _calibration(predictions, every, settings)
     tell(0.8, "comparing scores")
@@ -378,12 +378,14 @@ def _class_of(predictions: Predictions, label: int) -> str | int | None:
     return names[label] if label < len(names) else None
 
 
-def _ranked(found: dict[str, Array], wrong: Array, tell: Tell) -> dict[str, Ranking]:
+def _ranked(
+    asked: Sequence[Score], found: dict[str, Array], wrong: Array, tell: Tell
+) -> dict[str, Ranking]:
     """Put the rows in order by every score."""
     out = {}
-    for i, name in enumerate(found):
-        tell(0.2 + 0.5 * i / len(found), f"measuring {name}")
-        out[name] = Ranking(found[name], wrong)
+    for i, score in enumerate(asked):
+        tell(0.2 + 0.5 * i / len(asked), f"measuring {score.name}")
+        out[score.name] = Ranking(found[score.name], wrong, score.rounding)
     return out
 
 

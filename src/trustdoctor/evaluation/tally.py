@@ -164,7 +164,8 @@ class Tally:
             message = "an evaluation needs the true labels, and no row has one."
             raise LabelsMissingError(message)
         settings = Settings(points or Points(), self.temperature, confidence)
-        scores = {n: measure_sketch(s, settings) for n, s in self.sketches.items()}
+        tied = {s.name: self.sketches[s.name].tied(s.rounding) for s in self.ready}
+        scores = {n: measure_sketch(s, settings) for n, s in tied.items()}
         calibration = self._calibration(settings)
         n, wrong = len(self), next(iter(self.sketches.values())).n_errors
         return Evaluation(
@@ -180,7 +181,7 @@ class Tally:
             warnings=(
                 *self._warnings(),
                 *reversed_scores(scores, probable=bool(calibration)),
-                *constant_scores({n: s.counts for n, s in self.sketches.items()}),
+                *constant_scores({n: s.counts for n, s in tied.items()}),
             ),
             counted=True,
         )

@@ -167,11 +167,12 @@ def better_score(predictions: Predictions, gate: Gate) -> str:
     others = [name for name in allowed_scores(some) if name != gate.score]
     if gate.score is None or wrong.all() or not wrong.any() or not others:
         return ""
-    own = Ranking(gate.scorer(some), wrong)
+    scorer = gate.scorer
+    own = Ranking(scorer(some), wrong, scorer.rounding)
     level, gains = 1 - (1 - CONFIDENCE) / len(others), {}
     doubts = score_all(some, others, temperature=gate.temperature)
     for name, scores in doubts.items():
-        other = Ranking(scores, wrong)
+        other = Ranking(scores, wrong, find_score(name).rounding)
         gains[name] = auroc_difference(other, own, confidence=level)
     better = say_better(gate.score, gains, where=where)
     if not better:
@@ -220,7 +221,8 @@ def calibrate_aloud(  # noqa: PLR0913 - options, by keyword only
     if remark is not None and not chose:
         if needs_labels(options):
             predictions = predictions.labelled("a calibration")
-        rows = Rows(gate.doubts(predictions), known_errors(predictions))
+        doubts, wrong = gate.doubts(predictions), known_errors(predictions)
+        rows = Rows(doubts, wrong, gate.scorer.rounding)
         for line in remarks(gate, rows, predictions, **options):
             remark(line)
     return with_notes(gate, *notes)
@@ -267,7 +269,7 @@ def _doubts(predictions: Predictions, gate: Gate) -> Others:
     for name in allowed_scores(predictions):
         if name != gate.score:
             score = find_score(name, temperature=gate.temperature)
-            yield name, Rows(score(predictions), predictions.errors)
+            yield name, Rows(score(predictions), predictions.errors, score.rounding)
 
 
 def _said(found: list[str]) -> str:

@@ -190,7 +190,9 @@ def describe_gain(score: Score, rows: Predictions, trr: float) -> Gain | None:
     wrong = rows.errors
     if wrong.all() or not wrong.any():
         return None
-    own, base = (Ranking(s(rows), wrong) for s in (score, find_score(BASELINE)))
+    own, base = (
+        Ranking(s(rows), wrong, s.rounding) for s in (score, find_score(BASELINE))
+    )
     gain = auroc_difference(own, base, confidence=CONFIDENCE)
     first, second = (
         frr_parts(one, trr=trr, confidence=CONFIDENCE) for one in (own, base)

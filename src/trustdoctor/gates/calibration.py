@@ -189,7 +189,7 @@ def _calibrated(
         predictions, groups, notes = *kept[:2], (*notes, *kept[2])
     doubts = bare.doubts(predictions)
     gate = calibrate_sample(
-        as_sample(doubts, known_errors(predictions)),
+        as_sample(doubts, known_errors(predictions), rounding=score.rounding),
         score=score,
         notes=notes,
         odd_labels=odd,
@@ -308,7 +308,8 @@ def calibrate_rows(scores: Any, errors: Any, *, score: Score, **options: Any) ->
     An adapter scores by itself where the doubt is about a label that is not the
     largest logit's.
     """
-    return calibrate_sample(as_sample(scores, errors), score=score, **options)
+    rows = as_sample(scores, errors, rounding=score.rounding)
+    return calibrate_sample(rows, score=score, **options)
 
 
 def needs_labels(target: dict[str, Any]) -> bool:
@@ -379,6 +380,7 @@ def calibrate_sample(  # noqa: PLR0913 - options, by keyword only
     parts = None if groups is None else split_rows(rows, groups, ask)
     pooled = bar(ask.cut(rows, ask.delta), rows)
     at = rules.place(pooled, rows)
+    notes += _moved_note(ask, at)
     grouped = None
     if parts is not None:
         grouped = group_rules(parts, ask, GroupRule(at, pooled.state), bar)
@@ -392,6 +394,18 @@ def calibrate_sample(  # noqa: PLR0913 - options, by keyword only
     seen = _seen(gate, rows, parts)
     certificate = certify(ask, rows, pooled, seen, grouped=grouped, notes=notes)
     return replace(gate, certificate=certificate)
+
+
+def _moved_note(ask: Ask, at: float) -> tuple[str, ...]:
+    """Say where a threshold that was given had to make room for rounding."""
+    given = ask.target.get("threshold", at)
+    if given == at or not math.isfinite(at):
+        return ()
+    return (
+        f"The threshold {given!r} lies on scores of these rows, which other runtimes "
+        f"round otherwise. It was moved to {at!r}, so that all of them accept these "
+        "rows.",
+    )
 
 
 def fixed_values(target: dict[str, Any]) -> list[dict[str, Any]]:

@@ -27,7 +27,7 @@ from trustdoctor.errors import InputError
 from trustdoctor.gates.certifying import EXCHANGEABLE, with_notes
 from trustdoctor.gates.gate import Gate
 from trustdoctor.gates.rules import exact
-from trustdoctor.gates.sample import Fingerprint, Rows
+from trustdoctor.gates.sample import Fingerprint, Rows, Sample
 from trustdoctor.gates.shortlists import (
     FREE,
     PENALTY,
@@ -39,6 +39,7 @@ from trustdoctor.gates.shortlists import (
 from trustdoctor.gates.swaps import find_swaps
 from trustdoctor.gates.targets import TARGETS
 from trustdoctor.predictions import Predictions
+from trustdoctor.scores import ROUNDING
 
 LEVEL = 0.95
 LIST_SHARE = 1 / 3
@@ -170,7 +171,7 @@ def list_rows(  # noqa: PLR0913 - what lists are made of
     same = is_same(gate, Fingerprint.of(doubts, wrong))
     kept, more = ~accepted, 0
     if same:
-        swaps = find_swaps(gate, Rows(doubts, wrong))
+        swaps = find_swaps(gate, Rows(doubts, wrong, gate.scorer.rounding))
         kept, unsure = swaps.count(doubts, wrong, kept)
         more = unsure + 1
     strange = np.full(len(wrong), -np.inf)
@@ -216,8 +217,19 @@ def find_rule(strange: Array, level: float, *, more: int = 0) -> ListRule:
     """
     m = len(strange)
     k = needed_rank(m + more, level)
-    at = float(np.partition(strange, k - 1)[k - 1]) if k <= m else math.inf
-    return ListRule(at, m)
+    if k > m:
+        return ListRule(math.inf, m)
+    return ListRule(above_ties(Rows(strange, rounding=ROUNDING), k), m)
+
+
+def above_ties(strange: Sample, k: int) -> float:
+    """Return a threshold just above the k-th least value, and all tied with it.
+
+    There is room for the rounding of another runtime, so that it lists the same.
+    """
+    value = strange.of_kind("all").kth(k)[1]
+    room = ROUNDING * max(1.0, abs(value)) if math.isfinite(value) else 0.0
+    return value + room
 
 
 def needed_rank(rows: int, level: float) -> int:

@@ -14,14 +14,14 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from trustdoctor.arrays import Array
 from trustdoctor.gates.rules import Cut, place
-from trustdoctor.gates.sample import Sample
-from trustdoctor.metrics import Confusion, Counts
+from trustdoctor.gates.sample import CountedRows, Sample
+from trustdoctor.metrics import Counts
 
 DRAWS = 100
 """Calibrations that are simulated; a share of them is then known to 10 points."""
@@ -199,7 +199,7 @@ def _round_numbers(rows: int) -> list[int]:
     return [step for step in steps if rows < step <= MOST_TIMES * rows]
 
 
-def _coverage(cut: Cut, sample: "CountedRows") -> float:
+def _coverage(cut: Cut, sample: CountedRows) -> float:
     if cut.state != "threshold":
         return float(cut.state == "accept-all")
     counts = sample.confusion(place(cut, sample))
@@ -226,7 +226,7 @@ class Population:
         counts = _merged(sample.counts)
         return cls(counts, _smoothed_errors(counts))
 
-    def draw(self, rows: int, random: np.random.Generator) -> "CountedRows":
+    def draw(self, rows: int, random: np.random.Generator) -> CountedRows:
         """Draw a sample."""
         c = self.counts
         shares = np.concatenate([c.correct, self.errors])
@@ -278,83 +278,3 @@ def _smoothed_errors(counts: Counts) -> Array:
     at = np.flatnonzero(counts.errors)
     below = ndtr((ends[:, None] - places[at]) / width) @ counts.errors[at]
     return np.asarray(np.maximum(np.diff(below, prepend=0.0), 0.0))
-
-
-@dataclass(frozen=True, eq=False)
-class CountedRows:
-    """A sample that is known by its counts at every distinct score."""
-
-    counts: Counts
-    fingerprint = ""
-    labelled = True
-    exact = True
-
-    def __len__(self) -> int:
-        """Return the number of rows."""
-        return int(self.counts.n_correct + self.counts.n_errors)
-
-    @property
-    def n_errors(self) -> int:
-        """Wrong rows."""
-        return int(self.counts.n_errors)
-
-    def worst(self) -> Counts:
-        """Return the counts: nothing is unknown of the order of the rows."""
-        return self.counts
-
-    def of_kind(self, kind: str) -> "CountedScores":
-        """Return the scores of "correct", of "errors" or of "all" rows."""
-        c = self.counts
-        sizes = {"correct": c.correct, "errors": c.errors, "all": c.correct + c.errors}
-        assert c.highest is not None
-        return CountedScores(c.highest, sizes[kind])
-
-    def start(self, k: int) -> tuple[int, int, int]:
-        """Return rows and errors that the threshold at the k-th score accepts."""
-        through = np.cumsum(self.counts.correct + self.counts.errors)
-        group = int(np.searchsorted(through, k))
-        accepted = int(through[group])
-        return accepted, int(self.counts.errors[: group + 1].sum()), accepted
-
-    def confusion(self, threshold: float) -> Confusion:
-        """Count what a threshold does."""
-        c = self.counts
-        assert c.highest is not None
-        accepted = int(np.searchsorted(c.highest, threshold, side="right"))
-        fa, ta = int(c.errors[:accepted].sum()), int(c.correct[:accepted].sum())
-        return Confusion(int(c.n_correct) - ta, int(c.n_errors) - fa, fa, ta)
-
-    def split(self, groups: Any) -> dict[Any, Any]:  # noqa: ARG002
-        """Return the sample as the only group."""
-        return {"": self}
-
-
-@dataclass(frozen=True, eq=False)
-class CountedScores:
-    """Scores of one kind of rows, by how many there are of each."""
-
-    values: Array
-    sizes: Array
-
-    def __len__(self) -> int:
-        """Return the number of rows."""
-        return int(self.sizes.sum())
-
-    def kth(self, k: int) -> tuple[float, float]:
-        """Return the k-th least score, twice."""
-        value = float(self.values[np.searchsorted(np.cumsum(self.sizes), k)])
-        return value, value
-
-    def above(self, score: float) -> float:
-        """Return the least score above; inf where there is none."""
-        later = self.values[(self.values > score) & (self.sizes > 0)]
-        return float(later[0]) if len(later) else math.inf
-
-    def below(self, score: float) -> float:
-        """Return the largest score below; -inf where there is none."""
-        earlier = self.values[(self.values < score) & (self.sizes > 0)]
-        return float(earlier[-1]) if len(earlier) else -math.inf
-
-    def just_below(self, score: float) -> float:
-        """Return the largest threshold that rejects the score."""
-        return float(np.nextafter(score, -math.inf))

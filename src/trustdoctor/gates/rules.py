@@ -142,12 +142,40 @@ def place(cut: Cut, rows: Sample) -> float:
     """
     if cut.state != "threshold":
         return math.inf if cut.state == "accept-all" else -math.inf
-    if cut.side == "exact":
-        return cut.at
     scores = rows.of_kind("all")
+    if cut.side == "exact":
+        return _beside_ties(cut.at, rows, scores)
     if cut.side == "above":
-        return between(cut.at, scores.above(cut.at), cut.at)
-    return between(scores.below(cut.at), cut.at, scores.just_below(cut.at))
+        return _above(cut.at, rows, scores)
+    low, high = scores.below(cut.at), cut.at
+    room = _room(high, rows) if low == -math.inf else 0.0
+    return between(low, high, high - room if room else scores.just_below(high))
+
+
+def _above(accepted: float, rows: Sample, scores: Ordered) -> float:
+    """Return a threshold between a score and the next one."""
+    high = scores.above(accepted)
+    room = _room(accepted, rows) if high == math.inf else 0.0
+    return between(accepted, high, accepted + room)
+
+
+def _room(score: float, rows: Sample) -> float:
+    """Return how far rounding may move a score; nothing where it is infinite."""
+    return rows.rounding * max(1.0, abs(score)) if math.isfinite(score) else 0.0
+
+
+def _beside_ties(threshold: float, rows: Sample, scores: Ordered) -> float:
+    """Return a given threshold; one that accepts the scores that it lies on, if any.
+
+    Of scores that rounding alone tells from a threshold, one runtime would accept what
+    another rejects.
+    """
+    near = 2 * _room(threshold, rows)
+    if not near or not rows.exact or threshold + near == math.inf:
+        return threshold
+    beyond = scores.above(threshold + near)
+    last = scores.kth(len(scores))[1] if beyond == math.inf else scores.below(beyond)
+    return threshold if last < threshold - near else _above(last, rows, scores)
 
 
 def exact(rate: float) -> Fraction:

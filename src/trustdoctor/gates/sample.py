@@ -5,7 +5,6 @@ answer every question of `Sample`, so the rules never ask which of the two they 
 """
 
 import hashlib
-import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -14,7 +13,7 @@ import numpy as np
 
 from trustdoctor.arrays import Array, as_errors, as_groups, as_scores
 from trustdoctor.errors import InputError
-from trustdoctor.metrics import Confusion, Counts, Sketch, confusion, count, count_runs
+from trustdoctor.metrics import CellScores, Confusion, Counts, Sketch, confusion, count
 
 
 class Ordered(Protocol):
@@ -33,7 +32,7 @@ class Ordered(Protocol):
         """Return the largest score below; -inf where there is none."""
 
     def just_below(self, score: float) -> float:
-        """Return the largest threshold that rejects the score."""
+        """Return the next number below a score, in their type."""
 
 
 class Sample(Protocol):
@@ -45,7 +44,11 @@ class Sample(Protocol):
 
     @property
     def exact(self) -> bool:
-        """Whether every score is known, and not a range of scores alone."""
+        """Whether the order of all rows is known, ties included."""
+
+    @property
+    def rounding(self) -> float:
+        """How far another runtime's rounding may move a score, for its size."""
 
     @property
     def n_errors(self) -> int:
@@ -53,7 +56,7 @@ class Sample(Protocol):
 
     @property
     def counts(self) -> Counts:
-        """Rows at every distinct score."""
+        """Rows in each group of tied scores."""
 
     @property
     def fingerprint(self) -> str:
@@ -81,19 +84,57 @@ class Sample(Protocol):
         """Return the sample of each group, in the order of their names."""
 
 
+class _Counted:
+    """Rows in groups of tied scores: what is the same of `Rows` and `CountedRows`."""
+
+    counts: Counts
+    exact = True
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return int(self.counts.n_correct + self.counts.n_errors)
+
+    @property
+    def n_errors(self) -> int:
+        """Wrong rows."""
+        return int(self.counts.n_errors)
+
+    def worst(self) -> Counts:
+        """Return the counts: nothing is unknown of the order of the rows."""
+        return self.counts
+
+    def of_kind(self, kind: str) -> CellScores:
+        """Return the scores of "correct", of "errors" or of "all" rows."""
+        c = self.counts
+        sizes = {"correct": c.correct, "errors": c.errors, "all": c.correct + c.errors}
+        assert c.highest is not None
+        return CellScores(
+            c.highest if c.lowest is None else c.lowest, c.highest, sizes[kind]
+        )
+
+    def start(self, k: int) -> tuple[int, int, int]:
+        """Return rows and errors that the threshold at the k-th score accepts."""
+        through = np.cumsum(self.counts.correct + self.counts.errors)
+        group = int(np.searchsorted(through, k))
+        accepted = int(through[group])
+        return accepted, int(self.counts.errors[: group + 1].sum()), accepted
+
+
 @dataclass(frozen=True, eq=False)
-class Rows:
+class Rows(_Counted):
     """Scores of rows, and where they are wrong.
 
     Attributes
     ----------
     scores : array (n,)
     errors : bool array (n,), or None
+    rounding : float
+        Scores that rounding alone tells apart are tied, as in `count`.
     """
 
     scores: Array
     errors: Array | None = None
-    exact = True
+    rounding: float = 0.0
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -113,26 +154,10 @@ class Rows:
         """Wrong rows."""
         return int(self._wrong.sum())
 
-    def of_kind(self, kind: str) -> "RowScores":
-        """Return the scores of "correct", of "errors" or of "all" rows."""
-        if kind == "all":
-            return RowScores(self.scores)
-        return RowScores(self.scores[self._wrong if kind == "errors" else ~self._wrong])
-
     @cached_property
-    def counts(self) -> Counts:
-        """Rows at every distinct score."""
-        return count(self.scores, self._wrong)
-
-    def worst(self) -> Counts:
-        """Rows at every error, and between: nothing is unknown of their order."""
-        return count_runs(self.scores, self._wrong)
-
-    def start(self, k: int) -> tuple[int, int, int]:
-        """Return rows and errors that the threshold at the k-th score accepts."""
-        kept = self.scores <= np.partition(self.scores, k - 1)[k - 1]
-        accepted = int(kept.sum())
-        return accepted, int((kept & self._wrong).sum()), accepted
+    def counts(self) -> Counts:  # type: ignore[override]
+        """Rows in each group of tied scores."""
+        return count(self.scores, self._wrong, rounding=self.rounding)
 
     def confusion(self, threshold: float) -> Confusion | None:
         """Count what a threshold does."""
@@ -141,7 +166,7 @@ class Rows:
     def __getitem__(self, rows: Array) -> "Rows":
         """Return some of the rows, by a mask or by their numbers."""
         errors = None if self.errors is None else self.errors[rows]
-        return Rows(self.scores[rows], errors)
+        return Rows(self.scores[rows], errors, self.rounding)
 
     def split(self, groups: Any) -> "dict[Any, Rows]":
         """Return the rows of each group, in the order of their names."""
@@ -152,6 +177,28 @@ class Rows:
     def fingerprint(self) -> str:
         """A short digest of the rows."""
         return Fingerprint.of(self.scores, self.errors).digest
+
+
+@dataclass(frozen=True, eq=False)
+class CountedRows(_Counted):
+    """A sample that is known by its counts at every distinct score."""
+
+    counts: Counts
+    rounding: float = 0.0
+    fingerprint = ""
+    labelled = True
+
+    def confusion(self, threshold: float) -> Confusion:
+        """Count what a threshold does."""
+        c = self.counts
+        assert c.highest is not None
+        accepted = int(np.searchsorted(c.highest, threshold, side="right"))
+        fa, ta = int(c.errors[:accepted].sum()), int(c.correct[:accepted].sum())
+        return Confusion(int(c.n_correct) - ta, int(c.n_errors) - fa, fa, ta)
+
+    def split(self, groups: Any) -> dict[Any, Any]:  # noqa: ARG002
+        """Return the sample as the only group."""
+        return {"": self}
 
 
 @dataclass(frozen=True)
@@ -224,36 +271,6 @@ def _mixed(scores: Array) -> Array:
     return np.asarray(bits)
 
 
-@dataclass(frozen=True, eq=False)
-class RowScores:
-    """Scores of one kind of rows, each known."""
-
-    scores: Array
-
-    def __len__(self) -> int:
-        """Return the number of rows."""
-        return len(self.scores)
-
-    def kth(self, k: int) -> tuple[float, float]:
-        """Return the k-th least score, twice."""
-        score = float(np.partition(self.scores, k - 1)[k - 1])
-        return score, score
-
-    def above(self, score: float) -> float:
-        """Return the least score above; inf where there is none."""
-        beyond = self.scores[self.scores > score]
-        return float(beyond.min()) if len(beyond) else math.inf
-
-    def below(self, score: float) -> float:
-        """Return the largest score below; -inf where there is none."""
-        before = self.scores[self.scores < score]
-        return float(before.max()) if len(before) else -math.inf
-
-    def just_below(self, score: float) -> float:
-        """Return the next number below, in the type of the scores."""
-        return float(np.nextafter(self.scores.dtype.type(score), -np.inf))
-
-
 def between_scores(rows: Sample, accepted: Array) -> list[tuple[float, float]]:
     """Return between which scores a threshold accepts so many rows, for each number.
 
@@ -265,18 +282,11 @@ def between_scores(rows: Sample, accepted: Array) -> list[tuple[float, float]]:
     [(1.0, 2.0), (3.0, inf)]
     """
     scores = rows.of_kind("all")
-    if not isinstance(scores, RowScores):
-        ends = [scores.kth(int(k))[1] for k in accepted]
-        return [(end, scores.above(end)) for end in ends]
-    places = np.unique(np.minimum([accepted - 1, accepted], len(scores) - 1))
-    part = np.partition(scores.scores, places)  # all in one pass
-    return [
-        (float(part[k - 1]), float(part[k]) if k < len(part) else math.inf)
-        for k in accepted.tolist()
-    ]
+    ends = [scores.kth(int(k))[1] for k in accepted]
+    return [(end, scores.above(end)) for end in ends]
 
 
-def as_sample(scores: Any, errors: Any = None) -> Sample:
+def as_sample(scores: Any, errors: Any = None, *, rounding: float = 0.0) -> Sample:
     """Check rows to calibrate on: scores and errors, or a sketch, which knows both."""
     if isinstance(scores, Sketch):
         if errors is not None:
@@ -285,6 +295,7 @@ def as_sample(scores: Any, errors: Any = None) -> Sample:
         if len(scores) == 0:
             message = "expected at least one score, got an empty sketch."
             raise InputError(message)
-        return scores
+        return scores.tied(rounding)
     s = as_scores(scores)
-    return Rows(s, None if errors is None else as_errors(errors, rows=len(s)))
+    wrong = None if errors is None else as_errors(errors, rows=len(s))
+    return Rows(s, wrong, rounding)

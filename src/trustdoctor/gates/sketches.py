@@ -16,6 +16,7 @@ from trustdoctor.gates.calibration import GIVEN, calibrate_sample, groups_of
 from trustdoctor.gates.classes import Classes, check_classes, classes_of
 from trustdoctor.gates.gate import Gate, is_unit
 from trustdoctor.gates.listing import (
+    above_ties,
     bare_lists,
     is_same,
     listing,
@@ -30,7 +31,7 @@ from trustdoctor.gates.shortlists import ListRule, Shortlist, require_classes
 from trustdoctor.gates.swaps import Swaps
 from trustdoctor.metrics import CELLS, Sketch
 from trustdoctor.predictions import NO_ROWS, Answers, Intake, Predictions
-from trustdoctor.scores import Score, score_all
+from trustdoctor.scores import ROUNDING, Score, score_all
 
 LEAST_CELLS = 1 << 13
 """Of the sketch of a group."""
@@ -153,12 +154,15 @@ class Sketches:
         """Calibrate on the counted rows; targets and options as in `calibrate`."""
         odd, lines = self.labels.odd(), self.labels.warnings(self.class_names)
         notes = missing_notes(self.pooled, self.without)
+        rows = self.pooled if len(self.pooled) else self.without
+        rounding = self.score.rounding
+        groups = {name: own.tied(rounding) for name, own in self.groups.items()}
         gate = calibrate_sample(
-            self.pooled if len(self.pooled) else self.without,
+            rows.tied(rounding),
             score=self.score,
             notes=(*self.intake.decision_lines(), *notes, *lines[len(odd) :]),
             odd_labels=odd,
-            groups=self.groups if self.grouped else None,
+            groups=groups if self.grouped else None,
             grouped_by=self.grouped,
             barred=self.intake.barred,
             **options,
@@ -191,8 +195,9 @@ class Strange:
     --------
     >>> counted = Strange(correct=8)
     >>> counted.errors.update([0.5])
-    >>> counted.rule(0.9)
-    ListRule(threshold=0.5, rows=9)
+    >>> rule = counted.rule(0.9)
+    >>> round(rule.threshold, 5), rule.rows
+    (0.5, 9)
     """
 
     correct: int = 0
@@ -217,7 +222,7 @@ class Strange:
         k = needed_rank(rows + self.more, level)
         at = math.inf if k > rows else -math.inf
         if self.correct < k <= rows:
-            at = self.errors.of_kind("all").kth(k - self.correct)[1]
+            at = above_ties(self.errors.tied(ROUNDING), k - self.correct)
         return ListRule(at, rows)
 
 

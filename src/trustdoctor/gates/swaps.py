@@ -77,7 +77,7 @@ def find_swaps(gate: Gate, rows: Sample) -> Swaps:
     if isinstance(rows, Rows):  # the gate is of ranges of their scores
         sketch = Sketch()
         sketch.update(rows.scores, rows.errors)
-        rows = sketch
+        rows = sketch.tied(rows.rounding)
     ranges = _Ranges.of(rows)
     return Swaps(ranges.band("correct", cut)[1], ranges.band("errors", cut))
 
@@ -97,16 +97,19 @@ class _Ranges:
     high: Array
     correct: Array
     errors: Array
+    rounding: float
+    exact = True
 
     @classmethod
     def of(cls, rows: Sample) -> "_Ranges":
         """Return ranges as wide as one score more could make them."""
         if isinstance(rows, Sketch):
             c = fitted(rows.cells, CELLS - 1)
-            return cls(c.low, c.high, c.correct, c.errors)
+            return cls(c.low, c.high, c.correct, c.errors, rows.rounding)
         counts = rows.counts
-        scores = np.asarray(counts.highest, np.float64)
-        return cls(scores, scores, counts.correct, counts.errors)
+        ends = (counts.lowest, counts.highest)
+        low, high = (np.asarray(end, np.float64) for end in ends)
+        return cls(low, high, counts.correct, counts.errors, rows.rounding)
 
     def __len__(self) -> int:
         return int((self.correct + self.errors).sum())
@@ -135,6 +138,7 @@ class _Ranges:
             np.insert(self.high, end, score),
             np.insert(parts["correct"], end, 0),
             np.insert(parts["errors"], end, 1),
+            self.rounding,
         )
 
     def band(self, kind: str, cut: Callable[[Any], Cut]) -> tuple[float, float]:

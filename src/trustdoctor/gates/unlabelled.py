@@ -11,6 +11,7 @@ from trustdoctor.gates.certificate import Certificate
 from trustdoctor.gates.classes import classes_of
 from trustdoctor.gates.gate import Gate
 from trustdoctor.gates.outcome import Outcome
+from trustdoctor.gates.rules import accepting, place
 from trustdoctor.gates.sample import Rows
 from trustdoctor.gates.targets import TARGETS, Expected, Target, find_target
 from trustdoctor.metrics import matching_temperature, top_probability
@@ -68,7 +69,8 @@ def calibrate_unlabelled(
     matched = 1.0 if accuracy is None else matching_temperature(predictions, accuracy)
     right = top_probability(predictions, temperature=matched)
     order = np.argsort(scores, kind="stable")
-    state, threshold = _expected_cut(scores[order], right[order], one, value)
+    rows = Rows(scores, rounding=ready.rounding)
+    state, threshold = _expected_cut(rows, right[order], one, value)
     gate = Gate(threshold, ready, state=state)  # type: ignore[arg-type]
     seen = Outcome.of(gate.accept(scores))
     certificate = Certificate(
@@ -80,7 +82,7 @@ def calibrate_unlabelled(
         n=len(scores),
         observed=dict(seen.rates(confidence=0.9)),
         trivial="" if state == "threshold" else "the model expects so of every row",
-        fingerprint=Rows(scores).fingerprint,
+        fingerprint=rows.fingerprint,
         notes=("No labels were used.",),
     )
     return replace(gate, certificate=certificate, classes=classes_of(predictions))
@@ -106,12 +108,13 @@ def _assumption(matched: float, *, known: bool) -> str:
 
 
 def _expected_cut(
-    scores: Array, right: Array, target: Target, value: float
+    rows: Rows, right: Array, target: Target, value: float
 ) -> tuple[Any, float]:
-    """Return state and threshold for scores in ascending order."""
-    ends = np.flatnonzero(np.append(scores[1:] != scores[:-1], [True]))
+    """Return state and threshold; how probable rows are right is in their order."""
+    accepted = np.cumsum(rows.counts.correct)
+    ends = accepted - 1
     correct, errors = np.cumsum(right)[ends], np.cumsum(1 - right)[ends]
-    expected = Expected(ends + 1.0, correct, errors, len(scores))
+    expected = Expected(1.0 * accepted, correct, errors, len(rows))
     assert target.expected is not None
     passing = np.flatnonzero(target.expected(expected, value))
     if not len(passing):
@@ -119,5 +122,4 @@ def _expected_cut(
     at = passing[0] if target.safe == "accept" else passing[-1]
     if at == len(ends) - 1:
         return "accept-all", np.inf
-    low, high = float(scores[ends[at]]), float(scores[ends[at] + 1])
-    return "threshold", low + (high - low) / 2 if np.isfinite(low) else low
+    return "threshold", place(accepting(rows, int(accepted[at])), rows)

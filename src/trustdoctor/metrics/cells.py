@@ -1,12 +1,13 @@
 """Cells of scores: ranges of floats that agree in their leading bits."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from trustdoctor.arrays import Array
 from trustdoctor.kernels import _native
+from trustdoctor.metrics.counts import last_of_each
 
 _ROWS = 1 << 31  # counted in a table before its cells might overflow
 
@@ -29,6 +30,8 @@ class Cells:
         How many correct and wrong rows.
     bits : int
         How many trailing bits of scores near 0 do not count; 0 where all do.
+    joined : bool array (cells,), or None
+        Which cells are scores that only rounding tells apart, and so tied.
     """
 
     low: Array
@@ -36,6 +39,13 @@ class Cells:
     correct: Array
     errors: Array
     bits: int
+    joined: Array | None = None
+
+    @property
+    def tied(self) -> Array:
+        """Whether the rows of a cell are tied; else nothing is known of their order."""
+        alike = self.low == self.high
+        return alike if self.joined is None else alike | self.joined
 
     def __len__(self) -> int:
         """Return the number of cells."""
@@ -120,7 +130,12 @@ def _coarser(cells: Cells, bits: int) -> Cells:
     if len(cells) == 0:
         return Cells(cells.low, cells.high, cells.correct, cells.errors, bits)
     keys = _keys(cells.low, bits)
-    first = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
+    return _merged(cells, np.append(True, keys[1:] != keys[:-1]), bits)
+
+
+def _merged(cells: Cells, starts: Array, bits: int) -> Cells:
+    """Merge each cell that does not start a new one into the one before it."""
+    first = np.flatnonzero(starts)
     return Cells(
         cells.low[first],
         np.maximum.reduceat(cells.high, first),
@@ -128,6 +143,19 @@ def _coarser(cells: Cells, bits: int) -> Cells:
         np.add.reduceat(cells.errors, first),
         bits,
     )
+
+
+def join_tied(cells: Cells, rounding: float) -> Cells:
+    """Join cells of one score each that only rounding tells apart, as in `count`."""
+    alike = cells.low == cells.high
+    if rounding == 0 or not alike.any():
+        return cells
+    last = np.zeros(len(cells), bool)
+    last[last_of_each(cells.high, rounding)] = True
+    # A cell of several scores stays what it is.
+    starts = np.append(True, (last | ~alike)[:-1]) | ~alike
+    merged = _merged(cells, starts, cells.bits)
+    return replace(merged, joined=alike[np.flatnonzero(starts)])
 
 
 def _keys(scores: Array, dropped: int) -> Array:

@@ -39,11 +39,14 @@ class Counts:
         How many rows of each kind the group holds.
     highest : array (groups,), or None
         The group's largest score: the threshold that accepts it and all before it.
+    lowest : array (groups,), or None
+        The group's least score: the same, but where rounding ties different ones.
     """
 
     correct: Array
     errors: Array
     highest: Array | None = None
+    lowest: Array | None = None
 
     @property
     def n_correct(self) -> Array:
@@ -71,15 +74,23 @@ class Counts:
         return _runs(last - self.correct[at], last, self.errors[at], through[-1])
 
 
-def count(scores: Any, errors: Any) -> Counts:
-    """Count rows at every distinct score."""
+def count(scores: Any, errors: Any, *, rounding: float = 0.0) -> Counts:
+    """Count rows at every distinct score.
+
+    Parameters
+    ----------
+    scores, errors : arrays (n,)
+    rounding : float
+        How far the rounding of another runtime may move a score; what it could put in
+        another order is tied, as `last_of_each` says.
+    """
     s = as_scores(scores)
     wrong = sort(s[as_errors(errors, rows=len(s))])
     every = sort(s.copy())
-    last = last_of_each(every)
-    values = every[last]
-    of_errors = np.diff(place(values, wrong)[1], prepend=0)
-    return Counts(np.diff(last, prepend=-1) - of_errors, of_errors, values)
+    last = last_of_each(every, rounding)
+    highest, lowest = every[last], every[np.append(0, last[:-1] + 1)]
+    of_errors = np.diff(place(highest, wrong)[1], prepend=0)
+    return Counts(np.diff(last, prepend=-1) - of_errors, of_errors, highest, lowest)
 
 
 def count_runs(scores: Any, errors: Any) -> Counts:
@@ -248,11 +259,46 @@ def coverage_at_risk(c: Counts, *, risk: float) -> Array:
     return kept.max(-1) / through[..., -1]
 
 
-def last_of_each(ordered: Array) -> Ints:
-    """Return where each distinct value stands last."""
+def last_of_each(ordered: Array, rounding: float = 0.0) -> Ints:
+    """Return where each distinct value stands last.
+
+    With a `rounding`, values are distinct where two runtimes agree which is larger:
+    each may be off by `rounding` times its size, or by `rounding` near 0. Values that
+    nothing parts, one near the other, are parted where they would span twice the gap
+    that is asked for: equal numbers never span so much.
+
+    Examples
+    --------
+    >>> last_of_each(np.array([0.1, 0.1, 0.3, 0.3000001]))
+    array([1, 2, 3])
+    >>> last_of_each(np.array([0.1, 0.1, 0.3, 0.3000001]), 1e-6)
+    array([1, 3])
+    """
     last = np.ones(len(ordered), bool)
-    last[:-1] = ordered[1:] != ordered[:-1]
+    last[:-1] = are_apart(ordered[:-1], ordered[1:], rounding)
+    ends = np.flatnonzero(last)
+    if rounding == 0 or len(ends) == len(ordered):
+        return ends
+    starts = np.append(0, ends[:-1] + 1)
+    if not are_apart(ordered[starts], ordered[ends], 2 * rounding).any():
+        return ends
+    first = np.repeat(ordered[starts], np.diff(ends, prepend=-1))
+    with np.errstate(invalid="ignore"):  # infinities, which are equal
+        step = (ordered - first) // (4 * rounding * np.maximum(1, np.abs(first)))
+    last[:-1] |= step[1:] > step[:-1]
     return np.flatnonzero(last)
+
+
+def are_apart(low: Array, high: Array, rounding: float) -> Array:
+    """Tell whether two values, the lesser one first, are farther apart than rounding.
+
+    Each may be off by `rounding` times its size, or by `rounding` near 0.
+    """
+    if rounding == 0:
+        return np.asarray(high != low)
+    with np.errstate(invalid="ignore", over="ignore"):  # infinities, equal or not
+        size = np.maximum(1, np.minimum(np.abs(low), np.abs(high)))
+        return np.asarray(high - low > 2 * rounding * size)
 
 
 def _from_the_end(counts: Array) -> Array:

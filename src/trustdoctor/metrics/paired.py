@@ -37,6 +37,8 @@ class Ranking:
     ----------
     scores : float array (n,)
     wrong : bool array (n,)
+    rounding : float
+        Scores that rounding alone may put in order are tied, as in `count`.
 
     Examples
     --------
@@ -44,14 +46,17 @@ class Ranking:
     array([0, 1, 0])
     """
 
-    def __init__(self, scores: Array, wrong: Array) -> None:
+    def __init__(self, scores: Array, wrong: Array, rounding: float = 0.0) -> None:
         self.scores, self.wrong = scores, wrong
         self._order = order(scores)
         ordered = scores[self._order]
-        last = last_of_each(ordered)
+        last = last_of_each(ordered, rounding)
         self._sizes = np.diff(last, prepend=-1)
         errors = np.diff(np.cumsum(wrong[self._order])[last], prepend=0)
-        self.counts = Counts(self._sizes - errors, errors, ordered[last])
+        first = np.append(0, last[:-1] + 1)
+        self.counts = Counts(
+            self._sizes - errors, errors, ordered[last], ordered[first]
+        )
 
     @cached_property
     def places(self) -> Places:
@@ -74,8 +79,15 @@ class Ranking:
 
     def same_order(self, other: "Ranking") -> bool:
         """Say whether two scores put all rows in the same order, ties included."""
-        alike = np.array_equal(self._order, other._order)
-        return alike and np.array_equal(self._sizes, other._sizes)
+        if not np.array_equal(self._sizes, other._sizes):
+            return False
+        if np.array_equal(self._order, other._order):
+            return True
+        # Rows within a group may stand in any order.
+        groups = np.repeat(np.arange(len(self._sizes)), self._sizes)
+        places = np.empty((2, len(groups)), np.int64)
+        places[0, self._order], places[1, other._order] = groups, groups
+        return np.array_equal(*places)
 
     def arms(self, *, trr: float, confidence: float) -> Arms:
         """Measure how far FRR at a TRR may be from its estimate."""
@@ -97,11 +109,10 @@ class Ranking:
         through = np.cumsum(counts)
         n = int(through[-1])
         rank = min(max(round(share * n), _FEWEST, 1), max(n // 2, 1))
-        values = self.counts.highest
+        c, at = self.counts, int(np.searchsorted(through, rank))
+        values = c.lowest if highest_first else c.highest
         assert values is not None
-        return float(
-            (values[::-1] if highest_first else values)[np.searchsorted(through, rank)]
-        )
+        return float(values[-1 - at if highest_first else at])
 
 
 def delong_difference(

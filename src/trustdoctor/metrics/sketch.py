@@ -14,7 +14,6 @@ into the very sketch of all their rows, bit for bit, in any order.
 import hashlib
 import io
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -35,6 +34,7 @@ from trustdoctor.metrics.cells import (
     Table,
     cells_of_rows,
     fitted,
+    join_tied,
     joined,
     make_cells,
 )
@@ -71,7 +71,7 @@ class Sketch:
             message = f"expected at least {1 << 13} cells, got {cells!r}."
             raise InputError(message)
         self._most = cells
-        self.labelled = True
+        self.labelled, self.rounding = True, 0.0
         self._cells = EMPTY
         self._table: Table | None = None
 
@@ -138,16 +138,26 @@ class Sketch:
         """Wrong rows."""
         return int(self.cells.errors.sum())
 
+    def tied(self, rounding: float) -> "Sketch":
+        """Return the same, with scores tied that only rounding tells apart.
+
+        It is one to ask, and takes no more rows.
+        """
+        out = Sketch(cells=self._most)
+        out.labelled, out._cells = self.labelled, join_tied(self.cells, rounding)
+        out.rounding = rounding
+        return out
+
     @property
     def exact(self) -> bool:
-        """Whether every cell is one score, so that nothing was lost."""
-        return bool((self.cells.low == self.cells.high).all())
+        """Whether all rows in one cell are tied, so that nothing was lost."""
+        return bool(self.cells.tied.all())
 
     @property
     def counts(self) -> Counts:
         """Rows in each cell, as if its scores were tied."""
         c = self.cells
-        return Counts(c.correct, c.errors, c.high)
+        return Counts(c.correct, c.errors, c.high, c.low)
 
     def best(self) -> Counts:
         """Return counts with every correct row of a cell below every wrong one."""
@@ -159,7 +169,7 @@ class Sketch:
 
     def _parted(self, order: tuple[str, str]) -> Counts:
         c = self.cells
-        one = c.low == c.high  # tied scores are tied
+        one = c.tied
         parts = np.zeros((2, len(c), 2), np.int64)
         for place, kind in enumerate(order):
             counts = getattr(c, kind)
@@ -237,7 +247,7 @@ class Sketch:
         through = np.cumsum(c.correct + c.errors)
         cell = int(np.searchsorted(through, k))
         wrong = int(c.errors[: cell + 1].sum())
-        one = c.low[cell] == c.high[cell]
+        one = c.tied[cell]
         return int(through[cell]), wrong, int(through[cell]) if one else k
 
     def split(self, groups: Any) -> "dict[Any, Sketch]":
@@ -304,36 +314,37 @@ class Sketch:
 _VERSION = 1
 
 
-@dataclass(frozen=True, eq=False)
 class CellScores:
     """The scores of one kind of rows, in cells: what the threshold rules ask for."""
 
-    low: Array
-    high: Array
-    counts: Array
+    def __init__(self, low: Array, high: Array, counts: Array) -> None:
+        held = counts > 0
+        if not held.all():
+            low, high, counts = low[held], high[held], counts[held]
+        self.low, self.high, self._through = low, high, np.cumsum(counts)
 
     def __len__(self) -> int:
         """Return the number of rows."""
-        return int(self.counts.sum())
+        return int(self._through[-1]) if len(self._through) else 0
 
     def kth(self, k: int) -> tuple[float, float]:
         """Return between what the k-th least score lies."""
-        cell = int(np.searchsorted(np.cumsum(self.counts), k))
+        cell = int(np.searchsorted(self._through, k))
         return float(self.low[cell]), float(self.high[cell])
 
     def above(self, score: float) -> float:
         """Return the least score above; inf where there is none."""
-        beyond = self.low[(self.low > score) & (self.counts > 0)]
-        return float(beyond[0]) if len(beyond) else math.inf
+        cell = int(np.searchsorted(self.low, score, "right"))
+        return float(self.low[cell]) if cell < len(self.low) else math.inf
 
     def below(self, score: float) -> float:
         """Return the largest score below; -inf where there is none."""
-        before = self.high[(self.high < score) & (self.counts > 0)]
-        return float(before[-1]) if len(before) else -math.inf
+        cell = int(np.searchsorted(self.high, score, "left"))
+        return float(self.high[cell - 1]) if cell else -math.inf
 
     def just_below(self, score: float) -> float:
-        """Return the next number below."""
-        return float(np.nextafter(score, -np.inf))
+        """Return the next number below a score, in their type."""
+        return float(np.nextafter(self.low.dtype.type(score), -np.inf))
 
 
 def _before(counts: Array) -> Array:
@@ -354,7 +365,7 @@ def _aupr_least(sketch: Sketch) -> float:
         counts.harmonic(total + errors) - counts.harmonic(total)
     )
     tied = errors * (r + errors) / np.maximum(total + errors, 1)
-    one = (c.low == c.high)[::-1]
+    one = c.tied[::-1]
     return float(np.where(one, tied, apart).sum() / errors.sum())
 
 
@@ -363,7 +374,7 @@ def _coverage_most(sketch: Sketch, risk: float) -> float:
     c, n = sketch.cells, len(sketch)
     wrong, accepted = _before(c.errors), _before(c.correct + c.errors)
     least = float(counts.coverage_at_risk(sketch.counts, risk=risk)) * n
-    loose = (c.low != c.high) & (c.correct + c.errors > 0)
+    loose = ~c.tied & (c.correct + c.errors > 0)
     most = accepted + c.correct  # all correct rows of the cell, and none or more errors
     room = counts.exact_product(risk, most) - wrong
     share = 1 - risk

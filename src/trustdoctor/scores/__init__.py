@@ -6,6 +6,7 @@ The imports are in the order in which scores are listed.
 
 from trustdoctor.scores import storage
 from trustdoctor.scores.contract import (
+    ROUNDING,
     FittedScore,
     GivenScore,
     LogitScore,
@@ -52,6 +53,7 @@ __all__ = [
     "BASELINE",
     "FAMILY",
     "KNN",
+    "ROUNDING",
     "SCORES",
     "SIRC",
     "TUNED_FOR",

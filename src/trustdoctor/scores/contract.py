@@ -38,6 +38,15 @@ permutation: the order of the classes does not matter. shift: nor does a constan
 to a row. direction: raising the top logit never raises the doubt.
 """
 
+ROUNDING = 2.0**-19
+"""How far rounding moves scores of the same logits, for their size (1 near 0).
+
+16 units in the last place of single precision. Between double precision, single
+precision, torch and ONNX Runtime up to 12 were seen, with up to 1,000 classes
+(`benchmarks/rounding.py`). Scores that are nearer to one another than twice this are
+tied wherever a threshold is set.
+"""
+
 OF_DECISIONS = ("beta", "msp", "margin")
 """Scores that follow the decisions of a system; the first is the usual one."""
 
@@ -66,6 +75,9 @@ class Score(ABC):
         towards less (ODIN).
     about_class : bool
         Whether the doubt is about one class, so that its function takes `predicted=`.
+    rounding : float
+        How far another kernel or runtime may move a doubt by rounding, for its size
+        (absolute below 1); 0 where all have the very same number.
 
     Examples
     --------
@@ -81,6 +93,7 @@ class Score(ABC):
     reference: str = ""
     step: int = 1
     about_class: bool = False
+    rounding: float = ROUNDING
 
     @abstractmethod
     def __call__(self, predictions: Predictions) -> Array:
@@ -159,6 +172,7 @@ class GivenScore(Score):
     name: str
     laws: frozenset[str] = frozenset()
     reference: str = ""
+    rounding = 0.0
 
     @property
     def needs(self) -> Needs:  # type: ignore[override]
@@ -213,6 +227,7 @@ class LogitScore(Score):
     reference: str = ""
     step: int = 1
     about_class: bool = False
+    rounding: float = ROUNDING
     native: str = ""
     ranks_as: str = ""
     temperature: float = 1.0

@@ -9,7 +9,7 @@ import numpy as np
 from trustdoctor.arrays import Array, as_errors, to_numpy
 from trustdoctor.errors import InputError
 from trustdoctor.predictions import Predictions
-from trustdoctor.scores.contract import FittedScore
+from trustdoctor.scores.contract import ROUNDING, FittedScore
 from trustdoctor.scores.logistic import fit_logistic, standardise
 from trustdoctor.scores.registry import SCORES, plain_scores, register, score_all
 
@@ -75,6 +75,12 @@ class Fusion(FittedScore):
         if not (good and np.isfinite(self.ends).all() and (self.spreads > 0).all()):
             message = "expected ends, means, spreads and weights, one per score."
             raise InputError(message)
+
+    @property
+    def rounding(self) -> float:  # type: ignore[override]
+        """How far rounding moves the sum, where it moves every part the same way."""
+        sizes = np.maximum(1.0, np.abs(self.ends).max(0))
+        return float(ROUNDING * (np.abs(self.weights) / self.spreads) @ sizes)
 
     @classmethod
     def fit(

@@ -10,7 +10,7 @@ import numpy as np
 from trustdoctor.arrays import Array
 from trustdoctor.errors import InputError
 from trustdoctor.predictions import Predictions
-from trustdoctor.scores.contract import FittedScore, LogitScore
+from trustdoctor.scores.contract import ROUNDING, FittedScore, LogitScore
 from trustdoctor.scores.registry import BASELINE, register
 from trustdoctor.scores.tuning import (
     CLEAR,
@@ -30,7 +30,7 @@ KNOTS = 65
 NEAR = 0.01
 """A score is averaged if it gains so much less than the best, or half as much as it."""
 
-TIED = 1e-6
+TIED = 1e-3
 """Quantiles that are nearer, relative to their size or to the middle half, are one."""
 
 
@@ -110,6 +110,15 @@ class Tuned(FittedScore):
     def temperature(self) -> float:
         """That of the one score that it is; else 1."""
         return 1.0 if self.alone is None else self.alone.temperature
+
+    @cached_property
+    def rounding(self) -> float:  # type: ignore[override]
+        """How far rounding moves the mean rank, where the ranks rise fastest."""
+        if self.alone is not None:
+            return self.alone.rounding
+        slopes = np.diff(self.ranks, axis=1) / np.diff(self.knots, axis=1)
+        sizes = np.maximum(1.0, np.abs(self.knots[:, 1:]))
+        return float(ROUNDING * (slopes * sizes).max(1).mean())
 
     @cached_property
     def scores(self) -> list[LogitScore]:

@@ -7,7 +7,7 @@ from torch import Tensor, distributed
 
 from trustdoctor.errors import InputError
 from trustdoctor.metrics import RANK_METRICS, Points, Sketch, undefined
-from trustdoctor.scores import find_formula
+from trustdoctor.scores import ROUNDING, find_formula
 
 
 class RejectionMetrics:
@@ -92,7 +92,7 @@ class RejectionMetrics:
 
         Metrics that do not exist on the rows, as AUROC without an error, are NaN.
         """
-        sketch = self._gathered()
+        sketch = self._gathered().tied(ROUNDING)
         missing = undefined(sketch.counts)
         nothing = (float("nan"), float("nan"))
         return [
