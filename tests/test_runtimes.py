@@ -22,7 +22,7 @@ from trustdoctor.gates import Sketches
 from trustdoctor.kernels import _native
 from trustdoctor.scores import find_score, plain_scores
 
-CLASSES, ROWS = 4, 400
+CLASSES, ROWS = 4, 300
 GRIDS = ("int8", "permuted", "rounded")
 TARGETS = ({"coverage": 0.5}, {"risk": 0.3}, {"trr": 0.8}, {"cost": 3.0})
 
@@ -55,7 +55,7 @@ def known(grid, score):
     ready = find_score(score if score in plain_scores() else fitted(score))
     with quiet("rel_u"):
         doubts = np.unique(ready(p))
-        on_scores = [*rng.choice(doubts[np.isfinite(doubts)], 6), doubts[-1]]
+        on_scores = [*rng.choice(doubts[np.isfinite(doubts)], 4), doubts[-1]]
         targets = [*TARGETS, *({"threshold": float(at)} for at in on_scores)]
         gates = [td.calibrate(p, score=ready, **target) for target in targets]
         return z, [(gate, gate.screen(p).accepted) for gate in gates]
@@ -114,7 +114,7 @@ def test_arrow(grid):
         )
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize("grid", GRIDS)
 def test_onnx(grid, score, tmp_path):
@@ -124,7 +124,7 @@ def test_onnx(grid, score, tmp_path):
 MEANS = Means(find_engine("local"), 10**9)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize("grid", GRIDS)
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
