@@ -114,3 +114,23 @@ def test_a_file_that_is_given_twice(correct, monkeypatch):
     assert line.startswith("800 of 1,600 rows repeat an earlier one")
     monkeypatch.setattr("trustdoctor.evaluation.suspect_rows._JUDGED", 700)
     assert repeated_rows(p) == (line,)
+
+
+@pytest.mark.parametrize("share", [0.03, 0.18, 0.4])
+def test_labels_one_row_off_are_seen_of_models_that_always_say_the_same(share):
+    """Rare defaults: the predictions are right as often with any labels."""
+    rng = np.random.default_rng(int(100 * share))
+    seen, false = 0, []
+    for _ in range(20):
+        z = np.log(share / (1 - share)) + 1.5 * rng.normal(size=3000)
+        probs = np.stack([1 / (1 + np.exp(z)), 1 / (1 + np.exp(-z))], 1)
+        truth = (rng.random(3000) < probs[:, 1]).astype(int)
+
+        def lines(labels, probs=probs):
+            return check_labels(td.Predictions.from_probs(probs, labels)).odd
+
+        seen += "moved up by one row" in str(lines(np.roll(truth, 1)))
+        others = (truth, np.sort(truth), rng.permutation(truth), 1 - truth)
+        false += [line for y in others for line in lines(y) if "one row" in line]
+    assert seen >= 18
+    assert not false

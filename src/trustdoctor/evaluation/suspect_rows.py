@@ -95,10 +95,7 @@ def count_labels(
     names, answered = None, ~predictions.abstained
     if isinstance(predictions, Answers):
         names = None if predictions.judged else predictions.class_names
-        confidence = predictions.confidence
-    else:
-        with np.errstate(over="ignore"):
-            confidence = 1 / (1 + np.exp(doubts["beta"]))
+    confidence = _confidence(predictions, doubts)
     if not answered.all():
         predictions, labels = predictions[answered], labels[answered]
         confidence = None if confidence is None else confidence[answered]
@@ -151,7 +148,7 @@ def check_labels(
         doubts = {} if isinstance(rows, Answers) else score_all(rows, ["beta"])
     counts = LabelCounts()
     count_labels(counts, rows, doubts)
-    count_neighbours(counts, predictions)
+    count_neighbours(counts, predictions, doubts)
     suspects = [suspected_rows(rows, pair) for pair in counts.pairs()]
     if not predictions.known.all():
         numbers = np.flatnonzero(predictions.known)
@@ -160,11 +157,35 @@ def check_labels(
     return LabelReport(odd, lines[len(odd) :])
 
 
-def count_neighbours(counts: LabelCounts, predictions: Predictions) -> None:
-    """Count which labels fit the row beside theirs; rows are in their order."""
+def count_neighbours(
+    counts: LabelCounts, predictions: Predictions, doubts: dict[str, Array]
+) -> None:
+    """Count which labels fit the row beside theirs.
+
+    Rows are in their order, with or without a label; `doubts` hold beta of those with.
+    """
     judged = isinstance(predictions, Answers) and predictions.judged
-    if predictions.labels is not None and not judged:
-        counts.compare_rows(predictions.labels, predictions.predicted)
+    if predictions.labels is None or judged:
+        return
+    confidence = np.zeros(len(predictions))
+    known = predictions.known
+    own = _confidence(predictions, doubts, known)
+    if own is not None:
+        confidence[known] = own
+    counts.compare_rows(
+        predictions.labels, predictions.predicted, None if own is None else confidence
+    )
+
+
+def _confidence(
+    predictions: Predictions, doubts: dict[str, Array], rows: Any = slice(None)
+) -> Array | None:
+    """Return how probable it is that predictions of some rows are right."""
+    if isinstance(predictions, Answers):
+        given = predictions.confidence
+        return None if given is None else given[rows]
+    with np.errstate(over="ignore"):
+        return np.asarray(1 / (1 + np.exp(doubts["beta"])))
 
 
 def suspected_rows(predictions: Predictions, pair: SuspectedPair) -> Array:

@@ -4,6 +4,7 @@
 batches in whole numbers, so their order changes nothing, and it keeps no rows.
 """
 
+import math
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -143,6 +144,7 @@ one, and is 0.0% now. Check --first-class, and the order of the columns.
         self.n_right = 0
         self._shifted = np.zeros(2, np.int64)  # right if lowered, or raised, by one
         self._moved = np.zeros((2, 4), np.int64)  # up, down: see `compare_rows`
+        self._moved_steps = np.zeros((2, 4), np.int64)
         self._spellings: dict[str, set[str]] = {}
         self._labels = np.zeros(0, np.int64)
         self._said = np.zeros((3, 0), np.int64)  # as in _Sums, by predicted class
@@ -196,19 +198,25 @@ one, and is 0.0% now. Check --first-class, and the order of the columns.
         self._shifted += [np.count_nonzero(step == by) for by in (-1, 1)]
         self._see(y, k, wrong, _steps(confidence))
 
-    def compare_rows(self, labels: Any, predicted: Any) -> None:
+    def compare_rows(self, labels: Any, predicted: Any, confidence: Any = None) -> None:
         """Count which labels fit the prediction of the row before, or after, better.
 
         Parameters
         ----------
         labels, predicted : integer arrays (n,)
             In the order of the rows; labels below 0 are missing.
+        confidence : array (n,), optional
+            As in `update`; of rows without a label it does not matter.
         """
-        y, k = (to_numpy(a) for a in (labels, predicted))
-        for counts, moved_label, label, said in (
-            (self._moved[0], y[1:], y[:-1], k[:-1]),  # labels moved up
-            (self._moved[1], y[:-1], y[1:], k[1:]),
-        ):
+        y, k, steps = to_numpy(labels), to_numpy(predicted), _steps(confidence)
+        ends = slice(None, -1), slice(1, None)
+        for moved, (row, neighbour) in enumerate((ends, ends[::-1])):  # up, down
+            counts, moved_label, label, said = (
+                self._moved[moved],
+                y[neighbour],
+                y[row],
+                k[row],
+            )
             both = (moved_label >= 0) & (label >= 0)
             fits_moved, fits_now = (moved_label == said) & both, (label == said) & both
             always = np.count_nonzero(fits_moved & fits_now)
@@ -216,6 +224,15 @@ one, and is 0.0% now. Check --first-class, and the order of the columns.
             counts[1] += np.count_nonzero(fits_moved) - always
             counts[2] += np.count_nonzero(fits_now) - always
             counts[3] += always
+            if steps is not None:
+                q = steps[row].astype(np.int64)
+                either = q[fits_moved != fits_now]
+                self._moved_steps[moved] += (
+                    q[fits_moved].sum(),
+                    q[fits_now].sum(),
+                    either.sum(),
+                    (either**2).sum(),
+                )
 
     def _meet(self, n_classes: int) -> None:
         if self.n_classes is None:
@@ -292,6 +309,7 @@ one, and is 0.0% now. Check --first-class, and the order of the columns.
         self.n_right += other.n_right
         self._shifted = self._shifted + other._shifted
         self._moved = self._moved + other._moved
+        self._moved_steps = self._moved_steps + other._moved_steps
         self._spell(name for names in other._spellings.values() for name in names)
         if self._blind or other._blind:
             self._forget()
@@ -386,23 +404,66 @@ one, and is 0.0% now. Check --first-class, and the order of the columns.
 
     def _row_shift(self) -> str:
         """Say that labels fit better when they are moved by one row."""
+        for moved, where in enumerate(("up", "down")):
+            n, more, fewer, always = self._moved[moved].tolist()
+            if n < LEAST_ROWS:
+                continue
+            now, then = (always + fewer) / n, (always + more) / n
+            if self._fits_better(moved, now, then):
+                fits = f"accuracy would be {then:.1%}, and is {now:.1%} now"
+            elif self._orders_better(moved):
+                fits = (
+                    "the more confident predictions would then be right more often, "
+                    "and are not now"
+                )
+            else:
+                continue
+            return (
+                f"labels fit better when moved {where} by one row: {fits}. Check that "
+                "no column was shifted against the others."
+            )
+        return ""
+
+    def _fits_better(self, moved: int, now: float, then: float) -> bool:
+        """Tell whether more predictions are right with moved labels, by a sign test.
+
+        Rows in the order of their classes fit nearly as well when moved. So half of the
+        errors at least must go, or what agrees now must be little beyond chance.
+        """
         from scipy.special import bdtr
 
-        rows, moved, now, always = self._moved.T
-        best = int(np.argmax(moved - now))
-        n, more, fewer = int(rows[best]), int(moved[best]), int(now[best])
-        # Half of the errors at least must go: rows in the order of their classes fit
-        # nearly as well when moved.
-        left, errors = (n - int(always[best]) - right for right in (more, fewer))
-        if n < LEAST_ROWS or 2 * left > errors:
-            return ""
-        if not bdtr(fewer, more + fewer, 0.5) < RARE / 2:
-            return ""
-        return (
-            f"labels fit better when moved {'down' if best else 'up'} by one row: "
-            f"accuracy would be {1 - left / n:.1%}, and is {1 - errors / n:.1%} now. "
-            "Check that no column was shifted against the others."
-        )
+        _, more, fewer, _ = self._moved[moved].tolist()
+        if not (more > fewer and bdtr(fewer, more + fewer, 0.5) < RARE / 4):
+            return False
+        chance = self._by_chance()
+        return 2 * (1 - then) <= 1 - now or _instead(now - chance, then - chance)
+
+    def _orders_better(self, moved: int) -> bool:
+        """Tell whether confidence orders errors with moved labels, and not as they are.
+
+        A model that nearly always says the same is right as often with any labels, and
+        its confidence alone tells where they belong. The test is that of a sum of
+        confidences, less their mean, over rows that change from wrong to right (plus)
+        or back (minus), whose signs would be random.
+        """
+        _, more, fewer, always = self._moved[moved].tolist()
+        if self._blind or not self._moved_steps[moved].any():
+            return False
+        then, now, either, squares = self._moved_steps[moved].tolist()
+        mean = float(self._said[1].sum()) / self.n
+        # By chance as many agree in every predicted class as have its label.
+        chance = (self._said[1] - mean * self._said[0]) @ self._labels / self.n
+        beyond_then = then - mean * (always + more) - chance
+        beyond_now = now - mean * (always + fewer) - chance
+        variance = squares - 2 * mean * either + mean**2 * (more + fewer)
+        sure = beyond_then - beyond_now > 3.5 * math.sqrt(max(variance, 0))  # < RARE/4
+        return bool(sure and _instead(beyond_now, beyond_then))
+
+    def _by_chance(self) -> float:
+        """Return which share of labels in random order would agree; nan: not known."""
+        labels, said = (counts / self.n for counts in (self._labels, self._said[0]))
+        whole = self._labels.sum() == self._said[0].sum() == self.n
+        return float(labels @ said) if whole else math.nan
 
     def _agreement(self) -> str:
         """Say that labels in any other order would fit as well.
@@ -515,6 +576,11 @@ one, and is 0.0% now. Check --first-class, and the order of the columns.
             f"predicted {said:,} times): check that the labels are complete and number "
             "the classes as the columns do."
         )
+
+
+def _instead(now: float, moved: float) -> bool:
+    """Tell whether there is little agreement now, and much with moved labels."""
+    return 4 * abs(now) <= moved
 
 
 def _steps(confidence: Any) -> Array | None:

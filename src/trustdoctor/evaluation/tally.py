@@ -85,8 +85,7 @@ class Tally:
         self.intake += Intake.of(predictions)
         if not predictions.known.any():
             return
-        count_neighbours(self.labels, predictions)
-        predictions = predictions.labelled("an evaluation")
+        every_row, predictions = predictions, predictions.labelled("an evaluation")
         self._meet(predictions)
         wrong = predictions.errors
         more = [name for name in SOFTMAX if name in allowed_scores(predictions)]
@@ -95,6 +94,7 @@ class Tally:
         for name, sketch in self.sketches.items():
             sketch.update(found[name], wrong)
         count_labels(self.labels, predictions, found)
+        count_neighbours(self.labels, every_row, found)
         self._widen(confidence_ends(predictions))
         if isinstance(predictions, Answers) and predictions.confidence is None:
             self._stated = False

@@ -119,7 +119,7 @@ class Sketches:
 
     def _count_labels(self, predictions: Predictions) -> Predictions:
         """Count labels, and rows without one apart; return the others."""
-        count_neighbours(self.labels, predictions)
+        every_row = predictions
         if not predictions.known.all():
             barred, without = predictions.barred, ~predictions.known
             without = without if barred is None else without & ~barred
@@ -130,6 +130,7 @@ class Sketches:
             plain = not isinstance(predictions, Answers)
             doubts = score_all(predictions, ["beta"]) if plain else {}
             count_labels(self.labels, predictions, doubts)
+            count_neighbours(self.labels, every_row, doubts)
         return predictions
 
     def merge(self, other: "Sketches") -> None:
