@@ -29,6 +29,7 @@ except ImportError as error:
         what=what, package="transformers and PyTorch", extra="transformers"
     ) from error
 
+from trustdoctor.adapters.asking import refuse_multi_label
 from trustdoctor.adapters.torch.model import Batch, as_device, call, run
 
 TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
@@ -92,6 +93,10 @@ class TrustedPipeline:
         if gate.score is None or gate.groups:
             message = "expected a gate with a score and without groups."
             raise InputError(message)
+        _require_one_class(pipe.model)
+        applied = getattr(pipe, "_postprocess_params", {}).get("function_to_apply")
+        if getattr(applied, "name", "") == "SIGMOID":
+            refuse_multi_label("a pipeline with function_to_apply='sigmoid'")
         names = class_names(pipe.model)
         twice = [name for name in names if names.count(name) > 1]
         if twice:  # pipelines answer by name
@@ -176,6 +181,7 @@ def predict(  # noqa: PLR0913 - options, by keyword only
         message = "expected at least one row, got none."
         raise InputError(message)
     texts = isinstance(data[0], str)
+    _require_one_class(model)
     longest = _check_rows(processor, model, texts, batch_size, max_length)
     order = _by_length(data) if texts else np.arange(len(data))
     parts = [order[at : at + batch_size] for at in range(0, len(order), batch_size)]
@@ -242,7 +248,25 @@ def load_folder(folder: str | Path, *, device: Any = None) -> tuple[Any, Any]:
             raise
         message = f"cannot load the model in {path}: {_first_line(error)}"
         raise FileError(message) from error
+    _require_one_class(model)
     return model.to(where).eval(), processor
+
+
+def _require_one_class(model: Any) -> None:
+    """Refuse a model that does not choose one class of several for each row."""
+    config = getattr(model, "config", None)
+    if getattr(config, "problem_type", None) == "multi_label_classification":
+        refuse_multi_label("problem_type 'multi_label_classification'")
+    if str(getattr(config, "function_to_apply", "")).lower() == "sigmoid":
+        refuse_multi_label("function_to_apply 'sigmoid'")
+    regression = getattr(config, "problem_type", None) == "regression"
+    if regression or getattr(config, "num_labels", None) == 1:
+        message = (
+            "expected a classifier of two classes or more, got a model that answers "
+            "with " + ("a regression" if regression else "one number") + ". Train it "
+            "with one logit for each class."
+        )
+        raise InputError(message)
 
 
 @contextmanager
