@@ -50,18 +50,34 @@ ASKS = {
     "temperature": lambda p, v: td.calibrate(p, risk=0.3, temperature=v),
     "shortlist": lambda p, v: td.calibrate(p, frr=0.1, shortlist=v),
     "expectation": lambda p, v: td.calibrate(p, frr=v, mode="expectation"),
+    "accuracy": lambda p, v: td.calibrate_unlabelled(p, risk=0.3, accuracy=v),
+    "compare": lambda p, v: td.compare(p, confidence=v),
+    "evaluate": lambda p, v: td.evaluate(p, scores=["alpha"], confidence=v),
+    "evaluate's temperature": lambda p, v: td.evaluate(p, temperature=v),
+    "tune": lambda p, v: td.tune(p, for_={"risk": v}),
+    "exponent": lambda _, v: td.SCORES["gen"].using(exponent=v),
+    "watch": lambda _, v: GATE.watch(level=v),
+    "watch's noise": lambda _, v: GATE.watch(label_noise=v),
+    "watch's deadline": lambda _, v: GATE.watch(deadline=v),
     "gamma": lambda _, v: td.Gate.from_gamma(v),
     "gate": lambda _, v: td.Gate(v),
     "gate's temperature": lambda _, v: td.Gate(0.0, score="alpha", temperature=v),
 }
 
 
-@pytest.fixture(scope="module")
-def rows():
+def make_rows():
     rng = np.random.default_rng(0)
     logits = 3 * rng.normal(size=(300, 3))
     labels = np.where(rng.random(300) < 0.9, logits.argmax(1), 0)
     return td.Predictions.from_logits(logits, labels)
+
+
+GATE = td.calibrate(make_rows(), frr=0.1)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return make_rows()
 
 
 @pytest.mark.parametrize("ask", ASKS)
