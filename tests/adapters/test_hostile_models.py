@@ -1,6 +1,7 @@
 """Folders of models that were changed by somebody else: nothing runs, one line."""
 
 import json
+import os
 import pickle
 
 import numpy as np
@@ -191,6 +192,14 @@ def test_an_index_of_weights_names_safetensors_beside_it(part, folder):
     content["weight_map"]["classifier.bias"] = part
     index.write_text(json.dumps(content))
     with pytest.raises(FileError, match="names of safetensors beside it"):
+        load_folder(folder)
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "special_tokens_map.json"])
+def test_pipes_are_not_waited_for(name, folder):
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+    with pytest.raises(FileError, match=f"a pipe or a device, {name}"):
         load_folder(folder)
 
 

@@ -298,6 +298,7 @@ def _first_line(error: BaseException) -> str:
 
 def _load(path: Path) -> tuple[Any, Any]:
     options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+    _check_files(path)
     _check_settings(path)
     config = transformers.AutoConfig.from_pretrained(path, **options)
     kind = _kind(config)
@@ -318,8 +319,24 @@ def _load(path: Path) -> tuple[Any, Any]:
     return model, reader.from_pretrained(path, **options)
 
 
+def _check_files(path: Path) -> None:
+    """Refuse files that would be waited for, unpickled, or left out in silence."""
+    for file in sorted(path.iterdir()):
+        if file.exists() and not file.is_file() and not file.is_dir():
+            message = f"expected files in {path}, got a pipe or a device, {file.name}."
+            raise FileError(message)
+    if (path / "adapter_config.json").exists():
+        message = (
+            f"{path} holds an adapter (adapter_config.json), which names its own base "
+            "model. Merge them: model.merge_and_unload().save_pretrained(folder)."
+        )
+        raise FileError(message)
+    if (path / INDEX).is_file():
+        _check_index(path / INDEX)
+
+
 def _check_settings(path: Path) -> None:
-    """Refuse what makes transformers fetch, run or open something else."""
+    """Refuse settings that make transformers fetch, run or open something else."""
     for file in filter(Path.is_file, (path / name for name in SETTINGS)):
         content = json.loads(envelope.read_bounded(file, "configuration"))
         if isinstance(content, dict) and content.get("model_type") in KERNEL_MODELS:
@@ -337,14 +354,6 @@ def _check_settings(path: Path) -> None:
                     "that setting, or save the model without it."
                 )
                 raise FileError(message)
-    if (path / "adapter_config.json").exists():
-        message = (
-            f"{path} holds an adapter (adapter_config.json), which names its own base "
-            "model. Merge them: model.merge_and_unload().save_pretrained(folder)."
-        )
-        raise FileError(message)
-    if (path / INDEX).is_file():
-        _check_index(path / INDEX)
 
 
 def _settings(content: Any) -> Iterator[tuple[str, Any]]:
