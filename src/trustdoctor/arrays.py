@@ -1,5 +1,7 @@
 """Arrays from anywhere, checked once: numpy, lists, and tensors of any device."""
 
+import math
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,39 @@ from trustdoctor.errors import InputError, RowError
 Array = NDArray[Any]
 Floats = NDArray[np.floating[Any]]
 Bools = NDArray[np.bool_]
+
+
+def as_real(value: Any, name: str) -> float:
+    """Return a number as a float; one beyond all floats is infinite.
+
+    Examples
+    --------
+    >>> as_real(1, "risk"), as_real(-(10**400), "risk")
+    (1.0, -inf)
+    """
+    if not isinstance(value, Real):
+        message = f"expected a number as {name}, got {value!r}."
+        raise InputError(message)
+    try:
+        return float(value)
+    except OverflowError:  # a whole number, or a fraction
+        return math.inf if value > 0 else -math.inf  # type: ignore[operator]
+
+
+def shown_number(value: Any) -> str:
+    """Return a value for a message.
+
+    Python does not write whole numbers of more than 4,300 digits.
+
+    Examples
+    --------
+    >>> shown_number(0.5), shown_number(10**5000)
+    ('0.5', 'inf')
+    """
+    try:
+        return repr(value)
+    except ValueError:
+        return repr(as_real(value, "it"))
 
 
 def to_numpy(array: Any) -> NDArray[Any]:

@@ -1,12 +1,15 @@
 """Folders of models that were changed by somebody else: nothing runs, one line."""
 
 import json
+import os
 import pickle
 
+import numpy as np
 import polars as pl
 import pytest
 import torch
 import transformers
+from transformers.integrations import hub_kernels
 
 import trustdoctor as td
 from trustdoctor.adapters import transformers as adapter
@@ -89,7 +92,120 @@ def test_configurations_that_mislead_are_refused(fields, why, folder, capfd):
 )
 def test_damaged_files_are_refused(name, content, folder):
     (folder / name).write_bytes(content)
-    with pytest.raises(FileError, match="cannot load"):
+    with pytest.raises(FileError, match=r"cannot load|as UTF-8"):
+        load_folder(folder)
+
+
+@pytest.fixture
+def kernels(monkeypatch):
+    """The kernels that transformers asked the Hub for; none of them comes."""
+    asked = []
+
+    def get_kernel(name, **_options):
+        asked.append(name)
+        raise ImportError(name)
+
+    monkeypatch.setattr(hub_kernels, "get_kernel", get_kernel)
+    monkeypatch.setattr(hub_kernels, "is_kernels_available", lambda: True)
+    return asked
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"_attn_implementation": "owner/kernel"},
+        {"attn_implementation": "owner/kernel@main:f"},
+        {"_attn_implementation": "flash_attention_2"},
+        {"_attn_implementation": {"": "owner/kernel"}},
+        {"attn_implementation": 1},
+        {"_attn_implementation_internal": "owner/kernel"},
+        {"text_config": {"_attn_implementation": "owner/kernel"}},
+        {"layers": [{"deep": {"vision_attn_implementation": "owner/kernel"}}]},
+        {"attribute_map": {"a": "_attn_implementation"}, "a": "owner/kernel"},
+        {"per_layer_config": {"0": {"hidden_size": 1}}},
+        {"sub_configs": {"a": 1}},
+        {"_experts_implementation": "deepgemm"},
+        {"use_kernels": True},
+        {"kernel_config": {"RMSNorm": "owner/kernel:f"}},
+        {"quantization_config": {"quant_method": "fp8"}},
+        {"fusion_config": {"all": True}},
+        {"configuration_files": ["config.4.0.0.json"]},
+        {"transformers_weights": "adapter_model.bin"},
+        {"model_args": {"checkpoint_path": "evil.pth"}},
+        {"architecture": "hf-hub:owner/model"},
+        {"model_type": "mra"},
+        {"model_type": "yoso"},
+    ],
+    ids=str,
+)
+def test_configurations_fetch_and_run_nothing(fields, folder, kernels):
+    change(folder, "config.json", **fields)
+    with pytest.raises(FileError, match=r"would fetch, run or|from the Hub") as no:
+        load_folder(folder)
+    assert str(folder / "config.json") in str(no.value)
+    assert "\n" not in str(no.value)
+    assert not kernels
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"_attn_implementation": "eager"},
+        {"attn_implementation": None, "_attn_implementation_autoset": True},
+        {"use_kernels": False, "quantization_config": None},
+        {"label2id": {"use_kernels": 0, "model_args": 1, "c": 2}},
+        {"auto_map": {"AutoModelForSequenceClassification": "owner/model--evil.Evil"}},
+    ],
+    ids=str,
+)
+def test_settings_that_fetch_nothing_are_taken(fields, folder, kernels):
+    wanted = predict(folder, ["good film"], quiet=True).logits
+    change(folder, "config.json", **fields)
+    found = predict(folder, ["good film"], quiet=True).logits
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+    assert not kernels
+
+
+def test_processors_fetch_nothing(folder):
+    fields = {"image_processor_type": "OneFormerImageProcessor", "repo_path": "owner/a"}
+    (folder / "preprocessor_config.json").write_text(json.dumps(fields))
+    with pytest.raises(FileError, match="sets repo_path to 'owner/a'"):
+        load_folder(folder)
+
+
+@pytest.mark.parametrize(
+    "part", ["evil.bin", "../model.safetensors", "a/b.safetensors"]
+)
+def test_an_index_of_weights_names_safetensors_beside_it(part, folder):
+    (folder / "part.safetensors").write_bytes(
+        (folder / "model.safetensors").read_bytes()
+    )
+    (folder / "model.safetensors").rename(folder / "weights.safetensors")
+    torch.save(torch.nn.Linear(1, 1).state_dict(), folder / "evil.bin")
+    names = transformers.AutoModelForSequenceClassification.from_config(
+        transformers.AutoConfig.from_pretrained(folder)
+    ).state_dict()
+    content = {"metadata": {}, "weight_map": dict.fromkeys(names, "part.safetensors")}
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps(content))
+    assert len(predict(folder, ["good film"], quiet=True)) == 1
+    content["weight_map"]["classifier.bias"] = part
+    index.write_text(json.dumps(content))
+    with pytest.raises(FileError, match="names of safetensors beside it"):
+        load_folder(folder)
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "special_tokens_map.json"])
+def test_pipes_are_not_waited_for(name, folder):
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+    with pytest.raises(FileError, match=f"a pipe or a device, {name}"):
+        load_folder(folder)
+
+
+def test_adapters_are_not_left_out_in_silence(folder):
+    (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "o/m"}')
+    with pytest.raises(FileError, match="holds an adapter"):
         load_folder(folder)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -68,6 +68,25 @@ def _described(value: Any) -> str:
         return f"{kind} of shape {tuple(value.shape)}"
     size = f" of {len(value)}" if isinstance(value, (list, tuple, dict)) else ""
     return f"a {type(value).__name__}{size}"
+
+
+def refuse_multi_label(model: str) -> NoReturn:
+    """Raise the error for a model whose rows may have several labels, or none.
+
+    Examples
+    --------
+    >>> try:
+    ...     refuse_multi_label("a model of sigmoids")
+    ... except InputError as error:
+    ...     print(str(error)[:71])
+    expected a model that gives each row one class, got a model of sigmoids
+    """
+    message = (
+        f"expected a model that gives each row one class, got {model}: a row may have "
+        "several labels there, or none, and no score here is about that. Make a model "
+        "and a gate for each label."
+    )
+    raise InputError(message)
 
 
 def as_classes(labels: Any) -> tuple[Array, int]:

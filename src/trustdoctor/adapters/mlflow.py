@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from trustdoctor._version import __version__
+from trustdoctor.adapters.asking import refuse_multi_label
 from trustdoctor.errors import FileError, InputError, missing_package
 from trustdoctor.gates import PREDICTED, Gate, describe_lists
 from trustdoctor.predictions import Predictions
@@ -240,6 +241,8 @@ def _check_estimator(model: Any) -> None:
             "log_model(model.estimator_, model.gate_)."
         )
         raise InputError(message)
+    if isinstance(getattr(model, "classes_", None), list):
+        refuse_multi_label(f"a {type(model).__name__} that was fitted on several")
     if not (hasattr(model, "predict_proba") and hasattr(model, "classes_")):
         message = (
             "expected a fitted classifier with predict_proba, or the path of an ONNX "

@@ -4,6 +4,7 @@ Nothing is fetched, weights are read as safetensors alone, and no code that come
 checkpoint is run.
 """
 
+import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from trustdoctor import envelope
 from trustdoctor.errors import FileError, InputError, missing_package
 from trustdoctor.gates import Gate
 from trustdoctor.predictions import Predictions
@@ -27,10 +29,44 @@ except ImportError as error:
         what=what, package="transformers and PyTorch", extra="transformers"
     ) from error
 
+from trustdoctor.adapters.asking import refuse_multi_label
 from trustdoctor.adapters.torch.model import Batch, as_device, call, run
 
 TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
 """Files that hold a tokenizer's words."""
+
+SETTINGS = (
+    *("config.json", "tokenizer_config.json"),
+    *("preprocessor_config.json", "processor_config.json"),
+)
+"""Files of a folder that say how its parts are built."""
+
+PLAIN = ("eager", "sdpa", "grouped_mm", "batched_mm")
+"""Implementations of attention and of experts that come with PyTorch.
+
+transformers asks the Hub for others, and runs what it gets.
+"""
+
+REFUSED = frozenset(
+    {
+        # they make transformers load compiled kernels, or replace parts of its classes
+        *("use_kernels", "kernel_config", "fusion_config", "quantization_config"),
+        *("compression_config", "distributed_config"),
+        # under other names they could set what is refused here
+        *("attribute_map", "sub_configs", "sub_configs_defaults", "per_layer_config"),
+        *("configuration_files", "_attn_implementation_internal"),
+        "_experts_implementation_internal",
+        # they name other files, or repositories, to read from
+        *("transformers_weights", "model_args", "repo_path", "class_info_file"),
+    }
+)
+"""Settings that fetch, run or open something else."""
+
+KERNEL_MODELS = ("mra", "yoso")
+"""Models whose own code asks the Hub for a kernel; without it they answer zeros."""
+
+INDEX = "model.safetensors.index.json"
+"""The file that names the parts of weights in several files."""
 
 
 class TrustedPipeline:
@@ -57,6 +93,10 @@ class TrustedPipeline:
         if gate.score is None or gate.groups:
             message = "expected a gate with a score and without groups."
             raise InputError(message)
+        _require_one_class(pipe.model)
+        applied = getattr(pipe, "_postprocess_params", {}).get("function_to_apply")
+        if getattr(applied, "name", "") == "SIGMOID":
+            refuse_multi_label("a pipeline with function_to_apply='sigmoid'")
         names = class_names(pipe.model)
         twice = [name for name in names if names.count(name) > 1]
         if twice:  # pipelines answer by name
@@ -141,6 +181,7 @@ def predict(  # noqa: PLR0913 - options, by keyword only
         message = "expected at least one row, got none."
         raise InputError(message)
     texts = isinstance(data[0], str)
+    _require_one_class(model)
     longest = _check_rows(processor, model, texts, batch_size, max_length)
     order = _by_length(data) if texts else np.arange(len(data))
     parts = [order[at : at + batch_size] for at in range(0, len(order), batch_size)]
@@ -207,7 +248,25 @@ def load_folder(folder: str | Path, *, device: Any = None) -> tuple[Any, Any]:
             raise
         message = f"cannot load the model in {path}: {_first_line(error)}"
         raise FileError(message) from error
+    _require_one_class(model)
     return model.to(where).eval(), processor
+
+
+def _require_one_class(model: Any) -> None:
+    """Refuse a model that does not choose one class of several for each row."""
+    config = getattr(model, "config", None)
+    if getattr(config, "problem_type", None) == "multi_label_classification":
+        refuse_multi_label("problem_type 'multi_label_classification'")
+    if str(getattr(config, "function_to_apply", "")).lower() == "sigmoid":
+        refuse_multi_label("function_to_apply 'sigmoid'")
+    regression = getattr(config, "problem_type", None) == "regression"
+    if regression or getattr(config, "num_labels", None) == 1:
+        message = (
+            "expected a classifier of two classes or more, got a model that answers "
+            "with " + ("a regression" if regression else "one number") + ". Train it "
+            "with one logit for each class."
+        )
+        raise InputError(message)
 
 
 @contextmanager
@@ -239,11 +298,15 @@ def _first_line(error: BaseException) -> str:
 
 def _load(path: Path) -> tuple[Any, Any]:
     options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+    _check_files(path)
+    _check_settings(path)
     config = transformers.AutoConfig.from_pretrained(path, **options)
     kind = _kind(config)
     _check_config(path, config)
     model, found = kind.from_pretrained(
         path,
+        config=config,
+        attn_implementation=None,  # PyTorch's own, whatever the configuration asks for
         use_safetensors=True,
         dtype=torch.float32,
         output_loading_info=True,
@@ -254,6 +317,77 @@ def _load(path: Path) -> tuple[Any, Any]:
     if kind is transformers.AutoModelForSequenceClassification:
         reader = transformers.AutoTokenizer
     return model, reader.from_pretrained(path, **options)
+
+
+def _check_files(path: Path) -> None:
+    """Refuse files that would be waited for, unpickled, or left out in silence."""
+    for file in sorted(path.iterdir()):
+        if file.exists() and not file.is_file() and not file.is_dir():
+            message = f"expected files in {path}, got a pipe or a device, {file.name}."
+            raise FileError(message)
+    if (path / "adapter_config.json").exists():
+        message = (
+            f"{path} holds an adapter (adapter_config.json), which names its own base "
+            "model. Merge them: model.merge_and_unload().save_pretrained(folder)."
+        )
+        raise FileError(message)
+    if (path / INDEX).is_file():
+        _check_index(path / INDEX)
+
+
+def _check_settings(path: Path) -> None:
+    """Refuse settings that make transformers fetch, run or open something else."""
+    for file in filter(Path.is_file, (path / name for name in SETTINGS)):
+        content = json.loads(envelope.read_bounded(file, "configuration"))
+        if isinstance(content, dict) and content.get("model_type") in KERNEL_MODELS:
+            message = (
+                f"{file} asks for the model {content['model_type']}, whose attention "
+                "is a compiled kernel from the Hub, and nothing is fetched. Use "
+                "another model."
+            )
+            raise FileError(message)
+        for name, value in _settings(content):
+            if not _is_plain(name, value):
+                message = (
+                    f"{file} sets {name} to {envelope.shown(value)}, by which "
+                    "transformers would fetch, run or open something else. Remove "
+                    "that setting, or save the model without it."
+                )
+                raise FileError(message)
+
+
+def _settings(content: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the settings of a configuration and of those within it."""
+    if isinstance(content, dict):
+        for name, value in content.items():
+            yield name, value
+            if name not in ("label2id", "id2label"):  # which have names of classes
+                yield from _settings(value)
+    elif isinstance(content, list):
+        for value in content:
+            yield from _settings(value)
+
+
+def _is_plain(name: str, value: Any) -> bool:
+    """Tell whether a setting says nothing of code, or of other files."""
+    if name.endswith(("attn_implementation", "experts_implementation")):
+        return value is None or value in PLAIN
+    if name == "architecture":  # timm fetches what has the prefix of a hub
+        return not (isinstance(value, str) and set(value) & set(":/\\"))
+    return name not in REFUSED or not value
+
+
+def _check_index(file: Path) -> None:
+    """Refuse parts that are not safetensors of the folder: others are unpickled."""
+    content = json.loads(envelope.read_bounded(file, "index of weights"))
+    for part in set(content["weight_map"].values()):
+        if not part.endswith(".safetensors") or Path(part).name != part:
+            message = (
+                f"expected names of safetensors beside it in {file}, got "
+                f"{envelope.shown(part)}. Save the model anew: "
+                "model.save_pretrained(folder)."
+            )
+            raise FileError(message)
 
 
 def _check_config(path: Path, config: Any) -> None:

@@ -28,6 +28,7 @@ from trustdoctor.metrics import (
     area_interval,
     auroc,
     auroc_difference,
+    check_confidence,
     counts,
     frr_difference,
     frr_parts,
@@ -324,9 +325,7 @@ def _check(
 ) -> None:
     """Refuse what cannot be compared."""
     require_predictions(predictions)
-    if not (isinstance(confidence, (int, float)) and 0 < confidence < 1):
-        message = f"expected a confidence between 0 and 1, got {confidence!r}."
-        raise InputError(message)
+    check_confidence(confidence)
     if not (type(seed) is int and seed >= 0):
         message = f"expected a seed of 0 or more, got {seed!r}."
         raise InputError(message)

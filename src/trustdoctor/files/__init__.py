@@ -23,7 +23,7 @@ from trustdoctor.files.parquet import PARQUET, ROW_GROUP
 from trustdoctor.files.pictures import PICTURES, pillow, thumbnails
 from trustdoctor.files.random_split import split_file
 from trustdoctor.files.reading import read, read_class_names
-from trustdoctor.files.responses import checked_choices, choice_probs
+from trustdoctor.files.responses import checked_choices, choice_probs, first_tokens
 from trustdoctor.files.row_groups import RowGroup, read_row_groups
 from trustdoctor.files.source import (
     POLARS_ERRORS,
@@ -72,6 +72,7 @@ __all__ = [
     "find_layout",
     "find_source",
     "first_line",
+    "first_tokens",
     "from_frame",
     "from_table",
     "output_suffixes",

@@ -7,6 +7,7 @@ of a choice's probability is its lower end.
 
 import itertools
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,6 +20,7 @@ from trustdoctor.errors import InputError, RowError
 from trustdoctor.files.columns import Columns
 from trustdoctor.files.truth import look_up
 from trustdoctor.predictions import Answers, Predictions, make_answers
+from trustdoctor.predictions.topk import TOLERANCE
 
 _ROUNDED = 1e-3  # how far above 0 rounding may bring a log-probability
 
@@ -111,19 +113,28 @@ def _parsed(at: int, line: str | None) -> tuple[str | None, Any]:
     return (None if name is None else str(name)), None if failed else body
 
 
-def choice_probs(at: int, response: Any, names: Sequence[str]) -> list[float]:
-    """Return what the first token of a response says for each choice; 0 for none."""
+def first_tokens(at: int, response: Any) -> dict[str, float]:
+    """Return the tokens that a response may begin with, and their log-probabilities."""
     try:
         first = response["choices"][0]["logprobs"]["content"][0]
         tokens = {t["token"]: float(t["logprob"]) for t in first["top_logprobs"]}
         tokens.setdefault(first["token"], float(first["logprob"]))
         "".join(tokens)  # which takes texts alone
+        return tokens
     except (KeyError, IndexError, TypeError, ValueError, OverflowError) as error:
         message = (
             "response {row} has no choices[0].logprobs.content[0].top_logprobs. Ask "
             "for logprobs and top_logprobs."
         )
         raise RowError(message, at) from error
+
+
+def choice_probs(at: int, response: Any, names: Sequence[str]) -> list[float]:
+    """Return what the first token of a response says for each choice; 0 for none.
+
+    Tokens are different answers, so their probabilities sum to 1 at most.
+    """
+    tokens = first_tokens(at, response)
     odd = [one for one in tokens.values() if not one <= _ROUNDED]
     if odd:
         message = (
@@ -135,7 +146,13 @@ def choice_probs(at: int, response: Any, names: Sequence[str]) -> list[float]:
     for token, logprob in sorted(tokens.items()):
         place = _begun(token, names)
         if place is not None:
-            row[place] += float(np.exp(logprob))
+            row[place] += math.exp(logprob)
+    if sum(row) > 1 + TOLERANCE:
+        message = (
+            "expected probabilities of choices that sum to 1 at most, got "
+            f"{sum(row):.3g} in response {{row}}. Ask again."
+        )
+        raise RowError(message, at)
     return row
 
 

@@ -18,7 +18,7 @@ from trustdoctor.gates.calibration import (
 )
 from trustdoctor.gates.certificate import Certificate
 from trustdoctor.gates.certifying import with_notes
-from trustdoctor.gates.classes import Classes
+from trustdoctor.gates.classes import Classes, check_same_classes
 from trustdoctor.gates.deciding import PREDICTED
 from trustdoctor.gates.gate import Gate, as_predictions
 from trustdoctor.gates.gate_file import read_classes
@@ -116,6 +116,7 @@ __all__ = [
     "calibrate_rows",
     "calibrate_scores",
     "calibrate_unlabelled",
+    "check_same_classes",
     "decides_nothing",
     "describe_lists",
     "find_rule",

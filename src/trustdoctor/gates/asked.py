@@ -1,10 +1,10 @@
 """What is asked of a calibration, checked: targets, confidence, mode and method."""
 
 from dataclasses import dataclass
-from numbers import Real
 
 import numpy as np
 
+from trustdoctor.arrays import as_real, shown_number
 from trustdoctor.errors import InputError
 from trustdoctor.gates.outlook import Outlook, fails, rows_enough
 from trustdoctor.gates.pairs import (
@@ -56,14 +56,18 @@ class Ask:
             one.rule(self.method)
         for name in ("confidence", "min_coverage"):
             value = getattr(self, name)
-            if not (isinstance(value, Real) and 0 < float(value) < 1):
-                message = f"expected {name} between 0 and 1, got {value!r}."
+            number = as_real(value, name)
+            object.__setattr__(self, name, number)
+            if not 0 < number < 1:
+                message = f"expected {name} between 0 and 1, got {shown_number(value)}."
                 raise InputError(message)
         noise = self.label_noise
-        if not (isinstance(noise, Real) and 0 <= float(noise) < 0.5):
+        number = as_real(noise, "label_noise")
+        object.__setattr__(self, "label_noise", number)
+        if not 0 <= number < 0.5:
             message = (
                 "expected label_noise from 0 to below 0.5, the share of labels that "
-                f"may be wrong, got {noise!r}."
+                f"may be wrong, got {shown_number(noise)}."
             )
             raise InputError(message)
 

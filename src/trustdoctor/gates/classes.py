@@ -38,7 +38,12 @@ def check_classes(gate: "Gate", predictions: Any) -> None:
     Their order counts where the score tells classes by their place.
     """
     check_decisions(gate, getattr(predictions, "decided_by", ""))
-    own, given = gate.classes, classes_of(predictions)
+    check_same_classes(gate, classes_of(predictions))
+
+
+def check_same_classes(gate: "Gate", given: Classes | None) -> None:
+    """Refuse other classes than a gate's, as `check_classes` does."""
+    own = gate.classes
     if own is None or given is None:
         return
     size, others = (k if isinstance(k, int) else len(k) for k in (own, given))

@@ -2,14 +2,13 @@
 
 import math
 from dataclasses import dataclass, field, fields
-from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trustdoctor.arrays import as_groups, as_scores
+from trustdoctor.arrays import as_groups, as_real, as_scores
 from trustdoctor.errors import InputError
 from trustdoctor.gates.certificate import Certificate
 from trustdoctor.gates.classes import (
@@ -107,11 +106,7 @@ class Gate:
         if isinstance(self.score, Score):
             self._take(self.score)
         for name in ("threshold", "temperature"):
-            value = getattr(self, name)
-            if not isinstance(value, Real):
-                message = f"expected a number as {name}, got {value!r}."
-                raise InputError(message)
-            object.__setattr__(self, name, float(value))
+            object.__setattr__(self, name, as_real(getattr(self, name), name))
         if not 0 < self.temperature < math.inf:
             message = f"expected a temperature above 0, got {self.temperature!r}."
             raise InputError(message)
@@ -199,12 +194,13 @@ class Gate:
                 "--threshold on the command line."
             )
             raise InputError(message)
-        if not 0 < gamma < math.inf:
+        ratio = as_real(gamma, "gamma")
+        if not 0 < ratio < math.inf:
             message = (
-                f"expected gamma above 0 and finite, got {gamma!r}. 1 means even odds."
+                f"expected gamma above 0 and finite, got {ratio!r}. 1 means even odds."
             )
             raise InputError(message)
-        return cls(math.log(gamma), score=score, temperature=temperature)
+        return cls(math.log(ratio), score=score, temperature=temperature)
 
     @property
     def gamma(self) -> float | None:

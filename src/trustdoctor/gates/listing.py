@@ -302,9 +302,9 @@ def list_notes(short: Shortlist) -> list[str]:
     endless = [name for name, one in groups.items() if one.threshold == math.inf]
     if (not groups and rule.threshold == math.inf) or endless:
         where = f" in {', '.join(map(str, endless[:20]))}" if endless else ""
-        least = 1
-        while needed_rank(least + short.same_rows, short.level) > least:
-            least += 1
+        # The least m with needed_rank(m + same_rows, level) <= m.
+        level = exact(short.level)
+        least = max(math.ceil((1 + short.same_rows) * level / (1 - level)), 1)
         notes.append(
             f"Too few rejected rows for a list{where}, or their true classes too "
             f"improbable: each gets a full review. At least {least:,} are needed."

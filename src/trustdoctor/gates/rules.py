@@ -19,6 +19,9 @@ from trustdoctor.gates.sample import Ordered, Sample
 
 Mode = Literal["confidence", "expectation"]
 
+MOST_ROWS = 10**12
+"""No number of rows is said, or searched for, from here on: nobody has as many."""
+
 
 class Stage(NamedTuple):
     """Thresholds that passed a test of the risk: by how many rows they accept.
@@ -250,8 +253,8 @@ def _rows_for(keep: float, delta: float) -> int | None:
     """Return the least n with keep^n <= delta, as the rules compute the power."""
     if not 0 < keep < 1:
         return None
-    n = max(math.ceil(math.log(delta) / math.log(keep)) - 1, 1)
-    while at_least(n, n, keep) > delta:  # logarithms may be one off
+    n = max(_whole(math.log(delta) / math.log(keep)) - 1, 1)
+    while n < MOST_ROWS and at_least(n, n, keep) > delta:  # logarithms may be one off
         n += 1
     return n
 
@@ -264,11 +267,16 @@ def least_rows(risk: float, level: float) -> int:
     >>> least_rows(0.02, 0.09)
     120
     """
-    return math.ceil(math.log(level) / math.log1p(-risk))
+    return _whole(math.log(level) / math.log1p(-risk))
+
+
+def _whole(rows: float) -> int:
+    """Return a number of rows, rounded up; the largest for a promise next to never."""
+    return math.ceil(min(rows, MOST_ROWS))
 
 
 def at_least_words(least: int | None, rows: int) -> str:
     """Say how many rows of that kind the rule needs in any case, if there are fewer."""
-    if least is None or least <= rows:
+    if least is None or not rows < least < MOST_ROWS:
         return ""
     return f" ({least:,} is the least that can be enough)"

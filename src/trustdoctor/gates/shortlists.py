@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trustdoctor.arrays import Array, as_groups
+from trustdoctor.arrays import Array, as_groups, shown_number
 from trustdoctor.errors import InputError
 from trustdoctor.gates.deciding import Group
 from trustdoctor.predictions import Predictions, refuse_decisions
@@ -111,8 +111,8 @@ class Shortlist:
         if wrong is not None:
             name, expected = wrong
             shown = name.replace("_", " ")
-            got = getattr(self, name)
-            message = f"expected {shown} of a shortlist {expected}, got {got!r}."
+            got = shown_number(getattr(self, name))
+            message = f"expected {shown} of a shortlist {expected}, got {got}."
             raise InputError(message)
         for name, kind in (("level", float), ("n_classes", int), ("free", int)):
             object.__setattr__(self, name, kind(getattr(self, name)))

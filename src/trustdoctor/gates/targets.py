@@ -7,12 +7,11 @@ the page know of a target. To add one, write a `Target` and `register_target` it
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
 
-from trustdoctor.arrays import Array
+from trustdoctor.arrays import Array, as_real, shown_number
 from trustdoctor.errors import InputError
 from trustdoctor.gates import risk, rules
 from trustdoctor.gates.rules import Cut, Mode
@@ -162,13 +161,12 @@ class Target:
 
     def check(self, value: Any) -> float:
         """Return the value as a number, or say what was expected."""
-        if not isinstance(value, Real):
-            message = f"expected a number as {self.name}, got {value!r}."
+        number = as_real(value, self.name)
+        if type(value) is bool or not self.allows(number):
+            got = shown_number(value)
+            message = f"expected {self.name} {self._limits()}, got {got}."
             raise InputError(message)
-        if not self.allows(value):
-            message = f"expected {self.name} {self._limits()}, got {value!r}."
-            raise InputError(message)
-        return float(value)
+        return number
 
     def allows(self, value: Any) -> bool:
         """Tell whether a number may be the target's value."""

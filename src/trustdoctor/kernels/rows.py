@@ -15,7 +15,7 @@ import numpy as np
 from array_api_compat import array_namespace, is_numpy_array, is_torch_array
 from numpy.typing import NDArray
 
-from trustdoctor.arrays import to_numpy
+from trustdoctor.arrays import shown_number, to_numpy
 from trustdoctor.errors import InputError, RowError
 from trustdoctor.kernels import _native
 from trustdoctor.kernels.lengths import normalise
@@ -320,8 +320,8 @@ def check_temperature(temperature: float) -> None:
     """Refuse what cannot divide logits."""
     if not (isinstance(temperature, Real) and 1e-20 < temperature < 1e20):
         message = (
-            f"expected a temperature above 0 (1e-20 to 1e20), got {temperature!r}. "
-            "1 leaves the logits as they are."
+            "expected a temperature above 0 (1e-20 to 1e20), got "
+            f"{shown_number(temperature)}. 1 leaves the logits as they are."
         )
         raise InputError(message)
 

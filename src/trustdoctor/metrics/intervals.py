@@ -6,6 +6,7 @@ calibration in `calibrated.py`. `docs/intervals.md` says how often each covers.
 
 from dataclasses import dataclass
 
+from trustdoctor.arrays import as_real, shown_number
 from trustdoctor.errors import InputError
 
 FEW = 20
@@ -125,7 +126,9 @@ def normal_quantile(confidence: float) -> float:
 
 def check_confidence(confidence: float) -> float:
     """Return a confidence, or say what it should have been."""
-    if not 0 < confidence < 1:
-        message = f"expected a confidence between 0 and 1, got {confidence!r}."
+    number = as_real(confidence, "confidence")
+    if not 0 < number < 1:
+        got = shown_number(confidence)
+        message = f"expected a confidence between 0 and 1, got {got}."
         raise InputError(message)
-    return confidence
+    return number

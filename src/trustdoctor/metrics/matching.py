@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from trustdoctor.arrays import Array
+from trustdoctor.arrays import Array, as_real
 from trustdoctor.errors import InputError
 from trustdoctor.predictions import Predictions
 from trustdoctor.scores import beta
@@ -36,6 +36,7 @@ def matching_temperature(rows: Array | Predictions, accuracy: float) -> float:
     >>> round(matching_temperature(z, 0.7), 6)
     3.0
     """
+    accuracy = as_real(accuracy, "accuracy")
     low, high = math.log(COLDEST), math.log(HOTTEST)
     most, least = (_mean_confidence(rows, end) for end in (low, high))
     if not least < accuracy < most:

@@ -11,14 +11,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import partial
-from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trustdoctor.arrays import Array
+from trustdoctor.arrays import Array, as_real
 from trustdoctor.errors import FileError, InputError
 from trustdoctor.predictions import (
     Answers,
@@ -269,10 +268,8 @@ class LogitScore(Score):
                 has = ", ".join(known) or "no parameters"
                 message = f"expected {has} of {self.entry}, got {name!r}."
                 raise InputError(message)
-            if not isinstance(value, Real):
-                message = f"expected a number as {name} of {self.entry}, got {value!r}."
-                raise InputError(message)
-        every = {**self.options, **{n: float(v) for n, v in options.items()}}
+            options[name] = as_real(value, f"{name} of {self.entry}")
+        every = {**self.options, **options}
         every = {n: v for n, v in every.items() if n not in known or v != known[n]}
         own = {n: every[n] for n in known if n in every}
         shown = ",".join(f"{n}={repr(v).removesuffix('.0')}" for n, v in own.items())

@@ -148,6 +148,7 @@ class Tuned(FittedScore):
         check_rows(wrong)
         base, every = find_member(BASELINE)(rows), score_family(rows)
         part = find_part(base, wrong, for_)
+        for_ = for_ and {name: float(value) for name, value in for_.items()}
         lower = lower_gains(every.values(), wrong, base, part)
         best = _best(dict(zip(every, lower.tolist(), strict=True)), average)
         curves = {name: _curve(every[name]) for name in best}

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from trustdoctor.arrays import Array
+from trustdoctor.arrays import Array, as_real, shown_number
 from trustdoctor.errors import InputError
 from trustdoctor.kernels import check_temperature, place, sort
 from trustdoctor.predictions import Predictions
@@ -160,9 +160,9 @@ def _check_target(target: Any) -> str:
     for name, value in target.items():
         most = math.inf if name == "cost" else 1
         number = isinstance(value, Real) and not isinstance(value, bool)
-        if not (number and 0 < value < most):
+        if not (number and 0 < as_real(value, name) < most):
             where = "above 0" if name == "cost" else "between 0 and 1"
-            message = f"expected {name} {where}, got {value!r}."
+            message = f"expected {name} {where}, got {shown_number(value)}."
             raise InputError(message)
     return next(name for name in TUNED_FOR if name in target)
 

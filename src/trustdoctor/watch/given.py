@@ -9,7 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from trustdoctor.arrays import Array, as_groups, as_scores, to_numpy
+from trustdoctor.arrays import (
+    Array,
+    as_groups,
+    as_real,
+    as_scores,
+    shown_number,
+    to_numpy,
+)
 from trustdoctor.errors import InputError, LabelsMissingError
 from trustdoctor.gates import Gate, Screened
 from trustdoctor.predictions import Predictions, TopK
@@ -205,8 +212,8 @@ def as_deadline(deadline: Any) -> float | None:
     if type(deadline) in (int, float) and 0 < deadline < LATEST:
         return float(deadline)
     message = (
-        f"expected a deadline as a timedelta or seconds above 0, got {deadline!r}. "
-        "timedelta(days=30) gives a label 30 days to come."
+        f"expected a deadline as a timedelta or seconds above 0, got "
+        f"{shown_number(deadline)}. timedelta(days=30) gives a label 30 days to come."
     )
     raise InputError(message)
 
@@ -215,18 +222,19 @@ def check_level(level: float) -> float:
     """Return a probability of a false alarm, or refuse what cannot be one."""
     number = type(level) in (int, float) or isinstance(level, np.floating)
     if not number or not LEAST_LEVEL <= level < 1:
-        message = f"expected level between {LEAST_LEVEL:g} and 1, got {level!r}."
+        got = shown_number(level)
+        message = f"expected level between {LEAST_LEVEL:g} and 1, got {got}."
         raise InputError(message)
     return float(level)
 
 
 def check_noise(noise: Any) -> float:
     """Return the share of labels that may be wrong, or refuse what cannot be one."""
-    if isinstance(noise, Real) and 0 <= float(noise) < 0.5:
+    if isinstance(noise, Real) and 0 <= as_real(noise, "label_noise") < 0.5:
         return float(noise)
     message = (
         "expected label_noise from 0 to below 0.5, the share of labels that may be "
-        f"wrong, got {noise!r}."
+        f"wrong, got {shown_number(noise)}."
     )
     raise InputError(message)
 

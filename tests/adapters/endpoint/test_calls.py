@@ -1,5 +1,7 @@
 """Calls that fail: what is tried again, what is said, and where the key goes."""
 
+import json
+import math
 import pickle
 import shutil
 import ssl
@@ -21,8 +23,9 @@ from endpoint_server import (
     serving,
 )
 
+import trustdoctor as td
 from trustdoctor.adapters.endpoint import Endpoint
-from trustdoctor.errors import InputError
+from trustdoctor.errors import FileError, InputError
 
 
 @pytest.mark.parametrize(
@@ -148,7 +151,6 @@ def test_nonsense_is_refused_once(server, body, match):
         {"logprobs": {"content": [], "refusal": None}},
         {"logprobs": {"content": [{"token": "yes", "logprob": "no"}]}},
         {"logprobs": {"content": [{"token": 1, "logprob": 0, "top_logprobs": []}]}},
-        {"logprobs": {"content": [{"token": "a", "logprob": 3, "top_logprobs": []}]}},
     ],
 )
 def test_a_server_without_log_probabilities_is_refused(server, tmp_path, change):
@@ -160,6 +162,41 @@ def test_a_server_without_log_probabilities_is_refused(server, tmp_path, change)
     assert "though asked for them" in said
     assert not path.read_bytes()  # a better server is asked again
     assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("tokens", "said"),
+    [
+        ([("yes", 3)], "log-probabilities, 0 or below, got 3"),
+        ([("so", 0.5)], "log-probabilities, 0 or below, got 0.5"),
+        ([("yes", math.nan)], "log-probabilities, 0 or below, got nan"),
+        ([("yes", 0), ("no", -1e-9)], "sum to 1 at most, got 2"),
+        ([("yes", 0), (" Yes", -0.7)], "sum to 1 at most, got 1.5"),
+    ],
+)
+def test_probabilities_above_1_are_refused_as_in_a_file(server, tmp_path, tokens, said):
+    top = [{"token": token, "logprob": logprob} for token, logprob in tokens]
+    body = completion({"yes": 1.0})
+    first = {**top[0], "top_logprobs": top}
+    body["choices"][0]["logprobs"]["content"] = [first]
+    path, kept = tmp_path / "answers.jsonl", tmp_path / "responses.jsonl"
+    server.faults = [(200, {}, body)]
+    assert said in refused(server, answers=path)
+    assert not path.read_bytes()
+    assert len(server.asked) == 1
+    kept.write_text(json.dumps(body) + "\n")
+    with pytest.raises(FileError, match=said):
+        td.read(kept, choices=CHOICES)
+
+
+def test_what_rounding_adds_to_1_is_divided_out(server, tmp_path):
+    body = completion({"yes": 0.7, "no": 0.305})
+    server.faults = [(200, {}, body)]
+    found = probs_of(endpoint(server)(["a"]))
+    np.testing.assert_allclose(found, [[0.7 / 1.005, 0.305 / 1.005]])
+    path = tmp_path / "responses.jsonl"
+    path.write_text(json.dumps(body) + "\n")
+    assert td.read(path, choices=CHOICES).confidence[0] == pytest.approx(0.7 / 1.005)
 
 
 def test_a_model_that_thinks_first_is_not_taken_for_a_silent_one(server):

@@ -1,9 +1,8 @@
 """One request to a server, and what came back: an answer, a status, or nothing."""
 
 import json
-import math
+import re
 import ssl
-import time
 import urllib.request
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,6 +12,7 @@ from typing import Any
 from urllib.error import HTTPError
 
 from trustdoctor._version import __version__
+from trustdoctor.adapters.endpoint.deadlines import TimedConnection, TimedTLSConnection
 from trustdoctor.adapters.endpoint.fields import is_local
 from trustdoctor.errors import InputError
 from trustdoctor.visible import visible
@@ -22,6 +22,8 @@ MOST = 4_000_000
 
 SHOWN = 200
 """So many characters of what a server says are told."""
+
+_SECONDS = re.compile(r"[0-9]+(\.[0-9]*)?")
 
 _SECRET = 8  # characters of a key that cannot be part of a text by chance
 
@@ -58,11 +60,18 @@ class Reply:
         return _one_line(_complaint(self.text)).rstrip(" .:") or "nothing"
 
 
-class _Stay(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect: the key is for one server alone."""
+class _Plain(urllib.request.HTTPHandler):
+    def http_open(self, request: urllib.request.Request) -> Any:
+        return self.do_open(TimedConnection, request)
 
-    def redirect_request(self, *_: Any) -> None:
-        return None
+
+class _Encrypted(urllib.request.HTTPSHandler):
+    def __init__(self, context: ssl.SSLContext) -> None:
+        super().__init__(context=context)
+        self._own = context
+
+    def https_open(self, request: urllib.request.Request) -> Any:
+        return self.do_open(TimedTLSConnection, request, context=self._own)
 
 
 class Line:
@@ -70,13 +79,20 @@ class Line:
 
     def __init__(self, url: str, key: str, timeout: float) -> None:
         self._url, self._key, self._timeout = url, key, timeout
-        handlers: list[urllib.request.BaseHandler] = [_Stay()]
-        if url.startswith("https:"):
-            context = ssl.create_default_context()
-            handlers.append(urllib.request.HTTPSHandler(context=context))
-        if is_local(url):
-            handlers.append(urllib.request.ProxyHandler({}))
-        self._opener = urllib.request.build_opener(*handlers)
+        # None of them follows redirects: the key is for one server alone.
+        handlers: list[urllib.request.BaseHandler] = [
+            urllib.request.HTTPErrorProcessor(),
+            urllib.request.HTTPDefaultErrorHandler(),
+            urllib.request.UnknownHandler(),  # of a proxy
+            _Plain(),
+        ]
+        if not is_local(url):
+            handlers.append(urllib.request.ProxyHandler())
+        if url.startswith("https:") or not is_local(url):
+            handlers.append(_Encrypted(ssl.create_default_context()))
+        self._opener = urllib.request.OpenerDirector()
+        for handler in handlers:
+            self._opener.add_handler(handler)
 
     def call(self, path: str, content: Any = None) -> Reply:
         """Send JSON, or ask for what is there."""
@@ -90,7 +106,7 @@ class Line:
             request.add_unredirected_header("Authorization", f"Bearer {self._key}")
         try:
             return self._answered(request)
-        except (OSError, HTTPException) as error:
+        except (OSError, HTTPException, UnicodeError) as error:  # of the server's name
             reason = getattr(error, "reason", None) or error
             if isinstance(reason, ssl.SSLCertVerificationError):
                 message = (
@@ -102,13 +118,12 @@ class Line:
             return Reply(0, _why(reason))
 
     def _answered(self, request: urllib.request.Request) -> Reply:
-        until = time.monotonic() + self._timeout
         try:
             response = self._opener.open(request, timeout=self._timeout)
         except HTTPError as error:  # which is an answer, too
             response = error
         with response:
-            text = _content(response, until).decode("utf-8", "replace")
+            text = _content(response).decode("utf-8", "replace")
             headers = response.headers
         if len(self._key) >= _SECRET:  # servers repeat what they were sent
             text = text.replace(self._key, "***")
@@ -129,14 +144,12 @@ def _one_line(text: str) -> str:
     return " ".join(visible(text).split())[:SHOWN]
 
 
-def _content(response: Any, until: float) -> bytes:
-    """Read an answer to its end, within its time."""
+def _content(response: Any) -> bytes:
+    """Read an answer to its end."""
     parts, size = [], 0
     while part := response.read1(1 << 16):
         parts.append(part)
         size += len(part)
-        if time.monotonic() > until:
-            raise TimeoutError
         if size > MOST:
             return b"".join(parts)  # which is no answer, whatever follows
     if response.length:
@@ -156,16 +169,14 @@ def _why(error: Any) -> str:
 def _seconds(headers: HTTPMessage) -> float:
     """Return how long Retry-After asks to wait: seconds, or until a date."""
     given = str(headers.get("Retry-After", "")).strip()
+    if _SECONDS.fullmatch(given):
+        return float(given)  # infinite, where the digits are very many
     try:
-        seconds = float(given)
-    except ValueError:
-        try:
-            when = parsedate_to_datetime(given)
-        except ValueError:
-            return 0.0
-        when = when if when.tzinfo else when.replace(tzinfo=UTC)
-        seconds = (when - datetime.now(UTC)).total_seconds()
-    return max(seconds, 0.0) if math.isfinite(seconds) else 0.0
+        when = parsedate_to_datetime(given)
+    except (ValueError, TypeError, IndexError, OverflowError):  # as the garbage is
+        return 0.0
+    when = when if when.tzinfo else when.replace(tzinfo=UTC)
+    return max((when - datetime.now(UTC)).total_seconds(), 0.0)
 
 
 def _complaint(text: str) -> str:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 MOST_WORKERS = 256
+MOST_SECONDS = 86_400.0
+"""Of a timeout: a day. Sockets refuse what no clock can count."""
 
 _NAME = re.compile(r"[A-Z_][A-Z0-9_]*")
 _KEY = re.compile(r"[!-~]*")
@@ -108,11 +110,7 @@ def _check_key_name(name: Any) -> None:
 
 
 def _check_numbers(endpoint: "Endpoint") -> None:
-    timeout = endpoint.timeout
-    number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
-    if not number or not (timeout > 0 and math.isfinite(timeout)):
-        message = f"expected a timeout above 0 seconds, got {envelope.shown(timeout)}."
-        raise InputError(message)
+    check_timeout(endpoint.timeout)
     _check_count("retries", endpoint.retries, 0)
     _check_count("workers", endpoint.workers, 1, MOST_WORKERS)
     if endpoint.max_calls is None:
@@ -122,6 +120,17 @@ def _check_numbers(endpoint: "Endpoint") -> None:
         message = (
             "max_calls counts the calls over the life of a file of answers, and none "
             "is named. Name one: answers='answers.jsonl'."
+        )
+        raise InputError(message)
+
+
+def check_timeout(timeout: Any) -> None:
+    """Refuse a timeout that no call can have."""
+    number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
+    if not number or not 0 < timeout <= MOST_SECONDS:
+        message = (
+            "expected a timeout above 0 seconds and of a day at most, got "
+            f"{envelope.shown(timeout)}."
         )
         raise InputError(message)
 

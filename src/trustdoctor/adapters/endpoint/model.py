@@ -51,7 +51,7 @@ class Endpoint:
         The name of the environment variable that holds the key. The key itself is never
         kept. Where the variable is not set, or the name is empty, no key is sent.
     timeout : float
-        Seconds for one request.
+        Seconds for one request, from its beginning to the end of the answer.
     retries : int
         How often a request is repeated that timed out, was not answered, or met 408,
         409, 429 or 5xx. The pauses grow, and are as long as the server asks for, up to

@@ -13,11 +13,11 @@ def choice_shares(endpoint: "Endpoint", response: Any, row: int) -> list[float]:
 
     Where nothing was said, or nothing for a choice, all are equal.
     """
-    from trustdoctor.files import choice_probs
+    from trustdoctor.files import choice_probs, first_tokens
 
     count = len(endpoint.choices)
     try:
-        probs = choice_probs(row, response, endpoint.choices)
+        first_tokens(row, response)
     except RowError as error:
         if _is_silent(response):
             return [1 / count] * count
@@ -26,6 +26,11 @@ def choice_shares(endpoint: "Endpoint", response: Any, row: int) -> list[float]:
             "token (choices[0].logprobs.content[0].top_logprobs) that can be used, "
             "though asked for them. Use a server and a model that give them."
         )
+        raise InputError(message) from error
+    try:
+        probs = choice_probs(row, response, endpoint.choices)
+    except RowError as error:
+        message = f"{endpoint.url} answered row {row} with odd numbers: {error}"
         raise InputError(message) from error
     total = sum(probs)
     return [one / total for one in probs] if total > 0 else [1 / count] * count

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trustdoctor.adapters.asking import refuse_multi_label
 from trustdoctor.atomic import require_writable
 from trustdoctor.errors import FileError, InputError, OutputError, missing_package
-from trustdoctor.gates import Gate
-from trustdoctor.predictions import Predictions
+from trustdoctor.gates import Gate, check_same_classes
+from trustdoctor.predictions import Predictions, plain_name
 
 try:
     import onnx
@@ -44,6 +45,12 @@ FLOATS = {
     TensorProto.FLOAT: np.float32,
     TensorProto.DOUBLE: np.float64,
 }
+LABELS = ("label", "output_label")
+"""What scikit-learn's converters call the classes that a model predicts."""
+
+FOLLOWED = ("Identity", "Cast", "ZipMap", "Softmax", "LogSoftmax", "Sigmoid")
+"""Operators that are followed back to what they take."""
+
 HALF_INFINITY = 65520.0
 """From here on a number becomes infinite in float16."""
 
@@ -158,6 +165,7 @@ def find_scores(
     if logits is not None and probs is not None:
         message = "expected logits or probs, got both. Name one."
         raise InputError(message)
+    check_graph(model.graph)
     made = {name: node for node in model.graph.node for name in node.output}
     known = {*made, *(value.name for value in model.graph.input)}
     named = logits if logits is not None else probs
@@ -166,10 +174,12 @@ def find_scores(
         if named not in known:
             message = f"the model has no tensor {named!r}; its outputs are {outputs}."
             raise InputError(message)
+        _refuse_sigmoids(model.graph, named, made)
         return Taken(named, probs is not None, "as named")
     seen = [taken for name in outputs if (taken := _from_output(name, made))]
     found = list({(taken.tensor, taken.probs): taken for taken in seen}.values())
     if len(found) == 1:
+        _refuse_sigmoids(model.graph, found[0].tensor, made)
         return found[0]
     message = (
         f"cannot tell which output holds logits or probabilities: {outputs}. Name it: "
@@ -180,10 +190,9 @@ def find_scores(
 
 def _from_output(name: str, made: dict[str, Any]) -> Taken | None:
     """Return what an output is scored by, where the graph or its name tells."""
-    node, zipped = made.get(name), None
-    while node is not None and node.op_type in ("Identity", "Cast", "ZipMap"):
-        zipped = node.input[0] if node.op_type == "ZipMap" else zipped
-        node = made.get(node.input[0])
+    source = _behind(name, made)
+    node = made.get(source)
+    zipped = _zipped(name, made)
     if node is not None and _is_softmax(node):
         why = f"the logits behind the final {node.op_type} ({name})"
         return Taken(node.input[0], probs=False, why=why)
@@ -194,6 +203,71 @@ def _from_output(name: str, made: dict[str, Any]) -> Taken | None:
         why = f"the output {name}"
         return Taken(zipped or name, probs=True, why=why)
     return None
+
+
+def _behind(name: str, made: dict[str, Any]) -> str:
+    """Return the tensor whose numbers a tensor holds, under whatever names and types.
+
+    The graph was checked: each node comes after those that it takes from.
+    """
+    node = made.get(name)
+    while node is not None and node.op_type in ("Identity", "Cast", "ZipMap"):
+        name = node.input[0]
+        node = made.get(name)
+    return name
+
+
+def _zipped(name: str, made: dict[str, Any]) -> str | None:
+    """Return the tensor that a ZipMap makes an output of; None where there is none."""
+    zipped, node = None, made.get(name)
+    while node is not None and node.op_type in ("Identity", "Cast", "ZipMap"):
+        zipped = node.input[0] if node.op_type == "ZipMap" else zipped
+        node = made.get(node.input[0])
+    return zipped
+
+
+def check_graph(graph: Any) -> None:
+    """Refuse what is no graph from inputs to outputs, as one with a cycle.
+
+    Its nodes are then in order, so that following them backwards comes to an end.
+    """
+    constants = {tensor.name for tensor in graph.initializer}
+    constants |= {tensor.values.name for tensor in graph.sparse_initializer}
+    known = {value.name for value in graph.input}
+    if not known - constants:
+        message = "expected a model that takes rows, got one without inputs."
+        raise InputError(message)
+    known |= constants | {""}  # which stands for an input that is left out
+    for node in graph.node:
+        early = [name for name in node.input if name not in known]
+        alone = node.op_type in FOLLOWED and not node.input
+        if early or alone:
+            what = repr(early[0]) if early else "a tensor"
+            message = (
+                f"expected nodes in the order of what they need: {node.op_type} "
+                f"{node.name!r} needs {what}, which nothing before it gives. Export "
+                "the model anew."
+            )
+            raise InputError(message)
+        known.update(node.output)
+
+
+def _refuse_sigmoids(graph: Any, tensor: str, made: dict[str, Any]) -> None:
+    """Refuse a model that says of each class by itself whether it holds."""
+    for value in graph.output:
+        shape = value.type.tensor_type.shape.dim
+        if value.name in LABELS and len(shape) == 2 and shape[1].dim_value > 1:
+            refuse_multi_label(f"the output {value.name!r} with several labels a row")
+    source = _behind(tensor, made)
+    ends = {_behind(value.name, made) for value in graph.output} | {source}
+    if any(_is_softmax(node) and node.input[0] == tensor for node in graph.node):
+        ends -= {source}  # whatever they are, a Softmax chooses among them
+    for name in ends:
+        node = made.get(name)
+        if node is None or node.op_type != "Sigmoid":
+            continue
+        if source in (name, _behind(node.input[0], made)):
+            refuse_multi_label(f"a Sigmoid of every class in {tensor!r}")
 
 
 def _is_softmax(node: Any) -> bool:
@@ -294,16 +368,13 @@ def _table(answer: Any) -> NDArray[Any]:
 def _runnable(model: Any, logits: str | None, probs: str | None) -> tuple[str, bool]:
     """Return an output to run, and whether it holds probabilities."""
     outputs = [value.name for value in model.graph.output]
+    taken = find_scores(model, logits=logits, probs=probs)
     if logits is not None or probs is not None:
-        return str(logits if logits is not None else probs), probs is not None
+        return taken.tensor, taken.probs
     made = {name: node for node in model.graph.node for name in node.output}
-    for name in outputs:
-        taken = _from_output(name, made)
-        if taken is not None:
-            behind = "LogSoftmax" not in taken.why and taken.tensor != name
-            return name, behind or taken.probs
-    find_scores(model)  # says what to name
-    raise AssertionError
+    name = next(name for name in outputs if _from_output(name, made) is not None)
+    behind = "LogSoftmax" not in taken.why and taken.tensor != name
+    return name, behind or taken.probs
 
 
 def _load(path: Path) -> tuple[Any, bool]:
@@ -329,6 +400,7 @@ def _load(path: Path) -> tuple[Any, bool]:
     if opset is None:
         model.opset_import.append(helper.make_opsetid("", 17))
     elif opset < LEAST_OPSET:
+        check_graph(model.graph)  # the converter would follow a cycle for ever
         model = _converted(model, path, opset)
     return model, external
 
@@ -401,11 +473,15 @@ def _append(model: Any, gate: Gate, taken: Taken) -> None:
             message = f"the model has a tensor {name!r} already: is it guarded?"
             raise InputError(message)
     kind, classes = _type_of(model, taken.tensor)
+    check_same_classes(gate, _named_classes(graph, classes))
     half = kind == np.float16
     largest = HALF_INFINITY if half else math.inf
     maker = Maker(graph, np.float32 if half else kind, taken_names)
     given = maker.cast(taken.tensor) if half else taken.tensor
     z = maker("Log", given) if taken.probs else given
+    wanted = gate.classes if isinstance(gate.classes, int) else len(gate.classes or ())
+    if wanted and not classes:  # rows of another width fail when the model runs
+        z = maker("Reshape", z, maker.constant([0, wanted]))
     fine = add_check(maker, z, largest)
     if taken.probs:
         fine = maker("And", fine, add_sum_check(maker, given))
@@ -446,6 +522,28 @@ def _type_of(model: Any, tensor: str) -> tuple[Any, int]:
                 raise InputError(message)
             return FLOATS[kind], shape[1].dim_value if shape else 0
     return np.float32, 0
+
+
+def _named_classes(graph: Any, size: int) -> int | tuple[str, ...] | None:
+    """Return a model's classes, by the names that scikit-learn's converters give them.
+
+    Numbers from 0 on are no names: they may stand for any. A size of 0 is not known.
+    """
+    found = set()
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.name.startswith("classlabels_"):
+                values = helper.get_attribute_value(attribute)
+                found.add(tuple(plain_name(_text(value)) for value in values))
+    fitting = [names for names in found if size in (0, len(names))]
+    if len(fitting) != 1:
+        return size or None
+    numbers = tuple(map(str, range(len(fitting[0]))))
+    return len(numbers) if fitting[0] == numbers else fitting[0]
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
 def predictor(path: str | Path, **options: Any) -> Callable[[Any], Predictions]:

@@ -38,6 +38,7 @@ except ImportError as error:
     what = "the scikit-learn adapter"
     raise missing_package(what=what, package="scikit-learn", extra="sklearn") from error
 
+from trustdoctor.adapters.asking import refuse_multi_label
 from trustdoctor.adapters.sklearn.answers import (
     Answers,
     answers,
@@ -45,6 +46,8 @@ from trustdoctor.adapters.sklearn.answers import (
     check_folds,
     check_known,
     joined,
+    one_label,
+    refuse_several,
     replaced,
 )
 from trustdoctor.gates import (
@@ -220,6 +223,7 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             name = type(self).__name__
             message = f"{name} requires y to be passed, but the target y is None."
             raise InputError(message)
+        refuse_several("labels of several columns", y)
         y = column_or_1d(y, warn=True)
         check_classification_targets(y)
         X, y = indexable(X, y)  # noqa: N806
@@ -253,7 +257,7 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
         """Return the estimator's labels; `reject_label`, if any, where rejected."""
         check_is_fitted(self)
-        labels = self.estimator_.predict(X)
+        labels = one_label(self.estimator_, X)
         if self.reject_label is None:
             return labels
         return replaced(labels, self.accept(X), self.reject_label)
@@ -463,6 +467,10 @@ def predictor(estimator: Any) -> Callable[[Any], Predictions]:
     """Return a function of rows to predictions, for `SecondOpinion`."""
 
     def predict(rows: Any) -> Predictions:
+        if isinstance(getattr(estimator, "classes_", None), list):
+            refuse_multi_label(f"a {type(estimator).__name__} fitted on several")
+        if hasattr(estimator, "predict"):  # probabilities alone do not tell
+            one_label(estimator, _safe_indexing(rows, [0]))
         probs = estimator.predict_proba(rows)
         own = getattr(estimator, "classes_", None)
         fits = own is not None and len(own) == np.shape(probs)[-1]

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from trustdoctor.adapters.asking import refuse_multi_label
 from trustdoctor.errors import InputError
 from trustdoctor.gates import (
     LIST_SEED,
@@ -135,7 +136,7 @@ def calibrate_lists(
 
 def answers(fitted: Any, x: Any, y: Any, classes: NDArray[Any]) -> Answers:
     """Ask for labels and logits; the errors are those of the labels."""
-    labels, classes = fitted.predict(x), np.asarray(classes)
+    labels, classes = one_label(fitted, x), np.asarray(classes)
     wrong = np.zeros(len(labels), bool) if y is None else np.asarray(labels != y)
     return Answers(
         _aligned(fitted, x, classes),
@@ -145,6 +146,22 @@ def answers(fitted: Any, x: Any, y: Any, classes: NDArray[Any]) -> Answers:
         wrong,
         hasattr(fitted, "predict_proba"),
     )
+
+
+def one_label(fitted: Any, x: Any) -> NDArray[Any]:
+    """Return the label of each row, refusing classifiers that give several."""
+    labels = fitted.predict(x)
+    refuse_several(f"a {type(fitted).__name__} that was fitted on several", labels)
+    # CatBoost answers with a column.
+    return labels[:, 0] if getattr(labels, "ndim", 1) == 2 else labels
+
+
+def refuse_several(what: str, labels: Any) -> None:
+    """Refuse rows with more than one label, as an indicator matrix has them."""
+    known: tuple[int, ...] = np.shape(labels) if isinstance(labels, list) else ()
+    shape = getattr(labels, "shape", known)
+    if len(shape) > 1 and shape[1] != 1:
+        refuse_multi_label(what)
 
 
 def _columns(classes: NDArray[Any], labels: Any) -> NDArray[np.int64]:
@@ -158,6 +175,8 @@ def _columns(classes: NDArray[Any], labels: Any) -> NDArray[np.int64]:
 def check_known(fitted: Any, y: NDArray[Any]) -> NDArray[Any]:
     """Return the classes of a fitted classifier, refusing other labels."""
     classes = getattr(fitted, "classes_", None)
+    if isinstance(classes, list):  # those of each label
+        refuse_multi_label(f"a {type(fitted).__name__} that was fitted on several")
     if classes is None:
         message = (
             f"expected a classifier with classes_, got {type(fitted).__name__}. Give "

@@ -132,7 +132,7 @@ class Client:
     token : str, optional
         It is sent to that host alone, and never shown.
     timeout : float
-        Seconds to wait for an answer.
+        Seconds for one request, from its beginning to the end of the answer.
     retries : int
         How often a request is repeated.
     unencrypted : bool

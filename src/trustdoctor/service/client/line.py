@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from trustdoctor import envelope
 from trustdoctor._version import __version__
-from trustdoctor.adapters.endpoint.fields import is_local
+from trustdoctor.adapters.endpoint.fields import check_timeout, is_local
 from trustdoctor.errors import InputError, ServiceError
 from trustdoctor.visible import visible
 
@@ -146,7 +146,7 @@ class Line:
                 text = response.read().decode("utf-8", "replace")
                 after = _seconds(response.headers.get("Retry-After"))
                 return Reply(response.status, text, after)
-        except (OSError, HTTPException) as error:
+        except (OSError, HTTPException, UnicodeError) as error:  # of the server's name
             self._drop()
             self._refuse_certificate(error)
             return Reply(0, _why(error))
@@ -171,10 +171,11 @@ class Line:
         return kept if kept is not None and kept.ours else None
 
     def _connect(self) -> "HTTPConnection":
-        from http.client import HTTPConnection, HTTPSConnection
+        from trustdoctor.adapters.endpoint import deadlines
 
         parts = urlsplit(self.url)
-        kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+        encrypted = parts.scheme == "https"
+        kind = deadlines.TimedTLSConnection if encrypted else deadlines.TimedConnection
         return kind(parts.hostname or "", parts.port, timeout=self._timeout)
 
     def _drop(self) -> None:
@@ -290,10 +291,7 @@ def _check_token(token: Any, url: str, *, unencrypted: bool) -> None:
 
 
 def _check_numbers(timeout: Any, retries: Any) -> None:
-    number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
-    if not number or not (timeout > 0 and math.isfinite(timeout)):
-        message = f"expected a timeout above 0 seconds, got {envelope.shown(timeout)}."
-        raise InputError(message)
+    check_timeout(timeout)
     if type(retries) is not int or retries < 0:
         message = (
             f"expected retries as a whole number, 0 or more, got "
