@@ -154,3 +154,25 @@ def test_answers_in_other_letters_are_named(tmp_path, run):
     done = run("diagnose", path, "--confidence", "sure")
     text = " ".join(done.stdout.split())
     assert "'Paris' and 'paris' differ only in case, and count as two" in text
+
+
+@pytest.mark.parametrize("how", ["class", "row", "chance"])
+def test_diagnose_offers_no_gate_on_such_labels(how, tables, tmp_path, run):
+    page = tmp_path / "d.html"
+    done = run("diagnose", tables[how], "--html", page)
+    text = " ".join(done.stdout.split())
+    assert "These labels cannot be right, so no promise can rest on them." in text
+    assert "answered automatically" not in text
+    assert text.index(WORDS[how]) < text.index("Rejecting the 10% most doubtful")
+    shown = page.read_text()
+    assert 'id="say-gate">These labels cannot be right' in shown
+    assert shown.index("<div hidden>") < shown.index("Make the gate")
+    assert "answered automatically" not in shown.partition("On these very rows")[0]
+
+
+def test_a_gate_on_such_labels_says_so_at_work(tables, tmp_path, run):
+    gate = tmp_path / "gate.json"
+    run("calibrate", tables["row"], "--frr", "10%", "--allow-odd-labels", "-o", gate)
+    out = tmp_path / "out.csv"
+    done = run("screen", tables["good"], "--gate", gate, "-o", out, columns=500)
+    assert "The labels are odd, and the promise may rest on nothing" in done.stdout

@@ -134,3 +134,16 @@ def test_labels_one_row_off_are_seen_of_models_that_always_say_the_same(share):
         false += [line for y in others for line in lines(y) if "one row" in line]
     assert seen >= 18
     assert not false
+
+
+def test_rows_of_one_patient_beside_one_another_are_not_shifted():
+    """Most fit the prediction of the row beside, too."""
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        m, patients = int(rng.integers(2, 12)), int(rng.integers(50, 300))
+        z = np.repeat(2 * rng.normal(size=(patients, 3)), m, 0)
+        z += rng.uniform(0.1, 1) * rng.normal(size=z.shape)
+        draws = np.repeat(rng.random(patients), m) if seed % 2 else rng.random(len(z))
+        labels = (softmax(z, 1).cumsum(1) > draws[:, None]).argmax(1)
+        odd = check_labels(td.Predictions.from_logits(z, labels)).odd
+        assert "one row" not in str(odd), seed

@@ -174,5 +174,7 @@ def test_only_a_probability_may_be_that_of_one_class():
         tally = Tally()
         tally.update(p)
         for found in (evaluate(p), tally.evaluate()):
-            assert "Check which way the numbers go." in found.warnings[-1]
-            assert ("probability of one class" in found.warnings[-1]) == probable
+            (line,) = found.odd_labels
+            assert line in found.warnings
+            assert "Check which way the numbers go." in line
+            assert ("probability of one class" in line) == probable

@@ -315,3 +315,16 @@ def test_one_against_the_rest_is_read(run, tmp_path):
     divided = shares / shares.sum(1, keepdims=True)
     same = td.Predictions.from_probs(divided, labels)
     np.testing.assert_allclose(td.alpha(p), td.alpha(same), rtol=1e-12)
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_one_number_above_1_makes_no_percentages(many, tmp_path):
+    p = np.linspace(0.1, 0.9, 100) * (100 if many else 1)
+    p[17] = 120 if many else 1.2
+    if many:
+        p = np.minimum(p, 99)
+    path = tmp_path / "p.csv"
+    pl.DataFrame({"p": p, "label": ["yes", "no"] * 50}).write_csv(path)
+    words = "as percentages are. Give --percent" if many else "1.2 at row 17; 1 of 100"
+    with pytest.raises(FileError, match=words):
+        td.read(path, probs="p", positive="yes")

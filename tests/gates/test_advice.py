@@ -247,3 +247,13 @@ def test_rows_without_a_label_have_no_part_in_advice(odd):
         calibrate_aloud(rows, frr=0.1, remark=lines.append)
     assert told["all"] == told["labelled"]
     assert len(told["all"]) == 2
+
+
+def test_advice_on_several_values_is_typed_with_the_others():
+    """Alone the value would have the whole level, and accept something else."""
+    rows = Rows(np.arange(100.0), np.arange(100) >= 95)
+    told = advise(rows, risk=[0.001, 0.002, 0.005])
+    value = float(re.search(r"--risk 0\.001,0\.002,(0\.\d+) would accept", told)[1])
+    values = [0.001, 0.002, value]
+    gate = td.calibrate_scores(rows.scores, rows.errors, risk=values)
+    assert f"{gate.certificate.observed['coverage'].value:.0%} of them" in told

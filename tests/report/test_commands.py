@@ -112,3 +112,48 @@ def test_rows_that_were_looked_at_are_not_others(name, rows, run, tmp_path):
         assert not (tmp_path / "p.html").exists()
     alone = run("diagnose", "rows.csv", "--calibrate-on", "other.csv", cwd=tmp_path)
     assert "--calibrate-on is for the page. Give --html PAGE with it." in alone.stderr
+
+
+@pytest.fixture
+def patients(tmp_path):
+    """Rows of 200 patients, eight of each, whose errors go together."""
+    rng = np.random.default_rng(2)
+    z = np.repeat(2 * rng.normal(size=(200, 3)), 8, 0) + rng.normal(size=(1600, 3)) / 3
+    hard = np.repeat(rng.random(200) < 0.15, 8)
+    labels = np.where(hard & (rng.random(1600) < 0.7), rng.integers(0, 3, 1600), 0)
+    labels = np.where(hard, labels, z.argmax(1))
+    table = {f"logit_{k}": z[:, k] for k in range(3)} | {"label": labels}
+    table |= {"patient of record": [f"P{k // 8}" for k in range(1600)]}
+    pl.DataFrame(table).write_csv(tmp_path / NAME)
+    return tmp_path
+
+
+def test_commands_name_the_clusters_that_were_found(patients, run):
+    done = run("diagnose", NAME, "--html", "p.html", cwd=patients)
+    text = " ".join(done.stdout.split())
+    assert "200 rows like these" in text
+    assert "One row of each 'patient of record' makes it." in text
+    assert (
+        "One row of each patient of record makes" in (patients / "p.html").read_text()
+    )
+    commands = offered(patients / "p.html")
+    for name, command in commands.items():
+        assert "--clusters 'patient of record'" in command or "diagnose" in command
+        if name != "menu":  # none of its values can be promised here
+            type_in(command, run, patients)
+    look, rest = (pl.read_csv(patients / name) for name in ("look.csv", "rest.csv"))
+    assert not set(look["patient of record"]) & set(rest["patient of record"])
+    assert td.Gate.load(patients / "gate.json").certificate.n == 200
+
+
+def test_other_rows_that_are_rows_of_the_page_are_counted(patients, run):
+    run("split", NAME, "--part", "50%", "-o", "look.csv", "rest.csv", cwd=patients)
+    (patients / "copy.csv").write_bytes((patients / "look.csv").read_bytes())
+    for other, words in (
+        ("copy.csv", "Careful: 800 of the 800 rows of copy.csv are rows of this page"),
+        (NAME, "Careful: 800 of the 1,600 rows"),
+        ("rest.csv", "rest.csv has 800 rows that had no part in this page"),
+    ):
+        given = ("--html", "p.html", "--calibrate-on", other)
+        assert run("diagnose", "look.csv", *given, cwd=patients).returncode == 0
+        assert words in (patients / "p.html").read_text()

@@ -254,8 +254,12 @@ class Page:
         files = {s.name: text for text, s in named if isinstance(s, FittedScore)}
         other = self.other_rows(source, columns)
         if other:
-            rows = find_source(Path(other["calibrate_on"]), columns).rows
-            return {"score_files": files, "calibration_rows": rows} | other
+            rest = find_source(Path(other["calibrate_on"]), columns)
+            return other | {
+                "score_files": files,
+                "calibration_rows": rest.rows,
+                "shared_rows": engines.count_shared_rows(source, rest),
+            }
         return {"score_files": files}
 
     def other_rows(self, source: Source, columns: Columns) -> dict[str, str]:

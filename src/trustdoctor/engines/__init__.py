@@ -12,6 +12,7 @@ from trustdoctor.engines.memory import (
     require_fitting,
     tuned,
 )
+from trustdoctor.engines.shared_values import count_shared_rows
 from trustdoctor.engines.verbs import (
     BatchScreen,
     Means,
@@ -44,6 +45,7 @@ __all__ = [
     "Means",
     "State",
     "calibrate_files",
+    "count_shared_rows",
     "diagnose",
     "evaluate_read",
     "find_engine",

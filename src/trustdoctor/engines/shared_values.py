@@ -1,6 +1,7 @@
 """Columns of a file whose values rows share, and within which errors go together."""
 
 import shlex
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -17,25 +18,40 @@ MOST_LOADED = 2_000_000
 """Of more rows the other columns are not held in memory."""
 
 _SAMPLE_BYTES = 100_000_000
+_MOST_COMPARED = 32  # columns of a row
+
+
+class ErrorClusters(NamedTuple):
+    """The column within whose values errors go together most, and what to say of it.
+
+    Attributes
+    ----------
+    column : str
+        Empty where there is none.
+    lines : tuple of str
+    """
+
+    column: str = ""
+    lines: tuple[str, ...] = ()
 
 
 def load_checked(
     source: Source, *more: str
-) -> tuple[Predictions, pl.DataFrame, tuple[str, ...]]:
+) -> tuple[Predictions, pl.DataFrame, ErrorClusters]:
     """Read all rows at once, and say within which column their errors go together.
 
     The table has the columns that predictions are made of, and those that are named.
     """
     if source.about_rows > MOST_LOADED:
-        return *source.load(*more), sampled_warnings(source)
+        return *source.load(*more), ErrorClusters(lines=sampled_warnings(source))
     predictions, table = source.load(*more, *source.shared_columns)
-    return predictions, table, cluster_warnings(source, predictions, table)
+    return predictions, table, find_clusters(source, predictions, table)
 
 
-def cluster_warnings(
+def find_clusters(
     source: Source, predictions: Predictions, table: pl.DataFrame, *, where: str = ""
-) -> tuple[str, ...]:
-    """Say within which column errors go together, of those that nothing else names.
+) -> ErrorClusters:
+    """Find the column within which errors go together, of those that nothing names.
 
     Parameters
     ----------
@@ -48,7 +64,7 @@ def cluster_warnings(
         Which rows these are, if not all.
     """
     if predictions.labels is None:
-        return ()
+        return ErrorClusters()
     tests = {
         name: test
         for name in source.shared_columns
@@ -56,17 +72,18 @@ def cluster_warnings(
     }
     clear = {name: test for name, test in tests.items() if test.clear(len(tests))}
     if not clear:
-        return ()
+        return ErrorClusters()
     name, *others = sorted(clear, key=lambda name: -clear[name].inflation)
     test = clear[name]
     likewise = f" So do those of {', '.join(map(repr, others))}." if others else ""
-    return (
+    line = (
         f"Errors go together in rows with the same {name!r} ({test.values:,} values, "
         f"{test.n / test.values:.1f} rows each{where}): intervals for rows that are "
         f"drawn one by one are about {np.sqrt(test.inflation):.1f} times too narrow, "
         f"and a promise may break. Calibrate with --clusters {shlex.quote(name)}."
-        f"{likewise}",
+        f"{likewise}"
     )
+    return ErrorClusters(name, (line,))
 
 
 def sampled_warnings(source: Source) -> tuple[str, ...]:
@@ -77,7 +94,28 @@ def sampled_warnings(source: Source) -> tuple[str, ...]:
     rows = min(SAMPLE, _SAMPLE_BYTES // source.row_bytes)
     table = source.head([*source.needed, *names], rows)
     where = f" in the first {len(table):,} rows"
-    return cluster_warnings(source, source.predictions(table), table, where=where)
+    return find_clusters(source, source.predictions(table), table, where=where).lines
+
+
+def count_shared_rows(first: Source, second: Source) -> int:
+    """Count rows of the second file that the first has, too; 0 where chance does it.
+
+    The first rows of both are compared, by plain columns that both have. Where many
+    rows of one file are equal to one another, such as short numbers alone, equal rows
+    need not be the same.
+    """
+    both = [name for name in first.names if name in second.names]
+    plain = [name for name in both if not first.schema[name].is_nested()]
+    if not plain:
+        return 0
+    columns = plain[:_MOST_COMPARED]
+    hashes = [
+        source.head(columns, SAMPLE).cast(pl.String).hash_rows(seed=0)
+        for source in (first, second)
+    ]
+    shared = int(hashes[1].is_in(hashes[0].unique().implode()).sum())
+    by_chance = hashes[0].is_duplicated().sum() / max(1, len(hashes[0]))
+    return shared if shared > 2 * by_chance * len(hashes[1]) else 0
 
 
 def _tested(column: pl.Series, predictions: Predictions) -> ClusteredErrors | None:

@@ -128,10 +128,14 @@ def evaluate_read(source: Source, *more: str, **options: Any) -> Evaluated:
 
     The table has the columns that predictions are made of, and those that are named.
     """
-    predictions, table, lines = load_checked(source, *more)
+    predictions, table, clusters = load_checked(source, *more)
     found = evaluate(predictions, **options)
-    every = (*found.warnings, *lines, *warn_of_answers(source))
+    every = (*found.warnings, *clusters.lines, *warn_of_answers(source))
     found = replace(found, warnings=every)
+    if clusters.column:
+        values = _clusters(table[clusters.column].fill_null(""))
+        values = values if found.kept is None else values[found.kept]
+        found = replace(found, clustered_by=clusters.column, clusters=values)
     return Evaluated(found, predictions, table)
 
 
@@ -201,8 +205,8 @@ def _read_clustered(
         return predictions, _clusters(table[clusters]), ()
     if not labelled:
         return source.read(), None, ()
-    predictions, _, notes = load_checked(source)
-    return predictions, None, notes
+    predictions, _, found = load_checked(source)
+    return predictions, None, found.lines
 
 
 def _calibrate_read(

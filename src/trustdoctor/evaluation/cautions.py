@@ -5,7 +5,12 @@ import math
 import numpy as np
 
 from trustdoctor.arrays import Array
-from trustdoctor.evaluation.suspect_rows import check_labels, repeated_rows, repeats
+from trustdoctor.evaluation.suspect_rows import (
+    LabelReport,
+    check_labels,
+    repeated_rows,
+    repeats,
+)
 from trustdoctor.evaluation.suspicions import LEAST_ROWS
 from trustdoctor.metrics import Counts, Estimate
 from trustdoctor.metrics import counts as of_counts
@@ -15,15 +20,20 @@ Ends = tuple[float, float]
 """The lowest and the highest of some numbers; (inf, -inf) of none."""
 
 
-def cautions(predictions: Predictions, doubts: dict[str, Array]) -> tuple[str, ...]:
-    """Say what is odd about rows and labels; `doubts` are of those with a label."""
-    return (
+def cautions(predictions: Predictions, doubts: dict[str, Array]) -> LabelReport:
+    """Say what is odd about labels, and what else to check of rows.
+
+    `doubts` are of those with a label.
+    """
+    report = check_labels(predictions, doubts)
+    notes = (
         *Intake.of(predictions).lines(),
         *say_beyond(confidence_ends(predictions.labelled("an evaluation"))),
-        *check_labels(predictions, doubts).lines,
+        *report.notes,
         *repeats(ids=predictions.ids, features=predictions.features),
         *repeated_rows(predictions),
     )
+    return LabelReport(report.odd, notes)
 
 
 def kept_rows(predictions: Predictions) -> Array | None:

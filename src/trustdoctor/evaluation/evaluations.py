@@ -90,6 +90,8 @@ class Evaluation:
         The parameters of the metrics.
     warnings : tuple of str
         What a reader should know or check of the rows, one sentence each.
+    odd_labels : tuple of str
+        Those that say why the labels cannot be right: `calibrate` refuses them.
     predictions : Predictions or None
         The rows with a label, for charts and the page.
     doubts : dict of str to array (n,)
@@ -100,6 +102,10 @@ class Evaluation:
         are wider for it.
     kept : integer array, or None
         The numbers of the rows that have a label; None where all have.
+    clustered_by : str
+        The column within whose values errors go together; empty where there is none.
+    clusters : array (n,), or None
+        Its values.
 
     Examples
     --------
@@ -118,18 +124,24 @@ class Evaluation:
     differences: tuple[Difference, ...] = field(repr=False)
     settings: Settings
     warnings: tuple[str, ...] = ()
+    odd_labels: tuple[str, ...] = ()
     predictions: Predictions | None = field(default=None, repr=False, compare=False)
     counted: bool = False
     doubts: dict[str, Array] = field(default_factory=dict, repr=False, compare=False)
     kept: Array | None = field(default=None, repr=False, compare=False)
+    clustered_by: str = ""
+    clusters: Array | None = field(default=None, repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts, lists and numbers; None for what does not exist.
 
         Where the rows are at hand, "least_doubtful_errors" has those of each score.
         """
-        content = asdict(replace(self, predictions=None, doubts={}, kept=None))
-        del content["predictions"], content["doubts"], content["kept"]
+        rows: dict[str, Any] = {"predictions": None, "doubts": {}}
+        rows |= {"kept": None, "clusters": None}
+        content = asdict(replace(self, **rows))
+        for name in rows:
+            del content[name]
         if self.predictions is not None:
             content["least_doubtful_errors"] = {
                 name: self.least_doubtful_errors(name) for name in self.scores
@@ -349,6 +361,8 @@ def evaluate(  # noqa: PLR0913 - options, by keyword only
     results = _measured(rankings, settings)
     calibration = _calibration(predictions, every, settings)
     tell(0.8, "comparing scores")
+    caution = cautions(every_row, every)
+    odd = (*caution.odd, *reversed_scores(results, probable=bool(calibration)))
     return Evaluation(
         n=len(wrong),
         n_classes=predictions.n_classes,
@@ -359,9 +373,10 @@ def evaluate(  # noqa: PLR0913 - options, by keyword only
         scores=results,
         differences=_differences(asked, rankings, settings),
         settings=settings,
+        odd_labels=odd,
         warnings=(
-            *cautions(every_row, every),
-            *reversed_scores(results, probable=bool(calibration)),
+            *odd,
+            *caution.notes,
             *constant_scores({n: ranking.counts for n, ranking in rankings.items()}),
         ),
         predictions=predictions,

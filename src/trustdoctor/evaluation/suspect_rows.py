@@ -291,9 +291,10 @@ def repeated_rows(predictions: Predictions) -> tuple[str, ...]:
     n = int(again.sum())
     where = np.flatnonzero(predictions.known)[[first, at]]
     return (
-        f"{n:,} of {len(rows):,} rows repeat an earlier one, in all numbers and the "
-        f"label, the first at rows {where[0]} and {where[1]}: intervals and promises "
-        "are for rows that are drawn one by one. Keep one of each.",
+        f"{n:,} of {len(rows):,} rows repeat an earlier one in the model's numbers and "
+        f"the label, the first at rows {where[0]} and {where[1]}: intervals and "
+        "promises are for rows that are drawn one by one. If they are copies, keep one "
+        "of each.",
     )
 
 

@@ -447,7 +447,8 @@ one, and is 0.0% now. Check --first-class, and the order of the columns.
         or back (minus), whose signs would be random.
         """
         _, more, fewer, always = self._moved[moved].tolist()
-        if self._blind or not self._moved_steps[moved].any():
+        # Of a model that always says the same, moving labels changes one row at most.
+        if self._blind or not self._moved_steps[moved].any() or more + 1 < fewer:
             return False
         then, now, either, squares = self._moved_steps[moved].tolist()
         mean = float(self._said[1].sum()) / self.n

@@ -168,6 +168,8 @@ class Tally:
         scores = {n: measure_sketch(s, settings) for n, s in tied.items()}
         calibration = self._calibration(settings)
         n, wrong = len(self), next(iter(self.sketches.values())).n_errors
+        turned = reversed_scores(scores, probable=bool(calibration))
+        odd = (*self.labels.odd(), *turned)
         return Evaluation(
             n=n,
             n_classes=self.n_classes,
@@ -178,19 +180,21 @@ class Tally:
             scores=scores,
             differences=_differences(self.ready, scores),
             settings=settings,
+            odd_labels=odd,
             warnings=(
-                *self._warnings(),
-                *reversed_scores(scores, probable=bool(calibration)),
+                *odd,
+                *self._notes(),
                 *constant_scores({n: s.counts for n, s in tied.items()}),
             ),
             counted=True,
         )
 
-    def _warnings(self) -> tuple[str, ...]:
+    def _notes(self) -> tuple[str, ...]:
+        """Return what else to check of the rows."""
         return (
             *self.intake.lines(),
             *say_beyond(self._ends),
-            *self.labels.warnings(self.class_names),
+            *self.labels.warnings(self.class_names)[len(self.labels.odd()) :],
         )
 
     def _calibration(self, settings: Settings) -> dict[str, Estimate]:

@@ -187,11 +187,15 @@ def _class_values(
     one = values.astype(np.float64)
     top = one.max(initial=0.0)
     if layout.kind == "probs" and 1.01 < top <= 100.5 and one.min() >= 0:
-        message = (
-            f"expected probabilities in {layout.values[0]!r}, got up to "
-            f"{top:g}, as percentages are. Give --percent."
-        )
-        raise InputError(message)
+        above, at = int((one > 1).sum()), int(one.argmax())
+        message = f"expected probabilities in {layout.values[0]!r}, got up to {top:g}"
+        if above >= 0.05 * len(one):
+            message += ", as percentages are. Give --percent."
+            raise InputError(message)
+        # One typing error does not make percentages of the other rows.
+        message += " at row {row}; "
+        message += f"{above:,} of {len(one):,} rows are above 1. Fix or remove them."
+        raise RowError(message, at)
     other = np.zeros_like(one) if layout.kind == "logits" else 1 - one
     return np.column_stack([other, one])
 

@@ -19,6 +19,7 @@ from trustdoctor.gates.calibration import (
 from trustdoctor.gates.certificate import Certificate
 from trustdoctor.gates.certifying import with_notes
 from trustdoctor.gates.classes import Classes, check_same_classes
+from trustdoctor.gates.clusters import draw_rows
 from trustdoctor.gates.deciding import PREDICTED
 from trustdoctor.gates.gate import Gate, as_predictions
 from trustdoctor.gates.gate_file import read_classes
@@ -119,6 +120,7 @@ __all__ = [
     "check_same_classes",
     "decides_nothing",
     "describe_lists",
+    "draw_rows",
     "find_rule",
     "find_swaps",
     "find_target",

@@ -113,8 +113,9 @@ def advise(
     cut = ask.cut(rows, delta)
     if cut.state == "threshold":
         return ""
+    fixed = [float(value[k]) for value in values[:-1] for k in value]
     found = [
-        *_first(_other_values(rows, ask, delta)),
+        *_first(_other_values(rows, ask, delta, fixed)),
         *_first(_other_scores(others, ask, delta)),
         *_first(_other_methods(rows, ask, delta)),
     ]
@@ -282,8 +283,14 @@ def _first(found: Iterator[str]) -> list[str]:
     return [line for line, _ in zip(found, range(1), strict=False)]
 
 
-def _other_values(rows: Sample, ask: Ask, delta: float) -> Iterator[str]:
-    """Yield the nearest value of a target that decides something, the rest kept."""
+def _other_values(
+    rows: Sample, ask: Ask, delta: float, fixed: list[float]
+) -> Iterator[str]:
+    """Yield the nearest value of a target that decides something, the rest kept.
+
+    `fixed` are the other values that share the level, if there are any.
+    """
+    before = "".join(f"{value:g}," for value in fixed)
     for name, value in reversed(ask.target.items()):
 
         def attempt(at: float, name: str = name) -> Trial:
@@ -292,7 +299,8 @@ def _other_values(rows: Sample, ask: Ask, delta: float) -> Iterator[str]:
         near = _nearest(TARGETS[name], value, attempt)
         if near is not None:
             at = {**ask.target, name: near[0]}
-            yield near[1].words(" ".join(f"--{n} {v:g}" for n, v in at.items()))
+            typed = (f"--{n} {before}{v:g}" for n, v in at.items())
+            yield near[1].words(" ".join(typed))
 
 
 def _other_scores(others: Others, ask: Ask, delta: float) -> Iterator[str]:

@@ -20,6 +20,7 @@ from trustdoctor.evaluation import (
 )
 from trustdoctor.gates import rules
 from trustdoctor.gates.asked import START, Ask
+from trustdoctor.gates.certificate import ODD_LABELS
 from trustdoctor.gates.certifying import certify, with_notes
 from trustdoctor.gates.classes import ClassCounts, classes_of, predicted_groups
 from trustdoctor.gates.clusters import (
@@ -40,7 +41,6 @@ from trustdoctor.gates.targets import TARGETS
 from trustdoctor.predictions import Intake, Predictions, TopK
 from trustdoctor.scores import Score, find_score, usual_score
 
-ODD_LABELS = "The labels are odd, and the promise may rest on nothing: {}"
 SAME_SCORE = "{} gives all rows one value, which cannot tell them apart"
 
 AUTO = "auto"
@@ -516,7 +516,7 @@ def _warn_of_odd_labels(
         return ()
     turned = reversed_line(rows.counts, score)
     odd = (*odd_labels, *((turned,) if turned else ()))
-    notes = tuple(ODD_LABELS.format(line) for line in odd)
+    notes = tuple(f"{ODD_LABELS} {line}" for line in odd)
     if odd:
         warnings.warn(" ".join(odd), OddLabelsWarning, stacklevel=5)
     return notes

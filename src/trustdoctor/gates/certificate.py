@@ -20,6 +20,10 @@ _MOST_CHOICES = 1 << 20
 MODES = ("confidence", "expectation", "none")
 
 
+ODD_LABELS = "The labels are odd, and the promise may rest on nothing:"
+"""Begins a note of a certificate whose labels were allowed all the same."""
+
+
 @dataclass(frozen=True)
 class Certificate:
     """The promise of a calibrated gate.
@@ -163,6 +167,11 @@ class Certificate:
     def guarantee(self) -> bool:
         """Whether anything is promised."""
         return self.mode != "none"
+
+    @property
+    def odd_labels(self) -> tuple[str, ...]:
+        """Notes on why the labels cannot be right that the promise rests on."""
+        return tuple(note for note in self.notes if note.startswith(ODD_LABELS))
 
     def promise(self) -> str:
         """Say what is promised, in one sentence."""

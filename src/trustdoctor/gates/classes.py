@@ -170,6 +170,7 @@ class ClassCounts:
         return (
             f"Careful: {k:,} of {n:,} rows predicted {name} "
             f"{'is' if k == 1 else 'are'} accepted ({share[worst]:.1%}), of the others "
-            f"{others[worst]:.1%}{also}. One threshold does not fit these classes: "
-            "--per-class (groups='predicted') gives each its own."
+            f"{others[worst]:.1%}{also}. One threshold does not fit these classes. "
+            "--per-class (groups='predicted', instead of other groups) gives each its "
+            "own, and rejects a class that cannot keep the promise."
         )

@@ -67,18 +67,20 @@ def offer_commands(evaluation: Evaluation, extras: Extras) -> Commands:
     if temperature != 1:
         options += f" --temperature {temperature!r}"
     file, rest = extras.file, extras.calibrate_on or extras.file
-    end = f"{options} -o gate.json"
+    clusters = evaluation.clustered_by
+    end = f"{f' --clusters {shlex.quote(clusters)}' * bool(clusters)} -o gate.json"
+    end = f"{options}{end}"
     return Commands(
         [f"trustdoctor calibrate {shlex.quote(rest)} ", " --score ", end],
         [f"trustdoctor calibrate {shlex.quote(file)} ", " --score ", end],
         {name: shlex.quote(_flag(name, extras)) for name in evaluation.scores},
-        part_first("diagnose", file, extras.options, options),
+        part_first("diagnose", file, extras.options, options, clusters=clusters),
         [f"trustdoctor calibrate {shlex.quote(file)} --risk {MENU} --score ", end],
     )
 
 
 def part_first(
-    command: str, file: str, options: Sequence[str], typed: str
+    command: str, file: str, options: Sequence[str], typed: str, *, clusters: str = ""
 ) -> list[str]:
     r"""Return how to part a file, and to run a command that makes a page of one part.
 
@@ -89,6 +91,8 @@ def part_first(
         Those that reading the file takes.
     typed : str
         All options of the command, as they are typed.
+    clusters : str
+        The column whose rows of one value stay together.
 
     Examples
     --------
@@ -99,7 +103,8 @@ def part_first(
     suffix = PurePath(file).suffix or ".csv"
     look, rest = f"look{suffix}", f"rest{suffix}"
     return [
-        f"trustdoctor split {shlex.quote(file)} --part 50%{_together(options)} -o "
+        f"trustdoctor split {shlex.quote(file)} --part 50%"
+        f"{_together(options, clusters)} -o "
         f"{shlex.join([look, rest])}",
         f"trustdoctor {command} {shlex.quote(look)}{typed} --html look.html "
         f"--calibrate-on {shlex.quote(rest)}",
@@ -140,7 +145,9 @@ def _is_fitted(score: str) -> bool:
     return isinstance(SCORES[score.partition(":")[0]], type)
 
 
-def _together(options: Sequence[str]) -> str:
-    """Return the option that keeps rows of one id in one part."""
+def _together(options: Sequence[str], clusters: str) -> str:
+    """Return the option that keeps rows of one cluster, or of one id, in one part."""
+    if clusters:
+        return f" --clusters {shlex.quote(clusters)}"
     named = dict(pairwise(options))
     return f" --ids {shlex.quote(named['--ids'])}" if "--ids" in named else ""

@@ -38,6 +38,8 @@ class Extras:
         The path of other rows, which had no part in this page and may make the gate.
     calibration_rows : int, optional
         How many these are.
+    shared_rows : int
+        How many of them are rows of this page, too, as far as was looked.
     score_files : dict of str to str
         The file of each fitted score, by the score's name.
     """
@@ -53,6 +55,7 @@ class Extras:
     perturbed: Mapping[str, Protocols] = field(default_factory=dict)
     calibrate_on: str = ""
     calibration_rows: int | None = None
+    shared_rows: int = 0
     score_files: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, predictions: Predictions, kept: Array | None) -> "Extras":

@@ -5,13 +5,23 @@ meets a value on these rows: that one promises nothing (docs/guides/usual_thresh
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from trustdoctor.arrays import Array
-from trustdoctor.gates import PREVIEW_VALUES, Preview, Rows, preview_gates, rows_for
+from trustdoctor.gates import (
+    PREVIEW_VALUES,
+    Preview,
+    Rows,
+    draw_rows,
+    preview_gates,
+    rows_for,
+)
 from trustdoctor.metrics import Positions
+
+NO_OFFER = "These labels cannot be right, so no promise can rest on them."
+"""Instead of a gate, where `calibrate` refuses the labels."""
 
 WORTH = 0.1
 """A page does not open with a gate that answers less than this share of the rows."""
@@ -42,7 +52,12 @@ class Offer:
 
 
 def make_offers(
-    scores: Array, errors: Array, size: int | None = None, *, count_rows: bool = False
+    scores: Array,
+    errors: Array,
+    size: int | None = None,
+    *,
+    clusters: Array | None = None,
+    count_rows: bool = False,
 ) -> tuple[Offer, ...]:
     """Return an offer for every value that makes sense on these rows.
 
@@ -53,6 +68,8 @@ def make_offers(
         Some, and not all.
     size : int, optional
         Rows that the gate will be made from; by default as many as these.
+    clusters : array (n,), optional
+        Of each the gate draws one row, as `calibrate` does.
     count_rows : bool
         Also say how many rows would be enough, where these are too few.
 
@@ -64,7 +81,9 @@ def make_offers(
     With a promise of at most 5% wrong among the automatic answers (confidence 90%): \
 90% answered automatically, 10% go to a person.
     """
-    rows = Rows(scores, errors)
+    rows = _independent(scores, errors, clusters)
+    if size is not None:
+        size = max(1, size * len(rows) // len(scores))
     previews = preview_gates(rows, _useful(float(errors.mean())), size=size)
     return tuple(
         _offer(preview, _next_likely(preview, previews), rows, count_rows=count_rows)
@@ -72,9 +91,16 @@ def make_offers(
     )
 
 
-def make_opening(scores: Array, errors: Array) -> Offer:
+def _independent(scores: Array, errors: Array, clusters: Array | None) -> Rows:
+    """Return the rows that a gate is made of, one of each cluster."""
+    rows = Rows(scores, errors)
+    return rows if clusters is None else rows[draw_rows(clusters, rows=len(rows))]
+
+
+def make_opening(scores: Array, errors: Array, clusters: Array | None = None) -> Offer:
     """Return the offer that a page of these rows would open with."""
-    rows, without = Rows(scores, errors), float(errors.mean())
+    rows = _independent(scores, errors, clusters)
+    without = float(errors.mean())
     useful = _useful(without)
     values = {"risk": useful["risk"], "frr": useful["frr"]}
     previews = preview_gates(rows, values)
@@ -101,6 +127,14 @@ def choose_opening(offers: Sequence[Offer], without: float) -> Offer:
         return worthy[0]
     frr = [offer for offer in offers if offer.target == "frr" and offer.likely]
     return next((o for o in frr if o.value == 0.05), (frr or list(offers))[0])
+
+
+def without_promise(offers: Sequence[Offer], why: str) -> tuple[Offer, ...]:
+    """Return offers of rows whose labels cannot be right: they offer nothing."""
+    return tuple(
+        replace(offer, likely=False, headline=NO_OFFER, detail=why, coverage=None)
+        for offer in offers
+    )
 
 
 def place_of(offer: Offer, chart: Positions) -> int:

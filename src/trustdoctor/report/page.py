@@ -41,6 +41,7 @@ from trustdoctor.report.offers import (
     choose_opening,
     make_offers,
     place_of,
+    without_promise,
 )
 from trustdoctor.report.shown_rows import ShownRows, finite
 from trustdoctor.report.template import fill_page
@@ -92,7 +93,10 @@ def _content(
     doubts = {name: finite(found.doubts[name]) for name in found.scores}
     charts = {name: positions(scores, wrong) for name, scores in doubts.items()}
     first, best = next(iter(charts)), best_score(found)
-    offers = _offers(doubts, wrong, best, extras)
+    offers = _offers(doubts, found, best, extras)
+    if found.odd_labels:
+        why = found.odd_labels[0]
+        offers = {name: without_promise(own, why) for name, own in offers.items()}
     opened = choose_opening(offers[best], float(wrong.mean())) if offers else None
     place = 0 if opened is None else place_of(opened, charts[best])
     threshold = float(charts[best].thresholds[place])
@@ -109,7 +113,10 @@ def _content(
             _shown_offer(offer, chart) | {"confusion": words}
             for offer, words in zip(offered, confusions, strict=True)
         ]
-        payload["scores"][name]["note"] = _promise_note(name, first, extras)
+        note = _promise_note(name, first, extras)
+        if found.clustered_by:
+            note = f"One row of each {found.clustered_by} makes the gate. {note}"
+        payload["scores"][name]["note"] = note
     if opened is not None:
         payload["open"] = {"score": best, "at": place}
         payload["open"] |= {"target": opened.target, "value": opened.value}
@@ -280,7 +287,13 @@ def _cautions(found: Evaluation, best: str) -> list[str]:
     cells += found.calibration.values()
     out = [f"Careful: {note}." for note in dict.fromkeys(c.note for c in cells) if note]
     area = found.scores[best]["auroc"]
-    if area.low is not None and area.low <= 0.5:
+    if area.high is not None and area.high < 0.5:
+        out.insert(
+            0,
+            f"{best} ranks wrong answers below right ones: AUROC {area.percent()} %, "
+            "where 50% is chance. Check the labels, and which way the numbers go.",
+        )
+    elif area.low is not None and area.low <= 0.5:
         out.insert(
             0,
             f"{best} does not clearly tell wrong answers from right ones here: AUROC "
@@ -297,17 +310,25 @@ def _rates(done: Outcome, confidence: float) -> dict[str, Share]:
 
 
 def _offers(
-    doubts: dict[str, Array], wrong: Array, best: str, extras: Extras
+    doubts: dict[str, Array], found: Evaluation, best: str, extras: Extras
 ) -> dict[str, tuple[Offer, ...]]:
     """Return what gates would promise, by score; those that rank alike share it."""
+    assert found.predictions is not None
+    wrong = found.predictions.errors
     if wrong.all() or not wrong.any():
         return {}
     size = extras.calibration_rows
+
+    def offers_of(name: str, *, count_rows: bool = False) -> tuple[Offer, ...]:
+        return make_offers(
+            doubts[name], wrong, size, clusters=found.clusters, count_rows=count_rows
+        )
+
     rankings = {name: getattr(_score(name), "ranks_as", "") or name for name in doubts}
-    offers = {rankings[best]: make_offers(doubts[best], wrong, size, count_rows=True)}
+    offers = {rankings[best]: offers_of(best, count_rows=True)}
     for name, ranking in rankings.items():
         if ranking not in offers:
-            offers[ranking] = make_offers(doubts[name], wrong, size)
+            offers[ranking] = offers_of(name)
     return {name: offers[ranking] for name, ranking in rankings.items()}
 
 
@@ -378,9 +399,16 @@ def _promise_note(score: str, first: str, extras: Extras) -> str:
     if extras.calibrate_on:
         rows = extras.calibration_rows
         many = f"{rows:,} rows" if rows else "rows"
+        name = PurePath(extras.calibrate_on).name
+        if extras.shared_rows:
+            return (
+                f"Careful: {extras.shared_rows:,} of the {many} of {name} are rows of "
+                "this page, too. If you choose the value or the score here, the "
+                "promise does not hold: it needs rows that had no part in the choice."
+            )
         return (
-            f"{PurePath(extras.calibrate_on).name} has {many} that had no part in this "
-            "page, so you may choose the value and the score here:"
+            f"{name} has {many} that had no part in this page, so you may choose the "
+            "value and the score here:"
         )
     if score != first:
         return (

@@ -19,7 +19,7 @@ from trustdoctor.evaluation import (
     Evaluation,
 )
 from trustdoctor.gates import PREDICTED, Gate, ListRule, Outcome, Shortlist
-from trustdoctor.report.offers import make_opening
+from trustdoctor.report.offers import NO_OFFER, make_opening
 from trustdoctor.report.shown_rows import finite
 from trustdoctor.visible import visible
 
@@ -81,8 +81,9 @@ def show_evaluation(console: Console, found: Evaluation) -> None:
 
 
 def _explanation(found: Evaluation) -> Iterator[str]:
+    yield from found.odd_labels
     yield found.verdict()
-    yield from found.warnings
+    yield from found.warnings[len(found.odd_labels) :]
     yield from _gate_to_expect(found)
     name, best = next(iter(found.scores.items()))
     frr = best["frr_at_trr"]
@@ -111,9 +112,15 @@ def _gate_to_expect(found: Evaluation) -> Iterator[str]:
     """Say what a gate from such rows would promise, and which errors it leaves."""
     if found.predictions is None or not 0 < found.n_errors < found.n:
         return  # rows that were counted are not at hand
+    if found.odd_labels:
+        yield NO_OFFER
+        return
     doubts = finite(found.doubts[next(iter(found.scores))])
-    offer = make_opening(doubts, found.predictions.errors)
-    yield f"{offer.headline} {offer.detail}"
+    offer = make_opening(doubts, found.predictions.errors, found.clusters)
+    one = f" One row of each {found.clustered_by!r} makes it." * bool(
+        found.clustered_by
+    )
+    yield f"{offer.headline} {offer.detail}{one}"
     if offer.coverage is not None:
         accepted = doubts <= np.quantile(doubts, offer.coverage, method="lower")
         confusion = DominantConfusion.of(found.predictions, accepted)
@@ -129,9 +136,10 @@ def _reliability(found: Evaluation) -> Iterator[str]:
     assert said.value is not None
     assert right.value is not None
     word = "over-confident" if said.value > right.value else "under-confident"
-    inside = (right.low or 0) <= said.value <= (right.high or 1)
+    if (right.low or 0) <= said.value <= (right.high or 1):
+        word = "neither clearly over- nor under-confident"
     yield (
-        f"The model is {'not clearly ' if inside else ''}{word}: its {found.stated_by} "
+        f"The model is {word}: its {found.stated_by} "
         f"claim {said.value:.1%} on average; it is right {right.value:.1%} of the time "
         f"(ECE {found.calibration['ece'].percent()} %)."
     )
@@ -273,7 +281,11 @@ def _group_lines(gate: Gate, most: int = 20) -> list[str]:
         lines.append(f"  group {name}: {at} ({own.n:,} {rows}{bare})")
     if gate.groups:
         promised = sum(own.promised for own in gate.groups.values())
-        kept = f"{promised} of {len(gate.groups)} groups have their own promise."
+        none = sum(
+            own.promised and own.state == "reject-all" for own in gate.groups.values()
+        )
+        kept = f"{promised} of {len(gate.groups)} groups have their own promise"
+        kept += f", {none} of them by rejecting every row." if none else "."
         own_thresholds = len({own.threshold for own in gate.groups.values()}) > 1
         if not promised and own_thresholds:
             kept = f"{len(gate.groups)} groups have thresholds of their own."
@@ -344,6 +356,19 @@ RATE_NAMES = {
 """What rates are called for people who do not know their abbreviations."""
 
 
+def _promise_lines(gate: Gate) -> Iterator[str]:
+    """Say what a gate promises, and where its labels were odd."""
+    if gate.certificate is None:
+        return
+    promise = gate.certificate.promise()
+    if gate.certificate.guarantee:
+        where = ", in each group that has one" if gate.groups else ""
+        yield f"the gate's promise{where}: {promise}"
+    else:
+        yield f"the gate promises nothing: {promise.removeprefix('no guarantee: ')}"
+    yield from gate.certificate.odd_labels
+
+
 def show_screened(console: Console, gate: Gate, done: Outcome) -> None:
     """Print what a gate accepted, and how well where labels tell."""
     console.print(
@@ -351,15 +376,8 @@ def show_screened(console: Console, gate: Gate, done: Outcome) -> None:
         f"({done.accepted / done.rows:.1%}) by {gate.score} {_where(gate)}.",
         highlight=False,
     )
-    if gate.certificate is not None:
-        promise = gate.certificate.promise()
-        where = ", in each group that has one" if gate.groups else ""
-        said = f"the gate's promise{where}: {promise}"
-        if not gate.certificate.guarantee:
-            said = (
-                f"the gate promises nothing: {promise.removeprefix('no guarantee: ')}"
-            )
-        console.print(f"  {said}", highlight=False)
+    for line in _promise_lines(gate):
+        console.print(f"  {line}", highlight=False)
     rates = done.rates()
     asked = () if gate.certificate is None else gate.certificate.target
     shown = dict(RATE_NAMES) | {n: n for n in asked if n not in RATE_NAMES}
