@@ -45,7 +45,7 @@ class Journal:
 
     def begin(self, *, resume: bool) -> None:
         """Take over what an earlier run of the same job noted, or forget it."""
-        if not resume:
+        if not resume or self.path.is_symlink():
             self.path.unlink(missing_ok=True)
         elif self.path.exists():
             self.done = self._read()
@@ -73,6 +73,8 @@ class Journal:
 
     def find(self, file: Path) -> Outcome | None:
         """Return what was counted in a file, unless it changed or is not done."""
+        if self._targets[file].is_symlink():  # it is to be replaced
+            return None
         return self.done.get(self._stamp(file))
 
     def note(self, file: Path, outcome: Outcome) -> None:

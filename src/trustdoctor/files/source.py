@@ -24,7 +24,7 @@ from trustdoctor.files.columns import (
     Layout,
     find_layout,
 )
-from trustdoctor.files.formats import Format, find_format
+from trustdoctor.files.formats import Format, find_format, suffix_of
 from trustdoctor.files.hints import advise_columns
 from trustdoctor.files.responses import response_ids
 from trustdoctor.files.truth import require_matches
@@ -79,6 +79,15 @@ class Source:
         if len(self.files) == 1:
             return self.files[0].name
         return f"{len(self.files):,} files"
+
+    @property
+    def inputs(self) -> list[Path]:
+        """Every file that is read: these, those beside them, and what was named."""
+        named = (self.columns.truth, self.columns.names_file)
+        found = [*self.files, *(Path(file) for file in named if file is not None)]
+        if suffix_of(self.files[0]) == ".npy":  # the arrays beside it belong to it
+            found += self.files[0].parent.glob("*.npy")
+        return found
 
     def single(self) -> "Iterator[Source]":
         """Yield a source for each file."""

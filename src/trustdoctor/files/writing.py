@@ -5,11 +5,12 @@ a journal says which files are done, so that a stopped run can go on.
 """
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import polars as pl
 
-from trustdoctor.atomic import require_apart, require_writable
+from trustdoctor.atomic import require_apart, require_writable, resolved
 from trustdoctor.errors import FileError, OutputError
 from trustdoctor.files.formats import find_format, output_suffixes, suffix_of
 from trustdoctor.files.source import Source
@@ -32,7 +33,7 @@ def check_output(path: str | Path, *sources: str | Path) -> Path:
         message = f"expected an output in {', '.join(known)}, got {target.name!r}."
         raise FileError(message)
     require_writable(target)
-    require_apart(target, map(Path, sources))
+    require_apart([target], map(Path, sources))
     return target
 
 
@@ -171,15 +172,31 @@ def plan_targets(source: Source, folder: Path) -> dict[Path, Path]:
     if len(set(out.values())) < len(out):
         message = "two files have the same name. Name the folder that they are in."
         raise FileError(message)
-    check_outside(source, folder)
+    check_outside(source, folder, *out.values())
+    _check_inside(folder, {target.parent for target in out.values()})
     return out
 
 
-def check_outside(source: Source, output: Path) -> None:
-    """Refuse an output among the inputs, where the next run would read it."""
+def check_outside(source: Source, output: Path, *targets: Path) -> None:
+    """Refuse an output among the inputs, where the next run would read it.
+
+    `targets` are the files that go into a folder.
+    """
     place, inputs = output.resolve(), {file.resolve() for file in source.files}
     within = source.root is not None and place.is_relative_to(source.root.resolve())
     same = {place / file.name for file in inputs} & inputs
     if place in inputs or within or same:
         message = f"the output {output} lies among the inputs. Name another place."
         raise OutputError(message)
+    require_apart(targets or [output], source.inputs)
+
+
+def _check_inside(folder: Path, places: Iterable[Path]) -> None:
+    """Refuse folders within a folder of outputs that are links to other places."""
+    for place in places:
+        if resolved(place) != resolved(folder) / place.relative_to(folder):
+            message = (
+                f"cannot write into {place}: a link leads out of the folder {folder}. "
+                "Remove the link."
+            )
+            raise OutputError(message)

@@ -112,11 +112,11 @@ def opened(
 
 @contextmanager
 def _in_json(path: str | Path, gate: Gate, options: dict[str, Any]) -> Iterator[Watch]:
-    with locked(path):
-        watch = _from_json(path, gate) if Path(path).exists() else None
+    with locked(path) as place:
+        watch = _from_json(path, gate) if place.exists() else None
         watch = _going_on(watch, gate, options)
         yield watch
-        write_text(path, _as_json(watch))
+        write_text(place, _as_json(watch))
 
 
 @contextmanager
