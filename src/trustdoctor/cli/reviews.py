@@ -8,10 +8,20 @@ import polars as pl
 
 from trustdoctor.arrays import Array
 from trustdoctor.atomic import write_text
-from trustdoctor.errors import FileError, OutputError
-from trustdoctor.files import POLARS_ERRORS
+from trustdoctor.errors import FileError, OutputError, RowError
+from trustdoctor.files import (
+    CSV,
+    FORMATS,
+    POLARS_ERRORS,
+    Columns,
+    Layout,
+    as_text,
+    class_numbers,
+    scan_table,
+    suffix_of,
+)
 from trustdoctor.gates import Gate, Screened
-from trustdoctor.predictions import Predictions
+from trustdoctor.predictions import UNKNOWN, Predictions
 from trustdoctor.watch import Watch
 
 UNSURE = "?"
@@ -64,56 +74,50 @@ def write_drawn(
     if not path.exists():
         write_text(path, table.write_csv())
         return
-    there = _table(path)
-    ids = [] if there is None else there["id"].to_list()
-    if ids != table["id"].cast(pl.String).to_list():
-        message = (
-            f"{path} is there, and has other rows to review. Name another file for "
-            "--draw, or remove it."
-        )
-        raise OutputError(message)
+    with suppress(FileError, *POLARS_ERRORS):  # whatever it is, it is another
+        there = _table(path, Columns(last_line="keep"))
+        if there is not None and there["id"].equals(table["id"].cast(pl.String)):
+            return
+    message = (
+        f"{path} is there, and has other rows to review. Name another file for "
+        "--draw, or remove it."
+    )
+    raise OutputError(message)
 
 
-def read_answers(path: Path, gate: Gate) -> Answered | None:
-    """Read a file that `write_drawn` wrote and people filled; None if it is another."""
-    table = _table(path)
+def read_answers(path: Path, gate: Gate, columns: Columns) -> Answered | None:
+    """Read a file that `write_drawn` wrote and people filled; None if it is another.
+
+    Labels are compared as those of any file are: 3.0 is 3, and a name is one in every
+    form of Unicode.
+    """
+    table = _table(path, columns)
     if table is None or "predicted" not in table.columns:
         return None
-    labels = [(label or "").strip() for label in table["label"]]
-    known = _classes(gate, table)
-    for row, label in enumerate(labels):
-        if label not in ("", UNSURE) and known and label not in known:
-            message = (
-                f"expected classes of the gate as labels in {path}, got {label!r} at "
-                f"row {row}. Mend it, or write {UNSURE} where nobody can say."
-            )
-            raise FileError(message)
-    return Answered(
-        table["id"].to_list(),
-        [
-            None if label in ("", UNSURE) else label != said
-            for label, said in zip(labels, table["predicted"], strict=True)
-        ],
-        [label == UNSURE for label in labels],
-    )
-
-
-def _classes(gate: Gate, table: pl.DataFrame) -> set[str]:
-    """Return what a label may be; nothing where that is not known."""
+    unsure = (table["label"].str.strip_chars() == UNSURE).fill_null(value=False)
+    label, said = table["label"].set(unsure, None), table["predicted"]
     if gate.classes is None:
-        return set()
-    if isinstance(gate.classes, int):
-        return {str(number) for number in range(gate.classes)}
-    return {*gate.classes, *table["predicted"].drop_nulls()}
+        errors = as_text(label).ne(as_text(said).fill_null(""))
+    else:
+        count = gate.classes if isinstance(gate.classes, int) else len(gate.classes)
+        names = None if isinstance(gate.classes, int) else gate.classes
+        layout = Layout("probs", [], class_names=names)
+        try:
+            known = class_numbers(label, layout, count, strict=True)
+        except RowError as error:
+            message = f"{path}: {error} Or write {UNSURE} where nobody can say."
+            raise FileError(message) from error
+        own = class_numbers(said, layout, count, strict=False)
+        errors = pl.Series(known != own).set(pl.Series(known == UNKNOWN), None)
+    return Answered(table["id"].to_list(), errors.to_list(), unsure.to_list())
 
 
-def _table(path: Path) -> pl.DataFrame | None:
+def _table(path: Path, columns: Columns) -> pl.DataFrame | None:
     """Return the cells of a table of rows to review; None of anything else."""
-    with suppress(*POLARS_ERRORS, OSError):
-        if path.is_file():
-            table = pl.read_csv(path, infer_schema=False)
-            if set(table.columns) <= set(_COLUMNS) and {"id", "label"} <= set(
-                table.columns
-            ):
-                return table
-    return None
+    kind = FORMATS.get(suffix_of(path), CSV)
+    if not path.is_file() or kind.name not in ("CSV", "TSV"):
+        return None
+    lazy, names = scan_table(path, keep_last=columns.last_line == "keep")
+    if not {"id", "label"} <= set(names) <= set(_COLUMNS):
+        return None
+    return lazy.collect()

@@ -201,7 +201,9 @@ def check(  # noqa: PLR0913 - one parameter per option
     require_state(state, gate, **options)
     with bar(quiet=quiet) as tell:
         tell(0.0, f"reading {file.name}")
-        given: _Given | Answered | None = read_answers(file, gate) if late else None
+        given: _Given | Answered | None = (
+            read_answers(file, gate, columns) if late else None
+        )
         if given is None:
             source = find_source(file, columns)
             check_outputs(source, state, json_path, html, draw)
