@@ -39,7 +39,13 @@ from trustdoctor.files import (
     write_decided,
 )
 from trustdoctor.gates import describe_lists
-from trustdoctor.opinion import Cascade, Cascaded, name_files, read_stage
+from trustdoctor.opinion import (
+    Cascade,
+    Cascaded,
+    name_files,
+    read_stage,
+    require_different,
+)
 from trustdoctor.predictions import Predictions
 from trustdoctor.progress import bar
 from trustdoctor.report import (
@@ -209,6 +215,7 @@ def read_stages(
     *outputs: str | Path | None,
 ) -> Given:
     """Read what each model said; a language model's endpoint is asked later."""
+    require_different(files)
     stages: list[Any] = []
     first: Source | None = None
     labelled = False
@@ -308,6 +315,7 @@ def screen_cascade(  # noqa: PLR0913 - what the command was given
 ) -> None:
     """Decide on the rows of some files, each what one stage says of them."""
     found = Cascade.load(path)
+    require_different(files)
     found.require_order(name_files(files))
     printed = str(output) == "-"
     with bar(quiet=quiet) as tell, TemporaryDirectory() as folder:

@@ -131,15 +131,30 @@ def _outcome(entry: Any) -> Outcome:
     whole += [seen.silent, seen.unstated, seen.overruled]
     if (
         any(type(one) is not int or not 0 <= one <= rows for one in whole)
-        or sum(part) > rows
         or not (lists is None or _can_be(lists, rows - accepted))
         or seen.rows not in (0, rows)
         or (type(seen.decided_by), type(seen.one_vs_rest)) != (str, bool)
         or not 0 <= envelope.read_number(seen.miss) < float("inf")
+        or not _adds_up(found)
     ):
         message = f"expected counts of rows, got {envelope.shown(entry)}."
         raise FileError(message)
     return found
+
+
+def _adds_up(found: Outcome) -> bool:
+    """Tell whether no two counts of an outcome contradict each other."""
+    counts, seen = found.counts or Confusion(0, 0, 0, 0), found.intake
+    rejected, labelled = found.rows - found.accepted, counts.fr + counts.tr
+    return (
+        counts.fa + counts.ta <= found.accepted
+        and labelled <= rejected
+        and seen.barred <= rejected
+        and seen.silent + seen.overruled <= found.rows
+        and (seen.decided_by != "" or not seen.overruled)
+        and seen.rows in (0, counts.n + seen.unlabelled)
+        and (found.lists is None or found.lists.labelled == labelled)
+    )
 
 
 def _lists(entry: list[Any]) -> Lists:

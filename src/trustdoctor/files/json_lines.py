@@ -22,9 +22,11 @@ def _scan(source: "Source") -> pl.LazyFrame:
     for file in source.files:
         _check(file)
     frames, first = [], None
+    named = source.partitions
     for file in source.files:
         lazy = _scan_one(bounded(file, json=True), source)
-        for name, value in source.partitions_of(file).items():
+        for name in named:
+            value = source.partitions_of(file)[name]
             lazy = lazy.with_columns(pl.lit(value).alias(name))
         names = dict.fromkeys(sorted(lazy.collect_schema().names()), "a value")
         first = first or names

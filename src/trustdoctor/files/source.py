@@ -293,15 +293,34 @@ class Source:
 
     @cached_property
     def partitions(self) -> tuple[str, ...]:
-        """The columns that folders' names hold, as day=monday."""
-        return tuple(self.partitions_of(self.files[0]))
+        """The columns that folders' names hold, as day=monday, alike for all files."""
+        first = tuple(self.partitions_of(self.files[0]))
+        for file in self.files[1:]:
+            own = tuple(self.partitions_of(file))
+            if own != first:
+                message = (
+                    f"expected folders that say the same of every file, got "
+                    f"{_named(first)} for {self.files[0]} and {_named(own)} for "
+                    f"{file}. Move the files that differ into folders like the others."
+                )
+                raise FileError(message)
+        return first
 
     def partitions_of(self, file: Path) -> dict[str, str]:
         """Return what the folders that a file is in say of it."""
         if self.root is None or not file.is_relative_to(self.root):
             return {}
         inner = file.relative_to(self.root).parent.parts
-        return dict(part.split("=", 1) for part in inner if "=" in part)
+        pairs = [part.split("=", 1) for part in inner if "=" in part]
+        names = [name for name, _ in pairs]
+        if len(set(names)) < len(names):
+            again = next(name for name in names if names.count(name) > 1)
+            message = (
+                f"the folders of {file} say {again!r} twice. Name each column once, "
+                "as day=1/hour=2."
+            )
+            raise FileError(message)
+        return dict(pairs)
 
     def predictions(self, batch: pl.DataFrame) -> Predictions:
         """Build predictions from a batch of the needed columns."""
@@ -405,6 +424,11 @@ class Source:
             raise FileError(message) from error
         except (*POLARS_ERRORS, *_BROKEN, UnicodeDecodeError) as error:
             raise FileError(unreadable(self, error)) from error
+
+
+def _named(partitions: tuple[str, ...]) -> str:
+    """Return how folders' names tell columns, for a message."""
+    return "/".join(f"{name}=..." for name in partitions) or "none"
 
 
 def _may_be_shared(dtype: pl.DataType) -> bool:

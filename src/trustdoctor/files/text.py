@@ -26,17 +26,18 @@ _COLUMN_BYTES = 15_000  # a quarter of what a column takes while it is parsed
 
 
 def _scan(source: "Source") -> pl.LazyFrame:
-    keep = source.columns.last_line == "keep"
+    keep, named = source.columns.last_line == "keep", source.partitions
     _, first = scan_table(source.files[0], keep_last=keep)
     frames = []
     for file in source.files:
         lazy, names = scan_table(file, keep_last=keep)
-        for name, value in source.partitions_of(file).items():
+        for name in named:
+            value = source.partitions_of(file)[name]
             lazy = lazy.with_columns(pl.lit(value).alias(name))
         if set(names) != set(first):
             own, other = (dict.fromkeys(n, "text") for n in (names, first))
             source.check_columns(file, own, other)
-        frames.append(lazy.select(*first, *source.partitions))
+        frames.append(lazy.select(*first, *named))
     return frames[0] if len(frames) == 1 else pl.concat(frames)
 
 
