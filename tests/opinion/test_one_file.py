@@ -1,5 +1,9 @@
 """One file is one stage: a model always agrees with itself."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import polars as pl
 import pytest
@@ -56,3 +60,14 @@ def test_the_library_refuses_it_as_well(place):
     with pytest.raises(InputError, match="expected one FILE per stage"):
         td.Cascade.calibrate([small, soft], costs=[0, 1, 9], risk=0.4)
     assert len(cascade.screen([small, place / "large.csv"]).accepted) == 3000
+
+
+def test_a_cascade_is_one_file_whatever_the_order_of_hashes(place):
+    words = "cascade small.csv large.csv --costs 0,1,9 --risk 0.4 --shortlist 0.9 -q"
+    found = set()
+    for seed in ("0", "1", "2"):
+        command = [sys.executable, "-m", "trustdoctor", *words.split(), "-o", "h.json"]
+        env = os.environ | {"PYTHONHASHSEED": seed}
+        subprocess.run(command, env=env, cwd=place, check=True)
+        found.add((place / "h.json").read_bytes())
+    assert len(found) == 1

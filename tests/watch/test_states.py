@@ -400,3 +400,20 @@ def test_tables_of_another_make_are_refused(line, tmp_path):
         store.execute(line)
     with pytest.raises(FileError, match="state of a watch alone"):
         td.Watch.load(path, GATE)
+
+
+def test_a_full_disk_is_told_of_a_state_that_is_begun(tmp_path, monkeypatch):
+    """The first page of a new database does not fit."""
+    path = tmp_path / "state.db"
+    full = sqlite3.OperationalError("database or disk is full")
+    full.sqlite_errorcode = sqlite3.SQLITE_FULL
+
+    def no_room(_):
+        raise full
+
+    monkeypatch.setattr(states, "_is_empty", no_room)
+    with (
+        pytest.raises(OutputError, match=r"cannot write the state .* disk is full"),
+        td.Watch.open(path, GATE),
+    ):
+        pass

@@ -24,6 +24,7 @@ from trustdoctor.cli.printing import (
     one_line,
     print_file,
     refusing_odd_labels,
+    spelled_for,
     write_result,
     wrote,
 )
@@ -309,6 +310,7 @@ def screen_cascade(  # noqa: PLR0913 - what the command was given
     asking: Asking,
     output: Path | None,
     only: str | None,
+    for_spreadsheets: bool,
     json_path: str | None,
     quiet: bool,
     memory: int,
@@ -322,10 +324,11 @@ def screen_cascade(  # noqa: PLR0913 - what the command was given
         tell(0.0, f"reading {files[0].name}")
         given = read_stages(files, columns, asking, memory, output, json_path)
         target = Path(folder) / "decided.csv" if printed else output
-        _check_written(given.source, target, only, found)
+        source = spelled_for(given.source, output, for_spreadsheets)
+        _check_written(source, target, only, found)
         done = found.screen(given.stages, progress=tell, **given.options)
         if target is not None:
-            write_decided(given.source, added_columns(done), target, only=only)
+            write_decided(source, added_columns(done), target, only=only)
         if printed and target is not None:
             print_file(target)
     summary = summarize_cascaded(found, done)

@@ -137,6 +137,15 @@ NoiseOption = Annotated[
 ]
 
 
+SpreadsheetsOption = Annotated[
+    bool,
+    typer.Option(
+        "--for-spreadsheets",
+        metavar="",
+        help="In CSV: an apostrophe before text that would be a formula.",
+        rich_help_panel=OUTPUT_PANEL,
+    ),
+]
 LAST_LINE = (
     "keep: take the last line of a CSV file as it stands, where it has no line end or "
     "too few values."

@@ -32,6 +32,7 @@ from trustdoctor.files.source import (
     first_line,
     unreadable,
 )
+from trustdoctor.files.spreadsheets import escaped, unescaped
 from trustdoctor.files.tables import read_rows, read_values, write_logits
 from trustdoctor.files.text import CSV, TSV, scan_table
 from trustdoctor.files.writing import (
@@ -72,6 +73,7 @@ __all__ = [
     "checked_choices",
     "choice_probs",
     "class_numbers",
+    "escaped",
     "find_format",
     "find_layout",
     "find_source",
@@ -93,6 +95,7 @@ __all__ = [
     "split_file",
     "suffix_of",
     "thumbnails",
+    "unescaped",
     "unreadable",
     "warn_of_answers",
     "with_decisions",

@@ -37,6 +37,7 @@ class Journal:
         truth = source.columns.truth
         beside = [] if truth is None else _states([Path(truth)])
         words = [gate.to_json(), repr(source.columns), only or "", *beside]
+        words += ["for spreadsheets"] if source.for_spreadsheets else []
         self.job = _digest(words)
         self.done: dict[str, Outcome] = {}
         self._targets = plan_targets(source, folder)

@@ -8,7 +8,7 @@ import hashlib
 import re
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -61,12 +61,15 @@ class Source:
     step : int
         How many rows are read at a time, where pieces of the files are too large for
         the memory; 0 leaves it to the format.
+    for_spreadsheets : bool
+        Whether text that is written beside decisions must not be a formula.
     """
 
     files: tuple[Path, ...]
     columns: Columns = field(default_factory=Columns)
     root: Path | None = None
     step: int = 0
+    for_spreadsheets: bool = False
 
     @property
     def format(self) -> Format:
@@ -92,7 +95,7 @@ class Source:
     def single(self) -> "Iterator[Source]":
         """Yield a source for each file."""
         for file in self.files:
-            yield Source((file,), self.columns, self.root, self.step)
+            yield replace(self, files=(file,))
 
     @cached_property
     def schema(self) -> pl.Schema:

@@ -14,6 +14,7 @@ from trustdoctor.atomic import require_apart, require_writable, resolved
 from trustdoctor.errors import FileError, OutputError
 from trustdoctor.files.formats import find_format, output_suffixes, suffix_of
 from trustdoctor.files.source import Source
+from trustdoctor.files.spreadsheets import escaped
 from trustdoctor.files.text import dialect_of
 
 ADDED = "trustdoctor"
@@ -82,7 +83,7 @@ def sink(rows: pl.LazyFrame, source: Source, output: Path, temporary: Path) -> N
     if any("\ud800" <= one <= "\udfff" for one in str(temporary)):
         message = f"cannot write {output}: its folder has no name in UTF-8. Rename it."
         raise OutputError(message)
-    write(rows, temporary, source)
+    write(escaped(rows) if source.for_spreadsheets else rows, temporary, source)
     with temporary.open("rb") as file:
         os.fsync(file.fileno())
 
