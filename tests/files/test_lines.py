@@ -257,9 +257,30 @@ def test_lines_end_outside_of_quotes(text, block):
     first = 0
     for part, found in walked:
         own = [at - first for at in ends if first <= at < first + len(part)]
-        assert found == ((own[0], own[-1]) if own else None)
+        assert found == ((own[0], own[-1], len(own)) if own else None)
         first += len(part)
 
 
 def test_columns_say_how_a_last_line_is_read():
     assert Columns(last_line="keep").options() == ["--last-line", "keep"]
+
+
+@pytest.mark.parametrize("line", ["", "1", "1,2"])
+def test_cells_that_nobody_wrote_are_bounded(line, tmp_path, run):
+    """200 columns and a megabyte of short lines are millions of cells."""
+    columns = [f"logit_{i}" for i in range(200)]
+    rows = ",".join(["1"] * 200) + "\n"
+    text = ",".join(columns) + "\n" + rows + (line + "\n") * 400_000 + rows
+    for name in ("a.csv", "a.csv.gz"):
+        done = run("screen", write(tmp_path / name, text), "--gamma", 1)
+        assert done.returncode == 2
+        assert "most are blank or short" in done.stderr
+    few = ",".join(columns) + "\n" + rows + "\n" * 4_000 + rows
+    assert len(td.read(write(tmp_path / "a.csv", few))) == 2
+
+
+def test_values_that_no_object_has_are_bounded(tmp_path):
+    whole = "{" + ", ".join(f'"logit_{i}": 1.5' for i in range(200)) + "}\n"
+    path = write(tmp_path / "a.jsonl", whole + "{}\n" * 400_000 + whole)
+    with pytest.raises(FileError, match="most are blank or short"):
+        td.read(path)

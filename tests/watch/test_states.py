@@ -417,3 +417,13 @@ def test_a_full_disk_is_told_of_a_state_that_is_begun(tmp_path, monkeypatch):
         td.Watch.open(path, GATE),
     ):
         pass
+
+
+def test_a_text_that_is_not_utf_8_is_told(tmp_path):
+    """The error is that of Python's module, and has no code of SQLite."""
+    path = tmp_path / "state.db"
+    busy(GATE).save(path)
+    with closing(sqlite3.connect(path)) as store, store:
+        store.execute("UPDATE state SET value = CAST(x'ff00ff' AS TEXT)")
+    with pytest.raises(FileError, match="cannot read the state"):
+        td.Watch.load(path, GATE)

@@ -12,7 +12,7 @@ from trustdoctor.errors import FileError
 from trustdoctor.files.columns import LINE
 from trustdoctor.files.dialect import opened
 from trustdoctor.files.formats import Format, register_format
-from trustdoctor.files.lines import bounded, line_memory
+from trustdoctor.files.lines import bounded, check_cells, line_memory
 
 if TYPE_CHECKING:
     from trustdoctor.files.source import Source
@@ -41,6 +41,7 @@ def _scan_one(file: Path, source: "Source") -> pl.LazyFrame:
         return lines.filter(pl.col(LINE).str.strip_chars() != "")
     state = file.stat()
     schema = _find_schema(file, state.st_size, state.st_mtime_ns)
+    check_cells(file, file, len(schema))
     return pl.scan_ndjson(file, schema=schema)
 
 

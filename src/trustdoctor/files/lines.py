@@ -24,11 +24,15 @@ LONGEST = 1 << 24
 MOST_COLUMNS = 1 << 15
 """Columns that a table of text has at most: parsing takes about 10 kB for each."""
 
+MOST_UNWRITTEN = 1 << 21
+"""Cells of lines that are short or blank in 1 MB of text, at most: a parser makes them
+all, which takes 16 bytes for each."""
+
 _BLOCK = 1 << 20
 _WIDE_MARKS = (b"\xff\xfe", b"\xfe\xff")  # of UTF-16 and UTF-32
 
-Ends = tuple[int, int] | None
-"""Where the first and the last line end of a block are, outside of quotes."""
+Ends = tuple[int, int, int] | None
+"""Where a block's first and last line end are, outside of quotes, and how many."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +45,25 @@ class _End:
     """Whether it ends."""
     longest: int
     """About how many bytes the longest line has; 0 where all have less than 1 MB."""
+    densest: int
+    """Lines in a block, at most."""
 
 
 def bounded(file: Path, *, json: bool = False) -> Path:
     """Return a readable file, as `dialect.readable`, refusing one of endless lines."""
     _passed(file)
     return readable(file, json=json)
+
+
+def check_cells(file: Path, path: Path, columns: int) -> None:
+    """Refuse lines that are mostly blank, or shorter than the header, by millions."""
+    lines = _passed(path).densest
+    if lines * columns - _BLOCK > MOST_UNWRITTEN:
+        message = (
+            f"expected lines of {columns:,} values in {file}, got {lines:,} lines in "
+            "1 MB of it: most are blank or short. Leave these out."
+        )
+        raise FileError(message)
 
 
 def line_memory(files: Iterable[Path], *, whole: bool) -> int:
@@ -80,6 +97,7 @@ def whole_table(file: Path, *, keep_last: bool) -> tuple[Path, Dialect]:
             f"{columns:,}. Write more as arrays (.npz), or as lists (.parquet)."
         )
         raise FileError(message)
+    check_cells(file, path, columns)
     last, ended = _passed(path).last, _passed(path).ended
     values = _count(last, separator)
     blank = not last.strip(separator + b" ")
@@ -96,7 +114,7 @@ def whole_table(file: Path, *, keep_last: bool) -> tuple[Path, Dialect]:
 @lru_cache(maxsize=256)
 def _pass(file: Path, size: int, changed: int) -> _End:
     del size, changed
-    length = longest = 0
+    length = longest = densest = 0
     tail: deque[bytes] = deque(maxlen=LONGEST // _BLOCK + 2)
     with opened(file) as content:
         for block, ends in _walk(content):
@@ -108,12 +126,15 @@ def _pass(file: Path, size: int, changed: int) -> _End:
                 )
                 raise FileError(message)
             longest = max(longest, length)
-            length = length if ends is None else len(block) - ends[1] - 1
+            if ends is not None:
+                length = len(block) - ends[1] - 1
+                densest = max(densest, ends[2])
             tail.append(block)
     text = b"".join(tail)
     whole = text.rstrip(b"\r\n")
     last = whole[_last_begins(whole) :]
-    return _End(last, text.endswith(b"\n"), longest if longest >= _BLOCK else 0)
+    longest = longest if longest >= _BLOCK else 0
+    return _End(last, text.endswith(b"\n"), longest, densest)
 
 
 @lru_cache(maxsize=256)
@@ -142,11 +163,13 @@ def _walk(content: BinaryIO) -> Iterator[tuple[bytes, Ends]]:
             signs = np.frombuffer(block, np.uint8)
             within = np.bitwise_xor.accumulate(signs == ord('"')) ^ inside
             ends = np.flatnonzero((signs == ord("\n")) & ~within)
-            yield block, (int(ends[0]), int(ends[-1])) if len(ends) else None
+            found = (int(ends[0]), int(ends[-1]), len(ends)) if len(ends) else None
+            yield block, found
             inside = bool(within[-1])
         else:
-            first = -1 if inside else block.find(b"\n")
-            yield block, None if first < 0 else (first, block.rfind(b"\n"))
+            first, last = block.find(b"\n"), block.rfind(b"\n")
+            none = inside or first < 0
+            yield block, None if none else (first, last, block.count(b"\n"))
         block = content.read(_BLOCK)
 
 

@@ -240,7 +240,7 @@ def _reading(path: str | Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        if error.sqlite_errorcode == sqlite3.SQLITE_FULL:  # of one that is begun
+        if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL:  # at its start
             raise OutputError(_trouble("write", path, error)) from error
         raise FileError(_trouble("read", path, error)) from error
 
