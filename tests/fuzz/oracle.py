@@ -28,7 +28,7 @@ THRESHOLD = -0.4
 ALLOWED = {"screen": (0,), "diagnose": (0,), "calibrate": (0, 3), "check": (0, 1)}
 MEMORY = 2 * 10**9
 _ABOUT_OUTPUT = re.compile(
-    "already has a column|holds lists|do not fit into NPZ|an input itself|"
+    "already has a column|holds (?:lists|bytes)|do not fit into NPZ|an input itself|"
     "cannot be written to"
 )
 

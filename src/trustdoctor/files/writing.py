@@ -98,6 +98,13 @@ def kept_columns(source: Source, output: Path) -> pl.LazyFrame:
             f"{target.name} holds none. Choose .parquet."
         )
         raise OutputError(message)
+    raw = [name for name, dtype in source.schema.items() if dtype == pl.Binary]
+    if raw and target.lines:
+        message = (
+            f"cannot write {output}: column {raw[0]!r} holds bytes, and {target.name} "
+            "holds none. Choose .parquet."
+        )
+        raise OutputError(message)
     return typed(source) if target.typed else source.scan()
 
 
