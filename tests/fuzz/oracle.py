@@ -27,8 +27,8 @@ BATCH = 7
 THRESHOLD = -0.4
 ALLOWED = {"screen": (0,), "diagnose": (0,), "calibrate": (0, 3), "check": (0, 1)}
 MEMORY = 2 * 10**9
-_ABOUT_OUTPUT = re.compile(
-    "already has a column|holds (?:lists|bytes)|do not fit into NPZ|an input itself|"
+_OF_A_COMMAND = re.compile(
+    "already has a column|holds (?:lists|bytes)|has pieces of|do not fit into NPZ|an input itself|"
     "cannot be written to"
 )
 
@@ -203,7 +203,7 @@ def check_alike(case: Case, line: str, at_once: str, by_batch: str) -> None:
     """Refuse that one way takes rows which another does not take."""
     ways = {"command": line, "in memory": at_once, "streamed": by_batch}
     refused = {way: told for way, told in ways.items() if told}
-    if len(refused) in (0, len(ways)) or any(map(_ABOUT_OUTPUT.search, ways.values())):
+    if len(refused) in (0, len(ways)) or any(map(_OF_A_COMMAND.search, ways.values())):
         return
     if not is_damaged(case):
         ways = {way: told or "taken" for way, told in ways.items()}
