@@ -28,8 +28,8 @@ THRESHOLD = -0.4
 ALLOWED = {"screen": (0,), "diagnose": (0,), "calibrate": (0, 3), "check": (0, 1)}
 MEMORY = 2 * 10**9
 _OF_A_COMMAND = re.compile(
-    "already has a column|holds (?:lists|bytes)|has pieces of|do not fit into NPZ|an input itself|"
-    "cannot be written to"
+    "already has a column|holds (?:lists|bytes)|do not fit into NPZ|an input itself|"
+    "has pieces of"
 )
 
 
