@@ -29,7 +29,7 @@ ALLOWED = {"screen": (0,), "diagnose": (0,), "calibrate": (0, 3), "check": (0, 1
 MEMORY = 2 * 10**9
 _OF_A_COMMAND = re.compile(
     "already has a column|holds (?:lists|bytes)|do not fit into NPZ|an input itself|"
-    "has pieces of"
+    "has pieces of|cannot be written to"
 )
 
 
