@@ -38,7 +38,7 @@ def test_paths_that_cannot_be_written_are_said(tmp_path):
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)  # noqa: PTH116
 
 
-def test_modes_and_links_are_kept(tmp_path):
+def test_modes_are_kept_and_links_are_replaced(tmp_path):
     path = tmp_path / "out.txt"
     write_text(path, "a")
     assert path.stat().st_mode & 0o777 == 0o666 & ~_umask()
@@ -46,8 +46,10 @@ def test_modes_and_links_are_kept(tmp_path):
     link = tmp_path / "link.txt"
     link.symlink_to(path)
     write_text(link, "b")
-    assert link.is_symlink()
-    assert path.read_text() == "b"
+    assert not link.is_symlink()
+    assert (path.read_text(), link.read_text()) == ("a", "b")
+    assert link.stat().st_mode & 0o777 == 0o666 & ~_umask()
+    write_text(path, "c")
     assert path.stat().st_mode & 0o777 == 0o600
 
 
@@ -127,7 +129,7 @@ for name in sys.argv[1:]:
         os.read(go, 1)  # all at once, when the other end is closed
         path = Path(name)
         for _ in range(25):
-            with locked(path):
+            with locked(path) as path:
                 n = int(path.read_text()) if path.exists() else 0
                 write_text(path, str(n + 1))
         os._exit(0)

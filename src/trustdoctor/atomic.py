@@ -24,9 +24,10 @@ _LONGEST = 20  # bytes of a suffix that says a format
 def replacing(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`, moved there if the block succeeds.
 
-    Whatever goes wrong in between (a full disk, an exception), the old file
-    stays as it was and no temporary file is left. What a killed process left is
-    removed by the next one that writes there.
+    A link of that name is replaced, and what it leads to stays as it is. Whatever goes
+    wrong in between (a full disk, an exception), the old file stays as it was and no
+    temporary file is left. What a killed process left is removed by the next one that
+    writes there.
     """
     target = require_writable(path)
     own = _hidden(target, platform.node())
@@ -83,11 +84,12 @@ def _lives(pid: int) -> bool:
 def locked(path: str | Path) -> Iterator[Path]:
     """Yield the file behind a path, which no other process has locked meanwhile.
 
-    Read, change and write a file within. Others wait. The lock is that of a hidden file
-    beside it; the system frees it when the process ends in whatever way, and the next
-    one that locks takes over what was left.
+    Read, change and write that file within: it is one by all its names, links included.
+    Others wait. The lock is that of a hidden file beside it; the system frees it when
+    the process ends in whatever way, and the next one that locks takes over what was
+    left.
     """
-    target = require_writable(path)
+    target = resolved(require_writable(path))
     beside = target.with_name(f"{_hidden(target)}.lock")
     try:
         handle = _take(beside)
@@ -147,12 +149,15 @@ def _give_back(handle: int, beside: Path) -> None:
 
 
 def require_writable(path: str | Path) -> Path:
-    """Return the file behind a path, or say before any work why it cannot be one."""
+    """Return a path in its folder itself, or say before any work why none is there.
+
+    A link of that name is not followed.
+    """
     try:
-        target = Path(path).resolve()  # a link stays a link
-        if target.is_symlink():
+        if Path(path).resolve().is_symlink():
             message = f"cannot write {path}: its links go in a circle. Name a file."
             raise OutputError(message)
+        target = Path(path).parent.resolve() / Path(path).name
         if target.exists() and not target.is_file():
             message = f"cannot write {target}: it is not a regular file. Name a file."
             raise OutputError(message)
@@ -168,11 +173,12 @@ def require_writable(path: str | Path) -> Path:
     return target
 
 
-def require_apart(output: Path, inputs: Iterable[Path]) -> None:
+def require_apart(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
     """Refuse an output that is one of the inputs, by whatever name."""
-    place = same_file(output)
-    for other in inputs:
-        if place == same_file(other):
+    places = {same_file(other): other for other in inputs}
+    for output in outputs:
+        other = places.get(same_file(output))
+        if other is not None:
             known = "" if output == other else f", {other}"
             message = (
                 f"the output {output} is the input itself{known}. Name another file."
@@ -207,7 +213,7 @@ def write_text(path: str | Path, text: str) -> None:
 
 def _keep_mode(temporary: Path, target: Path) -> None:
     """Give the new file the mode of the old one, or that of any new file."""
-    if target.exists():
+    if target.exists() and not target.is_symlink():
         temporary.chmod(target.stat().st_mode & 0o777)
     else:
         mask = os.umask(0)

@@ -256,9 +256,7 @@ def test_auto_is_for_calibrate_and_reads_all_rows(probs, run, tmp_path):
         assert done.returncode == 2
         assert match in done.stderr
     big = tmp_path / "big.csv"
-    with big.open("w") as file:  # a header, a row, and nothing for 2 GB
-        file.write("logit_0,logit_1,label\n1,0,0\n")
-        file.truncate(2 * 10**9)
+    big.write_text("logit_0,logit_1,label\n" + 5_000_000 * "1,0,0\n")
     given = ("calibrate", big, "--frr", "5%", "--score", "auto", *out)
     done = run(*given, "--memory", "1GB")
     assert done.returncode == 2

@@ -124,9 +124,7 @@ def test_compare_says_that_a_plain_score_needs_no_file(probs, run, tmp_path):
 
 def test_what_needs_all_rows_says_so_where_they_do_not_fit(run, tmp_path):
     big = tmp_path / "big.csv"
-    with big.open("w") as file:  # a header, a row, and nothing for 2 GB
-        file.write("logit_0,logit_1,label\n1,0,0\n")
-        file.truncate(2 * 10**9)
+    big.write_text("logit_0,logit_1,label\n" + 5_000_000 * "1,0,0\n")
     for command, *options in (
         ("diagnose", "--html", tmp_path / "page.html"),
         ("compare",),

@@ -221,7 +221,7 @@ def test_record_batches_that_do_not_fit_are_refused(tmp_path, run):
     path, out = tmp_path / "in.arrow", tmp_path / "out.arrow"
     table.write_ipc(path, record_batch_size=ROWS, compression="zstd")
     gate = td.Gate(-0.5, score="alpha")
-    say = r"pieces of .* MB .* Give --memory 0\.5GB, or write smaller record batches"
+    say = r"pieces of .* MB .* Give --memory 0\.6GB, or write smaller record batches"
     with pytest.raises(FileError, match=say):
         engines.screen(find_source(path), gate, out, means=within(NARROW))
     with pytest.raises(FileError, match=say):

@@ -130,6 +130,15 @@ def test_processes_that_share_a_folder_keep_what_the_others_noted(folder):
         [20, 1, None, 20, 0, None, 0],
         [20, 1, None, 20, 0, 0.0, 0, 0, 99],
         [20, 1, None, 20, 0, 0.0, 0, 0, 0, 0, 0, None],
+        # Each count can be, but not beside the others.
+        [20, 10, [5, 5, 6, 4], 20, 0, 0.0, 1, 0, 9, 2],
+        [20, 10, [4, 5, 6, 5], 20, 0, 0.0],
+        [20, 10, [6, 5, 4, 5], 20, 0, 0.0],
+        [20, 10, [5, 5, 5, 4], 20, 0, 0.0],
+        [20, 10, [5, 5, 5, 5], 20, 1, 0.0],
+        [20, 10, None, 20, 0, 0.0],
+        [20, 10, [5, 5, 5, 5], 20, 0, 0.0, 0, 0, 0, 0, 1, ""],
+        [20, 10, [5, 5, 5, 5], 20, 0, 0.0, 0, 0, 0, 0, 0, "", False, [10, 15, 0, 9, 8]],
     ],
     ids=str,
 )
@@ -142,6 +151,28 @@ def test_a_tampered_journal_is_refused(entry, folder):
     path.write_text(json.dumps(content))
     with pytest.raises(FileError, match="cannot read the journal"):
         run(folder, resume=True)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        [20, 10, [5, 5, 5, 5], 20, 0, 0.0],
+        [20, 10, [5, 4, 5, 5], 20, 1, 0.0, 4, 20, 3, 3],
+        [20, 10, None, 20, 20, 0.0],
+        [20, 10, [5, 4, 3, 5], 0, 0, 0.0],
+        [20, 10, [5, 4, 5, 5], 20, 1, 0.0, 0, 0, 2, 0, 18, "cutoff 0.3", False],
+        [20, 10, [5, 4, 5, 5], 20, 1, 0.0, 0, 0, 0, 0, 0, "", True, [10, 15, 0, 9, 8]],
+    ],
+    ids=str,
+)
+def test_counts_that_can_be_are_kept(entry, folder):
+    run(folder)
+    path = folder / "out" / JOURNAL
+    content = json.loads(path.read_text())
+    content["done"] = dict.fromkeys(content["done"], entry)
+    path.write_text(json.dumps(content))
+    done = run(folder, resume=True)
+    assert (done.rows, done.accepted) == (60, 30)
 
 
 def test_a_journal_is_a_file_and_strict_json(folder):

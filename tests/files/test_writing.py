@@ -234,3 +234,13 @@ def test_groups_may_be_numbers_of_128_bits(suffix, run, tmp_path):
     made = ["--frr", 0.2, "--allow-trivial", "-o", gate]
     assert run("calibrate", path, *made, *options).returncode == 0
     assert run("screen", path, "--gate", gate, *options).returncode == 0
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "csv.gz", "jsonl"])
+def test_bytes_are_refused_where_text_is_written(suffix, tmp_path):
+    table = columns("logit_", LOGITS) | {"raw": [b"x", b"\xff", b""]}
+    write(tmp_path / "a.parquet", table)
+    with pytest.raises(OutputError, match="'raw' holds bytes"):
+        write_decisions(tmp_path / f"o.{suffix}", tmp_path / "a.parquet")
+    assert write_decisions(tmp_path / "o.parquet", tmp_path / "a.parquet").rows == 3
+    assert not (tmp_path / f"o.{suffix}").exists()

@@ -25,6 +25,7 @@ MUTATORS: dict[str, tuple[raw.Mutator, ...]] = {
     "score": arrays.TENSORS,
     "dataset": raw.BYTES,
     "journal": (raw.keep,),
+    "links": (raw.keep,),
 }
 
 VERBS = ("screen", "screen", "screen", "diagnose", "calibrate", "check")
@@ -99,7 +100,7 @@ def numbers(cases: int, only: str | None = None, first: int = 0) -> list[int]:
 
 def _verb(rng: Random, kind: Seed) -> str:
     alone = {"state": "check", "database": "check"}
-    alone |= {"dataset": "read", "journal": "resume"}
+    alone |= {"dataset": "read", "journal": "resume", "links": "link"}
     if kind.format in alone:
         return alone[kind.format]
     if kind.page:
@@ -118,7 +119,7 @@ def mutated(rng: Random, kind: Seed, data: bytes) -> tuple[bytes, tuple[str, ...
         own = (words.utf16,)
     steps = []
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
-        blind = rng.random() < BLIND and kind.format != "journal"
+        blind = rng.random() < BLIND and kind.format not in ("journal", "links")
         mutate = rng.choice(raw.BYTES if blind else own)
         changed = mutate(rng, data)
         data = changed if len(changed) <= MOST else changed[:MOST]

@@ -69,6 +69,29 @@ def _text(path: Path) -> list[list[str]] | None:
     return [row for row in (line.split(separator) for line in lines) if any(row)]
 
 
+def cut_or_endless(path: Path) -> str:
+    """Say what is wrong with the lines of a text; empty where nothing is."""
+    if not path.name.endswith((".csv", ".tsv", ".csv.gz")):
+        return ""
+    data = path.read_bytes()
+    try:
+        while data.startswith(b"\x1f\x8b"):
+            data = gzip.decompress(data)
+        wide = "utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8"
+        wider = data.startswith((b"\xff\xfe\0\0", b"\0\0\xfe\xff"))
+        text = data.decode("utf-32" if wider else wide)
+    except (OSError, EOFError, ValueError, zlib.error):
+        return ""
+    if text.strip("\r\n") and not text.endswith("\n"):
+        return "the last line has no end"
+    if '"' not in text and max(map(len, text.encode().split(b"\n"))) > 1 << 24:
+        return "a line is endless"
+    rows = _text(path)
+    if rows and len(rows[-1]) < len(rows[0]) and any(map(str.strip, rows[-1])):
+        return "the last line has too few values"
+    return ""
+
+
 def _table(path: Path) -> Any:
     """Return a Parquet or an Arrow file, or None."""
     readers = {".parquet": _parquet, ".arrow": pa.feather.read_table}

@@ -198,6 +198,7 @@ BESIDE: dict[str, Seed] = {
         options={"truth": "truth.csv", "ids": "id"},
     ),
     "journal": replace(FILES["csv, folder"], format="journal"),
+    "links": replace(FILES["csv, folder"], format="links"),
     "names": _beside(
         "names",
         "names.txt",

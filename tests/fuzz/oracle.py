@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 import trustdoctor as td
-from fuzz import capture, datasets, independent, journals, seeds
+from fuzz import capture, datasets, independent, journals, links, seeds, stores
 from fuzz.capture import Ran, called, check_clean, check_line, refusal
 from fuzz.cases import Case
 from fuzz.documents import check_saved
@@ -27,9 +27,9 @@ BATCH = 7
 THRESHOLD = -0.4
 ALLOWED = {"screen": (0,), "diagnose": (0,), "calibrate": (0, 3), "check": (0, 1)}
 MEMORY = 2 * 10**9
-_ABOUT_OUTPUT = re.compile(
-    "already has a column|holds lists|do not fit into NPZ|an input itself|"
-    "cannot be written to"
+_OF_A_COMMAND = re.compile(
+    "already has a column|holds (?:lists|bytes)|do not fit into NPZ|an input itself|"
+    "has pieces of|cannot be written to"
 )
 
 
@@ -203,7 +203,7 @@ def check_alike(case: Case, line: str, at_once: str, by_batch: str) -> None:
     """Refuse that one way takes rows which another does not take."""
     ways = {"command": line, "in memory": at_once, "streamed": by_batch}
     refused = {way: told for way, told in ways.items() if told}
-    if len(refused) in (0, len(ways)) or any(map(_ABOUT_OUTPUT.search, ways.values())):
+    if len(refused) in (0, len(ways)) or any(map(_OF_A_COMMAND.search, ways.values())):
         return
     if not is_damaged(case):
         ways = {way: told or "taken" for way, told in ways.items()}
@@ -232,6 +232,9 @@ def check_rows(case: Case, rows: Any, done: Any) -> None:
     if count is not None and count != len(rows):
         told = f"{count} in the file, {len(rows)} read"
         found("rows lost or made", told)
+    texts = case.rows.iterdir() if case.rows.is_dir() else [case.rows]
+    for odd in filter(None, map(independent.cut_or_endless, texts)):
+        found("a cut file is taken", odd)
     if independent.repeats_a_key(case.rows):
         found("a key twice is taken", "in a line of JSON")
     beside = case.kind.format in ("gate", "score", "names")
@@ -313,9 +316,12 @@ def _check(case: Case) -> str:
         damaged = refusal(called(lambda: Watch.load(state, loaded)))
     elif case.kind.format == "gate":
         check_saved(case, td.Gate.load)
+    foreign = stores.objects(state.read_bytes()) if kept else set()
     ran = _told(case, "check", case.rows, "--gate", gate, "--state", state)
     if ran.code == 2:
         return REFUSED
+    if foreign and case.kind.format == "database":
+        found("a database with foreign objects is taken", ", ".join(foreign))
     again = called(lambda: Watch.load(state, td.Gate.load(gate)))
     if refusal(again) and not damaged:  # of a database the history is not read
         found("a state that was written is refused", str(again))
@@ -329,4 +335,5 @@ _JUDGES = {
     "check": _check,
     "read": datasets.judge,
     "resume": journals.judge,
+    "link": links.judge,
 }

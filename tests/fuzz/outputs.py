@@ -79,7 +79,7 @@ def _check_text(rows: Path, output: Path) -> None:
     except (ValueError, OSError, csv.Error):
         return  # not a text that Python's reader takes as it is
     plain = all(len(row) == len(before[0]) for row in before)
-    odd = any(mark in text for mark in ("\r", "\ufeff", "sep="))
+    odd = any(mark in text for mark in ("\r", "\ufeff", "sep=", '\n""\n'))
     if not before or not plain or odd:
         return
     header, after = _text(output)

@@ -78,4 +78,36 @@ def table(rng: Random, data: bytes) -> bytes:
     return _changed(data, lambda store: store.execute(line) and None)
 
 
-STORE: tuple[raw.Mutator, ...] = (document, document, value, table)
+def foreign(rng: Random, data: bytes) -> bytes:
+    """Add what is not the state's: it would change what is written, or what is read."""
+    own = rng.choice(("state", "history", "ids"))
+    line = rng.choice(
+        (
+            f"CREATE TRIGGER t AFTER INSERT ON {own} BEGIN DELETE FROM {own}; END",
+            f"CREATE TRIGGER t AFTER UPDATE ON {own} BEGIN DELETE FROM ids; END",
+            f"CREATE VIEW v AS SELECT * FROM {own}",
+            "CREATE TABLE other (x)",
+            "CREATE TABLE sequence (x INTEGER PRIMARY KEY AUTOINCREMENT)",
+            "CREATE INDEX i ON ids (status)",
+            "ANALYZE",
+        )
+    )
+    return _changed(data, lambda store: store.execute(line) and None)
+
+
+def objects(data: bytes) -> set[str]:
+    """Return what a database has beside the tables of a state."""
+    out: set[str] = set()
+
+    def look(store: sqlite3.Connection) -> None:
+        for kind, name in store.execute("SELECT type, name FROM sqlite_master"):
+            if (kind, name) not in OWN and not name.startswith("sqlite_autoindex_"):
+                out.add(f"{kind} {name}")
+
+    _changed(data, look)
+    return out
+
+
+OWN = {("table", name) for name in ("state", "history", "ids")}
+
+STORE: tuple[raw.Mutator, ...] = (document, document, value, table, foreign)

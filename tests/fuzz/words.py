@@ -201,9 +201,27 @@ def preface(rng: Random, data: bytes) -> bytes:
     return rng.choice(first).encode() + rng.choice((b"\n", b"\r\n", b"")) + data
 
 
+def cut(rng: Random, data: bytes) -> bytes:
+    """Cut the last line short, or leave out some of its values."""
+    body = data.rstrip(b"\r\n")
+    begin = body.rfind(b"\n") + 1
+    end = begin + rng.randrange(len(body) - begin + 1)
+    return body[:end] + rng.choice((b"", b"", b"\n", b"\r", b"\r\n"))
+
+
+def bomb(rng: Random, data: bytes) -> bytes:
+    """Pack a line, or a header, that unpacks to more than anyone parses."""
+    rows, separator = _rows(data)
+    at = rng.randrange(len(rows))
+    fill = rng.choice(("1", "x", separator, '"', "\n", "1" + separator, "[", '""'))
+    mark = rng.choice(("", '"', "{"))
+    rows[at] += mark + fill * (rng.choice((1 << 16, 1 << 20, 20 << 20)) // len(fill))
+    return gzip.compress(_joined(rows), 1, mtime=0)
+
+
 TEXT: tuple[raw.Mutator, ...] = (
     cell, cell, cell, cell, cell, column, more, more, header, header, rename, cells,
-    shuffle, shuffle, blank, endings, separators, encoding, preface,
+    shuffle, shuffle, blank, endings, separators, encoding, preface, cut, cut, bomb,
 )  # fmt: skip
 
 
@@ -214,6 +232,8 @@ def packed(rng: Random, data: bytes) -> bytes:
     except (OSError, EOFError, zlib.error):
         return rng.choice(raw.BYTES)(rng, data)
     how = rng.random()
+    if how < 0.1:
+        return bomb(rng, inner)
     if how < 0.8:
         return gzip.compress(rng.choice(TEXT)(rng, inner), mtime=0)
     if how < 0.9:

@@ -357,3 +357,73 @@ def test_the_history_can_be_read_within_a_large_update(tmp_path, monkeypatch):
         assert len(watch.history) == 2
         watch.save(tmp_path / "copy.json")
     assert td.Watch.load(tmp_path / "copy.json", GATE).totals.rows == 60_001
+
+
+FOREIGN = {
+    "trigger": "CREATE TRIGGER t AFTER INSERT ON ids BEGIN DELETE FROM ids; END",
+    "view": "CREATE VIEW v AS SELECT * FROM ids",
+    "table": "CREATE TABLE other (x)",
+    "index": "CREATE INDEX i ON ids (status)",
+}
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_databases_with_objects_of_others_are_refused(kind, tmp_path):
+    path = tmp_path / "state.db"
+    busy(GATE).save(path)
+    with closing(sqlite3.connect(path)) as store, store:
+        store.execute(FOREIGN[kind])
+    before = path.read_bytes()
+    for work in (
+        lambda: td.Watch.load(path, GATE),
+        lambda: require_state(path, GATE),
+        lambda: td.Watch.open(path, GATE).__enter__(),
+    ):
+        with pytest.raises(FileError, match=f"got the {kind} "):
+            work()
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "CREATE TABLE ids (id TEXT, status INTEGER DEFAULT 2)",
+        "CREATE TABLE ids (id TEXT PRIMARY KEY, status INTEGER AS (2)) WITHOUT ROWID",
+        "CREATE VIEW ids AS SELECT 'r:a' AS id, 2 AS status",
+    ],
+)
+def test_tables_of_another_make_are_refused(line, tmp_path):
+    path = tmp_path / "state.db"
+    busy(GATE).save(path)
+    with closing(sqlite3.connect(path)) as store, store:
+        store.execute("DROP TABLE ids")
+        store.execute(line)
+    with pytest.raises(FileError, match="state of a watch alone"):
+        td.Watch.load(path, GATE)
+
+
+def test_a_full_disk_is_told_of_a_state_that_is_begun(tmp_path, monkeypatch):
+    """The first page of a new database does not fit."""
+    path = tmp_path / "state.db"
+    full = sqlite3.OperationalError("database or disk is full")
+    full.sqlite_errorcode = sqlite3.SQLITE_FULL
+
+    def no_room(_):
+        raise full
+
+    monkeypatch.setattr(states, "_is_empty", no_room)
+    with (
+        pytest.raises(OutputError, match=r"cannot write the state .* disk is full"),
+        td.Watch.open(path, GATE),
+    ):
+        pass
+
+
+def test_a_text_that_is_not_utf_8_is_told(tmp_path):
+    """The error is that of Python's module, and has no code of SQLite."""
+    path = tmp_path / "state.db"
+    busy(GATE).save(path)
+    with closing(sqlite3.connect(path)) as store, store:
+        store.execute("UPDATE state SET value = CAST(x'ff00ff' AS TEXT)")
+    with pytest.raises(FileError, match="cannot read the state"):
+        td.Watch.load(path, GATE)

@@ -24,6 +24,7 @@ from trustdoctor.cli.printing import (
     one_line,
     print_file,
     refusing_odd_labels,
+    spelled_for,
     write_result,
     wrote,
 )
@@ -39,7 +40,13 @@ from trustdoctor.files import (
     write_decided,
 )
 from trustdoctor.gates import describe_lists
-from trustdoctor.opinion import Cascade, Cascaded, name_files, read_stage
+from trustdoctor.opinion import (
+    Cascade,
+    Cascaded,
+    name_files,
+    read_stage,
+    require_different,
+)
 from trustdoctor.predictions import Predictions
 from trustdoctor.progress import bar
 from trustdoctor.report import (
@@ -209,6 +216,7 @@ def read_stages(
     *outputs: str | Path | None,
 ) -> Given:
     """Read what each model said; a language model's endpoint is asked later."""
+    require_different(files)
     stages: list[Any] = []
     first: Source | None = None
     labelled = False
@@ -302,22 +310,25 @@ def screen_cascade(  # noqa: PLR0913 - what the command was given
     asking: Asking,
     output: Path | None,
     only: str | None,
+    for_spreadsheets: bool,
     json_path: str | None,
     quiet: bool,
     memory: int,
 ) -> None:
     """Decide on the rows of some files, each what one stage says of them."""
     found = Cascade.load(path)
+    require_different(files)
     found.require_order(name_files(files))
     printed = str(output) == "-"
     with bar(quiet=quiet) as tell, TemporaryDirectory() as folder:
         tell(0.0, f"reading {files[0].name}")
         given = read_stages(files, columns, asking, memory, output, json_path)
         target = Path(folder) / "decided.csv" if printed else output
-        _check_written(given.source, target, only, found)
+        source = spelled_for(given.source, output, for_spreadsheets)
+        _check_written(source, target, only, found)
         done = found.screen(given.stages, progress=tell, **given.options)
         if target is not None:
-            write_decided(given.source, added_columns(done), target, only=only)
+            write_decided(source, added_columns(done), target, only=only)
         if printed and target is not None:
             print_file(target)
     summary = summarize_cascaded(found, done)

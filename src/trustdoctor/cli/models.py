@@ -5,7 +5,12 @@ from typing import Annotated
 
 import typer
 
-from trustdoctor.cli.options import OUTPUT_PANEL, GateOption, QuietOption
+from trustdoctor.cli.options import (
+    OUTPUT_PANEL,
+    GateOption,
+    LastLineOption,
+    QuietOption,
+)
 from trustdoctor.cli.printing import wrote
 from trustdoctor.files import check_output, read_rows, read_values, write_logits
 from trustdoctor.gates import Gate
@@ -65,11 +70,14 @@ def predict(  # noqa: PLR0913 - one parameter per option
     max_length: LengthOption = None,
     batch_size: Annotated[int, typer.Option(help="Rows per pass.")] = 32,
     seed: Annotated[int, typer.Option(help="Of --rows.")] = 0,
+    last_line: LastLineOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """Run a local model over a table and write its predictions beside the rows."""
     check_output(output, data, *model.glob("*"))
-    table = read_rows(data, column, where=where, rows=rows, seed=seed)
+    table = read_rows(
+        data, column, where=where, rows=rows, seed=seed, last_line=last_line
+    )
     values = read_values(table, column)
     from trustdoctor.adapters import transformers as adapter
 

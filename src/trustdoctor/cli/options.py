@@ -137,6 +137,23 @@ NoiseOption = Annotated[
 ]
 
 
+SpreadsheetsOption = Annotated[
+    bool,
+    typer.Option(
+        "--for-spreadsheets",
+        metavar="",
+        help="In CSV: an apostrophe before text that would be a formula.",
+        rich_help_panel=OUTPUT_PANEL,
+    ),
+]
+LAST_LINE = (
+    "keep: take the last line of a CSV file as it stands, where it has no line end or "
+    "too few values."
+)
+LastLineOption = Annotated[
+    str | None,
+    typer.Option(metavar="keep", help=LAST_LINE, rich_help_panel=COLUMNS_PANEL),
+]
 OddLabelsOption = Annotated[
     bool,
     typer.Option(
@@ -267,6 +284,7 @@ def column_options() -> Iterator[Option]:
     yield Option("cutoff", str | None, text, metavar="RATE")
     text = "Probabilities are of one class against the rest: divide rows by their sums."
     yield Option("one_vs_rest", bool, text, default=False)
+    yield Option("last_line", str | None, LAST_LINE, metavar="keep")
 
 
 def _gate_column_options() -> Iterator[Option]:

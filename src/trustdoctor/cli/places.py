@@ -26,7 +26,7 @@ def check_places(given: dict[str, Any]) -> None:
             _refuse_inside(path, [*inputs, *(other for _, other in named)])
         else:
             require_writable(path)
-            require_apart(path, inputs)
+            require_apart([path], inputs)
     for at, (_, path) in enumerate(named):
         if same_file(path) in {same_file(other) for _, other in named[:at]}:
             message = f"two outputs go to one file, {path}. Name another for one."
@@ -35,12 +35,7 @@ def check_places(given: dict[str, Any]) -> None:
 
 def check_outputs(source: Source, *outputs: str | Path | None) -> None:
     """Refuse to write over a file of a folder or of a pattern."""
-    files = list(source.files)
-    if suffix_of(files[0]) == ".npy":  # the arrays beside it belong to it
-        files += files[0].parent.glob("*.npy")
-    for output in outputs:
-        for path in _paths(output):
-            require_apart(path, files)
+    require_apart((path for one in outputs for path in _paths(one)), source.inputs)
 
 
 def _paths(value: Any) -> Iterator[Path]:

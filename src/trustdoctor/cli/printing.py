@@ -5,6 +5,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -13,8 +14,8 @@ from rich.console import Console
 
 from trustdoctor.atomic import write_text
 from trustdoctor.cli.exit_codes import TRIVIAL
-from trustdoctor.errors import OddLabelsWarning
-from trustdoctor.files import STDIN
+from trustdoctor.errors import InputError, OddLabelsWarning
+from trustdoctor.files import CSV, FORMATS, STDIN, Source, suffix_of
 from trustdoctor.gates import Gate
 from trustdoctor.report import needed_words, trivial_words
 from trustdoctor.visible import visible
@@ -71,8 +72,30 @@ def refusing_odd_labels(output: Path, *, allow: bool) -> Iterator[None]:
             raise typer.Exit(TRIVIAL) from None
 
 
+def spelled_for(source: Source, output: Path | None, spreadsheets: bool) -> Source:  # noqa: FBT001
+    """Return a source whose rows are written for spreadsheets, if that was asked."""
+    if not spreadsheets:
+        return source
+    kind = None if output is None else CSV if str(output) == "-" else source.format
+    if output is not None and output.suffix:
+        kind = FORMATS.get(suffix_of(output))
+    if kind is None or kind.name not in ("CSV", "TSV"):
+        message = (
+            "--for-spreadsheets is about rows that are written as CSV. Give -o "
+            "FILE.csv, or leave it out."
+        )
+        raise InputError(message)
+    return replace(source, for_spreadsheets=True)
+
+
 def print_file(path: Path) -> None:
-    """Copy a file to standard output."""
+    """Copy a file to standard output; what steers a terminal is spelled out there."""
+    if sys.stdout.isatty():
+        with path.open(encoding="utf-8", newline="") as text:
+            for line in text:
+                sys.stdout.write(visible(line))
+        sys.stdout.flush()
+        return
     with path.open("rb") as content:
         shutil.copyfileobj(content, sys.stdout.buffer)
     sys.stdout.buffer.flush()

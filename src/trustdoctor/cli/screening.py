@@ -16,10 +16,11 @@ from trustdoctor.cli.options import (
     OUTPUT_PANEL,
     JsonOption,
     QuietOption,
+    SpreadsheetsOption,
     named_score,
 )
 from trustdoctor.cli.places import check_outputs
-from trustdoctor.cli.printing import print_file, write_result, wrote
+from trustdoctor.cli.printing import print_file, spelled_for, write_result, wrote
 from trustdoctor.engines import Means, tuned
 from trustdoctor.errors import InputError
 from trustdoctor.files import Columns, Source, check_output, find_source
@@ -125,6 +126,7 @@ def screen(  # noqa: PLR0913 - one parameter per option
     asking: Asking,
     output: OutputOption = None,
     only: OnlyOption = None,
+    for_spreadsheets: SpreadsheetsOption = False,
     resume: ResumeOption = False,
     json_path: JsonOption = None,
     quiet: QuietOption = False,
@@ -139,6 +141,7 @@ def screen(  # noqa: PLR0913 - one parameter per option
     named = (gamma, threshold, score, temperature)
     asked: dict[str, Any] = {"columns": columns, "output": output, "only": only}
     asked |= {"json_path": json_path, "quiet": quiet}
+    asked["for_spreadsheets"] = for_spreadsheets
     if gate_path is not None and is_cascade(gate_path):
         _require_plain(resume, means, *named)
         asked |= {"asking": asking, "memory": means.memory}
@@ -155,6 +158,7 @@ def _screen_gate(  # noqa: PLR0913 - what the command was given
     columns: Columns,
     output: Path | None,
     only: str | None,
+    for_spreadsheets: bool,
     resume: bool,
     json_path: str | None,
     quiet: bool,
@@ -165,6 +169,7 @@ def _screen_gate(  # noqa: PLR0913 - what the command was given
     with bar(quiet=quiet) as tell, TemporaryDirectory() as folder:
         tell(0.0, f"reading {file.name}")
         source = find_source(file, replace(columns, need_labels=False))
+        source = spelled_for(source, output, for_spreadsheets)
         gate = _gate(source, *named)
         check_outputs(source, json_path, output)
         means = replace(means, progress=tell)

@@ -9,13 +9,14 @@ from trustdoctor.cli.options import (
     COLUMNS_PANEL,
     OUTPUT_PANEL,
     FileArgument,
+    LastLineOption,
     QuietOption,
     as_rate,
 )
 from trustdoctor.cli.places import check_outputs
 from trustdoctor.envelope import shown
 from trustdoctor.errors import InputError
-from trustdoctor.files import find_source, split_file
+from trustdoctor.files import Columns, find_source, split_file
 from trustdoctor.report import make_console
 
 _MOST_DIGITS = 19  # of a number of rows; Python refuses to read thousands
@@ -56,6 +57,7 @@ def split(  # noqa: PLR0913 - one parameter per option
     clusters: TogetherOption = None,
     ids: TogetherOption = None,
     seed: SeedOption = 0,
+    last_line: LastLineOption = None,
     output: PartsOption,
     quiet: QuietOption = False,
 ) -> None:
@@ -67,7 +69,7 @@ def split(  # noqa: PLR0913 - one parameter per option
     if clusters is not None and ids is not None:
         message = "expected --clusters or --ids, got both. Leave one out."
         raise InputError(message)
-    source = find_source(file)
+    source = find_source(file, Columns(last_line=last_line))
     check_outputs(source, *output)
     share, rows = _as_part(part)
     first, second = split_file(

@@ -17,12 +17,13 @@ from trustdoctor.cli.options import (
     GateOption,
     JsonOption,
     QuietOption,
+    SpreadsheetsOption,
     as_rate,
     as_share,
 )
 from trustdoctor.cli.places import check_outputs
 from trustdoctor.cli.printing import write_result, wrote
-from trustdoctor.cli.reviews import Answered, read_answers, write_drawn
+from trustdoctor.cli.reviews import Answered, ReviewFile
 from trustdoctor.engines import require_fitting
 from trustdoctor.errors import InputError, LabelsMissingError
 from trustdoctor.evaluation import check_labels
@@ -153,7 +154,9 @@ class _Given:
         rows = self.predictions
         return check_labels(rows).odd if rows.known.any() else ()
 
-    def count(self, watch: Watch, batch: str | None, draw: Path | None) -> None:
+    def count(
+        self, watch: Watch, batch: str | None, draw: Path | None, file: ReviewFile
+    ) -> None:
         """Count the rows, and write those that are drawn for review."""
         rows, reviewed = self.predictions, self.reviewed
         if self.late:
@@ -164,7 +167,7 @@ class _Given:
             reviewed = watch.draw(screened, ids=self.ids)
         watch.update(rows, ids=self.ids, batch=batch, reviewed=reviewed)
         if draw is not None and reviewed is not None:
-            write_drawn(draw, screened, rows, reviewed)
+            file.write(draw, screened, rows, reviewed)
 
 
 def check(  # noqa: PLR0913 - one parameter per option
@@ -179,6 +182,7 @@ def check(  # noqa: PLR0913 - one parameter per option
     review_accepted: AcceptedOption = None,
     reviewed: ReviewedOption = None,
     draw: DrawOption = None,
+    for_spreadsheets: SpreadsheetsOption = False,
     late: LateOption = False,
     deadline: DeadlineOption = None,
     label_noise: NoiseOption = None,
@@ -198,10 +202,16 @@ def check(  # noqa: PLR0913 - one parameter per option
     if label_noise is not None:
         options["label_noise"] = as_share(label_noise, "label-noise")
     _check_draw(draw, reviewed, columns, late=late)
+    if for_spreadsheets and draw is None and not late:
+        message = (
+            "--for-spreadsheets is about the file of --draw. Give --draw or --late."
+        )
+        raise InputError(message)
+    review_file = ReviewFile(for_spreadsheets, columns.last_line)
     require_state(state, gate, **options)
     with bar(quiet=quiet) as tell:
         tell(0.0, f"reading {file.name}")
-        given: _Given | Answered | None = read_answers(file, gate) if late else None
+        given: _Given | Answered | None = review_file.read(file, gate) if late else None
         if given is None:
             source = find_source(file, columns)
             check_outputs(source, state, json_path, html, draw)
@@ -209,7 +219,7 @@ def check(  # noqa: PLR0913 - one parameter per option
             options |= _reference(reference, columns)
     with Watch.open(state, gate, **options) as watch:
         odd = given.odd_labels() if isinstance(given, _Given) else ()
-        given.count(watch, batch, draw)
+        given.count(watch, batch, draw, review_file)
         _write(watch, odd, html, json_path)  # or else nothing is counted
     printed = json_path == "-"
     if printed:

@@ -1,6 +1,7 @@
 """How much memory there is, what fits into it, and how polars is kept within it."""
 
 import ctypes
+import math
 import os
 import re
 from collections.abc import Iterator
@@ -60,6 +61,8 @@ def fits(source: Source, memory: int, *, scores: int = 0) -> bool:
     """Say whether all rows may be read at once, and evaluated by so many scores."""
     if source.size > memory:
         return False
+    if source.format.lines and 4 * source.largest_piece() > memory - BASE_MEMORY:
+        return False
     needed = 3 * source.row_bytes + 60 + 110 * scores
     return source.about_rows * needed <= memory
 
@@ -91,11 +94,12 @@ def with_room(source: Source, memory: int, *, whole: bool = False) -> Source:
         return source
     if source.format.sliced:
         return replace(source, step=_batch_rows(source, room, whole=whole))
-    least = 4 * piece + BASE_MEMORY
+    least = math.ceil((4 * piece + BASE_MEMORY) / 1e8) / 10
     message = (
         f"{source.name} has pieces of {piece / 1e6:,.0f} MB that are read as a "
-        f"whole, which need about {least / 1e9:.1f} GB of memory. Give --memory "
-        f"{least / 1e9:.1f}GB, or write smaller record batches, or arrays in C order."
+        f"whole, which need about {least} GB of memory. Give --memory "
+        f"{least}GB, or write smaller record batches, shorter lines, fewer "
+        "columns, or arrays in C order."
     )
     raise FileError(message)
 
@@ -115,6 +119,8 @@ def tuned(source: Source, memory: int, *, whole: bool = False) -> Iterator[None]
     workers do so, a library call does not.
     """
     room = memory - BASE_MEMORY
+    if source.format.lines:  # before any is parsed
+        with_room(source, memory, whole=whole)
     piece = max(source.largest_piece(whole=whole), 1)
     ahead = min(max(room // (8 * piece), 1), 2 * cores())
     rows = _batch_rows(source, room, whole=whole)

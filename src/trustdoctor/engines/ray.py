@@ -129,7 +129,7 @@ class RayEngine(Engine):
         for _, target in targets:
             target.parent.mkdir(parents=True, exist_ok=True)
         files = [{"at": i} for i in range(len(targets))]
-        named = [(one, target.resolve()) for one, target in targets]
+        named = [(one, target.absolute()) for one, target in targets]
         whole = _whole([one for one, _ in targets])
         with _cluster(self.address), _told(whole):
             done = ray.data.from_items(

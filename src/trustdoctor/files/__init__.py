@@ -4,7 +4,7 @@ from trustdoctor.files.annotations import SETTING, read_perturbed
 from trustdoctor.files.answer_columns import warn_of_answers
 from trustdoctor.files.arrays import NPY, NPZ
 from trustdoctor.files.building import from_frame, from_table
-from trustdoctor.files.columns import Columns, find_layout
+from trustdoctor.files.columns import Columns, Layout, find_layout
 from trustdoctor.files.decided import write_decided
 from trustdoctor.files.dialect import STDIN
 from trustdoctor.files.finding import find_source
@@ -19,6 +19,7 @@ from trustdoctor.files.formats import (
 from trustdoctor.files.ipc import IPC
 from trustdoctor.files.journal import Journal
 from trustdoctor.files.json_lines import JSON_LINES
+from trustdoctor.files.labels import as_text, class_numbers
 from trustdoctor.files.parquet import PARQUET, ROW_GROUP
 from trustdoctor.files.pictures import PICTURES, pillow, thumbnails
 from trustdoctor.files.random_split import split_file
@@ -31,8 +32,9 @@ from trustdoctor.files.source import (
     first_line,
     unreadable,
 )
+from trustdoctor.files.spreadsheets import escaped, unescaped
 from trustdoctor.files.tables import read_rows, read_values, write_logits
-from trustdoctor.files.text import CSV, TSV
+from trustdoctor.files.text import CSV, TSV, scan_table
 from trustdoctor.files.writing import (
     ADDED,
     check_names,
@@ -61,13 +63,17 @@ __all__ = [
     "Columns",
     "Format",
     "Journal",
+    "Layout",
     "RowGroup",
     "Source",
+    "as_text",
     "check_names",
     "check_output",
     "check_outside",
     "checked_choices",
     "choice_probs",
+    "class_numbers",
+    "escaped",
     "find_format",
     "find_layout",
     "find_source",
@@ -85,10 +91,12 @@ __all__ = [
     "read_rows",
     "read_values",
     "register_format",
+    "scan_table",
     "sink",
     "split_file",
     "suffix_of",
     "thumbnails",
+    "unescaped",
     "unreadable",
     "warn_of_answers",
     "with_decisions",

@@ -24,7 +24,7 @@ _PERTURBED = re.compile(rf"pbb_{SETTING}")
 
 def read_array(source: Source, name: str) -> NDArray[Any]:
     """Return an array beside the predictions, one entry per row of all files."""
-    parts = [_array(file, name) for file in source.files]
+    parts = [_array(one, name) for one in source.single()]
     for file, part in zip(source.files, parts, strict=True):
         if part.shape[1:] != parts[0].shape[1:]:
             message = (
@@ -35,10 +35,11 @@ def read_array(source: Source, name: str) -> NDArray[Any]:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def _array(file: Path, name: str) -> NDArray[Any]:
+def _array(source: Source, name: str) -> NDArray[Any]:
+    (file,) = source.files
     known = _names(file)
     if known is None:
-        known = Source((file,)).names
+        known = source.names
     elif name in known:
         return _read(file, [name])[name]
     message = f"{file} has no {name!r}; it has {', '.join(known[:20])}."

@@ -78,6 +78,10 @@ class Columns:
         Whether numbers may have a decimal comma, as in files separated by semicolons.
     names_file : Path, optional
         Where the class names were read from.
+    last_line : str, optional
+        "keep" takes the last line of a CSV or TSV file as it stands, where it has no
+        line end or too few values. By default such a file is refused, because it may be
+        cut short.
     """
 
     logits: str | Sequence[str] | None = None
@@ -102,6 +106,7 @@ class Columns:
     one_vs_rest: bool = False
     comma: bool = False
     names_file: Path | None = None
+    last_line: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse two meanings for the same numbers."""
@@ -132,6 +137,16 @@ class Columns:
             parts = tuple(part.strip() for part in self.choices.split(","))
             object.__setattr__(self, "choices", parts)
         self._check_positive()
+        self._check_reading()
+
+    def _check_reading(self) -> None:
+        """Refuse what says of no file how it is read."""
+        if self.last_line not in (None, "keep"):
+            message = (
+                f"expected --last-line keep, or nothing, got {self.last_line!r}. Keep "
+                "takes a last line without its end as it stands."
+            )
+            raise InputError(message)
         if type(self.first_class) is not int or self.first_class < 0:
             message = (
                 f"expected first_class of 0 or more, got {self.first_class!r}. Classes "

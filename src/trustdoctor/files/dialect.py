@@ -25,6 +25,8 @@ _BOMS = {
 }
 _HEAD = 1 << 16
 _GZIP = b"\x1f\x8b"
+_OTHERWISE_PACKED = (b"(\xb5/\xfd", b"x\x01", b"x\x9c", b"x\xda")
+"""How files begin that polars would unpack, too: by zstd, or by zlib."""
 _DECIMAL_COMMA = re.compile(r"(?:^|[;\t|])\s*[+-]?[0-9]+,[0-9]+\s*(?=[;\t|]|$)", re.M)
 
 
@@ -74,7 +76,14 @@ def sniff(file: Path) -> Dialect:
 def opened(file: Path) -> BinaryIO:
     """Open a file to read its bytes, unpacked where it is packed."""
     with file.open("rb") as content:
-        packed = content.read(2) == _GZIP
+        head = content.read(4)
+    if head.startswith(_OTHERWISE_PACKED):
+        message = (
+            f"{file} is packed, and not by gzip, so its lines cannot be looked at. "
+            "Unpack it, or pack it with gzip."
+        )
+        raise FileError(message)
+    packed = head.startswith(_GZIP)
     return gzip.open(file) if packed else file.open("rb")  # type: ignore[return-value]
 
 

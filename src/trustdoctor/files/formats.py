@@ -44,6 +44,8 @@ class Format:
         (``whole=True``) or of those that are needed.
     sliced : bool
         Whether `scan` can read `Source.step` rows at a time, whatever the pieces.
+    lines : bool
+        Whether it is text with a row per line, whose lines are its pieces.
     is_table : bool
         Whether rows have columns of their own, which are to be kept.
     typed : bool
@@ -63,6 +65,7 @@ class Format:
     row_bytes: "Callable[[Source], int] | None" = None
     largest_piece: "Callable[..., int] | None" = None
     sliced: bool = False
+    lines: bool = False
     is_table: bool = True
     typed: bool = True
     nested: bool = True

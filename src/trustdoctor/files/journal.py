@@ -37,6 +37,7 @@ class Journal:
         truth = source.columns.truth
         beside = [] if truth is None else _states([Path(truth)])
         words = [gate.to_json(), repr(source.columns), only or "", *beside]
+        words += ["for spreadsheets"] if source.for_spreadsheets else []
         self.job = _digest(words)
         self.done: dict[str, Outcome] = {}
         self._targets = plan_targets(source, folder)
@@ -45,7 +46,7 @@ class Journal:
 
     def begin(self, *, resume: bool) -> None:
         """Take over what an earlier run of the same job noted, or forget it."""
-        if not resume:
+        if not resume or self.path.is_symlink():
             self.path.unlink(missing_ok=True)
         elif self.path.exists():
             self.done = self._read()
@@ -73,6 +74,8 @@ class Journal:
 
     def find(self, file: Path) -> Outcome | None:
         """Return what was counted in a file, unless it changed or is not done."""
+        if self._targets[file].is_symlink():  # it is to be replaced
+            return None
         return self.done.get(self._stamp(file))
 
     def note(self, file: Path, outcome: Outcome) -> None:
@@ -129,15 +132,30 @@ def _outcome(entry: Any) -> Outcome:
     whole += [seen.silent, seen.unstated, seen.overruled]
     if (
         any(type(one) is not int or not 0 <= one <= rows for one in whole)
-        or sum(part) > rows
         or not (lists is None or _can_be(lists, rows - accepted))
         or seen.rows not in (0, rows)
         or (type(seen.decided_by), type(seen.one_vs_rest)) != (str, bool)
         or not 0 <= envelope.read_number(seen.miss) < float("inf")
+        or not _adds_up(found)
     ):
         message = f"expected counts of rows, got {envelope.shown(entry)}."
         raise FileError(message)
     return found
+
+
+def _adds_up(found: Outcome) -> bool:
+    """Tell whether no two counts of an outcome contradict each other."""
+    counts, seen = found.counts or Confusion(0, 0, 0, 0), found.intake
+    rejected, labelled = found.rows - found.accepted, counts.fr + counts.tr
+    return (
+        counts.fa + counts.ta <= found.accepted
+        and labelled <= rejected
+        and seen.barred <= rejected
+        and seen.silent + seen.overruled <= found.rows
+        and (seen.decided_by != "" or not seen.overruled)
+        and seen.rows in (0, counts.n + seen.unlabelled)
+        and (found.lists is None or found.lists.labelled == labelled)
+    )
 
 
 def _lists(entry: list[Any]) -> Lists:

@@ -10,8 +10,9 @@ import polars as pl
 from trustdoctor import envelope
 from trustdoctor.errors import FileError
 from trustdoctor.files.columns import LINE
-from trustdoctor.files.dialect import readable
+from trustdoctor.files.dialect import opened
 from trustdoctor.files.formats import Format, register_format
+from trustdoctor.files.lines import bounded, check_cells, line_memory
 
 if TYPE_CHECKING:
     from trustdoctor.files.source import Source
@@ -21,9 +22,11 @@ def _scan(source: "Source") -> pl.LazyFrame:
     for file in source.files:
         _check(file)
     frames, first = [], None
+    named = source.partitions
     for file in source.files:
-        lazy = _scan_one(readable(file, json=True), source)
-        for name, value in source.partitions_of(file).items():
+        lazy = _scan_one(bounded(file, json=True), source)
+        for name in named:
+            value = source.partitions_of(file)[name]
             lazy = lazy.with_columns(pl.lit(value).alias(name))
         names = dict.fromkeys(sorted(lazy.collect_schema().names()), "a value")
         first = first or names
@@ -38,6 +41,7 @@ def _scan_one(file: Path, source: "Source") -> pl.LazyFrame:
         return lines.filter(pl.col(LINE).str.strip_chars() != "")
     state = file.stat()
     schema = _find_schema(file, state.st_size, state.st_mtime_ns)
+    check_cells(file, file, len(schema))
     return pl.scan_ndjson(file, schema=schema)
 
 
@@ -71,7 +75,7 @@ def _refuse_twice(file: Path, names: list[str]) -> None:
 
 def _check(file: Path) -> None:
     """Refuse a list of objects, which is not one object per line."""
-    with readable(file, json=True).open("rb") as content:
+    with opened(bounded(file, json=True)) as content:
         if content.read(64).lstrip().startswith(b"["):
             message = (
                 f"expected one JSON object per line in {file}, got a list. Write its "
@@ -85,4 +89,17 @@ def _sink(rows: pl.LazyFrame, path: Path, source: "Source") -> None:
     rows.sink_ndjson(path, engine="streaming", check_extension=False)
 
 
-JSON_LINES = register_format(Format("JSON lines", (".jsonl", ".ndjson"), _scan, _sink))
+def _largest(source: "Source", *, whole: bool) -> int:
+    return line_memory(source.files, whole=whole)
+
+
+JSON_LINES = register_format(
+    Format(
+        "JSON lines",
+        (".jsonl", ".ndjson"),
+        _scan,
+        _sink,
+        largest_piece=_largest,
+        lines=True,
+    )
+)

@@ -38,6 +38,8 @@ def read(path: str | Path, **columns: Any) -> Predictions:
         whether probabilities are of one class against the rest.
         first_class : the number of the first class. percent : whether values are
         percentages. class_names : one per class, in the order of the columns.
+        last_line : "keep" takes a CSV file whose last line has no line end, or too few
+        values, as it stands; by default it is refused, for it may be cut short.
         choices, truth : of a language model's responses. need_labels : False takes
         labels that are not classes as missing.
 

@@ -8,7 +8,7 @@ import hashlib
 import re
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from trustdoctor.files.columns import (
     Layout,
     find_layout,
 )
-from trustdoctor.files.formats import Format, find_format
+from trustdoctor.files.formats import Format, find_format, suffix_of
 from trustdoctor.files.hints import advise_columns
 from trustdoctor.files.responses import response_ids
 from trustdoctor.files.truth import require_matches
@@ -61,12 +61,15 @@ class Source:
     step : int
         How many rows are read at a time, where pieces of the files are too large for
         the memory; 0 leaves it to the format.
+    for_spreadsheets : bool
+        Whether text that is written beside decisions must not be a formula.
     """
 
     files: tuple[Path, ...]
     columns: Columns = field(default_factory=Columns)
     root: Path | None = None
     step: int = 0
+    for_spreadsheets: bool = False
 
     @property
     def format(self) -> Format:
@@ -80,10 +83,19 @@ class Source:
             return self.files[0].name
         return f"{len(self.files):,} files"
 
+    @property
+    def inputs(self) -> list[Path]:
+        """Every file that is read: these, those beside them, and what was named."""
+        named = (self.columns.truth, self.columns.names_file)
+        found = [*self.files, *(Path(file) for file in named if file is not None)]
+        if suffix_of(self.files[0]) == ".npy":  # the arrays beside it belong to it
+            found += self.files[0].parent.glob("*.npy")
+        return found
+
     def single(self) -> "Iterator[Source]":
         """Yield a source for each file."""
         for file in self.files:
-            yield Source((file,), self.columns, self.root, self.step)
+            yield replace(self, files=(file,))
 
     @cached_property
     def schema(self) -> pl.Schema:
@@ -284,15 +296,34 @@ class Source:
 
     @cached_property
     def partitions(self) -> tuple[str, ...]:
-        """The columns that folders' names hold, as day=monday."""
-        return tuple(self.partitions_of(self.files[0]))
+        """The columns that folders' names hold, as day=monday, alike for all files."""
+        first = tuple(self.partitions_of(self.files[0]))
+        for file in self.files[1:]:
+            own = tuple(self.partitions_of(file))
+            if own != first:
+                message = (
+                    f"expected folders that say the same of every file, got "
+                    f"{_named(first)} for {self.files[0]} and {_named(own)} for "
+                    f"{file}. Move the files that differ into folders like the others."
+                )
+                raise FileError(message)
+        return first
 
     def partitions_of(self, file: Path) -> dict[str, str]:
         """Return what the folders that a file is in say of it."""
         if self.root is None or not file.is_relative_to(self.root):
             return {}
         inner = file.relative_to(self.root).parent.parts
-        return dict(part.split("=", 1) for part in inner if "=" in part)
+        pairs = [part.split("=", 1) for part in inner if "=" in part]
+        names = [name for name, _ in pairs]
+        if len(set(names)) < len(names):
+            again = next(name for name in names if names.count(name) > 1)
+            message = (
+                f"the folders of {file} say {again!r} twice. Name each column once, "
+                "as day=1/hour=2."
+            )
+            raise FileError(message)
+        return dict(pairs)
 
     def predictions(self, batch: pl.DataFrame) -> Predictions:
         """Build predictions from a batch of the needed columns."""
@@ -396,6 +427,11 @@ class Source:
             raise FileError(message) from error
         except (*POLARS_ERRORS, *_BROKEN, UnicodeDecodeError) as error:
             raise FileError(unreadable(self, error)) from error
+
+
+def _named(partitions: tuple[str, ...]) -> str:
+    """Return how folders' names tell columns, for a message."""
+    return "/".join(f"{name}=..." for name in partitions) or "none"
 
 
 def _may_be_shared(dtype: pl.DataType) -> bool:

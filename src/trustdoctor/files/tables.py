@@ -9,6 +9,7 @@ import polars as pl
 
 from trustdoctor.atomic import replacing
 from trustdoctor.errors import FileError, InputError
+from trustdoctor.files.columns import Columns
 from trustdoctor.files.finding import find_source
 from trustdoctor.files.formats import suffix_of
 from trustdoctor.files.labels import to_text
@@ -16,8 +17,14 @@ from trustdoctor.files.pictures import decode
 from trustdoctor.files.writing import typed
 
 
-def read_rows(
-    path: Path, column: str, *, where: str | None, rows: int | None, seed: int
+def read_rows(  # noqa: PLR0913 - options, by keyword only
+    path: Path,
+    column: str,
+    *,
+    where: str | None,
+    rows: int | None,
+    seed: int,
+    last_line: str | None = None,
 ) -> pl.DataFrame:
     """Read a table, some of its rows where asked for."""
     if seed < 0 or (rows is not None and rows < 1):
@@ -25,7 +32,7 @@ def read_rows(
             f"expected --rows of 1 or more and --seed of 0 or more, got {rows}, {seed}."
         )
         raise InputError(message)
-    source = find_source(path)
+    source = find_source(path, Columns(last_line=last_line))
     if not source.format.is_table:
         message = f"expected rows to classify in .parquet or .csv, got {path.name!r}."
         raise FileError(message)

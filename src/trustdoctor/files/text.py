@@ -12,6 +12,7 @@ import polars as pl
 from trustdoctor.errors import FileError
 from trustdoctor.files.dialect import Dialect, opened, readable, sniff
 from trustdoctor.files.formats import Format, register_format
+from trustdoctor.files.lines import line_memory, whole_table
 from trustdoctor.predictions import plain_name
 
 if TYPE_CHECKING:
@@ -21,28 +22,32 @@ Packed = Literal["uncompressed", "gzip"]
 
 _HEAD = 1 << 22
 _CELL_BYTES = 24  # which a cell takes beside its text
+_COLUMN_BYTES = 15_000  # a quarter of what a column takes while it is parsed
 
 
 def _scan(source: "Source") -> pl.LazyFrame:
-    _, first = _scan_one(source.files[0])
+    keep, named = source.columns.last_line == "keep", source.partitions
+    _, first = scan_table(source.files[0], keep_last=keep)
     frames = []
     for file in source.files:
-        lazy, names = _scan_one(file)
-        for name, value in source.partitions_of(file).items():
+        lazy, names = scan_table(file, keep_last=keep)
+        for name in named:
+            value = source.partitions_of(file)[name]
             lazy = lazy.with_columns(pl.lit(value).alias(name))
         if set(names) != set(first):
             own, other = (dict.fromkeys(n, "text") for n in (names, first))
             source.check_columns(file, own, other)
-        frames.append(lazy.select(*first, *source.partitions))
+        frames.append(lazy.select(*first, *named))
     return frames[0] if len(frames) == 1 else pl.concat(frames)
 
 
-def _scan_one(file: Path) -> tuple[pl.LazyFrame, list[str]]:
+def scan_table(file: Path, *, keep_last: bool) -> tuple[pl.LazyFrame, list[str]]:
     """Scan a file, its names stripped, blank lines left out."""
+    path, dialect = whole_table(file, keep_last=keep_last)
     lazy = pl.scan_csv(
-        readable(file),
-        separator=sniff(file).separator,
-        skip_lines=sniff(file).skipped,
+        path,
+        separator=dialect.separator,
+        skip_lines=dialect.skipped,
         infer_schema=False,
         glob=False,
     )
@@ -91,6 +96,11 @@ def _line_bytes(file: Path) -> int:
     return max(1, rest // max(lines, 1))
 
 
+def _largest(source: "Source", *, whole: bool) -> int:
+    columns = _COLUMN_BYTES * len(source.names)
+    return max(columns, line_memory(source.files, whole=whole))
+
+
 def _row_bytes(source: "Source") -> int:
     return _line_bytes(source.files[0]) + _CELL_BYTES * len(source.names)
 
@@ -128,6 +138,8 @@ def _text(name: str, suffix: str, separator: str | None, packed: Packed) -> Form
             _sink(separator, packed),
             about_rows=None if packed == "gzip" else _about_rows,
             row_bytes=_row_bytes,
+            largest_piece=_largest,
+            lines=True,
             typed=False,
             nested=False,
         )

@@ -26,17 +26,19 @@ def look_up(ids: pl.Series, columns: Columns) -> pl.Series:
     if changed is None:
         message = f"there is no file {file} that can be read. Check --truth."
         raise FileError(message)
-    table = _read_truth(file, columns.labels, changed)
+    table = _read_truth(file, columns.labels, columns.last_line, changed)
     return as_text(ids).replace_strict(table, default=None, return_dtype=pl.String)
 
 
 @lru_cache(maxsize=4)
-def _read_truth(file: Path, label: str | None, changed: int) -> dict[str, str]:
+def _read_truth(
+    file: Path, label: str | None, last_line: str | None, changed: int
+) -> dict[str, str]:
     """Read ids and labels; again where the file was changed."""
     del changed
     from trustdoctor.files.source import Source  # which is made of what is here
 
-    source = Source((file,))
+    source = Source((file,), Columns(last_line=last_line))
     if not find_format(file).is_table:
         message = f"expected a table of ids and labels in {file}, as a CSV file."
         raise FileError(message)

@@ -5,14 +5,16 @@ a journal says which files are done, so that a stopped run can go on.
 """
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import polars as pl
 
-from trustdoctor.atomic import require_apart, require_writable
+from trustdoctor.atomic import require_apart, require_writable, resolved
 from trustdoctor.errors import FileError, OutputError
 from trustdoctor.files.formats import find_format, output_suffixes, suffix_of
 from trustdoctor.files.source import Source
+from trustdoctor.files.spreadsheets import escaped
 from trustdoctor.files.text import dialect_of
 
 ADDED = "trustdoctor"
@@ -32,7 +34,7 @@ def check_output(path: str | Path, *sources: str | Path) -> Path:
         message = f"expected an output in {', '.join(known)}, got {target.name!r}."
         raise FileError(message)
     require_writable(target)
-    require_apart(target, map(Path, sources))
+    require_apart([target], map(Path, sources))
     return target
 
 
@@ -81,7 +83,7 @@ def sink(rows: pl.LazyFrame, source: Source, output: Path, temporary: Path) -> N
     if any("\ud800" <= one <= "\udfff" for one in str(temporary)):
         message = f"cannot write {output}: its folder has no name in UTF-8. Rename it."
         raise OutputError(message)
-    write(rows, temporary, source)
+    write(escaped(rows) if source.for_spreadsheets else rows, temporary, source)
     with temporary.open("rb") as file:
         os.fsync(file.fileno())
 
@@ -94,6 +96,13 @@ def kept_columns(source: Source, output: Path) -> pl.LazyFrame:
         message = (
             f"cannot write {output}: column {nested[0]!r} holds lists, and "
             f"{target.name} holds none. Choose .parquet."
+        )
+        raise OutputError(message)
+    raw = [name for name, dtype in source.schema.items() if dtype == pl.Binary]
+    if raw and target.lines:
+        message = (
+            f"cannot write {output}: column {raw[0]!r} holds bytes, and {target.name} "
+            "holds none. Choose .parquet."
         )
         raise OutputError(message)
     return typed(source) if target.typed else source.scan()
@@ -171,15 +180,31 @@ def plan_targets(source: Source, folder: Path) -> dict[Path, Path]:
     if len(set(out.values())) < len(out):
         message = "two files have the same name. Name the folder that they are in."
         raise FileError(message)
-    check_outside(source, folder)
+    check_outside(source, folder, *out.values())
+    _check_inside(folder, {target.parent for target in out.values()})
     return out
 
 
-def check_outside(source: Source, output: Path) -> None:
-    """Refuse an output among the inputs, where the next run would read it."""
+def check_outside(source: Source, output: Path, *targets: Path) -> None:
+    """Refuse an output among the inputs, where the next run would read it.
+
+    `targets` are the files that go into a folder.
+    """
     place, inputs = output.resolve(), {file.resolve() for file in source.files}
     within = source.root is not None and place.is_relative_to(source.root.resolve())
     same = {place / file.name for file in inputs} & inputs
     if place in inputs or within or same:
         message = f"the output {output} lies among the inputs. Name another place."
         raise OutputError(message)
+    require_apart(targets or [output], source.inputs)
+
+
+def _check_inside(folder: Path, places: Iterable[Path]) -> None:
+    """Refuse folders within a folder of outputs that are links to other places."""
+    for place in places:
+        if resolved(place) != resolved(folder) / place.relative_to(folder):
+            message = (
+                f"cannot write into {place}: a link leads out of the folder {folder}. "
+                "Remove the link."
+            )
+            raise OutputError(message)

@@ -18,6 +18,7 @@ from trustdoctor.opinion.stages import (
     BATCH,
     Stages,
     name_files,
+    require_different,
     require_stages,
     take_stages,
 )
@@ -290,6 +291,7 @@ class Cascade:
             raise InputError(message)
         used = names or self.stages[: len(stages)]
         if names is None:
+            require_different(stages)
             self.require_order(name_files(stages))
         taken = take_stages(
             stages,

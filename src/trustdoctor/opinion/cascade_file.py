@@ -80,7 +80,7 @@ def _cascade(content: dict[str, Any]) -> Cascade:
 
 
 def _measured(seen: Measured) -> dict[str, Any]:
-    plain = {name: getattr(seen, name) for name in _MEASURED}
+    plain = {name: getattr(seen, name) for name in sorted(_MEASURED)}
     return plain | {
         "asked": list(seen.asked),
         "whole": _alone(seen.whole),

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from trustdoctor.adapters.endpoint import Endpoint
 from trustdoctor.arrays import Array
+from trustdoctor.atomic import same_file
 from trustdoctor.errors import InputError
 from trustdoctor.opinion.models import Predictor, ask_model, predictor
 from trustdoctor.opinion.parts import Part, join_predictions
@@ -189,6 +190,7 @@ def take_stages(  # noqa: PLR0913 - what stages are made of
     `ids` are those of the rows in `data`, or the name of the column of ids in files.
     """
     called = name_stages(given, names)
+    require_different(given)
     column = ids if isinstance(ids, str) else None
     found = [_as_stage(one, n, column) for one, n in zip(given, called, strict=True)]
     known = {n: p for n, p in zip(called, found, strict=True) if _is_known(p)}
@@ -240,6 +242,23 @@ def name_stages(given: Sequence[Any], names: Sequence[str] | None) -> tuple[str,
         )
         raise InputError(message)
     return tuple(called)
+
+
+def require_different(given: Sequence[Any]) -> None:
+    """Refuse one file, by whatever name, as two stages: they would always agree."""
+    places: dict[Any, Any] = {}
+    for one in given:
+        if not isinstance(one, (str, Path)):
+            continue
+        place = same_file(Path(one))
+        if place in places:
+            known = "" if one == places[place] else f" (as {places[place]}, too)"
+            message = (
+                f"expected one FILE per stage, got {one}{known} for two of them. Give "
+                "each model's own."
+            )
+            raise InputError(message)
+        places[place] = one
 
 
 def name_files(given: Sequence[Any]) -> list[str]:

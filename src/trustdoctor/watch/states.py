@@ -112,11 +112,11 @@ def opened(
 
 @contextmanager
 def _in_json(path: str | Path, gate: Gate, options: dict[str, Any]) -> Iterator[Watch]:
-    with locked(path):
-        watch = _from_json(path, gate) if Path(path).exists() else None
+    with locked(path) as place:
+        watch = _from_json(path, gate) if place.exists() else None
         watch = _going_on(watch, gate, options)
         yield watch
-        write_text(path, _as_json(watch))
+        write_text(place, _as_json(watch))
 
 
 @contextmanager
@@ -240,6 +240,8 @@ def _reading(path: str | Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL:  # at its start
+            raise OutputError(_trouble("write", path, error)) from error
         raise FileError(_trouble("read", path, error)) from error
 
 
@@ -276,7 +278,22 @@ def _store(
     )
 
 
+def _require_own_tables(store: sqlite3.Connection, path: str | Path) -> None:
+    """Refuse triggers, views and tables of others, which change what is written."""
+    found = store.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
+    own = {line.split()[2]: line for line in _TABLES}
+    for kind, name, sql in found:
+        index = kind == "index" and str(name).startswith("sqlite_autoindex_")
+        if not index and (kind != "table" or own.get(name) != sql):
+            message = (
+                f"expected the state of a watch alone in {path}, got the {kind} "
+                f"{envelope.shown(name)}. Name another file, or restore it from a copy."
+            )
+            raise FileError(message)
+
+
 def _from_store(store: sqlite3.Connection, path: str | Path, gate: Gate) -> Watch:
+    _require_own_tables(store, path)
     found = store.execute("SELECT value FROM state WHERE name = 'watch'").fetchone()
     text = "" if found is None else str(found[0])
     content = envelope.check(text, path, "watch", schemas=(SCHEMA,))

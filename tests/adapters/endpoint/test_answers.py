@@ -30,6 +30,19 @@ def test_what_was_answered_is_not_asked_again(server, tmp_path):
     ]
 
 
+def test_calls_are_not_counted_in_a_file_that_a_link_leads_to(server, tmp_path):
+    path, other = tmp_path / "answers.jsonl", tmp_path / "other.txt"
+    model = endpoint(server, answers=path)
+    model(["a"])
+    counted = tmp_path / "answers.jsonl.calls"
+    counted.unlink()
+    other.write_text("kept")
+    counted.symlink_to(other)
+    with pytest.raises(FileError, match="got a link"):
+        model(["bb"])
+    assert other.read_text() == "kept"
+
+
 def test_a_changed_question_is_asked_anew(server, tmp_path):
     model = endpoint(server, answers=tmp_path / "answers.jsonl")
     changes = (

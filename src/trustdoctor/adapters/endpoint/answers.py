@@ -79,6 +79,9 @@ class AnswerFile:
         with self._locked() as target:
             self._look(target)
             counted = _beside(target)
+            if counted.is_symlink():  # it would grow whatever it leads to
+                message = f"expected {counted} to be a file, got a link. Remove it."
+                raise FileError(message)
             size = counted.stat().st_size if counted.exists() else 0
             made = max(size, self._lines)  # where the count was lost
             if most is not None and made >= most:

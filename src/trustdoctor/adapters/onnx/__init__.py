@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trustdoctor.adapters.asking import refuse_multi_label
-from trustdoctor.atomic import require_writable
+from trustdoctor.atomic import require_apart, require_writable, same_file
 from trustdoctor.errors import FileError, InputError, OutputError, missing_package
 from trustdoctor.gates import Gate, check_same_classes
 from trustdoctor.predictions import Predictions, plain_name
@@ -117,9 +117,7 @@ def export(
     check_gate(gate)
     loaded, external = _load(Path(model))
     target = require_writable(output)
-    if target == Path(model).resolve():
-        message = f"the output {output} is the input itself. Name another file."
-        raise OutputError(message)
+    require_apart([target], [Path(model)])
     taken = find_scores(loaded, logits=logits, probs=probs)
     if taken.probs and needs_logits(gate.scorer):
         message = (
@@ -443,8 +441,8 @@ def _keep_weights(model: Path, target: Path) -> None:
     for tensor in onnx.load(str(model), load_external_data=False).graph.initializer:
         for entry in tensor.external_data:
             if entry.key == "location":
-                own = (model.parent / entry.value).resolve()
-                if own in (data, target):
+                own = model.parent / entry.value
+                if same_file(own) in map(same_file, (data, target)):
                     message = f"{own} holds the input's weights. Name another output."
                     raise OutputError(message)
 

@@ -1,0 +1,149 @@
+"""Cells for spreadsheets are no formulas, and terminals are not steered by cells."""
+
+import csv
+import io
+import os
+import pty
+import subprocess
+import sys
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import trustdoctor as td
+from trustdoctor.files import escaped, unescaped
+
+EVIL = ["=cmd|' /C calc'!A0", "+1+1", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "'=1", "-"]
+TAME = ["-2.5", "+3", "-1e-5", "-.5", "a=b", "it's", "'a", "-2,5"]
+NAMES = ("=cat", "dog", "-fish")
+SIGNS = tuple("=+-@\t\r")
+
+
+@pytest.fixture
+def place(tmp_path, run):
+    rng = np.random.default_rng(0)
+    z = (2 * rng.normal(size=(400, 3))).round(3)
+    label = (z + rng.gumbel(size=z.shape)).argmax(1)
+    notes = [(EVIL + TAME)[i % 16] for i in range(400)]
+    ids = [f"{note}{i}" for i, note in enumerate(EVIL * 50)]
+    columns = {"id": ids} | {name: z[:, j] for j, name in enumerate(NAMES)}
+    table = pl.DataFrame(columns | {"label": [NAMES[j] for j in label], "=note": notes})
+    table.write_csv(tmp_path / "rows.csv")
+    table.write_parquet(tmp_path / "rows.parquet")
+    words = ("calibrate", "rows.csv", "--logits", ",".join(NAMES), "--frr", "0.1")
+    done = run(*words, "-o", "gate.json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    return tmp_path
+
+
+LOGITS = ("--logits", ",".join(NAMES), "--gate", "gate.json")
+
+
+def is_formula(cell):
+    try:
+        float(cell.replace(",", "."))
+    except ValueError:
+        return cell.startswith(SIGNS)
+    return cell.startswith(("\t", "\r"))
+
+
+def cells(text):
+    return list(csv.reader(io.StringIO(text, newline="")))
+
+
+@pytest.mark.parametrize("rows", ["rows.csv", "rows.parquet"])
+@pytest.mark.parametrize(
+    ("output", "more"),
+    [("o.csv", ()), ("o.csv", ("--only", "rejected")), ("-", ()), ("out", ())],
+)
+def test_no_cell_is_a_formula_where_that_was_asked(rows, output, more, place, run):
+    if (rows, output) == ("rows.parquet", "out"):
+        pytest.skip("a folder is written as it was read")
+    given = ("screen", rows, *LOGITS, "-o", output, *more)
+    plain = run(*given, cwd=place)
+    written = {"o.csv": "o.csv", "out": "out/rows.csv"}.get(output)
+    before = cells(
+        plain.stdout if written is None else (place / written).read_bytes().decode()
+    )
+    done = run(*given, "--for-spreadsheets", cwd=place)
+    assert done.returncode == 0, done.stderr
+    after = cells(
+        done.stdout if written is None else (place / written).read_bytes().decode()
+    )
+    assert any(is_formula(cell) for row in before for cell in row)
+    assert not any(is_formula(cell) for row in after for cell in row)
+    for old, new in zip(before, after, strict=True):
+        for one, other in zip(old, new, strict=True):
+            assert other in (one, f"'{one}")
+            assert one not in TAME or other == one
+
+
+def test_other_outputs_have_no_such_cells(place, run):
+    for more in ((), ("-o", "o.parquet"), ("-o", "o.npz")):
+        given = ("screen", "rows.csv", *LOGITS, "--for-spreadsheets", *more)
+        done = run(*given, cwd=place)
+        assert done.returncode == 2
+        assert "Give -o FILE.csv" in done.stderr
+    check = ("check", "rows.csv", *LOGITS, "--state", "s.json", "--for-spreadsheets")
+    done = run(*check, cwd=place)
+    assert done.returncode == 2
+    assert "Give --draw or --late" in done.stderr
+
+
+def test_a_drawn_file_for_spreadsheets_is_read_again(place, run):
+    state = ("--gate", "gate.json", "--state", "s.json", "--for-spreadsheets")
+    drawn = ("--ids", "id", "--review-accepted", 0.3, "--draw", "drawn.csv")
+    bare = pl.read_parquet(place / "rows.parquet").drop("label")
+    bare.write_parquet(place / "bare.parquet")
+    given = ("check", "bare.parquet", "--logits", ",".join(NAMES), *state, *drawn)
+    for _ in range(2):  # a retry finds its own rows
+        done = run(*given, cwd=place)
+        assert done.returncode == 0, done.stderr
+    rows = cells((place / "drawn.csv").read_bytes().decode())
+    assert not any(is_formula(cell) for row in rows for cell in row)
+    head, *rest = rows
+    filled = [[*row[:-1], "'=cat" if i % 2 else "=cat"] for i, row in enumerate(rest)]
+    with (place / "drawn.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([head, *filled])
+    assert run("check", "drawn.csv", *state, "--late", cwd=place).returncode in (0, 1)
+    watch = td.Watch.load(place / "s.json", td.Gate.load(place / "gate.json"))
+    assert watch.totals.labels == len(rest)
+    assert len(watch.queue) == 0
+
+
+@given(st.lists(st.text(alphabet="'=+-@\t\ra1.", max_size=6), max_size=5))
+def test_what_is_escaped_can_be_told_again(texts):
+    table = pl.DataFrame({"a": texts}, schema={"a": pl.String})
+    after = escaped(table.lazy()).collect()
+    assert not any(is_formula(cell) for cell in after["a"])
+    assert unescaped(after)["a"].to_list() == texts
+
+
+CODE = "import sys; from trustdoctor.cli import main; sys.exit(main())"
+
+
+def test_a_terminal_is_not_steered_and_a_pipe_gets_the_bytes(tmp_path):
+    row = b"1,2,0,\x1b]0;owned\x07\x1b[31m\n"
+    (tmp_path / "a.csv").write_bytes(b"logit_0,logit_1,label,note\n" + row * 3)
+    command = [sys.executable, "-c", CODE, "screen", "a.csv", "--gamma", "1"]
+    command += ["-o", "-", "-q"]
+    piped = subprocess.run(command, capture_output=True, cwd=tmp_path, check=True)
+    assert piped.stdout.count(b"\x1b[31m") == 3
+    ours, theirs = pty.openpty()
+    job = subprocess.Popen(command, stdout=theirs, cwd=tmp_path)
+    os.close(theirs)
+    shown = b""
+    try:
+        while part := os.read(ours, 1 << 16):
+            shown += part
+    except OSError:  # the other end was closed
+        pass
+    assert job.wait() == 0
+    os.close(ours)
+    assert shown.count(rb"\x1b[31m") == 3
+    assert b"\x1b" not in shown
+    assert b"\x07" not in shown
+    assert shown.count(b"\r\n") == 4
