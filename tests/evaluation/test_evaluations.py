@@ -234,7 +234,7 @@ def test_infinite_nll_is_said():
     p = td.Predictions.from_probs([[1.0, 0], [0.9, 0.1], [0.2, 0.8]], [1, 0, 0])
     nll = td.evaluate(p).calibration["nll"]
     assert nll.value is None
-    assert "1 labels had probability 0" in nll.note
+    assert "1 label had probability 0" in nll.note
 
 
 def test_progress_is_told_in_order(bundled):

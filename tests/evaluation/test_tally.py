@@ -83,7 +83,7 @@ def test_saturated_and_infinite_rows_are_counted():
     tally.update(p)
     found = tally.evaluate()
     assert found.calibration["nll"].value is None
-    assert "1 labels had probability 0" in found.calibration["nll"].note
+    assert "1 label had probability 0" in found.calibration["nll"].note
     far = Predictions.from_logits([[1e9, 0.0]] * 3, [0, 1, 1])
     tally = Tally(["alpha"])
     tally.update(far)

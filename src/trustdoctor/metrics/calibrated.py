@@ -179,7 +179,8 @@ class Said:
         out = {name: self._mean(name, few, confidence) for name in self.laws}
         out["ece"] = Estimate(self.gaps.ece, *ends, few)
         if self.infinite:
-            note = f"infinite: {self.infinite} labels had probability 0"
+            labels = "label" if self.infinite == 1 else "labels"
+            note = f"NLL is infinite: {self.infinite:,} {labels} had probability 0"
             out["nll"] = Estimate(None, note=note)
         return {name: out[name] for name in ("confidence", "ece", "brier", "nll")}
 

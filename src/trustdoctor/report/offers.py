@@ -125,8 +125,9 @@ def choose_opening(offers: Sequence[Offer], without: float) -> Offer:
         return halved[-1]
     if worthy:
         return worthy[0]
-    frr = [offer for offer in offers if offer.target == "frr" and offer.likely]
-    return next((o for o in frr if o.value == 0.05), (frr or list(offers))[0])
+    frr = [offer for offer in offers if offer.target == "frr"]
+    likely = [offer for offer in frr if offer.likely] or frr
+    return next((o for o in likely if o.value == 0.05), likely[0])
 
 
 def without_promise(offers: Sequence[Offer], why: str) -> tuple[Offer, ...]:
