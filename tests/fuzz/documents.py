@@ -26,13 +26,21 @@ def check_saved(case: Case, load: Callable[[Path], Any]) -> None:
     if case.kind.format == "database":
         return
     own = json.loads(case.target.read_bytes(), object_pairs_hook=_once)
-    if own.get("fitted") and "plain" in own["fitted"]:
-        # What it lacks has a default; the digest tells that the score is the same.
-        own["fitted"]["plain"] = new["fitted"]["plain"] | own["fitted"]["plain"]
+    _fill_defaults(own, new)
     if type(own["schema"]) is not int:
         found("a schema that is no number is taken", repr(own["schema"]))
     if own["schema"] == new["schema"] and not same(own, new):
         found("saved again, it is another", f"{difference(own, new)}")
+
+
+def _fill_defaults(own: Any, new: Any) -> None:
+    """Give both documents what either leaves out, as its default says the same."""
+    if own.get("fitted") and "plain" in own["fitted"]:
+        # The digest tells that the score is the same.
+        own["fitted"]["plain"] = new["fitted"]["plain"] | own["fitted"]["plain"]
+    for name, values in (own.get("certificate") or {}).items():
+        if values == []:
+            new["certificate"].setdefault(name, [])
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

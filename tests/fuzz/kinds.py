@@ -61,6 +61,12 @@ def _objects(table: pl.DataFrame) -> bytes:
 FILES: dict[str, Seed] = {
     "csv": _text("rows.csv", seeds.logits_table),
     "csv, plain": _text("rows.csv", seeds.plain_table, options={"groups": "region"}),
+    "csv, quantised": _text("rows.csv", seeds.quantised_table),
+    "parquet, quantised": _one(
+        "parquet",
+        "rows.parquet",
+        lambda: seeds.by_polars(seeds.quantised_table().with_columns(*FLOAT32)),
+    ),
     "csv, names": _text("rows.csv", seeds.probs_table),
     "csv, semicolons": _text("rows.csv", seeds.probs_table, ";", comma=True),
     "csv, answers": _text(
