@@ -267,7 +267,7 @@ def repeated_rows(predictions: Predictions) -> tuple[str, ...]:
     >>> repeated_rows(p)
     ()
     >>> repeated_rows(p[np.arange(300) % 200])[0][:46]
-    '100 of 300 rows repeat an earlier one, in all '
+    '100 of 300 rows repeat an earlier one in the m'
     """
     if not predictions.n_classes or not predictions.known.any():
         return ()
