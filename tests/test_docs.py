@@ -31,7 +31,7 @@ def load(path):
     return module
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_code_blocks_print_what_is_shown(page, tmp_path):
     text = page.read_text(encoding="utf-8")

@@ -44,6 +44,7 @@ def test_gates_on_enough_rows_are_not(n, risk, rng):
     assert luck.mean() < 0.03
 
 
+@pytest.mark.more
 def test_no_gate_is_luck_where_one_error_is_allowed(rng):
     """By scipy: the flag needs that one error would have failed."""
     errors = rng.random(4000) < 0.2

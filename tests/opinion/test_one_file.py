@@ -62,6 +62,7 @@ def test_the_library_refuses_it_as_well(place):
     assert len(cascade.screen([small, place / "large.csv"]).accepted) == 3000
 
 
+@pytest.mark.more
 def test_a_cascade_is_one_file_whatever_the_order_of_hashes(place):
     words = "cascade small.csv large.csv --costs 0,1,9 --risk 0.4 --shortlist 0.9 -q"
     found = set()

@@ -36,6 +36,7 @@ def shown(part, whole):
     return f"{part / whole * 100:.2f} [{low * 100:.2f}, {high * 100:.2f}]"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("score", ["alpha", "entropy", "energy"])
 def test_tables_follow_the_slider_and_the_score(score, page, rows):
     page.locator("#score").select_option(score)
@@ -62,6 +63,7 @@ def test_tables_follow_the_slider_and_the_score(score, page, rows):
         assert total == (wrong & kept).sum()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("score", ["alpha", "entropy", "energy"])
 def test_rows_follow_the_score_and_the_threshold(score, page, rows):
     page.locator("#score").select_option(score)
