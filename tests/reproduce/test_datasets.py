@@ -5,6 +5,7 @@ import io
 import json
 import pickle
 import struct
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -247,7 +248,8 @@ def test_idx_files_may_have_a_dot_in_their_names(tmp_path, rng):
 def test_debian_has_fashion_mnist_where_ood_looks(tmp_path, rng, monkeypatch):
     idx(tmp_path / "fashion-mnist", rng.integers(0, 256, (N, 28, 28), dtype=np.uint8))
     monkeypatch.setattr(ood, "DEBIAN", tmp_path)
-    assert list(ood._present(Options(model="net.py:Net"))) == ["fashion-mnist", "noise"]
+    one = SimpleNamespace(bench=True, dataset=DATASETS["cifar10"])
+    assert list(ood._present(one, Options())) == ["fashion-mnist", "noise"]
 
 
 @pytest.mark.parametrize("packed", [True, False])

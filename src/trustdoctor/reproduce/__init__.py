@@ -20,6 +20,7 @@ from trustdoctor.reproduce import (
 from trustdoctor.reproduce.datasets import DATASETS
 from trustdoctor.reproduce.experiment import Options, Steps
 from trustdoctor.reproduce.report import Report, Table, make_folder, show_report
+from trustdoctor.reproduce.sources import passed_over
 
 __all__ = [
     "EXPERIMENTS",
@@ -85,7 +86,7 @@ EXPERIMENTS = {
     "sweep": Experiment(
         "appendix C.4: AUROC over temperature and magnitude",
         settings.run,
-        _MODEL | {"protocol", "seed"},
+        _MODEL | {"protocol", "seed", "fine"},
     ),
     "ood": Experiment(
         "Table 2: out-of-distribution rows mixed in",
@@ -116,12 +117,18 @@ def reproduce(name: str, options: Options | None = None) -> Report:
     _check(options)
     idle = dict(_idle(EXPERIMENTS[name], options))
     report = EXPERIMENTS[name].run(replace(options, **idle))
-    if not idle:
-        return report
-    verb = "changes" if len(idle) == 1 else "change"
-    named = ", ".join(f"--{option}" for option in idle)
-    note = f"{named} {verb} nothing for {name} here."
-    return replace(report, notes=(*report.notes, note))
+    notes = report.notes
+    if (
+        options.data is not None
+        and options.data.is_dir()
+        and "data" in EXPERIMENTS[name].heeds
+    ):
+        notes += passed_over(options.data)
+    if idle:
+        verb = "changes" if len(idle) == 1 else "change"
+        named = ", ".join(f"--{option}" for option in idle)
+        notes += (f"{named} {verb} nothing for {name} here.",)
+    return replace(report, notes=notes)
 
 
 _ALWAYS = ("steps", "tell")
@@ -131,10 +138,8 @@ PROTOCOLS = ("exact", "grid")
 def _idle(entry: Experiment, options: Options) -> Iterator[tuple[str, Any]]:
     """Yield the options that were given and change nothing, with their defaults."""
     heeds = set(entry.heeds)
-    if options.model is None and options.predictions is None:
-        heeds -= {"dataset"}  # it says what these two are about
-        if options.data is None:
-            heeds -= {"rows"}  # there are none to draw from
+    if (options.model, options.predictions, options.data) == (None, None, None):
+        heeds -= {"dataset", "rows"}  # there is nothing that they could be about
     if options.rows is not None and "rows" in heeds:
         heeds |= {"seed"}  # rows are drawn
     for field in fields(Options):

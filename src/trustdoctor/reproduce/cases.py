@@ -8,7 +8,14 @@ import numpy as np
 
 from trustdoctor.arrays import Array
 from trustdoctor.evaluation import evaluate_perturbed
-from trustdoctor.metrics import Estimate, roc
+from trustdoctor.metrics import (
+    Estimate,
+    Ranking,
+    auroc_difference,
+    frr_difference,
+    frr_parts,
+    roc,
+)
 from trustdoctor.reproduce.experiment import Options, paper
 from trustdoctor.reproduce.grid import GridResult, evaluate_grid, published_values
 from trustdoctor.reproduce.report import in_percent
@@ -86,6 +93,21 @@ class Case:
         metrics = evaluate_perturbed(self.scores, self.errors).deployed.metrics
         return in_percent(metrics["auroc"]), in_percent(metrics["frr_at_trr"])
 
+    def minus(self, other: "Case") -> tuple[Estimate, Estimate]:
+        """Return AUROC and FRR less those of another case, paired, in percent."""
+        first, second = (Ranking(c.scores, self.errors) for c in (self, other))
+        parts = [frr_parts(r, trr=0.95, confidence=0.95) for r in (first, second)]
+        return (
+            in_percent(auroc_difference(first, second)),
+            in_percent(frr_difference(parts[0], parts[1], first.wrong)),
+        )
+
+    def take(self, rows: Any) -> "Case":
+        """Return some of the rows."""
+        arrays = (self.scores, self.errors, self.values)
+        scores, errors, values = (array[rows] for array in arrays)
+        return replace(self, scores=scores, errors=errors, values=values)
+
 
 def make_case(
     method: str,
@@ -114,10 +136,10 @@ def make_case(
 def cases_in_paper(one: Exhibit) -> list[Case | Missing]:
     """Return the methods that the paper has numbers for on this data set."""
     methods = paper("table1")[one.dataset.name]["methods"]
-    if one.bench is not None:
-        one.bench.runs += 3  # alpha, beta and Mahalanobis
     cases: list[Case | Missing] = list(tbb_cases(one))
     if any("PBB" in cells for cells in methods.values()):
+        if one.bench is not None:
+            one.bench.runs += 3  # alpha, beta and Mahalanobis
         cases += pbb_cases(one)
     return [c for c in cases if c.scenario[:3] in methods.get(c.method, {})]
 
@@ -132,7 +154,7 @@ def tbb_cases(one: Exhibit) -> Iterator[Case | Missing]:
         yield Missing("mhlnb", "TBB", need)
         return
     fitted = fit(one.train, "softmax")
-    scores = np.asarray(fitted.function(_float(one.clean)))
+    scores = np.asarray(fitted.function(finite(one.clean)))
     yield Case("mhlnb", "TBB", scores, one.clean.predictions.errors, scores)
 
 
@@ -144,7 +166,8 @@ def pbb_cases(one: Exhibit) -> Iterator[Case | Missing]:
             continue
         answers = one.perturbed(setting)
         if answers is None:
-            yield Missing(method, "PBB", "predictions at perturbed inputs, or --model")
+            need = one.lack or "predictions at perturbed inputs, or --model"
+            yield Missing(method, "PBB", need)
             continue
         if setting.epsilon:
             yield make_case(method, "PBB paper", setting, answers, answers)
@@ -157,7 +180,7 @@ def _mahalanobis(one: Exhibit) -> Iterator[Case | Missing]:
         yield Missing("mhlnb", "PBB", "logits of the training rows")
         return
     if one.bench is None:
-        yield Missing("mhlnb", "PBB", "--model")
+        yield Missing("mhlnb", "PBB", one.lack or "--model")
         return
     fitted = fit(one.train, "logits")
     moved = one.bench.logits(fitted, 1.0, MHLNB_EPSILON)
@@ -169,10 +192,10 @@ def _mahalanobis(one: Exhibit) -> Iterator[Case | Missing]:
 
 def fit(train: Answers, on: Any) -> Mahalanobis:
     """Fit Mahalanobis on the predictions of the training rows."""
-    rows = replace(train.predictions, logits=_float(train))
+    rows = replace(train.predictions, logits=finite(train))
     return Mahalanobis.fit(rows, on=on)
 
 
-def _float(answers: Answers) -> Array:
+def finite(answers: Answers) -> Array:
     """Return logits that distances can be taken of: log(0) becomes finite."""
     return np.maximum(answers.predictions.logits.astype(np.float64), -1e4)
