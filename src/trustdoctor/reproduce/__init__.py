@@ -9,7 +9,9 @@ from trustdoctor.reproduce import (
     bounds,
     gaussian,
     histograms,
+    instead,
     intervals,
+    models,
     ood,
     roc_curves,
     settings,
@@ -97,6 +99,16 @@ EXPERIMENTS = {
         "appendix C.7: Mahalanobis over all layers",
         whitebox.run,
         _MODEL | {"protocol", "seed", "layers"},
+    ),
+    "models": Experiment(
+        "alpha against softmax response on every model, and over them",
+        models.run,
+        _ROWS,
+    ),
+    "instead": Experiment(
+        "what to do instead on the same models: tune, ask twice, promise",
+        instead.run,
+        _ROWS | {"seed"},
     ),
     "timings": Experiment("appendix C.1: seconds per score", timings.run, _ROWS),
 }

@@ -65,6 +65,10 @@ class Case:
         What the published evaluation puts its thresholds on.
     below : bool
         Whether it rejects at or below them.
+    same_rank : bool
+        Whether it ranks rows as softmax response does, by arithmetic: beta and ODIN
+        at temperature 1, and with two classes alpha. What rounding does to ties is not
+        taken for a difference.
     """
 
     method: str
@@ -73,6 +77,7 @@ class Case:
     errors: Array = field(repr=False)
     values: Array = field(repr=False)
     below: bool = False
+    same_rank: bool = False
 
     def grid(self) -> GridResult:
         """Evaluate as published."""
@@ -95,6 +100,8 @@ class Case:
 
     def minus(self, other: "Case") -> tuple[Estimate, Estimate]:
         """Return AUROC and FRR less those of another case, paired, in percent."""
+        if self.same_rank and other.same_rank:
+            return Estimate(0.0, 0.0, 0.0), Estimate(0.0, 0.0, 0.0)
         first, second = (Ranking(c.scores, self.errors) for c in (self, other))
         parts = [frr_parts(r, trr=0.95, confidence=0.95) for r in (first, second)]
         return (
@@ -130,7 +137,11 @@ def make_case(
         else published_values(answers.softmax(setting.temperature), known, about)
     )
     errors = judged.predictions.errors
-    return Case(method, scenario, scores, errors, values, below=known == "sr")
+    binary = judged.predictions.logits.shape[1] == 2
+    alike = {"msp", "beta", "odin", *(["alpha"] if binary else [])}
+    same = answers is judged and setting.score in alike and setting.temperature == 1
+    below = known == "sr"
+    return Case(method, scenario, scores, errors, values, below, same)
 
 
 def cases_in_paper(one: Exhibit) -> list[Case | Missing]:
