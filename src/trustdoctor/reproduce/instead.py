@@ -45,9 +45,9 @@ WORDS = (
     "paired, with intervals of 95%. The promise is `td.calibrate(risk=...)` for half "
     "of the model's error rate, which holds in 90 of 100 calibrations or more. It is "
     "made on {splits} random draws of {labelled:,} rows (or a third) that did not "
-    "tune; `answered` is the mean share of the other rows that the gate accepts, with the "
-    "mean rate of errors among them, and `held` counts the draws where that rate is at "
-    "most the promised one, on the rows that are left, which are a sample, too."
+    "tune; `answered` is the mean share of the other rows that the gate accepts, with "
+    "the mean rate of errors among them, and `held` counts the draws where that rate "
+    "is at most the promised one, on the rows that are left, which are a sample, too."
 )
 
 

@@ -26,9 +26,9 @@ WORDS = (
     "left out of the mean. `{pbb}` moves the input as the paper does.{repeats}"
 )
 REPEATED = (
-    " Rows whose logits (to five decimals) and labels are equal repeat one text: intervals that take "
-    "them for independent rows are too narrow. `AUROC one of each` counts every "
-    "distinct row once."
+    " Rows whose logits (to five decimals) and labels are equal repeat one text: "
+    "intervals that take them for independent rows are too narrow. `AUROC one of each` "
+    "counts every distinct row once."
 )
 
 

@@ -24,6 +24,9 @@ JUDGES = 4_000
 SHOWN = (1.0, 1.3, 1.5, 1000.0)
 COARSE_TEMPERATURES = (1.0, 1.3, 1.5, 2.0, 1000.0)
 COARSE_EPSILONS = (0.0, 0.00035, 0.001, 0.002, 0.004)
+CHOICES = (1.0, 1.5)
+"""Temperatures to choose from: the paper's, for alpha and for beta."""
+
 COARSE = (
     "This grid is coarser than the paper's, which takes a processor hours (--fine has "
     "all of its 11 temperatures and 24 magnitudes)."
@@ -56,6 +59,15 @@ class Result(NamedTuple):
 
 
 Found = dict[tuple[str, float, float], Result]
+
+
+class Plan(NamedTuple):
+    """Scores at every one of some temperatures and magnitudes."""
+
+    name: str
+    scores: tuple[Any, ...]
+    temperatures: tuple[float, ...]
+    epsilons: tuple[float, ...]
 
 
 def run(options: Options) -> Report:
@@ -98,7 +110,8 @@ def choose(one: Exhibit, options: Options) -> tuple[dict[str, Setting], Array] |
     if one.bench is None or rows is None or n < 2 * ROWS:
         return None
     some = replace(one, clean=one.clean.take(rows), stored={})
-    found = _sweep_all(one.bench.part(rows), some, options, settings_too=False)
+    plan = Plan("choice", ("alpha", "beta"), CHOICES, COARSE_EPSILONS)
+    found = _sweep([plan], one.bench.part(rows), some, options)
     best: dict[str, Setting] = {}
     for key, cell in found.items():
         if key[0] not in best or cell.deployed > found[best[key[0]]].deployed:
@@ -108,41 +121,44 @@ def choose(one: Exhibit, options: Options) -> tuple[dict[str, Setting], Array] |
     return best, np.sort(others)
 
 
-def _sweep_all(
-    bench: Bench, one: Exhibit, options: Options, *, settings_too: bool = True
-) -> Found:
-    from trustdoctor.adapters.torch import EPSILONS, TEMPERATURES, sweep
+def _sweep_all(bench: Bench, one: Exhibit, options: Options) -> Found:
+    """Sweep what the figures of appendix C.4 show."""
+    from trustdoctor.adapters.torch import EPSILONS, TEMPERATURES
 
     fixed = _fixed(one)
     pair = ("alpha", "beta")
     fine = options.fine
     temperatures: Any = TEMPERATURES if fine else COARSE_TEMPERATURES
     epsilons: Any = EPSILONS if fine else COARSE_EPSILONS
-    plans: list[tuple[str, Any, Any, Any]] = [
-        ("magnitudes", (*pair, "odin"), SHOWN, epsilons)
+    plans: list[Plan] = [
+        Plan("magnitudes", (*pair, "odin"), SHOWN, epsilons),
+        Plan("temperatures", pair, temperatures, (0.0, fixed["epsilon"])),
+        Plan("magnitudes at beta's T", pair, (fixed["beta"],), epsilons),
     ]
-    if settings_too:  # for the figure of alpha against beta
-        plans += [
-            ("temperatures", pair, temperatures, (0.0, fixed["epsilon"])),
-            ("magnitudes at beta's T", pair, (fixed["beta"],), epsilons),
-        ]
     if one.train is not None and not one.train.predictions.from_probabilities:
-        plans.append(("mahalanobis", (fit(one.train, "logits"),), (1.0,), epsilons))
+        fitted = fit(one.train, "logits")
+        plans.append(Plan("mahalanobis", (fitted,), (1.0,), epsilons))
+    return _sweep(plans, bench, one, options)
+
+
+def _sweep(plans: list[Plan], bench: Bench, one: Exhibit, options: Options) -> Found:
+    from trustdoctor.adapters.torch import sweep
+
     batches = bench.local.batches(bench.images, bench.labels, BATCH)
     found: Found = {}
-    for i, (name, scores, degrees, magnitudes) in enumerate(plans):
+    for i, plan in enumerate(plans):
 
-        def tell(share: float, _what: str, i: int = i, name: str = name) -> None:
+        def tell(share: float, _what: str, i: int = i, name: str = plan.name) -> None:
             bench.options.tell((i + share) / len(plans), f"settings, {name}")
 
         swept = sweep(
             bench.local.model,
             batches,
-            scores=scores,
-            temperatures=degrees,
-            epsilons=magnitudes,
+            scores=plan.scores,
+            temperatures=plan.temperatures,
+            epsilons=plan.epsilons,
             scale=bench.local.scale,
-            checkpoint=options.steps.child(f"{one.slug}-{name.replace(' ', '-')}"),
+            checkpoint=options.steps.child(f"{one.slug}-{plan.name.replace(' ', '-')}"),
             progress=tell,
         )
         found |= _judged(swept, options)

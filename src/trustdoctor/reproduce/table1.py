@@ -16,8 +16,6 @@ from trustdoctor.reproduce.cases import (
     Case,
     Missing,
     cases_in_paper,
-    finite,
-    fit,
     make_case,
 )
 from trustdoctor.reproduce.datasets import DATASETS
@@ -51,8 +49,6 @@ PROTOCOLS = {
 }
 PROTOCOLS_BY_NAME = {"exact": "grid", "grid": "exact"}
 """For each protocol the other one."""
-
-SHORT = {"mahalanobis": "mhlnb"}
 WORDS = (
     "The paper's numbers stand beside those of the predictions that are here; models "
     "and images differ unless they are the authors' own. {protocol} PBB counts errors "
@@ -214,7 +210,7 @@ def _chosen(one: Exhibit, options: Options) -> Iterator[Table]:
         case = _at_setting(one, setting, rows)
         at = f"{setting.temperature:g}, {setting.epsilon:g}"
         judged = (*case.judge(options), *case.minus(sr))
-        shown.append((SHORT.get(name, name), at, *judged))
+        shown.append((name, at, *judged))
     title = (
         f"T and eps chosen on {ROWS:,} labelled rows by the AUROC as deployed, judged "
         f"on {len(rows):,} others, {one.name}, in %"
@@ -227,20 +223,11 @@ def _at_setting(one: Exhibit, setting: Setting, rows: Any) -> Case:
     """Score some rows at a setting, and judge the clean predictions."""
     bench, clean = one.bench, one.clean.take(rows)
     assert bench is not None
-    fitted = None
-    if setting.score == "mahalanobis":
-        assert one.train is not None
-        fitted = fit(one.train, "logits")
     answers = clean
     if setting.epsilon:
-        logits = bench.logits(
-            fitted or setting.score, *setting[1:], images=bench.images[rows]
-        )
+        logits = bench.logits(*setting, images=bench.images[rows])
         answers = Answers(Predictions.from_logits(logits, clean.predictions.labels))
-    if fitted is None:
-        return make_case(setting.score, "PBB deployed", setting, answers, clean)
-    scores = np.asarray(fitted.function(finite(answers)))
-    return Case("mhlnb", "PBB deployed", scores, clean.predictions.errors, scores)
+    return make_case(setting.score, "PBB deployed", setting, answers, clean)
 
 
 def _one_way(case: Case) -> bool:
