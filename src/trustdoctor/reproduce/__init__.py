@@ -13,6 +13,7 @@ from trustdoctor.reproduce import (
     intervals,
     models,
     ood,
+    page,
     roc_curves,
     settings,
     table1,
@@ -112,6 +113,11 @@ EXPERIMENTS = {
     ),
     "timings": Experiment("appendix C.1: seconds per score", timings.run, _ROWS),
 }
+EXPERIMENTS["all"] = Experiment(
+    "everything that the data allow, and one page about it",
+    lambda options: page.run(options, EXPERIMENTS),
+    frozenset().union(*(entry.heeds for entry in EXPERIMENTS.values())),
+)
 
 
 def reproduce(name: str, options: Options | None = None) -> Report:

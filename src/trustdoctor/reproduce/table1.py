@@ -241,7 +241,7 @@ def absent(exhibits: list[Exhibit], options: Options) -> Iterator[Table]:
         return
     there = {one.dataset.name for one in exhibits}
     for name, dataset in DATASETS.items():
-        if name in there:
+        if name in there or options.dataset not in (None, name):
             continue
         place = options.data / f"MODEL-{name}-test.npz"
         title = f"{dataset.where(options.data)}, or its predictions at {place}"
