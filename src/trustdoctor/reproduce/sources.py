@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trustdoctor.errors import FileError, InputError, MissingPackageError
+from trustdoctor.errors import FileError, InputError, TrustDoctorError
 from trustdoctor.files import SETTING, read, read_perturbed
 from trustdoctor.predictions import Predictions
 from trustdoctor.reproduce.bench import Bench
@@ -138,7 +138,7 @@ class Exhibit:
     @property
     def net(self) -> str:
         """The model, in print."""
-        return _printed(self.model) if self.public else self.model
+        return printed_net(self.model) if self.public else self.model
 
     @property
     def name(self) -> str:
@@ -263,7 +263,7 @@ def _bench_of(one: Exhibit, weights: Path, options: Options) -> Bench | None:
     else:
         try:
             bench = Bench.of(load_net(net, weights), one.dataset, options)
-        except MissingPackageError as error:
+        except TrustDoctorError as error:
             one.lack = str(error)
             return None
         if _same(one, bench):
@@ -374,7 +374,7 @@ def _is_public(path: Path) -> bool:
     return path.absolute().parent.name == PUBLIC
 
 
-def _printed(model: str) -> str:
+def printed_net(model: str) -> str:
     """Return the name of a public net as it is printed; other names stay."""
     for pattern, shown in _PRINTED:
         if parsed := re.fullmatch(pattern, model):

@@ -230,7 +230,7 @@ def load_net(net: str, weights: Path) -> LocalModel:
     build, (mean, std), head = NETS[net]
     state = read_weights(weights)
     bias = state.get(f"{head}.bias".lstrip("."))
-    model = build(1 if bias is None else len(bias))
+    model = build(bias.numel() if bias is not None and bias.ndim == 1 else 1)
     give_weights(model if head else model.get_submodule("head"), state, weights)
     return LocalModel(
         weights.stem, model.requires_grad_(requires_grad=False).eval(), mean, std
