@@ -16,6 +16,7 @@ from trustdoctor.reproduce import (
     instead,
     page,
     reproduce,
+    write_readme,
 )
 from trustdoctor.reproduce.claims import claims
 from trustdoctor.reproduce.models import mean_over, verdict
@@ -61,7 +62,8 @@ def test_the_page_has_what_the_data_allow(folder, tmp_path):
     assert "histograms was left out" in lacks
     assert "whitebox was left out: this runs a model on images" in lacks
     written = {path.name for path in report.write(tmp_path)}
-    assert written == {"reproduction.md", "reproduction.json", "README.md"}
+    assert written == {"reproduction.md", "reproduction.json"}
+    assert (tmp_path / "table1.md").exists()
     text = (tmp_path / "reproduction.md").read_text()
     claims_at, first, made = (
         text.index(words)
@@ -71,9 +73,8 @@ def test_the_page_has_what_the_data_allow(folder, tmp_path):
     links = re.findall(r"\]\((\S+\.svg)\)", text)
     assert links
     assert all((tmp_path / link).exists() for link in links)
-    readme = (tmp_path / "README.md").read_text()
-    assert "`trustdoctor reproduce table1 --data DIR --out DIR`:" in readme
-    assert "- processor: " in readme
+    assert "`trustdoctor reproduce table1 --data DIR --out DIR`:" in text[made:]
+    assert "- processor: " in text[made:]
     assert json.loads((tmp_path / "reproduction.json").read_text())["chapters"]
 
 
@@ -135,6 +136,17 @@ def test_claims_say_what_the_numbers_say():
     helps = found["Perturbing the input helps (PBB, Table 1)"]
     assert "CIFAR-10, densenet 17.9 / 13.9 / 16.9" in helps[2]
     assert claims({}).rows == ()
+
+
+def test_the_folder_says_what_was_run(tmp_path):
+    for name, command in (("roc", "one"), ("table1", "two"), ("roc", "three")):
+        report = Report(name, "", (), "", notes=(f"read from {command}.npz.",))
+        path = write_readme(tmp_path, report, f"trustdoctor {command}", 61.0)
+    text = path.read_text()
+    assert re.findall(r"^## (\w+)$", text, re.MULTILINE) == ["table1", "roc"]
+    assert "trustdoctor one" not in text
+    assert "- command: `trustdoctor three`\n- took: 61 s" in text
+    assert "- read from two.npz." in text
 
 
 def test_every_experiment_is_on_the_page():

@@ -1,5 +1,8 @@
 """The command that runs the paper's experiments again."""
 
+import shlex
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -120,7 +123,12 @@ def _run(
     from trustdoctor import reproduce as room
 
     steps = room.Steps(None if out is None else room.make_folder(out) / "cache")
+    begun = time.monotonic()
     with bar(quiet=quiet) as tell:
         report = room.reproduce(name, replace(options, steps=steps, tell=tell))
     written = [] if out is None else report.write(out)
+    if out is not None:
+        command = shlex.join(["trustdoctor", *sys.argv[1:]])
+        seconds = time.monotonic() - begun
+        written.append(room.write_readme(out, report, command, seconds))
     room.show_report(console, report, written)

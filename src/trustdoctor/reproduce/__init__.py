@@ -22,6 +22,7 @@ from trustdoctor.reproduce import (
 )
 from trustdoctor.reproduce.datasets import DATASETS
 from trustdoctor.reproduce.experiment import Options, Steps
+from trustdoctor.reproduce.page import write_readme
 from trustdoctor.reproduce.report import Report, Table, make_folder, show_report
 from trustdoctor.reproduce.sources import passed_over
 
@@ -35,6 +36,7 @@ __all__ = [
     "make_folder",
     "reproduce",
     "show_report",
+    "write_readme",
 ]
 
 

@@ -70,26 +70,39 @@ class Page(Report):
         parts = [Report.to_markdown(front).rstrip()]
         shown = map(_for_the_page, self.chapters)
         parts += ["#" + chapter.to_markdown().rstrip() for chapter in shown]
-        parts.append("## How this was made\n\n" + self.readme().split("\n\n", 1)[1])
+        parts.append(f"## How this was made\n\n{self.how()}")
         return "\n\n".join(parts) + "\n"
 
-    def readme(self) -> str:
+    def how(self) -> str:
         """Say what was run: versions, processor, commands and times."""
-        lines = [f"- {name}: {fact}" for name, fact in _facts()]
+        lines = [f"- {name}: {fact}" for name, fact in facts()]
         lines += [
             f"- `trustdoctor reproduce {name} --data DIR --out DIR`: {seconds:,.0f} s"
             for name, seconds in self.seconds
         ]
-        lines += [f"- {note}" for note in self.notes]
-        return "# What was run\n\n" + "\n".join(lines) + "\n"
+        return "\n".join([*lines, *(f"- {note}" for note in self.notes)])
 
     def write(self, folder: str | Path) -> list[Path]:
-        """Write the page, each chapter's files and README.md into a folder."""
-        written = [path for chapter in self.chapters for path in chapter.write(folder)]
-        readme = Path(folder) / "README.md"
-        written += super().write(folder)
-        write_text(readme, self.readme())
-        return [*written[-2:], readme]
+        """Write the page, and each chapter's files, into a folder."""
+        for chapter in self.chapters:
+            chapter.write(folder)
+        return super().write(folder)
+
+
+def write_readme(folder: Path, report: Report, command: str, seconds: float) -> Path:
+    """Say in README.md how a report was made; what it says of others stays."""
+    path = folder / "README.md"
+    lines = [f"- {name}: {fact}" for name, fact in facts()]
+    took = f"{seconds:,.0f} s; what an earlier run left in `cache` takes no time again"
+    lines = [f"- command: `{command}`", f"- took: {took}", *lines]
+    lines += [f"- {note}" for note in report.notes]
+    own = f"## {report.name}\n\n" + "\n".join(lines) + "\n"
+    before = path.read_text(encoding="utf-8") if path.is_file() else ""
+    sections = [f"## {part}" for part in f"\n{before}".split("\n## ")[1:]]
+    kept = [part for part in sections if not part.startswith(f"## {report.name}\n")]
+    parts = [part.rstrip() + "\n" for part in (*kept, own)]
+    write_text(path, "# What was run\n\n" + "\n".join(parts))
+    return path
 
 
 def _for_the_page(chapter: Report) -> Report:
@@ -101,7 +114,8 @@ def _for_the_page(chapter: Report) -> Report:
     return replace(chapter, tables=tables, pictures=pictures)
 
 
-def _facts() -> Iterator[tuple[str, str]]:
+def facts() -> Iterator[tuple[str, str]]:
+    """Yield versions and the processor, which numbers and times depend on."""
     yield "trustdoctor", __version__
     yield "Python", platform.python_version()
     for package in PACKAGES:

@@ -14,7 +14,7 @@ from trustdoctor.reproduce.cases import fit
 from trustdoctor.reproduce.experiment import Options, choose_rows, paper
 from trustdoctor.reproduce.grid import evaluate_grid
 from trustdoctor.reproduce.report import Cell, Report, Table, in_percent
-from trustdoctor.reproduce.sources import Exhibit, Setting, runnable_exhibits
+from trustdoctor.reproduce.sources import Exhibit, Setting, small_exhibits
 
 TITLE = "AUROC over temperature and magnitude (appendix C.4)"
 ROWS = 1_000
@@ -76,8 +76,7 @@ def run(options: Options) -> Report:
         options = replace(options, rows=ROWS)
     tables: list[Table] = []
     pictures: list[Picture] = []
-    notes: list[str] = []
-    exhibits = runnable_exhibits(options)
+    exhibits, notes = small_exhibits(options)
     for one in exhibits:
         assert one.bench is not None
         found = _sweep_all(one.bench, one, options)

@@ -36,6 +36,9 @@ _STEM = re.compile(
 )
 SUFFIXES = (".npz", ".csv", ".parquet")
 PUBLIC = "public"
+SMALL = 32
+"""Pixels on a side of images that a processor differentiates in milliseconds."""
+
 _PRINTED = (
     (r"resnet(\d+)", r"ResNet-\1"),
     (r"vgg(\d+)_bn", r"VGG-\1-BN"),
@@ -336,6 +339,27 @@ def require_both_kinds(options: Options) -> tuple[list[Exhibit], tuple[str, ...]
         f"{one.name}: left out, since its rows are all right or all wrong."
         for one in left
     )
+
+
+def small_exhibits(options: Options) -> tuple[list[Exhibit], list[str]]:
+    """Return those runnable exhibits that a processor gets through, and name the rest.
+
+    Whoever names a data set or a model gets it whatever it takes.
+    """
+    found = runnable_exhibits(options)
+    if options.dataset is not None or options.model is not None:
+        return found, []
+    small = [one for one in found if _side(one) <= SMALL]
+    return small, [
+        f"{one.name}: left out, since its images are larger than {SMALL} x {SMALL}, "
+        f"which takes a processor long. --dataset {one.dataset.name} runs it."
+        for one in found
+        if one not in small
+    ]
+
+
+def _side(one: Exhibit) -> int:
+    return 0 if one.bench is None else max(one.bench.images.shape[1:3])
 
 
 def runnable_exhibits(options: Options) -> list[Exhibit]:

@@ -13,7 +13,7 @@ from trustdoctor.reproduce.experiment import Options, paper
 from trustdoctor.reproduce.formats import Examples
 from trustdoctor.reproduce.report import Cell, Report, Table
 from trustdoctor.reproduce.roc_curves import points
-from trustdoctor.reproduce.sources import Exhibit, runnable_exhibits
+from trustdoctor.reproduce.sources import Exhibit, small_exhibits
 from trustdoctor.reproduce.table1 import COLUMNS
 
 TITLE = "Mahalanobis with all layers against alpha (appendix C.7)"
@@ -32,8 +32,7 @@ def run(options: Options) -> Report:
     """Fit the white-box score of every model that can be run, beside alpha."""
     tables: list[Table] = []
     panels: list[Panel] = []
-    notes: list[str] = []
-    exhibits = runnable_exhibits(options)
+    exhibits, notes = small_exhibits(options)
     for one in exhibits:
         bench = one.bench
         assert bench is not None
