@@ -11,7 +11,7 @@ from trustdoctor.metrics import Estimate, auroc, delong
 from trustdoctor.report import Line, Panel, Picture
 from trustdoctor.reproduce.bench import BATCH, Bench
 from trustdoctor.reproduce.cases import fit
-from trustdoctor.reproduce.experiment import Options, choose_rows, paper
+from trustdoctor.reproduce.experiment import Options, choose_rows, fingerprint, paper
 from trustdoctor.reproduce.grid import evaluate_grid
 from trustdoctor.reproduce.report import Cell, Report, Table, in_percent
 from trustdoctor.reproduce.sources import Exhibit, Setting, small_exhibits
@@ -157,11 +157,18 @@ def _sweep(plans: list[Plan], bench: Bench, one: Exhibit, options: Options) -> F
             temperatures=plan.temperatures,
             epsilons=plan.epsilons,
             scale=bench.local.scale,
-            checkpoint=options.steps.child(f"{one.slug}-{plan.name.replace(' ', '-')}"),
+            checkpoint=options.steps.child(_folder(plan, bench, one)),
             progress=tell,
         )
         found |= _judged(swept, options)
     return found
+
+
+def _folder(plan: Plan, bench: Bench, one: Exhibit) -> str:
+    """Return where a sweep keeps its steps: one folder per model, rows and settings."""
+    facts = [bench.local.digest(), bench.images, bench.labels]
+    made = fingerprint([*facts, plan.temperatures, plan.epsilons])
+    return f"{one.slug}-{plan.name.replace(' ', '-')}-{made}".replace("'", "")
 
 
 def _fixed(one: Exhibit) -> dict[str, float]:

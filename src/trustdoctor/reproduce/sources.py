@@ -456,10 +456,14 @@ def _prediction_files(folder: Path) -> Iterator[tuple[Path, re.Match[str]]]:
 
 
 def _tables(folder: Path) -> Iterator[Path]:
-    """Yield what may hold predictions in the folder, and one folder further down."""
+    """Yield what may hold predictions in the folder, and one folder further down.
+
+    A folder of public nets is found one folder further down still.
+    """
     try:
         inner = sorted(path for path in folder.iterdir() if path.is_dir())
-        for parent in (folder, *inner):
+        nets = [path / PUBLIC for path in inner if (path / PUBLIC).is_dir()]
+        for parent in (folder, *inner, *nets):
             for path in sorted(parent.iterdir()):
                 if path.suffix in SUFFIXES:
                     yield path
