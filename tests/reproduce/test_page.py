@@ -106,6 +106,10 @@ def test_the_promise_holds_and_each_method_is_judged_on_others(folder, monkeypat
     monkeypatch.setattr(instead, "SPLITS", 20)
     methods, promises = reproduce("instead", Options(data=folder)).tables
     assert {row[1] for row in methods.rows} == {"SR", "alpha", "tuned"}
+    for sr, *others in (methods.rows[i : i + 3] for i in (0, 3, 6)):
+        for row in others:
+            gain = row[2].value - sr[2].value
+            assert row[4].value == pytest.approx(gain, abs=1e-3), row[:2]
     for row in promises.rows:
         assert row[5] <= row[2]
         assert int(row[6].split()[0]) >= 15  # 18 but for the sample that judges

@@ -113,10 +113,11 @@ def _judged(parted: Parted, tuned: Score) -> list[tuple[Cell, ...]]:
         pbb = make_case("alpha PBB", "", PBB["alpha"], moved, one.clean)
         cases.append(pbb.take(rows))
     part = parted.part(rows)
-    cases.append(replace(sr, method="tuned", scores=np.asarray(tuned(part))))
+    own = replace(sr, same_rank=False)
+    cases.append(replace(own, method="tuned", scores=np.asarray(tuned(part))))
     if one.bench is not None:
         doubts = second_opinion(parted, rows)
-        cases.append(replace(sr, method="second opinion", scores=doubts))
+        cases.append(replace(own, method="second opinion", scores=doubts))
     shown: list[tuple[Cell, ...]] = [(one.name, "SR", *sr.judge(Options()), None, None)]
     shown += [(one.name, c.method, *c.judge(Options()), *c.minus(sr)) for c in cases]
     return shown
