@@ -75,6 +75,7 @@ def test_the_weights_beside_predictions_fill_pbb(found, monkeypatch):
 def test_every_experiment_that_needs_a_model_finds_it(found, monkeypatch):
     monkeypatch.setattr(settings, "COARSE_EPSILONS", (0.0, 0.002))
     monkeypatch.setattr(settings, "SHOWN", (1.0,))
+    monkeypatch.setattr("trustdoctor.reproduce.ood.MOST", 50)
     monkeypatch.setattr("trustdoctor.reproduce.whitebox.TRAIN", 75)
     sweep = reproduce("sweep", replace(found, rows=60))
     assert sweep.tables[0].title.startswith("CIFAR-10, resnet-20")
@@ -82,6 +83,10 @@ def test_every_experiment_that_needs_a_model_finds_it(found, monkeypatch):
     box = reproduce("whitebox", found)
     assert "the training images are absent, so 75 of the test images" in box.notes[1]
     assert f"{TEST - 75}" in box.notes[1]
+    monkeypatch.setattr("trustdoctor.reproduce.sources.SMALL", 16)
+    large = reproduce("sweep", replace(found, rows=60))
+    assert large.tables == ()
+    assert "--dataset cifar10 runs it" in large.notes[0]
     ood = reproduce("ood", replace(found, ood=("noise",), draws=2))
     assert "resnet-20" in ood.tables[0].title
 

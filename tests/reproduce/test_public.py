@@ -172,6 +172,14 @@ def test_a_public_net_and_ones_own_of_the_same_name_stay_apart(folder):
     assert ours.slug != theirs.slug
 
 
+def test_public_nets_are_found_in_a_folder_of_predictions(folder):
+    inner = folder / "predictions"
+    inner.mkdir()
+    (folder / "public").rename(inner / "public")
+    found = find_exhibits(Options(data=folder))
+    assert sum(one.public for one in found) == 3
+
+
 @pytest.mark.parametrize(
     ("model", "net"),
     [

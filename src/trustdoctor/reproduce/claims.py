@@ -176,9 +176,9 @@ def _perturbing(reports: Reports) -> Iterator[Row]:
         "TinyImageNet 45.8 / 43.3, SVHN 38.6 / 36.6",
         "alpha, FRR95 TBB / PBB as the paper counts / PBB as deployed: "
         + "; ".join(found),
-        f"the protocol gains: it counts errors that the step itself makes. As deployed "
-        f"FRR95 is clearly below SR's on {clear} of {len(gains)} models, AUROC clearly "
-        f"below on {worse}",
+        "where FRR95 falls the protocol does it, by counting errors that the step "
+        f"itself makes. As deployed FRR95 is clearly below SR's on {clear} of "
+        f"{len(gains)} models, AUROC clearly below on {worse}",
     )
 
 

@@ -76,6 +76,9 @@ class Page(Report):
     def how(self) -> str:
         """Say what was run: versions, processor, commands and times."""
         lines = [f"- {name}: {fact}" for name, fact in facts()]
+        lines.append(
+            "- times: of this run; what an earlier one left in the cache took none"
+        )
         lines += [
             f"- `trustdoctor reproduce {name} --data DIR --out DIR`: {seconds:,.0f} s"
             for name, seconds in self.seconds
