@@ -187,7 +187,8 @@ def _picture(rows: list[tuple[Cell, ...]]) -> Picture:
             for end in ("value", "low", "high")
         )
         lines.append(Line(method, x, values, low, high, joined=False))
+    names = tuple("\n".join(name.replace(",", "").split()) for name in models)
     panel = Panel(
-        "", "", "AUROC less SR's, points", tuple(lines), level=0.0, ticks=tuple(models)
+        "", "", "AUROC less SR's, points", tuple(lines), level=0.0, ticks=names
     )
     return Picture("gains", TITLE, (panel,), columns=1)

@@ -129,7 +129,7 @@ def _picture(rows: list[tuple[Cell, ...]]) -> Picture:
             for end in ("value", "low", "high")
         )
         line = Line("alpha less SR", x, values, low, high, joined=False)
-        names = tuple(str(row[0]) for row in shown)
+        names = tuple("\n".join(str(row[0]).replace(",", "").split()) for row in shown)
         panels.append(
             Panel(scenario, "", "AUROC, points", (line,), level=0.0, ticks=names)
         )
