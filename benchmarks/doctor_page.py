@@ -5,6 +5,7 @@ folder holds the paper's authors' CIFAR-10 predictions and others.
 """
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 import trustdoctor as td
@@ -29,9 +30,8 @@ def authors_table(report):
     return found
 
 
-def public_nets(folder):
+def public_nets(report):
     """Return the table of the public nets on CIFAR-100."""
-    report = reproduce("table1", Options(data=folder / "predictions"))
     (found,) = (t for t in report.tables if t.title.startswith("CIFAR-100: "))
     return found
 
@@ -39,22 +39,27 @@ def public_nets(folder):
 def make(folder):
     """Run the experiments and fill the page."""
     stored = Path(folder) / "reference" / "cifar10-densenet-tbb.npz"
-    table1 = reproduce("table1", Options(data=Path(folder)))
+    stores = [
+        Options(data=Path(folder) / name) for name in ("predictions", "reference")
+    ]
+    ours, theirs = (reproduce("table1", store) for store in stores)
     intervals = reproduce("intervals", Options(predictions=stored))
     gaussian = reproduce("gaussian")
-    histograms = reproduce("histograms", Options(data=Path(folder)))
-    authors = authors_table(table1)
-    (imdb,) = (t for t in table1.tables if t.title.startswith("IMDb"))
+    histograms = [reproduce("histograms", store).tables[-1] for store in stores]
+    authors = authors_table(theirs)
+    (imdb,) = (t for t in ours.tables if t.title.startswith("IMDb"))
     return PAGE.read_text(encoding="utf-8").format(
         scores=rows_of(
             authors,
             where=lambda row: row[1] == "TBB" and row[0] in ("alpha", "beta", "sr"),
         ),
-        nets=rows_of(public_nets(Path(folder)), where=lambda row: row[2] != "beta"),
+        nets=rows_of(public_nets(ours), where=lambda row: row[2] != "beta"),
         imdb=f"AUROC {imdb.cells()[1][3]} and FRR95 {imdb.cells()[1][5]}",
         perturbed=protocols(Path(folder)),
         turned=turned(Path(folder)),
-        rises=rows_of(histograms.tables[-1]),
+        rises=rows_of(
+            replace(histograms[0], rows=sum((t.rows for t in histograms), ()))
+        ),
         grid=rows_of(intervals.tables[0], where=lambda row: row[0] in (1000, 10_000)),
         ones=intervals.words.split("probability of ")[1].split(" of the rows")[0],
         exact=rows_of(intervals.tables[1]),

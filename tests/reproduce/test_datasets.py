@@ -5,6 +5,7 @@ import io
 import json
 import pickle
 import struct
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -124,6 +125,25 @@ def test_tiny_imagenet_reads_the_validation_rows(tmp_path, rng):
     (folder / "wnids.txt").write_text("n03\n")
     with pytest.raises(FileError, match="no class"):
         DATASETS["tinyimagenet"].load(tmp_path, rows=3)
+
+
+def test_tiny_imagenet_trains_on_folders_of_classes(tmp_path):
+    folder = tmp_path / "tiny-imagenet-200"
+    pixels = np.stack([np.full((64, 64, 3), grey, np.uint8) for grey in (50, 200)])
+    for wnid, picture in zip(("n02", "n01"), pixels, strict=True):
+        images = folder / "train" / wnid / "images"
+        images.mkdir(parents=True)
+        (images / f"{wnid}_0.JPEG").write_bytes(encoded(picture, "JPEG"))
+    (folder / "wnids.txt").write_text("n02\nn01\n")
+    found = DATASETS["tinyimagenet"].load(tmp_path, "train")
+    assert found.labels.tolist() == [0, 1]
+    assert found.values[1].mean() == pytest.approx(50, abs=3)  # of n02
+    (folder / "wnids.txt").write_text("../n01\n")
+    with pytest.raises(FileError, match="outside its folder"):
+        DATASETS["tinyimagenet"].load(tmp_path, "train")
+    (folder / "wnids.txt").write_text("n03\n")
+    with pytest.raises(FileError, match="holds no WNID/images"):
+        DATASETS["tinyimagenet"].load(tmp_path, "train")
 
 
 def test_imdb_reads_negative_then_positive(tmp_path):
@@ -247,7 +267,8 @@ def test_idx_files_may_have_a_dot_in_their_names(tmp_path, rng):
 def test_debian_has_fashion_mnist_where_ood_looks(tmp_path, rng, monkeypatch):
     idx(tmp_path / "fashion-mnist", rng.integers(0, 256, (N, 28, 28), dtype=np.uint8))
     monkeypatch.setattr(ood, "DEBIAN", tmp_path)
-    assert list(ood._present(Options(model="net.py:Net"))) == ["fashion-mnist", "noise"]
+    one = SimpleNamespace(bench=True, dataset=DATASETS["cifar10"])
+    assert list(ood._present(one, Options())) == ["fashion-mnist", "noise"]
 
 
 @pytest.mark.parametrize("packed", [True, False])

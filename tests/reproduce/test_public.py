@@ -41,7 +41,8 @@ def folder(tmp_path):
 
 
 def titles(report):
-    return [t.title for t in report.tables if not t.title.startswith("data not")]
+    aside = ("data not", "The grid numbers")
+    return [t.title for t in report.tables if not t.title.startswith(aside)]
 
 
 def brief(report, data="CIFAR-100"):
@@ -53,9 +54,9 @@ def brief(report, data="CIFAR-100"):
 def test_the_nearest_net_is_shown_in_full_and_named_as_another(folder):
     report = reproduce("table1", Options(data=folder))
     assert titles(report) == [
-        "CIFAR-100, ours: 400 rows, accuracy 70.00 (the paper's: 78), in %",
+        "CIFAR-100, ours: 400 rows, accuracy 70.00 (the paper's DenseNet: 78), in %",
         "CIFAR-100, ResNet-20 (public), not the paper's net: 400 rows, accuracy 77.00 "
-        "(the paper's: 78), in %",
+        "(the paper's DenseNet: 78), in %",
         f"CIFAR-100: 3 {BRIEF}, in %",
     ]
     assert (
@@ -135,7 +136,7 @@ def test_a_public_net_that_brings_more_is_shown_in_full(folder):
     logits, _ = write(path, 91)
     write(path, 91, **{"pbb_alpha_T1_eps0.00035": logits})
     report = reproduce("table1", Options(data=folder))
-    (full,) = (t for t in report.tables if "VGG-16-BN (public)" in t.title)
+    (full,) = (t for t in report.tables if "VGG-16-BN (public), not" in t.title)
     cells = {row[:2]: row[3] for row in full.rows}
     assert cells["alpha", "PBB paper"].value == cells["alpha", "TBB"].value
     assert len(brief(report).rows) == 12
@@ -169,6 +170,14 @@ def test_a_public_net_and_ones_own_of_the_same_name_stay_apart(folder):
     assert ours.train is not None
     assert theirs.train is None
     assert ours.slug != theirs.slug
+
+
+def test_public_nets_are_found_in_a_folder_of_predictions(folder):
+    inner = folder / "predictions"
+    inner.mkdir()
+    (folder / "public").rename(inner / "public")
+    found = find_exhibits(Options(data=folder))
+    assert sum(one.public for one in found) == 3
 
 
 @pytest.mark.parametrize(
@@ -252,7 +261,8 @@ def test_the_real_public_nets_stand_beside_the_paper(
     named = f"{data}, RepVGG-A1 (public), not the paper's net"
     (full,) = (t for t in real.tables if t.title.startswith(f"{data}, RepVGG"))
     assert full.title == (
-        f"{named}: 10,000 rows, accuracy {accuracy} (the paper's: {theirs}), in %"
+        f"{named}: 10,000 rows, accuracy {accuracy} "
+        f"(the paper's DenseNet: {theirs}), in %"
     )
     assert f"{named}, has accuracy {accuracy}, the paper's {theirs}" in real.words
     filled = {row[:2] for row in full.rows if isinstance(row[3], Estimate)}

@@ -64,13 +64,31 @@ def test_grid_numbers_of_the_authors_files(real):
 
 
 def test_imdb_is_binary_so_three_scores_coincide(exact):
-    table = table_of(exact, "IMDb")
+    table = table_of(exact, "IMDb, minilm:")
     assert "accuracy 90.94" in table.title
     found = list(cells(table).values())
     assert found[1] == found[2]
     assert found[0] == pytest.approx(found[1], abs=1e-4)  # float32 rounding
     assert [row[2] for row in table.rows] == [84.4, 84.4, 83.7]
     assert "two classes of IMDb" in exact.words
+
+
+def test_each_method_is_set_against_sr_by_both_protocols(exact, real):
+    grid = cells(
+        table_of(reproduce("table1", Options(data=real, protocol="grid")), "densenet:")
+    )
+    table = table_of(exact, "differences to SR on the same rows, CIFAR-10, densenet")
+    rows = {row[:2]: row[2:] for row in table.rows}
+    for key, (accuracy, auroc, frr, gain, change) in rows.items():
+        assert (auroc.value, frr.value) == grid[key], key
+        assert accuracy == pytest.approx(93.29 if "paper" in key[1] else 95.19)
+        assert (
+            (gain is None) == (change is None) == (key[0] == "sr" or "paper" in key[1])
+        )
+    assert rows["beta", "TBB"][3].value == 0
+    gain = rows["alpha", "PBB deployed"][3]
+    assert gain.value == pytest.approx(93.94 - 94.13, abs=0.02)
+    assert gain.low < gain.value < gain.high
 
 
 def test_what_is_absent_is_said(exact):

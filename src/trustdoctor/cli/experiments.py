@@ -1,5 +1,8 @@
 """The command that runs the paper's experiments again."""
 
+import shlex
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,7 +24,10 @@ DataOption = Annotated[
 ]
 DatasetOption = Annotated[
     str | None,
-    typer.Option(help="What --predictions or --model is about: cifar10, ..."),
+    typer.Option(
+        help="What --predictions or --model is about, or all to take of --data: "
+        "cifar10, ..."
+    ),
 ]
 ModelOption = Annotated[
     str | None,
@@ -44,6 +50,10 @@ RowsOption = Annotated[
     int | None, typer.Option(help="At most this many rows, drawn at random.")
 ]
 DrawsOption = Annotated[int, typer.Option(help="How often each mixture is drawn.")]
+FineOption = Annotated[
+    bool,
+    typer.Option("--fine", metavar="", help="Sweep all of the paper's settings."),
+]
 ProtocolOption = Annotated[
     str, typer.Option(help="exact, or grid: evaluated as published.")
 ]
@@ -75,6 +85,7 @@ def reproduce(  # noqa: PLR0913 - one parameter per option
     ood: OodOption = None,
     rows: RowsOption = None,
     draws: DrawsOption = 10,
+    fine: FineOption = False,
     protocol: ProtocolOption = "exact",
     out: OutOption = None,
     seed: SeedOption = 0,
@@ -94,7 +105,7 @@ def reproduce(  # noqa: PLR0913 - one parameter per option
         seed, protocol, predictions, data, dataset, model, weights,
         ood=tuple(ood or ()),
         layers=tuple(layer for layer in layers.split(",") if layer),
-        rows=rows, draws=draws,
+        rows=rows, draws=draws, fine=fine,
     )  # fmt: skip
     _run(console, name, options, out, quiet=quiet)
 
@@ -111,9 +122,13 @@ def _run(
 ) -> None:
     from trustdoctor import reproduce as room
 
-    steps = room.Steps(None if out is None else room.make_folder(out) / f"{name}.parts")
+    steps = room.Steps(None if out is None else room.make_folder(out) / "cache")
+    begun = time.monotonic()
     with bar(quiet=quiet) as tell:
         report = room.reproduce(name, replace(options, steps=steps, tell=tell))
     written = [] if out is None else report.write(out)
-    steps.forget()
+    if out is not None:
+        command = shlex.join(["trustdoctor", *sys.argv[1:]])
+        seconds = time.monotonic() - begun
+        written.append(room.write_readme(out, report, command, seconds))
     room.show_report(console, report, written)

@@ -9,8 +9,11 @@ from trustdoctor.reproduce import (
     bounds,
     gaussian,
     histograms,
+    instead,
     intervals,
+    models,
     ood,
+    page,
     roc_curves,
     settings,
     table1,
@@ -19,7 +22,9 @@ from trustdoctor.reproduce import (
 )
 from trustdoctor.reproduce.datasets import DATASETS
 from trustdoctor.reproduce.experiment import Options, Steps
+from trustdoctor.reproduce.page import write_readme
 from trustdoctor.reproduce.report import Report, Table, make_folder, show_report
+from trustdoctor.reproduce.sources import passed_over
 
 __all__ = [
     "EXPERIMENTS",
@@ -31,6 +36,7 @@ __all__ = [
     "make_folder",
     "reproduce",
     "show_report",
+    "write_readme",
 ]
 
 
@@ -85,7 +91,7 @@ EXPERIMENTS = {
     "sweep": Experiment(
         "appendix C.4: AUROC over temperature and magnitude",
         settings.run,
-        _MODEL | {"protocol", "seed"},
+        _MODEL | {"protocol", "seed", "fine"},
     ),
     "ood": Experiment(
         "Table 2: out-of-distribution rows mixed in",
@@ -97,8 +103,23 @@ EXPERIMENTS = {
         whitebox.run,
         _MODEL | {"protocol", "seed", "layers"},
     ),
+    "models": Experiment(
+        "alpha against softmax response on every model, and over them",
+        models.run,
+        _ROWS,
+    ),
+    "instead": Experiment(
+        "what to do instead on the same models: tune, ask twice, promise",
+        instead.run,
+        _ROWS | {"seed"},
+    ),
     "timings": Experiment("appendix C.1: seconds per score", timings.run, _ROWS),
 }
+EXPERIMENTS["all"] = Experiment(
+    "everything that the data allow, and one page about it",
+    lambda options: page.run(options, EXPERIMENTS),
+    frozenset().union(*(entry.heeds for entry in EXPERIMENTS.values())),
+)
 
 
 def reproduce(name: str, options: Options | None = None) -> Report:
@@ -116,12 +137,18 @@ def reproduce(name: str, options: Options | None = None) -> Report:
     _check(options)
     idle = dict(_idle(EXPERIMENTS[name], options))
     report = EXPERIMENTS[name].run(replace(options, **idle))
-    if not idle:
-        return report
-    verb = "changes" if len(idle) == 1 else "change"
-    named = ", ".join(f"--{option}" for option in idle)
-    note = f"{named} {verb} nothing for {name} here."
-    return replace(report, notes=(*report.notes, note))
+    notes = report.notes
+    if (
+        options.data is not None
+        and options.data.is_dir()
+        and "data" in EXPERIMENTS[name].heeds
+    ):
+        notes += passed_over(options.data)
+    if idle:
+        verb = "changes" if len(idle) == 1 else "change"
+        named = ", ".join(f"--{option}" for option in idle)
+        notes += (f"{named} {verb} nothing for {name} here.",)
+    return replace(report, notes=notes)
 
 
 _ALWAYS = ("steps", "tell")
@@ -131,10 +158,8 @@ PROTOCOLS = ("exact", "grid")
 def _idle(entry: Experiment, options: Options) -> Iterator[tuple[str, Any]]:
     """Yield the options that were given and change nothing, with their defaults."""
     heeds = set(entry.heeds)
-    if options.model is None and options.predictions is None:
-        heeds -= {"dataset"}  # it says what these two are about
-        if options.data is None:
-            heeds -= {"rows"}  # there are none to draw from
+    if (options.model, options.predictions, options.data) == (None, None, None):
+        heeds -= {"dataset", "rows"}  # there is nothing that they could be about
     if options.rows is not None and "rows" in heeds:
         heeds |= {"seed"}  # rows are drawn
     for field in fields(Options):

@@ -8,7 +8,14 @@ import numpy as np
 
 from trustdoctor.arrays import Array
 from trustdoctor.evaluation import evaluate_perturbed
-from trustdoctor.metrics import Estimate, roc
+from trustdoctor.metrics import (
+    Estimate,
+    Ranking,
+    auroc_difference,
+    frr_difference,
+    frr_parts,
+    roc,
+)
 from trustdoctor.reproduce.experiment import Options, paper
 from trustdoctor.reproduce.grid import GridResult, evaluate_grid, published_values
 from trustdoctor.reproduce.report import in_percent
@@ -58,6 +65,10 @@ class Case:
         What the published evaluation puts its thresholds on.
     below : bool
         Whether it rejects at or below them.
+    same_rank : bool
+        Whether it ranks rows as softmax response does, by arithmetic: beta and ODIN
+        at temperature 1, and with two classes alpha. What rounding does to ties is not
+        taken for a difference.
     """
 
     method: str
@@ -66,6 +77,7 @@ class Case:
     errors: Array = field(repr=False)
     values: Array = field(repr=False)
     below: bool = False
+    same_rank: bool = False
 
     def grid(self) -> GridResult:
         """Evaluate as published."""
@@ -85,6 +97,23 @@ class Case:
             return Estimate(100 * found.auroc), Estimate(100 * found.frr)
         metrics = evaluate_perturbed(self.scores, self.errors).deployed.metrics
         return in_percent(metrics["auroc"]), in_percent(metrics["frr_at_trr"])
+
+    def minus(self, other: "Case") -> tuple[Estimate, Estimate]:
+        """Return AUROC and FRR less those of another case, paired, in percent."""
+        if self.same_rank and other.same_rank:
+            return Estimate(0.0, 0.0, 0.0), Estimate(0.0, 0.0, 0.0)
+        first, second = (Ranking(c.scores, self.errors) for c in (self, other))
+        parts = [frr_parts(r, trr=0.95, confidence=0.95) for r in (first, second)]
+        return (
+            in_percent(auroc_difference(first, second)),
+            in_percent(frr_difference(parts[0], parts[1], first.wrong)),
+        )
+
+    def take(self, rows: Any) -> "Case":
+        """Return some of the rows."""
+        arrays = (self.scores, self.errors, self.values)
+        scores, errors, values = (array[rows] for array in arrays)
+        return replace(self, scores=scores, errors=errors, values=values)
 
 
 def make_case(
@@ -108,16 +137,20 @@ def make_case(
         else published_values(answers.softmax(setting.temperature), known, about)
     )
     errors = judged.predictions.errors
-    return Case(method, scenario, scores, errors, values, below=known == "sr")
+    binary = judged.predictions.logits.shape[1] == 2
+    alike = {"msp", "beta", "odin", *(["alpha"] if binary else [])}
+    same = answers is judged and setting.score in alike and setting.temperature == 1
+    below = known == "sr"
+    return Case(method, scenario, scores, errors, values, below, same)
 
 
 def cases_in_paper(one: Exhibit) -> list[Case | Missing]:
     """Return the methods that the paper has numbers for on this data set."""
     methods = paper("table1")[one.dataset.name]["methods"]
-    if one.bench is not None:
-        one.bench.runs += 3  # alpha, beta and Mahalanobis
     cases: list[Case | Missing] = list(tbb_cases(one))
     if any("PBB" in cells for cells in methods.values()):
+        if one.bench is not None:
+            one.bench.runs += 3  # alpha, beta and Mahalanobis
         cases += pbb_cases(one)
     return [c for c in cases if c.scenario[:3] in methods.get(c.method, {})]
 
@@ -132,7 +165,7 @@ def tbb_cases(one: Exhibit) -> Iterator[Case | Missing]:
         yield Missing("mhlnb", "TBB", need)
         return
     fitted = fit(one.train, "softmax")
-    scores = np.asarray(fitted.function(_float(one.clean)))
+    scores = np.asarray(fitted.function(finite(one.clean)))
     yield Case("mhlnb", "TBB", scores, one.clean.predictions.errors, scores)
 
 
@@ -144,7 +177,8 @@ def pbb_cases(one: Exhibit) -> Iterator[Case | Missing]:
             continue
         answers = one.perturbed(setting)
         if answers is None:
-            yield Missing(method, "PBB", "predictions at perturbed inputs, or --model")
+            need = one.lack or "predictions at perturbed inputs, or --model"
+            yield Missing(method, "PBB", need)
             continue
         if setting.epsilon:
             yield make_case(method, "PBB paper", setting, answers, answers)
@@ -157,7 +191,7 @@ def _mahalanobis(one: Exhibit) -> Iterator[Case | Missing]:
         yield Missing("mhlnb", "PBB", "logits of the training rows")
         return
     if one.bench is None:
-        yield Missing("mhlnb", "PBB", "--model")
+        yield Missing("mhlnb", "PBB", one.lack or "--model")
         return
     fitted = fit(one.train, "logits")
     moved = one.bench.logits(fitted, 1.0, MHLNB_EPSILON)
@@ -169,10 +203,10 @@ def _mahalanobis(one: Exhibit) -> Iterator[Case | Missing]:
 
 def fit(train: Answers, on: Any) -> Mahalanobis:
     """Fit Mahalanobis on the predictions of the training rows."""
-    rows = replace(train.predictions, logits=_float(train))
+    rows = replace(train.predictions, logits=finite(train))
     return Mahalanobis.fit(rows, on=on)
 
 
-def _float(answers: Answers) -> Array:
+def finite(answers: Answers) -> Array:
     """Return logits that distances can be taken of: log(0) becomes finite."""
     return np.maximum(answers.predictions.logits.astype(np.float64), -1e4)

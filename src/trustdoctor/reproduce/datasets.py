@@ -37,6 +37,8 @@ class Dataset:
         How many rows each split has, where that is fixed.
     archives : tuple of str
         What it is downloaded as.
+    like : str
+        Which set of the paper it was made like, if it is not that very one.
     """
 
     name: str
@@ -44,11 +46,12 @@ class Dataset:
     readers: dict[str, Reader]
     rows: dict[str, int]
     archives: tuple[str, ...] = ()
+    like: str = ""
 
     def where(self, folder: str | Path, split: str = "test") -> str:
         """Say where the data set belongs."""
         names = " or ".join(
-            str(Path(folder) / name.format(split=split)) for name in self.readers
+            str(Path(folder) / _spelled(name, split)) for name in self.readers
         )
         what = self.title if split == "test" else f"{self.title} ({split})"
         return f"data not present: put {what} at {names}"
@@ -56,7 +59,7 @@ class Dataset:
     def locate(self, folder: str | Path, split: str = "test") -> Path | None:
         """Return where the data set is, if it is there."""
         for name in self.readers:
-            for found in _places(Path(folder), name.format(split=split)):
+            for found in places(Path(folder), _spelled(name, split)):
                 return found
         return None
 
@@ -65,19 +68,19 @@ class Dataset:
     ) -> Examples:
         """Read a split; `rows` is how many it must have, by default all."""
         for name, read in self.readers.items():
-            for found in _places(Path(folder), name.format(split=split)):
+            for found in places(Path(folder), _spelled(name, split)):
                 loaded = read(found, split)
                 _complete(found, len(loaded), rows or self.rows.get(split))
                 return loaded
         for name in self.archives:
-            for found in _places(Path(folder), name):
+            for found in places(Path(folder), name):
                 message = f"{found} is still packed. Unpack it in its folder."
                 raise FileError(message)
         message = f"{self.where(folder, split)}."
         raise FileError(message)
 
 
-def _places(folder: Path, name: str) -> Iterator[Path]:
+def places(folder: Path, name: str) -> Iterator[Path]:
     """Yield where `name` is: in the folder, or one folder further down."""
     try:
         inner = sorted(path for path in folder.iterdir() if path.is_dir())
@@ -87,6 +90,11 @@ def _places(folder: Path, name: str) -> Iterator[Path]:
     for parent in (folder, *inner):
         if (parent / name).exists():
             yield parent / name
+
+
+def _spelled(name: str, split: str) -> str:
+    """Return a file's name; only the validation rows of some test sets have labels."""
+    return name.format(split=split, labelled="val" if split == "test" else split)
 
 
 def _complete(path: Path, found: int, expected: int | None) -> None:
@@ -141,14 +149,17 @@ DATASETS: dict[str, Dataset] = {
         Dataset(
             "tinyimagenet",
             "TinyImageNet",
-            {"tiny-imagenet-200": read_tiny_imagenet},
+            {
+                "tiny-imagenet-200": read_tiny_imagenet,
+                "tinyimagenet-{labelled}.parquet": read_parquet,
+            },
             {"test": 10_000},
             ("tiny-imagenet-200.zip",),
         ),
         Dataset(
             "svhn",
             "SVHN",
-            {"{split}_32x32.mat": read_svhn},
+            {"{split}_32x32.mat": read_svhn, "svhn-{split}.parquet": read_parquet},
             {"test": 26_032, "train": 73_257},
         ),
         Dataset(
@@ -210,6 +221,17 @@ OUT_SETS: dict[str, Dataset] = {
             {},
             ("Imagenet_resize.tar.gz",),
         ),
+        *(
+            Dataset(
+                f"tinyimagenet-{how}",
+                f"Tiny ({how}), made anew",
+                {f"ood-tinyimagenet-{how}.parquet": read_parquet},
+                {},
+                like=f"tiny-{how}",
+            )
+            for how in ("crop", "resize")
+        ),
+        Dataset("places", "Places", {"ood-places.parquet": read_parquet}, {}),
         Dataset(
             "fashion-mnist",
             "Fashion-MNIST",

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -53,11 +52,6 @@ class Steps:
         """Return a folder for work that keeps its own steps."""
         return None if self.folder is None else make_folder(self.folder / name)
 
-    def forget(self) -> None:
-        """Remove what was kept, once the report is written."""
-        if self.folder is not None:
-            shutil.rmtree(self.folder, ignore_errors=True)
-
 
 def fingerprint(facts: list[Any]) -> str:
     """Return a name for what a step depends on: numbers, words and arrays."""
@@ -95,6 +89,8 @@ class Options:
         The model's layers for Mahalanobis; by default its blocks.
     rows : int or None
         At most this many rows, drawn at random.
+    fine : bool
+        Whether sweeps go through all of the paper's settings.
     draws : int
         How often the mixtures are drawn.
     steps : Steps
@@ -114,6 +110,7 @@ class Options:
     layers: tuple[str, ...] = ()
     rows: int | None = None
     draws: int = 10
+    fine: bool = False
     steps: Steps = field(default_factory=Steps)
     tell: Tell = _silent
 

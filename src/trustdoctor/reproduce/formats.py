@@ -165,10 +165,14 @@ def read_svhn(path: Path, split: str) -> Examples:
 
 
 def read_tiny_imagenet(folder: Path, split: str) -> Examples:
-    """Read the validation rows, which alone have labels; classes in order of wnid."""
-    del split
+    """Read the training rows, or those of validation; classes in order of wnid.
+
+    The test rows have no labels, so `test` names those of validation.
+    """
     wnids = sorted(_read_text(folder / "wnids.txt").split())
     number = {wnid: i for i, wnid in enumerate(wnids)}
+    if split == "train":
+        return _tiny_imagenet_train(folder, number)
     path = folder / "val" / "val_annotations.txt"
     lines = [line.split("\t") for line in _read_text(path).splitlines()]
     try:
@@ -179,6 +183,21 @@ def read_tiny_imagenet(folder: Path, split: str) -> Examples:
         raise _broken(path, "a picture in it lies outside its folder")
     files = [folder / "val" / "images" / line[0] for line in lines]
     return Examples(_pictures(files), labels)
+
+
+def _tiny_imagenet_train(folder: Path, number: dict[str, int]) -> Examples:
+    files: list[Path] = []
+    labels: list[int] = []
+    for wnid, label in number.items():
+        if Path(wnid).name != wnid:
+            raise _broken(folder / "wnids.txt", "a class in it lies outside its folder")
+        own = sorted((folder / "train" / wnid / "images").glob("*.JPEG"))
+        files += own
+        labels += [label] * len(own)
+    if not files:
+        message = f"{folder / 'train'} holds no WNID/images/*.JPEG."
+        raise FileError(message)
+    return Examples(_pictures(files), np.array(labels, np.int64))
 
 
 def read_imdb(folder: Path, split: str) -> Examples:
@@ -276,7 +295,10 @@ def holds_examples(path: Path) -> bool:
     except (OSError, *POLARS_ERRORS):
         return False  # a damaged file is named by what reads it
     others = [schema[name] for name in schema if name not in _EXAMPLES]
-    output = any(dtype.is_float() or dtype.is_nested() for dtype in others)
+    # A model's output is one list, or one number per class: a single number, as the
+    # stars of a review, is none.
+    numbers = sum(dtype.is_float() for dtype in others)
+    output = numbers > 1 or any(isinstance(d, (pl.List, pl.Array)) for d in others)
     return len(others) < len(schema) and not output
 
 

@@ -29,10 +29,15 @@ from trustdoctor.reproduce.sources import (
     Exhibit,
     Setting,
     find_exhibits,
-    model_exhibit,
     read_answers,
+    runnable_exhibits,
 )
-from trustdoctor.reproduce.whitebox import can_fit, fit_whitebox, whitebox_scores
+from trustdoctor.reproduce.whitebox import (
+    TRAIN,
+    can_fit,
+    fit_whitebox,
+    whitebox_scores,
+)
 
 TITLE = "Out-of-distribution rows mixed in (Table 2, appendix C)"
 MOST = 2_000
@@ -75,15 +80,44 @@ class Crowd(NamedTuple):
     title: str
     rows: Exhibit
 
+    @property
+    def like(self) -> str:
+        """The set of the paper that it is, or that it was made like."""
+        known = OUT_SETS.get(self.name)
+        return known.like or self.name if known else self.name
+
 
 def run(options: Options) -> Report:
-    """Mix each set into the model's own rows, and judge every method."""
-    one, notes = _model_rows(options)
+    """Mix each set into each model's own rows, and judge every method."""
+    tables: list[Table] = []
+    pictures: list[Picture] = []
+    models, notes = _model_rows(options)
+    for one in models:
+        own = "" if len(models) == 1 else f"{one.slug}-"
+        found = _report(one, own, options)
+        tables += found.tables
+        pictures += found.pictures
+        notes += found.notes
+    words = WORDS.format(draws=options.draws, protocol=options.protocol)
+    return Report("ood", TITLE, tuple(tables), words, tuple(pictures), tuple(notes))
+
+
+class Found(NamedTuple):
+    """What there is to show of one model."""
+
+    tables: list[Table]
+    pictures: list[Picture]
+    notes: list[str]
+
+
+def _report(one: Exhibit, prefix: str, options: Options) -> Found:
+    """Mix each set into the rows of one model."""
     crowds = list(_crowds(one, options))
     box = None
     if one.bench is not None:
         one.bench.runs = 4 * (1 + len(crowds)) + 1
-        box = fit_whitebox(one.bench) if can_fit(one.bench) else None
+        if can_fit(one.bench):
+            box = fit_whitebox(one.bench, one.bench.train(TRAIN))
     own = list(_cases(one, box))
     known = {(c.method, c.scenario): c for c in own if isinstance(c, Case)}
     tables, pictures = [], []
@@ -95,20 +129,20 @@ def run(options: Options) -> Report:
         ]
         tables.append(_mixtures(one, crowd, mixed, options))
         tables.append(_pure(one, crowd, options))
-        pictures.append(_picture(f"{i + 1}-{_slug(crowd.name)}", crowd, mixed, options))
-    words = WORDS.format(draws=options.draws, protocol=options.protocol)
-    notes += [_described(crowd, one) for crowd in crowds]
+        name = f"{prefix}{i + 1}-{_slug(crowd.name)}"
+        pictures.append(_picture(name, one, crowd, mixed, options))
+    notes = [_described(crowd, one) for crowd in crowds]
     if one.bench is not None and box is None:
         notes.append(
-            "mhlnb_wb needs the training images in the data folder, and a model of "
-            "several layers."
+            f"{one.name}: mhlnb_wb needs the training images in the data folder, and a "
+            "model of several layers."
         )
     notes += [
         f"{case.method} {case.scenario} needs {case.why}."
         for case in own
         if isinstance(case, Missing)
     ]
-    return Report("ood", TITLE, tuple(tables), words, tuple(pictures), tuple(notes))
+    return Found(tables, pictures, notes)
 
 
 def _described(crowd: Crowd, one: Exhibit) -> str:
@@ -121,10 +155,10 @@ def _described(crowd: Crowd, one: Exhibit) -> str:
     return f"{crowd.title}: {n:,} rows{short}."
 
 
-def _model_rows(options: Options) -> tuple[Exhibit, list[str]]:
-    """Return the rows of the model, and say which were taken where there are more."""
+def _model_rows(options: Options) -> tuple[list[Exhibit], list[str]]:
+    """Return whose rows are mixed with others, and name what was left out."""
     if options.model is not None:
-        return model_exhibit(options), []
+        return runnable_exhibits(options), []
     found = find_exhibits(options)
     if not found:
         message = (
@@ -132,16 +166,31 @@ def _model_rows(options: Options) -> tuple[Exhibit, list[str]]:
             "(--predictions FILE --ood FILE, or --data DIR --ood FILE)."
         )
         raise InputError(message)
-    taken = found[0]
-    if len(found) == 1:
-        return taken, []
-    others = "; ".join(one.name for one in found[1:])
-    note = f"The rows are of {taken.name}. Others, for --predictions: {others}."
-    return taken, [note]
+    if all(_is_file(name) for name in options.ood) and options.ood:
+        taken = found[:1]
+    else:
+        taken = list(_lightest(found, options)) or found[:1]
+    note = f"The rows are of {', '.join(one.name for one in taken)}."
+    others = "; ".join(one.name for one in found if one not in taken)
+    return taken, [f"{note} Others, for --predictions: {others}."] if others else []
+
+
+def _lightest(found: list[Exhibit], options: Options) -> Iterator[Exhibit]:
+    """Yield the fastest model that can be run on each data set of the paper's table."""
+    names = [options.dataset] if options.dataset else list(paper("ood")["mixtures"])
+    for name in names:
+        there = [one for one in found if one.dataset.name == name]
+        runnable = [(one.bench.local.size(), one) for one in there if one.bench]
+        if runnable:
+            yield min(runnable, key=lambda pair: pair[0])[1]
+
+
+def _is_file(name: str) -> bool:
+    return Path(name).suffix in (".npz", ".csv") and Path(name).is_file()
 
 
 def _crowds(one: Exhibit, options: Options) -> Iterator[Crowd]:
-    names = options.ood or tuple(_present(options))
+    names = options.ood or tuple(_present(one, options))
     if not names:
         message = (
             "expected out-of-distribution rows: --ood NAME, FOLDER or FILE, as "
@@ -150,7 +199,7 @@ def _crowds(one: Exhibit, options: Options) -> Iterator[Crowd]:
         raise InputError(message)
     for name in names:
         path = Path(name)
-        if path.suffix in (".npz", ".csv") and path.is_file():
+        if _is_file(name):
             answers = read_answers(path)
             _check_width(answers, one, path)
             yield Crowd(name, path.stem, Exhibit(one.dataset, path.stem, answers))
@@ -158,13 +207,15 @@ def _crowds(one: Exhibit, options: Options) -> Iterator[Crowd]:
             yield _pictured(name, one, options)
 
 
-def _present(options: Options) -> Iterator[str]:
+def _present(one: Exhibit, options: Options) -> Iterator[str]:
     """Name the sets that are there; noise always is, where there is a model."""
-    for name, dataset in OUT_SETS.items():
-        if _folder(dataset, options) is not None and options.model is not None:
+    if one.bench is None:
+        return
+    others = {name: DATASETS[name] for name in ("svhn", "cifar10")}
+    for name, dataset in (OUT_SETS | others).items():
+        if name != one.dataset.name and _folder(dataset, options) is not None:
             yield name
-    if options.model is not None:
-        yield "noise"
+    yield "noise"
 
 
 def _folder(dataset: Dataset, options: Options) -> Path | None:
@@ -198,7 +249,7 @@ def _pictured(name: str, one: Exhibit, options: Options) -> Crowd:
     pixels = pixels[np.sort(rng.permutation(len(pixels))[:MOST])]
     pixels = bench.fitted(pixels)
     clean = Answers(Predictions.from_logits(bench.logits(images=pixels)))
-    rows = Exhibit(one.dataset, title, clean, bench=bench, images=pixels)
+    rows = Exhibit(one.dataset, title, clean, make_bench=lambda _: bench, images=pixels)
     return Crowd(name, title, rows)
 
 
@@ -253,7 +304,7 @@ def _case(  # noqa: PLR0913 - what `make_case` takes
 def _mixtures(
     one: Exhibit, crowd: Crowd, mixed: list[tuple[Case, Case]], options: Options
 ) -> Table:
-    theirs = paper("ood")["mixtures"].get(one.dataset.name, {}).get(crowd.name, {})
+    theirs = paper("ood")["mixtures"].get(one.dataset.name, {}).get(crowd.like, {})
     rows: list[tuple[Cell, ...]] = []
     for one_in in ONE_IN:
         for out, own in mixed:
@@ -326,7 +377,7 @@ def _judge(case: Case, options: Options) -> tuple[float, float]:
 
 def _pure(one: Exhibit, crowd: Crowd, options: Options) -> Table:
     everything = paper("ood")
-    theirs = everything["pure"].get(one.dataset.name, {}).get(crowd.name, {})
+    theirs = everything["pure"].get(one.dataset.name, {}).get(crowd.like, {})
     near = everything["near"]
     if (one.dataset.name, crowd.name) == (near["in"], near["out"]):
         theirs = {key: near[key] for key in ("energy", "odin_ood")}
@@ -365,7 +416,11 @@ def _against(
 
 
 def _picture(
-    name: str, crowd: Crowd, mixed: list[tuple[Case, Case]], options: Options
+    name: str,
+    one: Exhibit,
+    crowd: Crowd,
+    mixed: list[tuple[Case, Case]],
+    options: Options,
 ) -> Picture:
     rng = np.random.default_rng(options.seed)
     panels = []
@@ -379,7 +434,7 @@ def _picture(
                 lines.append(Line(out.method, *points(curve)))
         if lines:
             panels.append(Panel(scenario, "FRR", "TRR", tuple(lines), level=0.95))
-    title = f"{crowd.title}: one row to reject in two is out of distribution"
+    title = f"{one.name}: of two rows to reject one is of {crowd.title}"
     return Picture(name, title, tuple(panels), columns=3)
 
 

@@ -12,19 +12,21 @@ the paper's. What is printed says so.
 
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trustdoctor.errors import FileError, InputError
+from trustdoctor.errors import FileError, InputError, TrustDoctorError
 from trustdoctor.files import SETTING, read, read_perturbed
 from trustdoctor.predictions import Predictions
 from trustdoctor.reproduce.bench import Bench
-from trustdoctor.reproduce.datasets import DATASETS, Dataset, find_dataset
+from trustdoctor.reproduce.datasets import DATASETS, Dataset, find_dataset, places
 from trustdoctor.reproduce.experiment import Options, choose_rows
 from trustdoctor.reproduce.formats import holds_examples
 
@@ -34,6 +36,9 @@ _STEM = re.compile(
 )
 SUFFIXES = (".npz", ".csv", ".parquet")
 PUBLIC = "public"
+SMALL = 32
+"""Pixels on a side of images that a processor differentiates in milliseconds."""
+
 _PRINTED = (
     (r"resnet(\d+)", r"ResNet-\1"),
     (r"vgg(\d+)_bn", r"VGG-\1-BN"),
@@ -67,11 +72,14 @@ class Answers:
         rounded.
     at : float
         The temperature at which the softmax was taken.
+    authors : bool
+        Whether the file has the arrays of those that the paper's authors published.
     """
 
     predictions: Predictions
     probs: NDArray[Any] | None = None
     at: float = 1.0
+    authors: bool = False
 
     def softmax(self, temperature: float = 1.0) -> NDArray[Any]:
         """Return the softmax, as stored or in float32, as models put it out."""
@@ -85,7 +93,7 @@ class Answers:
     def take(self, rows: Any) -> "Answers":
         """Return some of the rows."""
         probs = None if self.probs is None else self.probs[rows]
-        return Answers(self.predictions[rows], probs, self.at)
+        return Answers(self.predictions[rows], probs, self.at, self.authors)
 
 
 @dataclass(eq=False)
@@ -104,8 +112,10 @@ class Exhibit:
         On the training rows.
     stored : dict of Setting to Answers
         At perturbed inputs.
-    bench : Bench or None
-        The model itself, where it is there to be run.
+    make_bench : callable
+        Loads the model itself, where it is there to be run: what comes is `bench`.
+    lack : str
+        What keeps the model from being run, once that was tried.
     images : array or None
         What the bench is run on, if not on its own images.
     public : bool
@@ -118,14 +128,20 @@ class Exhibit:
     files: list[str] = field(default_factory=list)
     train: Answers | None = None
     stored: dict[Setting, Answers] = field(default_factory=dict)
-    bench: Bench | None = None
+    make_bench: Callable[["Exhibit"], Bench | None] | None = None
+    lack: str = ""
     images: NDArray[np.uint8] | None = None
     public: bool = False
+
+    @cached_property
+    def bench(self) -> Bench | None:
+        """The model itself, loaded when it is first asked for."""
+        return None if self.make_bench is None else self.make_bench(self)
 
     @property
     def net(self) -> str:
         """The model, in print."""
-        return _printed(self.model) if self.public else self.model
+        return printed_net(self.model) if self.public else self.model
 
     @property
     def name(self) -> str:
@@ -154,7 +170,7 @@ class Exhibit:
     @property
     def only_clean(self) -> bool:
         """Whether there is nothing but the clean predictions of the test rows."""
-        return self.train is None and not self.stored and self.bench is None
+        return self.train is None and not self.stored and self.make_bench is None
 
     def perturbed(self, setting: Setting) -> Answers | None:
         """Return the answers at perturbed inputs: stored ones, or made by the model."""
@@ -182,12 +198,16 @@ def find_exhibits(options: Options, *, labelled: bool = True) -> list[Exhibit]:
     if labelled:
         for one in found.values():
             _add_labels(one, options.data)
+    if options.predictions is None and options.model is None and options.dataset:
+        found = {key: one for key, one in found.items() if key[0] == options.dataset}
     found = {key: _sampled(one, options) for key, one in found.items()}
     if options.model is not None:
         _add_bench(found, Bench.load(options), options)
-    exhibits = list(found.values())
     names = list(DATASETS)
-    return sorted(exhibits, key=lambda one: names.index(one.dataset.name))
+    exhibits = sorted(found.values(), key=lambda one: names.index(one.dataset.name))
+    if options.data is not None and options.model is None:
+        _offer_nets(exhibits, options)
+    return exhibits
 
 
 def _add_bench(found: dict[Key, Exhibit], bench: Bench, options: Options) -> None:
@@ -195,11 +215,64 @@ def _add_bench(found: dict[Key, Exhibit], bench: Bench, options: Options) -> Non
     keys = [(options.about, bench.name, public) for public in (False, True)]
     for key in keys:
         if key in found and _same(found[key], bench):
-            found[key].bench = bench
+            found[key].make_bench = lambda _one: bench
             return
     clean = Answers(Predictions.from_logits(bench.logits(), bench.labels))
     dataset = find_dataset(options.about)
-    found[keys[0]] = Exhibit(dataset, bench.name, clean, bench=bench)
+    one = Exhibit(dataset, bench.name, clean, make_bench=lambda _one: bench)
+    found[keys[0]] = one
+
+
+def _offer_nets(exhibits: list[Exhibit], options: Options) -> None:
+    """Let the nets whose weights are in the data folder be run when asked for."""
+    assert options.data is not None
+    for i, one in enumerate(exhibits):
+        weights = None if one.public else _find_weights(one, options.data)
+        if weights is not None:
+            tell = partial(_tell_share, options, i, len(exhibits), one.name)
+            one.make_bench = partial(
+                _bench_of, weights=weights, options=replace(options, tell=tell)
+            )
+
+
+def _tell_share(  # noqa: PLR0913 - what is known beforehand, then what is told
+    options: Options, i: int, n: int, name: str, share: float, what: str
+) -> None:
+    """Tell of one exhibit's work as its share of all exhibits' work."""
+    options.tell((i + share) / n, f"{name}: {what}")
+
+
+def _find_weights(one: Exhibit, folder: Path) -> Path | None:
+    names = (f"{one.model}-{one.dataset.name}", one.model)
+    for name in (*names, f"{names[0]}-head"):
+        for path in places(folder, f"{name}.safetensors"):
+            return path
+    return None
+
+
+def _bench_of(one: Exhibit, weights: Path, options: Options) -> Bench | None:
+    """Load a net by its weights; where that fails, the exhibit says why."""
+    if find_spec("torch") is None:
+        one.lack = f"torch, to run {weights.name}"
+        return None
+    from trustdoctor.adapters.torch.nets import known_net, load_net
+
+    net = known_net(weights.stem)
+    assert options.data is not None
+    if net is None:
+        one.lack = f"--model FILE.py:NAME, since {weights.name} is of no known net"
+    elif one.dataset.locate(options.data) is None:
+        one.lack = f"images to run {weights.name} on"
+    else:
+        try:
+            bench = Bench.of(load_net(net, weights), one.dataset, options)
+        except TrustDoctorError as error:
+            one.lack = str(error)
+            return None
+        if _same(one, bench):
+            return bench
+        one.lack = f"other weights: {weights.name} does not give these predictions"
+    return None
 
 
 def read_answers(path: Path, at: float = 1.0) -> Answers:
@@ -215,7 +288,7 @@ def read_answers(path: Path, at: float = 1.0) -> Answers:
     if p.from_probabilities and name in names:  # read has checked what is there
         with np.load(path, allow_pickle=False) as archive:
             stored = archive[name]
-    return Answers(p, stored, at)
+    return Answers(p, stored, at, authors)
 
 
 def _array_names(path: Path) -> set[str]:
@@ -268,11 +341,44 @@ def require_both_kinds(options: Options) -> tuple[list[Exhibit], tuple[str, ...]
     )
 
 
-def model_exhibit(options: Options) -> Exhibit:
-    """Return the exhibit of `--model`, with its bench."""
-    if options.model is None or options.data is None:
+def small_exhibits(options: Options) -> tuple[list[Exhibit], list[str]]:
+    """Return those runnable exhibits that a processor gets through, and name the rest.
+
+    Whoever names a data set or a model gets it whatever it takes.
+    """
+    found = runnable_exhibits(options)
+    if options.dataset is not None or options.model is not None:
+        return found, []
+    small = [one for one in found if _side(one) <= SMALL]
+    return small, [
+        f"{one.name}: left out, since its images are larger than {SMALL} x {SMALL}, "
+        f"which takes a processor long. --dataset {one.dataset.name} runs it."
+        for one in found
+        if one not in small
+    ]
+
+
+def _side(one: Exhibit) -> int:
+    return 0 if one.bench is None else max(one.bench.images.shape[1:3])
+
+
+def runnable_exhibits(options: Options) -> list[Exhibit]:
+    """Return the exhibits with a bench: of `--model`, or of weights in the data."""
+    if options.data is None:
         Bench.load(options)  # says what is missing
-    return next(one for one in find_exhibits(options) if one.bench is not None)
+    exhibits = find_exhibits(options)
+    found = [one for one in exhibits if one.bench is not None]
+    if not found:
+        lacks = "; ".join(
+            f"{one.name} needs {one.lack}" for one in exhibits if one.lack
+        )
+        message = (
+            "this runs a model on images: --model FILE.py:NAME --weights FILE --data "
+            "DIR, where DIR holds the data set, or a DIR that holds MODEL-DATASET-test"
+            f".npz, the data set and MODEL-DATASET.safetensors.{lacks and ' '}{lacks}"
+        )
+        raise InputError(message)
+    return found
 
 
 def _single(path: Path, options: Options) -> Exhibit:
@@ -292,7 +398,7 @@ def _is_public(path: Path) -> bool:
     return path.absolute().parent.name == PUBLIC
 
 
-def _printed(model: str) -> str:
+def printed_net(model: str) -> str:
     """Return the name of a public net as it is printed; other names stay."""
     for pattern, shown in _PRINTED:
         if parsed := re.fullmatch(pattern, model):
@@ -343,23 +449,47 @@ def _check_shape(path: Path, answers: Answers, wanted: tuple[int | None, int]) -
 
 
 def _prediction_files(folder: Path) -> Iterator[tuple[Path, re.Match[str]]]:
+    for path in _tables(folder):
+        parsed = _STEM.fullmatch(path.stem)
+        if parsed and (path.suffix == ".npz" or not holds_examples(path)):
+            yield path, parsed
+
+
+def _tables(folder: Path) -> Iterator[Path]:
+    """Yield what may hold predictions in the folder, and one folder further down.
+
+    A folder of public nets is found one folder further down still.
+    """
     try:
         inner = sorted(path for path in folder.iterdir() if path.is_dir())
-        for parent in (folder, *inner):
+        nets = [path / PUBLIC for path in inner if (path / PUBLIC).is_dir()]
+        for parent in (folder, *inner, *nets):
             for path in sorted(parent.iterdir()):
-                parsed = _STEM.fullmatch(path.stem)
-                if path.suffix in SUFFIXES and parsed and not _is_dataset(path):
-                    yield path, parsed
+                if path.suffix in SUFFIXES:
+                    yield path
     except OSError as error:
         message = f"cannot read the folder {folder}: {error.strerror}."
         raise FileError(message) from error
 
 
-def _is_dataset(path: Path) -> bool:
-    names = (name for dataset in DATASETS.values() for name in dataset.readers)
-    if path.name in {n.format(split=s) for n in names for s in ("test", "train")}:
-        return True
-    return path.suffix != ".npz" and holds_examples(path)
+def passed_over(folder: Path) -> tuple[str, ...]:
+    """Name the tables in a folder that were not read as predictions, and say why."""
+    examples, unnamed = [], []
+    for path in _tables(folder):
+        if path.suffix != ".npz" and holds_examples(path):
+            examples.append(path.name)
+        elif not _STEM.fullmatch(path.stem):
+            unnamed.append(path.name)
+    notes = []
+    if examples:
+        held = ", ".join(examples)
+        notes.append(f"Images or texts, so not read as predictions: {held}.")
+    if unnamed:
+        notes.append(
+            f"Passed over, since MODEL-DATASET-test is how predictions are called: "
+            f"{', '.join(unnamed)}."
+        )
+    return tuple(notes)
 
 
 def _setting(parsed: re.Match[str]) -> Setting:

@@ -61,6 +61,10 @@ class LocalModel:
             digest.update(name.encode() + tensor.cpu().numpy().tobytes())
         return digest.hexdigest()
 
+    def size(self) -> int:
+        """Return how many weights the model has."""
+        return sum(weights.numel() for weights in self.model.parameters())
+
     def blocks(self) -> tuple[str, ...]:
         """Return the layers before the last: containers opened, lone layers left out.
 
@@ -101,7 +105,7 @@ def load_model(spec: str, weights: str | Path | None) -> LocalModel:
     if not isinstance(model, nn.Module):
         message = f"{name}() of {file} did not return a torch.nn.Module."
         raise InputError(message)
-    _give_weights(model, Path(weights))
+    give_weights(model, read_weights(Path(weights)), Path(weights))
     mean, std = (
         _three(module, name, default) for name, default in (("MEAN", 0), ("STD", 1))
     )
@@ -135,17 +139,22 @@ def _run_file(file: Path) -> Any:
     return module
 
 
-def _give_weights(model: nn.Module, weights: Path) -> None:
+def read_weights(weights: Path) -> dict[str, Tensor]:
+    """Read tensors by their names from a safetensors file."""
     from safetensors.torch import load_file
 
     if not weights.is_file():  # a pipe would be waited for
         message = f"there is no file {weights} with the model's weights."
         raise FileError(message)
     try:
-        state = load_file(weights)
+        return dict(load_file(weights))
     except Exception as error:
         message = f"cannot read the weights {weights} as safetensors: {error}."
         raise FileError(message) from error
+
+
+def give_weights(model: nn.Module, state: dict[str, Tensor], weights: Path) -> None:
+    """Load weights that were read from a file, or say that they do not fit."""
     try:
         model.load_state_dict(state)
     except RuntimeError as error:

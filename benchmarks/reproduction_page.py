@@ -1,0 +1,36 @@
+"""Puts the page that `trustdoctor reproduce all` wrote into the documentation.
+
+``python benchmarks/reproduction_page.py OUT docs`` copies OUT/reproduction.md and the
+pictures that it shows into docs/pictures/reproduction.
+"""
+
+import argparse
+import re
+import shutil
+from pathlib import Path
+
+LINK = re.compile(r"\]\(([\w.-]+\.svg)\)")
+
+
+def put(out, docs):
+    """Copy the page and its pictures."""
+    page = (out / "reproduction.md").read_text(encoding="utf-8")
+    folder = docs / "pictures" / "reproduction"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for name in LINK.findall(page):
+        shutil.copy(out / name, folder / name)
+    text = LINK.sub(r"](pictures/reproduction/\1)", page)
+    (docs / "reproduction.md").write_text(text, encoding="utf-8")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out", type=Path)
+    parser.add_argument("docs", type=Path)
+    options = parser.parse_args()
+    put(options.out, options.docs)
+
+
+if __name__ == "__main__":
+    main()
