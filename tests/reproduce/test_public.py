@@ -278,3 +278,16 @@ def test_real_numbers_on_cifar100_are_those_of_scikit_learn(real, public):
     for name, net in (("repvgg_a1", "RepVGG-A1"), ("resnet20", "ResNet-20")):
         with np.load(public / f"{name}-cifar100-test.npz") as file:
             check_numbers(brief(real), net, file["logits"], file["labels"])
+
+
+def test_a_model_that_is_stored_twice_is_counted_once(folder):
+    """As a net of one's own and a public one with the same weights."""
+    logits = write(folder / "public" / "resnet56-cifar100-test.npz", 74, seed=9)[0]
+    both = {"logits": logits + 1e-5}
+    with np.load(folder / "public" / "resnet56-cifar100-test.npz") as file:
+        np.savez(folder / "copy-cifar100-test.npz", labels=file["labels"], **both)
+    report = reproduce("models", Options(data=folder))
+    (mean,) = (row for row in report.tables[0].rows if "all models" in str(row[0]))
+    assert mean[0] == "all models (5)"
+    (note,) = (note for note in report.notes if "has the logits of" in note)
+    assert note.startswith("CIFAR-100, ResNet-56 (public): left out")

@@ -15,7 +15,7 @@ from trustdoctor.reproduce.cases import PBB, TBB, make_case
 from trustdoctor.reproduce.experiment import Options
 from trustdoctor.reproduce.report import Cell, Report, Table
 from trustdoctor.reproduce.settings import JUDGES
-from trustdoctor.reproduce.sources import Exhibit, require_both_kinds
+from trustdoctor.reproduce.sources import Exhibit, different_models
 from trustdoctor.scores import Score, find_formula, find_score
 
 TITLE = "What to do instead: tune, ask twice, promise"
@@ -76,7 +76,7 @@ class Parted:
 
 def run(options: Options) -> Report:
     """Judge what the library offers beside the paper's methods."""
-    exhibits, notes = require_both_kinds(options)
+    exhibits, notes = different_models(options)
     rows: list[tuple[Cell, ...]] = []
     promises: list[tuple[Cell, ...]] = []
     for i, one in enumerate(exhibits):

@@ -10,7 +10,7 @@ from trustdoctor.report import Line, Panel, Picture
 from trustdoctor.reproduce.cases import PBB, TBB, Case, make_case
 from trustdoctor.reproduce.experiment import Options
 from trustdoctor.reproduce.report import Cell, Report, Table
-from trustdoctor.reproduce.sources import Exhibit, require_both_kinds
+from trustdoctor.reproduce.sources import Exhibit, different_models
 
 TITLE = "Alpha against softmax response, model by model"
 COLUMNS = ("model", "scenario", "accuracy", "AUROC\n- SR", "FRR95\n- SR", "verdict")
@@ -34,7 +34,7 @@ REPEATED = (
 
 def run(options: Options) -> Report:
     """Compare the two on all predictions that are there."""
-    exhibits, notes = require_both_kinds(options)
+    exhibits, notes = different_models(options)
     rows: list[tuple[Cell, ...]] = []
     for one in exhibits:
         options.tell(exhibits.index(one) / len(exhibits), one.name)

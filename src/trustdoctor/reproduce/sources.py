@@ -341,6 +341,24 @@ def require_both_kinds(options: Options) -> tuple[list[Exhibit], tuple[str, ...]
     )
 
 
+def different_models(options: Options) -> tuple[list[Exhibit], tuple[str, ...]]:
+    """Find the same, each model once: one may be stored under two names."""
+    found, notes = require_both_kinds(options)
+    kept: list[Exhibit] = []
+    for one in found:
+        twin = next((other for other in kept if _same_logits(one, other)), None)
+        if twin is None:
+            kept.append(one)
+        else:
+            notes += (f"{one.name}: left out, since it has the logits of {twin.name}.",)
+    return kept, notes
+
+
+def _same_logits(one: Exhibit, other: Exhibit) -> bool:
+    first, second = (exhibit.clean.predictions.logits for exhibit in (one, other))
+    return first.shape == second.shape and np.allclose(first, second, atol=1e-3)
+
+
 def small_exhibits(options: Options) -> tuple[list[Exhibit], list[str]]:
     """Return those runnable exhibits that a processor gets through, and name the rest.
 
