@@ -149,6 +149,28 @@ def test_a_killed_sweep_goes_on_where_it_was(small, images, tmp_path):
     assert np.array_equal(again.predictions.logits, whole.predictions.logits)
 
 
+FORWARD = """
+def forward(model, x):
+    named = [part * {factor} for part in [x] if len(x) in {{1, 5, 10, 20}}]
+    return model((lambda rows: rows)(named[0] / {factor}))
+"""
+
+
+def test_a_forward_with_functions_within_goes_on_after_a_restart(
+    small, images, tmp_path
+):
+    """Another process has it at another address."""
+    for factor, file in ((2, "a.py"), (2, "b.py"), (4, "c.py")):
+        scope = {}
+        exec(compile(FORWARD.format(factor=factor), file, "exec"), scope)
+        options = {"checkpoint": tmp_path, "forward": scope["forward"], **GRID}
+        if factor == 4:
+            with pytest.raises(FileError, match="other data"):
+                sweep(small, images, **options)
+        else:
+            sweep(small, images, **options)
+
+
 def test_checkpoints_of_something_else_are_refused(small, images, tmp_path):
     options = {"checkpoint": tmp_path, **GRID}
     sweep(small, images, **options)

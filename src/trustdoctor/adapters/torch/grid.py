@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
+from types import CodeType, SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
@@ -337,4 +337,22 @@ def _code(function: Any) -> bytes:
     code = getattr(function, "__code__", None)
     if code is None:
         return repr(type(function)).encode() if function else b""
-    return code.co_code + repr((code.co_consts, code.co_names)).encode()
+    return _code_bytes(code)
+
+
+def _code_bytes(code: CodeType) -> bytes:
+    """Return code without what differs from one process to the next.
+
+    The repr of a function or comprehension within it holds an address and a file, and
+    that of a set the order of its hashes.
+    """
+    constants = []
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            constants.append(_code_bytes(constant))
+        elif isinstance(constant, frozenset):
+            constants.append(repr(sorted(map(repr, constant))).encode())
+        else:
+            constants.append(repr(constant).encode())
+    names = repr(code.co_names).encode()
+    return b"\0".join([code.co_code, *constants, names])
