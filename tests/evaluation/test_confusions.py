@@ -58,8 +58,8 @@ def loans():
 
 
 WORDS = (
-    "66 of the 70 errors that go out are 'default' predicted as 'no default'; 315 of "
-    "the 790 rows labelled 'default' are predicted so."
+    "66 of the 70 errors that go out are 'default' predicted as 'no default'; of all "
+    "790 rows labelled 'default', 315 are predicted as 'no default'."
 )
 
 
@@ -72,7 +72,7 @@ def test_it_says_so_in_one_sentence():
     accepted[-4:] = False
     found = dominant_confusion(labels, predicted, accepted)
     assert found.words().startswith(
-        "All 66 errors that go out are class 1 predicted as class 0; 315 of the 790"
+        "All 66 errors that go out are class 1 predicted as class 0; of all 790 rows"
     )
 
 

@@ -37,7 +37,7 @@ class DominantConfusion:
     >>> out
     "66 of the 70 errors that go out are 'yes' predicted as 'no'"
     >>> every
-    "315 of the 790 rows labelled 'yes' are predicted so."
+    "of all 790 rows labelled 'yes', 315 are predicted as 'no'."
     """
 
     label: str
@@ -85,8 +85,8 @@ class DominantConfusion:
         part = "All" if every else f"{self.n_out:,} of the"
         return (
             f"{part} {self.errors_out:,} errors that go out are {self.label} predicted "
-            f"as {self.predicted}; {self.n_confused:,} of the {self.n_labelled:,} rows "
-            f"labelled {self.label} are predicted so."
+            f"as {self.predicted}; of all {self.n_labelled:,} rows labelled "
+            f"{self.label}, {self.n_confused:,} are predicted as {self.predicted}."
         )
 
 

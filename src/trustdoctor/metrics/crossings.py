@@ -29,9 +29,7 @@ _TESTED = 1 << 11
 _LEAST_STEP = 0.4  # of a standard deviation, where ranks show no distance
 
 
-TIED_NOTE = (
-    "tied scores: an interval may reach from one score that many rows share to the next"
-)
+TIED_NOTE = "many rows share one score, so an interval may reach to the next score"
 
 
 @dataclass(frozen=True)
