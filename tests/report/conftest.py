@@ -34,17 +34,24 @@ def found(rows):
     return td.evaluate(rows)
 
 
+@pytest.fixture(scope="module")
+def written(found, tmp_path_factory):
+    """The page's file."""
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    found.to_html(path, source="my file.npz", file="my file.npz")
+    return path
+
+
 @pytest.fixture
-def page(browser, found, tmp_path):
+def page(browser, written):
     """The page opened in a browser that notes errors and requests."""
-    found.to_html(tmp_path / "report.html", source="my file.npz", file="my file.npz")
     context = browser.new_context()
     opened = context.new_page()
     opened.complaints = []
     opened.on("console", lambda m: opened.complaints.append(m.text))
     opened.on("pageerror", lambda e: opened.complaints.append(str(e)))
     opened.on("request", lambda r: opened.complaints.append(r.url))
-    opened.goto(f"file://{tmp_path / 'report.html'}")
+    opened.goto(f"file://{written}")
     assert opened.complaints.pop(0).startswith("file://")
     yield opened
     assert opened.complaints == []
