@@ -147,6 +147,7 @@ def test_targets_that_conflict_say_how_near_one_gets(page, rows):
     assert "this one answers the most" in page.locator("#say-why").text_content()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("target", "value"),
     [("risk", "0.03"), ("frr", "0.1"), ("coverage", "0.8"), ("coverage", "0.99")],
@@ -192,6 +193,7 @@ def test_a_cost_that_makes_no_sense_is_refused_and_forgotten(text, page):
     assert page.locator("#answer.stale").count() == 0
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("price", [1, 3, 20])
 def test_a_price_gives_the_cheapest_threshold(price, page, rows):
     doubts, wrong = td.alpha(rows), rows.errors
@@ -215,6 +217,7 @@ def test_a_price_gives_the_cheapest_threshold(price, page, rows):
 ASKED = [("risk", 0.05), ("frr", 0.1), ("coverage", 0.7)]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("target", "value"), ASKED)
 def test_the_offered_command_promises_what_was_asked(
     target, value, page, rows, run, tmp_path
