@@ -146,6 +146,30 @@ def test_commands_name_the_clusters_that_were_found(patients, run):
     assert td.Gate.load(patients / "gate.json").certificate.n == 200
 
 
+def test_clusters_that_some_rows_lack_are_in_no_command(patients, run):
+    table = pl.read_csv(patients / NAME)
+    names = table["patient of record"].set(pl.Series(range(1600)) % 50 == 0, None)
+    table.with_columns(names).write_csv(patients / NAME)
+    done = run("diagnose", NAME, "--html", "p.html", cwd=patients)
+    assert "Errors go together" in done.stdout
+    for command in offered(patients / "p.html").values():
+        assert "--clusters" not in command
+
+
+def test_pictures_beside_the_rows_are_not_compared(patients, run):
+    table = pl.read_csv(patients / NAME)
+    picture = pl.Series("picture", [b"\xff\xd8%d" % k for k in range(len(table))])
+    for name, part in (("look.parquet", table[:800]), ("rest.parquet", table[800:])):
+        part.with_columns(picture[: len(part)]).write_parquet(patients / name)
+    given = ("--html", "p.html", "--calibrate-on", "rest.parquet")
+    done = run("diagnose", "look.parquet", *given, cwd=patients)
+    assert done.returncode == 0, done.stderr
+    assert (
+        "rest.parquet has 800 rows that had no part"
+        in (patients / "p.html").read_text()
+    )
+
+
 def test_other_rows_that_are_rows_of_the_page_are_counted(patients, run):
     run("split", NAME, "--part", "50%", "-o", "look.csv", "rest.csv", cwd=patients)
     (patients / "copy.csv").write_bytes((patients / "look.csv").read_bytes())

@@ -105,7 +105,11 @@ def count_shared_rows(first: Source, second: Source) -> int:
     need not be the same.
     """
     both = [name for name in first.names if name in second.names]
-    plain = [name for name in both if not first.schema[name].is_nested()]
+    plain = [
+        name
+        for name in both
+        if not any(_holds_parts(source.schema[name]) for source in (first, second))
+    ]
     if not plain:
         return 0
     columns = plain[:_MOST_COMPARED]
@@ -116,6 +120,11 @@ def count_shared_rows(first: Source, second: Source) -> int:
     shared = int(hashes[1].is_in(hashes[0].unique().implode()).sum())
     by_chance = hashes[0].is_duplicated().sum() / max(1, len(hashes[0]))
     return shared if shared > 2 * by_chance * len(hashes[1]) else 0
+
+
+def _holds_parts(kind: pl.DataType) -> bool:
+    """Tell lists and bytes, such as pictures, from what is one value of a row."""
+    return kind.is_nested() or kind in (pl.Binary, pl.Object)
 
 
 def _tested(column: pl.Series, predictions: Predictions) -> ClusteredErrors | None:

@@ -132,8 +132,9 @@ def evaluate_read(source: Source, *more: str, **options: Any) -> Evaluated:
     found = evaluate(predictions, **options)
     every = (*found.warnings, *clusters.lines, *warn_of_answers(source))
     found = replace(found, warnings=every)
-    if clusters.column:
-        values = _clusters(table[clusters.column].fill_null(""))
+    # calibrate refuses a row without a cluster, so no such gate can be offered.
+    if clusters.column and not table[clusters.column].null_count():
+        values = _clusters(table[clusters.column])
         values = values if found.kept is None else values[found.kept]
         found = replace(found, clustered_by=clusters.column, clusters=values)
     return Evaluated(found, predictions, table)

@@ -170,7 +170,7 @@ def _seconds(headers: HTTPMessage) -> float:
     """Return how long Retry-After asks to wait: seconds, or until a date."""
     given = str(headers.get("Retry-After", "")).strip()
     if _SECONDS.fullmatch(given):
-        return float(given)  # infinite, where the digits are very many
+        return float(given)  # hundreds of digits are infinity, not an error
     try:
         when = parsedate_to_datetime(given)
     except (ValueError, TypeError, IndexError, OverflowError):  # as the garbage is
