@@ -140,9 +140,9 @@ sys.exit(sum(os.waitpid(job, 0)[1] for job in jobs))
 
 
 def test_eight_processes_change_one_file_and_nothing_is_lost(tmp_path):
-    path, link = tmp_path / "n" / "count", tmp_path / "link"
+    path, link = tmp_path / "n" / "count", tmp_path / "link" / "count"
     path.parent.mkdir()
-    link.symlink_to(path)  # by whatever name, it is one file
+    link.parent.symlink_to(path.parent)  # by whatever folder, it is one file
     subprocess.run([sys.executable, "-c", ADD, *[path, link] * 4], check=True)
     assert path.read_text() == "200"
     assert list(path.parent.iterdir()) == [path]  # no lock is left

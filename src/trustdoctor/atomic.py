@@ -82,14 +82,13 @@ def _lives(pid: int) -> bool:
 
 @contextmanager
 def locked(path: str | Path) -> Iterator[Path]:
-    """Yield the file behind a path, which no other process has locked meanwhile.
+    """Yield a file that no other process has locked meanwhile.
 
-    Read, change and write that file within: it is one by all its names, links included.
-    Others wait. The lock is that of a hidden file beside it; the system frees it when
-    the process ends in whatever way, and the next one that locks takes over what was
-    left.
+    Read, change and write that file within. Others wait. The lock is that of a hidden
+    file beside it; the system frees it when the process ends in whatever way, and the
+    next one that locks takes over what was left.
     """
-    target = resolved(require_writable(path))
+    target = require_writable(path)
     beside = target.with_name(f"{_hidden(target)}.lock")
     try:
         handle = _take(beside)
@@ -171,6 +170,20 @@ def require_writable(path: str | Path) -> Path:
         message = f"cannot write {path}: {error}. Name another file."
         raise OutputError(message) from error
     return target
+
+
+def require_no_link(path: str | Path, what: str) -> None:
+    """Refuse a link as a file that is read, changed and written again.
+
+    Following it would change whatever it leads to, and replacing it would leave two
+    files that both claim to be the one.
+    """
+    if Path(path).is_symlink():
+        message = (
+            f"expected {what} in {path}, got a link to {resolved(Path(path))}. Name "
+            "that file itself."
+        )
+        raise OutputError(message)
 
 
 def require_apart(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:

@@ -9,6 +9,9 @@ import sys
 import polars as pl
 import pytest
 
+import trustdoctor as td
+from trustdoctor.errors import OutputError
+
 
 @pytest.fixture
 def gate(probs, tmp_path, run):
@@ -84,17 +87,37 @@ def test_states_that_cannot_be_are_refused_in_a_line(gate, probs, tmp_path, run)
     refused(run(*arguments))
 
 
-def test_a_state_behind_a_link_stays_there(gate, probs, tmp_path, run):
-    (tmp_path / "far").mkdir()
-    link, odd = tmp_path / "link", tmp_path / os.fsdecode(b"\xff\xfe.json")
-    link.symlink_to(tmp_path / "far" / "state.json")
-    for _ in range(2):
-        assert run("check", probs, "--gate", gate, "--state", link).returncode == 0
-        assert run("check", probs, "--gate", gate, "--state", odd).returncode == 0
+@pytest.mark.parametrize("suffix", [".json", ".db"])
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_state_that_is_a_link_is_neither_followed_nor_replaced(
+    suffix, begun, gate, probs, tmp_path, run
+):
+    far, link = tmp_path / f"far{suffix}", tmp_path / f"link{suffix}"
+    if begun:
+        assert run("check", probs, "--gate", gate, "--state", far).returncode == 0
+    before = far.read_bytes() if begun else None
+    link.symlink_to(far)
+    told = refused(run("check", probs, "--gate", gate, "--state", link))
+    assert f"got a link to {far}" in told
+    with pytest.raises(OutputError, match="got a link"):
+        td.Watch.open(link, td.Gate.load(gate)).__enter__()
     assert link.is_symlink()
-    for path in (tmp_path / "far" / "state.json", odd):
+    assert far.exists() == begun
+    assert not begun or far.read_bytes() == before
+
+
+def test_a_state_may_have_an_odd_name_and_lie_in_a_linked_folder(
+    gate, probs, tmp_path, run
+):
+    (tmp_path / "far").mkdir()
+    (tmp_path / "near").symlink_to(tmp_path / "far")
+    state, odd = tmp_path / "near" / "s.json", tmp_path / os.fsdecode(b"\xff\xfe.json")
+    for _ in range(2):
+        assert run("check", probs, "--gate", gate, "--state", state).returncode == 0
+        assert run("check", probs, "--gate", gate, "--state", odd).returncode == 0
+    for path in (tmp_path / "far" / "s.json", odd):
         assert json.loads(path.read_text())["totals"]["rows"] == 800
-    assert [path.name for path in (tmp_path / "far").iterdir()] == ["state.json"]
+    assert [path.name for path in (tmp_path / "far").iterdir()] == ["s.json"]
 
 
 def test_rows_of_other_classes_are_refused(gate, tmp_path, run):

@@ -1,6 +1,8 @@
 """Text files that were cut, lines without an end, and what a limit leaves of both."""
 
 import gzip
+import subprocess
+import sys
 import zlib
 
 import numpy as np
@@ -239,6 +241,35 @@ def test_long_lines_say_which_memory_they_need(name, tmp_path):
         with tuned(source, int(least), whole=whole):
             pass
     assert not fits(source, GB)
+
+
+PEAK = """
+import sys
+from trustdoctor.cli import main
+try:
+    main()
+finally:
+    status = open("/proc/self/status").read()  # ru_maxrss counts the parent, too
+    print(status.split("VmHWM:")[1].split()[0], file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["diagnose FILE", "calibrate FILE --frr 0.1 -o gate.json", "compare FILE"],
+)
+def test_long_lines_are_refused_before_any_is_parsed(words, tmp_path):
+    line = f'{{"logit_0": 1, "logit_1": 2, "label": 0, "t": "{"x" * 15_000_000}"}}\n'
+    path = write(tmp_path / "a.jsonl", line * 8)
+    given = [*words.replace("FILE", str(path)).split(), "--memory", "1GB"]
+    command = [sys.executable, "-c", PEAK, *given]
+    done = subprocess.run(
+        command, check=False, cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 2, done.stderr
+    message, peak = done.stderr.splitlines()
+    assert "memory" in message
+    assert int(peak) < 300_000  # kB; 430,000 where the lines are parsed
 
 
 @given(st.text(alphabet='a",\n', max_size=60), st.integers(1, 9))

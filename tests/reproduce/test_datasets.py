@@ -7,6 +7,7 @@ import pickle
 import struct
 from types import SimpleNamespace
 
+import h5py
 import numpy as np
 import polars as pl
 import pytest
@@ -100,6 +101,100 @@ def test_svhn_calls_zero_ten(tmp_path, pixels):
     found = DATASETS["svhn"].load(tmp_path, rows=N)
     assert np.array_equal(found.values, pixels)
     assert found.labels.tolist() == [0, 1, 2, 9, 5, 0]
+
+
+def house_numbers(folder, pictures):
+    """Write SVHN's full numbers as MATLAB 7.3 stores them: by references."""
+    folder.mkdir(parents=True, exist_ok=True)
+    fields = ("height", "left", "top", "width", "label")
+    with h5py.File(folder / "digitStruct.mat", "w", userblock_size=512) as file:
+        stored, struct = file.create_group("#refs#"), file.create_group("digitStruct")
+        names, boxes = [], []
+        for at, (name, pixels, digits) in enumerate(pictures):
+            if pixels is not None:
+                (folder / name).write_bytes(encoded(pixels))
+            letters = np.array([[ord(letter)] for letter in name], np.uint16)
+            names.append(stored.create_dataset(f"n{at}", data=letters).ref)
+            group = stored.create_group(f"b{at}")
+            boxes.append(group.ref)
+            for field in fields:
+                values = [digit[field] for digit in digits]
+                if len(values) == 1:
+                    group[field] = np.array([values], float)
+                    continue
+                references = [
+                    stored.create_dataset(f"v{at}{field}{i}", data=[[float(v)]]).ref
+                    for i, v in enumerate(values)
+                ]
+                group.create_dataset(
+                    field, data=np.array([references]).T, dtype=h5py.ref_dtype
+                )
+        for name, references in (("name", names), ("bbox", boxes)):
+            column = np.array([references], object).T
+            struct.create_dataset(name, data=column, dtype=h5py.ref_dtype)
+    # MATLAB writes its own header into the first 512 bytes.
+    with (folder / "digitStruct.mat").open("r+b") as raw:
+        raw.write(b"MATLAB 7.3 MAT-file".ljust(512))
+
+
+def digit(label, left, top, width, height):
+    return {
+        "label": label, "left": left, "top": top, "width": width, "height": height
+    }  # fmt: skip
+
+
+def test_svhn_cuts_digits_out_of_full_numbers(tmp_path):
+    left, right = (
+        np.full((40, 16, 3), 60, np.uint8),
+        np.full((40, 16, 3), 200, np.uint8),
+    )
+    two = np.concatenate([left, right], 1)
+    slope = np.tile(np.arange(0, 200, 2, dtype=np.uint8)[:, None, None], (1, 100, 3))
+    pictures = [
+        ("1.png", two, [digit(10, 0, 8, 8, 16), digit(3, 20, 8, 8, 16)]),
+        ("2.png", slope, [digit(7, 40, 34, 32, 32)]),
+        ("3.png", slope, [digit(1, -6, 90, 10, 20)]),  # beyond two edges
+    ]
+    house_numbers(tmp_path / "test", pictures)
+    found = DATASETS["svhn"].load(tmp_path, rows=4)
+    assert found.labels.tolist() == [0, 3, 7, 1]
+    assert found.values.shape == (4, 32, 32, 3)
+    assert (found.values[0] == 60).all()  # a square of 16 about a box of 8 x 16
+    assert (found.values[1] == 200).all()
+    assert np.array_equal(found.values[2], slope[34:66, 40:72])  # of that very size
+    assert (found.values[3][-8:] == 198).all()  # the last row, repeated
+    assert np.ptp(found.values[3], axis=1).max() == 0
+    with pytest.raises(FileError, match="expected 26,032 rows, found 4"):
+        DATASETS["svhn"].load(tmp_path)
+
+
+WRONG_NUMBERS = {
+    "a digit 11": ("1.png", [digit(11, 0, 0, 8, 8)], "digits from 1 to 10 in boxes"),
+    "no width": ("1.png", [digit(1, 0, 0, 0, 8)], "digits from 1 to 10 in boxes"),
+    "a box of NaN": ("1.png", [digit(1, np.nan, 0, 8, 8)], "see 1.png"),
+    "a huge box": ("1.png", [digit(1, 0, 0, 1e9, 8)], "see 1.png"),
+    "another folder": ("../1.png", [digit(1, 0, 0, 8, 8)], "outside its folder"),
+    "an absent picture": ("absent.png", [digit(1, 0, 0, 8, 8)], "absent.png"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG_NUMBERS)
+def test_wrong_full_numbers_are_refused(what, tmp_path):
+    name, digits, match = WRONG_NUMBERS[what]
+    pixels = None if "absent" in name else np.zeros((8, 8, 3), np.uint8)
+    house_numbers(tmp_path / "test", [(name, pixels, digits)])
+    with pytest.raises(FileError, match=match):
+        DATASETS["svhn"].load(tmp_path, rows=1)
+
+
+@pytest.mark.parametrize("size", [0, 600, 2_000])
+def test_cut_full_numbers_are_refused(size, tmp_path):
+    picture = np.zeros((8, 8, 3), np.uint8)
+    house_numbers(tmp_path / "test", [("1.png", picture, [digit(1, 0, 0, 8, 8)])])
+    path = tmp_path / "test" / "digitStruct.mat"
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(FileError, match="damaged, cut short or another file"):
+        DATASETS["svhn"].load(tmp_path, rows=1)
 
 
 def test_tiny_imagenet_reads_the_validation_rows(tmp_path, rng):

@@ -214,10 +214,10 @@ def calibrate(  # noqa: PLR0913 - one parameter per option
         labels = not no_labels and ("shortlist" in given or needs_labels(target))
         source = find_source(file, replace(columns, need_labels=labels))
         check_outputs(source, output)
-        given |= _on_the_score(target, given.get("score", source.scores[0]))
         given["means"] = replace(means, progress=tell)
         odd = refusing_odd_labels(output, allow=allow_odd_labels)
         with tuned(source, means.memory), odd:
+            given |= _on_the_score(target, given.get("score", source.scores[0]))
             gate = run(source, given, said)
             said += warn_of_answers(source)
     if decides_nothing(gate) and not allow_trivial:

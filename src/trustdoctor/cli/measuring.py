@@ -181,12 +181,13 @@ def diagnose(  # noqa: PLR0913 - one parameter per option
         tell(0.0, f"reading {file.name}")
         source = find_source(file, replace(columns, texts=texts))
         check_outputs(source, json_path, html)
-        options: dict[str, Any] = {
-            "scores": named_scores(score, source.scores),
-            "temperature": temperature,
-        }
         means = replace(means, progress=tell)
+        # Lines too long for the memory are refused before their columns are looked for.
         with tuned(source, means.memory):
+            options: dict[str, Any] = {
+                "scores": named_scores(score, source.scores),
+                "temperature": temperature,
+            }
             if html is None:
                 found = engines.diagnose(source, means=means, **options)
             else:
@@ -235,8 +236,8 @@ class Page:
             message += "local, or make it from a sample."
             raise InputError(message)
         calibration = self._calibration(source, columns)
-        source.require_labels("diagnose")
         require_fitting(source, means.memory, "a page")
+        source.require_labels("diagnose")
         more = [self.thumbnails] if self.thumbnails in source.names else []
         found, predictions, table = engines.evaluate_read(
             source, *filter(None, more), progress=means.progress, **options
@@ -330,8 +331,8 @@ def compare(  # noqa: PLR0913 - one parameter per option
         tell(0.0, f"reading {file.name}")
         source = find_source(file, columns)
         check_outputs(source, json_path, output, html)
-        source.require_labels("compare")
         require_fitting(source, memory, "compare")
+        source.require_labels("compare")
         predictions = source.read()
         tell(0.3, "comparing scores")
         sure = 0.95 if level is None else level

@@ -15,6 +15,7 @@ from trustdoctor.reproduce.formats import (
     cifar_pickles,
     read_amazon,
     read_folder,
+    read_house_numbers,
     read_idx,
     read_imdb,
     read_parquet,
@@ -159,8 +160,13 @@ DATASETS: dict[str, Dataset] = {
         Dataset(
             "svhn",
             "SVHN",
-            {"{split}_32x32.mat": read_svhn, "svhn-{split}.parquet": read_parquet},
+            {
+                "{split}_32x32.mat": read_svhn,
+                "{split}/digitStruct.mat": read_house_numbers,
+                "svhn-{split}.parquet": read_parquet,
+            },
             {"test": 26_032, "train": 73_257},
+            ("test.tar.gz",),
         ),
         Dataset(
             "amazon-fashion",

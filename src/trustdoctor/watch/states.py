@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from trustdoctor import envelope
-from trustdoctor.atomic import locked, replacing, require_writable, write_text
+from trustdoctor.atomic import (
+    locked,
+    replacing,
+    require_no_link,
+    require_writable,
+    write_text,
+)
 from trustdoctor.errors import FileError, InputError, OutputError
 from trustdoctor.gates import Gate
 from trustdoctor.watch import coding
@@ -101,6 +107,7 @@ def opened(
     path: str | Path, gate: Gate, *, level: float | None = None, **options: Any
 ) -> Iterator[Watch]:
     """Go on with a state, or begin one; nobody else changes it meanwhile."""
+    require_no_link(path, "the state")
     asked = options if level is None else {"level": level, **options}
     kept = _in_database if is_database(path) else _in_json
     with kept(path, gate, asked) as watch:
@@ -169,6 +176,7 @@ def from_state(text: str, gate: Gate) -> Watch:
 
 def require_state(path: str | Path, gate: Gate, **options: Any) -> None:
     """Refuse, before any work, a state that cannot go on as it is asked to."""
+    require_no_link(path, "the state")
     watch = None
     if Path(path).exists():
         if is_database(path):

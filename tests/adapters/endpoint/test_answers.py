@@ -43,6 +43,16 @@ def test_calls_are_not_counted_in_a_file_that_a_link_leads_to(server, tmp_path):
     assert other.read_text() == "kept"
 
 
+def test_answers_behind_a_link_are_neither_followed_nor_replaced(server, tmp_path):
+    link, other = tmp_path / "link.jsonl", tmp_path / "other.jsonl"
+    link.symlink_to(other)
+    with pytest.raises(OutputError, match="got a link to"):
+        endpoint(server, answers=link)(["a"])
+    assert link.is_symlink()
+    assert not other.exists()
+    assert not server.asked
+
+
 def test_a_changed_question_is_asked_anew(server, tmp_path):
     model = endpoint(server, answers=tmp_path / "answers.jsonl")
     changes = (

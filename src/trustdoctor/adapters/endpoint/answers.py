@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from trustdoctor.atomic import locked
+from trustdoctor.atomic import locked, require_no_link
 from trustdoctor.errors import FileError, OutputError
 
 LONGEST = 1 << 24
@@ -93,6 +93,7 @@ class AnswerFile:
     @contextmanager
     def _locked(self) -> Iterator[Path]:
         """Yield the file while no other process uses it, and make it if need be."""
+        require_no_link(self.path, "the answers")
         with locked(self.path) as target:
             try:
                 if not target.exists():
