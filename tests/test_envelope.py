@@ -6,6 +6,7 @@ import signal
 import socket
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from trustdoctor import envelope
@@ -134,5 +135,51 @@ def test_messages_stay_short(tmp_path):
     assert len(str(caught.value)) < 400
     with pytest.raises(FileError) as caught:
         envelope.check_fields({"x" * 10**6: 1, "\x1b[31m": 2}, set())
+    assert len(str(caught.value)) < 200
+    assert "\x1b" not in str(caught.value)
+
+
+class Cell(envelope.Document):
+    n: envelope.Count
+    at: envelope.Number = 0.0
+    ends: tuple[tuple[float, float], ...] = ()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"n": True}, "n: expected int, got bool."),
+        ({"n": 1.0}, "n: expected int, got float."),
+        ({"n": -1}, "n: expected int >= 0."),
+        ({"n": 1 << 53}, "n: expected int <= 9007199254740991."),
+        ({"n": 1, "at": "nan"}, "at: invalid enum value 'nan'."),
+        (
+            {"n": 1, "ends": [[1, 2], [3]]},
+            "ends[1]: expected array of length 2, got 1.",
+        ),
+        ({"n": 1, "m": 2}, "unknown field m."),
+        ({"at": 2.5}, "missing field n."),
+        ([], "expected object, got array."),
+    ],
+)
+def test_a_document_of_another_form_is_refused_by_its_path(content, message):
+    with pytest.raises(FileError) as caught:
+        envelope.convert(content, Cell)
+    assert str(caught.value) == message
+
+
+def test_a_document_of_its_form_is_read():
+    cell = envelope.convert({"n": 3, "at": "-inf", "ends": [[0, 1.5]]}, Cell)
+    assert (cell.n, envelope.read_number(cell.at), cell.ends) == (
+        3,
+        -np.inf,
+        [(0, 1.5)],
+    )
+    assert envelope.convert([[1, 2]], list[tuple[int, int]]) == [(1, 2)]
+
+
+def test_names_that_a_document_makes_up_are_quoted_and_cut():
+    with pytest.raises(FileError) as caught:
+        envelope.convert({"n": 1, "`\n\x1b" * 10**5: 2}, Cell)
     assert len(str(caught.value)) < 200
     assert "\x1b" not in str(caught.value)

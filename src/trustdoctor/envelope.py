@@ -7,10 +7,13 @@ JSON leaves open (a key twice, NaN, numbers beyond 64 bits) is refused.
 import json
 import math
 import os
+import re
 import reprlib
 import stat
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
 
 from trustdoctor.errors import FileError
 
@@ -22,6 +25,17 @@ DEEPEST = 32
 
 MOST_ROWS = 1 << 53
 """A document counts fewer rows, so that floats hold their number."""
+
+Count = Annotated[int, msgspec.Meta(ge=0, lt=MOST_ROWS)]
+"""The type of a number of rows in a document."""
+
+Rate = Annotated[float, msgspec.Meta(ge=0, le=1)]
+"""The type of a share or a probability in a document."""
+
+Number = float | Literal["inf", "-inf"]
+"""The type of what `number` writes; `read_number` gives the float."""
+
+T = TypeVar("T")
 
 _FIRST, _LAST = -(1 << 63), (1 << 64) - 1  # of whole numbers that arrays can hold
 
@@ -262,3 +276,45 @@ def read_text(value: Any) -> str:
         return value
     message = f"expected text, got {shown(value)}."
     raise FileError(message)
+
+
+class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The base of what a document holds: typed fields, by keyword, and no others."""
+
+
+def convert(content: Any, kind: type[T]) -> T:
+    """Return a parsed document, or a part of one, as a value of this type.
+
+    Types are strict: true is not 1, 1.0 is not an integer, and a field that the type
+    does not declare is refused.
+
+    Examples
+    --------
+    >>> class Line(Document):
+    ...     n: Count
+    >>> convert({"n": 3}, Line)
+    Line(n=3)
+    >>> convert([{"n": 3}, {"n": -3}], list[Line])
+    Traceback (most recent call last):
+    trustdoctor.errors.FileError: [1].n: expected int >= 0.
+    """
+    try:
+        return msgspec.convert(content, kind)
+    except msgspec.ValidationError as error:
+        raise FileError(_sentence(str(error))) from error
+
+
+def _sentence(message: str) -> str:
+    """Return msgspec's message with the path in front, and what the file says quoted.
+
+    A document's own words (an unknown field's name) may be anything, of any length.
+    """
+    text, _, path = message.partition(" - at `$")
+    field = re.fullmatch(
+        "Object (?:contains )?(unknown|missing)(?: required)? field `(.*)`",
+        text,
+        re.DOTALL,
+    )
+    text = f"{field[1]} field {_word(field[2])}" if field else text.replace("`", "")
+    place = shown(path[:-1].removeprefix("."))[1:-1] + ": " if path else ""
+    return f"{place}{text[:1].lower()}{text[1:]}."
