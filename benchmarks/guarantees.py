@@ -483,7 +483,7 @@ def chance(gate, at, name, value):
     if name == "risk":
         return None
     n = {"frr": c.n_correct, "trr": c.n_errors, "coverage": c.n}[name]
-    m = {"frr": at.fr + at.ta, "trr": at.tr + at.fa, "coverage": at.n}[name]
+    m = {"frr": at.n_correct, "trr": at.n_errors, "coverage": at.n}[name]
     rate = c.observed[name].value
     if name == "frr":
         k = round((1 - rate) * n)

@@ -174,7 +174,7 @@ def judge(gate, test, target):
     at = td.confusion(gate.scorer(test), test.errors, threshold=gate.threshold)
     none = gate.state == "reject-all"
     if "risk" in target:
-        kept = at.fa <= target["risk"] * (at.fa + at.ta)
+        kept = at.accepted_errors <= target["risk"] * at.n_accepted
         return kept, math.nan, 100 * at.coverage, none
     beyond = 0.0 if none else chance(gate, at, "trr", target["trr"])
     return at.trr >= target["trr"], 1 - beyond, 100 * at.frr, none

@@ -218,10 +218,10 @@ def target_makes_a_gate(target, value):
     if target.counts is not None:
         wrong, kept = p.errors, seen.accepted
         counts = Confusion(
-            fr=int((~kept & ~wrong).sum()),
-            tr=int((~kept & wrong).sum()),
-            fa=int((kept & wrong).sum()),
-            ta=int((kept & ~wrong).sum()),
+            rejected_correct=int((~kept & ~wrong).sum()),
+            rejected_errors=int((~kept & wrong).sum()),
+            accepted_errors=int((kept & wrong).sum()),
+            accepted_correct=int((kept & ~wrong).sum()),
         )
         part, whole = target.counts(counts)
         assert gate.certificate.observed[target.name].value == part / whole

@@ -68,7 +68,7 @@ SHARE = Target(
     "the least doubtful {}% accepted",
     "Accept this share of the rows.",
     {"": Rule("The threshold is a quantile of the scores.", keep_half)},
-    counts=lambda at: (at.fa + at.ta, at.n),
+    counts=lambda at: (at.n_accepted, at.n),
     at_least=True,
     needs_labels=False,
     promised=False,

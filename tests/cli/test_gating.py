@@ -20,7 +20,9 @@ def test_screen_adds_columns_and_counts(probs, tmp_path, run):
     table = pl.read_parquet(out)
     assert table.columns[0] == "id"
     assert (
-        table["accepted"].sum() == summary["accepted"] == summary["fa"] + summary["ta"]
+        table["accepted"].sum()
+        == summary["accepted"]
+        == summary["accepted_errors"] + summary["accepted_correct"]
     )
     assert f"Accepted {summary['accepted']} of 400" in done.stdout
     assert "errors caught (TRR)" in done.stdout

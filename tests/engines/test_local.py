@@ -72,7 +72,7 @@ def test_rows_are_kept_in_order_with_all_columns(big, tmp_path, suffix):
     if suffix == ".parquet":
         assert found.drop("predicted", "score", "accepted").equals(table)
     wrong = predictions(table).errors
-    assert done.counts.fa == (expected.accepted & wrong).sum()
+    assert done.counts.accepted_errors == (expected.accepted & wrong).sum()
     assert done.rows == len(table)
 
 
@@ -248,8 +248,8 @@ def test_labels_beside_an_array_count_as_part_of_it(tmp_path):
     right = screen(source, GATE, tmp_path / "out")
     np.save(tmp_path / "in" / "labels.npy", z.argmin(1))
     wrong = screen(source, GATE, tmp_path / "out", resume=True)
-    assert right.counts.fa == 0
-    assert wrong.counts.ta == 0
+    assert right.counts.accepted_errors == 0
+    assert wrong.counts.accepted_correct == 0
 
 
 def run_screen(*arguments):

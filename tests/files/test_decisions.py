@@ -100,7 +100,7 @@ def test_every_verb_judges_these_decisions(options, binary, tmp_path):
         gates.append(engines.calibrate_files(source, risk=0.1, means=means))
         out = tmp_path / "out.csv"
         done = engines.screen(source, gates[0], out, means=means)
-        assert done.counts.tr + done.counts.fa == wrong
+        assert done.counts.n_errors == wrong
         decided = pl.read_csv(out, infer_schema_length=None)
         assert np.array_equal(decided["predicted"].fill_null(""), p.predicted_names)
         assert np.array_equal(decided["accepted"], gates[0].screen(p).accepted)

@@ -68,7 +68,7 @@ def test_a_truth_that_was_changed_is_counted_again(folder):
         source = find_source(folder / "in", columns)
         return screen(source, GATE, folder / "out", resume=(folder / "out").exists())
 
-    assert risk(best).counts.fa == 0
+    assert risk(best).counts.accepted_errors == 0
     with pytest.raises(FileError, match="other columns"):
         risk((best + 1) % 3)
 

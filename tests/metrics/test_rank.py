@@ -67,7 +67,7 @@ def test_frr_at_trr_is_the_lowest_that_a_threshold_reaches(data, trr):
         for value in [-math.inf, *set(scores)]
     ]
     n_errors, share = int(errors.sum()), Fraction(str(trr))
-    true = min(at.frr for at in reached if at.tr >= share * n_errors)
+    true = min(at.frr for at in reached if at.rejected_errors >= share * n_errors)
     assert td.frr_at_trr(scores, errors, trr=trr) == pytest.approx(true)
     assert td.measure(
         scores, errors, metrics=["frr_at_trr"], points=Points(trr=trr)
@@ -85,7 +85,7 @@ def test_trr_at_frr_is_the_highest_that_a_threshold_reaches(data, frr):
         for value in [-math.inf, *set(scores)]
     ]
     n_correct, share = int((~errors).sum()), Fraction(str(frr))
-    true = max(at.trr for at in reached if at.fr <= share * n_correct)
+    true = max(at.trr for at in reached if at.rejected_correct <= share * n_correct)
     assert td.trr_at_frr(scores, errors, frr=frr) == pytest.approx(true)
 
 
@@ -192,8 +192,16 @@ def test_confusion_counts_every_row_once(data, threshold):
     at = td.confusion(scores, errors, threshold=threshold)
     rejected = scores > threshold
     tn, fp, fn, tp = sk.confusion_matrix(errors, rejected, labels=[False, True]).ravel()
-    assert (at.ta, at.fr, at.fa, at.tr) == (tn, fp, fn, tp)
+    assert (
+        at.accepted_correct,
+        at.rejected_correct,
+        at.accepted_errors,
+        at.rejected_errors,
+    ) == (tn, fp, fn, tp)
     assert at.n == len(scores)
+    assert (at.n_correct, at.n_errors) == (tn + fp, fn + tp)
+    assert at == td.Confusion.of(~rejected, errors)
+    assert at + at == td.Confusion(*(2 * count for count in (fp, tp, fn, tn)))
     assert at.frr == pytest.approx(fp / (fp + tn))
     assert at.trr == pytest.approx(tp / (tp + fn))
 

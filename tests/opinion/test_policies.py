@@ -109,11 +109,11 @@ def test_a_confusion_has_every_row_once():
         rows = zip(heard.doubts.tolist(), heard.wrong.tolist(), strict=True)
         done = [walk(*row, thresholds, [0, 1, 10], own=False)[1:3] for row in rows]
         seen = counted.confusion(i)
-        assert (seen.ta, seen.fa) == (
+        assert (seen.accepted_correct, seen.accepted_errors) == (
             done.count((True, False)),
             done.count((True, True)),
         )
-        assert (seen.fr, seen.tr) == (
+        assert (seen.rejected_correct, seen.rejected_errors) == (
             done.count((False, False)),
             done.count((False, True)),
         )

@@ -143,7 +143,7 @@ def test_every_promise_is_that_of_the_bare_scores(target, tmp_path):
         assert found["accepted"].to_list() == accepted.tolist()
         assert found["predicted"].to_list() == answers()["prediction"].to_list()
     assert outcomes[0] == outcomes[1]
-    assert outcomes[0].counts.fa == (accepted & ~right).sum()
+    assert outcomes[0].counts.accepted_errors == (accepted & ~right).sum()
 
 
 def test_gates_of_answers_are_saved_watched_and_compared(tmp_path):
@@ -379,7 +379,7 @@ def test_responses_go_through_every_verb(how, tmp_path):
     assert table["predicted"].to_list() == p.predicted_names.tolist()
     accepted = (p.doubts <= gate.threshold) & ~p.ambiguous
     assert table["accepted"].to_list() == accepted.tolist()
-    assert done.counts.fa == (accepted & p.errors).sum()
+    assert done.counts.accepted_errors == (accepted & p.errors).sum()
 
 
 def test_a_response_that_speaks_for_no_choice_is_rejected(tmp_path):

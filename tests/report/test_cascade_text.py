@@ -90,11 +90,14 @@ def screened(calibrated, three_models):
     return calibrated.screen([first, every[1][3000:]]), partly
 
 
+KINDS = "rejected_correct", "rejected_errors", "accepted_errors", "accepted_correct"
+
+
 def counted(calibrated, three_models, labels):
     """Walk through the new rows one by one."""
     small, large = (logits[3000:] for logits in three_models[0][:2])
     out = {"small": 0, "large": 0, "person": 0, "asked": 0, "cost": 0.0}
-    out |= {"fa": 0, "ta": 0, "fr": 0, "tr": 0}
+    out |= dict.fromkeys(KINDS, 0)
     for a, b, label in zip(small, large, labels, strict=True):
         first = a - np.log(np.exp(a).sum())
         mean = (first + b - np.log(np.exp(b).sum())) / 2
@@ -109,8 +112,8 @@ def counted(calibrated, three_models, labels):
         out[stopped] += 1
         if label >= 0:
             wrong = said.argmax() != label
-            kept = stopped != "person"
-            out[("fa" if kept else "tr") if wrong else ("ta" if kept else "fr")] += 1
+            decided = "rejected" if stopped == "person" else "accepted"
+            out[f"{decided}_{'errors' if wrong else 'correct'}"] += 1
     return out
 
 
@@ -121,7 +124,7 @@ def test_what_was_screened_is_counted_as_row_by_row(
     wanted = counted(calibrated, three_models, labels)
     out = flat(printed(show_cascaded, calibrated, done))
     accepted = wanted["small"] + wanted["large"]
-    assert min(wanted["large"], wanted["person"], wanted["fa"]) > 50
+    assert min(wanted["large"], wanted["person"], wanted["accepted_errors"]) > 50
     assert out.startswith(
         f"Accepted {accepted:,} of 3,000 answers ({accepted / 3000:.1%}): "
         f"{wanted['small']:,} by small, {wanted['large']:,} by large; "
@@ -130,11 +133,16 @@ def test_what_was_screened_is_counted_as_row_by_row(
         f"large was asked about {wanted['asked']:,} ({wanted['asked'] / 3000:.1%})"
     )
     assert f"the cascade's promise: {calibrated.certificate.promise()}" in out
-    k, n = wanted["fa"], wanted["fa"] + wanted["ta"]
+    k, n = (
+        wanted["accepted_errors"],
+        wanted["accepted_errors"] + wanted["accepted_correct"],
+    )
     low, high = beta.ppf(0.025, k, n - k + 1), beta.ppf(0.975, k + 1, n - k)
     ends = f"[{100 * low:.2f}, {100 * high:.2f}]"
     assert f"errors among the accepted (risk) {100 * k / n:.2f} {ends} %" in out
-    caught = wanted["tr"] / (wanted["tr"] + wanted["fa"])
+    caught = wanted["rejected_errors"] / (
+        wanted["rejected_errors"] + wanted["accepted_errors"]
+    )
     assert f"errors caught (TRR) {100 * caught:.2f} [" in out
     assert "300 of 3,000 rows have no label" in out
 
@@ -170,8 +178,8 @@ def test_the_summary_is_plain_and_counts_the_same(calibrated, three_models, scre
     assert found["unlabelled"] == 300
     assert found["cost"] == pytest.approx(wanted["cost"] / 3000)
     assert found["goes_to"] == {"a person": wanted["person"]}
-    assert {k: found[k] for k in ("fa", "ta", "fr", "tr")} == {
-        k: wanted[k] for k in ("fa", "ta", "fr", "tr")
+    assert {kind: found[kind] for kind in KINDS} == {
+        kind: wanted[kind] for kind in KINDS
     }
     small, large = found["stages"]
     assert (small["name"], small["asked"]) == ("small", 3000)
@@ -189,7 +197,7 @@ def test_the_first_stage_alone_sends_rows_on(calibrated, three_models, printed):
     assert "(risk)" not in out  # there are no labels
     found = summarize_cascaded(calibrated, done)
     assert found["goes_to"] == {"large": left}
-    assert "fa" not in found
+    assert "accepted_errors" not in found
 
 
 def test_a_cascade_made_by_hand_promises_nothing(printed):

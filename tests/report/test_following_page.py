@@ -202,7 +202,7 @@ def test_a_price_gives_the_cheapest_threshold(price, page, rows):
 
     def cost(threshold):
         at = td.confusion(doubts, wrong, threshold=threshold)
-        return (price * at.fa + at.fr + at.tr) / at.n * 100
+        return (price * at.accepted_errors + at.n_rejected) / at.n * 100
 
     every = [cost(one) for one in np.unique(doubts)]
     own = cost(threshold_of(page))

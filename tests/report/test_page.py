@@ -51,20 +51,20 @@ def shown(part, whole):
 def wanted(rows, threshold, score="alpha"):
     """Return what the library says at a threshold."""
     at = td.confusion(getattr(td, score)(rows), rows.errors, threshold=threshold)
-    kept = at.fa + at.ta
+    kept, wrong = at.n_accepted, at.accepted_errors
     return {
-        "coverage": shown(at.fa + at.ta, at.n),
-        "risk": shown(at.fa, at.fa + at.ta),
-        "trr": shown(at.tr, at.tr + at.fa),
-        "frr": shown(at.fr, at.fr + at.ta),
-        "n-coverage": f"{at.fa + at.ta:,} of {at.n:,}",
-        "n-rejected": f"{at.fr + at.tr:,} of {at.n:,}",
-        "rejected": shown(at.fr + at.tr, at.n),
-        "say-person": f"{at.fr + at.tr:,} of {at.n:,} rows "
-        f"({(at.fr + at.tr) / at.n * 100:.2f}%) "
-        f"{'goes' if at.fr + at.tr == 1 else 'go'} to a person.",
-        "say-wrong": f"{at.fa:,} wrong {'answer' if at.fa == 1 else 'answers'} still "
-        f"{'goes' if at.fa == 1 else 'go'} out: {shown(at.fa, kept)} % of "
+        "coverage": shown(at.n_accepted, at.n),
+        "risk": shown(at.accepted_errors, at.n_accepted),
+        "trr": shown(at.rejected_errors, at.n_errors),
+        "frr": shown(at.rejected_correct, at.n_correct),
+        "n-coverage": f"{at.n_accepted:,} of {at.n:,}",
+        "n-rejected": f"{at.n_rejected:,} of {at.n:,}",
+        "rejected": shown(at.n_rejected, at.n),
+        "say-person": f"{at.n_rejected:,} of {at.n:,} rows "
+        f"({at.n_rejected / at.n * 100:.2f}%) "
+        f"{'goes' if at.n_rejected == 1 else 'go'} to a person.",
+        "say-wrong": f"{wrong:,} wrong {'answer' if wrong == 1 else 'answers'} still "
+        f"{'goes' if wrong == 1 else 'go'} out: {shown(wrong, kept)} % of "
         f"the {kept:,} given automatically."
         if kept
         else "No answer is given automatically, so no wrong one goes out.",

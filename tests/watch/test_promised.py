@@ -175,7 +175,7 @@ def plugin():
 
 
 def test_a_target_of_ones_own_under_unequal_rates_says_that_it_cannot_tell(plugin):
-    gate = plugin(lambda at: (at.fr + at.fa, at.n))
+    gate = plugin(lambda at: (at.rejected_correct + at.accepted_errors, at.n))
     doubts, errors = rows(np.random.default_rng(0), 500)
     drawn = np.random.default_rng(1).random(500) < np.where(gate.accept(doubts), 0.2, 1)
     watch = gate.watch(review=AUDIT).update(doubts, errors, reviewed=drawn)
@@ -189,7 +189,9 @@ def test_a_target_of_ones_own_under_unequal_rates_says_that_it_cannot_tell(plugi
 
 def test_a_share_of_ones_own_may_be_a_least_one(plugin):
     """At least half of all rows are right and accepted; three quarters are."""
-    gate = plugin(lambda at: (at.ta, at.n), at_least=True, reviewed="share")
+    gate = plugin(
+        lambda at: (at.accepted_correct, at.n), at_least=True, reviewed="share"
+    )
     watch, rng = gate.watch(review=AUDIT), np.random.default_rng(0)
     for at in range(20):
         doubts, errors = rows(rng, 100)

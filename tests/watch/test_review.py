@@ -126,7 +126,7 @@ def test_changed_rates_begin_another_window():
     ids=["none", "accepted", "uneven", "even"],
 )
 def test_rates_that_show_nothing_are_said(rates, blind):
-    odd = Target("odd", "{}", "", {}, counts=lambda at: (at.fr, at.n))
+    odd = Target("odd", "{}", "", {}, counts=lambda at: (at.rejected_correct, at.n))
     targets = [*(gates.TARGETS[name] for name in ("frr", "trr", "risk", "joint")), odd]
     assert {one.name for one in targets if Review(*rates).blind(one)} == blind
 

@@ -126,7 +126,7 @@ def _outcome(entry: Any) -> Outcome:
     known = None if counts is None else Confusion(*counts)
     lists = _lists(intake.pop()) if intake and type(intake[-1]) is list else None
     found = Outcome(rows, accepted, known, Intake(*intake), lists)
-    part = [] if known is None else [known.fr, known.tr, known.fa, known.ta]
+    part = [] if known is None else list(asdict(known).values())
     seen = found.intake
     whole = [accepted, *part, seen.unlabelled, seen.ambiguous, seen.strangers, rows]
     whole += [seen.silent, seen.unstated, seen.overruled]
@@ -146,9 +146,9 @@ def _outcome(entry: Any) -> Outcome:
 def _adds_up(found: Outcome) -> bool:
     """Tell whether no two counts of an outcome contradict each other."""
     counts, seen = found.counts or Confusion(0, 0, 0, 0), found.intake
-    rejected, labelled = found.rows - found.accepted, counts.fr + counts.tr
+    rejected, labelled = found.rows - found.accepted, counts.n_rejected
     return (
-        counts.fa + counts.ta <= found.accepted
+        counts.n_accepted <= found.accepted
         and labelled <= rejected
         and seen.barred <= rejected
         and seen.silent + seen.overruled <= found.rows

@@ -351,7 +351,7 @@ def _tried(rows: Sample, ask: Ask, delta: float) -> Trial:
     if cut.state != "threshold":
         return Trial(len(rows) if cut.state == "accept-all" else 0, len(rows))
     seen = rows.confusion(rules.place(cut, rows))
-    return Trial(None if seen is None else seen.fa + seen.ta, len(rows))
+    return Trial(None if seen is None else seen.n_accepted, len(rows))
 
 
 def _nearest(

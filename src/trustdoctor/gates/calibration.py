@@ -566,4 +566,4 @@ def _decided(rows: Sample, rule: Gate | GroupRule) -> Outcome | None:
     if rule.state != "threshold":
         return Outcome.at(rule.state, rows.n_errors, len(rows))
     seen = rows.confusion(rule.threshold)
-    return None if seen is None else Outcome(seen.n, seen.fa + seen.ta, seen)
+    return None if seen is None else Outcome(seen.n, seen.n_accepted, seen)

@@ -158,12 +158,8 @@ class Outcome:
     @classmethod
     def of(cls, accepted: Array, wrong: Array | None = None) -> "Outcome":
         """Count what was accepted, and how well where it is known."""
-        rows, kept = len(accepted), int(accepted.sum())
-        if wrong is None:
-            return cls(rows, kept)
-        fa = int((accepted & wrong).sum())
-        tr = int(wrong.sum()) - fa
-        return cls(rows, kept, Confusion(rows - kept - tr, tr, fa, kept - fa))
+        counts = None if wrong is None else Confusion.of(accepted, wrong)
+        return cls(len(accepted), int(accepted.sum()), counts)
 
     @classmethod
     def on(
@@ -189,15 +185,27 @@ class Outcome:
         """Count what accepting or rejecting everything does."""
         right = rows - wrong
         if state == "accept-all":
-            return cls(rows, rows, Confusion(fr=0, tr=0, fa=wrong, ta=right))
-        return cls(rows, 0, Confusion(fr=right, tr=wrong, fa=0, ta=0))
+            return cls(
+                rows,
+                rows,
+                Confusion(0, 0, accepted_errors=wrong, accepted_correct=right),
+            )
+        return cls(
+            rows,
+            0,
+            Confusion(
+                rejected_correct=right,
+                rejected_errors=wrong,
+                accepted_errors=0,
+                accepted_correct=0,
+            ),
+        )
 
     def __add__(self, other: "Outcome") -> "Outcome":
         """Count the rows of both."""
         both = self.counts or other.counts
         if self.counts is not None and other.counts is not None:
-            ours, theirs = asdict(self.counts), asdict(other.counts)
-            both = Confusion(*(ours[kind] + theirs[kind] for kind in ours))
+            both = self.counts + other.counts
         lists = self.lists or other.lists
         if self.lists is not None and other.lists is not None:
             lists = self.lists + other.lists

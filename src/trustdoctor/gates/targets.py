@@ -274,7 +274,7 @@ def _sequence(rows: Sample, value: float, terms: Terms) -> Cut:
 
 def _cost_note(seen: Confusion, cost: float, confidence: float) -> str:
     """Say what the gate costs on these rows, in rejections per row."""
-    rows = np.array([seen.ta, seen.fr + seen.tr, seen.fa])
+    rows = np.array([seen.accepted_correct, seen.n_rejected, seen.accepted_errors])
     spent = np.array([0.0, 1.0, cost])[rows > 0]
     shares = rows[rows > 0] / seen.n
     mean = float(shares @ spent)
@@ -299,7 +299,7 @@ register_target(
         "at most {}% of the correct predictions rejected",
         "At most this share of the correct predictions is rejected.",
         _one("The threshold is an order statistic of the correct rows' scores.", _frr),
-        counts=lambda at: (at.fr, at.fr + at.ta),
+        counts=lambda at: (at.rejected_correct, at.n_correct),
         safe="accept",
         rests_on="correct",
         expected=lambda e, value: e.correct >= (1 - value) * e.correct[-1],
@@ -316,7 +316,7 @@ register_target(
             "The threshold is just below an order statistic of the errors' scores.",
             _trr,
         ),
-        counts=lambda at: (at.tr, at.tr + at.fa),
+        counts=lambda at: (at.rejected_errors, at.n_errors),
         at_least=True,
         rests_on="errors",
         expected=lambda e, value: e.errors <= (1 - value) * e.errors[-1],
@@ -349,7 +349,7 @@ register_target(
                 ),
             ),
         },
-        counts=lambda at: (at.fa, at.fa + at.ta),
+        counts=lambda at: (at.accepted_errors, at.n_accepted),
         in_expectation=False,
         expected=lambda e, value: e.errors <= value * e.accepted,
         reviewed="plain",
@@ -365,7 +365,7 @@ register_target(
             "The threshold is just below an order statistic of the errors' scores.",
             _joint,
         ),
-        counts=lambda at: (at.fa, at.n),
+        counts=lambda at: (at.accepted_errors, at.n),
         expected=lambda e, value: e.errors <= value * e.rows,
         reviewed="share",
         scaled_by_noise=True,
@@ -378,7 +378,7 @@ register_target(
         "at least {}% of the predictions accepted",
         "At least this share of the predictions is accepted; needs no labels.",
         _one("The threshold is an order statistic of all rows' scores.", _coverage),
-        counts=lambda at: (at.fa + at.ta, at.n),
+        counts=lambda at: (at.n_accepted, at.n),
         at_least=True,
         safe="accept",
         needs_labels=False,

@@ -21,70 +21,116 @@ from trustdoctor.metrics.counts import Counts, count, count_runs
 
 @dataclass(frozen=True)
 class Confusion:
-    """The four counts at a threshold, and the rates they make.
+    """Counts of decisions, and the rates they make.
 
     Attributes
     ----------
-    fr, tr, fa, ta : int
-        Falsely rejected (correct), truly rejected (wrong), falsely accepted
-        (wrong) and truly accepted (correct) rows.
+    rejected_correct, rejected_errors, accepted_errors, accepted_correct : int
+        In other words false rejections, true rejections, false acceptances and true
+        acceptances.
 
     Examples
     --------
-    >>> at = Confusion(fr=1, tr=3, fa=1, ta=15)
-    >>> at.coverage, at.risk
+    >>> decisions = Confusion(1, 3, accepted_errors=1, accepted_correct=15)
+    >>> decisions.coverage, decisions.risk
     (0.8, 0.0625)
     """
 
-    fr: int
-    tr: int
-    fa: int
-    ta: int
+    rejected_correct: int
+    rejected_errors: int
+    accepted_errors: int
+    accepted_correct: int
+
+    @classmethod
+    def of(cls, accepted: Array, errors: Array) -> "Confusion":
+        """Count the decisions on rows: two boolean arrays (n,).
+
+        Examples
+        --------
+        >>> Confusion.of(np.array([True, True]), np.array([False, True])).risk
+        0.5
+        """
+        n_accepted, n_errors = int(accepted.sum()), int(errors.sum())
+        accepted_errors = int((accepted & errors).sum())
+        rejected_errors = n_errors - accepted_errors
+        return cls(
+            len(accepted) - n_accepted - rejected_errors,
+            rejected_errors,
+            accepted_errors,
+            n_accepted - accepted_errors,
+        )
+
+    def __add__(self, other: "Confusion") -> "Confusion":
+        """Count the decisions on the rows of both."""
+        return Confusion(
+            self.rejected_correct + other.rejected_correct,
+            self.rejected_errors + other.rejected_errors,
+            self.accepted_errors + other.accepted_errors,
+            self.accepted_correct + other.accepted_correct,
+        )
 
     @property
     def n(self) -> int:
         """All rows."""
-        return self.fr + self.tr + self.fa + self.ta
+        return self.n_accepted + self.n_rejected
+
+    @property
+    def n_accepted(self) -> int:
+        """Accepted rows."""
+        return self.accepted_correct + self.accepted_errors
+
+    @property
+    def n_rejected(self) -> int:
+        """Rejected rows."""
+        return self.rejected_correct + self.rejected_errors
+
+    @property
+    def n_correct(self) -> int:
+        """Correct predictions."""
+        return self.accepted_correct + self.rejected_correct
+
+    @property
+    def n_errors(self) -> int:
+        """Wrong predictions."""
+        return self.accepted_errors + self.rejected_errors
 
     @property
     def frr(self) -> float:
-        """Share of the correct rows that are rejected; NaN without any."""
-        return _ratio(self.fr, self.fr + self.ta)
+        """Share of the correct predictions that are rejected; NaN without any."""
+        return _ratio(self.rejected_correct, self.n_correct)
 
     @property
     def trr(self) -> float:
         """Share of the errors that are rejected; NaN without any."""
-        return _ratio(self.tr, self.tr + self.fa)
+        return _ratio(self.rejected_errors, self.n_errors)
 
     @property
     def coverage(self) -> float:
         """Share of all rows that are accepted."""
-        return _ratio(self.fa + self.ta, self.n)
+        return _ratio(self.n_accepted, self.n)
 
     @property
     def risk(self) -> float:
         """Share of errors among the accepted rows; NaN without any."""
-        return _ratio(self.fa, self.fa + self.ta)
+        return _ratio(self.accepted_errors, self.n_accepted)
 
 
 def confusion(scores: Any, errors: Any, *, threshold: float) -> Confusion:
-    """Count what a threshold does.
+    """Count the decisions of a threshold: a score above it is rejected.
 
     Examples
     --------
     >>> confusion([0.1, 0.4, 0.6, 0.9], [False, True, False, True], threshold=0.5)
-    Confusion(fr=1, tr=1, fa=1, ta=1)
+    Confusion(rejected_correct=1, rejected_errors=1, accepted_errors=1, \
+accepted_correct=1)
     """
     if math.isnan(threshold):
         message = "expected a threshold, got NaN. Give a number."
         raise InputError(message)
     s = as_scores(scores)
     wrong = as_errors(errors, rows=len(s))
-    rejected = s.astype(np.float64) > threshold
-    tr = int((rejected & wrong).sum())
-    fr = int(rejected.sum()) - tr
-    fa = int(wrong.sum()) - tr
-    return Confusion(fr=fr, tr=tr, fa=fa, ta=len(s) - fr - tr - fa)
+    # In float64: a threshold between two float32 scores must not be rounded to one.
+    return Confusion.of(s.astype(np.float64) <= threshold, wrong)
 
 
 def roc(scores: Any, errors: Any) -> tuple[Array, Array, Array]:
@@ -385,8 +431,8 @@ def _existing(c: Counts, metric: str) -> Counts:
     return c
 
 
-def _ratio(part: int, whole: int) -> float:
-    return part / whole if whole else float("nan")
+def _ratio(count: int, n: int) -> float:
+    return count / n if n else float("nan")
 
 
 def _check_coverage(coverage: float) -> None:

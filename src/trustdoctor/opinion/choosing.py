@@ -295,7 +295,7 @@ def _no_policy(tested: Counted, wanted: Wanted) -> str:
 def _certificate(
     seen: Confusion, heard: Heard, choose: Array, test: Array, wanted: Wanted
 ) -> Certificate:
-    rows, accepted = seen.n, seen.fa + seen.ta
+    rows, accepted = seen.n, seen.n_accepted
     rates = Outcome(rows, accepted, seen).rates(confidence=wanted.confidence)
     used = np.append(choose, test)
     notes = (
@@ -312,8 +312,8 @@ def _certificate(
         "confidence",
         wanted.confidence,
         rows,
-        seen.fr + seen.ta,
-        seen.fa + seen.tr,
+        seen.n_correct,
+        seen.n_errors,
         observed=dict(rates),
         fingerprint=Fingerprint.of(
             heard.doubts[used].ravel(), heard.wrong[used].ravel()
