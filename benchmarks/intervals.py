@@ -21,8 +21,8 @@ import numpy as np
 from scipy.special import expit, ndtr, ndtri
 
 from trustdoctor import Predictions, clopper_pearson
-from trustdoctor.evaluation.estimates import Settings, measure_rows
-from trustdoctor.evaluation.said import said
+from trustdoctor.evaluation.calibration_table import said
+from trustdoctor.evaluation.evaluations import Settings, measure_rows
 from trustdoctor.metrics import (
     FEW,
     RANK_METRICS,

@@ -7,7 +7,7 @@ import pytest
 from metrics.ranked import draw
 from scipy.stats import norm
 
-from trustdoctor.evaluation.estimates import Settings, measure_rows
+from trustdoctor.evaluation.evaluations import Settings, measure_rows
 from trustdoctor.metrics import Counts, Points, count, count_runs, counts
 from trustdoctor.metrics.further import (
     OUTERMOST,

@@ -1,38 +1,34 @@
 """Everything that is measured on labelled predictions, with intervals."""
 
-from trustdoctor.evaluation.better import gains_over, say_better
-from trustdoctor.evaluation.cautions import (
-    constant_scores,
-    is_constant,
-    reversed_line,
-)
 from trustdoctor.evaluation.clustered_errors import ClusteredErrors
 from trustdoctor.evaluation.comparison import Comparison, compare
 from trustdoctor.evaluation.confusions import DominantConfusion, dominant_confusion
-from trustdoctor.evaluation.estimates import Settings
+from trustdoctor.evaluation.differences import Difference, gains_over, say_better
+from trustdoctor.evaluation.duplicates import repeated_rows, repeats
 from trustdoctor.evaluation.evaluations import (
     DEFAULT_SCORES,
-    Difference,
     Evaluation,
+    Settings,
     default_scores,
     evaluate,
 )
+from trustdoctor.evaluation.label_checks import (
+    LabelReport,
+    check_labels,
+    constant_scores,
+    count_labels,
+    count_neighbours,
+    is_constant,
+    label_quality,
+    reversed_line,
+)
+from trustdoctor.evaluation.label_counts import LabelCounts
 from trustdoctor.evaluation.protocols import (
     Protocols,
     evaluate_logits,
     evaluate_perturbed,
 )
 from trustdoctor.evaluation.score_choice import tune
-from trustdoctor.evaluation.suspect_rows import (
-    LabelReport,
-    check_labels,
-    count_labels,
-    count_neighbours,
-    label_quality,
-    repeated_rows,
-    repeats,
-)
-from trustdoctor.evaluation.suspicions import LabelCounts
 from trustdoctor.evaluation.tally import Tally
 
 __all__ = [

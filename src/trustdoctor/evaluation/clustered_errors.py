@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trustdoctor.arrays import Array
-from trustdoctor.evaluation.suspicions import RARE
+from trustdoctor.evaluation.label_counts import RARE
 
 LEAST_VALUES = 20
 """A column with fewer values, or fewer than the root of the rows, is a category.

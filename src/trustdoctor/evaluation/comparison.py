@@ -7,6 +7,7 @@ there are; of those that are clearly better, the one that was best on the choosi
 is recommended.
 """
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,12 @@ from typing import Any
 import numpy as np
 
 from trustdoctor import envelope
-from trustdoctor.arrays import Array
+from trustdoctor.arrays import Array, as_scores
 from trustdoctor.atomic import write_text
-from trustdoctor.errors import InputError, UndefinedMetricError
-from trustdoctor.evaluation.candidates import Candidate, Trial, World
-from trustdoctor.evaluation.cautions import reversed_line
-from trustdoctor.evaluation.estimates import note_of
-from trustdoctor.evaluation.suspect_rows import check_labels, repeated_rows
+from trustdoctor.errors import InputError, MissingPackageError, UndefinedMetricError
+from trustdoctor.evaluation.duplicates import repeated_rows
+from trustdoctor.evaluation.evaluations import note_of
+from trustdoctor.evaluation.label_checks import check_labels, reversed_line
 from trustdoctor.metrics import (
     Estimate,
     Points,
@@ -33,8 +33,18 @@ from trustdoctor.metrics import (
     frr_difference,
     frr_parts,
 )
-from trustdoctor.predictions import Opinions, Predictions, require_predictions
-from trustdoctor.scores import BASELINE, Score, allowed_scores, usual_score
+from trustdoctor.predictions import Answers, Opinions, Predictions, require_predictions
+from trustdoctor.scores import (
+    BASELINE,
+    SCORES,
+    FittedScore,
+    Score,
+    allowed_scores,
+    find_score,
+    same_ranking,
+    score_all,
+    usual_score,
+)
 
 
 @dataclass(frozen=True)
@@ -370,6 +380,159 @@ def _check_opinions(predictions: Predictions, opinions: Any) -> None:
             "other predictions. Compare opinions.predictions."
         )
         raise InputError(message)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A score at one setting, and the doubts that it has about all rows."""
+
+    doubts: Array = field(repr=False)
+    score: Score | None = None
+
+    def ranking(self, wrong: Array, rows: Array) -> Ranking:
+        """Put some of the rows in order."""
+        rounding = 0.0 if self.score is None else self.score.rounding
+        return Ranking(self.doubts[rows], wrong[rows], rounding)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A score with all its settings.
+
+    Attributes
+    ----------
+    name : str
+    needs : str
+        What it is made of, in words.
+    passes : float
+        Of the model per row.
+    trials : dict of str to Trial
+        By the setting, in words.
+    fitted : bool
+        Whether it learned from rows, or chooses among settings.
+    """
+
+    name: str
+    needs: str
+    passes: float
+    trials: dict[str, Trial]
+    fitted: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """All that is known of the rows.
+
+    Attributes
+    ----------
+    predictions : Predictions
+    fit : integer array
+        The rows that scores are fitted on.
+    train : Predictions or None
+        Training rows, for scores that do not learn from errors.
+    opinions : Opinions or None
+    extra : dict of str to (scores, passes)
+    base : str
+        What the others are judged against; scores that rank as it does are left out.
+    skipped : list of str
+        What these rows do not allow, and why.
+    """
+
+    predictions: Predictions
+    fit: Array
+    train: Predictions | None
+    opinions: Opinions | None
+    extra: dict[str, tuple[Any, float]]
+    base: str
+    skipped: list[str] = field(default_factory=list)
+
+    def candidates(self) -> Iterator[Candidate]:
+        """Yield every score of the registry, the views and the user's own."""
+        p = self.predictions
+        names: list[str] = []
+        others = [name for name in allowed_scores(p) if name != self.base]
+        for name in (self.base, *others):
+            own = find_score(name)
+            alike = [one for one in names if same_ranking(own, find_score(one))]
+            if alike:
+                self.skipped.append(f"{name}: it ranks rows as {alike[0]} does.")
+            else:
+                names.append(name)
+        for name, doubts in score_all(p, names).items():
+            needs = ", ".join(sorted(SCORES[name].needs))
+            yield _fixed(name, needs, 1, doubts, find_score(name))
+        for name, entry in SCORES.items():
+            if isinstance(entry, type):
+                yield from self._fitted(name, entry)
+        yield from self._views()
+        yield from self._given()
+
+    def _fitted(self, name: str, entry: type[FittedScore]) -> Iterator[Candidate]:
+        """Fit a score at its settings, or note why these rows do not allow it."""
+        rows = self.predictions[self.fit]
+        if self.train is not None and not entry.from_errors:
+            rows = self.train
+        by_features = "features" in (*entry.needs, *entry.settings[0].values())
+        if by_features and self.predictions.features is None:
+            return
+        if entry.needs & {"probs", "logits"} and isinstance(self.predictions, Answers):
+            return
+        trials, why = {}, ""
+        for options in entry.settings:
+            try:
+                score = entry.fit(rows, **options)
+                trials[_words(options)] = Trial(
+                    as_scores(score(self.predictions)), score
+                )
+            except (InputError, MissingPackageError, np.linalg.LinAlgError) as error:
+                why = why or str(error)
+        base = find_score(self.base)
+        if all(t.score and same_ranking(t.score, base) for t in trials.values()):
+            why = why or f"the rows that fit found nothing better than {self.base}."
+            trials = {}
+        if trials:
+            of = "labels" if entry.from_errors else ", ".join(sorted(score.needs))
+            yield Candidate(name, of, 1, trials, fitted=True)
+        else:
+            self.skipped.append(f"{name}: {why}")
+
+    def _views(self) -> Iterator[Candidate]:
+        if self.opinions is None:
+            return
+        doubts = self.opinions.doubts
+        passes = doubts.shape[1]
+        yield _fixed("second opinion", "views", passes, doubts[:, -1])
+        if passes > 2:
+            yield _fixed("first view", "views", 2, doubts[:, 1])
+
+    def _given(self) -> Iterator[Candidate]:
+        rows = len(self.predictions)
+        for name, given in self.extra.items():
+            if not (isinstance(given, tuple) and len(given) == 2):
+                message = f"expected (scores, passes) for {name!r}, got one of them."
+                raise InputError(message)
+            own, passes = as_scores(given[0]), given[1]
+            cost = isinstance(passes, (int, float)) and 0 <= passes < np.inf
+            if len(own) != rows or not cost:
+                message = (
+                    f"expected {rows} scores and a number of passes for {name!r}, "
+                    f"got {len(own)} and {passes!r}."
+                )
+                raise InputError(message)
+            yield _fixed(name, "given", float(passes), own)
+
+
+def _words(options: dict[str, Any]) -> str:
+    return ", ".join(
+        f"{name} {value:g}" if isinstance(value, (int, float)) else f"{name} {value}"
+        for name, value in options.items()
+    )
+
+
+def _fixed(
+    name: str, needs: str, passes: float, doubts: Any, score: Score | None = None
+) -> Candidate:
+    return Candidate(name, needs, passes, {"": Trial(as_scores(doubts), score)})
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import chain, combinations
 from pathlib import Path
 from typing import Any
 
@@ -12,31 +11,41 @@ from trustdoctor import envelope
 from trustdoctor.arrays import Array
 from trustdoctor.atomic import write_text
 from trustdoctor.errors import InputError
-from trustdoctor.evaluation.better import gains_over, say_better
-from trustdoctor.evaluation.cautions import (
-    cautions,
+from trustdoctor.evaluation.calibration_table import said
+from trustdoctor.evaluation.differences import (
+    Difference,
+    gains_over,
+    paired_differences,
+    say_better,
+)
+from trustdoctor.evaluation.duplicates import repeated_rows, repeats
+from trustdoctor.evaluation.label_checks import (
+    LabelReport,
+    check_labels,
+    confidence_ends,
     constant_scores,
-    kept_rows,
     reversed_scores,
+    say_beyond,
 )
-from trustdoctor.evaluation.estimates import (
-    Settings,
-    accuracy,
-    measure_rows,
-    note_of,
-    short,
-)
-from trustdoctor.evaluation.said import said
 from trustdoctor.kernels import map_threads
 from trustdoctor.metrics import (
+    AREAS,
+    CROSSINGS,
+    RANK_METRICS,
+    Counts,
     Estimate,
+    Interval,
     Points,
     Ranking,
-    auroc_difference,
-    frr_difference,
-    frr_parts,
+    Share,
+    Sketch,
+    area_interval,
+    counts,
+    few_note,
+    share,
+    undefined,
 )
-from trustdoctor.predictions import Answers, Predictions, require_predictions
+from trustdoctor.predictions import Answers, Intake, Predictions, require_predictions
 from trustdoctor.progress import Tell
 from trustdoctor.scores import (
     SCORES,
@@ -44,7 +53,6 @@ from trustdoctor.scores import (
     Score,
     allowed_scores,
     find_score,
-    same_ranking,
     score_all,
 )
 
@@ -53,13 +61,13 @@ SOFTMAX = ("alpha", "beta")
 """The scores that the calibration metrics are made of."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Difference(Estimate):
-    """A metric of one score less that of another, on the same rows."""
+@dataclass(frozen=True)
+class Settings:
+    """How the evaluation was made."""
 
-    metric: str
-    first: str
-    second: str
+    points: Points = field(default_factory=Points)
+    temperature: float = 1.0
+    confidence: float = 0.95
 
 
 @dataclass(frozen=True)
@@ -371,7 +379,7 @@ def evaluate(  # noqa: PLR0913 - options, by keyword only
         accuracy=accuracy(wrong, confidence),
         calibration=calibration,
         scores=results,
-        differences=_differences(asked, rankings, settings),
+        differences=paired_differences(asked, rankings, settings.points, confidence),
         settings=settings,
         odd_labels=odd,
         warnings=(
@@ -452,41 +460,109 @@ def _calibration(
     return found.estimates(confidence=settings.confidence)
 
 
-def _differences(
-    scores: Sequence[Score], rankings: dict[str, Ranking], settings: Settings
-) -> tuple[Difference, ...]:
-    first = next(iter(rankings.values()))
-    wrong = first.wrong
-    if wrong.all() or not wrong.any():
-        return ()
-    note, level = note_of(first.counts), settings.confidence
-    trr = settings.points.trr
-    parts = {
-        name: frr_parts(ranking, trr=trr, confidence=level)
-        for name, ranking in rankings.items()
-    }
+def cautions(predictions: Predictions, doubts: dict[str, Array]) -> LabelReport:
+    """Say what is odd about labels, and what else to check of rows.
 
-    def differ(pair: tuple[Score, Score]) -> tuple[Difference, Difference]:
-        a, b = (score.name for score in pair)
-        gap = auroc_difference(rankings[a], rankings[b], confidence=level)
-        change = frr_difference(parts[a], parts[b], wrong)
-        return (
-            difference("auroc", a, b, replace(gap, note=note)),
-            difference("frr_at_trr", a, b, replace(change, note=note or change.note)),
-        )
-
-    pairs = [pair for pair in combinations(scores, 2) if not same_ranking(*pair)]
-    return tuple(chain.from_iterable(map_threads(differ, pairs)))
-
-
-def difference(metric: str, first: str, second: str, gap: Estimate) -> Difference:
-    """Say of which metric and which scores a gap is."""
-    return Difference(
-        value=gap.value,
-        low=gap.low,
-        high=gap.high,
-        note=gap.note,
-        metric=metric,
-        first=first,
-        second=second,
+    `doubts` are of those with a label.
+    """
+    report = check_labels(predictions, doubts)
+    notes = (
+        *Intake.of(predictions).lines(),
+        *say_beyond(confidence_ends(predictions.labelled("an evaluation"))),
+        *report.notes,
+        *repeats(ids=predictions.ids, features=predictions.features),
+        *repeated_rows(predictions),
     )
+    return LabelReport(report.odd, notes)
+
+
+def kept_rows(predictions: Predictions) -> Array | None:
+    """Return the rows that have a label; None where all have."""
+    return None if predictions.known.all() else np.flatnonzero(predictions.known)
+
+
+_NO_VALUE = "some metrics need both right and wrong rows"
+
+
+_NO_INTERVAL = "no interval: all rows are right, or all are wrong"
+
+
+def accuracy(wrong: Array, confidence: float) -> Share:
+    """Return the share of correct rows."""
+    return share(int((~wrong).sum()), len(wrong), confidence=confidence)
+
+
+def measure_rows(every: Counts, settings: Settings) -> dict[str, Estimate]:
+    """Return every metric of rank, with its interval; rows are counted by score."""
+    runs, at = every.runs(), settings.points
+    missing = _missing(runs)
+    out = {}
+    for name in (*RANK_METRICS, "aupr_correct"):
+        if name in missing:
+            out[name] = Estimate(None, note=_NO_VALUE)
+            continue
+        value = _value(name, every if name == "aupr_correct" else runs, at)
+        if runs.n_errors == 0 or runs.n_correct == 0:
+            out[name] = Estimate(value, note=_NO_INTERVAL)
+            continue
+        ends, note = _interval(name, value, every, settings)
+        out[name] = Estimate(value, *ends, note)
+    return out
+
+
+def measure_sketch(sketch: Sketch, settings: Settings) -> dict[str, Estimate]:
+    """Return every metric of rank of a sketched score.
+
+    The value stands in the middle of its bounds, and the interval holds both what the
+    ranges and what the rows leave open.
+    """
+    cells, at = sketch.counts, settings.points
+    missing = _missing(cells)
+    out = {}
+    for name in (*RANK_METRICS, "aupr_correct"):
+        if name in missing:
+            out[name] = Estimate(None, note=_NO_VALUE)
+            continue
+        least, most = sketch.bounds(name, points=at)
+        value, within = (least + most) / 2, (most - least) / 2
+        if sketch.n_errors == 0 or sketch.n_correct == 0:
+            note = _NO_INTERVAL
+            out[name] = Estimate(value, note=note, within=within)
+            continue
+        tied = _value(name, cells, at)
+        (low, high), note = _interval(name, tied, cells, settings)
+        low, high = least + low - tied, most + high - tied
+        out[name] = Estimate(value, max(0.0, low), min(1.0, high), note, within)
+    return out
+
+
+def note_of(c: Counts) -> str:
+    """Return what to know of intervals of these rows; most of the time nothing."""
+    return few_note(int(c.n_errors), int(c.n_correct))
+
+
+def _missing(c: Counts) -> set[str]:
+    """Return the metrics that do not exist on these rows."""
+    return {*undefined(c), *(("aupr_correct",) if c.n_correct == 0 else ())}
+
+
+def _value(name: str, c: Counts, at: Points) -> float:
+    if name == "aupr_correct":
+        return float(counts.aupr(c.swapped()))
+    return float(RANK_METRICS[name](c, at))
+
+
+def _interval(
+    name: str, value: float, c: Counts, settings: Settings
+) -> tuple[Interval, str]:
+    """Return an interval, and what to know of it."""
+    note, level = note_of(c), settings.confidence
+    if name in AREAS:
+        return area_interval(name, c, confidence=level, value=value), note
+    arms = CROSSINGS[name](c, settings.points, level)
+    return arms.interval, note or arms.note
+
+
+def short(estimate: Estimate) -> str:
+    """Show the number alone, in percent; a dash where it does not exist."""
+    return "-" if estimate.value is None else f"{estimate.value * 100:.2f}"

@@ -5,7 +5,7 @@ from typing import Any
 
 from trustdoctor.arrays import Array, as_errors, as_scores
 from trustdoctor.errors import InputError
-from trustdoctor.evaluation.estimates import Settings, accuracy, measure_rows, short
+from trustdoctor.evaluation.evaluations import Settings, accuracy, measure_rows, short
 from trustdoctor.metrics import Estimate, Points, count
 from trustdoctor.predictions import Predictions
 from trustdoctor.scores import find_formula

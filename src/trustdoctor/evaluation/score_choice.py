@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Mapping
 
 from trustdoctor.errors import OddLabelsWarning
-from trustdoctor.evaluation.suspect_rows import check_labels
+from trustdoctor.evaluation.label_checks import check_labels
 from trustdoctor.predictions import Predictions, require_predictions
 from trustdoctor.scores import Tuned
 

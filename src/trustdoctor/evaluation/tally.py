@@ -7,31 +7,31 @@ order of batches and merges changes nothing, to the bit.
 
 import math
 from collections.abc import Sequence
-from itertools import combinations
 
 from trustdoctor.errors import InputError, LabelsMissingError
-from trustdoctor.evaluation.cautions import (
-    Ends,
-    confidence_ends,
-    constant_scores,
-    reversed_scores,
-    say_beyond,
-)
-from trustdoctor.evaluation.estimates import Settings, measure_sketch
+from trustdoctor.evaluation.calibration_table import SaidSums
+from trustdoctor.evaluation.differences import unpaired_differences
 from trustdoctor.evaluation.evaluations import (
     DEFAULT_SCORES,
     SOFTMAX,
-    Difference,
     Evaluation,
+    Settings,
     default_scores,
-    difference,
+    measure_sketch,
 )
-from trustdoctor.evaluation.said import SaidSums
-from trustdoctor.evaluation.suspect_rows import count_labels, count_neighbours
-from trustdoctor.evaluation.suspicions import LabelCounts
+from trustdoctor.evaluation.label_checks import (
+    Ends,
+    confidence_ends,
+    constant_scores,
+    count_labels,
+    count_neighbours,
+    reversed_scores,
+    say_beyond,
+)
+from trustdoctor.evaluation.label_counts import LabelCounts
 from trustdoctor.metrics import CELLS, Estimate, Points, Sketch, share
 from trustdoctor.predictions import NO_ROWS, Answers, Intake, Predictions
-from trustdoctor.scores import Score, allowed_scores, same_ranking, score_all
+from trustdoctor.scores import Score, allowed_scores, score_all
 
 
 class Tally:
@@ -178,7 +178,7 @@ class Tally:
             accuracy=share(n - wrong, n, confidence=confidence),
             calibration=calibration,
             scores=scores,
-            differences=_differences(self.ready, scores),
+            differences=unpaired_differences(self.ready, scores),
             settings=settings,
             odd_labels=odd,
             warnings=(
@@ -201,23 +201,3 @@ class Tally:
         if not self._stated:
             return {}
         return self._said.said().estimates(confidence=settings.confidence)
-
-
-def _differences(
-    ready: Sequence[Score], scores: dict[str, dict[str, Estimate]]
-) -> tuple[Difference, ...]:
-    """Return differences whose intervals hold whatever two scores share."""
-    out = []
-    pairs = [pair for pair in combinations(ready, 2) if not same_ranking(*pair)]
-    for pair in pairs:
-        a, b = (score.name for score in pair)
-        for metric in ("auroc", "frr_at_trr"):
-            first, second = scores[a][metric], scores[b][metric]
-            if first.value is None or second.value is None:
-                return ()
-            change = first.value - second.value
-            ends = (first.low, first.high, second.low, second.high)
-            low, high, least, most = (end or 0.0 for end in ends)
-            gap = Estimate(change, low - most, high - least, first.note)
-            out.append(difference(metric, a, b, gap))
-    return tuple(out)

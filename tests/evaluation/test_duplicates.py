@@ -1,4 +1,4 @@
-"""Rows that are copies of others, and rows that merely look alike."""
+"""Repeated rows are counted, and rows that only look alike are not."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from scipy.special import softmax
 
 import trustdoctor as td
-from trustdoctor.evaluation import check_labels, repeated_rows
+from trustdoctor.evaluation import repeated_rows, repeats
 
 SHARED = Path(os.environ.get("TRUSTDOCTOR_SHARED", "../shared"))
 
@@ -90,20 +90,6 @@ def test_real_copies_of_reviews():
     assert repeated_rows(p)[0].startswith(f"{copies:,} of 2,823 rows repeat")
 
 
-def test_labels_of_some_rows_alone_are_checked_in_their_place():
-    logits, labels = model(2, n=900)
-    off = np.roll(labels, -1)
-    off = np.where(np.arange(900) % 4 == 0, -1, off).astype(object)
-    off[off == -1] = None
-    report = check_labels(td.Predictions.from_logits(logits, off))
-    assert "moved down by one row" in report.odd[0]
-
-
-def test_a_label_in_other_letters_is_named_with_its_class():
-    with pytest.raises(td.errors.InputError, match="differs from 'cat' only in case"):
-        td.Predictions.from_logits([[1.0, 0]], ["Cat"], class_names=["cat", "dog"])
-
-
 @pytest.mark.parametrize("correct", [True, False])
 def test_a_file_that_is_given_twice(correct, monkeypatch):
     """All rows are copies, with errors or none; a part of them is enough to tell."""
@@ -112,38 +98,62 @@ def test_a_file_that_is_given_twice(correct, monkeypatch):
     p = td.Predictions.from_logits(np.r_[logits, logits], np.r_[labels, labels])
     (line,) = repeated_rows(p)
     assert line.startswith("800 of 1,600 rows repeat an earlier one")
-    monkeypatch.setattr("trustdoctor.evaluation.suspect_rows._JUDGED", 700)
+    monkeypatch.setattr("trustdoctor.evaluation.duplicates._JUDGED", 700)
     assert repeated_rows(p) == (line,)
 
 
-@pytest.mark.parametrize("share", [0.03, 0.18, 0.4])
-def test_labels_one_row_off_are_seen_of_models_that_always_say_the_same(share):
-    """Rare defaults: the predictions are right as often with any labels."""
-    rng = np.random.default_rng(int(100 * share))
-    seen, false = 0, []
-    for _ in range(20):
-        z = np.log(share / (1 - share)) + 1.5 * rng.normal(size=3000)
-        probs = np.stack([1 / (1 + np.exp(z)), 1 / (1 + np.exp(-z))], 1)
-        truth = (rng.random(3000) < probs[:, 1]).astype(int)
-
-        def lines(labels, probs=probs):
-            return check_labels(td.Predictions.from_probs(probs, labels)).odd
-
-        seen += "moved up by one row" in str(lines(np.roll(truth, 1)))
-        others = (truth, np.sort(truth), rng.permutation(truth), 1 - truth)
-        false += [line for y in others for line in lines(y) if "one row" in line]
-    assert seen >= 18
-    assert not false
+@pytest.mark.parametrize(
+    "ids",
+    [
+        ["a", "b", "a", "c", "a"],
+        np.array([4, 5, 4, 6, 4]),
+        np.array(["a", "b", "a", "c", "a"], dtype=object),
+        np.array([0.5, 1.5, 0.5, np.nan, 0.5]),
+    ],
+)
+def test_repeated_ids_are_counted_and_shown(ids):
+    (line,) = repeats(ids=ids)
+    assert line.startswith("2 rows repeat the id of an earlier row, the first ")
+    assert "at rows 0 and 2" in line
 
 
-def test_rows_of_one_patient_beside_one_another_are_not_shifted():
-    """Most fit the prediction of the row beside, too."""
-    for seed in range(40):
-        rng = np.random.default_rng(seed)
-        m, patients = int(rng.integers(2, 12)), int(rng.integers(50, 300))
-        z = np.repeat(2 * rng.normal(size=(patients, 3)), m, 0)
-        z += rng.uniform(0.1, 1) * rng.normal(size=z.shape)
-        draws = np.repeat(rng.random(patients), m) if seed % 2 else rng.random(len(z))
-        labels = (softmax(z, 1).cumsum(1) > draws[:, None]).argmax(1)
-        odd = check_labels(td.Predictions.from_logits(z, labels)).odd
-        assert "one row" not in str(odd), seed
+def test_what_is_missing_does_not_repeat():
+    assert repeats(ids=[None, "a", None, "b"]) == ()
+    assert repeats(ids=np.array([np.nan, 1.0, np.nan])) == ()
+    assert repeats(texts=np.array(["x", float("nan"), float("nan")], object)) == ()
+    assert repeats() == ()
+
+
+def test_a_long_text_is_cut():
+    (line,) = repeats(texts=["word " * 100, "other", "word " * 100])
+    assert line.startswith("1 row repeats the text of an earlier row")
+    assert len(line) < 200
+
+
+def test_features_repeat_where_all_numbers_do(rng):
+    x = rng.integers(0, 3, (400, 4)).astype(float)
+    x[5] = -0.0
+    x[9] = 0.0
+    seen, again = set(), []
+    for i, row in enumerate(x):
+        key = tuple(row + 0.0)
+        if key in seen:
+            again.append(i)
+        seen.add(key)
+    (line,) = repeats(features=x)
+    first = next(i for i in range(400) if (x[i] == x[again[0]]).all())
+    assert line.startswith(f"{len(again)} rows repeat the features of an earlier row")
+    assert f"at rows {first} and {again[0]}:" in line
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_features_that_nearly_repeat_do_not(dtype, rng):
+    x = rng.permutation(np.arange(2000)).astype(dtype)[:, None] * np.ones((1, 3), dtype)
+    x[:, 1:] = 1
+    assert repeats(features=x) == ()
+
+
+def test_one_line_each():
+    lines = repeats(ids=[1, 1], texts=["a", "a"], features=[[1.0], [1.0]])
+    told = [line.split(" of an earlier row")[0].split()[-1] for line in lines]
+    assert told == ["id", "text", "features"]

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import trustdoctor as td
-from trustdoctor.evaluation import said as module
-from trustdoctor.evaluation.said import SaidSums, said
+from trustdoctor.evaluation import calibration_table as module
+from trustdoctor.evaluation.calibration_table import SaidSums, said
 from trustdoctor.kernels import _native
 from trustdoctor.scores import score_all
 

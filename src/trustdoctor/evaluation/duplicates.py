@@ -1,4 +1,4 @@
-"""Rows to look at: labels the model does not believe, and rows given twice."""
+"""Rows given twice: copies of ids, texts, features and the model's numbers."""
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -6,10 +6,8 @@ import numpy as np
 
 from trustdoctor.arrays import Array, as_features, to_numpy
 from trustdoctor.errors import InputError
-from trustdoctor.evaluation.suspicions import RARE, LabelCounts, SuspectedPair
-from trustdoctor.metrics import calibration_rows
-from trustdoctor.predictions import Answers, Predictions, require_predictions
-from trustdoctor.scores import score_all
+from trustdoctor.evaluation.label_counts import RARE
+from trustdoctor.predictions import Predictions
 
 if TYPE_CHECKING:
     import polars as pl
@@ -17,198 +15,19 @@ if TYPE_CHECKING:
 _FEWEST_COPIES = 5
 """Fewer groups of equal rows are not spoken of."""
 
+
 _JUDGED = 100_000
 """About so many rows are enough to judge all groups by."""
+
 
 _AGREEING = 0.99
 """Labels of copies agree; those of rows that merely look alike err as others do."""
 
+
 _BLOCK = 1 << 14  # rows hashed at a time
+
+
 _LONG = 40  # characters of a text that a message shows
-
-
-def label_quality(predictions: Predictions, *, temperature: float = 1.0) -> Array:
-    """Return log p(label) of each row (n,): the lower, the more suspicious the label.
-
-    It is taken from the logits, so rows differ where their probabilities would be
-    rounded to 0 or 1. It is -inf where a probability of 0 was given, and NaN where a
-    row has no label.
-
-    Parameters
-    ----------
-    predictions : Predictions
-        With labels. For the mean over several views of each row, build them with
-        `Predictions.from_logits` from the mean of the views' log-probabilities.
-    temperature : float
-        Divides the logits.
-
-    References
-    ----------
-    Northcutt et al., Confident Learning: Estimating Uncertainty in Dataset Labels, JAIR
-    2021; its exponential is called self-confidence there.
-
-    Examples
-    --------
-    >>> p = Predictions.from_probs([[0.9, 0.1], [0.8, 0.2], [0.6, 0.4]], [0, 1, 1])
-    >>> label_quality(p).round(3).tolist()
-    [-0.105, -1.609, -0.916]
-    >>> np.argsort(label_quality(p))[:2].tolist()  # the two to look at first
-    [1, 2]
-
-    With the mean over views, here of shape (views, n, C):
-
-    >>> from scipy.special import log_softmax
-    >>> views = np.array([[[3.0, 0], [2, 0]], [[3, 1], [0, 1]]])
-    >>> p = Predictions.from_logits(log_softmax(views, -1).mean(0), [0, 1])
-    >>> label_quality(p).round(3).tolist()
-    [-0.079, -0.974]
-    """
-    require_predictions(predictions)
-    predictions.labelled("label quality")
-    if not predictions.n_classes:
-        message = (
-            "expected logits or probabilities, got answers with one confidence each. "
-            "Label quality is the probability of the label: give those of all classes."
-        )
-        raise InputError(message)
-    known = predictions.known
-    out = np.full(len(known), np.nan)
-    if known.any():
-        rows = predictions if known.all() else predictions[known]
-        out[known] = -calibration_rows(rows, temperature=temperature).nll
-    return out
-
-
-def count_labels(
-    counts: LabelCounts, predictions: Predictions, doubts: dict[str, Array]
-) -> None:
-    """Count the labels of rows that all have one; `doubts` hold beta of the rows.
-
-    Examples
-    --------
-    >>> p, counts = Predictions.from_logits([[2.0, 0], [1, 0]], [0, 1]), LabelCounts()
-    >>> count_labels(counts, p, {"beta": np.array([-2.0, -1.0])})
-    >>> len(counts), counts.n_right
-    (2, 1)
-    """
-    labels = predictions.require_labels("counting labels")
-    names, answered = None, ~predictions.abstained
-    if isinstance(predictions, Answers):
-        names = None if predictions.judged else predictions.class_names
-    confidence = _confidence(predictions, doubts)
-    if not answered.all():
-        predictions, labels = predictions[answered], labels[answered]
-        confidence = None if confidence is None else confidence[answered]
-    counts.update(
-        labels, predictions.predicted, confidence, predictions.n_classes, names=names
-    )
-
-
-class LabelReport(NamedTuple):
-    """What looks wrong about labels, in a sentence each.
-
-    Attributes
-    ----------
-    odd : tuple of str
-        Why nothing may rest on them.
-    notes : tuple of str
-        What else to check.
-    """
-
-    odd: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    @property
-    def lines(self) -> tuple[str, ...]:
-        """All of them, the odd ones first."""
-        return (*self.odd, *self.notes)
-
-
-def check_labels(
-    predictions: Predictions, doubts: dict[str, Array] | None = None
-) -> LabelReport:
-    """Return what looks wrong about the labels of rows in memory.
-
-    Parameters
-    ----------
-    predictions : Predictions
-        Some rows have a label.
-    doubts : dict of str to array, optional
-        Hold beta of these rows, if there are probabilities.
-
-    Examples
-    --------
-    >>> logits = np.eye(4)[np.arange(80) % 4] * 3
-    >>> late = Predictions.from_logits(logits, (np.arange(80) + 1) % 4)
-    >>> check_labels(late).odd[0][:26]
-    'Labels seem to count from '
-    """
-    rows = predictions.labelled("a check of labels")
-    if doubts is None:
-        doubts = {} if isinstance(rows, Answers) else score_all(rows, ["beta"])
-    counts = LabelCounts()
-    count_labels(counts, rows, doubts)
-    count_neighbours(counts, predictions, doubts)
-    suspects = [suspected_rows(rows, pair) for pair in counts.pairs()]
-    if not predictions.known.all():
-        numbers = np.flatnonzero(predictions.known)
-        suspects = [numbers[pair_rows] for pair_rows in suspects]
-    odd, lines = counts.odd(), counts.warnings(predictions.class_names, suspects)
-    return LabelReport(odd, lines[len(odd) :])
-
-
-def count_neighbours(
-    counts: LabelCounts, predictions: Predictions, doubts: dict[str, Array]
-) -> None:
-    """Count which labels fit the row beside theirs.
-
-    Rows are in their order, with or without a label; `doubts` hold beta of those with.
-    """
-    judged = isinstance(predictions, Answers) and predictions.judged
-    if predictions.labels is None or judged:
-        return
-    confidence = np.zeros(len(predictions))
-    known = predictions.known
-    own = _confidence(predictions, doubts, known)
-    if own is not None:
-        confidence[known] = own
-    counts.compare_rows(
-        predictions.labels, predictions.predicted, None if own is None else confidence
-    )
-
-
-def _confidence(
-    predictions: Predictions, doubts: dict[str, Array], rows: Any = slice(None)
-) -> Array | None:
-    """Return how probable it is that predictions of some rows are right."""
-    if isinstance(predictions, Answers):
-        given = predictions.confidence
-        return None if given is None else given[rows]
-    with np.errstate(over="ignore"):
-        return np.asarray(1 / (1 + np.exp(doubts["beta"])))
-
-
-def suspected_rows(predictions: Predictions, pair: SuspectedPair) -> Array:
-    """Return the rows of a pair (k,), the most suspicious first.
-
-    Answers without probabilities come in their own order.
-
-    Examples
-    --------
-    >>> p = Predictions.from_logits([[0.0, 2], [0, 5], [3, 0]], [0, 0, 0])
-    >>> suspected_rows(p, SuspectedPair(0, 1, 2, 3, 0.94, 0.95)).tolist()
-    [1, 0]
-    """
-    labels = predictions.require_labels("finding the rows of a pair")
-    names = predictions.class_names or ()
-    label, predicted = (
-        names.index(of) if isinstance(of, str) else of
-        for of in (pair.label, pair.predicted)
-    )
-    rows = np.flatnonzero((labels == label) & (predictions.predicted == predicted))
-    if len(rows) and predictions.n_classes:
-        rows = rows[np.argsort(label_quality(predictions[rows]), kind="stable")]
-    return rows
 
 
 def repeats(

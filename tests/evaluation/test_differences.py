@@ -9,7 +9,7 @@ from scipy.stats import norm
 
 import trustdoctor as td
 from trustdoctor.evaluation import Tally
-from trustdoctor.evaluation.better import gains_over
+from trustdoctor.evaluation.differences import gains_over
 
 
 @pytest.fixture

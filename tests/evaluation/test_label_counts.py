@@ -10,8 +10,8 @@ from scipy.stats import binomtest
 
 from trustdoctor.demo import bundled_file
 from trustdoctor.errors import InputError
-from trustdoctor.evaluation import suspicions
-from trustdoctor.evaluation.suspicions import LabelCounts
+from trustdoctor.evaluation import label_counts
+from trustdoctor.evaluation.label_counts import LabelCounts
 
 
 def count(probs, labels):
@@ -216,11 +216,11 @@ def test_pairs_are_those_of_brute_force(rng):
     wrong = labels != predicted
     expected = Counter(map(tuple, np.stack([labels, predicted], 1)[wrong].tolist()))
     n, total, square = counts._pairs.values.tolist()
-    keys = np.divmod(counts._pairs.keys, suspicions._MOST)
+    keys = np.divmod(counts._pairs.keys, label_counts._MOST)
     pairs = map(tuple, np.stack(keys, 1).tolist())
     assert dict(zip(pairs, n, strict=True)) == expected
-    assert total == [suspicions._UNIT // 2 * x for x in n]
-    assert square == [suspicions._UNIT**2 // 4 * x for x in n]
+    assert total == [label_counts._UNIT // 2 * x for x in n]
+    assert square == [label_counts._UNIT**2 // 4 * x for x in n]
     assert (counts.n, counts.n_right) == (20_000, int((~wrong).sum()))
 
 
@@ -234,7 +234,7 @@ def state(counts):
 def test_the_order_of_batches_and_merges_changes_nothing(
     bundled, rng, monkeypatch, late
 ):
-    monkeypatch.setattr(suspicions, "_LATE", late)
+    monkeypatch.setattr(label_counts, "_LATE", late)
     probs, labels = bundled
     given = np.where((labels == 3) & (rng.random(len(labels)) < 0.5), 5, labels)
     whole = count(probs, given)
@@ -252,8 +252,8 @@ def test_the_order_of_batches_and_merges_changes_nothing(
 
 
 def test_too_many_pairs_are_given_up_in_any_order(rng, monkeypatch):
-    monkeypatch.setattr(suspicions, "_LATE", 1)
-    monkeypatch.setattr(suspicions, "_MOST", 50)
+    monkeypatch.setattr(label_counts, "_LATE", 1)
+    monkeypatch.setattr(label_counts, "_MOST", 50)
     labels, predicted = rng.integers(0, 40, (2, 3000))
     predicted[:20] = labels[:20] = 0
     for order in (np.arange(3000), rng.permutation(3000)):
@@ -300,7 +300,7 @@ def test_without_names_nothing_is_said_of_answers(bundled):
 
 
 def test_answers_without_end_are_given_up(monkeypatch):
-    monkeypatch.setattr(suspicions, "_MOST_NAMES", 20)
+    monkeypatch.setattr(label_counts, "_MOST_NAMES", 20)
     counts = LabelCounts()
     for i in range(10):
         names = [f"{i} {j}" for j in range(5)]
@@ -323,7 +323,7 @@ def test_many_pairs_are_counted_and_not_all_named(bundled):
     probs, labels = bundled
     order = np.array([2, 3, 0, 1, 6, 7, 4, 5, 8, 9])
     lines = count(probs, order[labels]).warnings()
-    assert sum("check these labels" in line for line in lines) == suspicions.SHOWN
+    assert sum("check these labels" in line for line in lines) == label_counts.SHOWN
     assert "more pairs of label and predicted class are as suspicious" in lines[-1]
 
 
