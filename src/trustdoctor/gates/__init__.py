@@ -19,7 +19,7 @@ from trustdoctor.gates.calibration import (
 from trustdoctor.gates.certificate import Certificate
 from trustdoctor.gates.certifying import with_notes
 from trustdoctor.gates.classes import Classes, check_same_classes
-from trustdoctor.gates.clusters import draw_rows
+from trustdoctor.gates.clusters import draw_from_clusters
 from trustdoctor.gates.deciding import PREDICTED
 from trustdoctor.gates.gate import Gate, as_predictions
 from trustdoctor.gates.gate_file import read_classes
@@ -39,6 +39,7 @@ from trustdoctor.gates.listing import (
     true_strangeness,
 )
 from trustdoctor.gates.margins import Margins
+from trustdoctor.gates.missing_labels import calibrate_unlabelled
 from trustdoctor.gates.outcome import (
     NOTHING,
     Lists,
@@ -54,10 +55,6 @@ from trustdoctor.gates.preview import (
 )
 from trustdoctor.gates.rules import Cut, at_most_each, between
 from trustdoctor.gates.sample import Fingerprint, Rows, Sample
-from trustdoctor.gates.selection import (
-    Selection,
-    select,
-)
 from trustdoctor.gates.shortlists import ListRule, Shortlist, describe_lists
 from trustdoctor.gates.sketches import ListSketches, Sketches
 from trustdoctor.gates.swaps import find_swaps
@@ -71,7 +68,6 @@ from trustdoctor.gates.targets import (
     observe,
     register_target,
 )
-from trustdoctor.gates.unlabelled import calibrate_unlabelled
 
 __all__ = [
     "AUTO",
@@ -98,7 +94,6 @@ __all__ = [
     "Rule",
     "Sample",
     "Screened",
-    "Selection",
     "Shortlist",
     "Sketches",
     "Target",
@@ -120,7 +115,7 @@ __all__ = [
     "check_same_classes",
     "decides_nothing",
     "describe_lists",
-    "draw_rows",
+    "draw_from_clusters",
     "find_rule",
     "find_swaps",
     "find_target",
@@ -138,7 +133,6 @@ __all__ = [
     "require_one_width",
     "require_scoring",
     "rows_for",
-    "select",
     "shortlist",
     "true_strangeness",
     "with_notes",

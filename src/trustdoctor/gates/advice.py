@@ -16,10 +16,10 @@ from trustdoctor.gates.calibration import AUTO, calibrate, fixed_values, needs_l
 from trustdoctor.gates.certifying import with_notes
 from trustdoctor.gates.clusters import one_per_cluster
 from trustdoctor.gates.gate import Gate
+from trustdoctor.gates.missing_labels import calibrate_unlabelled
 from trustdoctor.gates.outcome import known_errors
 from trustdoctor.gates.sample import Rows, Sample
 from trustdoctor.gates.targets import TARGETS, Target
-from trustdoctor.gates.unlabelled import calibrate_unlabelled
 from trustdoctor.metrics import Ranking, auroc_difference
 from trustdoctor.predictions import Predictions
 from trustdoctor.scores import Score, allowed_scores, find_score, score_all

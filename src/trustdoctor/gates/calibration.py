@@ -24,15 +24,15 @@ from trustdoctor.gates.certificate import ODD_LABELS
 from trustdoctor.gates.certifying import certify, with_notes
 from trustdoctor.gates.classes import ClassCounts, classes_of, predicted_groups
 from trustdoctor.gates.clusters import (
-    draw_rows,
-    drawn_note,
+    draw_from_clusters,
+    draw_note,
     one_per_cluster,
     repeat_notes,
 )
 from trustdoctor.gates.deciding import PREDICTED, GroupRule
 from trustdoctor.gates.gate import Gate, is_unit
 from trustdoctor.gates.group_rules import group_rules, split_rows
-from trustdoctor.gates.missing import leave_out_unlabelled
+from trustdoctor.gates.missing_labels import drop_unlabelled
 from trustdoctor.gates.outcome import NOTHING, Outcome, known_errors
 from trustdoctor.gates.outlook import fails
 from trustdoctor.gates.rules import Cut, Mode
@@ -185,7 +185,7 @@ def _calibrated(
     if needs_labels(options):
         odd, more = label_report(predictions)
         notes = (*notes, *more)
-        kept = leave_out_unlabelled(predictions, score, groups)
+        kept = drop_unlabelled(predictions, score, groups)
         predictions, groups, notes = *kept[:2], (*notes, *kept[2])
     doubts = bare.doubts(predictions)
     gate = calibrate_sample(
@@ -296,9 +296,9 @@ def _drawn(
         message = "clusters need all rows, and a sketch counts them. Give the scores."
         raise InputError(message)
     n = len(sample)
-    drawn = draw_rows(clusters, rows=n, seed=seed)
+    drawn = draw_from_clusters(clusters, rows=n, seed=seed)
     groups = None if groups is None else as_groups(groups, rows=n)[drawn]
-    note = drawn_note(len(drawn), n, seed)
+    note = draw_note(len(drawn), n, seed)
     return sample[drawn], groups, (note,)
 
 

@@ -1,4 +1,13 @@
-"""Rows that belong together: one is drawn from each cluster, or a note says so."""
+"""Rows that are not independent: one is drawn from each cluster, or a note warns.
+
+One random row of each of k exchangeable clusters makes k exchangeable rows, so every
+rule holds for them, with k in place of n.
+
+References
+----------
+Dunn, Wasserman and Ramdas, Distribution-Free Prediction Sets for Two-Layer Hierarchical
+Models, JASA 2023: their method of subsampling once.
+"""
 
 from typing import Any
 
@@ -10,14 +19,14 @@ from trustdoctor.errors import InputError
 from trustdoctor.evaluation import repeated_rows, repeats
 from trustdoctor.predictions import Predictions
 
-BELONG = (
+NAME_THE_CLUSTERS = (
     "Careful: rows that belong together are not independent, and the promise then does "
-    "not hold. Say which do: clusters=, or --clusters NAME."
+    "not hold. Say which belong together: clusters=, or --clusters NAME."
 )
 
 
-def draw_rows(
-    clusters: Any, *, rows: int, seed: int = 0, first: Any = None
+def draw_from_clusters(
+    clusters: Any, *, rows: int, seed: int = 0, preferred: Any = None
 ) -> NDArray[np.int64]:
     """Return one row of each cluster, drawn at random, in the order of the rows.
 
@@ -26,33 +35,33 @@ def draw_rows(
     clusters : array (n,)
         Each row's cluster: integers or strings.
     rows : int
-        How many there are.
+        The number of rows.
     seed : int
         Of the draw.
-    first : bool array (n,), optional
-        Rows that are drawn before others of their cluster.
+    preferred : bool array (n,), optional
+        Rows that are drawn before the other rows of their cluster.
 
     Examples
     --------
-    >>> draw_rows(["a", "a", "b"], rows=3)
+    >>> draw_from_clusters(["a", "a", "b"], rows=3)
     array([0, 2])
     """
     try:
-        given = as_groups(clusters, rows=rows)
+        cluster_of_row = as_groups(clusters, rows=rows)
     except InputError as error:
         raise InputError(str(error).replace("groups", "clusters")) from None
     if type(seed) is not int or seed < 0:
         message = f"expected a seed of 0 or more, got {seed!r}."
         raise InputError(message)
     order = np.random.default_rng(seed).permutation(rows)
-    if first is not None:
-        order = order[np.argsort(~first[order], kind="stable")]
-    drawn = order[np.unique(given[order], return_index=True)[1]]
+    if preferred is not None:
+        order = order[np.argsort(~preferred[order], kind="stable")]
+    drawn = order[np.unique(cluster_of_row[order], return_index=True)[1]]
     return np.sort(drawn)
 
 
-def drawn_note(clusters: int, rows: int, seed: int) -> str:
-    """Say what was drawn, and what the promise is then for."""
+def draw_note(clusters: int, rows: int, seed: int) -> str:
+    """Say what was drawn, and for which rows the promise is then."""
     return (
         f"One row was drawn from each of {clusters:,} clusters, of {rows:,} rows (seed "
         f"{seed}). The promise is for a random row of a random cluster."
@@ -62,9 +71,9 @@ def drawn_note(clusters: int, rows: int, seed: int) -> str:
 def one_per_cluster(
     predictions: Any, clusters: Any, groups: Any, seed: int = 0
 ) -> tuple[Predictions, Any, tuple[str, ...]]:
-    """Return one row of each cluster, with a label where it has such a row.
+    """Draw one row of each cluster, a labelled one where the cluster has any.
 
-    Beside them their groups, where those are an array, and what to say of the draw.
+    Returns the rows, their groups where `groups` is an array, and notes on the draw.
 
     Examples
     --------
@@ -78,25 +87,25 @@ def one_per_cluster(
             "clusters to calibrate_scores."
         )
         raise InputError(message)
-    n = len(predictions)
-    known = None if predictions.labels is None else predictions.known
-    drawn = draw_rows(clusters, rows=n, seed=seed, first=known)
+    n_rows = len(predictions)
+    labelled = None if predictions.labels is None else predictions.known
+    drawn = draw_from_clusters(clusters, rows=n_rows, seed=seed, preferred=labelled)
     if groups is not None and not isinstance(groups, str):
-        groups = as_groups(groups, rows=n)[drawn]
-    return predictions[drawn], groups, (drawn_note(len(drawn), n, seed),)
+        groups = as_groups(groups, rows=n_rows)[drawn]
+    return predictions[drawn], groups, (draw_note(len(drawn), n_rows, seed),)
 
 
 def repeat_notes(predictions: Any) -> tuple[str, ...]:
-    """Say which rows come twice, by ids, features or numbers, and what to do then.
+    """Warn of rows that occur twice, by ids, features or logits; empty without any.
 
     Examples
     --------
-    >>> once = Predictions.from_logits([[2.0, 0.0], [1.0, 0.0]], ids=["a", "b"])
-    >>> repeat_notes(once)
+    >>> distinct = Predictions.from_logits([[2.0, 0.0], [1.0, 0.0]], ids=["a", "b"])
+    >>> repeat_notes(distinct)
     ()
     """
-    ids, features = (getattr(predictions, k, None) for k in ("ids", "features"))
-    found = repeats(ids=ids, features=features)
+    ids, features = (getattr(predictions, name, None) for name in ("ids", "features"))
+    warnings = repeats(ids=ids, features=features)
     if isinstance(predictions, Predictions):
-        found = (*found, *repeated_rows(predictions))
-    return (*found, BELONG) if found else ()
+        warnings = (*warnings, *repeated_rows(predictions))
+    return (*warnings, NAME_THE_CLUSTERS) if warnings else ()

@@ -1,4 +1,4 @@
-"""When a second opinion stops asking."""
+"""Margins: when a second opinion stops asking."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,18 +14,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Margins:
-    """When a second opinion stops asking.
+    """How far from the threshold a doubt settles a row before its last pass.
 
-    With s_k the doubt after k passes, K of them in all, a row is accepted early if
-    s_k <= t - accept_k, rejected early if s_k > t + reject_k. That decides as R > t
-    does, where R_K = s_K and R_k = clip(R_(k+1), s_k - reject_k, s_k + accept_k).
+    With s_k the doubt after k of K passes and t the threshold, a row is accepted early
+    if s_k <= t - accept_k, and rejected early if s_k > t + reject_k. That decides as
+    R_1 > t does, where R_K = s_K and
+    R_k = clip(R_(k+1), s_k - reject_k, s_k + accept_k).
 
     Attributes
     ----------
     views : tuple of str
-        The views that are asked after the clean input, in their order.
+        The views that are asked after the clean input, in this order.
     accept, reject : tuple of float
-        After the first pass, the second, ...; one fewer than passes.
+        The margins after the first pass, the second, ...; one fewer than passes.
     """
 
     views: tuple[str, ...]
@@ -33,14 +34,14 @@ class Margins:
     reject: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        """Refuse what is not a sequential rule."""
-        sizes = {len(self.views), len(self.accept), len(self.reject)}
-        whole = [a + r for a, r in zip(self.accept, self.reject, strict=False)]
-        once = len(set(self.views)) == len(self.views)
-        if len(sizes) > 1 or not (self.views and once and all(w >= 0 for w in whole)):
+        """Refuse margins that make no sequential rule."""
+        lengths = {len(self.views), len(self.accept), len(self.reject)}
+        sums = [a + r for a, r in zip(self.accept, self.reject, strict=False)]
+        distinct = len(set(self.views)) == len(self.views)
+        if len(lengths) > 1 or not (self.views and distinct and min(sums) >= 0):
             message = (
-                "expected views, each once, with a margin for accepting and one for "
-                "rejecting, their sums not negative."
+                "expected distinct views, each with a margin for accepting and one for "
+                "rejecting, whose sum is not negative."
             )
             raise InputError(message)
 
@@ -55,20 +56,27 @@ class Margins:
         if np.isnan(s).any():
             message = "expected doubts without NaN, got one. Fix or remove that row."
             raise InputError(message)
-        result = s[:, -1]
+        # One score for the whole procedure, so that one threshold on it can be
+        # calibrated like any other: the promise needs no correction for stopping early.
+        score = s[:, -1]
         for k in reversed(range(len(self.views))):
-            result = np.clip(result, s[:, k] - self.reject[k], s[:, k] + self.accept[k])
-        return result
+            score = np.clip(score, s[:, k] - self.reject[k], s[:, k] + self.accept[k])
+        return score
 
-    def stopped(self, doubts: NDArray[Any], k: int, gate: "Gate") -> NDArray[np.bool_]:
-        """Say which rows are settled after pass k + 1, whose doubts are given."""
+    def settled(self, doubts: NDArray[Any], k: int, gate: "Gate") -> NDArray[np.bool_]:
+        """Return which rows are settled by their doubts after pass k + 1."""
         if k == len(self.views) or gate.state != "threshold":
             return np.ones(len(doubts), bool)
         low, high = doubts - self.reject[k], doubts + self.accept[k]
         return (high <= gate.threshold) | (low > gate.threshold)
 
-    def moved(self, doubts: NDArray[Any], k: int, gate: "Gate") -> NDArray[Any]:
-        """Return doubts moved to where their rows are settled, if they are."""
+    def settled_doubts(
+        self, doubts: NDArray[Any], k: int, gate: "Gate"
+    ) -> NDArray[Any]:
+        """Return the doubts after pass k + 1, moved where their rows are settled.
+
+        A settled row gets the doubt nearest to the threshold that its margin allows.
+        """
         if k == len(self.views) or gate.state != "threshold":
             return doubts
         low, high = doubts - self.reject[k], doubts + self.accept[k]

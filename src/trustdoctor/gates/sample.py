@@ -286,6 +286,20 @@ def between_scores(rows: Sample, accepted: Array) -> list[tuple[float, float]]:
     return [(end, scores.above(end)) for end in ends]
 
 
+def cdf(sample: Sample, scores: Array) -> Array:
+    """Return the share of a sample's rows with at most each of these scores.
+
+    Examples
+    --------
+    >>> cdf(Rows(np.array([3.0, 1.0, 2.0, 1.0])), np.array([0.0, 1.0, 2.5]))
+    array([0.  , 0.5 , 0.75])
+    """
+    counts = sample.counts
+    cumulative = np.append(0, np.cumsum(counts.correct + counts.errors) / len(sample))
+    groups = np.searchsorted(np.asarray(counts.highest, float), scores, side="right")
+    return np.asarray(cumulative[groups])
+
+
 def as_sample(scores: Any, errors: Any = None, *, rounding: float = 0.0) -> Sample:
     """Check rows to calibrate on: scores and errors, or a sketch, which knows both."""
     if isinstance(scores, Sketch):

@@ -24,7 +24,7 @@ from trustdoctor.gates.listing import (
     refuse_part,
     true_strangeness,
 )
-from trustdoctor.gates.missing import missing_notes
+from trustdoctor.gates.missing_labels import missing_label_notes
 from trustdoctor.gates.outcome import known_errors, require_one_width
 from trustdoctor.gates.sample import Fingerprint
 from trustdoctor.gates.shortlists import ListRule, Shortlist, require_classes
@@ -154,7 +154,7 @@ class Sketches:
     def calibrate(self, **options: Any) -> Gate:
         """Calibrate on the counted rows; targets and options as in `calibrate`."""
         odd, lines = self.labels.odd(), self.labels.warnings(self.class_names)
-        notes = missing_notes(self.pooled, self.without)
+        notes = missing_label_notes(self.pooled, self.without)
         rows = self.pooled if len(self.pooled) else self.without
         rounding = self.score.rounding
         groups = {name: own.tied(rounding) for name, own in self.groups.items()}

@@ -227,9 +227,9 @@ class SecondOpinion:
             passes[still] += 1
             mean = total[still] / (k + 1)
             doubts = _doubt(mean, first[0].predicted[still])
-            moved = margins.moved(doubts, k, gate)
+            moved = margins.settled_doubts(doubts, k, gate)
             scores[still], accepted[still] = moved, gate.accept(moved)
-            return margins.stopped(doubts, k, gate)
+            return margins.settled(doubts, k, gate)
 
         def ask(k: int, still: Array) -> Predictions:
             return self._pass(part, still, k, tell, n)

@@ -14,7 +14,7 @@ from trustdoctor.gates import (
     PREVIEW_VALUES,
     Preview,
     Rows,
-    draw_rows,
+    draw_from_clusters,
     preview_gates,
     rows_for,
 )
@@ -94,7 +94,9 @@ def make_offers(
 def _independent(scores: Array, errors: Array, clusters: Array | None) -> Rows:
     """Return the rows that a gate is made of, one of each cluster."""
     rows = Rows(scores, errors)
-    return rows if clusters is None else rows[draw_rows(clusters, rows=len(rows))]
+    if clusters is None:
+        return rows
+    return rows[draw_from_clusters(clusters, rows=len(rows))]
 
 
 def make_opening(scores: Array, errors: Array, clusters: Array | None = None) -> Offer:

@@ -35,11 +35,11 @@ FULL = "The grid is the paper's, 11 temperatures and 24 magnitudes."
 WORDS = (
     "{rows:,} rows, so that the intervals are wide: differences of a point or less are "
     "chance here (--rows takes more). {grid} The best of "
-    "many settings on the rows that chose it flatters itself; choose on labelled rows, "
-    "judge on others (`td.select`). `paper` counts the errors of the perturbed "
-    "predictions: its AUROC is another quantity at every magnitude, since the accuracy "
-    "changes, as the last column shows. `deployed` counts those of the clean "
-    "predictions, which a user acts on. {protocol}"
+    "many settings on the rows that chose it flatters itself; choose on some labelled "
+    "rows, judge on others (`trustdoctor split`). `paper` counts the errors of the "
+    "perturbed predictions: its AUROC is another quantity at every magnitude, since "
+    "the accuracy changes, as the last column shows. `deployed` counts those of the "
+    "clean predictions, which a user acts on. {protocol}"
 )
 PROTOCOLS = {
     "exact": "AUROCs are exact.",

@@ -1,8 +1,10 @@
+"""Calibration without labels."""
+
 import numpy as np
 import pytest
 
 import trustdoctor as td
-from trustdoctor.errors import InputError, LabelsMissingError
+from trustdoctor.errors import InputError
 
 
 def make(rng, n=4000, classes=4):
@@ -10,32 +12,6 @@ def make(rng, n=4000, classes=4):
     p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
     labels = (p.cumsum(1) > rng.random((n, 1))).argmax(1)
     return td.Predictions.from_logits(z, labels)
-
-
-def test_rows_that_choose_do_not_calibrate(rng):
-    p = make(rng)
-    found = td.select(p, scores=["alpha", "gen", "energy"], temperatures=[1, 2])
-    assert not set(found.chosen) & set(found.rest)
-    assert sorted([*found.chosen, *found.rest]) == list(range(4000))
-    assert len(found.table) == 6
-    assert found.table[found.score, found.temperature] == max(found.table.values())
-    assert found.score != "energy"
-    gate = found.calibrate(frr=0.1)
-    assert gate.certificate.n == len(found.rest)
-    assert (gate.score, gate.temperature) == (found.score, found.temperature)
-    assert "2,000 rows chose" in gate.certificate.notes[-1]
-    scores = td.SCORES[found.score].at(found.temperature)(p)
-    plain = td.calibrate_scores(scores[found.rest], p.errors[found.rest], frr=0.1)
-    assert gate.threshold == plain.threshold
-
-
-def test_selection_mistakes_are_refused(rng):
-    p = make(rng, 50)
-    for options in ({"scores": []}, {"temperatures": []}, {"share": 1.0}):
-        with pytest.raises(InputError):
-            td.select(p, **options)
-    with pytest.raises(LabelsMissingError):
-        td.select(td.Predictions.from_logits(p.logits))
 
 
 @pytest.mark.parametrize(
@@ -60,12 +36,12 @@ def test_a_known_accuracy_corrects_an_overconfident_model(rng):
     bold = td.Predictions.from_logits(3 * p.logits, p.labels)
     accuracy = 1 - p.errors.mean()
     scores = td.alpha(bold.logits)
-    seen = {}
+    risks = {}
     for known in (None, accuracy):
         gate = td.calibrate_unlabelled(bold, risk=0.1, accuracy=known)
-        seen[known] = td.confusion(scores, p.errors, threshold=gate.threshold).risk
-    assert seen[None] > 0.15
-    assert seen[accuracy] == pytest.approx(0.1, abs=0.02)
+        risks[known] = td.confusion(scores, p.errors, threshold=gate.threshold).risk
+    assert risks[None] > 0.15
+    assert risks[accuracy] == pytest.approx(0.1, abs=0.02)
     assert "temperature" in gate.certificate.assumption
 
 
