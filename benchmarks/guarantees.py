@@ -28,8 +28,8 @@ from trustdoctor.gates.asked import Ask
 from trustdoctor.gates.outlook import (
     LIKELY,
     fails,
-    look_ahead,
-    rows_enough,
+    find_sufficient_rows,
+    simulate_outlook,
 )
 from trustdoctor.gates.sample import Rows
 
@@ -307,12 +307,12 @@ def stated_and_observed(task):
         if not sample.n_errors:  # nothing to simulate, and no outlook is made of it
             stated.append(float(not fails(find_cut(sample))))
             continue
-        stated.append(look_ahead(sample, find_cut).decides)
+        stated.append(simulate_outlook(sample, find_cut).decides)
         if not fails(find_cut(sample)):
             continue
         failed.append(stated[-1])
         if len(failed) <= calibrations // 80:
-            looks = rows_enough(sample, find_cut)
+            looks = find_sufficient_rows(sample, find_cut)
             needed.append(looks[1].rows if len(looks) > 1 else math.inf)
             enough += [not fails(find_cut(sample_of(look.rows))) for look in looks[1:]]
     return source, rows, risk, observed, stated, failed, needed, enough

@@ -15,8 +15,8 @@ from trustdoctor.gates.outlook import (
     Outlook,
     Population,
     fails,
-    look_ahead,
-    rows_enough,
+    find_sufficient_rows,
+    simulate_outlook,
 )
 from trustdoctor.gates.sample import Rows
 
@@ -74,7 +74,7 @@ def test_stated_and_observed_shares_agree(draw, rows, risk):
     rng, stated = np.random.default_rng(5), []
     for _ in range(40):
         sample = Rows(*draw(rng, rows))
-        stated.append(look_ahead(sample, rule(risk=risk), draws=40).decides)
+        stated.append(simulate_outlook(sample, rule(risk=risk), draws=40).decides)
     noise = 2 * np.std(stated) / np.sqrt(len(stated))
     truth = observed_share(draw, rows, risk, samples=1000)
     assert abs(np.mean(stated) - truth) < 0.1 + noise
@@ -85,7 +85,7 @@ def test_the_share_is_exact_where_only_the_number_of_errors_counts():
     rng = np.random.default_rng(0)
     for n_errors in (15, 20, 30):
         sample = Rows(rng.normal(size=200), np.arange(200) < n_errors)
-        stated = look_ahead(sample, rule(trr=0.9), draws=400).decides
+        stated = simulate_outlook(sample, rule(trr=0.9), draws=400).decides
         exact = binom.sf(21, 200, n_errors / 200)
         assert abs(stated - exact) < 4 * np.sqrt(0.25 / 400)
 
@@ -108,15 +108,17 @@ def test_the_same_rows_get_the_same_answer_in_any_order():
     rng = np.random.default_rng(3)
     scores, errors = binormal(rng, 300)
     order = rng.permutation(300)
-    first = look_ahead(Rows(scores, errors), rule(risk=0.02))
-    assert look_ahead(Rows(scores, errors), rule(risk=0.02)) == first
-    assert look_ahead(Rows(scores[order], errors[order]), rule(risk=0.02)) == first
+    first = simulate_outlook(Rows(scores, errors), rule(risk=0.02))
+    assert simulate_outlook(Rows(scores, errors), rule(risk=0.02)) == first
+    assert (
+        simulate_outlook(Rows(scores[order], errors[order]), rule(risk=0.02)) == first
+    )
 
 
 def test_the_scale_of_the_scores_does_not_matter():
     scores, errors = binormal(np.random.default_rng(3), 300)
-    first = look_ahead(Rows(scores, errors), rule(risk=0.02))
-    assert look_ahead(Rows(np.exp(scores), errors), rule(risk=0.02)) == first
+    first = simulate_outlook(Rows(scores, errors), rule(risk=0.02))
+    assert simulate_outlook(Rows(np.exp(scores), errors), rule(risk=0.02)) == first
 
 
 @pytest.mark.parametrize("rows", [2000, 20_000])
@@ -164,13 +166,13 @@ def test_the_rows_that_are_enough_are_the_fewest_that_were_tried():
     for seed in range(3):
         sample = Rows(*binormal(np.random.default_rng(seed), 150))
         find_cut = rule(risk=0.01)
-        looks = rows_enough(sample, find_cut)
+        looks = find_sufficient_rows(sample, find_cut)
         every = [
-            look_ahead(sample, find_cut, rows=rows)
+            simulate_outlook(sample, find_cut, rows=rows)
             for rows in outlook._round_numbers(150)
             if rows <= looks[-1].rows
         ]
-        assert looks[0] == look_ahead(sample, find_cut)
+        assert looks[0] == simulate_outlook(sample, find_cut)
         assert looks[1] == every[-1]
         assert all(look.decides < outlook.LIKELY for look in every[:-1])
 
@@ -181,7 +183,7 @@ def test_as_many_rows_as_are_said_to_be_enough_mostly_are():
     while len(successes) < 10:
         sample = Rows(*binormal(rng, 200))
         if fails(find_cut(sample)):
-            enough = rows_enough(sample, find_cut)[-1].rows
+            enough = find_sufficient_rows(sample, find_cut)[-1].rows
             successes.append(not fails(find_cut(Rows(*binormal(rng, enough)))))
     assert np.mean(successes) > 0.6
 
@@ -189,7 +191,7 @@ def test_as_many_rows_as_are_said_to_be_enough_mostly_are():
 def test_no_number_of_rows_is_enough_where_no_coverage_meets_the_risk():
     rng = np.random.default_rng(0)
     sample = Rows(rng.normal(size=500), rng.random(500) < 0.2)
-    looks = rows_enough(sample, rule(risk=0.05))
+    looks = find_sufficient_rows(sample, rule(risk=0.05))
     assert len(looks) == 1
     assert looks[0].decides < 0.1
 
@@ -200,19 +202,19 @@ def test_samples_of_one_kind_get_no_outlook(errors):
     assert gate.state == "reject-all"
     assert gate.certificate.outlook == ()
     sample = Rows(np.arange(30.0), errors)
-    assert look_ahead(sample, rule(risk=0.05)).decides == 0
+    assert simulate_outlook(sample, rule(risk=0.05)).decides == 0
 
 
 def test_fully_certain_errors_are_drawn_again():
     scores = np.where(np.arange(100) < 30, -np.inf, np.arange(100.0))
     sample = Rows(scores, np.arange(100) % 10 == 0)
-    assert look_ahead(sample, rule(risk=0.05)).decides < 0.1
+    assert simulate_outlook(sample, rule(risk=0.05)).decides < 0.1
     assert Population.of(sample).errors.sum() == pytest.approx(10)
 
 
 def test_coverages_describe_the_calibrations_that_decide():
     sample = Rows(*binormal(np.random.default_rng(1), 1000))
-    look = look_ahead(sample, rule(risk=0.05))
+    look = simulate_outlook(sample, rule(risk=0.05))
     cut = rule(risk=0.05)(sample)
     assert 0 < look.low <= look.median <= look.high <= 1
     assert look.low - 0.1 < outlook._coverage(cut, sample) < look.high + 0.1
@@ -288,3 +290,101 @@ def test_a_tampered_outlook_is_refused(failed, look, tmp_path):
     path.write_text(json.dumps(content))
     with pytest.raises(FileError, match=r"outlook|expected"):
         td.Gate.load(path)
+
+
+# Gates that passed because almost no error was possible at their size.
+
+
+def flags(scores, errors, n, runs, risk, seed=0):
+    """Return which of many gates are not trivial, flagged, and broken on all rows."""
+    rng = np.random.default_rng(seed)
+    out = []
+    for _ in range(runs):
+        some = rng.choice(len(scores), n, replace=False)
+        gate = td.calibrate_scores(scores[some], errors[some], risk=risk)
+        kept = gate.accept(scores)
+        broken = bool(kept.any() and errors[kept].mean() > risk)
+        out.append((gate.state != "reject-all", gate.certificate.luck, broken))
+    return np.array(out).T
+
+
+@pytest.mark.soak
+def test_gates_that_were_luck_are_flagged(shared):
+    """IMDb: one calibration in eight accepts anything, and most of those break."""
+    p = td.read(shared / "predictions" / "minilm-imdb-test.npz")
+    able, luck, broken = flags(td.alpha(p), p.errors, 500, 500, risk=0.01)
+    assert 0.05 < able.mean() < 0.25
+    assert broken.mean() <= 0.1
+    assert (broken & able).sum() / able.sum() > 0.4
+    assert (luck & broken).sum() / broken.sum() > 0.75
+    assert not (luck & ~able).any()
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize(("n", "risk"), [(500, 0.05), (2000, 0.02)])
+def test_gates_on_enough_rows_are_not(n, risk, rng):
+    errors = rng.random(50_000) < 0.1
+    scores = rng.normal(size=50_000) + 2 * errors
+    able, luck, _ = flags(scores, errors, n, 200, risk=risk)
+    assert able.mean() > 0.9
+    assert luck.mean() < 0.03
+
+
+@pytest.mark.more
+def test_no_gate_is_luck_where_one_error_is_allowed(rng):
+    """By scipy: the flag needs that one error would have failed."""
+    errors = rng.random(4000) < 0.2
+    scores = rng.normal(size=4000) + errors
+    for seed in range(150):
+        some = np.random.default_rng(seed).choice(4000, 300)
+        gate = td.calibrate_scores(scores[some], errors[some], risk=0.05)
+        if gate.certificate.luck:
+            kept = int(gate.accept(scores[some]).sum())
+            assert binom.cdf(1, kept, 0.05) > 0.01
+            assert not errors[some][gate.accept(scores[some])].any()
+
+
+def lucky(first=250):
+    """No error among the first rows, then every third."""
+    errors = (np.arange(500) >= first) & (np.arange(500) % 3 == 0)
+    return np.arange(500.0), errors
+
+
+def test_the_flag_is_in_the_text_the_file_and_the_gate(tmp_path):
+    gate = td.calibrate_scores(*lucky(), risk=0.01)
+    assert gate.certificate.luck
+    assert "Careful: it passed with no error among 252 accepted rows" in str(
+        gate.certificate.notes
+    )
+    assert "careful: it passed by luck" in repr(gate)
+    gate.save(tmp_path / "gate.json")
+    assert json.loads((tmp_path / "gate.json").read_text())["certificate"]["luck"]
+    assert td.Gate.load(tmp_path / "gate.json").certificate.luck
+
+
+def test_groups_that_were_lucky_are_named():
+    scores, errors = (np.tile(part, 2) for part in lucky(330))
+    errors[500:] = np.arange(500) >= 495
+    groups = np.repeat(["bad", "good"], 500)
+    found = td.calibrate_scores(scores, errors, risk=0.01, groups=groups).certificate
+    assert found.luck
+    said = [note for note in found.notes if "no error among" in note]
+    assert "in group bad" in said[0]
+    assert "good" not in said[0]
+
+
+def test_promises_say_what_their_confidence_counts(rng):
+    scores = rng.normal(size=2000)
+    errors = rng.random(2000) < 0.1
+    found = td.calibrate_scores(scores, errors, frr=0.1, confidence=0.95).certificate
+    assert "at least 95 of 100 keep the promise" in found.notes[-1]
+    for options in ({"frr": 0.1, "mode": "expectation"}, {"cost": 5}):
+        notes = td.calibrate_scores(scores, errors, **options).certificate.notes
+        assert not any("of 100" in note for note in notes)
+
+
+def test_gates_that_decide_nothing_say_why():
+    gate = td.calibrate_scores([1.0, 2.0, 3.0], [False] * 3, trr=0.95)
+    assert repr(gate).startswith("Gate(reject all, because 0 errors are too few")
+    gate = td.calibrate_scores([1.0, 2.0, 3.0], [False] * 3, frr=0.05)
+    assert repr(gate).startswith("Gate(accept all, because 3 rows of the kind")

@@ -258,7 +258,7 @@ def test_an_outlook_is_given_where_a_promise_fails(asked):
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("asked", ASKED, ids=str)
-def test_sketches_look_ahead_as_their_rows_do(asked):
+def test_sketches_have_the_outlook_of_their_rows(asked):
     for scores, errors in samples():
         if len(scores) == 400 and "method" not in asked:
             sketch = Sketch()

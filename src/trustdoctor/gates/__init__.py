@@ -47,11 +47,11 @@ from trustdoctor.gates.outcome import (
     Screened,
     require_one_width,
 )
-from trustdoctor.gates.preview import (
+from trustdoctor.gates.outlook import (
     PREVIEW_VALUES,
     Preview,
     preview_gates,
-    rows_for,
+    sufficient_rows,
 )
 from trustdoctor.gates.rules import Cut, at_most_each, between
 from trustdoctor.gates.sample import Fingerprint, Rows, Sample
@@ -132,8 +132,8 @@ __all__ = [
     "remarks",
     "require_one_width",
     "require_scoring",
-    "rows_for",
     "shortlist",
+    "sufficient_rows",
     "true_strangeness",
     "with_notes",
 ]

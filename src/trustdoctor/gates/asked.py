@@ -6,7 +6,7 @@ import numpy as np
 
 from trustdoctor.arrays import as_real, shown_number
 from trustdoctor.errors import InputError
-from trustdoctor.gates.outlook import Outlook, fails, rows_enough
+from trustdoctor.gates.outlook import Outlook, fails, find_sufficient_rows
 from trustdoctor.gates.pairs import (
     both_cut,
     is_pair,
@@ -171,7 +171,7 @@ class Ask:
         drawable = rows.labelled and 0 < rows.n_errors < len(rows)
         if not (self.promised and fails(cut) and drawable):
             return ()
-        return rows_enough(rows, self.at_once)
+        return find_sufficient_rows(rows, self.at_once)
 
 
 def _ideal(rows: Sample, target: Target) -> Sample:

@@ -7,8 +7,8 @@ from trustdoctor.gates.asked import Ask
 from trustdoctor.gates.certificate import Certificate
 from trustdoctor.gates.gate import Gate
 from trustdoctor.gates.group_rules import Grouped
-from trustdoctor.gates.luck import is_luck
 from trustdoctor.gates.outcome import Outcome
+from trustdoctor.gates.outlook import passed_by_chance
 from trustdoctor.gates.risk import list_passed
 from trustdoctor.gates.rules import Cut
 from trustdoctor.gates.sample import Sample
@@ -114,7 +114,7 @@ def _observed_notes(ask: Ask, seen: Outcome | None) -> list[str]:
 
 def _lucky(rows: Sample, cut: Cut, risk: float) -> dict[Any, int]:
     """Return how many rows a gate accepts that passed by luck, by no group's name."""
-    if not is_luck(rows, cut, risk):
+    if not passed_by_chance(rows, cut, risk):
         return {}
     return {"": max(stage.last for stage in cut.stages)}
 

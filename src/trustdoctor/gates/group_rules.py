@@ -9,7 +9,7 @@ from trustdoctor.errors import InputError
 from trustdoctor.gates import rules
 from trustdoctor.gates.asked import Ask
 from trustdoctor.gates.deciding import GroupRule
-from trustdoctor.gates.luck import is_luck
+from trustdoctor.gates.outlook import passed_by_chance
 from trustdoctor.gates.rules import Cut
 from trustdoctor.gates.sample import Sample
 
@@ -75,7 +75,7 @@ def group_rules(
         if cut is not None and not cut.short:
             at = rules.place(cut, rows)
             rule = GroupRule(at, cut.state, promised=not cut.broken)
-            if "risk" in ask.target and is_luck(rows, cut, ask.tested["risk"]):
+            if "risk" in ask.target and passed_by_chance(rows, cut, ask.tested["risk"]):
                 lucky[name] = max(stage.last for stage in cut.stages)
         found[name] = replace(rule, n=len(rows))
     grouped = Grouped(found, [], lucky)

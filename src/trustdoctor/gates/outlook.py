@@ -1,9 +1,15 @@
-"""What a calibration on rows like these would give, by drawing such rows again.
+"""What calibrations on rows like these would give, by drawing such rows again.
 
 The rows are drawn from a population that this sample suggests: correct rows as they
 are, errors smoothed over the scores near them. Without the smoothing no drawn sample
 has an error before the first one of these rows, and the stated shares would be far
-from the observed ones (benchmarks/guarantees.py, section outlook).
+from the observed ones (docs/guarantees.md shows both; benchmarks/guarantees.py, section
+outlook, measures them).
+
+A promise that was chosen after a look at several on the same rows is no promise. So a
+page that lets a reader choose shows previews: for values that are fixed in advance,
+what calibrations on as many rows give. The gate is then made from rows that had no
+part in the choice.
 
 References
 ----------
@@ -12,29 +18,38 @@ Silverman and Young, The Bootstrap: To Smooth or Not to Smooth?, Biometrika 1987
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from trustdoctor.arrays import Array
-from trustdoctor.gates.rules import Cut, place
+from trustdoctor.gates.rules import Cut, at_most, least_rows, place
 from trustdoctor.gates.sample import CountedRows, Sample
 from trustdoctor.metrics import Counts
 
 DRAWS = 100
 """Calibrations that are simulated; a share of them is then known to 10 points."""
 
+PREVIEW_DRAWS = 50
+"""Calibrations that are simulated for each preview: a page waits for many values."""
+
 LIKELY = 0.8
-"""Rows are called enough where this share of the calibrations decides something."""
+"""Rows suffice if this share of the calibrations decides something."""
 
-MOST_TIMES = 1_000
-"""More rows than these times as many are not looked at."""
+MAX_GROWTH = 1_000
+"""No more than this many times the sample's rows are looked at."""
 
-_CELLS = 1024  # groups of scores; more change what a gate accepts by less than 0.1%
+PREVIEW_VALUES: Mapping[str, tuple[float, ...]] = {
+    "risk": (0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3),
+    "frr": (0.01, 0.02, 0.05, 0.1, 0.2),
+    "coverage": (0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99),
+}
+"""Values that a page offers. They do not depend on the rows."""
 
-_KERNEL = 0.7
+_MAX_GROUPS = 1024  # of scores; more change what a gate accepts by less than 0.1%
+_NORMAL_SCORES = np.linspace(-8.0, 12.0, 2001)
 
 FindCut = Callable[[Sample], Cut]
 
@@ -47,7 +62,7 @@ class Outlook(NamedTuple):
     rows : int
         Rows of each calibration.
     decides : float
-        The share of the calibrations that can promise what was asked, and do not
+        The share of the calibrations that can promise what was requested, and do not
         accept or reject everything for lack of rows.
     low, median, high : float
         The coverage of those that do: between `low` and `high` in four of five.
@@ -71,15 +86,15 @@ class Outlook(NamedTuple):
         >>> Outlook(50, 0.0, 0.0, 0.0, 0.0).words()
         'with 50 rows like these in none of 10 calibrations'
         """
-        return f"with {self.rows:,} rows like these in {self.often} calibrations"
+        return f"with {self.rows:,} rows like these in {self.frequency} calibrations"
 
     @property
-    def often(self) -> str:
-        """How many calibrations succeed, in words.
+    def frequency(self) -> str:
+        """The share of the calibrations that succeed, in words.
 
         Examples
         --------
-        >>> Outlook(1000, 0.05, 0.2, 0.3, 0.4).often
+        >>> Outlook(1000, 0.05, 0.2, 0.3, 0.4).frequency
         'about 1 of 10'
         """
         if self.decides < 0.05:
@@ -89,19 +104,15 @@ class Outlook(NamedTuple):
         return f"about {math.floor(10 * self.decides + 0.5)} of 10"
 
 
-def look_ahead(
+def fails(cut: Cut) -> bool:
+    """Return whether a calibration could not promise what was requested."""
+    return cut.short or cut.broken or cut.state == "reject-all"
+
+
+def simulate_outlook(
     sample: Sample, find_cut: FindCut, *, rows: int | None = None, draws: int = DRAWS
 ) -> Outlook:
-    """Simulate calibrations on as many rows like these, or on another number of them.
-
-    Parameters
-    ----------
-    sample : Sample
-    find_cut : callable
-        The rule: from a sample to its cut.
-    rows : int, optional
-        Of each calibration; by default as many as the sample has.
-    draws : int
+    """Simulate calibrations by one rule; see `simulate_outlooks`.
 
     Examples
     --------
@@ -110,54 +121,60 @@ def look_ahead(
     >>> def rule(sample):
     ...     return risk_sequence(sample, 0.1, delta=0.1, min_coverage=0.3)
     >>> easy = Rows(np.arange(500.0), np.arange(500) >= 450)
-    >>> look_ahead(easy, rule).decides
+    >>> simulate_outlook(easy, rule).decides
     1.0
     """
-    return look_ahead_each(sample, [find_cut], rows=rows, draws=draws)[0]
+    return simulate_outlooks(sample, [find_cut], rows=rows, draws=draws)[0]
 
 
-def look_ahead_each(
+def simulate_outlooks(
     sample: Sample,
     rules: Sequence[FindCut],
     *,
     rows: int | None = None,
     draws: int = DRAWS,
 ) -> list[Outlook]:
-    """Simulate calibrations by several rules, all on the same drawn rows."""
+    """Simulate calibrations by several rules, all on the same drawn rows.
+
+    Parameters
+    ----------
+    sample : Sample
+    rules : sequence of callable
+        Each finds the cut on a sample.
+    rows : int, optional
+        Of each calibration; by default as many as the sample has.
+    draws : int
+    """
     size = len(sample) if rows is None else rows
-    return _look(Population.of(sample), rules, size, draws)
+    return _simulate(Population.of(sample), rules, size, draws)
 
 
-def rows_enough(
+def find_sufficient_rows(
     sample: Sample, find_cut: FindCut, *, draws: int = DRAWS
 ) -> tuple[Outlook, ...]:
-    """Return the outlook on as many rows, and on so many that most calibrations decide.
+    """Return the outlook on as many rows, and that on the fewest rows that suffice.
 
-    The second is missing where no number of rows that was tried is enough.
+    The second is missing if no number of rows that was tried suffices.
     """
     population = Population.of(sample)
-    (first,) = _look(population, [find_cut], len(sample), draws)
-    looks = dict[int, Outlook]()
+    (present,) = _simulate(population, [find_cut], len(sample), draws)
+    outlooks = dict[int, Outlook]()
 
-    def likely(rows: int) -> bool:
-        (looks[rows],) = _look(population, [find_cut], rows, draws)
-        return looks[rows].decides >= LIKELY
+    def suffice(rows: int) -> bool:
+        (outlooks[rows],) = _simulate(population, [find_cut], rows, draws)
+        return outlooks[rows].decides >= LIKELY
 
     # A rule that mostly decides keeps its promise on the population, and more rows only
-    # show that better; so the largest number alone tells whether any is enough.
-    numbers = _round_numbers(len(sample))
-    if not numbers or not likely(numbers[-1]):
-        return (first,)
-    at = bisect_left(numbers[:-1], 1, key=likely)
-    return first, looks[numbers[at]]
+    # show that better; so the largest number alone tells whether any suffices, and a
+    # binary search finds the least.
+    sizes = _round_numbers(len(sample))
+    if not sizes or not suffice(sizes[-1]):
+        return (present,)
+    least = sizes[bisect_left(sizes[:-1], 1, key=suffice)]
+    return present, outlooks[least]
 
 
-def fails(cut: Cut) -> bool:
-    """Tell whether a calibration could not promise what was asked."""
-    return cut.short or cut.broken or cut.state == "reject-all"
-
-
-def _look(
+def _simulate(
     population: "Population", rules: Sequence[FindCut], rows: int, draws: int
 ) -> list[Outlook]:
     """Simulate calibrations by several rules, all on the same drawn rows."""
@@ -165,25 +182,29 @@ def _look(
     random = np.random.default_rng(0)  # the same rows get the same answer
     for _ in range(draws):
         drawn = population.draw(rows, random)
-        for accepted, find_cut in zip(coverages, rules, strict=True):
+        for rule_coverages, find_cut in zip(coverages, rules, strict=True):
             cut = find_cut(drawn)
             if not fails(cut):
-                accepted.append(_coverage(cut, drawn))
+                rule_coverages.append(_coverage(cut, drawn))
     return [
-        Outlook(rows, len(accepted) / draws, *_ends(accepted)) for accepted in coverages
+        Outlook(rows, len(rule_coverages) / draws, *_coverage_range(rule_coverages))
+        for rule_coverages in coverages
     ]
 
 
-def _ends(coverages: list[float]) -> tuple[float, float, float]:
-    """Return between what four of five gates from other rows lie, and the middle.
+def _coverage(cut: Cut, sample: CountedRows) -> float:
+    if cut.state != "threshold":
+        return float(cut.state == "accept-all")
+    return sample.confusion(place(cut, sample)).coverage
 
-    Draws scatter as such gates do about their own middle. That middle lies elsewhere
-    for other rows, and scatters as much; so both together scatter by a factor of
-    sqrt(2) more than the draws.
-    """
+
+def _coverage_range(coverages: list[float]) -> tuple[float, float, float]:
+    """Return low, median and high: four of five gates from other rows lie within."""
     if not coverages:
         return 0.0, 0.0, 0.0
     low, median, high = np.quantile(coverages, (0.1, 0.5, 0.9)).tolist()
+    # Draws scatter as gates from other rows do about their own median. That median
+    # scatters as much from sample to sample, and the two variances add up.
     wider = math.sqrt(2)
     return (
         max(0.0, median - wider * (median - low)),
@@ -194,16 +215,9 @@ def _ends(coverages: list[float]) -> tuple[float, float, float]:
 
 def _round_numbers(rows: int) -> list[int]:
     """Return 1, 2, 3 and 5 times powers of ten above a number of rows."""
-    least = math.floor(math.log10(rows))
-    steps = [k * 10**power for power in range(least, least + 4) for k in (1, 2, 3, 5)]
-    return [step for step in steps if rows < step <= MOST_TIMES * rows]
-
-
-def _coverage(cut: Cut, sample: CountedRows) -> float:
-    if cut.state != "threshold":
-        return float(cut.state == "accept-all")
-    counts = sample.confusion(place(cut, sample))
-    return counts.coverage
+    power = math.floor(math.log10(rows))
+    numbers = [k * 10**p for p in range(power, power + 4) for k in (1, 2, 3, 5)]
+    return [number for number in numbers if rows < number <= MAX_GROWTH * rows]
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,7 +228,7 @@ class Population:
     ----------
     counts : Counts
     errors : array (groups,)
-        How many errors are expected in each group: those seen, smoothed.
+        The expected number of errors in each group: the observed ones, smoothed.
     """
 
     counts: Counts
@@ -222,59 +236,190 @@ class Population:
 
     @classmethod
     def of(cls, sample: Sample) -> "Population":
-        """Return what a sample shows, in at most `_CELLS` groups."""
-        counts = _merged(sample.counts)
-        return cls(counts, _smoothed_errors(counts))
+        """Return what a sample shows, in at most `_MAX_GROUPS` groups."""
+        counts = _merge_groups(sample.counts)
+        return cls(counts, _smooth_errors(counts))
 
     def draw(self, rows: int, random: np.random.Generator) -> CountedRows:
         """Draw a sample."""
         c = self.counts
-        shares = np.concatenate([c.correct, self.errors])
-        drawn = random.multinomial(rows, shares / shares.sum())
+        weights = np.concatenate([c.correct, self.errors])
+        drawn = random.multinomial(rows, weights / weights.sum())
         correct, errors = np.split(drawn, 2)
         filled = correct + errors > 0
         assert c.highest is not None
         return CountedRows(Counts(correct[filled], errors[filled], c.highest[filled]))
 
 
-def _merged(counts: Counts) -> Counts:
+def _merge_groups(counts: Counts) -> Counts:
     """Count neighbouring groups together where there are many, about equal in rows."""
     groups = len(counts.errors)
-    if groups <= _CELLS:
+    if groups <= _MAX_GROUPS:
         return counts
-    through = np.cumsum(counts.correct + counts.errors)
-    ends = np.searchsorted(through, np.linspace(0, through[-1], _CELLS + 1)[1:])
-    ends = np.unique(np.minimum(ends, groups - 1))
-    starts = np.append(0, ends[:-1] + 1)
+    cumulative = np.cumsum(counts.correct + counts.errors)
+    bounds = np.linspace(0, cumulative[-1], _MAX_GROUPS + 1)[1:]
+    last = np.unique(np.minimum(np.searchsorted(cumulative, bounds), groups - 1))
+    first = np.append(0, last[:-1] + 1)
     assert counts.highest is not None
     return Counts(
-        np.add.reduceat(counts.correct, starts),
-        np.add.reduceat(counts.errors, starts),
-        counts.highest[ends],
+        np.add.reduceat(counts.correct, first),
+        np.add.reduceat(counts.errors, first),
+        counts.highest[last],
     )
 
 
-def _smoothed_errors(counts: Counts) -> Array:
-    """Smooth the errors over neighbouring groups, by a normal kernel.
-
-    Scores have no scale of their own, so the kernel lives on the normal scores of the
-    correct rows (as in `luck`). Its width is 0.7 sd m^(-1/5) for m errors: of the usual
-    order for a density, and with this factor stated and observed shares agree best on
-    real files; 1.06, the usual factor, states too little, 0.4 too much.
-    """
+def _smooth_errors(counts: Counts) -> Array:
+    """Smooth the errors over neighbouring groups, by a normal kernel."""
     from scipy.special import ndtr, ndtri
 
-    right, wrong = counts.n_correct, counts.n_errors
-    if not right or not wrong:
+    n_correct, n_errors = counts.n_correct, counts.n_errors
+    if not n_correct or not n_errors:
         return counts.errors.astype(float)
-    through = np.cumsum(counts.correct)
-    places = ndtri((through - counts.correct / 2 + 0.5) / (right + 1))
-    # One error more, 1.5 above the correct rows, keeps the spread of few errors sane.
-    mean = (counts.errors @ places + 1.5) / (wrong + 1)
-    spread = math.sqrt((counts.errors @ (places - mean) ** 2 + 1) / (wrong + 1))
-    width = _KERNEL * spread * wrong**-0.2
-    ends = ndtri((through + 0.25) / (right + 0.5))
-    ends[-1] = math.inf
-    at = np.flatnonzero(counts.errors)
-    below = ndtr((ends[:, None] - places[at]) / width) @ counts.errors[at]
+    normal_scores, _, spread = _binormal_fit(counts)
+    # n^(-1/5) is the usual order of a density's bandwidth (Silverman, Density
+    # Estimation, 1986, section 3.4). The factor 0.7 is where stated and observed shares
+    # agree best on real files: his 1.06 states too little, 0.4 too much.
+    bandwidth = 0.7 * spread * n_errors**-0.2
+    upper = ndtri((np.cumsum(counts.correct) + 0.25) / (n_correct + 0.5))
+    upper[-1] = math.inf
+    groups = np.flatnonzero(counts.errors)
+    distances = (upper[:, None] - normal_scores[groups]) / bandwidth
+    below = ndtr(distances) @ counts.errors[groups]
     return np.asarray(np.maximum(np.diff(below, prepend=0.0), 0.0))
+
+
+def _binormal_fit(counts: Counts) -> tuple[Array, float, float]:
+    """Return the groups' normal scores, and mean and spread of the errors on them.
+
+    Scores have no scale of their own. By their ranks the correct rows are standard
+    normal, and the errors are taken as normal on that scale (the binormal model of ROC
+    curves: Dorfman and Alf, 1969).
+    """
+    from scipy.special import ndtri
+
+    below = np.cumsum(counts.correct) - counts.correct / 2
+    normal_scores = ndtri((below + 0.5) / (counts.n_correct + 1))
+    # One error more, 1.5 above the correct rows, keeps the fit of few errors sane.
+    n = float(counts.n_errors + 1)
+    mean = (float(counts.errors @ normal_scores) + 1.5) / n
+    squares = float(counts.errors @ (normal_scores - mean) ** 2) + 1
+    return normal_scores, mean, math.sqrt(squares / n)
+
+
+def passed_by_chance(rows: Sample, cut: Cut, risk: float) -> bool:
+    """Return whether a gate passed with no error, where that was not to be expected.
+
+    Such a gate would have failed with one error among the rows that it accepts. What
+    was to be expected is a smooth fit to all errors, rejected ones included: a run of
+    rows without an error says little where errors begin just after.
+
+    Examples
+    --------
+    >>> from trustdoctor.gates.rules import Stage
+    >>> from trustdoctor.gates.sample import Rows
+    >>> separated = Rows(np.arange(300.0), np.arange(300) >= 250)
+    >>> passed_by_chance(separated, Cut(stages=(Stage(240, 250, 0.09),)), 0.01)
+    False
+    >>> scattered = Rows(np.arange(300.0), np.arange(300) % 3 == 2)
+    >>> passed_by_chance(scattered, Cut(stages=(Stage(240, 250, 0.09),)), 0.01)
+    True
+    """
+    if not cut.stages or rows.n_errors == len(rows):
+        return False
+    farthest = max(cut.stages, key=lambda stage: stage.last)
+    if at_most(1, farthest.last, risk) <= farthest.level:
+        return False
+    first_tested = max(farthest.first, least_rows(risk, farthest.level))
+    expected = _fitted_risk(rows, first_tested / len(rows))
+    return (1 - expected) ** first_tested < LIKELY
+
+
+def _fitted_risk(rows: Sample, coverage: float) -> float:
+    """Return the selective risk at a coverage, by the binormal fit."""
+    from scipy.special import ndtr
+
+    _, mean, spread = _binormal_fit(rows.counts)
+    accuracy = (len(rows) - rows.n_errors + 0.5) / (len(rows) + 1)
+    accepted_errors = (1 - accuracy) * ndtr((_NORMAL_SCORES - mean) / spread)
+    accepted = accuracy * ndtr(_NORMAL_SCORES) + accepted_errors
+    return float(np.interp(coverage, accepted, accepted_errors) / coverage)
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What calibrations on rows like these give for one value of a target.
+
+    Attributes
+    ----------
+    target : str
+    value : float
+    confidence : float
+        Of the promise.
+    outlook : Outlook
+        Of calibrations on as many rows.
+    """
+
+    target: str
+    value: float
+    confidence: float
+    outlook: Outlook
+
+    @property
+    def likely(self) -> bool:
+        """Whether most calibrations can promise the value."""
+        return self.outlook.decides >= LIKELY
+
+
+def preview_gates(
+    rows: Sample,
+    values: Mapping[str, Sequence[float]] = PREVIEW_VALUES,
+    *,
+    confidence: float = 0.9,
+    size: int | None = None,
+) -> tuple[Preview, ...]:
+    """Simulate calibrations on other rows like these, for every value.
+
+    Parameters
+    ----------
+    rows : Sample
+        With errors and correct rows.
+    values : dict of str to sequence of float
+        The values of each target; each value is requested alone.
+    confidence : float
+    size : int, optional
+        Rows of a calibration; by default as many as these.
+
+    Examples
+    --------
+    >>> from trustdoctor.gates.sample import Rows
+    >>> easy = Rows(np.arange(1000.0), np.arange(1000) >= 900)
+    >>> (preview,) = preview_gates(easy, {"risk": [0.05]})
+    >>> preview.likely, round(preview.outlook.median, 1)
+    (True, 0.9)
+    """
+    from trustdoctor.gates.asked import Ask  # which imports this module
+
+    requests = [
+        Ask({target: value}, confidence=confidence)
+        for target, target_values in values.items()
+        for value in target_values
+    ]
+    rules = [request.at_once for request in requests]
+    outlooks = simulate_outlooks(rows, rules, rows=size, draws=PREVIEW_DRAWS)
+    return tuple(
+        Preview(target, value, confidence, outlook)
+        for request, outlook in zip(requests, outlooks, strict=True)
+        for target, value in request.target.items()
+    )
+
+
+def sufficient_rows(rows: Sample, preview: Preview) -> int | None:
+    """Return how many rows like these suffice for most calibrations to succeed.
+
+    None if as many as these suffice, or if no number that was tried does.
+    """
+    from trustdoctor.gates.asked import Ask  # which imports this module
+
+    request = Ask({preview.target: preview.value}, confidence=preview.confidence)
+    outlooks = find_sufficient_rows(rows, request.at_once, draws=PREVIEW_DRAWS)
+    return outlooks[1].rows if len(outlooks) > 1 else None

@@ -16,7 +16,7 @@ from trustdoctor.gates import (
     Rows,
     draw_from_clusters,
     preview_gates,
-    rows_for,
+    sufficient_rows,
 )
 from trustdoctor.metrics import Positions
 
@@ -220,9 +220,10 @@ def _offer(
     if other is not None:
         easier = _promise(other.target, other.value, short=True)
         headline += f"; {easier} can, for {_percent(other.outlook.median)} of the rows"
-    enough = rows_for(rows, preview) if count_rows else None
+    enough = sufficient_rows(rows, preview) if count_rows else None
     detail = (
-        f"Simulated: it can be promised in {look.often} calibrations on as many rows"
+        f"Simulated: it can be promised in {look.frequency} calibrations on as many "
+        "rows"
     )
     if enough is not None:
         detail += f", and in most of those on about {enough:,}"
@@ -250,7 +251,7 @@ def _spread(preview: Preview) -> str:
         f"these, answer {each}"
     )
     if look.decides < 0.95:
-        words += f"; it can be promised in {look.often} calibrations"
+        words += f"; it can be promised in {look.frequency} calibrations"
     return f"{words}."
 
 
