@@ -19,7 +19,7 @@ from machine import processor
 import trustdoctor as td
 from trustdoctor.adapters.onnx import export
 from trustdoctor.kernels import _native
-from trustdoctor.scores import ROUNDING, find_formula, plain_scores
+from trustdoctor.scores import ROUNDING, find_logit_score, logit_scores
 
 ULP = 2.0**-23
 CLASSES = (2, 3, 10, 100, 1000)
@@ -75,7 +75,7 @@ def ulps(doubts, right):
 def measure(score, rows, rng, folder):
     """Return the largest error of every runtime, in units in the last place."""
     worst: dict[str, float] = {}
-    function = find_formula(score).function
+    function = find_logit_score(score).function
     for classes in CLASSES:
         for t in TEMPERATURES:
             onnx_score = exported(score, classes, t, folder)
@@ -102,7 +102,7 @@ def main() -> int:
     rng, largest = np.random.default_rng(0), 0.0
     print(f"{processor()}; largest error in units in the last place of float32")
     with tempfile.TemporaryDirectory() as folder:
-        for score in plain_scores():
+        for score in logit_scores():
             worst = measure(score, arguments.rows, rng, Path(folder))
             largest = max(largest, *worst.values())
             cells = ", ".join(f"{name} {value:.1f}" for name, value in worst.items())

@@ -15,7 +15,7 @@ import trustdoctor as td
 from trustdoctor.errors import InputError
 from trustdoctor.gates.deciding import GroupRule
 from trustdoctor.gates.shortlists import ListRule
-from trustdoctor.scores import plain_scores
+from trustdoctor.scores import logit_scores
 
 INF, NAN = np.inf, np.nan
 KINDS = {
@@ -103,7 +103,7 @@ def fitted(name):
     return td.Fusion.fit(p, scores=["alpha", "entropy", "margin", "energy", "pnorm"])
 
 
-SCORES = (*plain_scores(), "rel_u", "fusion")
+SCORES = (*logit_scores(), "rel_u", "fusion")
 
 
 LENGTHS = {
@@ -182,9 +182,9 @@ def _fusion(row):
     f = fitted("fusion")
     total = mp.mpf(f.bias)
     for k, name in enumerate(f.names):
-        low, high = f.ends[:, k]
+        low, high = f.bounds[:, k]
         own = min(max(definition(name, row, 1), low), high)
-        total += f.weights[k] * (own - f.means[k]) / f.spreads[k]
+        total += f.weights[k] * (own - f.means[k]) / f.deviations[k]
     return total
 
 
@@ -205,7 +205,7 @@ def gate_of(score, kind, t, state):
     known = np.unique(known)
     at = int(np.diff(known).argmax())
     threshold = float(known[at] + known[at + 1]) / 2
-    plain = score in plain_scores()
+    plain = score in logit_scores()
     options = {"score": score if plain else fitted(score), "temperature": t}
     if state == "groups":
         options["groups"] = {0: GroupRule(0.0, "accept-all")}
@@ -226,7 +226,7 @@ def expected(score, kind, t, state):
 def cases(states=STATES, temperatures=TEMPERATURES, scores=SCORES):
     """Scores, temperatures and states; all states at temperature 1."""
     for score, t in product(scores, temperatures):
-        if t == 1 or score in plain_scores():
+        if t == 1 or score in logit_scores():
             for state in states if t == 1 else states[:1]:
                 yield score, t, state
 

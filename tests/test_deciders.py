@@ -45,7 +45,7 @@ from trustdoctor.engines import Means, find_engine, screen
 from trustdoctor.errors import FileError, InputError
 from trustdoctor.files import find_source
 from trustdoctor.kernels import _native
-from trustdoctor.scores import find_formula, plain_scores
+from trustdoctor.scores import find_logit_score, logit_scores
 
 
 @pytest.fixture(params=["numpy", *_native.ISAS])
@@ -118,8 +118,11 @@ def spread(rows, classes):
 def test_the_kernel_itself(kind, classes):
     """Without what is checked before it; from 49 classes on it takes another way."""
     rows = spread(array(kind), classes)
-    for score, t, state in cases(("accept-all",), scores=plain_scores()):
-        gate, function = gate_of(score, kind, t, state), find_formula(score).function
+    for score, t, state in cases(("accept-all",), scores=logit_scores()):
+        gate, function = (
+            gate_of(score, kind, t, state),
+            find_logit_score(score).function,
+        )
 
         def decide(at, gate=gate, function=function, t=t):
             doubts = function(rows[at], temperature=t)
@@ -131,7 +134,7 @@ def test_the_kernel_itself(kind, classes):
 def by_torch(rows, score, kind, t, state):
     """Score tensors: bad rows have the doubt NaN, which the gate refuses."""
     gate = gate_of(score, kind, t, state)
-    doubts = find_formula(score).function(rows, temperature=t)
+    doubts = find_logit_score(score).function(rows, temperature=t)
     assert doubts.isnan().tolist() == (~good(kind)).tolist()
 
     def decide(at):
@@ -143,7 +146,7 @@ def by_torch(rows, score, kind, t, state):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_torch(kind):
-    for score, t, state in cases(STATES[:3], scores=plain_scores()):
+    for score, t, state in cases(STATES[:3], scores=logit_scores()):
         by_torch(tensor(kind), score, kind, t, state)
 
 
@@ -152,7 +155,7 @@ def test_the_torch_doctor(kind):
     from trustdoctor.adapters.torch import Doctor
 
     model = torch.nn.Identity()
-    for score, t, state in cases(scores=plain_scores()):
+    for score, t, state in cases(scores=logit_scores()):
         doctor = Doctor(model, score=score, temperature=t)
         gate = gate_of(score, kind, t, state)
 

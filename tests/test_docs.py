@@ -114,7 +114,7 @@ def test_the_reference_has_every_public_name_once():
         (gates, ["Rule", "Terms", "Expected", "Cut", "Sample", "find_target"]),
         (files, ["FORMATS", "Format", "register_format", "find_format", "Source"]),
         (engines, ["ENGINES", "Engine", "State", "register_engine", "find_engine"]),
-        (scores, ["find_score", "find_formula", "score_all"]),
+        (scores, ["find_score", "find_logit_score", "score_all"]),
         (adapters_torch, adapters_torch.__all__),
     ],
     ids=lambda value: getattr(value, "__name__", None),

@@ -40,7 +40,7 @@ class Centre(td.FittedScore):
     needs = frozenset({"features"})
     laws = frozenset({"shift", "permutation", "direction"})
     reference = "a toy"
-    from_errors = True
+    learns_from_errors = True
 
     def __post_init__(self):
         if self.mean.ndim != 1 or not np.isfinite(self.mean).all():

@@ -20,7 +20,7 @@ from trustdoctor.engines import Means, find_engine, screen
 from trustdoctor.files import find_source
 from trustdoctor.gates import Sketches
 from trustdoctor.kernels import _native
-from trustdoctor.scores import find_score, plain_scores
+from trustdoctor.scores import find_score, logit_scores
 
 CLASSES, ROWS = 4, 300
 GRIDS = ("int8", "permuted", "rounded")
@@ -52,7 +52,7 @@ def known(grid, score):
     rng = np.random.default_rng([GRIDS.index(grid), SCORES.index(score)])
     z = logits(grid, rng)
     p = td.Predictions.from_logits(z, drawn_labels(z, rng))
-    ready = find_score(score if score in plain_scores() else fitted(score))
+    ready = find_score(score if score in logit_scores() else fitted(score))
     with quiet("rel_u"):
         doubts = np.unique(ready(p))
         on_scores = [*rng.choice(doubts[np.isfinite(doubts)], 4), doubts[-1]]
@@ -90,7 +90,7 @@ def test_kernels(grid, kernel, monkeypatch):
 def test_torch(grid):
     from trustdoctor.adapters.torch import Doctor
 
-    for score in plain_scores():
+    for score in logit_scores():
         doctor = Doctor(torch.nn.Identity(), score=score)
         check(
             grid,

@@ -15,7 +15,7 @@ from trustdoctor.adapters.torch import Doctor
 from trustdoctor.engines import Means, find_engine, screen
 from trustdoctor.files import find_source
 from trustdoctor.kernels import _native
-from trustdoctor.scores import find_score, plain_scores
+from trustdoctor.scores import find_score, logit_scores
 
 pytestmark = pytest.mark.soak
 SUFFIXES = (".csv", ".tsv", ".csv.gz", ".jsonl", ".arrow", ".feather", ".parquet")
@@ -71,7 +71,7 @@ def by_every_decider(path, gate_file, z, run):
 @pytest.mark.parametrize("part", range(PARTS))
 def test_random_files_are_decided_alike_by_all(part, tmp_path, run, monkeypatch):
     """Thresholds are exactly on scores; every decision of every row is the same."""
-    suffixes, scores = (*SUFFIXES, ".npz"), plain_scores()
+    suffixes, scores = (*SUFFIXES, ".npz"), logit_scores()
     for number in range(part, FILES, PARTS):
         rng = np.random.default_rng([35, number])
         path = tmp_path / f"rows{number}{suffixes[number % len(suffixes)]}"

@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 import trustdoctor as td
 from trustdoctor.adapters.onnx import check_gate, export, predict
 from trustdoctor.errors import FileError, InputError, OutputError
-from trustdoctor.scores import find_formula, plain_scores
+from trustdoctor.scores import find_logit_score, logit_scores
 
 C = 6
 
@@ -55,14 +56,14 @@ def agree(doubt, accepted, wanted, threshold, *, within=1e-5):
 
 
 @pytest.mark.parametrize("opset", [13, 17, 18, 21])
-@pytest.mark.parametrize("score", plain_scores())
+@pytest.mark.parametrize("score", logit_scores())
 def test_every_score_is_the_librarys(score, opset, tmp_path, rng):
     x = rng.normal(size=(300, 4)).astype(np.float32)
     x[:20] *= 500  # gaps of a thousand
     model = model_of(tmp_path / "m.onnx", opset=opset, name="logits")
     for temperature in (1.0, 2.5):
         (z,) = run(model, x, "logits")
-        wanted = find_formula(score).function(z, temperature=temperature)
+        wanted = find_logit_score(score).function(z, temperature=temperature)
         threshold = float(np.median(wanted))
         gate = td.Gate(threshold, score=score, temperature=temperature)
         export(model, gate, tmp_path / "g.onnx")
@@ -132,9 +133,9 @@ def test_scores_that_no_graph_holds_are_refused(tmp_path, rng):
     gate = td.calibrate(seen, score=td.KNN.fit(seen, k=5), coverage=0.8)
     with pytest.raises(InputError, match="cannot hold the score 'knn'"):
         export(model, gate, tmp_path / "g.onnx")
-    own = {"alpha": td.alpha(p), "rel_u": td.RelU.fit(p)(p)}
-    for columns, name in ((own, "rel_u"), ({"mine": td.alpha(p)}, "mine")):
-        fused = td.Gate(0.0, score=td.Fusion.fit_scores(columns, p.errors))
+    fusion = td.Fusion.fit(p, scores=["alpha", "margin"])
+    for name in ("rel_u", "mine"):
+        fused = td.Gate(0.0, score=replace(fusion, names=("alpha", name)))
         with pytest.raises(InputError, match=f"cannot hold the score '{name}'"):
             export(model, fused, tmp_path / "g.onnx")
     assert not (tmp_path / "g.onnx").exists()
@@ -158,7 +159,7 @@ def test_probabilities_alone_will_do(score, tmp_path, rng):
     x = rng.normal(size=(200, 4)).astype(np.float32)
     x[:30] *= 300  # some answers are 0 and 1
     (probs,) = run(model, x, "y")
-    wanted = find_formula(score).function(td.Predictions.from_probs(probs).logits)
+    wanted = find_logit_score(score).function(td.Predictions.from_probs(probs).logits)
     gate = td.Gate(-1.0, score=score)
     export(model, gate, tmp_path / "g.onnx", probs="y")
     doubt, accepted = run(tmp_path / "g.onnx", x, "doubt", "accepted")
@@ -293,7 +294,7 @@ def test_a_temperature_keeps_the_digits(tmp_path, rng):
         gate = td.Gate(-1.0, score=score, temperature=3.0)
         export(model, gate, tmp_path / "g.onnx")
         z, doubt = run(tmp_path / "g.onnx", x, "logits", "doubt")
-        wanted = find_formula(score).function(z, temperature=3.0)
+        wanted = find_logit_score(score).function(z, temperature=3.0)
         agree(doubt, wanted <= -1, wanted, -1.0)
 
 

@@ -11,7 +11,7 @@ from onnx import helper
 import trustdoctor as td
 from trustdoctor.adapters.onnx import export
 from trustdoctor.errors import InputError
-from trustdoctor.scores import FAMILY, find_formula
+from trustdoctor.scores import FAMILY, find_logit_score
 from trustdoctor.scores.tuned_score import KNOTS
 from trustdoctor.scores.tuning import find_member
 
@@ -94,7 +94,7 @@ def check(score, z, path, within):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_scores_with_parameters(name, kind, classes, tmp_path, rng):
-    score = find_formula(name)
+    score = find_logit_score(name)
     wanted = check(score, awkward(classes, kind, rng), tmp_path, KINDS[kind])
     assert np.isneginf(wanted[60:70]).all()
 

@@ -9,7 +9,7 @@ from laws import tied
 import trustdoctor as td
 from trustdoctor.demo import bundled_file
 from trustdoctor.errors import InputError, LabelsMissingError
-from trustdoctor.scores import plain_scores, score_all
+from trustdoctor.scores import logit_scores, score_all
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def bundled():
 
 @pytest.fixture(scope="module")
 def found(bundled):
-    return td.evaluate(bundled, scores=plain_scores())
+    return td.evaluate(bundled, scores=logit_scores())
 
 
 def percent(estimate):
@@ -63,7 +63,7 @@ def test_values_are_those_of_the_functions(found, bundled):
 def test_every_interval_holds_its_value(found):
     cells = [found.accuracy, *found.calibration.values()]
     cells += [cell for score in found.scores.values() for cell in score.values()]
-    assert len(cells) == 5 + 10 * len(plain_scores())
+    assert len(cells) == 5 + 10 * len(logit_scores())
     for cell in cells:
         assert cell.low < cell.value < cell.high
         assert cell.note == ""
@@ -71,7 +71,7 @@ def test_every_interval_holds_its_value(found):
 
 def test_differences_are_paired(found, bundled):
     by_pair = {(d.metric, d.first, d.second): d for d in found.differences}
-    pairs = math.comb(len(plain_scores()), 2) - 1  # beta and msp rank alike
+    pairs = math.comb(len(logit_scores()), 2) - 1  # beta and msp rank alike
     assert len(by_pair) == len(found.differences) == 2 * pairs
     assert {d.note for d in found.differences} == {""}
     d = by_pair["auroc", "alpha", "energy"]

@@ -155,9 +155,9 @@ def test_a_better_score_is_named_with_delongs_interval(odd):
 
 
 def _plain():
-    from trustdoctor.scores import plain_scores
+    from trustdoctor.scores import logit_scores
 
-    return plain_scores()
+    return logit_scores()
 
 
 def test_no_score_is_called_better_than_the_best(rng):

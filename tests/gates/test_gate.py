@@ -164,8 +164,13 @@ def test_scores_that_are_not_registered_are_refused(rng):
     for score in (own, fake, Other.fit(p)):
         with pytest.raises(InputError, match="is not in the registry"):
             td.calibrate(p, score=score, frr=0.1)
-    gate = Gate(0.0, score=td.SCORES["alpha"].at(2.0))
+    gate = Gate(0.0, score=td.SCORES["alpha"].with_temperature(2.0))
     assert (gate.score, gate.temperature) == ("alpha", 2.0)
-    assert Gate(0.0, score=td.SCORES["alpha"].at(2.0), temperature=2).temperature == 2
-    with pytest.raises(InputError, match="temperature 2, and 3 was asked for"):
-        Gate(0.0, score=td.SCORES["alpha"].at(2.0), temperature=3.0)
+    assert (
+        Gate(
+            0.0, score=td.SCORES["alpha"].with_temperature(2.0), temperature=2
+        ).temperature
+        == 2
+    )
+    with pytest.raises(InputError, match="temperature 2, and temperature=3 was given"):
+        Gate(0.0, score=td.SCORES["alpha"].with_temperature(2.0), temperature=3.0)

@@ -55,7 +55,7 @@ ASKS = {
     "evaluate": lambda p, v: td.evaluate(p, scores=["alpha"], confidence=v),
     "evaluate's temperature": lambda p, v: td.evaluate(p, temperature=v),
     "tune": lambda p, v: td.tune(p, for_={"risk": v}),
-    "exponent": lambda _, v: td.SCORES["gen"].using(exponent=v),
+    "exponent": lambda _, v: td.SCORES["gen"].with_parameters(exponent=v),
     "watch": lambda _, v: GATE.watch(level=v),
     "watch's noise": lambda _, v: GATE.watch(label_noise=v),
     "watch's deadline": lambda _, v: GATE.watch(deadline=v),

@@ -7,7 +7,7 @@ from scipy.special import expit, log_softmax, softmax
 import trustdoctor as td
 from trustdoctor.errors import InputError
 from trustdoctor.predictions import Intake
-from trustdoctor.scores import allowed_scores, usual_score
+from trustdoctor.scores import available_scores, default_score
 
 ALL_CLASSES = ("alpha", "entropy", "gen", "pnorm", "energy", "max_logit")
 
@@ -80,7 +80,7 @@ def test_without_decisions_they_are_those_of_the_most_probable_class(logits, dec
 def test_scores_of_all_classes_are_refused_by_name(name, decided):
     with pytest.raises(InputError, match=rf"the score {name} .* Choose beta, msp"):
         td.SCORES[name](decided)
-    assert name not in allowed_scores(decided)
+    assert name not in available_scores(decided)
 
 
 def test_functions_and_fitted_scores_refuse_decisions(decided):
@@ -96,8 +96,8 @@ def test_functions_and_fitted_scores_refuse_decisions(decided):
 
 
 def test_the_usual_score_follows_the_decisions(decided):
-    assert usual_score(decided) == "beta"
-    assert usual_score(decided.without_decisions()) == "alpha"
+    assert default_score(decided) == "beta"
+    assert default_score(decided.without_decisions()) == "alpha"
     assert list(td.evaluate(decided).scores) == ["beta", "msp"]
 
 

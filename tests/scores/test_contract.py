@@ -47,7 +47,7 @@ def test_every_entry_says_what_it_is():
 @pytest.mark.parametrize("name", ["rel_u", "trust_score", "mahalanobis"])
 def test_a_declared_exception_to_permutation_is_real(name):
     p = laws.rows()
-    score = td.SCORES[name].fit(p, **td.SCORES[name].settings[-1])
+    score = td.SCORES[name].fit(p, **td.SCORES[name].fit_options[-1])
     if name == "mahalanobis":
         score = td.Mahalanobis.fit(p)  # on logits
     turned = laws.with_logits(p, p.logits[:, ::-1])
@@ -85,35 +85,28 @@ def test_names_of_fitted_scores_say_how_to_fit_them():
 
 
 @pytest.mark.parametrize("name", [n for n, s in CALLABLE.items() if laws.is_fitted(s)])
-def test_tampered_parts_are_refused(name):
+def test_tampered_states_are_refused(name):
     entry = td.SCORES[name]
     score = entry.fit(laws.rows())
-    arrays, plain = score.parts()
-    assert entry.from_parts(arrays, plain).digest == score.digest
+    arrays, plain = score.to_state()
+    assert entry.from_state(arrays, plain).digest == score.digest
     first = fields(entry)[0].name  # it has no default
     less = [{k: v for k, v in part.items() if k != first} for part in (arrays, plain)]
     for changed in ((arrays, {**plain, "more": 1}), less):
-        with pytest.raises(InputError, match="lacks or adds"):
-            entry.from_parts(*changed)
+        with pytest.raises(InputError, match="missing or unknown fields"):
+            entry.from_state(*changed)
     for key, array in arrays.items():
         with pytest.raises((InputError, TypeError, ValueError)):
-            entry.from_parts({**arrays, key: array.ravel()[:1] * np.nan}, plain)
+            entry.from_state({**arrays, key: array.ravel()[:1] * np.nan}, plain)
     for key, value in plain.items():
         if isinstance(value, float):
             with pytest.raises((InputError, TypeError, ValueError)):
-                entry.from_parts(arrays, {**plain, key: float("nan")})
+                entry.from_state(arrays, {**plain, key: float("nan")})
 
 
-def test_files_of_scores_of_version_0_1_load(tmp_path):
-    """The layout of the files has not changed but for SIRC's."""
+def test_files_of_unregistered_scores_are_refused(tmp_path):
     from safetensors.numpy import save_file
 
-    meta = {"json": '{"trustdoctor": "rel_u", "schema": 1, "temperature": 2.0}'}
-    save_file({"matrix": 1 - np.eye(4)}, tmp_path / "old.safetensors", meta)
-    score = td.load_score(tmp_path / "old.safetensors")
-    p = laws.rows()
-    gini = 1 - (np.exp(p.logits / 2) ** 2).sum(1) / np.exp(p.logits / 2).sum(1) ** 2
-    np.testing.assert_allclose(np.exp(score(p)), gini, rtol=1e-9)
     meta = {"json": '{"trustdoctor": "beauty", "schema": 1}'}
     save_file({"matrix": np.eye(4)}, tmp_path / "odd.safetensors", meta)
     with pytest.raises(FileError, match="not registered"):

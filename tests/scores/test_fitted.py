@@ -64,17 +64,16 @@ def test_fusion_meets_scikit_learn():
         ours = Fusion.fit(p, scores=names, penalty=penalty)
         np.testing.assert_allclose(ours.weights, theirs.coef_[0], atol=1e-5)
         np.testing.assert_allclose(ours(p), theirs.decision_function(x), atol=1e-4)
-        own = Fusion.fit_scores(scores, p.errors, penalty=penalty)
-        assert np.array_equal(own.mix(scores), ours(p))
 
 
-def test_a_fusion_does_not_depend_on_other_rows():
+def test_a_fusion_clips_scores_beyond_those_of_its_fit():
     p = rows()
-    scores = {"alpha": td.alpha(p), "margin": td.margin(p)}
-    fusion = Fusion.fit_scores(scores, p.errors)
-    sure = {name: np.append(values[:3], -np.inf) for name, values in scores.items()}
-    alone = {name: values[3:] for name, values in sure.items()}
-    assert fusion.mix(sure)[3] == fusion.mix(alone)[0]
+    fusion = Fusion.fit(p, scores=["alpha", "margin"])
+    certain = np.full((1, 4), -np.inf)
+    certain[0, 0] = 0.0
+    doubt = fusion(td.Predictions.from_logits(certain))
+    by_hand = (fusion.bounds[0] - fusion.means) / fusion.deviations * fusion.weights
+    assert doubt == by_hand.sum() + fusion.bias
 
 
 def test_mistakes_are_named():
@@ -87,7 +86,7 @@ def test_mistakes_are_named():
     with pytest.raises(InputError, match="norms differ"):
         SIRC.fit(rows(50, features=np.random.default_rng(0).dirichlet(np.ones(4), 50)))
     right = td.Predictions.from_logits(p.logits, p.predicted)
-    with pytest.raises(InputError, match="both kinds"):
+    with pytest.raises(InputError, match="errors and correct"):
         RelU.fit(right)
     with pytest.raises(InputError, match="expected 4 classes"):
         RelU.fit(p)(rows(classes=3))
@@ -95,12 +94,12 @@ def test_mistakes_are_named():
         SIRC.fit(rows(4, features=np.ones((4, 2))))
     with pytest.raises(InputError, match="needs features"):
         SIRC(0.0, 1.0, 2)(p)
-    with pytest.raises(InputError, match="both kinds"):
-        Fusion.fit_scores({"a": np.arange(5.0)}, np.zeros(5, bool))
-    fusion = Fusion.fit_scores({"a": np.arange(9.0)}, np.arange(9) % 2 == 0)
-    with pytest.raises(InputError, match="expected the score 'a'"):
-        fusion.mix({"b": np.arange(9.0)})
-    with pytest.raises(InputError, match="scores of your own"):
-        fusion(p)  # it was made of scores of one's own
-    with pytest.raises(InputError, match="one per row"):
-        Fusion.fit_scores({"a": np.full(9, np.nan)}, np.arange(9) % 2 == 0)
+    with pytest.raises(InputError, match="errors and correct"):
+        Fusion.fit(right)
+    certain = np.full((20, 4), -np.inf)
+    certain[:, 0] = 0.0
+    sure = td.Predictions.from_logits(certain, np.arange(20) % 2)
+    with pytest.raises(InputError, match="the score alpha is infinite on all rows"):
+        Fusion.fit(sure)
+    with pytest.raises(InputError, match="a list of scores"):
+        Fusion.fit(p, scores="alpha")

@@ -18,7 +18,7 @@ def draw(rng, n=400, d=6, classes=3):
 
 def fit(rows, labels, **options):
     """Fit on rows as they are: features of predictions that say nothing else."""
-    options.setdefault("on", "features")
+    options.setdefault("space", "features")
     return Mahalanobis.fit(predictions(rows, labels), **options)
 
 
@@ -78,7 +78,7 @@ def test_batches_in_one_pass_give_the_same(rng):
     rows += 1e6  # a large mean must do no harm
     whole = fit(rows, labels)
     p = predictions(rows, labels)
-    parts = Mahalanobis.fit((p[i : i + 7] for i in range(0, 400, 7)), on="features")
+    parts = Mahalanobis.fit((p[i : i + 7] for i in range(0, 400, 7)), space="features")
     queries = rng.normal(size=(10, 6)) + 1e6
     assert parts.function(queries) == pytest.approx(whole.function(queries), rel=1e-6)
 
@@ -86,17 +86,17 @@ def test_batches_in_one_pass_give_the_same(rng):
 def test_the_softmax_is_taken_without_its_last_entry(rng):
     z, labels = draw(rng, d=4, classes=4)
     p = softmax(z, axis=1)[:, :-1]
-    found = fit(z, labels, on="softmax").function(z[:20])
+    found = fit(z, labels, space="softmax").function(z[:20])
     assert found == pytest.approx(reference(p, labels, p[:20], ridge=1e-9), rel=1e-5)
     order = [2, 0, 3, 1]  # which entry is left out does not matter
-    turned = fit(z[:, order], labels, on="softmax").function(z[:20, order])
+    turned = fit(z[:, order], labels, space="softmax").function(z[:20, order])
     assert turned == pytest.approx(found, rel=1e-4)
 
 
-@pytest.mark.parametrize("on", ["softmax", "logits", "features"])
-def test_torch_agrees_and_differentiates(on, rng):
+@pytest.mark.parametrize("space", ["softmax", "logits", "features"])
+def test_torch_agrees_and_differentiates(space, rng):
     rows, labels = draw(rng)
-    score = fit(rows / 5, labels, on=on)
+    score = fit(rows / 5, labels, space=space)
     x = torch.tensor(rows[:8] / 5, requires_grad=True)
     assert np.allclose(score.function(x).detach(), score.function(rows[:8] / 5))
     assert torch.autograd.gradcheck(score.function, x)
@@ -104,11 +104,11 @@ def test_torch_agrees_and_differentiates(on, rng):
 
 def test_files_round_trip_without_pickle(rng, tmp_path):
     rows, labels = draw(rng)
-    score = fit(rows, labels, on="softmax", ridge=1e-5)
+    score = fit(rows, labels, space="softmax", ridge=1e-5)
     path = tmp_path / "score.safetensors"
     score.save(path)
     again = Mahalanobis.load(path)
-    assert (again.on, again.ridge) == ("softmax", 1e-5)
+    assert (again.space, again.ridge) == ("softmax", 1e-5)
     assert np.array_equal(again.function(rows), score.function(rows))
     whole = path.read_bytes()
     for content in (b"", b"junk", whole[:50]):
@@ -138,11 +138,11 @@ def test_files_of_other_things_are_refused(tmp_path):
 def test_predictions_are_scored_by_what_they_hold(rng):
     rows, labels = draw(rng, d=4, classes=3)
     p = Predictions.from_logits(rows, labels, features=rows[:, :2])
-    for on, needs in (("softmax", "probs"), ("logits", "logits")):
-        score = Mahalanobis.fit(p, on=on)
+    for space, needs in (("softmax", "probs"), ("logits", "logits")):
+        score = Mahalanobis.fit(p, space=space)
         assert score.needs == {needs}
         assert np.array_equal(score(p), score.function(rows))
-    score = Mahalanobis.fit(p, on="features")
+    score = Mahalanobis.fit(p, space="features")
     assert np.array_equal(score(p), score.function(rows[:, :2]))
     with pytest.raises(InputError, match="needs features"):
         score(Predictions.from_logits(rows))
@@ -166,7 +166,7 @@ def test_mistakes_are_refused(rng):
         (Predictions(rows, labels), "needs features"),
     ):
         with pytest.raises(InputError, match=match):
-            Mahalanobis.fit(bad, on="features")
+            Mahalanobis.fit(bad, space="features")
     for bad, match in (
         ((rows, labels[:3]), "integer labels"),
         ((rows, labels * 1.0), "integer labels"),
@@ -174,8 +174,8 @@ def test_mistakes_are_refused(rng):
     ):
         with pytest.raises(InputError, match=match):
             ClassMoments().update(*bad)
-    with pytest.raises(InputError, match="expected on"):
-        Mahalanobis.fit(p, on="pixels")
+    with pytest.raises(InputError, match="expected space"):
+        Mahalanobis.fit(p, space="pixels")
     score = fit(rows, labels)
     with pytest.raises(InputError, match="6 features coordinates"):
         score.function(rows[:, :3])

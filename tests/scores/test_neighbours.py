@@ -46,7 +46,7 @@ def test_vim_is_its_formula():
     alpha = Z_TRAIN.max(1).sum() / left.sum()
     virtual = alpha * np.linalg.norm((ROWS - mean) @ rest, axis=1)
     expected = virtual - logsumexp(Z, axis=1)
-    np.testing.assert_allclose(ViM.fit(SEEN, kept=4)(NEW), expected)
+    np.testing.assert_allclose(ViM.fit(SEEN, n_components=4)(NEW), expected)
 
 
 def test_mistakes_are_named():
@@ -67,4 +67,4 @@ def test_mistakes_are_named():
     with pytest.raises(InputError, match="nothing is left"):
         ViM.fit(seen(features=RNG.normal(size=(200, 600))))
     with pytest.raises(InputError, match="directions"):
-        ViM.fit(SEEN, kept=6)
+        ViM.fit(SEEN, n_components=6)

@@ -96,11 +96,11 @@ def test_changed_numbers_are_refused_or_score(name, how, tmp_path):
             "regular factor",
         ),
         ("mahalanobis", "means", lambda a: a[:0], "class means"),
-        ("fusion", "ends", lambda a: a * np.nan, "expected ends"),
-        ("fusion", "ends", lambda a: a[::-1].copy(), "expected ends"),
-        ("fusion", "ends", lambda a: a * np.inf, "expected ends"),
-        ("fusion", "spreads", lambda a: a * 0, "expected ends"),
-        ("fusion", "spreads", lambda a: -a, "expected ends"),
+        ("fusion", "bounds", lambda a: a * np.nan, "expected bounds"),
+        ("fusion", "bounds", lambda a: a[::-1].copy(), "expected bounds"),
+        ("fusion", "bounds", lambda a: a * np.inf, "expected bounds"),
+        ("fusion", "deviations", lambda a: a * 0, "expected bounds"),
+        ("fusion", "deviations", lambda a: -a, "expected bounds"),
         ("rel_u", "matrix", lambda a: a * np.nan, "square matrix"),
         ("rel_u", "matrix", lambda a: -a, "square matrix"),
     ],
@@ -117,7 +117,7 @@ def test_numbers_that_cannot_be_are_refused(name, key, change, match, tmp_path):
 def test_the_command_line_refuses_them_in_one_line(run, tmp_path):
     path = tmp_path / "a.safetensors"
     arrays, said = saved("fusion", path)
-    save_file(arrays | {"spreads": 0 * arrays["spreads"]}, path, metadata=said)
+    save_file(arrays | {"deviations": 0 * arrays["deviations"]}, path, metadata=said)
     z = rows().logits
     np.savez(tmp_path / "p.npz", logits=z, labels=rows().labels)
     done = run("diagnose", tmp_path / "p.npz", "--score", path)

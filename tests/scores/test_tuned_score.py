@@ -316,7 +316,7 @@ def test_numbers_that_cannot_be_are_refused(score, how, tmp_path):
         said = dict(file.metadata())
     changed = {n: np.ascontiguousarray(c(arrays[n])) for n, c in ARRAYS[how].items()}
     save_file(arrays | changed, path, metadata=said)
-    with pytest.raises(FileError, match="does not hold such a score"):
+    with pytest.raises(FileError, match="does not hold a valid score"):
         td.load_score(path)
     with pytest.raises(InputError):
         replace(score, **changed)
@@ -345,7 +345,7 @@ def test_fields_that_cannot_be_are_refused(score, name, value, tmp_path, rng):
         said = json.loads(file.metadata()["json"])
     changed = {"json": json.dumps(said | {name: value})}
     save_file(arrays, tmp_path / "s.safetensors", metadata=changed)
-    with pytest.raises(FileError, match="does not hold such a score"):
+    with pytest.raises(FileError, match="does not hold a valid score"):
         td.load_score(tmp_path / "s.safetensors")
     gate = td.calibrate(lengths_are_noise(rng, 300), score=score, frr=0.2)
     gate.save(tmp_path / "gate.json")

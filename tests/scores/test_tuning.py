@@ -282,8 +282,8 @@ def test_members_are_found_by_name():
     for name in FAMILY:
         plain, _, warm = name.partition(":temperature=")
         found = find_member(name)
-        assert found.entry == plain.partition(":")[0]
-        assert all(f"{n}={v:g}" in plain for n, v in found.options.items())
+        assert found.registered_name == plain.partition(":")[0]
+        assert all(f"{n}={v:g}" in plain for n, v in found.parameters.items())
         assert found.temperature == (float(warm) if warm else 1)
     doubts = find_member("alpha:temperature=0.5")(p)
     np.testing.assert_allclose(doubts, td.alpha(2 * p.logits), rtol=1e-6, atol=1e-6)

@@ -38,7 +38,7 @@ from trustdoctor.files import (
 from trustdoctor.predictions import Intake, Predictions
 from trustdoctor.progress import bar
 from trustdoctor.report import make_console, show_comparison, show_evaluation
-from trustdoctor.scores import FittedScore, Score, plain_scores
+from trustdoctor.scores import FittedScore, Score, logit_scores
 
 PAGE_PANEL = "Page"
 
@@ -130,7 +130,7 @@ def demo(  # noqa: PLR0913 - one parameter per option
     console.print(f"Bundled: {name} on the 10,000 CIFAR-10 test images.\n")
     with bar(quiet=quiet) as tell:
         predictions = read(file)
-        scores = named_scores(score, plain_scores())
+        scores = named_scores(score, logit_scores())
         found = evaluate(
             predictions, scores=scores, temperature=temperature, progress=tell
         )

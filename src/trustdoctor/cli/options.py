@@ -14,7 +14,7 @@ from trustdoctor.engines import ENGINES, Means, find_engine, parse_memory
 from trustdoctor.errors import InputError
 from trustdoctor.files import Columns, read_class_names
 from trustdoctor.gates import AUTO, TARGETS
-from trustdoctor.scores import SCORES, FittedScore, load_score, plain_scores
+from trustdoctor.scores import SCORES, FittedScore, load_score, logit_scores
 
 # The panels that --help shows options in, by what they are about.
 TARGETS_PANEL = "Targets"
@@ -35,7 +35,7 @@ FileArgument = Annotated[
 
 def _scores_from(begun: str) -> list[str]:
     """Return the scores that a shell offers for what was typed."""
-    return [name for name in plain_scores() if name.startswith(begun)]
+    return [name for name in logit_scores() if name.startswith(begun)]
 
 
 GateOption = Annotated[
@@ -47,7 +47,7 @@ ScoreOption = Annotated[
         "--score",
         metavar="NAME",
         autocompletion=_scores_from,
-        help=f"{', '.join(plain_scores())}; auto, which tunes one to the model on a "
+        help=f"{', '.join(logit_scores())}; auto, which tunes one to the model on a "
         "third of the rows and calibrates on the others; or the FILE of a fitted "
         "score. By default alpha, or the confidence that was given.",
         rich_help_panel=SCORE_PANEL,
@@ -59,7 +59,7 @@ ScoresOption = Annotated[
         "--score",
         metavar="NAME",
         autocompletion=_scores_from,
-        help=f"Repeatable. {', '.join(plain_scores())}; all; or the FILE of a fitted "
+        help=f"Repeatable. {', '.join(logit_scores())}; all; or the FILE of a fitted "
         "score.",
         rich_help_panel=SCORE_PANEL,
     ),
@@ -471,7 +471,7 @@ def named_score(name: str) -> str | FittedScore:
     if not name.strip():
         message = (
             "expected a score's name or the FILE of a fitted score, got an empty "
-            f"--score. Give one of {', '.join(plain_scores())}, or leave it out."
+            f"--score. Give one of {', '.join(logit_scores())}, or leave it out."
         )
         raise InputError(message)
     path = Path(name)

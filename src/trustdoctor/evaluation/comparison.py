@@ -39,11 +39,11 @@ from trustdoctor.scores import (
     SCORES,
     FittedScore,
     Score,
-    allowed_scores,
+    available_scores,
+    default_score,
     find_score,
     same_ranking,
     score_all,
-    usual_score,
 )
 
 
@@ -326,8 +326,8 @@ def compare(  # noqa: PLR0913 - options, by keyword only
 
 def _baseline(predictions: Predictions) -> str:
     """Return softmax response where there is a softmax; else what was given."""
-    softmax = BASELINE in allowed_scores(predictions)
-    return BASELINE if softmax else usual_score(predictions)
+    softmax = BASELINE in available_scores(predictions)
+    return BASELINE if softmax else default_score(predictions)
 
 
 def _check(
@@ -450,7 +450,7 @@ class World:
         """Yield every score of the registry, the views and the user's own."""
         p = self.predictions
         names: list[str] = []
-        others = [name for name in allowed_scores(p) if name != self.base]
+        others = [name for name in available_scores(p) if name != self.base]
         for name in (self.base, *others):
             own = find_score(name)
             alike = [one for one in names if same_ranking(own, find_score(one))]
@@ -470,15 +470,15 @@ class World:
     def _fitted(self, name: str, entry: type[FittedScore]) -> Iterator[Candidate]:
         """Fit a score at its settings, or note why these rows do not allow it."""
         rows = self.predictions[self.fit]
-        if self.train is not None and not entry.from_errors:
+        if self.train is not None and not entry.learns_from_errors:
             rows = self.train
-        by_features = "features" in (*entry.needs, *entry.settings[0].values())
+        by_features = "features" in (*entry.needs, *entry.fit_options[0].values())
         if by_features and self.predictions.features is None:
             return
         if entry.needs & {"probs", "logits"} and isinstance(self.predictions, Answers):
             return
         trials, why = {}, ""
-        for options in entry.settings:
+        for options in entry.fit_options:
             try:
                 score = entry.fit(rows, **options)
                 trials[_words(options)] = Trial(
@@ -491,7 +491,9 @@ class World:
             why = why or f"the rows that fit found nothing better than {self.base}."
             trials = {}
         if trials:
-            of = "labels" if entry.from_errors else ", ".join(sorted(score.needs))
+            of = (
+                "labels" if entry.learns_from_errors else ", ".join(sorted(score.needs))
+            )
             yield Candidate(name, of, 1, trials, fitted=True)
         else:
             self.skipped.append(f"{name}: {why}")

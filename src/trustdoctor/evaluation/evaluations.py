@@ -51,7 +51,7 @@ from trustdoctor.scores import (
     SCORES,
     LogitScore,
     Score,
-    allowed_scores,
+    available_scores,
     find_score,
     score_all,
 )
@@ -358,7 +358,7 @@ def evaluate(  # noqa: PLR0913 - options, by keyword only
     require_predictions(predictions)
     tell = progress or (lambda _share, _task: None)
     every_row, predictions = predictions, predictions.labelled("an evaluation")
-    allowed, wrong = allowed_scores(predictions), predictions.errors
+    allowed, wrong = available_scores(predictions), predictions.errors
     asked = default_scores(scores, allowed)
     tell(0.0, f"scoring {', '.join(score.name for score in asked)}")
     # One pass also gives alpha and beta, which confidence and Brier score stand on.

@@ -8,7 +8,7 @@ from trustdoctor.errors import InputError
 from trustdoctor.evaluation.evaluations import Settings, accuracy, measure_rows, short
 from trustdoctor.metrics import Estimate, Points, count
 from trustdoctor.predictions import Predictions
-from trustdoctor.scores import find_formula
+from trustdoctor.scores import find_logit_score
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def evaluate_logits(
     A score about one class is about the clean prediction's under `deployed`, and about
     the perturbed one's under `paper`.
     """
-    entry = find_formula(score)
+    entry = find_logit_score(score)
     moved = Predictions.from_logits(perturbed, predictions.labels)
     about = {"predicted": predictions.predicted} if entry.about_class else {}
     return evaluate_perturbed(

@@ -31,7 +31,7 @@ from trustdoctor.evaluation.label_checks import (
 from trustdoctor.evaluation.label_counts import LabelCounts
 from trustdoctor.metrics import CELLS, Estimate, Points, Sketch, share
 from trustdoctor.predictions import NO_ROWS, Answers, Intake, Predictions
-from trustdoctor.scores import Score, allowed_scores, score_all
+from trustdoctor.scores import Score, available_scores, score_all
 
 
 class Tally:
@@ -88,7 +88,7 @@ class Tally:
         every_row, predictions = predictions, predictions.labelled("an evaluation")
         self._meet(predictions)
         wrong = predictions.errors
-        more = [name for name in SOFTMAX if name in allowed_scores(predictions)]
+        more = [name for name in SOFTMAX if name in available_scores(predictions)]
         asked: list[str | Score] = [*self.ready, *more]
         found = score_all(predictions, asked, temperature=self.temperature)
         for name, sketch in self.sketches.items():
@@ -112,7 +112,7 @@ class Tally:
             if isinstance(rows, Tally):
                 self.ready = rows.ready
             else:
-                self.ready = default_scores(self.asked, allowed_scores(rows))
+                self.ready = default_scores(self.asked, available_scores(rows))
             self.sketches = {s.name: Sketch(cells=self.cells) for s in self.ready}
         if rows.described != self.described:
             message = (

@@ -35,7 +35,7 @@ from trustdoctor.predictions import (
     on_simplex,
     taken_for_logits,
 )
-from trustdoctor.scores import plain_scores
+from trustdoctor.scores import logit_scores
 
 _HEAD = 10_000  # rows in which at least one true label must be found
 
@@ -186,7 +186,7 @@ class Source:
             return ["doubt" if self.layout.kind == "doubt" else "confidence"]
         columns = self.columns
         decided = columns.predicted is not None or columns.cutoff is not None
-        return plain_scores(logits=self.layout.kind == "logits", decided=decided)
+        return logit_scores(logits=self.layout.kind == "logits", decided=decided)
 
     @cached_property
     def rows(self) -> int:

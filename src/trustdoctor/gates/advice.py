@@ -22,7 +22,7 @@ from trustdoctor.gates.sample import Rows, Sample
 from trustdoctor.gates.targets import TARGETS, Target
 from trustdoctor.metrics import Ranking, auroc_difference
 from trustdoctor.predictions import Predictions
-from trustdoctor.scores import Score, allowed_scores, find_score, score_all
+from trustdoctor.scores import Score, available_scores, find_score, score_all
 
 ENOUGH = 100_000
 """Rows that are enough to tell scores apart."""
@@ -165,7 +165,7 @@ def better_score(predictions: Predictions, gate: Gate) -> str:
         picked = np.random.default_rng(0).permutation(len(predictions))[:ENOUGH]
         some, where = predictions[picked], f"{ENOUGH:,} of these rows"
     wrong = some.errors
-    others = [name for name in allowed_scores(some) if name != gate.score]
+    others = [name for name in available_scores(some) if name != gate.score]
     if gate.score is None or wrong.all() or not wrong.any() or not others:
         return ""
     scorer = gate.scorer
@@ -267,7 +267,7 @@ def remarks(
 
 def _doubts(predictions: Predictions, gate: Gate) -> Others:
     """Yield the other plain scores, on the same rows."""
-    for name in allowed_scores(predictions):
+    for name in available_scores(predictions):
         if name != gate.score:
             score = find_score(name, temperature=gate.temperature)
             yield name, Rows(score(predictions), predictions.errors, score.rounding)

@@ -29,7 +29,7 @@ from trustdoctor.scores import (
     TUNED_FOR,
     Score,
     Tuned,
-    allowed_scores,
+    available_scores,
     find_score,
 )
 
@@ -125,7 +125,7 @@ def choose_auto(
     assert isinstance(predictions, Predictions)
     refuse_decisions(predictions, "score 'auto'")
     options = {name: value for name, value in options.items() if value is not None}
-    scores = allowed_scores(predictions)
+    scores = available_scores(predictions)
     if len(scores) == 1:  # there is nothing to choose
         score = find_score(scores[0], temperature=temperature)
         none, every = np.zeros(0, np.int64), np.arange(len(predictions))

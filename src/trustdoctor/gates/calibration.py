@@ -39,7 +39,7 @@ from trustdoctor.gates.rules import Cut, Mode
 from trustdoctor.gates.sample import Rows, Sample, as_sample
 from trustdoctor.gates.targets import TARGETS
 from trustdoctor.predictions import Intake, Predictions, TopK
-from trustdoctor.scores import Score, find_score, usual_score
+from trustdoctor.scores import Score, default_score, find_score
 
 SAME_SCORE = "{} gives all rows one value, which cannot tell them apart"
 
@@ -154,7 +154,7 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
 
         found = choose_auto(predictions, temperature=temperature, **options)
         return found.calibrate(groups=groups, grouped_by=grouped_by, **options)
-    ready = find_score(score or usual_score(predictions), temperature=temperature)
+    ready = find_score(score or default_score(predictions), temperature=temperature)
     if isinstance(groups, str):
         grouped_by, groups = groups, groups_of(predictions, groups)
     bare = Gate(0.0, score=ready, temperature=temperature)  # type: ignore[arg-type]

@@ -162,7 +162,7 @@ def _is_same(value: Any, gamma: float | None) -> bool:
 
 
 def _size(score: FittedScore) -> int:
-    return sum(array.nbytes for array in score.parts()[0].values())
+    return sum(array.nbytes for array in score.to_state()[0].values())
 
 
 def _margins(margins: Margins) -> dict[str, Any]:
@@ -232,7 +232,7 @@ def _read_groups(content: Any) -> dict[Group, GroupRule]:
 def _fitted(score: FittedScore, beside: str | None) -> dict[str, Any]:
     if beside is not None:
         return {"file": beside, "digest": score.digest}
-    arrays, plain = score.parts()
+    arrays, plain = score.to_state()
     shown = {name: _array(array) for name, array in arrays.items()}
     return {"plain": plain, "arrays": shown, "digest": score.digest}
 

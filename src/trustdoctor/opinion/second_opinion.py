@@ -30,7 +30,7 @@ from trustdoctor.opinion.sequential import LEVEL, calibrate_opinions
 from trustdoctor.opinion.views import as_views
 from trustdoctor.predictions import Opinions, Predictions
 from trustdoctor.progress import Tell
-from trustdoctor.scores import beta, find_formula
+from trustdoctor.scores import beta, find_logit_score
 
 
 class SecondOpinion:
@@ -78,7 +78,8 @@ class SecondOpinion:
         t: float = 0.3,
     ) -> None:
         if p is not None:
-            find_formula("normalised_alpha").using(p=p, t=t)  # refuses what is odd
+            # Refuses values of p and t that are out of range.
+            find_logit_score("normalised_alpha").with_parameters(p=p, t=t)
         self.p, self.t = p, t
         if not (isinstance(batch_size, int) and batch_size >= 1):
             message = f"expected a batch size of 1 or more, got {batch_size!r}."

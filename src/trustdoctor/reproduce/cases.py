@@ -20,7 +20,7 @@ from trustdoctor.reproduce.experiment import Options, paper
 from trustdoctor.reproduce.grid import GridResult, evaluate_grid, published_values
 from trustdoctor.reproduce.report import in_percent
 from trustdoctor.reproduce.sources import Answers, Exhibit, Setting
-from trustdoctor.scores import Mahalanobis, find_formula
+from trustdoctor.scores import Mahalanobis, find_logit_score
 
 TBB = {
     "alpha": Setting("alpha"),
@@ -124,7 +124,7 @@ def make_case(
     judged: Answers,
 ) -> Case:
     """Score answers; the errors are those of the predictions that are judged."""
-    entry = find_formula(setting.score)
+    entry = find_logit_score(setting.score)
     options: dict[str, Any] = {"temperature": setting.temperature / answers.at}
     if entry.about_class:
         options["predicted"] = judged.predictions.predicted
@@ -204,7 +204,7 @@ def _mahalanobis(one: Exhibit) -> Iterator[Case | Missing]:
 def fit(train: Answers, on: Any) -> Mahalanobis:
     """Fit Mahalanobis on the predictions of the training rows."""
     rows = replace(train.predictions, logits=finite(train))
-    return Mahalanobis.fit(rows, on=on)
+    return Mahalanobis.fit(rows, space=on)
 
 
 def finite(answers: Answers) -> Array:

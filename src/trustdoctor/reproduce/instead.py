@@ -16,7 +16,7 @@ from trustdoctor.reproduce.experiment import Options
 from trustdoctor.reproduce.report import Cell, Report, Table
 from trustdoctor.reproduce.settings import JUDGES
 from trustdoctor.reproduce.sources import Exhibit, different_models
-from trustdoctor.scores import Score, find_formula, find_score
+from trustdoctor.scores import Score, find_logit_score, find_score
 
 TITLE = "What to do instead: tune, ask twice, promise"
 LABELLED = 1_000
@@ -136,7 +136,7 @@ def second_opinion(parted: Parted, rows: Array) -> Array:
         pixels = np.ascontiguousarray(view(bench.images[rows]))
         said.append(bench.logits(images=pixels))
     mean = np.mean([z - z.mean(1, keepdims=True) for z in said], axis=0)
-    beta = find_formula("beta").function
+    beta = find_logit_score("beta").function
     return np.asarray(beta(mean, predicted=clean.predicted))
 
 

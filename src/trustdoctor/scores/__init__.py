@@ -1,6 +1,6 @@
-"""Doubts: the scores, and the one registry of them.
+"""Scores: how much to doubt each prediction, and the registry of all scores.
 
-The imports are in the order in which scores are listed.
+The order of the imports is the order in which messages and tables list the scores.
 """
 # ruff: noqa: I001
 
@@ -11,22 +11,22 @@ from trustdoctor.scores.contract import (
     GivenScore,
     LogitScore,
     Score,
-    parameters_of,
+    default_parameters,
 )
 from trustdoctor.scores.registry import (
     BASELINE,
     SCORES,
-    allowed_scores,
+    available_scores,
     build_score,
-    find_formula,
+    find_logit_score,
     find_score,
     is_registered,
     load_score,
-    plain_scores,
+    logit_scores,
     register,
     same_ranking,
     score_all,
-    usual_score,
+    default_score,
 )
 from trustdoctor.scores.softmax import (
     alpha,
@@ -38,16 +38,17 @@ from trustdoctor.scores.softmax import (
     max_logit,
     msp,
 )
-from trustdoctor.scores.normalised import normalised_alpha, normalised_margin, pnorm
+from trustdoctor.scores.normalisation import normalised_alpha, normalised_margin, pnorm
 from trustdoctor.scores.mahalanobis import ClassMoments, Mahalanobis
 from trustdoctor.scores.rel_u import RelU
 from trustdoctor.scores.sirc import SIRC
 from trustdoctor.scores.neighbours import KNN, TrustScore, ViM
-from trustdoctor.scores.fusion import Fusion
+from trustdoctor.scores.fusion import Fusion, fit_logistic, standardise
 from trustdoctor.scores.tuned_score import Tuned
 from trustdoctor.scores.tuning import FAMILY, TUNED_FOR
-from trustdoctor.scores import given
-from trustdoctor.scores.logistic import fit_logistic, standardise
+
+for name in ("confidence", "doubt"):
+    register(GivenScore(name))
 
 __all__ = [
     "BASELINE",
@@ -68,31 +69,30 @@ __all__ = [
     "TrustScore",
     "Tuned",
     "ViM",
-    "allowed_scores",
     "alpha",
+    "available_scores",
     "beta",
     "build_score",
+    "default_parameters",
+    "default_score",
     "energy",
     "entropy",
-    "find_formula",
+    "find_logit_score",
     "find_score",
     "fit_logistic",
     "gen",
-    "given",
     "is_registered",
     "load_score",
+    "logit_scores",
     "margin",
     "max_logit",
     "msp",
     "normalised_alpha",
     "normalised_margin",
-    "parameters_of",
-    "plain_scores",
     "pnorm",
     "register",
     "same_ranking",
     "score_all",
     "standardise",
     "storage",
-    "usual_score",
 ]

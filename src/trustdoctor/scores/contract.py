@@ -1,7 +1,10 @@
-"""What a score is: a doubt about each row, with what it needs and which laws it obeys.
+"""The types of scores: a doubt about each row, what it needs, which laws it obeys.
 
-To add one, write a `LogitScore` (a formula of the logits) or a `FittedScore` (a class
-that is fitted first), and `register` it.
+    Score -- LogitScore    a formula of the logits
+          -- FittedScore   a class that is fitted on rows first
+          -- GivenScore    a confidence or doubt that came with the answers
+
+To add one, write a `LogitScore` or a `FittedScore` and `register` it.
 """
 
 import hashlib
@@ -33,23 +36,29 @@ NEEDS = ("probs", "logits", "confidence", "doubt", "features", "gradients")
 LAWS = ("permutation", "shift", "direction")
 """Laws that a score may obey, tested over the registry.
 
-permutation: the order of the classes does not matter. shift: nor does a constant added
-to a row. direction: raising the top logit never raises the doubt.
+permutation: the order of the classes does not matter. shift: a constant added to a row
+does not matter. direction: raising the top logit never raises the doubt.
 """
 
 ROUNDING = 2.0**-19
-"""How far rounding moves scores of the same logits, for their size (1 near 0).
+"""How far rounding moves scores of the same logits, relative to max(1, size).
 
-16 units in the last place of single precision. Between double precision, single
-precision, torch and ONNX Runtime up to 12 were seen, with up to 1,000 classes
-(`benchmarks/rounding.py`). Scores that are nearer to one another than twice this are
-tied wherever a threshold is set.
+Scores that are nearer to one another than twice this are tied wherever a threshold is
+set.
 """
+# 16 units in the last place of single precision. The largest difference between double
+# precision, single precision, torch and ONNX Runtime was 12, with up to 1,000 classes
+# (benchmarks/rounding.py).
 
-OF_DECISIONS = ("beta", "msp", "margin")
-"""Scores that follow the decisions of a system; the first is the usual one."""
+DECISION_SCORES = ("beta", "msp", "margin")
+"""Scores that doubt the class that a system decided on; the first is the default."""
 
 Needs = frozenset[str]
+
+Arrays = dict[str, NDArray[Any]]
+
+State = tuple[Arrays, dict[str, Any]]
+"""A fitted score's arrays and its plain values, by the names of its fields."""
 
 
 class Score(ABC):
@@ -68,15 +77,19 @@ class Score(ABC):
         What exp(score) is: "odds" (the paper's ratio), "log" (another positive
         quantity), or "none".
     reference : str
-        Where it comes from.
-    step : int
-        Which way its input perturbation goes: +1 towards more doubt (DOCTOR), -1
-        towards less (ODIN).
+        The paper that it comes from.
+    temperature : float
+        What divides the logits; 1 where the score takes no temperature.
+    perturbation_sign : int
+        Direction of its input perturbation: +1 towards more doubt (DOCTOR), -1 towards
+        less (ODIN).
     about_class : bool
         Whether the doubt is about one class, so that its function takes `predicted=`.
+    ranks_as : str
+        Another score that puts rows in the same order; empty if there is none.
     rounding : float
-        How far another kernel or runtime may move a doubt by rounding, for its size
-        (absolute below 1); 0 where all have the very same number.
+        How far another kernel or runtime may move a doubt by rounding, relative to
+        max(1, its size); 0 where all give the same number.
 
     Examples
     --------
@@ -90,9 +103,16 @@ class Score(ABC):
     laws: frozenset[str]
     scale: str = "none"
     reference: str = ""
-    step: int = 1
+    temperature: float = 1.0
+    perturbation_sign: int = 1
     about_class: bool = False
+    ranks_as: str = ""
     rounding: float = ROUNDING
+
+    @property
+    def registered_name(self) -> str:
+        """Its name in `SCORES`, without parameters: "pnorm" of "pnorm:p=4"."""
+        return self.name.partition(":")[0]
 
     @abstractmethod
     def __call__(self, predictions: Predictions) -> Array:
@@ -113,7 +133,7 @@ def check_needs(
         message = (
             f"the score {name} is not about the class that the system decided on "
             f"({predictions.decided_by}): it doubts the most probable one. Choose "
-            f"{', '.join(OF_DECISIONS)}."
+            f"{', '.join(DECISION_SCORES)}."
         )
         raise InputError(message)
     if "logits" in needs and predictions.from_probabilities:
@@ -138,16 +158,16 @@ def check_needs(
 
 def _check_kind(name: str, needs: Needs, predictions: Predictions) -> None:
     """Refuse a score of classes for answers with a confidence, and the reverse."""
-    wanted = needs & {"confidence", "doubt"}
+    signals = needs & {"confidence", "doubt"}
     if not isinstance(predictions, Answers):
-        if wanted:
+        if signals:
             message = (
                 f"the score {name} needs a {name} for each row, and these predictions "
-                f"have logits or probabilities. Choose alpha, or build them with "
-                f"Predictions.from_{name}; on the command line --{name} NAME."
+                f"have logits or probabilities. Choose alpha, or build predictions "
+                f"with Predictions.from_{name}; on the command line --{name} NAME."
             )
             raise InputError(message)
-    elif predictions.given not in wanted and needs & {*wanted, "probs", "logits"}:
+    elif predictions.given not in signals and needs & {*signals, "probs", "logits"}:
         message = (
             f"the score {name} needs {' and '.join(sorted(needs))}, and these "
             f"predictions have a {predictions.given} alone. Choose the score "
@@ -158,9 +178,11 @@ def _check_kind(name: str, needs: Needs, predictions: Predictions) -> None:
 
 @dataclass(frozen=True)
 class GivenScore(Score):
-    """The number that a system gives with its answer, as it is.
+    r"""The confidence or doubt that a system gives with its answer, unchanged.
 
-    Its name says which: "confidence", of which the doubt is the negative, or "doubt".
+    .. math:: s = -\mathrm{confidence} \quad\text{or}\quad s = \mathrm{doubt}
+
+    The name says which of the two it is.
 
     Examples
     --------
@@ -198,16 +220,15 @@ class LogitScore(Score):
     ----------
     function : callable
         Logits (n, C) and ``temperature=`` to doubts (n,).
-    native : str
-        The C kernel that gives the same numbers; empty where there is none.
-    ranks_as : str
-        Another score that puts rows in the same order; empty where there is none.
-    temperature : float
-        Divides the logits; `at` sets another.
+    kernel : str
+        The C kernel that gives the same numbers; empty if there is none.
+    parameter_check : callable, optional
+        Takes the formula's parameters as keywords and refuses values that make no
+        sense. Without it, the formula itself is called on one row.
 
-    A formula may have parameters of its own, which `using` sets. They become part of
-    the name, as in "pnorm:p=4", by which the registry finds it again; the usual ones
-    are left out of it.
+    A formula may have parameters besides the temperature, which `with_parameters` sets.
+    They become part of the name, as in "pnorm:p=4", by which the registry finds the
+    score again; default values are left out of it.
 
     Examples
     --------
@@ -224,60 +245,63 @@ class LogitScore(Score):
     laws: frozenset[str]
     scale: str = "none"
     reference: str = ""
-    step: int = 1
+    perturbation_sign: int = 1
     about_class: bool = False
     rounding: float = ROUNDING
-    native: str = ""
+    kernel: str = ""
     ranks_as: str = ""
     temperature: float = 1.0
+    parameter_check: Callable[..., Any] | None = None
 
-    def at(self, temperature: float) -> "LogitScore":
+    def with_temperature(self, temperature: float) -> "LogitScore":
         """Return the score at another temperature."""
-        same = temperature == self.temperature
-        return self if same else replace(self, temperature=temperature)
+        if temperature == self.temperature:
+            return self
+        return replace(self, temperature=temperature)
 
     @property
-    def entry(self) -> str:
-        """Its name in the registry, without parameters."""
-        return self.name.partition(":")[0]
-
-    @property
-    def options(self) -> dict[str, float]:
-        """The parameters that were set."""
+    def parameters(self) -> dict[str, float]:
+        """The parameters that differ from their defaults; without the temperature."""
         return dict(getattr(self.function, "keywords", {}))
 
-    def using(self, **options: float) -> "LogitScore":
+    def with_parameters(self, **parameters: float) -> "LogitScore":
         """Return the score with other parameters.
 
         Examples
         --------
         >>> from trustdoctor import SCORES
-        >>> SCORES["pnorm"].using(p=4).name
+        >>> SCORES["pnorm"].with_parameters(p=4).name
         'pnorm:p=4'
         """
-        if isinstance(self.function, partial) and self.entry == self.name:
+        if isinstance(self.function, partial) and self.registered_name == self.name:
             message = (
                 f"the parameters of {self.name} are set already. Register it as a "
                 "plain function to set others."
             )
             raise InputError(message)
-        base = getattr(self.function, "func", self.function)
-        known = parameters_of(base)
-        for name, value in options.items():
-            if name not in known:
-                has = ", ".join(known) or "no parameters"
-                message = f"expected {has} of {self.entry}, got {name!r}."
+        formula = getattr(self.function, "func", self.function)
+        defaults = default_parameters(formula)
+        for name, value in parameters.items():
+            if name not in defaults:
+                expected = ", ".join(defaults) or "no parameters"
+                message = (
+                    f"expected {expected} of {self.registered_name}, got {name!r}."
+                )
                 raise InputError(message)
-            options[name] = as_real(value, f"{name} of {self.entry}")
-        every = {**self.options, **options}
-        every = {n: v for n, v in every.items() if n not in known or v != known[n]}
-        own = {n: every[n] for n in known if n in every}
-        shown = ",".join(f"{n}={repr(v).removesuffix('.0')}" for n, v in own.items())
-        ready = _Bound(base, **every) if every else base
-        with taken_for_logits():
-            ready(np.array([[2.0, 1.0, 0.0]]))  # refuses values that make no sense
-        name = f"{self.entry}:{shown}" if own else self.entry
-        return replace(self, name=name, function=ready)
+            parameters[name] = as_real(value, f"{name} of {self.registered_name}")
+        merged = {**defaults, **self.parameters, **parameters}
+        changed = {n: v for n, v in merged.items() if v != defaults[n]}
+        bound = _BoundFormula(formula, **changed) if changed else formula
+        if self.parameter_check is not None:
+            self.parameter_check(**changed)
+        else:
+            with taken_for_logits():
+                bound(np.array([[2.0, 1.0, 0.0]]))  # its own checks refuse bad values
+        pairs = ",".join(
+            f"{n}={repr(v).removesuffix('.0')}" for n, v in changed.items()
+        )
+        name = f"{self.registered_name}:{pairs}" if pairs else self.registered_name
+        return replace(self, name=name, function=bound)
 
     def fit(self, predictions: Predictions) -> "LogitScore":
         """Return the score itself: there is nothing to fit."""
@@ -289,25 +313,27 @@ class LogitScore(Score):
         self.check(predictions)
         with taken_for_logits():
             if predictions.decisions is not None:
-                return self._about_decisions(predictions)
+                return self._doubt_decisions(predictions)
             return self.function(predictions.logits, temperature=self.temperature)
 
-    def _about_decisions(self, predictions: Predictions) -> Array:
-        """Return the doubt of what the system decided; inf where it did not."""
-        silent = predictions.abstained
+    def _doubt_decisions(self, predictions: Predictions) -> Array:
+        """Return the doubt about each decision; inf where the system abstained."""
+        abstained = predictions.abstained
         doubts = self.function(
             predictions.logits,
             temperature=self.temperature,
-            predicted=np.where(silent, 0, predictions.predicted),
+            predicted=np.where(abstained, 0, predictions.predicted),
         )
-        return np.where(silent, np.inf, doubts).astype(doubts.dtype, copy=False)
+        return np.where(abstained, np.inf, doubts).astype(doubts.dtype, copy=False)
 
 
-class _Bound(partial[Any]):
-    """A formula with its parameters set; the same where both are the same."""
+class _BoundFormula(partial[Any]):
+    """A formula with its parameters set; equal if formula and parameters are equal."""
 
+    # functools.partial compares by identity: a gate loaded from a file would then
+    # differ from the gate that was saved.
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _Bound):
+        if not isinstance(other, _BoundFormula):
             return NotImplemented
         return self.func == other.func and self.keywords == other.keywords
 
@@ -315,29 +341,32 @@ class _Bound(partial[Any]):
         return hash((self.func, tuple(sorted(self.keywords.items()))))
 
 
-def parameters_of(function: Callable[..., Any]) -> dict[str, float]:
-    """Return the numbers that a formula takes besides a temperature, with defaults."""
-    every = inspect.signature(function).parameters.values()
-    numbers = [one for one in every if isinstance(one.default, (int, float))]
-    return {one.name: one.default for one in numbers if one.name != "temperature"}
+def default_parameters(function: Callable[..., Any]) -> dict[str, float]:
+    """Return the defaults of a formula's numeric parameters except the temperature."""
+    return {
+        parameter.name: parameter.default
+        for parameter in inspect.signature(function).parameters.values()
+        if isinstance(parameter.default, (int, float))
+        and parameter.name != "temperature"
+    }
 
 
 class FittedScore(Score):
     """A score that is fitted on rows first, and can be saved.
 
-    A subclass is a frozen dataclass. Its fields, arrays and plain values, are all that
-    there is to it, so files and gates can hold it. `__post_init__` refuses what is not
-    such a score: files may be changed by anybody.
+    A subclass is a frozen dataclass. Its fields, arrays and plain values, are its whole
+    state, so that files and gates can hold it. `__post_init__` refuses values that no
+    such score has: anybody may change a file.
 
     Attributes
     ----------
-    made_by : str
-        The call that makes one, where it is not `fit`.
-    settings : tuple of dict
+    fit_call : str
+        The call that fits one; empty where it is `fit`.
+    fit_options : tuple of dict
         Options of `fit` that `compare` tries.
-    from_errors : bool
-        Whether it learns from the model's errors, so that it is fitted on rows that
-        the model was not trained on; else it is fitted on training rows.
+    learns_from_errors : bool
+        Whether it learns from the model's errors and is fitted on rows that the model
+        was not trained on; otherwise it is fitted on training rows.
 
     Examples
     --------
@@ -357,9 +386,9 @@ class FittedScore(Score):
     array([1., 1.])
     """
 
-    made_by: ClassVar[str] = ""
-    settings: ClassVar[tuple[dict[str, Any], ...]] = ({},)
-    from_errors: ClassVar[bool] = False
+    fit_call: ClassVar[str] = ""
+    fit_options: ClassVar[tuple[dict[str, Any], ...]] = ({},)
+    learns_from_errors: ClassVar[bool] = False
 
     @classmethod
     @abstractmethod
@@ -373,37 +402,42 @@ class FittedScore(Score):
         if labels:
             predictions.require_labels(f"fitting {cls.name}")
 
-    def parts(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """Return what the score is made of: arrays, and plain values for JSON."""
+    def to_state(self) -> State:
+        """Return the fields of the score: arrays, and plain values for JSON."""
         arrays, plain = {}, {}
-        for one in fields(self):  # type: ignore[arg-type]
-            value = getattr(self, one.name)
+        for field in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
             if isinstance(value, np.ndarray):
                 if value.dtype.kind not in "fiub" or value.dtype.itemsize > 8:
-                    message = f"expected numbers in {one.name}, got {value.dtype}."
+                    message = f"expected numbers in {field.name}, got {value.dtype}."
                     raise InputError(message)
-                kind = value.dtype.newbyteorder("<")  # the same on every machine
-                arrays[one.name] = value.astype(kind, copy=False)
+                # One byte order, so that the digest is the same on every machine.
+                dtype = value.dtype.newbyteorder("<")
+                arrays[field.name] = value.astype(dtype, copy=False)
             else:
-                plain[one.name] = list(value) if isinstance(value, tuple) else value
+                plain[field.name] = list(value) if isinstance(value, tuple) else value
         return arrays, plain
 
     @classmethod
-    def from_parts(cls, arrays: dict[str, NDArray[Any]], plain: dict[str, Any]) -> Self:
-        """Build the score from its parts, refusing others."""
-        every = fields(cls)  # type: ignore[arg-type]
-        names, given = {one.name for one in every}, {*arrays, *plain}
-        spared = {one.name for one in every if one.default is not MISSING}
-        odd = (names - spared - given) | (given - names)
-        if odd:
-            message = f"a {cls.name} score lacks or adds: {', '.join(sorted(odd))}."
+    def from_state(cls, arrays: Arrays, plain: dict[str, Any]) -> Self:
+        """Build the score from what `to_state` returned; refuse anything else."""
+        dataclass_fields = fields(cls)  # type: ignore[arg-type]
+        names = {field.name for field in dataclass_fields}
+        required = {f.name for f in dataclass_fields if f.default is MISSING}
+        received = {*arrays, *plain}
+        unexpected = (required - received) | (received - names)
+        if unexpected:
+            message = (
+                f"missing or unknown fields of a {cls.name} score: "
+                f"{', '.join(sorted(unexpected))}."
+            )
             raise InputError(message)
         return cls(**arrays, **plain)
 
     @property
     def digest(self) -> str:
-        """A short digest of all that the score is made of."""
-        arrays, plain = self.parts()
+        """A digest of the score's name and state."""
+        arrays, plain = self.to_state()
         digest = hashlib.blake2b(self.name.encode(), digest_size=16)
         digest.update(json.dumps(plain, sort_keys=True).encode())
         for name, array in sorted(arrays.items()):
@@ -413,14 +447,14 @@ class FittedScore(Score):
 
     def save(self, path: str | Path) -> None:
         """Write to a safetensors file, whole or not at all; `load_score` reads it."""
-        storage.save(path, self.name, *self.parts())
+        storage.save(path, self.name, *self.to_state())
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read what `save` wrote."""
-        kind, arrays, plain = storage.load(path)
-        if kind != cls.name:
-            message = f"{path} holds a {kind} score, not a {cls.name} score."
+        name, arrays, plain = storage.load(path)
+        if name != cls.name:
+            message = f"{path} holds a {name} score, not a {cls.name} score."
             raise FileError(message)
-        with storage.complaining(path):
-            return cls.from_parts(arrays, plain)
+        with storage.naming_path(path):
+            return cls.from_state(arrays, plain)

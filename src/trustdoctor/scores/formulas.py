@@ -1,4 +1,8 @@
-"""The formulas of scores, over the reductions of rows: one for every array library."""
+"""The formulas of scores over the reductions of rows: one text for all array libraries.
+
+Each is its score's formula, rewritten so that nothing overflows or underflows; u2, s,
+a, q and f are those of `kernels.Reductions`. All are tested against mpmath.
+"""
 
 from typing import Any
 
@@ -7,6 +11,7 @@ from trustdoctor.kernels import Reductions
 
 def alpha(r: Reductions) -> Any:
     """Return the log odds of the Gini impurity."""
+    # (1 - g) / g = a (2 + a - exp(B2 - B)) / (1 + q) with g = (1 + q) / (1 + a)^2.
     return r.u2 + r.xp.log(r.s * (2 + r.a - r.exp_b2_minus_b) / (1 + r.q))
 
 
@@ -16,16 +21,18 @@ def beta(r: Reductions) -> Any:
 
 
 def msp(r: Reductions) -> Any:
-    """Return the logarithm of what the softmax leaves to the other classes."""
-    # About a class that is not the top one, a may be beyond the largest number.
+    """Return the logarithm of the probability of all other classes."""
     xp = r.xp
-    surely = r.a == xp.inf
-    u2, a = (xp.where(surely, 0.0, part) for part in (r.u2, r.a))
-    return xp.where(surely, 0.0, u2 + xp.log(r.s / (1 + a)))
+    # For a class that is not the top one, a may be beyond the largest number: the
+    # doubt is then log(1) = 0. Both are replaced first, since where() would multiply
+    # the gradient's inf by 0.
+    infinite = r.a == xp.inf
+    u2, a = (xp.where(infinite, 0.0, value) for value in (r.u2, r.a))
+    return xp.where(infinite, 0.0, u2 + xp.log(r.s / (1 + a)))
 
 
 def pnorm(r: Reductions) -> Any:
-    """Return minus the lead of the top, for rows whose lengths were taken out."""
+    """Return minus the top logit of normalised rows; of two classes msp."""
     xp = r.xp
     doubt = xp.where(r.classes == 2, msp(r), -r.lead)
     return xp.where(r.certain, -xp.inf, doubt)
@@ -39,13 +46,14 @@ def entropy(r: Reductions) -> Any:
     series = 1 - r.a / 2 + r.a * r.a / 3
     ratio = xp.where(r.a > 1e-5, xp.log1p(large) / large, series)
     k = xp.where(r.u2 == -xp.inf, 0.0, -r.u2) - r.f / r.s
-    # Two logarithms: k may be near the largest number.
+    # Two logarithms instead of that of a product: k may be near the largest number.
     return r.u2 + (xp.log(r.s) + xp.log(ratio + k / (1 + r.a)))
 
 
 def margin(r: Reductions) -> Any:
     """Return how far the second logit is above the top one: 0 or less."""
-    # u2's offset carries no gradient; the second logit's belongs here.
+    # Not u2: its offset is a constant for the gradient, and here the gradient of the
+    # second logit counts.
     xp = r.xp
     second = xp.max(xp.where(r.others, r.logits, -xp.inf), axis=-1)
     return (second - r.top) / r.temperature
@@ -65,11 +73,11 @@ def gen(r: Reductions, exponent: float, top: int | None) -> Any:
     """Return the logarithm of the generalised entropy."""
     xp = r.xp
     log_z = xp.log1p(r.a)[..., None]
-    others = r.log_e + xp.where(r.certain, 0.0, r.u2)[..., None] - log_z
-    log_p = xp.where(r.others, others, -log_z)
-    wrong = (r.u2 + xp.log(r.s))[..., None] - log_z  # log(1 - p_m)
-    small = xp.where(r.others, others, -1.0)  # keeps log1p away from p_m = 1
-    log_not_p = xp.where(r.others, xp.log1p(-xp.exp(small)), wrong)
+    log_p_others = r.log_e + xp.where(r.certain, 0.0, r.u2)[..., None] - log_z
+    log_p = xp.where(r.others, log_p_others, -log_z)
+    log_not_p_top = (r.u2 + xp.log(r.s))[..., None] - log_z  # log(1 - p_m)
+    safe = xp.where(r.others, log_p_others, -1.0)  # log1p(-1) of p_m = 1 is -inf
+    log_not_p = xp.where(r.others, xp.log1p(-xp.exp(safe)), log_not_p_top)
     terms = exponent * (log_p + log_not_p)
     if top is not None and top < terms.shape[-1]:
         order = xp.argsort(log_p, axis=-1, descending=True)[..., :top]
@@ -78,6 +86,7 @@ def gen(r: Reductions, exponent: float, top: int | None) -> Any:
 
 
 def _logsumexp(xp: Any, terms: Any) -> Any:
+    """Return log(sum(exp(terms))); -inf if all terms are -inf."""
     highest = xp.max(terms, axis=-1, keepdims=True)
     safe = xp.where(highest == -xp.inf, 0.0, highest)
     total = xp.sum(xp.exp(terms - safe), axis=-1)

@@ -1,4 +1,4 @@
-"""Scores that measure how far a row is from the training rows."""
+"""The Mahalanobis distance of a row to the nearest class of the training rows."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -14,15 +14,19 @@ from trustdoctor.predictions import Predictions
 from trustdoctor.scores.contract import FittedScore, check_needs
 from trustdoctor.scores.registry import register
 
-Source = Literal["softmax", "logits", "features"]
-SOURCES = ("softmax", "logits", "features")
+Space = Literal["softmax", "logits", "features"]
+SPACES = ("softmax", "logits", "features")
 
 
 class ClassMoments:
-    """Class means and the scatter within classes, gathered in one pass.
+    """Class means and the pooled scatter within classes, computed in one pass.
 
     Memory is bounded by C means and one d x d matrix, whatever the number of rows.
-    Batches are merged as Chan et al. (1979) do, so that a large mean does no harm.
+
+    References
+    ----------
+    Chan, Golub & LeVeque, Updating Formulae and a Pairwise Algorithm for Computing
+    Sample Variances, 1979.
     """
 
     def __init__(self) -> None:
@@ -40,7 +44,7 @@ class ClassMoments:
                 f"and {y.shape} ({y.dtype})."
             )
             raise InputError(message)
-        y = y.astype(np.int64)  # small unsigned types cannot hold -1
+        y = y.astype(np.int64)  # small unsigned types cannot hold the initial -1 below
         if len(y) and y.min() < 0:
             message = f"expected labels of 0 or more, got {int(y.min())}."
             raise InputError(message)
@@ -53,26 +57,28 @@ class ClassMoments:
             message = "expected finite features, got NaN or infinity. Fix those rows."
             raise InputError(message)
         self._grow(int(y.max(initial=-1)) + 1, x.shape[1])
-        for c in np.unique(y):
-            self._merge(int(c), x[y == c])
+        for label in np.unique(y):
+            self._merge(int(label), x[y == label])
 
-    def _grow(self, classes: int, width: int) -> None:
+    def _grow(self, n_classes: int, n_features: int) -> None:
         if not self.scatter.size:
-            self.means = np.zeros((0, width))
-            self.scatter = np.zeros((width, width))
-        missing = max(0, classes - len(self.counts))
-        self.counts = np.append(self.counts, np.zeros(missing))
-        self.means = np.vstack([self.means, np.zeros((missing, width))])
+            self.means = np.zeros((0, n_features))
+            self.scatter = np.zeros((n_features, n_features))
+        n_missing = max(0, n_classes - len(self.counts))
+        self.counts = np.append(self.counts, np.zeros(n_missing))
+        self.means = np.vstack([self.means, np.zeros((n_missing, n_features))])
 
-    def _merge(self, c: int, rows: Array) -> None:
+    def _merge(self, label: int, rows: Array) -> None:
+        # Chan et al.: sums of squares about the class mean, corrected by the distance
+        # of the two means. Plain sums of squares would cancel where the mean is large.
         mean = rows.mean(0)
         centred = rows - mean
-        gap = mean - self.means[c]
-        before, new = self.counts[c], len(rows)
+        gap = mean - self.means[label]
+        n_before, n_new = self.counts[label], len(rows)
         self.scatter += centred.T @ centred
-        self.scatter += np.outer(gap, gap) * (before * new / (before + new))
-        self.means[c] += gap * (new / (before + new))
-        self.counts[c] += new
+        self.scatter += np.outer(gap, gap) * (n_before * n_new / (n_before + n_new))
+        self.means[label] += gap * (n_new / (n_before + n_new))
+        self.counts[label] += n_new
 
 
 @register
@@ -82,18 +88,18 @@ class Mahalanobis(FittedScore):
 
     .. math:: \min_c\, (f - \mu_c)^\top \Sigma^{-1} (f - \mu_c)
 
-    with class means and one covariance, pooled within classes. Solved by Cholesky;
-    `ridge` times the mean variance is added to the diagonal. Its perturbation steps
-    towards less doubt, as in its paper.
+    with class means :math:`\mu_c` and one covariance :math:`\Sigma`, pooled within
+    classes and factored by Cholesky; `ridge` times the mean variance is added to its
+    diagonal. The input perturbation goes towards less doubt, as in the paper.
 
     Attributes
     ----------
     means : array (C, d)
     factor : array (d, d)
         The lower Cholesky factor of the covariance.
-    on : str
-        What f is: the "softmax" (its first C - 1 entries: all of them are linearly
-        dependent), the "logits", or "features" handed in as they are.
+    space : str
+        What f is: the "softmax" (its first C - 1 entries, since all C are linearly
+        dependent), the "logits", or the "features".
     ridge : float
 
     References
@@ -112,29 +118,27 @@ class Mahalanobis(FittedScore):
 
     means: Array = field(repr=False)
     factor: Array = field(repr=False)
-    on: Source = "logits"
+    space: Space = "logits"
     ridge: float = 1e-9
 
     name = "mahalanobis"
     needs = frozenset({"logits"})
     laws = frozenset()
     reference = "Lee et al. 2018"
-    step = -1
-    settings = ({"on": "features", "ridge": 1e-3},)
+    perturbation_sign = -1
+    fit_options = ({"space": "features", "ridge": 1e-3},)
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be such a score."""
-        if self.on not in SOURCES:
-            message = f"expected on out of {', '.join(SOURCES)}, got {self.on!r}."
-            raise InputError(message)
-        object.__setattr__(self, "needs", _needs(self.on))
+        """Refuse values that no such score has."""
+        _check_space(self.space)
+        object.__setattr__(self, "needs", _needs(self.space))
         if not (isinstance(self.ridge, (int, float)) and 0 <= self.ridge < np.inf):
             message = f"expected a ridge of 0 or more, got {self.ridge!r}."
             raise InputError(message)
         means, factor = self.means, self.factor
-        fits = means.ndim == 2 and factor.shape == (means.shape[1],) * 2
-        fits = fits and len(means) > 0 and bool((np.diagonal(factor) != 0).all())
-        if not (fits and np.isfinite(means).all() and np.isfinite(factor).all()):
+        valid = means.ndim == 2 and factor.shape == (means.shape[1],) * 2
+        valid = valid and len(means) > 0 and bool((np.diagonal(factor) != 0).all())
+        if not (valid and np.isfinite(means).all() and np.isfinite(factor).all()):
             message = "expected class means (C, d) and a regular factor (d, d)."
             raise InputError(message)
 
@@ -143,7 +147,7 @@ class Mahalanobis(FittedScore):
         cls,
         predictions: Predictions | Iterable[Predictions],
         *,
-        on: Source = "logits",
+        space: Space = "logits",
         ridge: float = 1e-9,
     ) -> "Mahalanobis":
         """Fit on labelled training rows.
@@ -151,52 +155,50 @@ class Mahalanobis(FittedScore):
         Parameters
         ----------
         predictions : Predictions, or iterable of them
-            With labels, and with features for on="features". An iterable is read once,
-            batch by batch.
-        on, ridge
+            With labels, and with features for space="features". An iterable is read
+            once, batch by batch.
+        space, ridge
             See the attributes.
         """
-        if on not in SOURCES:
-            message = f"expected on out of {', '.join(SOURCES)}, got {on!r}."
-            raise InputError(message)
+        _check_space(space)
         if isinstance(predictions, Predictions):
             predictions = [predictions]
         moments = ClassMoments()
-        for part in predictions:
-            check_needs(cls.name, _needs(on), part)
-            rows = part.features if on == "features" else part.logits
-            labels = part.require_labels("fitting Mahalanobis")
-            moments.update(_coordinates(to_numpy(rows), on), labels)
-        return cls.from_moments(moments, on=on, ridge=ridge)
+        for batch in predictions:
+            check_needs(cls.name, _needs(space), batch)
+            rows = batch.features if space == "features" else batch.logits
+            labels = batch.require_labels("fitting Mahalanobis")
+            moments.update(_coordinates(to_numpy(rows), space), labels)
+        return cls.from_moments(moments, space=space, ridge=ridge)
 
     def __call__(self, predictions: Predictions) -> Array:
         """Return the squared distance of each row to the nearest class."""
         self.check(predictions)
-        by_features = self.on == "features"
-        rows = predictions.features if by_features else predictions.logits
+        in_features = self.space == "features"
+        rows = predictions.features if in_features else predictions.logits
         return np.asarray(self.function(rows))
 
     @classmethod
     def from_moments(
-        cls, moments: ClassMoments, *, on: Source, ridge: float
+        cls, moments: ClassMoments, *, space: Space, ridge: float
     ) -> "Mahalanobis":
-        """Build the score from moments gathered elsewhere."""
-        return cls(moments.means, _factor(moments, ridge), on, ridge)
+        """Build the score from the moments of training rows."""
+        return cls(moments.means, _cholesky_factor(moments, ridge), space, ridge)
 
     def function(self, logits: Any, *, temperature: float = 1.0) -> Any:
-        """Return the distance of each row (n, d); torch stays differentiable."""
+        """Return the squared distance of each row (n, d); differentiable in torch."""
         if temperature != 1:
             message = (
-                f"Mahalanobis is fitted at temperature 1 and has no other, got "
-                f"{temperature!r}. Leave it at 1."
+                f"expected temperature 1, at which Mahalanobis is fitted, got "
+                f"{temperature!r}. Leave it out."
             )
             raise InputError(message)
         rows = logits if is_torch_array(logits) else to_numpy(logits)
-        f = _coordinates(rows, self.on) if rows.ndim == 2 else rows
+        f = _coordinates(rows, self.space) if rows.ndim == 2 else rows
         if f.ndim != 2 or f.shape[1] != self.means.shape[1]:
             message = (
-                f"expected rows of {self.means.shape[1]} {self.on} coordinates as in "
-                f"the fit, got shape {tuple(f.shape)}."
+                f"expected rows of {self.means.shape[1]} {self.space} coordinates as "
+                f"in the fit, got shape {tuple(f.shape)}."
             )
             raise InputError(message)
         if is_torch_array(f):
@@ -206,71 +208,78 @@ class Mahalanobis(FittedScore):
                 "expected finite rows, got NaN or infinity. Fix or remove those rows."
             )
             raise InputError(message)
-        white = row_product(np.asarray(f, np.float64), self._whitening)
-        return _least(np, white, self._centres)
+        whitened = row_product(np.asarray(f, np.float64), self._whitening)
+        return _nearest_distance(np, whitened, self._whitened_means)
 
     @cached_property
     def _whitening(self) -> Array:
         """The matrix that makes the covariance the identity."""
-        return _solve(self.factor, np.eye(len(self.factor))).T
+        from scipy.linalg import solve_triangular
+
+        identity = np.eye(len(self.factor))
+        return np.asarray(solve_triangular(self.factor, identity, lower=True)).T
 
     @cached_property
-    def _centres(self) -> Array:
+    def _whitened_means(self) -> Array:
         return row_product(self.means, self._whitening)
 
     def _nearest_torch(self, f: Any) -> Any:
         xp = array_namespace(f)
         wide = xp.astype(f, xp.float64)
         factor = xp.asarray(self.factor, device=f.device)
-        white = xp.linalg.solve_triangular(factor, wide.T, upper=False).T
-        return _least(xp, white, xp.asarray(self._centres, device=f.device))
+        whitened = xp.linalg.solve_triangular(factor, wide.T, upper=False).T
+        means = xp.asarray(self._whitened_means, device=f.device)
+        return _nearest_distance(xp, whitened, means)
 
 
-def _needs(on: Source) -> frozenset[str]:
-    return frozenset({"probs" if on == "softmax" else on})
+def _check_space(space: str) -> None:
+    if space not in SPACES:
+        message = f"expected space out of {', '.join(SPACES)}, got {space!r}."
+        raise InputError(message)
 
 
-def _least(xp: Any, white: Any, centres: Any) -> Any:
-    """Return the squared distance to the nearest centre, one centre after another."""
+def _needs(space: Space) -> frozenset[str]:
+    return frozenset({"probs" if space == "softmax" else space})
+
+
+def _nearest_distance(xp: Any, rows: Any, centres: Any) -> Any:
+    """Return the squared distance of each row to the nearest centre."""
+    # One centre after another: all at once would take n x C x d numbers.
     nearest = None
     for centre in centres:
         with np.errstate(over="ignore", invalid="ignore"):  # farther than any number
-            gaps = white - centre
+            gaps = rows - centre
             distance = xp.sum(gaps * gaps, axis=-1)
         nearest = distance if nearest is None else xp.minimum(nearest, distance)
     return nearest
 
 
-def _coordinates(rows: Any, on: Source) -> Any:
-    if on != "softmax":
+def _coordinates(rows: Any, space: Space) -> Any:
+    if space != "softmax":
         return rows
     xp = array_namespace(rows)
     e = xp.exp(rows - xp.max(rows, axis=-1, keepdims=True))
     return (e / xp.sum(e, axis=-1, keepdims=True))[..., :-1]
 
 
-def _factor(moments: ClassMoments, ridge: float) -> Array:
+def _cholesky_factor(moments: ClassMoments, ridge: float) -> Array:
     empty = np.flatnonzero(moments.counts == 0)
     if not len(moments.counts) or len(empty):
-        what = f"class {empty[0]} has none" if len(empty) else "there are none"
-        message = f"expected training rows of every class, but {what}."
+        reason = f"class {empty[0]} has none" if len(empty) else "there are none"
+        message = f"expected training rows of every class, but {reason}."
         raise InputError(message)
     covariance = moments.scatter / moments.counts.sum()
-    spread = float(np.trace(covariance)) / len(covariance)
-    if not (spread > 0 and ridge >= 0):
+    variance = float(np.trace(covariance)) / len(covariance)
+    if not (variance > 0 and ridge >= 0):
         message = (
             f"expected training rows that differ within a class and a ridge of 0 or "
-            f"more, got mean variance {spread:.3g} and ridge {ridge!r}."
+            f"more, got mean variance {variance:.3g} and ridge {ridge!r}."
         )
         raise InputError(message)
     try:
-        return np.linalg.cholesky(covariance + ridge * spread * np.eye(len(covariance)))
+        return np.linalg.cholesky(
+            covariance + ridge * variance * np.eye(len(covariance))
+        )
     except np.linalg.LinAlgError as error:
         message = f"the covariance is singular at ridge {ridge!r}. Raise the ridge."
         raise InputError(message) from error
-
-
-def _solve(factor: Array, columns: Array) -> Array:
-    from scipy.linalg import solve_triangular
-
-    return np.asarray(solve_triangular(factor, columns, lower=True))

@@ -1,6 +1,7 @@
-"""Scores by the training rows nearby: kNN, trust score, ViM.
+"""Scores by distances to training features: kNN, trust score, ViM.
 
-Neighbours are found by scikit-learn. Training features are kept with the score.
+scikit-learn finds the nearest neighbours. kNN and trust score keep the training
+features.
 """
 
 from dataclasses import dataclass, field
@@ -17,17 +18,21 @@ from trustdoctor.scores.contract import FittedScore
 from trustdoctor.scores.registry import register
 from trustdoctor.scores.softmax import energy
 
-_EVERY = frozenset({"permutation", "shift", "direction"})
+_ALL_LAWS = frozenset({"permutation", "shift", "direction"})
 
 
 @register
 @dataclass(frozen=True, eq=False)
 class KNN(FittedScore):
-    """The distance to the k-th nearest training row, features scaled to length 1.
+    r"""The distance to the k-th nearest training row, features scaled to length 1.
+
+    .. math:: \| f / \|f\|_2 - g_{(k)} \|_2
+
+    with :math:`g_{(k)}` the k-th nearest of the training rows' features of length 1.
 
     Attributes
     ----------
-    train : array (n, d)
+    train_features : array (n, d)
         Training features of length 1.
     k : int
 
@@ -38,48 +43,61 @@ class KNN(FittedScore):
     Examples
     --------
     >>> train = Predictions.from_logits(np.eye(3), features=np.eye(3))
-    >>> seen = [[2.0, 0, 0], [1, 1, 0]]
-    >>> KNN.fit(train, k=1)(Predictions.from_logits(seen, features=seen)).round(3)
+    >>> f = [[2.0, 0, 0], [1, 1, 0]]
+    >>> KNN.fit(train, k=1)(Predictions.from_logits(f, features=f)).round(3)
     array([0.   , 0.765])
     """
 
-    train: Array = field(repr=False)
+    train_features: Array = field(repr=False)
     k: int = 50
 
     name = "knn"
     needs = frozenset({"features"})
-    laws = _EVERY
+    laws = _ALL_LAWS
     reference = "Sun et al. 2022"
-    settings = ({"k": 5}, {"k": 50})
+    fit_options = ({"k": 5}, {"k": 50})
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be such a score."""
-        as_features(self.train)
-        if not (type(self.k) is int and 1 <= self.k <= len(self.train)):
-            message = f"expected k from 1 to {len(self.train)}, got {self.k!r}."
+        """Refuse values that no such score has."""
+        as_features(self.train_features)
+        if not (type(self.k) is int and 1 <= self.k <= len(self.train_features)):
+            message = (
+                f"expected k from 1 to {len(self.train_features)}, got {self.k!r}."
+            )
             raise InputError(message)
 
     @classmethod
     def fit(cls, predictions: Predictions, *, k: int = 50) -> "KNN":
         """Keep the features of training rows."""
         cls.check_fit(predictions)
-        return cls(_unit(as_features(predictions.features)), k)
+        return cls(_unit_length(as_features(predictions.features)), k)
 
     @cached_property
     def _index(self) -> Any:
-        return _neighbours(self.train, self.k)
+        return _neighbour_index(self.train_features, self.k)
 
     def __call__(self, predictions: Predictions) -> Array:
         """Return the distance of each row."""
         self.check(predictions)
-        x = as_features(predictions.features, width=self.train.shape[1])
-        return _farthest(self._index, self.train, _unit(x))
+        x = as_features(predictions.features, width=self.train_features.shape[1])
+        return _farthest_distance(self._index, self.train_features, _unit_length(x))
 
 
 @register
 @dataclass(frozen=True, eq=False)
 class TrustScore(FittedScore):
-    """Log of the distance to the predicted class over that to the nearest other one.
+    r"""Log of the distance to the predicted class over that to the nearest other class.
+
+    .. math:: \log \frac{d(f, m)}{\min_{c \neq m} d(f, c)}, \quad
+              d(f, c) = \min_{i : y_i = c} \| f - f_i \|_2
+
+    with m the predicted class. The paper's trust score is exp(-doubt). Training rows
+    are not filtered by density first (the paper's alpha is 0).
+
+    Attributes
+    ----------
+    train_features : array (n, d)
+    train_labels : integer array (n,)
 
     References
     ----------
@@ -93,8 +111,8 @@ class TrustScore(FittedScore):
     array([-1.099])
     """
 
-    train: Array = field(repr=False)
-    labels: NDArray[np.int64] = field(repr=False)
+    train_features: Array = field(repr=False)
+    train_labels: NDArray[np.int64] = field(repr=False)
 
     name = "trust_score"
     needs = frozenset({"probs", "features"})
@@ -103,13 +121,14 @@ class TrustScore(FittedScore):
     reference = "Jiang et al. 2018"
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be such a score."""
-        as_features(self.train)
-        y = self.labels
-        whole = y.shape == (len(self.train),) and y.dtype.kind in "iu"
-        if not whole or len(np.unique(y)) < 2:
+        """Refuse values that no such score has."""
+        as_features(self.train_features)
+        y = self.train_labels
+        valid = y.shape == (len(self.train_features),) and y.dtype.kind in "iu"
+        if not valid or len(np.unique(y)) < 2:
             message = (
-                f"expected {len(self.train)} integer labels of two classes or more."
+                f"expected {len(self.train_features)} integer labels of at least two "
+                "classes."
             )
             raise InputError(message)
 
@@ -122,36 +141,53 @@ class TrustScore(FittedScore):
 
     @cached_property
     def _indices(self) -> dict[int, tuple[Any, Array]]:
-        classes = np.unique(self.labels).tolist()
-        rows = {c: self.train[self.labels == c] for c in classes}
-        return {c: (_neighbours(own, 1), own) for c, own in rows.items()}
+        """For each class, an index of its training features, and these."""
+        by_class = {
+            label: self.train_features[self.train_labels == label]
+            for label in np.unique(self.train_labels).tolist()
+        }
+        return {c: (_neighbour_index(f, 1), f) for c, f in by_class.items()}
 
     def __call__(self, predictions: Predictions) -> Array:
-        """Return the doubt of each row about its predicted class."""
+        """Return the doubt about each row's predicted class."""
         self.check(predictions)
-        x = as_features(predictions.features, width=self.train.shape[1])
-        about = predictions.predicted
-        near = {c: _farthest(*found, x) for c, found in self._indices.items()}
-        table = np.stack(list(near.values()), 1)
-        own = np.array(list(near))[None, :] == about[:, None]
-        if not own.any(1).all():
-            message = "a predicted class has no training row. Fit on rows of all."
+        x = as_features(predictions.features, width=self.train_features.shape[1])
+        distances = np.stack(
+            [_farthest_distance(*index, x) for index in self._indices.values()], 1
+        )
+        classes = np.array(list(self._indices))
+        is_predicted = classes[None, :] == predictions.predicted[:, None]
+        if not is_predicted.any(1).all():
+            message = (
+                "a predicted class has no training row. Fit on rows of all classes."
+            )
             raise InputError(message)
-        ours = np.where(own, table, np.inf).min(1)
-        others = np.where(own, np.inf, table).min(1)
+        to_predicted = np.where(is_predicted, distances, np.inf).min(1)
+        to_nearest_other = np.where(is_predicted, np.inf, distances).min(1)
+        # A row that equals a training row has distance 0, whose logarithm is -inf; a
+        # row that equals rows of two classes would have -inf - -inf.
         tiny = np.finfo(float).tiny
-        return np.log(np.maximum(ours, tiny)) - np.log(np.maximum(others, tiny))
+        return np.log(np.maximum(to_predicted, tiny)) - np.log(
+            np.maximum(to_nearest_other, tiny)
+        )
 
 
 @register
 @dataclass(frozen=True, eq=False)
 class ViM(FittedScore):
-    r"""Virtual-logit matching: what the main directions of the features leave out.
+    r"""Virtual-logit matching: features outside their principal subspace.
 
     .. math:: \alpha \|R^\top (f - \mu)\|_2 - \log \sum_j e^{z_j}
 
     with R the directions of least variance of training features, and alpha such that
     the virtual logit is on average as large as the largest true one.
+
+    Attributes
+    ----------
+    mean : array (d,)
+    residual_basis : array (d, d - n_components)
+        R.
+    alpha : float
 
     References
     ----------
@@ -162,12 +198,12 @@ class ViM(FittedScore):
     >>> rng = np.random.default_rng(0)
     >>> f, z = rng.normal(size=(50, 4)), rng.normal(size=(50, 3))
     >>> p = Predictions.from_logits(z, features=f)
-    >>> ViM.fit(p, kept=2)(p).shape
+    >>> ViM.fit(p, n_components=2)(p).shape
     (50,)
     """
 
     mean: Array = field(repr=False)
-    rest: Array = field(repr=False)
+    residual_basis: Array = field(repr=False)
     alpha: float
 
     name = "vim"
@@ -176,66 +212,71 @@ class ViM(FittedScore):
     reference = "Wang et al. 2022"
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be such a score."""
-        as_features(self.rest, rows=len(self.mean))
+        """Refuse values that no such score has."""
+        as_features(self.residual_basis, rows=len(self.mean))
         if self.mean.ndim != 1 or not np.isfinite([*self.mean, self.alpha]).all():
             message = "expected a mean and directions of as many numbers."
             raise InputError(message)
 
     @classmethod
-    def fit(cls, predictions: Predictions, *, kept: int | None = None) -> "ViM":
+    def fit(cls, predictions: Predictions, *, n_components: int | None = None) -> "ViM":
         """Fit on features and logits of training rows.
 
-        `kept` directions count as the main ones; by default half of them.
+        `n_components` is the dimension of the principal subspace; by default half of
+        that of the features.
         """
         cls.check_fit(predictions)
         x = as_features(predictions.features)
         z = predictions.logits.astype(np.float64)
-        kept = x.shape[1] // 2 if kept is None else kept
-        if not 0 < kept < x.shape[1]:
+        n_features = x.shape[1]
+        n_components = n_features // 2 if n_components is None else n_components
+        if not 0 < n_components < n_features:
             message = (
-                f"expected to keep 1 to {x.shape[1] - 1} directions, got {kept!r}."
+                f"expected n_components from 1 to {n_features - 1}, got "
+                f"{n_components!r}."
             )
             raise InputError(message)
         mean = x.mean(0)
-        _, vectors = np.linalg.eigh(np.cov((x - mean).T))
-        rest = np.ascontiguousarray(vectors[:, : x.shape[1] - kept])
-        left = np.linalg.norm((x - mean) @ rest, axis=1)
-        if not left.mean() > 1e-9 * np.linalg.norm(x - mean, axis=1).mean():
-            message = "nothing is left of the features beyond those directions."
+        _, vectors = np.linalg.eigh(np.cov((x - mean).T))  # of rising variance
+        basis = np.ascontiguousarray(vectors[:, : n_features - n_components])
+        residuals = np.linalg.norm((x - mean) @ basis, axis=1)
+        if not residuals.mean() > 1e-9 * np.linalg.norm(x - mean, axis=1).mean():
+            message = (
+                "nothing is left of the features outside their principal subspace. "
+                "Lower n_components."
+            )
             raise InputError(message)
-        return cls(mean, rest, float(z.max(1).sum() / left.sum()))
+        return cls(mean, basis, float(z.max(1).sum() / residuals.sum()))
 
     def __call__(self, predictions: Predictions) -> Array:
         """Return the doubt of each row."""
         self.check(predictions)
         x = as_features(predictions.features, width=len(self.mean))
-        left = np.linalg.norm(row_product(x - self.mean, self.rest), axis=1)
-        return np.asarray(self.alpha * left + energy(predictions))
+        residuals = np.linalg.norm(
+            row_product(x - self.mean, self.residual_basis), axis=1
+        )
+        return np.asarray(self.alpha * residuals + energy(predictions))
 
 
-def _unit(x: Array) -> Array:
+def _unit_length(x: Array) -> Array:
     length = np.linalg.norm(x, axis=1, keepdims=True)
     return x / np.where(length > 0, length, 1)
 
 
-def _farthest(index: Any, train: Array, rows: Array) -> Array:
-    """Return the distance to the farthest of the k nearest training rows.
-
-    The index finds them; distances are taken anew, one pair of rows after another,
-    since those of its matrix products depend on the number of rows.
-    """
+def _farthest_distance(index: Any, train: Array, rows: Array) -> Array:
+    """Return the distance to the farthest of the k nearest training rows."""
     nearest = index.kneighbors(rows, return_distance=False)
-    gaps = (np.linalg.norm(rows - train[at], axis=1) for at in nearest.T)
+    # The index's own distances come from matrix products, whose rounding depends on the
+    # number of rows; a row's doubt must not depend on the other rows of its batch.
+    gaps = (np.linalg.norm(rows - train[column], axis=1) for column in nearest.T)
     return np.max(list(gaps), axis=0)
 
 
-def _neighbours(train: Array, k: int) -> Any:
+def _neighbour_index(train: Array, k: int) -> Any:
     try:
         from sklearn.neighbors import NearestNeighbors
     except ImportError as error:
-        what = "finding nearest neighbours"
         raise missing_package(
-            what=what, package="scikit-learn", extra="sklearn"
+            what="finding nearest neighbours", package="scikit-learn", extra="sklearn"
         ) from error
     return NearestNeighbors(n_neighbors=k).fit(train)

@@ -1,6 +1,6 @@
-"""The one registry of scores, plain and fitted; each file of scores fills it."""
+"""The registry of scores by name; each module of scores adds its own."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,35 +10,34 @@ from trustdoctor.kernels import _native, score_kinds
 from trustdoctor.predictions import Answers, Predictions
 from trustdoctor.scores import storage
 from trustdoctor.scores.contract import (
+    DECISION_SCORES,
     LAWS,
     NEEDS,
-    OF_DECISIONS,
+    Arrays,
     FittedScore,
     GivenScore,
     LogitScore,
     Score,
-    parameters_of,
+    default_parameters,
 )
 
-Entry = LogitScore | GivenScore | type[FittedScore]
-AnyEntry = TypeVar("AnyEntry", bound=Entry)
+RegistryEntry = LogitScore | GivenScore | type[FittedScore]
+AnyEntry = TypeVar("AnyEntry", bound=RegistryEntry)
 
-SCORES: dict[str, Entry] = {}
+SCORES: dict[str, RegistryEntry] = {}
 """Every score by its name: a `LogitScore`, or the class of a `FittedScore`.
 
-"confidence" and "doubt" are a `GivenScore` each: what a system says of its answers.
+"confidence" and "doubt" are a `GivenScore` each.
 """
 
-
 BASELINE = "msp"
-"""Softmax response: what other scores are compared with."""
+"""Softmax response (Hendrycks & Gimpel 2017): other scores are compared with it."""
 
 
 def register(entry: AnyEntry) -> AnyEntry:
-    """Add a score to the registry; as a decorator, the class of a fitted one.
+    """Add a score to the registry; a class of `FittedScore` by decoration.
 
-    From then on its name works wherever scores have names: in `evaluate`, `calibrate`,
-    gates and on the command line.
+    Its name then works in `evaluate`, `calibrate`, gates and on the command line.
 
     Examples
     --------
@@ -49,8 +48,8 @@ def register(entry: AnyEntry) -> AnyEntry:
     True
     >>> del SCORES["double"]
     """
-    fitted = isinstance(entry, type) and issubclass(entry, FittedScore)
-    if not (fitted or isinstance(entry, (LogitScore, GivenScore))):
+    is_fitted = isinstance(entry, type) and issubclass(entry, FittedScore)
+    if not (is_fitted or isinstance(entry, (LogitScore, GivenScore))):
         message = f"expected a LogitScore or a class of FittedScore, got {entry!r}."
         raise InputError(message)
     missing = [n for n in ("name", "needs", "laws") if not hasattr(entry, n)]
@@ -63,20 +62,22 @@ def register(entry: AnyEntry) -> AnyEntry:
     if entry.name in SCORES:
         message = f"the name {entry.name!r} is taken by a score. Choose another."
         raise InputError(message)
-    for what, given, known in (
+    for attribute, values, allowed in (
         ("needs", entry.needs, NEEDS),
         ("laws", entry.laws, LAWS),
     ):
-        unknown = sorted(set(given) - set(known))
+        unknown = sorted(set(values) - set(allowed))
         if unknown:
-            message = f"expected {what} out of {', '.join(known)}, got {unknown[0]!r}."
+            message = (
+                f"expected {attribute} out of {', '.join(allowed)}, got {unknown[0]!r}."
+            )
             raise InputError(message)
     SCORES[entry.name] = entry
     return entry
 
 
 def find_score(score: str | Score, *, temperature: float = 1.0) -> Score:
-    """Return a score that is ready to call: by its name, or as it is.
+    """Return a score that can be called, from its name or from the score itself.
 
     Examples
     --------
@@ -84,37 +85,37 @@ def find_score(score: str | Score, *, temperature: float = 1.0) -> Score:
     2.0
     """
     if isinstance(score, str):
-        entry = _entry_of(score)
+        entry = _find_entry(score)
         if isinstance(entry, LogitScore):
-            return _tempered(entry, temperature)
+            return _at_temperature(entry, temperature)
         if isinstance(entry, GivenScore):
-            return _untempered(entry, temperature)
+            return _without_temperature(entry, temperature)
+        call = entry.fit_call or f"{entry.__name__}.fit(predictions)"
         message = (
-            f"the score {score} is fitted on labelled rows first. Fit it, "
-            f"{entry.made_by or f'{entry.__name__}.fit(predictions)'}, and pass what "
-            "that returns; on the command line pass its file, which trustdoctor "
-            "compare -o FILE writes."
+            f"the score {score} must be fitted first. Call {call} and pass what it "
+            "returns; on the command line pass the file that trustdoctor compare -o "
+            "FILE writes."
         )
         raise InputError(message)
     if not isinstance(score, Score):
         message = f"expected a score's name or a score, got {type(score).__name__}."
         raise InputError(message)
     if isinstance(score, LogitScore):
-        return _tempered(score, temperature)
-    return _untempered(score, temperature)
+        return _at_temperature(score, temperature)
+    return _without_temperature(score, temperature)
 
 
-def _tempered(score: LogitScore, temperature: float) -> LogitScore:
+def _at_temperature(score: LogitScore, temperature: float) -> LogitScore:
     if score.temperature != 1 and temperature not in (1, score.temperature):
         message = (
             f"the score is at temperature {score.temperature:g}, and "
-            f"{temperature:g} was asked for. Give one of them."
+            f"temperature={temperature:g} was given. Give one of them."
         )
         raise InputError(message)
-    return score if temperature == 1 else score.at(temperature)
+    return score if temperature == 1 else score.with_temperature(temperature)
 
 
-def _untempered(score: Score, temperature: float) -> Score:
+def _without_temperature(score: Score, temperature: float) -> Score:
     if temperature != 1:
         message = f"the score {score.name} has no logits and takes no temperature."
         if isinstance(score, FittedScore):
@@ -123,101 +124,102 @@ def _untempered(score: Score, temperature: float) -> Score:
     return score
 
 
-def find_formula(name: str) -> LogitScore:
-    """Return a score that is a formula of the logits, those with gradients included.
+def find_logit_score(name: str) -> LogitScore:
+    """Return a score that is a formula of the logits, including those with gradients.
 
     Examples
     --------
-    >>> find_formula("pnorm:p=4").options
+    >>> find_logit_score("pnorm:p=4").parameters
     {'p': 4.0}
     """
     entry = SCORES.get(name.partition(":")[0])
     if isinstance(entry, LogitScore):
-        return _with_parameters(entry, name)
-    known = ", ".join(n for n, e in SCORES.items() if isinstance(e, LogitScore))
-    message = f"expected a score out of {known}, got {name!r}."
+        return _with_named_parameters(entry, name)
+    names = ", ".join(n for n, e in SCORES.items() if isinstance(e, LogitScore))
+    message = f"expected a score out of {names}, got {name!r}."
     raise InputError(message)
 
 
-def _entry_of(name: str) -> Entry:
+def _find_entry(name: str) -> RegistryEntry:
     entry = SCORES.get(name.partition(":")[0])
     if entry is None:
-        known = ", ".join(SCORES)
-        message = f"expected a score out of {known}, got {name!r}."
+        message = f"expected a score out of {', '.join(SCORES)}, got {name!r}."
         raise InputError(message)
     if isinstance(entry, LogitScore):
-        return _with_parameters(entry, name)
+        return _with_named_parameters(entry, name)
     if ":" in name:
         message = f"the score {entry.name} has no parameters, got {name!r}."
         raise InputError(message)
     return entry
 
 
-def _with_parameters(entry: LogitScore, name: str) -> LogitScore:
+def _with_named_parameters(entry: LogitScore, name: str) -> LogitScore:
     """Return a score with the parameters in its name, as in "pnorm:p=4"."""
     if ":" not in name:
         return entry
-    known, options = parameters_of(entry.function), dict[str, float]()
-    for one in name.partition(":")[2].split(","):
-        key, _, value = (part.strip() for part in one.partition("="))
+    defaults = default_parameters(entry.function)
+    parameters: dict[str, float] = {}
+    for pair in name.partition(":")[2].split(","):
+        key, _, value = (text.strip() for text in pair.partition("="))
         if key == "temperature":
             message = (
                 f"a temperature is not part of a score's name, got {name!r}. Give it "
                 f"by itself: temperature={value}, or --temperature {value}."
             )
             raise InputError(message)
-        if key not in known or key in options:
-            pairs = ",".join(f"{n}={v:g}" for n, v in known.items())
-            named = f"{entry.name}:{pairs}" if pairs else f"{entry.name} alone"
-            message = f"expected {named}, got {name!r}."
+        if key not in defaults or key in parameters:
+            pairs = ",".join(f"{n}={v:g}" for n, v in defaults.items())
+            expected = f"{entry.name}:{pairs}" if pairs else f"{entry.name} alone"
+            message = f"expected {expected}, got {name!r}."
             raise InputError(message)
         try:
-            options[key] = float(value)
+            parameters[key] = float(value)
         except ValueError:
             message = f"expected a number as {key} of {entry.name}, got {value!r}."
             raise InputError(message) from None
-    return entry.using(**options)
+    return entry.with_parameters(**parameters)
 
 
-def plain_scores(*, logits: bool = True, decided: bool = False) -> list[str]:
-    """Return the names of scores that need no more than logits, or the softmax.
+def logit_scores(*, logits: bool = True, decided: bool = False) -> list[str]:
+    """Return the names of the scores that need logits or the softmax only.
 
-    With `decided` those that follow a system's own decisions, the usual one first.
+    Without `logits`, those that need the softmax only; with `decided`, those that
+    doubt the class that a system decided on, the default first.
     """
-    met = {"probs", "logits"} if logits else {"probs"}
+    available = {"probs", "logits"} if logits else {"probs"}
     return [
         name
         for name, entry in SCORES.items()
         if isinstance(entry, LogitScore)
-        and entry.needs <= met
+        and entry.needs <= available
         and (entry.about_class or not decided)
     ]
 
 
-def allowed_scores(predictions: Predictions) -> list[str]:
-    """Return the names of the scores that need nothing but these predictions.
+def available_scores(predictions: Predictions) -> list[str]:
+    """Return the names of the scores that these predictions suffice for.
 
     Examples
     --------
-    >>> allowed_scores(Predictions.from_confidence([0.9]))
+    >>> available_scores(Predictions.from_confidence([0.9]))
     ['confidence']
     """
     if isinstance(predictions, Answers):
         return [predictions.given]
     decided = predictions.decisions is not None
-    return plain_scores(logits=not predictions.from_probabilities, decided=decided)
+    return logit_scores(logits=not predictions.from_probabilities, decided=decided)
 
 
-def usual_score(predictions: Any) -> str:
-    """Return the score that is used where none is named.
+def default_score(predictions: Any) -> str:
+    """Return the name of the score that is used if the user names none.
 
-    alpha; what was given with answers; or beta, where the decisions are the system's
-    own, as alpha would doubt the most probable class and not the one decided on.
+    This is alpha; the confidence or doubt of answers; or beta if the decisions are the
+    system's own, since alpha doubts the most probable class, not the one decided on.
     """
     if isinstance(predictions, Answers):
         return predictions.given
     decided = getattr(predictions, "decisions", None) is not None
-    return OF_DECISIONS[0] if decided else "alpha"
+    return DECISION_SCORES[0] if decided else "alpha"
 
 
 def load_score(path: str | Path) -> FittedScore:
@@ -233,23 +235,21 @@ def load_score(path: str | Path) -> FittedScore:
     ...     load_score(f"{folder}/rel_u.safetensors").name
     'rel_u'
     """
-    kind, arrays, plain = storage.load(path)
-    with storage.complaining(path):
-        return build_score(kind, arrays, plain)
+    name, arrays, plain = storage.load(path)
+    with storage.naming_path(path):
+        return build_score(name, arrays, plain)
 
 
-def build_score(
-    kind: str, arrays: dict[str, Any], plain: dict[str, Any]
-) -> FittedScore:
-    """Build a fitted score of the registry from its parts."""
-    entry = SCORES.get(kind)
+def build_score(name: str, arrays: Arrays, plain: dict[str, Any]) -> FittedScore:
+    """Build a fitted score of the registry from its state."""
+    entry = SCORES.get(name)
     if not isinstance(entry, type):
         message = (
-            f"the score {kind!r} is not registered. Import the module that registers "
+            f"the score {name!r} is not registered. Import the module that registers "
             "it."
         )
         raise FileError(message)
-    return entry.from_parts(arrays, plain)
+    return entry.from_state(arrays, plain)
 
 
 def score_all(
@@ -258,7 +258,9 @@ def score_all(
     *,
     temperature: float = 1.0,
 ) -> dict[str, Array]:
-    """Score predictions by several scores; those with C kernels share one pass.
+    """Return the doubts by several scores, by name.
+
+    Scores with C kernels share one pass over the rows.
 
     Examples
     --------
@@ -266,39 +268,61 @@ def score_all(
     >>> {name: s.round(3).tolist() for name, s in score_all(p, ["beta", "msp"]).items()}
     {'beta': [-2.0], 'msp': [-2.127]}
     """
-    found = {s.name: s for s in _ready(scores, temperature)}
-    for score in found.values():
-        score.check(predictions)
-    native = [
-        score
-        for score in found.values()
-        if isinstance(score, LogitScore)
-        and score.native
-        and score.temperature == temperature
-        and predictions.decisions is None
-    ]
-    together: dict[str, Array] = {}
-    if _native.available and len(native) > 1:
-        kinds = [score.native for score in native]
-        rows = score_kinds(predictions.logits, kinds, temperature=temperature)
-        together = {score.name: own for score, own in zip(native, rows, strict=True)}
-    return {
-        name: together[name] if name in together else score(predictions)
-        for name, score in found.items()
+    by_name = {
+        score.name: score for score in _callable_scores(scores, temperature=temperature)
     }
+    doubts = score_together(predictions, list(by_name.values()))
+    return dict(zip(by_name, doubts, strict=True))
 
 
-def is_registered(score: Score) -> bool:
-    """Say whether the registry has this very score under its name.
+def score_together(predictions: Predictions, scores: Sequence[Score]) -> list[Array]:
+    """Return the doubts by each score; C kernels of one temperature share a pass.
 
     Examples
     --------
-    >>> is_registered(SCORES["pnorm"].using(p=4))
+    >>> p = Predictions.from_logits([[2.0, 0.0]])
+    >>> score_together(p, [SCORES["beta"], SCORES["margin"]])
+    [array([-2.]), array([-2.])]
+    """
+    for score in scores:
+        score.check(predictions)
+    by_temperature: dict[float, dict[str, int]] = {}
+    if _native.available and predictions.decisions is None:
+        for score in scores:
+            if isinstance(score, LogitScore) and score.kernel:
+                kernels = by_temperature.setdefault(score.temperature, {})
+                kernels.setdefault(score.kernel, len(kernels))
+    # The sums over a row are most of the work and the same for every formula; each
+    # score is the number to the last bit that it is alone.
+    passes = {
+        temperature: score_kinds(
+            predictions.logits, list(kernels), temperature=temperature
+        )
+        for temperature, kernels in by_temperature.items()
+        if len(kernels) > 1
+    }
+
+    def doubts(score: Score) -> Array:
+        kernels = by_temperature.get(score.temperature, {})
+        kernel = score.kernel if isinstance(score, LogitScore) else ""
+        if kernel in kernels and score.temperature in passes:
+            return passes[score.temperature][kernels[kernel]]
+        return score(predictions)
+
+    return [doubts(score) for score in scores]
+
+
+def is_registered(score: Score) -> bool:
+    """Say whether the registry has this score under its name.
+
+    Examples
+    --------
+    >>> is_registered(SCORES["pnorm"].with_parameters(p=4))
     True
     """
-    entry = SCORES.get(getattr(score, "entry", score.name))
+    entry = SCORES.get(score.registered_name)
     if isinstance(entry, LogitScore) and isinstance(score, LogitScore):
-        return bool(find_formula(score.name).function == score.function)
+        return bool(find_logit_score(score.name).function == score.function)
     return entry is type(score) or entry == score
 
 
@@ -310,16 +334,18 @@ def same_ranking(first: Score, second: Score) -> bool:
     >>> same_ranking(SCORES["beta"], SCORES["msp"])
     True
     """
-    names = [getattr(s, "ranks_as", "") or s.name for s in (first, second)]
-    temperatures = [getattr(s, "temperature", 1.0) for s in (first, second)]
-    return names[0] == names[1] and temperatures[0] == temperatures[1]
+    return (first.ranks_as or first.name, first.temperature) == (
+        second.ranks_as or second.name,
+        second.temperature,
+    )
 
 
-def _ready(scores: Iterable[str | Score], temperature: float) -> Sequence[Score]:
-    """Return scores ready to call; fitted ones have no other temperature."""
-    return [
-        find_score(s, temperature=temperature)
-        if isinstance(s, (str, LogitScore))
-        else find_score(s)
-        for s in scores
-    ]
+def _callable_scores(
+    scores: Iterable[str | Score], *, temperature: float
+) -> Iterator[Score]:
+    """Yield scores that can be called; fitted ones take no temperature."""
+    for score in scores:
+        if isinstance(score, (str, LogitScore)):
+            yield find_score(score, temperature=temperature)
+        else:
+            yield find_score(score)

@@ -1,4 +1,4 @@
-"""REL-U: doubt learned from the softmax of errors."""
+"""REL-U: which pairs of probable classes go with errors, learned from labelled rows."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +15,7 @@ from trustdoctor.scores.registry import register
 @register
 @dataclass(frozen=True, eq=False)
 class RelU(FittedScore):
-    r"""Relative uncertainty: how alike the softmax is to those of errors.
+    r"""Relative uncertainty: how similar the softmax is to that of errors.
 
     .. math:: \log\, p^\top D p, \quad D = \mathrm{relu}\bigl(\lambda\,
               E[p p^\top | \text{error}] - (1 - \lambda)\, E[p p^\top |
@@ -52,19 +52,19 @@ class RelU(FittedScore):
     laws = frozenset({"shift"})
     scale = "log"
     reference = "Dadalto et al. 2024"
-    settings = tuple(
+    fit_options = tuple(
         {"balance": balance, "shrink": shrink}
         for balance in (0.3, 0.5, 0.7)
         for shrink in (0.1, 0.5)
     )
-    from_errors = True
+    learns_from_errors = True
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be such a score."""
+        """Refuse values that no such score has."""
         d = self.matrix
         square = d.ndim == 2 and d.shape[0] == d.shape[1] >= 2
-        good = square and np.isfinite(d).all() and (d >= 0).all()
-        if not (good and (d.diagonal() == 0).all()):
+        valid = square and np.isfinite(d).all() and (d >= 0).all()
+        if not (valid and (d.diagonal() == 0).all()):
             message = (
                 "expected a square matrix with a zero diagonal and no negative number."
             )
@@ -83,24 +83,30 @@ class RelU(FittedScore):
         temperature: float = 1.0,
     ) -> "RelU":
         """Fit D on labelled rows; `balance` is lambda, `shrink` the share of Gini."""
-        real = all(isinstance(v, (int, float)) for v in (balance, shrink, temperature))
-        if not (real and 0 <= balance <= 1 and 0 <= shrink <= 1 and temperature > 0):
+        options = (balance, shrink, temperature)
+        numbers = all(isinstance(option, (int, float)) for option in options)
+        if not (numbers and 0 <= balance <= 1 and 0 <= shrink <= 1 and temperature > 0):
             message = (
                 f"expected balance and shrink from 0 to 1 and a temperature above 0, "
                 f"got {balance!r}, {shrink!r} and {temperature!r}."
             )
             raise InputError(message)
         cls.check_fit(predictions, labels=True)
-        p, wrong = _softmax(predictions.logits, temperature), predictions.errors
-        if wrong.all() or not wrong.any():
-            message = "REL-U needs rows of both kinds to fit on. Give it more rows."
+        p, errors = _softmax(predictions.logits, temperature), predictions.errors
+        if errors.all() or not errors.any():
+            message = (
+                "REL-U needs errors and correct predictions to fit on. Give it more "
+                "rows."
+            )
             raise InputError(message)
-        moments = [p[kind].T @ p[kind] / kind.sum() for kind in (wrong, ~wrong)]
-        raw = np.maximum(balance * moments[0] - (1 - balance) * moments[1], 0)
-        gini = 1 - np.eye(len(raw))
-        raw = raw * gini
+        of_errors, of_correct = (
+            p[rows].T @ p[rows] / rows.sum() for rows in (errors, ~errors)
+        )
+        gini = 1 - np.eye(p.shape[1])
+        raw = np.maximum(balance * of_errors - (1 - balance) * of_correct, 0) * gini
         mean = raw.sum() / gini.sum()
         learned = raw / mean if mean > 0 else gini
+        # A few hundred errors say little about C^2 pairs of classes: shrink.
         return cls((1 - shrink) * learned + shrink * gini, float(temperature))
 
     def __call__(self, predictions: Predictions) -> Array:
@@ -116,18 +122,19 @@ class RelU(FittedScore):
         # class m, w_j = exp(z_j - z_2) for j != m and e = exp(z_2 - z_m), A sums
         # (D_mj + D_jm) w_j, B is w'Dw and S sums w_j. So wide gaps do not underflow.
         top, rows = predictions.predicted, np.arange(len(z))
-        others = z.copy()
-        others[rows, top] = -np.inf
-        second = others.max(1)
+        other_logits = z.copy()
+        other_logits[rows, top] = -np.inf
+        second = other_logits.max(1)
         certain = np.isneginf(second)
         second = np.where(certain, z[rows, top], second)
         with np.errstate(divide="ignore", over="ignore"):
             gap = (second - z[rows, top]) / self.temperature
-            w = np.exp((others - second[:, None]) / self.temperature)
-            near = ((self.matrix + self.matrix.T)[top] * w).sum(1)
-            far = (row_product(w, self.matrix) * w).sum(1)
+            w = np.exp((other_logits - second[:, None]) / self.temperature)
+            with_top = ((self.matrix + self.matrix.T)[top] * w).sum(1)
+            among_others = (row_product(w, self.matrix) * w).sum(1)
             e = np.exp(gap)
-            doubt = gap + np.log(near + e * far) - 2 * np.log1p(e * w.sum(1))
+            doubt = gap + np.log(with_top + e * among_others)
+            doubt = doubt - 2 * np.log1p(e * w.sum(1))
         return np.where(certain, -np.inf, doubt)
 
 

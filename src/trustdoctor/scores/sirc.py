@@ -1,4 +1,4 @@
-"""Softmax response, raised where features are small."""
+"""SIRC: softmax response, raised where the norm of the features is small."""
 
 from dataclasses import dataclass
 
@@ -15,13 +15,13 @@ from trustdoctor.scores.softmax import msp
 @register
 @dataclass(frozen=True, eq=False)
 class SIRC(FittedScore):
-    r"""Softmax response, raised where features are small for training rows.
+    r"""Softmax response, raised where features are small compared with training rows.
 
     .. math:: \log\bigl((1 - p_m)(1 + e^{-b (\|f\|_1 - a)})\bigr), \quad
               a = \mu - 3 \sigma, \quad b = 1 / \sigma
 
-    with mean and deviation of the norms of training features, of which there are
-    `width` per row.
+    with mean :math:`\mu` and standard deviation :math:`\sigma` of the norms of the
+    training rows' features. Each row has `n_features` features.
 
     References
     ----------
@@ -38,7 +38,7 @@ class SIRC(FittedScore):
 
     a: float
     b: float
-    width: int
+    n_features: int
 
     name = "sirc"
     needs = frozenset({"probs", "features"})
@@ -47,12 +47,12 @@ class SIRC(FittedScore):
     reference = "Xia & Bouganis 2022"
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be such a score."""
-        whole = type(self.width) is int and self.width > 0
-        if not (np.isfinite(self.a) and 0 < self.b < np.inf and whole):
+        """Refuse values that no such score has."""
+        n_features = type(self.n_features) is int and self.n_features > 0
+        if not (np.isfinite(self.a) and 0 < self.b < np.inf and n_features):
             message = (
-                f"expected a finite a, b above 0 and a width, got {self.a}, {self.b} "
-                f"and {self.width!r}."
+                f"expected a finite a, b above 0 and a number of features, got "
+                f"{self.a}, {self.b} and {self.n_features!r}."
             )
             raise InputError(message)
 
@@ -62,17 +62,19 @@ class SIRC(FittedScore):
         cls.check_fit(predictions)
         x = as_features(predictions.features)
         norms = np.abs(x).sum(1)
-        spread = float(norms.std())
-        if not spread > 1e-9 * float(norms.mean()):
-            message = "expected features whose norms differ, got equal ones."
+        deviation = float(norms.std())
+        # Norms that are equal but for rounding (the rows of a softmax) tell nothing.
+        if not deviation > 1e-9 * float(norms.mean()):
+            message = "expected features whose norms differ, got equal norms."
             raise InputError(message)
-        return cls(float(norms.mean()) - 3 * spread, 1 / spread, x.shape[1])
+        return cls(float(norms.mean()) - 3 * deviation, 1 / deviation, x.shape[1])
 
     def __call__(self, predictions: Predictions) -> Array:
         """Return the doubt of each row."""
         self.check(predictions)
-        x = as_features(predictions.features, width=self.width)
+        x = as_features(predictions.features, width=self.n_features)
         norms = np.abs(x).sum(1)
         doubt = np.asarray(msp(predictions), np.float64)
         with np.errstate(over="ignore"):
+            # log(1 + exp(x)) without overflow.
             return doubt + np.logaddexp(0.0, -self.b * (norms - self.a))

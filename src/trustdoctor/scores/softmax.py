@@ -1,8 +1,8 @@
-"""Scores of the logits alone: DOCTOR's two, and those to compare with.
+"""Scores of the softmax and of the logits: DOCTOR's two and their competitors.
 
-DOCTOR (Granese et al., NeurIPS 2021) is on a stable log scale. Parameters and results
-of all scores are those of `alpha`; `predicted`, where a score takes it, is that of
-`beta`.
+DOCTOR (Granese et al., NeurIPS 2021) is computed on the log scale, where small doubts
+do not underflow. Parameters and results are those of `alpha`; `predicted`, where a
+score takes it, is that of `beta`.
 """
 
 from collections.abc import Callable
@@ -64,12 +64,15 @@ def beta(logits: Any, *, temperature: float = 1.0, predicted: Any = None) -> Any
     .. math:: \log \frac{1 - p_m}{p_m}, \quad m = \arg\max_j z_j,
               \quad p = \mathrm{softmax}(z / T)
 
-    It ranks rows exactly as the maximum softmax probability does. Parameters and
-    result are those of `alpha`, and
+    It ranks rows exactly as the maximum softmax probability does.
 
+    Parameters
+    ----------
+    logits, temperature
+        As in `alpha`.
     predicted : integer array (n,), optional
-        The class m that the doubt is about, where it is not the largest logit's: at a
-        perturbed input the doubt is still about the clean prediction.
+        The class m that the doubt is about if it is not that of the largest logit: at
+        a perturbed input the doubt is still about the clean prediction.
 
     References
     ----------
@@ -90,7 +93,7 @@ def beta(logits: Any, *, temperature: float = 1.0, predicted: Any = None) -> Any
     )
 
 
-def take_logits(rows: Any, *, true: bool = False) -> Any:
+def take_logits(rows: Any, *, needs_logits: bool = False) -> Any:
     """Return the logits of predictions, or an array that may be logits."""
     if isinstance(rows, Predictions):
         if rows.decisions is not None:
@@ -100,24 +103,23 @@ def take_logits(rows: Any, *, true: bool = False) -> Any:
                 "SCORES['beta'](predictions), or predictions.without_decisions()."
             )
             raise InputError(message)
-        if true and rows.from_probabilities:
+        if needs_logits and rows.from_probabilities:
             message = (
                 "this score needs true logits, and these predictions came as "
                 "probabilities. Pass logits, or choose alpha, beta or msp."
             )
             raise InputError(message)
         return rows.logits
-    if _can_look(rows):
+    if _is_readable(rows):
         refuse_probabilities(to_numpy(rows))
     return rows
 
 
-def _can_look(rows: Any) -> bool:
-    """Tell whether an array's numbers can be looked at without harm.
-
-    On a device that would make it wait; traced by a compiler there are none yet.
-    """
-    if not is_torch_array(rows):  # frames and lists become numpy; JAX traces
+def _is_readable(rows: Any) -> bool:
+    """Tell whether an array's numbers can be read here, at no cost."""
+    # Reading a tensor on a device waits for the device; an array that a compiler traces
+    # (JAX, torch.compile, torch.func) has no numbers yet.
+    if not is_torch_array(rows):
         return not hasattr(rows, "__array_namespace__") or isinstance(rows, np.ndarray)
     if rows.device.type != "cpu":
         return False
@@ -128,7 +130,7 @@ def _can_look(rows: Any) -> bool:
 
 
 def msp(logits: Any, *, temperature: float = 1.0, predicted: Any = None) -> Any:
-    r"""Maximum softmax probability (softmax response), as :math:`\log(1 - p_m)`.
+    r"""Maximum softmax probability (softmax response): :math:`\log(1 - p_m)`.
 
     References
     ----------
@@ -205,7 +207,7 @@ def max_logit(logits: Any, *, temperature: float = 1.0) -> Any:
     array([-3.])
     """
     return score_rows(
-        take_logits(logits, true=True),
+        take_logits(logits, needs_logits=True),
         formulas.max_logit,
         temperature=temperature,
         native="max_logit",
@@ -226,7 +228,7 @@ def energy(logits: Any, *, temperature: float = 1.0) -> Any:
     array([-0.693])
     """
     return score_rows(
-        take_logits(logits, true=True),
+        take_logits(logits, needs_logits=True),
         formulas.energy,
         temperature=temperature,
         native="energy",
@@ -251,7 +253,7 @@ def gen(
     exponent : float
         gamma above, in (0, 1].
     top : int, optional
-        Sum over that many of the largest probabilities; by default over all.
+        How many of the largest probabilities to sum over; by default all.
 
     References
     ----------
@@ -268,7 +270,9 @@ def gen(
         message = f"expected an exponent in (0, 1], got {exponent!r}. 0.1 is usual."
         raise InputError(message)
     if top is not None and top < 1:
-        message = f"expected top of at least 1, got {top!r}. None sums all classes."
+        message = (
+            f"expected top of at least 1, got {top!r}. None sums over all classes."
+        )
         raise InputError(message)
 
     def formula(r: Reductions) -> Any:
@@ -278,11 +282,11 @@ def gen(
 
 
 _PROBS, _LOGITS = frozenset({"probs"}), frozenset({"logits"})
-_ALL = frozenset({"permutation", "shift", "direction"})
-_UNSHIFTED = _ALL - {"shift"}
+_ALL_LAWS = frozenset({"permutation", "shift", "direction"})
+_LAWS_OF_LENGTH = _ALL_LAWS - {"shift"}
 
 
-def _add(  # noqa: PLR0913 - what a score is
+def _register(  # noqa: PLR0913 - the attributes of a score
     function: Callable[..., Any],
     needs: frozenset[str],
     laws: frozenset[str],
@@ -294,24 +298,44 @@ def _add(  # noqa: PLR0913 - what a score is
 ) -> None:
     """Register a score under the name of its function."""
     name = function.__name__
-    native = name if name in KINDS else ""
     score = LogitScore(name, function, needs, laws, scale, reference)
-    score = replace(score, about_class=about_class, ranks_as=ranks_as)
-    register(replace(score, native=native))
+    register(
+        replace(
+            score,
+            about_class=about_class,
+            ranks_as=ranks_as,
+            kernel=name if name in KINDS else "",
+        )
+    )
 
 
-_add(alpha, _PROBS, _ALL, "odds", "Granese et al. 2021")
-_add(
-    beta, _PROBS, _ALL, "odds", "Granese et al. 2021", about_class=True, ranks_as="msp"
+_register(alpha, _PROBS, _ALL_LAWS, "odds", "Granese et al. 2021")
+_register(
+    beta,
+    _PROBS,
+    _ALL_LAWS,
+    "odds",
+    "Granese et al. 2021",
+    about_class=True,
+    ranks_as="msp",
 )
-_add(msp, _PROBS, _ALL, "log", "Hendrycks & Gimpel 2017", about_class=True)
-_add(entropy, _PROBS, _ALL, "log", "Shannon 1948")
-_add(margin, _PROBS, _ALL, "none", "Scheffer et al. 2001", about_class=True)
-_add(gen, _PROBS, _ALL, "log", "Liu et al. 2023")
-_add(max_logit, _LOGITS, _UNSHIFTED, "none", "Hendrycks et al. 2022")
-_add(energy, _LOGITS, _UNSHIFTED, "none", "Liu et al. 2020")
+_register(msp, _PROBS, _ALL_LAWS, "log", "Hendrycks & Gimpel 2017", about_class=True)
+_register(entropy, _PROBS, _ALL_LAWS, "log", "Shannon 1948")
+_register(margin, _PROBS, _ALL_LAWS, "none", "Scheffer et al. 2001", about_class=True)
+_register(gen, _PROBS, _ALL_LAWS, "log", "Liu et al. 2023")
+_register(max_logit, _LOGITS, _LAWS_OF_LENGTH, "none", "Hendrycks et al. 2022")
+_register(energy, _LOGITS, _LAWS_OF_LENGTH, "none", "Liu et al. 2020")
 
-_ODIN = LogitScore(
-    "odin", msp, frozenset({"gradients"}), _ALL, "log", "Liang et al. 2018"
+# ODIN is msp at a perturbed input; without a perturbation the two are the same.
+register(
+    LogitScore(
+        "odin",
+        msp,
+        frozenset({"gradients"}),
+        _ALL_LAWS,
+        "log",
+        "Liang et al. 2018",
+        perturbation_sign=-1,
+        about_class=True,
+    )
 )
-register(replace(_ODIN, step=-1, about_class=True))  # unperturbed it is msp

@@ -1,4 +1,4 @@
-"""Fitted scores as files: arrays in safetensors, the rest as JSON in its header."""
+"""Files of fitted scores: arrays in safetensors, plain values as JSON in the header."""
 
 import json
 import struct
@@ -17,22 +17,21 @@ from trustdoctor.errors import FileError, missing_package
 
 SCHEMA = 1
 
-HEADER = 1 << 24
-"""Bytes of a header at most."""
+MAX_HEADER_BYTES = 1 << 24
 
 
 def save(
-    path: str | Path, kind: str, arrays: dict[str, NDArray[Any]], fields: dict[str, Any]
+    path: str | Path, name: str, arrays: dict[str, NDArray[Any]], plain: dict[str, Any]
 ) -> None:
-    """Write arrays and plain fields, whole or not at all."""
-    content = {"trustdoctor": kind, "schema": SCHEMA, **fields}
-    plain = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    """Write a score's arrays and plain values, whole or not at all."""
+    header = {"trustdoctor": name, "schema": SCHEMA, **plain}
+    contiguous = {key: np.ascontiguousarray(array) for key, array in arrays.items()}
     with replacing(path) as temporary:
-        _safetensors().save_file(plain, temporary, {"json": json.dumps(content)})
+        _safetensors().save_file(contiguous, temporary, {"json": json.dumps(header)})
 
 
 def load(path: str | Path) -> tuple[str, dict[str, NDArray[Any]], dict[str, Any]]:
-    """Read what `save` wrote: the score's name, its arrays and its fields."""
+    """Read what `save` wrote: the score's name, its arrays and its plain values."""
     if not Path(path).is_file():
         message = f"there is no file {path}. Check the path."
         raise FileError(message)
@@ -40,46 +39,54 @@ def load(path: str | Path) -> tuple[str, dict[str, NDArray[Any]], dict[str, Any]
     try:
         _check_header(path)
         with library.safe_open(path, "np") as file:
-            fields = envelope.parse((file.metadata() or {}).get("json", "null"))
+            header = envelope.parse((file.metadata() or {}).get("json", "null"))
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except Exception as error:  # the library lets through what numpy does not know
-        why = (str(error).splitlines() or ["unknown"])[0]
+    except Exception as error:
+        # Not only OSError and ValueError: safetensors passes on what numpy raises for
+        # types that numpy does not have (bfloat16, float8).
+        reason = (str(error).splitlines() or ["unknown"])[0]
         message = (
-            f"cannot read {path} as a fitted score (safetensors): {why}. Name the file "
-            "that save or compare -o wrote."
+            f"cannot read {path} as a fitted score (safetensors): {reason}. Name the "
+            "file that save or compare -o wrote."
         )
         raise FileError(message) from error
-    if not isinstance(fields, dict) or not isinstance(fields.get("trustdoctor"), str):
+    if not isinstance(header, dict) or not isinstance(header.get("trustdoctor"), str):
         message = f"{path} is not a score of trustdoctor. Name another file."
         raise FileError(message)
-    schema = fields.pop("schema", None)
+    schema = header.pop("schema", None)
     if type(schema) is not int or schema != SCHEMA:
-        message = f"{path} was written by another version of trustdoctor. Use that one."
+        message = (
+            f"expected a score of schema {SCHEMA} in {path}, which another version of "
+            "trustdoctor wrote. Use that version, or fit the score again."
+        )
         raise FileError(message)
     for name, array in arrays.items():
         if array.dtype.kind not in "fiub":
             message = f"expected numbers in {name!r} of {path}, got {array.dtype}."
             raise FileError(message)
-    return fields.pop("trustdoctor"), arrays, fields
+    return header.pop("trustdoctor"), arrays, header
 
 
 def _check_header(path: str | Path) -> None:
-    """Refuse a header that names an array twice: the library takes the last."""
+    """Refuse a header that names an array twice, or is too large."""
     with Path(path).open("rb") as file:
+        # safetensors: the header's length in 8 bytes, the header as JSON, the arrays.
+        # The library itself would take the last of two arrays of one name.
         (size,) = struct.unpack("<Q", file.read(8))
-        if size > HEADER:
+        if size > MAX_HEADER_BYTES:
             message = f"it announces a header of {size:,} bytes"
             raise ValueError(message)
         envelope.parse(file.read(size).decode())
 
 
 @contextmanager
-def complaining(path: str | Path) -> Iterator[None]:
-    """Turn a missing or wrong array or field into a message about the file."""
+def naming_path(path: str | Path) -> Iterator[None]:
+    """Turn errors about a score's state into errors that name its file."""
     try:
         yield
-    except Exception as error:  # a plain value may stand where an array is expected
-        message = f"{path} does not hold such a score: {error}"
+    except Exception as error:
+        # A changed file may hold a plain value in an array's place: any error of numpy.
+        message = f"{path} does not hold a valid score: {error}"
         raise FileError(message) from error
 
 
@@ -88,9 +95,10 @@ def _safetensors() -> Any:
         import safetensors
         import safetensors.numpy
     except ImportError as error:
-        what = "saving and loading fitted scores"
         raise missing_package(
-            what=what, package="safetensors", extra="sklearn"
+            what="saving and loading fitted scores",
+            package="safetensors",
+            extra="sklearn",
         ) from error
 
     return SimpleNamespace(

@@ -80,8 +80,8 @@ class Tuned(FittedScore):
     needs = frozenset({"probs"})
     laws = frozenset({"permutation", "shift"})
     reference = "a search over Granese et al. 2021, Cattelan & Silva 2024"
-    from_errors = True
-    made_by = "td.tune(predictions)"
+    learns_from_errors = True
+    fit_call = "td.tune(predictions)"
 
     def __post_init__(self) -> None:
         """Refuse what cannot be such a score."""

@@ -18,7 +18,7 @@ from trustdoctor.errors import InputError
 from trustdoctor.kernels import check_temperature, place, sort
 from trustdoctor.predictions import Predictions
 from trustdoctor.scores.contract import LogitScore
-from trustdoctor.scores.registry import find_formula
+from trustdoctor.scores.registry import find_logit_score
 
 FAMILY = (
     "alpha",
@@ -67,7 +67,7 @@ def find_member(name: str) -> LogitScore:
     2.0
     """
     plain, tempered, warm = name.partition(":temperature=")
-    score = find_formula(plain)
+    score = find_logit_score(plain)
     if not tempered:
         return score
     try:
@@ -76,7 +76,7 @@ def find_member(name: str) -> LogitScore:
         message = f"expected a temperature as in {plain}:temperature=2, got {name!r}."
         raise InputError(message) from None
     check_temperature(temperature)
-    return score.at(temperature)
+    return score.with_temperature(temperature)
 
 
 def score_family(predictions: Predictions) -> dict[str, Array]:

@@ -7,7 +7,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import trustdoctor as td
 from trustdoctor.adapters.torch import Doctor
 from trustdoctor.errors import InputError
-from trustdoctor.scores import SCORES, LogitScore, find_formula
+from trustdoctor.scores import SCORES, LogitScore, find_logit_score
 
 FORMULAS = [name for name, entry in SCORES.items() if isinstance(entry, LogitScore)]
 
@@ -20,14 +20,14 @@ def by_hand(model, x, score, t, eps):
     """The paper's formula for one score, typed out."""
     model.eval()
     leaf = x.clone().requires_grad_()
-    s = find_formula(score).function(model(leaf.clone()), temperature=t)
+    s = find_logit_score(score).function(model(leaf.clone()), temperature=t)
     (gradient,) = torch.autograd.grad(s.sum(), leaf)
     sign = -1 if score == "odin" else 1
     moved = model(x + sign * eps * gradient.sign())
     options = {"temperature": t}
-    if find_formula(score).about_class:
+    if find_logit_score(score).about_class:
         options["predicted"] = model(x.clone()).argmax(1)
-    return numpy(moved), numpy(find_formula(score).function(moved, **options))
+    return numpy(moved), numpy(find_logit_score(score).function(moved, **options))
 
 
 @pytest.mark.parametrize("score", FORMULAS)
@@ -36,7 +36,7 @@ def test_every_score_perturbs_as_written(score, small, images):
     found = Doctor(small, score=score, temperature=1.3, epsilon=0.05)(images)
     assert np.allclose(found.scores, scores)
     assert np.allclose(found.perturbed.logits, logits)
-    exact = find_formula(score).function(found.perturbed.logits, temperature=1.3)
+    exact = find_logit_score(score).function(found.perturbed.logits, temperature=1.3)
     same = found.perturbed.predicted == found.predictions.predicted
     assert np.array_equal(found.scores[same], exact[same])
     assert np.allclose(found.predictions.logits, numpy(small.eval()(images.clone())))

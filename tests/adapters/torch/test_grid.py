@@ -7,7 +7,7 @@ from torch import nn
 import trustdoctor as td
 from trustdoctor.adapters.torch import EPSILONS, TEMPERATURES, Doctor, Setting, sweep
 from trustdoctor.errors import FileError, InputError, LabelsMissingError
-from trustdoctor.scores import find_formula
+from trustdoctor.scores import find_logit_score
 
 GRID = {"temperatures": (1.0, 1.5), "epsilons": (0.0, 0.02, 0.05)}
 
@@ -36,7 +36,7 @@ def test_every_cell_is_what_doctor_finds(order, small, images):
         if one.perturbed is not None:
             at = found.settings.index(setting)
             assert np.array_equal(found.predicted[:, at], one.perturbed.predicted)
-            paper = find_formula(setting.score).function(
+            paper = find_logit_score(setting.score).function(
                 one.perturbed.logits, temperature=setting.temperature
             )
             assert found.paper_scores[:, at] == pytest.approx(paper, abs=1e-5)
@@ -85,9 +85,9 @@ def test_doctor_and_sweep_agree_under_both_protocols(score, order):
         if epsilon and order == 2:
             close(both.paper, grid.paper)
             flipped = found.perturbed.predicted != found.predictions.predicted
-            assert flipped.sum() > 10 or find_formula(score).step < 0
+            assert flipped.sum() > 10 or find_logit_score(score).perturbation_sign < 0
             # By the definition: the formula at the perturbed logits, and their errors.
-            formula = find_formula(score).function
+            formula = find_logit_score(score).function
             doubts = formula(found.perturbed.logits, temperature=1.0)
             auroc = roc_auc_score(found.perturbed.errors, doubts)
             assert both.paper.metrics["auroc"].value == pytest.approx(auroc)

@@ -16,8 +16,8 @@ from trustdoctor.scores import (
     RelU,
     Score,
     Tuned,
-    find_formula,
-    parameters_of,
+    default_parameters,
+    find_logit_score,
 )
 
 PREFIX = "trustdoctor"
@@ -182,11 +182,11 @@ def add_decision(m: Maker, gate: Gate) -> str:
 
 def _formula(m: Maker, z: str, score: LogitScore) -> str:
     """Return a formula of the logits, with its parameters."""
-    options = {**parameters_of(score.function), **score.options}
-    warm = 1.0 if score.entry == "normalised_margin" else score.temperature
+    options = {**default_parameters(score.function), **score.parameters}
+    warm = 1.0 if score.registered_name == "normalised_margin" else score.temperature
     row = _Row(m, z, options.get("t", warm), options.get("p"))
     row.exponent = options.get("exponent", 1.0)
-    return str(_FORMULAS[score.entry](m, row))
+    return str(_FORMULAS[score.registered_name](m, row))
 
 
 def _tuned(m: Maker, z: str, score: Tuned) -> str:
@@ -225,10 +225,10 @@ def _fusion(m: Maker, z: str, score: Fusion) -> str:
     """Return the weighted sum of the standardised scores."""
     total = m.number(score.bias)
     for k, name in enumerate(score.names):
-        low, high = (m.number(float(end)) for end in score.ends[:, k])
-        own = m("Min", m("Max", _formula(m, z, find_formula(name)), low), high)
+        low, high = (m.number(float(end)) for end in score.bounds[:, k])
+        own = m("Min", m("Max", _formula(m, z, find_logit_score(name)), low), high)
         centred = m("Sub", own, m.number(float(score.means[k])))
-        weight = m.number(float(score.weights[k] / score.spreads[k]))
+        weight = m.number(float(score.weights[k] / score.deviations[k]))
         total = m("Add", total, m("Mul", weight, centred))
     return str(total)
 

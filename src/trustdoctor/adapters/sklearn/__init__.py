@@ -61,7 +61,7 @@ from trustdoctor.gates import (
     with_notes,
 )
 from trustdoctor.predictions import AS_PREDICTED, Predictions
-from trustdoctor.scores import Score, find_score, usual_score
+from trustdoctor.scores import Score, default_score, find_score
 
 DEFAULT_FRR = 0.05
 NAMED_TARGETS = ("frr", "trr", "risk", "joint", "coverage", "cost", "threshold")
@@ -396,7 +396,7 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         decided = said.overruled > 0
         name = self.score_name
         if name is None:
-            name = usual_score(said.predictions(decided=decided))
+            name = default_score(said.predictions(decided=decided))
         score = find_score(name, temperature=self.temperature)
         doubts = said.scores(score, decided=decided)
         barred = int((said.numbers < 0).sum())

@@ -26,7 +26,7 @@ from trustdoctor.errors import InputError
 from trustdoctor.evaluation import Protocols, evaluate_perturbed
 from trustdoctor.gates import Gate, Screened
 from trustdoctor.predictions import Predictions
-from trustdoctor.scores import find_formula
+from trustdoctor.scores import find_logit_score
 
 Mode = Literal["eval", "as-is"]
 
@@ -39,7 +39,7 @@ class Objective(Protocol):
         """The score's name."""
 
     @property
-    def step(self) -> int:
+    def perturbation_sign(self) -> int:
         """+1 to step towards more doubt, -1 towards less."""
 
     @property
@@ -268,7 +268,9 @@ class Doctor:
                 doubt(self.objective, traced.logits, self.temperature)
             )
         clean = traced.logits.detach()
-        size = self.objective.step * step_size(self.epsilon, self.scale, gradient)
+        size = self.objective.perturbation_sign * step_size(
+            self.epsilon, self.scale, gradient
+        )
         if self.order == 1:
             return clean, None, first_order(size, gradient)
         return clean, traced.logits_at(size * gradient.sign()), None
@@ -414,7 +416,7 @@ def find_objective(score: "str | Objective") -> "Objective":
             message = f"expected a score's name or a fitted score, got {score!r}."
             raise InputError(message)
         return score
-    return find_formula(score)
+    return find_logit_score(score)
 
 
 def check_positive(name: str, value: float) -> float:

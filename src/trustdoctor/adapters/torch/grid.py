@@ -237,7 +237,7 @@ def _magnitudes(
         if epsilon == 0 or gradient is None:
             yield clean, None
             continue
-        size = objective.step * step_size(epsilon, plan.scale, gradient)
+        size = objective.perturbation_sign * step_size(epsilon, plan.scale, gradient)
         if plan.order == 1:
             yield clean + first_order(size, gradient), None
         else:

@@ -7,7 +7,7 @@ from torch import Tensor, distributed
 
 from trustdoctor.errors import InputError
 from trustdoctor.metrics import RANK_METRICS, Points, Sketch, undefined
-from trustdoctor.scores import ROUNDING, find_formula
+from trustdoctor.scores import ROUNDING, find_logit_score
 
 
 class RejectionMetrics:
@@ -53,7 +53,7 @@ class RejectionMetrics:
             known = ", ".join(RANK_METRICS)
             message = f"expected metrics out of {known}, got {unknown[0]!r}."
             raise InputError(message)
-        self.score = find_formula(score)
+        self.score = find_logit_score(score)
         self.temperature = temperature
         self.metrics = metrics
         self.points = points or Points()

@@ -250,7 +250,7 @@ def _class_distances(
 
         run(model, train, work, **how)
     return tuple(
-        Mahalanobis.from_moments(m, on="features", ridge=ridge) for m in moments
+        Mahalanobis.from_moments(m, space="features", ridge=ridge) for m in moments
     )
 
 

@@ -9,13 +9,13 @@ import mpmath as mp
 import numpy as np
 import pytest
 import torch
+from trustdoctor.scores.normalised import normalised_alpha, normalised_margin, pnorm
 
 import trustdoctor as td
 from trustdoctor.adapters.torch.metric import RejectionMetrics
 from trustdoctor.errors import InputError
 from trustdoctor.kernels import _native
-from trustdoctor.scores import SCORES, find_formula, find_score, same_ranking
-from trustdoctor.scores.normalised import normalised_alpha, normalised_margin, pnorm
+from trustdoctor.scores import SCORES, find_logit_score, find_score, same_ranking
 
 POWERS = (1, 1.5, 2, 3, 4, 5, 6, 7.3, 40)
 TEMPERATURES = (0.01, 0.05, 0.2, 1.0)
@@ -266,27 +266,36 @@ names = pytest.mark.parametrize("name", NAMES)
 def test_a_name_and_its_parameters_find_each_other(name, rng):
     found = find_score(name)
     shown, options = NAMES[name]
-    assert (found.name, found.options) == (shown, options)
-    again = find_formula(found.name)
-    assert (again.name, again.options, again.entry) == (shown, options, found.entry)
-    made = SCORES[found.entry].using(**options)
+    assert (found.name, found.parameters) == (shown, options)
+    again = find_logit_score(found.name)
+    assert (again.name, again.parameters, again.registered_name) == (
+        shown,
+        options,
+        found.registered_name,
+    )
+    made = SCORES[found.registered_name].with_parameters(**options)
     z = rng.normal(size=(5, 4))
     for one in (found, again, made):
-        direct = SCORES[found.entry].function(z, **options)
+        direct = SCORES[found.registered_name].function(z, **options)
         assert np.array_equal(one(td.Predictions.from_logits(z)), direct)
     assert find_score(name, temperature=2.0).temperature == 2
 
 
 def test_parameters_are_added_to_those_that_were_set():
     score = SCORES["normalised_alpha"]
-    assert score.using(t=0.5).using(p=4).name == "normalised_alpha:p=4,t=0.5"
-    assert score.using(t=0.5).using(t=0.2).name == "normalised_alpha"
-    assert score.using().name == "normalised_alpha"
-    assert score.using(t=1 / 3).name == f"normalised_alpha:t={1 / 3!r}"
-    warm = find_score("pnorm", temperature=2.0).using(p=4)
+    assert (
+        score.with_parameters(t=0.5).with_parameters(p=4).name
+        == "normalised_alpha:p=4,t=0.5"
+    )
+    assert (
+        score.with_parameters(t=0.5).with_parameters(t=0.2).name == "normalised_alpha"
+    )
+    assert score.with_parameters().name == "normalised_alpha"
+    assert score.with_parameters(t=1 / 3).name == f"normalised_alpha:t={1 / 3!r}"
+    warm = find_score("pnorm", temperature=2.0).with_parameters(p=4)
     assert (warm.name, warm.temperature) == ("pnorm:p=4", 2)
     for number in (np.int64(4), np.float32(4), 4):
-        assert SCORES["pnorm"].using(p=number).name == "pnorm:p=4"
+        assert SCORES["pnorm"].with_parameters(p=number).name == "pnorm:p=4"
 
 
 REFUSED = {
@@ -356,7 +365,7 @@ def test_a_bad_p_is_refused(p):
         with pytest.raises(InputError, match=r"expected p from 1 to 100, got .* 2 is"):
             score(np.eye(3), p=p)
     with pytest.raises(InputError, match=r"expected (p from 1 to 100|a number as p)"):
-        SCORES["pnorm"].using(p=p)
+        SCORES["pnorm"].with_parameters(p=p)
 
 
 @pytest.mark.parametrize("t", ["1", None, 0, -1, 1e-4, 1e4, np.nan])

@@ -1,15 +1,14 @@
-"""Scores of logits whose length was taken out: what counts is their direction.
+"""Scores of centred logits divided by their p-norm: only the direction counts.
 
-Of many well-trained networks the length of the logits says little about errors that
-their direction does not, and the softmax trusts it too much (Cattelan & Silva, UAI
-2024). Centred and divided by their p-norm, logits have no length. Of other networks it
-says much: `tune` finds out which kind a model is. Parameters and results are those of
-`alpha`, but for those that are named; temperature does not matter, since it changes the
-length alone. Logits of -inf are left out. Two classes are left as they are: the length
-is all they have.
+For many well-trained networks the length of the logits adds nothing about errors to
+what their direction says, and the softmax trusts it too much (Cattelan & Silva, UAI
+2024). For other networks it says much: `tune` finds out which kind a model is.
+
+Parameters and results are those of `alpha`, except for parameters described here. The
+temperature does not matter, since it changes the length only. Logits of -inf are left
+out. Rows of two classes are scored as they are: they have no direction.
 """
 
-from dataclasses import replace
 from numbers import Real
 from typing import Any
 
@@ -22,18 +21,18 @@ from trustdoctor.scores.softmax import take_logits
 
 
 def pnorm(logits: Any, *, temperature: float = 1.0, p: float = 2.0) -> Any:
-    r"""Minus the largest logit, the logits centred and scaled to length 1.
+    r"""Minus the largest logit of the row, centred and scaled to p-norm 1.
 
     .. math:: -\max_j (z_j - \bar z) / \|z - \bar z\|_p
 
-    Of two classes it is `msp`.
+    For two classes this is `msp`.
 
     Parameters
     ----------
     logits, temperature
         As in `alpha`.
     p : float
-        Of the norm, from 1 to 100.
+        The order of the norm, from 1 to 100.
 
     References
     ----------
@@ -45,13 +44,13 @@ def pnorm(logits: Any, *, temperature: float = 1.0, p: float = 2.0) -> Any:
     >>> pnorm(np.array([[2.0, -1.0, -1.0]])).round(3)
     array([-0.816])
     """
-    return _score(logits, formulas.pnorm, "pnorm", p, temperature)
+    return _score(logits, formulas.pnorm, "pnorm", p=p, temperature=temperature)
 
 
 def normalised_alpha(
     logits: Any, *, temperature: float = 1.0, p: float = 3.0, t: float = 0.2
 ) -> Any:
-    r"""Doubt of DOCTOR's D_alpha on logits whose length was taken out.
+    r"""Doubt of DOCTOR's D_alpha on centred logits of p-norm 1.
 
     .. math:: \alpha\left(\frac{z - \bar z}{t \, \|z - \bar z\|_p}\right)
 
@@ -60,10 +59,10 @@ def normalised_alpha(
     logits, temperature
         As in `alpha`.
     p : float
-        Of the norm, from 1 to 100.
+        The order of the norm, from 1 to 100.
     t : float
-        The temperature of what is left, from 0.001 to 1000. Small ones make it a
-        margin, large ones a p-norm.
+        The temperature of the normalised logits, from 0.001 to 1000. A small one ranks
+        as the margin does, a large one as `pnorm`.
 
     References
     ----------
@@ -78,13 +77,14 @@ def normalised_alpha(
     True
     """
     check_temperature(temperature)
-    return _score(logits, formulas.alpha, "alpha", p, _checked(t))
+    _check_parameters(t=t)
+    return _score(logits, formulas.alpha, "alpha", p=p, temperature=float(t))
 
 
 def normalised_margin(
     logits: Any, *, temperature: float = 1.0, p: float = 2.0, predicted: Any = None
 ) -> Any:
-    r"""Minus the margin of logits whose length was taken out.
+    r"""Minus the margin of centred logits of p-norm 1.
 
     .. math:: (z_{(2)} - z_{(1)}) / \|z - \bar z\|_p
 
@@ -93,7 +93,7 @@ def normalised_margin(
     logits, temperature
         As in `alpha`.
     p : float
-        Of the norm, from 1 to 100.
+        The order of the norm, from 1 to 100.
     predicted
         As in `beta`.
 
@@ -109,46 +109,59 @@ def normalised_margin(
     array([-1.225])
     """
     check_temperature(temperature)
-    return _score(logits, formulas.margin, "margin", p, 1.0, predicted)
+    return _score(
+        logits, formulas.margin, "margin", p=p, temperature=1.0, predicted=predicted
+    )
 
 
-def _score(  # noqa: PLR0913 - what a score is made of
+def _score(  # noqa: PLR0913 - options, by keyword only
     logits: Any,
     formula: Formula,
-    native: str,
+    kernel: str,
+    *,
     p: float,
     temperature: float,
     predicted: Any = None,
 ) -> Any:
-    if not (isinstance(p, Real) and 1 <= p <= 100):
-        message = f"expected p from 1 to 100, got {p!r}. 2 is usual."
-        raise InputError(message)
+    _check_parameters(p=p)
     return score_rows(
         take_logits(logits),
         formula,
         temperature=temperature,
-        native=native,
+        native=kernel,
         predicted=predicted,
         p=float(p),
     )
 
 
-def _checked(t: float) -> float:
+def _check_parameters(*, p: float = 2.0, t: float = 0.2) -> None:
+    """Refuse orders of a norm and temperatures out of range."""
+    if not (isinstance(p, Real) and 1 <= p <= 100):
+        message = f"expected p from 1 to 100, got {p!r}. 2 is usual."
+        raise InputError(message)
     if not (isinstance(t, Real) and 1e-3 <= t <= 1e3):
         message = f"expected t from 0.001 to 1000, got {t!r}. 0.05 to 0.4 are usual."
         raise InputError(message)
-    return float(t)
 
 
-_LAWS = frozenset({"permutation", "shift"})  # the length rises with the top logit
-_OURS = "Granese et al. 2021, Cattelan & Silva 2024"
+_LAWS = frozenset({"permutation", "shift"})
+# Not "direction": a higher top logit makes the row longer, too, so that dividing by the
+# length moves the other logits closer to each other.
 
 for _function, _scale, _reference in (
     (pnorm, "none", "Cattelan & Silva 2024"),
-    (normalised_alpha, "odds", _OURS),
+    (normalised_alpha, "odds", "Granese et al. 2021, Cattelan & Silva 2024"),
     (normalised_margin, "none", "Scheffer et al. 2001, Cattelan & Silva 2024"),
 ):
-    _entry = LogitScore(
-        _function.__name__, _function, frozenset({"probs"}), _LAWS, _scale, _reference
+    register(
+        LogitScore(
+            _function.__name__,
+            _function,
+            frozenset({"probs"}),
+            _LAWS,
+            _scale,
+            _reference,
+            about_class=_function is normalised_margin,
+            parameter_check=_check_parameters,
+        )
     )
-    register(replace(_entry, about_class=_function is normalised_margin))
