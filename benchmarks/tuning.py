@@ -28,7 +28,7 @@ import trustdoctor as td
 from trustdoctor.errors import InputError
 from trustdoctor.metrics import Ranking, auroc_difference, frr_difference, frr_parts
 from trustdoctor.report.look import LIMIT, RIGHT, WRONG
-from trustdoctor.scores.tuning import FAMILY
+from trustdoctor.tuning import FAMILY
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "tuning.md"

@@ -23,7 +23,6 @@ from trustdoctor.evaluation import (
     evaluate,
     evaluate_perturbed,
     label_quality,
-    tune,
 )
 from trustdoctor.gates import (
     TARGETS,
@@ -85,7 +84,6 @@ from trustdoctor.scores import (
     RelU,
     Score,
     TrustScore,
-    Tuned,
     ViM,
     alpha,
     beta,
@@ -102,6 +100,7 @@ from trustdoctor.scores import (
     register,
 )
 from trustdoctor.service import Client
+from trustdoctor.tuning import Tuned, tune
 from trustdoctor.watch import Expectation, Reference, Watch, expected
 
 __all__ = [

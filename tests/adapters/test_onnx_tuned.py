@@ -11,9 +11,10 @@ from onnx import helper
 import trustdoctor as td
 from trustdoctor.adapters.onnx import export
 from trustdoctor.errors import InputError
-from trustdoctor.scores import FAMILY, find_logit_score
-from trustdoctor.scores.tuned_score import KNOTS
-from trustdoctor.scores.tuning import find_member
+from trustdoctor.scores import find_logit_score
+from trustdoctor.tuning import FAMILY
+from trustdoctor.tuning.selection import find_member
+from trustdoctor.tuning.tuned_score import N_KNOTS
 
 KINDS = {np.float32: 1e-5, np.float64: 1e-9, np.float16: 1e-2}
 
@@ -101,7 +102,7 @@ def test_scores_with_parameters(name, kind, classes, tmp_path, rng):
 
 def fit(members, z):
     """A tuned score of some members: its knots are quantiles, made to rise."""
-    p, at = td.Predictions.from_logits(z), np.linspace(0, 1, KNOTS)
+    p, at = td.Predictions.from_logits(z), np.linspace(0, 1, N_KNOTS)
     knots = [np.quantile(find_member(name)(p).astype(float), at) for name in members]
     rising = np.stack([own + at * max(0.01, np.ptp(own) / 20) for own in knots])
     ranks = np.tile(at, (len(members), 1))

@@ -202,7 +202,7 @@ def test_parameters_stand_in_the_name(name, kept, table, run, tmp_path):
         ("pnorm:", "expected pnorm:p=2, got 'pnorm:'"),
         ("alpha:p=4", "expected alpha alone, got 'alpha:p=4'"),
         ("alpha:temperature=2", "--temperature 2"),
-        ("tuned", "fitted on labelled rows first"),
+        ("tuned", "must be fitted first"),
         ("tuned:p=4", "has no parameters"),
         ("nobody:p=4", "expected a score out of"),
     ],

@@ -123,7 +123,7 @@ def _set(*path, to):
         (_set("score", to="alpha"), "not valid"),
         (_set("score", to="beauty"), "not valid"),
         (_set("temperature", to=2.0), "takes no temperature"),
-        (_set("fitted", to=None), "is fitted on labelled rows first"),
+        (_set("fitted", to=None), "must be fitted first"),
     ],
 )
 def test_a_tampered_fitted_score_is_refused(change, match, fitted):

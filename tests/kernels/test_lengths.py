@@ -4,10 +4,10 @@ import mpmath as mp
 import numpy as np
 import pytest
 import torch
-from trustdoctor.scores.normalised import normalised_alpha, normalised_margin, pnorm
 
 from trustdoctor.errors import InputError
 from trustdoctor.kernels import _native, normalise
+from trustdoctor.scores.normalisation import normalised_alpha, normalised_margin, pnorm
 
 POWERS = (1, 1.5, 2, 3, 4, 5, 6, 40)
 SCORES = (pnorm, normalised_alpha, normalised_margin)

@@ -128,7 +128,7 @@ def test_files_of_other_things_are_refused(tmp_path):
         ({"json": "[1]"}, "not a score"),
         ({"json": '{"trustdoctor": "knn", "schema": 1}'}, "holds a knn score"),
         ({"json": '{"trustdoctor": "mahalanobis", "schema": 9}'}, "another version"),
-        ({"json": '{"trustdoctor": "mahalanobis", "schema": 1}'}, "lacks or adds"),
+        ({"json": '{"trustdoctor": "mahalanobis", "schema": 1}'}, "missing or unknown"),
     ):
         save_file({"x": np.zeros(2)}, path, metadata)
         with pytest.raises(FileError, match=match):

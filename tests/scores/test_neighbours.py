@@ -66,5 +66,5 @@ def test_mistakes_are_named():
         KNN.fit(SEEN, k=1)(narrow)
     with pytest.raises(InputError, match="nothing is left"):
         ViM.fit(seen(features=RNG.normal(size=(200, 600))))
-    with pytest.raises(InputError, match="directions"):
+    with pytest.raises(InputError, match="expected n_components from 1 to 5"):
         ViM.fit(SEEN, n_components=6)

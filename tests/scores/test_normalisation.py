@@ -9,13 +9,13 @@ import mpmath as mp
 import numpy as np
 import pytest
 import torch
-from trustdoctor.scores.normalised import normalised_alpha, normalised_margin, pnorm
 
 import trustdoctor as td
 from trustdoctor.adapters.torch.metric import RejectionMetrics
 from trustdoctor.errors import InputError
 from trustdoctor.kernels import _native
 from trustdoctor.scores import SCORES, find_logit_score, find_score, same_ranking
+from trustdoctor.scores.normalisation import normalised_alpha, normalised_margin, pnorm
 
 POWERS = (1, 1.5, 2, 3, 4, 5, 6, 7.3, 40)
 TEMPERATURES = (0.01, 0.05, 0.2, 1.0)

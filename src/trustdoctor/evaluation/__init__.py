@@ -28,7 +28,6 @@ from trustdoctor.evaluation.protocols import (
     evaluate_logits,
     evaluate_perturbed,
 )
-from trustdoctor.evaluation.score_choice import tune
 from trustdoctor.evaluation.tally import Tally
 
 __all__ = [
@@ -60,5 +59,4 @@ __all__ = [
     "repeats",
     "reversed_line",
     "say_better",
-    "tune",
 ]

@@ -26,12 +26,11 @@ from trustdoctor.predictions import (
 )
 from trustdoctor.scores import (
     BASELINE,
-    TUNED_FOR,
     Score,
-    Tuned,
     available_scores,
     find_score,
 )
+from trustdoctor.tuning import TUNED_FOR, Tuned
 
 SHARE = 1 / 3
 """How many of the labelled rows choose; the others set the threshold."""
@@ -137,7 +136,7 @@ def choose_auto(
     chosen, others = np.split(order, [min(MOST, int(SHARE * len(order)))])
     rest = np.append(others, np.flatnonzero(~predictions.known))
     found = _tuned(predictions[chosen], options)
-    score = found.alone or found
+    score = found.only_member or found
     return Auto(score, found.verdict(), chosen, rest, predictions)
 
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trustdoctor.arrays import Array
-from trustdoctor.evaluation import tune
 from trustdoctor.gates import calibrate_scores
 from trustdoctor.metrics import Estimate
 from trustdoctor.opinion import image_views
@@ -17,6 +16,7 @@ from trustdoctor.reproduce.report import Cell, Report, Table
 from trustdoctor.reproduce.settings import JUDGES
 from trustdoctor.reproduce.sources import Exhibit, different_models
 from trustdoctor.scores import Score, find_logit_score, find_score
+from trustdoctor.tuning import tune
 
 TITLE = "What to do instead: tune, ask twice, promise"
 LABELLED = 1_000

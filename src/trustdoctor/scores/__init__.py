@@ -26,6 +26,7 @@ from trustdoctor.scores.registry import (
     register,
     same_ranking,
     score_all,
+    score_together,
     default_score,
 )
 from trustdoctor.scores.softmax import (
@@ -44,20 +45,16 @@ from trustdoctor.scores.rel_u import RelU
 from trustdoctor.scores.sirc import SIRC
 from trustdoctor.scores.neighbours import KNN, TrustScore, ViM
 from trustdoctor.scores.fusion import Fusion, fit_logistic, standardise
-from trustdoctor.scores.tuned_score import Tuned
-from trustdoctor.scores.tuning import FAMILY, TUNED_FOR
 
 for name in ("confidence", "doubt"):
     register(GivenScore(name))
 
 __all__ = [
     "BASELINE",
-    "FAMILY",
     "KNN",
     "ROUNDING",
     "SCORES",
     "SIRC",
-    "TUNED_FOR",
     "ClassMoments",
     "FittedScore",
     "Fusion",
@@ -67,7 +64,6 @@ __all__ = [
     "RelU",
     "Score",
     "TrustScore",
-    "Tuned",
     "ViM",
     "alpha",
     "available_scores",
@@ -93,6 +89,7 @@ __all__ = [
     "register",
     "same_ranking",
     "score_all",
+    "score_together",
     "standardise",
     "storage",
 ]

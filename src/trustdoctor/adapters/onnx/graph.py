@@ -15,10 +15,10 @@ from trustdoctor.scores import (
     LogitScore,
     RelU,
     Score,
-    Tuned,
     default_parameters,
     find_logit_score,
 )
+from trustdoctor.tuning import Tuned
 
 PREFIX = "trustdoctor"
 
@@ -128,7 +128,7 @@ def check_score(score: Score) -> None:
     if isinstance(score, Fusion):
         names = list(score.names)
     elif isinstance(score, Tuned):
-        names = [one.name for one in score.scores]
+        names = [member.name for member in score.scores]
     known = {*_FORMULAS} | ({RelU.name} if isinstance(score, RelU) else set())
     unknown = [name for name in names if name.partition(":")[0] not in known]
     if unknown:
@@ -191,8 +191,8 @@ def _formula(m: Maker, z: str, score: LogitScore) -> str:
 
 def _tuned(m: Maker, z: str, score: Tuned) -> str:
     """Return the mean rank: each a sum of ramps between quantiles, and two beyond."""
-    if score.alone is not None:
-        return _formula(m, z, score.alone)
+    if score.only_member is not None:
+        return _formula(m, z, score.only_member)
     ranked = []
     for own, knots, ranks in zip(score.scores, score.knots, score.ranks, strict=True):
         wide, high = np.diff(knots), np.diff(ranks)

@@ -178,7 +178,7 @@ class WhiteBox:
         if kind != "whitebox":
             message = f"{path} holds a {kind} score, not a whitebox score."
             raise FileError(message)
-        with storage.complaining(path):
+        with storage.naming_path(path):
             distances = tuple(
                 Mahalanobis(
                     arrays[f"means_{i}"],

@@ -17,9 +17,10 @@ from trustdoctor.engines import Means, calibrate_files, find_engine, screen
 from trustdoctor.errors import FileError, InputError
 from trustdoctor.files import find_source
 from trustdoctor.gates import Sketches
-from trustdoctor.scores import FAMILY, same_ranking
-from trustdoctor.scores.tuned_score import KNOTS
-from trustdoctor.scores.tuning import find_member
+from trustdoctor.scores import same_ranking
+from trustdoctor.tuning import FAMILY
+from trustdoctor.tuning.selection import find_member
+from trustdoctor.tuning.tuned_score import N_KNOTS
 
 TARGETS = [None, {"trr": 0.95}, {"frr": 0.1}, {"risk": 0.1}, {"coverage": 0.8}]
 
@@ -58,9 +59,11 @@ def score():
 
 def mixed(names, p):
     """A tuned score of any members, its knots drawn by hand."""
-    knots = [np.linspace(*np.quantile(find_member(n)(p), [0, 1]), KNOTS) for n in names]
+    knots = [
+        np.linspace(*np.quantile(find_member(n)(p), [0, 1]), N_KNOTS) for n in names
+    ]
     ranks = np.tile(
-        np.linspace(0, 1, KNOTS) ** 2 + np.arange(KNOTS) / 64, (len(names), 1)
+        np.linspace(0, 1, N_KNOTS) ** 2 + np.arange(N_KNOTS) / 64, (len(names), 1)
     )
     return td.Tuned(tuple(names), 99, 20, 59, "AUROC", np.stack(knots), ranks)
 
@@ -70,7 +73,7 @@ def test_it_is_the_mean_rank_by_hand(score, rng):
     wanted = np.zeros(300)
     for name, knots, ranks in zip(score.members, score.knots, score.ranks, strict=True):
         for i, x in enumerate(find_member(name)(p).astype(float)):
-            k = int(np.clip(np.searchsorted(knots, x) - 1, 0, KNOTS - 2))
+            k = int(np.clip(np.searchsorted(knots, x) - 1, 0, N_KNOTS - 2))
             share = (x - knots[k]) / (knots[k + 1] - knots[k])
             wanted[i] += ranks[k] + share * (ranks[k + 1] - ranks[k])
     np.testing.assert_allclose(score(p), wanted / 5, rtol=1e-9, atol=1e-12)
@@ -330,7 +333,7 @@ FIELDS = {
     + [["msp"] * 4 + [name] for name in FIFTH],
     "n": ["x", None, -1, 1.5, True, [1]],
     "n_errors": ["x", None, -1, 1.5],
-    "tried": ["x", None, -1, []],
+    "n_candidates": ["x", None, -1, []],
     "target": [5, None, ["AUROC"]],
 }
 

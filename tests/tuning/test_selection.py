@@ -8,8 +8,13 @@ from sklearn.metrics import roc_auc_score
 
 import trustdoctor as td
 from trustdoctor.errors import InputError, LabelsMissingError
-from trustdoctor.scores import FAMILY, tuning
-from trustdoctor.scores.tuning import Part, find_member, find_part, lower_gains
+from trustdoctor.tuning import FAMILY, selection
+from trustdoctor.tuning.selection import (
+    CurveSection,
+    cautious_gains,
+    find_member,
+    section_for,
+)
 
 
 def rows(n=400, classes=4, seed=0):
@@ -29,15 +34,18 @@ def test_gains_are_those_of_delong_by_hand(rng):
     wrong = rng.random(200) < 0.2
     base = rng.normal(size=200).round(1) + wrong  # with ties
     own = rng.normal(size=200).round(1) + 2 * wrong
-    (found,) = lower_gains([own], wrong, base, Part())
+    (found,) = cautious_gains([own], base, wrong, CurveSection())
     gain = roc_auc_score(wrong, own) - roc_auc_score(wrong, base)
     errors, correct = (
         shares(own[w], own[~w]) - shares(base[w], base[~w]) for w in (wrong, ~wrong)
     )
     spread = errors.var() / len(errors) + correct.var() / len(correct)
-    caution = tuning.CAUTION["auroc"]
+    caution = selection.STANDARD_ERRORS["all"]
     assert found == pytest.approx(gain - caution * math.sqrt(spread), abs=1e-12)
-    assert lower_gains([base, 2 * base], wrong, base, Part()).tolist() == [0, 0]
+    assert cautious_gains([base, 2 * base], base, wrong, CurveSection()).tolist() == [
+        0,
+        0,
+    ]
 
 
 def area(doubts, wrong, most):
@@ -53,17 +61,17 @@ def area(doubts, wrong, most):
 
 @pytest.mark.parametrize("high", [0.05, 0.1, 0.5, 1.0])
 def test_a_part_of_the_correct_rows_is_a_partial_area(high, rng, monkeypatch):
-    monkeypatch.setitem(tuning.CAUTION, "part", 0.0)
+    monkeypatch.setitem(selection.STANDARD_ERRORS, "section", 0.0)
     wrong = np.arange(300) < 100
     base, own = rng.normal(size=(2, 300)) + wrong
-    (found,) = lower_gains([own], wrong, base, Part("correct", 0.0, high))
+    (found,) = cautious_gains([own], base, wrong, CurveSection("frr", 0.0, high))
     gain = (area(own, wrong, high) - area(base, wrong, high)) / high
     assert found == pytest.approx(gain, abs=1e-12)
 
 
 @pytest.mark.parametrize("ends", [(0.75, 1.0), (0.25, 0.75), (0.0, 0.5), (0.5, 0.625)])
 def test_a_part_of_the_errors_is_a_partial_area(ends, rng, monkeypatch):
-    monkeypatch.setitem(tuning.CAUTION, "part", 0.0)
+    monkeypatch.setitem(selection.STANDARD_ERRORS, "section", 0.0)
     low, high = ends
     wrong = np.arange(400) < 80
     base, own = rng.normal(size=(2, 400)) + wrong
@@ -72,7 +80,7 @@ def test_a_part_of_the_errors_is_a_partial_area(ends, rng, monkeypatch):
         upper, lower = (area(-doubts, ~wrong, 1 - end) for end in (low, high))
         return (upper - lower) / (high - low)
 
-    (found,) = lower_gains([own], wrong, base, Part("errors", low, high))
+    (found,) = cautious_gains([own], base, wrong, CurveSection("trr", low, high))
     assert found == pytest.approx(value(own) - value(base), abs=1e-12)
 
 
@@ -80,10 +88,14 @@ def test_caution_takes_off_more_where_a_score_differs_more(rng):
     wrong = rng.random(500) < 0.2
     base = rng.normal(size=500) + wrong
     near, bold = base + 1e-3 * rng.normal(size=500), rng.normal(size=500) + wrong
-    for part in (Part(), Part("errors", 0.7, 1.0), Part("correct", 0.0, 0.2)):
-        cautious = lower_gains([near, bold], wrong, base, part)
+    for part in (
+        CurveSection(),
+        CurveSection("trr", 0.7, 1.0),
+        CurveSection("frr", 0.0, 0.2),
+    ):
+        cautious = cautious_gains([near, bold], base, wrong, part)
         plain = [roc_auc_score(wrong, one) for one in (near, bold, base)]
-        if part == Part():
+        if part == CurveSection():
             taken = np.array(plain[:2]) - plain[2] - cautious
             assert 0 < taken[0] < taken[1] / 5
         assert cautious[0] < 0.01
@@ -112,10 +124,10 @@ def test_parts_of_errors_are_where_such_a_gate_works(name, value, rng):
         trr = value
         if name != "trr":
             trr = 1 - accepted_errors(base, wrong, allowed[name]) / errors
-        wanted = Part("errors", max(0.0, trr - 0.2), min(1.0, trr + 0.2))
-        few = (wanted.high - wanted.low) * errors < tuning.FEWEST
-        found = find_part(base, wrong, {name: value})
-        assert found == (Part() if few or trr == 0 else wanted)
+        wanted = CurveSection("trr", max(0.0, trr - 0.2), min(1.0, trr + 0.2))
+        few = (wanted.high - wanted.low) * errors < selection.MIN_SECTION_ROWS
+        found = section_for({name: value}, base, wrong)
+        assert found == (CurveSection() if few or trr == 0 else wanted)
 
 
 @pytest.mark.parametrize("value", [1, 2, 5, 50, 1e6])
@@ -125,8 +137,10 @@ def test_the_part_of_a_cost_is_where_it_is_least(value, rng):
     surest = wrong[np.argsort(base)]
     costs = [value * surest[:k].sum() + 400 - k for k in range(401)]
     trr = 1 - surest[: int(np.argmin(costs))].sum() / wrong.sum()
-    wanted = Part("errors", max(0.0, trr - 0.2), min(1.0, trr + 0.2))
-    assert find_part(base, wrong, {"cost": value}) == (wanted if trr else Part())
+    wanted = CurveSection("trr", max(0.0, trr - 0.2), min(1.0, trr + 0.2))
+    assert section_for({"cost": value}, base, wrong) == (
+        wanted if trr else CurveSection()
+    )
 
 
 @pytest.mark.parametrize("value", [0.01, 0.05, 0.25, 0.5, 0.9, 0.99])
@@ -137,9 +151,11 @@ def test_parts_of_correct_rows_are_where_such_a_gate_works(value, rng):
         correct = int((~wrong).sum())
         kept = (~wrong)[np.argsort(base)][: math.ceil(round(value * n, 9))].sum()
         for name, frr in (("frr", value), ("coverage", 1 - kept / correct)):
-            wanted = Part("correct", 0.0, min(1.0, 2 * frr))
-            few = wanted.high * correct < tuning.FEWEST
-            assert find_part(base, wrong, {name: value}) == (Part() if few else wanted)
+            wanted = CurveSection("frr", 0.0, min(1.0, 2 * frr))
+            few = wanted.high * correct < selection.MIN_SECTION_ROWS
+            assert section_for({name: value}, base, wrong) == (
+                CurveSection() if few else wanted
+            )
 
 
 def test_of_two_targets_the_first_that_is_listed_counts(rng):
@@ -149,7 +165,7 @@ def test_of_two_targets_the_first_that_is_listed_counts(rng):
         ({"frr": 0.1, "trr": 0.9}, {"trr": 0.9}),
         ({"coverage": 0.6, "risk": 0.1}, {"risk": 0.1}),
     ):
-        assert find_part(base, wrong, pair) == find_part(base, wrong, first)
+        assert section_for(pair, base, wrong) == section_for(first, base, wrong)
     score = td.tune(rows(), for_={"frr": 0.1, "trr": 0.9})
     assert score.target == "frr 0.1, trr 0.9"
 
@@ -158,20 +174,20 @@ def test_of_two_targets_the_first_that_is_listed_counts(rng):
 def test_the_best_by_hand_is_chosen(target):
     p = rows(800, seed=3)
     base, wrong = find_member("msp")(p), p.errors
-    part = find_part(base, wrong, target)
+    part = section_for(target, base, wrong)
     every = {name: find_member(name)(p) for name in FAMILY}
-    found = lower_gains(every.values(), wrong, base, part)
+    found = cautious_gains(every.values(), base, wrong, part)
     lower = dict(zip(every, found, strict=True))
     score = td.tune(p, for_=target, average=1)
     assert score.members == (max(lower, key=lower.get),)
     assert score.knots.shape == score.ranks.shape == (1, 0)
     alone = find_member(score.members[0])
-    assert score.alone == alone
+    assert score.only_member == alone
     assert np.array_equal(score(p), alone(p))
     several = td.tune(p, for_=target)
     assert several.members[0] == score.members[0]
     assert (several.n, several.n_errors) == (800, wrong.sum())
-    assert several.tried == len(FAMILY) == len(set(FAMILY))
+    assert several.n_candidates == len(FAMILY) == len(set(FAMILY))
 
 
 def test_the_order_of_the_rows_does_not_matter(rng):
@@ -193,7 +209,7 @@ def test_the_order_of_rows_that_tie_does_not_matter(target, rng):
     wrong = rng.random(600) > votes.max(1)
     labels = (votes.argmax(1) + wrong) % 3
     base = td.msp(np.log(np.maximum(votes, 1e-9)))
-    parts = {find_part(base[o], wrong[o], target) for o in orders(rng, 600)}
+    parts = {section_for(target, base[o], wrong[o]) for o in orders(rng, 600)}
     assert len(parts) == 1
     rows = [td.Predictions.from_probs(votes[o], labels[o]) for o in orders(rng, 600)]
     assert len({td.tune(p, for_=target).members for p in rows}) == 1
@@ -207,7 +223,7 @@ def test_what_needs_logits_is_not_tried_on_probabilities():
     p = rows()
     probs = np.exp(p.logits) / np.exp(p.logits).sum(1, keepdims=True)
     score = td.tune(td.Predictions.from_probs(probs, p.labels))
-    assert score.tried == len(FAMILY) - 2
+    assert score.n_candidates == len(FAMILY) - 2
     assert score.needs == {"probs"}
     assert not {"energy", "max_logit"} & set(score.members)
 
