@@ -178,7 +178,7 @@ def test_a_tuned_score_is_fitted_on_rows_that_do_not_judge_it():
     found = compare(p)
     tuned, score = by_name(found)["tuned"], found.scores["tuned"]
     assert (tuned.n, tuned.passes, tuned.needs) == (found.n_judged, 1, "labels")
-    assert (score.n, score.tried) == (found.n_fit, 59)
+    assert (score.n, score.n_candidates) == (found.n_fit, 59)
     fit = np.random.default_rng(0).permutation(3000)[:1000]
     assert score.digest == td.tune(p[fit]).digest
     assert by_name(found)["margin"].n == 3000
@@ -222,7 +222,7 @@ def test_features_and_views_bring_their_scores(bundled_opinions):
     assert set(found.scores) == names - views
     again = compare(p, train=p[:300])
     assert {c.name for c in again.candidates} == names - views
-    assert len(again.scores["knn"].train) == 300  # fitted on the training rows
+    assert len(again.scores["knn"].train_features) == 300  # fitted on the training rows
     probs = np.exp(p.logits) / np.exp(p.logits).sum(1, keepdims=True)
     softmax = td.Predictions.from_probs(probs, p.labels, features=p.features)
     fewer = {c.name for c in compare(softmax).candidates}
