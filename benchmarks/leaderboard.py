@@ -2,10 +2,13 @@
 
     python benchmarks/leaderboard.py prepare SHARED FOLDER     # data as plain arrays
     python benchmarks/leaderboard.py answers FOLDER [DEVICE]   # asks the models
+    python benchmarks/leaderboard.py check FOLDER NAME         # after a GPU's answers
     python benchmarks/leaderboard.py page FOLDER docs/leaderboard.md
 
 The second step runs the models on all rows and views, and goes on where it was stopped;
-a GPU does it in two minutes. The third is `td.compare` on what they said.
+a GPU does it in a minute. The third asks the models about some rows again, on this
+machine's processor, and the page then says how far the answers of the accelerator NAME
+differ. The last is `td.compare` on the answers.
 """
 
 import gzip
@@ -58,17 +61,10 @@ def answers(folder, device="cpu"):
         _ask_texts(folder, device)
 
 
-def _ask_images(folder, device):
-    """Ask about the clean rows, shifted rows, and all their views."""
+def _image_inputs(folder):
+    """Return the labels and the inputs of each kind: clean, noise, blur, fashion."""
     import torch
-    from safetensors.torch import load_file
 
-    from trustdoctor.opinion import image_views
-
-    sys.path.insert(0, str(folder))
-    import nets
-
-    torch.backends.cudnn.allow_tf32 = False
     with np.load(folder / "cifar.npz") as file:
         pixels, labels = file["pixels"], file["labels"]
     raw = torch.from_numpy(pixels).permute(0, 3, 1, 2).float() / 255
@@ -81,28 +77,53 @@ def _ask_images(folder, device):
         "noise": (raw + 0.06 * noise).clamp(0, 1),
         "blur": torch.nn.functional.conv2d(edge, kernel, groups=3),
     }
+    kinds = {kind: (images, labels) for kind, images in inputs.items()}
     if (folder / "fashion.npy").exists():
         other = torch.from_numpy(np.load(folder / "fashion.npy"))
         other = other.permute(0, 3, 1, 2).float() / 255
         order = np.random.default_rng(0).permutation(len(raw))[:9000]
-        inputs["fashion"] = torch.cat([raw[order], other])
         mixed = np.concatenate([labels[order], np.full(len(other), -1)])
+        kinds["fashion"] = (torch.cat([raw[order], other]), mixed)
+    return kinds
+
+
+def _ask_images(folder, device, rows=None):
+    """Ask about the clean rows, shifted rows, and all their views.
+
+    With `rows`, about the first rows alone; returns the answers by file name then, and
+    writes nothing.
+    """
+    import torch
+    from safetensors.torch import load_file
+
+    from trustdoctor.opinion import image_views
+
+    sys.path.insert(0, str(folder))
+    import nets
+
+    # TensorFloat-32 rounds what it multiplies to 10 bits: other answers than a
+    # processor's.
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_tf32 = False
     mean = torch.tensor(nets.MEAN).view(1, 3, 1, 1)
     std = torch.tensor(nets.STD).view(1, 3, 1, 1)
+    kinds, again = _image_inputs(folder), {}
     for name, net in (("resnet-20", nets.ResNet20()), ("densenet", nets.DenseNetBC())):
         weights = "resnet-20" if name == "resnet-20" else "densenet-bc-100-12"
         net.load_state_dict(load_file(folder / f"{weights}.safetensors"))
         net.eval().to(device)
-        for kind, images in inputs.items():
+        for kind, (images, labels) in kinds.items():
             path = folder / f"answers-{name}-{kind}.npz"
-            if path.exists() or path.stem not in TITLES:
+            if path.stem not in TITLES or (path.exists() and rows is None):
                 continue
-            x = ((images - mean) / std).to(device)
-            said = {"clean": _ask(net, x)}
-            said |= {view.name: _ask(net, view(x)) for view in image_views(9)}
-            own = mixed if kind == "fashion" else labels
-            np.savez(path, labels=own, **said)
+            x = ((images[:rows] - mean) / std).to(device)
+            logits = {"clean": _ask(net, x)}
+            logits |= {view.name: _ask(net, view(x)) for view in image_views(9)}
+            if rows is None:
+                np.savez(path, labels=labels, **logits)
+            again[path.name] = logits
             print(name, kind, flush=True)
+    return again
 
 
 def _ask(net, x):
@@ -112,20 +133,62 @@ def _ask(net, x):
         return torch.cat([net(part) for part in x.split(500)]).float().cpu().numpy()
 
 
-def _ask_texts(folder, device):
+def _ask_texts(folder, device, rows=None):
+    """Ask about reviews and their views; with `rows`, as `_ask_images` does."""
     from trustdoctor.adapters.transformers import load_folder, predict
     from trustdoctor.opinion import text_views
 
     content = json.loads((folder / "imdb.json").read_text(encoding="utf-8"))
-    texts, labels = content["texts"], content["labels"]
+    texts, labels = content["texts"][:rows], content["labels"]
     model, processor = load_folder(folder / "minilm-imdb")
+    model = model.float().to(device)
     options = {"processor": processor, "max_length": 256, "device": device}
     options |= {"batch_size": 128, "quiet": True}
-    said = {"clean": predict(model.float(), texts, **options).logits}
+    logits = {"clean": predict(model, texts, **options).logits}
     for view in text_views(window=120):
-        said[view.name] = predict(model, view(texts), **options).logits
-    np.savez(folder / "answers-minilm-imdb.npz", labels=labels, **said)
+        logits[view.name] = predict(model, view(texts), **options).logits
+    name = "answers-minilm-imdb.npz"
+    if rows is None:
+        np.savez(folder / name, labels=labels, **logits)
     print("minilm imdb", flush=True)
+    return {name: logits}
+
+
+CHECKED = 200
+"""Rows that the processor is asked about again, of each file of answers."""
+
+
+def check(folder, accelerator):
+    """Hold an accelerator's answers against the processor's, on some rows."""
+    again = _ask_images(folder, "cpu", CHECKED) | _ask_texts(folder, "cpu", CHECKED)
+    differences, changed, count = [], 0, 0
+    for name, logits in again.items():
+        with np.load(folder / name) as file:
+            for view, own in logits.items():
+                other = file[view][:CHECKED]
+                differences.append(float(np.abs(own - other).max()))
+                changed += int((own.argmax(1) != other.argmax(1)).sum())
+                count += len(own)
+    facts = {"largest": max(differences), "changed": changed, "answers": count}
+    facts["accelerator"] = accelerator
+    (folder / "check.json").write_text(json.dumps(facts), encoding="utf-8")
+    print(facts)
+
+
+def check_words(folder):
+    """Say where the answers were computed, and how far the processor's differ."""
+    path = folder / "check.json"
+    if not path.exists():
+        return []
+    facts = json.loads(path.read_text(encoding="utf-8"))
+    words = (
+        f"The answers of our nets were computed on {facts['accelerator']}, in float32. "
+        f"A processor was asked again about {CHECKED} rows of each data set and all "
+        f"their views, {facts['answers']:,} answers: logits differ by at most "
+        f"{facts['largest']:.1g}, and {facts['changed']} predictions. The intervals "
+        "and choices were computed on a processor."
+    )
+    return [words, ""]
 
 
 def opinions(path):
@@ -305,9 +368,12 @@ def public(folder):
 
     for data in PUBLIC:
         for path in sorted(folder.glob(f"public-*-{data}-test.npz")):
+            name = path.name.removeprefix("public-").removesuffix(f"-{data}-test.npz")
+            files = [folder / f"public-{name}-{known}-test.npz" for known in PUBLIC]
+            if not all(file.exists() for file in files):
+                continue  # a net of another collection, on one data set alone
             with np.load(path) as file:
                 p = td.Predictions.from_logits(file["logits"], file["labels"])
-            name = path.name.removeprefix("public-").removesuffix(f"-{data}-test.npz")
             yield data, name, p, td.compare(p)
 
 
@@ -423,6 +489,7 @@ def page(folder):
         "hold all together at 95%. The recommended score is bold. Errors are those of "
         "the clean prediction, which is what a user deploys. Everything in %.",
         "",
+        *check_words(folder),
         "## Wins, ties and losses",
         "",
         "Wins / ties / losses against softmax response, by AUROC: a win or a loss is a "
@@ -458,6 +525,8 @@ def main():
         prepare(Path(rest[0]), Path(rest[1]))
     elif step == "answers":
         answers(Path(rest[0]), *rest[1:])
+    elif step == "check":
+        check(Path(rest[0]), rest[1])
     else:
         Path(rest[1]).write_text(page(Path(rest[0])), encoding="utf-8")
     print(f"{step}: {time.perf_counter() - start:.0f} s")
