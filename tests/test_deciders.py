@@ -171,7 +171,7 @@ def test_triton(kind):
     """By hand: the kernel, whole rows in one block and rows over several blocks."""
     if not torch.cuda.is_available():
         pytest.skip("needs a GPU")
-    fused = pytest.importorskip("trustdoctor.kernels.fused")
+    fused = pytest.importorskip("trustdoctor.kernels.gpu")
     for classes in (C, 60, 5000):
         rows = torch.from_numpy(spread(array(kind), classes)).to(KINDS[kind]).cuda()
         assert fused.can_score(rows)

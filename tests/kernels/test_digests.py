@@ -56,7 +56,7 @@ def test_type_and_shape_count_and_memory_does_not(rng):
 
 @pytest.mark.usefixtures("_how")
 def test_parts_for_several_threads_all_count(rng, monkeypatch):
-    monkeypatch.setattr(digests, "_BYTES", 128)
+    monkeypatch.setattr(digests, "_BLOCK_BYTES", 128)
     words = rng.normal(size=1000)
     found = {digest(words)}
     for at in range(0, 1000, 37):

@@ -2,19 +2,19 @@
 
 from trustdoctor.kernels import _native
 from trustdoctor.kernels._native import KINDS
-from trustdoctor.kernels.betting import bet
 from trustdoctor.kernels.digests import digest
-from trustdoctor.kernels.lengths import normalise
+from trustdoctor.kernels.ranks import order, place, sort, split
 from trustdoctor.kernels.rows import (
     Formula,
     Reductions,
     argmax,
     check_temperature,
+    normalise,
     score_kinds,
     score_rows,
 )
-from trustdoctor.kernels.sorting import order, place, sort, split
 from trustdoctor.kernels.threads import cores, map_threads
+from trustdoctor.kernels.wealth import bet
 
 __all__ = [
     "KINDS",

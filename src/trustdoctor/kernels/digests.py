@@ -1,4 +1,4 @@
-"""Telling arrays apart by their content, at the speed of memory."""
+"""Digests of arrays, at the speed of memory."""
 
 from hashlib import blake2b
 from typing import Any
@@ -9,28 +9,29 @@ from numpy.typing import NDArray
 from trustdoctor.kernels import _native
 from trustdoctor.kernels.threads import map_threads
 
-_BYTES = 1 << 24  # for a thread at a time
+_BLOCK_BYTES = 1 << 24  # digested by a thread at a time
 
 
 def digest(*arrays: NDArray[Any]) -> bytes:
-    """Return bytes that are the same for arrays of the same content and type alone.
+    """Return bytes that are equal only for arrays of equal content and type.
 
-    They hold within this process: without its keys nobody can make two arrays meet.
+    They are valid within this process: its random keys keep anybody from constructing
+    two arrays with one digest.
 
     Examples
     --------
-    >>> one = np.array([0.1, 0.2])
-    >>> digest(one) == digest(one.copy()), digest(one) == digest(one[::-1])
+    >>> scores = np.array([0.1, 0.2])
+    >>> digest(scores) == digest(scores.copy()), digest(scores) == digest(scores[::-1])
     (True, False)
     """
     plain = [np.ascontiguousarray(array) for array in arrays]
-    kinds = [f"{array.dtype.str}{array.shape}" for array in plain]
-    parts = [
-        octets[start : start + _BYTES]
+    shapes = [f"{array.dtype.str}{array.shape}" for array in plain]
+    blocks = [
+        octets[start : start + _BLOCK_BYTES]
         for octets in (array.reshape(-1).view(np.uint8) for array in plain)
-        for start in range(0, len(octets), _BYTES)
+        for start in range(0, len(octets), _BLOCK_BYTES)
     ]
-    return "".join(kinds).encode() + b"".join(map_threads(_digest, parts))
+    return "".join(shapes).encode() + b"".join(map_threads(_digest, blocks))
 
 
 def _digest(octets: NDArray[np.uint8]) -> bytes:

@@ -1,27 +1,26 @@
-"""Work on several processors at once."""
+"""Threads for functions that release the interpreter lock, as the C library's do."""
 
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-Part = TypeVar("Part")
-
-
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 def cores() -> int:
-    """Return how many processors this process may use."""
+    """Return the number of processors that this process may use."""
+    # os.cpu_count ignores a container's or taskset's limit.
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
-def map_threads(function: Callable[[Part], Result], parts: list[Part]) -> list[Result]:
-    """Apply a function that releases the interpreter lock to every part."""
-    workers = min(cores(), len(parts))
+def map_threads(function: Callable[[Item], Result], items: list[Item]) -> list[Result]:
+    """Apply a function that releases the interpreter lock to every item."""
+    workers = min(cores(), len(items))
     if workers <= 1:
-        return [function(part) for part in parts]
+        return [function(item) for item in items]
     with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(function, parts))
+        return list(pool.map(function, items))

@@ -55,7 +55,7 @@ def margin(r: Reductions) -> Any:
     # Not u2: its offset is a constant for the gradient, and here the gradient of the
     # second logit counts.
     xp = r.xp
-    second = xp.max(xp.where(r.others, r.logits, -xp.inf), axis=-1)
+    second = xp.max(xp.where(r.other_classes, r.logits, -xp.inf), axis=-1)
     return (second - r.top) / r.temperature
 
 
@@ -74,10 +74,10 @@ def gen(r: Reductions, exponent: float, top: int | None) -> Any:
     xp = r.xp
     log_z = xp.log1p(r.a)[..., None]
     log_p_others = r.log_e + xp.where(r.certain, 0.0, r.u2)[..., None] - log_z
-    log_p = xp.where(r.others, log_p_others, -log_z)
+    log_p = xp.where(r.other_classes, log_p_others, -log_z)
     log_not_p_top = (r.u2 + xp.log(r.s))[..., None] - log_z  # log(1 - p_m)
-    safe = xp.where(r.others, log_p_others, -1.0)  # log1p(-1) of p_m = 1 is -inf
-    log_not_p = xp.where(r.others, xp.log1p(-xp.exp(safe)), log_not_p_top)
+    safe = xp.where(r.other_classes, log_p_others, -1.0)  # log1p(-1) of p_m = 1 is -inf
+    log_not_p = xp.where(r.other_classes, xp.log1p(-xp.exp(safe)), log_not_p_top)
     terms = exponent * (log_p + log_not_p)
     if top is not None and top < terms.shape[-1]:
         order = xp.argsort(log_p, axis=-1, descending=True)[..., :top]

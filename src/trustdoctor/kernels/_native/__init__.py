@@ -1,9 +1,9 @@
-"""The compiled kernels, where the installation could build one.
+"""The compiled kernels, if the installation could build them.
 
 The library is plain C behind ctypes: 250 kB, no start-up cost, nothing to compile at
-run time. It holds the kernels for several instruction sets and takes the widest that
-the processor has; ``TRUSTDOCTOR_ISA=avx2`` forces another. Where no compiler was found,
-``available`` is False and ``rows.py`` does the same work with numpy, more slowly.
+run time. It holds the kernels for several instruction sets and takes the widest one
+that the processor supports; ``TRUSTDOCTOR_ISA=avx2`` forces another. If there was no
+compiler, ``available`` is False, and `rows` does the same work with numpy, slower.
 """
 
 import ctypes
@@ -20,28 +20,32 @@ from trustdoctor.errors import InputError
 
 KINDS = ("beta", "alpha", "msp", "entropy", "margin", "max_logit", "energy")
 NORMED = ("beta", "alpha", "msp", "margin", "pnorm")
-"""What rows are scored by whose lengths were taken out."""
+"""The scores of rows that were divided by their p-norms."""
 
 _NUMBERS = {kind: number for number, kind in enumerate((*KINDS, "pnorm"))}
 VERSION = 3
-"""Of the library's functions, as it says itself."""
+"""The version of the library's functions, which `td_version` returns."""
 
-MOST_BETS = 128
-"""Alternatives that the library bets on at once."""
+MAX_BETS = 128
+"""Alternatives that `td_bet` takes at most."""
 
 ISAS = ("baseline", "avx2", "avx512", "neon")
-"""Instruction sets, as the library numbers them."""
+"""Instruction sets, in the order in which the library numbers them."""
 
 
 def _find() -> Path | None:
-    """Return the library: beside this file, or where an editable install has it."""
-    own = Path(__file__).with_name("kernels.so")
-    place = own.relative_to(own.parents[3])
-    return next(filter(Path.is_file, (own, *(Path(p, place) for p in sys.path))), None)
+    """Return the library's path: beside this file, or where it was installed."""
+    # An editable install imports the sources from the working tree, and has put the
+    # library into site-packages.
+    beside = Path(__file__).with_name("kernels.so")
+    relative = beside.relative_to(beside.parents[3])
+    return next(
+        filter(Path.is_file, (beside, *(Path(p, relative) for p in sys.path))), None
+    )
 
 
 def _load() -> ctypes.CDLL | None:
-    """Return the library, or None where it is absent or switched off."""
+    """Return the library; None if it is absent or switched off."""
     if os.environ.get("TRUSTDOCTOR_NATIVE") == "0":
         return None
     path = _find()
@@ -54,27 +58,38 @@ def _load() -> ctypes.CDLL | None:
     if not hasattr(library, "td_version") or library.td_version() != VERSION:
         return None  # built from another version of the sources
     pointer, size = ctypes.c_void_p, ctypes.c_int64
-    number = ctypes.c_int
-    real = ctypes.c_double
-    score = [number, pointer, size, size, real, real, pointer, number, pointer, pointer]
-    order = [pointer, size, real, real, size, pointer, pointer]
+    integer = ctypes.c_int
+    double = ctypes.c_double
+    score = [
+        integer,
+        pointer,
+        size,
+        size,
+        double,
+        double,
+        pointer,
+        integer,
+        pointer,
+        pointer,
+    ]
+    order = [pointer, size, double, double, size, pointer, pointer]
     tally = [pointer, size, pointer, size, ctypes.c_int, pointer, pointer, size]
     for name, result, arguments in (
         ("td_score", size, score),
-        ("td_argmax", None, [number, pointer, size, size, pointer]),
+        ("td_argmax", None, [integer, pointer, size, size, pointer]),
         ("td_sort", pointer, [pointer, pointer, size]),
         ("td_order", None, order),
         ("td_place", None, [pointer, size, pointer, size, pointer, pointer]),
         ("td_split", None, [pointer, pointer, size, pointer, pointer]),
         ("td_tally", size, tally),
-        ("td_calibration", None, [number, *[pointer] * 4, size, pointer]),
+        ("td_calibration", None, [integer, *[pointer] * 4, size, pointer]),
     ):
-        for kind in ("f32", "f64"):
-            function = getattr(library, f"{name}_{kind}")
+        for suffix in ("f32", "f64"):
+            function = getattr(library, f"{name}_{suffix}")
             function.restype, function.argtypes = result, arguments
-    library.td_bet.restype = real
+    library.td_bet.restype = double
     library.td_bet.argtypes = (
-        *(pointer, size, pointer, pointer, real, size),
+        *(pointer, size, pointer, pointer, double, size),
         *(pointer, size, size, pointer),
     )
     library.td_digest.restype = None
@@ -86,11 +101,12 @@ _LIBRARY = _load()
 available = _LIBRARY is not None
 
 
+# New in each process, so that nobody can construct arrays whose digests collide.
 _KEYS = np.frombuffer(os.urandom(64), np.uint64)
 
 
 def instruction_sets() -> list[str]:
-    """Return those that this processor has, the narrowest first."""
+    """Return the instruction sets that this processor supports, narrowest first."""
     if _LIBRARY is None:
         return []
     return [name for number, name in enumerate(ISAS) if _LIBRARY.td_has(number)]
@@ -98,26 +114,26 @@ def instruction_sets() -> list[str]:
 
 def _choose() -> int:
     """Return the number of the instruction set to use."""
-    here, asked = instruction_sets(), os.environ.get("TRUSTDOCTOR_ISA")
-    if not here:
+    supported, wanted = instruction_sets(), os.environ.get("TRUSTDOCTOR_ISA")
+    if not supported:
         return 0
-    if asked and asked not in here:
+    if wanted and wanted not in supported:
         message = (
-            f"expected TRUSTDOCTOR_ISA out of {', '.join(here)}, which this processor "
-            f"has, got {asked!r}."
+            f"expected TRUSTDOCTOR_ISA out of {', '.join(supported)}, which this "
+            f"processor supports, got {wanted!r}."
         )
         raise InputError(message)
-    return ISAS.index(asked or here[-1])
+    return ISAS.index(wanted or supported[-1])
 
 
 isa = _choose()
-"""The number of the instruction set that is used."""
+"""The number of the instruction set in use."""
 
 
 def cell_type(scores: np.dtype[Any]) -> np.dtype[Any]:
-    """Return a cell of a sketch of float32 or float64 scores, for `tally`."""
-    ends = [("low", scores), ("high", scores)]
-    return np.dtype([("key", "u8"), ("correct", "u4"), ("errors", "u4"), *ends])
+    """Return the record of a sketch's cell, as tally_body.h has it, for `tally`."""
+    bounds = [("low", scores), ("high", scores)]
+    return np.dtype([("key", "u8"), ("correct", "u4"), ("errors", "u4"), *bounds])
 
 
 def score(
@@ -130,8 +146,8 @@ def score(
 ) -> int:
     """Score contiguous float32 or float64 rows into `out` (kinds, rows).
 
-    Where `p` is not 0, rows are centred and their p-norms taken out first. Returns -1,
-    or the first row that holds NaN, +inf or nothing but -inf.
+    If `p` is not 0, rows are centred and divided by their p-norms first. Returns -1, or
+    the first row that holds NaN, +inf or nothing but -inf.
     """
     rows, classes = logits.shape
     numbers = np.array([_NUMBERS[kind] for kind in kinds], np.int32)
@@ -160,45 +176,49 @@ def argmax(logits: NDArray[Any], out: NDArray[np.int64]) -> None:
 
 
 def sort(values: NDArray[Any]) -> NDArray[Any]:
-    """Sort contiguous float32 or float64 values without NaN, using them up."""
-    other = np.empty_like(values)
+    """Sort contiguous float32 or float64 values without NaN; they are overwritten."""
+    buffer = np.empty_like(values)
     function = _function("td_sort", values)
-    result = function(values.ctypes.data, other.ctypes.data, len(values))
-    return values if result == values.ctypes.data else other
+    sorted_at = function(values.ctypes.data, buffer.ctypes.data, len(values))
+    return values if sorted_at == values.ctypes.data else buffer
 
 
 def order(
     values: NDArray[Any], low: float, high: float, out: NDArray[np.int64]
 ) -> None:
-    """Put the order of the values from `low` to below `high` (NaN: no end) in `out`.
+    """Write the row numbers of the values in [low, high) to `out`, in ascending order.
 
-    The values are contiguous float32 or float64 without NaN, fewer than 2^32, and
-    `out` has one place for each that lies there. Equal values keep their order.
+    A `high` of NaN means no upper bound. There are fewer than 2^32 values, contiguous
+    float32 or float64 without NaN, and `out` has one entry for each in the range. Equal
+    values keep their order.
     """
-    space = np.empty(2 * (len(out) + 1) * (values.itemsize + 4), np.uint8)
+    scratch = np.empty(2 * (len(out) + 1) * (values.itemsize + 4), np.uint8)
     _function("td_order", values)(
         values.ctypes.data,
         len(values),
         low,
         high,
         len(out),
-        space.ctypes.data,
+        scratch.ctypes.data,
         out.ctypes.data,
     )
 
 
 def place(
-    own: NDArray[Any],
-    others: NDArray[Any],
+    scores: NDArray[Any],
+    reference: NDArray[Any],
     below: NDArray[np.int64],
     through: NDArray[np.int64],
 ) -> None:
-    """Count the others below, and at most, each of `own`: all sorted, of one type."""
-    _function("td_place", own)(
-        own.ctypes.data,
-        len(own),
-        others.ctypes.data,
-        len(others),
+    """Count the reference scores below, and at most, each score.
+
+    Both arrays are sorted and of one type.
+    """
+    _function("td_place", scores)(
+        scores.ctypes.data,
+        len(scores),
+        reference.ctypes.data,
+        len(reference),
         below.ctypes.data,
         through.ctypes.data,
     )
@@ -207,21 +227,24 @@ def place(
 def split(
     values: NDArray[Any], marked: NDArray[np.bool_]
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the contiguous values that are not marked, and those that are."""
-    yes = int(np.count_nonzero(marked))
-    no = len(values) - yes
-    parts = np.empty(no + 1, values.dtype), np.empty(yes + 1, values.dtype)
+    """Return the unmarked and the marked ones of contiguous values."""
+    marked_count = int(np.count_nonzero(marked))
+    unmarked_count = len(values) - marked_count
+    halves = (
+        np.empty(unmarked_count + 1, values.dtype),
+        np.empty(marked_count + 1, values.dtype),
+    )
     _function("td_split", values)(
         values.ctypes.data,
         marked.ctypes.data,
         len(values),
-        *(part.ctypes.data for part in parts),
+        *(half.ctypes.data for half in halves),
     )
-    return parts[0][:no], parts[1][:yes]
+    return halves[0][:unmarked_count], halves[1][:marked_count]
 
 
 def digest(values: NDArray[Any]) -> bytes:
-    """Return 16 bytes that tell contiguous arrays apart, in this process alone."""
+    """Return a digest of 16 bytes of a contiguous array, for this process only."""
     assert _LIBRARY is not None
     out = np.empty(2, np.uint64)
     _LIBRARY.td_digest(
@@ -231,30 +254,30 @@ def digest(values: NDArray[Any]) -> bytes:
 
 
 def bet(  # noqa: PLR0913 - the C function's arguments
-    sums: NDArray[np.float64],
-    hit: NDArray[np.float64],
-    miss: NDArray[np.float64],
-    what: NDArray[np.uint8],
-    left: float,
-    starts: int,
-    piece: int,
+    log_wealth: NDArray[np.float64],
+    log_hit: NDArray[np.float64],
+    log_miss: NDArray[np.float64],
+    outcomes: NDArray[np.uint8],
+    reserve: float,
+    rows_before: int,
+    block: int,
 ) -> tuple[NDArray[np.float64], float, NDArray[np.float64]]:
-    """Bet as `betting.bet` says, `piece` rows between looks at the logarithms."""
+    """Bet as `wealth.bet` does, taking logarithms every `block` rows."""
     assert _LIBRARY is not None
-    after, evidence = sums.copy(), np.empty(len(what))
-    left = _LIBRARY.td_bet(
-        after.ctypes.data,
-        len(after),
-        hit.ctypes.data,
-        miss.ctypes.data,
-        left,
-        starts,
-        what.ctypes.data,
-        len(what),
-        piece,
+    wealth_after, evidence = log_wealth.copy(), np.empty(len(outcomes))
+    reserve = _LIBRARY.td_bet(
+        wealth_after.ctypes.data,
+        len(wealth_after),
+        log_hit.ctypes.data,
+        log_miss.ctypes.data,
+        reserve,
+        rows_before,
+        outcomes.ctypes.data,
+        len(outcomes),
+        block,
         evidence.ctypes.data,
     )
-    return after, left, evidence
+    return wealth_after, reserve, evidence
 
 
 def tally(  # noqa: PLR0913 - the C function's arguments
@@ -265,7 +288,7 @@ def tally(  # noqa: PLR0913 - the C function's arguments
     scores: NDArray[Any],
     errors: NDArray[np.bool_],
 ) -> int:
-    """Count scores in a table of cells; return how many before it was full."""
+    """Count scores in a table of cells; return how many fit in."""
     return int(
         _function("td_tally", scores)(
             table.ctypes.data,
@@ -284,24 +307,29 @@ def calibration(
     alpha: NDArray[Any],
     beta: NDArray[Any],
     wrong: NDArray[np.bool_],
-    missed: NDArray[np.float64],
+    label_gaps: NDArray[np.float64],
 ) -> tuple[NDArray[np.int64], list[int]]:
-    """Sum up rows as calibration_body.h says: (4, 15) sums, and seven more."""
+    """Sum up rows for the calibration of the softmax, as calibration_body.h says.
+
+    Returns (4, 15) sums by bin of confidence, and seven sums over all rows.
+    """
     out = np.zeros(69, np.int64)
     _function("td_calibration", alpha)(
         isa,
         alpha.ctypes.data,
         beta.ctypes.data,
         wrong.ctypes.data,
-        missed.ctypes.data,
+        label_gaps.ctypes.data,
         len(alpha),
         out.ctypes.data,
     )
-    said, said2, brier, brier2, high, low, high2, low2, infinite = out[60:].tolist()
-    nll, nll2 = (high << 62) + low, (high2 << 62) + low2
-    return out[:60].reshape(4, 15), [said, said2, brier, brier2, nll, nll2, infinite]
+    # Confidence, Brier score and their squares; then nll and its square, which may need
+    # more than 64 bits and come in two halves; then the rows of infinite nll.
+    *sums, high, low, square_high, square_low, infinite_rows = out[60:].tolist()
+    nll, nll_square = (high << 62) + low, (square_high << 62) + square_low
+    return out[:60].reshape(4, 15), [*sums, nll, nll_square, infinite_rows]
 
 
 def _function(name: str, array: NDArray[Any]) -> Any:
-    kind = "f32" if array.dtype == np.float32 else "f64"
-    return getattr(_LIBRARY, f"{name}_{kind}")
+    suffix = "f32" if array.dtype == np.float32 else "f64"
+    return getattr(_LIBRARY, f"{name}_{suffix}")

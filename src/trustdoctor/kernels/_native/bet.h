@@ -1,9 +1,13 @@
-/* Betting row by row, on k alternatives at once, as betting.py says.
+/* Betting row by row, on k alternatives at once, as wealth.py says.
  *
- * The sums are logarithms, between calls and between pieces of so many rows that no
- * product overflows. Within a piece the sum of alternative j is exp(base_j) lin_j. Sums
- * run in 8 lanes and products are rounded, so every instruction set gives the same bits.
- */
+ * The wealth is kept as logarithms between calls and between pieces of rows, which are so
+ * short that no product overflows. Within a piece the wealth on alternative j is
+ * exp(base_j) lin_j, so a row costs one multiplication and one addition for each
+ * alternative and a single logarithm, where adding logarithms would cost k exponentials.
+ *
+ * Sums run in 8 lanes whatever the vector width is, and products are rounded before they
+ * are added, so every instruction set gives the same bits: a replayed watch must raise
+ * its alarm at the same row on every machine. */
 #include <math.h>
 
 #define TD_MOST 128
@@ -17,11 +21,13 @@ double td_bet(double *sums, int64_t k, const double *hit, const double *miss, do
         ratio[2][j] = j < k ? exp(hit[j]) : 1;
         lin[j] = scale[j] = part[j] = 0;
     }
+    /* Padded to whole vectors: the alternatives beyond k start with 0 and stay there. */
     const int64_t wide = (k + 7) / 8 * 8;
     for (int64_t first = 0; first < n; first += piece) {
         const double least = log(left / (double)(starts + 2));
         double top = -INFINITY;
         for (int64_t j = 0; j < k; j++) {
+            /* At least the first stake, as sums[j] is -infinity before any bet. */
             base[j] = sums[j] > least ? sums[j] : least;
             if (base[j] > top) top = base[j];
         }

@@ -1,6 +1,8 @@
-/* Sums up what n rows say of the softmax, in whole steps of 2^-30, so that sums of
- * batches add up exactly. alpha and beta are the rows' doubts; `missed` holds, for the
- * wrong rows alone and in order, how far the label's logit is below the top, over T.
+/* Sums up what n rows say of the calibration of the softmax. Each row's term is rounded to
+ * a multiple of 2^-30 and the sums are integers: they do not depend on the order of rows,
+ * so batches and machines add up exactly. alpha and beta are the rows' doubts; `missed`
+ * holds, for the wrong rows only and in order, how far the label's logit is below the top,
+ * over T.
  *
  *     confidence = 1 / (1 + exp(beta)),  g = 1 / (1 + exp(alpha)),
  *     nll = log(1 + exp(beta)) + missed,  brier = g - 2 confidence exp(-missed) + 1

@@ -1,7 +1,11 @@
 /* The bodies for one instruction set: vectors of BYTES, functions with TARGET. LANES is
- * in how many lanes the sums over a row run, on every instruction set. EXP_TERMS are the
- * coefficients of the polynomial that is nearest to exp up to log(2) / 2 on either side,
- * relatively, with both of the last two 1: within 4e-9 of it, and 1.1e-17. */
+ * the number of lanes in which the sums over a row run, the same for every instruction set
+ * (a vector of AVX-512), so that they round alike. EXP_TERMS are the coefficients of the
+ * minimax polynomial of exp on [-log(2) / 2, log(2) / 2], in relative error and with the
+ * last two fixed to 1: within 4e-9 (float) and 1.1e-17 (double). ROUND_MAGIC is 1.5 * 2^23
+ * or 1.5 * 2^52: adding it rounds to a whole number, which then stands in the last bits.
+ * LN2_HI + LN2_LO is log(2) in two parts, of which the first times k is exact (Cody and
+ * Waite, 1980). */
 #define TD_INLINE static inline __attribute__((always_inline TARGET))
 #define TD_ENTRY __attribute__((noinline TARGET)) static
 #define WIDTH ((int)(BYTES / sizeof(REAL)))

@@ -31,19 +31,23 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Up to this many classes, rows run in parallel lanes; above it, the classes
- * of one row do. */
+/* Up to this many classes, each lane of a vector holds a row of its own, so that short
+ * rows waste no lanes and no sum has to be folded across lanes; above it, the lanes hold
+ * classes of one row. */
 #define SMALL_C 48
 
-/* Keep the order of doubles. */
+/* The bits of a double as an unsigned integer that sorts as the double does: negative
+ * numbers are inverted, and of the others only the sign bit. Integers can be cut into
+ * digits for a radix sort and into prefixes for the cells of a sketch. */
 static inline uint64_t td_key(double x) {
     uint64_t bits;
     memcpy(&bits, &x, sizeof bits);
     return bits >> 63 ? ~bits : bits | (uint64_t)1 << 63;
 }
 
-/* How many bits of a score's key do not count: `shift`, but fewer from 1 up to 32,
- * so that cells there are as wide as between 1/2 and 1. */
+/* How many low bits of a score's key are dropped: `shift`, but fewer from 1 up to 32, so
+ * that cells there are as wide as between 1/2 and 1: most scores, being log odds, are of
+ * that size. */
 static inline int td_dropped(double x, int shift) {
     uint64_t bits;
     memcpy(&bits, &x, sizeof bits);
@@ -52,8 +56,8 @@ static inline int td_dropped(double x, int shift) {
     return shift > more ? shift - more : 0;
 }
 
-/* Built on a new system, the library is to load on one of 2014, too: these are the same
- * functions by their first names. */
+/* exp and log by their oldest symbol versions, which are the same functions: a library
+ * built on a new system then also loads on one with the glibc of 2014. */
 #if defined(__GLIBC__) && defined(__x86_64__)
 __asm__(".symver exp, exp@GLIBC_2.2.5\n.symver log, log@GLIBC_2.2.5");
 #elif defined(__GLIBC__) && defined(__aarch64__)
@@ -70,7 +74,9 @@ enum { BETA, ALPHA, MSP, ENTROPY, MARGIN, MAX_LOGIT, ENERGY, PNORM };
 #define JOIN_TWO(name, type) name##_##type
 #define JOINED_TWO(name, type) JOIN_TWO(name, type)
 
-/* On x86, max(a, b) is a > b ? a : b, also where one of them is NaN. */
+/* On x86, max(a, b) is one instruction and means a > b ? a : b, also where one of them is
+ * NaN: the second operand then wins. The callers put the running value second, or first,
+ * according to whether NaN shall stay. */
 #define X86(name) JOINED(PREFIX, name, SUFFIX)
 #define X86_MAX(a, b) ((VEC)X86(max)(a, b))
 #define X86_MIN(a, b) ((VEC)X86(min)(a, b))

@@ -1,4 +1,4 @@
-/* Taking out the lengths of rows: (z - mean z) / ||z - mean z||_p.
+/* Dividing centred rows by their p-norms: (z - mean z) / ||z - mean z||_p.
  *
  * With b = top - z and m its mean, the largest |b - m| is M = max(m, range - m). So
  * u = |b - m| / M reaches 1, sum u^p lies between 1 and C, and no p is too large for it:
@@ -41,7 +41,8 @@ TD_INLINE int64_t NAME(tidy)(const REAL *row, int64_t classes, REAL top, REAL *o
     return left;
 }
 
-/* u^p for u up to 1; n is p where that is a whole number up to 6, and else 0. */
+/* u^p for u up to 1; n is p if that is a whole number up to 6, and else 0. Products are
+ * several times faster than exp(p log(u)). */
 TD_INLINE VEC NAME(raised)(VEC u, const int n, VEC p) {
     if (n == 0) return NAME(vexp)(p * NAME(vlog)(MAX(NAME(fill)(NORMAL), u)));
     const VEC square = u * u;
@@ -54,7 +55,8 @@ TD_INLINE VEC NAME(raised)(VEC u, const int n, VEC p) {
 
 TD_INLINE VEC NAME(size)(VEC x) { return (VEC)((UVEC)x & ((UVEC){0} + (~(UINT)0 >> 1))); }
 
-/* Calls with n as a constant, so that each p has a loop of its own. */
+/* Calls with n as a constant, so that the compiler makes a loop for each p without a
+ * branch inside. */
 #define RAISED(name, p, ...)                                              \
     (p) == 1   ? NAME(name)(1, __VA_ARGS__)                               \
     : (p) == 2 ? NAME(name)(2, __VA_ARGS__)                               \
@@ -76,7 +78,7 @@ TD_INLINE VEC NAME(shares)(const int n, VEC x, VEC top, VEC mean, VEC inv, VEC p
 TD_INLINE VEC NAME(few_powers)(const int n, const VEC *columns, int64_t classes, VEC top,
                                VEC mean, VEC inv, VEC p) {
     const VEC zero = NAME(fill)(0);
-    VEC totals[4] = {zero, zero, zero, zero};
+    VEC totals[4] = {zero, zero, zero, zero}; /* four sums that do not wait for each other */
     for (int64_t j = 0; j < classes; j++)
         totals[j % 4] += NAME(shares)(n, columns[j], top, mean, inv, p);
     return (totals[0] + totals[1]) + (totals[2] + totals[3]);

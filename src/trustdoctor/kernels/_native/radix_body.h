@@ -1,9 +1,10 @@
-/* Radix sort of n ELEMENTs by KEY, an unsigned integer, the earlier of equals first;
- * `to` is as large as `from`. Returns whichever of the two holds the result.
+/* Stable radix sort (least significant digit first) of n ELEMENTs by KEY, an unsigned
+ * integer; `to` is as large as `from`. Returns whichever of the two holds the result.
  *
- * A pass sorts by 8 bits: more would overflow the cache. Four passes are enough for 32
- * bits. Longer keys get five, by the first 40 bits in which any differ; keys that agree
- * in those then stand in runs, which mostly are short. */
+ * A pass sorts by 8 bits: its 256 write positions stay in the first-level cache, and with
+ * more bits they would not. Four passes are enough for keys of 32 bits. Keys of 64 bits
+ * would need eight; they get five, by the first 40 bits in which any two differ, and keys
+ * that agree in those end up in runs, most of which are short and sorted by insertion. */
 #define RADIX(name) JOINED_TWO(name, ELEMENT)
 
 static inline void RADIX(pass)(const ELEMENT *from, ELEMENT *to, int64_t n, int shift,
@@ -17,7 +18,8 @@ static inline void RADIX(pass)(const ELEMENT *from, ELEMENT *to, int64_t n, int 
     for (int64_t i = 0; i < n; i++) to[counts[KEY(from[i]) >> shift & 255]++] = from[i];
 }
 
-/* Sorts a run by the last 24 bits of its keys. */
+/* Sorts a run by the last 24 bits of its keys. Runs of equal scores are sorted already,
+ * short ones are sorted by insertion, which needs no counts. */
 static void RADIX(sort_run)(ELEMENT *run, ELEMENT *other, int64_t n) {
     int64_t sorted = 1;
     while (sorted < n && KEY(run[sorted - 1]) <= KEY(run[sorted])) sorted++;
@@ -42,6 +44,7 @@ static void RADIX(sort_run)(ELEMENT *run, ELEMENT *other, int64_t n) {
 
 static ELEMENT *RADIX(radix_sort)(ELEMENT *from, ELEMENT *to, int64_t n) {
     enum { LONG = sizeof KEY(from[0]) > 4, PASSES = LONG ? 5 : 4 };
+    /* The digits of all passes are counted in one walk through the keys. */
     int64_t counts[PASSES][256] = {{0}};
     uint64_t differing = 1;
     for (int64_t i = 0; LONG && i < n; i++) differing |= KEY(from[i]) ^ KEY(from[0]);
@@ -50,6 +53,7 @@ static ELEMENT *RADIX(radix_sort)(ELEMENT *from, ELEMENT *to, int64_t n) {
     for (int64_t i = 0; i < n; i++)
         for (int p = 0; p < PASSES; p++) counts[p][KEY(from[i]) >> (left + 8 * p) & 255]++;
     for (int p = 0; p < PASSES; p++) {
+        /* A digit that all keys share needs no pass: often the exponent. */
         if (n == 0 || counts[p][KEY(from[0]) >> (left + 8 * p) & 255] == n) continue;
         RADIX(pass)(from, to, n, left + 8 * p, counts[p]);
         ELEMENT *swap = from;

@@ -14,7 +14,8 @@ TD_INLINE VEC NAME(pick)(IVEC mask, VEC yes, VEC no) {
     return (VEC)((mask & (IVEC)yes) | (~mask & (IVEC)no));
 }
 
-/* Two vectors: while a step of one ends, that of the other begins. */
+/* Two vectors: a fused multiply-add takes four cycles and two can start in each, so one
+ * chain alone would leave the units idle. */
 typedef struct {
     VEC a, b;
 } NAME(pair);
@@ -28,8 +29,9 @@ TD_INLINE PAIR NAME(less)(PAIR x, PAIR k, REAL c) {
     return (PAIR){FMA(k.a, NAME(fill)(-c), x.a), FMA(k.b, NAME(fill)(-c), x.b)};
 }
 
-/* exp(v) for v <= 0. NaN stays NaN, and exp(0) is 1. Below EXP_LOWEST it is 0: there
- * k + BIAS, which are the last bits of `shifted`, is 0. */
+/* exp(v) for v <= 0, as 2^k exp(r) with k = round(v / log 2). NaN stays NaN, and exp(0) is
+ * exactly 1. k + BIAS stands in the last bits of `shifted`, and shifted to the exponent
+ * these bits are 2^k, without a conversion to integers. Below EXP_LOWEST they are 0. */
 TD_INLINE PAIR NAME(exps)(PAIR v) {
     static const REAL terms[] = EXP_TERMS;
     const VEC lowest = NAME(fill)(EXP_LOWEST), per_bit = NAME(fill)((REAL)1.44269504088896340736);
@@ -47,7 +49,8 @@ TD_INLINE PAIR NAME(exps)(PAIR v) {
 
 TD_INLINE VEC NAME(vexp)(VEC v) { return NAME(exps)((PAIR){v, v}).a; }
 
-/* log(x) for normal x > 0, through 2 atanh((m - 1) / (m + 1)). */
+/* log(x) for normal x > 0, as k log(2) + 2 atanh((m - 1) / (m + 1)) with m between
+ * sqrt(1/2) and sqrt(2): the series in odd powers needs half the terms, and log(1) is 0. */
 TD_INLINE VEC NAME(vlog)(VEC x) {
     UVEC bits = (UVEC)x;
     const UVEC one = (UVEC)NAME(fill)(1);
@@ -76,7 +79,8 @@ TD_INLINE VEC NAME(offset)(VEC top, VEC second) {
     return NAME(pick)(second == NAME(fill)(-__builtin_inf()), top, second);
 }
 
-/* Adds a vector to each of two sums; f is the entropy's alone. */
+/* Adds a vector to each of two sums. Only the entropy needs f: `weighted` is a constant
+ * at every call, so the others do not pay for it. */
 TD_INLINE void NAME(add)(PAIR x, VEC offset, VEC inv_t, const int weighted, SUMS *one,
                          SUMS *two) {
     const VEC zero = NAME(fill)(0), lowest = NAME(fill)(EXP_LOWEST);
@@ -105,6 +109,7 @@ TD_INLINE SUMS NAME(few_classes)(const REAL *const *rows, int64_t classes, VEC i
                                  const int weighted, const NORM *norm) {
     VEC columns[SMALL_C];
     const VEC lowest = NAME(fill)(-__builtin_inf()), zero = NAME(fill)(0);
+    /* -1: the top entry is clipped to e = 1 and taken off here. */
     SUMS r = {lowest, lowest, zero - 1, zero - 1, zero, inv_t, zero, zero};
     for (int64_t j = 0; j < classes; j++) {
         VEC x = columns[j] = NAME(column)(rows, j);
@@ -135,7 +140,7 @@ TD_INLINE void NAME(many_classes)(const REAL *row, int64_t classes, VEC inv_t,
     VEC x, y;
     if (norm) inv_t *= NAME(many_lengths)(row, classes, ends, norm, entry, r);
     VEC offset = NAME(offset)(NAME(fill)(top), NAME(fill)(second));
-    double sum = -1, sum2 = -1, weighted_sum = 0;
+    double sum = -1, sum2 = -1, weighted_sum = 0; /* -1 as in few_classes */
     for (int part = 0; part < LANES; part += WIDTH) {
         SUMS one = {.s = zero, .s2 = zero, .f = zero}, two = one, unused = one;
         int64_t j = part;
@@ -157,7 +162,8 @@ TD_INLINE void NAME(many_classes)(const REAL *row, int64_t classes, VEC inv_t,
     r->s[entry] = (REAL)sum, r->s2[entry] = (REAL)sum2, r->f[entry] = (REAL)weighted_sum;
 }
 
-/* The same of a row whose length is taken out, in one copy for all who call. */
+/* The same for a row that is divided by its p-norm, in one copy for all callers: inlined,
+ * it would be several times the size of everything else. */
 TD_ENTRY void NAME(many_normed)(const REAL *row, int64_t classes, const NORM *norm, int entry,
                                 SUMS *r) {
     const VEC inv_t = NAME(fill)((REAL)(1 / norm->temperature));

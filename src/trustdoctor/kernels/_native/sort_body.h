@@ -1,5 +1,5 @@
-/* Scores without NaN: sorting them, ordering them, placing some among others. A key
- * keeps the order of the scores. */
+/* Scores without NaN: sorting them, ordering rows by them, placing some among others. The
+ * key of a score is an unsigned integer of the same order, as td_key has it. */
 static inline UINT PLAIN(key)(UINT bits) {
     const int sign = 8 * sizeof(REAL) - 1;
     return bits ^ (-(bits >> sign) | (UINT)1 << sign);
@@ -30,9 +30,10 @@ void PLAIN(td_order)(const REAL *data, int64_t n, double low, double high, int64
                      PLAIN(record) *space, int64_t *out) {
     const REAL first = (REAL)low, end = (REAL)high;
     for (int64_t i = 0, at = 0; i < n; i++) {
-        const REAL x = data[i] + (REAL)0; /* one zero */
+        const REAL x = data[i] + (REAL)0; /* -0 becomes 0: they are equal scores */
         UINT bits;
         memcpy(&bits, &x, sizeof bits);
+        /* Written always, kept only if in range: no branch to predict. */
         space[at] = (PLAIN(record)){PLAIN(key)(bits), (uint32_t)i};
         at += (x >= first) & !(x >= end);
     }
@@ -41,8 +42,9 @@ void PLAIN(td_order)(const REAL *data, int64_t n, double low, double high, int64
     for (int64_t i = 0; i < count; i++) out[i] = sorted[i].at;
 }
 
-/* Puts n scores in two arrays, each with room for one more: those that are not marked,
- * those that are. */
+/* Copies n scores to two arrays: those that are not marked, and those that are. Each score
+ * is written to both, and one of the two advances: marks are random, and a mispredicted
+ * branch costs more than a store. So each array has room for one more. */
 void PLAIN(td_split)(const REAL *data, const uint8_t *marked, int64_t n, REAL *no, REAL *yes) {
     for (int64_t i = 0; i < n; i++) {
         const int is = marked[i] != 0;
@@ -75,8 +77,9 @@ static inline int64_t PLAIN(passed)(const REAL *own, int64_t n, const REAL *othe
 }
 
 /* For each of n sorted scores, how many of m sorted others are below it, and how many
- * are at most it, by merging. No branch depends on the order, which nothing could
- * foretell, and four parts of the merge run at once, as each step waits for the last. */
+ * are at most it, by merging. Which array advances is arithmetic and not a branch, as the
+ * processor could not predict it. Each step waits for the last one, so four parts of the
+ * merge, found by binary search, run side by side and fill the wait. */
 void PLAIN(td_place)(const REAL *own, int64_t n, const REAL *others, int64_t m,
                      int64_t *below, int64_t *through) {
     enum { PARTS = 4 };

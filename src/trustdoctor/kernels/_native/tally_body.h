@@ -5,11 +5,13 @@ typedef struct {
     REAL low, high;
 } PLAIN(cell);
 
-/* Counts n scores in the cells of a hash table of `slots` (a power of two), where
- * cells are named by their keys without the last `shift` bits; see td_dropped. Stops when `used`
- * reaches `limit`. Returns how many scores it took; a score that is NaN stops it as
- * well. Neighbouring cells lie together, eight to a block; the slots of the next few
- * scores are fetched while the last ones are counted. */
+/* Counts n scores in the cells of a hash table of `slots` (a power of two); a cell's name
+ * is the key of its scores without the last `shift` bits, see td_dropped. Stops when `used`
+ * reaches `limit`, or at a NaN. Returns how many scores it took.
+ *
+ * The table does not fit into the cache, and waiting for it would be most of the time. So
+ * the slots of the next AHEAD scores are fetched before any of them is counted, and eight
+ * neighbouring cells lie together: scores come in clusters. */
 int64_t PLAIN(td_tally)(PLAIN(cell) *table, int64_t slots, int64_t *used, int64_t limit,
                        int shift, const REAL *scores, const uint8_t *errors, int64_t n) {
     enum { AHEAD = 64 };
@@ -19,10 +21,11 @@ int64_t PLAIN(td_tally)(PLAIN(cell) *table, int64_t slots, int64_t *used, int64_
     for (int64_t first = 0; first < n; first += AHEAD) {
         const int here = n - first < AHEAD ? (int)(n - first) : AHEAD;
         for (int i = 0; i < here; i++) {
-            const double x = (double)scores[first + i] + 0.0; /* one zero */
+            const double x = (double)scores[first + i] + 0.0; /* -0 becomes 0 */
             const int bits = td_dropped(x, shift);
             const uint64_t key = td_key(x) >> bits;
             keys[i] = key << bits;
+            /* Fibonacci hashing of the block; the cell's place within it is not hashed. */
             places[i] = ((key >> 3) * 0x9E3779B97F4A7C15ull >> blocks) << 3 | (key & 7);
             __builtin_prefetch(table + places[i], 1);
         }

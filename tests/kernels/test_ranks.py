@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from trustdoctor.kernels import _native, order, place, sort, sorting, split
+from trustdoctor.kernels import _native, order, place, ranks, sort, split
 
 KINDS = [
     "normal",
@@ -24,8 +24,8 @@ def _how(request, monkeypatch):
 @pytest.fixture(params=[1, 3])
 def _threads(request, monkeypatch):
     """Several threads, or one, however many processors there are."""
-    monkeypatch.setattr(sorting, "cores", lambda: request.param)
-    monkeypatch.setattr(sorting, "_SPLIT_ROWS", 0)
+    monkeypatch.setattr(ranks, "cores", lambda: request.param)
+    monkeypatch.setattr(ranks, "_THREAD_ROWS", 0)
 
 
 def draw(kind, n, rng):
@@ -47,7 +47,7 @@ def draw(kind, n, rng):
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_radix_sort_sorts(dtype, kind, rng):
     with np.errstate(over="ignore"):
-        values = draw(kind, sorting._RADIX_ROWS + 17, rng).astype(dtype)
+        values = draw(kind, ranks._RADIX_ROWS + 17, rng).astype(dtype)
     assert np.array_equal(sort(values.copy()), np.sort(values))
 
 
@@ -56,7 +56,7 @@ def test_the_radix_sort_sorts(dtype, kind, rng):
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_order_is_that_of_a_stable_sort(dtype, kind, rng):
     with np.errstate(over="ignore"):
-        values = draw(kind, sorting._RADIX_ROWS + 17, rng).astype(dtype)
+        values = draw(kind, ranks._RADIX_ROWS + 17, rng).astype(dtype)
     found = order(values)
     assert found.dtype == np.intp
     assert np.array_equal(found, np.argsort(values, kind="stable"))
