@@ -138,7 +138,7 @@ def score_refuses_rows_of_another_kind(entry, tmp_path):
     p = rows_for(entry)
     score = entry.fit(p)
     for other in (rows(), given(rows(), "confidence"), given(rows(), "doubt")):
-        if other.described != p.described and score.needs - {"features"}:
+        if other.row_kind != p.row_kind and score.needs - {"features"}:
             with pytest.raises(InputError, match=r"the score \w+ needs"):
                 score(other)
 

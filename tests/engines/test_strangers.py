@@ -45,7 +45,7 @@ def test_strangers_are_counted_in_every_batch(suffix, means, gate, tmp_path):
     source = find_source(path, GROUPS)
     for out in (None, tmp_path / "out.parquet"):
         done = engines.screen(source, gate, out, means=means)
-        assert done.intake.strangers == STRANGE == 400
+        assert done.intake.unknown_groups == STRANGE == 400
         assert done.intake.rows == done.rows == 1000
     decided = pl.read_parquet(tmp_path / "out.parquet")
     strange = decided.filter(pl.col("region").is_in(["r3", "r4"]))
@@ -60,7 +60,7 @@ def test_a_journal_keeps_them(gate, tmp_path):
         table[i * 250 : (i + 1) * 250].write_parquet(tmp_path / "in" / f"{i}.parquet")
     source, out = find_source(tmp_path / "in", GROUPS), tmp_path / "out"
     first = engines.screen(source, gate, out)
-    assert first.intake.strangers == STRANGE
+    assert first.intake.unknown_groups == STRANGE
     (out / "2.parquet").unlink()
     again = engines.screen(source, gate, out, resume=True)
     assert again == first
@@ -99,6 +99,6 @@ def test_classes_that_a_gate_has_not_seen_are_strange():
     gate = td.calibrate(some, groups="predicted", frr=0.2)
     assert set(gate.groups) == {0, 1}
     _, done = engines.BatchScreen(gate)(p)
-    assert done.intake.strangers == int((p.predicted == 2).sum()) > 0
+    assert done.intake.unknown_groups == int((p.predicted == 2).sum()) > 0
     _, done = engines.BatchScreen(gate)(some)
-    assert done.intake.strangers == 0
+    assert done.intake.unknown_groups == 0

@@ -104,7 +104,7 @@ def test_every_verb_judges_these_decisions(options, binary, tmp_path):
         decided = pl.read_csv(out, infer_schema_length=None)
         assert np.array_equal(decided["predicted"].fill_null(""), p.predicted_names)
         assert np.array_equal(decided["accepted"], gates[0].screen(p).accepted)
-        assert done.intake.silent == int(p.abstained.sum())
+        assert done.intake.unanswered == int(p.abstained.sum())
     assert {gate.score for gate in gates} == {"beta"}
     assert {gate.decided_by for gate in gates} == {p.decided_by}
     assert gates[0].threshold == pytest.approx(gates[1].threshold, abs=0.01)
@@ -212,7 +212,7 @@ def test_the_layout_of_doctor_names_the_way_out(tmp_path):
 def test_rows_without_an_answer_stay_in_every_count(means, answers, tmp_path):
     source = find_source(answers, Columns(**STATED))
     p = source.read()
-    assert (p.abstained.sum(), p.barred.sum()) == (60, 65)
+    assert (p.abstained.sum(), p.always_rejected.sum()) == (60, 65)
     assert p.errors[:60].all()
     assert not p.errors[60:65].all()  # an answer without a confidence may be right
     found = engines.diagnose(source, means=means)
@@ -223,7 +223,7 @@ def test_rows_without_an_answer_stay_in_every_count(means, answers, tmp_path):
     assert gate.certificate.n == 2000
     done = engines.screen(source, gate, tmp_path / "out.csv", means=means)
     assert (done.rows, done.counts.n) == (2000, 2000)
-    assert (done.intake.silent, done.intake.unstated) == (60, 5)
+    assert (done.intake.unanswered, done.intake.without_confidence) == (60, 5)
     decided = pl.read_csv(tmp_path / "out.csv", infer_schema_length=None)
     assert not decided["accepted"][:65].any()
     assert decided["predicted"][:60].fill_null("").to_list() == [""] * 60
@@ -266,7 +266,7 @@ def test_real_answers_of_a_language_model(shared):
     table = pl.read_csv(path, infer_schema_length=None)
     silent = table["answer"].is_null()
     assert np.array_equal(p.abstained, silent)
-    assert int(p.barred.sum()) == 406
+    assert int(p.always_rejected.sum()) == 406
     wrong = ~table["answer"].eq_missing(table["truth"]).to_numpy()
     assert np.array_equal(p.errors, wrong)
     gate = td.calibrate(p, trr=0.8)

@@ -172,7 +172,7 @@ def test_rounded_rows_are_divided_by_their_sum_and_it_is_said(digits, how, tmp_p
 def test_rounding_may_explain_what_it_can_and_no_more():
     ten = np.full((1, 20), 0.05)
     ten[0, 0] = 0.09  # sums to 1.04: twenty numbers of 2 decimals may miss by 0.1
-    assert td.Predictions.from_probs(ten).miss == pytest.approx(0.04)
+    assert td.Predictions.from_probs(ten).sum_error == pytest.approx(0.04)
     far = ten.copy()
     far[0, 1] = 0.07
     with pytest.raises(td.errors.InputError, match="more decimals"):
@@ -189,7 +189,7 @@ def test_four_decimals_of_a_thousand_classes_may_miss_more():
     probs[0, 0] += 1 - probs.sum()
     given = np.round(probs, 4)
     assert given.sum() == pytest.approx(0.96, abs=1e-3)
-    assert td.Predictions.from_probs(given).miss == pytest.approx(0.04, abs=1e-3)
+    assert td.Predictions.from_probs(given).sum_error == pytest.approx(0.04, abs=1e-3)
 
 
 # Labels that are missing on some rows.
@@ -215,7 +215,7 @@ def missing_kind(rows, blank=None, **changed):
 def test_labels_may_be_missing_on_some_rows(blank, tmp_path):
     rows = drawn()
     p = td.read(missing_kind(rows, blank).alone(tmp_path))
-    assert p.known.tolist() == (~rows).tolist()
+    assert p.has_label.tolist() == (~rows).tolist()
     assert p.labels.tolist() == np.where(rows, -1, said().labels).tolist()
     own = p.labelled("accuracy")
     assert own.labels.tolist() == said().labels[~rows].tolist()

@@ -47,7 +47,7 @@ def test_a_last_line_is_kept_where_somebody_says_so(tmp_path):
     path = write(tmp_path / "a.csv", WHOLE + "1,2\n")
     with pytest.raises(FileError, match="has 2 of 3 values"):
         td.read(path)
-    assert td.read(path, last_line="keep").known.tolist() == [True, True, False]
+    assert td.read(path, last_line="keep").has_label.tolist() == [True, True, False]
     with pytest.raises(InputError, match="--last-line keep, or nothing, got 'drop'"):
         td.read(path, last_line="drop")
 

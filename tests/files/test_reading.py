@@ -222,12 +222,12 @@ def test_labels_that_are_not_needed_may_be_missing_in_part(tmp_path):
     path = tmp_path / "p.csv"
     for label in ("", "cat", "7"):
         path.write_text(f"prob_0,prob_1,label\n0.5,0.5,0\n0.5,0.5,{label}\n")
-        assert read(path, need_labels=False).known.tolist() == [True, False]
+        assert read(path, need_labels=False).has_label.tolist() == [True, False]
         if label:
             with pytest.raises(FileError):
                 read(path)
         else:
-            assert read(path).known.tolist() == [True, False]
+            assert read(path).has_label.tolist() == [True, False]
 
 
 def test_labels_known_in_part_are_read(tmp_path):
@@ -238,7 +238,7 @@ def test_labels_known_in_part_are_read(tmp_path):
     for path in (npz, csv):
         p = read(path)
         assert p.labels.tolist() == [0, -1, 2]
-        assert p.known.tolist() == [True, False, True]
+        assert p.has_label.tolist() == [True, False, True]
         assert len(p.labelled("a test")) == 2
         with pytest.raises(InputError, match="1 of 3 have none"):
             _ = p.errors
@@ -256,7 +256,7 @@ def test_labels_that_are_not_classes_are_refused(suffix, labels, match, tmp_path
     path = write(tmp_path / f"p{suffix}", values | {"label": np.array(labels)})
     with pytest.raises(FileError, match=match):
         read(path)
-    assert read(path, need_labels=False).known.sum() == (2 if labels[0] == 0 else 0)
+    assert read(path, need_labels=False).has_label.sum() == (2 if labels[0] == 0 else 0)
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def split(known, most=2000):
 )
 def test_it_is_tune_and_calibrate_by_hand(target, options, p):
     gate = td.calibrate(p, score="auto", **target, **options)
-    chosen, rest = split(p.known)
+    chosen, rest = split(p.has_label)
     score = td.tune(p[chosen], for_=target)
     assert len(score.members) > 1
     if isinstance(options.get("groups"), np.ndarray):
@@ -191,7 +191,7 @@ def test_where_nothing_stands_out_it_is_softmax_response(rng):
     )
     assert not describe_gain(find_score("alpha"), p, 0.95).clear
     assert describe_gain(find_score("alpha"), p[p.errors], 0.95) is None
-    _, rest = split(p.known)
+    _, rest = split(p.has_label)
     assert gate.threshold == td.calibrate(p[rest], score="msp", frr=0.1).threshold
 
 

@@ -132,13 +132,13 @@ def test_rows_without_a_label_have_no_part():
     labels = np.where(np.arange(900) % 4 == 0, None, p.labels)
     part = td.Predictions.from_logits(p.logits, labels)
     gate = td.Gate(-0.5, score="alpha")
-    assert td.shortlist(gate, part) == td.shortlist(gate, part[part.known])
+    assert td.shortlist(gate, part) == td.shortlist(gate, part[part.has_label])
     bare = td.calibrate(part, coverage=0.7)
     with pytest.raises(InputError, match="some of the rows that set the threshold"):
         td.shortlist(bare, part)
     both = td.calibrate(part, coverage=0.7, shortlist=0.9)
     assert not both.shortlist.same_rows
-    assert both.certificate.n == 900 - part.known.sum() // 3
+    assert both.certificate.n == 900 - part.has_label.sum() // 3
     same = td.calibrate(part, frr=0.2, shortlist=0.9)
     assert same.shortlist.same_rows
     with pytest.raises(LabelsMissingError, match="a shortlist"):
@@ -400,7 +400,7 @@ def test_other_rows_in_parts_give_the_very_lists(method, grouped):
     region = np.array(["a", "b", "c"])[np.arange(2400) % 3]
     p = td.Predictions.from_logits(p.logits, labels, groups=region)
     by = {"groups": "given"} if grouped else {}
-    known = p[:1200].known & (region[:1200] != "c")
+    known = p[:1200].has_label & (region[:1200] != "c")
     gate = td.calibrate(p[:1200][known], risk=0.3, **by)
     options = {"level": 0.9, "method": method}
     at_once = td.shortlist(gate, p[1200:], **options)

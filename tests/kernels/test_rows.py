@@ -2,12 +2,15 @@ import os
 import subprocess
 import sys
 
+import mpmath as mp
 import numpy as np
 import pytest
 import torch
 
-from trustdoctor.kernels import _native
+from trustdoctor.errors import InputError
+from trustdoctor.kernels import _native, normalise
 from trustdoctor.scores import SCORES, LogitScore, alpha
+from trustdoctor.scores.normalisation import normalised_alpha, normalised_margin, pnorm
 
 FORMULAS = {n: s for n, s in SCORES.items() if isinstance(s, LogitScore)}
 
@@ -166,3 +169,151 @@ def test_an_instruction_set_can_be_forced():
             assert done.stdout.split() == [name]
         else:
             assert "expected TRUSTDOCTOR_ISA out of baseline" in done.stderr
+
+
+POWERS = (1, 1.5, 2, 3, 4, 5, 6, 40)
+SCORES = (pnorm, normalised_alpha, normalised_margin)
+FUSED = [name for name in _native.instruction_sets() if name != "baseline"]
+
+dtypes = pytest.mark.parametrize("dtype", [np.float32, np.float64])
+
+
+def mixed(classes, dtype, rng, n=150):
+    """Plain rows, and odd ones among them: masked, flat, near the ends of numbers."""
+    ends = np.finfo(dtype)
+    z = (rng.normal(size=(n, classes)) * 5).astype(dtype)
+    z[5::13] *= 4 * ends.tiny
+    z[6::17] *= ends.max / 40
+    z[8::19] = 0.7
+    z[9::23] = np.round(z[9::23])
+    z[10::29] += 10_000
+    z[::7, 0] = -np.inf
+    for left, start in ((1, 3), (2, 12), (3, 13)):
+        z[start::31, : max(0, classes - left)] = -np.inf
+    return z
+
+
+def score(z, name, p, kinds=_native.NORMED):
+    out = np.empty((len(kinds), len(z)), z.dtype)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_native, "isa", _native.ISAS.index(name))
+        z = np.ascontiguousarray(z)
+        assert _native.score(z, kinds, temperature=0.3, out=out, p=p) == -1
+    return out
+
+
+@dtypes
+@pytest.mark.parametrize("classes", [2, 3, 10, 48, 49, 64, 65, 1000])
+def test_wide_and_narrow_vectors_normalise_to_the_same_bits(classes, dtype, rng):
+    if len(FUSED) < 2:
+        pytest.skip(f"this processor has {', '.join(FUSED) or 'baseline'} alone")
+    z = mixed(classes, dtype, rng)
+    for p in POWERS:
+        first, *others = (score(z, name, p) for name in FUSED)
+        assert not np.isnan(first).any()
+        assert all(np.array_equal(first, other) for other in others)
+
+
+@dtypes
+@pytest.mark.parametrize("classes", [2, 3, 10, 48, 49, 65])
+@pytest.mark.parametrize("name", _native.instruction_sets())
+def test_a_row_has_one_score_in_any_batch_and_beside_any_score(
+    name, classes, dtype, rng
+):
+    z = mixed(classes, dtype, rng)
+    for p in (1, 2, 7.3):
+        whole = score(z, name, p)
+        for part in (slice(1, None), slice(5, 22), slice(None, None, -1)):
+            assert np.array_equal(score(z[part], name, p), whole[:, part])
+        for i in range(0, len(z), 9):
+            assert np.array_equal(score(z[i : i + 1], name, p)[:, 0], whole[:, i])
+        for kind, expected in zip(_native.NORMED, whole, strict=True):
+            assert np.array_equal(score(z, name, p, [kind])[0], expected)
+
+
+@dtypes
+@pytest.mark.parametrize("classes", [2, 3, 17, 128, 129])
+def test_without_c_too_a_normalised_row_has_one_score_in_any_batch(
+    classes, dtype, rng, monkeypatch
+):
+    monkeypatch.setattr(_native, "available", False)
+    z = mixed(classes, dtype, rng, 60)
+    for function in SCORES:
+        for p in (1, 3, 7.3):
+            whole = function(z, p=p)
+            for part in (slice(0, 1), slice(8, 9), slice(5, 22), slice(None, None, -1)):
+                assert np.array_equal(function(z[part], p=p), whole[part])
+
+
+@dtypes
+@pytest.mark.parametrize("classes", [3, 48, 49])
+def test_baseline_and_numpy_differ_in_the_last_bits_alone(
+    classes, dtype, rng, monkeypatch
+):
+    z = mixed(classes, dtype, rng)
+    bound = 2e-5 if dtype == np.float32 else 1e-13
+    for function in SCORES:
+        for p in POWERS:
+            monkeypatch.setattr(_native, "available", True)
+            fast = function(z, p=p)
+            monkeypatch.setattr(_native, "available", False)
+            slow = function(z, p=p)
+            sure = np.isneginf(fast)
+            assert np.array_equal(sure, np.isneginf(slow))
+            apart = np.abs(fast[~sure] - slow[~sure])
+            assert (apart <= bound * np.maximum(1, np.abs(slow[~sure]))).all()
+
+
+BAD = {
+    "NaN": lambda row: np.put(row, 1, np.nan),
+    "NaN first": lambda row: np.put(row, 0, np.nan),
+    "NaN last": lambda row: np.put(row, -1, np.nan),
+    "NaN beside masked": lambda row: np.copyto(
+        row, [np.nan] + [-np.inf] * (len(row) - 1)
+    ),
+    "nothing but NaN": lambda row: row.fill(np.nan),
+    "+inf": lambda row: np.put(row, 1, np.inf),
+    "+inf twice": lambda row: np.put(row, [0, -1], np.inf),
+    "+inf beside masked": lambda row: np.copyto(
+        row, [-np.inf] * (len(row) - 1) + [np.inf]
+    ),
+    "all masked": lambda row: row.fill(-np.inf),
+}
+
+
+@dtypes
+@pytest.mark.parametrize("classes", [2, 3, 48, 49, 100])
+@pytest.mark.parametrize("spoil", BAD.values(), ids=BAD)
+def test_a_bad_row_is_refused_by_its_number(spoil, classes, dtype, rng, monkeypatch):
+    for i in (0, 33, 39):
+        z = mixed(classes, dtype, rng, 40)
+        spoil(z[i])
+        for native in (None, *_native.instruction_sets()):
+            monkeypatch.setattr(_native, "available", native is not None)
+            if native is not None:
+                monkeypatch.setattr(_native, "isa", _native.ISAS.index(native))
+            for function in SCORES:
+                with pytest.raises(InputError, match=rf"\brow {i}\b"):
+                    function(z, p=2 if i else 1.5)
+        for function in SCORES:
+            found = torch.isnan(function(torch.from_numpy(z), p=1.5))
+            assert found.nonzero().tolist() == [[i]]
+
+
+@dtypes
+@pytest.mark.parametrize("p", POWERS)
+def test_what_is_normalised_has_length_1_around_its_mean(p, dtype, rng):
+    z = (rng.normal(size=(9, 6)) * 5 + 3).astype(dtype)
+    z[4, :3] = -np.inf
+    with np.errstate(invalid="ignore"):  # as its callers do
+        short, lead, count = normalise(z, p)
+    assert count.tolist() == [6] * 4 + [3] + [6] * 4
+    assert np.array_equal(np.isneginf(short), np.isneginf(z))
+    assert np.array_equal(short.max(1), np.zeros(9))
+    for row, ahead in zip(short, lead, strict=True):
+        centred = [mp.mpf(float(x)) + float(ahead) for x in row if x > -np.inf]
+        assert abs(mp.fsum(centred)) < 4 * len(centred) * np.finfo(dtype).eps
+        length = mp.fsum(abs(x) ** p for x in centred) ** (1 / mp.mpf(p))
+        assert abs(length - 1) < 8 * np.finfo(dtype).eps
+    two = z[:4, :2]
+    assert np.array_equal(normalise(two, p)[0], two)

@@ -208,11 +208,11 @@ def test_what_is_not_known_is_left_out():
     missing = [None, float("nan"), np.nan]
     for unknown in missing:
         p = td.Predictions.from_confidence([0.9, 0.8, 0.4], [True, unknown, False])
-        assert p.known.tolist() == [True, False, True]
+        assert p.has_label.tolist() == [True, False, True]
     p = td.Predictions.from_confidence(
         [0.9, 0.8, 0.4], predicted=["a", "b", "c"], labels=["a", None, "x"]
     )
-    assert p.known.tolist() == [True, False, True]
+    assert p.has_label.tolist() == [True, False, True]
     assert p.labelled("x").errors.tolist() == [False, True]
     assert td.evaluate(p).n == 2
 
@@ -222,7 +222,7 @@ def test_pandas_marks_of_missing_labels_are_known(unknown):
     p = td.Predictions.from_confidence(
         [0.9, 0.8], predicted=["a", "b"], labels=np.array(["a", unknown], object)
     )
-    assert p.known.tolist() == [True, False]
+    assert p.has_label.tolist() == [True, False]
 
 
 def test_a_list_with_nan_among_texts_has_a_missing_label():
@@ -230,7 +230,7 @@ def test_a_list_with_nan_among_texts_has_a_missing_label():
     p = td.Predictions.from_confidence(
         [0.9, 0.8], predicted=["a", "b"], labels=["a", np.nan]
     )
-    assert p.known.tolist() == [True, False]
+    assert p.has_label.tolist() == [True, False]
 
 
 @pytest.mark.parametrize("blank", ["", "NA", "nan", "NaN", "null", "None"])
@@ -239,7 +239,7 @@ def test_missing_labels_beside_answers_are_not_errors(blank, tmp_path):
     path = tmp_path / "p.csv"
     path.write_text(f"confidence,prediction,label\n0.9,a,a\n0.8,b,{blank}\n0.7,c,d\n")
     p = td.read(path, confidence="confidence")
-    assert p.known.tolist() == [True, False, True]
+    assert p.has_label.tolist() == [True, False, True]
     assert p.labelled("x").errors.tolist() == [False, True]
 
 
@@ -279,7 +279,7 @@ def test_words_for_right_and_wrong(words, tmp_path):
     path.write_text(f"confidence,correct\n0.9,{right}\n0.4,{wrong}\n0.3,\n")
     p = td.read(path, confidence="confidence")
     assert p.labelled("x").errors.tolist() == [False, True]
-    assert p.known.tolist() == [True, True, False]
+    assert p.has_label.tolist() == [True, True, False]
 
 
 def test_two_ways_to_be_right_are_not_chosen_between(tmp_path):
@@ -398,4 +398,4 @@ def test_a_response_that_speaks_for_no_choice_is_rejected(tmp_path):
 def test_truth_that_lacks_some_ids_is_missing_there(tmp_path):
     path = write_responses(tmp_path, responses(batch=True)[:20])
     p = td.read(path, choices=CHOICES, truth=write_truth(tmp_path, said(2).labels[:15]))
-    assert p.known.tolist() == [True] * 15 + [False] * 5
+    assert p.has_label.tolist() == [True] * 15 + [False] * 5

@@ -6,9 +6,12 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from first_contact import NAMES, by_name, called, plain_probs, said
+from scipy.special import expit, log_softmax, softmax
 
 import trustdoctor as td
 from trustdoctor.errors import InputError
+from trustdoctor.predictions import Intake
+from trustdoctor.scores import available_scores, default_score
 
 PROBS = np.array([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8], [0.3, 0.4, 0.3]])
 ANIMALS = ("cat", "dog", "horse")
@@ -173,7 +176,7 @@ def test_answers_in_tables():
     known[5] = pd.NA
     table = pd.DataFrame({"conf": found.probs.max(1), "ok": known})
     p = td.Predictions.from_frame(table, confidence="conf", correct="ok")
-    assert not p.known[5]
+    assert not p.has_label[5]
     assert p.labelled("x").errors.tolist() == np.delete(~right, 5).tolist()
 
 
@@ -227,3 +230,237 @@ def test_lists_of_numbers_in_pandas():
 def test_tables_that_are_not_as_expected_are_refused(table, options, match):
     with pytest.raises(InputError, match=match):
         td.Predictions.from_frame(table, **options)
+
+
+ALL_CLASSES = ("alpha", "entropy", "gen", "pnorm", "energy", "max_logit")
+
+
+@pytest.fixture(scope="module")
+def logits():
+    return np.random.default_rng(0).normal(size=(500, 4)) * 2
+
+
+@pytest.fixture(scope="module")
+def decided(logits):
+    """Any classes at all, and none in every tenth row."""
+    rng = np.random.default_rng(1)
+    answers = rng.integers(0, 4, 500).astype(object)
+    answers[::10] = None
+    labels = rng.integers(0, 4, 500)
+    return td.Predictions.from_logits(logits, labels, predicted=answers)
+
+
+def test_a_cutoff_decides_between_two_classes():
+    rng = np.random.default_rng(0)
+    p, labels = rng.random(1000), rng.integers(0, 2, 1000)
+    p[0] = 0.3  # at the cut-off itself the answer is yes, as in scikit-learn
+    by_probs = td.Predictions.from_probs(np.stack([1 - p, p], 1), labels, cutoff=0.3)
+    assert by_probs.predicted.tolist() == (p >= 0.3).astype(int).tolist()
+    assert by_probs.errors.tolist() == ((p >= 0.3) != labels).tolist()
+    z = rng.normal(size=(1000, 2)) * 3
+    by_logits = td.Predictions.from_logits(z, cutoff=0.2)
+    yes = expit(z[:, 1] - z[:, 0]) >= 0.2
+    assert by_logits.predicted.tolist() == yes.astype(int).tolist()
+    assert by_logits.decided_by == "cutoff 0.2"
+
+
+def test_a_cutoff_is_compared_in_the_precision_of_the_probabilities():
+    probs = np.array([[0.3, 0.7]], np.float32)  # 0.7 in float64 is above
+    assert td.Predictions.from_probs(probs, cutoff=0.7).predicted.tolist() == [1]
+
+
+@pytest.mark.parametrize("name", ["beta", "msp", "margin", "normalised_margin"])
+def test_doubts_are_those_of_the_class_decided_on(name, logits, decided):
+    """The odds of the class, or its lead over the best other, written out."""
+    found = td.SCORES[name](decided)
+    answered = np.flatnonzero(~decided.abstained)
+    assert np.isposinf(found[decided.abstained]).all()
+    for row in answered:
+        z = logits[row]
+        if name == "normalised_margin":
+            z = (z - z.mean()) / np.linalg.norm(z - z.mean())
+        m = decided.predicted[row]
+        others = np.delete(z, m)
+        log_not_p = np.logaddexp.reduce(np.delete(log_softmax(z), m))
+        expected = {"beta": log_not_p - log_softmax(z)[m], "msp": log_not_p}
+        lead = others.max() - z[m]
+        wanted = expected.get(name, lead)
+        assert found[row] == pytest.approx(wanted, rel=1e-9, abs=1e-9), name
+    assert np.array_equal(
+        np.argsort(found[answered]), np.argsort(td.SCORES[name](decided[answered]))
+    )
+
+
+def test_without_decisions_they_are_those_of_the_most_probable_class(logits, decided):
+    plain = decided.without_decisions()
+    assert np.array_equal(plain.predicted, logits.argmax(1))
+    assert np.array_equal(td.SCORES["beta"](plain), td.beta(logits))
+    same = td.Predictions.from_logits(logits, predicted=logits.argmax(1))
+    assert np.array_equal(td.SCORES["beta"](same), td.beta(logits))
+
+
+@pytest.mark.parametrize("name", ALL_CLASSES)
+def test_scores_of_all_classes_are_refused_by_name(name, decided):
+    with pytest.raises(InputError, match=rf"the score {name} .* Choose beta, msp"):
+        td.SCORES[name](decided)
+    assert name not in available_scores(decided)
+
+
+def test_functions_and_fitted_scores_refuse_decisions(decided):
+    for function in (td.alpha, td.beta):
+        with pytest.raises(InputError, match=r"SCORES\['beta'\]"):
+            function(decided)
+    labelled = decided[~decided.abstained]
+    for fitted in (td.RelU, td.Fusion):
+        with pytest.raises(InputError, match="Choose beta"):
+            fitted.fit(labelled)
+    with pytest.raises(InputError, match="Choose beta"):
+        td.tune(labelled)
+
+
+def test_the_usual_score_follows_the_decisions(decided):
+    assert default_score(decided) == "beta"
+    assert default_score(decided.without_decisions()) == "alpha"
+    assert list(td.evaluate(decided).scores) == ["beta", "msp"]
+
+
+def test_rows_without_an_answer_are_errors(decided):
+    assert decided.errors[decided.abstained].all()
+    assert np.array_equal(decided.always_rejected, decided.abstained)
+    named = td.Predictions.from_probs(
+        [[0.9, 0.1], [0.2, 0.8]], class_names=["no", "yes"], predicted=["yes", None]
+    )
+    assert named.predicted.tolist() == [1, -1]
+    assert named.predicted_names.tolist() == ["yes", ""]
+    nothing = td.Predictions.from_probs([[0.9, 0.1]], predicted=[None])
+    assert nothing.abstained.tolist() == [True]
+
+
+def test_rows_are_picked_with_their_decisions(decided):
+    some = decided[10:20]
+    assert np.array_equal(some.predicted, decided.predicted[10:20])
+    assert np.array_equal(td.SCORES["beta"](some), td.SCORES["beta"](decided)[10:20])
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"cutoff": 0.3, "predicted": [0]}, "got both"),
+        ({"cutoff": 1.0}, "between 0 and 1"),
+        ({"cutoff": True}, "between 0 and 1"),
+        ({"cutoff": "0.3"}, "between 0 and 1"),
+        ({"predicted": [2]}, "predictions from 0 to 1"),
+        ({"predicted": ["maybe"]}, "predictions"),
+        ({"predicted": [0, 1]}, "expected predictions as 1 entries"),
+    ],
+)
+def test_what_is_not_a_decision_is_refused(options, match):
+    with pytest.raises(InputError, match=match):
+        td.Predictions.from_probs([[0.6, 0.4]], **options)
+
+
+def test_a_cutoff_among_three_classes_is_refused():
+    with pytest.raises(InputError, match=r"two classes .* got 3\. .*--predicted"):
+        td.Predictions.from_logits([[1.0, 2.0, 3.0]], cutoff=0.3)
+
+
+def test_calibration_is_of_the_class_decided_on(decided):
+    """ECE by hand; NLL and Brier score know no decision."""
+    rows = decided[~decided.abstained]
+    p = softmax(rows.logits, 1)[np.arange(len(rows)), rows.predicted]
+    bins = np.minimum((p * 15).astype(int), 14)
+    gaps = [abs(((~rows.errors) - p)[bins == k].sum()) for k in range(15)]
+    assert td.ece(rows) == pytest.approx(sum(gaps) / len(rows))
+    found = td.evaluate(rows).calibration
+    assert found["ece"].value == pytest.approx(td.ece(rows))
+    assert found["confidence"].value == pytest.approx(p.mean())
+    plain = rows.without_decisions()
+    for name in ("nll", "brier"):
+        same = td.evaluate(plain).calibration[name].value
+        assert found[name].value == pytest.approx(same)
+        assert getattr(td, name)(rows) == pytest.approx(getattr(td, name)(plain))
+
+
+def test_what_came_in_says_whose_decisions_they_are(decided):
+    lines = list(Intake.of(decided).lines())
+    assert lines[0].startswith("50 of 500 rows have no answer: they are rejected")
+    other = (decided.predicted != decided.logits.argmax(1)) & ~decided.abstained
+    assert f"system's own (predicted); {int(other.sum())} of 500 differ" in lines[1]
+    assert Intake.of(decided[:100]) + Intake.of(decided[100:]) == Intake.of(decided)
+
+
+# One class against the rest.
+
+
+def test_each_row_of_one_against_the_rest_is_divided_by_its_sum():
+    shares = np.random.default_rng(0).random((300, 5))
+    p = td.Predictions.from_probs(shares, one_vs_rest=True)
+    expected = shares / shares.sum(1, keepdims=True)
+    np.testing.assert_allclose(np.exp(p.logits), expected, rtol=1e-12)
+    assert np.array_equal(p.predicted, shares.argmax(1))
+    assert list(Intake.of(p).lines()) == [
+        "The probabilities are of one class against the rest: each row was divided by "
+        "its sum."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("probs", "match"),
+    [([[0.0, 0.0]], "probability 0 at row 0"), ([[0.5, 1.2]], "not from 0 to 1")],
+)
+def test_what_is_not_of_one_against_the_rest_is_refused(probs, match):
+    with pytest.raises(InputError, match=match):
+        td.Predictions.from_probs(probs, one_vs_rest=True)
+
+
+@pytest.mark.parametrize("scale", [1, 100])
+def test_values_from_0_to_1_that_do_not_sum_to_1_are_not_called_logits(scale):
+    shares = np.random.default_rng(0).random((300, 5)) * scale
+    with pytest.raises(InputError, match=r"one.vs.rest") as told:
+        td.Predictions.from_probs(shares)
+    if scale == 1:
+        assert "logits" not in str(told.value)
+        for way in ("class is missing", "rounded", r"Several labels per row (tags)"):
+            assert way in str(told.value)
+    else:
+        assert "--percent" in str(told.value)
+
+
+# Answers with a confidence.
+
+
+def answers(**options):
+    return td.Predictions.from_confidence(
+        [0.9, np.nan, 0.7, 0.2],
+        predicted=["a", None, "", "b"],
+        labels=["a", "a", "b", "a"],
+        **options,
+    )
+
+
+def test_answers_that_are_missing_are_errors_of_endless_doubt():
+    p = answers()
+    assert p.doubts.tolist() == [-0.9, np.inf, np.inf, -0.2]
+    assert p.errors.tolist() == [False, True, True, True]
+    assert (
+        p.abstained.tolist() == p.always_rejected.tolist() == [False, True, True, False]
+    )
+    assert p.predicted_names.tolist() == ["a", "", "", "b"]
+    assert p.confidence.tolist() == [0.9, 0, 0, 0.2]
+    assert p[1:2].abstained.tolist() == [True]
+    assert td.Gate(np.inf, score="confidence").screen(p).accepted.tolist() == [
+        *(True, False, False, True)
+    ]
+
+
+def test_no_answer_is_never_right():
+    p = td.Predictions.from_confidence(
+        [0.9, 0.8, 0.7], [True, True, None], predicted=["a", None, None]
+    )
+    assert p.has_label.tolist() == [True, True, False]
+    assert p[:2].errors.tolist() == [False, True]
+
+
+def test_a_confidence_may_be_missing_only_without_an_answer():
+    with pytest.raises(InputError, match="NaN at row 0"):
+        td.Predictions.from_confidence([np.nan, 0.5], predicted=["a", None])

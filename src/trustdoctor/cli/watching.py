@@ -152,7 +152,7 @@ class _Given:
     def odd_labels(self) -> tuple[str, ...]:
         """Return why an alarm may come of the labels."""
         rows = self.predictions
-        return check_labels(rows).odd if rows.known.any() else ()
+        return check_labels(rows).odd if rows.has_label.any() else ()
 
     def count(
         self, watch: Watch, batch: str | None, draw: Path | None, file: ReviewFile

@@ -33,7 +33,7 @@ from trustdoctor.files import (
 )
 from trustdoctor.gates import NOTHING, Outcome, require_one_width
 from trustdoctor.kernels import cores
-from trustdoctor.predictions import taken_for_logits
+from trustdoctor.predictions import assume_logits
 from trustdoctor.progress import Pace
 
 STATE_BYTES = 60_000_000
@@ -134,7 +134,7 @@ def _on_batches(
     source: Source, function: Callable[[pl.Series], pl.Series], dtype: Any
 ) -> pl.Expr:
     def some(rows: pl.Series) -> pl.Series:
-        with taken_for_logits():
+        with assume_logits():
             return function(rows) if len(rows) else pl.Series([], dtype=dtype)
 
     columns = pl.struct(source.needed)

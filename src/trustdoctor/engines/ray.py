@@ -36,7 +36,7 @@ from trustdoctor.files import (
     suffix_of,
 )
 from trustdoctor.gates import NOTHING, Gate, Outcome, require_one_width
-from trustdoctor.predictions import taken_for_logits
+from trustdoctor.predictions import assume_logits
 from trustdoctor.progress import Pace
 
 SCREEN_BYTES = 32 << 20
@@ -187,7 +187,7 @@ def _decide(source: Source, function: Decide, task: dict[str, Any]) -> Any:
     block = _rows(source, task, None)
     counted = [b""] * block.num_rows
     if block.num_rows:
-        with taken_for_logits():
+        with assume_logits():
             rows = to_predictions(block, source.columns)
             added, done = function(rows)
         counted[0] = pickle.dumps((done, rows.n_classes))
@@ -258,7 +258,7 @@ def _map_files(
 def _tally(state: Any, source: Source, task: dict[str, Any]) -> Any:
     block, own = _rows(source, task, source.needed), state.fresh()
     if block.num_rows:
-        with taken_for_logits():
+        with assume_logits():
             own.update(to_predictions(block, source.columns))
     content = pa.array([pickle.dumps(own)], pa.large_binary())
     return pa.table({"counted": content, "rows": [block.num_rows]})

@@ -131,14 +131,14 @@ def _tested(column: pl.Series, predictions: Predictions) -> ClusteredErrors | No
     """Test a column; None where it says what labels or predictions say."""
     labels = predictions.labels
     assert labels is not None
-    eligible = predictions.known & column.is_not_null().to_numpy()
+    eligible = predictions.has_label & column.is_not_null().to_numpy()
     if len(column) > SAMPLE:  # all rows of some values
         share = -(-len(column) // SAMPLE)
         eligible &= (column.hash() % share == 0).to_numpy()
     rows = np.flatnonzero(eligible)
     values, ordered = _numbered(column.gather(rows))
     of_rows = predictions[rows]
-    judged = isinstance(predictions, Answers) and predictions.judged
+    judged = isinstance(predictions, Answers) and predictions.correctness_only
     for classes in () if judged else (of_rows.labels, of_rows.predicted):
         if _follows(values, classes):
             return None

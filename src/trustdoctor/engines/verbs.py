@@ -364,7 +364,7 @@ class BatchScreen:
         outcome = Outcome.on(predictions, done.accepted, done.shortlist)
         if self.gate.groups:
             known = np.isin(self.gate.groups_of(predictions), list(self.gate.groups))
-            intake = replace(outcome.intake, strangers=int((~known).sum()))
+            intake = replace(outcome.intake, unknown_groups=int((~known).sum()))
             outcome = replace(outcome, intake=intake)
         return added, outcome
 

@@ -51,7 +51,7 @@ class DominantConfusion:
     def of(cls, predictions: Predictions, accepted: Any) -> "DominantConfusion | None":
         """Return that of predictions; None where it is not known what was right."""
         nameless = isinstance(predictions, Answers) and (
-            predictions.judged or predictions.class_names is None
+            predictions.correctness_only or predictions.class_names is None
         )
         if nameless or predictions.labels is None:
             return None

@@ -88,7 +88,7 @@ def repeated_rows(predictions: Predictions) -> tuple[str, ...]:
     >>> repeated_rows(p[np.arange(300) % 200])[0][:46]
     '100 of 300 rows repeat an earlier one in the m'
     """
-    if not predictions.n_classes or not predictions.known.any():
+    if not predictions.n_classes or not predictions.has_label.any():
         return ()
     rows = predictions.labelled("looking for rows that repeat")
     assert rows.labels is not None
@@ -108,7 +108,7 @@ def repeated_rows(predictions: Predictions) -> tuple[str, ...]:
     same = (rows.logits[:at] == rows.logits[at]).all(1)
     first = int((same & (rows.labels[:at] == rows.labels[at])).argmax())
     n = int(again.sum())
-    where = np.flatnonzero(predictions.known)[[first, at]]
+    where = np.flatnonzero(predictions.has_label)[[first, at]]
     return (
         f"{n:,} of {len(rows):,} rows repeat an earlier one in the model's numbers and "
         f"the label, the first at rows {where[0]} and {where[1]}: intervals and "

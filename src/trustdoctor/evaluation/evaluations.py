@@ -197,7 +197,7 @@ class Evaluation:
                 "doubt": float(doubts[row]) if np.isfinite(doubts[row]) else None,
                 "predicted": _class_of(p, int(p.predicted[row])),
                 "label": None
-                if isinstance(p, Answers) and p.judged
+                if isinstance(p, Answers) and p.correctness_only
                 else _class_of(p, int(p.require_labels("errors")[row])),
             }
             for row in rows
@@ -374,7 +374,7 @@ def evaluate(  # noqa: PLR0913 - options, by keyword only
     return Evaluation(
         n=len(wrong),
         n_classes=predictions.n_classes,
-        described=predictions.described,
+        described=predictions.row_kind,
         n_errors=int(wrong.sum()),
         accuracy=accuracy(wrong, confidence),
         calibration=calibration,
@@ -478,7 +478,9 @@ def cautions(predictions: Predictions, doubts: dict[str, Array]) -> LabelReport:
 
 def kept_rows(predictions: Predictions) -> Array | None:
     """Return the rows that have a label; None where all have."""
-    return None if predictions.known.all() else np.flatnonzero(predictions.known)
+    return (
+        None if predictions.has_label.all() else np.flatnonzero(predictions.has_label)
+    )
 
 
 _NO_VALUE = "some metrics need both right and wrong rows"

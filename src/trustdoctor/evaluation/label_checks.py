@@ -60,8 +60,8 @@ def check_labels(
     count_labels(counts, rows, doubts)
     count_neighbours(counts, predictions, doubts)
     suspects = [suspected_rows(rows, pair) for pair in counts.pairs()]
-    if not predictions.known.all():
-        numbers = np.flatnonzero(predictions.known)
+    if not predictions.has_label.all():
+        numbers = np.flatnonzero(predictions.has_label)
         suspects = [numbers[pair_rows] for pair_rows in suspects]
     odd, lines = counts.odd(), counts.warnings(predictions.class_names, suspects)
     return LabelReport(odd, lines[len(odd) :])
@@ -82,7 +82,7 @@ def count_labels(
     labels = predictions.require_labels("counting labels")
     names, answered = None, ~predictions.abstained
     if isinstance(predictions, Answers):
-        names = None if predictions.judged else predictions.class_names
+        names = None if predictions.correctness_only else predictions.class_names
     confidence = _confidence(predictions, doubts)
     if not answered.all():
         predictions, labels = predictions[answered], labels[answered]
@@ -99,11 +99,11 @@ def count_neighbours(
 
     Rows are in their order, with or without a label; `doubts` hold beta of those with.
     """
-    judged = isinstance(predictions, Answers) and predictions.judged
+    judged = isinstance(predictions, Answers) and predictions.correctness_only
     if predictions.labels is None or judged:
         return
     confidence = np.zeros(len(predictions))
-    known = predictions.known
+    known = predictions.has_label
     own = _confidence(predictions, doubts, known)
     if own is not None:
         confidence[known] = own
@@ -156,7 +156,7 @@ def label_quality(predictions: Predictions, *, temperature: float = 1.0) -> Arra
             "Label quality is the probability of the label: give those of all classes."
         )
         raise InputError(message)
-    known = predictions.known
+    known = predictions.has_label
     out = np.full(len(known), np.nan)
     if known.any():
         rows = predictions if known.all() else predictions[known]

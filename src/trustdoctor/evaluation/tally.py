@@ -67,7 +67,7 @@ class Tally:
         self.cells = cells
         self.ready: list[Score] = []
         self.n_classes = 0
-        self.described = ""
+        self.row_kind = ""
         self.class_names: tuple[str, ...] | None = None
         self.intake = NO_ROWS
         self.labels = LabelCounts()
@@ -83,7 +83,7 @@ class Tally:
     def update(self, predictions: Predictions) -> None:
         """Count more rows; those without a label are left out."""
         self.intake += Intake.of(predictions)
-        if not predictions.known.any():
+        if not predictions.has_label.any():
             return
         every_row, predictions = predictions, predictions.labelled("an evaluation")
         self._meet(predictions)
@@ -107,16 +107,16 @@ class Tally:
     def _meet(self, rows: "Predictions | Tally") -> None:
         """Take the first rows as a measure, and refuse others of another kind."""
         if not self.sketches:
-            self.n_classes, self.described = rows.n_classes, rows.described
+            self.n_classes, self.row_kind = rows.n_classes, rows.row_kind
             self.class_names = rows.class_names
             if isinstance(rows, Tally):
                 self.ready = rows.ready
             else:
                 self.ready = default_scores(self.asked, available_scores(rows))
             self.sketches = {s.name: Sketch(cells=self.cells) for s in self.ready}
-        if rows.described != self.described:
+        if rows.row_kind != self.row_kind:
             message = (
-                f"expected {self.described} everywhere, got {rows.described} in later "
+                f"expected {self.row_kind} everywhere, got {rows.row_kind} in later "
                 "rows."
             )
             raise InputError(message)
@@ -173,7 +173,7 @@ class Tally:
         return Evaluation(
             n=n,
             n_classes=self.n_classes,
-            described=self.described,
+            described=self.row_kind,
             n_errors=wrong,
             accuracy=share(n - wrong, n, confidence=confidence),
             calibration=calibration,

@@ -10,7 +10,7 @@ from trustdoctor.errors import InputError
 from trustdoctor.files.building import class_decisions
 from trustdoctor.files.columns import CORRECT, PREDICTED
 from trustdoctor.files.source import Source
-from trustdoctor.predictions import Predictions, taken_for_logits
+from trustdoctor.predictions import Predictions, assume_logits
 
 NAMES = (
     *(*PREDICTED, "pred", "y_pred", "y_hat", "yhat", "pred_label", "predicted_label"),
@@ -43,7 +43,7 @@ def warn_of_answers(source: Source) -> tuple[str, ...]:
         return ()
     head = source.head([*source.needed, *others], rows)
     try:
-        with taken_for_logits():
+        with assume_logits():
             predictions = source.predictions(head)
     except InputError:  # which is told where all rows are read
         return ()
@@ -68,7 +68,7 @@ def _line(name: str, answers: NDArray[np.int64], predictions: Predictions) -> st
     cutoff = find_cutoff(predictions, answers)
     agrees = 1 - other.sum() / answered.sum()
     if name.lower() not in NAMES and not cutoff:
-        judged = answered & predictions.known
+        judged = answered & predictions.has_label
         labels = predictions.labels
         if agrees < _ALIKE or labels is None or not judged.any():
             return ""

@@ -25,7 +25,7 @@ from trustdoctor.predictions import (
     UNKNOWN,
     Answers,
     Predictions,
-    about_predictions,
+    as_prediction_error,
     make_answers,
 )
 
@@ -224,7 +224,7 @@ def class_decisions(
     try:
         return class_numbers(column, layout, classes, strict=True)
     except InputError as error:
-        raise about_predictions(error) from None
+        raise as_prediction_error(error) from None
 
 
 def _ids(table: pl.DataFrame, layout: Layout) -> pl.Series:

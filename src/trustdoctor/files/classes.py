@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trustdoctor.errors import InputError
-from trustdoctor.predictions import compared_name, plain_name
+from trustdoctor.predictions import comparable_name, plain_name
 
 Kind = Literal["logits", "probs"]
 
@@ -163,7 +163,7 @@ def _refuse_twins(columns: list[str], classes: list[str]) -> None:
     """Refuse columns whose classes differ in case, or in how a number is written."""
     seen: dict[str, str] = {}
     for column, name in zip(columns, classes, strict=True):
-        key = compared_name(name).casefold()
+        key = comparable_name(name).casefold()
         key = str(int(key)) if key.isdecimal() else key
         if seen.setdefault(key, column) != column:
             raise InputError(_same(seen[key], column))

@@ -14,7 +14,7 @@ from trustdoctor.files.classes import (
     find_values,
     missing,
 )
-from trustdoctor.predictions import check_cutoff, compared_name, plain_name
+from trustdoctor.predictions import check_cutoff, comparable_name, plain_name
 
 LABELS = ("label", "labels", "true_label", "true_labels")
 """What the column of true labels is called, unless it is named."""
@@ -192,7 +192,9 @@ class Columns:
         names = self.class_names
         if self.positive is None or names is None:
             return
-        if len(names) != 2 or compared_name(names[1]) != compared_name(self.positive):
+        if len(names) != 2 or comparable_name(names[1]) != comparable_name(
+            self.positive
+        ):
             message = (
                 f"expected two class names, {self.positive!r} of --positive as the "
                 f"second, got {', '.join(map(repr, names[:5]))}."

@@ -128,14 +128,21 @@ def _outcome(entry: Any) -> Outcome:
     found = Outcome(rows, accepted, known, Intake(*intake), lists)
     part = [] if known is None else list(asdict(known).values())
     seen = found.intake
-    whole = [accepted, *part, seen.unlabelled, seen.ambiguous, seen.strangers, rows]
-    whole += [seen.silent, seen.unstated, seen.overruled]
+    whole = [
+        accepted,
+        *part,
+        seen.unlabelled,
+        seen.ambiguous,
+        seen.unknown_groups,
+        rows,
+    ]
+    whole += [seen.unanswered, seen.without_confidence, seen.overruled]
     if (
         any(type(one) is not int or not 0 <= one <= rows for one in whole)
         or not (lists is None or _can_be(lists, rows - accepted))
         or seen.rows not in (0, rows)
         or (type(seen.decided_by), type(seen.one_vs_rest)) != (str, bool)
-        or not 0 <= envelope.read_number(seen.miss) < float("inf")
+        or not 0 <= envelope.read_number(seen.sum_error) < float("inf")
         or not _adds_up(found)
     ):
         message = f"expected counts of rows, got {envelope.shown(entry)}."
@@ -150,8 +157,8 @@ def _adds_up(found: Outcome) -> bool:
     return (
         counts.n_accepted <= found.accepted
         and labelled <= rejected
-        and seen.barred <= rejected
-        and seen.silent + seen.overruled <= found.rows
+        and seen.always_rejected <= rejected
+        and seen.unanswered + seen.overruled <= found.rows
         and (seen.decided_by != "" or not seen.overruled)
         and seen.rows in (0, counts.n + seen.unlabelled)
         and (found.lists is None or found.lists.labelled == labelled)

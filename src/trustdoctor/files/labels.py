@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from trustdoctor.errors import InputError, RowError
 from trustdoctor.files.columns import Layout
-from trustdoctor.predictions import UNKNOWN, compared_name, not_a_class
+from trustdoctor.predictions import UNKNOWN, comparable_name, unknown_class_message
 
 MISSING = ("", "nan", "NaN", "NA", "N/A", "null", "None")
 _OPPOSITES = {"yes": "no", "true": "false", "1": "0", "y": "n", "t": "f"}
@@ -29,7 +29,7 @@ def to_text(column: pl.Series) -> pl.Series:
 
 
 def as_text(column: pl.Series) -> pl.Series:
-    """Return names as `compared_name` does; null where there is none."""
+    """Return names as `comparable_name` does; null where there is none."""
     if column.dtype.is_float():
         column = column.fill_nan(None)
     if column.dtype == pl.Boolean:
@@ -73,7 +73,7 @@ def class_numbers(
     bad = ~missing & ~good.fill_null(value=False)
     if strict and bad.any():
         at = int(bad.arg_max() or 0)
-        raise RowError(not_a_class(text[at], names), at)
+        raise RowError(unknown_class_message(text[at], names), at)
     return _filled(found, missing | bad)
 
 
@@ -138,7 +138,7 @@ def _filled(found: pl.Series, missing: pl.Series) -> NDArray[np.int64]:
 
 def _table(names: Sequence[str], layout: Layout) -> dict[str, float]:
     """Return the class of each name; a column's own name is one, too."""
-    own = {compared_name(name): float(i) for i, name in enumerate(names)}
+    own = {comparable_name(name): float(i) for i, name in enumerate(names)}
     if len(own) < len(names):
         message = (
             f"two of the class names {', '.join(map(repr, names[:8]))} could mean the "
@@ -147,13 +147,15 @@ def _table(names: Sequence[str], layout: Layout) -> dict[str, float]:
         raise InputError(message)
     beside = {}
     if len(layout.values) == len(names):
-        beside = {compared_name(name): float(i) for i, name in enumerate(layout.values)}
+        beside = {
+            comparable_name(name): float(i) for i, name in enumerate(layout.values)
+        }
     return beside | own
 
 
 def binary_names(positive: str, labels: Sequence[str]) -> tuple[str, str]:
     """Return the names of both classes, from the positive one and the labels seen."""
-    name = compared_name(positive)
+    name = comparable_name(positive)
     usual = _OPPOSITES.get(name.lower(), f"not {name}")
     seen = [label for label in labels if label not in MISSING]
     others = [label for label in seen if label != name]

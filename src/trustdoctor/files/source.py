@@ -29,11 +29,11 @@ from trustdoctor.files.hints import advise_columns
 from trustdoctor.files.responses import response_ids
 from trustdoctor.files.truth import require_matches
 from trustdoctor.predictions import (
-    ENOUGH,
+    MIN_SIMPLEX_ROWS,
     NOT_LOGITS,
     Predictions,
+    assume_logits,
     on_simplex,
-    taken_for_logits,
 )
 from trustdoctor.scores import logit_scores
 
@@ -381,14 +381,14 @@ class Source:
             if not self._looks_likely(batch):
                 return
             rows += len(batch)
-        if rows >= ENOUGH:
+        if rows >= MIN_SIMPLEX_ROWS:
             message = f"{self.files[0]}: {NOT_LOGITS}"
             raise FileError(message)
 
     def _looks_likely(self, batch: pl.DataFrame) -> bool:
         """Tell whether all rows of a batch are probabilities; bad ones are not."""
         try:
-            with taken_for_logits():
+            with assume_logits():
                 return on_simplex(self.predictions(batch).logits)
         except InputError:
             return False
@@ -404,7 +404,7 @@ class Source:
         for batch in lazy.collect_batches(chunk_size=BATCH, maintain_order=True):
             try:
                 if len(batch):
-                    with taken_for_logits():
+                    with assume_logits():
                         self.predictions(batch)
             except InputError as error:
                 moved = error.after(first) if isinstance(error, RowError) else error

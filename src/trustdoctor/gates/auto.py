@@ -131,10 +131,10 @@ def choose_auto(
         return Auto(score, "", none, every, predictions)
     _check(temperature, options)
     predictions.labelled("choosing a score")  # says where there are no labels
-    rows = np.flatnonzero(predictions.known)
+    rows = np.flatnonzero(predictions.has_label)
     order = rows[np.random.default_rng(SEED).permutation(len(rows))]
     chosen, others = np.split(order, [min(MOST, int(SHARE * len(order)))])
-    rest = np.append(others, np.flatnonzero(~predictions.known))
+    rest = np.append(others, np.flatnonzero(~predictions.has_label))
     found = _tuned(predictions[chosen], options)
     score = found.only_member or found
     return Auto(score, found.verdict(), chosen, rest, predictions)

@@ -205,7 +205,7 @@ def _calibrated(
 
 def label_report(predictions: Any) -> LabelReport:
     """Return what looks wrong about labels, where there are some."""
-    if isinstance(predictions, Predictions) and predictions.known.any():
+    if isinstance(predictions, Predictions) and predictions.has_label.any():
         return check_labels(predictions)
     return LabelReport()
 
@@ -320,7 +320,11 @@ def needs_labels(target: dict[str, Any]) -> bool:
 
 def barred_rows(predictions: Predictions | TopK) -> int:
     """Return how many rows are rejected whatever the threshold."""
-    return 0 if predictions.barred is None else int(predictions.barred.sum())
+    return (
+        0
+        if predictions.always_rejected is None
+        else int(predictions.always_rejected.sum())
+    )
 
 
 def groups_of(predictions: Predictions | TopK, by: str) -> Any:

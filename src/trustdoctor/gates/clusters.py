@@ -88,7 +88,7 @@ def one_per_cluster(
         )
         raise InputError(message)
     n_rows = len(predictions)
-    labelled = None if predictions.labels is None else predictions.known
+    labelled = None if predictions.labels is None else predictions.has_label
     drawn = draw_from_clusters(clusters, rows=n_rows, seed=seed, preferred=labelled)
     if groups is not None and not isinstance(groups, str):
         groups = as_groups(groups, rows=n_rows)[drawn]

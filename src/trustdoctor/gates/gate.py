@@ -311,8 +311,8 @@ class Gate:
         if self.groups and groups is None:
             groups = self.groups_of(predictions)
         accepted = self.accept(scores, groups=groups)
-        if predictions.barred is not None:
-            accepted = accepted & ~predictions.barred
+        if predictions.always_rejected is not None:
+            accepted = accepted & ~predictions.always_rejected
         ids, lists = getattr(predictions, "ids", None), None
         if self.shortlist is not None:
             lists = self.shortlist.mask(predictions, accepted, groups)  # type: ignore[arg-type]

@@ -108,7 +108,7 @@ def shortlist(  # noqa: PLR0913 - options, by keyword only
     )
     if gate.groups and groups is None:
         groups = gate.groups_of(predictions)
-    known, every = predictions.known, np.asarray(gate.doubts(predictions))
+    known, every = predictions.has_label, np.asarray(gate.doubts(predictions))
     rows = predictions.labelled("a shortlist")
     if groups is not None:
         groups = as_groups(groups, rows=len(known))[known]
@@ -326,14 +326,14 @@ def calibrate_listed(
     require_classes(predictions)
     target = {k: v for k, v in options.items() if k in TARGETS and v is not None}
     plain = options.get("groups") is None and options.get("score") != AUTO
-    plain &= needs_labels(target) or bool(predictions.known.all())
+    plain &= needs_labels(target) or bool(predictions.has_label.all())
     if plain and by_rank(target):
         return shortlist(calibrate(predictions, **options), predictions, **own)
     predictions.labelled("a shortlist")  # says where there are no labels
-    known = np.flatnonzero(predictions.known)
+    known = np.flatnonzero(predictions.has_label)
     order = known[np.random.default_rng(LIST_SEED).permutation(len(known))]
     mine, others = np.split(order, [int(LIST_SHARE * len(order))])
-    rest = np.append(others, np.flatnonzero(~predictions.known))
+    rest = np.append(others, np.flatnonzero(~predictions.has_label))
     groups = options.get("groups")
     ours = None
     if groups is not None and not isinstance(groups, str):

@@ -205,12 +205,12 @@ def drop_unlabelled(
 
     Where no row or every row has a label, all rows are returned.
     """
-    labelled = getattr(predictions, "known", None)
+    labelled = getattr(predictions, "has_label", None)
     if labelled is None or labelled.all() or not labelled.any():
         return predictions, groups, ()
     doubts = np.asarray(score(predictions))
     # Rows that are rejected whatever the threshold have no doubt to compare.
-    barred = getattr(predictions, "barred", None)
+    barred = getattr(predictions, "always_rejected", None)
     unlabelled = ~labelled if barred is None else ~labelled & ~barred
     notes = missing_label_notes(Rows(doubts[labelled]), Rows(doubts[unlabelled]))
     if groups is not None:

@@ -87,7 +87,7 @@ classes); they hold the true class in 100.00 [2.50, 100.00] % (promised: 95%)
         done = cls(int((sizes > 0).sum()), int(sizes.sum()), full)
         if predictions.labels is None:
             return done
-        known = np.flatnonzero((sizes > 0) & predictions.known)
+        known = np.flatnonzero((sizes > 0) & predictions.has_label)
         held = int(lists[known, predictions.labels[known]].sum())
         return replace(done, labelled=len(known), held=held)
 
@@ -173,7 +173,7 @@ class Outcome:
             return cls.of(accepted, known_errors(predictions))
         done = cls.of(accepted)
         if predictions.labels is not None:
-            known = predictions.known
+            known = predictions.has_label
             own = cls.of(accepted[known], predictions.labelled("rates").errors)
             done = replace(done, counts=own.counts)
         seen = None if lists is None else Lists.of(predictions, lists)
@@ -242,7 +242,7 @@ def known_errors(predictions: Predictions | TopK) -> Array | None:
     """Return where rows are wrong; None unless every row has a label."""
     complete = predictions.labels is not None
     if complete and isinstance(predictions, Predictions):
-        complete = bool(predictions.known.all())
+        complete = bool(predictions.has_label.all())
     return predictions.errors if complete else None
 
 

@@ -120,12 +120,12 @@ class Sketches:
     def _count_labels(self, predictions: Predictions) -> Predictions:
         """Count labels, and rows without one apart; return the others."""
         every_row = predictions
-        if not predictions.known.all():
-            barred, without = predictions.barred, ~predictions.known
+        if not predictions.has_label.all():
+            barred, without = predictions.always_rejected, ~predictions.has_label
             without = without if barred is None else without & ~barred
             if without.any():
                 self.without.update(self.score(predictions[without]))
-            predictions = predictions[predictions.known]
+            predictions = predictions[predictions.has_label]
         if len(predictions):
             plain = not isinstance(predictions, Answers)
             doubts = score_all(predictions, ["beta"]) if plain else {}
@@ -165,7 +165,7 @@ class Sketches:
             odd_labels=odd,
             groups=groups if self.grouped else None,
             grouped_by=self.grouped,
-            barred=self.intake.barred,
+            barred=self.intake.always_rejected,
             **options,
         )
         assert gate.certificate is not None
@@ -272,7 +272,7 @@ class ListSketches:
         require_classes(predictions)
         require_one_width(self.widths, predictions.n_classes)
         check_classes(self.gate, predictions)
-        doubts, known = np.asarray(self.gate.doubts(predictions)), predictions.known
+        doubts, known = np.asarray(self.gate.doubts(predictions)), predictions.has_label
         self.every += Fingerprint.of(doubts)
         if not known.any():
             return

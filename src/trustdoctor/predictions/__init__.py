@@ -1,36 +1,37 @@
 """What a classifier said, checked once."""
 
 from trustdoctor.predictions.answers import Answers, make_answers
-from trustdoctor.predictions.decisions import (
-    AS_PREDICTED,
-    about_predictions,
-    check_cutoff,
-    refuse_decisions,
-)
 from trustdoctor.predictions.intake import NO_ROWS, Intake
 from trustdoctor.predictions.labels import (
+    AS_PREDICTED,
     UNKNOWN,
-    compared_name,
+    as_prediction_error,
+    check_cutoff,
+    comparable_name,
     folded_name,
     is_missing,
-    not_a_class,
     number_labels,
     plain_name,
+    refuse_decisions,
+    unknown_class_message,
 )
-from trustdoctor.predictions.logits import Predictions, require_predictions
-from trustdoctor.predictions.opinions import Opinions
+from trustdoctor.predictions.predictions import (
+    Opinions,
+    Predictions,
+    require_predictions,
+)
 from trustdoctor.predictions.probabilities import (
-    ENOUGH,
+    MIN_SIMPLEX_ROWS,
     NOT_LOGITS,
+    assume_logits,
     on_simplex,
     refuse_probabilities,
-    taken_for_logits,
 )
 from trustdoctor.predictions.topk import TopK
 
 __all__ = [
     "AS_PREDICTED",
-    "ENOUGH",
+    "MIN_SIMPLEX_ROWS",
     "NOT_LOGITS",
     "NO_ROWS",
     "UNKNOWN",
@@ -39,18 +40,18 @@ __all__ = [
     "Opinions",
     "Predictions",
     "TopK",
-    "about_predictions",
+    "as_prediction_error",
+    "assume_logits",
     "check_cutoff",
-    "compared_name",
+    "comparable_name",
     "folded_name",
     "is_missing",
     "make_answers",
-    "not_a_class",
     "number_labels",
     "on_simplex",
     "plain_name",
     "refuse_decisions",
     "refuse_probabilities",
     "require_predictions",
-    "taken_for_logits",
+    "unknown_class_message",
 ]

@@ -12,10 +12,10 @@ from trustdoctor.errors import InputError
 from trustdoctor.predictions.labels import (
     UNKNOWN,
     as_entries,
-    compared_name,
+    comparable_name,
     number_correct,
 )
-from trustdoctor.predictions.logits import Predictions, check_beside
+from trustdoctor.predictions.predictions import Predictions, check_metadata
 
 Given = Literal["confidence", "doubt"]
 
@@ -33,13 +33,13 @@ class Answers(Predictions):
         Minus the confidence, or the doubt that was given. Higher means trust less.
     given : str
         "confidence" or "doubt", which is also the name of the only score.
-    said : integer array (n,)
+    answer_codes : integer array (n,)
         The answers, as numbers of `class_names`, and -1 where there is none; without
         names all 0, and labels are 0 where the answer is right and 1 where it is wrong.
     ambiguous : bool array (n,), or None
         Where the answer itself is not certain: the doubt is inf there, as where there
         is no answer or no confidence, and such rows are always rejected.
-    judged : bool
+    correctness_only : bool
         Whether it is known only which answers are right, and not what would have been.
 
     Examples
@@ -51,13 +51,13 @@ class Answers(Predictions):
 
     doubts: Floats = field(default_factory=lambda: np.zeros(0), repr=False)
     given: Given = "confidence"
-    said: NDArray[np.int64] = field(
+    answer_codes: NDArray[np.int64] = field(
         default_factory=lambda: np.zeros(0, np.int64), repr=False
     )
     ambiguous: Bools | None = field(default=None, repr=False)
-    judged: bool = field(default=False, repr=False)
+    correctness_only: bool = field(default=False, repr=False)
 
-    per_row = (*Predictions.per_row, "doubts", "said", "ambiguous")
+    row_fields = (*Predictions.row_fields, "doubts", "answer_codes", "ambiguous")
 
     @property
     def n_classes(self) -> int:
@@ -67,7 +67,7 @@ class Answers(Predictions):
     @property
     def predicted(self) -> NDArray[np.int64]:
         """The answers, as numbers of `class_names`."""
-        return self.said
+        return self.answer_codes
 
     @property
     def predicted_names(self) -> Array | None:
@@ -77,10 +77,10 @@ class Answers(Predictions):
     @cached_property
     def abstained(self) -> Bools:
         """True where there is no answer: an error that every gate rejects."""
-        return np.asarray(self.said == UNKNOWN)
+        return np.asarray(self.answer_codes == UNKNOWN)
 
     @property
-    def barred(self) -> Bools | None:
+    def always_rejected(self) -> Bools | None:
         """True where a row is rejected whatever the threshold; None for no row."""
         barred = np.isposinf(self.doubts)
         return barred if barred.any() else None
@@ -92,12 +92,12 @@ class Answers(Predictions):
         0 where a row is rejected whatever the threshold.
         """
         stated = -self.doubts.astype(np.float64)
-        if self.barred is not None:
-            stated[self.barred] = 0.0
+        if self.always_rejected is not None:
+            stated[self.always_rejected] = 0.0
         inside = self.given == "confidence" and ((stated >= 0) & (stated <= 1)).all()
         return stated if inside else None
 
-    def _no_labels(self, task: str) -> str:
+    def _labels_missing_message(self, task: str) -> str:
         return (
             f"{task} needs to know which answers are right. Pass correct, or predicted "
             "and labels; on the command line --correct NAME, or --predicted NAME with "
@@ -105,7 +105,7 @@ class Answers(Predictions):
         )
 
     @property
-    def described(self) -> str:
+    def row_kind(self) -> str:
         """What a row is, in words."""
         return self.given
 
@@ -136,26 +136,30 @@ def make_answers(  # noqa: PLR0913 - options, by keyword only
     if labels is not None and predicted is None:
         message = "labels need the answers beside them: pass predicted, or correct."
         raise InputError(message)
-    names, said, known = None, np.zeros(rows, np.int64), number_correct(correct, rows)
+    names, answer_codes, known = (
+        None,
+        np.zeros(rows, np.int64),
+        number_correct(correct, rows),
+    )
     if predicted is not None:
         texts = [_texts(predicted, rows, "predicted")]
         texts += [] if labels is None else [_texts(labels, rows, "labels")]
         silent = silent | (texts[0] == "")
         names, codes = _codes(np.concatenate(texts))
-        said = codes[:rows]
+        answer_codes = codes[:rows]
         if labels is not None:
             known = codes[rows:] if (codes[rows:] != UNKNOWN).any() else None
         else:
-            known = _wrong_codes(said, known)
-    rest = check_beside((rows, 0), None, ids, groups, features)
+            known = _wrong_codes(answer_codes, known)
+    rest = check_metadata((rows, 0), None, ids, groups, features)
     found = Answers(np.zeros((rows, 0)), known, False, *rest)  # noqa: FBT003
     return replace(
         found,
         class_names=names,
         doubts=_doubts(array, given, silent),
         given=given,
-        said=said,
-        judged=labels is None,
+        answer_codes=answer_codes,
+        correctness_only=labels is None,
     )
 
 
@@ -168,7 +172,7 @@ def _codes(texts: NDArray[Any]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
 
 
 def _wrong_codes(
-    said: NDArray[np.int64], wrong: NDArray[np.int64] | None
+    answer_codes: NDArray[np.int64], wrong: NDArray[np.int64] | None
 ) -> NDArray[np.int64] | None:
     """Return labels that differ from the answers where these are wrong.
 
@@ -177,9 +181,9 @@ def _wrong_codes(
     """
     if wrong is None:
         return None
-    other = int(said.max()) + 1
-    missed = (wrong == 1) | (said == UNKNOWN)
-    return np.where(wrong == UNKNOWN, UNKNOWN, np.where(missed, other, said))
+    other = int(answer_codes.max()) + 1
+    missed = (wrong == 1) | (answer_codes == UNKNOWN)
+    return np.where(wrong == UNKNOWN, UNKNOWN, np.where(missed, other, answer_codes))
 
 
 def _values(values: Any, given: Given) -> Floats:
@@ -210,4 +214,4 @@ def _texts(values: Any, rows: int, what: str) -> NDArray[Any]:
     if array.shape != (rows,):
         message = f"expected {rows} {what}, one per row, got {describe(array)}."
         raise InputError(message)
-    return np.array([compared_name(value) for value in array.tolist()], dtype=str)
+    return np.array([comparable_name(value) for value in array.tolist()], dtype=str)

@@ -1,36 +1,36 @@
-"""What came in, in numbers that add up: rows, missing labels, rounded sums."""
+"""What a file or a batch of predictions contained, in numbers that can be added up."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from trustdoctor.predictions.logits import Predictions
+from trustdoctor.predictions.predictions import Predictions
 
-SAID = 1e-3
-"""Sums that miss 1 by no more are not worth a word: half precision does that."""
+NOTICEABLE_SUM_ERROR = 1e-3
+"""Half precision alone makes rows miss the sum 1 by this much: no note below it."""
 
 
 @dataclass(frozen=True)
 class Intake:
-    """What came in.
+    """Counts of rows that need a remark, and how far probabilities missed the sum 1.
 
     Attributes
     ----------
     rows, unlabelled : int
         All rows, and those without a label.
-    miss : float
+    sum_error : float
         How far the farthest row of probabilities was from summing to 1.
     ambiguous : int
         Answers that the rest of the mass could change.
-    strangers : int
+    unknown_groups : int
         Rows of groups that a gate with groups has no threshold for.
-    silent, unstated : int
+    unanswered, without_confidence : int
         Rows without an answer, and answers without a confidence.
     overruled : int
-        Rows whose decision, the system's own, is not the most probable class.
+        Rows in which the system decided otherwise than for the most probable class.
     decided_by : str
-        What made the decisions, where they are the system's own.
+        What made the decisions, if they are the system's own.
     one_vs_rest : bool
-        Whether rows of probabilities against the rest were divided by their sums.
+        Whether probabilities of one class against the rest were divided by their sums.
 
     Examples
     --------
@@ -41,103 +41,106 @@ class Intake:
 
     rows: int = 0
     unlabelled: int = 0
-    miss: float = 0.0
+    sum_error: float = 0.0
     ambiguous: int = 0
-    strangers: int = 0
-    silent: int = 0
-    unstated: int = 0
+    unknown_groups: int = 0
+    unanswered: int = 0
+    without_confidence: int = 0
     overruled: int = 0
     decided_by: str = ""
     one_vs_rest: bool = False
 
     @classmethod
     def of(cls, predictions: Predictions) -> "Intake":
-        """Return what these predictions are."""
-        missing = len(predictions) - int(predictions.known.sum())
-        unsure = getattr(predictions, "ambiguous", None)
-        ambiguous = 0 if unsure is None else int(unsure.sum())
-        silent = int(predictions.abstained.sum())
-        barred = 0 if predictions.barred is None else int(predictions.barred.sum())
+        """Count the rows of these predictions."""
+        always_rejected = predictions.always_rejected
+        rejected = 0 if always_rejected is None else int(always_rejected.sum())
+        ambiguous = (
+            0 if predictions.ambiguous is None else int(predictions.ambiguous.sum())
+        )
+        unanswered = int(predictions.abstained.sum())
         return cls(
             rows=len(predictions),
-            unlabelled=missing,
-            miss=predictions.miss,
+            unlabelled=len(predictions) - int(predictions.has_label.sum()),
+            sum_error=predictions.sum_error,
             ambiguous=ambiguous,
-            silent=silent,
-            unstated=barred - silent - ambiguous,
+            unanswered=unanswered,
+            without_confidence=rejected - unanswered - ambiguous,
             overruled=_overruled(predictions),
             decided_by=predictions.decided_by,
             one_vs_rest=predictions.one_vs_rest,
         )
 
     @property
-    def barred(self) -> int:
+    def always_rejected(self) -> int:
         """Rows that are rejected whatever the threshold."""
-        return self.ambiguous + self.silent + self.unstated
+        return self.ambiguous + self.unanswered + self.without_confidence
 
     def __add__(self, other: "Intake") -> "Intake":
-        """Return what both are together."""
+        """Count the rows of both."""
         return Intake(
             self.rows + other.rows,
             self.unlabelled + other.unlabelled,
-            max(self.miss, other.miss),
+            max(self.sum_error, other.sum_error),
             self.ambiguous + other.ambiguous,
-            self.strangers + other.strangers,
-            self.silent + other.silent,
-            self.unstated + other.unstated,
+            self.unknown_groups + other.unknown_groups,
+            self.unanswered + other.unanswered,
+            self.without_confidence + other.without_confidence,
             self.overruled + other.overruled,
             self.decided_by or other.decided_by,
             self.one_vs_rest or other.one_vs_rest,
         )
 
     def lines(self) -> Iterator[str]:
-        """Say what a reader of the figures has to know."""
+        """Yield the remarks that a reader of the figures needs."""
         if 0 < self.unlabelled < self.rows:
-            one = self.unlabelled == 1
+            single = self.unlabelled == 1
             yield (
                 f"{self.unlabelled:,} of {self.rows:,} rows "
-                f"{'has' if one else 'have'} no label and "
-                f"{'is' if one else 'are'} left out of every rate."
+                f"{'has' if single else 'have'} no label and "
+                f"{'is' if single else 'are'} left out of every rate."
             )
         yield from self.decision_lines()
         if self.ambiguous:
-            one = self.ambiguous == 1
+            single = self.ambiguous == 1
             yield (
                 f"{self.ambiguous:,} of {self.rows:,} answers "
-                f"{'is' if one else 'are'} ambiguous: what the model left out could "
-                f"change {'it' if one else 'them'}. {'It is' if one else 'They are'} "
-                "always rejected, and count as confidence 0."
+                f"{'is' if single else 'are'} ambiguous: what the model left out could "
+                f"change {'it' if single else 'them'}. "
+                f"{'It is' if single else 'They are'} always rejected, and count as "
+                "confidence 0."
             )
-        if self.strangers:
-            one = self.strangers == 1
+        if self.unknown_groups:
+            single = self.unknown_groups == 1
             yield (
-                f"{self.strangers:,} of {self.rows:,} rows "
-                f"{'is of a group' if one else 'are of groups'} that the gate does not "
-                f"know: {'it has' if one else 'they have'} the threshold of all, and "
-                f"no promise of {'its' if one else 'their'} own."
+                f"{self.unknown_groups:,} of {self.rows:,} rows "
+                f"{'is of a group' if single else 'are of groups'} that the gate does "
+                f"not know: {'it has' if single else 'they have'} the threshold of "
+                f"all, and no promise of {'its' if single else 'their'} own."
             )
-        if self.miss > SAID:
+        if self.sum_error > NOTICEABLE_SUM_ERROR:
             yield (
                 "The probabilities are rounded: rows miss the sum 1 by up to "
-                f"{self.miss:.2g}, and each was divided by its sum."
+                f"{self.sum_error:.2g}, and each was divided by its sum."
             )
 
     def decision_lines(self) -> Iterator[str]:
-        """Say whose decisions are judged, which rows have none, and on what."""
-        if self.silent:
-            one = self.silent == 1
+        """Yield whose decisions are judged, which rows have none, and by what."""
+        if self.unanswered:
+            single = self.unanswered == 1
             yield (
-                f"{self.silent:,} of {self.rows:,} rows {'has' if one else 'have'} no "
-                f"answer: {'it is' if one else 'they are'} rejected whatever the "
-                f"threshold, and {'counts as an error' if one else 'count as errors'} "
+                f"{self.unanswered:,} of {self.rows:,} rows "
+                f"{'has' if single else 'have'} no answer: "
+                f"{'it is' if single else 'they are'} rejected whatever the threshold, "
+                f"and {'counts as an error' if single else 'count as errors'} "
                 "that the gate rejects, in accuracy, AUROC and TRR, too."
             )
-        if self.unstated:
-            one = self.unstated == 1
+        if self.without_confidence:
+            single = self.without_confidence == 1
             yield (
-                f"{self.unstated:,} of {self.rows:,} answers "
-                f"{'has' if one else 'have'} no confidence: "
-                f"{'it is' if one else 'they are'} rejected whatever the threshold."
+                f"{self.without_confidence:,} of {self.rows:,} answers "
+                f"{'has' if single else 'have'} no confidence: "
+                f"{'it is' if single else 'they are'} rejected whatever the threshold."
             )
         if self.decided_by:
             yield (
@@ -154,12 +157,12 @@ class Intake:
 
 
 def _overruled(predictions: Predictions) -> int:
-    """Return how many decisions are not the class of the largest logit."""
+    """Count the decisions that are not the class of the largest logit."""
     if predictions.decisions is None:
         return 0
-    other = predictions.decisions != predictions.without_decisions().predicted
-    return int((other & ~predictions.abstained).sum())
+    differs = predictions.decisions != predictions.without_decisions().predicted
+    return int((differs & ~predictions.abstained).sum())
 
 
 NO_ROWS = Intake()
-"""Nothing came in yet."""
+"""The counts of no rows, to which others are added."""

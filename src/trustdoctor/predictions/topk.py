@@ -85,7 +85,7 @@ class TopK:
         return np.asarray(second + self.rest >= self.probs[:, 0]) & (self.rest > 0)
 
     @property
-    def barred(self) -> NDArray[np.bool_]:
+    def always_rejected(self) -> NDArray[np.bool_]:
         """Where a row is rejected whatever the threshold: the ambiguous ones."""
         return self.ambiguous
 

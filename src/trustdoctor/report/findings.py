@@ -95,7 +95,7 @@ def _pairs(predictions: Predictions) -> tuple[Array, Array, Array]:
     """Return the largest confusions, their rows, and where each row belongs."""
     wrong = predictions.errors & ~predictions.abstained
     of_pair = np.full(len(predictions), -1)
-    if isinstance(predictions, Answers) and predictions.judged:
+    if isinstance(predictions, Answers) and predictions.correctness_only:
         # What would have been right is not known.
         return np.zeros((0, 2), np.int64), np.zeros(0, np.int64), of_pair
     label = predictions.require_labels("confusions")[wrong].astype(np.int64)

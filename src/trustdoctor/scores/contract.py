@@ -25,8 +25,8 @@ from trustdoctor.errors import FileError, InputError
 from trustdoctor.predictions import (
     Answers,
     Predictions,
+    assume_logits,
     require_predictions,
-    taken_for_logits,
 )
 from trustdoctor.scores import storage
 
@@ -295,7 +295,7 @@ class LogitScore(Score):
         if self.parameter_check is not None:
             self.parameter_check(**changed)
         else:
-            with taken_for_logits():
+            with assume_logits():
                 bound(np.array([[2.0, 1.0, 0.0]]))  # its own checks refuse bad values
         pairs = ",".join(
             f"{n}={repr(v).removesuffix('.0')}" for n, v in changed.items()
@@ -311,7 +311,7 @@ class LogitScore(Score):
     def __call__(self, predictions: Predictions) -> Any:
         """Return the doubt of each row, (n,)."""
         self.check(predictions)
-        with taken_for_logits():
+        with assume_logits():
             if predictions.decisions is not None:
                 return self._doubt_decisions(predictions)
             return self.function(predictions.logits, temperature=self.temperature)

@@ -11,11 +11,11 @@ import numpy as np
 from trustdoctor.errors import InputError, TrustDoctorError
 from trustdoctor.gates import PREDICTED, Gate, Screened
 from trustdoctor.predictions import (
-    ENOUGH,
+    MIN_SIMPLEX_ROWS,
     Predictions,
     TopK,
+    assume_logits,
     on_simplex,
-    taken_for_logits,
 )
 from trustdoctor.service.bodies import Name, Rows
 from trustdoctor.service.contents import as_array, digests_of
@@ -103,7 +103,7 @@ class Version:
         beside |= {"class_names": names}
         if rows.kind == "probs":
             return Predictions.from_probs(values, labels, **beside)
-        with taken_for_logits():
+        with assume_logits():
             return Predictions.from_logits(values, labels, **beside)
 
     def _numbers(self, rows: Rows) -> list[list[int]]:
@@ -262,7 +262,7 @@ class Scorer:
         like = min(first) >= 0 and abs(sum(first) - 1) < 0.01
         like = like and on_simplex(as_array(rows.values))
         self._like_probs = self._like_probs + len(rows) if like else 0
-        return self._like_probs >= ENOUGH
+        return self._like_probs >= MIN_SIMPLEX_ROWS
 
 
 def _shape(rows: Rows) -> Any:

@@ -174,7 +174,7 @@ def partial_errors(rows: Predictions | TopK) -> Array:
     if isinstance(rows, TopK):
         return rows.errors
     assert rows.labels is not None
-    return np.where(rows.known, rows.predicted != rows.labels, np.nan)
+    return np.where(rows.has_label, rows.predicted != rows.labels, np.nan)
 
 
 def as_mask(given: Any, rows: int, name: str) -> Array:

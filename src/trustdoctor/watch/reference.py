@@ -241,7 +241,7 @@ class Reference:
             )
             raise InputError(message)
         said, slope = _confidences(predictions, self.temperature)
-        known = predictions.known
+        known = predictions.has_label
         right = np.zeros(len(predictions), bool)
         if predictions.labels is not None:
             right = predictions.predicted == predictions.labels

@@ -1,4 +1,4 @@
-"""Logits or probabilities of rows, and what is known of the rows beside them."""
+"""Predictions: logits or probabilities of rows, with labels, ids and groups."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -22,11 +22,15 @@ from trustdoctor.arrays import (
 )
 from trustdoctor.errors import InputError, LabelsMissingError
 from trustdoctor.kernels import argmax
-from trustdoctor.predictions.decisions import take_decisions
-from trustdoctor.predictions.labels import UNKNOWN, number_labels, plain_name
+from trustdoctor.predictions.labels import (
+    UNKNOWN,
+    number_labels,
+    plain_name,
+    system_decisions,
+)
 from trustdoctor.predictions.probabilities import (
-    divided_by_sums,
-    missed_sums,
+    divide_by_sums,
+    largest_sum_error,
     refuse_probabilities,
 )
 from trustdoctor.predictions.topk import TopK, make_topk
@@ -37,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """Logits of `n` rows over `C` classes, and what else is known of the rows.
+    """Logits of `n` rows over `C` classes, with the labels, ids and groups of the rows.
 
     Build one with `from_logits` or `from_probs`; nothing guesses which of the two an
     array holds. A slice, a mask or row numbers pick rows: ``p[mask]``.
@@ -54,18 +58,18 @@ class Predictions:
     class_names : tuple of str, or None
         One per class, in the order of the columns.
     ids : array (n,), or None
-        What the rows are called.
+        The rows' ids.
     groups : array (n,) of integers or strings, or None
-        Which group each row belongs to, for gates with thresholds of their own.
+        The group of each row, for gates with a threshold per group.
     features : array (n, d), or None
         What the model saw in each row, for scores that need it.
-    miss : float
+    sum_error : float
         How far the farthest row of probabilities was from summing to 1.
     decisions : integer array (n,), or None
-        The classes that the system itself decided on, where these are not the largest
-        logits'; -1 where it gave no answer.
+        The classes that the system itself decided on, if these are not those of the
+        largest logits; -1 where it gave no answer.
     decided_by : str
-        What made those decisions: "cutoff 0.3", or "predicted" where they were given.
+        What made those decisions: "cutoff 0.3", or "predicted" if they were given.
     one_vs_rest : bool
         Whether the probabilities were each of one class against the rest, so that every
         row was divided by its sum.
@@ -79,7 +83,7 @@ class Predictions:
     Predictions(1 row, 2 classes, logits, accuracy 0.00%)
     """
 
-    per_row: ClassVar[tuple[str, ...]] = (
+    row_fields: ClassVar[tuple[str, ...]] = (
         *("logits", "labels", "ids", "groups", "features", "decisions"),
     )
     """The fields that have one entry per row."""
@@ -91,7 +95,7 @@ class Predictions:
     ids: Array | None = field(default=None, repr=False)
     groups: Array | None = field(default=None, repr=False)
     features: Array | None = field(default=None, repr=False)
-    miss: float = field(default=0.0, repr=False)
+    sum_error: float = field(default=0.0, repr=False)
     decisions: NDArray[np.int64] | None = field(default=None, repr=False)
     decided_by: str = field(default="", repr=False)
     one_vs_rest: bool = field(default=False, repr=False)
@@ -115,17 +119,17 @@ class Predictions:
         ----------
         logits : array (n, C)
         labels : array (n,), optional
-            Numbers of classes, or their names where `class_names` are given; None or
-            NaN where a row has none.
+            Class numbers, or names if `class_names` are given; None or NaN where a row
+            has none.
         class_names, ids, groups, features : optional
             See the attributes.
         predicted : array (n,), optional
-            What the system itself answers, where that is not always the class of the
-            largest logit; numbers or names, None or NaN where it gave no answer. Errors
-            and doubts are then those of these answers.
+            The system's own answers, if they are not always the class of the largest
+            logit; numbers or names, None or NaN where it gave no answer. Errors and
+            doubts are then those of these answers.
         cutoff : float, optional
-            Instead, of two classes: the probability of the second from which on the
-            system answers it.
+            Of two classes, instead: the probability of the second class from which on
+            the system answers it.
 
         Examples
         --------
@@ -141,10 +145,10 @@ class Predictions:
             refuse_rows(top == np.inf, "logits hold +inf")
             refuse_rows(top == -np.inf, "every logit is -inf")
         refuse_probabilities(array)
-        rest = check_beside(array.shape, class_names, ids, groups, features)
-        known = number_labels(labels, *array.shape, names=rest[0])
-        decided = take_decisions(array, predicted, cutoff, rest[0], logits=True)
-        return cls(array, known, False, *rest, 0.0, *decided)  # noqa: FBT003
+        metadata = check_metadata(array.shape, class_names, ids, groups, features)
+        label_numbers = number_labels(labels, *array.shape, names=metadata[0])
+        decisions = system_decisions(array, predicted, cutoff, metadata[0], logits=True)
+        return cls(array, label_numbers, False, *metadata, 0.0, *decisions)  # noqa: FBT003
 
     @classmethod
     def from_probs(  # noqa: PLR0913 - options, by keyword only
@@ -162,10 +166,10 @@ class Predictions:
     ) -> "Predictions":
         """Take probabilities (n, C); a row may miss the sum 1 by 0.01.
 
-        A row of few decimals may miss it by what their rounding explains, and by 0.05
-        at most. They are kept as their logarithms, so a zero becomes -inf. A row that
-        does not sum to exactly 1 counts as if it were divided by its sum. Parameters
-        are those of `from_logits`, and
+        A row of few decimals may miss it by as much as their rounding explains, 0.05 at
+        most. Stored are the logarithms, so a zero becomes -inf. A row that does not sum
+        to exactly 1 counts as if it were divided by its sum. The parameters are those
+        of `from_logits`, and
 
         one_vs_rest : bool
             Whether each value is the probability of one class against the rest: rows
@@ -178,17 +182,26 @@ class Predictions:
         """
         array = _matrix(probs, "probs")
         refuse_rows(np.isnan(array).any(1), "probabilities hold NaN")
-        rest = check_beside(array.shape, class_names, ids, groups, features)
-        decided = take_decisions(array, predicted, cutoff, rest[0], logits=False)
+        metadata = check_metadata(array.shape, class_names, ids, groups, features)
+        names = metadata[0]
+        decisions = system_decisions(array, predicted, cutoff, names, logits=False)
         if one_vs_rest:
-            array = divided_by_sums(array)
-        miss = missed_sums(array)
+            array = divide_by_sums(array)
+        sum_error = largest_sum_error(array)
         if array.dtype == np.float16:
             array = array.astype(np.float32)
         with np.errstate(divide="ignore"):
             logits = np.log(array)
-        known = number_labels(labels, *array.shape, names=rest[0])
-        return cls(logits, known, True, *rest, miss, *decided, one_vs_rest)  # noqa: FBT003
+        label_numbers = number_labels(labels, *array.shape, names=names)
+        return cls(
+            logits,
+            label_numbers,
+            True,  # noqa: FBT003
+            *metadata,
+            sum_error,
+            *decisions,
+            one_vs_rest,
+        )
 
     @staticmethod
     def from_confidence(  # noqa: PLR0913 - options, by keyword only
@@ -261,8 +274,8 @@ class Predictions:
         ----------
         table : DataFrame or Table
         columns
-            What is called how, as in `trustdoctor.read`: probs="prob_" or a list of
-            columns, labels="y", confidence=..., positive=..., ...
+            The names of the columns, as in `trustdoctor.read`: probs="prob_" or a list,
+            labels="y", confidence=..., positive=..., ...
 
         Examples
         --------
@@ -315,32 +328,33 @@ class Predictions:
         return len(self.logits)
 
     def __getitem__(self, rows: Any) -> "Predictions":
-        """Return some of the rows: those of a slice, a mask, or row numbers."""
-        at = row_numbers(rows, len(self))
-        parts = {name: getattr(self, name) for name in self.per_row}
-        kept: dict[str, Any] = {
-            name: None if part is None else part[at] for name, part in parts.items()
+        """Return the rows of a slice, a mask, or row numbers."""
+        selection = row_numbers(rows, len(self))
+        columns = {name: getattr(self, name) for name in self.row_fields}
+        selected: dict[str, Any] = {
+            name: None if column is None else column[selection]
+            for name, column in columns.items()
         }
-        return replace(self, **kept)
+        return replace(self, **selected)
 
     def __repr__(self) -> str:
-        """Say what is held, in one line."""
-        rows = "1 row" if len(self) == 1 else f"{len(self):,} rows"
-        what = f"{self.n_classes} classes, {self._kind}"
-        what = what if self.n_classes else self.described
-        text = f"{type(self).__name__}({rows}, {what}"
-        known = int(self.known.sum())
+        """Describe the predictions in one line."""
+        size = "1 row" if len(self) == 1 else f"{len(self):,} rows"
+        kind = f"{self.n_classes} classes, {self._kind}"
+        kind = kind if self.n_classes else self.row_kind
+        text = f"{type(self).__name__}({size}, {kind}"
+        labelled = int(self.has_label.sum())
         if self.labels is None:
             return f"{text}, no labels)"
-        if not known:
+        if not labelled:
             return f"{text})"
-        some = "" if known == len(self) else f" of {known:,} with labels"
-        right = 1 - self.labelled("accuracy").errors.mean()
-        return f"{text}, accuracy {right:.2%}{some})"
+        coverage = "" if labelled == len(self) else f" of {labelled:,} with labels"
+        accuracy = 1 - self.labelled("accuracy").errors.mean()
+        return f"{text}, accuracy {accuracy:.2%}{coverage})"
 
     @property
-    def described(self) -> str:
-        """What a row is, in words."""
+    def row_kind(self) -> str:
+        """What a row holds, in words."""
         return f"{self._kind} of {self.n_classes} classes"
 
     @property
@@ -368,9 +382,14 @@ class Predictions:
         return np.asarray(self.decisions == UNKNOWN)
 
     @property
-    def barred(self) -> Bools | None:
-        """True where a row is rejected whatever the threshold; None for no row."""
+    def always_rejected(self) -> Bools | None:
+        """True where a row is rejected whatever the threshold; None if no row is."""
         return None if self.decisions is None else self.abstained
+
+    @property
+    def ambiguous(self) -> Bools | None:
+        """True where the answer itself is not certain; None if every answer is."""
+        return None
 
     def without_decisions(self) -> "Predictions":
         """Return the same rows, predicted as the class of the largest logit.
@@ -387,7 +406,7 @@ class Predictions:
 
     @property
     def predicted_names(self) -> Array | None:
-        """The predicted classes by name; their numbers where they have none.
+        """The predicted classes by name; their numbers if they have no names.
 
         Empty where the system gave no answer.
         """
@@ -396,14 +415,14 @@ class Predictions:
         return np.array([*self.class_names, ""], dtype=object)[self.predicted]
 
     @cached_property
-    def known(self) -> Bools:
+    def has_label(self) -> Bools:
         """True where a row has a label."""
         if self.labels is None:
             return np.zeros(len(self), bool)
         return np.asarray(self.labels != UNKNOWN)
 
     def labelled(self, task: str) -> "Predictions":
-        """Return the rows that have a label, or say that `task` needs them.
+        """Return the rows with a label, or raise an error that `task` needs labels.
 
         Examples
         --------
@@ -412,10 +431,10 @@ class Predictions:
         (2, 1)
         """
         if self.labels is None:
-            raise LabelsMissingError(self._no_labels(task))
-        return self if self.known.all() else self[self.known]
+            raise LabelsMissingError(self._labels_missing_message(task))
+        return self if self.has_label.all() else self[self.has_label]
 
-    def _no_labels(self, task: str) -> str:
+    def _labels_missing_message(self, task: str) -> str:
         return (
             f"{task} needs the true labels, and these predictions have none. "
             "Pass labels, or add a label column to the file."
@@ -427,24 +446,58 @@ class Predictions:
         return self.predicted != self.require_labels("finding errors")
 
     def require_labels(self, task: str) -> NDArray[np.int64]:
-        """Return the labels, or say that `task` needs one of every row."""
+        """Return the labels, or raise an error that `task` needs one for every row."""
         if self.labels is None:
-            raise LabelsMissingError(self._no_labels(task))
-        if not self.known.all():
-            missing = int((~self.known).sum())
+            raise LabelsMissingError(self._labels_missing_message(task))
+        if not self.has_label.all():
+            missing = int((~self.has_label).sum())
             message = (
                 f"{task} needs the true label of every row, and {missing:,} of "
-                f"{len(self):,} have none. Take p.labelled({task!r})."
+                f"{len(self):,} have none. Use p.labelled({task!r})."
             )
             raise LabelsMissingError(message)
         return self.labels
 
 
-def require_predictions(given: Any) -> None:
+@dataclass(frozen=True, eq=False)
+class Opinions:
+    """Predictions for rows and for all their views.
+
+    Attributes
+    ----------
+    predictions : Predictions
+        For the clean input; these are judged.
+    doubts : array (n, passes)
+        The doubt after the first pass, after the second, ...
+    answers : array (n, passes)
+        The class that each view by itself would get.
+    confidence : array (n, passes)
+        The largest probability of each view by itself.
+
+    Examples
+    --------
+    >>> p = Predictions.from_logits([[2.0, 0.0]])
+    >>> doubts = np.array([[-2.0, -1.0]])
+    >>> Opinions(p, doubts, np.zeros((1, 2), int), np.array([[0.88, 0.73]])).scores
+    array([-1.])
+    """
+
+    predictions: Predictions
+    doubts: Array = field(repr=False)
+    answers: NDArray[np.int64] = field(repr=False)
+    confidence: Array = field(repr=False)
+
+    @property
+    def scores(self) -> Array:
+        """The doubt after all passes."""
+        return self.doubts[:, -1]
+
+
+def require_predictions(value: Any) -> None:
     """Refuse arrays where predictions are expected, naming the ways to make them."""
-    if not isinstance(given, Predictions):
+    if not isinstance(value, Predictions):
         message = (
-            f"expected Predictions, got {type(given).__name__}. Build them with "
+            f"expected Predictions, got {type(value).__name__}. Build them with "
             "Predictions.from_logits or from_probs."
         )
         raise InputError(message)
@@ -473,10 +526,10 @@ def _matrix(values: Any, name: str) -> Floats:
     return keep(array, values)
 
 
-def check_beside(
+def check_metadata(
     shape: tuple[int, ...], class_names: Any, ids: Any, groups: Any, features: Any
 ) -> tuple[tuple[str, ...] | None, Array | None, Array | None, Array | None]:
-    """Check what is known of rows and classes beside the numbers."""
+    """Check the names of the classes, and the ids, groups and features of the rows."""
     rows, classes = shape
     names = None if class_names is None else tuple(map(plain_name, class_names))
     if names is not None and not len(names) == len(set(names)) == classes:
@@ -485,13 +538,13 @@ def check_beside(
             f"{len(names)} ({len(set(names))} different)."
         )
         raise InputError(message)
-    called = None if ids is None else to_numpy(ids)
-    if called is not None and called.shape != (rows,):
-        message = f"expected {rows} ids, one per row, got {describe(called)}."
+    id_array = None if ids is None else to_numpy(ids)
+    if id_array is not None and id_array.shape != (rows,):
+        message = f"expected {rows} ids, one per row, got {describe(id_array)}."
         raise InputError(message)
     return (
         names,
-        None if called is None else keep(called, ids),
+        None if id_array is None else keep(id_array, ids),
         None if groups is None else keep(as_groups(groups, rows=rows), groups),
         None if features is None else as_features(features, rows=rows),
     )
