@@ -9,7 +9,7 @@ from trustdoctor import engines, files
 from trustdoctor.engines import Means
 from trustdoctor.errors import InputError
 from trustdoctor.evaluation import Tally
-from trustdoctor.gates import Sketches, observe
+from trustdoctor.gates import CalibrationSketch, observe
 from trustdoctor.metrics import Confusion
 from trustdoctor.metrics.counts import last_of_each
 from trustdoctor.progress import Pace
@@ -306,9 +306,12 @@ def format_takes_decisions(write, suffix, tmp_path):
 def engine_folds_to_the_same_counts(engine, source):
     p = source.read()
     counted = engine.fold(
-        source, Sketches(find_score("alpha")), memory=MEMORY, pace=Pace(None, "", 1)
+        source,
+        CalibrationSketch(find_score("alpha")),
+        memory=MEMORY,
+        pace=Pace(None, "", 1),
     )
-    alone = Sketches(find_score("alpha"))
+    alone = CalibrationSketch(find_score("alpha"))
     alone.update(p)
     assert counted.pooled.to_bytes() == alone.pooled.to_bytes()
     tally = engine.fold(source, Tally(["alpha"]), memory=MEMORY, pace=Pace(None, "", 1))
@@ -330,7 +333,7 @@ def engine_maps_to_the_same_decisions(engine, source, tmp_path):
     assert np.array_equal(table["predicted"].to_numpy(), seen.predicted)
     added = ("predicted", "score", "accepted")
     assert table.drop(added).equals(source.scan().collect())
-    assert done == td.Outcome.on(p, seen.accepted)
+    assert done == td.Outcome.of_predictions(p, seen.accepted)
     assert engines.screen(source, gate, None, means=means) == done
 
 

@@ -17,7 +17,7 @@ import trustdoctor as td
 from trustdoctor import engines, files, gates
 from trustdoctor.arrays import as_features
 from trustdoctor.cli import make_app
-from trustdoctor.gates import NOTHING, Cut, Rule, Target
+from trustdoctor.gates import NO_OUTCOME, Cut, Rule, Target
 
 
 def spread(logits, *, temperature=1.0):
@@ -104,7 +104,7 @@ class Slow(engines.Engine):
         return state
 
     def map(self, source, function, output, *, alone=False, only=None, memory, pace):
-        done, parts = NOTHING, []
+        done, parts = NO_OUTCOME, []
         for batch in self.batches(source):
             try:
                 added, counted = function(source.predictions(batch))

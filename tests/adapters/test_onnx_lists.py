@@ -101,7 +101,7 @@ def test_a_calibrated_gate_lists_as_in_python(method, kind, tmp_path, rng):
         accepted, found = guarded(gate, tmp_path, classes, kind)(p.logits)
         apart = np.abs(wanted.scores - gate.threshold) > 1e-5
         assert np.array_equal(accepted[apart], wanted.accepted[apart])
-        near = np.abs(short.strangeness(p.logits) - short.rule.threshold) < 1e-12
+        near = np.abs(short.nonconformity(p.logits) - short.rule.threshold) < 1e-12
         sure = ~near.any(1) & apart
         assert np.array_equal(found[sure], wanted.shortlist[sure])
         assert sure.mean() > 0.99

@@ -102,7 +102,7 @@ def test_the_threshold_is_an_order_statistic(rows, fitted):
     assert gate.shortlist.rule.rows == len(rejected)
     wanted = -np.log(1 - wanted)
     wanted += ROUNDING * max(1, wanted)  # room for rounding
-    assert gate.shortlist.probability == pytest.approx(np.exp(-wanted), rel=1e-12)
+    assert gate.shortlist.least_probability == pytest.approx(np.exp(-wanted), rel=1e-12)
 
 
 def test_lists_by_name_have_the_most_probable_first(rows, fitted):

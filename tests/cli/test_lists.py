@@ -11,7 +11,7 @@ import pytest
 
 import trustdoctor as td
 from trustdoctor.gates import describe_lists
-from trustdoctor.gates.outcome import Lists
+from trustdoctor.gates.outcome import ListCounts
 
 NAMES = ["cat", "dog", "horse", "ox"]
 
@@ -52,7 +52,7 @@ def test_calibrate_gives_a_gate_lists_and_says_what_they_are(files, run):
         f"Lists: every class of probability {math.exp(-rule.threshold):.3g} or more "
         f"(set by {rule.rows} rejected rows)." in out
     )
-    found = Lists.of(p, gate.screen(p).shortlist)
+    found = ListCounts.of(p, gate.screen(p).shortlist)
     assert found.rows == rule.rows
     mean = f"{found.classes / found.rows:.2f}"
     assert f"- Lists for {rule.rows} rejected rows of this file: {mean} classes" in out
@@ -106,9 +106,9 @@ def test_screen_writes_lists_and_counts_them(files, run):
         "level": 0.9,
         "rows": len(sizes),
         "classes": sizes.sum(),
-        "full": (sizes == 4).sum(),
+        "full_reviews": (sizes == 4).sum(),
         "labelled": len(sizes),
-        "held": held.sum(),
+        "with_true_class": held.sum(),
     }
     rate = td.gates.outcome.share(int(held.sum()), len(held), confidence=0.95)
     line = re.escape(

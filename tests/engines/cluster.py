@@ -24,7 +24,7 @@ from trustdoctor.engines import Means, calibrate_files, find_engine, list_files,
 from trustdoctor.engines import ray as engine
 from trustdoctor.errors import FileError, InputError
 from trustdoctor.files import Columns, find_source
-from trustdoctor.gates import Sketches
+from trustdoctor.gates import CalibrationSketch
 from trustdoctor.progress import Pace
 from trustdoctor.scores import find_score
 
@@ -96,7 +96,7 @@ def check_counts(source):
     )
     assert one.to_json() == two.to_json()
     one, two = (
-        fold(source, Sketches(find_score("alpha"), "predicted"), means)
+        fold(source, CalibrationSketch(find_score("alpha"), "predicted"), means)
         for means in (LOCAL, RAY)
     )
     assert one.pooled.to_bytes() == two.pooled.to_bytes()
@@ -141,7 +141,7 @@ def check_columns(folder):
         )
         for means in (LOCAL, RAY)
     ]
-    assert done[0] == done[1] == td.Outcome.on(p, gate.screen(p).accepted)
+    assert done[0] == done[1] == td.Outcome.of_predictions(p, gate.screen(p).accepted)
     both = [
         pl.read_parquet(folder / f"regions {name}.parquet") for name in ("local", "ray")
     ]

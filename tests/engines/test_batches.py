@@ -7,7 +7,7 @@ import pytest
 import trustdoctor as td
 from trustdoctor.engines import Means, find_engine, screen
 from trustdoctor.files import Columns, find_source
-from trustdoctor.gates import Sketches
+from trustdoctor.gates import CalibrationSketch
 from trustdoctor.progress import Pace
 
 N = 20_000
@@ -102,7 +102,7 @@ def test_fitted_scores_decide_alike(name, path, train, batches, tmp_path):
     assert len(batches) > 3, "the rows came at once"
     assert (found["score"].to_numpy() == expected.scores).all()
     assert (found["accepted"].to_numpy() == expected.accepted).all()
-    assert done == td.Outcome.on(p, expected.accepted)
+    assert done == td.Outcome.of_predictions(p, expected.accepted)
 
 
 def test_groups_decide_alike(path, batches, tmp_path):
@@ -115,7 +115,7 @@ def test_groups_decide_alike(path, batches, tmp_path):
     assert len(batches) > 3, "the rows came at once"
     assert (found["score"].to_numpy() == expected.scores).all()
     assert (found["accepted"].to_numpy() == expected.accepted).all()
-    assert done == td.Outcome.on(p, expected.accepted)
+    assert done == td.Outcome.of_predictions(p, expected.accepted)
 
 
 def test_ids_come_in_their_order(path):
@@ -133,10 +133,12 @@ def test_ids_come_in_their_order(path):
 def test_counts_do_not_depend_on_the_batches(name, grouped, path, train):
     score = FITTED[name](train) if name in FITTED else td.SCORES[name]
     source = find_source(path, Columns(**NAMES))
-    whole = Sketches(score, grouped)
+    whole = CalibrationSketch(score, grouped)
     whole.update(source.read())
     engine, pace = find_engine("local"), Pace(None, "", 1)
-    counted = engine.fold(source, Sketches(score, grouped), memory=10**9, pace=pace)
+    counted = engine.fold(
+        source, CalibrationSketch(score, grouped), memory=10**9, pace=pace
+    )
     assert pace.done == N
     assert counted.pooled.to_bytes() == whole.pooled.to_bytes()
     assert set(counted.groups) == set(whole.groups)

@@ -16,7 +16,7 @@ from trustdoctor.engines import Means, find_engine, tuned
 from trustdoctor.engines.memory import BASE_MEMORY
 from trustdoctor.errors import FileError
 from trustdoctor.files import find_source, parquet
-from trustdoctor.gates import Sketches
+from trustdoctor.gates import CalibrationSketch
 from trustdoctor.progress import Pace
 from trustdoctor.scores import find_score
 
@@ -102,9 +102,9 @@ def test_a_diagnosis_is_that_of_all_rows(where, request, batches):
 
 
 def test_a_gate_is_that_of_all_rows(path, batches):
-    known = Sketches(find_score("alpha"), "predicted")
+    known = CalibrationSketch(find_score("alpha"), "predicted")
     known.update(predictions(rows()))
-    found = folded(path, Sketches(find_score("alpha"), "predicted"), NARROW)
+    found = folded(path, CalibrationSketch(find_score("alpha"), "predicted"), NARROW)
     assert len(batches) > 5
     assert found.pooled.to_bytes() == known.pooled.to_bytes()
     gates = [
@@ -127,7 +127,7 @@ def test_decisions_come_in_the_order_of_the_rows(
     done = engines.screen(find_source(source), gate, out, means=within(NARROW))
     assert sum(batches) >= ROWS
     assert max(batches) < 1000
-    assert done == td.Outcome.on(predictions(table), expected.accepted)
+    assert done == td.Outcome.of_predictions(predictions(table), expected.accepted)
     if suffix == ".npz":
         with np.load(out) as found:
             assert np.array_equal(found["score"], expected.scores)

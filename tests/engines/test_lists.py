@@ -12,7 +12,7 @@ from trustdoctor.errors import FileError, InputError, LabelsMissingError
 from trustdoctor.files import Columns, arrays, find_source
 from trustdoctor.files.journal import JOURNAL
 from trustdoctor.gates import describe_lists
-from trustdoctor.gates.outcome import Lists
+from trustdoctor.gates.outcome import ListCounts
 
 NAMES = ["cat", "a|b", "horse", "ox"]
 BY_RANK = ({"frr": 0.1}, {"trr": 0.8}, {"joint": 0.1}, {"coverage": 0.8})
@@ -89,8 +89,8 @@ def test_every_format_gets_a_column_of_lists(suffix, gate, tmp_path):
     assert set(texts[expected.accepted]) == {""}
     assert {" | " in one for one in texts[~expected.accepted]} == {True, False}
     assert any(r"a\|b" in one for one in texts)
-    assert done == td.Outcome.on(p, expected.accepted, expected.shortlist)
-    assert done.lists == Lists.of(p, expected.shortlist)
+    assert done == td.Outcome.of_predictions(p, expected.accepted, expected.shortlist)
+    assert done.lists == ListCounts.of(p, expected.shortlist)
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet", ".arrow", ".npz"])
@@ -103,7 +103,7 @@ def test_every_format_is_read(suffix, tmp_path):
     found = pl.read_parquet(tmp_path / "out.parquet")
     texts = describe_lists(expected.shortlist, p).tolist()
     assert found["shortlist"].to_list() == texts
-    assert done.lists == Lists.of(p, expected.shortlist)
+    assert done.lists == ListCounts.of(p, expected.shortlist)
     part = tmp_path / "part.parquet"
     if suffix != ".npz":
         assert screen(find_source(path), bare, part, only="rejected") == done
@@ -113,17 +113,19 @@ def test_every_format_is_read(suffix, tmp_path):
 def test_lists_add_up_by_hand():
     mask = np.array([[1, 1, 0], [0, 0, 0], [1, 1, 1], [0, 0, 1]], bool)
     p = td.Predictions.from_logits(np.eye(4, 3), [2, 0, None, 2])
-    assert Lists.of(p, mask) == Lists(rows=3, classes=6, full=1, labelled=2, held=1)
-    twice = Lists.of(p, mask) + Lists.of(p, mask)
-    assert twice == Lists(6, 12, 2, 4, 2)
+    assert ListCounts.of(p, mask) == ListCounts(
+        rows=3, classes=6, full_reviews=1, labelled=2, with_true_class=1
+    )
+    twice = ListCounts.of(p, mask) + ListCounts.of(p, mask)
+    assert twice == ListCounts(6, 12, 2, 4, 2)
     assert twice.rate().value == 0.5
     bare = td.Predictions.from_logits(np.eye(4, 3))
-    assert Lists.of(bare, mask) == Lists(3, 6, 1)
-    assert Lists.of(bare, mask).rate() is None
-    assert Lists().words() == "No row was rejected, so there are no lists"
-    one = td.Outcome(4, 1, lists=Lists(3, 6, 1))
+    assert ListCounts.of(bare, mask) == ListCounts(3, 6, 1)
+    assert ListCounts.of(bare, mask).rate() is None
+    assert ListCounts().words() == "No row was rejected, so there are no lists"
+    one = td.Outcome(4, 1, lists=ListCounts(3, 6, 1))
     assert (td.Outcome(2, 2) + one).lists == (one + td.Outcome(2, 2)).lists == one.lists
-    assert (one + one).lists == Lists(6, 12, 2)
+    assert (one + one).lists == ListCounts(6, 12, 2)
 
 
 def test_a_folder_goes_on_with_what_was_counted(gate, tmp_path):
@@ -338,7 +340,7 @@ def test_remarks_are_those_without_lists_and_how_long_they_are(tmp_path):
     calibrate_files(source, frr=0.1, remark=plain.append)
     gate = calibrate_files(source, frr=0.1, shortlist=0.9, remark=listed.append)
     p = source.read()
-    found = Lists.of(p, gate.screen(p).shortlist)
+    found = ListCounts.of(p, gate.screen(p).shortlist)
     assert listed == [*plain, f"{found.words(where=' of this file')}."]
     said = []
     few = find_source(written(table(8), tmp_path / "few.csv"))

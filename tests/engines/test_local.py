@@ -15,7 +15,7 @@ from trustdoctor.engines import Means, find_engine, screen
 from trustdoctor.errors import FileError, InputError, OutputError
 from trustdoctor.files import find_source
 from trustdoctor.files.journal import JOURNAL
-from trustdoctor.gates import Sketches
+from trustdoctor.gates import CalibrationSketch
 from trustdoctor.metrics import CELLS
 from trustdoctor.progress import Pace
 from trustdoctor.scores import find_score
@@ -99,7 +99,7 @@ def test_diagnosis_and_calibration_count_what_the_rows_hold(big):
         assert ours.value == pytest.approx(value, abs=ours.within + 1e-11)
     again = fold(source, td.Tally(["alpha", "energy"]), memory=10**10).evaluate()
     assert again.to_json() == found.to_json()
-    sketches = fold(source, Sketches(find_score("alpha"), "predicted"))
+    sketches = fold(source, CalibrationSketch(find_score("alpha"), "predicted"))
     own = td.Sketch()
     own.update(td.alpha(p), p.errors)
     assert sketches.pooled.to_bytes() == own.to_bytes()

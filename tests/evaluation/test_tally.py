@@ -9,7 +9,7 @@ import pytest
 from trustdoctor import Predictions, calibrate, evaluate
 from trustdoctor.errors import InputError
 from trustdoctor.evaluation import Tally
-from trustdoctor.gates import Sketches
+from trustdoctor.gates import CalibrationSketch
 from trustdoctor.scores import find_score
 
 
@@ -129,7 +129,7 @@ def test_rows_of_another_kind_are_refused():
 @pytest.mark.parametrize("grouped", ["predicted", "given"])
 def test_sketches_of_groups_add_up(grouped):
     p = rows(4_000, groups=np.arange(4_000) % 3)
-    whole = Sketches(find_score("alpha"), grouped)
+    whole = CalibrationSketch(find_score("alpha"), grouped)
     other = whole.fresh()
     whole.update(p[:1_000])
     other.update(p[1_000:])
@@ -145,7 +145,7 @@ def test_sketches_of_groups_add_up(grouped):
 
 
 def test_sketches_of_other_numbers_of_classes_do_not_merge():
-    whole = Sketches(find_score("alpha"))
+    whole = CalibrationSketch(find_score("alpha"))
     other = whole.fresh()
     whole.update(rows(100))
     other.update(Predictions.from_logits([[1.0, 0.0]], [0]))

@@ -8,7 +8,7 @@ import pytest
 
 import trustdoctor as td
 from trustdoctor.errors import FileError, InputError
-from trustdoctor.gates import Sketches
+from trustdoctor.gates import CalibrationSketch
 from trustdoctor.scores import find_score
 
 
@@ -21,7 +21,7 @@ def answers(share, n=2000, seed=0):
 
 
 def streamed(p, **options):
-    counted = Sketches(find_score("confidence"), needs_labels=True)
+    counted = CalibrationSketch(find_score("confidence"), needs_labels=True)
     for start in range(0, len(p), 700):
         counted.update(p[start : start + 700])
     return counted.calibrate(**options)

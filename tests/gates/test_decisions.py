@@ -9,7 +9,7 @@ from scipy.special import expit
 import trustdoctor as td
 from trustdoctor.adapters.onnx import check_gate
 from trustdoctor.errors import FileError, InputError
-from trustdoctor.gates import Sketches, calibrate_unlabelled
+from trustdoctor.gates import CalibrationSketch, calibrate_unlabelled
 from trustdoctor.gates.outcome import known_errors
 from trustdoctor.scores import find_score
 from trustdoctor.service.scoring import require_served
@@ -105,7 +105,7 @@ def test_what_knows_no_decisions_refuses_such_gates_and_rows(known, gate):
 
 
 def test_rows_that_are_counted_make_the_same_gate(known, gate):
-    counted = Sketches(find_score("beta"), needs_labels=True)
+    counted = CalibrationSketch(find_score("beta"), needs_labels=True)
     for part in (known[:1500], known[1500:]):
         counted.update(part)
     found = counted.calibrate(risk=0.1)

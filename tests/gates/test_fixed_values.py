@@ -7,7 +7,7 @@ import pytest
 import trustdoctor as td
 from trustdoctor.engines import Means
 from trustdoctor.errors import InputError
-from trustdoctor.gates import Sketches
+from trustdoctor.gates import CalibrationSketch
 from trustdoctor.gates.asked import Ask
 from trustdoctor.gates.calibration import choose_value, fixed_values
 from trustdoctor.gates.outlook import fails
@@ -156,7 +156,7 @@ def test_lists_need_other_rows_than_chose_the_value(tmp_path):
 
 @pytest.mark.parametrize("name", VALUES)
 def test_counted_rows_choose_as_rows_do(name):
-    state = Sketches(find_score("alpha"), needs_labels=name != "coverage")
+    state = CalibrationSketch(find_score("alpha"), needs_labels=name != "coverage")
     for some in np.split(np.arange(2000), [700, 900]):
         part = state.fresh()
         part.update(ROWS[some])

@@ -8,7 +8,7 @@ from scipy.special import softmax
 
 import trustdoctor as td
 from trustdoctor.errors import OddLabelsWarning
-from trustdoctor.gates import Sketches, decides_nothing
+from trustdoctor.gates import CalibrationSketch, decides_nothing
 from trustdoctor.scores import find_score
 
 
@@ -47,7 +47,7 @@ def test_rows_that_are_counted_are_checked_too(how):
     z, y = rows()
     spoil, match = SPOILED[how]
     labels = spoil(z, y)
-    state = Sketches(find_score("alpha"), needs_labels=True)
+    state = CalibrationSketch(find_score("alpha"), needs_labels=True)
     for some in np.split(np.arange(1500), [500, 900]):
         part = state.fresh()
         part.update(td.Predictions.from_logits(z[some], labels[some]))

@@ -9,8 +9,8 @@ import pytest
 
 import trustdoctor as td
 from trustdoctor.errors import InputError
-from trustdoctor.gates.listing import needed_rank
 from trustdoctor.gates.rules import MOST_ROWS, least_rows
+from trustdoctor.gates.shortlist_calibration import conformal_rank
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -109,5 +109,5 @@ def test_how_many_rows_a_list_needs_is_found_without_counting(level, frr, rows):
     words = told[0].split()
     least = int(words[words.index("least") + 1].replace(",", ""))
     same = gate.shortlist.same_rows
-    assert needed_rank(least + same, level) <= least
-    assert least == 1 or needed_rank(least - 1 + same, level) > least - 1
+    assert conformal_rank(least + same, level) <= least
+    assert least == 1 or conformal_rank(least - 1 + same, level) > least - 1

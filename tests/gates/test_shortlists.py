@@ -1,16 +1,25 @@
-"""What is on a list: against definitions written out, and MAPIE."""
+"""What is on a list, against definitions written out and MAPIE; lists in files."""
 
+import json
+import math
 import pickle
 from dataclasses import replace
 
 import mpmath
 import numpy as np
 import pytest
+import tampering
 
 import trustdoctor as td
-from trustdoctor.errors import InputError
+from trustdoctor import envelope
+from trustdoctor.errors import FileError, InputError
 from trustdoctor.gates import describe_lists, shortlists
-from trustdoctor.gates.shortlists import ListRule, Shortlist
+from trustdoctor.gates.shortlists import (
+    ListRule,
+    Shortlist,
+    read_shortlist,
+    shortlist_content,
+)
 
 INF = np.inf
 METHODS = {
@@ -52,9 +61,9 @@ def defined(row, method, penalty=0.0, free=0):
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_strangeness_is_what_the_definition_says(name):
+def test_nonconformity_is_what_the_definition_says(name):
     options, z = METHODS[name], logits()
-    found = lists(**options).strangeness(z)
+    found = lists(**options).nonconformity(z)
     expected = [defined(row, **({"method": "lac"} | options)) for row in z]
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-14)
     assert (found.min(1) == -INF).all()
@@ -64,30 +73,30 @@ def test_strangeness_is_what_the_definition_says(name):
 @pytest.mark.parametrize("name", METHODS)
 def test_a_list_has_the_classes_up_to_the_threshold(name, monkeypatch):
     options, z = METHODS[name], logits(90)
-    strange = lists(**options).strangeness(z)
+    strange = lists(**options).nonconformity(z)
     some = np.quantile(strange[np.isfinite(strange)], [0.1, 0.5, 0.9])
     for at in (-INF, *some.tolist(), INF):
         one = lists(at, **options)
-        whole = one.listed(z)
+        whole = one.prediction_sets(z)
         assert (whole == (strange <= at)).all()
         assert whole[np.arange(90), z.argmax(1)].all()
-        short = replace(one, max_size=2).listed(z)
+        short = replace(one, max_size=2).prediction_sets(z)
         fits = whole.sum(1) <= 2
         assert (short[fits] == whole[fits]).all()
         assert short[~fits].all()
-        monkeypatch.setattr(shortlists, "_CELLS", 7)
-        assert (one.listed(z) == whole).all()
+        monkeypatch.setattr(shortlists, "_BLOCK", 7)
+        assert (one.prediction_sets(z) == whole).all()
         monkeypatch.undo()
-    assert lists(INF).listed(z).all()
-    assert (lists(-INF).listed(z).sum(1) == 1).all()
+    assert lists(INF).prediction_sets(z).all()
+    assert (lists(-INF).prediction_sets(z).sum(1) == 1).all()
 
 
 def test_numbers_on_a_list_do_not_depend_on_what_is_beside_them(rng):
     z = rng.normal(size=(400, 37)).astype(np.float32)
     for options in METHODS.values():
-        whole = lists(classes=37, **options).strangeness(z)
+        whole = lists(classes=37, **options).nonconformity(z)
         for rows in (slice(0, 1), slice(5, 80), [399, 2, 7]):
-            part = lists(classes=37, **options).strangeness(z[rows])
+            part = lists(classes=37, **options).nonconformity(z[rows])
             assert np.array_equal(part, whole[rows])
 
 
@@ -95,15 +104,15 @@ def test_groups_have_thresholds_of_their_own():
     z, groups = logits(6), ["a", "b", "c"] * 2
     rules = {"a": ListRule(-INF, 3), "b": ListRule(1.5, 30)}
     one = lists(groups=rules)
-    found = one.listed(z, groups=groups)
+    found = one.prediction_sets(z, groups=groups)
     assert (found[::3].sum(1) == 1).all()
-    assert (found[1::3] == (one.strangeness(z[1::3]) <= 1.5)).all()
+    assert (found[1::3] == (one.nonconformity(z[1::3]) <= 1.5)).all()
     assert found[2::3].all(), "a group that is not known gets a full review"
     with pytest.raises(InputError, match="no groups were given"):
-        one.listed(z)
-    assert one.probability is None
+        one.prediction_sets(z)
+    assert one.least_probability is None
     assert "of each group" in one.promise()
-    assert lists(2.0).probability == pytest.approx(np.exp(-2))
+    assert lists(2.0).least_probability == pytest.approx(np.exp(-2))
 
 
 def rows(classes=4, n=60, seed=3, **options):
@@ -119,7 +128,7 @@ def test_a_gate_gives_lists_to_rejected_rows_alone():
     assert done.accepted.any()
     assert not done.accepted.all()
     assert not done.shortlist[done.accepted].any()
-    expected = gate.shortlist.listed(p.logits[~done.accepted])
+    expected = gate.shortlist.prediction_sets(p.logits[~done.accepted])
     assert (done.shortlist[~done.accepted] == expected).all()
     none = replace(gate, state="accept-all").screen(p)
     assert not none.shortlist.any()
@@ -160,7 +169,7 @@ def test_lists_as_text_have_the_most_probable_class_first(names, rng, monkeypatc
     assert found.tolist() == plainly(mask, p)
     assert found.dtype == object
     assert {type(one) for one in found.tolist()} == {str}
-    monkeypatch.setattr(shortlists, "_CELLS", 30)
+    monkeypatch.setattr(shortlists, "_BLOCK", 30)
     assert describe_lists(mask, p).tolist() == found.tolist()
     assert describe_lists(mask[:0], p[:0]).tolist() == []
 
@@ -264,9 +273,103 @@ def test_mapie_sums_the_same_masses():
     mass, _ = APSConformityScore.get_true_label_cumsum_proba(
         p.labels, probs, np.arange(6)
     )
-    strange = lists(classes=6, method="aps").strangeness(p.logits)
+    strange = lists(classes=6, method="aps").nonconformity(p.logits)
     own, true = (
         np.take_along_axis(one, p.labels[:, None], 1)[p.errors]
         for one in (strange, probs)
     )
     np.testing.assert_allclose(own + 1, mass[p.errors] - true, rtol=0, atol=1e-12)
+
+
+# In a gate's file: whole and as they were, or refused in a line.
+
+
+def labelled_rows(n=900, seed=0):
+    rng = np.random.default_rng(seed)
+    z = 2 * rng.normal(size=(n, 4))
+    p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+    labels = (p.cumsum(1) > rng.random((n, 1))).argmax(1)
+    return td.Predictions.from_logits(z, labels)
+
+
+MAKE = {
+    "lac": lambda p: td.calibrate(p, frr=0.1, shortlist=0.9),
+    "raps": lambda p: td.calibrate(
+        p, trr=0.8, shortlist={"level": 0.5, "method": "raps", "max_size": 3}
+    ),
+    "groups": lambda p: td.calibrate(p, frr=0.3, groups="predicted", shortlist=0.8),
+    "endless": lambda p: td.calibrate(p, threshold=3.0, shortlist=0.99),
+}
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_a_gate_with_lists_is_what_it_was_saved_as(name, tmp_path):
+    p, new = labelled_rows(), labelled_rows(300, seed=1)
+    gate = MAKE[name](p)
+    gate.save(tmp_path / "gate.json")
+    loaded = td.Gate.load(tmp_path / "gate.json")
+    assert loaded == gate
+    assert hash(loaded) == hash(gate)
+    assert loaded.to_json() == gate.to_json()
+    one, two = gate.screen(new), loaded.screen(new)
+    assert (one.shortlist == two.shortlist).all()
+    assert json.loads(gate.to_json(), parse_constant=pytest.fail)
+
+
+def test_numbers_that_json_has_no_words_for_are_kept():
+    for at in (math.inf, -math.inf, 0.0, 1e-300):
+        groups = {3: ListRule(at, 0), 4: ListRule(-at, 9)}
+        short = Shortlist(0.9, ListRule(at, 5), 7, groups=groups)
+        text = json.dumps(shortlist_content(short), allow_nan=False)
+        assert read_shortlist(json.loads(text)) == short
+    assert read_shortlist(None) is None
+
+
+def test_a_file_without_lists_has_no_word_of_them():
+    gate = td.calibrate(labelled_rows(), frr=0.1)
+    assert "shortlist" not in json.loads(gate.to_json())
+
+
+def use(gate, p):
+    """Screen rows; what cannot be done is told in a line."""
+    try:
+        done = gate.screen(p)
+    except InputError as error:
+        assert "\n" not in str(error)  # noqa: PT017
+        return
+    if gate.shortlist is None:
+        assert done.shortlist is None
+        return
+    assert done.shortlist.shape == (len(p), 4)
+    assert done.shortlist.any(1).tolist() == (~done.accepted).tolist()
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_tampered_lists_are_refused_or_whole(name, monkeypatch):
+    content = json.loads(MAKE[name](labelled_rows()).to_json())
+    new, kept = labelled_rows(30, seed=1), 0
+    for what, text in tampering.mutants({"shortlist": content["shortlist"]}):
+        if what[-1] == "twice":
+            continue
+        whole = json.dumps(content | json.loads(text))
+        monkeypatch.setattr(envelope, "read_bounded", lambda *_, text=whole: text)
+        try:
+            gate = td.Gate.load("gate.json")
+        except FileError as error:
+            assert "\n" not in str(error), what  # noqa: PT017
+            assert len(str(error)) < 600, what  # noqa: PT017
+            continue
+        use(gate, new)
+        again = json.loads(gate.to_json()).get("shortlist")
+        assert tampering.same(again, json.loads(whole).get("shortlist")), what
+        kept += 1
+    assert kept
+
+
+def test_keys_given_twice_are_refused(tmp_path):
+    text = MAKE["lac"](labelled_rows()).to_json()
+    for key in ("level", "threshold", "groups"):
+        doubled = text.replace(f'"{key}":', f'"{key}": 1, "{key}":', 2)
+        (tmp_path / "gate.json").write_text(doubled)
+        with pytest.raises(FileError):
+            td.Gate.load(tmp_path / "gate.json")

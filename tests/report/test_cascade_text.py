@@ -165,8 +165,8 @@ def test_lists_are_counted_where_rows_go_to_a_person(calibrated, screened, print
     ) in out
     assert "% (promised: 90%)." in out
     found = summarize_cascaded(calibrated, done)["shortlist"]
-    own = {"rows": len(sizes), "classes": sum(sizes), "full": reviews}
-    assert found == {**own, "labelled": known, "held": held}
+    own = {"rows": len(sizes), "classes": sum(sizes), "full_reviews": reviews}
+    assert found == {**own, "labelled": known, "with_true_class": held}
 
 
 def test_the_summary_is_plain_and_counts_the_same(calibrated, three_models, screened):

@@ -88,7 +88,7 @@ def breaks(gate, rates, n, *, thinned):
         logits = np.array([np.frombuffer(row.answer) for row in rows])
         found = td.Predictions.from_logits(logits, [int(row.label) for row in rows])
         candidate = td.calibrate(found, score="alpha", joint=0.1)
-        done = Outcome.on(fresh, candidate.screen(fresh).accepted)
+        done = Outcome.of_predictions(fresh, candidate.screen(fresh).accepted)
         count += done.rates()["joint"].value > 0.1
     return count
 
@@ -146,7 +146,7 @@ def test_a_candidate(drawn, gate):
     kept = kept_rows(served, rows, seed=0)
     assert len(kept) == made["kept"]
     for name, one in (("current", gate), ("candidate", candidate)):
-        own = Outcome.on(kept, one.screen(kept).accepted).rates()
+        own = Outcome.of_predictions(kept, one.screen(kept).accepted).rates()
         told = made["comparison"][name]
         assert {k: v[0] for k, v in told.items()} == {
             k: r.value for k, r in own.items()

@@ -16,7 +16,7 @@ import trustdoctor as td
 from trustdoctor.engines import Means, calibrate_files, find_engine, screen
 from trustdoctor.errors import FileError, InputError
 from trustdoctor.files import find_source
-from trustdoctor.gates import Sketches
+from trustdoctor.gates import CalibrationSketch
 from trustdoctor.scores import same_ranking
 from trustdoctor.tuning import FAMILY
 from trustdoctor.tuning.selection import find_member
@@ -237,7 +237,9 @@ def test_laws_are_those_of_all_members(score, rng):
 def test_parts_of_the_rows_give_the_same_gate(score, options, rng):
     p = lengths_are_noise(rng, 900)
     at_once = td.calibrate(p, score=score, **options)
-    counted = [Sketches(score, needs_labels="coverage" not in options) for _ in "xyz"]
+    counted = [
+        CalibrationSketch(score, needs_labels="coverage" not in options) for _ in "xyz"
+    ]
     for k, start in enumerate(range(0, 900, 50)):
         counted[k % 3].update(p[start : start + 50])
     for other in counted[1:]:
@@ -249,7 +251,7 @@ def test_scores_travel_to_other_processes(score, rng):
     p = lengths_are_noise(rng, 400)
     for one in (score, *map(find_member, ("pnorm:p=4", "normalised_alpha:p=4,t=0.1"))):
         wanted = td.calibrate(p, score=one, frr=0.2)
-        counted = Sketches(one)
+        counted = CalibrationSketch(one)
         counted.update(p)
         for travel in (copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))):
             assert travel(counted).calibrate(frr=0.2) == wanted

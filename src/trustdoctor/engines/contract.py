@@ -25,7 +25,7 @@ Decide = Callable[[Predictions], tuple[Added, Outcome]]
 
 
 class State(Protocol):
-    """What rows add up to: a `Tally`, `Sketches`, or your own."""
+    """What rows add up to: a `Tally`, `CalibrationSketch`, or your own."""
 
     def fresh(self) -> Self:
         """Return the same, without rows."""

@@ -31,7 +31,7 @@ from trustdoctor.files import (
     unreadable,
     with_decisions,
 )
-from trustdoctor.gates import NOTHING, Outcome, require_one_width
+from trustdoctor.gates import NO_OUTCOME, Outcome, add_width
 from trustdoctor.kernels import cores
 from trustdoctor.predictions import assume_logits
 from trustdoctor.progress import Pace
@@ -100,7 +100,7 @@ class LocalEngine(Engine):
 
         def decide(columns: pl.Series) -> pl.Series:
             predictions = source.predictions(columns.struct.unnest())
-            require_one_width(widths, predictions.n_classes)
+            add_width(widths, predictions.n_classes)
             added, done = function(predictions)
             found.append(done)
             pace.add(len(predictions))
@@ -117,7 +117,7 @@ class LocalEngine(Engine):
             )
             with replacing(output) as temporary:
                 _run(source, lambda: sink(lazy, source, output, temporary), output)
-        return sum(found, NOTHING)
+        return sum(found, NO_OUTCOME)
 
 
 def _make(address: str | None) -> LocalEngine:

@@ -35,7 +35,7 @@ from trustdoctor.files import (
     read_row_groups,
     suffix_of,
 )
-from trustdoctor.gates import NOTHING, Gate, Outcome, require_one_width
+from trustdoctor.gates import NO_OUTCOME, Gate, Outcome, add_width
 from trustdoctor.predictions import assume_logits
 from trustdoctor.progress import Pace
 
@@ -112,7 +112,7 @@ class RayEngine(Engine):
             if output is None:
                 widths: set[int] = set()
                 counts = (_count(block, pace, widths)[1] for block in blocks)
-                return sum(counts, NOTHING)
+                return sum(counts, NO_OUTCOME)
             with replacing(output) as temporary:
                 return _write(blocks, temporary, pace, only)
 
@@ -198,11 +198,11 @@ def _decide(source: Source, function: Decide, task: dict[str, Any]) -> Any:
 
 def _count(block: Any, pace: Pace, widths: set[int]) -> tuple[Any, Outcome]:
     """Take off what was counted in a block, and add it up."""
-    total = NOTHING
+    total = NO_OUTCOME
     for content in block[_COUNTED].to_pylist():
         if content:
             done, classes = pickle.loads(content)
-            require_one_width(widths, classes)
+            add_width(widths, classes)
             total += done
     pace.add(block.num_rows)
     return block.drop_columns([_COUNTED]), total
@@ -210,7 +210,7 @@ def _count(block: Any, pace: Pace, widths: set[int]) -> tuple[Any, Outcome]:
 
 def _write(blocks: Any, temporary: Path, pace: Pace, only: str | None) -> Outcome:
     """Write blocks in their order, in whole row groups."""
-    total, writer, widths = NOTHING, None, set[int]()
+    total, writer, widths = NO_OUTCOME, None, set[int]()
     try:
         for block in blocks:
             rows, counted = _count(block, pace, widths)

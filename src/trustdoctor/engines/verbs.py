@@ -30,22 +30,22 @@ from trustdoctor.files import (
 )
 from trustdoctor.gates import (
     AUTO,
-    NOTHING,
+    NO_OUTCOME,
     TARGETS,
+    CalibrationSketch,
     Gate,
-    Lists,
-    ListSketches,
+    ListCounts,
     Outcome,
-    Sketches,
-    bare_lists,
-    by_rank,
+    ShortlistSketch,
     calibrate_aloud,
     describe_lists,
-    find_swaps,
-    list_options,
+    find_reference_set,
+    is_order_statistic,
     needs_labels,
     remarks,
-    require_scoring,
+    require_scoring_gate,
+    shortlist_options,
+    uncalibrated_shortlist,
     with_notes,
 )
 from trustdoctor.gates import shortlist as set_lists
@@ -170,7 +170,7 @@ def calibrate_files(  # noqa: PLR0913 - what a calibration is made of
     if (
         own
         and asked
-        and (groups or not by_rank({name: options[name] for name in asked}))
+        and (groups or not is_order_statistic({name: options[name] for name in asked}))
     ):
         what = "groups" if groups else " and ".join(asked)
         at_once = at_once or f"--shortlist for {what}"
@@ -184,14 +184,14 @@ def calibrate_files(  # noqa: PLR0913 - what a calibration is made of
         options |= {"score": score, "temperature": temperature, "groups": groups}
         return with_notes(_calibrate_read(p, own, remark, options), *notes)
     ready = find_score(score or source.scores[0], temperature=temperature)
-    state = Sketches(ready, groups or "", needs_labels=needs_labels(options))
+    state = CalibrationSketch(ready, groups or "", needs_labels=needs_labels(options))
     counted = _folded(source, state, means)
     means.tell(1.0, "calibrating")
     gate: Gate = counted.calibrate(**options)
     if needs_labels(options):
         gate = with_notes(gate, *sampled_warnings(source))
     if remark is not None:
-        rows = counted.pooled if len(counted.pooled) else counted.without
+        rows = counted.pooled if len(counted.pooled) else counted.unlabelled
         for line in remarks(gate, rows.tied(ready.rounding), **options):
             remark(line)
     return gate if own is None else _fold_lists(source, gate, own, means, counted)
@@ -227,7 +227,7 @@ def _sizes(gate: Gate, predictions: Predictions) -> str:
     """Say how long lists are on the rows of the calibration."""
     lists = gate.screen(predictions).shortlist
     assert lists is not None
-    return f"{Lists.of(predictions, lists).words(where=' of this file')}."
+    return f"{ListCounts.of(predictions, lists).words(where=' of this file')}."
 
 
 def list_files(
@@ -243,7 +243,7 @@ def list_files(
     `remark` is told how long they are, where the rows were read at once.
     """
     means, own = means or Means.here(), _wanted(source, shortlist)
-    require_scoring(gate)
+    require_scoring_gate(gate)
     if not means.reads(source):
         return _fold_lists(source, gate, own, means)
     p = source.read()
@@ -256,8 +256,8 @@ def list_files(
 
 def _wanted(source: Source, shortlist: Any) -> dict[str, Any]:
     """Return the options of lists, checked before any row is read."""
-    own = list_options(shortlist)
-    bare_lists(2, **own)
+    own = shortlist_options(shortlist)
+    uncalibrated_shortlist(2, **own)
     source.require_labels("a shortlist")
     return own
 
@@ -267,22 +267,22 @@ def _fold_lists(
     gate: Gate,
     own: dict[str, Any],
     means: Means,
-    counted: Sketches | None = None,
+    counted: CalibrationSketch | None = None,
 ) -> Gate:
     """Set lists by rows that are counted; `counted` are those that set the gate."""
     if counted is not None and not counted.pooled.labelled:
         message = f"some rows have no label, so they cannot set the lists.{OTHERWISE}"
         raise InputError(message)
-    swaps = (
+    reference_set = (
         None
         if counted is None
-        else find_swaps(gate, counted.pooled.tied(counted.score.rounding))
+        else find_reference_set(gate, counted.pooled.tied(counted.score.rounding))
     )
-    found = _folded(source, ListSketches(gate, own, swaps), means)
-    if swaps is None and found.same:
-        every = Sketches(gate.scorer, needs_labels=True)
+    found = _folded(source, ShortlistSketch(gate, own, reference_set), means)
+    if reference_set is None and found.are_gate_rows:
+        every = CalibrationSketch(gate.scorer, needs_labels=True)
         return _fold_lists(source, gate, own, means, _folded(source, every, means))
-    listed: Gate = found.listed()
+    listed: Gate = found.calibrate()
     return listed
 
 
@@ -361,7 +361,7 @@ class BatchScreen:
         added |= {"score": done.scores, "accepted": done.accepted}
         if done.shortlist is not None:
             added[SHORTLIST] = describe_lists(done.shortlist, predictions)
-        outcome = Outcome.on(predictions, done.accepted, done.shortlist)
+        outcome = Outcome.of_predictions(predictions, done.accepted, done.shortlist)
         if self.gate.groups:
             known = np.isin(self.gate.groups_of(predictions), list(self.gate.groups))
             intake = replace(outcome.intake, unknown_groups=int((~known).sum()))
@@ -447,7 +447,7 @@ def _screen_folder(  # noqa: PLR0913 - what the verb was given
     pace: Pace = options["pace"]
     journal = Journal(folder, decide.gate, source, options.get("only"))
     journal.begin(resume=resume)
-    total, left = NOTHING, []
+    total, left = NO_OUTCOME, []
     for one in source.single():
         (file,) = one.files
         known = journal.find(file) if targets[file].is_file() else None

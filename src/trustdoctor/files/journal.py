@@ -12,7 +12,7 @@ from trustdoctor.errors import FileError
 from trustdoctor.files.formats import suffix_of
 from trustdoctor.files.source import Source
 from trustdoctor.files.writing import plan_targets
-from trustdoctor.gates import Gate, Lists, Outcome
+from trustdoctor.gates import Gate, ListCounts, Outcome
 from trustdoctor.metrics import Confusion
 from trustdoctor.predictions import Intake
 
@@ -165,17 +165,23 @@ def _adds_up(found: Outcome) -> bool:
     )
 
 
-def _lists(entry: list[Any]) -> Lists:
+def _lists(entry: list[Any]) -> ListCounts:
     rows, classes, full, labelled, held = entry
-    return Lists(rows, classes, full, labelled, held)
+    return ListCounts(rows, classes, full, labelled, held)
 
 
-def _can_be(lists: Lists, rejected: int) -> bool:
+def _can_be(lists: ListCounts, rejected: int) -> bool:
     """Tell whether so many rejected rows can have such lists."""
-    sizes = [lists.rows, lists.classes, lists.full, lists.labelled, lists.held]
+    sizes = [
+        lists.rows,
+        lists.classes,
+        lists.full_reviews,
+        lists.labelled,
+        lists.with_true_class,
+    ]
     return (
         all(type(one) is int for one in sizes)
         and lists.rows == rejected <= lists.classes
-        and 0 <= lists.full <= rejected
-        and 0 <= lists.held <= lists.labelled <= rejected
+        and 0 <= lists.full_reviews <= rejected
+        and 0 <= lists.with_true_class <= lists.labelled <= rejected
     )

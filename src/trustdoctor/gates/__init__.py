@@ -23,29 +23,14 @@ from trustdoctor.gates.clusters import draw_from_clusters
 from trustdoctor.gates.deciding import PREDICTED
 from trustdoctor.gates.gate import Gate, as_predictions
 from trustdoctor.gates.gate_file import read_classes
-from trustdoctor.gates.list_file import list_content, read_shortlist
-from trustdoctor.gates.listing import (
-    LIST_SEED,
-    LIST_SHARE,
-    aside_note,
-    bare_lists,
-    by_rank,
-    find_rule,
-    list_notes,
-    list_options,
-    list_rows,
-    require_scoring,
-    shortlist,
-    true_strangeness,
-)
 from trustdoctor.gates.margins import Margins
 from trustdoctor.gates.missing_labels import calibrate_unlabelled
 from trustdoctor.gates.outcome import (
-    NOTHING,
-    Lists,
+    NO_OUTCOME,
+    ListCounts,
     Outcome,
     Screened,
-    require_one_width,
+    add_width,
 )
 from trustdoctor.gates.outlook import (
     PREVIEW_VALUES,
@@ -55,9 +40,29 @@ from trustdoctor.gates.outlook import (
 )
 from trustdoctor.gates.rules import Cut, at_most_each, between
 from trustdoctor.gates.sample import Fingerprint, Rows, Sample
-from trustdoctor.gates.shortlists import ListRule, Shortlist, describe_lists
-from trustdoctor.gates.sketches import ListSketches, Sketches
-from trustdoctor.gates.swaps import find_swaps
+from trustdoctor.gates.shortlist_calibration import (
+    SHORTLIST_SEED,
+    SHORTLIST_SHARE,
+    calibrate_shortlist,
+    conformal_rule,
+    find_reference_set,
+    is_order_statistic,
+    require_scoring_gate,
+    shortlist,
+    shortlist_notes,
+    shortlist_options,
+    split_note,
+    true_class_nonconformity,
+    uncalibrated_shortlist,
+)
+from trustdoctor.gates.shortlists import (
+    ListRule,
+    Shortlist,
+    describe_lists,
+    read_shortlist,
+    shortlist_content,
+)
+from trustdoctor.gates.streams import CalibrationSketch, ShortlistSketch
 from trustdoctor.gates.targets import (
     TARGETS,
     Expected,
@@ -72,21 +77,21 @@ from trustdoctor.gates.targets import (
 __all__ = [
     "AUTO",
     "GIVEN",
-    "LIST_SEED",
-    "LIST_SHARE",
-    "NOTHING",
+    "NO_OUTCOME",
     "PREDICTED",
     "PREVIEW_VALUES",
+    "SHORTLIST_SEED",
+    "SHORTLIST_SHARE",
     "TARGETS",
+    "CalibrationSketch",
     "Certificate",
     "Classes",
     "Cut",
     "Expected",
     "Fingerprint",
     "Gate",
+    "ListCounts",
     "ListRule",
-    "ListSketches",
-    "Lists",
     "Margins",
     "Outcome",
     "Preview",
@@ -95,34 +100,30 @@ __all__ = [
     "Sample",
     "Screened",
     "Shortlist",
-    "Sketches",
+    "ShortlistSketch",
     "Target",
     "Terms",
+    "add_width",
     "advise",
     "advise_unlabelled",
     "as_predictions",
-    "aside_note",
     "at_most_each",
-    "bare_lists",
     "better_score",
     "between",
-    "by_rank",
     "calibrate",
     "calibrate_aloud",
     "calibrate_rows",
     "calibrate_scores",
+    "calibrate_shortlist",
     "calibrate_unlabelled",
     "check_same_classes",
+    "conformal_rule",
     "decides_nothing",
     "describe_lists",
     "draw_from_clusters",
-    "find_rule",
-    "find_swaps",
+    "find_reference_set",
     "find_target",
-    "list_content",
-    "list_notes",
-    "list_options",
-    "list_rows",
+    "is_order_statistic",
     "needs_labels",
     "observe",
     "preview_gates",
@@ -130,10 +131,14 @@ __all__ = [
     "read_shortlist",
     "register_target",
     "remarks",
-    "require_one_width",
-    "require_scoring",
+    "require_scoring_gate",
     "shortlist",
+    "shortlist_content",
+    "shortlist_notes",
+    "shortlist_options",
+    "split_note",
     "sufficient_rows",
-    "true_strangeness",
+    "true_class_nonconformity",
+    "uncalibrated_shortlist",
     "with_notes",
 ]

@@ -33,7 +33,7 @@ from trustdoctor.gates.deciding import PREDICTED, GroupRule
 from trustdoctor.gates.gate import Gate, is_unit
 from trustdoctor.gates.group_rules import group_rules, split_rows
 from trustdoctor.gates.missing_labels import drop_unlabelled
-from trustdoctor.gates.outcome import NOTHING, Outcome, known_errors
+from trustdoctor.gates.outcome import NO_OUTCOME, Outcome, known_errors
 from trustdoctor.gates.outlook import fails
 from trustdoctor.gates.rules import Cut, Mode
 from trustdoctor.gates.sample import Rows, Sample, as_sample
@@ -165,7 +165,7 @@ def _on_some(
     predictions: Any, clusters: Any, seed: int, options: dict[str, Any]
 ) -> Gate:
     """Calibrate on one row per cluster, or on rows that a shortlist leaves."""
-    from trustdoctor.gates.listing import calibrate_listed
+    from trustdoctor.gates.shortlist_calibration import calibrate_listed
 
     if clusters is None:
         return calibrate_listed(predictions, options.pop("shortlist"), options)
@@ -557,7 +557,7 @@ def _seen(gate: Gate, rows: Sample, parts: dict[Any, Sample] | None) -> Outcome 
     """Count what the gate does to the calibration rows, where that is known."""
     if parts is None:
         return _decided(rows, gate)
-    total = NOTHING
+    total = NO_OUTCOME
     for name, own in parts.items():
         part = _decided(own, gate.groups[name])
         if part is None:
@@ -568,6 +568,6 @@ def _seen(gate: Gate, rows: Sample, parts: dict[Any, Sample] | None) -> Outcome 
 
 def _decided(rows: Sample, rule: Gate | GroupRule) -> Outcome | None:
     if rule.state != "threshold":
-        return Outcome.at(rule.state, rows.n_errors, len(rows))
+        return Outcome.of_state(rule.state, rows.n_errors, len(rows))
     seen = rows.confusion(rule.threshold)
     return None if seen is None else Outcome(seen.n, seen.n_accepted, seen)

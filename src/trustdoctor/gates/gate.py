@@ -315,7 +315,7 @@ class Gate:
             accepted = accepted & ~predictions.always_rejected
         ids, lists = getattr(predictions, "ids", None), None
         if self.shortlist is not None:
-            lists = self.shortlist.mask(predictions, accepted, groups)  # type: ignore[arg-type]
+            lists = self.shortlist.rejected_sets(predictions, accepted, groups)  # type: ignore[arg-type]
         said = predictions.predicted
         return Screened(scores, accepted, said, ids=ids, shortlist=lists)
 

@@ -27,8 +27,8 @@ from trustdoctor.gates.certificate import Certificate
 from trustdoctor.gates.classes import Classes
 from trustdoctor.gates.deciding import Group, GroupRule
 from trustdoctor.gates.gate import Gate
-from trustdoctor.gates.list_file import list_content, read_shortlist
 from trustdoctor.gates.margins import Margins
+from trustdoctor.gates.shortlists import read_shortlist, shortlist_content
 from trustdoctor.predictions import AS_PREDICTED, check_cutoff
 from trustdoctor.scores import FittedScore, build_score, load_score
 
@@ -94,7 +94,7 @@ def to_json(gate: Gate, *, beside: str | None = None) -> str:
     if gate.classes is not None:
         content["classes"] = gate.classes
     if gate.shortlist is not None:
-        content["shortlist"] = list_content(gate.shortlist)
+        content["shortlist"] = shortlist_content(gate.shortlist)
     if gate.decided_by:
         content["decided_by"] = gate.decided_by
     return envelope.dump("gate", SCHEMA, content)

@@ -1,4 +1,4 @@
-"""What a gate did to rows: decisions, counts that add up, and their rates."""
+"""What a gate did to rows: decisions, counts that add up over batches, and rates."""
 
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from trustdoctor.predictions import NO_ROWS, Intake, Predictions, TopK
 
 
 class Screened(NamedTuple):
-    """What a gate decided on each row.
+    """The decision of a gate on each row.
 
     Attributes
     ----------
@@ -25,20 +25,20 @@ class Screened(NamedTuple):
     predicted : array (n,)
         The classes that were accepted or rejected.
     passes : integer array (n,), or None
-        How often the model was asked about each row, for a second opinion.
+        The number of passes of the model on each row, for a second opinion.
     predictions : Predictions or None
-        What the model said, where the gate asked it.
+        The model's predictions, if the gate ran it.
     ids : array (n,), or None
-        What the rows are called, where they have names.
+        The rows' ids, if they have any.
     shortlist : bool array (n, C), or None
-        Where the gate has one: the classes that a rejected row may be. All of them mean
-        a full review; accepted rows have none.
+        For a gate with a shortlist: the classes that a rejected row may be. All of them
+        mean a full review; accepted rows have none.
 
     Examples
     --------
     >>> from trustdoctor import Gate
-    >>> done = Gate(-1.0, score="beta").screen([[2.0, 0.0]], kind="logits")
-    >>> done.scores, done.accepted, done.predicted
+    >>> screened = Gate(-1.0, score="beta").screen([[2.0, 0.0]], kind="logits")
+    >>> screened.scores, screened.accepted, screened.predicted
     (array([-2.]), array([ True]), array([0]))
     """
 
@@ -52,99 +52,99 @@ class Screened(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Lists:
-    """What the lists of rejected rows hold, in numbers that add up.
+class ListCounts:
+    """Counts of the lists of rejected rows, which add up over batches.
 
     Attributes
     ----------
     rows, classes : int
         Rejected rows, and classes on all of their lists; a full review has every class.
-    full : int
-        Full reviews.
-    labelled, held : int
-        Rows with a label, and those whose list holds it.
+    full_reviews : int
+    labelled, with_true_class : int
+        Rejected rows with a label, and those whose list holds it.
 
     Examples
     --------
     >>> p = Predictions.from_probs([[0.5, 0.4, 0.1], [0.4, 0.3, 0.3]], [1, None])
-    >>> done = Lists.of(p, np.array([[True, True, False], [True, True, True]]))
-    >>> print(done.words(0.95))
+    >>> sets = np.array([[True, True, False], [True, True, True]])
+    >>> print(ListCounts.of(p, sets).words(0.95))
     Lists for 2 rejected rows: 2.50 classes on average, 1 full review (of all \
 classes); they hold the true class in 100.00 [2.50, 100.00] % (promised: 95%)
     """
 
     rows: int = 0
     classes: int = 0
-    full: int = 0
+    full_reviews: int = 0
     labelled: int = 0
-    held: int = 0
+    with_true_class: int = 0
 
     @classmethod
-    def of(cls, predictions: Predictions, lists: NDArray[np.bool_]) -> "Lists":
-        """Count lists, (n, C); rows that were accepted have none."""
-        sizes = lists.sum(1)
-        full = int((sizes == lists.shape[1]).sum())
-        done = cls(int((sizes > 0).sum()), int(sizes.sum()), full)
+    def of(cls, predictions: Predictions, sets: NDArray[np.bool_]) -> "ListCounts":
+        """Count lists, a mask (n, C); rows that were accepted have none."""
+        sizes = sets.sum(1)
+        full_reviews = int((sizes == sets.shape[1]).sum())
+        counts = cls(int((sizes > 0).sum()), int(sizes.sum()), full_reviews)
         if predictions.labels is None:
-            return done
-        known = np.flatnonzero((sizes > 0) & predictions.has_label)
-        held = int(lists[known, predictions.labels[known]].sum())
-        return replace(done, labelled=len(known), held=held)
+            return counts
+        labelled = np.flatnonzero((sizes > 0) & predictions.has_label)
+        with_true_class = int(sets[labelled, predictions.labels[labelled]].sum())
+        return replace(counts, labelled=len(labelled), with_true_class=with_true_class)
 
-    def __add__(self, other: "Lists") -> "Lists":
+    def __add__(self, other: "ListCounts") -> "ListCounts":
         """Count the lists of both."""
         ours, theirs = asdict(self), asdict(other)
-        return Lists(*(ours[name] + theirs[name] for name in ours))
+        return ListCounts(*(ours[name] + theirs[name] for name in ours))
 
     def rate(self, *, confidence: float = 0.95) -> Share | None:
-        """Return how often they hold the true class; None where no label tells."""
+        """Return how often lists hold the true class; None without labels."""
         if not self.labelled:
             return None
-        return share(self.held, self.labelled, confidence=confidence)
+        return share(self.with_true_class, self.labelled, confidence=confidence)
 
     def words(self, level: float | None = None, *, where: str = "") -> str:
-        """Say how long they are and how often they hold the true class.
+        """Say how long the lists are and how often they hold the true class.
 
-        Without the level that was promised, how long they are alone.
+        Without the promised level, only how long they are.
         """
         if not self.rows:
             return "No row was rejected, so there are no lists"
         rows = "row" if self.rows == 1 else "rows"
-        reviews = "review" if self.full == 1 else "reviews"
-        said = (
+        reviews = "review" if self.full_reviews == 1 else "reviews"
+        explanation = " (of all classes)" if self.full_reviews else ""
+        sizes = (
             f"Lists for {self.rows:,} rejected {rows}{where}: "
-            f"{self.classes / self.rows:.2f} classes on average, {self.full:,} full "
-            f"{reviews}{' (of all classes)' * bool(self.full)}"
+            f"{self.classes / self.rows:.2f} classes on average, "
+            f"{self.full_reviews:,} full {reviews}{explanation}"
         )
         rate = self.rate()
         if level is None or rate is None:
-            return said
+            return sizes
         return (
-            f"{said}; they hold the true class in {rate.percent()} % (promised: "
+            f"{sizes}; they hold the true class in {rate.percent()} % (promised: "
             f"{round(100 * level, 10):g}%)"
         )
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a gate did to all rows, in numbers that add up.
+    """Counts of a gate's decisions, which add up over batches.
 
     Attributes
     ----------
     rows, accepted : int
     counts : Confusion or None
-        Of the rows that had a label; None where none had.
+        Of the labelled rows; None without any.
     intake : Intake
-        What came in: missing labels, rounded probabilities.
-    lists : Lists or None
-        Of the rejected rows, where the gate has a shortlist.
+        Counts of missing labels, rounded probabilities and the like.
+    lists : ListCounts or None
+        Of the rejected rows, for a gate with a shortlist.
     classes : ClassCounts or None
-        By predicted class, where there are classes.
+        By predicted class, if there are classes.
 
     Examples
     --------
-    >>> done = Outcome.of(np.array([True, False]), np.array([False, True]))
-    >>> done.rates()["risk"].value
+    >>> outcome = Outcome.of(np.array([True, False]), np.array([False, True]))
+    >>> outcome.rates()["risk"].value
     0.0
     """
 
@@ -152,108 +152,108 @@ class Outcome:
     accepted: int
     counts: Confusion | None = None
     intake: Intake = NO_ROWS
-    lists: Lists | None = None
+    lists: ListCounts | None = None
     classes: ClassCounts | None = field(default=None, repr=False, compare=False)
 
     @classmethod
-    def of(cls, accepted: Array, wrong: Array | None = None) -> "Outcome":
-        """Count what was accepted, and how well where it is known."""
-        counts = None if wrong is None else Confusion.of(accepted, wrong)
+    def of(cls, accepted: Array, errors: Array | None = None) -> "Outcome":
+        """Count decisions (n,), and how many were right if the errors are known."""
+        counts = None if errors is None else Confusion.of(accepted, errors)
         return cls(len(accepted), int(accepted.sum()), counts)
 
     @classmethod
-    def on(
-        cls, predictions: Predictions | TopK, accepted: Array, lists: Any = None
+    def of_predictions(
+        cls, predictions: Predictions | TopK, accepted: Array, sets: Any = None
     ) -> "Outcome":
-        """Count what was accepted of predictions, with or without labels.
+        """Count decisions on predictions, with or without labels.
 
-        `lists` are those of rejected rows (n, C), where the gate has a shortlist.
+        `sets` are the lists of the rejected rows, a mask (n, C), if there are any.
         """
         if isinstance(predictions, TopK):
             return cls.of(accepted, known_errors(predictions))
-        done = cls.of(accepted)
+        outcome = cls.of(accepted)
         if predictions.labels is not None:
-            known = predictions.has_label
-            own = cls.of(accepted[known], predictions.labelled("rates").errors)
-            done = replace(done, counts=own.counts)
-        seen = None if lists is None else Lists.of(predictions, lists)
-        classes = ClassCounts.of(predictions, accepted)
-        return replace(done, intake=Intake.of(predictions), lists=seen, classes=classes)
+            errors = predictions.labelled("rates").errors
+            counts = Confusion.of(accepted[predictions.has_label], errors)
+            outcome = replace(outcome, counts=counts)
+        return replace(
+            outcome,
+            intake=Intake.of(predictions),
+            lists=None if sets is None else ListCounts.of(predictions, sets),
+            classes=ClassCounts.of(predictions, accepted),
+        )
 
     @classmethod
-    def at(cls, state: str, wrong: int, rows: int) -> "Outcome":
+    def of_state(cls, state: str, errors: int, rows: int) -> "Outcome":
         """Count what accepting or rejecting everything does."""
-        right = rows - wrong
+        correct = rows - errors
         if state == "accept-all":
-            return cls(
-                rows,
-                rows,
-                Confusion(0, 0, accepted_errors=wrong, accepted_correct=right),
-            )
-        return cls(
-            rows,
-            0,
-            Confusion(
-                rejected_correct=right,
-                rejected_errors=wrong,
-                accepted_errors=0,
-                accepted_correct=0,
-            ),
+            counts = Confusion(0, 0, accepted_errors=errors, accepted_correct=correct)
+            return cls(rows, rows, counts)
+        counts = Confusion(
+            rejected_correct=correct,
+            rejected_errors=errors,
+            accepted_errors=0,
+            accepted_correct=0,
         )
+        return cls(rows, 0, counts)
 
     def __add__(self, other: "Outcome") -> "Outcome":
         """Count the rows of both."""
-        both = self.counts or other.counts
-        if self.counts is not None and other.counts is not None:
-            both = self.counts + other.counts
-        lists = self.lists or other.lists
-        if self.lists is not None and other.lists is not None:
-            lists = self.lists + other.lists
-        rows, accepted = self.rows + other.rows, self.accepted + other.accepted
-        classes = self.classes or other.classes
-        if self.classes is not None and other.classes is not None:
-            classes = self.classes + other.classes
-        intake = self.intake + other.intake
-        return Outcome(rows, accepted, both, intake, lists, classes)
+        return Outcome(
+            self.rows + other.rows,
+            self.accepted + other.accepted,
+            _sum(self.counts, other.counts),
+            self.intake + other.intake,
+            _sum(self.lists, other.lists),
+            _sum(self.classes, other.classes),
+        )
 
     @property
     def decisions(self) -> Confusion:
-        """The counts; where no labels tell, as if every row were correct."""
+        """The counts; without labels, as if every row were correct."""
         if self.counts is not None:
             return self.counts
         return Confusion(self.rows - self.accepted, 0, 0, self.accepted)
 
     def rates(self, *, confidence: float = 0.95) -> dict[str, Share]:
-        """Return coverage and, where labels tell, FRR, TRR, risk and joint rate.
+        """Return coverage and, with labels, FRR, TRR, risk and joint rate.
 
-        With Clopper-Pearson intervals; rates without rows are left out.
+        With Clopper-Pearson intervals (1934); rates without rows are left out.
         """
-        parts = observe(self.decisions, labelled=self.counts is not None)
+        fractions = observe(self.decisions, labelled=self.counts is not None)
         if self.counts is not None and self.counts.n < self.rows:
-            parts["coverage"] = (self.accepted, self.rows)
+            fractions["coverage"] = (self.accepted, self.rows)
         return {
-            name: share(part, whole, confidence=confidence)
-            for name, (part, whole) in parts.items()
-            if whole
+            name: share(numerator, denominator, confidence=confidence)
+            for name, (numerator, denominator) in fractions.items()
+            if denominator
         }
 
 
 def known_errors(predictions: Predictions | TopK) -> Array | None:
-    """Return where rows are wrong; None unless every row has a label."""
+    """Return the errors, (n,); None unless every row has a label."""
     complete = predictions.labels is not None
     if complete and isinstance(predictions, Predictions):
         complete = bool(predictions.has_label.all())
     return predictions.errors if complete else None
 
 
-NOTHING = Outcome(0, 0)
-"""What was done to no rows at all."""
+NO_OUTCOME = Outcome(0, 0)
+"""The outcome of no rows: where sums start."""
 
 
-def require_one_width(seen: set[int], classes: int) -> None:
-    """Refuse batches whose number of classes is not that of earlier ones."""
-    seen.add(classes)
-    if len(seen) > 1:
-        first, second = sorted(seen)[:2]
-        message = f"expected one number of classes, got rows of {first} and {second}."
+def _sum(ours: Any, theirs: Any) -> Any:
+    """Add two counts, either of which may be missing."""
+    if ours is None or theirs is None:
+        return theirs if ours is None else ours
+    return ours + theirs
+
+
+def add_width(widths: set[int], n_classes: int) -> None:
+    """Add a batch's number of classes; refuse one that differs from the others."""
+    widths.add(n_classes)
+    if len(widths) > 1:
+        low, high = sorted(widths)
+        message = f"expected one number of classes, got rows of {low} and {high}."
         raise InputError(message)

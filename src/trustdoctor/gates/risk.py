@@ -20,7 +20,7 @@ from trustdoctor.gates.rules import (
     last_holding,
     least_rows,
 )
-from trustdoctor.gates.sample import Sample, between_scores
+from trustdoctor.gates.sample import Sample, neighbouring_scores
 from trustdoctor.metrics import Counts
 
 LISTED = 20
@@ -142,7 +142,7 @@ def list_passed(rows: Sample, cut: Cut, risk: float) -> tuple[Passed, ...]:
     p = at_most_each(errors, kept, risk)
     at = [
         between(low, high, low) if j < len(rows) else math.inf
-        for (low, high), j in zip(between_scores(rows, kept), kept, strict=True)
+        for (low, high), j in zip(neighbouring_scores(rows, kept), kept, strict=True)
     ]
     cells = zip(at, kept.tolist(), errors.tolist(), p.tolist(), strict=True)
     return tuple(Passed(*cell, _level(cut, cell[1])) for cell in cells)

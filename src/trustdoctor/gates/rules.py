@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from trustdoctor.arrays import Array
-from trustdoctor.gates.sample import Ordered, Sample
+from trustdoctor.gates.sample import OrderedScores, Sample
 
 Mode = Literal["confidence", "expectation"]
 
@@ -74,7 +74,7 @@ class Cut:
     stages: tuple[Stage, ...] = ()
 
 
-def frr_cut(scores: Ordered, frr: float, *, mode: Mode, delta: float) -> Cut:
+def frr_cut(scores: OrderedScores, frr: float, *, mode: Mode, delta: float) -> Cut:
     """Reject at most a share `frr` of rows like these (correct ones, or all)."""
     n, keep = len(scores), 1 - exact(frr)
     if mode == "expectation":
@@ -89,7 +89,7 @@ def frr_cut(scores: Ordered, frr: float, *, mode: Mode, delta: float) -> Cut:
     return Cut(at=scores.kth(k)[1])
 
 
-def trr_cut(scores: Ordered, trr: float, *, mode: Mode, delta: float) -> Cut:
+def trr_cut(scores: OrderedScores, trr: float, *, mode: Mode, delta: float) -> Cut:
     """Reject at least a share `trr` of rows like these (errors)."""
     n, lose = len(scores), 1 - exact(trr)
     if mode == "expectation":
@@ -155,7 +155,7 @@ def place(cut: Cut, rows: Sample) -> float:
     return between(low, high, high - room if room else scores.just_below(high))
 
 
-def _above(accepted: float, rows: Sample, scores: Ordered) -> float:
+def _above(accepted: float, rows: Sample, scores: OrderedScores) -> float:
     """Return a threshold between a score and the next one."""
     high = scores.above(accepted)
     room = _room(accepted, rows) if high == math.inf else 0.0
@@ -167,7 +167,7 @@ def _room(score: float, rows: Sample) -> float:
     return rows.rounding * max(1.0, abs(score)) if math.isfinite(score) else 0.0
 
 
-def _beside_ties(threshold: float, rows: Sample, scores: Ordered) -> float:
+def _beside_ties(threshold: float, rows: Sample, scores: OrderedScores) -> float:
     """Return a given threshold; one that accepts the scores that it lies on, if any.
 
     Of scores that rounding alone tells from a threshold, one runtime would accept what

@@ -1,7 +1,7 @@
 """The rows that a rule rests on: scores and errors, or counts of them.
 
-`Rows` holds them; a `Sketch` of `trustdoctor.metrics` counts them in ranges. Both
-answer every question of `Sample`, so the rules never ask which of the two they have.
+`Rows` holds every score; a `Sketch` of `trustdoctor.metrics` counts them in ranges.
+Both implement `Sample` completely, so the rules never ask which of the two they have.
 """
 
 import hashlib
@@ -16,23 +16,23 @@ from trustdoctor.errors import InputError
 from trustdoctor.metrics import CellScores, Confusion, Counts, Sketch, confusion, count
 
 
-class Ordered(Protocol):
-    """Scores of one kind of rows, in order; each is known to lie in a range."""
+class OrderedScores(Protocol):
+    """The scores of one kind of rows, in order; each is known to lie in an interval."""
 
     def __len__(self) -> int:
         """Return the number of rows."""
 
     def kth(self, k: int) -> tuple[float, float]:
-        """Return between what the k-th least score lies."""
+        """Return an interval that contains the k-th smallest score."""
 
     def above(self, score: float) -> float:
-        """Return the least score above; inf where there is none."""
+        """Return the smallest score above this one; inf without any."""
 
     def below(self, score: float) -> float:
-        """Return the largest score below; -inf where there is none."""
+        """Return the largest score below this one; -inf without any."""
 
     def just_below(self, score: float) -> float:
-        """Return the next number below a score, in their type."""
+        """Return the largest number below this score, in the scores' type."""
 
 
 class Sample(Protocol):
@@ -40,7 +40,7 @@ class Sample(Protocol):
 
     @property
     def labelled(self) -> bool:
-        """Whether it is known where they are wrong."""
+        """Whether the errors are known."""
 
     @property
     def exact(self) -> bool:
@@ -48,15 +48,15 @@ class Sample(Protocol):
 
     @property
     def rounding(self) -> float:
-        """How far another runtime's rounding may move a score, for its size."""
+        """The relative error that another runtime's rounding may add to a score."""
 
     @property
     def n_errors(self) -> int:
-        """Wrong rows."""
+        """The number of errors."""
 
     @property
     def counts(self) -> Counts:
-        """Rows in each group of tied scores."""
+        """Correct rows and errors in each group of tied scores."""
 
     @property
     def fingerprint(self) -> str:
@@ -65,27 +65,28 @@ class Sample(Protocol):
     def __len__(self) -> int:
         """Return the number of rows."""
 
-    def of_kind(self, kind: str) -> Ordered:
+    def of_kind(self, kind: str) -> OrderedScores:
         """Return the scores of "correct", of "errors" or of "all" rows."""
 
     def worst(self) -> Counts:
-        """Return counts in the worst order that the ranges allow."""
+        """Return the counts in the least favourable order that the ranges allow."""
 
     def start(self, k: int) -> tuple[int, int, int]:
-        """Return what the threshold at the k-th least score accepts.
+        """Return rows and errors that the threshold at the k-th smallest score accepts.
 
-        Rows and errors, and the fewest rows that it may accept.
+        The third number is the fewest rows that it may accept: within a range of
+        scores their order is unknown.
         """
 
     def confusion(self, threshold: float) -> Confusion | None:
-        """Count what a threshold does; None where that is not known."""
+        """Count the decisions of a threshold; None within a range of scores."""
 
     def split(self, groups: Any) -> "dict[Any, Any]":
         """Return the sample of each group, in the order of their names."""
 
 
 class _Counted:
-    """Rows in groups of tied scores: what is the same of `Rows` and `CountedRows`."""
+    """Rows in groups of tied scores: what `Rows` and `CountedRows` share."""
 
     counts: Counts
     exact = True
@@ -96,11 +97,11 @@ class _Counted:
 
     @property
     def n_errors(self) -> int:
-        """Wrong rows."""
+        """The number of errors."""
         return int(self.counts.n_errors)
 
     def worst(self) -> Counts:
-        """Return the counts: nothing is unknown of the order of the rows."""
+        """Return the counts: the order of the rows is known."""
         return self.counts
 
     def of_kind(self, kind: str) -> CellScores:
@@ -113,23 +114,23 @@ class _Counted:
         )
 
     def start(self, k: int) -> tuple[int, int, int]:
-        """Return rows and errors that the threshold at the k-th score accepts."""
-        through = np.cumsum(self.counts.correct + self.counts.errors)
-        group = int(np.searchsorted(through, k))
-        accepted = int(through[group])
+        """Return rows and errors that the k-th score accepts, and the rows again."""
+        cumulative = np.cumsum(self.counts.correct + self.counts.errors)
+        group = int(np.searchsorted(cumulative, k))
+        accepted = int(cumulative[group])
         return accepted, int(self.counts.errors[: group + 1].sum()), accepted
 
 
 @dataclass(frozen=True, eq=False)
 class Rows(_Counted):
-    """Scores of rows, and where they are wrong.
+    """The scores of rows and, if known, their errors.
 
     Attributes
     ----------
     scores : array (n,)
     errors : bool array (n,), or None
     rounding : float
-        Scores that rounding alone tells apart are tied, as in `count`.
+        Scores that differ by no more than rounding are tied, as in `count`.
     """
 
     scores: Array
@@ -142,36 +143,39 @@ class Rows(_Counted):
 
     @property
     def labelled(self) -> bool:
-        """Whether it is known where they are wrong."""
+        """Whether the errors are known."""
         return self.errors is not None
 
     @cached_property
-    def _wrong(self) -> Array:
+    def _errors(self) -> Array:
         return np.zeros(len(self), bool) if self.errors is None else self.errors
 
     @property
     def n_errors(self) -> int:
-        """Wrong rows."""
-        return int(self._wrong.sum())
+        """The number of errors."""
+        return int(self._errors.sum())
 
     @cached_property
     def counts(self) -> Counts:  # type: ignore[override]
-        """Rows in each group of tied scores."""
-        return count(self.scores, self._wrong, rounding=self.rounding)
+        """Correct rows and errors in each group of tied scores."""
+        return count(self.scores, self._errors, rounding=self.rounding)
 
     def confusion(self, threshold: float) -> Confusion | None:
-        """Count what a threshold does."""
-        return confusion(self.scores, self._wrong, threshold=threshold)
+        """Count the decisions of a threshold."""
+        return confusion(self.scores, self._errors, threshold=threshold)
 
     def __getitem__(self, rows: Array) -> "Rows":
-        """Return some of the rows, by a mask or by their numbers."""
+        """Return the rows of a mask or of row numbers."""
         errors = None if self.errors is None else self.errors[rows]
         return Rows(self.scores[rows], errors, self.rounding)
 
     def split(self, groups: Any) -> "dict[Any, Rows]":
         """Return the rows of each group, in the order of their names."""
-        given = as_groups(groups, rows=len(self))
-        return {name: self[given == name] for name in np.unique(given).tolist()}
+        group_of_row = as_groups(groups, rows=len(self))
+        return {
+            name: self[group_of_row == name]
+            for name in np.unique(group_of_row).tolist()
+        }
 
     @property
     def fingerprint(self) -> str:
@@ -181,7 +185,7 @@ class Rows(_Counted):
 
 @dataclass(frozen=True, eq=False)
 class CountedRows(_Counted):
-    """A sample that is known by its counts at every distinct score."""
+    """A sample in the form of its exact counts at every distinct score."""
 
     counts: Counts
     rounding: float = 0.0
@@ -189,7 +193,7 @@ class CountedRows(_Counted):
     labelled = True
 
     def confusion(self, threshold: float) -> Confusion:
-        """Count what a threshold does."""
+        """Count the decisions of a threshold."""
         c = self.counts
         assert c.highest is not None
         accepted = int(np.searchsorted(c.highest, threshold, side="right"))
@@ -203,66 +207,74 @@ class CountedRows(_Counted):
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """A digest of rows, scores and errors, in whatever order and parts they come.
+    """A digest of scores and errors that depends on neither order nor batches.
 
-    It tells samples apart; it is no proof against somebody who forges one.
+    It tells samples apart; it does not protect against a forged one.
 
     Attributes
     ----------
     rows : int
-    scores, wrong : int
-        Sums over all rows and over the wrong ones, of a mix of each score's bits.
+    score_sum, error_sum : int
+        Sums of the scores' mixed bits, modulo 2^64, over all rows and over the errors.
     labelled : bool
-        Whether it is known where rows are wrong.
+        Whether the errors are known.
 
     Examples
     --------
-    >>> both = Fingerprint.of(np.array([1.0, 2.0]), np.array([True, False]))
-    >>> one, two = Fingerprint.of([2.0], [False]), Fingerprint.of([1.0], [True])
-    >>> (one + two).digest == both.digest
+    >>> whole = Fingerprint.of(np.array([1.0, 2.0]), np.array([True, False]))
+    >>> batches = [Fingerprint.of([2.0], [False]), Fingerprint.of([1.0], [True])]
+    >>> (batches[0] + batches[1]).digest == whole.digest
     True
     """
 
     rows: int = 0
-    scores: int = 0
-    wrong: int = 0
+    score_sum: int = 0
+    error_sum: int = 0
     labelled: bool = True
 
     @classmethod
     def of(cls, scores: Any, errors: Any = None) -> "Fingerprint":
-        """Return that of some rows."""
-        every = wrong = 0
+        """Return the fingerprint of these rows."""
+        score_sum = error_sum = 0
         for start in range(0, len(scores), _BLOCK):
-            part = slice(start, start + _BLOCK)
-            mixed = _mixed(np.asarray(scores[part], np.float64))
-            every += int(mixed.sum(dtype=np.uint64))
+            block = slice(start, start + _BLOCK)
+            bits = _mixed_bits(np.asarray(scores[block], np.float64))
+            score_sum += int(bits.sum(dtype=np.uint64))
             if errors is not None:
-                wrong += int(mixed[np.asarray(errors[part])].sum(dtype=np.uint64))
-        return cls(len(scores), every % _SIZE, wrong % _SIZE, errors is not None)
+                error_sum += int(bits[np.asarray(errors[block])].sum(dtype=np.uint64))
+        labelled = errors is not None
+        return cls(len(scores), score_sum % _MODULUS, error_sum % _MODULUS, labelled)
 
     def __add__(self, other: "Fingerprint") -> "Fingerprint":
-        """Return that of the rows of both."""
+        """Return the fingerprint of the rows of both."""
         return Fingerprint(
             self.rows + other.rows,
-            (self.scores + other.scores) % _SIZE,
-            (self.wrong + other.wrong) % _SIZE,
+            (self.score_sum + other.score_sum) % _MODULUS,
+            (self.error_sum + other.error_sum) % _MODULUS,
             self.labelled and other.labelled,
         )
 
     @property
     def digest(self) -> str:
-        """The digest as text; errors have a part in it where all are known."""
-        wrong = self.wrong if self.labelled else None
-        words = f"{self.rows} {self.scores} {wrong}".encode()
-        return hashlib.blake2b(words, digest_size=12).hexdigest()
+        """The digest as text; it depends on the errors if all are known."""
+        error_sum = self.error_sum if self.labelled else None
+        text = f"{self.rows} {self.score_sum} {error_sum}".encode()
+        return hashlib.blake2b(text, digest_size=12).hexdigest()
 
 
-_SIZE = 1 << 64
+_MODULUS = 1 << 64
 _BLOCK = 1 << 15  # rows that stay in the cache
 
 
-def _mixed(scores: Array) -> Array:
-    """Return the bits of each score, well mixed (splitmix64); there is one zero."""
+def _mixed_bits(scores: Array) -> Array:
+    """Return the bits of each score, mixed by splitmix64.
+
+    References
+    ----------
+    Steele, Lea and Flood, Fast Splittable Pseudorandom Number Generators, 2014.
+    """
+    # A sum of plain bits would confuse samples whose scores differ in opposite ways.
+    # Adding 0.0 turns -0.0 into 0.0: the two are equal, and so must their bits be.
     bits = (scores + 0.0).view(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         bits ^= bits >> np.uint64(shift)
@@ -271,19 +283,20 @@ def _mixed(scores: Array) -> Array:
     return np.asarray(bits)
 
 
-def between_scores(rows: Sample, accepted: Array) -> list[tuple[float, float]]:
-    """Return between which scores a threshold accepts so many rows, for each number.
+def neighbouring_scores(rows: Sample, accepted: Array) -> list[tuple[float, float]]:
+    """Return the largest accepted and the smallest rejected score, for each count.
 
-    The largest that is accepted, and the least that is not: inf where there is none.
+    A threshold between the two accepts that many rows; without a rejected row the
+    second is inf.
 
     Examples
     --------
-    >>> between_scores(Rows(np.array([3.0, 1.0, 2.0])), np.array([1, 3]))
+    >>> neighbouring_scores(Rows(np.array([3.0, 1.0, 2.0])), np.array([1, 3]))
     [(1.0, 2.0), (3.0, inf)]
     """
     scores = rows.of_kind("all")
-    ends = [scores.kth(int(k))[1] for k in accepted]
-    return [(end, scores.above(end)) for end in ends]
+    largest_accepted = [scores.kth(int(k))[1] for k in accepted]
+    return [(score, scores.above(score)) for score in largest_accepted]
 
 
 def cdf(sample: Sample, scores: Array) -> Array:
@@ -301,15 +314,17 @@ def cdf(sample: Sample, scores: Array) -> Array:
 
 
 def as_sample(scores: Any, errors: Any = None, *, rounding: float = 0.0) -> Sample:
-    """Check rows to calibrate on: scores and errors, or a sketch, which knows both."""
+    """Check rows to calibrate on: scores and errors, or a sketch, which counts both."""
     if isinstance(scores, Sketch):
         if errors is not None:
-            message = "a sketch knows its errors. Leave errors out."
+            message = "a sketch counts its errors. Leave errors out."
             raise InputError(message)
         if len(scores) == 0:
             message = "expected at least one score, got an empty sketch."
             raise InputError(message)
         return scores.tied(rounding)
-    s = as_scores(scores)
-    wrong = None if errors is None else as_errors(errors, rows=len(s))
-    return Rows(s, wrong, rounding)
+    checked_scores = as_scores(scores)
+    checked_errors = (
+        None if errors is None else as_errors(errors, rows=len(checked_scores))
+    )
+    return Rows(checked_scores, checked_errors, rounding)

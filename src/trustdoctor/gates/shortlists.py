@@ -1,14 +1,15 @@
-"""A short list of classes for a rejected row, which a person then chooses from.
+"""A shortlist: the classes that a rejected row may be, from which a person chooses.
 
-A class is on the list where its strangeness is at most a threshold. The prediction
-itself always is: its strangeness is -inf. Of the other classes it is -log p by default
-("lac": the least ambiguous sets, in the order of 1 - p), or the mass of the classes
-more probable than it, less 1 ("aps"), with a penalty for each rank beyond the first few
-("raps"). Each is a function of the row and the class alone, so the threshold is an
-order statistic, and nothing is interpolated or drawn at random.
+It is a conformal prediction set. A class is on the list if its nonconformity is at most
+a threshold. The prediction always is: its nonconformity is -inf. That of another class
+is -log p by default ("lac": least ambiguous sets, in the order of 1 - p), or the mass
+of the classes more probable than it, less 1 ("aps"), with a penalty for each rank
+beyond the first few ("raps"). Each is a function of the row and the class alone, so the
+threshold is an order statistic, and nothing is interpolated or drawn at random.
 
 References
 ----------
+Vovk, Gammerman and Shafer, Algorithmic Learning in a Random World, 2005.
 Sadinle, Lei and Wasserman, Least Ambiguous Set-Valued Classifiers, JASA 2019.
 Romano, Sesia and Candès, Classification with Valid and Adaptive Coverage, NeurIPS 2020.
 Angelopoulos et al., Uncertainty Sets for Image Classifiers, ICLR 2021.
@@ -19,43 +20,45 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from numbers import Integral, Real
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from trustdoctor.arrays import Array, as_groups, shown_number
-from trustdoctor.errors import InputError
+from trustdoctor.envelope import Count, Document, Number, convert, number, read_number
+from trustdoctor.errors import FileError, InputError
 from trustdoctor.gates.deciding import Group
 from trustdoctor.predictions import Predictions, refuse_decisions
 
 METHODS = ("lac", "aps", "raps")
 PENALTY, FREE = 0.05, 2
-"""Of raps: what each rank costs, beyond the first so many."""
+"""Of raps: the cost of a rank, and the ranks that cost nothing."""
 
 FULL_REVIEW = "full review"
-"""What stands for a list that would hold every class, or more than it may."""
+"""What stands for a list of all classes: it is too long, or could not be calibrated."""
 
-_CELLS = 1 << 22  # numbers that are worked on at once
+_BLOCK = 1 << 22  # numbers that are computed at once, so that temporaries stay small
 
 
 @dataclass(frozen=True)
 class ListRule:
-    """The threshold of lists, in all rows or in one group.
+    """The threshold of lists, for all rows or for one group.
 
     Attributes
     ----------
     threshold : float
-        The largest strangeness on a list; inf where lists hold every class.
+        The largest nonconformity on a list; inf if lists hold every class.
     rows : int
-        The rejected rows that set it.
+        The rejected calibration rows that set it.
     """
 
     threshold: float
     rows: int
 
     def __post_init__(self) -> None:
-        """Refuse what no rule can be."""
+        """Refuse impossible values."""
         real = type(self.threshold) is float and not math.isnan(self.threshold)
         if not real or type(self.rows) is not int or self.rows < 0:
             message = (
@@ -67,14 +70,14 @@ class ListRule:
 
 @dataclass(frozen=True)
 class Shortlist:
-    """Which classes a rejected row may be, made by `shortlist`.
+    """Which classes a rejected row may be; the function `shortlist` calibrates it.
 
     Attributes
     ----------
     level : float
-        At least so often does a list hold the true class, among the rejected rows.
+        The probability that the list of a rejected row holds its true class.
     rule : ListRule
-        For all rows, where there are no groups.
+        For all rows, unless there are groups.
     n_classes : int
     method : str
         "lac", "aps" or "raps".
@@ -83,14 +86,14 @@ class Shortlist:
     max_size : int or None
         Longer lists become a full review, which holds every class.
     same_rows : bool
-        Whether the rows that set the gate's threshold set the list's, too.
+        Whether the rows that set the gate's threshold also set that of the lists.
     groups : dict of group to ListRule
-        Where the gate has groups; rows of others get a full review.
+        For a gate with groups; rows of other groups get a full review.
 
     Examples
     --------
     >>> short = Shortlist(0.9, ListRule(-math.log(0.2), 50), 3)
-    >>> short.listed(np.log([[0.5, 0.3, 0.2], [0.9, 0.08, 0.02]]))
+    >>> short.prediction_sets(np.log([[0.5, 0.3, 0.2], [0.9, 0.08, 0.02]]))
     array([[ True,  True,  True],
            [ True, False, False]])
     """
@@ -106,13 +109,13 @@ class Shortlist:
     groups: dict[Group, ListRule] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse what no shortlist can be."""
-        wrong = next(self._wrong(), None)
-        if wrong is not None:
-            name, expected = wrong
-            shown = name.replace("_", " ")
+        """Refuse impossible values; numpy's numbers become Python's."""
+        invalid = next(self._invalid_fields(), None)
+        if invalid is not None:
+            name, expected = invalid
+            words = name.replace("_", " ")
             got = shown_number(getattr(self, name))
-            message = f"expected {shown} of a shortlist {expected}, got {got}."
+            message = f"expected {words} of a shortlist {expected}, got {got}."
             raise InputError(message)
         for name, kind in (("level", float), ("n_classes", int), ("free", int)):
             object.__setattr__(self, name, kind(getattr(self, name)))
@@ -120,29 +123,29 @@ class Shortlist:
             object.__setattr__(self, "max_size", int(self.max_size))
         object.__setattr__(self, "penalty", float(self.penalty))
 
-    def _wrong(self) -> Iterator[tuple[str, str]]:
-        """Say which fields cannot be, and what they should be."""
+    def _invalid_fields(self) -> Iterator[tuple[str, str]]:
+        """Yield the fields with impossible values, and what they should be."""
         size, penalty = self.max_size, self.penalty
-        number = _is_number(penalty) and 0 <= penalty <= sys.float_info.max
+        valid_penalty = _is_number(penalty) and 0 <= penalty <= sys.float_info.max
         tests = (
             ("level", is_level(self.level), LEVELS),
             ("method", self.method in METHODS, f"out of {', '.join(METHODS)}"),
             ("n_classes", _is_count(self.n_classes, 2), "of 2 or more"),
-            ("penalty", number, "of 0 or more"),
+            ("penalty", valid_penalty, "of 0 or more"),
             ("free", _is_count(self.free, 0), "of 0 or more"),
             ("max_size", size is None or _is_count(size, 1), "of 1 or more"),
         )
-        yield from ((name, expected) for name, good, expected in tests if not good)
+        yield from ((name, expected) for name, valid, expected in tests if not valid)
 
     def __hash__(self) -> int:
         """Return the same for shortlists that are equal."""
         return hash((self.level, self.rule, self.n_classes, self.method, self.max_size))
 
     @property
-    def probability(self) -> float | None:
+    def least_probability(self) -> float | None:
         """For lac without groups: the least probability of a class on a list."""
-        plain = self.method == "lac" and not self.groups
-        return math.exp(-self.rule.threshold) if plain else None
+        single = self.method == "lac" and not self.groups
+        return math.exp(-self.rule.threshold) if single else None
 
     def promise(self) -> str:
         """Say what is promised, in one sentence."""
@@ -153,10 +156,10 @@ class Shortlist:
             f"{self.level:g} {where}, on average over calibrations"
         )
 
-    def listed(
+    def prediction_sets(
         self, logits: Any, predicted: Any = None, groups: Any = None
     ) -> NDArray[np.bool_]:
-        """Return which classes are on the lists of some rows, as a mask (n, C).
+        """Return which classes are on the list of each row, as a mask (n, C).
 
         Parameters
         ----------
@@ -172,17 +175,18 @@ class Shortlist:
                 f"calibration, got shape {z.shape}."
             )
             raise InputError(message)
-        at = self._thresholds(groups, len(z))
-        out = np.zeros(z.shape, bool)
-        for part in blocks(z.shape):
-            own = None if predicted is None else np.asarray(predicted)[part]
-            found = self.strangeness(z[part], own) <= at[part, None]
+        thresholds = self._thresholds(groups, len(z))
+        sets = np.zeros(z.shape, bool)
+        for block in row_blocks(z.shape):
+            top = None if predicted is None else np.asarray(predicted)[block]
+            included = self.nonconformity(z[block], top) <= thresholds[block, None]
             if self.max_size is not None:
-                found[found.sum(1) > self.max_size] = True
-            out[part] = found
-        return out
+                included[included.sum(1) > self.max_size] = True
+            sets[block] = included
+        return sets
 
     def _thresholds(self, groups: Any, rows: int) -> Array:
+        """Return the threshold of each row."""
         if not self.groups:
             return np.full(rows, self.rule.threshold)
         if groups is None:
@@ -191,53 +195,60 @@ class Shortlist:
                 "Pass groups=, one per row."
             )
             raise InputError(message)
-        given, at = as_groups(groups, rows=rows), np.full(rows, np.inf)
+        group_of_row = as_groups(groups, rows=rows)
+        thresholds = np.full(rows, np.inf)
         for name, rule in self.groups.items():
-            at[given == name] = rule.threshold
-        return at
+            thresholds[group_of_row == name] = rule.threshold
+        return thresholds
 
-    def mask(
+    def rejected_sets(
         self, predictions: Predictions, accepted: Array, groups: Any = None
     ) -> NDArray[np.bool_]:
         """Return the lists of rejected rows, (n, C); accepted rows have none."""
         require_classes(predictions)
         rejected = np.flatnonzero(~np.asarray(accepted))
-        out = np.zeros((len(predictions), predictions.n_classes), bool)
+        sets = np.zeros((len(predictions), predictions.n_classes), bool)
         if len(rejected):
-            own = None if groups is None else np.asarray(groups)[rejected]
-            out[rejected] = self.listed(predictions.logits[rejected], groups=own)
-        return out
+            if groups is not None:
+                groups = np.asarray(groups)[rejected]
+            logits = predictions.logits[rejected]
+            sets[rejected] = self.prediction_sets(logits, groups=groups)
+        return sets
 
-    def strangeness(self, logits: Any, predicted: Any = None) -> Array:
-        """Return how strange each class would be as the truth, (n, C)."""
+    def nonconformity(self, logits: Any, predicted: Any = None) -> Array:
+        """Return the nonconformity of each class as the true one, (n, C)."""
         z = np.ascontiguousarray(logits, np.float64)
         top = z.argmax(1) if predicted is None else np.asarray(predicted)
-        out = _surprise(z) if self.method == "lac" else self._ranked(z)
-        np.put_along_axis(out, top[:, None], -np.inf, 1)
-        return out
+        scores = _negative_log_probs(z) if self.method == "lac" else self._aps_scores(z)
+        np.put_along_axis(scores, top[:, None], -np.inf, 1)
+        return scores
 
-    def _ranked(self, z: Array) -> Array:
-        """Return minus the mass from a class on downwards, ranks beyond some cost.
+    def _aps_scores(self, z: Array) -> Array:
+        """Return minus the mass from a class on downwards, plus raps' penalty.
 
-        The mass before a class, less 1: from below it is exact where it matters.
+        With p_(1) >= p_(2) >= ... it is -(p_(k) + ... + p_(C)) + penalty (k - free)_+.
         """
+        # APS is the mass above a class. That less 1 is minus the mass from it on: a sum
+        # from below, which does not round away the small probabilities that matter.
         order = np.argsort(-z, axis=1, kind="stable")
-        p = np.exp(-_surprise(np.take_along_axis(z, order, 1)))
-        rest = np.cumsum(p[:, ::-1], 1)[:, ::-1]
-        size = z.shape[1]
-        beyond = np.maximum(np.arange(1, size + 1) - min(self.free, size), 0)
-        with np.errstate(over="ignore"):  # an endless penalty leaves the rank out
-            ranked = (self.penalty if self.method == "raps" else 0.0) * beyond - rest
-        out = np.empty_like(ranked)
-        np.put_along_axis(out, order, ranked, 1)
-        return out
+        p = np.exp(-_negative_log_probs(np.take_along_axis(z, order, 1)))
+        mass_below = np.cumsum(p[:, ::-1], 1)[:, ::-1]
+        n_classes = z.shape[1]
+        ranks = np.arange(1, n_classes + 1)
+        costly_ranks = np.maximum(ranks - min(self.free, n_classes), 0)
+        penalty = self.penalty if self.method == "raps" else 0.0
+        with np.errstate(over="ignore"):  # a penalty may be the largest float
+            ranked = penalty * costly_ranks - mass_below
+        scores = np.empty_like(ranked)
+        np.put_along_axis(scores, order, ranked, 1)
+        return scores
 
 
 LEVELS = "from 0.5 to below 1 (0.95 means 95%)"
 
 
 def is_level(value: Any) -> bool:
-    """Tell whether lists can be asked to hold the truth so often."""
+    """Return whether a value can be the level of a shortlist."""
     return _is_number(value) and 0.5 <= value < 1
 
 
@@ -246,21 +257,21 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_count(value: Any, least: int) -> bool:
-    whole = isinstance(value, Integral) and not isinstance(value, bool)
-    return whole and value >= least
+    integer = isinstance(value, Integral) and not isinstance(value, bool)
+    return integer and value >= least
 
 
-def _surprise(z: Array) -> Array:
+def _negative_log_probs(z: Array) -> Array:
     """Return -log p of every class, (n, C); inf where p is 0."""
-    with np.errstate(over="ignore"):  # a class that is farther away than a number
+    with np.errstate(over="ignore"):  # logits may differ by more than the largest float
         shifted = z - z.max(1, keepdims=True)
     return np.asarray(np.log(np.exp(shifted).sum(1, keepdims=True)) - shifted)
 
 
-def blocks(shape: tuple[int, ...]) -> Iterator[slice]:
-    """Return parts of so many rows that little memory is needed at once."""
-    step = max(1, _CELLS // max(1, shape[1]))
-    yield from (slice(at, at + step) for at in range(0, shape[0], step))
+def row_blocks(shape: tuple[int, ...]) -> Iterator[slice]:
+    """Yield slices of the rows of an array (n, C), small enough for temporaries."""
+    step = max(1, _BLOCK // max(1, shape[1]))
+    yield from (slice(start, start + step) for start in range(0, shape[0], step))
 
 
 def require_classes(predictions: Any) -> None:
@@ -277,9 +288,9 @@ def require_classes(predictions: Any) -> None:
 
 
 def describe_lists(mask: NDArray[np.bool_], predictions: Predictions) -> NDArray[Any]:
-    """Return lists as text, the most probable class first; "" where there is none.
+    """Return lists as text, the most probable class first; "" for accepted rows.
 
-    A bar stands between classes; in a name it has a backslash before it.
+    A bar separates classes; one in a name is escaped by a backslash.
 
     Examples
     --------
@@ -288,18 +299,96 @@ def describe_lists(mask: NDArray[np.bool_], predictions: Predictions) -> NDArray
     array(['dog | cat'], dtype=object)
     """
     names = predictions.class_names or range(predictions.n_classes)
-    shown = np.array([str(name).replace("|", r"\|") for name in names], object)
-    out = np.full(len(mask), "", object)
+    escaped = np.array([str(name).replace("|", r"\|") for name in names], object)
+    texts = np.full(len(mask), "", object)
     sizes = mask.sum(1)
-    out[sizes == mask.shape[1]] = FULL_REVIEW
-    some = np.flatnonzero((sizes > 0) & (sizes < mask.shape[1]))
-    for part in blocks((len(some), mask.shape[1])):
-        rows = some[part]
+    texts[sizes == mask.shape[1]] = FULL_REVIEW
+    partial = np.flatnonzero((sizes > 0) & (sizes < mask.shape[1]))
+    for block in row_blocks((len(partial), mask.shape[1])):
+        rows = partial[block]
         order = np.argsort(-predictions.logits[rows], axis=1, kind="stable")
-        on = np.take_along_axis(mask[rows], order, 1)
+        included = np.take_along_axis(mask[rows], order, 1)
         for size in np.unique(sizes[rows]).tolist():  # lists of one length at once
-            own = sizes[rows] == size
-            listed = shown[order[own][on[own]].reshape(-1, size)]
-            texts = [" | ".join(classes) for classes in listed.tolist()]
-            out[rows[own]] = np.array(texts, object)
-    return out
+            same_size = sizes[rows] == size
+            classes = order[same_size][included[same_size]].reshape(-1, size)
+            lines = [" | ".join(names) for names in escaped[classes].tolist()]
+            texts[rows[same_size]] = np.array(lines, object)
+    return texts
+
+
+class GroupListRuleDocument(Document, frozen=True):
+    """The threshold of one group's lists, in a gate's file."""
+
+    group: int | str
+    threshold: Number
+    rows: Count
+
+
+class ShortlistDocument(Document, frozen=True):
+    """A shortlist in a gate's file."""
+
+    level: Annotated[float, msgspec.Meta(ge=0.5, lt=1)]
+    n_classes: Annotated[int, msgspec.Meta(ge=2)]
+    method: Literal["lac", "aps", "raps"]
+    penalty: Annotated[float, msgspec.Meta(ge=0)]
+    free: Annotated[int, msgspec.Meta(ge=0)]
+    max_size: Annotated[int, msgspec.Meta(ge=1)] | None
+    same_rows: bool
+    threshold: Number
+    rows: Count
+    groups: list[GroupListRuleDocument]
+
+    @classmethod
+    def of(cls, shortlist: Shortlist) -> "ShortlistDocument":
+        """Return the document of a shortlist."""
+        return cls(
+            level=shortlist.level,
+            n_classes=shortlist.n_classes,
+            method=shortlist.method,  # type: ignore[arg-type]
+            penalty=shortlist.penalty,
+            free=shortlist.free,
+            max_size=shortlist.max_size,
+            same_rows=shortlist.same_rows,
+            threshold=number(shortlist.rule.threshold),  # type: ignore[arg-type]
+            rows=shortlist.rule.rows,
+            groups=[
+                GroupListRuleDocument(
+                    group=name,
+                    threshold=number(rule.threshold),  # type: ignore[arg-type]
+                    rows=rule.rows,
+                )
+                for name, rule in shortlist.groups.items()
+            ],
+        )
+
+    def shortlist(self) -> Shortlist:
+        """Return the shortlist of a document."""
+        rules = {
+            entry.group: ListRule(read_number(entry.threshold), entry.rows)
+            for entry in self.groups
+        }
+        if len(rules) < len(self.groups):
+            message = "groups: expected each group once."
+            raise FileError(message)
+        return Shortlist(
+            level=self.level,
+            rule=ListRule(read_number(self.threshold), self.rows),
+            n_classes=self.n_classes,
+            method=self.method,
+            penalty=self.penalty,
+            free=self.free,
+            max_size=self.max_size,
+            same_rows=self.same_rows,
+            groups=rules,
+        )
+
+
+def shortlist_content(shortlist: Shortlist) -> dict[str, Any]:
+    """Return a shortlist as plain values, for a gate's or a cascade's file."""
+    content: dict[str, Any] = msgspec.to_builtins(ShortlistDocument.of(shortlist))
+    return content
+
+
+def read_shortlist(content: Any) -> Shortlist | None:
+    """Read what `shortlist_content` wrote; None without a shortlist."""
+    return None if content is None else convert(content, ShortlistDocument).shortlist()

@@ -18,7 +18,12 @@ from trustdoctor.envelope import (
     shown,
 )
 from trustdoctor.errors import FileError, InputError
-from trustdoctor.gates import Certificate, list_content, read_classes, read_shortlist
+from trustdoctor.gates import (
+    Certificate,
+    read_classes,
+    read_shortlist,
+    shortlist_content,
+)
 from trustdoctor.metrics import Estimate
 from trustdoctor.opinion.cascade import Cascade
 from trustdoctor.opinion.measured import Alone, Measured
@@ -48,7 +53,7 @@ def to_json(cascade: Cascade) -> str:
         "combine": cascade.combine,
         "classes": cascade.classes,
         "certificate": own and own.to_dict(),
-        "shortlist": None if short is None else list_content(short),
+        "shortlist": None if short is None else shortlist_content(short),
         "measured": None if seen is None else _measured(seen),
     }
     return envelope.dump("cascade", SCHEMA, content)

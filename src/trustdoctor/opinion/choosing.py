@@ -21,12 +21,12 @@ from trustdoctor.gates import (
     Certificate,
     Fingerprint,
     Outcome,
-    bare_lists,
-    find_rule,
+    conformal_rule,
     find_target,
-    list_notes,
-    list_options,
-    true_strangeness,
+    shortlist_notes,
+    shortlist_options,
+    true_class_nonconformity,
+    uncalibrated_shortlist,
 )
 from trustdoctor.metrics import Confusion, count
 from trustdoctor.opinion.cascade import AVERAGE, OWN, Cascade, as_costs
@@ -71,8 +71,9 @@ def calibrate_taken(
     open_ = (np.inf,) * size
     bare = Cascade(taken.names, open_, wanted.costs, score, combine)
     _check_score(bare)
-    own = None if shortlist is None else list_options(shortlist)
-    bare_lists(2, **(own or {}))  # says what cannot be, before any model is asked
+    own = None if shortlist is None else shortlist_options(shortlist)
+    # Refuses bad options before any model is asked.
+    uncalibrated_shortlist(2, **(own or {}))
     rows = _labelled(taken)
     lists, choose, test = _parts(len(rows), wanted, lists=own is not None)
     every = [taken.ask(k, rows) for k in range(size)]
@@ -331,17 +332,17 @@ def _listed(
 ) -> Cascade:
     """Set lists for rows that go to a person, on rows that had no other part."""
     last = answers[cascade.asked[-1]]
-    short = bare_lists(last.n_classes, **options)
+    short = uncalibrated_shortlist(last.n_classes, **options)
     _, accepted = spent_and_accepted(heard[rows], cascade)
     going = rows[~accepted]
     strange = np.full(len(going), -np.inf)
     hard = heard.wrong[going, cascade.asked[-1]]
-    strange[hard] = true_strangeness(short, last, going[hard], last.predicted)
-    short = replace(short, rule=find_rule(strange, short.level))
+    strange[hard] = true_class_nonconformity(short, last, going[hard], last.predicted)
+    short = replace(short, rule=conformal_rule(strange, short.level))
     assert cascade.certificate is not None
     every = (
-        f": every class of probability {short.probability:.3g} or more"
-        if short.probability
+        f": every class of probability {short.least_probability:.3g} or more"
+        if short.least_probability
         else ""
     )
     words = (
@@ -350,6 +351,6 @@ def _listed(
         f"calibrations. {len(going):,} such rows, of {len(rows):,} that had no other "
         f"part, set it{every}."
     )
-    notes = (*cascade.certificate.notes, words, *list_notes(short)[1:])
+    notes = (*cascade.certificate.notes, words, *shortlist_notes(short)[1:])
     certificate = replace(cascade.certificate, notes=notes)
     return replace(cascade, shortlist=short, certificate=certificate)

@@ -120,7 +120,7 @@ class Way:
         said = replace(said, class_names=names, ids=self.taken.ids)
         lists = None
         if cascade.shortlist is not None:
-            lists = cascade.shortlist.mask(said, ~person)
+            lists = cascade.shortlist.rejected_sets(said, ~person)
         return Cascaded(
             self.scores,
             self.accepted,

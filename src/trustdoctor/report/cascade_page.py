@@ -3,7 +3,7 @@
 from string import ascii_uppercase
 from typing import Any
 
-from trustdoctor.gates import Certificate, Shortlist, list_notes
+from trustdoctor.gates import Certificate, Shortlist, shortlist_notes
 from trustdoctor.opinion import LEVEL, PERSON, Alone, Cascade, Measured
 from trustdoctor.report.cascade_words import (
     OPTIMISTIC,
@@ -128,7 +128,7 @@ def _payload(seen: Measured) -> dict[str, Any]:
 
 def _grounds(certificate: Certificate, short: Shortlist | None) -> list[str]:
     """Return the notes of a certificate; what is said of lists stands elsewhere."""
-    own = () if short is None else list_notes(short)
+    own = () if short is None else shortlist_notes(short)
     return [shorten(note) for note in certificate.notes if note not in own]
 
 
@@ -136,8 +136,8 @@ def _lists(short: Shortlist | None) -> list[str]:
     """Say what short lists promise, and which classes are on them."""
     if short is None:
         return []
-    notes = [note.removeprefix("Shortlist: ") for note in list_notes(short)]
-    least = short.probability
+    notes = [note.removeprefix("Shortlist: ") for note in shortlist_notes(short)]
+    least = short.least_probability
     if least:
         notes.append(f"A list holds every class of probability {least:.2g} or more.")
     if short.max_size is not None:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from trustdoctor import envelope
-from trustdoctor.gates import Lists, Outcome
+from trustdoctor.gates import ListCounts, Outcome
 from trustdoctor.opinion import LEVEL, PERSON, Cascade, Cascaded, Measured
 from trustdoctor.report.cascade_words import (
     OPTIMISTIC,
@@ -116,10 +116,10 @@ def _cascaded_lines(cascade: Cascade, done: Cascaded) -> Iterator[str]:
     )
     for name, came, _ in settled[1:]:
         yield f"  {short_name(name)} was asked about {came:,} ({came / rows:.1%})"
-    outcome = Outcome.on(done.predictions, done.accepted)
+    outcome = Outcome.of_predictions(done.predictions, done.accepted)
     yield from _promise_lines(cascade, outcome, over=over)
     if cascade.shortlist is not None and done.shortlist is not None:
-        lists = Lists.of(done.predictions, done.shortlist)
+        lists = ListCounts.of(done.predictions, done.shortlist)
         if lists.rows:
             yield f"{lists.words(cascade.shortlist.level)}."
     yield from (f"- {line}" for line in outcome.intake.lines())
@@ -158,7 +158,7 @@ def summarize_cascaded(cascade: Cascade, done: Cascaded) -> dict[str, object]:
     >>> found["accepted"], found["goes_to"], found["cost"]
     (2, {'a person': 1}, 4.0)
     """
-    outcome = Outcome.on(done.predictions, done.accepted)
+    outcome = Outcome.of_predictions(done.predictions, done.accepted)
     at = dict(zip(cascade.stages, cascade.thresholds, strict=True))
     where, left = _goes_to(done)
     out: dict[str, Any] = {
@@ -181,5 +181,5 @@ def summarize_cascaded(cascade: Cascade, done: Cascaded) -> dict[str, object]:
     if outcome.counts is not None:
         out |= asdict(outcome.counts)
     if done.shortlist is not None:
-        out["shortlist"] = asdict(Lists.of(done.predictions, done.shortlist))
+        out["shortlist"] = asdict(ListCounts.of(done.predictions, done.shortlist))
     return out

@@ -329,7 +329,7 @@ def _targets(current: Gate, asked: Request) -> dict[str, float]:
 
 def _rates(gate: Gate, found: Predictions | TopK) -> dict[str, Any]:
     done = gate.screen(found)
-    rates = Outcome.on(found, np.asarray(done.accepted)).rates()
+    rates = Outcome.of_predictions(found, np.asarray(done.accepted)).rates()
     return {name: [r.value, r.low, r.high] for name, r in rates.items()}
 
 

@@ -53,11 +53,11 @@ from trustdoctor.adapters.sklearn.answers import (
 from trustdoctor.gates import (
     Gate,
     Screened,
-    bare_lists,
-    by_rank,
     calibrate_rows,
     find_target,
-    list_options,
+    is_order_statistic,
+    shortlist_options,
+    uncalibrated_shortlist,
     with_notes,
 )
 from trustdoctor.predictions import AS_PREDICTED, Predictions
@@ -414,8 +414,10 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         if self.shortlist is None:
             gate = make_gate(slice(None))
         else:
-            short = bare_lists(said.logits.shape[1], **list_options(self.shortlist))
-            same = by_rank(target)
+            short = uncalibrated_shortlist(
+                said.logits.shape[1], **shortlist_options(self.shortlist)
+            )
+            same = is_order_statistic(target)
             gate = calibrate_lists(said, doubts, short, make_gate, same=same)
         if not decided:
             return gate

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from trustdoctor.adapters.asking import refuse_multi_label
 from trustdoctor.errors import InputError
 from trustdoctor.gates import (
-    LIST_SEED,
-    LIST_SHARE,
+    SHORTLIST_SEED,
+    SHORTLIST_SHARE,
     Gate,
     Shortlist,
-    aside_note,
-    list_rows,
+    calibrate_shortlist,
+    split_note,
     with_notes,
 )
 from trustdoctor.predictions import AS_PREDICTED, Predictions
@@ -73,7 +73,7 @@ class Answers(NamedTuple):
         out = np.zeros(self.logits.shape, bool)
         rejected = np.flatnonzero(~accepted)
         own = self.known_numbers()[rejected]
-        out[rejected] = short.listed(self.logits[rejected], own)
+        out[rejected] = short.prediction_sets(self.logits[rejected], own)
         return out
 
     def known_numbers(self) -> NDArray[np.int64]:
@@ -123,15 +123,15 @@ def calibrate_lists(
     mine: Any = slice(None)
     rest: Any = mine
     if not same:
-        order = np.random.default_rng(LIST_SEED).permutation(len(doubts))
-        mine, rest = np.split(order, [int(LIST_SHARE * len(doubts))])
+        order = np.random.default_rng(SHORTLIST_SEED).permutation(len(doubts))
+        mine, rest = np.split(order, [int(SHORTLIST_SHARE * len(doubts))])
         if not len(mine):
             message = f"expected more rows than {len(doubts)} for a gate and its lists."
             raise InputError(message)
     p = Predictions(said.logits[mine], said.truth[mine], said.from_probabilities)
     own = said.known_numbers()[mine]
-    gate = list_rows(make_gate(rest), short, p, doubts[mine], predicted=own)
-    return gate if same else with_notes(gate, aside_note(len(mine), len(rest)))
+    gate = calibrate_shortlist(make_gate(rest), short, p, doubts[mine], predicted=own)
+    return gate if same else with_notes(gate, split_note(len(mine), len(rest)))
 
 
 def answers(fitted: Any, x: Any, y: Any, classes: NDArray[Any]) -> Answers:

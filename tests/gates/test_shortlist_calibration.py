@@ -11,11 +11,15 @@ import pytest
 
 import trustdoctor as td
 from trustdoctor.errors import InputError, LabelsMissingError
-from trustdoctor.gates import calibrate_scores, swaps
-from trustdoctor.gates.listing import find_rule, list_notes, needed_rank
+from trustdoctor.gates import calibrate_scores, shortlist_calibration
+from trustdoctor.gates.shortlist_calibration import (
+    conformal_rank,
+    conformal_rule,
+    find_reference_set,
+    shortlist_notes,
+)
 from trustdoctor.gates.shortlists import ListRule
-from trustdoctor.gates.sketches import ListSketches, Strange
-from trustdoctor.gates.swaps import find_swaps
+from trustdoctor.gates.streams import NonconformitySketch, ShortlistSketch
 from trustdoctor.metrics import Sketch
 from trustdoctor.scores import ROUNDING
 
@@ -65,28 +69,30 @@ def above(value):
 def test_the_threshold_is_an_order_statistic(level, rng):
     for m in [*range(60), 99, 100, 101, 999, 1999]:
         k = rank(m, level)
-        assert needed_rank(m, level) == k
-        strange = np.append(rng.normal(size=m - m // 3), np.full(m // 3, -INF))
-        at = sorted(strange.tolist())[k - 1] if k <= m else INF
-        assert find_rule(strange, level) == ListRule(above(at), m)
-        more = sorted([*strange.tolist(), INF, INF, INF])
+        assert conformal_rank(m, level) == k
+        nonconformity = np.append(rng.normal(size=m - m // 3), np.full(m // 3, -INF))
+        at = sorted(nonconformity.tolist())[k - 1] if k <= m else INF
+        assert conformal_rule(nonconformity, level) == ListRule(above(at), m)
+        more = sorted([*nonconformity.tolist(), INF, INF, INF])
         k = rank(m + 3, level)
         at = more[k - 1] if k <= m else INF
-        assert find_rule(strange, level, more=3) == ListRule(above(at), m)
+        assert conformal_rule(nonconformity, level, uncovered=3) == ListRule(
+            above(at), m
+        )
 
 
 def test_strangeness_that_rounding_tells_apart_is_listed_as_one():
     size = 4e-6 * np.arange(30) // 1e-5  # three of a kind
     for seed in range(20):
         jitter = np.random.default_rng(seed).uniform(-ROUNDING, ROUNDING, 30)
-        at = find_rule(size + jitter, 0.5).threshold
+        at = conformal_rule(size + jitter, 0.5).threshold
         listed = {(size + jitter <= at).sum(), (size <= at).sum()}
         assert len(listed) == 1
 
 
 def truths(p, short):
-    """Return how strange each row's true class is."""
-    return np.take_along_axis(short.strangeness(p.logits), p.labels[:, None], 1)[:, 0]
+    """Return how nonconformity each row's true class is."""
+    return np.take_along_axis(short.nonconformity(p.logits), p.labels[:, None], 1)[:, 0]
 
 
 @pytest.mark.parametrize("method", ["lac", "aps", "raps"])
@@ -97,8 +103,8 @@ def test_other_rows_set_the_lists_by_hand(method):
     listed = td.shortlist(gate, p, level=0.9, method=method, max_size=3)
     rejected = ~gate.screen(p).accepted
     m = int(rejected.sum())
-    strange = sorted(truths(p, listed.shortlist)[rejected].tolist())
-    rule = ListRule(above(strange[rank(m, 0.9) - 1]), m)
+    nonconformity = sorted(truths(p, listed.shortlist)[rejected].tolist())
+    rule = ListRule(above(nonconformity[rank(m, 0.9) - 1]), m)
     assert listed.shortlist.rule == rule
     assert not listed.shortlist.same_rows
     assert replace(listed, shortlist=None, certificate=None) == (
@@ -116,9 +122,9 @@ def test_every_group_has_lists_of_its_own():
     some = np.flatnonzero((np.arange(1200) >= 600) & (groups != "c"))
     listed = td.shortlist(gate, p[some], groups=groups[some], level=0.8)
     rejected = ~gate.screen(p[some], groups=groups[some]).accepted
-    strange = truths(p[some], listed.shortlist)
+    nonconformity = truths(p[some], listed.shortlist)
     for name in "ab":
-        own = sorted(strange[rejected & (groups[some] == name)].tolist())
+        own = sorted(nonconformity[rejected & (groups[some] == name)].tolist())
         rule = ListRule(above(own[rank(len(own), 0.8) - 1]), len(own))
         assert listed.shortlist.groups[name] == rule
     assert listed.shortlist.groups["c"] == ListRule(INF, 0)
@@ -202,11 +208,13 @@ def test_too_few_rows_are_said_with_how_many_are_enough():
         p, _ = draw(400, 6)
         short = td.shortlist(td.Gate(INF, score="alpha"), p, level=level).shortlist
         assert short.rule == ListRule(INF, 0)
-        (_, told) = list_notes(replace(short, same_rows=same))
+        (_, told) = shortlist_notes(replace(short, same_rows=same))
         least = int(told.split("At least ")[1].split()[0])
-        strange = np.zeros(least)
-        assert find_rule(strange, level, more=same).threshold == above(0)
-        assert find_rule(strange[1:], level, more=same).threshold == INF
+        nonconformity = np.zeros(least)
+        assert conformal_rule(nonconformity, level, uncovered=same).threshold == above(
+            0
+        )
+        assert conformal_rule(nonconformity[1:], level, uncovered=same).threshold == INF
 
 
 # --- the same rows ------------------------------------------------------------------
@@ -227,10 +235,10 @@ def by_brute_force(p, short, row, options):
         not td.calibrate(swapped, **options).screen(p[[j]]).accepted[0]
         for j, swapped in enumerate(wrong_ones(p, row, other))
     ]
-    strange = sorted(truths(p, short)[np.array(kept)].tolist())
-    k = rank(len(strange), short.level)
-    at = strange[k - 1] if k <= len(strange) else INF
-    return short.strangeness(row[None])[0] <= at
+    nonconformity = sorted(truths(p, short)[np.array(kept)].tolist())
+    k = rank(len(nonconformity), short.level)
+    at = nonconformity[k - 1] if k <= len(nonconformity) else INF
+    return short.nonconformity(row[None])[0] <= at
 
 
 @pytest.mark.sampled(9)
@@ -266,7 +274,7 @@ def few_cells(monkeypatch):
         self._most = 12
 
     monkeypatch.setattr(Sketch, "__init__", init)
-    monkeypatch.setattr(swaps, "CELLS", 12)
+    monkeypatch.setattr(shortlist_calibration, "CELLS", 12)
 
 
 def counted(scores, errors):
@@ -286,13 +294,15 @@ def test_rows_in_ranges_give_thresholds_as_high_as_brute_force(name):
         errors = rng.random(n) < 0.5
         scores = rng.normal(size=n) + errors
         scores[:: 9 - turn] = (-INF, INF, scores[0])[turn % 3]
-        strange = np.where(errors, rng.normal(size=n), -INF)
+        nonconformity = np.where(errors, rng.normal(size=n), -INF)
         rows = counted(scores, errors)
         gate = calibrate_scores(rows, **options)
-        kept, unsure = find_swaps(gate, rows).count(
+        kept, uncertain = find_reference_set(gate, rows).members(
             scores, errors, ~gate.accept(scores)
         )
-        ours = find_rule(strange[kept], level, more=unsure + 1).threshold
+        ours = conformal_rule(
+            nonconformity[kept], level, uncovered=uncertain + 1
+        ).threshold
         for new in 1 + rng.normal(size=3):
             if gate.accept([new])[0]:
                 continue
@@ -303,7 +313,7 @@ def test_rows_in_ranges_give_thresholds_as_high_as_brute_force(name):
                 other[j], wrong[j] = new, True
                 swapped = calibrate_scores(counted(other, wrong), **options)
                 selected[j] = not swapped.accept(scores[[j]])[0]
-            assert ours >= find_rule(strange[selected], level).threshold
+            assert ours >= conformal_rule(nonconformity[selected], level).threshold
     assert seen >= 3
 
 
@@ -383,9 +393,9 @@ def test_the_same_rows_cover_at_least_what_is_promised(name, digits):
 # --- counted, not kept --------------------------------------------------------------
 
 
-def streamed(gate, p, *, parts=5, swap=None, **options):
+def streamed(gate, p, *, parts=5, reference=None, **options):
     """Set lists by rows that come in parts, to two states, in turn."""
-    states = [ListSketches(gate, options, swap) for _ in "xy"]
+    states = [ShortlistSketch(gate, options, reference) for _ in "xy"]
     for k, rows in enumerate(np.array_split(np.arange(len(p)), parts)):
         states[k % 2].update(p[rows])
     states[0].merge(states[1])
@@ -406,8 +416,8 @@ def test_other_rows_in_parts_give_the_very_lists(method, grouped):
     at_once = td.shortlist(gate, p[1200:], **options)
     for parts in (1, 7, 400):
         state = streamed(gate, p[1200:], parts=parts, **options)
-        assert not state.same
-        assert state.listed() == at_once
+        assert not state.are_gate_rows
+        assert state.calibrate() == at_once
     assert set(at_once.shortlist.groups) == ({"a", "b"} if grouped else set())
 
 
@@ -417,53 +427,55 @@ def test_the_same_rows_in_parts_give_the_very_lists(name, digits):
     p, _ = draw(1500, 16, digits=digits)
     at_once = td.calibrate(p, shortlist=0.9, **BY_RANK[name])
     gate = td.calibrate(p, **BY_RANK[name])
-    assert streamed(gate, p, level=0.9).same
-    swap = find_swaps(gate, counted(td.alpha(p), p.errors))
-    assert swap.errors is None
-    assert streamed(gate, p, swap=swap, level=0.9).listed() == at_once
+    assert streamed(gate, p, level=0.9).are_gate_rows
+    reference = find_reference_set(gate, counted(td.alpha(p), p.errors))
+    assert reference.errors is None
+    assert streamed(gate, p, reference=reference, level=0.9).calibrate() == at_once
 
 
 @pytest.mark.parametrize("name", BY_RANK)
 def test_ranges_of_scores_are_never_less_careful(name, monkeypatch):
     """Of many rows some are counted as stranger, and none is left out."""
-    monkeypatch.setattr(swaps, "CELLS", 1 << 13)
+    monkeypatch.setattr(shortlist_calibration, "CELLS", 1 << 13)
     p, _ = draw(40_000, 17)
     sketch = Sketch(cells=1 << 13)
     sketch.update(td.alpha(p), p.errors)
     assert not sketch.exact
     made = calibrate_scores(sketch, **BY_RANK[name])
     gate = replace(td.calibrate(p, **BY_RANK[name]), threshold=made.threshold)
-    swap = find_swaps(gate, sketch)
-    assert swap.errors is not None
-    found = streamed(gate, p, swap=swap, level=0.95).listed().shortlist
+    reference = find_reference_set(gate, sketch)
+    assert reference.errors is not None
+    found = streamed(gate, p, reference=reference, level=0.95).calibrate().shortlist
     rejected = ~gate.screen(p).accepted
-    strange = truths(p, found)
-    plain = find_rule(strange[rejected], 0.95)
+    nonconformity = truths(p, found)
+    plain = conformal_rule(nonconformity[rejected], 0.95)
     assert found.rule.threshold >= plain.threshold
-    nearby = find_rule(strange[rejected], 0.955)
+    nearby = conformal_rule(nonconformity[rejected], 0.955)
     assert found.rule.threshold <= nearby.threshold
     usual = td.calibrate(p, **BY_RANK[name])
     whole = td.shortlist(usual, p, level=0.95).shortlist.rule
-    ranged = find_swaps(replace(usual, threshold=usual.threshold + 1e-9), sketch)
-    again = streamed(usual, p, swap=ranged, level=0.95).listed().shortlist.rule
+    ranged = find_reference_set(
+        replace(usual, threshold=usual.threshold + 1e-9), sketch
+    )
+    again = streamed(usual, p, reference=ranged, level=0.95).calibrate().shortlist.rule
     assert again.threshold >= whole.threshold
 
 
 def test_strangeness_in_ranges_is_taken_at_its_upper_end(rng):
-    strange, few = rng.exponential(size=50_000), Sketch(cells=1 << 13)
-    found = Strange(correct=1000, errors=few)
-    for part in np.split(strange, 10):
+    nonconformity, few = rng.exponential(size=50_000), Sketch(cells=1 << 13)
+    found = NonconformitySketch(correct=1000, errors=few)
+    for part in np.split(nonconformity, 10):
         found.add(10, part)
-    found.add(5, strange[:0])
+    found.add(5, nonconformity[:0])
     assert not few.exact
-    every, above = np.append(strange, np.full(1105, -INF)), 0
+    every, above = np.append(nonconformity, np.full(1105, -INF)), 0
     for level in (0.5, 0.7, 0.9, 0.95, 0.99, 0.999):
-        exact, ranged = find_rule(every, level), found.rule(level)
+        exact, ranged = conformal_rule(every, level), found.rule(level)
         assert ranged.rows == exact.rows
         assert exact.threshold <= ranged.threshold < exact.threshold * 1.01
         above += ranged.threshold > exact.threshold
     assert above
-    assert Strange(correct=99).rule(0.9) == ListRule(-INF, 99)
+    assert NonconformitySketch(correct=99).rule(0.9) == ListRule(-INF, 99)
 
 
 def test_a_gate_of_ranges_gets_lists_from_its_rows_at_once(monkeypatch):
@@ -472,7 +484,7 @@ def test_a_gate_of_ranges_gets_lists_from_its_rows_at_once(monkeypatch):
     monkeypatch.setattr(
         Sketch, "__init__", lambda self, **_: usual(self, cells=1 << 13)
     )
-    monkeypatch.setattr(swaps, "CELLS", 1 << 13)
+    monkeypatch.setattr(shortlist_calibration, "CELLS", 1 << 13)
     p, _ = draw(30_000, 18)
     sketch = counted(td.alpha(p), p.errors)
     gate = td.calibrate(p, frr=0.1)
@@ -480,23 +492,27 @@ def test_a_gate_of_ranges_gets_lists_from_its_rows_at_once(monkeypatch):
     assert other != gate
     listed = td.shortlist(other, p, level=0.9)
     assert listed.shortlist.same_rows
-    swap = find_swaps(other, sketch)
-    kept, unsure = swap.count(td.alpha(p), p.errors, ~other.screen(p).accepted)
-    strange = truths(p, listed.shortlist)[kept]
-    assert listed.shortlist.rule == find_rule(strange, 0.9, more=unsure + 1)
+    reference = find_reference_set(other, sketch)
+    kept, uncertain = reference.members(
+        td.alpha(p), p.errors, ~other.screen(p).accepted
+    )
+    nonconformity = truths(p, listed.shortlist)[kept]
+    assert listed.shortlist.rule == conformal_rule(
+        nonconformity, 0.9, uncovered=uncertain + 1
+    )
 
 
 def test_states_refuse_what_has_no_lists():
     p, _ = draw(300, 19)
     risk = td.calibrate(p, risk=0.4)
     with pytest.raises(InputError, match="these rows set the threshold for risk"):
-        _ = streamed(risk, p, level=0.9).same
+        _ = streamed(risk, p, level=0.9).are_gate_rows
     part = td.Predictions.from_logits(p.logits, np.where(p.errors, None, p.labels))
     with pytest.raises(InputError, match="some of the rows that set the threshold"):
-        _ = streamed(td.calibrate(part, coverage=0.8), part, level=0.9).same
+        _ = streamed(td.calibrate(part, coverage=0.8), part, level=0.9).are_gate_rows
     bare = td.Predictions.from_logits(p.logits, np.full(300, None))
     with pytest.raises(InputError, match="true label of some rows"):
-        streamed(risk, bare, level=0.9).listed()
+        streamed(risk, bare, level=0.9).calibrate()
     other, _ = draw(300, 19, classes=5)
     with pytest.raises(InputError, match="expected rows of 4 classes"):
         streamed(risk, other, level=0.9)

@@ -7,7 +7,7 @@ import pytest
 import trustdoctor as td
 from trustdoctor.engines import Means, calibrate_files, find_engine
 from trustdoctor.files import find_source
-from trustdoctor.gates import Sketches
+from trustdoctor.gates import CalibrationSketch
 from trustdoctor.gates.sample import Fingerprint, Rows
 from trustdoctor.scores import find_score
 
@@ -33,7 +33,9 @@ def test_the_same_rows_give_the_same_gate_in_parts(options, missing):
     for size in (1000, 301, 40):
         parts = [p[i : i + size] for i in range(0, 1000, size)]
         needs = "frr" in options
-        counted = [Sketches(find_score("alpha"), needs_labels=needs) for _ in "xyz"]
+        counted = [
+            CalibrationSketch(find_score("alpha"), needs_labels=needs) for _ in "xyz"
+        ]
         for k, part in enumerate(reversed(parts)):
             counted[k % 3].update(part)
         for other in counted[1:]:

@@ -1,0 +1,554 @@
+"""Calibrating a shortlist: on other rows than the gate, or on the same.
+
+On other rows the threshold is the ceil((m + 1) level)-th smallest nonconformity of the
+true class, over the m rows that the gate rejects: split conformal prediction among the
+rejected rows.
+
+On the rows that set the gate's threshold the rejected ones are a selection in which a
+new row takes part: if it were a calibration row, and one of those the new row, the
+threshold could differ. So the reference set holds the rows that would be rejected if
+the new row, an error and rejected, took their place. The prediction is on every list,
+so a new row that is correct needs no list. If the threshold is next to an order
+statistic, the reference set holds all rejected errors and, of the rejected correct
+rows, those that one more error would leave rejected; except the row next to the
+threshold, whose membership depends on the new row. One more row, which no list covers,
+makes up for it.
+
+If rows were counted in ranges of scores, the threshold is next to the end of a range
+that its rows move. An error belongs to the reference set if it lies beyond all ranges
+where the threshold could then be; one within them counts as a row that no list covers.
+
+References
+----------
+Vovk, Gammerman and Shafer, Algorithmic Learning in a Random World, 2005.
+Jin and Ren, Confidence on the Focal: Conformal Prediction with Selection-Conditional
+Coverage, 2024.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trustdoctor.arrays import Array, as_groups
+from trustdoctor.errors import InputError
+from trustdoctor.gates.asked import Ask
+from trustdoctor.gates.certifying import EXCHANGEABLE, with_notes
+from trustdoctor.gates.gate import Gate
+from trustdoctor.gates.rules import Cut, exact, place
+from trustdoctor.gates.sample import Fingerprint, Rows, Sample
+from trustdoctor.gates.shortlists import (
+    FREE,
+    PENALTY,
+    ListRule,
+    Shortlist,
+    require_classes,
+    row_blocks,
+)
+from trustdoctor.gates.targets import TARGETS
+from trustdoctor.metrics import CELLS, CellScores, Sketch, fitted
+from trustdoctor.predictions import Predictions
+from trustdoctor.scores import ROUNDING
+
+LEVEL = 0.95
+SHORTLIST_SHARE = 1 / 3
+"""The share of the labelled rows that set the lists, if the others set the gate."""
+
+SHORTLIST_SEED = 0
+"""Of the permutation that splits them."""
+
+OPTIONS = ("level", "method", "penalty", "free", "max_size")
+
+
+def shortlist(  # noqa: PLR0913 - options, by keyword only
+    gate: Gate,
+    predictions: Predictions,
+    *,
+    level: float = LEVEL,
+    method: str = "lac",
+    penalty: float | None = None,
+    free: int | None = None,
+    max_size: int | None = None,
+    groups: Any = None,
+) -> Gate:
+    """Give a gate short lists of classes for the rows that it rejects.
+
+    A list holds the true class with probability at least `level`, among the rejected
+    rows and on average over calibrations; in each group if the gate has groups.
+
+    Parameters
+    ----------
+    gate : Gate
+        One that scores by itself.
+    predictions : Predictions
+        Labelled rows that had no part in the gate; or the very rows that set its
+        threshold, if its target is frr, trr, joint, coverage or threshold.
+    level : float
+        From 0.5 to below 1.
+    method : str
+        "lac" (the default): every class above some probability. "aps": the most
+        probable classes up to some mass. "raps": as "aps", but every rank beyond the
+        first `free` costs `penalty`.
+    max_size : int, optional
+        A longer list becomes a full review, which holds every class.
+    groups : array (n,), optional
+        Each row's group, for a gate with groups; by default the predictions' own.
+
+    Examples
+    --------
+    >>> from trustdoctor import calibrate
+    >>> rng = np.random.default_rng(0)
+    >>> logits = rng.normal(size=(4000, 5)) * 2
+    >>> labels = [rng.choice(5, p=np.exp(z) / np.exp(z).sum()) for z in logits]
+    >>> p = Predictions.from_logits(logits, labels)
+    >>> gate = shortlist(calibrate(p[:2000], frr=0.05), p[2000:])
+    >>> gate.screen(p).shortlist.shape
+    (4000, 5)
+    """
+    require_scoring_gate(gate)
+    require_classes(predictions)
+    uncalibrated = uncalibrated_shortlist(
+        predictions.n_classes,
+        level=level,
+        method=method,
+        penalty=penalty,
+        free=free,
+        max_size=max_size,
+    )
+    if gate.groups and groups is None:
+        groups = gate.groups_of(predictions)
+    labelled, doubts = predictions.has_label, np.asarray(gate.doubts(predictions))
+    rows = predictions.labelled("a shortlist")
+    if groups is not None:
+        groups = as_groups(groups, rows=len(labelled))[labelled]
+    if not labelled.all():
+        refuse_labelled_subset(gate, Fingerprint.of(doubts))
+    return calibrate_shortlist(
+        gate, uncalibrated, rows, doubts[labelled], groups=groups
+    )
+
+
+def uncalibrated_shortlist(  # noqa: PLR0913 - options, by keyword only
+    n_classes: int,
+    *,
+    level: float = LEVEL,
+    method: str = "lac",
+    penalty: float | None = None,
+    free: int | None = None,
+    max_size: int | None = None,
+) -> Shortlist:
+    """Return a shortlist without a threshold, so that lists hold every class."""
+    raps = method == "raps"
+    if not raps and (penalty, free) != (None, None):
+        message = f"penalty and free belong to raps, not to {method}. Leave them out."
+        raise InputError(message)
+    return Shortlist(
+        level,
+        ListRule(math.inf, 0),
+        n_classes,
+        method,
+        penalty=(PENALTY if penalty is None else penalty) if raps else 0.0,
+        free=(FREE if free is None else free) if raps else 0,
+        max_size=max_size,
+    )
+
+
+def refuse_labelled_subset(gate: Gate, rows: Fingerprint) -> None:
+    """Refuse rows that set a threshold without labels, if only some have a label."""
+    c = gate.certificate
+    if c is not None and c.fingerprint == rows.digest:
+        message = (
+            "some of the rows that set the threshold have no label, and the labelled "
+            "ones alone are not those rows: lists need other rows. Split the rows, or "
+            "use calibrate(..., shortlist=...), which does."
+        )
+        raise InputError(message)
+
+
+def calibrate_shortlist(  # noqa: PLR0913 - what lists are made of
+    gate: Gate,
+    uncalibrated: Shortlist,
+    rows: Predictions,
+    doubts: Array,
+    *,
+    predicted: Array | None = None,
+    groups: Any = None,
+) -> Gate:
+    """Set the threshold of lists on labelled rows, given their doubts."""
+    assert rows.labels is not None
+    predicted = rows.predicted if predicted is None else predicted
+    errors = np.asarray(predicted != rows.labels)
+    reference = ~np.asarray(gate.accept(doubts, groups=groups))
+    uncovered = 0
+    same_rows = are_gate_rows(gate, Fingerprint.of(doubts, errors))
+    if same_rows:
+        reference_set = find_reference_set(
+            gate, Rows(doubts, errors, gate.scorer.rounding)
+        )
+        reference, uncertain = reference_set.members(doubts, errors, reference)
+        uncovered = uncertain + 1
+    scores = np.full(len(errors), -np.inf)  # of rows whose prediction is true
+    hard = np.flatnonzero(reference & errors)
+    scores[hard] = true_class_nonconformity(uncalibrated, rows, hard, predicted)
+    level = uncalibrated.level
+    rule = conformal_rule(scores[reference], level, uncovered=uncovered)
+    group_rules: dict[Any, ListRule] = {}
+    if gate.groups:
+        group_of_row = as_groups(groups, rows=len(errors))
+        group_rules = {
+            name: conformal_rule(scores[reference & (group_of_row == name)], level)
+            for name in gate.groups
+        }
+    calibrated = replace(
+        uncalibrated, rule=rule, groups=group_rules, same_rows=same_rows
+    )
+    return with_shortlist(gate, calibrated)
+
+
+def with_shortlist(gate: Gate, calibrated: Shortlist) -> Gate:
+    """Return a gate with a shortlist, and what that promises in its certificate."""
+    gate = replace(gate, shortlist=calibrated)
+    if gate.certificate is None:
+        return gate
+    certificate = replace(gate.certificate, assumption=EXCHANGEABLE)
+    gate = replace(gate, certificate=certificate)
+    return with_notes(gate, *shortlist_notes(calibrated))
+
+
+def true_class_nonconformity(
+    shortlist: Shortlist, rows: Predictions, indices: Array, predicted: Array
+) -> Array:
+    """Return the nonconformity of the true class of the rows with these indices."""
+    assert rows.labels is not None
+    true_scores = np.empty(len(indices))
+    for block in row_blocks((len(indices), rows.n_classes)):
+        chosen = indices[block]
+        scores = shortlist.nonconformity(rows.logits[chosen], predicted[chosen])
+        labels = rows.labels[chosen][:, None]
+        true_scores[block] = np.take_along_axis(scores, labels, 1)[:, 0]
+    return true_scores
+
+
+def conformal_rule(scores: Array, level: float, *, uncovered: int = 0) -> ListRule:
+    """Return the threshold that covers a new row's true class with this probability.
+
+    `scores` are the nonconformities of the true classes in the reference set; besides
+    them `uncovered` rows count as of infinite nonconformity.
+    """
+    m = len(scores)
+    k = conformal_rank(m + uncovered, level)
+    if k > m:
+        return ListRule(math.inf, m)
+    return ListRule(threshold_above_ties(Rows(scores, rounding=ROUNDING), k), m)
+
+
+def threshold_above_ties(scores: Sample, k: int) -> float:
+    """Return a threshold just above the k-th smallest score, and all tied with it."""
+    score = scores.of_kind("all").kth(k)[1]
+    # Another runtime (ONNX, a GPU) rounds otherwise, and must list the same classes.
+    margin = ROUNDING * max(1.0, abs(score)) if math.isfinite(score) else 0.0
+    return score + margin
+
+
+def conformal_rank(rows: int, level: float) -> int:
+    """Return ceil((m + 1) level), the level read as the decimal that it is.
+
+    Among m + 1 exchangeable scores the new one is at most the k-th smallest of the
+    others with probability at least k / (m + 1).
+
+    Examples
+    --------
+    >>> conformal_rank(19, 0.95), conformal_rank(9, 0.7)
+    (19, 7)
+    """
+    # In floats 10 * 0.7 is above 7, and the rank would be 8.
+    return math.ceil((rows + 1) * exact(level))
+
+
+def are_gate_rows(gate: Gate, rows: Fingerprint) -> bool:
+    """Return whether these rows set the gate's threshold; refuse some if they did.
+
+    A threshold that is not next to an order statistic would have to be found anew for
+    every row whose place a new one could take.
+    """
+    c = gate.certificate
+    unlabelled = replace(rows, labelled=False)
+    if c is None or c.fingerprint not in (rows.digest, unlabelled.digest):
+        return False
+    if gate.groups or c.choices > 1 or not is_order_statistic(c.target):
+        circumstance = " in groups" if gate.groups else ""
+        circumstance += " at one of several values" if c.choices > 1 else ""
+        message = (
+            f"these rows set the threshold for {' and '.join(c.target)}{circumstance}: "
+            "its lists need other rows. Split the rows, or use calibrate(..., "
+            "shortlist=...), which does."
+        )
+        raise InputError(message)
+    return True
+
+
+def is_order_statistic(target: Mapping[str, Any]) -> bool:
+    """Return whether a threshold is next to an order statistic, or was given.
+
+    Of several values the rows choose one, and with it the order statistic.
+    """
+    return len(target) == 1 and all(
+        TARGETS[name].by_rank and isinstance(value, Real)
+        for name, value in target.items()
+    )
+
+
+def require_scoring_gate(gate: Any) -> None:
+    """Refuse a gate that cannot get a shortlist."""
+    if not isinstance(gate, Gate) or gate.score is None or gate.margins is not None:
+        got = type(gate).__name__
+        if isinstance(gate, Gate):
+            got = "a gate without a score, or with views"
+        message = (
+            "expected a gate that scores predictions by itself, from calibrate, got "
+            f"{got}."
+        )
+        raise InputError(message)
+    if gate.shortlist is not None:
+        message = "this gate has a shortlist. Give the gate that it was made of."
+        raise InputError(message)
+
+
+def shortlist_notes(shortlist: Shortlist) -> list[str]:
+    """Say what the lists promise, and on what grounds."""
+    rule, groups = shortlist.rule, shortlist.groups
+    grounds = "rows that had no part in the gate"
+    if shortlist.same_rows:
+        grounds = (
+            "the rows that set the threshold, by selection-conditional calibration"
+        )
+    notes = [
+        f"Shortlist: {shortlist.promise()}. {rule.rows:,} rejected rows set it, of "
+        f"{grounds}."
+    ]
+    full = [name for name, own_rule in groups.items() if own_rule.threshold == math.inf]
+    if (not groups and rule.threshold == math.inf) or full:
+        where = f" in {', '.join(map(str, full[:20]))}" if full else ""
+        # The least m with conformal_rank(m + same_rows, level) <= m.
+        level = exact(shortlist.level)
+        least = max(math.ceil((1 + shortlist.same_rows) * level / (1 - level)), 1)
+        notes.append(
+            f"Too few rejected rows for a list{where}, or their true classes too "
+            f"improbable: each gets a full review. At least {least:,} are needed."
+        )
+    return notes
+
+
+def calibrate_listed(
+    predictions: Predictions, requested: Any, options: dict[str, Any]
+) -> Gate:
+    """Calibrate a gate and its lists on the rows of one file; see `calibrate`.
+
+    On the same rows if the threshold is next to an order statistic; else on a third of
+    them, drawn at random, which has no part in the gate.
+    """
+    from trustdoctor.gates.calibration import AUTO, calibrate, needs_labels
+
+    list_options = shortlist_options(requested)
+    require_classes(predictions)
+    target = {k: v for k, v in options.items() if k in TARGETS and v is not None}
+    same_rows = options.get("groups") is None and options.get("score") != AUTO
+    same_rows &= needs_labels(target) or bool(predictions.has_label.all())
+    if same_rows and is_order_statistic(target):
+        gate = calibrate(predictions, **options)
+        return shortlist(gate, predictions, **list_options)
+    predictions.labelled("a shortlist")  # says where there are no labels
+    labelled = np.flatnonzero(predictions.has_label)
+    random = np.random.default_rng(SHORTLIST_SEED)
+    order = labelled[random.permutation(len(labelled))]
+    list_rows, gate_rows = np.split(order, [int(SHORTLIST_SHARE * len(order))])
+    gate_rows = np.append(gate_rows, np.flatnonzero(~predictions.has_label))
+    groups, list_groups = options.get("groups"), None
+    if groups is not None and not isinstance(groups, str):
+        group_of_row = as_groups(groups, rows=len(predictions))
+        options = options | {"groups": group_of_row[gate_rows]}
+        list_groups = group_of_row[list_rows]
+    gate = calibrate(predictions[gate_rows], **options)
+    if not len(list_rows):
+        message = f"expected more rows than {len(labelled)} for a gate and its lists."
+        raise InputError(message)
+    gate = shortlist(gate, predictions[list_rows], groups=list_groups, **list_options)
+    return with_notes(gate, split_note(len(list_rows), len(gate_rows)))
+
+
+def split_note(list_rows: int, gate_rows: int) -> str:
+    """Say how many rows set the lists, and how many the gate."""
+    return (
+        f"{list_rows:,} labelled rows, drawn at random, set the lists and had no part "
+        f"in the gate, which {gate_rows:,} others set."
+    )
+
+
+def shortlist_options(requested: Any) -> dict[str, Any]:
+    """Return the options of `shortlist`, from a level or a mapping of options."""
+    if not isinstance(requested, Mapping):
+        return {"level": requested}
+    unknown = [name for name in requested if name not in OPTIONS]
+    if unknown:
+        message = (
+            f"expected a shortlist's {', '.join(OPTIONS)}, got {unknown[0]!r}. Leave "
+            "it out."
+        )
+        raise InputError(message)
+    return dict(requested)
+
+
+@dataclass(frozen=True)
+class ReferenceSet:
+    """The rows that a gate would reject if a new, rejected error took their place.
+
+    Attributes
+    ----------
+    correct : float
+        Correct rows above this score are rejected.
+    errors : tuple of float, or None
+        Errors above the second number are rejected, and those below the first are not;
+        between them it is uncertain. None if these are exactly the rejected errors.
+    """
+
+    correct: float
+    errors: tuple[float, float] | None = None
+
+    def members(
+        self, doubts: Array, errors: Array, rejected: Array
+    ) -> tuple[NDArray[np.bool_], int]:
+        """Return the mask of the members, and the number of uncertain errors."""
+        d = np.asarray(doubts, np.float64)
+        certain, uncertain = errors & rejected, 0
+        if self.errors is not None:
+            low, high = self.errors
+            certain = errors & (d > high)
+            uncertain = int((errors & (low <= d) & (d <= high)).sum())
+        return certain | (~errors & rejected & (d > self.correct)), uncertain
+
+
+def find_reference_set(gate: Gate, rows: Sample) -> ReferenceSet:
+    """Return the reference set of a gate's lists among the rows that set the gate."""
+    certificate = gate.certificate
+    assert certificate is not None
+    mode: Any = None if certificate.mode == "none" else certificate.mode
+    request = Ask(
+        certificate.target,
+        mode,
+        confidence=certificate.confidence,
+        label_noise=certificate.label_noise,
+    )
+
+    def find_cut(sample: Any) -> Cut:
+        return request.cut(sample, 1 - certificate.confidence)
+
+    cut = find_cut(rows)
+    reproduced = (cut.state, place(cut, rows)) == (gate.state, gate.threshold)
+    if reproduced and _scores_are_exact(rows):
+        # A rejected error that gives its place to a new rejected error leaves the
+        # threshold where it is. A correct row that does makes one more error.
+        swapped = _ScoreRanges.of(rows).with_swap("correct", -1, math.inf)
+        if swapped is None:
+            return ReferenceSet(math.inf)
+        return ReferenceSet(place(find_cut(swapped), swapped))
+    if isinstance(rows, Rows):  # the gate was calibrated on ranges of their scores
+        sketch = Sketch()
+        sketch.update(rows.scores, rows.errors)
+        rows = sketch.tied(rows.rounding)
+    ranges = _ScoreRanges.of(rows)
+    _, correct = ranges.threshold_range("correct", find_cut)
+    return ReferenceSet(correct, ranges.threshold_range("errors", find_cut))
+
+
+def _scores_are_exact(rows: Sample) -> bool:
+    """Return whether every score is known, and would be with one more of them."""
+    if isinstance(rows, Sketch):
+        return rows.cells.bits == 0 and len(rows.cells) < CELLS
+    return rows.exact
+
+
+@dataclass(frozen=True, eq=False)
+class _ScoreRanges:
+    """Rows in ranges of scores: as much of a sample as rules by rank need."""
+
+    low: Array
+    high: Array
+    correct: Array
+    errors: Array
+    rounding: float
+    exact = True
+
+    @classmethod
+    def of(cls, rows: Sample) -> "_ScoreRanges":
+        """Return ranges as wide as one more score could make them."""
+        if isinstance(rows, Sketch):
+            c = fitted(rows.cells, CELLS - 1)
+            return cls(c.low, c.high, c.correct, c.errors, rows.rounding)
+        counts = rows.counts
+        low = np.asarray(counts.lowest, np.float64)
+        high = np.asarray(counts.highest, np.float64)
+        return cls(low, high, counts.correct, counts.errors, rows.rounding)
+
+    def __len__(self) -> int:
+        return int((self.correct + self.errors).sum())
+
+    @property
+    def n_errors(self) -> int:
+        return int(self.errors.sum())
+
+    def of_kind(self, kind: str) -> CellScores:
+        sizes = {"correct": self.correct, "errors": self.errors}
+        counts = self.correct + self.errors if kind == "all" else sizes[kind]
+        return CellScores(self.low, self.high, counts)
+
+    def with_swap(self, kind: str, position: int, score: float) -> Any:
+        """Replace the first (0) or last (-1) row of a kind by an error of this score.
+
+        None if there is no row of the kind. The score is inf or -inf.
+        """
+        counts = {"correct": self.correct.copy(), "errors": self.errors.copy()}
+        ranges = np.flatnonzero(counts[kind])
+        if not len(ranges):
+            return None
+        counts[kind][ranges[position]] -= 1
+        index = 0 if score < 0 else len(self.low)
+        return _ScoreRanges(
+            np.insert(self.low, index, score),
+            np.insert(self.high, index, score),
+            np.insert(counts["correct"], index, 0),
+            np.insert(counts["errors"], index, 1),
+            self.rounding,
+        )
+
+    def threshold_range(
+        self, kind: str, find_cut: Callable[[Any], Cut]
+    ) -> tuple[float, float]:
+        """Return the scores between which the threshold is, whatever row is swapped.
+
+        Both are included: a threshold half way to a score moves with it.
+        """
+        # A rule by rank is monotone in the scores, so the first row moved to the end
+        # and the last row moved to the start give the extreme thresholds.
+        lows, highs = [math.inf], [-math.inf]
+        for position, score in ((0, math.inf), (-1, -math.inf)):
+            swapped = self.with_swap(kind, position, score)
+            if swapped is None:
+                return -math.inf, math.inf
+            low, high = swapped._scores_around(find_cut(swapped))
+            lows.append(low)
+            highs.append(high)
+        return min(lows), max(highs)
+
+    def _scores_around(self, cut: Cut) -> tuple[float, float]:
+        """Return the scores next to the range that a cut lies in."""
+        if cut.state != "threshold":
+            end = math.inf if cut.state == "accept-all" else -math.inf
+            return end, end
+        if cut.side == "exact":
+            return math.inf, cut.at  # nothing is between them
+        scores, cell = self.of_kind("all"), int(np.searchsorted(self.high, cut.at))
+        return scores.below(float(self.low[cell])), scores.above(float(self.high[cell]))

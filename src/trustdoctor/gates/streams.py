@@ -1,0 +1,359 @@
+"""Calibration on a stream: batches are counted in sketches, and sketches merge.
+
+A gate and its lists are calibrated on counts of scores, of all rows and by group, so
+memory does not grow with the rows. Engines fold these states over files.
+"""
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from trustdoctor.arrays import Array, as_groups
+from trustdoctor.errors import InputError
+from trustdoctor.evaluation import LabelCounts, count_labels, count_neighbours
+from trustdoctor.gates.calibration import GIVEN, calibrate_sample, groups_of
+from trustdoctor.gates.classes import Classes, check_classes, classes_of
+from trustdoctor.gates.gate import Gate, is_unit
+from trustdoctor.gates.missing_labels import missing_label_notes
+from trustdoctor.gates.outcome import add_width, known_errors
+from trustdoctor.gates.sample import Fingerprint
+from trustdoctor.gates.shortlist_calibration import (
+    ReferenceSet,
+    are_gate_rows,
+    conformal_rank,
+    refuse_labelled_subset,
+    threshold_above_ties,
+    true_class_nonconformity,
+    uncalibrated_shortlist,
+    with_shortlist,
+)
+from trustdoctor.gates.shortlists import ListRule, Shortlist, require_classes
+from trustdoctor.metrics import CELLS, Sketch
+from trustdoctor.predictions import NO_ROWS, Answers, Intake, Predictions
+from trustdoctor.scores import ROUNDING, Score, score_all
+
+MIN_GROUP_CELLS = 1 << 13
+"""Cells of a group's sketch, at least."""
+
+
+@dataclass
+class CalibrationSketch:
+    """Counts of the rows that calibrate a gate: of all, and of each group.
+
+    Attributes
+    ----------
+    score : Score
+    grouped : str
+        "", "predicted" for the predicted class, or "given" for the rows' own groups.
+    pooled : Sketch
+    groups : dict of group to Sketch
+    widths : set of int
+        The numbers of classes of the batches; more than one is refused.
+    needs_labels : bool
+        Whether rows without a label are counted separately.
+    unlabelled : Sketch
+        Counts of those rows.
+    intake : Intake
+        Counts of missing labels, rounded probabilities and the like.
+    unit : bool
+        Whether every row has a confidence from 0 to 1.
+    classes : int, tuple of str, or None
+        The classes of the rows, as in `Gate`.
+    fingerprint : Fingerprint
+        The same as of all pooled rows at once.
+    labels : LabelCounts
+        Evidence of whether the labels can be right, if labels are needed.
+    class_names : tuple of str, or None
+
+    Examples
+    --------
+    >>> from trustdoctor.scores import find_score
+    >>> sketch = CalibrationSketch(find_score("alpha"))
+    >>> sketch.update(Predictions.from_logits([[4.0, 0.0], [0.5, 0.0]], [0, 1]))
+    >>> sketch.calibrate(threshold=-1.0).certificate.n
+    2
+    """
+
+    score: Score
+    grouped: str = ""
+    pooled: Sketch = field(default_factory=Sketch)
+    groups: dict[Any, Sketch] = field(default_factory=dict)
+    widths: set[int] = field(default_factory=set)
+    needs_labels: bool = False
+    unlabelled: Sketch = field(default_factory=Sketch)
+    intake: Intake = NO_ROWS
+    unit: bool = True
+    classes: Classes | None = None
+    fingerprint: Fingerprint = field(default_factory=Fingerprint)
+    labels: LabelCounts = field(default_factory=LabelCounts)
+    class_names: tuple[str, ...] | None = None
+
+    def fresh(self) -> "CalibrationSketch":
+        """Return an empty sketch for the same calibration."""
+        return CalibrationSketch(
+            self.score, self.grouped, needs_labels=self.needs_labels
+        )
+
+    def update(self, predictions: Predictions) -> None:
+        """Count more rows; if labels are needed, unlabelled rows separately."""
+        add_width(self.widths, predictions.n_classes)
+        self.intake += Intake.of(predictions)
+        self.unit &= is_unit(predictions)
+        self.classes = self.classes or classes_of(predictions)
+        self.class_names = predictions.class_names
+        if self.needs_labels:
+            predictions = self._count_labels(predictions)
+            if not len(predictions):
+                return
+        scores, errors = self.score(predictions), known_errors(predictions)
+        self.pooled.update(scores, errors)
+        self.fingerprint += Fingerprint.of(scores, errors)
+        if not self.grouped:
+            return
+        group_of_row = groups_of(predictions, self.grouped)
+        cells = MIN_GROUP_CELLS  # the number of the rows' own groups is not known yet
+        if self.grouped != GIVEN and predictions.n_classes:
+            cells = max(MIN_GROUP_CELLS, CELLS // predictions.n_classes)
+        for name in np.unique(group_of_row).tolist():
+            members = group_of_row == name
+            sketch = self.groups.setdefault(name, Sketch(cells=cells))
+            sketch.update(scores[members], None if errors is None else errors[members])
+
+    def _count_labels(self, predictions: Predictions) -> Predictions:
+        """Count labels and unlabelled rows; return the labelled rows."""
+        all_rows = predictions
+        if not predictions.has_label.all():
+            barred, unlabelled = predictions.always_rejected, ~predictions.has_label
+            if barred is not None:
+                unlabelled = unlabelled & ~barred
+            if unlabelled.any():
+                self.unlabelled.update(self.score(predictions[unlabelled]))
+            predictions = predictions[predictions.has_label]
+        if len(predictions):
+            has_classes = not isinstance(predictions, Answers)
+            doubts = score_all(predictions, ["beta"]) if has_classes else {}
+            count_labels(self.labels, predictions, doubts)
+            count_neighbours(self.labels, all_rows, doubts)
+        return predictions
+
+    def merge(self, other: "CalibrationSketch") -> None:
+        """Count the rows of another sketch, too."""
+        for width in other.widths:
+            add_width(self.widths, width)
+        self.intake += other.intake
+        self.unit &= other.unit
+        self.classes = self.classes or other.classes
+        self.class_names = self.class_names or other.class_names
+        self.labels.merge(other.labels)
+        self.unlabelled.merge(other.unlabelled)
+        self.pooled.merge(other.pooled)
+        self.fingerprint += other.fingerprint
+        for name, sketch in other.groups.items():
+            if name in self.groups:
+                self.groups[name].merge(sketch)
+            else:
+                self.groups[name] = sketch
+
+    def calibrate(self, **options: Any) -> Gate:
+        """Calibrate on the counted rows; targets and options as in `calibrate`."""
+        odd, lines = self.labels.odd(), self.labels.warnings(self.class_names)
+        notes = missing_label_notes(self.pooled, self.unlabelled)
+        rows = self.pooled if len(self.pooled) else self.unlabelled
+        rounding = self.score.rounding
+        groups = {name: sketch.tied(rounding) for name, sketch in self.groups.items()}
+        gate = calibrate_sample(
+            rows.tied(rounding),
+            score=self.score,
+            notes=(*self.intake.decision_lines(), *notes, *lines[len(odd) :]),
+            odd_labels=odd,
+            groups=groups if self.grouped else None,
+            grouped_by=self.grouped,
+            barred=self.intake.always_rejected,
+            **options,
+        )
+        assert gate.certificate is not None
+        certificate = replace(gate.certificate, fingerprint=self.fingerprint.digest)
+        return replace(
+            gate,
+            unit=self.unit,
+            classes=self.classes,
+            certificate=certificate,
+            decided_by=self.intake.decided_by,
+        )
+
+
+@dataclass
+class NonconformitySketch:
+    """Counts of the true class's nonconformity, in a reference set.
+
+    Attributes
+    ----------
+    correct : int
+        Rows whose prediction is true, of nonconformity -inf.
+    errors : Sketch
+        The nonconformities of the other rows.
+    uncovered : int
+        Rows that count as of infinite nonconformity.
+
+    Examples
+    --------
+    >>> sketch = NonconformitySketch(correct=8)
+    >>> sketch.errors.update([0.5])
+    >>> rule = sketch.rule(0.9)
+    >>> round(rule.threshold, 5), rule.rows
+    (0.5, 9)
+    """
+
+    correct: int = 0
+    errors: Sketch = field(default_factory=Sketch)
+    uncovered: int = 0
+
+    def add(self, correct: int, nonconformities: Array) -> None:
+        """Count more rows: the correct ones, and the nonconformities of the errors."""
+        self.correct += correct
+        if len(nonconformities):
+            self.errors.update(nonconformities)
+
+    def merge(self, other: "NonconformitySketch") -> None:
+        """Count the rows of another sketch, too."""
+        self.correct += other.correct
+        self.errors.merge(other.errors)
+        self.uncovered += other.uncovered
+
+    def rule(self, level: float) -> ListRule:
+        """Return the threshold of lists; within a range its upper end, to be safe."""
+        rows = self.correct + len(self.errors)
+        k = conformal_rank(rows + self.uncovered, level)
+        threshold = math.inf if k > rows else -math.inf
+        if self.correct < k <= rows:
+            errors = self.errors.tied(ROUNDING)
+            threshold = threshold_above_ties(errors, k - self.correct)
+        return ListRule(threshold, rows)
+
+
+@dataclass
+class ShortlistSketch:
+    """Counts of the rows that calibrate a gate's lists: of all, and of each group.
+
+    Attributes
+    ----------
+    gate : Gate
+    options : dict
+        Of `shortlist`: level, method and so on.
+    reference_set : ReferenceSet or None
+        Which rows count, if the same rows set the gate's threshold.
+    pooled : NonconformitySketch
+    groups : dict of group to NonconformitySketch
+    labelled_rows, all_rows : Fingerprint
+        Of the labelled rows with their errors, and of the doubts of all rows.
+    widths : set of int
+        The numbers of classes of the batches; more than one is refused.
+
+    Examples
+    --------
+    >>> from trustdoctor import calibrate
+    >>> z = np.arange(1, 31)[:, None] / 10 * [1.0, 0.0]
+    >>> p = Predictions.from_logits(z, z[:, 0] < 2)
+    >>> sketch = ShortlistSketch(calibrate(p, threshold=-1.0), {"level": 0.5})
+    >>> sketch.update(p)
+    >>> sketch.pooled.correct, len(sketch.pooled.errors)
+    (0, 16)
+    """
+
+    gate: Gate
+    options: dict[str, Any]
+    reference_set: ReferenceSet | None = None
+    pooled: NonconformitySketch = field(default_factory=NonconformitySketch)
+    groups: dict[Any, NonconformitySketch] = field(default_factory=dict)
+    labelled_rows: Fingerprint = field(default_factory=Fingerprint)
+    all_rows: Fingerprint = field(default_factory=lambda: Fingerprint(labelled=False))
+    widths: set[int] = field(default_factory=set)
+
+    def fresh(self) -> "ShortlistSketch":
+        """Return an empty sketch for the same calibration."""
+        return ShortlistSketch(self.gate, self.options, self.reference_set)
+
+    def update(self, predictions: Predictions) -> None:
+        """Count more rows; unlabelled ones have no part."""
+        require_classes(predictions)
+        add_width(self.widths, predictions.n_classes)
+        check_classes(self.gate, predictions)
+        doubts, labelled = np.asarray(self.gate.doubts(predictions)), predictions.has_label
+        self.all_rows += Fingerprint.of(doubts)
+        if not labelled.any():
+            return
+        groups = self.gate.groups_of(predictions) if self.gate.groups else None
+        if groups is not None:
+            groups = as_groups(groups, rows=len(labelled))[labelled]
+        self._count(predictions[labelled], doubts[labelled], groups)
+
+    def _count(self, rows: Predictions, doubts: Array, groups: Any) -> None:
+        """Count labelled rows."""
+        errors = rows.errors
+        self.labelled_rows += Fingerprint.of(doubts, errors)
+        reference = ~np.asarray(self.gate.accept(doubts, groups=groups))
+        if self.reference_set is not None:
+            reference, uncertain = self.reference_set.members(doubts, errors, reference)
+            self.pooled.uncovered += uncertain
+        hard = np.flatnonzero(reference & errors)
+        nonconformities = true_class_nonconformity(
+            self._uncalibrated(), rows, hard, rows.predicted
+        )
+        correct = reference & ~errors
+        self.pooled.add(int(correct.sum()), nonconformities)
+        if groups is None:
+            return
+        for name in set(np.unique(groups).tolist()) & set(self.gate.groups):
+            members = groups == name
+            sketch = self.groups.setdefault(name, _group_sketch())
+            sketch.add(int((correct & members).sum()), nonconformities[members[hard]])
+
+    def merge(self, other: "ShortlistSketch") -> None:
+        """Count the rows of another sketch, too."""
+        for width in other.widths:
+            add_width(self.widths, width)
+        self.labelled_rows += other.labelled_rows
+        self.all_rows += other.all_rows
+        self.pooled.merge(other.pooled)
+        for name, sketch in other.groups.items():
+            if name in self.groups:
+                self.groups[name].merge(sketch)
+            else:
+                self.groups[name] = sketch
+
+    def _uncalibrated(self) -> Shortlist:
+        return uncalibrated_shortlist(next(iter(self.widths)), **self.options)
+
+    @property
+    def are_gate_rows(self) -> bool:
+        """Whether these rows set the gate's threshold, which some gates refuse."""
+        if self.labelled_rows.rows < self.all_rows.rows:
+            refuse_labelled_subset(self.gate, self.all_rows)
+        return are_gate_rows(self.gate, self.labelled_rows)
+
+    def calibrate(self) -> Gate:
+        """Return the gate with its lists."""
+        if not self.labelled_rows.rows:
+            message = "a shortlist needs the true label of some rows, and none has one."
+            raise InputError(message)
+        uncalibrated = self._uncalibrated()
+        same_rows = self.reference_set is not None
+        # The place of the new row itself, whose membership depends on it.
+        uncovered = self.pooled.uncovered + same_rows
+        level = uncalibrated.level
+        calibrated = replace(
+            uncalibrated,
+            rule=replace(self.pooled, uncovered=uncovered).rule(level),
+            groups={
+                name: self.groups.get(name, _group_sketch()).rule(level)
+                for name in self.gate.groups
+            },
+            same_rows=same_rows,
+        )
+        return with_shortlist(self.gate, calibrated)
+
+
+def _group_sketch() -> NonconformitySketch:
+    return NonconformitySketch(errors=Sketch(cells=MIN_GROUP_CELLS))
