@@ -280,7 +280,10 @@ class ShortlistSketch:
         require_classes(predictions)
         add_width(self.widths, predictions.n_classes)
         check_classes(self.gate, predictions)
-        doubts, labelled = np.asarray(self.gate.doubts(predictions)), predictions.has_label
+        doubts, labelled = (
+            np.asarray(self.gate.doubts(predictions)),
+            predictions.has_label,
+        )
         self.all_rows += Fingerprint.of(doubts)
         if not labelled.any():
             return
