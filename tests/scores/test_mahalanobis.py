@@ -1,3 +1,5 @@
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -119,16 +121,21 @@ def test_files_round_trip_without_pickle(rng, tmp_path):
         Mahalanobis.load(tmp_path / "absent")
 
 
+def header(name, schema=2):
+    content = {"trustdoctor": "score", "schema": schema, "name": name, "plain": {}}
+    return {"json": json.dumps(content)}
+
+
 def test_files_of_other_things_are_refused(tmp_path):
     from safetensors.numpy import save_file
 
     path = tmp_path / "other.safetensors"
     for metadata, match in (
-        (None, "not a score"),
-        ({"json": "[1]"}, "not a score"),
-        ({"json": '{"trustdoctor": "knn", "schema": 1}'}, "holds a knn score"),
-        ({"json": '{"trustdoctor": "mahalanobis", "schema": 9}'}, "another version"),
-        ({"json": '{"trustdoctor": "mahalanobis", "schema": 1}'}, "missing or unknown"),
+        (None, "expected a score"),
+        ({"json": "[1]"}, "expected a score"),
+        (header("knn"), "holds a knn score"),
+        (header("mahalanobis", schema=9), "of schema 2"),
+        (header("mahalanobis"), "missing or unknown"),
     ):
         save_file({"x": np.zeros(2)}, path, metadata)
         with pytest.raises(FileError, match=match):

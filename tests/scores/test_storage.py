@@ -14,7 +14,8 @@ from trustdoctor.errors import FileError
 
 MATRIX = (1 - np.eye(3)).astype("<f8")
 CONTENT = MATRIX.tobytes()
-FIELDS = {"trustdoctor": "rel_u", "schema": 1, "temperature": 1.0}
+PLAIN = {"temperature": 1.0}
+HEADER = {"trustdoctor": "score", "schema": 2, "name": "rel_u", "plain": PLAIN}
 TENSOR = {"dtype": "F64", "shape": [3, 3], "data_offsets": [0, 72]}
 
 
@@ -24,15 +25,19 @@ def made(header, content=CONTENT, size=None):
 
 
 def fields(**changed):
-    return {"__metadata__": {"json": json.dumps(FIELDS | changed)}, "matrix": TENSOR}
+    return {"__metadata__": {"json": json.dumps(HEADER | changed)}, "matrix": TENSOR}
+
+
+def plain(**changed):
+    return fields(plain=PLAIN | changed)
 
 
 def tensor(content=CONTENT, **changed):
     return made({**fields(), "matrix": TENSOR | changed}, content)
 
 
-def text(plain):
-    return made({"__metadata__": {"json": plain}, "matrix": TENSOR})
+def text(header):
+    return made({"__metadata__": {"json": header}, "matrix": TENSOR})
 
 
 def load(folder, content):
@@ -50,7 +55,7 @@ def test_the_format_is_as_it_is_written_here(tmp_path):
 
 ONE, META = json.dumps(TENSOR), json.dumps(fields()["__metadata__"])
 TWICE = f'{{"__metadata__": {META}, "matrix": {ONE}, "matrix": {ONE}}}'.encode()
-OTHER = json.dumps(json.dumps(FIELDS))
+OTHER = json.dumps(json.dumps(HEADER))
 META_TWICE = f'{{"__metadata__": {{"json": "", "json": {OTHER}}}, "matrix": {ONE}}}'
 
 
@@ -84,22 +89,29 @@ META_TWICE = f'{{"__metadata__": {{"json": "", "json": {OTHER}}}, "matrix": {ONE
         (text('{"trustdoctor": "rel_u", "trustdoctor": "sirc"}'), "twice"),
         (text("[" * 10**6), "nested"),
         (text("NaN"), "NaN"),
-        (text("[]"), "not a score of trustdoctor"),
-        (made({"matrix": TENSOR}), "not a score of trustdoctor"),
-        (made(fields(trustdoctor=["rel_u"])), "not a score of trustdoctor"),
-        (made(fields(trustdoctor="alpha")), "'alpha' is not registered"),
-        (made(fields(schema=True)), "another version"),
-        (made(fields(schema=1.0)), "another version"),
-        (made(fields(schema=2)), "another version"),
-        (made(fields(temperature=float("nan"))), "NaN"),
-        (made(fields(temperature=10**400)), "beyond 64 bits"),
-        (made(fields(temperature="1")), "does not hold a valid score"),
-        (made(fields(temperature=[1])), "does not hold a valid score"),
-        (made(fields(matrix=1)), "does not hold a valid score"),
-        (made(fields(more=1)), "missing or unknown fields of a rel_u score: more"),
+        (text("[]"), "expected a score of trustdoctor"),
+        (made({"matrix": TENSOR}), "expected a score of trustdoctor"),
+        (made(fields(trustdoctor=["score"])), "expected a score of trustdoctor"),
+        (made(fields(trustdoctor="gate")), "got a gate"),
+        (made(fields(schema=True)), "expected a score of schema 2"),
+        (made(fields(schema=2.0)), "expected a score of schema 2"),
+        (made(fields(schema=1)), "an earlier version of trustdoctor wrote"),
+        (made(fields(schema=3)), "the version of trustdoctor that wrote it"),
+        (made(fields(name=["rel_u"])), "name: expected str, got array"),
+        (made(fields(name="alpha")), "'alpha' is not registered"),
+        (made(fields(plain=[])), "plain: expected object, got array"),
+        (made(fields(more=1)), "unknown field more"),
+        (made(plain(temperature=float("nan"))), "NaN"),
+        (made(plain(temperature=10**400)), "beyond 64 bits"),
+        (made(plain(temperature=0)), "temperature: expected float > 0"),
+        (made(plain(temperature=True)), "temperature: expected float, got bool"),
+        (made(plain(temperature="1")), "temperature: expected float, got str"),
+        (made(plain(temperature=[1])), "temperature: expected float, got array"),
+        (made(plain(matrix=1)), "unknown field matrix"),
+        (made(plain(more=1)), "unknown field more"),
         (
-            made({"__metadata__": fields(matrix=[[0]])["__metadata__"]}, b""),
-            "does not hold a valid score",
+            made({"__metadata__": plain(matrix=[[0]])["__metadata__"]}, b""),
+            "missing or unknown arrays: 'matrix'",
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -128,8 +128,9 @@ def test_the_command_line_refuses_them_in_one_line(run, tmp_path):
 def test_fields_that_cannot_be_are_refused(value, tmp_path):
     path = tmp_path / "a.safetensors"
     arrays, said = saved("rel_u", path)
-    fields = json.loads(said["json"]) | {"temperature": value}
-    save_file(arrays, path, metadata={"json": json.dumps(fields)})
+    header = json.loads(said["json"])
+    header["plain"]["temperature"] = value
+    save_file(arrays, path, metadata={"json": json.dumps(header)})
     with pytest.raises((FileError, InputError)):
         td.load_score(path)
 

@@ -348,7 +348,8 @@ def test_fields_that_cannot_be_are_refused(score, name, value, tmp_path, rng):
     with safe_open(tmp_path / "s.safetensors", "np") as file:
         arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         said = json.loads(file.metadata()["json"])
-    changed = {"json": json.dumps(said | {name: value})}
+    said["plain"][name] = value
+    changed = {"json": json.dumps(said)}
     save_file(arrays, tmp_path / "s.safetensors", metadata=changed)
     with pytest.raises(FileError, match="does not hold a valid score"):
         td.load_score(tmp_path / "s.safetensors")

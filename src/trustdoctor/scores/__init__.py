@@ -29,6 +29,12 @@ from trustdoctor.scores.registry import (
     score_together,
     default_score,
 )
+from trustdoctor.scores.documents import (
+    ScoreDocument,
+    read_score,
+    save_beside,
+    score_document,
+)
 from trustdoctor.scores.softmax import (
     alpha,
     beta,
@@ -63,6 +69,7 @@ __all__ = [
     "Mahalanobis",
     "RelU",
     "Score",
+    "ScoreDocument",
     "TrustScore",
     "ViM",
     "alpha",
@@ -86,9 +93,12 @@ __all__ = [
     "normalised_alpha",
     "normalised_margin",
     "pnorm",
+    "read_score",
     "register",
     "same_ranking",
+    "save_beside",
     "score_all",
+    "score_document",
     "score_together",
     "standardise",
     "storage",

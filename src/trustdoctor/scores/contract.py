@@ -13,14 +13,16 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast, get_origin, get_type_hints
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from trustdoctor.arrays import Array, as_real
+from trustdoctor.envelope import Document, convert, shown
 from trustdoctor.errors import FileError, InputError
 from trustdoctor.predictions import (
     Answers,
@@ -354,9 +356,11 @@ def default_parameters(function: Callable[..., Any]) -> dict[str, float]:
 class FittedScore(Score):
     """A score that is fitted on rows first, and can be saved.
 
-    A subclass is a frozen dataclass. Its fields, arrays and plain values, are its whole
-    state, so that files and gates can hold it. `__post_init__` refuses values that no
-    such score has: anybody may change a file.
+    A subclass is a frozen dataclass (``eq=False``: scores are equal if their digests
+    are). Its fields are its whole state, so that files and gates can hold it: arrays of
+    numbers, and plain values of the types of JSON. What a file holds is checked against
+    the annotations, ranges included (``Annotated[int, msgspec.Meta(ge=1)]``);
+    `__post_init__` refuses what no annotation can say.
 
     Attributes
     ----------
@@ -415,24 +419,41 @@ class FittedScore(Score):
                 dtype = value.dtype.newbyteorder("<")
                 arrays[field.name] = value.astype(dtype, copy=False)
             else:
-                plain[field.name] = list(value) if isinstance(value, tuple) else value
-        return arrays, plain
+                plain[field.name] = (
+                    value.item() if isinstance(value, np.generic) else value
+                )
+        # By the declared types, so that a ridge of 0 has the digest of a ridge of 0.0,
+        # which it is when it has been read from a file.
+        return arrays, msgspec.to_builtins(convert(plain, _plain_fields(type(self))))
 
     @classmethod
     def from_state(cls, arrays: Arrays, plain: dict[str, Any]) -> Self:
         """Build the score from what `to_state` returned; refuse anything else."""
-        dataclass_fields = fields(cls)  # type: ignore[arg-type]
-        names = {field.name for field in dataclass_fields}
-        required = {f.name for f in dataclass_fields if f.default is MISSING}
-        received = {*arrays, *plain}
-        unexpected = (required - received) | (received - names)
-        if unexpected:
+        odd = _array_fields(cls) ^ {*arrays}
+        if odd:
             message = (
-                f"missing or unknown fields of a {cls.name} score: "
-                f"{', '.join(sorted(unexpected))}."
+                f"missing or unknown arrays: {', '.join(sorted(map(shown, odd)))}."
             )
-            raise InputError(message)
-        return cls(**arrays, **plain)
+            raise FileError(message)
+        values = convert(plain, _plain_fields(cls))
+        return cls(
+            **arrays, **{n: getattr(values, n) for n in values.__struct_fields__}
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its arrays."""
+        return sum(array.nbytes for array in self.to_state()[0].values())
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether two scores are of one class and have the same state."""
+        if self is other or type(self) is not type(other):
+            return self is other
+        return self.digest == other.digest
+
+    def __hash__(self) -> int:
+        """Return the same for scores that are equal."""
+        return hash(self.name)
 
     @property
     def digest(self) -> str:
@@ -458,3 +479,29 @@ class FittedScore(Score):
             raise FileError(message)
         with storage.naming_path(path):
             return cls.from_state(arrays, plain)
+
+
+@cache
+def _array_fields(cls: type[FittedScore]) -> frozenset[str]:
+    """Return the names of the fields that are annotated as arrays."""
+    hints = get_type_hints(cls, include_extras=True)
+    return frozenset(
+        field.name
+        for field in fields(cls)  # type: ignore[arg-type]
+        if np.ndarray in (hints[field.name], get_origin(hints[field.name]))
+    )
+
+
+@cache
+def _plain_fields(cls: type[FittedScore]) -> type[Document]:
+    """Return the type of the other fields, as a document has them."""
+    hints, arrays = get_type_hints(cls, include_extras=True), _array_fields(cls)
+    declared = [
+        (field.name, hints[field.name])
+        if field.default is MISSING
+        else (field.name, hints[field.name], field.default)
+        for field in fields(cls)  # type: ignore[arg-type]
+        if field.name not in arrays
+    ]
+    struct = msgspec.defstruct(f"{cls.__name__}Fields", declared, bases=(Document,))
+    return cast("type[Document]", struct)

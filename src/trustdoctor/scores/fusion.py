@@ -61,7 +61,6 @@ class Fusion(FittedScore):
 
     def __post_init__(self) -> None:
         """Refuse values that no such score has."""
-        object.__setattr__(self, "names", tuple(map(str, self.names)))
         needs = [SCORES[name].needs for name in self.names if name in SCORES]
         object.__setattr__(self, "needs", frozenset({"probs"}).union(*needs))
         k = (len(self.names),)

@@ -3,10 +3,11 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from array_api_compat import array_namespace, is_torch_array
+from msgspec import Meta
 
 from trustdoctor.arrays import Array, row_product, to_numpy
 from trustdoctor.errors import InputError
@@ -119,7 +120,7 @@ class Mahalanobis(FittedScore):
     means: Array = field(repr=False)
     factor: Array = field(repr=False)
     space: Space = "logits"
-    ridge: float = 1e-9
+    ridge: Annotated[float, Meta(ge=0)] = 1e-9
 
     name = "mahalanobis"
     needs = frozenset({"logits"})
@@ -132,7 +133,7 @@ class Mahalanobis(FittedScore):
         """Refuse values that no such score has."""
         _check_space(self.space)
         object.__setattr__(self, "needs", _needs(self.space))
-        if not (isinstance(self.ridge, (int, float)) and 0 <= self.ridge < np.inf):
+        if not 0 <= self.ridge < np.inf:
             message = f"expected a ridge of 0 or more, got {self.ridge!r}."
             raise InputError(message)
         means, factor = self.means, self.factor

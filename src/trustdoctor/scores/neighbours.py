@@ -6,9 +6,10 @@ features.
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from trustdoctor.arrays import Array, as_features, row_product
@@ -49,7 +50,7 @@ class KNN(FittedScore):
     """
 
     train_features: Array = field(repr=False)
-    k: int = 50
+    k: Annotated[int, Meta(ge=1)] = 50
 
     name = "knn"
     needs = frozenset({"features"})

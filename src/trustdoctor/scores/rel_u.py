@@ -1,9 +1,10 @@
 """REL-U: which pairs of probable classes go with errors, learned from labelled rows."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from msgspec import Meta
 
 from trustdoctor.arrays import Array, row_product
 from trustdoctor.errors import InputError
@@ -45,7 +46,7 @@ class RelU(FittedScore):
     """
 
     matrix: Array = field(repr=False)
-    temperature: float = 1.0
+    temperature: Annotated[float, Meta(gt=0)] = 1.0
 
     name = "rel_u"
     needs = frozenset({"probs"})

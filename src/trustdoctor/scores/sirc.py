@@ -1,8 +1,10 @@
 """SIRC: softmax response, raised where the norm of the features is small."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+from msgspec import Meta
 
 from trustdoctor.arrays import Array, as_features
 from trustdoctor.errors import InputError
@@ -37,8 +39,8 @@ class SIRC(FittedScore):
     """
 
     a: float
-    b: float
-    n_features: int
+    b: Annotated[float, Meta(gt=0)]
+    n_features: Annotated[int, Meta(ge=1)]
 
     name = "sirc"
     needs = frozenset({"probs", "features"})
@@ -48,12 +50,8 @@ class SIRC(FittedScore):
 
     def __post_init__(self) -> None:
         """Refuse values that no such score has."""
-        n_features = type(self.n_features) is int and self.n_features > 0
-        if not (np.isfinite(self.a) and 0 < self.b < np.inf and n_features):
-            message = (
-                f"expected a finite a, b above 0 and a number of features, got "
-                f"{self.a}, {self.b} and {self.n_features!r}."
-            )
+        if not (np.isfinite(self.a) and 0 < self.b < np.inf):
+            message = f"expected a finite a and b above 0, got {self.a} and {self.b}."
             raise InputError(message)
 
     @classmethod

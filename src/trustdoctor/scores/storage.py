@@ -1,6 +1,5 @@
 """Files of fitted scores: arrays in safetensors, plain values as JSON in the header."""
 
-import json
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,21 +12,30 @@ from numpy.typing import NDArray
 
 from trustdoctor import envelope
 from trustdoctor.atomic import replacing
+from trustdoctor.envelope import Document, convert
 from trustdoctor.errors import FileError, missing_package
 
-SCHEMA = 1
+SCHEMA = 2
 
 MAX_HEADER_BYTES = 1 << 24
+
+
+class Header(Document, frozen=True):
+    """What the header of a file says: the score's name and its plain values."""
+
+    schema: int
+    name: str
+    plain: dict[str, Any]
 
 
 def save(
     path: str | Path, name: str, arrays: dict[str, NDArray[Any]], plain: dict[str, Any]
 ) -> None:
     """Write a score's arrays and plain values, whole or not at all."""
-    header = {"trustdoctor": name, "schema": SCHEMA, **plain}
+    header = envelope.dump("score", SCHEMA, {"name": name, "plain": plain}, indent=None)
     contiguous = {key: np.ascontiguousarray(array) for key, array in arrays.items()}
     with replacing(path) as temporary:
-        _safetensors().save_file(contiguous, temporary, {"json": json.dumps(header)})
+        _safetensors().save_file(contiguous, temporary, {"json": header})
 
 
 def load(path: str | Path) -> tuple[str, dict[str, NDArray[Any]], dict[str, Any]]:
@@ -39,7 +47,7 @@ def load(path: str | Path) -> tuple[str, dict[str, NDArray[Any]], dict[str, Any]
     try:
         _check_header(path)
         with library.safe_open(path, "np") as file:
-            header = envelope.parse((file.metadata() or {}).get("json", "null"))
+            text = (file.metadata() or {}).get("json", "null")
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except Exception as error:
         # Not only OSError and ValueError: safetensors passes on what numpy raises for
@@ -50,21 +58,14 @@ def load(path: str | Path) -> tuple[str, dict[str, NDArray[Any]], dict[str, Any]
             "file that save or compare -o wrote."
         )
         raise FileError(message) from error
-    if not isinstance(header, dict) or not isinstance(header.get("trustdoctor"), str):
-        message = f"{path} is not a score of trustdoctor. Name another file."
-        raise FileError(message)
-    schema = header.pop("schema", None)
-    if type(schema) is not int or schema != SCHEMA:
-        message = (
-            f"expected a score of schema {SCHEMA} in {path}, which another version of "
-            "trustdoctor wrote. Use that version, or fit the score again."
-        )
-        raise FileError(message)
+    content = envelope.check(text, path, "score", schemas=(SCHEMA,))
+    with naming_path(path):
+        header = convert(content, Header)
     for name, array in arrays.items():
         if array.dtype.kind not in "fiub":
             message = f"expected numbers in {name!r} of {path}, got {array.dtype}."
             raise FileError(message)
-    return header.pop("trustdoctor"), arrays, header
+    return header.name, arrays, header.plain
 
 
 def _check_header(path: str | Path) -> None:

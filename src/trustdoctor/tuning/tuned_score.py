@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from trustdoctor.arrays import Array
+from trustdoctor.envelope import Count
 from trustdoctor.errors import InputError, OddLabelsWarning
 from trustdoctor.evaluation import check_labels
 from trustdoctor.predictions import Predictions, require_predictions
@@ -86,9 +87,9 @@ class Tuned(FittedScore):
     """
 
     members: tuple[str, ...]
-    n: int
-    n_errors: int
-    n_candidates: int
+    n: Count
+    n_errors: Count
+    n_candidates: Count
     target: str
     knots: Array = field(repr=False)
     ranks: Array = field(repr=False)
@@ -102,13 +103,6 @@ class Tuned(FittedScore):
 
     def __post_init__(self) -> None:
         """Refuse values that no such score has."""
-        valid = isinstance(self.members, (tuple, list)) and isinstance(self.target, str)
-        valid = valid and all(isinstance(name, str) for name in self.members)
-        counts = (self.n, self.n_errors, self.n_candidates)
-        if not (valid and all(type(n) is int and n >= 0 for n in counts)):
-            message = "expected names of scores, and counts of the tuning rows."
-            raise InputError(message)
-        object.__setattr__(self, "members", tuple(self.members))
         _check_curves(self.knots, self.ranks, len(self.members))
         needs = frozenset[str]().union(*(score.needs for score in self.scores))
         if not needs <= {"probs", "logits"}:
