@@ -183,10 +183,10 @@ def check_words(folder):
     facts = json.loads(path.read_text(encoding="utf-8"))
     words = (
         f"The answers of our nets were computed on {facts['accelerator']}, in float32. "
-        f"A processor was asked again about {CHECKED} rows of each data set and all "
-        f"their views, {facts['answers']:,} answers: logits differ by at most "
-        f"{facts['largest']:.1g}, and {facts['changed']} predictions. The intervals "
-        "and choices were computed on a processor."
+        f"On {CHECKED} rows of each data set and all their views, "
+        f"{facts['answers']:,} answers, the logits of a processor differ by at most "
+        f"{facts['largest']:.1g}, and {facts['changed'] or 'no'} predictions do. "
+        "Scores and intervals were computed on a processor."
     )
     return [words, ""]
 
@@ -297,7 +297,7 @@ def adaptive(found, names, splits=20):
         asked = np.ones(len(rest))
         still = np.ones(len(rest), bool)
         for k in range(len(names)):
-            still &= ~gate.margins.stopped(found.doubts[rest][:, k], k, gate)
+            still &= ~gate.margins.settled(found.doubts[rest][:, k], k, gate)
             asked += still
         passes.append(asked.mean())
     one, full, lazy = 100 * np.mean(rates, 0)
