@@ -1,4 +1,8 @@
-"""What would do better than a gate that decides nothing, tried on the same rows."""
+"""Advice: what would decide more than this gate, tried on the same rows.
+
+What is chosen after a look at several settings on the same rows looks better than it is
+(selection bias), so the sentences say that they are optimistic.
+"""
 
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -24,24 +28,25 @@ from trustdoctor.metrics import Ranking, auroc_difference
 from trustdoctor.predictions import Predictions
 from trustdoctor.scores import Score, available_scores, find_score, score_all
 
-ENOUGH = 100_000
-"""Rows that are enough to tell scores apart."""
+MAX_COMPARED = 100_000
+"""Rows that scores are compared on, at most: more would not tell them apart better."""
 
 CONFIDENCE = 0.95
 """Of all comparisons of scores together."""
 
-PLAIN = {"frr": 0.05, "coverage": 0.9}
-"""Targets that few errors are enough for, and where their values are looked for."""
+EASY_TARGETS = {"frr": 0.05, "coverage": 0.9}
+"""Targets that need few errors, and the values where the search starts."""
 
 NOTHING_BETTER = "No other target or score that was tried on these rows decides more."
 
-Others = Iterable[tuple[str, Sample]]
+NamedSamples = Iterable[tuple[str, Sample]]
+"""The same rows under several scores, by the score's name."""
 
 
 def decides_nothing(gate: Gate) -> bool:
-    """Tell whether a gate accepts every row, or rejects every row, in all groups.
+    """Return whether a gate accepts every row, or rejects every row, in all groups.
 
-    A threshold beyond all rows that it was calibrated on decides nothing, either.
+    A threshold beyond all calibration rows decides nothing, either.
 
     Examples
     --------
@@ -49,50 +54,50 @@ def decides_nothing(gate: Gate) -> bool:
     (False, True)
     """
     states = {gate.state, *(rule.state for rule in gate.groups.values())}
-    promised = gate.certificate is not None and gate.certificate.guarantee
-    seen = gate.certificate.observed if gate.certificate and promised else {}
-    coverage = seen["coverage"].value if "coverage" in seen else None
+    certificate, coverage = gate.certificate, None
+    if certificate and certificate.guarantee and "coverage" in certificate.observed:
+        coverage = certificate.observed["coverage"].value
     return (len(states) == 1 and states != {"threshold"}) or coverage in (0.0, 1.0)
 
 
 @dataclass(frozen=True)
-class Trial:
-    """How many of the rows a setting accepts; None where that is not known."""
+class Attempt:
+    """The number of rows that a setting accepts; None if it cannot be counted."""
 
     accepted: int | None
     rows: int
 
     @property
-    def side(self) -> str:
-        """Whether nearly all rows are accepted, or rejected, or neither."""
-        least = max(1, math.ceil(self.rows / 100))
+    def state(self) -> str:
+        """A gate's state; less than 1% of the rows on one side counts as none."""
+        minimum = max(1, math.ceil(self.rows / 100))
         if self.accepted is None:
             return "unknown"
-        if self.accepted < least:
+        if self.accepted < minimum:
             return "reject-all"
-        return "accept-all" if self.accepted > self.rows - least else "threshold"
+        return "accept-all" if self.accepted > self.rows - minimum else "threshold"
 
     def words(self, setting: str) -> str:
-        """Say it, for a setting."""
+        """Say how many rows this setting would accept."""
         return f"{setting} would accept {(self.accepted or 0) / self.rows:.0%} of them"
 
 
 def advise(
-    rows: Sample, *, others: Others = (), groups: int = 0, **options: Any
+    rows: Sample, *, other_scores: NamedSamples = (), groups: int = 0, **options: Any
 ) -> str:
-    """Say what would do better on rows where a calibration decides nothing.
+    """Say what would decide more on rows where a calibration decides nothing.
 
     Other values of the target are tried first, then other scores and methods; other
-    targets where these give nothing, or where errors are too few. All are tried on the
-    rows themselves, and the sentence says so.
+    targets if these give nothing, or if errors are too few. All are tried on the rows
+    themselves, and the sentence says so.
 
     Parameters
     ----------
     rows : Sample
-    others : iterable of (str, Sample)
-        Other scores by name, on the same rows.
+    other_scores : iterable of (str, Sample)
+        The same rows under other scores, by the score's name.
     groups : int
-        How many groups share the risk of a broken promise.
+        The number of groups that share the level of the promise.
     options
         Targets, confidence, mode, method, min_coverage and label_noise, as in
         `calibrate`.
@@ -104,24 +109,26 @@ def advise(
     >>> advise(rows, risk=0.01)
     'Tried on these rows, so optimistic: --risk 0.026 would accept 95% of them.'
     """
-    named = {k: options.pop(k) for k in TARGETS if options.get(k) is not None}
-    values = fixed_values(named)
-    asked = {k: v for k, v in options.items() if v is not None}
-    ask = Ask(values[-1], **asked, choices=len(values))
-    delta = ask.delta
-    delta /= max(1, groups) if ask.promised and ask.how == "confidence" else 1
-    cut = ask.cut(rows, delta)
+    target = {k: options.pop(k) for k in TARGETS if options.get(k) is not None}
+    values = fixed_values(target)
+    settings = {k: v for k, v in options.items() if v is not None}
+    request = Ask(values[-1], **settings, choices=len(values))
+    delta = request.delta
+    if request.promised and request.how == "confidence":
+        delta /= max(1, groups)
+    cut = request.cut(rows, delta)
     if cut.state == "threshold":
         return ""
-    fixed = [float(value[k]) for value in values[:-1] for k in value]
-    found = [
-        *_first(_other_values(rows, ask, delta, fixed)),
-        *_first(_other_scores(others, ask, delta)),
-        *_first(_other_methods(rows, ask, delta)),
+    stricter = [float(number) for value in values[:-1] for number in value.values()]
+    suggestions = [
+        *_first(_other_values(rows, request, delta, stricter)),
+        *_first(_other_scores(other_scores, request, delta)),
+        *_first(_other_methods(rows, request, delta)),
     ]
-    if not found or (cut.short and ask.targets[0].rests_on == "errors"):
-        found = [*found[:1], *_first(_other_targets(rows, ask, delta))]
-    return _said(found)
+    if not suggestions or (cut.short and request.targets[0].rests_on == "errors"):
+        easier = _first(_other_targets(rows, request, delta))
+        suggestions = [*suggestions[:1], *easier]
+    return _sentence(suggestions)
 
 
 def advise_unlabelled(predictions: Predictions, **options: Any) -> str:
@@ -135,21 +142,21 @@ def advise_unlabelled(predictions: Predictions, **options: Any) -> str:
     """
     ((name, value),) = ((k, options[k]) for k in TARGETS if options.get(k) is not None)
 
-    def attempt(at: float) -> Trial:
-        gate = calibrate_unlabelled(predictions, **{**options, name: at})
+    def attempt(number: float) -> Attempt:
+        gate = calibrate_unlabelled(predictions, **{**options, name: number})
         assert gate.certificate is not None
-        kept = gate.certificate.observed["coverage"].value or 0.0
-        return Trial(round(kept * len(predictions)), len(predictions))
+        coverage = gate.certificate.observed["coverage"].value or 0.0
+        return Attempt(round(coverage * len(predictions)), len(predictions))
 
-    near = _nearest(TARGETS[name], value, attempt)
-    return _said([] if near is None else [near[1].words(f"--{name} {near[0]:g}")])
+    nearest = _nearest_value(TARGETS[name], value, attempt)
+    return _sentence([] if nearest is None else [_suggestion(name, *nearest)])
 
 
 def better_score(predictions: Predictions, gate: Gate) -> str:
     """Say which plain score ranks these errors clearly better than the gate's.
 
-    By paired DeLong at 0.95, corrected for how many scores are tried, and where the
-    gain is half a point of AUROC or more; empty where there is none.
+    By DeLong's paired test (1988) at 0.95, with Bonferroni's correction for the number
+    of scores, and if the gain is half a point of AUROC or more; empty if none does.
 
     Examples
     --------
@@ -160,25 +167,26 @@ def better_score(predictions: Predictions, gate: Gate) -> str:
     >>> better_score(p, Gate(0.0, score="alpha"))[:53]
     'Careful: on these rows max_logit ranks errors better '
     """
-    some, where = predictions, "these rows"
-    if len(predictions) > ENOUGH:
-        picked = np.random.default_rng(0).permutation(len(predictions))[:ENOUGH]
-        some, where = predictions[picked], f"{ENOUGH:,} of these rows"
-    wrong = some.errors
-    others = [name for name in available_scores(some) if name != gate.score]
-    if gate.score is None or wrong.all() or not wrong.any() or not others:
+    rows, where = predictions, "these rows"
+    if len(predictions) > MAX_COMPARED:
+        order = np.random.default_rng(0).permutation(len(predictions))
+        rows = predictions[order[:MAX_COMPARED]]
+        where = f"{MAX_COMPARED:,} of these rows"
+    errors = rows.errors
+    others = [name for name in available_scores(rows) if name != gate.score]
+    if gate.score is None or errors.all() or not errors.any() or not others:
         return ""
     scorer = gate.scorer
-    own = Ranking(scorer(some), wrong, scorer.rounding)
-    level, gains = 1 - (1 - CONFIDENCE) / len(others), {}
-    doubts = score_all(some, others, temperature=gate.temperature)
+    gate_ranking = Ranking(scorer(rows), errors, scorer.rounding)
+    confidence, gains = 1 - (1 - CONFIDENCE) / len(others), {}
+    doubts = score_all(rows, others, temperature=gate.temperature)
     for name, scores in doubts.items():
-        other = Ranking(scores, wrong, find_score(name).rounding)
-        gains[name] = auroc_difference(other, own, confidence=level)
-    better = say_better(gate.score, gains, where=where)
-    if not better:
+        ranking = Ranking(scores, errors, find_score(name).rounding)
+        gains[name] = auroc_difference(ranking, gate_ranking, confidence=confidence)
+    warning = say_better(gate.score, gains, where=where)
+    if not warning:
         return ""
-    return f"Careful: {better}. Let other rows choose: --score auto, or compare."
+    return f"Careful: {warning}. Let other rows choose: --score auto, or compare."
 
 
 def calibrate_aloud(  # noqa: PLR0913 - options, by keyword only
@@ -232,7 +240,7 @@ def calibrate_aloud(  # noqa: PLR0913 - options, by keyword only
 def remarks(
     gate: Gate, rows: Sample, predictions: Predictions | None = None, **options: Any
 ) -> Iterator[str]:
-    """Say what to know of a gate that was calibrated on rows, beside its certificate.
+    """Yield advice on a calibrated gate, beside what its certificate says.
 
     Parameters
     ----------
@@ -240,7 +248,7 @@ def remarks(
     rows : Sample
         The doubts that it was calibrated on.
     predictions : Predictions, optional
-        The rows themselves, for other scores.
+        The calibration rows themselves, to try other scores.
     options
         Targets and options of the calibration.
 
@@ -251,170 +259,187 @@ def remarks(
     >>> list(remarks(Gate(0.0), rows, risk=0.1))
     []
     """
-    labelled = predictions is not None and rows.labelled
+    if not rows.labelled:
+        predictions = None
     if decides_nothing(gate):
-        others: Others = ()
-        if labelled:
-            assert predictions is not None
-            others = _doubts(predictions, gate)
-        yield advise(rows, others=others, groups=len(gate.groups), **options)
-    elif labelled:
-        assert predictions is not None
-        better = better_score(predictions, gate)
-        if better:
-            yield better
+        samples = () if predictions is None else _other_samples(predictions, gate)
+        yield advise(rows, other_scores=samples, groups=len(gate.groups), **options)
+    elif predictions is not None:
+        warning = better_score(predictions, gate)
+        if warning:
+            yield warning
 
 
-def _doubts(predictions: Predictions, gate: Gate) -> Others:
-    """Yield the other plain scores, on the same rows."""
+def _other_samples(predictions: Predictions, gate: Gate) -> NamedSamples:
+    """Yield the rows under every plain score but the gate's."""
     for name in available_scores(predictions):
         if name != gate.score:
             score = find_score(name, temperature=gate.temperature)
             yield name, Rows(score(predictions), predictions.errors, score.rounding)
 
 
-def _said(found: list[str]) -> str:
-    if not found:
+def _sentence(suggestions: list[str]) -> str:
+    """Return up to two suggestions as a sentence."""
+    if not suggestions:
         return NOTHING_BETTER
-    return f"Tried on these rows, so optimistic: {'; '.join(found[:2])}."
+    return f"Tried on these rows, so optimistic: {'; '.join(suggestions[:2])}."
 
 
-def _first(found: Iterator[str]) -> list[str]:
-    return [line for line, _ in zip(found, range(1), strict=False)]
+def _suggestion(name: str, value: float, attempt: Attempt) -> str:
+    return attempt.words(f"--{name} {value:g}")
+
+
+def _first(suggestions: Iterator[str]) -> list[str]:
+    """Return the first suggestion alone, if there is one; no other is computed."""
+    return [line for line, _ in zip(suggestions, range(1), strict=False)]
 
 
 def _other_values(
-    rows: Sample, ask: Ask, delta: float, fixed: list[float]
+    rows: Sample, request: Ask, delta: float, stricter: list[float]
 ) -> Iterator[str]:
-    """Yield the nearest value of a target that decides something, the rest kept.
+    """Yield the nearest value of one target that decides something.
 
-    `fixed` are the other values that share the level, if there are any.
+    Another target keeps its value. `stricter` are the values that share the level.
     """
-    before = "".join(f"{value:g}," for value in fixed)
-    for name, value in reversed(ask.target.items()):
+    prefix = "".join(f"{value:g}," for value in stricter)
+    for name, value in reversed(request.target.items()):
 
-        def attempt(at: float, name: str = name) -> Trial:
-            return _tried(rows, replace(ask, target={**ask.target, name: at}), delta)
+        def attempt(number: float, name: str = name) -> Attempt:
+            target = {**request.target, name: number}
+            return _attempt(rows, replace(request, target=target), delta)
 
-        near = _nearest(TARGETS[name], value, attempt)
-        if near is not None:
-            at = {**ask.target, name: near[0]}
-            typed = (f"--{n} {before}{v:g}" for n, v in at.items())
-            yield near[1].words(" ".join(typed))
-
-
-def _other_scores(others: Others, ask: Ask, delta: float) -> Iterator[str]:
-    """Yield the score that accepts most, where any decides something."""
-    tried = {name: _tried(rows, ask, delta) for name, rows in others}
-    able = {name: one for name, one in tried.items() if one.side == "threshold"}
-    if able:
-        best = max(able, key=lambda name: able[name].accepted or 0)
-        yield able[best].words(f"--score {best}")
+        nearest = _nearest_value(TARGETS[name], value, attempt)
+        if nearest is not None:
+            target = {**request.target, name: nearest[0]}
+            options = (f"--{n} {prefix}{v:g}" for n, v in target.items())
+            yield nearest[1].words(" ".join(options))
 
 
-def _other_methods(rows: Sample, ask: Ask, delta: float) -> Iterator[str]:
-    if len(ask.target) > 1 or not rows.exact:
+def _other_scores(samples: NamedSamples, request: Ask, delta: float) -> Iterator[str]:
+    """Yield the score that accepts most, if any decides something."""
+    attempts = {name: _attempt(rows, request, delta) for name, rows in samples}
+    accepted = {
+        name: attempt.accepted or 0
+        for name, attempt in attempts.items()
+        if attempt.state == "threshold"
+    }
+    if accepted:
+        best = max(accepted, key=lambda name: accepted[name])
+        yield attempts[best].words(f"--score {best}")
+
+
+def _other_methods(rows: Sample, request: Ask, delta: float) -> Iterator[str]:
+    """Yield methods of the target that decide something."""
+    if len(request.target) > 1 or not rows.exact:
         return
-    methods = ask.targets[0].rules
+    methods = request.targets[0].rules
     for name in methods:
-        if name != (ask.method or next(iter(methods))):
-            trial = _tried(rows, replace(ask, method=name), delta)
-            if trial.side == "threshold":
-                yield trial.words(f"--method {name}")
+        if name != (request.method or next(iter(methods))):
+            attempt = _attempt(rows, replace(request, method=name), delta)
+            if attempt.state == "threshold":
+                yield attempt.words(f"--method {name}")
 
 
-def _other_targets(rows: Sample, ask: Ask, delta: float) -> Iterator[str]:
-    """Yield targets that few errors are enough for."""
-    for name, value in PLAIN.items():
+def _other_targets(rows: Sample, request: Ask, delta: float) -> Iterator[str]:
+    """Yield targets that need few errors, at values that decide something."""
+    for name, value in EASY_TARGETS.items():
         target = TARGETS[name]
-        possible = rows.n_errors < len(rows) if rows.labelled else False
-        if name in ask.target or (target.needs_labels and not possible):
+        has_correct_rows = rows.labelled and rows.n_errors < len(rows)
+        if name in request.target or (target.needs_labels and not has_correct_rows):
             continue
 
-        def attempt(at: float, name: str = name) -> Trial:
-            plain = Ask({name: at}, confidence=ask.confidence)
-            return _tried(rows, plain, delta)
+        def attempt(number: float, name: str = name) -> Attempt:
+            easier = Ask({name: number}, confidence=request.confidence)
+            return _attempt(rows, easier, delta)
 
-        trial = attempt(value)
-        near: tuple[float, Trial] | None = (value, trial)
-        if trial.side != "threshold":
-            near = _nearest(target, value, attempt)
-        if near is not None:
-            yield near[1].words(f"--{name} {near[0]:g}")
+        usual = attempt(value)
+        nearest: tuple[float, Attempt] | None = (value, usual)
+        if usual.state != "threshold":
+            nearest = _nearest_value(target, value, attempt)
+        if nearest is not None:
+            yield _suggestion(name, *nearest)
 
 
-def _tried(rows: Sample, ask: Ask, delta: float) -> Trial:
+def _attempt(rows: Sample, request: Ask, delta: float) -> Attempt:
+    """Return how many rows the request would accept."""
     try:
-        cut = ask.cut(rows, delta)
-    except InputError:  # a rule that asks for more than a sketch keeps
-        return Trial(None, len(rows))
+        cut = request.cut(rows, delta)
+    except InputError:  # the rule needs every score, and a sketch keeps ranges
+        return Attempt(None, len(rows))
     if cut.state != "threshold":
-        return Trial(len(rows) if cut.state == "accept-all" else 0, len(rows))
-    seen = rows.confusion(rules.place(cut, rows))
-    return Trial(None if seen is None else seen.n_accepted, len(rows))
+        return Attempt(len(rows) if cut.state == "accept-all" else 0, len(rows))
+    counts = rows.confusion(rules.place(cut, rows))
+    return Attempt(None if counts is None else counts.n_accepted, len(rows))
 
 
-def _nearest(
-    target: Target, value: float, attempt: Callable[[float], Trial]
-) -> tuple[float, Trial] | None:
+def _nearest_value(
+    target: Target, value: float, attempt: Callable[[float], Attempt]
+) -> tuple[float, Attempt] | None:
     """Return the nearest value of a target that decides something, in few digits.
 
-    The slack is what a promise leaves open: the rate itself where it is a limit, else
-    what it lacks of 1; one over the cost. More slack is easier to promise.
+    Found by binary search on the logarithm of the slack (see `_Slack`).
     """
     slack = _Slack(target)
-    if not slack.known:
+    if not slack.is_defined:
         return None
-    before = attempt(value).side
-    tighter = before == "accept-all" and target.safe == "reject"
+    state = attempt(value).state
+    tighter = state == "accept-all" and target.safe == "reject"
     start, end = slack.of(value), 1e-6 if tighter else 1 - 1e-6
-    if start == 0 or attempt(slack.value(end)).side == before:
+    if start == 0 or attempt(slack.value(end)).state == state:
         return None
     low, high = math.log(start), math.log(end)
     while abs(high - low) > 2e-3:
         middle = (low + high) / 2
-        if attempt(slack.value(math.exp(middle))).side == before:
+        if attempt(slack.value(math.exp(middle))).state == state:
             low = middle
         else:
             high = middle
     for digits in (2, 3):
-        at = slack.value(_rounded(math.exp(high), digits, up=not tighter))
-        if target.allows(at):
-            trial = attempt(at)
-            if trial.side == "threshold":
-                return at, trial
+        number = slack.value(_rounded(math.exp(high), digits, up=not tighter))
+        if target.allows(number):
+            result = attempt(number)
+            if result.state == "threshold":
+                return number, result
     return None
 
 
 @dataclass(frozen=True)
 class _Slack:
-    """What a target leaves open, between 0 and 1."""
+    """What a target leaves open, between 0 and 1; more is easier to promise.
+
+    The rate itself if it is an upper limit, 1 minus the rate if it is a lower limit;
+    1 / cost.
+    """
 
     target: Target
 
     @property
-    def known(self) -> bool:
-        rate = self.target.counts is not None
-        return (rate and (self.target.low, self.target.high) == (0, 1)) or self._cost
+    def is_defined(self) -> bool:
+        is_rate = self.target.counts is not None
+        return (is_rate and self._limits == (0, 1)) or self._is_cost
 
     @property
-    def _cost(self) -> bool:
-        return (self.target.low, self.target.high) == (1.0, math.inf)
+    def _limits(self) -> tuple[float, float]:
+        return self.target.low, self.target.high
+
+    @property
+    def _is_cost(self) -> bool:
+        return self._limits == (1.0, math.inf)
 
     def of(self, value: float) -> float:
-        if self._cost:
+        if self._is_cost:
             return 1 / value
         return float(1 - rules.exact(value)) if self.target.at_least else value
 
     def value(self, slack: float) -> float:
-        if self._cost:
+        if self._is_cost:
             return float(f"{1 / slack:.3g}")
         return float(1 - rules.exact(slack)) if self.target.at_least else slack
 
 
 def _rounded(slack: float, digits: int, *, up: bool) -> float:
-    """Round in the direction of the search to so many significant digits."""
-    unit = digits - 1 - math.floor(math.log10(slack))
-    scaled = slack * 10**unit
-    whole = math.ceil(scaled - 1e-9) if up else math.floor(scaled + 1e-9)
-    return float(f"{whole}e{-unit}")
+    """Round to this number of significant digits, in the direction of the search."""
+    exponent = digits - 1 - math.floor(math.log10(slack))
+    scaled = slack * 10**exponent
+    mantissa = math.ceil(scaled - 1e-9) if up else math.floor(scaled + 1e-9)
+    return float(f"{mantissa}e{-exponent}")
