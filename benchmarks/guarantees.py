@@ -24,13 +24,13 @@ from scipy.stats import betabinom, norm
 
 import trustdoctor as td
 from trustdoctor.demo import bundled_file
-from trustdoctor.gates.asked import Ask
+from trustdoctor.gates import certification
 from trustdoctor.gates.outlook import (
     LIKELY,
-    fails,
     find_sufficient_rows,
     simulate_outlook,
 )
+from trustdoctor.gates.request import Request
 from trustdoctor.gates.sample import Rows
 
 ROWS = (30, 100, 500, 5000)
@@ -288,7 +288,7 @@ def stated_and_observed(task):
     """Compare what is stated at every sample with what is observed on fresh ones."""
     source, rows, risk, calibrations = task
     scores, errors = file_rows(source)
-    ask, rng = Ask({"risk": risk}), np.random.default_rng(rows)
+    ask, rng = Request({"risk": risk}), np.random.default_rng(rows)
 
     def find_cut(sample):
         return ask.cut(sample, ask.delta)
@@ -297,7 +297,7 @@ def stated_and_observed(task):
         chosen = rng.integers(0, len(scores), size)
         return Rows(scores[chosen], errors[chosen])
 
-    successes = [not fails(find_cut(sample_of(rows))) for _ in range(calibrations)]
+    successes = [not find_cut(sample_of(rows)).failed for _ in range(calibrations)]
     observed = np.mean(successes)
     if not BETWEEN[0] <= observed <= BETWEEN[1]:
         return source, rows, risk, observed, None, [], [], []
@@ -305,16 +305,16 @@ def stated_and_observed(task):
     for _ in range(calibrations // 4):
         sample = sample_of(rows)
         if not sample.n_errors:  # nothing to simulate, and no outlook is made of it
-            stated.append(float(not fails(find_cut(sample))))
+            stated.append(float(not find_cut(sample).failed))
             continue
         stated.append(simulate_outlook(sample, find_cut).decides)
-        if not fails(find_cut(sample)):
+        if not find_cut(sample).failed:
             continue
         failed.append(stated[-1])
         if len(failed) <= calibrations // 80:
             looks = find_sufficient_rows(sample, find_cut)
             needed.append(looks[1].rows if len(looks) > 1 else math.inf)
-            enough += [not fails(find_cut(sample_of(look.rows))) for look in looks[1:]]
+            enough += [not find_cut(sample_of(look.rows)).failed for look in looks[1:]]
     return source, rows, risk, observed, stated, failed, needed, enough
 
 
@@ -575,7 +575,7 @@ def read_sections(page):
 
 
 def without_outlooks(*_):
-    """Stand in for `Ask.outlook`, which simulates calibrations for a certificate.
+    """Stand in for `certification.outlooks`, which simulates calibrations.
 
     They change no gate, and the section "outlook" calls them by themselves.
     """
@@ -590,7 +590,9 @@ def main():
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     n, splits, only = arguments.calibrations, arguments.splits, arguments.only
-    Ask.outlook = without_outlooks  # here, not on import: tests import this file
+    certification.outlooks = (
+        without_outlooks  # here, not on import: tests import this file
+    )
     sections, bad = read_sections(arguments.out), []
     for name in only.split(","):
         title, words = SECTIONS[name]

@@ -405,12 +405,13 @@ ALONE = "tuned, by itself"
 
 def tuned_alone(p):
     """Return the gain of a score tuned on a third of the rows, on all others."""
-    from trustdoctor.gates.auto import choose_auto
+    from trustdoctor.gates.request import Request
+    from trustdoctor.gates.score_choice import choose_score
     from trustdoctor.metrics import Ranking, auroc_difference
     from trustdoctor.scores import find_score
 
-    found = choose_auto(p)
-    rest = p[found.rest]
+    found = choose_score(p, Request({"coverage": 0.5}))  # tuned for AUROC
+    rest = p[found.other_rows]
     scores = (found.score, find_score("msp"))
     own, base = (Ranking(score(rest), rest.errors) for score in scores)
     return auroc_difference(own, base, confidence=0.95)

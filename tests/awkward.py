@@ -13,8 +13,8 @@ import torch
 
 import trustdoctor as td
 from trustdoctor.errors import InputError
-from trustdoctor.gates.deciding import GroupRule
 from trustdoctor.gates.shortlists import ListRule
+from trustdoctor.gates.thresholds import GroupThreshold
 from trustdoctor.scores import logit_scores
 
 INF, NAN = np.inf, np.nan
@@ -208,7 +208,7 @@ def gate_of(score, kind, t, state):
     plain = score in logit_scores()
     options = {"score": score if plain else fitted(score), "temperature": t}
     if state == "groups":
-        options["groups"] = {0: GroupRule(0.0, "accept-all")}
+        options["groups"] = {0: GroupThreshold(0.0, "accept-all")}
         return td.Gate(threshold, grouped_by="predicted", **options)
     return td.Gate(threshold, state=state, **options)
 

@@ -173,7 +173,7 @@ def test_a_document_of_its_form_is_read():
     assert (cell.n, envelope.read_number(cell.at), cell.ends) == (
         3,
         -np.inf,
-        [(0, 1.5)],
+        ((0, 1.5),),
     )
     assert envelope.convert([[1, 2]], list[tuple[int, int]]) == [(1, 2)]
 

@@ -5,7 +5,8 @@ import polars as pl
 import pytest
 
 import trustdoctor as td
-from trustdoctor.gates.auto import choose_auto
+from trustdoctor.gates.request import Request
+from trustdoctor.gates.score_choice import choose_score
 
 
 @pytest.fixture
@@ -52,8 +53,8 @@ def test_auto_says_what_chose_and_what_it_gains(words, target, path, table, run)
     assert td.Gate.load(gate) == wanted
     said = " ".join(done.stdout.split())
     name, value = next(iter(target.items()))
-    found = choose_auto(p, **{name: value})
-    errors = p[found.chosen].errors.sum()
+    found = choose_score(p, Request({name: value}))
+    errors = p[found.choosing_rows].errors.sum()
     assert f"- 1,000 rows with {errors} errors chose the mean rank by" in said
     assert f", for {name} {value:g}. 2,000 other rows set the threshold." in said
     for note in wanted.certificate.notes:

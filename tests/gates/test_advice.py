@@ -16,11 +16,13 @@ from trustdoctor.gates import (
     advise,
     advise_unlabelled,
     better_score,
-    calibrate_aloud,
     decides_nothing,
+    make_requests,
     remarks,
+    run_calibration,
 )
-from trustdoctor.gates.deciding import GroupRule
+from trustdoctor.gates.calibration import Calibration
+from trustdoctor.gates.thresholds import GroupThreshold
 from trustdoctor.metrics import Sketch, auroc, delong_difference
 
 
@@ -55,7 +57,7 @@ def test_the_advised_value_does_what_is_said(target, rng):
     scores, errors = draw(rng)
     before = td.calibrate_scores(scores, errors, **target)
     assert before.state != "threshold"
-    text = advise(Rows(scores, errors), **target)
+    text = advise(Rows(scores, errors), make_requests(**target))
     setting, share = advised(text)
     gate = td.calibrate_scores(scores, errors, **setting)
     assert gate.state == "threshold"
@@ -74,7 +76,7 @@ def test_another_cost_is_named(cost, rng):
     scores, errors = draw(rng, rate=0.2, gap=1.0)
     scores = np.clip(np.round(scores), -1, 1)
     assert td.calibrate_scores(scores, errors, cost=cost).state != "threshold"
-    setting, share = advised(advise(Rows(scores, errors), cost=cost))
+    setting, share = advised(advise(Rows(scores, errors), make_requests(cost=cost)))
     gate = td.calibrate_scores(scores, errors, **setting)
     assert round(100 * gate.accept(scores).mean()) == share
     assert set(setting) == {"cost"}
@@ -86,35 +88,39 @@ def test_a_sketch_is_advised_as_its_rows_are(target, rng):
     sketch = Sketch()
     sketch.update(scores, errors)
     assert sketch.exact
-    assert advise(sketch, **target) == advise(Rows(scores, errors), **target)
+    assert advise(sketch, make_requests(**target)) == advise(
+        Rows(scores, errors), make_requests(**target)
+    )
 
 
 def test_few_errors_are_told_of_targets_that_need_none(rng):
     scores, errors = draw(rng, 400, rate=0.02)
-    text = advise(Rows(scores, errors), trr=0.95)
+    text = advise(Rows(scores, errors), make_requests(trr=0.95))
     assert re.search(r"--trr 0\.\d+ would .*; --frr 0.05 would accept 9\d%", text)
     none = Rows(scores, np.zeros(400, bool))
-    assert advised(advise(none, trr=0.95))[0] == {"frr": 0.05}
-    assert advised(advise(none, risk=0.5))[0] == {"frr": 0.05}
+    assert advised(advise(none, make_requests(trr=0.95)))[0] == {"frr": 0.05}
+    assert advised(advise(none, make_requests(risk=0.5)))[0] == {"frr": 0.05}
     every = Rows(scores, np.ones(400, bool))
-    assert advised(advise(every, risk=0.05))[0] == {"coverage": 0.9}
+    assert advised(advise(every, make_requests(risk=0.05)))[0] == {"coverage": 0.9}
 
 
 def test_a_gate_that_decides_gets_no_advice(rng):
     scores, errors = draw(rng)
-    assert advise(Rows(scores, errors), frr=0.1) == ""
+    assert advise(Rows(scores, errors), make_requests(frr=0.1)) == ""
 
 
 def test_where_nothing_helps_that_is_said():
     one = Rows(np.zeros(50), np.arange(50) % 2 == 0)
-    text = advise(one, risk=0.05)
+    text = advise(one, make_requests(risk=0.05))
     assert text == "No other target or score that was tried on these rows decides more."
 
 
 def test_shared_risk_is_shared_in_the_trials(rng):
     scores, errors = draw(rng)
-    plain, _ = advised(advise(Rows(scores, errors), trr=0.9999))
-    shared, _ = advised(advise(Rows(scores, errors), groups=9, trr=0.9999))
+    plain, _ = advised(advise(Rows(scores, errors), make_requests(trr=0.9999)))
+    shared, _ = advised(
+        advise(Rows(scores, errors), make_requests(trr=0.9999), groups=9)
+    )
     assert shared["trr"] < plain["trr"]
 
 
@@ -127,10 +133,9 @@ def odd(rng):
 
 
 def test_another_score_is_named_where_it_keeps_the_promise(odd):
-    told = []
-    gate = calibrate_aloud(odd, risk=0.01, remark=told.append)
-    assert decides_nothing(gate)
-    (text,) = told
+    calibration = run_calibration(odd, make_requests(risk=0.01))
+    assert decides_nothing(calibration.gate)
+    (text,) = remarks(calibration)
     share = re.search(r"--score max_logit would accept (\d+)% of them", text)[1]
     other = td.calibrate(odd, score="max_logit", risk=0.01)
     assert round(100 * other.screen(odd).accepted.mean()) == int(share)
@@ -193,10 +198,10 @@ def test_one_kind_of_rows_tells_no_scores_apart(odd):
 def test_groups_that_differ_decide_something():
     whole = Gate(0.0, state="accept-all")
     assert decides_nothing(whole)
-    same = {"a": GroupRule(0.0, "accept-all")}
+    same = {"a": GroupThreshold(0.0, "accept-all")}
     assert decides_nothing(Gate(0.0, state="accept-all", groups=same))
     for state in ("threshold", "reject-all"):
-        other = same | {"b": GroupRule(0.0, state)}
+        other = same | {"b": GroupThreshold(0.0, state)}
         assert not decides_nothing(Gate(0.0, state="accept-all", groups=other))
     assert not decides_nothing(Gate(0.0))
 
@@ -205,7 +210,8 @@ def test_a_threshold_by_hand_always_decides(odd):
     gate = td.calibrate(odd, threshold=1e9)
     assert not decides_nothing(gate)
     rows = Rows(td.alpha(odd.logits), odd.errors)
-    assert list(remarks(gate, rows, threshold=1e9)) == []
+    calibration = Calibration(gate, make_requests(threshold=1e9), rows)
+    assert list(remarks(calibration)) == []
 
 
 def test_without_labels_another_value_is_named(rng):
@@ -242,9 +248,10 @@ def test_rows_without_a_label_have_no_part_in_advice(odd):
     part = td.Predictions.from_logits(odd.logits, labels)
     told = {}
     for name, rows in (("all", part), ("labelled", odd[1000:])):
-        told[name] = lines = []
-        calibrate_aloud(rows, trr=0.99999, remark=lines.append)
-        calibrate_aloud(rows, frr=0.1, remark=lines.append)
+        told[name] = [
+            *remarks(run_calibration(rows, make_requests(trr=0.99999))),
+            *remarks(run_calibration(rows, make_requests(frr=0.1))),
+        ]
     assert told["all"] == told["labelled"]
     assert len(told["all"]) == 2
 
@@ -252,7 +259,7 @@ def test_rows_without_a_label_have_no_part_in_advice(odd):
 def test_advice_on_several_values_is_typed_with_the_others():
     """Alone the value would have the whole level, and accept something else."""
     rows = Rows(np.arange(100.0), np.arange(100) >= 95)
-    told = advise(rows, risk=[0.001, 0.002, 0.005])
+    told = advise(rows, make_requests(risk=[0.001, 0.002, 0.005]))
     value = float(re.search(r"--risk 0\.001,0\.002,(0\.\d+) would accept", told)[1])
     values = [0.001, 0.002, value]
     gate = td.calibrate_scores(rows.scores, rows.errors, risk=values)

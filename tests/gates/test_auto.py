@@ -8,8 +8,16 @@ from sklearn.metrics import roc_auc_score
 
 import trustdoctor as td
 from trustdoctor.errors import InputError, LabelsMissingError
-from trustdoctor.gates import Cut, Rule, Target, calibrate_aloud
-from trustdoctor.gates.auto import choose_auto, describe_gain
+from trustdoctor.gates import (
+    Cut,
+    Rule,
+    Target,
+    make_requests,
+    remarks,
+    run_calibration,
+)
+from trustdoctor.gates.request import Request
+from trustdoctor.gates.score_choice import choose_score, gain_over_baseline
 from trustdoctor.gates.targets import TARGETS
 from trustdoctor.scores import find_score
 
@@ -93,30 +101,34 @@ def again(options, p):
 def test_rows_that_choose_do_not_calibrate(rng):
     for n, most in ((301, 100), (3000, 1000), (6000, 2000), (9001, 2000)):
         z, labels = noisy(rng, n)
-        found = choose_auto(td.Predictions.from_logits(z, labels), frr=0.1)
-        assert (len(found.chosen), len(found.rest)) == (most, n - most)
-        assert sorted([*found.chosen, *found.rest]) == list(range(n))
+        found = choose_score(
+            td.Predictions.from_logits(z, labels), Request({"frr": 0.1})
+        )
+        assert (len(found.choosing_rows), len(found.other_rows)) == (most, n - most)
+        assert sorted([*found.choosing_rows, *found.other_rows]) == list(range(n))
         chosen, rest = split(np.ones(n, bool))
-        assert np.array_equal(found.chosen, chosen)
-        assert np.array_equal(found.rest, rest)
+        assert np.array_equal(found.choosing_rows, chosen)
+        assert np.array_equal(found.other_rows, rest)
 
 
 def test_labels_of_the_other_rows_have_no_say(p, rng):
     """Whatever they are, the score is the same: only then is the promise sound."""
-    found = choose_auto(p, trr=0.9)
+    found = choose_score(p, Request({"trr": 0.9}))
     labels = p.labels.copy()
-    labels[found.rest] = rng.integers(0, 5, len(found.rest))
-    other = choose_auto(td.Predictions.from_logits(p.logits, labels), trr=0.9)
+    labels[found.other_rows] = rng.integers(0, 5, len(found.other_rows))
+    other = choose_score(
+        td.Predictions.from_logits(p.logits, labels), Request({"trr": 0.9})
+    )
     assert other.score.digest == found.score.digest
 
 
 def test_rows_without_a_label_are_left_to_the_calibration(p):
     labels = [None if i < 1500 else k for i, k in enumerate(p.labels)]
     rows = td.Predictions.from_logits(p.logits, labels)
-    found = choose_auto(rows, frr=0.1)
-    assert len(found.chosen) == 500
-    assert found.chosen.min() >= 1500
-    assert sorted([*found.chosen, *found.rest]) == list(range(3000))
+    found = choose_score(rows, Request({"frr": 0.1}))
+    assert len(found.choosing_rows) == 500
+    assert found.choosing_rows.min() >= 1500
+    assert sorted([*found.choosing_rows, *found.other_rows]) == list(range(3000))
     assert td.calibrate(rows, score="auto", frr=0.1).certificate.n == 1000
     gate = td.calibrate(rows, score="auto", coverage=0.9)
     assert gate.certificate.n == 2500
@@ -130,16 +142,14 @@ def test_clusters_are_drawn_first(rng):
     assert gate.certificate.n == 667
     assert "333 rows with" in gate.certificate.notes[-3]
     assert "each of 1,000 clusters" in gate.certificate.notes[-1]
-    aloud = calibrate_aloud(p, score="auto", frr=0.1, clusters=own, seed=7)
-    assert aloud == gate
 
 
 @pytest.mark.parametrize("target", [{"frr": 0.1}, {"trr": 0.9}, {"coverage": 0.8}])
 def test_the_notes_say_what_the_rest_shows(target, p):
     gate = td.calibrate(p, score="auto", **target)
     notes = gate.certificate.notes
-    found = choose_auto(p, **target)
-    chosen, rest = p[found.chosen], p[found.rest]
+    found = choose_score(p, Request(target))
+    chosen, rest = p[found.choosing_rows], p[found.other_rows]
     split, gain = notes[-2:]
     assert split.startswith(f"1,000 rows with {chosen.errors.sum()} errors chose ")
     assert split.endswith("2,000 other rows set the threshold.")
@@ -173,7 +183,7 @@ def test_the_interval_of_the_gain_holds_as_often_as_it_says(rng):
     )
     held = 0
     for start in range(0, 60_000, 600):
-        line = describe_gain(score, many[start : start + 600], 0.95).words
+        line = gain_over_baseline(score, many[start : start + 600], 0.95).words
         low, high = re.search(r"AUROC \S+ \[(\S+), (\S+)\]", line).groups()
         held += float(low) <= true <= float(high)
     assert held >= 88  # of 100 at 0.95
@@ -189,8 +199,8 @@ def test_where_nothing_stands_out_it_is_softmax_response(rng):
     assert (
         "it stays msp. 600 other rows set the threshold." in gate.certificate.notes[-1]
     )
-    assert not describe_gain(find_score("alpha"), p, 0.95).clear
-    assert describe_gain(find_score("alpha"), p[p.errors], 0.95) is None
+    assert not gain_over_baseline(find_score("alpha"), p, 0.95).is_clear
+    assert gain_over_baseline(find_score("alpha"), p[p.errors], 0.95) is None
     _, rest = split(p.has_label)
     assert gate.threshold == td.calibrate(p[rest], score="msp", frr=0.1).threshold
 
@@ -246,7 +256,7 @@ def test_a_temperature_is_refused(temperature, p):
     ("options", "match"),
     [
         ({"threshold": 0.5}, "a threshold belongs to one"),
-        ({"frr": 0.1, "threshold": 0.5}, "a threshold belongs to one"),
+        ({"frr": 0.1, "threshold": 0.5}, "got frr, threshold"),
         ({}, "expected one target out of"),
         ({"frr": 3}, "expected frr between 0 and 1"),
         ({"frr": "much"}, "expected a number as frr"),
@@ -284,27 +294,32 @@ def test_a_target_of_somebody_else_works(p, monkeypatch):
     assert "for AUROC." in gate.certificate.notes[-2]
 
 
-def test_calibrating_aloud_gives_the_same_gate_and_no_other_advice(p):
-    said = []
+def told(p, **options):
+    """The gate of score="auto", and what is said beside its certificate."""
+    groups = options.pop("groups", None)
+    calibration = run_calibration(
+        p, make_requests(**options), score="auto", groups=groups
+    )
+    return calibration.gate, list(remarks(calibration))
+
+
+def test_a_chosen_score_gets_no_other_advice(p):
     for groups in (None, "predicted"):
-        gate = calibrate_aloud(
-            p, score="auto", frr=0.1, groups=groups, remark=said.append
-        )
+        gate, lines = told(p, frr=0.1, groups=groups)
         assert gate == td.calibrate(p, score="auto", frr=0.1, groups=groups)
-    assert said == []
-    trivial = calibrate_aloud(p, score="auto", risk=0.0001, remark=said.append)
+        assert lines == []
+    trivial, lines = told(p, risk=0.0001)
     assert trivial.state == "reject-all"
-    assert len(said) == 2
-    assert said[0].startswith("1,000 more rows chose the score")
-    assert "all 3,000" in said[0]
-    assert said[1].startswith("Tried on these rows")
+    assert len(lines) == 2
+    assert lines[0].startswith("1,000 more rows chose the score")
+    assert "all 3,000" in lines[0]
+    assert lines[1].startswith("Tried on these rows")
 
 
 def test_where_no_row_chose_none_is_said_to_have(rng):
     given = td.Predictions.from_confidence(rng.random(60), correct=np.arange(60) > 4)
-    said = []
-    calibrate_aloud(given, score="auto", risk=0.001, remark=said.append)
-    assert not any("choosing" in line for line in said)
+    _, lines = told(given, risk=0.001)
+    assert not any("chose" in line for line in lines)
 
 
 @pytest.mark.sampled(2)

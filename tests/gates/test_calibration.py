@@ -8,9 +8,8 @@ from scipy.stats import binomtest
 
 import trustdoctor as td
 from trustdoctor.errors import FileError, InputError
+from trustdoctor.gates import certification, rules
 from trustdoctor.gates import risk as risk_rules
-from trustdoctor.gates import rules
-from trustdoctor.gates.asked import Ask
 from trustdoctor.metrics import count_runs
 
 
@@ -41,7 +40,7 @@ LONG = pytest.mark.soak  # the other half of the cells
     ],
 )
 def test_promises_hold_in_simulation(rule, kind, n, guarantees, monkeypatch):
-    monkeypatch.setattr(Ask, "outlook", guarantees.without_outlooks)
+    monkeypatch.setattr(certification, "outlooks", guarantees.without_outlooks)
     runs = 150 if len(guarantees.RULES[rule][2]) == 1 else 60  # two take longer
     for accuracy in (0.6, 0.99):
         task = (guarantees.RULES[rule], n, accuracy, kind, runs, 7)

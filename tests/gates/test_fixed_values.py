@@ -8,9 +8,7 @@ import trustdoctor as td
 from trustdoctor.engines import Means
 from trustdoctor.errors import InputError
 from trustdoctor.gates import CalibrationSketch
-from trustdoctor.gates.asked import Ask
-from trustdoctor.gates.calibration import choose_value, fixed_values
-from trustdoctor.gates.outlook import fails
+from trustdoctor.gates.request import Request, choose_request, make_requests
 from trustdoctor.gates.rules import place
 from trustdoctor.gates.sample import Rows
 from trustdoctor.scores import find_score
@@ -110,11 +108,13 @@ def test_the_promise_holds_over_the_choice_and_a_naive_choice_breaks_it():
         errors = random.random(1000) < np.where(scores == 0, risks[0], second)
         some = Rows(scores, errors)
         for m in broken:
-            asked = [Ask({"risk": v}, confidence=1 - delta, choices=m) for v in values]
+            asked = [
+                Request({"risk": v}, confidence=1 - delta, candidates=m) for v in values
+            ]
             cuts = [ask.cut(some, ask.delta) for ask in asked]
-            at = next((i for i, cut in enumerate(cuts) if not fails(cut)), None)
+            at = next((i for i, cut in enumerate(cuts) if not cut.failed), None)
             if m == 2:
-                assert choose_value(some, asked) is asked[1 if at is None else at]
+                assert choose_request(some, asked) is asked[1 if at is None else at]
             if at is not None:
                 every = cuts[at].state == "accept-all" or place(cuts[at], some) >= 1
                 broken[m] += risks[int(every)] > values[at]
@@ -177,10 +177,14 @@ def test_coverage_without_labels_takes_a_value_that_the_rows_allow():
     assert gate.threshold == alone(0.5, 2, "coverage", few).threshold
 
 
+def targets(options):
+    return [request.target for request in make_requests(**options)]
+
+
 def test_values_are_sorted_from_the_strictest():
-    assert fixed_values({"trr": (0.8, 0.95)}) == [{"trr": 0.95}, {"trr": 0.8}]
-    assert fixed_values({"frr": [0.2, 0.1]}) == [{"frr": 0.1}, {"frr": 0.2}]
-    assert fixed_values({"frr": 0.2}) == [{"frr": 0.2}]
+    assert targets({"trr": (0.8, 0.95)}) == [{"trr": 0.95}, {"trr": 0.8}]
+    assert targets({"frr": [0.2, 0.1]}) == [{"frr": 0.1}, {"frr": 0.2}]
+    assert targets({"frr": 0.2}) == [{"frr": 0.2}]
 
 
 NONSENSE = [

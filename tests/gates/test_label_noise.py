@@ -9,8 +9,7 @@ import pytest
 
 import trustdoctor as td
 from trustdoctor.gates import calibrate_scores
-from trustdoctor.gates.asked import Ask
-from trustdoctor.gates.outlook import fails
+from trustdoctor.gates.request import Request
 from trustdoctor.gates.rules import place
 from trustdoctor.gates.sample import Rows
 
@@ -38,14 +37,14 @@ def noisy(errors, noise, kind, random):
 
 def broken_share(name, value, *, noise, told, kind, draws=500, n=1500):
     random = np.random.default_rng(0)
-    ask = Ask({name: value}, label_noise=told)
+    ask = Request({name: value}, label_noise=told)
     broken = 0
     for _ in range(draws):
         scores = random.normal(size=n)
         errors = random.random(n) < risk_at(scores)
         some = Rows(scores, noisy(errors, noise, kind, random))
         cut = ask.cut(some, ask.delta)
-        if not fails(cut):
+        if not cut.failed:
             at = np.inf if cut.state == "accept-all" else place(cut, some)
             broken += true_rate(name, at) > value
     return broken / draws

@@ -9,15 +9,14 @@ from scipy.stats import binom
 import trustdoctor as td
 from trustdoctor.errors import FileError
 from trustdoctor.gates import outlook
-from trustdoctor.gates.asked import Ask
 from trustdoctor.gates.outlook import (
     CountedRows,
     Outlook,
     Population,
-    fails,
     find_sufficient_rows,
     simulate_outlook,
 )
+from trustdoctor.gates.request import Request
 from trustdoctor.gates.sample import Rows
 
 
@@ -32,7 +31,7 @@ def four_values(rng, rows):
 
 
 def rule(**target):
-    ask = Ask(target)
+    ask = Request(target)
     return lambda sample: ask.cut(sample, ask.delta)
 
 
@@ -182,9 +181,9 @@ def test_as_many_rows_as_are_said_to_be_enough_mostly_are():
     find_cut = rule(risk=0.01)
     while len(successes) < 10:
         sample = Rows(*binormal(rng, 200))
-        if fails(find_cut(sample)):
+        if find_cut(sample).failed:
             enough = find_sufficient_rows(sample, find_cut)[-1].rows
-            successes.append(not fails(find_cut(Rows(*binormal(rng, enough)))))
+            successes.append(not find_cut(Rows(*binormal(rng, enough))).failed)
     assert np.mean(successes) > 0.6
 
 

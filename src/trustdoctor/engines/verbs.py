@@ -4,7 +4,7 @@ Rows that fit into the memory are read at once where that is better; otherwise a
 engine folds or maps them batch by batch. Decisions and scores are the same either way.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,22 +31,20 @@ from trustdoctor.files import (
 from trustdoctor.gates import (
     AUTO,
     NO_OUTCOME,
-    TARGETS,
     CalibrationSketch,
     Gate,
     ListCounts,
     Outcome,
     ShortlistSketch,
-    calibrate_aloud,
     describe_lists,
     find_reference_set,
     is_order_statistic,
-    needs_labels,
+    make_requests,
     remarks,
     require_scoring_gate,
+    run_calibration,
     shortlist_options,
     uncalibrated_shortlist,
-    with_notes,
 )
 from trustdoctor.gates import shortlist as set_lists
 from trustdoctor.predictions import Answers, Predictions
@@ -147,6 +145,7 @@ def calibrate_files(  # noqa: PLR0913 - what a calibration is made of
     temperature: float = 1.0,
     groups: str | None = None,
     clusters: str | None = None,
+    seed: int = 0,
     shortlist: Any = None,
     means: Means | None = None,
     remark: Callable[[str], object] | None = None,
@@ -162,38 +161,44 @@ def calibrate_files(  # noqa: PLR0913 - what a calibration is made of
     lists are.
     """
     means = means or Means.here()
-    asked = [name for name in options if name in TARGETS]
-    if needs_labels(options):
-        source.require_labels(" and ".join(asked))
+    requests = make_requests(**options)
+    labelled = requests[0].needs_labels
+    target_names = " and ".join(requests[0].target)
+    if labelled:
+        source.require_labels(target_names)
     own = None if shortlist is None else _wanted(source, shortlist)
     at_once = "--score auto" if score == AUTO else "--clusters" if clusters else ""
-    if (
-        own
-        and asked
-        and (groups or not is_order_statistic({name: options[name] for name in asked}))
-    ):
-        what = "groups" if groups else " and ".join(asked)
-        at_once = at_once or f"--shortlist for {what}"
+    is_by_rank = len(requests) == 1 and is_order_statistic(requests[0].target)
+    if own and (groups or not is_by_rank):
+        at_once = at_once or f"--shortlist for {'groups' if groups else target_names}"
     if at_once:
         _require_reading(source, means, at_once, OTHERWISE if own else "")
     if at_once or means.reads(source):
-        p, options["clusters"], notes = _read_clustered(
-            source, clusters, labelled=needs_labels(options)
-        )
+        p, row_clusters, notes = _read_clustered(source, clusters, labelled=labelled)
         means.tell(0.5, "calibrating")
-        options |= {"score": score, "temperature": temperature, "groups": groups}
-        return with_notes(_calibrate_read(p, own, remark, options), *notes)
+        calibration = run_calibration(
+            p,
+            requests,
+            score=score,
+            temperature=temperature,
+            groups=groups,
+            clusters=row_clusters,
+            seed=seed,
+            shortlist=own,
+        )
+        _tell(remark, remarks(calibration))
+        if own is not None:
+            _tell(remark, (_sizes(calibration.gate, p),))
+        return calibration.gate.with_notes(*notes)
     ready = find_score(score or source.scores[0], temperature=temperature)
-    state = CalibrationSketch(ready, groups or "", needs_labels=needs_labels(options))
+    state = CalibrationSketch(ready, groups or "", needs_labels=labelled)
     counted = _folded(source, state, means)
     means.tell(1.0, "calibrating")
-    gate: Gate = counted.calibrate(**options)
-    if needs_labels(options):
-        gate = with_notes(gate, *sampled_warnings(source))
-    if remark is not None:
-        rows = counted.pooled if len(counted.pooled) else counted.unlabelled
-        for line in remarks(gate, rows.tied(ready.rounding), **options):
-            remark(line)
+    calibration = counted.run_calibration(requests)
+    gate: Gate = calibration.gate
+    if labelled:
+        gate = gate.with_notes(*sampled_warnings(source))
+    _tell(remark, remarks(calibration))
     return gate if own is None else _fold_lists(source, gate, own, means, counted)
 
 
@@ -210,17 +215,11 @@ def _read_clustered(
     return predictions, None, found.lines
 
 
-def _calibrate_read(
-    predictions: Predictions,
-    shortlist: dict[str, Any] | None,
-    remark: Callable[[str], object] | None,
-    options: dict[str, Any],
-) -> Gate:
-    """Calibrate on rows that were read at once."""
-    gate = calibrate_aloud(predictions, shortlist=shortlist, remark=remark, **options)
-    if shortlist is not None and remark is not None:
-        remark(_sizes(gate, predictions))
-    return gate
+def _tell(remark: Callable[[str], object] | None, lines: Iterable[str]) -> None:
+    """Hand lines to `remark`, if anybody listens; else they are not even computed."""
+    if remark is not None:
+        for line in lines:
+            remark(line)
 
 
 def _sizes(gate: Gate, predictions: Predictions) -> str:

@@ -4,23 +4,19 @@ from trustdoctor.gates.advice import (
     advise,
     advise_unlabelled,
     better_score,
-    calibrate_aloud,
     decides_nothing,
     remarks,
 )
 from trustdoctor.gates.calibration import (
-    AUTO,
     GIVEN,
     calibrate,
     calibrate_rows,
     calibrate_scores,
-    needs_labels,
+    run_calibration,
 )
 from trustdoctor.gates.certificate import Certificate
-from trustdoctor.gates.certifying import with_notes
 from trustdoctor.gates.classes import Classes, check_same_classes
 from trustdoctor.gates.clusters import draw_from_clusters
-from trustdoctor.gates.deciding import PREDICTED
 from trustdoctor.gates.gate import Gate, as_predictions
 from trustdoctor.gates.gate_file import read_classes
 from trustdoctor.gates.margins import Margins
@@ -38,8 +34,10 @@ from trustdoctor.gates.outlook import (
     preview_gates,
     sufficient_rows,
 )
+from trustdoctor.gates.request import make_requests, needs_labels
 from trustdoctor.gates.rules import Cut, at_most_each, between
 from trustdoctor.gates.sample import Fingerprint, Rows, Sample
+from trustdoctor.gates.score_choice import AUTO
 from trustdoctor.gates.shortlist_calibration import (
     SHORTLIST_SEED,
     SHORTLIST_SHARE,
@@ -73,6 +71,7 @@ from trustdoctor.gates.targets import (
     observe,
     register_target,
 )
+from trustdoctor.gates.thresholds import PREDICTED
 
 __all__ = [
     "AUTO",
@@ -111,7 +110,6 @@ __all__ = [
     "better_score",
     "between",
     "calibrate",
-    "calibrate_aloud",
     "calibrate_rows",
     "calibrate_scores",
     "calibrate_shortlist",
@@ -124,6 +122,7 @@ __all__ = [
     "find_reference_set",
     "find_target",
     "is_order_statistic",
+    "make_requests",
     "needs_labels",
     "observe",
     "preview_gates",
@@ -132,6 +131,7 @@ __all__ = [
     "register_target",
     "remarks",
     "require_scoring_gate",
+    "run_calibration",
     "shortlist",
     "shortlist_content",
     "shortlist_notes",
@@ -140,5 +140,4 @@ __all__ = [
     "sufficient_rows",
     "true_class_nonconformity",
     "uncalibrated_shortlist",
-    "with_notes",
 ]

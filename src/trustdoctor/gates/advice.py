@@ -14,19 +14,15 @@ import numpy as np
 from trustdoctor.errors import InputError
 from trustdoctor.evaluation import say_better
 from trustdoctor.gates import rules
-from trustdoctor.gates.asked import Ask
-from trustdoctor.gates.auto import choose_auto
-from trustdoctor.gates.calibration import AUTO, calibrate, fixed_values, needs_labels
-from trustdoctor.gates.certifying import with_notes
-from trustdoctor.gates.clusters import one_per_cluster
+from trustdoctor.gates.calibration import Calibration
 from trustdoctor.gates.gate import Gate
 from trustdoctor.gates.missing_labels import calibrate_unlabelled
-from trustdoctor.gates.outcome import known_errors
+from trustdoctor.gates.request import Request
 from trustdoctor.gates.sample import Rows, Sample
 from trustdoctor.gates.targets import TARGETS, Target
 from trustdoctor.metrics import Ranking, auroc_difference
 from trustdoctor.predictions import Predictions
-from trustdoctor.scores import Score, available_scores, find_score, score_all
+from trustdoctor.scores import available_scores, find_score, score_all
 
 MAX_COMPARED = 100_000
 """Rows that scores are compared on, at most: more would not tell them apart better."""
@@ -83,7 +79,11 @@ class Attempt:
 
 
 def advise(
-    rows: Sample, *, other_scores: NamedSamples = (), groups: int = 0, **options: Any
+    rows: Sample,
+    requests: list[Request],
+    *,
+    other_scores: NamedSamples = (),
+    groups: int = 0,
 ) -> str:
     """Say what would decide more on rows where a calibration decides nothing.
 
@@ -94,32 +94,29 @@ def advise(
     Parameters
     ----------
     rows : Sample
+    requests : list of Request
+        The candidate values that were asked for, strictest first.
     other_scores : iterable of (str, Sample)
         The same rows under other scores, by the score's name.
     groups : int
         The number of groups that share the level of the promise.
-    options
-        Targets, confidence, mode, method, min_coverage and label_noise, as in
-        `calibrate`.
 
     Examples
     --------
     >>> import numpy as np
+    >>> from trustdoctor.gates.request import make_requests
     >>> rows = Rows(np.arange(100.0), np.arange(100) >= 95)
-    >>> advise(rows, risk=0.01)
+    >>> advise(rows, make_requests(risk=0.01))
     'Tried on these rows, so optimistic: --risk 0.026 would accept 95% of them.'
     """
-    target = {k: options.pop(k) for k in TARGETS if options.get(k) is not None}
-    values = fixed_values(target)
-    settings = {k: v for k, v in options.items() if v is not None}
-    request = Ask(values[-1], **settings, choices=len(values))
+    request = requests[-1]
     delta = request.delta
-    if request.promised and request.how == "confidence":
+    if request.promised and request.promise_mode == "confidence":
         delta /= max(1, groups)
     cut = request.cut(rows, delta)
     if cut.state == "threshold":
         return ""
-    stricter = [float(number) for value in values[:-1] for number in value.values()]
+    stricter = [value for other in requests[:-1] for value in other.target.values()]
     suggestions = [
         *_first(_other_values(rows, request, delta, stricter)),
         *_first(_other_scores(other_scores, request, delta)),
@@ -189,82 +186,36 @@ def better_score(predictions: Predictions, gate: Gate) -> str:
     return f"Careful: {warning}. Let other rows choose: --score auto, or compare."
 
 
-def calibrate_aloud(  # noqa: PLR0913 - options, by keyword only
-    predictions: Predictions,
-    *,
-    score: str | Score | None = None,
-    temperature: float = 1.0,
-    groups: str | None = None,
-    clusters: Any = None,
-    seed: int = 0,
-    shortlist: Any = None,
-    remark: Callable[[str], object] | None = None,
-    **options: Any,
-) -> Gate:
-    """Calibrate as `calibrate` does, and tell `remark` what else to know.
-
-    Examples
-    --------
-    >>> p = Predictions.from_logits([[k / 10, 0.0] for k in range(1, 30)], [0] * 29)
-    >>> gate = calibrate_aloud(p, frr=0.05, remark=print)
-    Tried on these rows, so optimistic: --frr 0.13 would accept 97% of them.
-    """
-    notes: tuple[str, ...] = ()
-    if clusters is not None:
-        predictions, groups, notes = one_per_cluster(
-            predictions, clusters, groups, seed
-        )
-    spent = 0
-    if score == AUTO and shortlist is None:
-        found = choose_auto(predictions, temperature=temperature, **options)
-        gate = found.calibrate(groups=groups, **options)
-        predictions, spent = predictions[found.rest], len(found.chosen)
-    else:
-        named: dict[str, Any] = {"score": score, "temperature": temperature}
-        named |= {"groups": groups, "shortlist": shortlist}
-        gate = calibrate(predictions, **named, **options)
-    if remark is not None and spent and decides_nothing(gate):
-        every = f"a score that is named would have all {spent + len(found.rest):,}"
-        remark(f"{spent:,} more rows chose the score; {every}: --score msp.")
-    chose = score == AUTO and not decides_nothing(gate)
-    if remark is not None and not chose:
-        if needs_labels(options):
-            predictions = predictions.labelled("a calibration")
-        doubts, wrong = gate.doubts(predictions), known_errors(predictions)
-        rows = Rows(doubts, wrong, gate.scorer.rounding)
-        for line in remarks(gate, rows, predictions, **options):
-            remark(line)
-    return with_notes(gate, *notes)
-
-
-def remarks(
-    gate: Gate, rows: Sample, predictions: Predictions | None = None, **options: Any
-) -> Iterator[str]:
+def remarks(calibration: Calibration) -> Iterator[str]:
     """Yield advice on a calibrated gate, beside what its certificate says.
 
-    Parameters
-    ----------
-    gate : Gate
-    rows : Sample
-        The doubts that it was calibrated on.
-    predictions : Predictions, optional
-        The calibration rows themselves, to try other scores.
-    options
-        Targets and options of the calibration.
+    What would decide more if it decides nothing, and which plain score ranks the errors
+    clearly better; both are tried on the calibration rows, so neither is a promise.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> rows = Rows(np.arange(100.0), np.arange(100) >= 95)
-    >>> list(remarks(Gate(0.0), rows, risk=0.1))
-    []
+    >>> from trustdoctor.gates.calibration import run_calibration
+    >>> from trustdoctor.gates.request import make_requests
+    >>> p = Predictions.from_logits([[k / 10, 0.0] for k in range(1, 30)], [0] * 29)
+    >>> print(*remarks(run_calibration(p, make_requests(frr=0.05))))
+    Tried on these rows, so optimistic: --frr 0.13 would accept 97% of them.
     """
-    if not rows.labelled:
-        predictions = None
+    gate, choice = calibration.gate, calibration.choice
+    sample, predictions = calibration.sample, None
+    if isinstance(calibration.predictions, Predictions) and sample.labelled:
+        predictions = calibration.predictions
     if decides_nothing(gate):
+        if choice is not None and len(choice.choosing_rows):
+            total = f"{len(choice.choosing_rows) + len(choice.other_rows):,}"
+            yield (
+                f"{len(choice.choosing_rows):,} more rows chose the score; a score "
+                f"that is named would have all {total}: --score msp."
+            )
         samples = () if predictions is None else _other_samples(predictions, gate)
-        yield advise(rows, other_scores=samples, groups=len(gate.groups), **options)
-    elif predictions is not None:
+        yield advise(
+            sample, calibration.requests, other_scores=samples, groups=len(gate.groups)
+        )
+    elif predictions is not None and choice is None:
         warning = better_score(predictions, gate)
         if warning:
             yield warning
@@ -295,7 +246,7 @@ def _first(suggestions: Iterator[str]) -> list[str]:
 
 
 def _other_values(
-    rows: Sample, request: Ask, delta: float, stricter: list[float]
+    rows: Sample, request: Request, delta: float, stricter: list[float]
 ) -> Iterator[str]:
     """Yield the nearest value of one target that decides something.
 
@@ -315,7 +266,9 @@ def _other_values(
             yield nearest[1].words(" ".join(options))
 
 
-def _other_scores(samples: NamedSamples, request: Ask, delta: float) -> Iterator[str]:
+def _other_scores(
+    samples: NamedSamples, request: Request, delta: float
+) -> Iterator[str]:
     """Yield the score that accepts most, if any decides something."""
     attempts = {name: _attempt(rows, request, delta) for name, rows in samples}
     accepted = {
@@ -328,7 +281,7 @@ def _other_scores(samples: NamedSamples, request: Ask, delta: float) -> Iterator
         yield attempts[best].words(f"--score {best}")
 
 
-def _other_methods(rows: Sample, request: Ask, delta: float) -> Iterator[str]:
+def _other_methods(rows: Sample, request: Request, delta: float) -> Iterator[str]:
     """Yield methods of the target that decide something."""
     if len(request.target) > 1 or not rows.exact:
         return
@@ -340,7 +293,7 @@ def _other_methods(rows: Sample, request: Ask, delta: float) -> Iterator[str]:
                 yield attempt.words(f"--method {name}")
 
 
-def _other_targets(rows: Sample, request: Ask, delta: float) -> Iterator[str]:
+def _other_targets(rows: Sample, request: Request, delta: float) -> Iterator[str]:
     """Yield targets that need few errors, at values that decide something."""
     for name, value in EASY_TARGETS.items():
         target = TARGETS[name]
@@ -349,7 +302,7 @@ def _other_targets(rows: Sample, request: Ask, delta: float) -> Iterator[str]:
             continue
 
         def attempt(number: float, name: str = name) -> Attempt:
-            easier = Ask({name: number}, confidence=request.confidence)
+            easier = Request({name: number}, confidence=request.confidence)
             return _attempt(rows, easier, delta)
 
         usual = attempt(value)
@@ -360,7 +313,7 @@ def _other_targets(rows: Sample, request: Ask, delta: float) -> Iterator[str]:
             yield _suggestion(name, *nearest)
 
 
-def _attempt(rows: Sample, request: Ask, delta: float) -> Attempt:
+def _attempt(rows: Sample, request: Request, delta: float) -> Attempt:
     """Return how many rows the request would accept."""
     try:
         cut = request.cut(rows, delta)

@@ -1,15 +1,29 @@
-"""From labelled predictions and a target to a gate with a certificate."""
+"""Calibration: from labelled predictions and a target to a gate with a certificate.
+
+The pipeline is `run_calibration`, from top to bottom:
+
+    draw     one row of each cluster; rows that a shortlist or the choice of the score
+             needs are set aside, and have no part in the threshold
+    choose   the score
+    score    the rows
+    cut      by the rule of the target, for all rows and for each group
+    certify  what the cut promises
+
+The threshold is valid because the rows that set it chose nothing else: each rule is a
+test on rows that are exchangeable with those to come (docs/guarantees.md).
+"""
 
 import math
 import sys
 import warnings
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from trustdoctor.arrays import as_groups
+from trustdoctor.arrays import Array, as_groups
 from trustdoctor.errors import InputError, OddLabelsWarning
 from trustdoctor.evaluation import (
     LabelReport,
@@ -19,9 +33,8 @@ from trustdoctor.evaluation import (
     reversed_line,
 )
 from trustdoctor.gates import rules
-from trustdoctor.gates.asked import START, Ask
 from trustdoctor.gates.certificate import ODD_LABELS
-from trustdoctor.gates.certifying import certify, with_notes
+from trustdoctor.gates.certification import certify
 from trustdoctor.gates.classes import ClassCounts, classes_of, predicted_groups
 from trustdoctor.gates.clusters import (
     draw_from_clusters,
@@ -29,22 +42,39 @@ from trustdoctor.gates.clusters import (
     one_per_cluster,
     repeat_notes,
 )
-from trustdoctor.gates.deciding import PREDICTED, GroupRule
-from trustdoctor.gates.gate import Gate, is_unit
-from trustdoctor.gates.group_rules import group_rules, split_rows
-from trustdoctor.gates.missing_labels import drop_unlabelled
+from trustdoctor.gates.gate import Gate, doubts_of, is_unit
+from trustdoctor.gates.group_thresholds import (
+    cut_groups,
+    split_groups,
+)
+from trustdoctor.gates.missing_labels import missing_label_notes
 from trustdoctor.gates.outcome import NO_OUTCOME, Outcome, known_errors
-from trustdoctor.gates.outlook import fails
+from trustdoctor.gates.request import (
+    MIN_COVERAGE,
+    Request,
+    choose_request,
+    make_requests,
+)
 from trustdoctor.gates.rules import Cut, Mode
 from trustdoctor.gates.sample import Rows, Sample, as_sample
+from trustdoctor.gates.score_choice import AUTO, ScoreChoice, choose_score
+from trustdoctor.gates.shortlist_calibration import (
+    SHORTLIST_SEED,
+    SHORTLIST_SHARE,
+    is_order_statistic,
+    shortlist_options,
+    split_note,
+)
+from trustdoctor.gates.shortlist_calibration import (
+    shortlist as add_shortlist,
+)
+from trustdoctor.gates.shortlists import require_classes
 from trustdoctor.gates.targets import TARGETS
+from trustdoctor.gates.thresholds import PREDICTED, GroupThreshold
 from trustdoctor.predictions import Intake, Predictions, TopK
 from trustdoctor.scores import Score, default_score, find_score
 
-SAME_SCORE = "{} gives all rows one value, which cannot tell them apart"
-
-AUTO = "auto"
-"""The name that stands for the score that some of the rows choose."""
+CONSTANT_SCORE = "{} gives all rows one value, which cannot tell them apart"
 
 GIVEN = "given"
 """What `grouped_by` says where the groups are the rows' own, without a name."""
@@ -52,13 +82,13 @@ GIVEN = "given"
 
 def calibrate(  # noqa: PLR0913 - options, by keyword only
     predictions: Predictions | TopK,
-    *_errors: Any,  # of version 0.1, which took scores and errors
+    *,
     score: str | Score | None = None,
     temperature: float = 1.0,
     confidence: float = 0.9,
     mode: Mode | None = None,
     method: str | None = None,
-    min_coverage: float = START,
+    min_coverage: float = MIN_COVERAGE,
     label_noise: float = 0.0,
     groups: Any = None,
     grouped_by: str = "",
@@ -110,10 +140,10 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
     seed : int
         Of that draw.
     shortlist : float or dict, optional
-        Also give rejected rows a list of classes that holds the true one so often; see
-        `shortlist`, whose options a dict names. Where the target is one of frr, trr,
-        joint, coverage and threshold, without groups, the same rows set both; else a
-        third of them, which then has no part in the gate.
+        Also give each rejected row a list of classes that holds the true one with this
+        probability; see `shortlist`, whose options a dict names. Where the target is
+        one of frr, trr, joint, coverage and threshold, without groups, the same rows
+        set both; else a third of them, which then has no part in the gate.
     target
         A value, or several that were fixed before these rows were looked at: they share
         the level, and the strictest that can be promised is taken.
@@ -123,7 +153,8 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
         risk : at most this share of the accepted predictions is wrong.
         joint : at most this share of all predictions is both wrong and accepted.
         coverage : at least this share of the predictions is accepted.
-        cost : an error let through costs as much as so many rejections. No promise.
+        cost : an error let through costs as much as this number of rejections. No
+            promise.
         threshold : the threshold itself, chosen otherwise (by eye, say). No promise.
 
     Returns
@@ -142,95 +173,25 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
     >>> gate.certificate.promise()
     'at most 5% of the correct predictions rejected, with confidence 0.9'
     """
-    _require_predictions_alone(predictions, _errors)
-    options: dict[str, Any] = {"confidence": confidence, "mode": mode, "method": method}
-    options |= {"min_coverage": min_coverage, "label_noise": label_noise, **target}
-    if clusters is not None or shortlist is not None:
-        options |= {"score": score, "temperature": temperature, "groups": groups}
-        options |= {"grouped_by": grouped_by, "shortlist": shortlist}
-        return _on_some(predictions, clusters, seed, options)
-    if score == AUTO:
-        from trustdoctor.gates.auto import choose_auto
-
-        found = choose_auto(predictions, temperature=temperature, **options)
-        return found.calibrate(groups=groups, grouped_by=grouped_by, **options)
-    ready = find_score(score or default_score(predictions), temperature=temperature)
-    if isinstance(groups, str):
-        grouped_by, groups = groups, groups_of(predictions, groups)
-    bare = Gate(0.0, score=ready, temperature=temperature)  # type: ignore[arg-type]
-    return _calibrated(predictions, bare, groups, grouped_by or GIVEN, options)
-
-
-def _on_some(
-    predictions: Any, clusters: Any, seed: int, options: dict[str, Any]
-) -> Gate:
-    """Calibrate on one row per cluster, or on rows that a shortlist leaves."""
-    from trustdoctor.gates.shortlist_calibration import calibrate_listed
-
-    if clusters is None:
-        return calibrate_listed(predictions, options.pop("shortlist"), options)
-    some, groups, notes = one_per_cluster(
-        predictions, clusters, options["groups"], seed
+    requests = make_requests(
+        mode=mode,
+        method=method,
+        confidence=confidence,
+        min_coverage=min_coverage,
+        label_noise=label_noise,
+        **target,
     )
-    return with_notes(calibrate(some, **options | {"groups": groups}), *notes)
-
-
-def _calibrated(
-    predictions: Any, bare: Gate, groups: Any, grouped_by: str, options: dict[str, Any]
-) -> Gate:
-    """Calibrate on the doubts that a gate without a threshold has of the rows."""
-    score, notes, odd = bare.scorer, repeat_notes(predictions), tuple[str, ...]()
-    if isinstance(predictions, Predictions):
-        notes = (*notes, *Intake.of(predictions).decision_lines())
-    if needs_labels(options):
-        odd, more = label_report(predictions)
-        notes = (*notes, *more)
-        kept = drop_unlabelled(predictions, score, groups)
-        predictions, groups, notes = *kept[:2], (*notes, *kept[2])
-    doubts = bare.doubts(predictions)
-    gate = calibrate_sample(
-        as_sample(doubts, known_errors(predictions), rounding=score.rounding),
+    return run_calibration(
+        predictions,
+        requests,
         score=score,
-        notes=notes,
-        odd_labels=odd,
-        barred=barred_rows(predictions),
+        temperature=temperature,
         groups=groups,
         grouped_by=grouped_by,
-        **options,
-    )
-    gate = replace(gate, unit=is_unit(predictions), classes=classes_of(predictions))
-    gate = replace(gate, decided_by=getattr(predictions, "decided_by", ""))
-    return with_notes(gate, *_class_notes(gate, predictions, doubts, groups))
-
-
-def label_report(predictions: Any) -> LabelReport:
-    """Return what looks wrong about labels, where there are some."""
-    if isinstance(predictions, Predictions) and predictions.has_label.any():
-        return check_labels(predictions)
-    return LabelReport()
-
-
-def _class_notes(
-    gate: Gate, predictions: Any, doubts: Any, groups: Any
-) -> Iterator[str]:
-    """Say which predicted classes the gate hardly ever accepts."""
-    if gate.state == "threshold" and gate.grouped_by != PREDICTED:
-        accepted = np.asarray(gate.accept(doubts, groups=groups))
-        counts = ClassCounts.of(predictions, accepted)
-        if counts is not None and counts.neglected():
-            yield counts.neglected()
-
-
-def _require_predictions_alone(predictions: Any, errors: Any) -> None:
-    if errors or not isinstance(predictions, (Predictions, TopK)):
-        kind = type(predictions).__name__
-        message = (
-            f"expected Predictions alone, got {kind}{' and errors' * bool(errors)}. "
-            "Build them with Predictions.from_logits or from_probs, so that the gate "
-            "scores by itself; for scores of your own use calibrate_scores(scores, "
-            "errors, ...)."
-        )
-        raise InputError(message)
+        clusters=clusters,
+        seed=seed,
+        shortlist=shortlist,
+    ).gate
 
 
 def calibrate_scores(  # noqa: PLR0913 - options, by keyword only
@@ -273,22 +234,25 @@ def calibrate_scores(  # noqa: PLR0913 - options, by keyword only
     if isinstance(scores, (Predictions, TopK)):
         message = "expected scores (n,), got predictions. Use calibrate(predictions)."
         raise InputError(message)
-    named = {"score", "temperature"} & set(options)
-    if named:
+    score_options = {"score", "temperature"} & set(options)
+    if score_options:
         message = (
-            f"calibrate_scores takes no {sorted(named)[0]}: its gate names none. Use "
-            "calibrate(predictions, score=...) for a gate that scores by itself."
+            f"calibrate_scores takes no {sorted(score_options)[0]}: its gate names "
+            "none. Use calibrate(predictions, score=...) for a gate that scores by "
+            "itself."
         )
         raise InputError(message)
+    requests = make_requests(**options)
     sample, notes = as_sample(scores, errors), tuple[str, ...]()
     if clusters is not None:
-        sample, groups, notes = _drawn(sample, clusters, groups, seed)
-    by = grouped_by or GIVEN
-    gate = calibrate_sample(sample, groups=groups, grouped_by=by, **options)
-    return with_notes(gate, *notes)
+        sample, groups, notes = _one_score_per_cluster(sample, clusters, groups, seed)
+    gate = calibrate_sample(
+        sample, requests, groups=groups, grouped_by=grouped_by or GIVEN
+    )
+    return gate.with_notes(*notes)
 
 
-def _drawn(
+def _one_score_per_cluster(
     sample: Sample, clusters: Any, groups: Any, seed: int
 ) -> tuple[Sample, Any, tuple[str, ...]]:
     """Return one row of each cluster, its group, and what to say of the draw."""
@@ -298,24 +262,196 @@ def _drawn(
     n = len(sample)
     drawn = draw_from_clusters(clusters, rows=n, seed=seed)
     groups = None if groups is None else as_groups(groups, rows=n)[drawn]
-    note = draw_note(len(drawn), n, seed)
-    return sample[drawn], groups, (note,)
+    return sample[drawn], groups, (draw_note(len(drawn), n, seed),)
 
 
-def calibrate_rows(scores: Any, errors: Any, *, score: Score, **options: Any) -> Gate:
-    """Calibrate on doubts that `score` has about these rows, for adapters.
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """A gate, and what made it: for what there is to say beside its certificate.
 
-    An adapter scores by itself where the doubt is about a label that is not the
-    largest logit's.
+    Attributes
+    ----------
+    gate : Gate
+    requests : list of Request
+        The candidate values, strictest first.
+    sample : Sample
+        The doubts and errors that set the threshold.
+    predictions : Predictions, TopK, or None
+        The rows that they belong to, where these are held at once.
+    choice : ScoreChoice or None
+        Where some of the rows chose the score.
     """
-    rows = as_sample(scores, errors, rounding=score.rounding)
-    return calibrate_sample(rows, score=score, **options)
+
+    gate: Gate
+    requests: list[Request]
+    sample: Sample
+    predictions: Predictions | TopK | None = None
+    choice: ScoreChoice | None = None
 
 
-def needs_labels(target: dict[str, Any]) -> bool:
-    """Tell whether one of the targets that are asked for needs labels."""
-    asked = [name for name, value in target.items() if value is not None]
-    return any(TARGETS[name].needs_labels for name in asked if name in TARGETS)
+def run_calibration(  # noqa: PLR0913 - what a calibration is made of
+    predictions: Predictions | TopK,
+    requests: list[Request],
+    *,
+    score: str | Score | None = None,
+    temperature: float = 1.0,
+    groups: Any = None,
+    grouped_by: str = "",
+    clusters: Any = None,
+    seed: int = 0,
+    shortlist: Any = None,
+) -> Calibration:
+    """Draw the rows, choose the score, score, cut and certify; see `calibrate`."""
+    rows = CalibrationRows.of(predictions, groups)
+    rows, cluster_notes = rows.one_per_cluster(clusters, seed)
+    list_settings = None if shortlist is None else shortlist_options(shortlist)
+    list_rows = None
+    if list_settings is not None and not _can_list_same_rows(rows, requests, score):
+        rows, list_rows = rows.set_list_rows_aside()
+    n_gate_rows = len(rows.predictions)
+
+    chosen_score, rows, choice = _chosen_score(score, temperature, rows, requests[0])
+
+    notes, label_report = rows.notes(), LabelReport()
+    doubts = np.asarray(doubts_of(chosen_score, rows.predictions))
+    if requests[0].needs_labels:
+        label_report = report_labels(rows.predictions)
+        rows, doubts, missing = rows.leave_out_unlabelled(doubts)
+        notes = (*notes, *label_report.notes, *missing)
+    errors = known_errors(rows.predictions)
+    sample = as_sample(doubts, errors, rounding=chosen_score.rounding)
+
+    gate = calibrate_sample(
+        sample,
+        requests,
+        score=chosen_score,
+        groups=rows.groups,
+        grouped_by=groups if isinstance(groups, str) else grouped_by or GIVEN,
+        notes=notes,
+        odd_labels=label_report.odd,
+        barred=barred_rows(rows.predictions),
+    )
+    gate = replace(
+        gate,
+        unit=is_unit(rows.predictions),
+        classes=classes_of(rows.predictions),
+        decided_by=getattr(rows.predictions, "decided_by", ""),
+    ).with_notes(*_neglected_class_notes(gate, rows, doubts))
+    if choice is not None:
+        gate = gate.with_notes(*choice.notes(gate, rows.predictions))  # type: ignore[arg-type]
+
+    if list_settings is not None and list_rows is None:
+        gate = add_shortlist(gate, rows.predictions, **list_settings)  # type: ignore[arg-type]
+    elif list_settings is not None and list_rows is not None:
+        gate = _shortlist_of_rows_aside(gate, list_rows, n_gate_rows, list_settings)
+    gate = gate.with_notes(*cluster_notes)
+    return Calibration(gate, requests, sample, rows.predictions, choice)
+
+
+@dataclass(frozen=True, eq=False)
+class CalibrationRows:
+    """Rows to calibrate on, and the group of each where groups get thresholds."""
+
+    predictions: Predictions | TopK
+    groups: NDArray[Any] | None = None
+
+    @classmethod
+    def of(cls, predictions: Any, groups: Any) -> "CalibrationRows":
+        """Check predictions and their groups: a name that stands for them, or each."""
+        if not isinstance(predictions, (Predictions, TopK)):
+            message = (
+                f"expected Predictions, got {type(predictions).__name__}. Build them "
+                "with Predictions.from_logits or from_probs, so that the gate scores "
+                "by itself; for scores of your own use calibrate_scores(scores, "
+                "errors, ...)."
+            )
+            raise InputError(message)
+        if isinstance(groups, str):
+            groups = groups_of(predictions, groups)
+        if groups is not None:
+            groups = as_groups(groups, rows=len(predictions))
+        return cls(predictions, groups)
+
+    def __getitem__(self, rows: Array) -> "CalibrationRows":
+        """Return some of the rows, by a mask or by their numbers."""
+        groups = None if self.groups is None else self.groups[rows]
+        return CalibrationRows(self.predictions[rows], groups)  # type: ignore[index]
+
+    def one_per_cluster(
+        self, clusters: Any, seed: int
+    ) -> tuple["CalibrationRows", tuple[str, ...]]:
+        """Return one row of each cluster, and what to say of the draw.
+
+        Without clusters all rows are independent, and all are returned.
+        """
+        if clusters is None:
+            return self, ()
+        predictions, groups, notes = one_per_cluster(
+            self.predictions, clusters, self.groups, seed
+        )
+        return CalibrationRows(predictions, groups), notes
+
+    def set_list_rows_aside(self) -> tuple["CalibrationRows", "CalibrationRows"]:
+        """Return the rows for the gate, and a random third of the labelled ones."""
+        assert isinstance(self.predictions, Predictions)
+        self.predictions.labelled("a shortlist")  # says where there are no labels
+        is_labelled = self.predictions.has_label
+        labelled = np.flatnonzero(is_labelled)
+        order = labelled[
+            np.random.default_rng(SHORTLIST_SEED).permutation(len(labelled))
+        ]
+        for_lists, for_gate = np.split(order, [int(SHORTLIST_SHARE * len(order))])
+        if not len(for_lists):
+            message = (
+                f"expected more rows than {len(labelled)} for a gate and its lists."
+            )
+            raise InputError(message)
+        for_gate = np.append(for_gate, np.flatnonzero(~is_labelled))
+        return self[for_gate], self[for_lists]
+
+    def leave_out_unlabelled(
+        self, doubts: Array
+    ) -> tuple["CalibrationRows", Array, tuple[str, ...]]:
+        """Return the labelled rows, their doubts, and what to say of the others.
+
+        Where no row or every row has a label, all rows are returned.
+        """
+        is_labelled = getattr(self.predictions, "has_label", None)
+        if is_labelled is None or is_labelled.all() or not is_labelled.any():
+            return self, doubts, ()
+        # Rows that are rejected in any case have no doubt to compare.
+        barred = self.predictions.always_rejected
+        is_missing = ~is_labelled if barred is None else ~is_labelled & ~barred
+        notes = missing_label_notes(Rows(doubts[is_labelled]), Rows(doubts[is_missing]))
+        return self[is_labelled], doubts[is_labelled], notes
+
+    def notes(self) -> tuple[str, ...]:
+        """Say which rows come twice, and whose decisions are judged."""
+        notes = repeat_notes(self.predictions)
+        if isinstance(self.predictions, Predictions):
+            notes = (*notes, *Intake.of(self.predictions).decision_lines())
+        return notes
+
+
+def groups_of(predictions: Predictions | TopK, by: str) -> Any:
+    """Return the groups of rows: predicted classes, or the predictions' own."""
+    if by == PREDICTED:
+        return predicted_groups(predictions)
+    groups = getattr(predictions, "groups", None)
+    if by != GIVEN or groups is None:
+        message = (
+            "expected groups='predicted', groups='given' with predictions that have "
+            f"groups, or each row's group; got {by!r}."
+        )
+        raise InputError(message)
+    return groups
+
+
+def report_labels(predictions: Predictions | TopK) -> LabelReport:
+    """Return what looks wrong about labels, where there are some."""
+    if isinstance(predictions, Predictions) and predictions.has_label.any():
+        return check_labels(predictions)
+    return LabelReport()
 
 
 def barred_rows(predictions: Predictions | TopK) -> int:
@@ -327,164 +463,160 @@ def barred_rows(predictions: Predictions | TopK) -> int:
     )
 
 
-def groups_of(predictions: Predictions | TopK, by: str) -> Any:
-    """Return the groups of rows: predicted classes, or the predictions' own."""
-    if by == PREDICTED:
-        return predicted_groups(predictions)
-    own = getattr(predictions, "groups", None)
-    if by != GIVEN or own is None:
-        message = (
-            "expected groups='predicted', groups='given' with predictions that have "
-            f"groups, or each row's group; got {by!r}."
-        )
-        raise InputError(message)
-    return own
+def _neglected_class_notes(
+    gate: Gate, rows: CalibrationRows, doubts: Array
+) -> Iterator[str]:
+    """Say which predicted classes the gate hardly ever accepts."""
+    if gate.state == "threshold" and gate.grouped_by != PREDICTED:
+        accepted = np.asarray(gate.accept(doubts, groups=rows.groups))
+        counts = ClassCounts.of(rows.predictions, accepted)
+        if counts is not None and counts.neglected():
+            yield counts.neglected()
 
 
-def calibrate_sample(  # noqa: PLR0913 - options, by keyword only
-    rows: Sample,
+def _can_list_same_rows(
+    rows: CalibrationRows, requests: list[Request], score: Any
+) -> bool:
+    """Tell whether the rows that set the threshold may set the lists, too.
+
+    Only where the threshold is next to an order statistic of known rank, so that a
+    calibration row and a new one can change places (Jin and Ren, 2024).
+    """
+    require_classes(rows.predictions)
+    assert isinstance(rows.predictions, Predictions)
+    return (
+        rows.groups is None
+        and score != AUTO
+        and (requests[0].needs_labels or bool(rows.predictions.has_label.all()))
+        and len(requests) == 1
+        and is_order_statistic(requests[0].target)
+    )
+
+
+def _shortlist_of_rows_aside(
+    gate: Gate,
+    list_rows: CalibrationRows,
+    n_gate_rows: int,
+    settings: dict[str, Any],
+) -> Gate:
+    """Return the gate with lists that were set by rows of their own."""
+    groups, predictions = list_rows.groups, list_rows.predictions
+    gate = add_shortlist(gate, predictions, groups=groups, **settings)  # type: ignore[arg-type]
+    return gate.with_notes(split_note(len(predictions), n_gate_rows))
+
+
+def _chosen_score(
+    score: str | Score | None,
+    temperature: float,
+    rows: CalibrationRows,
+    request: Request,
+) -> tuple[Score, CalibrationRows, ScoreChoice | None]:
+    """Return the score, and the rows that had no part in choosing it."""
+    if score == AUTO:
+        choice = choose_score(rows.predictions, request, temperature=temperature)
+        return choice.score, rows[choice.other_rows], choice
+    name_or_score = score or default_score(rows.predictions)
+    return find_score(name_or_score, temperature=temperature), rows, None
+
+
+def calibrate_rows(
+    scores: Any, errors: Any, *, score: Score, barred: int = 0, **options: Any
+) -> Gate:
+    """Calibrate on doubts that `score` has about these rows, for adapters.
+
+    An adapter scores by itself where the doubt is about a label that is not the
+    largest logit's.
+    """
+    sample = as_sample(scores, errors, rounding=score.rounding)
+    requests = make_requests(**options)
+    return calibrate_sample(sample, requests, score=score, barred=barred)
+
+
+def calibrate_sample(  # noqa: PLR0913 - what a gate is made of
+    sample: Sample,
+    requests: list[Request],
     *,
     score: Score | None = None,
     groups: Any = None,
     grouped_by: str = GIVEN,
-    confidence: float = 0.9,
-    mode: Mode | None = None,
-    method: str | None = None,
-    min_coverage: float = START,
-    label_noise: float = 0.0,
     notes: tuple[str, ...] = (),
     odd_labels: tuple[str, ...] = (),
     barred: int = 0,
-    **target: Any,
 ) -> Gate:
-    """Calibrate on a sample of any kind; see `calibrate`.
+    """Cut a sample of any kind as the strictest request allows, and certify the cut.
 
     `barred` rows, whose score is inf, are rejected whatever the threshold.
     `odd_labels` says what is odd about the labels: a warning, and a note.
     """
-    target = {name: value for name, value in target.items() if value is not None}
-    values = fixed_values(target)
-    m = len(values)
-    requests = [
-        Ask(value, mode, method, confidence, min_coverage, label_noise, m)
-        for value in values
-    ]
-    ask = choose_value(rows, requests)
-    _require_labels(rows, ask)
-    named = "the score" if score is None else score.name
-    odd = _warn_of_odd_labels(rows, ask, odd_labels, named)
-    notes = (*odd, *notes, *_choice_notes(rows, ask, target, groups))
-    if ask.promised:
-        notes += constant_scores({named: rows.counts})
+    request = choose_request(sample, requests)
+    _require_labels(sample, request)
+    score_name = "the score" if score is None else score.name
+    odd_notes = _warn_of_odd_labels(sample, request, odd_labels, score_name)
+    notes = (*odd_notes, *notes, *_candidate_notes(sample, request, requests, groups))
+    if request.promised:
+        notes += constant_scores({score_name: sample.counts})
 
-    def bar(cut: Cut, some: Sample) -> Cut:
-        cut = _barring(cut, some, ask, barred)
-        return _without_order(cut, some, named) if ask.promised else cut
+    def reachable(cut: Cut, part: Sample) -> Cut:
+        """Return what the cut comes to on rows of score inf, or of one score."""
+        cut = _rejecting_barred(cut, part, request, barred)
+        return _on_constant_score(cut, part, score_name) if request.promised else cut
 
-    parts = None if groups is None else split_rows(rows, groups, ask)
-    pooled = bar(ask.cut(rows, ask.delta), rows)
-    at = rules.place(pooled, rows)
-    notes += _moved_note(ask, at)
-    grouped = None
-    if parts is not None:
-        grouped = group_rules(parts, ask, GroupRule(at, pooled.state), bar)
+    samples = None if groups is None else split_groups(sample, groups, request)
+    cut = reachable(request.cut_all(sample), sample)
+    threshold = rules.place(cut, sample)
+    notes += _moved_note(request, threshold)
+    group_cuts = None
+    if samples is not None:
+        pooled = GroupThreshold(threshold, cut.state)
+        group_cuts = cut_groups(samples, request, pooled, reachable)
     gate = Gate(
-        at,
+        threshold,
         score,  # type: ignore[arg-type]
-        state=pooled.state,
-        groups=grouped.rules if grouped else {},
-        grouped_by=grouped_by if grouped else "",
+        state=cut.state,
+        groups=group_cuts.thresholds if group_cuts else {},
+        grouped_by=grouped_by if group_cuts else "",
     )
-    seen = _seen(gate, rows, parts)
-    certificate = certify(ask, rows, pooled, seen, grouped=grouped, notes=notes)
+    outcome = _calibration_outcome(gate, sample, samples)
+    certificate = certify(
+        request, sample, cut, outcome, group_cuts=group_cuts, notes=notes
+    )
     return replace(gate, certificate=certificate)
 
 
-def _moved_note(ask: Ask, at: float) -> tuple[str, ...]:
+def _moved_note(request: Request, threshold: float) -> tuple[str, ...]:
     """Say where a threshold that was given had to make room for rounding."""
-    given = ask.target.get("threshold", at)
-    if given == at or not math.isfinite(at):
+    given = request.target.get("threshold", threshold)
+    if given == threshold or not math.isfinite(threshold):
         return ()
     return (
         f"The threshold {given!r} lies on scores of these rows, which other runtimes "
-        f"round otherwise. It was moved to {at!r}, so that all of them accept these "
-        "rows.",
+        f"round differently. It was moved to {threshold!r}, so that all of them accept "
+        "these rows.",
     )
 
 
-def fixed_values(target: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return a target's values that were fixed in advance, the strictest first.
-
-    Examples
-    --------
-    >>> fixed_values({"risk": [0.05, 0.01]})
-    [{'risk': 0.01}, {'risk': 0.05}]
-    >>> fixed_values({"risk": 0.05, "coverage": 0.5})
-    [{'risk': 0.05, 'coverage': 0.5}]
-    """
-    several = [n for n, v in target.items() if isinstance(v, (list, tuple))]
-    if not several:
-        return [target]
-    (name, *others), values = several, list(target[several[0]])
-    if others or len(target) > 1 or name not in TARGETS or not TARGETS[name].promised:
-        message = (
-            "several values go with one target that is promised: risk, joint, frr, trr "
-            f"or coverage, alone; got {' and '.join(target)}. Give one value each."
-        )
-        raise InputError(message)
-    checked = {TARGETS[name].check(value) for value in values}
-    if len(values) < 2 or len(checked) < len(values):
-        message = (
-            f"expected two or more different values of {name}, got {values!r}. Give "
-            "a single value as it is."
-        )
-        raise InputError(message)
-    strictest = sorted(checked, reverse=TARGETS[name].at_least)
-    return [{name: value} for value in strictest]
-
-
-def choose_value(rows: Sample, requests: list[Ask]) -> Ask:
-    """Return the strictest request that the rows allow; the last where none does.
-
-    Each is tested at its share of the level, so all that pass hold together, and the
-    choice among them may rest on the same rows (Bonferroni).
-    """
-    first = requests[0]
-    if first.choices > 1 and first.how != "confidence":
-        message = (
-            "several values share the confidence, and mode='expectation' has none. "
-            "Give one value, or leave mode out."
-        )
-        raise InputError(message)
-    unlabelled = not rows.labelled and any(t.needs_labels for t in first.targets)
-    if len(requests) == 1 or unlabelled:
-        return first
-    able = (ask for ask in requests if not fails(ask.cut(rows, ask.delta)))
-    return next(able, requests[-1])
-
-
-def _choice_notes(
-    rows: Sample, ask: Ask, target: dict[str, Any], groups: Any
+def _candidate_notes(
+    sample: Sample, request: Request, requests: list[Request], groups: Any
 ) -> Iterator[str]:
     """Say that the value is one of several, and what having the choice cost."""
-    if ask.choices == 1:
+    if request.candidates == 1:
         return
-    ((name, value),) = ask.target.items()
-    values = ", ".join(f"{100 * v:.6g}%" for v in sorted(target[name]))
-    chosen = ask.cut(rows, ask.delta)
-    which = "strictest" if not fails(chosen) else "least strict"
-    allowed = "that these rows allow" if not fails(chosen) else "and none passed"
+    ((name, value),) = request.target.items()
+    values = ", ".join(
+        f"{100 * v:.6g}%" for v in sorted(other.target[name] for other in requests)
+    )
+    cut = request.cut_all(sample)
+    which = "strictest" if not cut.failed else "least strict"
+    allowed = "that these rows allow" if not cut.failed else "and none passed"
     yield (
-        f"{100 * value:.6g}% is the {which} of {ask.choices} values fixed in advance "
-        f"({values}) {allowed}. Each was tested at 1/{ask.choices} of the level, so "
-        "that the choice costs no confidence."
+        f"{100 * value:.6g}% is the {which} of {request.candidates} values fixed in "
+        f"advance ({values}) {allowed}. Each was tested at 1/{request.candidates} of "
+        "the level, so that the choice costs no confidence."
     )
     if groups is not None:  # which accept by thresholds of their own
         return
-    coverages = [
-        _share_accepted(rows, cut)
-        for cut in (chosen, ask.cut(rows, 1 - ask.confidence))
-    ]
+    alone = request.cut(sample, 1 - request.confidence)
+    coverages = [_share_accepted(sample, c) for c in (cut, alone)]
     if None not in coverages:
         yield (
             f"Asked for alone, {100 * value:.6g}% would accept {coverages[1]:.1%} of "
@@ -492,20 +624,20 @@ def _choice_notes(
         )
 
 
-def _share_accepted(rows: Sample, cut: Cut) -> float | None:
+def _share_accepted(sample: Sample, cut: Cut) -> float | None:
     """Return the share of the rows that a cut accepts; None where it is not known."""
     if cut.state != "threshold":
         return float(cut.state == "accept-all")
-    counts = rows.confusion(rules.place(cut, rows))
+    counts = sample.confusion(rules.place(cut, sample))
     return None if counts is None else counts.coverage
 
 
-def _require_labels(rows: Sample, ask: Ask) -> None:
-    needy = [target.name for target in ask.targets if target.needs_labels]
-    if needy and not rows.labelled:
+def _require_labels(sample: Sample, request: Request) -> None:
+    needing = [target.name for target in request.targets if target.needs_labels]
+    if needing and not sample.labelled:
         free = " and ".join(n for n, t in TARGETS.items() if not t.needs_labels)
         message = (
-            f"{needy[0]} needs to know which predictions are wrong: by labels, or of "
+            f"{needing[0]} needs to know which predictions are wrong: by labels, or of "
             f"answers by --correct NAME; only {free} do without. --no-labels trusts "
             "the model itself."
         )
@@ -513,61 +645,68 @@ def _require_labels(rows: Sample, ask: Ask) -> None:
 
 
 def _warn_of_odd_labels(
-    rows: Sample, ask: Ask, odd_labels: tuple[str, ...], score: str
+    sample: Sample, request: Request, odd_labels: tuple[str, ...], score_name: str
 ) -> tuple[str, ...]:
-    """Warn of labels that cannot be right, and return it as notes."""
-    if not any(target.needs_labels for target in ask.targets):
+    """Warn of labels that cannot be right, and return the same as notes."""
+    if not request.needs_labels:
         return ()
-    turned = reversed_line(rows.counts, score)
-    odd = (*odd_labels, *((turned,) if turned else ()))
-    notes = tuple(f"{ODD_LABELS} {line}" for line in odd)
+    reversed_labels = reversed_line(sample.counts, score_name)
+    odd = (*odd_labels, reversed_labels) if reversed_labels else odd_labels
     if odd:
+        # The fifth frame is the caller of `calibrate`.
         warnings.warn(" ".join(odd), OddLabelsWarning, stacklevel=5)
-    return notes
+    return tuple(f"{ODD_LABELS} {line}" for line in odd)
 
 
-def _without_order(cut: Cut, rows: Sample, score: str) -> Cut:
+def _on_constant_score(cut: Cut, sample: Sample, score_name: str) -> Cut:
     """Say of a threshold on a constant score that it accepts all rows, or none."""
-    if cut.state != "threshold" or not is_constant(rows.counts):
+    if cut.state != "threshold" or not is_constant(sample.counts):
         return cut
-    accepts = rules.place(cut, rows) >= rows.of_kind("all").kth(len(rows))[1]
-    state: Any = "accept-all" if accepts else "reject-all"
-    return replace(cut, state=state, trivial=SAME_SCORE.format(score))
+    largest = sample.of_kind("all").kth(len(sample))[1]
+    accepts_all = rules.place(cut, sample) >= largest
+    state: Any = "accept-all" if accepts_all else "reject-all"
+    return replace(cut, state=state, trivial=CONSTANT_SCORE.format(score_name))
 
 
-def _barring(cut: Cut, rows: Sample, ask: Ask, barred: int) -> Cut:
+def _rejecting_barred(cut: Cut, sample: Sample, request: Request, barred: int) -> Cut:
     """Return a cut that rejects rows of score inf, or say that none keeps the promise.
 
-    Such rows are rejected in any case, so a promise that too few are rejected breaks.
+    Such rows are rejected in any case, so a promise that few rows are rejected may
+    already be broken by them.
     """
-    finite = cut.state == "threshold" and rules.place(cut, rows) < math.inf
-    if not barred or finite or cut.state == "reject-all":
+    is_finite = cut.state == "threshold" and rules.place(cut, sample) < math.inf
+    if not barred or is_finite or cut.state == "reject-all":
         return cut
-    if any(target.safe == "accept" for target in ask.targets):
+    if any(target.safe == "accept" for target in request.targets):
         message = (
-            f"{' and '.join(ask.target)} cannot be promised on these rows: {barred:,} "
-            f"of {len(rows):,} are ambiguous or have no answer or confidence, and "
-            "those are always rejected. Ask for less, or for trr, risk or joint."
+            f"{' and '.join(request.target)} cannot be promised on these rows: "
+            f"{barred:,} of {len(sample):,} are ambiguous or have no answer or "
+            "confidence, and those are always rejected. Ask for less, or for trr, risk "
+            "or joint."
         )
         raise InputError(message)
     return replace(cut, state="threshold", at=sys.float_info.max, side="exact")
 
 
-def _seen(gate: Gate, rows: Sample, parts: dict[Any, Sample] | None) -> Outcome | None:
+def _calibration_outcome(
+    gate: Gate, sample: Sample, samples: dict[Any, Sample] | None
+) -> Outcome | None:
     """Count what the gate does to the calibration rows, where that is known."""
-    if parts is None:
-        return _decided(rows, gate)
+    if samples is None:
+        return _outcome(sample, gate)
     total = NO_OUTCOME
-    for name, own in parts.items():
-        part = _decided(own, gate.groups[name])
-        if part is None:
+    for name, group_sample in samples.items():
+        outcome = _outcome(group_sample, gate.groups[name])
+        if outcome is None:
             return None
-        total += part
+        total += outcome
     return total
 
 
-def _decided(rows: Sample, rule: Gate | GroupRule) -> Outcome | None:
+def _outcome(sample: Sample, rule: Gate | GroupThreshold) -> Outcome | None:
     if rule.state != "threshold":
-        return Outcome.of_state(rule.state, rows.n_errors, len(rows))
-    seen = rows.confusion(rule.threshold)
-    return None if seen is None else Outcome(seen.n, seen.n_accepted, seen)
+        return Outcome.of_state(rule.state, sample.n_errors, len(sample))
+    counts = sample.confusion(rule.threshold)
+    if counts is None:  # the threshold lies within a range of a sketch
+        return None
+    return Outcome(counts.n, counts.n_accepted, counts)

@@ -1,7 +1,7 @@
 """The gate: a score, a threshold, and the decision that they make."""
 
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,18 +17,18 @@ from trustdoctor.gates.classes import (
     check_decisions,
     predicted_groups,
 )
-from trustdoctor.gates.deciding import (
-    PREDICTED,
-    Group,
-    GroupRule,
-    State,
-    check_rule,
-    decided,
-    like,
-)
 from trustdoctor.gates.margins import Margins
 from trustdoctor.gates.outcome import Screened
 from trustdoctor.gates.shortlists import Shortlist
+from trustdoctor.gates.thresholds import (
+    PREDICTED,
+    Group,
+    GroupThreshold,
+    State,
+    accepted_rows,
+    as_kind_of,
+    check_threshold,
+)
 from trustdoctor.predictions import Answers, Predictions, TopK
 from trustdoctor.scores import (
     FittedScore,
@@ -60,7 +60,7 @@ class Gate:
         fully certain row scores -inf, and -inf > -inf is false.
     certificate : Certificate or None
         The promise, where `calibrate` made the gate.
-    groups : dict of group to GroupRule
+    groups : dict of group to GroupThreshold
         Thresholds of their own for groups of rows; other rows get the gate's.
     grouped_by : str
         What the groups are: "predicted" for the predicted class, which `screen` finds
@@ -92,7 +92,7 @@ class Gate:
     temperature: float = 1.0
     state: State = "threshold"
     certificate: Certificate | None = field(default=None, repr=False)
-    groups: dict[Group, GroupRule] = field(default_factory=dict, repr=False)
+    groups: dict[Group, GroupThreshold] = field(default_factory=dict, repr=False)
     grouped_by: str = ""
     margins: Margins | None = field(default=None, repr=False)
     fitted: FittedScore | None = field(default=None, repr=False)
@@ -112,7 +112,7 @@ class Gate:
             raise InputError(message)
         if self.score is not None:
             object.__setattr__(self, "score", self.scorer.name)
-        check_rule(self.threshold, self.state)
+        check_threshold(self.threshold, self.state)
         if {type(group) for group in self.groups} not in (set(), {int}, {str}):
             message = "expected groups that are all integers, or all strings."
             raise InputError(message)
@@ -222,12 +222,12 @@ class Gate:
         groups : array (n,), optional
             Each row's group, for a gate with thresholds of their own for groups.
         """
-        plain = as_scores(scores)  # refuses NaN
+        checked = as_scores(scores)  # refuses NaN
         if self.groups:
-            return like(self._accept_groups(plain, groups), scores)
-        if hasattr(scores, "detach"):
-            return decided(scores.double() > self.threshold, self.state)
-        return decided(plain.astype(np.float64) > self.threshold, self.state)
+            return as_kind_of(self._accept_groups(checked, groups), scores)
+        is_tensor = hasattr(scores, "detach")
+        doubts = scores.double() if is_tensor else checked.astype(np.float64)
+        return accepted_rows(doubts, self.threshold, self.state)
 
     def _accept_groups(self, scores: NDArray[Any], groups: Any) -> NDArray[np.bool_]:
         if groups is None:
@@ -237,17 +237,20 @@ class Gate:
                 "on the command line --groups NAME."
             )
             raise InputError(message)
-        given = as_groups(groups, rows=len(scores))
+        row_groups = as_groups(groups, rows=len(scores))
         kinds = {type(group) for group in self.groups}
-        if {type(group) for group in given[:1].tolist()} - kinds:
-            known = ", ".join(map(repr, list(self.groups)[:5]))
-            message = f"expected groups like {known}, got {given.tolist()[0]!r}."
+        if {type(group) for group in row_groups[:1].tolist()} - kinds:
+            examples = ", ".join(map(repr, list(self.groups)[:5]))
+            message = (
+                f"expected groups like {examples}, got {row_groups.tolist()[0]!r}."
+            )
             raise InputError(message)
-        accepted = decided(scores.astype(np.float64) > self.threshold, self.state)
+        doubts = scores.astype(np.float64)
+        accepted = accepted_rows(doubts, self.threshold, self.state)
         for group, rule in self.groups.items():
-            own = given == group
-            accepted[own] = decided(
-                scores[own].astype(float) > rule.threshold, rule.state
+            is_member = row_groups == group
+            accepted[is_member] = accepted_rows(
+                doubts[is_member], rule.threshold, rule.state
             )
         return np.asarray(accepted)
 
@@ -288,20 +291,17 @@ class Gate:
 
     def doubts(self, predictions: Predictions | TopK) -> Any:
         """Return the score of each row that the gate decides by."""
-        if not isinstance(predictions, TopK):
-            check_decisions(self, predictions.decided_by)
-            doubts = self.scorer(predictions)
-            if self.unit and len(predictions) and not is_unit(predictions):
-                message = (
-                    "expected confidences from 0 to 1, as in the gate's calibration, "
-                    "got others. Give --percent if they are percentages."
-                )
-                raise InputError(message)
-            return doubts
-        if self.temperature != 1:
-            message = "top-k answers have no temperature but 1. Calibrate at 1."
+        if isinstance(predictions, TopK):
+            return doubts_of(self.scorer, predictions)
+        check_decisions(self, predictions.decided_by)
+        doubts = doubts_of(self.scorer, predictions)
+        if self.unit and len(predictions) and not is_unit(predictions):
+            message = (
+                "expected confidences from 0 to 1, as in the gate's calibration, "
+                "got others. Give --percent if they are percentages."
+            )
             raise InputError(message)
-        return predictions.doubt(self.scorer.name)
+        return doubts
 
     def decide(
         self, scores: Any, predictions: Predictions | TopK, *, groups: Any = None
@@ -343,6 +343,12 @@ class Gate:
         if self.score == "confidence":  # its doubt is minus the confidence
             return f"confidence < {_shown(0 - threshold)}"
         return f"{self.score or 'score'} > {_shown(threshold)}"
+
+    def with_notes(self, *notes: str) -> "Gate":
+        """Return the gate, with more notes in its certificate."""
+        assert self.certificate is not None
+        notes = (*self.certificate.notes, *notes)
+        return replace(self, certificate=replace(self.certificate, notes=notes))
 
     def watch(self, **options: Any) -> "Watch":
         """Start watching whether the promise still holds; options of `Watch.start`."""
@@ -403,6 +409,16 @@ def _shown(threshold: float) -> str:
     """Show a threshold in six digits, or in all where those would be a whole number."""
     short = f"{threshold:.6g}"
     return short if "." in short or float(short) == threshold else repr(threshold)
+
+
+def doubts_of(score: Score, predictions: Predictions | TopK) -> Any:
+    """Return the score of each row; of top-k answers the upper end of its interval."""
+    if not isinstance(predictions, TopK):
+        return score(predictions)
+    if getattr(score, "temperature", 1.0) != 1:
+        message = "top-k answers have no temperature but 1. Calibrate at 1."
+        raise InputError(message)
+    return predictions.doubt(score.name)
 
 
 def is_unit(predictions: Any) -> bool:

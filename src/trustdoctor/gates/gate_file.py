@@ -25,10 +25,10 @@ from trustdoctor.envelope import (
 from trustdoctor.errors import FileError, InputError, TrustDoctorError
 from trustdoctor.gates.certificate import Certificate
 from trustdoctor.gates.classes import Classes
-from trustdoctor.gates.deciding import Group, GroupRule
 from trustdoctor.gates.gate import Gate
 from trustdoctor.gates.margins import Margins
 from trustdoctor.gates.shortlists import read_shortlist, shortlist_content
+from trustdoctor.gates.thresholds import Group, GroupThreshold
 from trustdoctor.predictions import AS_PREDICTED, check_cutoff
 from trustdoctor.scores import FittedScore, build_score, load_score
 
@@ -216,8 +216,8 @@ def _read_margins(content: Any) -> Margins | None:
     return Margins(views, *ends)
 
 
-def _read_groups(content: Any) -> dict[Group, GroupRule]:
-    out: dict[Group, GroupRule] = {}
+def _read_groups(content: Any) -> dict[Group, GroupThreshold]:
+    out: dict[Group, GroupThreshold] = {}
     for one in read_list(content):
         check_fields(one, _GROUP_FIELDS)
         group = one["group"]
@@ -225,7 +225,7 @@ def _read_groups(content: Any) -> dict[Group, GroupRule]:
             message = f"expected a group once, by number or name, got {shown(group)}."
             raise FileError(message)
         at = read_number(one["threshold"])
-        out[group] = GroupRule(at, one["state"], one["n"], one["promised"])
+        out[group] = GroupThreshold(at, one["state"], one["n"], one["promised"])
     return out
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from trustdoctor.arrays import Array, as_groups
+from trustdoctor.arrays import Array
 from trustdoctor.errors import InputError
 from trustdoctor.gates.certificate import Certificate
 from trustdoctor.gates.classes import classes_of
@@ -196,23 +196,3 @@ def missing_label_notes(labelled: Sample, unlabelled: Sample) -> tuple[str, ...]
         f"Careful: rows without a label have other doubts (p = {p:.1g}), so labels "
         "were not drawn at random. Rows like those are not covered by the promise.",
     )
-
-
-def drop_unlabelled(
-    predictions: Any, score: Score, groups: Any
-) -> tuple[Any, Any, tuple[str, ...]]:
-    """Return the labelled rows, their groups, and notes on the other rows.
-
-    Where no row or every row has a label, all rows are returned.
-    """
-    labelled = getattr(predictions, "has_label", None)
-    if labelled is None or labelled.all() or not labelled.any():
-        return predictions, groups, ()
-    doubts = np.asarray(score(predictions))
-    # Rows that are rejected whatever the threshold have no doubt to compare.
-    barred = getattr(predictions, "always_rejected", None)
-    unlabelled = ~labelled if barred is None else ~labelled & ~barred
-    notes = missing_label_notes(Rows(doubts[labelled]), Rows(doubts[unlabelled]))
-    if groups is not None:
-        groups = as_groups(groups, rows=len(labelled))[labelled]
-    return predictions[labelled], groups, notes

@@ -25,6 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from trustdoctor.arrays import Array
+from trustdoctor.gates.request import Request
 from trustdoctor.gates.rules import Cut, at_most, least_rows, place
 from trustdoctor.gates.sample import CountedRows, Sample
 from trustdoctor.metrics import Counts
@@ -104,11 +105,6 @@ class Outlook(NamedTuple):
         return f"about {math.floor(10 * self.decides + 0.5)} of 10"
 
 
-def fails(cut: Cut) -> bool:
-    """Return whether a calibration could not promise what was requested."""
-    return cut.short or cut.broken or cut.state == "reject-all"
-
-
 def simulate_outlook(
     sample: Sample, find_cut: FindCut, *, rows: int | None = None, draws: int = DRAWS
 ) -> Outlook:
@@ -184,7 +180,7 @@ def _simulate(
         drawn = population.draw(rows, random)
         for rule_coverages, find_cut in zip(coverages, rules, strict=True):
             cut = find_cut(drawn)
-            if not fails(cut):
+            if not cut.failed:
                 rule_coverages.append(_coverage(cut, drawn))
     return [
         Outlook(rows, len(rule_coverages) / draws, *_coverage_range(rule_coverages))
@@ -397,14 +393,12 @@ def preview_gates(
     >>> preview.likely, round(preview.outlook.median, 1)
     (True, 0.9)
     """
-    from trustdoctor.gates.asked import Ask  # which imports this module
-
     requests = [
-        Ask({target: value}, confidence=confidence)
+        Request({target: value}, confidence=confidence)
         for target, target_values in values.items()
         for value in target_values
     ]
-    rules = [request.at_once for request in requests]
+    rules = [request.cut_all for request in requests]
     outlooks = simulate_outlooks(rows, rules, rows=size, draws=PREVIEW_DRAWS)
     return tuple(
         Preview(target, value, confidence, outlook)
@@ -418,8 +412,6 @@ def sufficient_rows(rows: Sample, preview: Preview) -> int | None:
 
     None if as many as these suffice, or if no number that was tried does.
     """
-    from trustdoctor.gates.asked import Ask  # which imports this module
-
-    request = Ask({preview.target: preview.value}, confidence=preview.confidence)
-    outlooks = find_sufficient_rows(rows, request.at_once, draws=PREVIEW_DRAWS)
+    request = Request({preview.target: preview.value}, confidence=preview.confidence)
+    outlooks = find_sufficient_rows(rows, request.cut_all, draws=PREVIEW_DRAWS)
     return outlooks[1].rows if len(outlooks) > 1 else None

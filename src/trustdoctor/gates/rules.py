@@ -73,6 +73,11 @@ class Cut:
     feasible: tuple[float, float] | None = None
     stages: tuple[Stage, ...] = ()
 
+    @property
+    def failed(self) -> bool:
+        """Whether the calibration could not promise what was requested."""
+        return self.short or self.broken or self.state == "reject-all"
+
 
 def frr_cut(scores: OrderedScores, frr: float, *, mode: Mode, delta: float) -> Cut:
     """Reject at most a share `frr` of rows like these (correct ones, or all)."""

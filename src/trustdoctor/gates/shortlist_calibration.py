@@ -36,9 +36,9 @@ from numpy.typing import NDArray
 
 from trustdoctor.arrays import Array, as_groups
 from trustdoctor.errors import InputError
-from trustdoctor.gates.asked import Ask
-from trustdoctor.gates.certifying import EXCHANGEABLE, with_notes
+from trustdoctor.gates.certification import EXCHANGEABLE
 from trustdoctor.gates.gate import Gate
+from trustdoctor.gates.request import Request
 from trustdoctor.gates.rules import Cut, exact, place
 from trustdoctor.gates.sample import Fingerprint, Rows, Sample
 from trustdoctor.gates.shortlists import (
@@ -216,7 +216,7 @@ def with_shortlist(gate: Gate, calibrated: Shortlist) -> Gate:
         return gate
     certificate = replace(gate.certificate, assumption=EXCHANGEABLE)
     gate = replace(gate, certificate=certificate)
-    return with_notes(gate, *shortlist_notes(calibrated))
+    return gate.with_notes(*shortlist_notes(calibrated))
 
 
 def true_class_nonconformity(
@@ -343,43 +343,6 @@ def shortlist_notes(shortlist: Shortlist) -> list[str]:
     return notes
 
 
-def calibrate_listed(
-    predictions: Predictions, requested: Any, options: dict[str, Any]
-) -> Gate:
-    """Calibrate a gate and its lists on the rows of one file; see `calibrate`.
-
-    On the same rows if the threshold is next to an order statistic; else on a third of
-    them, drawn at random, which has no part in the gate.
-    """
-    from trustdoctor.gates.calibration import AUTO, calibrate, needs_labels
-
-    list_options = shortlist_options(requested)
-    require_classes(predictions)
-    target = {k: v for k, v in options.items() if k in TARGETS and v is not None}
-    same_rows = options.get("groups") is None and options.get("score") != AUTO
-    same_rows &= needs_labels(target) or bool(predictions.has_label.all())
-    if same_rows and is_order_statistic(target):
-        gate = calibrate(predictions, **options)
-        return shortlist(gate, predictions, **list_options)
-    predictions.labelled("a shortlist")  # says where there are no labels
-    labelled = np.flatnonzero(predictions.has_label)
-    random = np.random.default_rng(SHORTLIST_SEED)
-    order = labelled[random.permutation(len(labelled))]
-    list_rows, gate_rows = np.split(order, [int(SHORTLIST_SHARE * len(order))])
-    gate_rows = np.append(gate_rows, np.flatnonzero(~predictions.has_label))
-    groups, list_groups = options.get("groups"), None
-    if groups is not None and not isinstance(groups, str):
-        group_of_row = as_groups(groups, rows=len(predictions))
-        options = options | {"groups": group_of_row[gate_rows]}
-        list_groups = group_of_row[list_rows]
-    gate = calibrate(predictions[gate_rows], **options)
-    if not len(list_rows):
-        message = f"expected more rows than {len(labelled)} for a gate and its lists."
-        raise InputError(message)
-    gate = shortlist(gate, predictions[list_rows], groups=list_groups, **list_options)
-    return with_notes(gate, split_note(len(list_rows), len(gate_rows)))
-
-
 def split_note(list_rows: int, gate_rows: int) -> str:
     """Say how many rows set the lists, and how many the gate."""
     return (
@@ -436,7 +399,7 @@ def find_reference_set(gate: Gate, rows: Sample) -> ReferenceSet:
     certificate = gate.certificate
     assert certificate is not None
     mode: Any = None if certificate.mode == "none" else certificate.mode
-    request = Ask(
+    request = Request(
         certificate.target,
         mode,
         confidence=certificate.confidence,

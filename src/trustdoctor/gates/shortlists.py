@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from trustdoctor.arrays import Array, as_groups, shown_number
 from trustdoctor.envelope import Count, Document, Number, convert, number, read_number
 from trustdoctor.errors import FileError, InputError
-from trustdoctor.gates.deciding import Group
+from trustdoctor.gates.thresholds import Group
 from trustdoctor.predictions import Predictions, refuse_decisions
 
 METHODS = ("lac", "aps", "raps")

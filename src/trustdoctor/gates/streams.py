@@ -13,11 +13,17 @@ import numpy as np
 from trustdoctor.arrays import Array, as_groups
 from trustdoctor.errors import InputError
 from trustdoctor.evaluation import LabelCounts, count_labels, count_neighbours
-from trustdoctor.gates.calibration import GIVEN, calibrate_sample, groups_of
+from trustdoctor.gates.calibration import (
+    GIVEN,
+    Calibration,
+    calibrate_sample,
+    groups_of,
+)
 from trustdoctor.gates.classes import Classes, check_classes, classes_of
 from trustdoctor.gates.gate import Gate, is_unit
 from trustdoctor.gates.missing_labels import missing_label_notes
 from trustdoctor.gates.outcome import add_width, known_errors
+from trustdoctor.gates.request import Request, make_requests
 from trustdoctor.gates.sample import Fingerprint
 from trustdoctor.gates.shortlist_calibration import (
     ReferenceSet,
@@ -158,30 +164,36 @@ class CalibrationSketch:
 
     def calibrate(self, **options: Any) -> Gate:
         """Calibrate on the counted rows; targets and options as in `calibrate`."""
+        return self.run_calibration(make_requests(**options)).gate
+
+    def run_calibration(self, requests: list[Request]) -> Calibration:
+        """Cut the counted rows and certify, as `run_calibration` does with rows."""
         odd, lines = self.labels.odd(), self.labels.warnings(self.class_names)
         notes = missing_label_notes(self.pooled, self.unlabelled)
         rows = self.pooled if len(self.pooled) else self.unlabelled
         rounding = self.score.rounding
         groups = {name: sketch.tied(rounding) for name, sketch in self.groups.items()}
+        sample = rows.tied(rounding)
         gate = calibrate_sample(
-            rows.tied(rounding),
+            sample,
+            requests,
             score=self.score,
             notes=(*self.intake.decision_lines(), *notes, *lines[len(odd) :]),
             odd_labels=odd,
             groups=groups if self.grouped else None,
             grouped_by=self.grouped,
             barred=self.intake.always_rejected,
-            **options,
         )
         assert gate.certificate is not None
         certificate = replace(gate.certificate, fingerprint=self.fingerprint.digest)
-        return replace(
+        gate = replace(
             gate,
             unit=self.unit,
             classes=self.classes,
             certificate=certificate,
             decided_by=self.intake.decided_by,
         )
+        return Calibration(gate, requests, sample)
 
 
 @dataclass

@@ -58,7 +58,6 @@ from trustdoctor.gates import (
     is_order_statistic,
     shortlist_options,
     uncalibrated_shortlist,
-    with_notes,
 )
 from trustdoctor.predictions import AS_PREDICTED, Predictions
 from trustdoctor.scores import Score, default_score, find_score
@@ -422,7 +421,7 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         if not decided:
             return gate
         note = OVERRULED.format(said.overruled, len(said.numbers), score.name)
-        return with_notes(replace(gate, decided_by=AS_PREDICTED), note)
+        return replace(gate, decided_by=AS_PREDICTED).with_notes(note)
 
     def _folds(self, x: Any, y: NDArray[Any], groups: Any) -> Iterator[tuple[Any, Any]]:
         cv = self.cv

@@ -16,7 +16,6 @@ from trustdoctor.gates import (
     Shortlist,
     calibrate_shortlist,
     split_note,
-    with_notes,
 )
 from trustdoctor.predictions import AS_PREDICTED, Predictions
 from trustdoctor.scores import Score
@@ -131,7 +130,7 @@ def calibrate_lists(
     p = Predictions(said.logits[mine], said.truth[mine], said.from_probabilities)
     own = said.known_numbers()[mine]
     gate = calibrate_shortlist(make_gate(rest), short, p, doubts[mine], predicted=own)
-    return gate if same else with_notes(gate, split_note(len(mine), len(rest)))
+    return gate if same else gate.with_notes(split_note(len(mine), len(rest)))
 
 
 def answers(fitted: Any, x: Any, y: Any, classes: NDArray[Any]) -> Answers:

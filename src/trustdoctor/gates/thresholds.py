@@ -1,4 +1,4 @@
-"""How a threshold decides, and what the threshold of one group is."""
+"""How a threshold decides, and the threshold of one group."""
 
 import math
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ Group = int | str
 
 
 @dataclass(frozen=True)
-class GroupRule:
+class GroupThreshold:
     """The threshold of one group of rows.
 
     Attributes
@@ -38,14 +38,17 @@ class GroupRule:
     promised: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse what no group's rule can be."""
-        check_rule(self.threshold, self.state)
+        """Refuse what no group's threshold can be."""
+        check_threshold(self.threshold, self.state)
         if type(self.n) is not int or self.n < 0 or type(self.promised) is not bool:
-            message = f"expected a number of rows, got {self.n!r}, {self.promised!r}."
+            message = (
+                "expected a number of rows and whether there is a promise, got "
+                f"{self.n!r} and {self.promised!r}."
+            )
             raise InputError(message)
 
 
-def check_rule(threshold: float, state: str) -> None:
+def check_threshold(threshold: float, state: str) -> None:
     """Refuse what no threshold can be."""
     if math.isnan(threshold):
         message = "expected a threshold, got NaN. Give a number."
@@ -55,8 +58,13 @@ def check_rule(threshold: float, state: str) -> None:
         raise InputError(message)
 
 
-def decided(rejected: Any, state: State) -> Any:
-    """Return what is accepted, where a threshold would reject so."""
+def accepted_rows(doubts: Any, threshold: float, state: State) -> Any:
+    """Return which rows are accepted, as a mask of the same kind of array.
+
+    `doubts` are float64: numpy 2 and torch would round the threshold to float32
+    scores, and a tied row would slip through.
+    """
+    rejected = doubts > threshold
     if state == "accept-all":
         return rejected | True
     if state == "reject-all":
@@ -64,7 +72,7 @@ def decided(rejected: Any, state: State) -> Any:
     return ~rejected
 
 
-def like(accepted: NDArray[np.bool_], scores: Any) -> Any:
+def as_kind_of(accepted: NDArray[np.bool_], scores: Any) -> Any:
     """Return decisions as a tensor where the scores are one."""
     if not hasattr(scores, "detach"):
         return accepted

@@ -1,0 +1,196 @@
+"""What score="auto" does: some rows tune the score, and others calibrate it."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trustdoctor.errors import InputError
+from trustdoctor.gates.gate import Gate
+from trustdoctor.gates.request import Request
+from trustdoctor.metrics import (
+    Ranking,
+    auroc_difference,
+    frr_difference,
+    frr_parts,
+)
+from trustdoctor.predictions import (
+    Predictions,
+    TopK,
+    refuse_decisions,
+    require_predictions,
+)
+from trustdoctor.scores import (
+    BASELINE,
+    Score,
+    available_scores,
+    find_score,
+)
+from trustdoctor.tuning import TUNED_FOR, Tuned
+
+AUTO = "auto"
+"""The name that stands for the score that some of the rows choose."""
+
+CHOOSING_SHARE = 1 / 3
+"""How many of the labelled rows choose; the others set the threshold."""
+
+MOST_CHOOSING = 2000
+"""Rows that choose, at most: more would add little, and calibration wants them."""
+
+SEED = 0
+"""Of the permutation that splits them."""
+
+GAIN_CONFIDENCE = 0.95
+DEFAULT_TRR = 0.95
+"""Where the gain in FRR is stated if the target does not say."""
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreChoice:
+    """A score that some rows chose, and the other rows, to calibrate it on.
+
+    Attributes
+    ----------
+    score : Score
+        Tuned; softmax response where nothing stood out.
+    verdict : str
+        What was chosen, and by which rows; empty where there was one score alone.
+    choosing_rows, other_rows : integer arrays
+        The rows that chose, and the rows that are left to calibrate on.
+    """
+
+    score: Score
+    verdict: str
+    choosing_rows: NDArray[np.int64]
+    other_rows: NDArray[np.int64]
+
+    def notes(self, gate: Gate, predictions: Predictions) -> list[str]:
+        """Say what was chosen, and what it gained on rows that did not choose it.
+
+        `predictions` are those rows, which calibrated the gate.
+        """
+        if not len(self.choosing_rows):
+            return [f"These rows allow one score, {self.score.name}: none was chosen."]
+        certificate = gate.certificate
+        assert certificate is not None
+        notes = [f"{self.verdict} {certificate.n:,} other rows set the threshold."]
+        if self.score.name == BASELINE:
+            return notes
+        rows = predictions.labelled("judging a score")
+        trr = certificate.target.get("trr")
+        if trr is None and gate.state == "threshold" and not gate.groups:
+            doubts = np.asarray(self.score(rows))
+            trr = float((doubts[rows.errors] > gate.threshold).mean())
+        if trr is None or not 0 < trr < 1:
+            trr = DEFAULT_TRR
+        gain = gain_over_baseline(self.score, rows, trr)
+        if gain is None:
+            return notes
+        if gain.is_clear:
+            return [*notes, gain.words]
+        total = f"{len(self.choosing_rows) + len(self.other_rows):,}"
+        unclear = f"{gain.words} That is no clear gain: msp would have all {total}."
+        return [*notes, unclear]
+
+
+def choose_score(
+    predictions: Predictions | TopK, request: Request, *, temperature: float = 1.0
+) -> ScoreChoice:
+    """Tune a score to the request's target, on a third of the labelled rows.
+
+    The rows that choose are a random part, the same in every run, of 2,000 at most.
+    Where there is one score alone no row chooses. Of several candidate values give the
+    strictest: which of them will pass is not known yet.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> logits = rng.normal(size=(600, 3)) * 3
+    >>> labels = np.where(rng.random(600) < 0.8, logits.argmax(1), 0)
+    >>> p = Predictions.from_logits(logits, labels)
+    >>> choice = choose_score(p, Request({"frr": 0.1}))
+    >>> len(choice.choosing_rows), len(choice.other_rows)
+    (200, 400)
+    """
+    require_predictions(predictions)
+    assert isinstance(predictions, Predictions)
+    refuse_decisions(predictions, "score 'auto'")
+    scores = available_scores(predictions)
+    if len(scores) == 1:  # there is nothing to choose
+        score = find_score(scores[0], temperature=temperature)
+        return ScoreChoice(
+            score, "", np.zeros(0, np.int64), np.arange(len(predictions))
+        )
+    _check_choice(temperature, request)
+    predictions.labelled("choosing a score")  # says where there are no labels
+    labelled = np.flatnonzero(predictions.has_label)
+    order = labelled[np.random.default_rng(SEED).permutation(len(labelled))]
+    n_choosing = min(MOST_CHOOSING, int(CHOOSING_SHARE * len(order)))
+    choosing, others = np.split(order, [n_choosing])
+    tuned = _tuned_score(predictions[choosing], request)
+    return ScoreChoice(
+        tuned.only_member or tuned,
+        tuned.verdict(),
+        choosing,
+        np.append(others, np.flatnonzero(~predictions.has_label)),
+    )
+
+
+def _check_choice(temperature: float, request: Request) -> None:
+    if "threshold" in request.target:
+        message = (
+            "score 'auto' chooses a score, and a threshold belongs to one. Name it, as "
+            "score='alpha'."
+        )
+        raise InputError(message)
+    if temperature != 1:
+        message = (
+            f"score 'auto' chooses temperatures itself, got {temperature!r}. Leave it "
+            "out, or name a score."
+        )
+        raise InputError(message)
+
+
+def _tuned_score(rows: Predictions, request: Request) -> Tuned:
+    tunable = {n: value for n, value in request.target.items() if n in TUNED_FOR}
+    try:
+        return Tuned.fit(rows, for_=tunable or None)
+    except InputError as error:
+        message = (
+            f"score 'auto' chooses on {CHOOSING_SHARE:.0%} of the rows, here "
+            f"{len(rows):,}: {error}"
+        )
+        raise InputError(message) from error
+
+
+class Gain(NamedTuple):
+    """How a score compares with softmax response, and whether it is clearly better."""
+
+    words: str
+    is_clear: bool
+
+
+def gain_over_baseline(score: Score, rows: Predictions, trr: float) -> Gain | None:
+    """Compare a score with softmax response on labelled rows that did not choose it.
+
+    None where all rows are right, or all wrong. The threshold has no part in a ranking,
+    so the rows that set it can tell.
+    """
+    errors = rows.errors
+    if errors.all() or not errors.any():
+        return None
+    ranking, baseline = (
+        Ranking(s(rows), errors, s.rounding) for s in (score, find_score(BASELINE))
+    )
+    auroc_gain = auroc_difference(ranking, baseline, confidence=GAIN_CONFIDENCE)
+    parts, baseline_parts = (
+        frr_parts(r, trr=trr, confidence=GAIN_CONFIDENCE) for r in (ranking, baseline)
+    )
+    frr_change = frr_difference(parts, baseline_parts, errors)
+    words = (
+        f"On {len(errors):,} rows that did not choose it, against {BASELINE}: AUROC "
+        f"{auroc_gain.percent(sign=True)}, FRR@{trr * 100:.3g}TRR "
+        f"{frr_change.percent(sign=True)} points."
+    )
+    return Gain(words, (auroc_gain.low or 0) > 0 or (frr_change.high or 0) < 0)
