@@ -412,7 +412,9 @@ def to_cpu(tensor: Any) -> Any:
 def find_objective(score: "str | Objective") -> "Objective":
     """Return a score by its name, or the fitted score itself."""
     if not isinstance(score, str):
-        if not all(hasattr(score, name) for name in ("name", "step", "function")):
+        if not all(
+            hasattr(score, name) for name in ("name", "perturbation_sign", "function")
+        ):
             message = f"expected a score's name or a fitted score, got {score!r}."
             raise InputError(message)
         return score
