@@ -44,7 +44,7 @@ def busy(gate, **options):
 
 def whole(watch):
     """Return all of a watch but its origin and its times, to compare two."""
-    state = coding.write_state(watch) | {"origins": None}
+    state = coding.write_state(watch)
     history = [coding.write_entry(entry) | {"time": 0} for entry in watch.records()]
     for test in state["tests"].values():
         test["alarm"] = test["alarm"] and test["alarm"]["words"]

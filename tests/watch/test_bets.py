@@ -164,39 +164,6 @@ def test_what_cannot_be_is_evidence_beyond_doubt():
         assert math.isfinite(bet.peak)
 
 
-@given(ours=BATCHES, theirs=BATCHES, more=BATCHES)
-def test_merged_evidence_is_the_mean(ours, theirs, more):
-    one = two = Bet(0.0, 0.1)
-    for rows in ours:
-        one = one.add(*rows)
-    for rows in theirs:
-        two = two.add(*rows)
-    both = one + two
-    mean = math.log((math.exp(one.evidence) + math.exp(two.evidence)) / 2)
-    assert both.evidence == pytest.approx(mean, abs=1e-9)
-    assert both.n == one.n + two.n
-    assert both.peak >= max(one.peak, two.peak) - math.log(2)
-    assert (two + one).evidence == pytest.approx(both.evidence, abs=1e-12)
-    start = both.evidence
-    for rows in more:
-        both = both.add(*rows)
-    assert math.isfinite(both.evidence)
-    assert both.left > 0
-    assert start <= max(one.evidence, two.evidence) + 1e-12
-
-
-def test_merged_evidence_goes_on_as_a_supermartingale():
-    merged = Bet(0.0, 0.2).add(3, 1).add(2, 0) + Bet(0.0, 0.2).add(1, 1)
-    mean = 0.0
-    for outcome in product((0, 1), repeat=6):
-        bet = merged
-        for hit in outcome:
-            bet = bet.add(1, hit)
-        chance = 0.2 ** sum(outcome) * 0.8 ** (6 - sum(outcome))
-        mean += chance * math.exp(bet.evidence)
-    assert mean == pytest.approx(math.exp(merged.evidence), abs=1e-9)
-
-
 @pytest.mark.parametrize(
     "null", [(0.0, 0.05), (0.9, 1.0), (0.2, 0.4), (0.0, 0.0), (1.0, 1.0), (0.0, 1.0)]
 )

@@ -177,7 +177,6 @@ BAD = {
     "late labels without names": lambda w: w.label([0.1], [True]),
     "drawing without ids": lambda w: w.draw(np.array([True])),
     "drawing what was not screened": lambda w: w.draw([0.1, 0.2], ids=["a", "b"]),
-    "merging with itself": lambda w: w + w,
 }
 
 

@@ -226,7 +226,7 @@ def test_labels_that_come_at_once_give_the_same_peaks(name, seed):
 
 
 def state(watch):
-    return json.loads(to_state(watch)) | {"origins": None}
+    return json.loads(to_state(watch))
 
 
 @pytest.mark.parametrize("name", GATES)
@@ -244,32 +244,21 @@ def test_the_same_calls_give_the_same_bits_and_so_does_a_state(name):
     assert any(run.started for run in once.queue.runs)
 
 
-def test_a_followed_watch_is_saved_and_merged_and_goes_on(tmp_path):
+def test_a_followed_watch_is_saved_and_goes_on(tmp_path):
     gate = GATES["joint"]
-    calls = Stream(gate, 1).calls
     watch = gate.watch(deadline=None)
-    for call in calls:
+    for call in Stream(gate, 1).calls:
         follow(watch, *call)
     for name in ("state.json", "state.db"):
         watch.save(tmp_path / name)
         loaded = td.Watch.load(tmp_path / name, gate)
         assert state(loaded) == state(watch)
         assert loaded.records() == watch.records()
-    with pytest.raises(InputError, match=r"position \d+ waits in both"):
-        watch + follow_all(gate.watch(deadline=None, review=watch.review), calls)
-    other = gate.watch(deadline=None, review=watch.review)
-    both = watch + other.update(decided([True]), [False], ids=["a"], at=5000.0)
-    assert len(both.queue) == len(watch.queue) > 0
-    left = watch.queue.positions
-    follow(both, [], Said(left, [WRONG] * len(left)), 6000.0)
-    assert len(both.queue) == 0
+    waiting = loaded.queue.positions
+    assert len(loaded.queue) == len(waiting) > 0
+    follow(loaded, [], Said(waiting, [WRONG] * len(waiting)), 6000.0)
+    assert len(loaded.queue) == 0
     assert len(watch.queue) > 0
-
-
-def follow_all(watch, calls):
-    for call in calls:
-        follow(watch, *call)
-    return watch
 
 
 def test_updates_and_followed_rows_wait_in_one_queue():
@@ -403,7 +392,9 @@ def test_groups_that_cannot_be_are_refused():
 
 def test_a_state_of_another_gate_or_a_damaged_one_is_refused():
     gate = GATES["joint by group"]
-    watch = follow_all(gate.watch(deadline=None), Stream(gate, 0).calls)
+    watch = gate.watch(deadline=None)
+    for call in Stream(gate, 0).calls:
+        follow(watch, *call)
     text = to_state(watch)
     with pytest.raises(FileError, match="belongs to another gate"):
         from_state(text, GATES["frr"])

@@ -239,12 +239,6 @@ def test_a_state_keeps_its_noise(suffix, tmp_path):
             use()
 
 
-def test_watches_of_another_noise_are_not_merged():
-    gate = calibrated()
-    with pytest.raises(InputError, match="watches with the same label_noise"):
-        gate.watch() + gate.watch(label_noise=0.02)
-
-
 def test_a_target_of_ones_own_cannot_be_told_from_wrong_labels():
     own = replace(gates.TARGETS["risk"], name="own", reviewed="even")
     gate = calibrated(risk=0.05)

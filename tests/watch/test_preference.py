@@ -210,15 +210,6 @@ def test_states_keep_what_was_compared(suffix, tmp_path):
     assert watch.sampling.among_accepted.starts
 
 
-def test_evidence_of_merged_watches_is_the_mean():
-    one, two = (watched(GATES["risk"], accepted=first) for first in (1, 0))
-    both = one + two
-    logs = [watch.sampling.among_accepted.evidence for watch in (one, two)]
-    mean = np.logaddexp(*logs) - math.log(2)
-    assert both.sampling.among_accepted.evidence == pytest.approx(mean, rel=1e-9)
-    assert both.verdict("risk") == "cannot tell"
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [

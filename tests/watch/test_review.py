@@ -206,8 +206,6 @@ def test_what_labels_once_showed_is_not_forgotten():
     later = chosen.add(None, 400, 300, 40, 30)  # as expected
     assert "were chosen" in later.blind(frr)
     assert not later.blind(gates.TARGETS["risk"])
-    both = Sampling().add(None, 400, 300, 100, 75) + chosen
-    assert "were chosen" in both.blind(frr)
 
 
 def test_labels_that_come_a_day_late_seldom_look_chosen():

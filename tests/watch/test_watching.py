@@ -37,7 +37,6 @@ class Watches(RuleBasedStateMachine):
         self.time = 1000.0
         for path in self.paths:
             self.memory.save(path)
-        self.replica = 0
 
     def teardown(self):
         shutil.rmtree(self.folder)
@@ -104,17 +103,6 @@ class Watches(RuleBasedStateMachine):
         json, database = (td.Watch.load(path, GATE) for path in self.paths)
         json.save(self.paths[1])
         database.save(self.paths[0])
-
-    @rule(ids=IDS)
-    def merge(self, ids):
-        self.replica += 1
-        other = GATE.watch(deadline=100, review=self.memory.review)
-        names = [f"{self.replica}{key}" for key in ids]
-        doubts, errors = zip(*map(of, ids), strict=True)
-        other.update(doubts, errors, ids=names, at=self.time)
-        self.memory += other
-        for path in self.paths:
-            (td.Watch.load(path, GATE) + other).save(path)
 
     @invariant()
     def all_are_one(self):

@@ -264,20 +264,6 @@ class Bet:
         won = np.logaddexp.reduce(own, axis=None) - math.log(own.size)
         return float(np.logaddexp(won, math.log(self.left)))
 
-    def __add__(self, other: "Bet") -> "Bet":
-        """Average the evidence of two streams, which is evidence, too."""
-        half = math.log(2)
-        both = replace(
-            self,
-            n=self.n + other.n,
-            counted=self.counted + other.counted,
-            starts=max(self.starts, other.starts),
-            left=(self.left + other.left) / 2,
-            sums=np.logaddexp(self.sums, other.sums) - half,
-        )
-        seen = max(both.evidence, self.peak - half, other.peak - half, 0.0)
-        return replace(both, peak=seen)
-
 
 def _added(
     n: int, counted: int, null: float, noise: float = 0.0, opposed: int = 0

@@ -41,13 +41,13 @@ from trustdoctor.watch.watching import Watch
 from trustdoctor.watch.windows import Window
 
 FIELDS = {
-    *("gate", "level", "review", "deadline", "window", "label_noise", "origins"),
+    *("gate", "level", "review", "deadline", "window", "label_noise"),
     *("notes", "totals", "sampling", "tests", "queue", "reference", "sums"),
 }
 STATUSES = {"open": OPEN, "drawn": DRAWN, "done": DONE, "passed": PASSED, "gone": GONE}
 """What became of a row, as files say it."""
 
-_WHATS = ("update", "labels", "merge")
+_WHATS = ("update", "labels")
 Counts = TypeVar("Counts", Totals, Pool, Drawn, Window)
 
 
@@ -59,7 +59,6 @@ def write_state(watch: Watch) -> dict[str, Any]:
         "deadline": watch.deadline,
         "window": watch.window,
         "label_noise": watch.label_noise,
-        "origins": list(watch.origins),
         "notes": list(watch.notes),
         "totals": asdict(watch.totals),
         "sampling": _write_sampling(watch.sampling),
@@ -93,7 +92,6 @@ def read_state(content: dict[str, Any], gate: Gate) -> Watch:
             Queue(deque(map(_read_waiting, envelope.read_list(content["queue"])))),
             _read_counts(Totals, content["totals"]),
             notes=read_texts(content["notes"]),
-            origins=tuple(read_texts(content["origins"], 1)),
             reference=None if reference is None else Reference.from_dict(reference),
             sums=Sums.from_dict(content["sums"]),
         )

@@ -141,14 +141,3 @@ class Preference:
     def may_differ(self) -> bool:
         """Whether they may have, so that an alarm has to wait."""
         return self.differs or self.evidence >= -math.log(_NEAR)
-
-    def __add__(self, other: "Preference") -> "Preference":
-        """Average the evidence of two streams; rows that wait are left out."""
-        half = math.log(2)
-        both = Preference(
-            max(self.starts, other.starts),
-            (self.left + other.left) / 2,
-            np.logaddexp(self.sums, other.sums) - half,
-        )
-        peaks = both.evidence, self.peak - half, other.peak - half
-        return replace(both, peak=max(0.0, *peaks))

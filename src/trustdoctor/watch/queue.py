@@ -360,8 +360,3 @@ class Queue:
     def oldest(self) -> float | None:
         """When the row was drawn that all others wait for; None where none waits."""
         return self.batches[0].since if len(self) else None
-
-    def __add__(self, other: "Queue") -> "Queue":
-        """Return the rows of both, in the order of their draws."""
-        both = sorted([*self.batches, *other.batches], key=lambda batch: batch.time)
-        return Queue(deque(both))

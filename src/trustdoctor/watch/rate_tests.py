@@ -403,25 +403,6 @@ class RateTest:
         own = [g for g in self.worst(5) if self.shown[g].bet.peak >= self.limit]
         return tuple(own or self.worst(1))
 
-    def __add__(self, other: "RateTest") -> "RateTest":
-        """Average the evidence of two streams; an alarm of either stays."""
-        parts = {
-            g: _merged(self.parts.get(g), other.parts.get(g), self)
-            for g in [*self.parts, *(g for g in other.parts if g not in self.parts)]
-        }
-        half = math.log(2)
-        alarm = self.alarm or other.alarm
-        both = replace(self, parts=parts, ahead=None, alarm=alarm)
-        both.peak = max(both.evidence, self.peak - half, other.peak - half, 0.0)
-        return both
-
-
-def _merged(one: GroupTest | None, two: GroupTest | None, test: RateTest) -> GroupTest:
-    fresh = GroupTest(Bet(test.low, test.high))
-    a, b = one or fresh, two or fresh
-    window = Window(max(a.window.number, b.window.number) + 1)
-    return GroupTest(a.bet + b.bet, window, b.review if one is None else a.review)
-
 
 def _is_blind(target: Target, review: Review | None) -> bool:
     return review is not None and bool(review.blind(target))

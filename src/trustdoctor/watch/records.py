@@ -20,7 +20,7 @@ class Entry:
     time : float
         In seconds since 1970.
     what : str
-        "update", "labels" (late ones), or "merge".
+        "update", or "labels" (late ones).
     batch : str
         Its name; empty where it has none.
     rows, accepted : int
@@ -79,13 +79,12 @@ class Totals:
     unsaid: int = 0
     undrawn: int = 0
 
-    def add(self, more: "Totals | Entry") -> "Totals":
-        """Count an update, or the updates of another watch."""
-        own = asdict(self)
-        updates = getattr(more, "updates", 1)
+    def add(self, entry: Entry) -> "Totals":
+        """Count an update."""
+        counts = asdict(self)
         return Totals(
-            own.pop("updates") + updates,
-            **{name: value + getattr(more, name) for name, value in own.items()},
+            counts.pop("updates") + 1,
+            **{name: count + getattr(entry, name) for name, count in counts.items()},
         )
 
 

@@ -118,13 +118,6 @@ class Drawn:
             self.spread + rows * rate * (1 - rate),
         )
 
-    def __add__(self, other: "Drawn") -> "Drawn":
-        """Count the rows of both."""
-        return Drawn(*(a + b for a, b in zip(self._all(), other._all(), strict=True)))
-
-    def _all(self) -> tuple[Any, ...]:
-        return self.rows, self.drawn, self.expected, self.spread
-
     @property
     def is_off(self) -> bool:
         """Whether the rate cannot be what it is said to be."""
@@ -177,11 +170,6 @@ class Pool:
             any_kept=old.any_kept + kept,
             any_accepted=old.any_accepted + accepted,
         )
-
-    def __add__(self, other: "Pool") -> "Pool":
-        """Count the rows of both."""
-        mine, its = asdict(self), asdict(other)
-        return Pool(**{name: mine[name] + its[name] for name in mine})
 
     def _closed(self) -> "Pool":
         """Begin with new traffic, where there is enough of the old."""
@@ -292,16 +280,6 @@ class Sampling:
             self,
             among_accepted=kind(self.among_accepted, accepted),
             among_rejected=kind(self.among_rejected, ~accepted),
-        )
-
-    def __add__(self, other: "Sampling") -> "Sampling":
-        """Count the rows of both."""
-        return Sampling(
-            self.pool + other.pool,
-            self.accepted + other.accepted,
-            self.rejected + other.rejected,
-            self.among_accepted + other.among_accepted,
-            self.among_rejected + other.among_rejected,
         )
 
     def blind(self, target: Target, *, known: bool = False) -> str:

@@ -1,6 +1,5 @@
 """Watching a gate at work, to see whether its promise still holds."""
 
-import os
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -15,7 +14,7 @@ from trustdoctor.arrays import Array
 from trustdoctor.errors import InputError, LabelsMissingError
 from trustdoctor.gates import Gate
 from trustdoctor.predictions import Predictions, TopK
-from trustdoctor.watch import counting, merging, words
+from trustdoctor.watch import counting, words
 from trustdoctor.watch.draws import as_keys, draw_rows
 from trustdoctor.watch.expectation import Expectation
 from trustdoctor.watch.given import (
@@ -106,7 +105,6 @@ class Watch:
     ledger: Ledger = field(default_factory=Ledger, repr=False)
     entries: list[Entry] = field(default_factory=list, repr=False)
     notes: list[str] = field(default_factory=list)
-    origins: tuple[str, ...] = ()
     reference: Reference | None = None
     sums: Sums = field(default_factory=Sums, repr=False)
     earlier: Callable[[], list[Entry]] = field(default=list, repr=False)
@@ -119,8 +117,6 @@ class Watch:
             self.tests = make_tests(
                 self.gate, self.level, self.window, self.label_noise
             )
-        if not self.origins:
-            self.origins = (os.urandom(8).hex(),)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the lock, which does not cross to another process."""
@@ -380,18 +376,6 @@ class Watch:
                 self.review = review
             counting.carry_out(self, given, plan, at)
         return self
-
-    def __add__(self, other: "Watch") -> "Watch":
-        """Return a watch of the rows of both, for replicas of one gate.
-
-        The evidence of both is averaged, which costs at most a factor of 2. Where that
-        cannot be, an error says why.
-        """
-        if not isinstance(other, Watch):
-            return NotImplemented
-        first, second = sorted((self, other), key=id)  # no two wait for each other
-        with first._lock, second._lock:
-            return merging.merge(self, other)
 
     def __repr__(self) -> str:
         """Say in words and numbers how every test stands."""
