@@ -32,7 +32,7 @@ import trustdoctor as td
 from trustdoctor.gates import TARGETS
 from trustdoctor.watch import RateTest, Review, Watch
 from trustdoctor.watch.bets import ODDS, Bet, log_ratio, noisy_ratios
-from trustdoctor.watch.preference import DIFFERENT, Preference
+from trustdoctor.watch.review import DIFFERENT, Preference
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "watching.md"
@@ -108,7 +108,7 @@ def edge(name, null, rates):
     value = 1 - null if target.at_least else null
     out = np.empty(rates.shape[:-1])
     for pair in np.unique(rates.reshape(-1, 2), axis=0):
-        seen = Review(*pair).among(target, value)
+        seen = Review(*pair).reviewed_rate(target, value)
         out[(rates == pair).all(-1)] = 1 - seen if target.at_least else seen
     return out
 
@@ -255,7 +255,7 @@ def late_stream(task):
         check_late(watch, kind, drawn, batch, review)
     watch.update(np.zeros(1), ids=[rows], reviewed=[False], at=t + 2.0 + DEADLINE)
     t = watch.totals
-    lost = t.unsaid / max(1, t.unsaid + t.labels)
+    lost = t.unresolved / max(1, t.unresolved + t.labels)
     return {name: test.alarm is not None for name, test in watch.tests.items()}, lost
 
 
@@ -952,7 +952,7 @@ def covered_stream(task):
         kinds = rng.multinomial(size, probs)
         rates = (1, 1, 1, 1) if review is None else (1, 1, *2 * [review.accepted])
         cells = np.append(rng.binomial(kinds, rates), [0, 0])
-        test.begin([None] if cells.any() else [], review)
+        test.start_bets([None] if cells.any() else [], review)
         test.count({None: cells}, review)
         seen = test.estimate()
         if seen is None:

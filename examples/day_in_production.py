@@ -14,12 +14,12 @@ It prints, with other figures each day::
     06:00 promised: at most 5% errors among the accepted, with confidence 0.9
     12:00 since 06:00: 9,000 rows, 86.4% accepted, of these wrong 3.7% [3.3%, 4.1%]
           the watch of version 1: nothing to report
-    14:13 ALARM of accepted: seen 77.83% of 2,300 rows
-          asked 85.03% to 87.77% of the rows accepted, as at calibration
-    16:18 ALARM of risk: seen 9.84% of 193 rows
-          asked at most 5% errors among the accepted
+    14:13 ALARM of accepted: observed 77.83% of 2,300 rows
+          expected 85.03% to 87.77% of the rows accepted, as at calibration
+    16:18 ALARM of risk: observed 9.84% of 193 rows
+          promised at most 5% errors among the accepted
     19:00 since 12:00: 10,500 rows, 78.9% accepted, of these wrong 12.2% [11.5%, 13.0%]
-          the watch of version 1: the promise does not hold any more
+          the watch of version 1: the promise no longer holds
     19:00 version 2 is calibrated on 1,541 of 2,014 reviewed rows
           among these version 1 has 11.8% wrong [10.0%, 13.7%]
     20:00 of 1,500 rows in its shadow both accept 806, version 1 alone 408
@@ -221,8 +221,8 @@ class Day:
         wait_for(lambda: self.inbox.has("risk"))
         for alarm in sorted(self.inbox.alarms, key=lambda one: one["at"]):
             when = self.time_of(datetime.fromisoformat(alarm["at"]))
-            seen, _, asked = alarm["words"].partition("; ")
-            self.tell(f"ALARM of {alarm['test']}: {seen}", asked, at=when)
+            observed, _, promised = alarm["words"].partition("; ")
+            self.tell(f"ALARM of {alarm['test']}: {observed}", promised, at=when)
 
     def time_of(self, at: datetime) -> str:
         """Return the time on the clock of this day."""

@@ -58,18 +58,34 @@ def dump(
     return json.dumps(whole, indent=indent, allow_nan=False) + "\n"
 
 
+RENEWAL = "Make it again."
+"""What to do with a document of an earlier version."""
+
+
 def load(
-    path: str | Path, kind: str, *, schemas: tuple[int, ...], limit: int = LIMIT
+    path: str | Path,
+    kind: str,
+    *,
+    schemas: tuple[int, ...],
+    limit: int = LIMIT,
+    renewal: str = RENEWAL,
 ) -> dict[str, Any]:
     """Read a document of that kind and one of these schemas.
 
-    `schema` stays in the content, `trustdoctor` does not.
+    `schema` stays in the content, `trustdoctor` does not. `renewal` says what to do
+    with a document of an earlier version.
     """
-    return check(read_bounded(path, kind, limit), path, kind, schemas=schemas)
+    text = read_bounded(path, kind, limit)
+    return check(text, path, kind, schemas=schemas, renewal=renewal)
 
 
 def check(
-    text: str, path: str | Path, kind: str, *, schemas: tuple[int, ...]
+    text: str,
+    path: str | Path,
+    kind: str,
+    *,
+    schemas: tuple[int, ...],
+    renewal: str = RENEWAL,
 ) -> dict[str, Any]:
     """Return the content of a document that was read from a path; as `load`."""
     try:
@@ -92,7 +108,7 @@ def check(
         message = (
             f"expected {_a(kind)} of schema {known} in {path}, got {shown(schema)}"
             + (
-                ", which an earlier version of trustdoctor wrote. Make it again."
+                f", which an earlier version of trustdoctor wrote. {renewal}"
                 if earlier
                 else ". Use the version of trustdoctor that wrote it."
             )

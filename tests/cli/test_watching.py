@@ -86,7 +86,7 @@ def test_check_takes_labels_late_and_in_part(check, place):
     assert "--late needs labels" in done.stderr
     done = check("rows.csv", "--level", 0.5)
     assert done.returncode == 2
-    assert "begun at level 0.1" in done.stderr
+    assert "started with level 0.1" in done.stderr
 
 
 def test_groups_of_classes_are_watched(place, run, check):
@@ -104,7 +104,7 @@ def test_an_alarm_is_exit_code_1_and_the_state_is_kept(quiet, check, place):
     done = check("worse.csv", *quiet)
     assert done.returncode == 1
     assert done.stderr == ""
-    assert ("the promise does not hold any more" in done.stdout) == (not quiet)
+    assert ("the promise no longer holds" in done.stdout) == (not quiet)
     assert bool(done.stdout) == (not quiet)
     assert load(place).alarm
     assert check("rows.csv", *quiet).returncode == 1  # an alarm stays one
@@ -114,7 +114,7 @@ def test_json_on_standard_output_is_all_there_is(check, place):
     done = check("rows.csv", "--json", "-")
     content = json.loads(done.stdout, parse_constant=pytest.fail)
     assert done.stderr == ""
-    assert (content["trustdoctor"], content["schema"]) == ("check", 1)
+    assert (content["trustdoctor"], content["schema"]) == ("check", 2)
     assert content["alarm"] is False
     assert content["tests"]["frr"]["verdict"] == "holds"
     assert content["rows"] == content["last"]["rows"] == N
@@ -154,7 +154,7 @@ def test_with_ids_each_row_counts_once(check, place):
         assert done.returncode == 0, done.stderr
     watch = load(place, "state.db")
     assert watch.totals.rows == watch.totals.labels == N
-    assert "Counted before, and not again: 400 rows" in done.stdout
+    assert "400 rows were counted before, and not again" in done.stdout
 
 
 def test_with_a_batch_a_second_delivery_is_not_counted(check, place):
@@ -226,7 +226,7 @@ def test_the_file_that_people_filled_counts_by_itself(check, place):
         watch = load(place)
         assert len(watch.queue) == 1
         assert watch.totals.labels == len(asked) - 2
-        assert watch.totals.unsaid == 1
+        assert watch.totals.unresolved == 1
     filled.with_columns(pl.lit("cat").alias("label")).write_csv(drawn)
     before = snapshot(place)
     done = check("review.csv", "--late")
@@ -275,7 +275,7 @@ def test_a_column_may_say_which_rows_were_reviewed(check, place):
         assert done.returncode == 0, done.stderr
         watch = load(place, f"{at}.json")
         assert watch.totals.labels == mask.sum()
-        assert watch.totals.undrawn == N - mask.sum()
+        assert watch.totals.ignored_labels == N - mask.sum()
         assert watch.verdict("frr") == "holds"
 
 
@@ -322,7 +322,7 @@ MISTAKES = {
     "--review-accepted ": ("x", "expected --review-accepted"),
     "--label-noise": ("50%", "expected label_noise from 0 to below 0.5"),
     "--label-noise ": ("2", "Did you mean 0.02 or 2%"),
-    "--label-noise  ": ("2%", "begun at label_noise 0, got 0.02"),
+    "--label-noise  ": ("2%", "started with label_noise 0, got 0.02"),
     "--deadline": ("0", "deadline"),
     "--deadline ": ("nan", "deadline"),
     "--deadline  ": ("1e300", "deadline"),

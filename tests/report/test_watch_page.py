@@ -10,12 +10,13 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 from hostile import STEERED
+from msgspec import structs
 
 import trustdoctor as td
 from trustdoctor.errors import OutputError
 from trustdoctor.report import render_watch
 from trustdoctor.report.watch_charts import thin
-from trustdoctor.watch import Entry, Seen
+from trustdoctor.watch import HistoryEntry, RateEstimate
 
 DAY = 86400
 START = 1.75e9
@@ -101,10 +102,10 @@ def when(entry):
 def test_an_alarm_is_said_with_its_time_and_why(drifted):
     page = html.unescape(render_watch(drifted))
     (at,) = [i for i, entry in enumerate(drifted.records()) if "risk" in entry.alarms]
-    assert "ALARM.</strong> The promise does not hold any more" in page
+    assert "ALARM.</strong> The promise no longer holds" in page
     assert f"since {when(drifted.records()[at])} UTC (update {at + 1})" in page
     told = drifted.to_dict()["tests"]["risk"]
-    assert told["alarm"]["why"] in page
+    assert told["alarm"]["reason"] in page
     seen = told["estimate"]
     ends = f"[{seen['low']:.2%}, {seen['high']:.2%}]"
     assert seen["window"] > 1
@@ -114,7 +115,7 @@ def test_an_alarm_is_said_with_its_time_and_why(drifted):
 
 
 def test_the_time_is_that_of_the_broken_promise_not_of_an_earlier_alarm(drifted):
-    before = replace(drifted.tests["risk"].alarm, time=START)
+    before = structs.replace(drifted.tests["risk"].alarm, time=START)
     tests = drifted.tests | {"accepted": replace(drifted.tests["accepted"])}
     tests["accepted"].alarm = before
     page = render_watch(replace(drifted, tests=tests))
@@ -124,7 +125,7 @@ def test_the_time_is_that_of_the_broken_promise_not_of_an_earlier_alarm(drifted)
     tests = {"accepted": tests["accepted"]}
     page = render_watch(replace(drifted, tests=tests))
     assert "since 2025-06-15 15:06 UTC" in page
-    assert "accept rate is not what it was" in page
+    assert "accept rate has changed" in page
 
 
 def test_numbers_are_those_of_the_watch(drifted, tab, tmp_path):
@@ -190,7 +191,7 @@ def test_the_update_under_the_pointer_is_said(drifted, tab, tmp_path):
     [
         (lambda: watched(0), "No rows yet."),
         (lambda: watched(1), "Nothing to report."),
-        (unsure, "Cannot tell. The labels do not tell whether the promise holds."),
+        (unsure, "Cannot tell. The labels cannot show whether the promise holds."),
         (idle, "Nothing to watch: the gate rejects every row"),
     ],
     ids=["empty", "one", "unsure", "idle"],
@@ -200,8 +201,8 @@ def test_little_to_say_looks_right_on_a_telephone(make, words, tab, tmp_path):
     show(tab, watch, tmp_path, width=360)
     assert tab.locator("#verdict").inner_text().startswith(words)
     assert tab.evaluate("document.documentElement.scrollWidth") <= 360
-    blind = [name for name in watch.tests if watch.blind(name)]
-    assert all(watch.blind(name)[1:] in tab.inner_text("body") for name in blind)
+    blind = [name for name in watch.tests if watch.untestable(name)]
+    assert all(watch.untestable(name)[1:] in tab.inner_text("body") for name in blind)
     charts = set(watch.tests) - set(blind) if watch.records() else set()
     assert tab.locator("figure").count() == 2 * len(charts)
     assert "NaN" not in tab.content().partition("<script")[0]
@@ -259,7 +260,7 @@ def test_labels_that_do_not_come_are_drawn(tab, tmp_path):
     rows = table(tab, "labels")
     gone = came = 0
     for number, entry in enumerate(entries, 1):
-        gone, came = gone + entry.unsaid, came + entry.labels
+        gone, came = gone + entry.unresolved, came + entry.labels
         every = gone + came + entry.waiting
         wanted = [f"{entry.waiting / every:.2%}", f"{gone / every:.2%}"]
         assert rows[number][1:] == wanted
@@ -292,20 +293,23 @@ def long_history(watch, n, groups=()):
     def entry(i):
         rates = dict.fromkeys(watch.tests, 0.0) | {"accepted": rng.uniform(0.7, 0.9)}
         seen = {
-            name: Seen(rng.uniform(0.02, 0.1), 0.012345678, 0.123456789, 1000, i // 3)
+            name: RateEstimate(
+                rng.uniform(0.02, 0.1), 0.012345678, 0.123456789, 1000, i // 3
+            )
             for name in ("accepted", *names)
         }
         rows = 100_000 + int(rng.integers(1000))
         share = int(rows * rates["accepted"])
         evidence = {name: float(rng.normal()) for name in watch.tests}
-        return Entry(
+        return HistoryEntry(
             START + 60.5 * i, "update", f"batch {i}", rows, share, labels=rows,
-            waiting=int(rng.integers(100)), unsaid=1, evidence=evidence, estimates=seen,
+            waiting=int(rng.integers(100)), unresolved=1, evidence=evidence,
+            estimates=seen,
         )  # fmt: skip
 
     entries = [entry(i) for i in range(n)]
-    entries[4321] = replace(entries[4321], alarms=("frr",))
-    entries[777] = replace(entries[777], accepted=1)
+    entries[4321] = structs.replace(entries[4321], alarms=("frr",))
+    entries[777] = structs.replace(entries[777], accepted=1)
     return replace(watch, entries=entries)
 
 

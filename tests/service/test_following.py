@@ -11,7 +11,7 @@ import trustdoctor as td
 from trustdoctor.service import following
 from trustdoctor.service.postgres import PostgresSession
 from trustdoctor.service.sqlite import SqliteSession
-from trustdoctor.watch import UNSAID, Review, to_state
+from trustdoctor.watch import UNDECIDED, Review, to_state
 
 GATES = {
     "frr": {"frr": 0.1},
@@ -86,9 +86,9 @@ def counted_one_by_one(served):
     for position, kind, *rest in events:
         if kind:
             line, wrong = rest[:2]
-            mute = wrong == UNSAID
+            mute = wrong == UNDECIDED
             error = [None if mute else bool(wrong)]
-            watch.label(errors=error, cannot_say=[mute], ids=[line], at=1000.0)
+            watch.label(errors=error, undecided=[mute], ids=[line], at=1000.0)
             continue
         accepted, drawn, number, team, predicted = rest
         group = team if served.gate.grouped_by != "predicted" else predicted

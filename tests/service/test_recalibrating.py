@@ -9,7 +9,7 @@ import trustdoctor as td
 from trustdoctor.gates import Outcome
 from trustdoctor.service.recalibrating import Reviewed, keep_plain
 from trustdoctor.service.times import shown
-from trustdoctor.watch import RIGHT, WRONG
+from trustdoctor.watch import CORRECT, WRONG
 
 
 def made(n, seed, rates, gate):
@@ -18,7 +18,7 @@ def made(n, seed, rates, gate):
     rng = np.random.default_rng(seed + 1000)
     accepted = gate.screen(rows).accepted
     drawn = rng.random(n) < np.where(accepted, rates[1], rates[0])
-    wrong = np.where(rows.predicted == rows.labels, RIGHT, WRONG)
+    wrong = np.where(rows.predicted == rows.labels, CORRECT, WRONG)
     logits = np.asarray(rows.logits, float)
     reviewed = [
         Reviewed(

@@ -70,7 +70,7 @@ def test_counts(serve, gate):
     assert shown["waiting"] == len(watch.queue) == len(open_)
     for test in shown["tests"]:
         own = watch.tests[test["name"]]
-        assert test["evidence"] == own.sure
+        assert test["evidence"] == own.settled_evidence
         assert test["verdict"] == watch.verdict(test["name"])
         assert test["estimate"] == own.estimate()._asdict()
     (step,) = shown["history"]

@@ -4,7 +4,7 @@ import numpy as np
 
 import trustdoctor as td
 from trustdoctor.gates import Screened
-from trustdoctor.watch import coding
+from trustdoctor.watch import state
 
 ALL = {"rejected": 1.0, "accepted": 1.0}
 AUDIT = {"rejected": 1.0, "accepted": 0.2}
@@ -43,13 +43,13 @@ def busy(gate, **options):
 
 
 def whole(watch):
-    """Return all of a watch but its origin and its times, to compare two."""
-    state = coding.write_state(watch)
-    history = [coding.write_entry(entry) | {"time": 0} for entry in watch.records()]
-    for test in state["tests"].values():
-        test["alarm"] = test["alarm"] and test["alarm"]["words"]
-    queue = [batch | {"time": 0} for batch in state["queue"]]
-    return state | {
+    """Return all of a watch but its times, to compare two."""
+    content = state.write_state(watch)
+    history = [entry.to_dict() | {"time": 0} for entry in watch.records()]
+    for test in content["tests"].values():
+        test["alarm"] = test["alarm"] and test["alarm"]["reason"]
+    queue = [batch | {"time": 0} for batch in content["queue"]]
+    return content | {
         "queue": queue,
         "history": history,
         "ids": dict(sorted(watch.ledger.items())),

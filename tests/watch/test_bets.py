@@ -183,7 +183,7 @@ def test_rows_added_at_once_are_rows_added_one_by_one(null, rate):
         assert evidence == pytest.approx(seen, rel=1e-9, abs=1e-9)
         assert fast == replace(slow, peak=fast.peak)  # counts, starts, what is left
         assert fast.peak == pytest.approx(slow.peak, rel=1e-9, abs=1e-9)
-        sums = (bet.sums[bet.sides].ravel() for bet in (fast, slow))
+        sums = (bet.log_sums[bet.sides].ravel() for bet in (fast, slow))
         assert next(sums) == pytest.approx(next(sums), rel=1e-9, abs=1e-9)
 
 
@@ -199,4 +199,4 @@ def test_long_runs_of_one_kind_do_not_overflow(null, hit):
         slow = slow.add(1, hit)
     assert evidence[-1] == pytest.approx(slow.evidence, rel=1e-9)
     assert np.isfinite(evidence).all()
-    assert np.isfinite(bet.sums[bet.sides]).all()
+    assert np.isfinite(bet.log_sums[bet.sides]).all()

@@ -32,7 +32,7 @@ def test_evidence_is_the_mean_over_all_promised_groups():
     watch.update(decided([False]), [False], groups=["north"])
     test = watch.tests["frr"]
     assert set(test.groups) == set(NAMES)
-    assert set(test.parts) == {"north", "south"}  # made as they come
+    assert set(test.settled) == {"north", "south"}  # made as they come
     one = Bet(0.0, 0.1).add(1, 1).add(1, 1)
     two = Bet(0.0, 0.1).add(1, 0)
     mean = (math.exp(one.evidence) + math.exp(two.evidence) + 2) / 4

@@ -13,12 +13,12 @@ import trustdoctor as td
 from trustdoctor import gates
 from trustdoctor.errors import InputError
 from trustdoctor.watch import (
-    RIGHT,
+    CORRECT,
     WRONG,
-    Arrived,
     RateTest,
     Review,
-    Said,
+    StreamLabels,
+    StreamRows,
     follow,
     require_state,
 )
@@ -69,7 +69,7 @@ def test_no_noise_and_no_prevalence_make_evidence_at_the_edge(
     target = gates.TARGETS[name]
     low, high = (value, 1.0) if target.at_least else (0.0, value)
     test = RateTest(name, target, low, high, 0.1, 1000, noise=noise)
-    null = test._null(Review(*rates))
+    null = test._reviewed_null(Review(*rates))
     end = 1 - null.low if target.at_least else null.high
     hits, misses, opposed = ROLES[name]
     ratios = noisy_ratios(end, noise) if null.noise else None
@@ -90,8 +90,8 @@ def test_the_nulls_of_risk_and_joint():
     ):
         target = gates.TARGETS[name]
         test = RateTest(name, target, 0.0, 0.05, 0.1, 1000, noise=0.02)
-        assert test._null(rates) == pytest.approx((0.0, wanted, 0.0))
-        assert replace(test, noise=0.0)._null(None) is None
+        assert test._reviewed_null(rates) == pytest.approx((0.0, wanted, 0.0))
+        assert replace(test, noise=0.0)._reviewed_null(None) is None
 
 
 @pytest.mark.parametrize("null", [(0.0, 0.05), (0.9, 1.0), (0.2, 0.4), (0.0, 1.0)])
@@ -122,8 +122,8 @@ def test_rows_that_are_followed_count_as_updates_do(target):
     accepted, wrong = rng.random(200) < 0.8, rng.random(200) < 0.3
     drawn = rng.random(200) < np.where(accepted, 0.2, 1.0)
     keys = 1 + np.flatnonzero(drawn)
-    said = Said(keys, np.where(wrong[drawn], WRONG, RIGHT))
-    follow(followed, [Arrived(accepted, drawn, keys, Review(**AUDIT))], said, 1.0)
+    said = StreamLabels(keys, np.where(wrong[drawn], WRONG, CORRECT))
+    follow(followed, [StreamRows(accepted, drawn, keys, Review(**AUDIT))], said, 1.0)
     for row in range(200):
         label = [wrong[row] if drawn[row] else np.nan]
         updated.update(decided(accepted[[row]]), label, reviewed=drawn[[row]], at=1.0)
@@ -154,7 +154,7 @@ def test_rows_without_a_label_count_in_the_promises_favour(target):
         )
         assert evidence(part)[name] <= evidence(full)[name] + 1e-9
         gone = np.flatnonzero(lost)
-        part.label(errors=[None] * len(gone), cannot_say=[True] * len(gone), ids=gone)
+        part.label(errors=[None] * len(gone), undecided=[True] * len(gone), ids=gone)
         assert evidence(part)[name] <= evidence(full)[name] + 1e-9
 
 
@@ -203,7 +203,7 @@ def test_the_words_say_that_labels_may_be_wrong():
     watch = gate.watch(label_noise=0.02)
     watch.update(decided([True] * 1000), np.arange(1000) < 60)
     assert "Up to 2% of the labels may be wrong" in repr(watch)
-    assert "above what was asked, but within chance and wrong labels" in repr(watch)
+    assert "above what was promised, but within chance and wrong labels" in repr(watch)
     assert watch.to_dict()["label_noise"] == 0.02
     assert "may be wrong" not in repr(gate.watch().update([0.1], [False]))
 
@@ -235,7 +235,9 @@ def test_a_state_keeps_its_noise(suffix, tmp_path):
         lambda: require_state(path, gate, label_noise=0.01),
         lambda: td.Watch.open(path, gate, label_noise=0.01).__enter__(),
     ):
-        with pytest.raises(InputError, match=r"begun at label_noise 0\.02, got 0\.01"):
+        with pytest.raises(
+            InputError, match=r"started with label_noise 0\.02, got 0\.01"
+        ):
             use()
 
 
@@ -245,7 +247,7 @@ def test_a_target_of_ones_own_cannot_be_told_from_wrong_labels():
     watch = gate.watch(label_noise=0.02)
     watch.tests["risk"].target = own
     assert watch.verdict("risk") == "cannot tell"
-    assert "labels may be wrong" in watch.blind("risk")
+    assert "labels may be wrong" in watch.untestable("risk")
 
 
 def test_a_watch_takes_the_noise_that_its_gate_was_calibrated_with(rng, tmp_path):

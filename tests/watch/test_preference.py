@@ -10,7 +10,7 @@ from watch.streams import AUDIT, calibrated, decided, rows
 
 import trustdoctor as td
 from trustdoctor.errors import FileError
-from trustdoctor.watch.preference import TOGETHER, Preference
+from trustdoctor.watch.review import COMPARED_TOGETHER, Preference
 
 GATES = {
     name: calibrated(**{name: value})
@@ -48,7 +48,7 @@ def test_a_preference_among_accepted_rows_cannot_tell(name, first):
     assert watch.verdict(name) == "cannot tell"
     assert watch.verdict("accepted") != "cannot tell"  # which needs no labels
     assert "reviewed accepted rows have other doubts" in repr(watch)
-    assert watch.to_dict()["tests"][name]["because"] == watch.blind(name)
+    assert watch.to_dict()["tests"][name]["reason"] == watch.untestable(name)
     assert watched(GATES[name]).verdict(name) == "holds"
 
 
@@ -59,7 +59,7 @@ def test_a_preference_among_accepted_rows_cannot_tell(name, first):
 def test_rejected_rows_matter_where_they_count(name, verdict):
     watch = watched(GATES[name], rejected=1, rates={"rejected": 0.3, "accepted": 0.2})
     assert watch.verdict(name) == verdict
-    assert ("reviewed rejected rows" in watch.blind(name)) == (verdict != "holds")
+    assert ("reviewed rejected rows" in watch.untestable(name)) == (verdict != "holds")
 
 
 def mean_evidence(doubts, drawn):
@@ -105,7 +105,7 @@ def test_a_preference_is_found_in_batches_of_any_size(size):
     for _ in range(3000 // size):
         doubts = rng.normal(size=size)
         kind = kind.add(doubts, (doubts > 0) & (rng.random(size) < 0.1), None)
-        assert len(kind.doubts) < TOGETHER
+        assert len(kind.doubts) < COMPARED_TOGETHER
     assert kind.differs
 
 
@@ -167,9 +167,7 @@ def test_an_earlier_alarm_is_told_to_be_doubtful():
         doubts = np.linspace(-3, -2, 100)
         watch.update(doubts, np.where(doubts > -2.5, 1, np.nan))
     assert watch.verdict("risk") == "alarm"
-    assert "Careful, the alarm of risk may be false: the reviewed accepted" in repr(
-        watch
-    )
+    assert "The alarm of risk may be false: the reviewed accepted" in repr(watch)
 
 
 def test_an_alarm_waits_where_a_preference_is_likely():
@@ -215,9 +213,9 @@ def test_states_keep_what_was_compared(suffix, tmp_path):
     [
         ("drawn", [1]),
         ("drawn", [2]),
-        ("left", 0.0),
-        ("sums", []),
-        ("sums", ["inf"] * 50),
+        ("unstaked", 0.0),
+        ("log_sums", []),
+        ("log_sums", ["inf"] * 50),
         ("starts", -1),
         ("peak", -1.0),
     ],

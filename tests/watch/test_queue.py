@@ -85,13 +85,13 @@ def test_any_pattern_of_missing_labels_is_in_the_promises_favour(
         if told.get(row) == "late":
             part.label(errors=[wrong], ids=[str(row)], at=50)
         elif told.get(row) == "unsaid":
-            part.label(cannot_say=[True], ids=[str(row)], at=50)
+            part.label(undecided=[True], ids=[str(row)], at=50)
     part.update(decided([True]), ids=["last"], reviewed=[False], at=1000)
     drawn(full, stream)
     full.update(decided([True]), ids=["last"], reviewed=[False], at=1000)
     assert part.tests[name].evidence <= full.tests[name].evidence + 1e-9
     lost = [row for row in range(len(flat)) if told.get(row) in ("unsaid", "lost")]
-    assert part.totals.unsaid == len(lost)
+    assert part.totals.unresolved == len(lost)
     assert part.totals.labels == len(flat) - len(lost)
     ours, theirs = part.tests[name].estimate(), full.tests[name].estimate()
     if ours and theirs:
@@ -139,14 +139,14 @@ def test_a_row_without_a_label_counts_as_the_table_says(name, why):
         watch = GATES[name].watch(deadline=timedelta(days=1))
         watch.update(decided([accepted]), ids=["a"], reviewed=[True], at=DAY)
         if why == "cannot say":
-            watch.label(ids=["a"], cannot_say=[True], at=DAY + 1)
+            watch.label(ids=["a"], undecided=[True], at=DAY + 1)
         else:
             watch.update(decided([True]), ids=["b"], reviewed=[False], at=2 * DAY)
-            assert watch.totals.unsaid == 0  # a day has not passed
+            assert watch.totals.unresolved == 0  # a day has not passed
             watch.update(decided([True]), ids=["c"], reviewed=[False], at=2 * DAY + 1)
         test = watch.tests[name]
         assert (test.counted, test.n) == (part, every)
-        assert watch.totals.unsaid == 1
+        assert watch.totals.unresolved == 1
         assert "got no label" in repr(watch)
         low, high = test.estimate()[1:3] if test.estimate() else (0.0, 1.0)
         assert (low, high) == (0.0, 1.0)  # it may have been either
@@ -154,7 +154,7 @@ def test_a_row_without_a_label_counts_as_the_table_says(name, why):
 
 def definite(watch, name):
     """Return the rows that count for good."""
-    return sum(part.bet.n for part in watch.tests[name].parts.values())
+    return sum(part.bet.n for part in watch.tests[name].settled.values())
 
 
 def test_rows_count_for_good_in_the_order_of_the_draw():
@@ -168,7 +168,7 @@ def test_rows_count_for_good_in_the_order_of_the_draw():
     assert definite(watch, "frr") == 0
     watch.label(errors=[False], ids=["a"])
     assert definite(watch, "frr") == watch.tests["frr"].n == 5
-    assert watch.tests["frr"].ahead is None
+    assert watch.tests["frr"].provisional is None
     assert "without a label" not in repr(watch)
 
 
@@ -285,7 +285,7 @@ def test_an_expired_label_that_comes_is_not_counted():
     watch.label(errors=[True], ids=["a"], at=112)
     assert watch.tests["risk"].counted == 0
     assert watch.totals.labels == 0
-    assert watch.records()[-1].undrawn == 1
+    assert watch.records()[-1].ignored_labels == 1
 
 
 def test_without_a_deadline_it_waits_for_ever():
@@ -293,7 +293,7 @@ def test_without_a_deadline_it_waits_for_ever():
     watch.update(decided([True]), ids=["a"], reviewed=[True], at=1)
     watch.update(decided([True]), [False], ids=["b"], at=10**10)
     assert definite(watch, "risk") == 0
-    assert watch.totals.unsaid == 0
+    assert watch.totals.unresolved == 0
     assert "for ever" in repr(watch) or "no deadline" in repr(watch)
     watch.label(errors=[False], ids=["a"], at=10**10)
     assert definite(watch, "risk") == 2
@@ -330,8 +330,8 @@ def test_batches_without_ids_take_labels_in_their_order():
         ({"ids": ["a"], "errors": [True, False]}, InputError, "expected 2 ids"),
         ({"ids": ["a"], "errors": True}, InputError, "per row"),
         ({"ids": ["a"], "errors": {True}}, InputError, "per row"),
-        ({"ids": ["a"], "cannot_say": True}, InputError, "per row"),
-        ({"ids": ["a"], "cannot_say": [0.5]}, InputError, "expected cannot_say"),
+        ({"ids": ["a"], "undecided": True}, InputError, "per row"),
+        ({"ids": ["a"], "undecided": [0.5]}, InputError, "expected undecided"),
     ],
     ids=str,
 )
@@ -349,8 +349,8 @@ def test_labels_of_rows_that_were_not_drawn_are_left_out():
     watch.update(decided([True, False]), ids=["a", "b"], reviewed=[False, True])
     watch.label(errors=[True, False], ids=["a", "b"])
     assert watch.tests["frr"].n == 1
-    assert watch.totals.undrawn == 1
-    assert "1 label left out: of rows that were not drawn" in repr(watch)
+    assert watch.totals.ignored_labels == 1
+    assert "1 label left out, of rows that were not drawn" in repr(watch)
 
 
 @pytest.mark.parametrize("at", [0, -1, math.nan, math.inf, "now", True, 1e12, 1e300])
@@ -381,4 +381,4 @@ def test_a_label_that_comes_as_its_row_is_given_up_is_left_out_and_said():
     watch.update(decided([True]), ids=["a"], reviewed=[True], at=100)
     watch.label(errors=[True], ids=["a"], at=200)
     entry = watch.records()[-1]
-    assert (entry.labels, entry.unsaid, entry.undrawn) == (0, 1, 1)
+    assert (entry.labels, entry.unresolved, entry.ignored_labels) == (0, 1, 1)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from trustdoctor.watch.windows import Window, lower_end
+from trustdoctor.watch.windows import Window, lower_bound
 
 ODDS = np.geomspace(1.005, 200, 80)
 
@@ -49,8 +49,8 @@ def test_lost_rows_widen_it():
     known = Window(1, 90, 9, 90, 9).interval()
     lost = Window(1, 100, 9, 100, 19).interval()
     assert lost[0] < known[0] < known[1] < lost[1]
-    assert lost[0] == lower_end(100, 9, 0.0125)
-    assert lost[1] == 1 - lower_end(100, 81, 0.0125)
+    assert lost[0] == lower_bound(100, 9, 0.0125)
+    assert lost[1] == 1 - lower_bound(100, 81, 0.0125)
 
 
 def test_without_rows_it_says_nothing():
@@ -63,7 +63,7 @@ def test_the_levels_of_all_windows_add_up():
     first, total = Window(), 0.0
     for _ in range(10_000):
         total += first.level
-        first = first.following()
+        first = first.next_window()
     assert 0.0499 < total < 0.05
     assert first.number == 10_001
 
@@ -85,13 +85,13 @@ def test_windows_cover_their_means_at_all_times_under_drift(drift):
     for _ in range(50):
         window, mean, fine = Window(), 0.0, True
         for own in rates:
-            if window.n >= 500:
-                window, mean = window.following(), 0.0
+            if window.n_low >= 500:
+                window, mean = window.next_window(), 0.0
             hits = int((rng.random(50) < own).sum())
             window = window.add(50, hits, 50, hits)
             mean += own.sum()
             low, high = window.interval()
-            fine &= low <= mean / window.n <= high
+            fine &= low <= mean / window.n_low <= high
         missed += not fine
     assert missed <= 2
 
@@ -99,13 +99,13 @@ def test_windows_cover_their_means_at_all_times_under_drift(drift):
 @pytest.mark.parametrize("size", [1, 3, 40, 1000])
 def test_rows_added_at_once_are_rows_added_one_by_one(size):
     rng = np.random.default_rng(size)
-    slow = fast = Window(number=2, n=1, more=2)
+    slow = fast = Window(number=2, n_low=1, n_high=2)
     for many in (1, 0, 50, 200):
         n, more = rng.integers(0, 2, (2, many))
         counted, most = n * rng.integers(0, 2, many), more * rng.integers(0, 2, many)
         for row in zip(n, counted, more, most, strict=True):
-            if max(slow.n, slow.more) >= size:
-                slow = slow.following()
+            if slow.size >= size:
+                slow = slow.next_window()
             slow = slow.add(*map(int, row))
         fast = fast.add_each(np.column_stack((counted, n, most, more)), size)
         assert fast == slow

@@ -55,7 +55,7 @@ class Answered:
         """Count the labels."""
         del draw, file
         watch.label(
-            errors=self.errors, ids=self.ids, batch=batch, cannot_say=self.unsure
+            errors=self.errors, ids=self.ids, batch=batch, undecided=self.unsure
         )
 
 

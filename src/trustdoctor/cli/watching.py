@@ -252,7 +252,7 @@ def _write(
 
 
 def _result(watch: Watch, odd: tuple[str, ...]) -> str:
-    return envelope.dump("check", 1, watch.to_dict() | {"warnings": list(odd)})
+    return envelope.dump("check", 2, watch.to_dict() | {"warnings": list(odd)})
 
 
 def _options(

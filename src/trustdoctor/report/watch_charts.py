@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from trustdoctor.report.template import MOST_NAME, shorten
-from trustdoctor.watch import Entry, RateTest, Seen, Watch
+from trustdoctor.watch import HistoryEntry, RateEstimate, RateTest, Watch
 
 MOST_POINTS = 400
 """Updates that a chart shows: more lie on top of each other."""
@@ -93,7 +93,7 @@ class Chart:
         ]
         return ["update", "time (UTC)", *named]
 
-    def payload(self, entries: Sequence[Entry]) -> dict[str, Any]:
+    def payload(self, entries: Sequence[HistoryEntry]) -> dict[str, Any]:
         """Return what the script draws."""
         guides = self.guides or tuple(line.values for line in self.lines)
         at = thin(len(entries), guides, [number - 1 for number, _ in self.alarms])
@@ -156,7 +156,7 @@ def thin(
 
 
 def make_charts(
-    watch: Watch, entries: Sequence[Entry], names: Callable[[str], str]
+    watch: Watch, entries: Sequence[HistoryEntry], names: Callable[[str], str]
 ) -> Iterator[Chart]:
     """Yield the charts of a watch; `names` says what a rate is called."""
     for name, test in watch.tests.items():
@@ -170,11 +170,11 @@ def make_charts(
 def shown_groups(test: RateTest) -> list[Any]:
     """Return the groups to show: those of an alarm, then the worst."""
     blamed = () if test.alarm is None else test.alarm.groups
-    known = [group for group in blamed if group in test.shown]
+    known = [group for group in blamed if group in test.current]
     return list(dict.fromkeys([*known, *test.worst(MOST_GROUPS)]))[:MOST_GROUPS]
 
 
-def _rate_chart(test: RateTest, entries: Sequence[Entry], title: str) -> Chart:
+def _rate_chart(test: RateTest, entries: Sequence[HistoryEntry], title: str) -> Chart:
     lines = list(_estimates(test, entries))
     alone = test.groups is None
     side = "high" if test.target.at_least else "low"
@@ -199,7 +199,7 @@ def _rate_chart(test: RateTest, entries: Sequence[Entry], title: str) -> Chart:
     )
 
 
-def _estimates(test: RateTest, entries: Sequence[Entry]) -> Iterator[Line]:
+def _estimates(test: RateTest, entries: Sequence[HistoryEntry]) -> Iterator[Line]:
     if test.groups is None:
         yield _estimate("estimate", "", test.name, entries)
         return
@@ -208,13 +208,15 @@ def _estimates(test: RateTest, entries: Sequence[Entry]) -> Iterator[Line]:
         yield _estimate(name, letter, f"{test.name}[{group}]", entries)
 
 
-def _estimate(name: str, letter: str, key: str, entries: Sequence[Entry]) -> Line:
-    seen: list[Seen | None] = [entry.estimates.get(key) for entry in entries]
+def _estimate(
+    name: str, letter: str, key: str, entries: Sequence[HistoryEntry]
+) -> Line:
+    seen: list[RateEstimate | None] = [entry.estimates.get(key) for entry in entries]
     if len(seen) > MOST_POINTS:
         seen = _of_windows(seen)
     columns = {
         field: [None if one is None else getattr(one, field) for one in seen]
-        for field in Seen._fields
+        for field in RateEstimate._fields
     }
     return Line(
         name,
@@ -227,7 +229,7 @@ def _estimate(name: str, letter: str, key: str, entries: Sequence[Entry]) -> Lin
     )
 
 
-def _of_windows(seen: list[Seen | None]) -> list[Seen | None]:
+def _of_windows(seen: list[RateEstimate | None]) -> list[RateEstimate | None]:
     """Return the last estimate of each window alone, where there are many windows."""
     last = {one.window: at for at, one in enumerate(seen) if one is not None}
     if len(last) < _MANY:
@@ -236,7 +238,7 @@ def _of_windows(seen: list[Seen | None]) -> list[Seen | None]:
     return [one if at in kept else None for at, one in enumerate(seen)]
 
 
-def _of_each(entries: Sequence[Entry]) -> Line:
+def _of_each(entries: Sequence[HistoryEntry]) -> Line:
     return Line(
         "this update",
         [entry.accepted / entry.rows if entry.rows else None for entry in entries],
@@ -254,8 +256,10 @@ def _limits(test: RateTest) -> tuple[tuple[float, str], ...]:
     )
 
 
-def _alarms(test: RateTest, entries: Sequence[Entry]) -> tuple[tuple[int, str], ...]:
-    why = "" if test.alarm is None else shorten(test.alarm.words)
+def _alarms(
+    test: RateTest, entries: Sequence[HistoryEntry]
+) -> tuple[tuple[int, str], ...]:
+    why = "" if test.alarm is None else shorten(test.alarm.reason)
     return tuple(
         (number, f"Alarm at update {number:,}, {entry.when:%Y-%m-%d %H:%M} UTC: {why}.")
         for number, entry in enumerate(entries, 1)
@@ -288,7 +292,9 @@ def _sure(line: Line, least: int) -> Iterator[float]:
                 yield end
 
 
-def _evidence_chart(test: RateTest, entries: Sequence[Entry], title: str) -> Chart:
+def _evidence_chart(
+    test: RateTest, entries: Sequence[HistoryEntry], title: str
+) -> Chart:
     logs = [entry.evidence.get(test.name) for entry in entries]
     tens = [None if log is None else max(0.0, log / math.log(10)) for log in logs]
     limit = test.limit / math.log(10)
@@ -308,12 +314,12 @@ def _evidence_chart(test: RateTest, entries: Sequence[Entry], title: str) -> Cha
     )
 
 
-def _label_chart(entries: Sequence[Entry]) -> Iterator[Chart]:
+def _label_chart(entries: Sequence[HistoryEntry]) -> Iterator[Chart]:
     """Yield the shares of rows drawn for review that have no label, if any."""
-    if not any(entry.waiting or entry.unsaid for entry in entries):
+    if not any(entry.waiting or entry.unresolved for entry in entries):
         return
     waiting = np.array([entry.waiting for entry in entries])
-    lost = np.cumsum([entry.unsaid for entry in entries])
+    lost = np.cumsum([entry.unresolved for entry in entries])
     drawn = np.cumsum([entry.labels for entry in entries]) + lost + waiting
     shares = [
         [
@@ -337,7 +343,7 @@ def _label_chart(entries: Sequence[Entry]) -> Iterator[Chart]:
     )
 
 
-def _expected_chart(entries: Sequence[Entry]) -> Iterator[Chart]:
+def _expected_chart(entries: Sequence[HistoryEntry]) -> Iterator[Chart]:
     """Yield what the model expects of itself, where it does."""
     for name in ("accuracy", "risk"):
         ends = [entry.expected.get(name) for entry in entries]

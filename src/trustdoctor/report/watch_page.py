@@ -1,17 +1,18 @@
 """Puts the history of a watch into its template."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import asdict
 
 from trustdoctor.atomic import write_text
 from trustdoctor.gates import Gate
 from trustdoctor.report.template import MOST_NAME, fill_page, shorten
 from trustdoctor.report.text import RATE_NAMES
 from trustdoctor.report.watch_charts import make_charts, shown_groups
-from trustdoctor.watch import Entry, RateTest, Watch, words
+from trustdoctor.watch import HistoryEntry, RateTest, Watch, wording
 
 MOST_UPDATES = 200
 """Updates that the table shows."""
@@ -61,7 +62,7 @@ def render_watch(watch: Watch) -> str:
         n_updates=len(entries),
         first=_when(entries[0].time) if entries else "",
         last=_when(entries[-1].time) if entries else "",
-        deadline="" if watch.deadline is None else words.duration(watch.deadline),
+        deadline="" if watch.deadline is None else wording.duration(watch.deadline),
         review=None if watch.review is None else asdict(watch.review),
         sentence=_sentence,
     )
@@ -101,12 +102,12 @@ def _score(gate: Gate) -> str:
     return gate.score or "scores of your own"
 
 
-def _banner(watch: Watch, entries: Sequence[Entry]) -> dict[str, Any]:
+def _banner(watch: Watch, entries: Sequence[HistoryEntry]) -> dict[str, Any]:
     """Return what matters most, in words."""
     verdicts = [watch.verdict(name) for name in watch.tests]
     state = next((state for state in _STATES if state in verdicts), "")
     titles = {"alarm": "ALARM", "cannot tell": "Cannot tell"}
-    said = words.headline(watch)
+    said = wording.headline(watch)
     alone = not state  # then the headline is all there is to say
     return {
         "state": _STATES.get(state, ""),
@@ -115,17 +116,17 @@ def _banner(watch: Watch, entries: Sequence[Entry]) -> dict[str, Any]:
         "since": _since(watch, entries),
         "because": _because(watch) if state == "cannot tell" else [],
         "remarks": [
-            shorten(remark.removeprefix("- ")) for remark in words.remarks(watch)
+            shorten(remark.removeprefix("- ")) for remark in wording.remarks(watch)
         ],
     }
 
 
 def _because(watch: Watch) -> list[str]:
-    reasons = [watch.blind(name) for name in watch.tests]
+    reasons = [watch.untestable(name) for name in watch.tests]
     return [_sentence(reason) for reason in dict.fromkeys(reasons) if reason]
 
 
-def _since(watch: Watch, entries: Sequence[Entry]) -> str:
+def _since(watch: Watch, entries: Sequence[HistoryEntry]) -> str:
     """Say when the alarm came that the headline is about."""
     alarmed = {name for name, test in watch.tests.items() if test.alarm}
     alarmed = alarmed - {"accepted"} or alarmed
@@ -151,12 +152,14 @@ def _card(watch: Watch, name: str) -> dict[str, Any]:
         "state": _STATES.get(verdict, ""),
         "verdict": verdict.upper() if verdict == "alarm" else _sentence(verdict),
         "since": "" if test.alarm is None else f"{_when(test.alarm.time)} UTC",
-        "asked": _sentence(words.promise(test)),
-        "because": _sentence(watch.blind(name)) if verdict == "cannot tell" else "",
+        "asked": _sentence(wording.promise(test)),
+        "because": _sentence(watch.untestable(name))
+        if verdict == "cannot tell"
+        else "",
         "seen": seen,
         "groups": 0 if test.groups is None else len(test.groups),
         "blamed": _blamed(test),
-        "chance": _sentence(words.chance_words(test)) if seen else "",
+        "chance": _sentence(wording.evidence_words(test)) if seen else "",
         "wants": test.needs_labels and verdict == "no rows yet",
     }
 
@@ -171,15 +174,15 @@ def _seen(test: RateTest) -> Iterator[tuple[str, str]]:
     for group in [None] if test.groups is None else shown_groups(test):
         seen = test.estimate(group)
         if seen is not None:
-            rate = words.rate_words(seen)
+            rate = wording.rate_words(seen)
             if test.groups is None:
-                yield "", f"{rate}{words.beyond_words(test, seen)}"
+                yield "", f"{rate}{wording.excess_words(test, seen)}"
             else:
                 yield shorten(group, MOST_NAME), rate
 
 
 def _updates(
-    watch: Watch, entries: Sequence[Entry]
+    watch: Watch, entries: Sequence[HistoryEntry]
 ) -> tuple[list[str], list[list[str]]]:
     """Return the latest updates as a table, the last first, without empty columns."""
     numbers = range(len(entries), max(0, len(entries) - MOST_UPDATES), -1)
@@ -192,11 +195,11 @@ def _updates(
     return kept, [[row[name] for name in kept] for row in rows]
 
 
-def _update(watch: Watch, number: int, entry: Entry) -> dict[str, str]:
+def _update(watch: Watch, number: int, entry: HistoryEntry) -> dict[str, str]:
     out = {
         "update": f"{number:,}",
         "time (UTC)": _when(entry.time),
-        "what": _WHAT.get(entry.what, entry.what),
+        "what": _WHAT.get(entry.kind, entry.kind),
         _BATCH: shorten(entry.batch, MOST_NAME),
         "alarms": ", ".join(map(_name, entry.alarms)),
         "rows": f"{entry.rows:,}",
@@ -204,14 +207,14 @@ def _update(watch: Watch, number: int, entry: Entry) -> dict[str, str]:
         "%": f"{entry.accepted / entry.rows:.2%}" if entry.rows else "-",
         "labels": f"{entry.labels:,}",
         "waiting": f"{entry.waiting:,}",
-        "given up": f"{entry.unsaid:,}",
+        "given up": f"{entry.unresolved:,}",
         "counted before": f"{entry.repeated:,}",
-        "left out": f"{entry.undrawn:,}",
+        "left out": f"{entry.ignored_labels:,}",
     }
     for name, test in watch.tests.items():
         if test.groups is None:
             seen = entry.estimates.get(name)
             out[f"{_name(name)}, estimate"] = (
-                "-" if seen is None else words.rate_words(seen)
+                "-" if seen is None else wording.rate_words(seen)
             )
     return out

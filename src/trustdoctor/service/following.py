@@ -7,11 +7,12 @@ steps again from a checkpoint comes to the same watch, bit for bit.
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from trustdoctor.errors import InputError
 from trustdoctor.gates import Gate
@@ -19,15 +20,14 @@ from trustdoctor.service.heads import Versions
 from trustdoctor.service.settings import Settings
 from trustdoctor.service.stores import Session
 from trustdoctor.watch import (
-    Arrived,
-    Entry,
+    HistoryEntry,
     Review,
-    Said,
+    StreamLabels,
+    StreamRows,
     Watch,
     follow,
     from_state,
     to_state,
-    write_entry,
 )
 
 LARGEST = 50_000
@@ -76,7 +76,7 @@ class Step:
         As in `Followed`, after it.
     at : float
         When it was taken.
-    entry : Entry
+    entry : HistoryEntry
     shown : bool
         Whether charts show it: the first of every minute, and alarms.
     """
@@ -85,7 +85,7 @@ class Step:
     number: int
     upto: int
     at: float
-    entry: Entry
+    entry: HistoryEntry
     shown: bool = True
 
 
@@ -135,12 +135,12 @@ class Since:
     """What was stored since the last step, up to a position."""
 
     upto: int
-    rows: list[Arrived]
-    said: Said
+    rows: list[StreamRows]
+    labels: StreamLabels
 
     def __bool__(self) -> bool:
         """Tell whether there is anything to count."""
-        return bool(self.rows) or len(self.said.keys) > 0
+        return bool(self.rows) or len(self.labels.keys) > 0
 
 
 def read_since(session: Session, followed: Followed, upto: int) -> Since:
@@ -152,13 +152,13 @@ def read_since(session: Session, followed: Followed, upto: int) -> Since:
         group = ", predicted" if gate.grouped_by == "predicted" else ", team"
     rows = _arrived(session, session.rows(_ROWS.format(group), *between))
     said = np.array(session.rows(_LABELS, *between), np.int64).reshape(-1, 2)
-    return Since(upto, rows, Said(said[:, 0], said[:, 1]))
+    return Since(upto, rows, StreamLabels(said[:, 0], said[:, 1]))
 
 
 def advance(followed: Followed, since: Since, at: float) -> Step:
     """Count what was stored up to a position."""
     upto = since.upto
-    entry = follow(followed.watch, since.rows, since.said, at)
+    entry = follow(followed.watch, since.rows, since.labels, at)
     entry = replace(entry, evidence=shown_evidence(followed.watch, entry.alarms))
     followed.watch.entries.clear()
     followed.number += 1
@@ -169,7 +169,7 @@ def advance(followed: Followed, since: Since, at: float) -> Step:
     return Step(followed.version, followed.number, upto, at, entry, shown)
 
 
-def _arrived(session: Session, rows: list[Any]) -> list[Arrived]:
+def _arrived(session: Session, rows: list[Any]) -> list[StreamRows]:
     """Return rows in runs of the same review rates."""
     if not rows:
         return []
@@ -189,7 +189,7 @@ def _arrived(session: Session, rows: list[Any]) -> list[Arrived]:
         )
         chosen = drawn[own] == 1
         out.append(
-            Arrived(
+            StreamRows(
                 accepted[own] == 1,
                 chosen,
                 position[own][chosen],
@@ -206,7 +206,7 @@ def shown_evidence(watch: Watch, alarms: Sequence[str] = ()) -> dict[str, float]
     Where a test alarms now, it is the evidence by which it does.
     """
     return {
-        name: test.peak if name in alarms else max(test.sure, test.evidence)
+        name: test.peak if name in alarms else max(test.settled_evidence, test.evidence)
         for name, test in watch.tests.items()
     }
 
@@ -255,7 +255,7 @@ def store_step(session: Session, step: Step, summary: str) -> bool:
 
 
 def _text(step: Step) -> str:
-    return json.dumps(write_entry(step.entry), allow_nan=False)
+    return json.dumps(step.entry.to_dict(), allow_nan=False)
 
 
 def store_first(session: Session, version: int, watch: Watch) -> Followed:

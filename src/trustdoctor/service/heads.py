@@ -1,7 +1,9 @@
 """What is in force: the counter of positions, the gates, the review rates."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+
+from msgspec.structs import asdict
 
 from trustdoctor.errors import InputError
 from trustdoctor.gates import Gate

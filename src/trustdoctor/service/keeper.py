@@ -254,7 +254,7 @@ class Keeper:
             session.insert(
                 "alarms",
                 ("version", "test", "at", "words", "tries", "due"),
-                [(step.version, name, step.at, alarm.words, 0, 0.0)],
+                [(step.version, name, step.at, alarm.reason, 0, 0.0)],
             )
         return True
 

@@ -17,7 +17,7 @@ from trustdoctor.service.problems import ProblemError
 from trustdoctor.service.scoring import Version
 from trustdoctor.service.settings import Limits
 from trustdoctor.service.stores import Session
-from trustdoctor.watch import RIGHT, UNSAID, WRONG
+from trustdoctor.watch import CORRECT, UNDECIDED, WRONG
 
 _ROWS = (
     "SELECT r.id, r.position, r.version, r.predicted, r.accepted, r.drawn, r.shadow, "
@@ -245,7 +245,7 @@ def _beside(kept: list[Kept]) -> dict[Any, int]:
         candidate, other = divmod(row.shadow, 2)
         agrees = int(other == row.accepted)
         for one, rows in ((before, -1), (wrong, 1)):
-            if one in (RIGHT, WRONG):
+            if one in (CORRECT, WRONG):
                 key = (candidate, row.version), (row.accepted, agrees, one)
                 out[key] = out.get(key, 0) + rows
     return out
@@ -254,9 +254,9 @@ def _beside(kept: list[Kept]) -> dict[Any, int]:
 def judge(version: Version, row: Row, said: Said) -> tuple[str | None, int]:
     """Return a label as it is stored, and whether the prediction is wrong."""
     if said.cannot_say:
-        return None, UNSAID
+        return None, UNDECIDED
     if said.correct is not None:
-        return None, RIGHT if said.correct else WRONG
+        return None, CORRECT if said.correct else WRONG
     assert said.label is not None
     if row.predicted == encode("").decode():
         message = (
@@ -267,7 +267,7 @@ def judge(version: Version, row: Row, said: Said) -> tuple[str | None, int]:
     predicted: Name = msgspec.json.decode(row.predicted)
     label = as_class(version, row.kind, said.label)
     wrong = str(label) != str(predicted)
-    return encode(label).decode(), WRONG if wrong else RIGHT
+    return encode(label).decode(), WRONG if wrong else CORRECT
 
 
 def as_class(version: Version, kind: str, label: Name) -> Name:

@@ -25,7 +25,7 @@ from trustdoctor.service.problems import ProblemError
 from trustdoctor.service.scoring import Version
 from trustdoctor.service.stores import Session
 from trustdoctor.service.times import read_time, shown
-from trustdoctor.watch import RIGHT, UNSAID, WRONG
+from trustdoctor.watch import CORRECT, UNDECIDED, WRONG
 
 LARGEST = 500_000
 """Reviewed rows that are taken at most: the latest."""
@@ -149,7 +149,7 @@ def as_predictions(version: Version, rows: Sequence[Reviewed]) -> Predictions | 
         features,
     )
     if kind in ("confidence", "doubt"):
-        right = [row.wrong == RIGHT for row in rows]
+        right = [row.wrong == CORRECT for row in rows]
         return version.predictions(given, correct=right)
     return version.predictions(given, _labels(version, rows, given))
 
@@ -168,7 +168,7 @@ def _labels(version: Version, rows: Sequence[Reviewed], given: Rows) -> list[Any
         said = _plain(row.predicted)
         if row.label is not None:
             label = _plain(row.label)
-        elif row.wrong == RIGHT:
+        elif row.wrong == CORRECT:
             label = said
         elif names is not None:
             label = next(name for name in names if name != said)
@@ -212,7 +212,7 @@ def recalibrate(
     since = _since(session, asked)
     before = 0.0 if deadline is None else session.now() - deadline
     rows, told = without_waiting(find_reviewed(session, since), before)
-    known = [row for row in rows if row.wrong in (RIGHT, WRONG)]
+    known = [row for row in rows if row.wrong in (CORRECT, WRONG)]
     kept, smallest = _sample(known, asked.seed, told)
     found = as_predictions(current, kept)
     guessed = any(row.label is None and row.wrong == WRONG for row in kept)
@@ -340,7 +340,7 @@ def _notes(rows: Sequence[Reviewed], known: Sequence[Reviewed]) -> list[str]:
         "Nothing was promoted. Let it decide beside the current gate first: POST "
         "/v1/gates/VERSION/shadow.",
     ]
-    unsaid = sum(row.wrong == UNSAID for row in rows)
+    unsaid = sum(row.wrong == UNDECIDED for row in rows)
     late = len(rows) - len(known) - unsaid
     if late or unsaid:
         out.append(

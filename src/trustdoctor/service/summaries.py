@@ -13,7 +13,7 @@ from trustdoctor.service.heads import WAITING, Head, Versions, read_head
 from trustdoctor.service.settings import Settings
 from trustdoctor.service.stores import Session
 from trustdoctor.service.times import shown
-from trustdoctor.watch import Watch, words
+from trustdoctor.watch import Watch, wording
 
 MINUTES = 180
 """Minutes of traffic that are shown."""
@@ -31,7 +31,7 @@ def summarize(followed: Followed) -> dict[str, Any]:
     watch = followed.watch
     return {
         "version": followed.version,
-        "headline": words.headline(watch),
+        "headline": wording.headline(watch),
         "waiting": len(watch.queue),
         "upto": followed.upto,
         "label_noise": watch.label_noise,
@@ -49,7 +49,7 @@ def _test(watch: Any, name: str) -> dict[str, Any]:
     return {
         "name": name,
         "verdict": watch.verdict(name),
-        "why": watch.blind(name) or ("" if alarm is None else alarm.words),
+        "why": watch.untestable(name) or ("" if alarm is None else alarm.reason),
         "estimate": None if seen is None else seen._asdict(),
         "low": test.low,
         "high": test.high,
@@ -57,7 +57,7 @@ def _test(watch: Any, name: str) -> dict[str, Any]:
         "limit": test.limit,
         "alarm": None
         if alarm is None
-        else {"at": shown(alarm.time), "words": alarm.words},
+        else {"at": shown(alarm.time), "words": alarm.reason},
     }
 
 

@@ -1,36 +1,41 @@
 """Whether a promise still holds."""
 
 from trustdoctor.watch.bets import Bet
-from trustdoctor.watch.coding import write_entry
-from trustdoctor.watch.expectation import Check, Expectation, expected
-from trustdoctor.watch.following import Arrived, Said, follow
-from trustdoctor.watch.given import check_noise
-from trustdoctor.watch.queue import RIGHT, UNSAID, WRONG
-from trustdoctor.watch.rate_tests import Alarm, RateTest, Seen
-from trustdoctor.watch.records import Entry, Totals
-from trustdoctor.watch.reference import Part, Reference, Sums
+from trustdoctor.watch.expectation import (
+    ConfidenceSums,
+    Expectation,
+    ExpectationCheck,
+    Reference,
+    TrafficSums,
+    expected,
+)
+from trustdoctor.watch.history import HistoryEntry, Totals
+from trustdoctor.watch.queue import CORRECT, UNDECIDED, WRONG
+from trustdoctor.watch.rate_tests import Alarm, RateEstimate, RateTest
 from trustdoctor.watch.review import Review
-from trustdoctor.watch.states import from_state, require_state, to_state
-from trustdoctor.watch.watching import Watch
+from trustdoctor.watch.state_file import from_state, require_state, to_state
+from trustdoctor.watch.stream import StreamLabels, StreamRows, follow
+from trustdoctor.watch.updates import check_noise
+from trustdoctor.watch.watch import Watch
 
 __all__ = [
-    "RIGHT",
-    "UNSAID",
+    "CORRECT",
+    "UNDECIDED",
     "WRONG",
     "Alarm",
-    "Arrived",
     "Bet",
-    "Check",
-    "Entry",
+    "ConfidenceSums",
     "Expectation",
-    "Part",
+    "ExpectationCheck",
+    "HistoryEntry",
+    "RateEstimate",
     "RateTest",
     "Reference",
     "Review",
-    "Said",
-    "Seen",
-    "Sums",
+    "StreamLabels",
+    "StreamRows",
     "Totals",
+    "TrafficSums",
     "Watch",
     "check_noise",
     "expected",
@@ -38,5 +43,4 @@ __all__ = [
     "from_state",
     "require_state",
     "to_state",
-    "write_entry",
 ]

@@ -1,13 +1,18 @@
-"""Betting against a promise: evidence that may be looked at at any time.
+"""Bets against a promise: evidence that stays valid however often it is looked at.
 
-A bet multiplies its stake by a likelihood ratio for every row. Under every rate of the
-null that is a non-negative supermartingale, so it may be looked at after every batch,
-forever, and exceeds 1 / level with probability at most `level` (Ville's inequality).
+A bet multiplies its stake by a likelihood ratio for every row (Wald 1945). Under every
+rate of the null that is a non-negative supermartingale, so with probability
+1 - `level` it never reaches 1 / level, at any of infinitely many looks: Ville's
+inequality (Ville 1939; Ramdas, Gruenwald, Vovk and Shafer 2023, "Game-theoretic
+statistics and safe anytime-valid inference"; Waudby-Smith and Ramdas 2024, "Estimating
+means of bounded random variables by betting").
 
-A bet on all rows since the beginning goes blind with age: what good rows took away must
-first be won back. So a new bet starts with every batch t, with the stake
-1 / (t (t + 1)); the stakes add up to 1, and so do the bets to a supermartingale. Of
-each alternative one number is enough, the sum of all bets on it.
+A single bet on all rows since the beginning detects a late change ever more slowly:
+what good rows took from it must first be won back. So a new bet starts with every
+batch t, with the stake 1 / (t (t + 1)). The stakes add up to 1, and a sum of
+supermartingales is one (mixtures over start times: Shin, Ramdas and Rinaldo 2024,
+"E-detectors"). All bets on an alternative see the same ratios from their start on, so
+one number per alternative is enough: the sum of its bets.
 """
 
 import math
@@ -18,14 +23,22 @@ from typing import NamedTuple
 import numpy as np
 
 from trustdoctor.arrays import Array
-from trustdoctor.kernels import bet
+from trustdoctor.kernels import bet as bet_on_rows
 
 ODDS = np.geomspace(1.02, 50, 60)
-"""The alternatives: the odds of a counted row, in units of those of the null."""
+"""The alternatives: odds of a counted row, relative to the odds under the null.
+
+A mixture over a grid needs no guess of how bad a rate may become (the method of
+mixtures: Robbins 1970). docs/watching.md measures the delay of an alarm that it costs.
+"""
 
 _LOG_ODDS = np.log(ODDS)
-_CERTAIN = 690.0  # logarithm of the evidence of a row that cannot be
-_MOST_LOST = 0.5  # of the evidence, to one opposed row
+# The log evidence of a row that the null excludes: infinite by right, but finite so
+# that sums stay finite and files can hold them; e^690 is near the largest float.
+_LOG_IMPOSSIBLE = 690.0
+# The largest share of the evidence that one opposed row may take. It bounds the null
+# from below, where rows labelled wrongly would otherwise cost everything.
+_LARGEST_LOSS = 0.5
 
 
 class Null(NamedTuple):
@@ -47,6 +60,8 @@ class Null(NamedTuple):
 def log_ratio(n: Array | float, counted: Array | float, null: Array | float) -> Array:
     """Return the logarithm of the likelihood ratio of each alternative to the null.
 
+    For odds w it is log(w^counted / (1 + null (w - 1))^n).
+
     Parameters
     ----------
     n, counted : int, or arrays (..., 1)
@@ -63,13 +78,14 @@ def log_ratio(n: Array | float, counted: Array | float, null: Array | float) -> 
 
 
 def noisy_ratios(null: float, noise: float) -> tuple[Array, Array, Array]:
-    """Return logarithms of ratios where labels may be wrong: hit, miss, opposed row.
+    """Return log ratios where labels may be wrong: of a hit, a miss, an opposed row.
 
-    Wrong labels move rows between the kinds that a rate is conditional on, in numbers
-    that depend on how many errors there are. Opposed rows bound them without knowing
-    that. For FRR: let rejected rows be drawn at a rate b and accepted ones at a, and
-    labels be wrong with a probability u of correct rows and v of errors, both at most e
-    and the same for rejected and accepted rows. Then a drawn row is
+    A wrong label moves a row from one kind to another, and a rate is a share within one
+    kind, so how far labels move it depends on how common errors are. Opposed rows bound
+    that without knowing it. For FRR: let rejected rows be drawn at a rate b and
+    accepted ones at a, and labels be wrong with a probability u of correct rows and v
+    of errors, both at most e and the same for rejected and accepted rows. Then a drawn
+    row is
 
         a hit      (rejected, labelled correct)  with H  = b (FR (1-u) + TR v),
         a miss     (accepted, labelled correct)  with M >= a TA (1-u),
@@ -81,8 +97,9 @@ def noisy_ratios(null: float, noise: float) -> tuple[Array, Array, Array]:
         H odds / D + M / D + T (1 - e / (1-e) (1 - null) w / D) + (1 - H - M - T) <= 1.
 
     TRR likewise: a hit is accepted and labelled wrong, an opposed row accepted and
-    labelled correct. A larger null holds, too; it is taken for odds at which an opposed
-    row would take more than half of the evidence.
+    labelled correct. The ratio for a larger null is valid, too, as a larger null holds
+    whenever the smaller one does; it is used for odds at which an opposed row would
+    otherwise take more than half of the evidence.
 
     Examples
     --------
@@ -91,15 +108,17 @@ def noisy_ratios(null: float, noise: float) -> tuple[Array, Array, Array]:
     >>> bool(abs(means - 1).max() < 1e-12 and (opposed < 0).all())
     True
     """
-    more, share = ODDS - 1, noise / (1 - noise)
-    raised = (share * more - _MOST_LOST) / (more * (share + _MOST_LOST))
-    nulls = np.maximum(null, raised)
-    whole = 1 + nulls * more
-    opposed = np.log1p(-share * (1 - nulls) * more / whole)
-    return _LOG_ODDS - np.log(whole), -np.log(whole), opposed
+    excess_odds, noise_odds = ODDS - 1, noise / (1 - noise)
+    raised_null = (noise_odds * excess_odds - _LARGEST_LOSS) / (
+        excess_odds * (noise_odds + _LARGEST_LOSS)
+    )
+    nulls = np.maximum(null, raised_null)
+    denominator = 1 + nulls * excess_odds
+    opposed = np.log1p(-noise_odds * (1 - nulls) * excess_odds / denominator)
+    return _LOG_ODDS - np.log(denominator), -np.log(denominator), opposed
 
 
-def _nothing() -> Array:
+def _no_bets() -> Array:
     return np.full((2, len(ODDS)), -np.inf)
 
 
@@ -114,11 +133,11 @@ class Bet:
     n, counted : int
         Rows so far, and those that count towards the rate.
     starts : int
-        Batches so far: so many bets run.
-    left : float
+        Batches so far; each has started a bet.
+    unstaked : float
         The part of the stake that no bet has yet.
-    sums : array (2, k)
-        Logarithms of the sums of the bets on each alternative: that the rate is above
+    log_sums : array (2, k)
+        Logarithms of the sum of the bets on each alternative: that the rate is above
         `high`, and that it is below `low`.
     peak : float
         The logarithm of the largest evidence so far.
@@ -135,8 +154,8 @@ class Bet:
     n: int = 0
     counted: int = 0
     starts: int = 0
-    left: float = 1.0
-    sums: Array = field(default_factory=_nothing, repr=False, compare=False)
+    unstaked: float = 1.0
+    log_sums: Array = field(default_factory=_no_bets, repr=False, compare=False)
     peak: float = 0.0
 
     def add(
@@ -156,34 +175,37 @@ class Bet:
             Rows, and those that count towards the rate.
         start : bool
             Whether they are the first of a batch, with which a new bet starts. Where
-            batches begin must not depend on what their rows turn out to be.
+            batches begin must not depend on the labels of their rows.
         null : Null, optional
             The null of these rows, where it is not (`low`, `high`).
         opposed : int
-            Rows decided as those that speak against the promise are, with the other
-            label; they say something where labels may be wrong.
+            Rows decided as those that break the promise are, with the other label. They
+            carry evidence where labels may be wrong.
         """
-        low, high, noise = self._null(null)
-        sums, left, starts = self.sums, self.left, self.starts
+        low, high, noise = self._null_or_own(null)
+        log_sums, unstaked, starts = self.log_sums, self.unstaked, self.starts
         if start:
             starts += 1
-            stake = left / (starts + 1)
-            sums, left = np.logaddexp(sums, math.log(stake)), left - stake
+            # 1 / (t + 1) of what is left: after t batches 1 / (t + 1) of the stake is
+            # left, so batch t got 1 / (t (t + 1)).
+            stake = unstaked / (starts + 1)
+            log_sums = np.logaddexp(log_sums, math.log(stake))
+            unstaked -= stake
         if n or counted or (noise and opposed):
             above, below = (
-                _added(n, part, end, noise, opposed)
-                for part, end in ((counted, high), (n - counted, 1 - low))
+                _log_ratios(n, towards, bound, noise, opposed)
+                for towards, bound in ((counted, high), (n - counted, 1 - low))
             )
-            sums = sums + np.array((above, below))
-        new = replace(
+            log_sums = log_sums + np.array((above, below))
+        bet = replace(
             self,
             n=self.n + n,
             counted=self.counted + counted,
             starts=starts,
-            left=left,
-            sums=sums,
+            unstaked=unstaked,
+            log_sums=log_sums,
         )
-        return new if new.evidence <= self.peak else replace(new, peak=new.evidence)
+        return bet if bet.evidence <= self.peak else replace(bet, peak=bet.evidence)
 
     def add_each(
         self,
@@ -195,8 +217,8 @@ class Bet:
     ) -> tuple["Bet", Array]:
         """Bet on rows that each are a batch of their own.
 
-        As `add` row by row, but fast. Returns the bet after all rows, and the evidence
-        after each.
+        The result is that of `add` row by row, by one call of the compiled kernel.
+        Returns the bet after all rows, and the evidence after each.
 
         Parameters
         ----------
@@ -211,68 +233,75 @@ class Bet:
         --------
         >>> rows, counted = np.array([1, 1, 1]), np.array([0, 0, 1])
         >>> bet, evidence = Bet(0.0, 0.05).add_each(rows, counted)
-        >>> one_by_one = Bet(0.0, 0.05).add(1, 0).add(1, 0).add(1, 1)
-        >>> bool(abs(evidence[2] - one_by_one.evidence) < 1e-12)
+        >>> row_by_row = Bet(0.0, 0.05).add(1, 0).add(1, 0).add(1, 1)
+        >>> bool(abs(evidence[2] - row_by_row.evidence) < 1e-12)
         True
         """
-        low, high, noise = self._null(null)
-        sides, sums = self.sides, self.sums.copy()
-        what, third = (n + counted).astype(np.uint8), None
+        low, high, noise = self._null_or_own(null)
+        sides, log_sums = self.sides, self.log_sums.copy()
+        # The kernel's codes: 0 says nothing, 1 is a miss, 2 a hit, 3 an opposed row.
+        codes, opposed_ratios = (n + counted).astype(np.uint8), None
 
         def ratios(above: tuple[int, int, int], below: tuple[int, int, int]) -> Array:
-            ends = zip((above, below), (high, 1 - low), strict=True)
-            both = [_added(k, m, end, noise, t) for (k, m, t), end in ends]
-            return np.array(both)[sides].ravel()
+            """Return the log ratios of one (n, counted, opposed) row on each side."""
+            bounds = zip((above, below), (high, 1 - low), strict=True)
+            by_side = [
+                _log_ratios(rows, towards, bound, noise, others)
+                for (rows, towards, others), bound in bounds
+            ]
+            return np.array(by_side)[sides].ravel()
 
         if noise and opposed is not None and opposed.any():
-            what, third = what + 3 * opposed.astype(np.uint8), ratios(*2 * [(0, 0, 1)])
-        own, left, evidence = bet(
-            sums[sides].ravel(),
+            codes = codes + 3 * opposed.astype(np.uint8)
+            opposed_ratios = ratios((0, 0, 1), (0, 0, 1))
+        tested_sums, unstaked, evidence = bet_on_rows(
+            log_sums[sides].ravel(),
             ratios((1, 1, 0), (1, 0, 0)),
             ratios((1, 0, 0), (1, 1, 0)),
-            what,
-            self.left,
+            codes,
+            self.unstaked,
             self.starts,
-            third,
+            opposed_ratios,
         )
-        sums[sides] = own.reshape(-1, len(ODDS))
-        new = replace(
+        log_sums[sides] = tested_sums.reshape(-1, len(ODDS))
+        bet = replace(
             self,
             n=self.n + int(n.sum()),
             counted=self.counted + int(counted.sum()),
             starts=self.starts + len(n),
-            left=left,
-            sums=sums,
+            unstaked=unstaked,
+            log_sums=log_sums,
             peak=max(self.peak, float(evidence.max(initial=0.0))),
         )
-        return new, evidence
+        return bet, evidence
 
-    def _null(self, null: Null | None) -> Null:
+    def _null_or_own(self, null: Null | None) -> Null:
         return Null(self.low, self.high) if null is None else Null(*null)
 
     @property
     def sides(self) -> list[bool]:
-        """Whether the null has an end above, and one below."""
+        """Whether the null has an upper bound, and whether it has a lower one."""
         return [self.high < 1, self.low > 0]
 
     @cached_property
     def evidence(self) -> float:
         """The logarithm of what the stake has become: 0 at the beginning."""
-        own = self.sums[self.sides]
-        if not own.size:
+        log_sums = self.log_sums[self.sides]
+        if not log_sums.size:
             return 0.0
-        won = np.logaddexp.reduce(own, axis=None) - math.log(own.size)
-        return float(np.logaddexp(won, math.log(self.left)))
+        won = np.logaddexp.reduce(log_sums, axis=None) - math.log(log_sums.size)
+        return float(np.logaddexp(won, math.log(self.unstaked)))
 
 
-def _added(
+def _log_ratios(
     n: int, counted: int, null: float, noise: float = 0.0, opposed: int = 0
 ) -> Array:
-    if null >= 1:
+    """Return the log likelihood ratios of these rows, of each alternative."""
+    if null >= 1:  # no rate breaks it
         return np.zeros(len(ODDS))
-    if null <= 0:
-        return np.full(len(ODDS), _CERTAIN if counted else 0.0)
+    if null <= 0:  # one counted row disproves it
+        return np.full(len(ODDS), _LOG_IMPOSSIBLE if counted else 0.0)
     if not noise:
         return log_ratio(n, counted, null)
-    hit, miss, third = noisy_ratios(null, noise)
-    return counted * hit + (n - counted) * miss + opposed * third
+    hit, miss, opposed_row = noisy_ratios(null, noise)
+    return counted * hit + (n - counted) * miss + opposed * opposed_row

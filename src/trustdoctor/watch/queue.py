@@ -1,9 +1,9 @@
 """Rows drawn for review, which count in the order of the draw.
 
 If errors are labelled sooner than correct rows, counting labels as they come alarms
-falsely. So a row whose label has not come holds the later ones back, until it comes or
-its deadline passes. Without a label for good (late, or "cannot say") it counts in the
-promise's favour.
+falsely (docs/watching.md measures how often). So a row without a label holds back all
+later rows until its label comes or its deadline passes. A row that will never get a
+label (expired, or nobody can decide) counts in the promise's favour.
 """
 
 import math
@@ -15,47 +15,57 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from trustdoctor.arrays import Array
-from trustdoctor.watch.rate_tests import UNDRAWN, Cells, Group, RateTest
+from trustdoctor.watch.rate_tests import (
+    N_KINDS,
+    REJECTED_UNLABELLED,
+    UNDRAWN,
+    Group,
+    KindCounts,
+    RateTest,
+)
 from trustdoctor.watch.review import Review
 
-WAITING, RIGHT, WRONG, UNSAID = -1, 0, 1, 2
-"""What is known of a row that was drawn."""
+WAITING, CORRECT, WRONG, UNDECIDED = -1, 0, 1, 2
+"""Labels of rows: not there yet; the prediction is correct; it is wrong; nobody can
+decide, or the deadline passed."""
 
-_KINDS = 6
-_RUN = 8192  # rows drawn, after which another run begins
-_LINE = 1 << 17  # rows of any kind, after which it does
+# A longer stream segment costs more whenever labels come for it, and more segments cost
+# more whenever a row is looked up; these sizes make both cheap.
+_MOST_DRAWN = 8192
+_MOST_ROWS = 1 << 17
 
 
-def kinds_of(accepted: Array, known: Array) -> Array:
-    """Return the kinds of rows: FR, TR, FA, TA; then those without a label."""
-    right_wrong = np.where(accepted, 3 - known, known)
-    said = (known == RIGHT) | (known == WRONG)
-    return np.where(said, right_wrong, 4 + accepted)
+def row_kinds(accepted: Array, labels: Array) -> Array:
+    """Return for each row FR, TR, FA, TA, or one of the two unlabelled kinds."""
+    # FR, TR, FA, TA = 0 to 3: rejected rows are 0 or 1 by their label, accepted 3 or 2.
+    labelled_kind = np.where(accepted, 3 - labels, labels)
+    has_label = (labels == CORRECT) | (labels == WRONG)
+    return np.where(has_label, labelled_kind, REJECTED_UNLABELLED + accepted)
 
 
 @dataclass
-class Batch:
-    """The rows that were drawn in one update.
+class WaitingBatch:
+    """The rows that were drawn for review in one update.
 
     Attributes
     ----------
     time : float
         When they were drawn.
     review : Review or None
-        The rates at which they were.
+        The rates at which they were drawn.
     totals : dict of group to int
         All rows of the update, drawn or not.
     keys : list of str
-        What the rows are called; empty where a row has no name.
+        The names of the rows; empty for a row without one.
     accepted : bool array (n,)
-    known : integer array (n,)
-        WAITING, RIGHT, WRONG or UNSAID.
+    labels : integer array (n,)
+        WAITING, CORRECT, WRONG or UNDECIDED.
     groups : list of group, or None
         One per row.
-    done : int
-        So many of them have been counted.
+    n_counted : int
+        Rows that the tests have counted.
     started : bool
-        Whether bets have started with it.
+        Whether bets have started with this batch.
     """
 
     time: float
@@ -63,294 +73,296 @@ class Batch:
     totals: dict[Group, int]
     keys: list[str]
     accepted: Array
-    known: Array
+    labels: Array
     groups: list[Group] | None = None
-    done: int = 0
+    n_counted: int = 0
     started: bool = False
 
-    def cells(self, first: int, last: int) -> dict[Group, Cells]:
-        """Return how many rows of each kind there are in a part, by group."""
-        kinds = kinds_of(self.accepted[first:last], self.known[first:last])
+    def kind_counts(self, first: int, last: int) -> dict[Group, KindCounts]:
+        """Return the number of rows of each kind from `first` to `last`, by group."""
+        kinds = row_kinds(self.accepted[first:last], self.labels[first:last])
         if self.groups is None:
-            return {None: np.bincount(kinds, minlength=_KINDS)}
-        names = self.groups[first:last]
-        every = list(dict.fromkeys(names))
-        place = {name: at for at, name in enumerate(every)}
-        at = np.fromiter((place[name] for name in names), int, len(names))
-        table = np.bincount(at * _KINDS + kinds, minlength=len(every) * _KINDS)
-        return dict(zip(every, table.reshape(-1, _KINDS), strict=True))
+            return {None: np.bincount(kinds, minlength=N_KINDS)}
+        row_groups = self.groups[first:last]
+        names = list(dict.fromkeys(row_groups))
+        code_of = {name: code for code, name in enumerate(names)}
+        codes = np.fromiter((code_of[name] for name in row_groups), int, last - first)
+        table = np.bincount(codes * N_KINDS + kinds, minlength=len(names) * N_KINDS)
+        return dict(zip(names, table.reshape(-1, N_KINDS), strict=True))
 
     @property
-    def first(self) -> int:
-        """Where the part begins that was not counted."""
-        return self.done
+    def next_row(self) -> int:
+        """The first row that was not counted."""
+        return self.n_counted
 
     @property
     def size(self) -> int:
-        """How many rows there are to count."""
-        return len(self.known)
+        """The number of rows."""
+        return len(self.labels)
 
     @property
-    def since(self) -> float:
+    def waiting_since(self) -> float:
         """When the first row that waits was drawn."""
         return self.time
 
-    def pass_known(self) -> int:
-        """Pass the rows that wait for nothing; return where they end."""
-        waiting = np.flatnonzero(self.known == WAITING)
-        self.done = int(waiting[0]) if len(waiting) else len(self.known)
-        return self.done
+    def advance(self) -> int:
+        """Pass the rows before the first that waits for a label; return its index."""
+        waiting = np.flatnonzero(self.labels == WAITING)
+        self.n_counted = int(waiting[0]) if len(waiting) else len(self.labels)
+        return self.n_counted
 
-    def tell(self, test: RateTest, first: int, last: int) -> None:
-        """Have a test count a part."""
-        test.take(self, first, last, final=last == len(self.known))
+    def count_in(self, test: RateTest, first: int, last: int) -> None:
+        """Count rows from `first` to `last` in a test."""
+        test.count_batch(self, first, last, final=last == len(self.labels))
 
-    def tell_rest(self, test: RateTest, room: int) -> int:  # noqa: ARG002 - as in `Run`
-        """Have a test count all that is left; return how many rows of the room."""
-        self.tell(test, self.done, len(self.known))
+    def count_rest_in(self, test: RateTest, room: int) -> int:  # noqa: ARG002 - as in WaitingStream
+        """Count all rows left in a test; return the rows of the room that it took."""
+        self.count_in(test, self.n_counted, len(self.labels))
         return 0
 
 
 @dataclass
-class Run:
-    """Rows that came one by one, each an update of its own.
+class WaitingStream:
+    """A segment of a stream: rows that came one by one, each an update of its own.
 
-    Of those that were not drawn for review it keeps no more than how many there are,
-    and their groups where a test needs them.
+    Of rows that were not drawn for review it holds only their number, and their groups
+    if a test needs them.
 
     Attributes
     ----------
     time : float
-        When the first came.
+        When the first row came.
     review : Review
-        The rates at which they were drawn.
+        The rates at which rows were drawn.
     size : int
-        How many rows there are, drawn or not.
-    places : integer array (k,)
-        Of each drawn row, which row it is.
+        The number of rows, drawn or not.
+    indices : integer array (k,)
+        The index of each drawn row among all rows.
     keys : integer array (k,)
-        Positions, which increase: what the drawn rows are called.
+        The names of the drawn rows: positions, which increase.
     times : array (k,)
         When they were drawn.
     accepted : bool array (k,)
-    known : integer array (k,)
-        WAITING, RIGHT, WRONG or UNSAID.
-    names : list of group, or None
-        The groups that there are.
-    codes : integer array (size,), or None
-        Of each row, which of these it is in.
-    done : int
-        So many drawn rows have been counted.
+    labels : integer array (k,)
+        WAITING, CORRECT, WRONG or UNDECIDED.
+    group_names : list of group, or None
+    group_codes : integer array (size,), or None
+        For each row, drawn or not, the index of its group in `group_names`.
+    n_counted : int
+        Drawn rows that the tests have counted.
     started : bool
-        Whether it has been come to.
+        Whether the tests have come to this segment.
     """
 
     time: float
     review: Review
     size: int
-    places: Array
+    indices: Array
     keys: Array
     times: Array
     accepted: Array
-    known: Array
-    names: list[Group] | None = None
-    codes: Array | None = None
-    done: int = 0
+    labels: Array
+    group_names: list[Group] | None = None
+    group_codes: Array | None = None
+    n_counted: int = 0
     started: bool = False
 
     @property
-    def first(self) -> int:
-        """Where the part begins that was not counted."""
-        return int(self.places[self.done]) if self.started else 0
+    def next_row(self) -> int:
+        """The first row that was not counted."""
+        return int(self.indices[self.n_counted]) if self.started else 0
 
     @property
-    def since(self) -> float:
+    def waiting_since(self) -> float:
         """When the first row that waits was drawn."""
-        return float(self.times[self.done])
+        return float(self.times[self.n_counted])
 
-    def takes(self, other: "Run") -> bool:
-        """Tell whether it can go on with another."""
+    def can_append(self, other: "WaitingStream") -> bool:
+        """Return whether another segment can be appended to this one."""
         alike = self.review == other.review
-        alike &= (self.names is None) == (other.names is None)
-        small = len(self.keys) + len(other.keys) <= _RUN
-        return alike and small and self.size + other.size <= _LINE
+        alike &= (self.group_names is None) == (other.group_names is None)
+        short = len(self.keys) + len(other.keys) <= _MOST_DRAWN
+        return alike and short and self.size + other.size <= _MOST_ROWS
 
-    def __add__(self, other: "Run") -> "Run":
-        """Return the rows of both, those of the other after its own."""
-        names, codes = self.names, self.codes
+    def __add__(self, other: "WaitingStream") -> "WaitingStream":
+        """Return one segment: the rows of this one, then those of the other."""
+        names, codes = self.group_names, self.group_codes
         if names is not None and codes is not None:
-            assert other.names is not None
-            assert other.codes is not None
-            table = {name: code for code, name in enumerate(names)}
-            for name in other.names:
-                table.setdefault(name, len(table))
-            new = np.array([table[name] for name in other.names], np.int64)
-            names, codes = list(table), np.append(codes, new[other.codes])
+            assert other.group_names is not None
+            assert other.group_codes is not None
+            code_of = {name: code for code, name in enumerate(names)}
+            for name in other.group_names:
+                code_of.setdefault(name, len(code_of))
+            recoded = np.array([code_of[name] for name in other.group_names], np.int64)
+            names = list(code_of)
+            codes = np.append(codes, recoded[other.group_codes])
             codes = codes.astype(np.min_scalar_type(len(names)))
         return replace(
             self,
             size=self.size + other.size,
-            places=np.append(self.places, self.size + other.places),
+            indices=np.append(self.indices, self.size + other.indices),
             keys=np.append(self.keys, other.keys),
             times=np.append(self.times, other.times),
             accepted=np.append(self.accepted, other.accepted),
-            known=np.append(self.known, other.known),
-            names=names,
-            codes=codes,
+            labels=np.append(self.labels, other.labels),
+            group_names=names,
+            group_codes=codes,
         )
 
-    def pass_known(self) -> int:
-        """Pass the rows that wait for nothing; return where they end."""
-        waits = self.known[self.done :] == WAITING
+    def advance(self) -> int:
+        """Pass the rows before the first that waits for a label; return its index."""
+        waits = self.labels[self.n_counted :] == WAITING
         if not waits.any():
-            self.done = len(self.known)
+            self.n_counted = len(self.labels)
             return self.size
-        self.done += int(waits.argmax())
-        return int(self.places[self.done])
+        self.n_counted += int(waits.argmax())
+        return int(self.indices[self.n_counted])
 
-    def tell(self, test: RateTest, first: int, last: int) -> None:
-        """Have a test count rows from one place to another."""
-        start, stop = np.searchsorted(self.places, (first, last)).tolist()
-        kinds = kinds_of(self.accepted[start:stop], self.known[start:stop])
-        places, codes = self.places[start:stop], self.codes
-        if test.waits(self.review):
-            every = np.full(last - first, UNDRAWN)
-            every[places - first] = kinds
-            kinds, codes = every, None if codes is None else codes[first:last]
+    def count_in(self, test: RateTest, first: int, last: int) -> None:
+        """Count rows from `first` to `last` in a test."""
+        start, stop = np.searchsorted(self.indices, (first, last)).tolist()
+        kinds = row_kinds(self.accepted[start:stop], self.labels[start:stop])
+        indices, codes = self.indices[start:stop], self.group_codes
+        if test.needs_whole_batch(self.review):
+            all_kinds = np.full(last - first, UNDRAWN)
+            all_kinds[indices - first] = kinds
+            kinds, codes = all_kinds, None if codes is None else codes[first:last]
         else:
-            codes = None if codes is None else codes[places]
-            if self.names is None and stop - start < last - first:
-                test.count({None: np.zeros(_KINDS, np.int64)}, self.review)
-        test.take_each(kinds, self.review, self.names, codes)
+            codes = None if codes is None else codes[indices]
+            if self.group_names is None and stop - start < last - first:
+                test.count({None: np.zeros(N_KINDS, np.int64)}, self.review)
+        test.count_each(kinds, self.review, self.group_names, codes)
 
-    def tell_rest(self, test: RateTest, room: int) -> int:
-        """Have a test count what is left; return how many rows of the room."""
-        first = self.first
-        if test.waits(self.review):
+    def count_rest_in(self, test: RateTest, room: int) -> int:
+        """Count rows left, up to `room`, in a test; return the room that they took."""
+        first = self.next_row
+        if test.needs_whole_batch(self.review):
             last = min(self.size, first + room)
             used = last - first
         else:
-            used = min(room, len(self.known) - self.done)
-            end = self.done + used
-            last = self.size if end == len(self.known) else int(self.places[end])
-        self.tell(test, first, last)
+            used = min(room, len(self.labels) - self.n_counted)
+            drawn = self.n_counted + used
+            last = self.size if drawn == len(self.labels) else int(self.indices[drawn])
+        self.count_in(test, first, last)
         return used
 
-    def answer(self, keys: Array, known: Array) -> Array:
-        """Take labels of these keys, which are sorted; return those that counted."""
+    def label(self, keys: Array, labels: Array) -> Array:
+        """Set labels of these sorted keys; return those that rows waited for."""
         at = np.searchsorted(self.keys, keys)
         at[at == len(self.keys)] = 0
-        fits = (self.keys[at] == keys) & (self.known[at] == WAITING)
-        self.known[at[fits]] = known[fits]
-        return known[fits]
+        expected = (self.keys[at] == keys) & (self.labels[at] == WAITING)
+        self.labels[at[expected]] = labels[expected]
+        return labels[expected]
 
 
 @dataclass
 class Queue:
-    """Batches in the order of the draw, of which the first may wait for labels.
+    """Batches in the order of the draw; rows of the first ones may wait for labels.
 
     Attributes
     ----------
-    batches : deque of Batch or Run
+    batches : deque of WaitingBatch or WaitingStream
     """
 
-    batches: deque[Batch | Run] = field(default_factory=deque)
+    batches: deque[WaitingBatch | WaitingStream] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
-        """Find the rows that wait."""
-        self._places: dict[str, tuple[Batch, int]] = {}
-        self._followed = 0  # rows of runs that wait
-        self._oldest = math.inf  # none that waits was drawn before
+        """Index the rows that wait."""
+        self._row_of: dict[str, tuple[WaitingBatch, int]] = {}
+        self._n_streamed = 0  # rows of stream segments that wait
+        self._oldest_time = math.inf  # no row that waits was drawn earlier
         for batch in self.batches:
-            self._note(batch)
+            self._index(batch)
 
-    def _note(self, batch: Batch | Run) -> None:
-        waiting = np.flatnonzero(batch.known == WAITING)
+    def _index(self, batch: WaitingBatch | WaitingStream) -> None:
+        waiting = np.flatnonzero(batch.labels == WAITING)
         if not len(waiting):
             return
-        self._oldest = min(self._oldest, batch.time)
-        if isinstance(batch, Run):
-            self._followed += len(waiting)
+        self._oldest_time = min(self._oldest_time, batch.time)
+        if isinstance(batch, WaitingStream):
+            self._n_streamed += len(waiting)
             return
-        for at in waiting:
-            self._places[batch.keys[at]] = batch, int(at)
+        for row in waiting:
+            self._row_of[batch.keys[row]] = batch, int(row)
 
     @property
-    def runs(self) -> list[Run]:
-        """Those of the batches whose rows came one by one."""
-        return [batch for batch in self.batches if isinstance(batch, Run)]
+    def streams(self) -> list[WaitingStream]:
+        """The batches that are stream segments."""
+        return [batch for batch in self.batches if isinstance(batch, WaitingStream)]
 
     @property
     def positions(self) -> Array:
-        """What the rows of runs are called that wait."""
-        waiting = [run.keys[run.known == WAITING] for run in self.runs]
+        """The positions of streamed rows that wait."""
+        waiting = [stream.keys[stream.labels == WAITING] for stream in self.streams]
         return np.concatenate([np.zeros(0, np.int64), *waiting])
 
     def __len__(self) -> int:
-        """Return how many rows wait for a label."""
-        return len(self._places) + self._followed
+        """Return the number of rows that wait for a label."""
+        return len(self._row_of) + self._n_streamed
 
     def __contains__(self, key: object) -> bool:
-        """Tell whether the row of that name waits for its label."""
-        return key in self._places
+        """Return whether the row of that name waits for its label."""
+        return key in self._row_of
 
-    def add(self, batch: Batch) -> None:
-        """Draw rows."""
+    def add(self, batch: WaitingBatch) -> None:
+        """Add the rows that an update drew."""
         self.batches.append(batch)
-        self._note(batch)
+        self._index(batch)
 
-    def follow(self, run: Run) -> None:
-        """Draw rows that came one by one."""
+    def add_stream(self, stream: WaitingStream) -> None:
+        """Add rows that came one by one."""
         last = self.batches[-1] if self.batches else None
-        if isinstance(last, Run) and last.takes(run):
-            self.batches[-1] = last + run
+        if isinstance(last, WaitingStream) and last.can_append(stream):
+            self.batches[-1] = last + stream
         else:
-            self.batches.append(run)
-        self._note(run)
+            self.batches.append(stream)
+        self._index(stream)
 
-    def answer(self, keys: Array, known: Array) -> Array:
-        """Take labels of rows that came one by one, the first of each.
+    def label_stream(self, keys: Array, labels: Array) -> Array:
+        """Set labels of streamed rows; of several for one row the first counts.
 
-        Returns those that rows waited for.
+        Returns the labels that rows waited for.
         """
         keys, first = np.unique(keys, return_index=True)
-        known, told, every = known[first], [known[:0]], keys.tolist()
-        for run in self.runs if every else []:
-            if len(run.keys):
-                start = bisect_left(every, run.keys[0])
-                stop = bisect_right(every, run.keys[-1])
-                told.append(run.answer(keys[start:stop], known[start:stop]))
-        counted = np.concatenate(told)
-        self._followed -= len(counted)
-        return counted
+        labels, counted, key_list = labels[first], [labels[:0]], keys.tolist()
+        for stream in self.streams if key_list else []:
+            if len(stream.keys):
+                start = bisect_left(key_list, stream.keys[0])
+                stop = bisect_right(key_list, stream.keys[-1])
+                counted.append(stream.label(keys[start:stop], labels[start:stop]))
+        all_counted = np.concatenate(counted)
+        self._n_streamed -= len(all_counted)
+        return all_counted
 
-    def settle(self, key: str, known: int) -> None:
-        """Take a label, or that there will be none."""
-        batch, at = self._places.pop(key)
-        batch.known[at] = known
+    def label(self, key: str, label: int) -> None:
+        """Set the label of the row of that name."""
+        batch, row = self._row_of.pop(key)
+        batch.labels[row] = label
 
     def expire(self, before: float) -> list[str]:
-        """Give up on rows that were drawn before a time; return their names."""
-        if before <= self._oldest:
+        """Set rows that were drawn before a time to UNDECIDED; return their names."""
+        if before <= self._oldest_time:
             return []
-        late = [key for key, (batch, _) in self._places.items() if batch.time < before]
-        for key in late:
-            self.settle(key, UNSAID)
-        times = [batch.time for batch, _ in self._places.values()]
-        for run in self.runs:
-            gone = (run.known == WAITING) & (run.times < before)
-            run.known[gone] = UNSAID
-            late += map(str, run.keys[gone].tolist())
-            self._followed -= int(gone.sum())
-            times.append(run.times[run.known == WAITING].min(initial=math.inf))
-        self._oldest = min(times, default=math.inf)
-        return late
+        expired = [
+            key for key, (batch, _) in self._row_of.items() if batch.time < before
+        ]
+        for key in expired:
+            self.label(key, UNDECIDED)
+        times = [batch.time for batch, _ in self._row_of.values()]
+        for stream in self.streams:
+            late = (stream.labels == WAITING) & (stream.times < before)
+            stream.labels[late] = UNDECIDED
+            expired += map(str, stream.keys[late].tolist())
+            self._n_streamed -= int(late.sum())
+            times.append(stream.times[stream.labels == WAITING].min(initial=math.inf))
+        self._oldest_time = min(times, default=math.inf)
+        return expired
 
-    def release(self) -> Iterator[tuple[Batch | Run, int, int]]:
-        """Yield parts of batches whose labels have come, in the order of the draw."""
+    def release(self) -> Iterator[tuple[WaitingBatch | WaitingStream, int, int]]:
+        """Yield (batch, first, last) of rows that can count, in their order."""
         while self.batches:
             batch = self.batches[0]
-            first, last = batch.first, batch.pass_known()
+            first, last = batch.next_row, batch.advance()
             yield batch, first, last
             if last < batch.size:
                 return
@@ -358,5 +370,5 @@ class Queue:
 
     @property
     def oldest(self) -> float | None:
-        """When the row was drawn that all others wait for; None where none waits."""
-        return self.batches[0].since if len(self) else None
+        """When the row was drawn that all others wait for; None if no row waits."""
+        return self.batches[0].waiting_since if len(self) else None

@@ -8,7 +8,7 @@ import pytest
 from watch.streams import ALL, AUDIT, TARGETS, calibrated, decided, rows
 
 import trustdoctor as td
-from trustdoctor.watch import words
+from trustdoctor.watch import wording
 
 GATE = calibrated()
 
@@ -49,8 +49,8 @@ def test_lines_are_short_and_whole(target):
 def test_a_rate_beyond_the_bound_but_within_chance_is_said_to_be_that():
     watch = GATE.watch()
     watch.update(decided([False] * 3 + [True] * 20), [False] * 23)
-    seen = next(line for line in lines(watch) if line.startswith("seen: 13.04%"))
-    assert "above what was asked, but within chance" in seen
+    seen = next(line for line in lines(watch) if line.startswith("observed: 13.04%"))
+    assert "above what was promised, but within chance" in seen
     assert watch.verdict("frr") == "holds"
     watch.update(decided([False] * 60), [False] * 60)
     assert watch.verdict("frr") == "alarm"
@@ -64,22 +64,23 @@ def test_how_probable_it_is_and_how_far_from_an_alarm():
     test = watch.tests["frr"]
     chance = math.exp(-test.peak)
     assert 0.045 < chance < 0.9
-    assert words.chance(test) == pytest.approx(chance)
-    assert f"{chance:.1%} of" in repr(watch)
-    assert "an alarm comes at 4.5%" in repr(watch)
+    assert wording.p_value(test) == pytest.approx(chance)
+    assert f"at most {chance:.1%}; an alarm comes at 4.5%" in repr(watch)
     watch.update(decided([False] * 50), [False] * 50)
-    said = words.chance_words(watch.tests["frr"])
-    assert "1,000,000,000" in said
-    assert words.chance(GATE.watch().tests["frr"]) == 1.0
-    assert "nothing speaks against it" in words.chance_words(GATE.watch().tests["frr"])
+    said = wording.evidence_words(watch.tests["frr"])
+    assert "below 1 in 1 billion" in said
+    assert wording.p_value(GATE.watch().tests["frr"]) == 1.0
+    assert "nothing speaks against it" in wording.evidence_words(
+        GATE.watch().tests["frr"]
+    )
 
 
 def test_an_alarm_says_what_was_asked_what_was_seen_and_stays():
     watch = GATE.watch().update(decided([False] * 60), [False] * 60, at=86400.0)
     alarm = watch.tests["frr"].alarm
-    assert "100.00%" in alarm.words
+    assert "100.00%" in alarm.reason
     assert alarm.time == 86400
-    assert alarm.words in repr(watch)
+    assert alarm.reason in repr(watch)
     for _ in range(20):
         watch.update(decided([True] * 300 + [False] * 20), [False] * 320)
     assert watch.tests["frr"].alarm == alarm
@@ -90,15 +91,15 @@ def test_an_alarm_says_what_was_asked_what_was_seen_and_stays():
 
 def test_headlines():
     broken = decided([False] * 100)
-    assert words.headline(GATE.watch()) == "no rows yet"
+    assert wording.headline(GATE.watch()) == "no rows yet"
     quiet = GATE.watch().update([0.1, 0.2], [False, False])
-    assert words.headline(quiet) == "nothing to report"
+    assert wording.headline(quiet) == "nothing to report"
     watch = GATE.watch().update(np.full(500, 9.0))
-    assert "accept rate is not what it was" in words.headline(watch)
+    assert "accept rate has changed" in wording.headline(watch)
     watch.update(broken, [False] * 100)
-    assert words.headline(watch) == "the promise does not hold any more"
+    assert wording.headline(watch) == "the promise no longer holds"
     blind = GATE.watch(review={"rejected": 1.0, "accepted": 0.0})
-    assert "do not tell" in words.headline(blind.update([0.1, 9.0], [np.nan, 0]))
+    assert "cannot show" in wording.headline(blind.update([0.1, 9.0], [np.nan, 0]))
 
 
 def test_rows_without_labels_are_reported_as_a_share():
@@ -106,7 +107,7 @@ def test_rows_without_labels_are_reported_as_a_share():
     watch.update(decided([True] * 4), [False] * 3 + [None], ids=range(4),
                  reviewed=[True] * 4, at=100)  # fmt: skip
     watch.update(decided([True]), [False], ids=["a"], at=200)
-    assert "1 of the rows reviewed (20.0%) got no label" in repr(watch)
+    assert "1 reviewed row (20.0%) got no label" in repr(watch)
 
 
 def everything():
@@ -134,9 +135,9 @@ def test_plain_values_are_json_and_say_the_same(watch):
     for name, test in content["tests"].items():
         assert test["verdict"] == watch.verdict(name)
         assert test["n"] == watch.tests[name].n
-        assert 0 < test["chance"] <= 1
+        assert 0 < test["p_value"] <= 1
         assert (test["alarm"] is None) == (test["verdict"] != "alarm")
-        assert bool(test["because"]) == (test["verdict"] == "cannot tell")
+        assert bool(test["reason"]) == (test["verdict"] == "cannot tell")
 
 
 @pytest.mark.parametrize("watch", list(everything()), ids=range(7))
@@ -146,7 +147,7 @@ def test_the_history_is_a_table(watch):
     for name in watch.tests if len(table) else ():
         last = table[f"{name}_evidence"][-1]
         assert last == pytest.approx(watch.tests[name].evidence)
-    updates = table.filter(table["what"] == "update") if len(table) else table
+    updates = table.filter(table["kind"] == "update") if len(table) else table
     if len(updates):
         assert updates["rows"].sum() == watch.totals.rows
         assert updates["accepted"].sum() == watch.totals.accepted

@@ -14,7 +14,7 @@ from watch.streams import ALL, busy, calibrated, decided, whole
 import trustdoctor as td
 from trustdoctor import envelope
 from trustdoctor.errors import FileError, InputError, OutputError, TrustDoctorError
-from trustdoctor.watch import require_state, states
+from trustdoctor.watch import require_state, state_file
 
 GATE = calibrated()
 SUFFIXES = [".json", ".db"]
@@ -80,8 +80,8 @@ def test_options_of_a_state_that_is_there(suffix, tmp_path):
 
     assert go_on(level=0.2, window=50).deadline == 30 * 86400
     for options, match in (
-        ({"level": 0.1}, r"begun at level 0\.2"),
-        ({"window": 60}, "begun at window 50"),
+        ({"level": 0.1}, r"started with level 0\.2"),
+        ({"window": 60}, "started with window 50"),
         ({"level": "0.2"}, "expected level"),
         ({"level": math.nan}, "expected level"),
         ({"deadline": -1}, "expected a deadline"),
@@ -197,7 +197,7 @@ def test_the_suffix_does_not_matter_once_a_state_is_there(tmp_path):
 
 
 def test_a_state_of_json_may_become_too_large(tmp_path, monkeypatch):
-    monkeypatch.setattr(states, "LIMIT", 8000)
+    monkeypatch.setattr(state_file, "LIMIT", 8000)
     path = tmp_path / "state.json"
     with td.Watch.open(path, GATE) as watch:
         watch.update([0.1])
@@ -335,7 +335,7 @@ def test_a_cut_database_is_refused(cut, tmp_path):
     ],
 )
 def test_a_refusal_that_is_kept_locks_nothing(change, tmp_path, monkeypatch):
-    monkeypatch.setattr(states, "PATIENCE", 0.5)
+    monkeypatch.setattr(state_file, "PATIENCE", 0.5)
     path = tmp_path / "state.db"
     busy(GATE).save(path)
     with closing(sqlite3.connect(path)) as store, store:
@@ -348,7 +348,7 @@ def test_a_refusal_that_is_kept_locks_nothing(change, tmp_path, monkeypatch):
 
 
 def test_the_history_can_be_read_within_a_large_update(tmp_path, monkeypatch):
-    monkeypatch.setattr(states, "PATIENCE", 1.0)
+    monkeypatch.setattr(state_file, "PATIENCE", 1.0)
     with td.Watch.open(tmp_path / "state.db", GATE) as watch:
         watch.update([0.1])
     with td.Watch.open(tmp_path / "state.db", GATE) as watch:
@@ -410,7 +410,7 @@ def test_a_full_disk_is_told_of_a_state_that_is_begun(tmp_path, monkeypatch):
     def no_room(_):
         raise full
 
-    monkeypatch.setattr(states, "_is_empty", no_room)
+    monkeypatch.setattr(state_file, "_is_empty", no_room)
     with (
         pytest.raises(OutputError, match=r"cannot write the state .* disk is full"),
         td.Watch.open(path, GATE),

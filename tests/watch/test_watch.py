@@ -78,7 +78,7 @@ class Watches(RuleBasedStateMachine):
     @rule(ids=IDS, whole_rows=st.booleans(), unsaid=st.booleans())
     def label(self, ids, whole_rows, unsaid):
         doubts, errors = zip(*map(of, ids), strict=True)
-        more = {"cannot_say": [unsaid] * len(ids)}
+        more = {"undecided": [unsaid] * len(ids)}
         given = doubts if whole_rows else None
         self.call(lambda w: w.label(given, errors, ids=ids, at=self.time, **more))
 
@@ -110,7 +110,7 @@ class Watches(RuleBasedStateMachine):
         for path in self.paths:
             assert whole(td.Watch.load(path, GATE)) == known
         waiting = sum(
-            int((batch.known < 0).sum()) for batch in self.memory.queue.batches
+            int((batch.labels < 0).sum()) for batch in self.memory.queue.batches
         )
         assert waiting == len(self.memory.queue)
         for test in self.memory.tests.values():

@@ -1,4 +1,4 @@
-"""Watching a gate at work, to see whether its promise still holds."""
+"""The watch of a gate at work: whether its promise still holds."""
 
 import threading
 from collections.abc import Callable
@@ -14,49 +14,35 @@ from trustdoctor.arrays import Array
 from trustdoctor.errors import InputError, LabelsMissingError
 from trustdoctor.gates import Gate
 from trustdoctor.predictions import Predictions, TopK
-from trustdoctor.watch import counting, words
-from trustdoctor.watch.draws import as_keys, draw_rows
-from trustdoctor.watch.expectation import Expectation
-from trustdoctor.watch.given import (
-    Rows,
-    as_batch,
-    as_deadline,
-    as_time,
-    check_level,
-    check_noise,
-    named_labels,
-    take_rows,
-)
-from trustdoctor.watch.ledger import Ledger
-from trustdoctor.watch.promised import find_test, identify, make_tests
+from trustdoctor.watch import updates, wording
+from trustdoctor.watch.expectation import Expectation, Reference, TrafficSums
+from trustdoctor.watch.history import HistoryEntry, Ledger, Totals, as_table
 from trustdoctor.watch.queue import Queue
-from trustdoctor.watch.rate_tests import RateTest
-from trustdoctor.watch.records import Entry, Totals, as_table
-from trustdoctor.watch.reference import Reference, Sums
-from trustdoctor.watch.review import Review, Sampling
+from trustdoctor.watch.rate_tests import RateTest, find_test, identify, make_tests
+from trustdoctor.watch.review import Review, Sampling, draw_rows
 
 if TYPE_CHECKING:
     import polars as pl
 
 DEADLINE = timedelta(days=30)
-"""How long a label is waited for, unless told otherwise."""
+"""The default deadline of a label."""
 
 WINDOW = 1000
-"""Rows of a window of the estimates, unless told otherwise."""
+"""The default number of rows of a window of the estimates."""
 
 
 @dataclass(eq=False)
 class Watch:
-    """Tests, after every batch, whether a gate still does what it promised.
+    """Tests after every batch whether a gate still keeps its promise.
 
     `gate.watch()` makes one, `Watch.open` one that lives in a file. The accept rate is
-    tested without labels against what the calibration rows showed; each promised rate
-    is tested with labels, for each group that has a promise. The level is split among
-    the tests. It may be used by several threads.
+    tested without labels against that of the calibration rows; each promised rate is
+    tested with labels, for each group that has a promise. The level is split among the
+    tests. Several threads may use one watch.
 
-    Labels say whether a promise holds only if it is known how rows came to have one.
-    Draw them at rates that you choose (`draw`), and say which they are (`review`). If
-    some labels may be wrong, say how many (`label_noise`).
+    Labels show whether a promise holds only if it is known how rows came to have one.
+    Draw them at rates that you choose (`draw`), and pass these rates (`review`). If
+    some labels may be wrong, pass their share (`label_noise`).
 
     Attributes
     ----------
@@ -64,21 +50,20 @@ class Watch:
     level : float
         The probability of any false alarm, over the whole future.
     review : Review or None
-        The rates at which rows are drawn for review; None where they are not known.
+        The rates at which rows are drawn for review; None if they are unknown.
     deadline : float or None
-        After so many seconds a label is not waited for any more.
+        The seconds that a label may take; None for any time.
     window : int
-        Rows of a window of the estimates.
+        The number of rows of a window of the estimates.
     label_noise : float
         The share of labels that may be wrong, independently of the doubt.
     tests : dict of str to RateTest
         "accepted", and each promised rate under its name.
     totals : Totals
-        Rows, labels and so on, of all updates.
+        Rows, labels and other counts of all updates.
     notes : list of str
-        What else to know.
     reference : Reference or None
-        What the model's own expectation of its accuracy rests on.
+        The fitted temperature behind the model's expectation of its own accuracy.
 
     Examples
     --------
@@ -103,15 +88,15 @@ class Watch:
     queue: Queue = field(default_factory=Queue, repr=False)
     totals: Totals = field(default_factory=Totals)
     ledger: Ledger = field(default_factory=Ledger, repr=False)
-    entries: list[Entry] = field(default_factory=list, repr=False)
+    entries: list[HistoryEntry] = field(default_factory=list, repr=False)
     notes: list[str] = field(default_factory=list)
     reference: Reference | None = None
-    sums: Sums = field(default_factory=Sums, repr=False)
-    earlier: Callable[[], list[Entry]] = field(default=list, repr=False)
+    confidence_sums: TrafficSums = field(default_factory=TrafficSums, repr=False)
+    earlier_entries: Callable[[], list[HistoryEntry]] = field(default=list, repr=False)
     closed: bool = False
 
     def __post_init__(self) -> None:
-        """Set the tests up from the certificate."""
+        """Make the tests from the certificate."""
         self._lock = threading.RLock()
         if not self.tests:
             self.tests = make_tests(
@@ -120,10 +105,10 @@ class Watch:
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the lock, which does not cross to another process."""
-        return {k: v for k, v in self.__dict__.items() if k != "_lock"}
+        return {name: v for name, v in self.__dict__.items() if name != "_lock"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Make a lock of its own."""
+        """Make a new lock."""
         self.__dict__ |= state | {"_lock": threading.RLock()}
 
     @classmethod
@@ -147,36 +132,37 @@ class Watch:
         level : float
             The probability of any false alarm, over the whole future.
         review : dict, optional
-            The rates at which rows are drawn for review, whatever they turn out to be:
+            The rates at which rows are drawn for review, regardless of their labels:
             ``{"rejected": 1.0, "accepted": 0.02}``. Without them the watch compares the
-            labelled rows with all rows, and says where it cannot tell.
+            accept rate of labelled rows with that of all rows, and reports which
+            promises it cannot test.
         deadline : timedelta or seconds, optional
-            How long the label of a drawn row is waited for: 30 days. Later rows count
-            after it. None waits for ever.
+            How long the label of a drawn row may take, by default 30 days. Rows drawn
+            later count after it. None waits for any time.
         window : int
-            An estimate begins anew after so many rows that it rests on.
+            The number of rows after which an estimate begins anew.
         label_noise : float, optional
-            The share of labels that may be wrong, independently of the score: what is
-            tested is the truth then, and not the labels. By default what `calibrate`
-            was told.
+            The share of labels that may be wrong, independently of the score; the
+            tests are then about the true labels. By default that of the calibration.
         reference : Predictions or Reference, optional
-            Labelled rows, as in `expected`: then every update also says which accuracy
-            and risk the model expects of itself. That has no guarantee.
+            Labelled rows, as in `expected`: then every update also records the accuracy
+            and risk that the model expects of itself. These have no guarantee.
         """
         if type(window) is not int or not 1 <= window < 1 << 53:
             message = f"expected a window of at least 1 row, got {window!r}."
             raise InputError(message)
         if label_noise is None and gate.certificate is not None:
             label_noise = gate.certificate.label_noise
-        fitted = reference is None or isinstance(reference, Reference)
+        if reference is not None and not isinstance(reference, Reference):
+            reference = Reference.fit(reference)
         return cls(
             gate,
-            check_level(level),
+            updates.check_level(level),
             Review.of(review),
-            as_deadline(deadline),
+            updates.as_deadline(deadline),
             window,
-            check_noise(label_noise or 0.0),
-            reference=reference if fitted else Reference.fit(reference),
+            updates.check_noise(label_noise or 0.0),
+            reference=reference,
         )
 
     @property
@@ -187,22 +173,22 @@ class Watch:
     @property
     def expected(self) -> Expectation | None:
         """What the model expects of all rows so far: no guarantee."""
-        if self.reference is None or not self.sums.rows.rows:
+        if self.reference is None or not self.confidence_sums.rows.rows:
             return None
-        return Expectation(self.reference, self.sums)
+        return Expectation(self.reference, self.confidence_sums)
 
     @property
     def history(self) -> "pl.DataFrame":
         """Every update, one row each: counts, evidence, estimates, alarms."""
         return as_table(self.records())
 
-    def records(self) -> list[Entry]:
-        """Return every update as a record."""
+    def records(self) -> list[HistoryEntry]:
+        """Return every update as an entry."""
         with self._lock:
-            return [*self.earlier(), *self.entries]
+            return [*self.earlier_entries(), *self.entries]
 
     def locked(self) -> AbstractContextManager[Any]:
-        """Keep other threads out meanwhile."""
+        """Return a context that keeps other threads out."""
         return self._lock
 
     def verdict(self, name: str) -> str:
@@ -210,36 +196,38 @@ class Watch:
         test = find_test(self.tests, name)
         if test.alarm is not None:
             return "alarm"
-        if self.blind(name):
+        if self.untestable(name):
             return "cannot tell"
-        return "no rows yet" if self.is_new(name) else "holds"
+        return "no rows yet" if self.is_empty(name) else "holds"
 
-    def is_new(self, name: str) -> bool:
-        """Tell whether a test has nothing to go by: no row, or no label yet."""
-        windows = [part.window for part in self.tests[name].shown.values()]
-        return not any(one.number > 1 or one.known > 0 for one in windows)
+    def is_empty(self, name: str) -> bool:
+        """Return whether a test has no evidence yet: no row, or no label."""
+        windows = [test.window for test in self.tests[name].current.values()]
+        return not any(window.number > 1 or window.labelled > 0 for window in windows)
 
-    def blind(self, name: str) -> str:
-        """Say why labels do not tell whether a rate is kept; empty where they do."""
+    def untestable(self, name: str) -> str:
+        """Return why the labels cannot test a rate; empty if they can."""
         target = self.tests[name].target
         if not target.needs_labels:
             return ""
         if self.label_noise and target.reviewed == "even":
-            return "it cannot be tested where labels may be wrong"
-        unseen = "" if self.review is None else self.review.blind(target)
-        return unseen or self.sampling.blind(target, known=self.review is not None)
+            return "it cannot be tested if labels may be wrong"
+        by_rates = "" if self.review is None else self.review.untestable(target)
+        return by_rates or self.sampling.untestable(
+            target, rates_known=self.review is not None
+        )
 
     def draw(self, rows: Any, *, ids: Any = None) -> Array:
         """Return which rows to review, at the review rates.
 
-        Each is drawn by its id, so that a second call draws the same rows.
+        Rows are drawn by their ids, so a second call draws the same rows.
 
         Parameters
         ----------
         rows : Screened, Predictions, TopK, or bool array (n,)
-            What was screened; of an array, which rows were accepted.
+            Screened rows, or for each row whether it was accepted.
         ids : array (n,), optional
-            By default those that the rows carry.
+            By default those of the predictions.
 
         Examples
         --------
@@ -255,18 +243,21 @@ class Watch:
                 "review={'rejected': 1.0, 'accepted': 0.02}, or --review-accepted 0.02."
             )
             raise InputError(message)
-        called = getattr(rows, "ids", None) if ids is None else ids
+        row_ids = getattr(rows, "ids", None) if ids is None else ids
         if isinstance(rows, (Predictions, TopK)):
             rows = self.gate.screen(rows)
         accepted = np.asarray(getattr(rows, "accepted", rows))
         if accepted.ndim != 1 or accepted.dtype != bool:
-            message = "expected rows that were screened, or which were accepted."
+            message = (
+                "expected screened rows, or for each row True if it was accepted and "
+                "False if not."
+            )
             raise InputError(message)
-        if called is None:
+        if row_ids is None:
             message = "rows are drawn by their ids: pass ids=, one per row."
             raise InputError(message)
-        keys = as_keys(called, len(accepted))
-        return draw_rows(keys, accepted, self.review, str(identify(self.gate)))
+        texts = updates.as_ids(row_ids, len(accepted))
+        return draw_rows(texts, accepted, self.review, str(identify(self.gate)))
 
     def update(  # noqa: PLR0913 - options, by keyword only
         self,
@@ -280,23 +271,22 @@ class Watch:
         review: Any = None,
         at: Any = None,
     ) -> "Watch":
-        """Count a batch of rows, and their errors where these are known.
+        """Count a batch of rows, and their errors if these are known.
 
         Parameters
         ----------
         rows : Predictions, TopK, Screened, or array (n,)
-            Predictions, which the gate scores; what it decided; or the doubts that it
-            decides by.
+            Predictions, which the gate scores; rows that it screened; or the doubts
+            that it decides by.
         errors : array (n,), optional
-            True, False, or NaN (None) where the label is not known yet; by default
-            those of labelled predictions.
+            True, False, or NaN (None) if the label is not known yet; by default those
+            of labelled predictions.
         groups : array (n,), optional
             As in `Gate.accept`; by default those of the predictions.
         ids : array (n,), optional
-            What the rows are called. A row counts once per id; a label that comes with
-            it later is counted then.
+            A row counts once per id; a label that comes with it later is counted then.
         batch : str, optional
-            What the batch is called. Without ids, a second one of that name is not
+            The name of the batch. Without ids, a second batch of that name is not
             counted.
         reviewed : bool array (n,), optional
             Which rows were drawn for review; their labels may come later, by id or
@@ -307,16 +297,17 @@ class Watch:
             By default now.
         """
         rates = Review.of(review)
-        given = take_rows(
+        update = updates.read_rows(
             self.gate,
             rows,
             errors,
             groups=groups,
             ids=ids,
             reviewed=reviewed,
-            cannot_say=None,
+            undecided=None,
         )
-        return self._count(given, as_batch(batch), rates, as_time(at), late=False)
+        name, time = updates.as_batch_name(batch), updates.as_time(at)
+        return self._count(update, name, rates, time, late=False)
 
     def label(  # noqa: PLR0913 - options, by keyword only
         self,
@@ -326,14 +317,14 @@ class Watch:
         ids: Any = None,
         batch: str | None = None,
         groups: Any = None,
-        cannot_say: Any = None,
+        undecided: Any = None,
         at: Any = None,
     ) -> "Watch":
-        """Count labels that came late, of rows that `update` has seen before.
+        """Count late labels, of rows that `update` has counted before.
 
         Rows that were drawn for review (`reviewed`) count in the order of the draw.
-        Others count as their labels come, which misleads where errors are labelled
-        sooner than correct rows.
+        Others count as their labels come, which misleads if errors are labelled sooner
+        than correct rows.
 
         Parameters
         ----------
@@ -341,54 +332,61 @@ class Watch:
             As in `update`; not needed for rows that were drawn for review (`reviewed`)
             and have a name.
         errors : array (n,)
-            True or False; NaN (None) where the label is still to come.
+            True or False; NaN (None) if the label is still to come.
         ids, batch
             As in `update`. Rows of a batch are in its order.
-        cannot_say : bool array (n,), optional
-            Rows that were reviewed, and nobody can say.
+        undecided : bool array (n,), optional
+            Reviewed rows that nobody can decide.
         at : datetime or seconds since 1970, optional
             By default now.
         """
         if rows is None:
-            given = named_labels(errors, ids, batch, cannot_say)
+            update = updates.read_named_labels(errors, ids, batch, undecided)
         else:
-            given = take_rows(
+            update = updates.read_rows(
                 self.gate,
                 rows,
                 errors,
                 groups=groups,
                 ids=ids,
                 reviewed=None,
-                cannot_say=cannot_say,
+                undecided=undecided,
             )
-        if (given.known < 0).all() and len(given):
+        if len(update) and not update.has_label.any():
             message = "late labels are missing: pass errors, or labelled predictions."
             raise LabelsMissingError(message)
-        return self._count(given, as_batch(batch), None, as_time(at), late=True)
+        name, time = updates.as_batch_name(batch), updates.as_time(at)
+        return self._count(update, name, None, time, late=True)
 
     def _count(
-        self, given: Rows, batch: str, review: Review | None, at: float, *, late: bool
+        self,
+        update: updates.UpdateRows,
+        batch: str,
+        review: Review | None,
+        at: float,
+        *,
+        late: bool,
     ) -> "Watch":
         with self._lock:
-            counting.require_open(self)
-            plan = counting.plan(self, given, batch, review or self.review, late=late)
+            updates.require_open(self)
+            todo = updates.plan(self, update, batch, review or self.review, late=late)
             if review is not None:
                 self.review = review
-            counting.carry_out(self, given, plan, at)
+            updates.carry_out(self, update, todo, at)
         return self
 
     def __repr__(self) -> str:
-        """Say in words and numbers how every test stands."""
+        """Return the state of every test as text."""
         with self._lock:
-            return words.describe(self)
+            return wording.describe(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return how every test stands, as plain values."""
+        """Return the state of every test as plain values."""
         with self._lock:
-            return words.summarize(self)
+            return wording.summarize(self)
 
     def to_html(self, path: str | Path) -> None:
-        """Write the history as a page: one file that asks for nothing else."""
+        """Write the history as a page, in one file that loads no others."""
         from trustdoctor.report import write_watch
 
         with self._lock:
@@ -399,26 +397,26 @@ class Watch:
 
         To count rows from several processes, use `open`.
         """
-        from trustdoctor.watch import states
+        from trustdoctor.watch import state_file
 
         with self._lock:
-            states.save(self, path)
+            state_file.save(self, path)
 
     @classmethod
     def load(cls, path: str | Path, gate: Gate) -> "Watch":
-        """Read a state, refusing one that belongs to another gate."""
-        from trustdoctor.watch import states
+        """Read a state, or refuse one that belongs to another gate."""
+        from trustdoctor.watch import state_file
 
-        return states.load(path, gate)
+        return state_file.load(path, gate)
 
     @classmethod
     def open(
         cls, path: str | Path, gate: Gate, *, level: float | None = None, **options: Any
     ) -> AbstractContextManager["Watch"]:
-        """Go on with the state in a file, or begin one; it is saved at the end.
+        """Continue the state in a file, or start one; it is saved at the end.
 
         Other processes that open it wait until then, so no rows are lost. After an
-        error within, the file stays as it was.
+        error in the block, the file stays as it was.
 
         Parameters
         ----------
@@ -427,11 +425,10 @@ class Watch:
             stays fast over millions of ids.
         gate : Gate
         level : float, optional
-            As in `start`; of a state that is there, the one it was begun with.
+            As in `start`; an existing state keeps the level that it was started with.
         options
-            Those of `start`. Of a state that is there, review rates are changed from
-            the next batch on, and so is the deadline; `label_noise` stays, and another
-            one is refused.
+            Those of `start`. For an existing state new review rates and a new deadline
+            apply from the next batch on; another `label_noise` is refused.
 
         Examples
         --------
@@ -445,6 +442,6 @@ class Watch:
         >>> watch.tests["accepted"].n
         3
         """
-        from trustdoctor.watch import states
+        from trustdoctor.watch import state_file
 
-        return states.opened(path, gate, level=level, **options)
+        return state_file.opened(path, gate, level=level, **options)

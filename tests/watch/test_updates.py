@@ -41,7 +41,7 @@ def test_a_second_delivery_with_ids_counts_once():
     }
     assert again.totals.rows == 40
     assert again.totals.repeated == 40
-    assert "Counted before, and not again: 40 rows" in repr(again)
+    assert "40 rows were counted before, and not again" in repr(again)
 
 
 def test_a_second_delivery_may_bring_more_rows_and_more_labels():

@@ -5,22 +5,23 @@ import math
 
 import numpy as np
 import pytest
+from msgspec.structs import asdict
 from watch.streams import AUDIT, calibrated, decided, rows
 
 import trustdoctor as td
 from trustdoctor.errors import FileError, InputError
 from trustdoctor.watch import (
-    RIGHT,
-    UNSAID,
+    CORRECT,
+    UNDECIDED,
     WRONG,
-    Arrived,
     Review,
-    Said,
+    StreamLabels,
+    StreamRows,
     follow,
     from_state,
     to_state,
 )
-from trustdoctor.watch.queue import WAITING, Run
+from trustdoctor.watch.queue import WAITING, WaitingStream
 
 NAMES = np.array(["north", "south", "east", "west"])
 GROUPS = NAMES[np.random.default_rng(7).integers(0, 4, 3000)]
@@ -61,7 +62,7 @@ class Stream:
         self.wrong |= {k: int(rng.random() < 0.4) for k in keys.tolist()}
         self.since |= dict.fromkeys(keys.tolist(), self.time)
         groups = rng.choice(self.names, n) if self.gate.groups else None
-        return Arrived(accepted, drawn, keys, review, groups)
+        return StreamRows(accepted, drawn, keys, review, groups)
 
     def call(self, most):
         """Return rows, labels of some that came by now in any order, and the time."""
@@ -71,8 +72,8 @@ class Stream:
         left = self.rng.permutation(able)
         keys = left[: int(self.rng.integers(0, len(left) + 1))].tolist()
         known = [self.wrong.pop(key) for key in keys]
-        known = [UNSAID if self.rng.random() < 0.1 else one for one in known]
-        return came, Said(keys, known), self.time
+        known = [UNDECIDED if self.rng.random() < 0.1 else one for one in known]
+        return came, StreamLabels(keys, known), self.time
 
 
 def split(came, at):
@@ -83,7 +84,7 @@ def split(came, at):
         start = int(came.drawn[:at].sum()) if part.start else 0
         keys = came.keys[start : start + int(drawn.sum())]
         groups = None if came.groups is None else came.groups[part]
-        out.append(Arrived(came.accepted[part], drawn, keys, came.review, groups))
+        out.append(StreamRows(came.accepted[part], drawn, keys, came.review, groups))
     return out
 
 
@@ -103,11 +104,11 @@ def one_by_one(watch, came, said, at, labels=None):
                 review=part.review,
                 at=at,
             )
-    for key, known in zip(said.keys, said.known, strict=True):
+    for key, known in zip(said.keys, said.labels, strict=True):
         if f"r:{key}" in watch.queue:
-            mute = known == UNSAID
+            mute = known == UNDECIDED
             error = [None if mute else known]
-            watch.label(errors=error, cannot_say=[mute], ids=[key], at=at)
+            watch.label(errors=error, undecided=[mute], ids=[key], at=at)
     return watch
 
 
@@ -116,9 +117,13 @@ def waiting(watch):
     out = []
     for batch in watch.queue.batches:
         keys = [str(key).removeprefix("r:") for key in batch.keys]
-        times = batch.times if isinstance(batch, Run) else [batch.time] * len(keys)
-        rest = zip(keys, times, batch.accepted, batch.known, strict=True)
-        out += list(rest)[batch.done :]
+        times = (
+            batch.times
+            if isinstance(batch, WaitingStream)
+            else [batch.time] * len(keys)
+        )
+        rest = zip(keys, times, batch.accepted, batch.labels, strict=True)
+        out += list(rest)[batch.n_counted :]
     return [row for row in out if row[0]]
 
 
@@ -131,11 +136,11 @@ def bets(parts):
             bet.n,
             bet.counted,
             bet.starts,
-            bet.left,
+            bet.unstaked,
             part.window,
             part.review,
         )
-        close[group] = [*bet.sums[bet.sides].ravel(), bet.peak, bet.evidence]
+        close[group] = [*bet.log_sums[bet.sides].ravel(), bet.peak, bet.evidence]
     return exact, close
 
 
@@ -151,17 +156,16 @@ def require_same(ours, theirs):
     for name, test in ours.tests.items():
         other = theirs.tests[name]
         # Without labels followed rows have longer windows.
-        require_same_bets(test.shown, other.shown, windows=test.needs_labels)
+        require_same_bets(test.current, other.current, windows=test.needs_labels)
         assert test.evidence == pytest.approx(other.evidence, rel=1e-9, abs=1e-9)
-        if test.needs_labels and not len(
-            ours.queue
-        ):  # while a row waits, `parts` may be one start behind
+        # While a row waits, `settled` may be one start behind.
+        if test.needs_labels and not len(ours.queue):
             assert test.estimate() == pytest.approx(other.estimate(), abs=1e-12)
     assert waiting(ours) == waiting(theirs)
     assert len(ours.queue) == len(theirs.queue)
     assert ours.queue.oldest == theirs.queue.oldest
     for side in ("accepted", "rejected"):
-        mine, its = (vars(getattr(w.sampling, side)) for w in (ours, theirs))
+        mine, its = (asdict(getattr(w.sampling, side)) for w in (ours, theirs))
         assert mine == pytest.approx(its, rel=1e-9)
 
 
@@ -177,14 +181,14 @@ def test_rows_in_any_chunks_are_rows_one_at_a_time(name, seed):
         follow(whole, came, said, at)
         for part in came:
             for some in split(part, int(rng.integers(len(part.accepted) + 1))):
-                follow(cut, [some], Said(), at)
+                follow(cut, [some], StreamLabels(), at)
         follow(cut, [], said, at)
         one_by_one(slow, came, said, at)
         for fast in (whole, cut):
             require_same(fast, slow)
-            for count in ("rows", "accepted", "labels", "unsaid"):
+            for count in ("rows", "accepted", "labels", "unresolved"):
                 assert getattr(fast.totals, count) == getattr(slow.totals, count)
-    last = [stream.arrived(1)], Said(), stream.time + 200
+    last = [stream.arrived(1)], StreamLabels(), stream.time + 200
     require_same_after(whole, slow, last)
 
 
@@ -195,13 +199,13 @@ def require_same_after(ours, theirs, last):
     require_same(ours, theirs)
     key = last[0][0].keys
     if len(key):
-        said = Said(key, [RIGHT])
+        said = StreamLabels(key, [CORRECT])
         follow(ours, [], said, last[2])
         one_by_one(theirs, [], said, last[2])
     assert not ours.queue.batches
     for name, test in ours.tests.items():
         require_same_bets(
-            test.parts, theirs.tests[name].parts, windows=test.needs_labels
+            test.settled, theirs.tests[name].settled, windows=test.needs_labels
         )
 
 
@@ -214,14 +218,14 @@ def test_labels_that_come_at_once_give_the_same_peaks(name, seed):
     stream = Stream(gate, seed, calls=0)
     for at in range(1, 4):
         came = [stream.arrived(25) for _ in range(2)]
-        said = Said(list(stream.wrong), list(stream.wrong.values()))
+        said = StreamLabels(list(stream.wrong), list(stream.wrong.values()))
         follow(fast, came, said, at)
-        one_by_one(slow, came, Said(), at, stream.wrong)
+        one_by_one(slow, came, StreamLabels(), at, stream.wrong)
         stream.wrong = {}
     require_same(fast, slow)
     for key, test in fast.tests.items():
         other = slow.tests[key]
-        require_same_bets(test.parts, other.parts, windows=test.needs_labels)
+        require_same_bets(test.settled, other.settled, windows=test.needs_labels)
         assert test.peak == pytest.approx(other.peak, rel=1e-9, abs=1e-9)
 
 
@@ -241,7 +245,7 @@ def test_the_same_calls_give_the_same_bits_and_so_does_a_state(name):
         assert state(once) == state(twice) == state(stored)
         for key, test in once.tests.items():
             assert test.evidence == stored.tests[key].evidence
-    assert any(run.started for run in once.queue.runs)
+    assert any(run.started for run in once.queue.streams)
 
 
 def test_a_followed_watch_is_saved_and_goes_on(tmp_path):
@@ -256,7 +260,7 @@ def test_a_followed_watch_is_saved_and_goes_on(tmp_path):
         assert loaded.records() == watch.records()
     waiting = loaded.queue.positions
     assert len(loaded.queue) == len(waiting) > 0
-    follow(loaded, [], Said(waiting, [WRONG] * len(waiting)), 6000.0)
+    follow(loaded, [], StreamLabels(waiting, [WRONG] * len(waiting)), 6000.0)
     assert len(loaded.queue) == 0
     assert len(watch.queue) > 0
 
@@ -265,32 +269,28 @@ def test_updates_and_followed_rows_wait_in_one_queue():
     gate = GATES["risk"]
     one, review = gate.watch(review=AUDIT), Review(**AUDIT)
     one.update(decided([True]), ids=["a"], reviewed=[True], at=1.0)
-    follow(one, [Arrived([True], [True], [7], review)], Said([7], [WRONG]), 2.0)
+    follow(
+        one, [StreamRows([True], [True], [7], review)], StreamLabels([7], [WRONG]), 2.0
+    )
     one.update(decided([True]), [True], ids=["b"], reviewed=[True], at=3.0)
-    assert not one.tests["risk"].parts[None].bet.n
+    assert not one.tests["risk"].settled[None].bet.n
     one.label(errors=[True], ids=["a"], at=4.0)
     assert (one.tests["risk"].n, one.tests["risk"].counted) == (3, 3)
     assert not one.queue.batches
 
 
-def test_states_of_before_load_and_what_was_not_followed_is_written_as_before():
-    watch = GATES["frr"].watch(review=AUDIT)
-    watch.update(decided([True]), ids=["a"], reviewed=[True], at=1.0)
-    (batch,) = state(watch)["queue"]
-    assert set(batch) == {
-        *("time", "review", "totals", "keys", "accepted", "known", "groups", "done"),
-        "started",
-    }
-
-
 def test_the_first_label_counts_and_others_are_ignored():
     gate, review = GATES["risk"], Review(**AUDIT)
     watch = gate.watch(review=review)
-    came = Arrived([True, True], [True, True], ["5", "9"], review)
-    entry = follow(watch, [came], Said(["5", "5", "77"], [WRONG, RIGHT, WRONG]), 1.0)
+    came = StreamRows([True, True], [True, True], ["5", "9"], review)
+    entry = follow(
+        watch, [came], StreamLabels(["5", "5", "77"], [WRONG, CORRECT, WRONG]), 1.0
+    )
     assert (entry.labels, entry.waiting, entry.rows) == (1, 1, 2)
-    entry = follow(watch, [], Said([5, 9, 9], [RIGHT, UNSAID, RIGHT]), 2.0)
-    assert (entry.what, entry.labels, entry.unsaid, entry.waiting) == (
+    entry = follow(
+        watch, [], StreamLabels([5, 9, 9], [CORRECT, UNDECIDED, CORRECT]), 2.0
+    )
+    assert (entry.kind, entry.labels, entry.unresolved, entry.waiting) == (
         "labels",
         0,
         1,
@@ -303,9 +303,14 @@ def test_the_first_label_counts_and_others_are_ignored():
 
 def test_a_label_that_comes_with_the_deadline_counts():
     watch, review = GATES["risk"].watch(deadline=10), Review(**AUDIT)
-    follow(watch, [Arrived([True] * 3, [True] * 3, [1, 2, 3], review)], Said(), 1.0)
-    entry = follow(watch, [], Said([1], [WRONG]), 20.0)
-    assert (entry.labels, entry.unsaid, entry.waiting) == (1, 2, 0)
+    follow(
+        watch,
+        [StreamRows([True] * 3, [True] * 3, [1, 2, 3], review)],
+        StreamLabels(),
+        1.0,
+    )
+    entry = follow(watch, [], StreamLabels([1], [WRONG]), 20.0)
+    assert (entry.labels, entry.unresolved, entry.waiting) == (1, 2, 0)
     assert watch.tests["risk"].counted == 1
 
 
@@ -313,7 +318,9 @@ def test_an_idle_gate_counts_rows():
     gate = td.calibrate_scores(*rows(np.random.default_rng(7), 20), risk=0.001)
     watch, review = gate.watch(), Review(**AUDIT)
     assert not watch.tests
-    entry = follow(watch, [Arrived([False], [True], [1], review)], Said([1], [0]), 1.0)
+    entry = follow(
+        watch, [StreamRows([False], [True], [1], review)], StreamLabels([1], [0]), 1.0
+    )
     assert (entry.rows, entry.accepted, entry.waiting) == (1, 0, 0)
     assert not from_state(to_state(watch), gate).tests
 
@@ -324,24 +331,29 @@ def test_rows_that_are_not_drawn_cost_nothing_while_they_wait():
     accepted = rng.random(n) < 0.95
     drawn = ~accepted | (rng.random(n) < 0.02)
     keys = 1 + np.flatnonzero(drawn)
-    follow(watch, [Arrived(accepted, drawn, keys, review)], Said(), 1.0)
-    (run,) = watch.queue.runs
-    kept = (run.places, run.keys, run.times, run.accepted, run.known)
+    follow(watch, [StreamRows(accepted, drawn, keys, review)], StreamLabels(), 1.0)
+    (run,) = watch.queue.streams
+    kept = (run.indices, run.keys, run.times, run.accepted, run.labels)
     assert sum(one.nbytes for one in kept) == 22 * len(keys)
     assert len(to_state(watch)) < 30 * len(keys)
     test = watch.tests["joint"]
-    assert test.n - test.parts[None].bet.n == 20_000
-    follow(watch, [], Said(keys, np.zeros(len(keys), int)), 2.0)
-    assert watch.tests["joint"].parts[None].bet.n == n
+    assert test.n - test.settled[None].bet.n == 20_000
+    follow(watch, [], StreamLabels(keys, np.zeros(len(keys), int)), 2.0)
+    assert watch.tests["joint"].settled[None].bet.n == n
 
 
 def test_many_small_calls_wait_in_few_runs():
     watch, review = GATES["frr"].watch(), Review(1.0, 1.0)
     for key in range(300):
-        follow(watch, [Arrived([True], [True], [key], review)], Said(), 1.0 + key)
-    assert len(watch.queue.runs) == 1
+        follow(
+            watch,
+            [StreamRows([True], [True], [key], review)],
+            StreamLabels(),
+            1.0 + key,
+        )
+    assert len(watch.queue.streams) == 1
     assert watch.queue.oldest == 1.0
-    follow(watch, [], Said(range(100), [RIGHT] * 100), 400.0)
+    follow(watch, [], StreamLabels(range(100), [CORRECT] * 100), 400.0)
     assert watch.queue.oldest == 101.0
     assert len(watch.queue) == 200
 
@@ -352,30 +364,58 @@ REVIEW = Review(**AUDIT)
 @pytest.mark.parametrize(
     ("came", "said", "match"),
     [
-        ([Arrived([True], [True], [], REVIEW)], Said(), "expected 1 keys"),
-        ([Arrived([True], [False], [1], REVIEW)], Said(), "expected 0 keys"),
-        ([Arrived([True], [True, False], [1], REVIEW)], Said(), "drawn as 1 entries"),
-        ([Arrived([[True]], [True], [1], REVIEW)], Said(), "accepted as 1 entries"),
-        ([Arrived([0.5], [True], [1], REVIEW)], Said(), "accepted as 1 entries"),
-        ([Arrived([True], [True], ["x"], REVIEW)], Said(), "positions of rows"),
-        ([Arrived([True], [True], [1.5], REVIEW)], Said(), "positions of rows"),
-        ([Arrived([True], [True], [-1], REVIEW)], Said(), "positions of rows"),
-        ([Arrived([True], [True], [2**60], REVIEW)], Said(), "positions of rows"),
-        ([Arrived([True], [True], [1], AUDIT)], Said(), "as a Review"),
-        ([Arrived([True], [True], [4], REVIEW)], Said(), "got 4 after 5"),
-        ([Arrived([1, 1], [1, 1], [9, 9], REVIEW)], Said(), "got 9 after 9"),
-        ([], Said([5], [3]), "expected 1 labels"),
-        ([], Said([5], [WAITING]), "expected 1 labels"),
-        ([], Said([5], []), "expected 1 labels"),
-        ([], Said([5], [math.nan]), "expected 1 labels"),
+        ([StreamRows([True], [True], [], REVIEW)], StreamLabels(), "expected 1 keys"),
+        ([StreamRows([True], [False], [1], REVIEW)], StreamLabels(), "expected 0 keys"),
+        (
+            [StreamRows([True], [True, False], [1], REVIEW)],
+            StreamLabels(),
+            "drawn as 1 entries",
+        ),
+        (
+            [StreamRows([[True]], [True], [1], REVIEW)],
+            StreamLabels(),
+            "accepted as 1 entries",
+        ),
+        (
+            [StreamRows([0.5], [True], [1], REVIEW)],
+            StreamLabels(),
+            "accepted as 1 entries",
+        ),
+        (
+            [StreamRows([True], [True], ["x"], REVIEW)],
+            StreamLabels(),
+            "positions of rows",
+        ),
+        (
+            [StreamRows([True], [True], [1.5], REVIEW)],
+            StreamLabels(),
+            "positions of rows",
+        ),
+        (
+            [StreamRows([True], [True], [-1], REVIEW)],
+            StreamLabels(),
+            "positions of rows",
+        ),
+        (
+            [StreamRows([True], [True], [2**60], REVIEW)],
+            StreamLabels(),
+            "positions of rows",
+        ),
+        ([StreamRows([True], [True], [1], AUDIT)], StreamLabels(), "as a Review"),
+        ([StreamRows([True], [True], [4], REVIEW)], StreamLabels(), "got 4 after 5"),
+        ([StreamRows([1, 1], [1, 1], [9, 9], REVIEW)], StreamLabels(), "got 9 after 9"),
+        ([], StreamLabels([5], [3]), "expected 1 labels"),
+        ([], StreamLabels([5], [WAITING]), "expected 1 labels"),
+        ([], StreamLabels([5], []), "expected 1 labels"),
+        ([], StreamLabels([5], [math.nan]), "expected 1 labels"),
     ],
     ids=str,
 )
 def test_what_cannot_be_followed_is_refused_before_anything_counts(came, said, match):
     watch = GATES["risk"].watch(review=REVIEW)
-    follow(watch, [Arrived([True], [True], [5], REVIEW)], Said(), 1.0)
+    follow(watch, [StreamRows([True], [True], [5], REVIEW)], StreamLabels(), 1.0)
     before = to_state(watch)
-    fine = Arrived([True], [True], [8], REVIEW)
+    fine = StreamRows([True], [True], [8], REVIEW)
     with pytest.raises(InputError, match=match):
         follow(watch, [fine, *came] if said.keys else [*came, fine], said, 2.0)
     assert to_state(watch) == before
@@ -386,7 +426,12 @@ def test_groups_that_cannot_be_are_refused():
     watch = GATES["frr by group"].watch()
     for groups, match in ((None, "pass groups="), ([1], "expected groups like")):
         with pytest.raises(InputError, match=match):
-            follow(watch, [Arrived([True], [True], [1], REVIEW, groups)], Said(), 1.0)
+            follow(
+                watch,
+                [StreamRows([True], [True], [1], REVIEW, groups)],
+                StreamLabels(),
+                1.0,
+            )
     assert not watch.totals.rows
 
 
@@ -406,15 +451,15 @@ def test_a_state_of_another_gate_or_a_damaged_one_is_refused():
     worse = {
         "size": 3,
         "review": None,
-        "places": [*run["places"][:-1], 10**6],
-        "keys": [0, *run["keys"][1:]],
+        "index_steps": [*run["index_steps"][:-1], 10**6],
+        "key_steps": [0, *run["key_steps"][1:]],
         "times": [*run["times"], [5.0, 1]],
         "accepted": [2, *run["accepted"][1:]],
-        "known": run["known"][:-1],
-        "names": [*run["names"], run["names"][0]],
-        "codes": [99, *run["codes"][1:]],
-        "done": run["done"] + 1,
-        "started": False if run["done"] else 0,
+        "labels": run["labels"][:-1],
+        "group_names": [*run["group_names"], run["group_names"][0]],
+        "group_codes": [99, *run["group_codes"][1:]],
+        "n_counted": run["n_counted"] + 1,
+        "started": False if run["n_counted"] else 0,
     }
     for name, value in worse.items():
         sound["queue"][at] = run | {name: value}
@@ -429,7 +474,7 @@ def test_at_the_edge_of_the_null_it_alarms_at_most_at_its_level(name):
     review, rng, alarms = Review(1.0, 0.1), np.random.default_rng(0), 0
     for _ in range(300):
         watch = GATES[name].watch(level=0.1, review=review)
-        test, left = watch.tests[name], Said()
+        test, left = watch.tests[name], StreamLabels()
         for call in range(8):
             wrong = rng.random(500) < (0.1 if name == "frr" else 0.05)
             accepted = np.ones(500, bool)
@@ -440,9 +485,9 @@ def test_at_the_edge_of_the_null_it_alarms_at_most_at_its_level(name):
             rates = np.where(accepted, review.accepted, review.rejected)
             drawn = rng.random(500) < rates
             keys = 1 + 500 * call + np.flatnonzero(drawn)
-            came = Arrived(accepted, drawn, keys, review)
+            came = StreamRows(accepted, drawn, keys, review)
             follow(watch, [came], left, 1.0 + call)
-            left = Said(keys, wrong[drawn].astype(int))
+            left = StreamLabels(keys, wrong[drawn].astype(int))
         alarms += test.peak >= math.log(10)
     assert alarms / 300 <= 0.1
 
@@ -451,10 +496,10 @@ def test_estimates_rest_on_labelled_rows_while_others_wait():
     gate = calibrated(risk=0.3)
     watch = gate.watch(review={"rejected": 1.0, "accepted": 1.0}, window=100)
     accepted = np.ones(300, bool)
-    rows = Arrived(accepted, accepted, np.arange(1, 301), watch.review)
+    rows = StreamRows(accepted, accepted, np.arange(1, 301), watch.review)
     wrong = (np.arange(150) % 5 == 0).astype(int)
-    follow(watch, [rows], Said(np.arange(1, 151), wrong), 1.0)
+    follow(watch, [rows], StreamLabels(np.arange(1, 151), wrong), 1.0)
     seen = watch.tests["risk"].estimate()
     assert seen.n == 50  # the window of 101 to 150
     assert seen.value == pytest.approx(0.2)
-    assert watch.tests["risk"].sure >= watch.tests["risk"].evidence
+    assert watch.tests["risk"].settled_evidence >= watch.tests["risk"].evidence
