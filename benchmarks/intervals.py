@@ -21,8 +21,11 @@ import numpy as np
 from scipy.special import expit, ndtr, ndtri
 
 from trustdoctor import Predictions, clopper_pearson
-from trustdoctor.evaluation.calibration_table import said
-from trustdoctor.evaluation.evaluations import Settings, measure_rows
+from trustdoctor.evaluation.evaluations import (
+    EvaluationSettings,
+    calibration_estimates,
+    rank_estimates,
+)
 from trustdoctor.metrics import (
     FEW,
     RANK_METRICS,
@@ -135,7 +138,7 @@ def tied_masses(shifted, other, ties):
 
 
 def tied_estimates(rng, cell):
-    """As `rank_estimates`, of counts drawn at once for all groups."""
+    """As `estimates_of_ranks`, of counts drawn at once for all groups."""
     n, errors, auroc, ties = cell
     n_errors = 0
     while not 0 < n_errors < n:
@@ -196,14 +199,14 @@ def draw_ranks(rng, n, errors, auroc, step):
     return [rounded(s, step) for s in scores], wrong
 
 
-def rank_estimates(rng, cell):
+def estimates_of_ranks(rng, cell):
     """Every metric of one draw, and the differences of the pair."""
     return estimates_of_pair(*draw_ranks(rng, *cell))
 
 
 def estimates_of_pair(scores, wrong):
     first, second = (Ranking(s, wrong) for s in scores)
-    found = measure_rows(first.counts, Settings())
+    found = rank_estimates(first.counts, EvaluationSettings())
     parts = [frr_parts(ranking, trr=0.95) for ranking in (first, second)]
     note = found["auroc"].note
     pairs = (
@@ -298,7 +301,7 @@ def calibrated_estimates(rng, cell):
         np.column_stack([factor * true + 1e-12, np.zeros(n)]), wrong.astype(int)
     )
     doubts = score_all(p, ["alpha", "beta"])
-    return said(p, temperature=1.0, doubts=doubts).estimates()
+    return calibration_estimates(p, doubts, EvaluationSettings())
 
 
 def exact_width(name, cell, true):
@@ -356,7 +359,7 @@ def simulate(job):
 
 
 KINDS = {
-    "rank": (rank_estimates, rank_truth),
+    "rank": (estimates_of_ranks, rank_truth),
     "tied": (tied_estimates, tied_truth),
     "calibrated": (calibrated_estimates, calibrated_truth),
     "hidden": (hidden_estimates, hidden_truth),

@@ -65,7 +65,7 @@ def test_what_fits_nothing_is_judged_on_all_rows():
     noise = np.random.default_rng(1).normal(size=900)
     found = compare(p, extra={"noise": (noise, 1.0)})
     own = by_name(found)
-    third = found.n_judged
+    third = found.n_test
     assert (found.n, third) == (900, 300)
     assert found.n_errors == p.errors.sum()
     for name, c in own.items():
@@ -98,7 +98,7 @@ def test_what_was_fitted_is_judged_on_rows_it_has_not_seen():
     labels = np.where(rng.random(600) < 0.6, z.argmax(1), (z.argmax(1) + 1) % 4)
     found = compare(td.Predictions.from_logits(z, labels, features=z))
     judged = by_name(found)["fusion"]
-    assert judged.n == found.n_judged == 200
+    assert judged.n == found.n_test == 200
     assert judged.auroc.value < 0.65
 
 
@@ -119,8 +119,8 @@ def test_it_names_its_rows_as_the_command_line_does():
         show_comparison(console, found)
     first = " ".join(capture.get().split("\n\n")[0].split())
     told = repr(found).splitlines()
-    assert told[0] == found.judged_rows() == first
-    assert "the fitted ones 300 rows fitted them, 300 chose" in first
+    assert told[0] == found.rows_sentence() == first
+    assert "the fitted ones 300 rows fit them, 300 select" in first
     assert " ".join(told[1].split()) == "score passes AUROC against msp on rows"
     assert "on rows" in capture.get()
 
@@ -136,7 +136,7 @@ def test_what_is_no_softmax_is_not_called_msp():
     for text in (capture.get(), repr(found), found.to_html()):
         assert not re.search("msp|softmax", text.split("<main>")[-1])
     assert "against confidence" in capture.get()
-    assert "fitted" not in found.judged_rows()  # nothing was
+    assert "fitted" not in found.rows_sentence()  # nothing was
 
 
 def test_few_errors_are_marked():
@@ -177,7 +177,7 @@ def test_a_tuned_score_is_fitted_on_rows_that_do_not_judge_it():
     p = by_margin(3000, 0)
     found = compare(p)
     tuned, score = by_name(found)["tuned"], found.scores["tuned"]
-    assert (tuned.n, tuned.passes, tuned.needs) == (found.n_judged, 1, "labels")
+    assert (tuned.n, tuned.passes, tuned.needs) == (found.n_test, 1, "labels")
     assert (score.n, score.n_candidates) == (found.n_fit, 59)
     fit = np.random.default_rng(0).permutation(3000)[:1000]
     assert score.digest == td.tune(p[fit]).digest
@@ -189,7 +189,7 @@ def test_where_tuning_finds_nothing_it_is_left_out():
     p = td.Predictions.from_probs(np.stack([one, 1 - one], 1), one > 0.3)
     found = compare(p)
     assert "tuned" not in by_name(found)
-    reason = "tuned: the rows that fit found nothing better than msp."
+    reason = "tuned: nothing was better than msp on the fit rows."
     assert reason in found.skipped
     few = compare(rows(900)[:60])
     (why,) = (line for line in few.skipped if line.startswith("tuned: "))

@@ -65,13 +65,13 @@ WORDS = (
 
 def test_it_says_so_in_one_sentence():
     found = dominant_confusion(*loans(), NAMES)
-    assert found.words() == WORDS
+    assert found.sentence() == WORDS
     order = np.random.default_rng(0).permutation(5890)
     assert dominant_confusion(*(rows[order] for rows in loans()), NAMES) == found
     labels, predicted, accepted = loans()
     accepted[-4:] = False
     found = dominant_confusion(labels, predicted, accepted)
-    assert found.words().startswith(
+    assert found.sentence().startswith(
         "All 66 errors that go out are class 1 predicted as class 0; of all 790 rows"
     )
 
@@ -91,12 +91,12 @@ def test_predictions_bring_what_is_known_of_them():
     labels, predicted, accepted = loans()
     probs = np.where(predicted[:, None] == [0, 1], 0.9, 0.1)
     p = td.Predictions.from_probs(probs, labels, class_names=NAMES)
-    assert DominantConfusion.of(p, accepted).words() == WORDS
+    assert DominantConfusion.of(p, accepted).sentence() == WORDS
     texts = [np.array(NAMES)[codes] for codes in (predicted, labels)]
     answers = td.Predictions.from_confidence(
         probs.max(1), predicted=texts[0], labels=texts[1]
     )
-    assert DominantConfusion.of(answers, accepted).words() == WORDS
+    assert DominantConfusion.of(answers, accepted).sentence() == WORDS
     # Where only right and wrong are known, nobody knows what would have been right.
     correct = labels == predicted
     for options in ({}, {"predicted": texts[0]}):

@@ -98,7 +98,7 @@ def test_a_file_that_is_given_twice(correct, monkeypatch):
     p = td.Predictions.from_logits(np.r_[logits, logits], np.r_[labels, labels])
     (line,) = repeated_rows(p)
     assert line.startswith("800 of 1,600 rows repeat an earlier one")
-    monkeypatch.setattr("trustdoctor.evaluation.duplicates._JUDGED", 700)
+    monkeypatch.setattr("trustdoctor.evaluation.duplicates._SAMPLE_ROWS", 700)
     assert repeated_rows(p) == (line,)
 
 

@@ -121,13 +121,6 @@ def test_the_repr_and_the_verdict_say_what_the_numbers_mean(found):
     assert found.verdict("energy") != found.verdict()
 
 
-def test_the_seed_is_taken_and_changes_nothing(bundled):
-    p = bundled[:2000]
-    first = td.evaluate(p, scores=["alpha", "energy"])
-    for seed in (None, 3, 4):
-        assert td.evaluate(p, scores=["alpha", "energy"], seed=seed) == first
-
-
 def test_temperature_and_points_are_used(bundled):
     points = td.Points(trr=0.8, coverage=0.5)
     found = td.evaluate(bundled, scores=["alpha"], temperature=2.0, points=points)

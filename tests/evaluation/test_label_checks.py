@@ -14,7 +14,7 @@ from trustdoctor.evaluation import (
     Tally,
     check_labels,
     is_constant,
-    reversed_line,
+    reversed_note,
 )
 from trustdoctor.evaluation.label_checks import label_quality, suspected_rows
 from trustdoctor.evaluation.label_counts import SuspectedPair
@@ -198,7 +198,7 @@ def test_random_scores_are_not_turned():
     """One in 1,000 may be; errors below correct rows are."""
     rng = np.random.default_rng(0)
     wrong = np.arange(300) < 60
-    lines = [reversed_line(count(rng.normal(size=300), wrong), "s") for _ in range(300)]
+    lines = [reversed_note(count(rng.normal(size=300), wrong), "s") for _ in range(300)]
     assert sum(map(bool, lines)) <= 2
     answers = np.round(rng.random(300))  # ties
     for scores in (answers, np.minimum(rng.random(300), 0.02)):
@@ -207,7 +207,7 @@ def test_random_scores_are_not_turned():
             test = mannwhitneyu(
                 less[wrong], less[~wrong], alternative="less", use_continuity=False
             )
-            said = bool(reversed_line(count(less, wrong), "s"))
+            said = bool(reversed_note(count(less, wrong), "s"))
             assert said == (test.pvalue < norm.sf(3.1))
     turned = rng.normal(size=300) - wrong
-    assert "Errors are less doubtful by s" in reversed_line(count(turned, wrong), "s")
+    assert "Errors are less doubtful by s" in reversed_note(count(turned, wrong), "s")

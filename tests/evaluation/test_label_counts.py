@@ -48,13 +48,17 @@ def calibrated(seed):
 
 
 def test_nothing_is_said_of_good_rows(bundled):
-    assert count(*bundled).warnings() == ()
+    assert count(*bundled).report().lines == ()
 
 
 def test_calibrated_rows_raise_no_alarm():
     """At most 1% of 200 data sets; a class may well never occur."""
     alarms = [
-        [line for line in count(*calibrated(seed)).warnings() if "never" not in line]
+        [
+            line
+            for line in count(*calibrated(seed)).report().lines
+            if "never" not in line
+        ]
         for seed in range(200)
     ]
     assert sum(map(bool, alarms)) <= 2
@@ -70,7 +74,7 @@ def test_nothing_is_said_of_pairs_of_real_networks(shared, name):
                 probs, labels = file["values"].astype(float), file["label"]
             else:
                 probs, labels = softmax(file["logits"].astype(float), 1), file["labels"]
-        assert count(np.clip(probs, 0, 1), labels).warnings() == (), path.name
+        assert count(np.clip(probs, 0, 1), labels).report().lines == (), path.name
 
 
 PAIRS = [(0, 9), (1, 2), (3, 5), (5, 3), (6, 2), (8, 1)]
@@ -87,7 +91,7 @@ def test_relabelled_rows_are_found_and_nothing_else(bundled, rng, a, b, share):
     assert found(counts) == {(b, a)}
     n = int(((given == b) & (probs.argmax(1) == a)).sum())
     start = f"{n:,} of {(given == b).sum():,} rows labelled {b} are predicted {a}, with"
-    assert any(line.startswith(start) for line in counts.warnings())
+    assert any(line.startswith(start) for line in counts.report().lines)
 
 
 def test_few_correct_rows_left_hide_nothing(bundled, rng):
@@ -116,7 +120,7 @@ def test_the_line_is_the_one_of_the_example():
     confidence[-30:] = 0.6 + 0.1 * rng.random(30)
     counts = LabelCounts()
     counts.update(labels, predicted, confidence, 3)
-    (line,) = counts.warnings(["crt", "pem", "txt"], rows=[np.array([4, 9])])
+    (line,) = counts.report(["crt", "pem", "txt"], lambda _: np.array([4, 9])).lines
     assert line == (
         "148 of 150 rows labelled crt are predicted pem, with confidence as high as "
         "for correct rows (0.98; 0.98): check these labels, first rows 4, 9."
@@ -154,7 +158,7 @@ def test_confidences_that_are_not_probabilities_are_not_judged(bundled):
         counts = LabelCounts()
         counts.update(given, probs.argmax(1), confidence, 10)
         assert counts.pairs() == ()
-        assert "never occurs as a label (3; predicted" in counts.warnings()[0]
+        assert "never occurs as a label (3; predicted" in counts.report().lines[0]
 
 
 @pytest.mark.parametrize("classes", [2, 5])
@@ -167,7 +171,7 @@ def test_accuracy_below_chance_agrees_with_the_exact_test(classes):
         counts = LabelCounts()
         counts.update(labels, predicted, None, classes)
         p = binomtest(right, n, 1 / classes, alternative="less").pvalue
-        below = any("below the" in line for line in counts.warnings())
+        below = any("below the" in line for line in counts.report().lines)
         assert below == (p < 0.001)
         said.add(below)
     assert said == {True, False}
@@ -179,31 +183,31 @@ def test_shifted_labels_are_seen_through(bundled, by, words):
     moved = labels + by
     inside = (moved >= 0) & (moved < 10)
     probs, moved = probs[inside], moved[inside]
-    line = count(probs, moved).warnings()[0]
+    line = count(probs, moved).report().lines[0]
     better = (probs.argmax(1) == moved - by).mean()
     now = (probs.argmax(1) == moved).mean()
     assert words in line
     assert f"would be {better:.1%} with every label" in line
     assert f"is {now:.1%} now" in line
-    assert not any("below the" in text for text in count(probs, moved).warnings())
+    assert not any("below the" in text for text in count(probs, moved).report().lines)
 
 
 def test_a_bad_model_is_not_taken_for_shifted_labels(rng):
     probs, labels = softmax(rng.normal(size=(3000, 10)), 1), rng.integers(0, 10, 3000)
-    assert not any("seem" in line for line in count(probs, labels).warnings())
+    assert not any("seem" in line for line in count(probs, labels).report().lines)
 
 
 def test_classes_that_never_occur_are_named(bundled):
     probs, labels = bundled
     kept = ~np.isin(labels, [2, 7])
     names = [f"class {c}" for c in range(10)]
-    (line,) = count(probs[kept], labels[kept]).warnings(names)
+    (line,) = count(probs[kept], labels[kept]).report(names).lines
     said = int(np.isin(probs[kept].argmax(1), [2, 7]).sum())
     assert line.startswith(
         f"2 of 10 classes never occur as a label (class 2, class 7; predicted {said} "
     )
     few = np.flatnonzero(kept)[:: len(labels) // 60]
-    assert count(probs[few], labels[few]).warnings() == ()  # too few rows to tell
+    assert count(probs[few], labels[few]).report().lines == ()  # too few rows to tell
 
 
 def test_pairs_are_those_of_brute_force(rng):
@@ -212,29 +216,34 @@ def test_pairs_are_those_of_brute_force(rng):
     counts = LabelCounts()
     for part in np.array_split(np.arange(20_000), 7):
         counts.update(labels[part], predicted[part], np.full(len(part), 0.5), 30)
-    counts._gather()
+    counts._merge_pending()
     wrong = labels != predicted
     expected = Counter(map(tuple, np.stack([labels, predicted], 1)[wrong].tolist()))
-    n, total, square = counts._pairs.values.tolist()
-    keys = np.divmod(counts._pairs.keys, label_counts._MOST)
+    n, total, square = counts._error_pairs.sums.tolist()
+    keys = np.divmod(counts._error_pairs.keys, label_counts._MOST_PAIRS)
     pairs = map(tuple, np.stack(keys, 1).tolist())
     assert dict(zip(pairs, n, strict=True)) == expected
-    assert total == [label_counts._UNIT // 2 * x for x in n]
-    assert square == [label_counts._UNIT**2 // 4 * x for x in n]
-    assert (counts.n, counts.n_right) == (20_000, int((~wrong).sum()))
+    assert total == [label_counts._STEPS // 2 * x for x in n]
+    assert square == [label_counts._STEPS**2 // 4 * x for x in n]
+    assert (counts.n, counts.n_correct) == (20_000, int((~wrong).sum()))
 
 
 def state(counts):
-    counts._gather()
-    arrays = (counts._labels, counts._said, *counts._pairs, counts._shifted)
-    return [array.tolist() for array in arrays], counts.n, counts.n_right
+    counts._merge_pending()
+    arrays = (
+        counts._rows_by_label,
+        counts._predicted_sums,
+        *counts._error_pairs,
+        counts._correct_if_shifted,
+    )
+    return [array.tolist() for array in arrays], counts.n, counts.n_correct
 
 
 @pytest.mark.parametrize("late", [1, 1 << 16])
 def test_the_order_of_batches_and_merges_changes_nothing(
     bundled, rng, monkeypatch, late
 ):
-    monkeypatch.setattr(label_counts, "_LATE", late)
+    monkeypatch.setattr(label_counts, "_MOST_PENDING", late)
     probs, labels = bundled
     given = np.where((labels == 3) & (rng.random(len(labels)) < 0.5), 5, labels)
     whole = count(probs, given)
@@ -247,22 +256,22 @@ def test_the_order_of_batches_and_merges_changes_nothing(
             merged.merge(pickle.loads(pickle.dumps(count(probs[part], given[part]))))
         merged.merge(LabelCounts())
         assert state(merged) == state(whole)
-        assert merged.warnings() == whole.warnings()
+        assert merged.report().lines == whole.report().lines
     assert found(whole) == {(5, 3)}
 
 
 def test_too_many_pairs_are_given_up_in_any_order(rng, monkeypatch):
-    monkeypatch.setattr(label_counts, "_LATE", 1)
-    monkeypatch.setattr(label_counts, "_MOST", 50)
+    monkeypatch.setattr(label_counts, "_MOST_PENDING", 1)
+    monkeypatch.setattr(label_counts, "_MOST_PAIRS", 50)
     labels, predicted = rng.integers(0, 40, (2, 3000))
     predicted[:20] = labels[:20] = 0
     for order in (np.arange(3000), rng.permutation(3000)):
         counts = LabelCounts()
         for part in np.array_split(order, 30):
             counts.update(labels[part], predicted[part], np.full(len(part), 0.9), 40)
-        assert counts._blind
-        assert not len(counts._pairs.keys)
-        assert counts.n_right == int((labels == predicted).sum())
+        assert counts._pairs_dropped
+        assert not len(counts._error_pairs.keys)
+        assert counts.n_correct == int((labels == predicted).sum())
 
 
 def answers(bundled, rows, names):
@@ -287,7 +296,7 @@ def test_answers_are_known_by_their_names(bundled, rng):
             *arrays, own = answers((probs, given), part, names)
             both[i % 2].update(*arrays, 0, names=own)
         both[0].merge(both[1])
-        results.add(both[0].warnings())
+        results.add(both[0].report().lines)
     ((line,),) = results
     assert f"rows labelled {names[5]} are predicted {names[3]}, with" in line
 
@@ -296,18 +305,18 @@ def test_without_names_nothing_is_said_of_answers(bundled):
     probs, labels = bundled
     counts = LabelCounts()
     counts.update(np.where(labels == 3, 5, labels), probs.argmax(1), probs.max(1), 0)
-    assert counts.warnings() == ()
+    assert counts.report().lines == ()
 
 
 def test_answers_without_end_are_given_up(monkeypatch):
-    monkeypatch.setattr(label_counts, "_MOST_NAMES", 20)
+    monkeypatch.setattr(label_counts, "_MOST_ANSWERS", 20)
     counts = LabelCounts()
     for i in range(10):
         names = [f"{i} {j}" for j in range(5)]
         counts.update(np.arange(5), np.arange(5), np.full(5, 0.9), 0, names=names)
-    assert counts._blind
-    assert not counts._names
-    assert counts.warnings() == ()
+    assert counts._pairs_dropped
+    assert not counts._answer_indices
+    assert counts.report().lines == ()
 
 
 def test_other_numbers_of_classes_are_refused():
@@ -315,15 +324,17 @@ def test_other_numbers_of_classes_are_refused():
     counts.update([0], [0], [0.5], 3)
     with pytest.raises(InputError, match="3 classes everywhere, got 4"):
         counts.update([0], [0], [0.5], 4)
-    assert LabelCounts().warnings() == ()
+    assert LabelCounts().report().lines == ()
 
 
 def test_many_pairs_are_counted_and_not_all_named(bundled):
     """All labels of the first eight classes in another order, without neighbours."""
     probs, labels = bundled
     order = np.array([2, 3, 0, 1, 6, 7, 4, 5, 8, 9])
-    lines = count(probs, order[labels]).warnings()
-    assert sum("check these labels" in line for line in lines) == label_counts.SHOWN
+    lines = count(probs, order[labels]).report().lines
+    assert (
+        sum("check these labels" in line for line in lines) == label_counts.MOST_LISTED
+    )
     assert "more pairs of label and predicted class are as suspicious" in lines[-1]
 
 
@@ -331,7 +342,7 @@ def rows(counts, labels, said):
     """Count labels and predicted classes, and how labels fit the row beside."""
     classes = int(max(said.max(), labels.max())) + 1
     counts.update(labels, said, np.full(len(said), 0.8), classes)
-    counts.compare_rows(labels, said)
+    counts.add_neighbours(labels, said)
     return counts
 
 
@@ -346,7 +357,7 @@ def guesses(seed, n=1000, classes=5, accuracy=0.7):
 @pytest.mark.parametrize(("by", "where"), [(1, "up"), (-1, "down")])
 def test_labels_that_stand_one_row_off(by, where):
     labels, said = guesses(0)
-    (line,) = rows(LabelCounts(), np.roll(labels, by), said).odd()
+    (line,) = rows(LabelCounts(), np.roll(labels, by), said).report().odd
     # Rolled back, all labels are in place but for the one at the end.
     accuracy = (labels == said)[1:].mean() if by > 0 else (labels == said)[:-1].mean()
     assert f"moved {where} by one row: accuracy would be {accuracy:.1%}" in line
@@ -361,24 +372,24 @@ def test_a_row_off_is_seen_where_labels_are_missing_and_in_batches():
         part = LabelCounts()
         own = off[some] >= 0
         part.update(off[some][own], said[some][own], None, 5)
-        part.compare_rows(off[some], said[some])
+        part.add_neighbours(off[some], said[some])
         parts.merge(part)
     whole.update(off[off >= 0], said[off >= 0], None, 5)
-    whole.compare_rows(off, said)
+    whole.add_neighbours(off, said)
     for counts in (whole, parts):
-        assert "moved up by one row" in counts.odd()[0]
+        assert "moved up by one row" in counts.report().odd[0]
 
 
 def test_rows_in_the_order_of_their_classes_are_not_shifted():
     labels, said = guesses(2, accuracy=0.95)
     order = np.argsort(labels, kind="stable")
-    assert rows(LabelCounts(), labels[order], said[order]).odd() == ()
+    assert rows(LabelCounts(), labels[order], said[order]).report().odd == ()
 
 
 def test_labels_in_random_order():
     labels, said = guesses(3)
     mixed = np.random.default_rng(0).permutation(labels)
-    (line,) = rows(LabelCounts(), mixed, said).odd()
+    (line,) = rows(LabelCounts(), mixed, said).report().odd
     assert line.startswith("Labels agree with the predictions as labels in random")
 
 
@@ -387,18 +398,18 @@ def test_the_spread_of_the_agreement_is_that_over_all_orders():
     rng, quiet = np.random.default_rng(0), 0
     labels, said = guesses(4, n=2000, classes=3)
     for _ in range(300):
-        quiet += not rows(LabelCounts(), rng.permutation(labels), said).odd()
+        quiet += not rows(LabelCounts(), rng.permutation(labels), said).report().odd
     assert quiet <= 2
     for seed in range(100):  # kappa 0.2
         labels, said = guesses(seed, n=2000, classes=3, accuracy=0.47)
-        assert rows(LabelCounts(), labels, said).odd() == ()
+        assert rows(LabelCounts(), labels, said).report().odd == ()
 
 
 def test_a_model_that_nearly_always_says_the_same_tells_nothing():
     said = np.zeros(5000, int)
     said[:4] = 1
     labels = (np.arange(5000) % 50 == 49).astype(int)
-    assert rows(LabelCounts(), labels, said).odd() == ()
+    assert rows(LabelCounts(), labels, said).report().odd == ()
 
 
 def test_reversed_labels_of_two_classes_named_in_text():
@@ -406,7 +417,7 @@ def test_reversed_labels_of_two_classes_named_in_text():
     labels = np.where(np.arange(300) % 10 == 0, said, 1 - said)
     counts = LabelCounts()
     counts.update(labels, said, np.full(300, 0.9), 0, names=("no", "yes"))
-    assert "labels in random order" in counts.odd()[0]
+    assert "labels in random order" in counts.report().odd[0]
 
 
 @pytest.mark.parametrize(
@@ -416,8 +427,8 @@ def test_reversed_labels_of_two_classes_named_in_text():
 def test_every_prediction_is_correct(n, confidence, odd):
     said, counts = np.arange(n) % 3, LabelCounts()
     counts.update(said, said, np.full(n, confidence), 3)
-    assert bool(counts.odd()) is odd
-    assert not odd or f"All {n:,} predictions are correct" in counts.odd()[0]
+    assert bool(counts.report().odd) is odd
+    assert not odd or f"All {n:,} predictions are correct" in counts.report().odd[0]
 
 
 @pytest.mark.parametrize(
@@ -434,7 +445,7 @@ def test_names_that_look_alike(names, what):
     texts, classes = LabelCounts(), LabelCounts()
     texts.update(said, said, None, 0, names=names)
     classes.update(said, said, None, 3)
-    for lines in (texts.warnings(), classes.warnings(names)):
+    for lines in (texts.report().lines, classes.report(names).lines):
         (line,) = [line for line in lines if "differ" in line]
         assert f"differ only in {what}," in line
         assert all(repr(name) in line for name in names[:2])
@@ -444,7 +455,7 @@ def test_names_that_look_alike(names, what):
         part = LabelCounts()
         part.update([0] * 9, [0] * 9, None, 0, names=[name])
         parts.merge(part)
-    assert f"differ only in {what}," in parts.warnings()[0]
+    assert f"differ only in {what}," in parts.report().lines[0]
 
 
 def test_good_labels_are_not_odd():
@@ -452,5 +463,5 @@ def test_good_labels_are_not_odd():
     for seed in range(200):
         probs, labels = calibrated(seed)
         counts = count(probs, labels)
-        counts.compare_rows(labels, probs.argmax(1))
-        assert counts.odd() == (), seed
+        counts.add_neighbours(labels, probs.argmax(1))
+        assert counts.report().odd == (), seed

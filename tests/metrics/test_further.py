@@ -7,7 +7,7 @@ import pytest
 from metrics.ranked import draw
 from scipy.stats import norm
 
-from trustdoctor.evaluation.evaluations import Settings, measure_rows
+from trustdoctor.evaluation.evaluations import EvaluationSettings, rank_estimates
 from trustdoctor.metrics import Counts, Points, count, count_runs, counts
 from trustdoctor.metrics.further import (
     OUTERMOST,
@@ -24,9 +24,9 @@ from trustdoctor.metrics.further import (
 @pytest.mark.parametrize("change", [np.exp, np.arctan, lambda s: 3 * s**3 - 7])
 def test_monotone_maps_of_the_scores_change_no_interval(rng, step, change):
     scores, errors = draw(rng, 120, step=step)
-    settings = Settings(Points(trr=0.9, risk=0.05))
-    found = measure_rows(count(change(scores), errors), settings)
-    assert found == measure_rows(count(scores, errors), settings)
+    settings = EvaluationSettings(Points(trr=0.9, risk=0.05))
+    found = rank_estimates(count(change(scores), errors), settings)
+    assert found == rank_estimates(count(scores, errors), settings)
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,8 @@ def evaluate_read(source: Source, *more: str, **options: Any) -> Evaluated:
     # calibrate refuses a row without a cluster, so no such gate can be offered.
     if clusters.column and not table[clusters.column].null_count():
         values = _clusters(table[clusters.column])
-        values = values if found.kept is None else values[found.kept]
+        rows = found.labelled_rows
+        values = values if rows is None else values[rows]
         found = replace(found, clustered_by=clusters.column, clusters=values)
     return Evaluated(found, predictions, table)
 

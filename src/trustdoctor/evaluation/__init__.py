@@ -1,28 +1,30 @@
 """Everything that is measured on labelled predictions, with intervals."""
 
 from trustdoctor.evaluation.clustered_errors import ClusteredErrors
-from trustdoctor.evaluation.comparison import Comparison, compare
+from trustdoctor.evaluation.comparison import CandidateResult, Comparison, compare
 from trustdoctor.evaluation.confusions import DominantConfusion, dominant_confusion
-from trustdoctor.evaluation.differences import Difference, gains_over, say_better
+from trustdoctor.evaluation.differences import (
+    Difference,
+    better_score_sentence,
+    gains_over,
+)
 from trustdoctor.evaluation.duplicates import repeated_rows, repeats
 from trustdoctor.evaluation.evaluations import (
     DEFAULT_SCORES,
     Evaluation,
-    Settings,
+    EvaluationSettings,
     default_scores,
     evaluate,
 )
 from trustdoctor.evaluation.label_checks import (
-    LabelReport,
     check_labels,
     constant_scores,
     count_labels,
-    count_neighbours,
     is_constant,
     label_quality,
-    reversed_line,
+    reversed_note,
 )
-from trustdoctor.evaluation.label_counts import LabelCounts
+from trustdoctor.evaluation.label_counts import LabelCounts, LabelReport
 from trustdoctor.evaluation.protocols import (
     Protocols,
     evaluate_logits,
@@ -32,21 +34,22 @@ from trustdoctor.evaluation.tally import Tally
 
 __all__ = [
     "DEFAULT_SCORES",
+    "CandidateResult",
     "ClusteredErrors",
     "Comparison",
     "Difference",
     "DominantConfusion",
     "Evaluation",
+    "EvaluationSettings",
     "LabelCounts",
     "LabelReport",
     "Protocols",
-    "Settings",
     "Tally",
+    "better_score_sentence",
     "check_labels",
     "compare",
     "constant_scores",
     "count_labels",
-    "count_neighbours",
     "default_scores",
     "dominant_confusion",
     "evaluate",
@@ -57,6 +60,5 @@ __all__ = [
     "label_quality",
     "repeated_rows",
     "repeats",
-    "reversed_line",
-    "say_better",
+    "reversed_note",
 ]

@@ -9,25 +9,25 @@ from dataclasses import dataclass
 import numpy as np
 
 from trustdoctor.arrays import Array
-from trustdoctor.evaluation.label_counts import RARE
+from trustdoctor.evaluation.label_counts import LEVEL
 
 LEAST_VALUES = 20
 """A column with fewer values, or fewer than the root of the rows, is a category.
 
-Its values come again in rows to come, so that these rows stand for all of them.
+Future rows have the same values, so these rows represent all of them.
 """
 
 LEAST_SHARED = 1 / 3
-"""Of the rows, so many must have a value that another row has, too."""
+"""The least share of the rows with a value that another row has, too."""
 
 LEAST_OF_EACH = 10
-"""Fewer errors, or correct rows, are not tested."""
+"""With fewer errors, or fewer correct rows, nothing is tested."""
 
 LEAST_INFLATION = 1.1
-"""A variance that clusters inflate by less is not worth a word."""
+"""A smaller inflation of the variance by clusters is not reported."""
 
-_STRATA = 20
-_VALUES_IN_STRATUM = 4
+_MOST_STRATA = 20
+_VALUES_PER_STRATUM = 4
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class ClusteredErrors:
     inflation: float
 
     def clear(self, tests: int = 1) -> bool:
-        """Tell whether it is beyond chance among so many tests, and of consequence."""
-        return self.p_value < RARE / tests and self.inflation >= LEAST_INFLATION
+        """Return whether it is significant among `tests` of them, and large enough."""
+        return self.p_value < LEVEL / tests and self.inflation >= LEAST_INFLATION
 
     @classmethod
     def test(
@@ -79,27 +79,30 @@ class ClusteredErrors:
         Examples
         --------
         >>> documents = np.repeat(np.arange(200), 10)
-        >>> found = ClusteredErrors.test(documents, documents % 8 == 0)
-        >>> found.clear(), round(found.inflation, 1)
+        >>> result = ClusteredErrors.test(documents, documents % 8 == 0)
+        >>> result.clear(), round(result.inflation, 1)
         (True, 10.0)
         >>> ClusteredErrors.test(documents, np.arange(2000) % 7 == 0).clear()
         False
         """
         sizes = np.bincount(values)
-        n, wrong = len(errors), int(errors.sum())
-        met = int(np.count_nonzero(sizes))
-        shared = int(sizes[sizes > 1].sum())
-        if met < LEAST_VALUES or n > met**2 or shared < LEAST_SHARED * n:
+        n, n_errors = len(errors), int(errors.sum())
+        n_values = int(np.count_nonzero(sizes))
+        n_shared = int(sizes[sizes > 1].sum())
+        is_category = n_values < LEAST_VALUES or n > n_values**2
+        if is_category or n_shared < LEAST_SHARED * n:
             return None
-        if min(wrong, n - wrong) < LEAST_OF_EACH:
+        if min(n_errors, n - n_errors) < LEAST_OF_EACH:
             return None
-        strata = min(_STRATA, met // _VALUES_IN_STRATUM) if ordered else 1
-        # Strata of like size, without parting the rows of one value.
+        n_strata = min(_MOST_STRATA, n_values // _VALUES_PER_STRATUM) if ordered else 1
+        # Strata of like size, without splitting the rows of one value.
         middle = np.cumsum(sizes) - sizes / 2
-        stratum = np.minimum((middle * strata / n).astype(np.int64), strata - 1)
-        moments = _Moments.of(sizes, np.bincount(values, errors), stratum, strata)
-        together = 1 + (np.square(sizes).sum() / n - 1) * moments.correlation
-        return cls(n, met, moments.p_value, float(together))
+        stratum = np.minimum((middle * n_strata / n).astype(np.int64), n_strata - 1)
+        moments = _Moments.of(sizes, np.bincount(values, errors), stratum, n_strata)
+        # Kish, Survey Sampling (1965), chapter 5: 1 + (mean size - 1) * correlation,
+        # where the mean weighs each value by its rows.
+        inflation = 1 + (np.square(sizes).sum() / n - 1) * moments.correlation
+        return cls(n, n_values, moments.p_value, float(inflation))
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,9 @@ class _Moments:
     scale: float
 
     @classmethod
-    def of(cls, sizes: Array, wrong: Array, stratum: Array, strata: int) -> "_Moments":
+    def of(
+        cls, sizes: Array, errors: Array, stratum: Array, n_strata: int
+    ) -> "_Moments":
         """Sum over strata, within each of which errors are permuted.
 
         With c = error - rate, the sum over pairs of rows of one value of c_i c_j has
@@ -121,17 +126,17 @@ class _Moments:
         """
         m = sizes.astype(float)
         pairs, triples = m * (m - 1) / 2, m * (m - 1) * (m - 2) / 6
-        n, errors, n_pairs, n_triples = (
-            np.bincount(stratum, weights, strata)
-            for weights in (m, wrong, pairs, triples)
+        n, n_errors, n_pairs, n_triples = (
+            np.bincount(stratum, weights, n_strata)
+            for weights in (m, errors, pairs, triples)
         )
-        rate = errors / np.maximum(n, 1)
+        rate = n_errors / np.maximum(n, 1)
         square = rate * (1 - rate)
         cube = square * (1 - 2 * rate)
-        own = rate[stratum]
+        value_rate = rate[stratum]
         # (sum of c)^2 is twice the pairs and the squares, which nothing changes.
-        sums = wrong - m * own
-        squares = wrong * (1 - own) ** 2 + (m - wrong) * own**2
+        sums = errors - m * value_rate
+        squares = errors * (1 - value_rate) ** 2 + (m - errors) * value_rate**2
         products = float((sums**2 - squares).sum() / 2)
         mean = float((-n_pairs * square / np.maximum(n - 1, 1)).sum())
         return cls(

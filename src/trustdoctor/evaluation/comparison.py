@@ -1,10 +1,10 @@
-"""Which score to use: everything that the information at hand allows, judged fairly.
+"""Which score to use: every score that the information at hand allows, compared fairly.
 
-Rows are permuted and split three ways: some fit, some choose settings, some judge what
-was fitted. A candidate that fits and chooses nothing is judged on all rows. Each is
-judged against softmax response on the same rows, with intervals corrected for how many
-there are; of those that are clearly better, the one that was best on the choosing rows
-is recommended.
+Rows are permuted and split into thirds: one fits scores, one selects their settings,
+one tests what was fitted. A candidate that is not fitted is tested on all rows. Each is
+compared with softmax response on the same rows, with intervals corrected for how many
+there are; of those that are clearly better, the one that was best on the selection
+rows is recommended. That no row both selects and tests keeps the test unbiased.
 """
 
 from collections.abc import Iterator
@@ -19,8 +19,7 @@ from trustdoctor.arrays import Array, as_scores
 from trustdoctor.atomic import write_text
 from trustdoctor.errors import InputError, MissingPackageError, UndefinedMetricError
 from trustdoctor.evaluation.duplicates import repeated_rows
-from trustdoctor.evaluation.evaluations import note_of
-from trustdoctor.evaluation.label_checks import check_labels, reversed_line
+from trustdoctor.evaluation.label_checks import check_labels, reversed_note
 from trustdoctor.metrics import (
     Estimate,
     Points,
@@ -30,6 +29,7 @@ from trustdoctor.metrics import (
     auroc_difference,
     check_confidence,
     counts,
+    few_note,
     frr_difference,
     frr_parts,
 )
@@ -48,24 +48,24 @@ from trustdoctor.scores import (
 
 
 @dataclass(frozen=True)
-class Judged:
-    """One candidate.
+class CandidateResult:
+    """How one candidate did on the rows that test it.
 
     Attributes
     ----------
     name : str
     n, n_errors : int
-        Rows that judged it, and errors among them.
+        Rows that test it, and errors among them.
     needs : str
-        What it is made of: "probs", "logits", "labels", "features" or "views".
+        What it is computed from: "probs", "logits", "labels", "features" or "views".
     passes : float
         Of the model per row.
     setting : str
-        What the choosing rows chose for it.
-    chosen_auroc : float
-        On the choosing rows.
+        The best one on the selection rows.
+    selection_auroc : float
+        On the selection rows.
     auroc, frr_at_trr : Estimate
-        On the rows that judged it.
+        On the rows that test it.
     auroc_gain, frr_change : Estimate
         Against softmax response on the same rows, paired, corrected for the number of
         candidates. A gain in AUROC is good, a rise of FRR is not.
@@ -79,7 +79,7 @@ class Judged:
     needs: str
     passes: float
     setting: str
-    chosen_auroc: float
+    selection_auroc: float
     auroc: Estimate
     frr_at_trr: Estimate
     auroc_gain: Estimate
@@ -89,47 +89,48 @@ class Judged:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What `compare` found.
+    """Every candidate score against softmax response on the same rows.
 
     Attributes
     ----------
     n, n_errors : int
-        Rows, and errors among them. All of them judge what fits nothing.
-    n_fit, n_chosen, n_judged : int
-        Rows that fitted, chose settings, and judged what was fitted.
-    candidates : tuple of Judged
+        Rows, and errors among them. All of them test what is not fitted.
+    n_fit, n_select, n_test : int
+        Rows that fit scores, select settings, and test what was fitted.
+    candidates : tuple of CandidateResult
         Softmax response first, then by their gain in AUROC.
     recommended : str or None
-        The candidate that was best on the choosing rows among those that are clearly
-        better than softmax response; None where none is.
+        The candidate that was best on the selection rows among those that are clearly
+        better than softmax response; None if there is none.
     confidence : float
         Of all comparisons of AUROC together, and of all of FRR.
     skipped : tuple of str
-        Scores that could not be made of these rows, and why.
+        Scores that these rows do not allow, and why.
     odd_labels : tuple of str
-        Why nothing may rest on these labels; nothing is recommended then.
+        Why nothing may rest on these labels; if there is a reason, nothing is
+        recommended.
     warnings : tuple of str
         What else to check of these rows.
     scores : dict of str to Score
-        The candidates themselves, fitted and at the setting that was chosen; views and
-        scores of the user's own are not among them.
+        The candidates themselves, fitted and at the selected setting; views and the
+        user's own scores are not among them.
 
     Examples
     --------
     >>> rng = np.random.default_rng(0)
     >>> logits = 2 * rng.normal(size=(3000, 3))
     >>> labels = np.where(rng.random(3000) < 0.8, logits.argmax(1), 0)
-    >>> found = compare(Predictions.from_logits(logits, labels))
-    >>> found.recommended, type(found.score).__name__
+    >>> comparison = compare(Predictions.from_logits(logits, labels))
+    >>> comparison.recommended, type(comparison.score).__name__
     ('rel_u', 'RelU')
     """
 
     n: int
     n_errors: int
     n_fit: int
-    n_chosen: int
-    n_judged: int
-    candidates: tuple[Judged, ...]
+    n_select: int
+    n_test: int
+    candidates: tuple[CandidateResult, ...]
     recommended: str | None
     confidence: float
     points: Points
@@ -142,7 +143,7 @@ class Comparison:
     def score(self) -> Score:
         """The recommended score, to calibrate on other rows; softmax response if none.
 
-        It is fitted on the rows that fitted, at the setting that was chosen.
+        It is fitted, and at the selected setting.
         """
         name = self.recommended or self.baseline
         if name not in self.scores:
@@ -155,22 +156,22 @@ class Comparison:
 
     @property
     def baseline(self) -> str:
-        """What the others are judged against: softmax response, or what was given."""
+        """What the others are compared with: msp, or the score of answers."""
         return self.candidates[0].name
 
-    def judged_rows(self) -> str:
-        """Say which rows judge: fitted scores have fewer, and another AUROC for it."""
-        told = f"{self.n:,} rows, {self.n_errors:,} errors."
+    def rows_sentence(self) -> str:
+        """Return which rows test: fitted scores have fewer, and so another AUROC."""
+        rows = f"{self.n:,} rows, {self.n_errors:,} errors."
         if all(c.n == self.n for c in self.candidates):
-            return told
+            return rows
         return (
-            f"{told} Scores that are not fitted are judged on all of them. For the "
-            f"fitted ones {self.n_fit:,} rows fitted them, {self.n_chosen:,} chose "
-            f"their settings, and {self.n_judged:,} judge."
+            f"{rows} Scores that are not fitted are tested on all of them. For the "
+            f"fitted ones {self.n_fit:,} rows fit them, {self.n_select:,} select "
+            f"their settings, and {self.n_test:,} test."
         )
 
     def verdict(self) -> str:
-        """Say which score to use, in words; none where the labels are odd."""
+        """Return in words which score to use; none if the labels are odd."""
         if self.odd_labels:
             odd = " ".join(self.odd_labels)
             return f"The labels are odd, so no score is recommended. {odd}"
@@ -179,10 +180,10 @@ class Comparison:
                 f"These predictions allow one score, {self.baseline}: there is nothing "
                 f"to compare. Use {self.baseline}."
             )
-        named = "softmax response" if self.baseline == BASELINE else self.baseline
+        baseline = "softmax response" if self.baseline == BASELINE else self.baseline
         if self.recommended is None:
             return (
-                f"None is better than {named} here: on {self.n:,} "
+                f"None is better than {baseline} here: on {self.n:,} "
                 f"rows with {self.n_errors:,} errors, none of "
                 f"{len(self.candidates) - 1} candidates has a gain in AUROC that is "
                 f"clear at {self.confidence:.0%}. Use {self.baseline}."
@@ -191,10 +192,10 @@ class Comparison:
         gain = best.auroc_gain.percent(sign=True)
         change = best.frr_change.percent(sign=True)
         passes = f"{best.passes:g} passes" if best.passes != 1 else "one pass"
-        at = f"FRR@{self.points.trr * 100:g}TRR"
+        frr = f"FRR@{self.points.trr * 100:g}TRR"
         return (
-            f"Use {best.name} ({passes} per row): AUROC {gain}, {at} {change} points "
-            f"against {named} on {best.n:,} rows that neither fitted it nor "
+            f"Use {best.name} ({passes} per row): AUROC {gain}, {frr} {change} points "
+            f"against {baseline} on {best.n:,} rows that neither fitted it nor "
             "chose its settings."
         )
 
@@ -202,7 +203,7 @@ class Comparison:
         """Return JSON, and write it to `path` if one is given."""
         content = asdict(replace(self, scores={}))
         del content["scores"]
-        text = envelope.dump("comparison", 1, content)
+        text = envelope.dump("comparison", 2, content)
         if path is not None:
             write_text(path, text)
         return text
@@ -226,15 +227,17 @@ class Comparison:
         return Path(path)
 
     def __repr__(self) -> str:
-        """Show the candidates as a small table, with the rows that judged each."""
-        wide = max(16, *(len(c.name) + 1 for c in self.candidates))
+        """Show the candidates as a small table, with the rows that test each."""
+        width = max(16, *(len(c.name) + 1 for c in self.candidates))
         against = f"against {self.baseline}"
-        head = f"{'score':<{wide}}{'passes':>7}{'AUROC':>8}{against:>24}{'on rows':>10}"
-        lines = [self.judged_rows(), head]
+        lines = [
+            self.rows_sentence(),
+            f"{'score':<{width}}{'passes':>7}{'AUROC':>8}{against:>24}{'on rows':>10}",
+        ]
         for c in self.candidates:
             area = (c.auroc.value or 0) * 100
             gain = "" if c.name == self.baseline else c.auroc_gain.percent(sign=True)
-            line = f"{c.name:<{wide}}{c.passes:>7g}{area:>8.2f}{gain:>24}{c.n:>10,}"
+            line = f"{c.name:<{width}}{c.passes:>7g}{area:>8.2f}{gain:>24}{c.n:>10,}"
             lines.append(line)
         return "\n".join([*lines, self.verdict()])
 
@@ -249,7 +252,7 @@ def compare(  # noqa: PLR0913 - options, by keyword only
     confidence: float = 0.95,
     seed: int = 0,
 ) -> Comparison:
-    """Judge every score that the information allows against softmax response.
+    """Compare every score that the information allows with softmax response.
 
     Parameters
     ----------
@@ -257,83 +260,79 @@ def compare(  # noqa: PLR0913 - options, by keyword only
         With labels; rows that the model was not trained on. With features,
         Mahalanobis, kNN, trust score, SIRC and ViM come in.
     train : Predictions, optional
-        Training rows with features, to fit those on; without it they are fitted on
-        the third of the rows that fits.
+        Training rows with features, to fit those scores on; by default they are fitted
+        on a third of the rows.
     opinions : Opinions, optional
-        What `SecondOpinion` found on the same rows.
+        Those of `SecondOpinion` on the same rows.
     extra : dict of str to (scores, passes), optional
-        Scores of your own on the same rows, and how often they ask the model.
+        Your own scores of the same rows, and how many passes of the model each takes.
     points : Points, optional
         Where FRR@TRR is taken.
     confidence : float
-        That no comparison errs, all together.
+        That all intervals hold at once.
     seed : int
         Of the split.
 
     Returns
     -------
     Comparison
-        Its `score` is ready for `calibrate`, on rows that had no part here.
+        Its `score` is ready for `calibrate`, on rows that were not used here.
 
     Examples
     --------
     >>> rng = np.random.default_rng(0)
     >>> z = rng.normal(size=(3000, 4)) * 2
     >>> labels = np.where(rng.random(3000) < 0.8, z.argmax(1), rng.integers(0, 4, 3000))
-    >>> found = compare(Predictions.from_logits(z, labels))
-    >>> found.n_fit, found.n_judged, found.candidates[0].name
+    >>> comparison = compare(Predictions.from_logits(z, labels))
+    >>> comparison.n_fit, comparison.n_test, comparison.candidates[0].name
     (1000, 1000, 'msp')
     """
-    _check(predictions, train, opinions, confidence, seed)
+    _check_options(predictions, train, opinions, confidence, seed)
     labelled = predictions.labelled("compare")
-    report, copies = check_labels(predictions), repeated_rows(predictions)
-    predictions = labelled
-    base = _baseline(predictions)
-    wrong = predictions.errors
-    order = np.random.default_rng(seed).permutation(len(wrong))
-    fit, chosen, judged = np.array_split(order, 3)
-    thirds = {"fit": fit, "choose": chosen, "judge": judged}
-    _check_thirds(wrong, thirds, report.odd)
-    world = World(predictions, fit, train, opinions, extra or {}, base)
-    candidates = list(world.candidates())
+    labels, copies = check_labels(predictions), repeated_rows(predictions)
+    baseline, errors = _baseline(labelled), labelled.errors
+    order = np.random.default_rng(seed).permutation(len(errors))
+    fit, select, test = np.array_split(order, 3)
+    _check_thirds(errors, {"fit": fit, "select": select, "test": test}, labels.odd)
+    pool = _CandidatePool(labelled, fit, train, opinions, extra or {}, baseline)
+    candidates = list(pool.candidates())
     _check_names([c.name for c in candidates])
-    settled = [_settle(c, wrong, chosen) for c in candidates]
-    at = points or Points()
-    judge = _Judge(wrong, judged, at, confidence, max(1, len(settled) - 1))
-    found = judge.all(settled, base=base)
-    found.sort(key=lambda c: (c.name != base, -(c.auroc_gain.value or 0)))
-    better = [c for c in found if c.better]
-    first = settled[0].trial.ranking(wrong, order)
-    turned = reversed_line(first.counts, base)
-    odd = (*report.odd, *((turned,) if turned else ()))
-    best = max(better, key=lambda c: c.chosen_auroc, default=None)
+    selected = [_select_setting(c, errors, select) for c in candidates]
+    trial = _Trial(errors, test, points or Points(), confidence, len(selected) - 1)
+    results = trial.run(selected, baseline=baseline)
+    results.sort(key=lambda c: (c.name != baseline, -(c.auroc_gain.value or 0)))
+    baseline_counts = selected[0].scored.ranking(errors, order).counts
+    reversed_scores = reversed_note(baseline_counts, baseline)
+    odd = (*labels.odd, *((reversed_scores,) if reversed_scores else ()))
+    better = [c for c in results if c.better]
+    best = max(better, key=lambda c: c.selection_auroc, default=None)
     return Comparison(
-        n=len(wrong),
-        n_errors=int(wrong.sum()),
+        n=len(errors),
+        n_errors=int(errors.sum()),
         n_fit=len(fit),
-        n_chosen=len(chosen),
-        n_judged=len(judged),
-        candidates=tuple(found),
+        n_select=len(select),
+        n_test=len(test),
+        candidates=tuple(results),
         recommended=None if best is None or odd else best.name,
         confidence=confidence,
-        points=at,
-        skipped=tuple(world.skipped),
+        points=trial.points,
+        skipped=tuple(pool.skipped),
         odd_labels=odd,
-        warnings=(*report.notes, *copies),
-        scores={s.name: s.trial.score for s in settled if s.trial.score is not None},
+        warnings=(*labels.notes, *copies),
+        scores={s.name: s.scored.score for s in selected if s.scored.score is not None},
     )
 
 
 def _baseline(predictions: Predictions) -> str:
-    """Return softmax response where there is a softmax; else what was given."""
+    """Return softmax response if there is a softmax; else the answers' score."""
     softmax = BASELINE in available_scores(predictions)
     return BASELINE if softmax else default_score(predictions)
 
 
-def _check(
+def _check_options(
     predictions: Any, train: Any, opinions: Any, confidence: Any, seed: Any
 ) -> None:
-    """Refuse what cannot be compared."""
+    """Refuse options that cannot be compared by."""
     require_predictions(predictions)
     check_confidence(confidence)
     if not (type(seed) is int and seed >= 0):
@@ -349,24 +348,24 @@ def _check(
 
 
 def _check_thirds(
-    wrong: Array, thirds: dict[str, Array], odd_labels: tuple[str, ...]
+    errors: Array, thirds: dict[str, Array], odd_labels: tuple[str, ...]
 ) -> None:
-    for what, rows in thirds.items():
-        n, errors = len(rows), int(wrong[rows].sum())
-        if not 0 < errors < n:
+    for purpose, rows in thirds.items():
+        n, n_errors = len(rows), int(errors[rows].sum())
+        if not 0 < n_errors < n:
             message = (
-                f"expected right and wrong rows in each third, got {errors} wrong of "
-                f"{n} in the one that is to {what} ({int(wrong.sum()):,} of "
-                f"{len(wrong):,} in all). "
+                f"expected right and wrong rows in each third, got {n_errors} wrong of "
+                f"{n} in the one that is to {purpose} ({int(errors.sum()):,} of "
+                f"{len(errors):,} in all). "
                 f"{' '.join(odd_labels) or 'Give it more rows.'}"
             )
             raise UndefinedMetricError(message)
 
 
 def _check_names(names: list[str]) -> None:
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        message = f"the name {twice[0]!r} is taken by a score. Give yours another."
+    repeated = [name for name in names if names.count(name) > 1]
+    if repeated:
+        message = f"the name {repeated[0]!r} is taken by a score. Choose another."
         raise InputError(message)
 
 
@@ -382,46 +381,46 @@ def _check_opinions(predictions: Predictions, opinions: Any) -> None:
         raise InputError(message)
 
 
-@dataclass(frozen=True)
-class Trial:
+@dataclass(frozen=True, eq=False)
+class _ScoredRows:
     """A score at one setting, and the doubts that it has about all rows."""
 
-    doubts: Array = field(repr=False)
+    doubts: Array
     score: Score | None = None
 
-    def ranking(self, wrong: Array, rows: Array) -> Ranking:
-        """Put some of the rows in order."""
+    def ranking(self, errors: Array, rows: Array) -> Ranking:
+        """Rank some of the rows."""
         rounding = 0.0 if self.score is None else self.score.rounding
-        return Ranking(self.doubts[rows], wrong[rows], rounding)
+        return Ranking(self.doubts[rows], errors[rows], rounding)
 
 
-@dataclass(frozen=True)
-class Candidate:
+@dataclass(frozen=True, eq=False)
+class _Candidate:
     """A score with all its settings.
 
     Attributes
     ----------
     name : str
     needs : str
-        What it is made of, in words.
+        What it is computed from, in words.
     passes : float
         Of the model per row.
-    trials : dict of str to Trial
+    settings : dict of str to _ScoredRows
         By the setting, in words.
     fitted : bool
-        Whether it learned from rows, or chooses among settings.
+        Whether it learned from rows, or selects among settings.
     """
 
     name: str
     needs: str
     passes: float
-    trials: dict[str, Trial]
+    settings: dict[str, _ScoredRows]
     fitted: bool = False
 
 
 @dataclass(frozen=True, eq=False)
-class World:
-    """All that is known of the rows.
+class _CandidatePool:
+    """The rows, and every score that they allow.
 
     Attributes
     ----------
@@ -432,10 +431,10 @@ class World:
         Training rows, for scores that do not learn from errors.
     opinions : Opinions or None
     extra : dict of str to (scores, passes)
-    base : str
-        What the others are judged against; scores that rank as it does are left out.
+    baseline : str
+        What the others are compared with; scores that rank as it does are left out.
     skipped : list of str
-        What these rows do not allow, and why.
+        Scores that these rows do not allow, and why.
     """
 
     predictions: Predictions
@@ -443,186 +442,189 @@ class World:
     train: Predictions | None
     opinions: Opinions | None
     extra: dict[str, tuple[Any, float]]
-    base: str
+    baseline: str
     skipped: list[str] = field(default_factory=list)
 
-    def candidates(self) -> Iterator[Candidate]:
-        """Yield every score of the registry, the views and the user's own."""
-        p = self.predictions
+    def candidates(self) -> Iterator[_Candidate]:
+        """Yield every score of the registry, the views and the user's own scores."""
         names: list[str] = []
-        others = [name for name in available_scores(p) if name != self.base]
-        for name in (self.base, *others):
-            own = find_score(name)
-            alike = [one for one in names if same_ranking(own, find_score(one))]
+        allowed = available_scores(self.predictions)
+        for name in (self.baseline, *(n for n in allowed if n != self.baseline)):
+            score = find_score(name)
+            alike = [n for n in names if same_ranking(score, find_score(n))]
             if alike:
                 self.skipped.append(f"{name}: it ranks rows as {alike[0]} does.")
             else:
                 names.append(name)
-        for name, doubts in score_all(p, names).items():
+        for name, doubts in score_all(self.predictions, names).items():
             needs = ", ".join(sorted(SCORES[name].needs))
-            yield _fixed(name, needs, 1, doubts, find_score(name))
+            yield _single_setting(name, needs, 1, doubts, find_score(name))
         for name, entry in SCORES.items():
             if isinstance(entry, type):
-                yield from self._fitted(name, entry)
+                yield from self._fit_score(name, entry)
         yield from self._views()
-        yield from self._given()
+        yield from self._extra_scores()
 
-    def _fitted(self, name: str, entry: type[FittedScore]) -> Iterator[Candidate]:
+    def _fit_score(self, name: str, entry: type[FittedScore]) -> Iterator[_Candidate]:
         """Fit a score at its settings, or note why these rows do not allow it."""
         rows = self.predictions[self.fit]
         if self.train is not None and not entry.learns_from_errors:
             rows = self.train
-        by_features = "features" in (*entry.needs, *entry.fit_options[0].values())
-        if by_features and self.predictions.features is None:
+        uses_features = "features" in (*entry.needs, *entry.fit_options[0].values())
+        if uses_features and self.predictions.features is None:
             return
         if entry.needs & {"probs", "logits"} and isinstance(self.predictions, Answers):
             return
-        trials, why = {}, ""
+        settings, reason = {}, ""
         for options in entry.fit_options:
             try:
                 score = entry.fit(rows, **options)
-                trials[_words(options)] = Trial(
-                    as_scores(score(self.predictions)), score
-                )
+                doubts = as_scores(score(self.predictions))
+                settings[_setting_in_words(options)] = _ScoredRows(doubts, score)
             except (InputError, MissingPackageError, np.linalg.LinAlgError) as error:
-                why = why or str(error)
-        base = find_score(self.base)
-        if all(t.score and same_ranking(t.score, base) for t in trials.values()):
-            why = why or f"the rows that fit found nothing better than {self.base}."
-            trials = {}
-        if trials:
-            of = (
+                reason = reason or str(error)
+        baseline = find_score(self.baseline)
+        if all(s.score and same_ranking(s.score, baseline) for s in settings.values()):
+            reason = (
+                reason or f"nothing was better than {self.baseline} on the fit rows."
+            )
+            settings = {}
+        if settings:
+            needs = (
                 "labels" if entry.learns_from_errors else ", ".join(sorted(score.needs))
             )
-            yield Candidate(name, of, 1, trials, fitted=True)
+            yield _Candidate(name, needs, 1, settings, fitted=True)
         else:
-            self.skipped.append(f"{name}: {why}")
+            self.skipped.append(f"{name}: {reason}")
 
-    def _views(self) -> Iterator[Candidate]:
+    def _views(self) -> Iterator[_Candidate]:
         if self.opinions is None:
             return
         doubts = self.opinions.doubts
         passes = doubts.shape[1]
-        yield _fixed("second opinion", "views", passes, doubts[:, -1])
+        yield _single_setting("second opinion", "views", passes, doubts[:, -1])
         if passes > 2:
-            yield _fixed("first view", "views", 2, doubts[:, 1])
+            yield _single_setting("first view", "views", 2, doubts[:, 1])
 
-    def _given(self) -> Iterator[Candidate]:
-        rows = len(self.predictions)
-        for name, given in self.extra.items():
-            if not (isinstance(given, tuple) and len(given) == 2):
+    def _extra_scores(self) -> Iterator[_Candidate]:
+        n = len(self.predictions)
+        for name, entry in self.extra.items():
+            if not (isinstance(entry, tuple) and len(entry) == 2):
                 message = f"expected (scores, passes) for {name!r}, got one of them."
                 raise InputError(message)
-            own, passes = as_scores(given[0]), given[1]
-            cost = isinstance(passes, (int, float)) and 0 <= passes < np.inf
-            if len(own) != rows or not cost:
+            doubts, passes = as_scores(entry[0]), entry[1]
+            valid = isinstance(passes, (int, float)) and 0 <= passes < np.inf
+            if len(doubts) != n or not valid:
                 message = (
-                    f"expected {rows} scores and a number of passes for {name!r}, "
-                    f"got {len(own)} and {passes!r}."
+                    f"expected {n} scores and a number of passes for {name!r}, "
+                    f"got {len(doubts)} and {passes!r}."
                 )
                 raise InputError(message)
-            yield _fixed(name, "given", float(passes), own)
+            yield _single_setting(name, "given", float(passes), doubts)
 
 
-def _words(options: dict[str, Any]) -> str:
+def _setting_in_words(options: dict[str, Any]) -> str:
     return ", ".join(
         f"{name} {value:g}" if isinstance(value, (int, float)) else f"{name} {value}"
         for name, value in options.items()
     )
 
 
-def _fixed(
+def _single_setting(
     name: str, needs: str, passes: float, doubts: Any, score: Score | None = None
-) -> Candidate:
-    return Candidate(name, needs, passes, {"": Trial(as_scores(doubts), score)})
+) -> _Candidate:
+    return _Candidate(name, needs, passes, {"": _ScoredRows(as_scores(doubts), score)})
 
 
 @dataclass(frozen=True, eq=False)
-class _Settled:
-    candidate: Candidate
+class _Selected:
+    """A candidate at its best setting."""
+
+    candidate: _Candidate
     setting: str
-    chosen_auroc: float
+    selection_auroc: float
 
     @property
     def name(self) -> str:
         return self.candidate.name
 
     @property
-    def trial(self) -> Trial:
-        return self.candidate.trials[self.setting]
+    def scored(self) -> _ScoredRows:
+        return self.candidate.settings[self.setting]
 
 
-def _settle(candidate: Candidate, wrong: Array, rows: Array) -> _Settled:
-    """Choose a candidate's setting by AUROC."""
+def _select_setting(candidate: _Candidate, errors: Array, rows: Array) -> _Selected:
+    """Select a candidate's setting by AUROC."""
     areas = {
-        setting: auroc(trial.doubts[rows], wrong[rows])
-        for setting, trial in candidate.trials.items()
+        setting: auroc(scored.doubts[rows], errors[rows])
+        for setting, scored in candidate.settings.items()
     }
     best = max(areas, key=lambda setting: areas[setting])
-    return _Settled(candidate, best, areas[best])
+    return _Selected(candidate, best, areas[best])
 
 
 @dataclass(frozen=True, eq=False)
-class _Judge:
-    """Judges candidates against softmax response on the same rows.
+class _Trial:
+    """A test of candidates against softmax response on the same rows.
 
     Attributes
     ----------
-    wrong : bool array (n,)
-    kept : integer array
-        The rows that neither fitted nor chose.
-    at : Points
+    errors : bool array (n,)
+    test : integer array
+        The rows that neither fit nor select.
+    points : Points
     confidence : float
-    others : int
+    n_others : int
         How many candidates there are, without softmax response.
     """
 
-    wrong: Array
-    kept: Array
-    at: Points
+    errors: Array
+    test: Array
+    points: Points
     confidence: float
-    others: int
+    n_others: int
 
     @property
-    def corrected(self) -> float:
-        """The confidence of each comparison, so that all hold together."""
-        return 1 - (1 - self.confidence) / self.others
+    def corrected_confidence(self) -> float:
+        """The confidence of each comparison at which all hold together (Bonferroni)."""
+        return 1 - (1 - self.confidence) / max(1, self.n_others)
 
-    def all(self, settled: list[_Settled], *, base: str) -> list[Judged]:
-        """Judge each on all rows; what was fitted or chosen, on those kept."""
-        (plain,) = (s.trial for s in settled if s.name == base)
-        every = np.arange(len(self.wrong))
-        out = []
-        for fitted, rows in ((False, every), (True, self.kept)):
-            some = [s for s in settled if s.candidate.fitted is fitted]
-            if some:
-                baseline = plain.ranking(self.wrong, rows)
-                out += [self._judge(s, rows, baseline, base) for s in some]
-        return out
+    def run(self, selected: list[_Selected], *, baseline: str) -> list[CandidateResult]:
+        """Test each on all rows; what was fitted or selected, on the test rows."""
+        (base,) = (s.scored for s in selected if s.name == baseline)
+        results = []
+        for fitted, rows in ((False, np.arange(len(self.errors))), (True, self.test)):
+            group = [s for s in selected if s.candidate.fitted is fitted]
+            if group:
+                ranking = base.ranking(self.errors, rows)
+                results += [self._result(s, rows, ranking, baseline) for s in group]
+        return results
 
-    def _judge(self, s: _Settled, rows: Array, base: Ranking, name: str) -> Judged:
-        """Judge one on some rows."""
-        own = s.trial.ranking(self.wrong, rows)
-        note = note_of(own.counts)
-        area = area_interval("auroc", own.counts, confidence=self.confidence)
-        gain = auroc_difference(own, base, confidence=self.corrected)
-        alone = own.arms(trr=self.at.trr, confidence=self.confidence)
-        first, second = (
-            frr_parts(ranking, trr=self.at.trr, confidence=self.corrected)
-            for ranking in (own, base)
+    def _result(
+        self, selected: _Selected, rows: Array, base: Ranking, baseline: str
+    ) -> CandidateResult:
+        ranking = selected.scored.ranking(self.errors, rows)
+        c = ranking.counts
+        few = few_note(int(c.n_errors), int(c.n_correct))
+        interval = area_interval("auroc", c, confidence=self.confidence)
+        gain = auroc_difference(ranking, base, confidence=self.corrected_confidence)
+        arms = ranking.arms(trr=self.points.trr, confidence=self.confidence)
+        frr, base_frr = (
+            frr_parts(r, trr=self.points.trr, confidence=self.corrected_confidence)
+            for r in (ranking, base)
         )
-        change = frr_difference(first, second, own.wrong)
-        return Judged(
-            name=s.name,
+        change = frr_difference(frr, base_frr, ranking.wrong)
+        return CandidateResult(
+            name=selected.name,
             n=len(rows),
-            n_errors=int(own.wrong.sum()),
-            needs=s.candidate.needs,
-            passes=s.candidate.passes,
-            setting=s.setting,
-            chosen_auroc=s.chosen_auroc,
-            auroc=Estimate(float(counts.auroc(own.counts)), *area, note),
-            frr_at_trr=Estimate(alone.value, *alone.interval, note or alone.note),
-            auroc_gain=replace(gain, note=note),
-            frr_change=replace(change, note=note or change.note),
-            better=s.name != name and (gain.low or 0.0) > 0,
+            n_errors=int(ranking.wrong.sum()),
+            needs=selected.candidate.needs,
+            passes=selected.candidate.passes,
+            setting=selected.setting,
+            selection_auroc=selected.selection_auroc,
+            auroc=Estimate(float(counts.auroc(c)), *interval, few),
+            frr_at_trr=Estimate(arms.value, *arms.interval, few or arms.note),
+            auroc_gain=replace(gain, note=few),
+            frr_change=replace(change, note=few or change.note),
+            better=selected.name != baseline and (gain.low or 0.0) > 0,
         )

@@ -10,8 +10,8 @@ from trustdoctor.arrays import to_numpy
 from trustdoctor.errors import InputError
 from trustdoctor.predictions import UNKNOWN, Answers, Predictions
 
-FEWEST = 10
-"""Errors that go out; of fewer a dominant confusion says little."""
+LEAST_ERRORS = 10
+"""Of fewer errors that go out, a dominant confusion says little."""
 
 DOMINANT = (2, 3)
 """The share of these errors, as a fraction, from which a confusion is dominant."""
@@ -33,10 +33,10 @@ class DominantConfusion:
     Examples
     --------
     >>> confusion = DominantConfusion("'yes'", "'no'", 66, 70, 315, 790)
-    >>> out, every = confusion.words().split("; ")
-    >>> out
+    >>> accepted, labelled = confusion.sentence().split("; ")
+    >>> accepted
     "66 of the 70 errors that go out are 'yes' predicted as 'no'"
-    >>> every
+    >>> labelled
     "of all 790 rows labelled 'yes', 315 are predicted as 'no'."
     """
 
@@ -49,11 +49,11 @@ class DominantConfusion:
 
     @classmethod
     def of(cls, predictions: Predictions, accepted: Any) -> "DominantConfusion | None":
-        """Return that of predictions; None where it is not known what was right."""
-        nameless = isinstance(predictions, Answers) and (
+        """Return that of predictions; None where only right or wrong is known."""
+        unnamed = isinstance(predictions, Answers) and (
             predictions.correctness_only or predictions.class_names is None
         )
-        if nameless or predictions.labels is None:
+        if unnamed or predictions.labels is None:
             return None
         return dominant_confusion(
             predictions.labels, predictions.predicted, accepted, predictions.class_names
@@ -75,17 +75,21 @@ class DominantConfusion:
         >>> DominantConfusion.dominating(0, 1, n_out=5, errors_out=10, **counts)
         """
         n_out, errors_out = counts["n_out"], counts["errors_out"]
-        if errors_out < FEWEST or DOMINANT[1] * n_out < DOMINANT[0] * errors_out:
+        if errors_out < LEAST_ERRORS or DOMINANT[1] * n_out < DOMINANT[0] * errors_out:
             return None
-        return cls(_name(label, class_names), _name(predicted, class_names), **counts)
+        return cls(
+            _class_name(label, class_names),
+            _class_name(predicted, class_names),
+            **counts,
+        )
 
-    def words(self) -> str:
-        """Say it in one sentence."""
-        every = self.n_out == self.errors_out
-        part = "All" if every else f"{self.n_out:,} of the"
+    def sentence(self) -> str:
+        """Describe the confusion in one sentence."""
+        all_errors = self.n_out == self.errors_out
+        share = "All" if all_errors else f"{self.n_out:,} of the"
         return (
-            f"{part} {self.errors_out:,} errors that go out are {self.label} predicted "
-            f"as {self.predicted}; of all {self.n_labelled:,} rows labelled "
+            f"{share} {self.errors_out:,} errors that go out are {self.label} "
+            f"predicted as {self.predicted}; of all {self.n_labelled:,} rows labelled "
             f"{self.label}, {self.n_confused:,} are predicted as {self.predicted}."
         )
 
@@ -113,10 +117,10 @@ def dominant_confusion(
     >>> labels = np.repeat([1, 0], [20, 80])
     >>> predicted = np.repeat([0, 1, 0], [12, 8, 80])  # 12 of 20 are missed
     >>> accepted = np.arange(100) >= 2  # two of them are rejected
-    >>> dominant_confusion(labels, predicted, accepted, ["no", "yes"]).words()[:53]
+    >>> dominant_confusion(labels, predicted, accepted, ["no", "yes"]).sentence()[:53]
     "All 10 errors that go out are 'yes' predicted as 'no'"
     """
-    label, guess, goes_out = _columns(labels, predicted, accepted)
+    label, guess, goes_out = _checked_columns(labels, predicted, accepted)
     errors_out = goes_out & (label != guess) & (label != UNKNOWN)
     pairs, sizes = np.unique(
         np.stack([label[errors_out], guess[errors_out]], axis=1),
@@ -138,11 +142,16 @@ def dominant_confusion(
     )
 
 
-def _columns(*columns: Any) -> list[Any]:
+def _checked_columns(*columns: Any) -> list[Any]:
     label, guess, goes_out = map(to_numpy, columns)
-    alike = label.ndim == 1 and label.shape == guess.shape == goes_out.shape
+    same_shape = label.ndim == 1 and label.shape == guess.shape == goes_out.shape
     kinds = (label.dtype.kind, guess.dtype.kind, goes_out.dtype.kind)
-    if not alike or kinds[0] not in "iu" or kinds[1] not in "iu" or kinds[2] != "b":
+    if (
+        not same_shape
+        or kinds[0] not in "iu"
+        or kinds[1] not in "iu"
+        or kinds[2] != "b"
+    ):
         message = (
             "expected labels and predicted as numbers of classes and accepted as "
             f"booleans, one each per row, got {label.dtype} of shape {label.shape}, "
@@ -153,5 +162,5 @@ def _columns(*columns: Any) -> list[Any]:
     return [label, guess, goes_out]
 
 
-def _name(number: int, class_names: Sequence[str] | None) -> str:
+def _class_name(number: int, class_names: Sequence[str] | None) -> str:
     return f"class {number}" if class_names is None else repr(str(class_names[number]))

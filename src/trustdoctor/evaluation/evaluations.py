@@ -11,37 +11,39 @@ from trustdoctor import envelope
 from trustdoctor.arrays import Array
 from trustdoctor.atomic import write_text
 from trustdoctor.errors import InputError
-from trustdoctor.evaluation.calibration_table import said
 from trustdoctor.evaluation.differences import (
     Difference,
+    better_score_sentence,
     gains_over,
     paired_differences,
-    say_better,
 )
 from trustdoctor.evaluation.duplicates import repeated_rows, repeats
 from trustdoctor.evaluation.label_checks import (
-    LabelReport,
     check_labels,
-    confidence_ends,
+    confidence_range,
     constant_scores,
+    no_probability_note,
     reversed_scores,
-    say_beyond,
 )
 from trustdoctor.kernels import map_threads
 from trustdoctor.metrics import (
     AREAS,
     CROSSINGS,
+    ECE_BINS,
     RANK_METRICS,
+    Arms,
     Counts,
     Estimate,
-    Interval,
+    FrrParts,
     Points,
     Ranking,
-    Share,
+    Said,
     Sketch,
     area_interval,
+    calibration_rows,
     counts,
     few_note,
+    frr_parts,
     share,
     undefined,
 )
@@ -57,13 +59,27 @@ from trustdoctor.scores import (
 )
 
 DEFAULT_SCORES = ("alpha", "beta", "msp", "entropy", "energy")
+
 SOFTMAX = ("alpha", "beta")
-"""The scores that the calibration metrics are made of."""
+"""The scores that confidence, ECE, Brier score and NLL are computed from."""
+
+_NO_VALUE = "some metrics need both right and wrong rows"
+_NO_INTERVAL = "no interval: all rows are right, or all are wrong"
 
 
 @dataclass(frozen=True)
-class Settings:
-    """How the evaluation was made."""
+class EvaluationSettings:
+    """The parameters of an evaluation's metrics.
+
+    Attributes
+    ----------
+    points : Points
+        Where FRR@TRR, TRR@FRR, risk@coverage and coverage@risk are taken.
+    temperature : float
+        Divides the logits.
+    confidence : float
+        Of every interval.
+    """
 
     points: Points = field(default_factory=Points)
     temperature: float = 1.0
@@ -72,7 +88,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What `evaluate` found.
+    """All metrics of several scores on the same labelled rows, with intervals.
 
     Attributes
     ----------
@@ -80,7 +96,7 @@ class Evaluation:
         Rows with a label, classes (0 for answers with a confidence), and wrong
         predictions.
     described : str
-        What a row came as: "logits of 3 classes", "probabilities of 3 classes",
+        The form of the rows: "logits of 3 classes", "probabilities of 3 classes",
         "confidence" or "doubt".
     accuracy : Estimate
         With its Clopper-Pearson interval.
@@ -90,28 +106,28 @@ class Evaluation:
         the softmax of the logits, or of the confidences. Empty where those are not
         probabilities.
     scores : dict of str to dict of str to Estimate
-        For each score all metrics of rank, under the names of the functions.
+        For each score all rank metrics, under the names of the functions.
     differences : tuple of Difference
         AUROC and FRR@TRR of each score less those of each later one, paired; not of
         two that rank alike, as beta and msp do.
-    settings : Settings
+    settings : EvaluationSettings
         The parameters of the metrics.
     warnings : tuple of str
         What a reader should know or check of the rows, one sentence each.
     odd_labels : tuple of str
-        Those that say why the labels cannot be right: `calibrate` refuses them.
+        Those of the warnings for which `calibrate` refuses the labels.
     predictions : Predictions or None
         The rows with a label, for charts and the page.
     doubts : dict of str to array (n,)
         The scores of the rows, for charts and the page.
     counted : bool
-        Whether rows were counted in ranges of scores and not kept. Differences are
+        Whether rows were counted in ranges of scores and not stored. Differences are
         then not paired: their intervals hold whatever the scores have in common, and
         are wider for it.
-    kept : integer array, or None
-        The numbers of the rows that have a label; None where all have.
+    labelled_rows : integer array, or None
+        The numbers of the rows that have a label; None if all have.
     clustered_by : str
-        The column within whose values errors go together; empty where there is none.
+        The column within whose values errors are correlated; "" if there is none.
     clusters : array (n,), or None
         Its values.
 
@@ -130,25 +146,26 @@ class Evaluation:
     calibration: dict[str, Estimate]
     scores: dict[str, dict[str, Estimate]]
     differences: tuple[Difference, ...] = field(repr=False)
-    settings: Settings
+    settings: EvaluationSettings
     warnings: tuple[str, ...] = ()
     odd_labels: tuple[str, ...] = ()
     predictions: Predictions | None = field(default=None, repr=False, compare=False)
     counted: bool = False
     doubts: dict[str, Array] = field(default_factory=dict, repr=False, compare=False)
-    kept: Array | None = field(default=None, repr=False, compare=False)
+    labelled_rows: Array | None = field(default=None, repr=False, compare=False)
     clustered_by: str = ""
     clusters: Array | None = field(default=None, repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts, lists and numbers; None for what does not exist.
 
-        Where the rows are at hand, "least_doubtful_errors" has those of each score.
+        If the rows are stored, "least_doubtful_errors" lists those of each score.
         """
-        rows: dict[str, Any] = {"predictions": None, "doubts": {}}
-        rows |= {"kept": None, "clusters": None}
-        content = asdict(replace(self, **rows))
-        for name in rows:
+        no_rows: dict[str, Any] = {"predictions": None, "doubts": {}}
+        no_rows |= {"labelled_rows": None, "clusters": None}
+        # Without the rows first: asdict would copy them.
+        content = asdict(replace(self, **no_rows))
+        for name in no_rows:
             del content[name]
         if self.predictions is not None:
             content["least_doubtful_errors"] = {
@@ -157,51 +174,59 @@ class Evaluation:
         return content
 
     def least_doubtful_errors(
-        self, score: str, *, most: int = 10
+        self, score: str, *, limit: int = 10
     ) -> list[dict[str, Any]]:
         """Return the errors that a score doubts least, the least doubtful first.
 
-        No interval knows of errors that look exactly as correct rows do: look at these.
+        No score tells errors that look exactly like correct rows: look at these.
 
         Parameters
         ----------
         score : str
             One of `scores`.
-        most : int
-            How many at most.
+        limit : int
+            The largest number of errors to return.
 
         Returns
         -------
         list of dict
-            "row" (its number in the rows that were given, from 0), "id", "doubt" (None
-            for an infinite one), "predicted" and "label" (by name where classes have
-            names); None for what is not known.
+            "row" (its number in all rows, from 0), "id", "doubt" (None if it is
+            infinite), "predicted" and "label" (by name if classes have names); None
+            for what is unknown.
 
         Examples
         --------
         >>> p = Predictions.from_logits([[4.0, 0], [3, 0], [1, 0]], [0, 1, 1])
-        >>> found = evaluate(p, scores=["alpha"])
-        >>> [error["row"] for error in found.least_doubtful_errors("alpha")]
+        >>> evaluation = evaluate(p, scores=["alpha"])
+        >>> [error["row"] for error in evaluation.least_doubtful_errors("alpha")]
         [1, 2]
         """
-        if self.predictions is None:
-            message = "this evaluation has no predictions with it; evaluate them again."
-            raise InputError(message)
-        p, doubts = self.predictions, self.doubts[score]
-        errors = np.flatnonzero(p.errors)
-        rows = errors[np.argsort(doubts[errors], kind="stable")[:most]]
+        predictions, doubts = self._stored_predictions(), self.doubts[score]
+        errors = np.flatnonzero(predictions.errors)
+        rows = errors[np.argsort(doubts[errors], kind="stable")[:limit]]
+        numbers = rows if self.labelled_rows is None else self.labelled_rows[rows]
+        judged = isinstance(predictions, Answers) and predictions.correctness_only
+        labels = predictions.require_labels("errors")
         return [
             {
-                "row": int(row if self.kept is None else self.kept[row]),
-                "id": None if p.ids is None else str(p.ids[row]),
+                "row": int(number),
+                "id": None if predictions.ids is None else str(predictions.ids[row]),
                 "doubt": float(doubts[row]) if np.isfinite(doubts[row]) else None,
-                "predicted": _class_of(p, int(p.predicted[row])),
-                "label": None
-                if isinstance(p, Answers) and p.correctness_only
-                else _class_of(p, int(p.require_labels("errors")[row])),
+                "predicted": _class_of(predictions, int(predictions.predicted[row])),
+                "label": None if judged else _class_of(predictions, int(labels[row])),
             }
-            for row in rows
+            for row, number in zip(rows, numbers, strict=True)
         ]
+
+    def _stored_predictions(self) -> Predictions:
+        """Return the rows, or say that streaming did not store them."""
+        if self.predictions is None:
+            message = (
+                "this evaluation stores no predictions, as it was streamed. Evaluate "
+                "them in memory."
+            )
+            raise InputError(message)
+        return self.predictions
 
     def to_json(self, path: str | None = None) -> str:
         """Return JSON, and write it to `path` if one is given."""
@@ -221,15 +246,12 @@ class Evaluation:
         """
         from trustdoctor.report import Extras, render
 
-        if self.predictions is None:
-            message = "this evaluation has no predictions with it; evaluate them again."
-            raise InputError(message)
-        known = Extras.__dataclass_fields__
+        predictions, names = self._stored_predictions(), Extras.__dataclass_fields__
         for name in extras:
-            if name not in known:
-                message = f"expected options out of {', '.join(known)}, got {name!r}."
+            if name not in names:
+                message = f"expected options out of {', '.join(names)}, got {name!r}."
                 raise InputError(message)
-        page = render(self, self.predictions, Extras(**extras))
+        page = render(self, predictions, Extras(**extras))
         if path is None:
             return page
         write_text(path, page)
@@ -242,9 +264,9 @@ class Evaluation:
         return None if self.predictions is None else frame(str(self.to_html()))
 
     def verdict(self, score: str | None = None) -> str:
-        """Say in words what rejecting by a score does; by default the first.
+        """Return in words what rejecting by a score does; by default the first.
 
-        Where another of the scores ranks errors clearly better, it says that, too.
+        If another of the scores ranks errors clearly better, the verdict names it.
         """
         name = score or next(iter(self.scores))
         if self.n_errors == 0:
@@ -263,22 +285,22 @@ class Evaluation:
         risk = self.scores[name]["risk_at_coverage"]
         assert risk.value is not None
         coverage = self.settings.points.coverage
-        share = f"{round(100 * (1 - coverage), 6):g}%"
+        rejected = f"{round(100 * (1 - coverage), 6):g}%"
         if coverage * self.n > self.n - 1:
             return (
                 f"{self.n_errors} of {self.n} predictions are wrong; with so few rows "
-                f"rejecting {share} of them rejects none."
+                f"rejecting {rejected} of them rejects none."
             )
         digits = 1 if self.n_errors > 0.02 * self.n else 2
-        ends = f"[{risk.low:.{digits}%}, {risk.high:.{digits}%}]"
+        interval = f"[{risk.low:.{digits}%}, {risk.high:.{digits}%}]"
         level = self.settings.confidence
         gains = gains_over(name, self.differences, confidence=level)
-        better = say_better(name, gains, where="these rows")
-        better = better and f" Careful: {better}."
+        better = better_score_sentence(name, gains, rows="these rows")
+        careful = f" Careful: {better}." if better else ""
         return (
-            f"Rejecting the {share} most doubtful predictions by {name} "
-            f"leaves {risk.value:.{digits}%} errors {ends} instead of "
-            f"{self.n_errors / self.n:.{digits}%}.{better}"
+            f"Rejecting the {rejected} most doubtful predictions by {name} "
+            f"leaves {risk.value:.{digits}%} errors {interval} instead of "
+            f"{self.n_errors / self.n:.{digits}%}.{careful}"
         )
 
     @property
@@ -288,28 +310,30 @@ class Evaluation:
         It is called what it came as: a support vector machine's margins, given as
         logits, are not a softmax, nor are the probabilities of a forest.
         """
-        called = {"logits": "logits", "confidence": "confidences"}
-        came_as = self.described.partition(" ")[0]
-        if came_as not in called:
-            return came_as
-        return f"{called[came_as]}, as probabilities,"
+        form = self.described.partition(" ")[0]
+        plural = {"logits": "logits", "confidence": "confidences"}
+        return f"{plural[form]}, as probabilities," if form in plural else form
 
     def __repr__(self) -> str:
         """Show the main metrics as a small table."""
-        head = (
-            f"Evaluation: {self.n:,} rows, "
-            + (f"{self.n_classes} classes, " if self.n_classes else "")
-            + f"{self.n_errors:,} errors, accuracy {short(self.accuracy)}"
-        )
-        columns = ("auroc", "frr_at_trr", "aurc", "risk_at_coverage")
-        at = self.settings.points
-        titles: tuple[str, ...] = ("AUROC", f"FRR@{at.trr * 100:g}TRR", "AURC")
-        titles += (f"risk@{at.coverage * 100:g}cov",)
-        wide = max(10, *(len(name) + 1 for name in self.scores))
-        lines = [head, f"{'score':<{wide}}" + "".join(f"{t:>14}" for t in titles)]
-        for name, found in self.scores.items():
-            cells = "".join(f"{short(found[c]):>14}" for c in columns)
-            lines.append(f"{name:<{wide}}{cells}")
+        classes = f"{self.n_classes} classes, " if self.n_classes else ""
+        lines = [
+            f"Evaluation: {self.n:,} rows, {classes}{self.n_errors:,} errors, "
+            f"accuracy {percent_value(self.accuracy)}"
+        ]
+        points = self.settings.points
+        columns = {
+            "auroc": "AUROC",
+            "frr_at_trr": f"FRR@{points.trr * 100:g}TRR",
+            "aurc": "AURC",
+            "risk_at_coverage": f"risk@{points.coverage * 100:g}cov",
+        }
+        width = max(10, *(len(name) + 1 for name in self.scores))
+        titles = "".join(f"{title:>14}" for title in columns.values())
+        lines.append(f"{'score':<{width}}{titles}")
+        for name, estimates in self.scores.items():
+            cells = "".join(f"{percent_value(estimates[c]):>14}" for c in columns)
+            lines.append(f"{name:<{width}}{cells}")
         return "\n".join([*lines, self.verdict()])
 
 
@@ -320,7 +344,6 @@ def evaluate(  # noqa: PLR0913 - options, by keyword only
     points: Points | None = None,
     temperature: float = 1.0,
     confidence: float = 0.95,
-    seed: int | None = None,  # noqa: ARG001 - taken, so that older calls still work
     progress: Tell | None = None,
 ) -> Evaluation:
     """Measure how well scores tell right predictions from wrong ones.
@@ -328,7 +351,7 @@ def evaluate(  # noqa: PLR0913 - options, by keyword only
     Parameters
     ----------
     predictions : Predictions
-        With labels; rows that have none are left out.
+        With labels; rows without one are left out.
     scores : sequence of str or Score, optional
         Names from `SCORES`, or fitted scores; by default alpha, beta, msp, entropy
         and, for true logits, energy; for answers their confidence.
@@ -338,10 +361,8 @@ def evaluate(  # noqa: PLR0913 - options, by keyword only
         Divides the logits, for the scores and for the calibration metrics.
     confidence : float
         Of every interval.
-    seed : int, optional
-        Not used: intervals are computed, not drawn.
     progress : callable, optional
-        Told the share of the work done and what comes next.
+        Is passed the share of the work done and the next task.
 
     Returns
     -------
@@ -350,86 +371,75 @@ def evaluate(  # noqa: PLR0913 - options, by keyword only
     Examples
     --------
     >>> p = Predictions.from_logits([[4.0, 0], [3, 0], [1, 0], [0, 1]], [0, 0, 1, 1])
-    >>> found = evaluate(p, scores=["alpha"])
-    >>> found.n_errors, round(found.scores["alpha"]["auroc"].value, 3)
+    >>> evaluation = evaluate(p, scores=["alpha"])
+    >>> evaluation.n_errors, round(evaluation.scores["alpha"]["auroc"].value, 3)
     (1, 0.833)
     """
-    settings = Settings(points or Points(), temperature, confidence)
+    settings = EvaluationSettings(points or Points(), temperature, confidence)
     require_predictions(predictions)
     tell = progress or (lambda _share, _task: None)
-    every_row, predictions = predictions, predictions.labelled("an evaluation")
-    allowed, wrong = available_scores(predictions), predictions.errors
-    asked = default_scores(scores, allowed)
-    tell(0.0, f"scoring {', '.join(score.name for score in asked)}")
-    # One pass also gives alpha and beta, which confidence and Brier score stand on.
-    more = [name for name in SOFTMAX if name in allowed]
-    every = score_all(predictions, [*asked, *more], temperature=temperature)
-    found = {score.name: every[score.name] for score in asked}
-    rankings = _ranked(asked, found, wrong, tell)
-    results = _measured(rankings, settings)
-    calibration = _calibration(predictions, every, settings)
+    labelled = predictions.labelled("an evaluation")
+    allowed, errors = available_scores(labelled), labelled.errors
+    used_scores = default_scores(scores, allowed)
+    tell(0.0, f"scoring {', '.join(score.name for score in used_scores)}")
+    # alpha and beta come from the same pass: confidence and Brier score need them.
+    softmax = [name for name in SOFTMAX if name in allowed]
+    doubts = score_all(labelled, [*used_scores, *softmax], temperature=temperature)
+    rankings = []
+    for i, score in enumerate(used_scores):
+        tell(0.2 + 0.5 * i / len(used_scores), f"measuring {score.name}")
+        rankings.append(Ranking(doubts[score.name], errors, score.rounding))
+    measurements = {
+        score.name: measurement
+        for score, measurement in zip(
+            used_scores,
+            map_threads(lambda ranking: _measure(ranking, settings), rankings),
+            strict=True,
+        )
+    }
+    estimates = {name: m.estimates for name, m in measurements.items()}
+    calibration = calibration_estimates(labelled, doubts, settings)
     tell(0.8, "comparing scores")
-    caution = cautions(every_row, every)
-    odd = (*caution.odd, *reversed_scores(results, probable=bool(calibration)))
+    frr = {name: m.frr for name, m in measurements.items() if m.frr is not None}
+    labels = check_labels(predictions, doubts)
+    odd = (*labels.odd, *reversed_scores(estimates, probable=bool(calibration)))
+    n, n_errors = len(errors), int(errors.sum())
     return Evaluation(
-        n=len(wrong),
-        n_classes=predictions.n_classes,
-        described=predictions.row_kind,
-        n_errors=int(wrong.sum()),
-        accuracy=accuracy(wrong, confidence),
+        n=n,
+        n_classes=labelled.n_classes,
+        described=labelled.row_kind,
+        n_errors=n_errors,
+        accuracy=share(n - n_errors, n, confidence=confidence),
         calibration=calibration,
-        scores=results,
-        differences=paired_differences(asked, rankings, settings.points, confidence),
+        scores=estimates,
+        differences=(
+            paired_differences(used_scores, frr, confidence=confidence) if frr else ()
+        ),
         settings=settings,
         odd_labels=odd,
         warnings=(
             *odd,
-            *caution.notes,
-            *constant_scores({n: ranking.counts for n, ranking in rankings.items()}),
+            *Intake.of(predictions).lines(),
+            *no_probability_note(confidence_range(labelled)),
+            *labels.notes,
+            *repeats(ids=predictions.ids, features=predictions.features),
+            *repeated_rows(predictions),
+            *constant_scores(
+                {name: m.ranking.counts for name, m in measurements.items()}
+            ),
         ),
-        predictions=predictions,
-        doubts=every,
-        kept=kept_rows(every_row),
+        predictions=labelled,
+        doubts=doubts,
+        labelled_rows=(
+            None if labelled is predictions else np.flatnonzero(predictions.has_label)
+        ),
     )
-
-
-def _class_of(predictions: Predictions, label: int) -> str | int | None:
-    """Return a class by its name, or by its number; None where answers have neither."""
-    names = predictions.class_names
-    if names is None:
-        return None if isinstance(predictions, Answers) else label
-    return names[label] if label < len(names) else None
-
-
-def _ranked(
-    asked: Sequence[Score], found: dict[str, Array], wrong: Array, tell: Tell
-) -> dict[str, Ranking]:
-    """Put the rows in order by every score."""
-    out = {}
-    for i, score in enumerate(asked):
-        tell(0.2 + 0.5 * i / len(asked), f"measuring {score.name}")
-        out[score.name] = Ranking(found[score.name], wrong, score.rounding)
-    return out
-
-
-def _measured(
-    rankings: dict[str, Ranking], settings: Settings
-) -> dict[str, dict[str, Estimate]]:
-    """Return every metric of every score."""
-    measured = map_threads(
-        lambda ranking: measure_rows(ranking.counts, settings), list(rankings.values())
-    )
-    return dict(zip(rankings, measured, strict=True))
-
-
-def _no_probability(predictions: Predictions) -> bool:
-    return isinstance(predictions, Answers) and predictions.confidence is None
 
 
 def default_scores(
     scores: Sequence[str | Score] | None, allowed: Sequence[str]
 ) -> list[Score]:
-    """Return the scores asked for; by default those that the predictions allow."""
+    """Return the requested scores; by default those that the predictions allow."""
     if isinstance(scores, str):
         message = f"expected a list of scores, got the string {scores!r}. Use [...]."
         raise InputError(message)
@@ -438,9 +448,9 @@ def default_scores(
     if not scores:
         message = f"expected at least one score out of {', '.join(SCORES)}."
         raise InputError(message)
-    found: dict[str, Score] = {}
+    by_name: dict[str, Score] = {}
     for score in map(find_score, scores):
-        if found.setdefault(score.name, score) != score:
+        if by_name.setdefault(score.name, score) != score:
             message = f"two different scores are called {score.name!r}. Give one."
             raise InputError(message)
         if isinstance(score, LogitScore) and score.temperature != 1:
@@ -448,123 +458,140 @@ def default_scores(
                 f"expected temperature= for all scores, not one of {score.name}'s."
             )
             raise InputError(message)
-    return list(found.values())
+    return list(by_name.values())
 
 
-def _calibration(
-    predictions: Predictions, doubts: dict[str, Array], settings: Settings
+@dataclass(frozen=True, eq=False)
+class _Measurement:
+    """All rank metrics of one score, and what differences to other scores need.
+
+    `frr` is None unless there are both right and wrong rows.
+    """
+
+    ranking: Ranking
+    estimates: dict[str, Estimate]
+    frr: FrrParts | None
+
+
+def _measure(ranking: Ranking, settings: EvaluationSettings) -> _Measurement:
+    c, frr = ranking.counts, None
+    if c.n_errors and c.n_correct:
+        trr, confidence = settings.points.trr, settings.confidence
+        frr = frr_parts(ranking, trr=trr, confidence=confidence)
+    arms = None if frr is None else frr.arms
+    return _Measurement(ranking, rank_estimates(c, settings, frr_arms=arms), frr)
+
+
+def rank_estimates(
+    c: Counts, settings: EvaluationSettings, *, frr_arms: Arms | None = None
 ) -> dict[str, Estimate]:
-    if _no_probability(predictions):
-        return {}  # no probabilities, so nothing to take at its word
-    found = said(predictions, temperature=settings.temperature, doubts=doubts)
-    return found.estimates(confidence=settings.confidence)
+    """Return every rank metric with its interval, from the counts at every score.
 
-
-def cautions(predictions: Predictions, doubts: dict[str, Array]) -> LabelReport:
-    """Say what is odd about labels, and what else to check of rows.
-
-    `doubts` are of those with a label.
+    `frr_arms` are those of FRR at the TRR of the settings, where they are known.
     """
-    report = check_labels(predictions, doubts)
-    notes = (
-        *Intake.of(predictions).lines(),
-        *say_beyond(confidence_ends(predictions.labelled("an evaluation"))),
-        *report.notes,
-        *repeats(ids=predictions.ids, features=predictions.features),
-        *repeated_rows(predictions),
-    )
-    return LabelReport(report.odd, notes)
-
-
-def kept_rows(predictions: Predictions) -> Array | None:
-    """Return the rows that have a label; None where all have."""
-    return (
-        None if predictions.has_label.all() else np.flatnonzero(predictions.has_label)
-    )
-
-
-_NO_VALUE = "some metrics need both right and wrong rows"
-
-
-_NO_INTERVAL = "no interval: all rows are right, or all are wrong"
-
-
-def accuracy(wrong: Array, confidence: float) -> Share:
-    """Return the share of correct rows."""
-    return share(int((~wrong).sum()), len(wrong), confidence=confidence)
-
-
-def measure_rows(every: Counts, settings: Settings) -> dict[str, Estimate]:
-    """Return every metric of rank, with its interval; rows are counted by score."""
-    runs, at = every.runs(), settings.points
-    missing = _missing(runs)
-    out = {}
+    runs, points = c.runs(), settings.points
+    n_errors, n_correct = int(runs.n_errors), int(runs.n_correct)
+    missing, note = _missing_metrics(runs), few_note(n_errors, n_correct)
+    estimates = {}
     for name in (*RANK_METRICS, "aupr_correct"):
         if name in missing:
-            out[name] = Estimate(None, note=_NO_VALUE)
+            estimates[name] = Estimate(None, note=_NO_VALUE)
             continue
-        value = _value(name, every if name == "aupr_correct" else runs, at)
-        if runs.n_errors == 0 or runs.n_correct == 0:
-            out[name] = Estimate(value, note=_NO_INTERVAL)
+        # Runs of correct rows are one group each: the same value, and much faster
+        # where errors are few. AUPR of the correct rows needs every score.
+        value = _metric(name, c if name == "aupr_correct" else runs, points)
+        if not (n_errors and n_correct):
+            estimates[name] = Estimate(value, note=_NO_INTERVAL)
             continue
-        ends, note = _interval(name, value, every, settings)
-        out[name] = Estimate(value, *ends, note)
-    return out
+        arms = frr_arms if name == "frr_at_trr" else None
+        estimates[name] = _with_interval(name, value, c, settings, note, arms)
+    return estimates
 
 
-def measure_sketch(sketch: Sketch, settings: Settings) -> dict[str, Estimate]:
-    """Return every metric of rank of a sketched score.
+def sketch_estimates(
+    sketch: Sketch, settings: EvaluationSettings
+) -> dict[str, Estimate]:
+    """Return every rank metric of a sketched score, with its interval.
 
-    The value stands in the middle of its bounds, and the interval holds both what the
-    ranges and what the rows leave open.
+    The value is the middle of its bounds, and the interval covers both what the ranges
+    of scores and what the sample of rows leave open.
     """
-    cells, at = sketch.counts, settings.points
-    missing = _missing(cells)
-    out = {}
+    cells, points = sketch.counts, settings.points
+    n_errors, n_correct = sketch.n_errors, sketch.n_correct
+    missing, note = _missing_metrics(cells), few_note(n_errors, n_correct)
+    estimates = {}
     for name in (*RANK_METRICS, "aupr_correct"):
         if name in missing:
-            out[name] = Estimate(None, note=_NO_VALUE)
+            estimates[name] = Estimate(None, note=_NO_VALUE)
             continue
-        least, most = sketch.bounds(name, points=at)
+        least, most = sketch.bounds(name, points=points)
         value, within = (least + most) / 2, (most - least) / 2
-        if sketch.n_errors == 0 or sketch.n_correct == 0:
-            note = _NO_INTERVAL
-            out[name] = Estimate(value, note=note, within=within)
+        if not (n_errors and n_correct):
+            estimates[name] = Estimate(value, note=_NO_INTERVAL, within=within)
             continue
-        tied = _value(name, cells, at)
-        (low, high), note = _interval(name, tied, cells, settings)
-        low, high = least + low - tied, most + high - tied
-        out[name] = Estimate(value, max(0.0, low), min(1.0, high), note, within)
-    return out
+        tied = _metric(name, cells, points)
+        of_tied = _with_interval(name, tied, cells, settings, note)
+        assert of_tied.low is not None
+        assert of_tied.high is not None
+        low, high = least + of_tied.low - tied, most + of_tied.high - tied
+        estimates[name] = Estimate(
+            value, max(0.0, low), min(1.0, high), of_tied.note, within
+        )
+    return estimates
 
 
-def note_of(c: Counts) -> str:
-    """Return what to know of intervals of these rows; most of the time nothing."""
-    return few_note(int(c.n_errors), int(c.n_correct))
-
-
-def _missing(c: Counts) -> set[str]:
+def _missing_metrics(c: Counts) -> set[str]:
     """Return the metrics that do not exist on these rows."""
     return {*undefined(c), *(("aupr_correct",) if c.n_correct == 0 else ())}
 
 
-def _value(name: str, c: Counts, at: Points) -> float:
+def _metric(name: str, c: Counts, points: Points) -> float:
     if name == "aupr_correct":
         return float(counts.aupr(c.swapped()))
-    return float(RANK_METRICS[name](c, at))
+    return float(RANK_METRICS[name](c, points))
 
 
-def _interval(
-    name: str, value: float, c: Counts, settings: Settings
-) -> tuple[Interval, str]:
-    """Return an interval, and what to know of it."""
-    note, level = note_of(c), settings.confidence
+def _with_interval(  # noqa: PLR0913 - what an interval depends on
+    name: str,
+    value: float,
+    c: Counts,
+    settings: EvaluationSettings,
+    note: str,
+    arms: Arms | None = None,
+) -> Estimate:
+    """Return a metric with its interval; `arms` are the interval's, if known."""
+    confidence = settings.confidence
     if name in AREAS:
-        return area_interval(name, c, confidence=level, value=value), note
-    arms = CROSSINGS[name](c, settings.points, level)
-    return arms.interval, note or arms.note
+        interval = area_interval(name, c, confidence=confidence, value=value)
+        return Estimate(value, *interval, note)
+    arms = arms or CROSSINGS[name](c, settings.points, confidence)
+    return Estimate(value, *arms.interval, note or arms.note)
 
 
-def short(estimate: Estimate) -> str:
+def calibration_estimates(
+    predictions: Predictions, doubts: dict[str, Array], settings: EvaluationSettings
+) -> dict[str, Estimate]:
+    """Return mean confidence, ECE, Brier score and NLL of labelled rows.
+
+    `doubts` are alpha and beta of the rows. Nothing where there are no probabilities.
+    """
+    if isinstance(predictions, Answers) and predictions.confidence is None:
+        return {}
+    rows = calibration_rows(
+        predictions, temperature=settings.temperature, doubts=doubts
+    )
+    summary = Said.of(rows, predictions.errors, number=ECE_BINS)
+    return summary.estimates(confidence=settings.confidence)
+
+
+def percent_value(estimate: Estimate) -> str:
     """Show the number alone, in percent; a dash where it does not exist."""
     return "-" if estimate.value is None else f"{estimate.value * 100:.2f}"
+
+
+def _class_of(predictions: Predictions, label: int) -> str | int | None:
+    """Return a class by its name, or by its number; None where answers have neither."""
+    names = predictions.class_names
+    if names is None:
+        return None if isinstance(predictions, Answers) else label
+    return names[label] if label < len(names) else None

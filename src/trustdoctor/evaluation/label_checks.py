@@ -1,115 +1,31 @@
 """Checks of labelled rows: labels that cannot be right, scores that tell nothing."""
 
 import math
-from typing import Any, NamedTuple
 
 import numpy as np
 
 from trustdoctor.arrays import Array
 from trustdoctor.errors import InputError
-from trustdoctor.evaluation.label_counts import LEAST_ROWS, LabelCounts, SuspectedPair
+from trustdoctor.evaluation.label_counts import (
+    LEAST_ROWS,
+    LabelCounts,
+    LabelReport,
+    SuspectedPair,
+)
 from trustdoctor.metrics import Counts, Estimate, calibration_rows
-from trustdoctor.metrics import counts as of_counts
+from trustdoctor.metrics import counts as rank_formulas
 from trustdoctor.predictions import Answers, Predictions, require_predictions
 from trustdoctor.scores import score_all
 
+Range = tuple[float, float]
+"""The lowest and the highest of some numbers; (inf, -inf) of none."""
 
-class LabelReport(NamedTuple):
-    """What looks wrong about labels, in a sentence each.
+NEARLY_ALL = 0.99
+"""A score is nearly constant if this share of the rows has one value."""
 
-    Attributes
-    ----------
-    odd : tuple of str
-        Why nothing may rest on them.
-    notes : tuple of str
-        What else to check.
-    """
-
-    odd: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    @property
-    def lines(self) -> tuple[str, ...]:
-        """All of them, the odd ones first."""
-        return (*self.odd, *self.notes)
-
-
-def check_labels(
-    predictions: Predictions, doubts: dict[str, Array] | None = None
-) -> LabelReport:
-    """Return what looks wrong about the labels of rows in memory.
-
-    Parameters
-    ----------
-    predictions : Predictions
-        Some rows have a label.
-    doubts : dict of str to array, optional
-        Hold beta of these rows, if there are probabilities.
-
-    Examples
-    --------
-    >>> logits = np.eye(4)[np.arange(80) % 4] * 3
-    >>> late = Predictions.from_logits(logits, (np.arange(80) + 1) % 4)
-    >>> check_labels(late).odd[0][:26]
-    'Labels seem to count from '
-    """
-    rows = predictions.labelled("a check of labels")
-    if doubts is None:
-        doubts = {} if isinstance(rows, Answers) else score_all(rows, ["beta"])
-    counts = LabelCounts()
-    count_labels(counts, rows, doubts)
-    count_neighbours(counts, predictions, doubts)
-    suspects = [suspected_rows(rows, pair) for pair in counts.pairs()]
-    if not predictions.has_label.all():
-        numbers = np.flatnonzero(predictions.has_label)
-        suspects = [numbers[pair_rows] for pair_rows in suspects]
-    odd, lines = counts.odd(), counts.warnings(predictions.class_names, suspects)
-    return LabelReport(odd, lines[len(odd) :])
-
-
-def count_labels(
-    counts: LabelCounts, predictions: Predictions, doubts: dict[str, Array]
-) -> None:
-    """Count the labels of rows that all have one; `doubts` hold beta of the rows.
-
-    Examples
-    --------
-    >>> p, counts = Predictions.from_logits([[2.0, 0], [1, 0]], [0, 1]), LabelCounts()
-    >>> count_labels(counts, p, {"beta": np.array([-2.0, -1.0])})
-    >>> len(counts), counts.n_right
-    (2, 1)
-    """
-    labels = predictions.require_labels("counting labels")
-    names, answered = None, ~predictions.abstained
-    if isinstance(predictions, Answers):
-        names = None if predictions.correctness_only else predictions.class_names
-    confidence = _confidence(predictions, doubts)
-    if not answered.all():
-        predictions, labels = predictions[answered], labels[answered]
-        confidence = None if confidence is None else confidence[answered]
-    counts.update(
-        labels, predictions.predicted, confidence, predictions.n_classes, names=names
-    )
-
-
-def count_neighbours(
-    counts: LabelCounts, predictions: Predictions, doubts: dict[str, Array]
-) -> None:
-    """Count which labels fit the row beside theirs.
-
-    Rows are in their order, with or without a label; `doubts` hold beta of those with.
-    """
-    judged = isinstance(predictions, Answers) and predictions.correctness_only
-    if predictions.labels is None or judged:
-        return
-    confidence = np.zeros(len(predictions))
-    known = predictions.has_label
-    own = _confidence(predictions, doubts, known)
-    if own is not None:
-        confidence[known] = own
-    counts.compare_rows(
-        predictions.labels, predictions.predicted, None if own is None else confidence
-    )
+# Scores whose range is smaller, relative to their size, differ by rounding alone: a
+# float32 has seven digits.
+_ROUNDING = 1e-6
 
 
 def label_quality(predictions: Predictions, *, temperature: float = 1.0) -> Array:
@@ -149,19 +65,98 @@ def label_quality(predictions: Predictions, *, temperature: float = 1.0) -> Arra
     [-0.079, -0.974]
     """
     require_predictions(predictions)
-    predictions.labelled("label quality")
+    labelled = predictions.labelled("label quality")
     if not predictions.n_classes:
         message = (
             "expected logits or probabilities, got answers with one confidence each. "
             "Label quality is the probability of the label: give those of all classes."
         )
         raise InputError(message)
-    known = predictions.has_label
-    out = np.full(len(known), np.nan)
-    if known.any():
-        rows = predictions if known.all() else predictions[known]
-        out[known] = -calibration_rows(rows, temperature=temperature).nll
-    return out
+    quality = np.full(len(predictions), np.nan)
+    if len(labelled):
+        terms = calibration_rows(labelled, temperature=temperature)
+        quality[predictions.has_label] = -terms.nll
+    return quality
+
+
+def check_labels(
+    predictions: Predictions, doubts: dict[str, Array] | None = None
+) -> LabelReport:
+    """Return what looks wrong about the labels of rows in memory.
+
+    Parameters
+    ----------
+    predictions : Predictions
+        Some rows have a label.
+    doubts : dict of str to array, optional
+        Hold beta of the rows that have a label, if there are probabilities.
+
+    Examples
+    --------
+    >>> logits = np.eye(4)[np.arange(80) % 4] * 3
+    >>> late = Predictions.from_logits(logits, (np.arange(80) + 1) % 4)
+    >>> check_labels(late).odd[0][:26]
+    'Labels seem to count from '
+    """
+    labelled = predictions.labelled("a check of labels")
+    if doubts is None:
+        needs_beta = not isinstance(labelled, Answers)
+        doubts = score_all(labelled, ["beta"]) if needs_beta else {}
+    counts = LabelCounts()
+    count_labels(counts, predictions, doubts)
+    numbers = np.flatnonzero(predictions.has_label)
+    return counts.report(
+        predictions.class_names, lambda pair: numbers[suspected_rows(labelled, pair)]
+    )
+
+
+def count_labels(
+    counts: LabelCounts, predictions: Predictions, doubts: dict[str, Array]
+) -> None:
+    """Count the labels of rows, and which of them fit the row beside theirs.
+
+    Parameters
+    ----------
+    counts : LabelCounts
+    predictions : Predictions
+        In the order of the rows, with or without a label.
+    doubts : dict of str to array
+        Hold beta of the rows that have a label, if there are probabilities.
+
+    Examples
+    --------
+    >>> p, counts = Predictions.from_logits([[2.0, 0], [1, 0]], [0, 1]), LabelCounts()
+    >>> count_labels(counts, p, {"beta": np.array([-2.0, -1.0])})
+    >>> len(counts), counts.n_correct
+    (2, 1)
+    """
+    labelled, known = predictions.labelled("counting labels"), predictions.has_label
+    judged = isinstance(predictions, Answers) and predictions.correctness_only
+    confidence = _confidence(labelled, doubts)
+    if not known.all() and confidence is not None:
+        of_labelled, confidence = confidence, np.zeros(len(known))
+        confidence[known] = of_labelled
+    labels, predicted = predictions.labels, predictions.predicted
+    assert labels is not None
+    if not judged:
+        counts.add_neighbours(labels, predicted, confidence)
+    names = None
+    if isinstance(predictions, Answers) and not judged:
+        names = predictions.class_names
+    # A row without an answer has no predicted class.
+    rows = known & ~predictions.abstained
+    if not rows.all():
+        labels, predicted = labels[rows], predicted[rows]
+        confidence = None if confidence is None else confidence[rows]
+    counts.update(labels, predicted, confidence, predictions.n_classes, names=names)
+
+
+def _confidence(labelled: Predictions, doubts: dict[str, Array]) -> Array | None:
+    """Return how probable it is that predictions are right; None: it is not known."""
+    if isinstance(labelled, Answers):
+        return labelled.confidence
+    with np.errstate(over="ignore"):
+        return np.asarray(1 / (1 + np.exp(doubts["beta"])))
 
 
 def suspected_rows(predictions: Predictions, pair: SuspectedPair) -> Array:
@@ -178,8 +173,8 @@ def suspected_rows(predictions: Predictions, pair: SuspectedPair) -> Array:
     labels = predictions.require_labels("finding the rows of a pair")
     names = predictions.class_names or ()
     label, predicted = (
-        names.index(of) if isinstance(of, str) else of
-        for of in (pair.label, pair.predicted)
+        names.index(name) if isinstance(name, str) else name
+        for name in (pair.label, pair.predicted)
     )
     rows = np.flatnonzero((labels == label) & (predictions.predicted == predicted))
     if len(rows) and predictions.n_classes:
@@ -187,22 +182,7 @@ def suspected_rows(predictions: Predictions, pair: SuspectedPair) -> Array:
     return rows
 
 
-def _confidence(
-    predictions: Predictions, doubts: dict[str, Array], rows: Any = slice(None)
-) -> Array | None:
-    """Return how probable it is that predictions of some rows are right."""
-    if isinstance(predictions, Answers):
-        given = predictions.confidence
-        return None if given is None else given[rows]
-    with np.errstate(over="ignore"):
-        return np.asarray(1 / (1 + np.exp(doubts["beta"])))
-
-
-Ends = tuple[float, float]
-"""The lowest and the highest of some numbers; (inf, -inf) of none."""
-
-
-def confidence_ends(predictions: Predictions) -> Ends:
+def confidence_range(predictions: Predictions) -> Range:
     """Return the lowest and the highest confidence that answers came with."""
     if not isinstance(predictions, Answers) or predictions.given != "confidence":
         return math.inf, -math.inf
@@ -214,82 +194,79 @@ def confidence_ends(predictions: Predictions) -> Ends:
     )
 
 
-def say_beyond(ends: Ends) -> tuple[str, ...]:
-    """Say that confidences are not probabilities, where they are not.
+def no_probability_note(confidences: Range) -> tuple[str, ...]:
+    """Return that confidences are not probabilities, where they are not.
 
     Examples
     --------
-    >>> say_beyond((0.1, 0.9))
+    >>> no_probability_note((0.1, 0.9))
     ()
-    >>> say_beyond((-1.25, 3.5))[0][:57]
+    >>> no_probability_note((-1.25, 3.5))[0][:57]
     'Confidences go from -1.25 to 3.5: they are not probabilit'
     """
-    low, high = ends
+    low, high = confidences
     if not low <= high or (low >= 0 and high <= 1):
         return ()
-    how = " Give --percent if they are percentages." if 0 <= low < high <= 100 else ""
+    percent = 0 <= low < high <= 100
+    advice = " Give --percent if they are percentages." if percent else ""
     return (
         f"Confidences go from {low:.4g} to {high:.4g}: they are not probabilities, so "
-        f"how far they can be taken at their word is not measured.{how}",
+        f"how far they can be taken at their word is not measured.{advice}",
     )
 
 
 def reversed_scores(
     scores: dict[str, dict[str, Estimate]], *, probable: bool
 ) -> tuple[str, ...]:
-    """Say that errors are less doubtful than correct rows, where that is clear.
+    """Return that errors are less doubtful than correct rows, where that is clear.
 
     Parameters
     ----------
     scores : dict of str to dict of str to Estimate
-        As in `Evaluation.scores`.
+        As in `Evaluation.scores`; the first is judged.
     probable : bool
         Whether a confidence can be a probability.
     """
-    name, area = next((n, found["auroc"]) for n, found in scores.items())
-    if area.high is None or area.high >= 0.5:
+    name, estimates = next(iter(scores.items()))
+    high = estimates["auroc"].high
+    if high is None or high >= 0.5:
         return ()
-    return (_reversed(name, probable=probable),)
+    return (_reversed_sentence(name, probable=probable),)
 
 
-def _reversed(name: str, *, probable: bool = False) -> str:
-    how = "Check the labels."
-    if name in ("confidence", "doubt"):
-        how = "Check which way the numbers go."
+def reversed_note(counts: Counts, score: str) -> str:
+    """Return that errors are clearly less doubtful than correct rows; "" otherwise.
+
+    By the rank-sum test of Mann and Whitney at 0.001, with its correction for ties
+    (Lehmann, Nonparametrics, 1975, section 1.4): intervals of AUROC are too narrow
+    where nearly all rows are tied.
+    """
+    n, n_errors = int(counts.n_correct + counts.n_errors), int(counts.n_errors)
+    n_pairs = n_errors * (n - n_errors)
+    if n < LEAST_ROWS or not n_pairs:
+        return ""
+    ties = (counts.correct + counts.errors).astype(float)
+    tie_term = (ties**3 - ties).sum() / (n * (n - 1))
+    free = n + 1 - tie_term
+    deviation = np.sqrt(free / 12 / n_pairs)  # of AUROC, over all orders of the rows
+    clear = rank_formulas.auroc(counts) < 0.5 - 3.1 * deviation and free > 0
+    return _reversed_sentence(score) if clear else ""
+
+
+def _reversed_sentence(score: str, *, probable: bool = False) -> str:
+    advice = "Check the labels."
+    if score in ("confidence", "doubt"):
+        advice = "Check which way the numbers go."
         if probable:
-            how += (
+            advice += (
                 " If they are the probability of one class, give --probs NAME "
                 "--positive LABEL."
             )
-    return f"Errors are less doubtful by {name} than correct answers are. {how}"
-
-
-def reversed_line(counts: Counts, score: str) -> str:
-    """Say that errors are clearly less doubtful than correct rows; "" otherwise.
-
-    By the rank-sum test of Mann and Whitney at 0.001, with its correction for ties:
-    intervals of AUROC are too narrow where nearly all rows are tied.
-    """
-    n, wrong = int(counts.n_correct + counts.n_errors), int(counts.n_errors)
-    pairs = wrong * (n - wrong)
-    if n < LEAST_ROWS or not pairs:
-        return ""
-    tied = (counts.correct + counts.errors).astype(float)
-    free = n + 1 - (tied**3 - tied).sum() / (n * (n - 1))
-    spread = np.sqrt(free / 12 / pairs)  # of AUROC, over all orders of the rows
-    clear = of_counts.auroc(counts) < 0.5 - 3.1 * spread and free > 0
-    return _reversed(score) if clear else ""
-
-
-SAME = 0.99
-"""A score is nearly constant if so large a share of the rows has one value."""
-
-
-_ROUNDING = 1e-6  # scores that differ less, relative to their size, are one
+    return f"Errors are less doubtful by {score} than correct answers are. {advice}"
 
 
 def is_constant(counts: Counts, *, share: float = 1.0) -> bool:
-    """Tell whether a share of the rows has one score, or all but for rounding.
+    """Return whether a share of the rows has one score, or all but for rounding.
 
     Examples
     --------
@@ -305,22 +282,22 @@ def is_constant(counts: Counts, *, share: float = 1.0) -> bool:
     return bool(share < 1 and sizes.max() >= share * sizes.sum())
 
 
-def constant_scores(by_score: dict[str, Counts]) -> tuple[str, ...]:
-    """Say which scores are the same for all rows, or for nearly all."""
+def constant_scores(counts_by_score: dict[str, Counts]) -> tuple[str, ...]:
+    """Return which scores are the same for all rows, or for nearly all."""
     names = [
         name
-        for name, counts in by_score.items()
+        for name, counts in counts_by_score.items()
         if counts.n_correct + counts.n_errors >= LEAST_ROWS
-        and is_constant(counts, share=SAME)
+        and is_constant(counts, share=NEARLY_ALL)
     ]
     if not names:
         return ()
-    every = all(is_constant(by_score[name]) for name in names)
-    it = "they" if len(names) > 1 else "it"
-    some = ", ".join(names[:-1]) + " and " * (len(names) > 1) + names[-1]
+    plural = len(names) > 1
+    listed = ", ".join(names[:-1]) + " and " * plural + names[-1]
+    fully = all(is_constant(counts_by_score[name]) for name in names)
+    rows = "all" if fully else f"{NEARLY_ALL:.0%} or more of the"
     return (
-        f"{some} {'have' if len(names) > 1 else 'has'} one value for "
-        f"{'all' if every else f'{SAME:.0%} or more of the'} rows: "
-        f"{it} cannot tell rows apart, and no threshold can. Give the model's "
-        "probabilities as they are, neither rounded nor decided.",
+        f"{listed} {'have' if plural else 'has'} one value for {rows} rows: "
+        f"{'they' if plural else 'it'} cannot tell rows apart, and no threshold can. "
+        "Give the model's probabilities as they are, neither rounded nor decided.",
     )

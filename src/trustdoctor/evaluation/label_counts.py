@@ -1,12 +1,12 @@
-"""Signs that labels are not what they should be.
+"""Signs that labels are wrong: shifted, shuffled, swapped, copied from the model.
 
-`LabelCounts` looks at labels, predicted classes and confidences alone. It counts
+`LabelCounts` looks at labels, predicted classes and confidences alone. It adds up
 batches in whole numbers, so their order changes nothing, and it keeps no rows.
 """
 
 import math
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -16,50 +16,55 @@ from trustdoctor.arrays import Array, to_numpy
 from trustdoctor.errors import InputError
 from trustdoctor.predictions import folded_name
 
-RARE = 0.001
-"""What chance does less often than this is not put down to chance."""
+LEVEL = 0.001
+"""The significance level of every check of labels."""
 
-FEWEST = 10
-"""Fewer errors than these are not judged."""
+LEAST_ERRORS = 10
+"""Pairs and predicted classes with fewer errors are not judged."""
 
-LARGE = 0.1
+LARGE_SHARE = 0.1
 """A pair is judged if it holds this share of its label's rows, or of all errors."""
 
-MARGIN = 0.75
-"""Confidence counts as high if it is less than this below the usual.
+CLOSE = 0.75
+"""Confidence counts as high if it is less than this below the usual one.
 
 In standard deviations. Natural errors of large pairs are 1.2 below and more."""
 
 APART = 1.35
-"""Other errors must be this far below the usual, for confidence to tell anything.
+"""Other errors must be this far below the usual confidence for it to be informative.
 
 In networks they are 1.4 below and more; in shallow trees or naive Bayes, seldom."""
 
 LEAST_ROWS = 30
-"""On fewer rows nothing is odd that concerns all labels."""
+"""Checks of all labels at once need this many rows."""
 
-KAPPA = 0.1
-"""Labels agree by chance if more than this share of the possible is excluded."""
+LARGEST_KAPPA = 0.1
+"""Labels count as random if a Cohen's kappa above this is excluded."""
 
-ALL_CORRECT = 1000
-"""So many rows without an error are odd, whatever the confidences expect.
+MANY_CORRECT = 1000
+"""This many rows without an error are odd, whatever errors the confidences expect.
 
 Fewer are if the confidences expect `EXPECTED_ERRORS`.
 """
 
 EXPECTED_ERRORS = 7
-"""None comes where so many are expected with probability exp(-7) < 0.001."""
+"""No error comes where 7 are expected with probability exp(-7) < 0.001 (Poisson)."""
 
-SHOWN = 5
-"""So many classes, pairs or rows are named; the others are counted."""
+MOST_LISTED = 5
+"""Classes, pairs and rows that a sentence names; the others are counted."""
 
-_UNIT = 1 << 15  # confidences are kept in whole steps of 1 / _UNIT
-_FLAT = 0.001  # confidences that spread less tell nothing apart
-_USUAL = 30  # so many correct rows of a class show what is usual for it
-_MOST = 1 << 20  # pairs, or classes; where there are more, pairs are not followed
-_MOST_NAMES = 1 << 16  # answers, likewise
-_EXACT = 1 << 22  # so many squares of steps add up exactly in a float
-_LATE = 1 << 16  # pairs that may wait to be summed up
+# Confidences are stored in whole steps, so that sums do not depend on the order of
+# batches: floats would round differently.
+_STEPS = 1 << 15
+_LEAST_SPREAD = 0.001  # confidences with a smaller deviation carry no information
+_REFERENCE_ROWS = 30  # correct rows of a class that show its usual confidence
+_MOST_PAIRS = 1 << 20  # pairs, or classes; beyond them pairs are no longer followed
+_MOST_ANSWERS = 1 << 16  # different answers, likewise
+_EXACT_ROWS = 1 << 22  # squares of steps (2^30) of so many rows fit a float's 2^53
+_MOST_PENDING = 1 << 16  # pairs that may wait to be summed up
+
+_Z_LEVEL = 3.1  # normal quantile of LEVEL, rounded up
+_Z_QUARTER = 3.5  # normal quantile of LEVEL / 4: up and down, by accuracy or order
 
 
 @dataclass(frozen=True)
@@ -70,60 +75,86 @@ class SuspectedPair:
     ----------
     label, predicted : int or str
         Classes; texts for answers without a set of classes.
-    n, of : int
+    n, n_labelled : int
         Rows of the pair, and all rows of that label.
-    confidence, usual : float
+    confidence, usual_confidence : float
         The mean in the pair, and in correct rows: those of the predicted class, or all
         where the class has few.
     as_high : bool
-        Whether the two are alike; otherwise the first is a little lower.
+        Whether the two are equal but for chance; otherwise the first is a little lower.
     """
 
     label: Any
     predicted: Any
     n: int
-    of: int
+    n_labelled: int
     confidence: float
-    usual: float
+    usual_confidence: float
     as_high: bool = True
 
-    def line(self, class_names: Sequence[str] | None = None, rows: Any = ()) -> str:
-        """Say it in one line, with the first of its rows where they are given.
+    def sentence(self, class_names: Sequence[str] | None = None, rows: Any = ()) -> str:
+        """Describe the pair, with the numbers of its first rows if they are given.
 
         Examples
         --------
-        >>> print(SuspectedPair(0, 1, 148, 150, 0.97, 0.98).line(["crt", "pem"], [7]))
+        >>> pair = SuspectedPair(0, 1, 148, 150, 0.97, 0.98)
+        >>> print(pair.sentence(["crt", "pem"], [7]))
         148 of 150 rows labelled crt are predicted pem, with confidence as high as for \
 correct rows (0.97; 0.98): check these labels, first row 7.
         """
         label, predicted = (_name(c, class_names) for c in (self.label, self.predicted))
-        first = ", ".join(str(row) for row in rows[:SHOWN])
-        where = f", first row{'s' * (len(rows) > 1)} {first}" if len(rows) else ""
+        numbers = ", ".join(str(row) for row in rows[:MOST_LISTED])
+        where = f", first row{'s' * (len(rows) > 1)} {numbers}" if len(rows) else ""
         return (
-            f"{self.n:,} of {self.of:,} rows labelled {label} are predicted "
+            f"{self.n:,} of {self.n_labelled:,} rows labelled {label} are predicted "
             f"{predicted}, with confidence {'' if self.as_high else 'nearly '}as high "
-            f"as for correct rows ({self.confidence:.2f}; {self.usual:.2f}): check "
-            f"these labels{where}."
+            f"as for correct rows ({self.confidence:.2f}; "
+            f"{self.usual_confidence:.2f}): check these labels{where}."
         )
 
 
-class _Sums(NamedTuple):
-    """Sums (3, k) of rows, steps of confidence and their squares, by pair (k,)."""
+class LabelReport(NamedTuple):
+    """What looks wrong about labels, in a sentence each.
+
+    Attributes
+    ----------
+    odd : tuple of str
+        Why nothing may rest on them.
+    notes : tuple of str
+        What else to check.
+    """
+
+    odd: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """All sentences, the odd ones first."""
+        return (*self.odd, *self.notes)
+
+
+class _PairSums(NamedTuple):
+    """Sums (3, k) of rows, confidence steps and their squares, by pair (k,).
+
+    A pair's key is label * `_MOST_PAIRS` + predicted class.
+    """
 
     keys: Array
-    values: Array
+    sums: Array
 
-    def gathered(self) -> "_Sums":
+    def grouped(self) -> "_PairSums":
         """Return each pair once, in order."""
         if not len(self.keys):
             return self
         order = np.argsort(self.keys)
         keys = self.keys[order]
-        new = np.flatnonzero(np.r_[True, keys[1:] != keys[:-1]])
-        return _Sums(keys[new], np.add.reduceat(self.values[:, order], new, axis=1))
+        starts = np.flatnonzero(np.r_[True, keys[1:] != keys[:-1]])
+        return _PairSums(
+            keys[starts], np.add.reduceat(self.sums[:, order], starts, axis=1)
+        )
 
 
-_NONE = _Sums(np.zeros(0, np.int64), np.zeros((3, 0), np.int64))
+_NO_PAIRS = _PairSums(np.zeros(0, np.int64), np.zeros((3, 0), np.int64))
 
 
 class LabelCounts:
@@ -133,7 +164,7 @@ class LabelCounts:
     --------
     >>> counts = LabelCounts()
     >>> counts.update([1, 2, 3] * 10, [0, 1, 2] * 10, np.full(30, 0.9), 4)
-    >>> print(counts.warnings()[0])
+    >>> print(counts.report().odd[0])
     Labels seem to count from 1: accuracy would be 100.0% with every label lowered by \
 one, and is 0.0% now. Check --first-class, and the order of the columns.
     """
@@ -141,17 +172,20 @@ one, and is 0.0% now. Check --first-class, and the order of the columns.
     def __init__(self) -> None:
         self.n_classes: int | None = None
         self.n = 0
-        self.n_right = 0
-        self._shifted = np.zeros(2, np.int64)  # right if lowered, or raised, by one
-        self._moved = np.zeros((2, 4), np.int64)  # up, down: see `compare_rows`
-        self._moved_steps = np.zeros((2, 4), np.int64)
+        self.n_correct = 0
+        # Correct rows if every label were lowered, or raised, by one.
+        self._correct_if_shifted = np.zeros(2, np.int64)
+        # With labels moved up, or down, by a row: see `add_neighbours`.
+        self._neighbours = np.zeros((2, 4), np.int64)
+        self._neighbour_steps = np.zeros((2, 4), np.int64)
         self._spellings: dict[str, set[str]] = {}
-        self._labels = np.zeros(0, np.int64)
-        self._said = np.zeros((3, 0), np.int64)  # as in _Sums, by predicted class
-        self._pairs = _NONE  # of errors alone
-        self._late: list[_Sums] = []
-        self._names: dict[str, int] = {}
-        self._blind = False  # whether pairs cannot be judged
+        self._rows_by_label = np.zeros(0, np.int64)
+        # Rows, confidence steps and their squares, by predicted class.
+        self._predicted_sums = np.zeros((3, 0), np.int64)
+        self._error_pairs = _NO_PAIRS
+        self._pending: list[_PairSums] = []
+        self._answer_indices: dict[str, int] = {}
+        self._pairs_dropped = False
 
     def fresh(self) -> "LabelCounts":
         """Return the same, without rows."""
@@ -177,28 +211,32 @@ one, and is 0.0% now. Check --first-class, and the order of the columns.
         n_classes : int
             0 for answers without a set of classes.
         names : sequence of str, optional
-            What the numbers mean in these rows, for such answers. Without them nothing
-            is said of their labels.
+            What the numbers mean in these rows, for such answers. Without them their
+            labels are not judged.
         """
-        self._meet(n_classes)
-        y, k = (to_numpy(a).astype(np.int64, copy=False) for a in (labels, predicted))
-        wrong = np.flatnonzero(y != k)
-        self.n += len(y)
-        self.n_right += len(y) - len(wrong)
+        self._check_classes(n_classes)
+        label, guess = (
+            to_numpy(a).astype(np.int64, copy=False) for a in (labels, predicted)
+        )
+        wrong = np.flatnonzero(label != guess)
+        self.n += len(label)
+        self.n_correct += len(label) - len(wrong)
         if not n_classes:
-            self._spell(names or ())
-            if names is None or self._blind:
-                self._forget()
+            self._add_spellings(names or ())
+            if names is None or self._pairs_dropped:
+                self._drop_pairs()
                 return
-            own = self._numbers(names)
-            y, k = own[y], own[k]
-        width = self._widen(n_classes or len(self._names))
-        self._labels += np.bincount(y, minlength=width)
-        step = k[wrong] - y[wrong]
-        self._shifted += [np.count_nonzero(step == by) for by in (-1, 1)]
-        self._see(y, k, wrong, _steps(confidence))
+            index = self._indices_of(names)
+            label, guess = index[label], index[guess]
+        width = self._resize(n_classes or len(self._answer_indices))
+        self._rows_by_label += np.bincount(label, minlength=width)
+        step = guess[wrong] - label[wrong]
+        self._correct_if_shifted += [np.count_nonzero(step == by) for by in (-1, 1)]
+        self._add_confidences(label, guess, wrong, _confidence_steps(confidence))
 
-    def compare_rows(self, labels: Any, predicted: Any, confidence: Any = None) -> None:
+    def add_neighbours(
+        self, labels: Any, predicted: Any, confidence: Any = None
+    ) -> None:
         """Count which labels fit the prediction of the row before, or after, better.
 
         Parameters
@@ -206,35 +244,35 @@ one, and is 0.0% now. Check --first-class, and the order of the columns.
         labels, predicted : integer arrays (n,)
             In the order of the rows; labels below 0 are missing.
         confidence : array (n,), optional
-            As in `update`; of rows without a label it does not matter.
+            As in `update`; that of rows without a label is ignored.
         """
-        y, k, steps = to_numpy(labels), to_numpy(predicted), _steps(confidence)
-        ends = slice(None, -1), slice(1, None)
-        for moved, (row, neighbour) in enumerate((ends, ends[::-1])):  # up, down
-            counts, moved_label, label, said = (
-                self._moved[moved],
-                y[neighbour],
-                y[row],
-                k[row],
+        label, guess = to_numpy(labels), to_numpy(predicted)
+        steps = _confidence_steps(confidence)
+        before, after = slice(None, -1), slice(1, None)
+        for direction, (row, neighbour) in enumerate(  # up, down
+            ((before, after), (after, before))
+        ):
+            both_known = (label[neighbour] >= 0) & (label[row] >= 0)
+            fits_moved = (label[neighbour] == guess[row]) & both_known
+            fits_now = (label[row] == guess[row]) & both_known
+            fits_always = np.count_nonzero(fits_moved & fits_now)
+            self._neighbours[direction] += (
+                np.count_nonzero(both_known),
+                np.count_nonzero(fits_moved) - fits_always,
+                np.count_nonzero(fits_now) - fits_always,
+                fits_always,
             )
-            both = (moved_label >= 0) & (label >= 0)
-            fits_moved, fits_now = (moved_label == said) & both, (label == said) & both
-            always = np.count_nonzero(fits_moved & fits_now)
-            counts[0] += np.count_nonzero(both)
-            counts[1] += np.count_nonzero(fits_moved) - always
-            counts[2] += np.count_nonzero(fits_now) - always
-            counts[3] += always
             if steps is not None:
-                q = steps[row].astype(np.int64)
-                either = q[fits_moved != fits_now]
-                self._moved_steps[moved] += (
-                    q[fits_moved].sum(),
-                    q[fits_now].sum(),
-                    either.sum(),
-                    (either**2).sum(),
+                row_steps = steps[row].astype(np.int64)
+                changed = row_steps[fits_moved != fits_now]
+                self._neighbour_steps[direction] += (
+                    row_steps[fits_moved].sum(),
+                    row_steps[fits_now].sum(),
+                    changed.sum(),
+                    (changed**2).sum(),
                 )
 
-    def _meet(self, n_classes: int) -> None:
+    def _check_classes(self, n_classes: int) -> None:
         if self.n_classes is None:
             self.n_classes = n_classes
         if n_classes != self.n_classes:
@@ -243,86 +281,100 @@ one, and is 0.0% now. Check --first-class, and the order of the columns.
                 "later rows. Count the rows of one model at a time."
             )
             raise InputError(message)
-        if n_classes > _MOST:
-            self._forget()
+        if n_classes > _MOST_PAIRS:
+            self._drop_pairs()
 
-    def _spell(self, names: Iterable[str]) -> None:
+    def _add_spellings(self, names: Iterable[str]) -> None:
         """Remember how answers are spelt, unless there are very many."""
-        if len(self._spellings) <= _MOST_NAMES:
+        if len(self._spellings) <= _MOST_ANSWERS:
             for name in names:
                 self._spellings.setdefault(folded_name(name), set()).add(name)
 
-    def _numbers(self, names: Sequence[str]) -> Array:
-        """Return the numbers that answers have here."""
-        own = self._names
-        return np.array([own.setdefault(str(n), len(own)) for n in names], np.int64)
+    def _indices_of(self, names: Sequence[str]) -> Array:
+        """Return the numbers that answers have in these counts."""
+        indices = self._answer_indices
+        return np.array(
+            [indices.setdefault(str(name), len(indices)) for name in names], np.int64
+        )
 
-    def _widen(self, classes: int) -> int:
-        """Make room for so many classes, and return for how many there is room."""
-        more = classes - len(self._labels)
-        if more > 0:
-            self._labels = np.pad(self._labels, (0, more))
-            self._said = np.pad(self._said, ((0, 0), (0, more)))
-        return len(self._labels)
+    def _resize(self, n_classes: int) -> int:
+        """Make room for `n_classes` and return for how many there is room."""
+        lacking = n_classes - len(self._rows_by_label)
+        if lacking > 0:
+            self._rows_by_label = np.pad(self._rows_by_label, (0, lacking))
+            self._predicted_sums = np.pad(self._predicted_sums, ((0, 0), (0, lacking)))
+        return len(self._rows_by_label)
 
-    def _see(self, y: Array, k: Array, wrong: Array, steps: Array | None) -> None:
-        """Count confidences, by predicted class and by pairs of errors."""
-        width = len(self._labels)
-        self._said[0] += np.bincount(k, minlength=width)
-        if steps is None or self._blind:
-            self._forget()
+    def _add_confidences(
+        self, label: Array, guess: Array, wrong: Array, steps: Array | None
+    ) -> None:
+        """Sum confidences by predicted class, and by pair of label and prediction."""
+        width = len(self._rows_by_label)
+        self._predicted_sums[0] += np.bincount(guess, minlength=width)
+        if steps is None or self._pairs_dropped:
+            self._drop_pairs()
             return
-        for start in range(0, len(k), _EXACT):
-            at, q = k[start : start + _EXACT], steps[start : start + _EXACT]
-            self._said[1] += np.bincount(at, q, width).astype(np.int64)
-            self._said[2] += np.bincount(at, q * q, width).astype(np.int64)
-        self._add(_by_pair(y[wrong], k[wrong], steps[wrong], width))
+        for start in range(0, len(guess), _EXACT_ROWS):
+            block = slice(start, start + _EXACT_ROWS)
+            classes, weights = guess[block], steps[block]
+            for power, values in ((1, weights), (2, weights * weights)):
+                sums = np.bincount(classes, values, width)
+                self._predicted_sums[power] += sums.astype(np.int64)
+        self._add_pairs(_sum_pairs(label[wrong], guess[wrong], steps[wrong], width))
 
-    def _add(self, sums: _Sums) -> None:
-        self._late.append(sums)
-        waiting = sum(len(late.keys) for late in self._late)
-        # As many again as are kept: each is then sorted a few times, not once a batch.
-        if waiting > max(_LATE, len(self._pairs.keys)):
-            self._gather()
-        if len(self._names) > _MOST_NAMES:
-            self._forget()
+    def _add_pairs(self, pairs: _PairSums) -> None:
+        self._pending.append(pairs)
+        waiting = sum(len(batch.keys) for batch in self._pending)
+        # Waiting for as many as there are already sorts each a few times, and not once
+        # per batch.
+        if waiting > max(_MOST_PENDING, len(self._error_pairs.keys)):
+            self._merge_pending()
+        if len(self._answer_indices) > _MOST_ANSWERS:
+            self._drop_pairs()
 
-    def _gather(self) -> None:
-        """Sum up what waits, and give pairs up where there are too many."""
-        every = [self._pairs, *self._late]
-        keys, values = (np.concatenate(parts, -1) for parts in zip(*every, strict=True))
-        self._pairs, self._late = _Sums(keys, values).gathered(), []
-        if len(self._pairs.keys) > _MOST:
-            self._forget()
+    def _merge_pending(self) -> None:
+        """Sum up the pairs that wait; drop all pairs if there are too many."""
+        columns = zip(self._error_pairs, *self._pending, strict=True)
+        keys, sums = (np.concatenate(arrays, -1) for arrays in columns)
+        self._error_pairs, self._pending = _PairSums(keys, sums).grouped(), []
+        if len(self._error_pairs.keys) > _MOST_PAIRS:
+            self._drop_pairs()
 
-    def _forget(self) -> None:
-        """Follow pairs no longer. Rows in any other order come to the same."""
-        self._blind = True
-        self._pairs, self._late, self._names = _NONE, [], {}
+    def _drop_pairs(self) -> None:
+        """Stop following pairs.
+
+        Whether this happens must not depend on the order of rows, so it is final.
+        """
+        self._pairs_dropped = True
+        self._error_pairs, self._pending, self._answer_indices = _NO_PAIRS, [], {}
 
     def merge(self, other: "LabelCounts") -> None:
-        """Count the rows of another, too."""
+        """Add the rows that another object counted."""
         if other.n_classes is None:
             return
-        self._meet(other.n_classes)
+        self._check_classes(other.n_classes)
         self.n += other.n
-        self.n_right += other.n_right
-        self._shifted = self._shifted + other._shifted
-        self._moved = self._moved + other._moved
-        self._moved_steps = self._moved_steps + other._moved_steps
-        self._spell(name for names in other._spellings.values() for name in names)
-        if self._blind or other._blind:
-            self._forget()
+        self.n_correct += other.n_correct
+        self._correct_if_shifted = self._correct_if_shifted + other._correct_if_shifted
+        self._neighbours = self._neighbours + other._neighbours
+        self._neighbour_steps = self._neighbour_steps + other._neighbour_steps
+        self._add_spellings(n for names in other._spellings.values() for n in names)
+        if self._pairs_dropped or other._pairs_dropped:
+            self._drop_pairs()
             if not self.n_classes:
                 return
-        width = len(other._labels)
-        own = self._numbers(list(other._names)) if other._names else np.arange(width)
-        self._widen(max(width, len(self._names)))
-        self._labels[own] += other._labels
-        self._said[:, own] += other._said
-        for keys, values in () if self._blind else (other._pairs, *other._late):
-            label, predicted = np.divmod(keys, _MOST)
-            self._add(_Sums(own[label] * _MOST + own[predicted], values))
+        width = len(other._rows_by_label)
+        index = np.arange(width)
+        if other._answer_indices:
+            index = self._indices_of(list(other._answer_indices))
+        self._resize(max(width, len(self._answer_indices)))
+        self._rows_by_label[index] += other._rows_by_label
+        self._predicted_sums[:, index] += other._predicted_sums
+        if self._pairs_dropped:
+            return
+        for keys, sums in (other._error_pairs, *other._pending):
+            label, guess = np.divmod(keys, _MOST_PAIRS)
+            self._add_pairs(_PairSums(index[label] * _MOST_PAIRS + index[guess], sums))
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -341,77 +393,94 @@ one, and is 0.0% now. Check --first-class, and the order of the columns.
         >>> counts = LabelCounts()
         >>> confidence = np.tile([0.9, 0.95], 200)
         >>> counts.update([0, 1, 2, 0] * 100, [0, 1, 2, 1] * 100, confidence, 3)
-        >>> [(pair.label, pair.predicted, pair.n, pair.of) for pair in counts.pairs()]
-        [(0, 1, 100, 200)]
+        >>> [(pair.label, pair.predicted, pair.n) for pair in counts.pairs()]
+        [(0, 1, 100)]
         """
-        if not self._blind:
-            self._gather()
-        if self._blind or not len(self._pairs.keys):
+        if not self._pairs_dropped:
+            self._merge_pending()
+        if self._pairs_dropped or not len(self._error_pairs.keys):
             return ()
-        found = list(_suspected(self._pairs, self._said, self._labels))
-        if self._names:
-            of = list(self._names)
-            found = [
-                replace(pair, label=of[pair.label], predicted=of[pair.predicted])
-                for pair in found
+        pairs = list(
+            _suspected_pairs(
+                self._error_pairs, self._predicted_sums, self._rows_by_label
+            )
+        )
+        if self._answer_indices:
+            answers = list(self._answer_indices)
+            pairs = [
+                replace(
+                    pair, label=answers[pair.label], predicted=answers[pair.predicted]
+                )
+                for pair in pairs
             ]
-        return tuple(sorted(found, key=lambda p: (-p.n, p.label, p.predicted)))
+        return tuple(sorted(pairs, key=lambda p: (-p.n, p.label, p.predicted)))
 
-    def warnings(
-        self, class_names: Sequence[str] | None = None, rows: Sequence[Any] = ()
-    ) -> tuple[str, ...]:
-        """Say what is suspicious, in one line each; nothing on good data.
+    def report(
+        self,
+        class_names: Sequence[str] | None = None,
+        rows_of: Callable[[SuspectedPair], Any] | None = None,
+    ) -> LabelReport:
+        """Return what is suspicious; nothing on good data.
+
+        Each test that makes labels odd errs with probability 0.001 at most, and fewer
+        than 30 rows are not odd.
 
         Parameters
         ----------
         class_names : sequence of str, optional
-        rows : sequence of arrays, optional
-            Those of each of `pairs`, to name the first: see `suspected_rows`.
-        """
-        if not self.n:
-            return ()
-        odd = self.odd() or (self._shift() or self._chance(),)
-        out = [*odd, self._absent(class_names), self._twins(class_names)]
-        pairs = () if self._shift() else self.pairs()
-        for i, pair in enumerate(pairs[:SHOWN]):
-            out.append(pair.line(class_names, rows[i] if i < len(rows) else ()))
-        if len(pairs) > SHOWN:
-            n, more = sum(pair.n for pair in pairs[SHOWN:]), len(pairs) - SHOWN
-            which = f"{more} more pair{'s' * (more > 1)} of label and predicted class"
-            out.append(f"{n:,} rows of {which} are as suspicious.")
-        return tuple(line[0].upper() + line[1:] for line in out if line)
-
-    def odd(self) -> tuple[str, ...]:
-        """Return why nothing may rest on these labels; empty where nothing is odd.
-
-        Each test errs with probability 0.001 at most, and fewer than 30 rows are not
-        judged.
+        rows_of : callable, optional
+            Returns the row numbers of a suspected pair, to name the first ones.
 
         Examples
         --------
-        >>> counts, said = LabelCounts(), np.arange(900) ** 2 % 7 % 3
-        >>> counts.update(np.roll(said, 1), said, None, 7)
-        >>> counts.compare_rows(np.roll(said, 1), said)
-        >>> print(*counts.odd())
+        >>> counts, predicted = LabelCounts(), np.arange(900) ** 2 % 7 % 3
+        >>> counts.update(np.roll(predicted, 1), predicted, None, 7)
+        >>> counts.add_neighbours(np.roll(predicted, 1), predicted)
+        >>> print(*counts.report().odd)
         Labels fit better when moved up by one row: accuracy would be 100.0%, and is \
 42.8% now. Check that no column was shifted against the others.
         """
-        if self.n < LEAST_ROWS:
-            return ()
-        line = self._shift() or self._row_shift() or self._chance() or self._agreement()
-        line = line or self._all_correct()
-        return (line[0].upper() + line[1:],) if line else ()
+        if not self.n:
+            return LabelReport()
+        shift, odd = self._class_shift(), ""
+        if self.n >= LEAST_ROWS:
+            odd = shift or self._row_shift() or self._below_chance()
+            odd = odd or self._no_agreement() or self._no_errors()
+        notes = [
+            "" if odd else shift or self._below_chance(),
+            self._absent_labels(class_names),
+            self._similar_names(class_names),
+        ]
+        if not shift:
+            notes += self._pair_notes(class_names, rows_of)
+        return LabelReport(_capitalised([odd]), _capitalised(notes))
+
+    def _pair_notes(
+        self,
+        class_names: Sequence[str] | None,
+        rows_of: Callable[[SuspectedPair], Any] | None,
+    ) -> Iterator[str]:
+        pairs = self.pairs()
+        for pair in pairs[:MOST_LISTED]:
+            yield pair.sentence(class_names, () if rows_of is None else rows_of(pair))
+        unlisted = pairs[MOST_LISTED:]
+        if unlisted:
+            yield (
+                f"{sum(pair.n for pair in unlisted):,} rows of {len(unlisted)} more "
+                f"pair{'s' * (len(unlisted) > 1)} of label and predicted class are as "
+                "suspicious."
+            )
 
     def _row_shift(self) -> str:
-        """Say that labels fit better when they are moved by one row."""
-        for moved, where in enumerate(("up", "down")):
-            n, more, fewer, always = self._moved[moved].tolist()
+        """Return that labels fit better when they are moved by one row."""
+        for direction, where in enumerate(("up", "down")):
+            n, fit_moved, fit_now, always = self._neighbours[direction].tolist()
             if n < LEAST_ROWS:
                 continue
-            now, then = (always + fewer) / n, (always + more) / n
-            if self._fits_better(moved, now, then):
-                fits = f"accuracy would be {then:.1%}, and is {now:.1%} now"
-            elif self._orders_better(moved):
+            now, moved = (always + fit_now) / n, (always + fit_moved) / n
+            if self._fits_better(direction, now, moved):
+                fits = f"accuracy would be {moved:.1%}, and is {now:.1%} now"
+            elif self._orders_better(direction):
                 fits = (
                     "the more confident predictions would then be right more often, "
                     "and are not now"
@@ -424,79 +493,92 @@ one, and is 0.0% now. Check --first-class, and the order of the columns.
             )
         return ""
 
-    def _fits_better(self, moved: int, now: float, then: float) -> bool:
-        """Tell whether more predictions are right with moved labels, by a sign test.
-
-        Rows in the order of their classes fit nearly as well when moved. So half of the
-        errors at least must go, or what agrees now must be little beyond chance.
-        """
+    def _fits_better(self, direction: int, now: float, moved: float) -> bool:
+        """Test whether more predictions are right with moved labels (sign test)."""
         from scipy.special import bdtr
 
-        _, more, fewer, _ = self._moved[moved].tolist()
-        if not (more > fewer and bdtr(fewer, more + fewer, 0.5) < RARE / 4):
+        _, fit_moved, fit_now, _ = self._neighbours[direction].tolist()
+        # McNemar's test, exact: of the rows that change, each way is as likely.
+        p_value = bdtr(fit_now, fit_moved + fit_now, 0.5)
+        if not (fit_moved > fit_now and p_value < LEVEL / 4):
             return False
-        chance = self._by_chance()
-        return 2 * (1 - then) <= 1 - now or _instead(now - chance, then - chance)
+        # Rows in the order of their classes fit nearly as well when moved. So half of
+        # the errors at least must go, or agreement now must be little beyond chance.
+        chance = self._chance_agreement()
+        return 2 * (1 - moved) <= 1 - now or _is_far_less(now - chance, moved - chance)
 
-    def _orders_better(self, moved: int) -> bool:
-        """Tell whether confidence orders errors with moved labels, and not as they are.
+    def _orders_better(self, direction: int) -> bool:
+        """Test whether confidence orders errors with moved labels, and not now.
 
-        A model that nearly always says the same is right as often with any labels, and
-        its confidence alone tells where they belong. The test is that of a sum of
+        A model that nearly always predicts the same is right as often with any labels,
+        and its confidence alone tells where they belong. The test is that of a sum of
         confidences, less their mean, over rows that change from wrong to right (plus)
         or back (minus), whose signs would be random.
         """
-        _, more, fewer, always = self._moved[moved].tolist()
-        # Of a model that always says the same, moving labels changes one row at most.
-        if self._blind or not self._moved_steps[moved].any() or more + 1 < fewer:
+        _, fit_moved, fit_now, always = self._neighbours[direction].tolist()
+        steps = self._neighbour_steps[direction]
+        # Of a model that always predicts the same, moving labels changes one row.
+        if self._pairs_dropped or not steps.any() or fit_moved + 1 < fit_now:
             return False
-        then, now, either, squares = self._moved_steps[moved].tolist()
-        mean = float(self._said[1].sum()) / self.n
+        steps_moved, steps_now, steps_changed, squares = steps.tolist()
+        rows, sums = self._predicted_sums[:2]
+        mean = float(sums.sum()) / self.n
         # By chance as many agree in every predicted class as have its label.
-        chance = (self._said[1] - mean * self._said[0]) @ self._labels / self.n
-        beyond_then = then - mean * (always + more) - chance
-        beyond_now = now - mean * (always + fewer) - chance
-        variance = squares - 2 * mean * either + mean**2 * (more + fewer)
-        sure = beyond_then - beyond_now > 3.5 * math.sqrt(max(variance, 0))  # < RARE/4
-        return bool(sure and _instead(beyond_now, beyond_then))
+        chance = (sums - mean * rows) @ self._rows_by_label / self.n
+        beyond_moved = steps_moved - mean * (always + fit_moved) - chance
+        beyond_now = steps_now - mean * (always + fit_now) - chance
+        n_changed = fit_moved + fit_now
+        variance = squares - 2 * mean * steps_changed + mean**2 * n_changed
+        limit = _Z_QUARTER * math.sqrt(max(variance, 0))
+        clear = beyond_moved - beyond_now > limit
+        return bool(clear and _is_far_less(beyond_now, beyond_moved))
 
-    def _by_chance(self) -> float:
-        """Return which share of labels in random order would agree; nan: not known."""
-        labels, said = (counts / self.n for counts in (self._labels, self._said[0]))
-        whole = self._labels.sum() == self._said[0].sum() == self.n
-        return float(labels @ said) if whole else math.nan
+    def _chance_agreement(self) -> float:
+        """Return the share of labels in random order that would agree; NaN: unknown."""
+        rows = self._predicted_sums[0]
+        complete = self._rows_by_label.sum() == rows.sum() == self.n
+        labels, predicted = (counts / self.n for counts in (self._rows_by_label, rows))
+        return float(labels @ predicted) if complete else math.nan
 
-    def _agreement(self) -> str:
-        """Say that labels in any other order would fit as well.
+    def _no_agreement(self) -> str:
+        """Return that labels in any other order would fit as well.
 
         The variance of the agreement over all orders is that of Cohen's kappa for
         fixed margins (Fleiss, Levin and Paik, Statistical Methods for Rates and
-        Proportions, 2003, section 18.1). It must be small against the agreement that
-        the margins allow: a model that nearly always says the same tells nothing.
+        Proportions, 2003, section 18.1).
         """
-        labels, said = (v.astype(float) for v in (self._labels, self._said[0]))
         n = self.n
-        if labels.sum() != n or said.sum() != n:
+        labels, predicted = (
+            counts.astype(float)
+            for counts in (self._rows_by_label, self._predicted_sums[0])
+        )
+        if labels.sum() != n or predicted.sum() != n:
             return ""
-        both, most = labels * said, np.minimum(labels, said).sum()
-        spread = (both * (n - labels) * (n - said)).sum() + both.sum() ** 2
-        spread = np.sqrt((spread - (both**2).sum()) / (n * n * (n - 1.0)))
-        expected, limit = both.sum() / n, 3.1 * spread  # 0.001 on one side
-        beyond = self.n_right - expected
-        if beyond >= limit or beyond + limit >= KAPPA * (most - expected):
+        products = labels * predicted
+        largest = np.minimum(labels, predicted).sum()
+        variance = (products * (n - labels) * (n - predicted)).sum()
+        variance = variance + products.sum() ** 2 - (products**2).sum()
+        limit = _Z_LEVEL * np.sqrt(variance / (n * n * (n - 1.0)))
+        expected = products.sum() / n
+        beyond = self.n_correct - expected
+        # The limit must be small against the agreement that the margins allow: a model
+        # that nearly always predicts the same tells nothing.
+        if beyond >= limit or beyond + limit >= LARGEST_KAPPA * (largest - expected):
             return ""
         return (
             f"labels agree with the predictions as labels in random order would: "
-            f"accuracy is {self.n_right / n:.1%}, by chance {expected / n:.1%}. Check "
-            "that the labels are those of these rows."
+            f"accuracy is {self.n_correct / n:.1%}, by chance {expected / n:.1%}. "
+            "Check that the labels are those of these rows."
         )
 
-    def _all_correct(self) -> str:
-        """Say that there is no error where some are to be expected."""
-        if self.n_right < self.n:
+    def _no_errors(self) -> str:
+        """Return that there is no error where some are to be expected."""
+        if self.n_correct < self.n:
             return ""
-        expected = 0.0 if self._blind else self.n - float(self._said[1].sum()) / _UNIT
-        if self.n < ALL_CORRECT and expected < EXPECTED_ERRORS:
+        expected = 0.0
+        if not self._pairs_dropped:
+            expected = self.n - float(self._predicted_sums[1].sum()) / _STEPS
+        if self.n < MANY_CORRECT and expected < EXPECTED_ERRORS:
             return ""
         by = f", where the confidences expect {expected:,.0f} errors"
         return (
@@ -505,113 +587,124 @@ one, and is 0.0% now. Check --first-class, and the order of the columns.
             "trained on these rows."
         )
 
-    def _twins(self, class_names: Sequence[str] | None) -> str:
+    def _similar_names(self, class_names: Sequence[str] | None) -> str:
         """Name two classes that are spelt alike but for case, spaces or Unicode."""
         spellings = self._spellings
         if self.n_classes:
             spellings = {}
             for name in class_names or ():
                 spellings.setdefault(folded_name(name), set()).add(name)
-        alike = sorted(sorted(names)[:2] for names in spellings.values() if names)
-        alike = [pair for pair in alike if len(pair) > 1]
-        if not alike:
+        pairs = sorted(
+            sorted(names)[:2] for names in spellings.values() if len(names) > 1
+        )
+        if not pairs:
             return ""
-        more = len(alike) - 1
-        others = f" So are {more} more pair{'s' * (more > 1)}." * (more > 0)
-        first, second = alike[0]
+        more = len(pairs) - 1
+        unlisted = f" So are {more} more pair{'s' * (more > 1)}." * (more > 0)
+        first, second = pairs[0]
         return (
             f"the classes {first!r} and {second!r} differ only in "
-            f"{_difference(first, second)}, and count as two: write them alike.{others}"
+            f"{_spelling_difference(first, second)}, and count as two: write them "
+            f"alike.{unlisted}"
         )
 
-    def _chance(self) -> str:
-        """Say that guessing would do better."""
+    def _below_chance(self) -> str:
+        """Return that guessing would do better (binomial test)."""
         from scipy.special import bdtr
 
         classes = self.n_classes or 0
-        if classes < 2 or not bdtr(self.n_right, self.n, 1 / classes) < RARE:
+        if classes < 2 or not bdtr(self.n_correct, self.n, 1 / classes) < LEVEL:
             return ""
         return (
-            f"accuracy is {self.n_right / self.n:.1%}, below the {1 / classes:.1%} of "
-            f"guessing among {classes} classes: check that the labels number the "
+            f"accuracy is {self.n_correct / self.n:.1%}, below the {1 / classes:.1%} "
+            f"of guessing among {classes} classes: check that the labels number the "
             "classes as the columns do, and that higher means more likely."
         )
 
-    def _shift(self) -> str:
-        """Say that labels fit better when they are lowered or raised by one."""
+    def _class_shift(self) -> str:
+        """Return that labels fit better when they are lowered or raised by one."""
         from scipy.special import bdtr, bdtrc
 
-        best = int(self._shifted.argmax())
-        right, classes = int(self._shifted[best]), self.n_classes or 0
-        if classes < 3 or right <= 2 * self.n_right:
-            return ""  # of two classes, a wrong label always is the one beside
-        no_better = bdtr(self.n_right, self.n_right + right, 0.5)
-        if not max(no_better, bdtrc(right - 1, self.n, 1 / classes)) < RARE:
+        best = int(self._correct_if_shifted.argmax())
+        shifted, classes = int(self._correct_if_shifted[best]), self.n_classes or 0
+        # Of two classes a wrong label is always the one beside.
+        if classes < 3 or shifted <= 2 * self.n_correct:
             return ""
-        what, how, check = (
+        no_better = bdtr(self.n_correct, self.n_correct + shifted, 0.5)
+        by_chance = bdtrc(shifted - 1, self.n, 1 / classes)
+        if not max(no_better, by_chance) < LEVEL:
+            return ""
+        mistake, change, check = (
             ("count from 1", "lowered", "--first-class, and the order of the columns")
             if best == 0
             else ("be one too low", "raised", "them, and the order of the columns")
         )
         return (
-            f"labels seem to {what}: accuracy would be {right / self.n:.1%} with every "
-            f"label {how} by one, and is {self.n_right / self.n:.1%} now. Check "
-            f"{check}."
+            f"labels seem to {mistake}: accuracy would be {shifted / self.n:.1%} with "
+            f"every label {change} by one, and is {self.n_correct / self.n:.1%} now. "
+            f"Check {check}."
         )
 
-    def _absent(self, class_names: Sequence[str] | None) -> str:
-        """Say which classes never occur as a label, where that is worth saying."""
+    def _absent_labels(self, class_names: Sequence[str] | None) -> str:
+        """Name classes that never occur as a label, where that is to be expected."""
         if not self.n_classes:
             return ""
-        absent = np.flatnonzero(self._labels == 0)
+        predicted = self._predicted_sums[0]
+        absent = np.flatnonzero(self._rows_by_label == 0)
         if self.n < 10 * self.n_classes:  # too few rows for every class to occur
-            absent = absent[self._said[0][absent] >= FEWEST]
+            absent = absent[predicted[absent] >= LEAST_ERRORS]
         if not len(absent):
             return ""
-        said = int(self._said[0][absent].sum())
-        named = ", ".join(_name(int(c), class_names) for c in absent[:SHOWN])
-        more = ", ..." if len(absent) > SHOWN else ""
+        names = ", ".join(_name(int(c), class_names) for c in absent[:MOST_LISTED])
+        more = ", ..." if len(absent) > MOST_LISTED else ""
         occur = f"classes never occur{'s' * (len(absent) == 1)}"
         return (
-            f"{len(absent):,} of {self.n_classes:,} {occur} as a label ({named}{more}; "
-            f"predicted {said:,} times): check that the labels are complete and number "
-            "the classes as the columns do."
+            f"{len(absent):,} of {self.n_classes:,} {occur} as a label ({names}{more}; "
+            f"predicted {int(predicted[absent].sum()):,} times): check that the labels "
+            "are complete and number the classes as the columns do."
         )
 
 
-def _instead(now: float, moved: float) -> bool:
-    """Tell whether there is little agreement now, and much with moved labels."""
+def _capitalised(sentences: Iterable[str]) -> tuple[str, ...]:
+    """Return the sentences that are not empty, with a capital letter."""
+    return tuple(text[0].upper() + text[1:] for text in sentences if text)
+
+
+def _is_far_less(now: float, moved: float) -> bool:
+    """Return whether there is little agreement now, and much with moved labels."""
     return 4 * abs(now) <= moved
 
 
-def _steps(confidence: Any) -> Array | None:
+def _confidence_steps(confidence: Any) -> Array | None:
     """Return probabilities in whole steps; None where they are not probabilities."""
     if confidence is None:
         return None
-    given = to_numpy(confidence).astype(np.float64, copy=False)
-    if len(given) and not (given.min() >= 0 and given.max() <= 1):  # or NaN
+    values = to_numpy(confidence).astype(np.float64, copy=False)
+    if len(values) and not (values.min() >= 0 and values.max() <= 1):  # or NaN
         return None
-    return np.rint(given * _UNIT)
+    return np.rint(values * _STEPS)
 
 
-def _by_pair(y: Array, k: Array, steps: Array, width: int) -> _Sums:
-    """Sum up errors by pair."""
-    terms = (np.ones_like(steps), steps, steps * steps)
-    if not width * width <= len(y) <= _EXACT:
-        return _Sums(y * _MOST + k, np.stack(terms).astype(np.int64)).gathered()
+def _sum_pairs(label: Array, guess: Array, steps: Array, width: int) -> _PairSums:
+    """Sum errors by pair of label and predicted class."""
+    powers = (np.ones_like(steps), steps, steps * steps)
+    if not width * width <= len(label) <= _EXACT_ROWS:
+        keys = label * _MOST_PAIRS + guess
+        return _PairSums(keys, np.stack(powers).astype(np.int64)).grouped()
     # Few classes: a table of all pairs is faster than sorting the rows.
-    at = y * width + k
-    table = np.stack([np.bincount(at, term, width * width) for term in terms])
-    met = np.flatnonzero(table[0])
-    label, predicted = np.divmod(met, width)
-    return _Sums(label * _MOST + predicted, table[:, met].astype(np.int64))
+    cell = label * width + guess
+    table = np.stack([np.bincount(cell, power, width * width) for power in powers])
+    occupied = np.flatnonzero(table[0])
+    row, column = np.divmod(occupied, width)
+    keys = row * _MOST_PAIRS + column
+    return _PairSums(keys, table[:, occupied].astype(np.int64))
 
 
-def _difference(first: str, second: str) -> str:
-    """Say in what two names differ that have the same folded form."""
+def _spelling_difference(first: str, second: str) -> str:
+    """Return in what two names differ that have the same folded form."""
     if first.casefold() == second.casefold():
         return "case"
-    if first.split() == second.split() or _joined(first) == _joined(second):
+    if "".join(first.split()) == "".join(second.split()):
         return "spaces"
     composed = (unicodedata.normalize("NFKC", name) for name in (first, second))
     if len(set(composed)) == 1:
@@ -619,63 +712,82 @@ def _difference(first: str, second: str) -> str:
     return "case, spaces or their Unicode form"
 
 
-def _joined(name: str) -> str:
-    return "".join(name.split())
+def _name(label: Any, class_names: Sequence[str] | None) -> str:
+    if class_names is None or isinstance(label, str):
+        return str(label)
+    return class_names[label]
 
 
-def _name(of: Any, class_names: Sequence[str] | None) -> str:
-    return str(of) if class_names is None or isinstance(of, str) else class_names[of]
-
-
-def _suspected(pairs: _Sums, said: Array, labels: Array) -> Iterator[SuspectedPair]:
-    """Give the pairs whose labels are suspected; see `LabelCounts.pairs`."""
-    label, k = np.divmod(pairs.keys, _MOST)
-    n, of = pairs.values[0], labels[label]
-    width = said.shape[1]
-    wrong = np.stack([np.bincount(k, v, width) for v in pairs.values])
-    right = said - wrong
-    every = right.sum(1)
-    if every[0] < _USUAL or _moments(said.sum(1))[1] < _FLAT:
+def _suspected_pairs(
+    pairs: _PairSums, predicted_sums: Array, rows_by_label: Array
+) -> Iterator[SuspectedPair]:
+    """Yield the pairs whose labels are suspected; see `LabelCounts.pairs`."""
+    label, guess = np.divmod(pairs.keys, _MOST_PAIRS)
+    n, n_labelled = pairs.sums[0], rows_by_label[label]
+    width = predicted_sums.shape[1]
+    wrong = np.stack([np.bincount(guess, sums, width) for sums in pairs.sums])
+    correct = predicted_sums - wrong
+    all_correct = correct.sum(1)
+    _, deviation = _mean_and_deviation(predicted_sums.sum(1))
+    if all_correct[0] < _REFERENCE_ROWS or deviation < _LEAST_SPREAD:
         return
-    large = (n >= FEWEST) & ((n >= LARGE * of) | (n >= LARGE * n.sum()))
-    tests = max(1, int(large.sum()))
-    # A pair that outweighs the correct rows of its class may be held to all others.
-    own, others = right[:, k], every[:, None]
-    by_class = (own[0] >= _USUAL) & _as_high(pairs.values, own, tests)
-    outweighs = own[0] < np.maximum(n, _USUAL)
-    by_all = outweighs & _as_high(pairs.values, others, tests)
-    # Among rows of confidence c a share 1 - c may be wrong, with variance c (1 - c).
-    c, square = said[1] / _UNIT, said[2] / _UNIT**2
-    allowed = said[0] - c + 3.1 * np.sqrt(np.maximum(c - square, 0))
-    found = np.flatnonzero(large & (by_class | by_all) & (wrong[0] > allowed)[k])
-    rest = wrong.sum(1) - pairs.values[:, found].sum(1)
-    level, scale = _moments(every)
-    alike = rest[0] >= FEWEST and level - _moments(rest)[0] < APART * scale
-    if alike or 2 * len(found) > width * (width - 1):
+    large = (n >= LEAST_ERRORS) & (
+        (n >= LARGE_SHARE * n_labelled) | (n >= LARGE_SHARE * n.sum())
+    )
+    n_tests = max(1, int(large.sum()))
+    # A pair that outweighs the correct rows of its class is compared with all others.
+    of_class, of_all = correct[:, guess], all_correct[:, None]
+    by_class = of_class[0] >= _REFERENCE_ROWS
+    by_class &= _as_confident(pairs.sums, of_class, n_tests)
+    outweighs = of_class[0] < np.maximum(n, _REFERENCE_ROWS)
+    by_all = outweighs & _as_confident(pairs.sums, of_all, n_tests)
+    # Among rows of confidence c a share 1 - c is wrong, with variance c (1 - c).
+    total, squares = predicted_sums[1] / _STEPS, predicted_sums[2] / _STEPS**2
+    variance = np.maximum(total - squares, 0)
+    allowed = predicted_sums[0] - total + _Z_LEVEL * np.sqrt(variance)
+    too_many = (wrong[0] > allowed)[guess]
+    suspected = np.flatnonzero(large & (by_class | by_all) & too_many)
+    other_errors = wrong.sum(1) - pairs.sums[:, suspected].sum(1)
+    usual, scale = _mean_and_deviation(all_correct)
+    gap = usual - _mean_and_deviation(other_errors)[0]
+    # If other errors are as confident, confidence says nothing about labels.
+    uninformative = other_errors[0] >= LEAST_ERRORS and gap < APART * scale
+    if uninformative or 2 * len(suspected) > width * (width - 1):
         return
-    mean, spread = _moments(np.where(by_class, own, others))
-    reached = _moments(pairs.values)[0]
-    for i in found.tolist():
-        ends, counts = (int(label[i]), int(k[i])), (int(n[i]), int(of[i]))
-        means = (float(reached[i]), float(mean[i]))
-        high = bool(mean[i] - reached[i] <= MARGIN / 3 * spread[i])
-        yield SuspectedPair(*ends, *counts, *means, as_high=high)
+    usual, scale = _mean_and_deviation(np.where(by_class, of_class, of_all))
+    confidence, _ = _mean_and_deviation(pairs.sums)
+    for i in suspected.tolist():
+        yield SuspectedPair(
+            int(label[i]),
+            int(guess[i]),
+            int(n[i]),
+            int(n_labelled[i]),
+            float(confidence[i]),
+            float(usual[i]),
+            as_high=bool(usual[i] - confidence[i] <= CLOSE / 3 * scale[i]),
+        )
 
 
-def _as_high(pairs: Array, usual: Array, tests: int) -> Array:
-    """Tell which pairs are as confident as usual, surely and within the margin."""
+def _as_confident(pairs: Array, usual: Array, n_tests: int) -> Array:
+    """Test which pairs are as confident as usual: surely within the margin `CLOSE`.
+
+    A non-inferiority test (Schuirmann, Journal of Pharmacokinetics and
+    Biopharmaceutics, 1987) by Student's t, with Bonferroni's correction.
+    """
     from scipy.special import stdtrit
 
-    (own, own_spread), (mean, spread) = _moments(pairs), _moments(usual)
-    sure = stdtrit(np.maximum(pairs[0] - 1, 1), 1 - RARE / tests)
-    share = 1 / pairs[0] + 1 / np.maximum(usual[0], 1)
-    error = np.maximum(spread, own_spread) * np.sqrt(share)
-    return np.asarray(mean - own + sure * error < MARGIN * spread)
+    pair_mean, pair_deviation = _mean_and_deviation(pairs)
+    mean, deviation = _mean_and_deviation(usual)
+    quantile = stdtrit(np.maximum(pairs[0] - 1, 1), 1 - LEVEL / n_tests)
+    variance = 1 / pairs[0] + 1 / np.maximum(usual[0], 1)
+    error = np.maximum(deviation, pair_deviation) * np.sqrt(variance)
+    return np.asarray(mean - pair_mean + quantile * error < CLOSE * deviation)
 
 
-def _moments(sums: Array) -> tuple[Array, Array]:
-    """Return the mean and the spread of confidences; 0 of no rows."""
+def _mean_and_deviation(sums: Array) -> tuple[Array, Array]:
+    """Return the mean of confidences and their standard deviation; 0 of no rows."""
     n = np.maximum(sums[0], 1)
-    mean = sums[1] / n / _UNIT
-    spread = np.sqrt(np.maximum(sums[2] / n / _UNIT**2 - mean**2, 0))
-    return mean, np.maximum(spread, _FLAT / 2)
+    mean = sums[1] / n / _STEPS
+    variance = np.maximum(sums[2] / n / _STEPS**2 - mean**2, 0)
+    # Of equal confidences the deviation is 0, and a margin of 0 could never be met.
+    return mean, np.maximum(np.sqrt(variance), _LEAST_SPREAD / 2)

@@ -5,15 +5,19 @@ from typing import Any
 
 from trustdoctor.arrays import Array, as_errors, as_scores
 from trustdoctor.errors import InputError
-from trustdoctor.evaluation.evaluations import Settings, accuracy, measure_rows, short
-from trustdoctor.metrics import Estimate, Points, count
+from trustdoctor.evaluation.evaluations import (
+    EvaluationSettings,
+    percent_value,
+    rank_estimates,
+)
+from trustdoctor.metrics import Estimate, Points, count, share
 from trustdoctor.predictions import Predictions
 from trustdoctor.scores import find_logit_score
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """A perturbed score judged under one protocol.
+    """A perturbed score evaluated under one protocol.
 
     Attributes
     ----------
@@ -52,7 +56,7 @@ class Protocols:
     n: int
     deployed: Protocol
     paper: Protocol | None
-    settings: Settings = field(repr=False)
+    settings: EvaluationSettings = field(repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts, lists and numbers; None for what does not exist."""
@@ -60,17 +64,15 @@ class Protocols:
 
     def __repr__(self) -> str:
         """Show both protocols side by side."""
-        at = self.settings.points
-        lines = [f"{'protocol':<10}{'accuracy':>10}{'AUROC':>10}"]
-        lines[0] += f"{f'FRR@{at.trr * 100:g}TRR':>12}"
+        trr = f"FRR@{self.settings.points.trr * 100:g}TRR"
+        lines = [f"{'protocol':<10}{'accuracy':>10}{'AUROC':>10}{trr:>12}"]
         for name in ("deployed", "paper"):
-            found = getattr(self, name)
-            if found is not None:
-                cells = (found.metrics["auroc"], found.metrics["frr_at_trr"])
-                auroc, frr = (short(cell) for cell in cells)
-                lines.append(
-                    f"{name:<10}{short(found.accuracy):>10}{auroc:>10}{frr:>12}"
-                )
+            protocol = getattr(self, name)
+            if protocol is not None:
+                accuracy = percent_value(protocol.accuracy)
+                auroc = percent_value(protocol.metrics["auroc"])
+                frr = percent_value(protocol.metrics["frr_at_trr"])
+                lines.append(f"{name:<10}{accuracy:>10}{auroc:>10}{frr:>12}")
         return "\n".join(lines)
 
 
@@ -94,10 +96,10 @@ def evaluate_perturbed(  # noqa: PLR0913 - options, by keyword only
     perturbed_errors : bool array (n,), optional
         Where the prediction at the perturbed input is wrong.
     perturbed_scores : array (n,), optional
-        The doubt about the prediction at the perturbed input, which the paper judges;
-        needed with `perturbed_errors`. A score of the whole output, such as alpha,
-        doubts both alike: pass `scores` again. One about a single class (beta, msp,
-        margin, ODIN) does not.
+        The doubt about the prediction at the perturbed input, which the paper
+        evaluates; needed with `perturbed_errors`. A score of the whole output, such as
+        alpha, doubts both alike: pass `scores` again. One about a single class (beta,
+        msp, margin, ODIN) does not.
     points, confidence
         As in `evaluate`.
 
@@ -109,19 +111,22 @@ def evaluate_perturbed(  # noqa: PLR0913 - options, by keyword only
     (0.5, 1.0)
     """
     _check_perturbed(perturbed_errors, perturbed_scores)
-    settings = Settings(points or Points(), 1.0, confidence)
-    s = as_scores(scores)
-
-    def judge(s: Array, given: Any) -> Protocol:
-        wrong = as_errors(given, rows=len(s))
-        found = measure_rows(count(s, wrong), settings)
-        return Protocol(int(wrong.sum()), accuracy(wrong, confidence), found)
-
-    paper = None
+    settings = EvaluationSettings(points or Points(), 1.0, confidence)
+    doubts, paper = as_scores(scores), None
+    n = len(doubts)
     if perturbed_errors is not None:
-        wrong = as_errors(perturbed_errors, rows=len(s))
-        paper = judge(as_scores(perturbed_scores), wrong)
-    return Protocols(len(s), judge(s, errors), paper, settings)
+        wrong = as_errors(perturbed_errors, rows=n)
+        paper = _measure_protocol(as_scores(perturbed_scores), wrong, settings)
+    deployed = _measure_protocol(doubts, as_errors(errors, rows=n), settings)
+    return Protocols(n, deployed, paper, settings)
+
+
+def _measure_protocol(
+    doubts: Array, errors: Array, settings: EvaluationSettings
+) -> Protocol:
+    n, n_errors = len(errors), int(errors.sum())
+    accuracy = share(n - n_errors, n, confidence=settings.confidence)
+    return Protocol(n_errors, accuracy, rank_estimates(count(doubts, errors), settings))
 
 
 def _check_perturbed(errors: Any, scores: Any) -> None:
@@ -157,11 +162,11 @@ def evaluate_logits(
     the perturbed one's under `paper`.
     """
     entry = find_logit_score(score)
-    moved = Predictions.from_logits(perturbed, predictions.labels)
+    at_perturbed = Predictions.from_logits(perturbed, predictions.labels)
     about = {"predicted": predictions.predicted} if entry.about_class else {}
     return evaluate_perturbed(
-        entry.function(moved.logits, temperature=temperature, **about),
+        entry.function(at_perturbed.logits, temperature=temperature, **about),
         predictions.errors,
-        moved.errors,
-        entry.function(moved.logits, temperature=temperature),
+        at_perturbed.errors,
+        entry.function(at_perturbed.logits, temperature=temperature),
     )

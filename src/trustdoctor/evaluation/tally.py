@@ -1,4 +1,4 @@
-"""An evaluation in pieces: what batches of rows add up to.
+"""An evaluation of streamed rows: what batches add up to.
 
 A tally takes batches of predictions, merges with other tallies, and becomes an
 `Evaluation`. Everything in it is a whole number or a least or largest score, so the
@@ -9,27 +9,26 @@ import math
 from collections.abc import Sequence
 
 from trustdoctor.errors import InputError, LabelsMissingError
-from trustdoctor.evaluation.calibration_table import SaidSums
+from trustdoctor.evaluation.calibration_sums import CalibrationSums
 from trustdoctor.evaluation.differences import unpaired_differences
 from trustdoctor.evaluation.evaluations import (
     DEFAULT_SCORES,
     SOFTMAX,
     Evaluation,
-    Settings,
+    EvaluationSettings,
     default_scores,
-    measure_sketch,
+    sketch_estimates,
 )
 from trustdoctor.evaluation.label_checks import (
-    Ends,
-    confidence_ends,
+    Range,
+    confidence_range,
     constant_scores,
     count_labels,
-    count_neighbours,
+    no_probability_note,
     reversed_scores,
-    say_beyond,
 )
 from trustdoctor.evaluation.label_counts import LabelCounts
-from trustdoctor.metrics import CELLS, Estimate, Points, Sketch, share
+from trustdoctor.metrics import CELLS, Points, Sketch, share
 from trustdoctor.predictions import NO_ROWS, Answers, Intake, Predictions
 from trustdoctor.scores import Score, available_scores, score_all
 
@@ -62,58 +61,59 @@ class Tally:
         temperature: float = 1.0,
         cells: int = CELLS,
     ) -> None:
-        self.asked = None if scores is None else default_scores(scores, ())
+        self.requested = None if scores is None else default_scores(scores, ())
         self.temperature = temperature
         self.cells = cells
-        self.ready: list[Score] = []
+        # Set by the first rows: which scores they allow, and of which form they are.
+        self.scores: list[Score] = []
         self.n_classes = 0
         self.row_kind = ""
         self.class_names: tuple[str, ...] | None = None
         self.intake = NO_ROWS
         self.labels = LabelCounts()
         self.sketches: dict[str, Sketch] = {}
-        self._said = SaidSums(temperature)
-        self._stated = True  # whether every confidence could be a probability
-        self._ends = (math.inf, -math.inf)  # of the confidences
+        self._calibration = CalibrationSums(temperature)
+        self._all_probable = True  # whether every confidence could be a probability
+        self._confidence_range = (math.inf, -math.inf)
 
     def fresh(self) -> "Tally":
         """Return the same, without rows."""
-        return Tally(self.asked, temperature=self.temperature, cells=self.cells)
+        return Tally(self.requested, temperature=self.temperature, cells=self.cells)
 
     def update(self, predictions: Predictions) -> None:
         """Count more rows; those without a label are left out."""
         self.intake += Intake.of(predictions)
         if not predictions.has_label.any():
             return
-        every_row, predictions = predictions, predictions.labelled("an evaluation")
-        self._meet(predictions)
-        wrong = predictions.errors
-        more = [name for name in SOFTMAX if name in available_scores(predictions)]
-        asked: list[str | Score] = [*self.ready, *more]
-        found = score_all(predictions, asked, temperature=self.temperature)
+        labelled = predictions.labelled("an evaluation")
+        self._check_form(labelled)
+        softmax = [name for name in SOFTMAX if name in available_scores(labelled)]
+        doubts = score_all(
+            labelled, [*self.scores, *softmax], temperature=self.temperature
+        )
         for name, sketch in self.sketches.items():
-            sketch.update(found[name], wrong)
-        count_labels(self.labels, predictions, found)
-        count_neighbours(self.labels, every_row, found)
-        self._widen(confidence_ends(predictions))
-        if isinstance(predictions, Answers) and predictions.confidence is None:
-            self._stated = False
+            sketch.update(doubts[name], labelled.errors)
+        count_labels(self.labels, predictions, doubts)
+        self._extend_range(confidence_range(labelled))
+        if isinstance(labelled, Answers) and labelled.confidence is None:
+            self._all_probable = False
         else:
-            self._said.update(predictions, found)
+            self._calibration.update(labelled, doubts)
 
-    def _widen(self, ends: Ends) -> None:
-        self._ends = min(self._ends[0], ends[0]), max(self._ends[1], ends[1])
+    def _extend_range(self, confidences: Range) -> None:
+        low, high = self._confidence_range
+        self._confidence_range = min(low, confidences[0]), max(high, confidences[1])
 
-    def _meet(self, rows: "Predictions | Tally") -> None:
-        """Take the first rows as a measure, and refuse others of another kind."""
+    def _check_form(self, rows: "Predictions | Tally") -> None:
+        """Adopt the form of the first rows, and refuse later ones of another form."""
         if not self.sketches:
             self.n_classes, self.row_kind = rows.n_classes, rows.row_kind
             self.class_names = rows.class_names
             if isinstance(rows, Tally):
-                self.ready = rows.ready
+                self.scores = rows.scores
             else:
-                self.ready = default_scores(self.asked, available_scores(rows))
-            self.sketches = {s.name: Sketch(cells=self.cells) for s in self.ready}
+                self.scores = default_scores(self.requested, available_scores(rows))
+            self.sketches = {s.name: Sketch(cells=self.cells) for s in self.scores}
         if rows.row_kind != self.row_kind:
             message = (
                 f"expected {self.row_kind} everywhere, got {rows.row_kind} in later "
@@ -122,29 +122,32 @@ class Tally:
             raise InputError(message)
 
     def merge(self, other: "Tally") -> None:
-        """Count the rows of another tally, too."""
-        if (self._names, self.temperature) != (other._names, other.temperature):
+        """Add the rows of another tally."""
+        if (self._score_names, self.temperature) != (
+            other._score_names,
+            other.temperature,
+        ):
             message = "expected a tally of the same scores and temperature, got others."
             raise InputError(message)
         self.intake += other.intake
         if not other.sketches:
             return
-        self._meet(other)
-        self._stated &= other._stated
-        self._widen(other._ends)
+        self._check_form(other)
+        self._all_probable &= other._all_probable
+        self._extend_range(other._confidence_range)
         self.labels.merge(other.labels)
         for name, sketch in other.sketches.items():
             self.sketches[name].merge(sketch)
-        self._said.merge(other._said)
+        self._calibration.merge(other._calibration)
+
+    @property
+    def _score_names(self) -> list[str] | None:
+        return None if self.requested is None else [s.name for s in self.requested]
 
     @property
     def weight(self) -> int:
         """How many scores are counted."""
-        return len(self.asked or DEFAULT_SCORES)
-
-    @property
-    def _names(self) -> list[str] | None:
-        return None if self.asked is None else [score.name for score in self.asked]
+        return len(self.requested or DEFAULT_SCORES)
 
     def __len__(self) -> int:
         """Return the number of rows with a label."""
@@ -156,48 +159,43 @@ class Tally:
         points: Points | None = None,
         confidence: float = 0.95,
     ) -> Evaluation:
-        """Measure; parameters as in `trustdoctor.evaluate`."""
+        """Measure the counted rows; parameters as in `trustdoctor.evaluate`."""
         if not self.intake.rows:
             message = "expected at least one row, got none."
             raise InputError(message)
         if not self.sketches:
             message = "an evaluation needs the true labels, and no row has one."
             raise LabelsMissingError(message)
-        settings = Settings(points or Points(), self.temperature, confidence)
-        tied = {s.name: self.sketches[s.name].tied(s.rounding) for s in self.ready}
-        scores = {n: measure_sketch(s, settings) for n, s in tied.items()}
-        calibration = self._calibration(settings)
-        n, wrong = len(self), next(iter(self.sketches.values())).n_errors
-        turned = reversed_scores(scores, probable=bool(calibration))
-        odd = (*self.labels.odd(), *turned)
+        settings = EvaluationSettings(points or Points(), self.temperature, confidence)
+        sketches = {s.name: self.sketches[s.name].tied(s.rounding) for s in self.scores}
+        estimates = {
+            name: sketch_estimates(sketch, settings)
+            for name, sketch in sketches.items()
+        }
+        calibration = {}
+        if self._all_probable:
+            summary = self._calibration.summary()
+            calibration = summary.estimates(confidence=confidence)
+        n, n_errors = len(self), next(iter(sketches.values())).n_errors
+        labels = self.labels.report(self.class_names)
+        odd = (*labels.odd, *reversed_scores(estimates, probable=bool(calibration)))
         return Evaluation(
             n=n,
             n_classes=self.n_classes,
             described=self.row_kind,
-            n_errors=wrong,
-            accuracy=share(n - wrong, n, confidence=confidence),
+            n_errors=n_errors,
+            accuracy=share(n - n_errors, n, confidence=confidence),
             calibration=calibration,
-            scores=scores,
-            differences=unpaired_differences(self.ready, scores),
+            scores=estimates,
+            differences=unpaired_differences(self.scores, estimates),
             settings=settings,
             odd_labels=odd,
             warnings=(
                 *odd,
-                *self._notes(),
-                *constant_scores({n: s.counts for n, s in tied.items()}),
+                *self.intake.lines(),
+                *no_probability_note(self._confidence_range),
+                *labels.notes,
+                *constant_scores({name: s.counts for name, s in sketches.items()}),
             ),
             counted=True,
         )
-
-    def _notes(self) -> tuple[str, ...]:
-        """Return what else to check of the rows."""
-        return (
-            *self.intake.lines(),
-            *say_beyond(self._ends),
-            *self.labels.warnings(self.class_names)[len(self.labels.odd()) :],
-        )
-
-    def _calibration(self, settings: Settings) -> dict[str, Estimate]:
-        if not self._stated:
-            return {}
-        return self._said.said().estimates(confidence=settings.confidence)

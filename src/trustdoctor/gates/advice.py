@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from trustdoctor.errors import InputError
-from trustdoctor.evaluation import say_better
+from trustdoctor.evaluation import better_score_sentence
 from trustdoctor.gates import rules
 from trustdoctor.gates.calibration import Calibration
 from trustdoctor.gates.gate import Gate
@@ -180,7 +180,7 @@ def better_score(predictions: Predictions, gate: Gate) -> str:
     for name, scores in doubts.items():
         ranking = Ranking(scores, errors, find_score(name).rounding)
         gains[name] = auroc_difference(ranking, gate_ranking, confidence=confidence)
-    warning = say_better(gate.score, gains, where=where)
+    warning = better_score_sentence(gate.score, gains, rows=where)
     if not warning:
         return ""
     return f"Careful: {warning}. Let other rows choose: --score auto, or compare."

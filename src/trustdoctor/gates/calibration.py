@@ -30,7 +30,7 @@ from trustdoctor.evaluation import (
     check_labels,
     constant_scores,
     is_constant,
-    reversed_line,
+    reversed_note,
 )
 from trustdoctor.gates import rules
 from trustdoctor.gates.certificate import ODD_LABELS
@@ -650,7 +650,7 @@ def _warn_of_odd_labels(
     """Warn of labels that cannot be right, and return the same as notes."""
     if not request.needs_labels:
         return ()
-    reversed_labels = reversed_line(sample.counts, score_name)
+    reversed_labels = reversed_note(sample.counts, score_name)
     odd = (*odd_labels, reversed_labels) if reversed_labels else odd_labels
     if odd:
         # The fifth frame is the caller of `calibrate`.

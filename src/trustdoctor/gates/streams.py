@@ -12,7 +12,7 @@ import numpy as np
 
 from trustdoctor.arrays import Array, as_groups
 from trustdoctor.errors import InputError
-from trustdoctor.evaluation import LabelCounts, count_labels, count_neighbours
+from trustdoctor.evaluation import LabelCounts, count_labels
 from trustdoctor.gates.calibration import (
     GIVEN,
     Calibration,
@@ -140,8 +140,7 @@ class CalibrationSketch:
         if len(predictions):
             has_classes = not isinstance(predictions, Answers)
             doubts = score_all(predictions, ["beta"]) if has_classes else {}
-            count_labels(self.labels, predictions, doubts)
-            count_neighbours(self.labels, all_rows, doubts)
+            count_labels(self.labels, all_rows, doubts)
         return predictions
 
     def merge(self, other: "CalibrationSketch") -> None:
@@ -168,7 +167,7 @@ class CalibrationSketch:
 
     def run_calibration(self, requests: list[Request]) -> Calibration:
         """Cut the counted rows and certify, as `run_calibration` does with rows."""
-        odd, lines = self.labels.odd(), self.labels.warnings(self.class_names)
+        labels = self.labels.report(self.class_names)
         notes = missing_label_notes(self.pooled, self.unlabelled)
         rows = self.pooled if len(self.pooled) else self.unlabelled
         rounding = self.score.rounding
@@ -178,8 +177,8 @@ class CalibrationSketch:
             sample,
             requests,
             score=self.score,
-            notes=(*self.intake.decision_lines(), *notes, *lines[len(odd) :]),
-            odd_labels=odd,
+            notes=(*self.intake.decision_lines(), *notes, *labels.notes),
+            odd_labels=labels.odd,
             groups=groups if self.grouped else None,
             grouped_by=self.grouped,
             barred=self.intake.always_rejected,

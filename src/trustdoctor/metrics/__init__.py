@@ -19,7 +19,7 @@ from trustdoctor.metrics.charts import (
     thinned,
 )
 from trustdoctor.metrics.counts import Counts, count, count_runs
-from trustdoctor.metrics.crossings import CROSSINGS, TIED_NOTE
+from trustdoctor.metrics.crossings import CROSSINGS, TIED_NOTE, Arms
 from trustdoctor.metrics.intervals import (
     FEW,
     FEW_NOTE,
@@ -34,6 +34,7 @@ from trustdoctor.metrics.intervals import (
 )
 from trustdoctor.metrics.matching import matching_temperature, top_probability
 from trustdoctor.metrics.paired import (
+    FrrParts,
     Ranking,
     auroc_difference,
     delong_difference,
@@ -78,10 +79,12 @@ __all__ = [
     "FEW_NOTE",
     "RANK_METRICS",
     "TIED_NOTE",
+    "Arms",
     "CellScores",
     "Confusion",
     "Counts",
     "Estimate",
+    "FrrParts",
     "Gaps",
     "Interval",
     "Points",

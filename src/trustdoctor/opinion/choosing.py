@@ -15,7 +15,7 @@ from trustdoctor.errors import (
     NoPolicyError,
     OddLabelsWarning,
 )
-from trustdoctor.evaluation import check_labels, reversed_line
+from trustdoctor.evaluation import check_labels, reversed_note
 from trustdoctor.gates import (
     TARGETS,
     Certificate,
@@ -118,7 +118,7 @@ def _odd_labels(
     out = []
     for k, name in enumerate(bare.stages):
         counts = count(heard.doubts[:, k], heard.wrong[:, k])
-        turned = reversed_line(counts, bare.score)
+        turned = reversed_note(counts, bare.score)
         odd = check_labels(replace(every[k], labels=labels)).odd
         out += [f"{name}: {line}" for line in (*odd, turned) if line]
     return out

@@ -63,7 +63,7 @@ _METRICS = (
 
 def render(found: Evaluation, predictions: Predictions, extras: Extras) -> str:
     """Return the page. The same evaluation gives the same bytes."""
-    extras = extras.of(predictions, found.kept)
+    extras = extras.of(predictions, found.labelled_rows)
     return fill_page(
         "page",
         scripts=("intervals.js", "tables.js", "copying.js"),
@@ -390,7 +390,7 @@ def _confusions(
             n_labelled=int(np.count_nonzero(labels == label)),
             class_names=predictions.class_names,
         )
-        words.append("" if confusion is None else f"On these rows: {confusion.words()}")
+        words.append(f"On these rows: {confusion.sentence()}" if confusion else "")
     return words
 
 

@@ -125,7 +125,8 @@ def _gate_to_expect(found: Evaluation) -> Iterator[str]:
         accepted = doubts <= np.quantile(doubts, offer.coverage, method="lower")
         confusion = DominantConfusion.of(found.predictions, accepted)
         if confusion is not None:
-            yield f"On these rows {confusion.words()[0].lower()}{confusion.words()[1:]}"
+            sentence = confusion.sentence()
+            yield f"On these rows {sentence[0].lower()}{sentence[1:]}"
 
 
 def _reliability(found: Evaluation) -> Iterator[str]:
@@ -178,7 +179,7 @@ def _sign(difference: Difference) -> int:
 
 def show_comparison(console: Console, found: Comparison) -> None:
     """Print candidates, best first, and which to use."""
-    console.print(f"{found.judged_rows()}\n", highlight=False)
+    console.print(f"{found.rows_sentence()}\n", highlight=False)
     against = f"against {found.baseline}"
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     frr = f"FRR@{found.points.trr * 100:g}TRR"

@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 
 import trustdoctor as td
-from trustdoctor.evaluation import calibration_table as module
-from trustdoctor.evaluation.calibration_table import SaidSums, said
+from trustdoctor.evaluation.calibration_sums import CalibrationSums
+from trustdoctor.evaluation.evaluations import (
+    EvaluationSettings,
+    calibration_estimates,
+)
 from trustdoctor.kernels import _native
 from trustdoctor.scores import score_all
 
@@ -32,14 +35,15 @@ def doubts(p, temperature=1.0):
 
 
 def summed(*batches, temperature=1.0):
-    sums = SaidSums(temperature)
+    sums = CalibrationSums(temperature)
     for batch in batches:
         sums.update(batch, doubts(batch, temperature))
     return sums
 
 
 def by_rows(p, temperature=1.0):
-    return said(p, temperature=temperature, doubts=doubts(p, temperature)).estimates()
+    settings = EvaluationSettings(temperature=temperature)
+    return calibration_estimates(p, doubts(p, temperature), settings)
 
 
 kinds = pytest.mark.parametrize("make", [logits, answers])
@@ -50,7 +54,7 @@ kinds = pytest.mark.parametrize("make", [logits, answers])
 def test_sums_and_rows_agree(make, temperature):
     p = make()
     rows = by_rows(p, temperature)
-    sums = summed(p, temperature=temperature).said().estimates()
+    sums = summed(p, temperature=temperature).summary().estimates()
     assert tuple(rows) == tuple(sums) == NAMES
     for name in NAMES:
         one, other = rows[name], sums[name]
@@ -62,7 +66,7 @@ def test_sums_and_rows_agree(make, temperature):
 
 def test_numbers_are_those_of_the_functions():
     p = logits()
-    for found in (by_rows(p), summed(p).said().estimates()):
+    for found in (by_rows(p), summed(p).summary().estimates()):
         assert found["ece"].value == pytest.approx(td.ece(p), abs=1e-8)
         assert found["brier"].value == pytest.approx(td.brier(p), abs=1e-8)
         assert found["nll"].value == pytest.approx(td.nll(p), abs=1e-8)
@@ -72,36 +76,27 @@ def test_numbers_are_those_of_the_functions():
 
 
 @kinds
-def test_many_rows_are_summed_up(make, monkeypatch):
-    p = make(3000)
-    expected = summed(p).said().estimates()
-    assert by_rows(p) != expected
-    monkeypatch.setattr(module, "_MANY", 3000)
-    assert by_rows(p) == expected
-
-
-@kinds
 def test_the_order_of_batches_changes_nothing(make):
     p = make(3000)
     cuts = [p[:1], p[1:1200], p[1200:1300], p[1300:]]
-    whole = summed(p).said().estimates()
+    whole = summed(p).summary().estimates()
     for order in ([0, 1, 2, 3], [3, 1, 0, 2], [2, 3, 1, 0]):
-        assert summed(*(cuts[i] for i in order)).said().estimates() == whole
+        assert summed(*(cuts[i] for i in order)).summary().estimates() == whole
         merged = summed()
         for i in order:
             merged.merge(summed(cuts[i]))
-        assert merged.said().estimates() == whole
+        assert merged.summary().estimates() == whole
     mixed = p[np.random.default_rng(1).permutation(3000)]
-    assert summed(mixed).said().estimates() == whole
+    assert summed(mixed).summary().estimates() == whole
 
 
 @pytest.mark.skipif(not _native.available, reason="no compiler built the kernels")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_kernel_sums_as_numpy_does(dtype, monkeypatch):
     p = logits(dtype=dtype)
-    native = summed(p).said().estimates()
+    native = summed(p).summary().estimates()
     monkeypatch.setattr(_native, "available", False)
-    plain = summed(p).said().estimates()
+    plain = summed(p).summary().estimates()
     for name in NAMES:
         for end in ("value", "low", "high"):
             ours, theirs = (getattr(found[name], end) for found in (native, plain))
@@ -111,7 +106,7 @@ def test_the_kernel_sums_as_numpy_does(dtype, monkeypatch):
 def test_labels_of_no_probability_are_counted_in_both():
     probs = np.array([[1.0, 0.0]] * 3 + [[0.7, 0.3]] * 97)
     p = td.Predictions.from_probs(probs, [1, 1, 0] + [0] * 60 + [1] * 37)
-    for found in (by_rows(p), summed(p[:2], p[2:]).said().estimates()):
+    for found in (by_rows(p), summed(p[:2], p[2:]).summary().estimates()):
         assert found["nll"].value is None
         assert "2 labels had probability 0" in found["nll"].note
         assert found["brier"].value == pytest.approx(td.brier(p), abs=1e-8)
@@ -122,12 +117,12 @@ def test_few_errors_are_marked_in_both(n_errors, few):
     p = logits(3000)
     wrong, right = np.flatnonzero(p.errors), np.flatnonzero(~p.errors)
     p = p[np.concatenate([wrong[:n_errors], right[:400]])]
-    for found in (by_rows(p), summed(p).said().estimates()):
+    for found in (by_rows(p), summed(p).summary().estimates()):
         assert all(("few errors" in found[name].note) == few for name in NAMES)
 
 
 def test_rows_that_are_alike_leave_something_open_in_both():
     p = td.Predictions.from_probs([[0.9, 0.1]] * 50, [0] * 50)
-    for found in (by_rows(p), summed(p).said().estimates()):
+    for found in (by_rows(p), summed(p).summary().estimates()):
         for name in ("ece", "brier", "nll"):
             assert found[name].high - found[name].low > 1e-6, name
