@@ -279,14 +279,14 @@ def test_two_scores_of_one_name_are_not_one(bundled):
     with pytest.raises(InputError, match="two different scores are called 'rel_u'"):
         td.evaluate(p, scores=[one, other])
     with pytest.raises(InputError, match="expected temperature="):
-        td.evaluate(p, scores=[td.SCORES["alpha"].at(2.0)])
+        td.evaluate(p, scores=[td.SCORES["alpha"].with_temperature(2.0)])
     twice = td.evaluate(p, scores=["alpha", "alpha", one])
     assert list(twice.scores) == ["alpha", "rel_u"]
 
 
 def test_scores_of_their_own_temperature_are_scored_at_it(bundled):
     """Beside others that share a pass."""
-    warm = td.SCORES["alpha"].at(2.0)
+    warm = td.SCORES["alpha"].with_temperature(2.0)
     found = score_all(bundled, ["beta", "msp", warm])
     assert np.array_equal(found["alpha"], td.alpha(bundled, temperature=2.0))
     assert np.array_equal(found["beta"], td.beta(bundled))
