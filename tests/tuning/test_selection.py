@@ -8,6 +8,8 @@ from sklearn.metrics import roc_auc_score
 
 import trustdoctor as td
 from trustdoctor.errors import InputError, LabelsMissingError
+from trustdoctor.kernels import _native
+from trustdoctor.scores import normalisation, registry, softmax
 from trustdoctor.tuning import FAMILY, selection
 from trustdoctor.tuning.selection import (
     CurveSection,
@@ -316,3 +318,29 @@ def test_members_that_do_not_exist_are_named(name):
 def test_temperatures_of_members_that_make_no_sense_are_refused(warm):
     with pytest.raises(InputError, match="temperature"):
         find_member(f"alpha:temperature={warm}")
+
+
+def counting(score, passes):
+    def count(logits, *args, **options):
+        passes.append(len(logits))
+        return score(logits, *args, **options)
+
+    return count
+
+
+def test_no_more_passes_over_the_rows_than_candidates(monkeypatch):
+    """Scores of one temperature share a pass; checking parameters takes none."""
+    passes = []
+    for module, name in (
+        (registry, "score_kinds"),
+        (softmax, "score_rows"),
+        (normalisation, "score_rows"),
+    ):
+        monkeypatch.setattr(module, name, counting(getattr(module, name), passes))
+    score = td.Tuned.fit(rows())
+    # Six kernels at temperature 1 take one pass; alpha and beta share six others.
+    shared = 11 if _native.available else 0
+    assert passes == [400] * (score.n_candidates + 1 - shared)
+    passes.clear()
+    score(rows())
+    assert len(passes) <= len(score.members)
