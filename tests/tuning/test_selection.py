@@ -284,7 +284,7 @@ def test_rows_that_say_too_little_are_refused(rng):
     with pytest.raises(LabelsMissingError, match="labels"):
         td.tune(td.Predictions.from_logits(p.logits))
     given = td.Predictions.from_confidence(rng.random(99), correct=~p.errors)
-    with pytest.raises(InputError, match="a confidence alone"):
+    with pytest.raises(InputError, match="a confidence only"):
         td.tune(given)
     best = td.Predictions.from_topk([[0.7, 0.2]] * 99, [[0, 1]] * 99, [0] * 99)
     for other in (best, p.logits, None):

@@ -52,8 +52,8 @@ from trustdoctor.scores.sirc import SIRC
 from trustdoctor.scores.neighbours import KNN, TrustScore, ViM
 from trustdoctor.scores.fusion import Fusion, fit_logistic, standardise
 
-for name in ("confidence", "doubt"):
-    register(GivenScore(name))
+register(GivenScore("confidence"))
+register(GivenScore("doubt"))
 
 __all__ = [
     "BASELINE",

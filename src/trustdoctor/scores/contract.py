@@ -172,7 +172,7 @@ def _check_kind(name: str, needs: Needs, predictions: Predictions) -> None:
     elif predictions.given not in signals and needs & {*signals, "probs", "logits"}:
         message = (
             f"the score {name} needs {' and '.join(sorted(needs))}, and these "
-            f"predictions have a {predictions.given} alone. Choose the score "
+            f"predictions have a {predictions.given} only. Choose the score "
             f"{predictions.given}."
         )
         raise InputError(message)

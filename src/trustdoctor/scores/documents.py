@@ -26,7 +26,7 @@ from trustdoctor.scores.contract import FittedScore, Score
 from trustdoctor.scores.registry import build_score, find_score, load_score
 
 EMBEDDED_BYTES = 1_000_000
-"""Arrays of at most so many bytes stand in the document itself."""
+"""Larger arrays go into a file beside the document."""
 
 MAX_NAME_BYTES = 255
 """Of the name of a file, on the file systems in use."""
