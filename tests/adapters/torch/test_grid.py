@@ -189,7 +189,9 @@ def test_checkpoints_of_something_else_are_refused(small, images, tmp_path):
         for k in (0, 1)
     ]
     own = {"temperatures": [1.0], "epsilons": [0, 0.1], "checkpoint": tmp_path / "own"}
-    sweep(small, images, scores=fitted[:1], **own)
+    first = sweep(small, images, scores=fitted[:1], **own)
+    again = sweep(small, images, scores=fitted[:1], **own)  # has cached values now
+    assert np.array_equal(again.scores, first.scores)
     with pytest.raises(FileError, match="other data"):
         sweep(small, images, scores=fitted[1:], **own)
     fine = {**own, "checkpoint": tmp_path / "fine"}

@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import CodeType, SimpleNamespace
 from typing import Any, Literal
@@ -272,7 +273,7 @@ class _Store:
         if plan.scale is not None:
             digest.update(_bytes(torch.as_tensor(plan.scale, dtype=torch.float64)))
         for objective in plan.objectives:
-            for name, value in sorted(getattr(objective, "__dict__", {}).items()):
+            for name, value in _state(objective):
                 array = isinstance(value, np.ndarray)
                 digest.update(name.encode() + (value.tobytes() if array else b""))
         for name, tensor in sorted(plan.model.state_dict().items()):
@@ -325,6 +326,16 @@ class _Store:
             tensor = isinstance(value, Tensor)
             digest.update(_bytes(value) if tensor else repr(value).encode())
         return digest.hexdigest()
+
+
+def _state(objective: Objective) -> list[tuple[str, Any]]:
+    """Return the attributes of a score, without those that its first use cached."""
+    attributes = getattr(objective, "__dict__", {})
+    return [
+        (name, attributes[name])
+        for name in sorted(attributes)
+        if not isinstance(getattr(type(objective), name, None), cached_property)
+    ]
 
 
 def _bytes(tensor: Tensor) -> bytes:
