@@ -31,8 +31,18 @@ def load(path):
     return module
 
 
-@pytest.mark.sampled(8)
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+QUICK = ("README.md", "docs/index.md", "docs/serving.md", "docs/scores/alpha.md")
+"""Pages whose code `make test` runs; the others' runs in the soak."""
+
+
+def page_cases():
+    for page in PAGES:
+        name = page.relative_to(ROOT).as_posix()
+        quick = name in QUICK or "```" not in page.read_text(encoding="utf-8")
+        yield pytest.param(page, id=name, marks=() if quick else pytest.mark.more)
+
+
+@pytest.mark.parametrize("page", list(page_cases()))
 def test_code_blocks_print_what_is_shown(page, tmp_path):
     text = page.read_text(encoding="utf-8")
     blocks = load(ROOT / "tests" / "blocks.py")
@@ -154,20 +164,22 @@ def test_odd_words_are_found():
         assert not ODD.search(words)
 
 
-@pytest.fixture
-def site(tmp_path):
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
     """The built documentation."""
     pytest.importorskip("zensical")
+    folder = tmp_path_factory.mktemp("site")
     for name in ("mkdocs.yml", "CHANGELOG.md", "CONTRIBUTING.md"):
-        shutil.copy(ROOT / name, tmp_path)
-    shutil.copytree(ROOT / "docs", tmp_path / "docs")
-    (tmp_path / "src").symlink_to(ROOT / "src")
-    command = [sys.executable, ROOT / "docs" / "build.py", tmp_path]
+        shutil.copy(ROOT / name, folder)
+    shutil.copytree(ROOT / "docs", folder / "docs")
+    (folder / "src").symlink_to(ROOT / "src")
+    command = [sys.executable, ROOT / "docs" / "build.py", folder]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    return tmp_path / "build" / "site"
+    return folder / "build" / "site"
 
 
+@pytest.mark.soak  # as `make docs`, which the pipeline runs for each change
 def test_the_documentation_builds_without_a_warning(site):
     pages = {path: path.read_text() for path in site.rglob("*.html")}
     text = "\n".join(pages.values())
@@ -178,7 +190,7 @@ def test_the_documentation_builds_without_a_warning(site):
     assert "$$" not in text  # formulas are drawn
 
 
-@pytest.mark.soak  # it builds the pages again
+@pytest.mark.soak
 def test_the_search_works_from_disk(site, browser):
     page = browser.new_page()
     asked = []

@@ -9,7 +9,6 @@ import polars as pl
 import pytest
 import torch
 import transformers
-from transformers.integrations import hub_kernels
 
 import trustdoctor as td
 from trustdoctor.adapters import transformers as adapter
@@ -17,6 +16,7 @@ from trustdoctor.adapters.transformers import TrustedPipeline, load_folder, pred
 from trustdoctor.errors import FileError, InputError
 
 pytestmark = pytest.mark.filterwarnings("ignore")
+HUB = "transformers.integrations.hub_kernels"  # slow to import, so not by all workers
 EVIL = "raise SystemExit('run')\n"
 
 
@@ -105,8 +105,8 @@ def kernels(monkeypatch):
         asked.append(name)
         raise ImportError(name)
 
-    monkeypatch.setattr(hub_kernels, "get_kernel", get_kernel)
-    monkeypatch.setattr(hub_kernels, "is_kernels_available", lambda: True)
+    monkeypatch.setattr(f"{HUB}.get_kernel", get_kernel)
+    monkeypatch.setattr(f"{HUB}.is_kernels_available", lambda: True)
     return asked
 
 

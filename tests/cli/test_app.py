@@ -199,14 +199,10 @@ def test_the_examples_of_the_help_run(run, tmp_path):
         ("trustdoctor diagnose --score en", ["entropy", "energy"]),
     ],
 )
-def test_a_shell_completes_commands_options_and_scores(line, offered):
-    told = {"_TRUSTDOCTOR_COMPLETE": "complete_bash", "COMP_WORDS": line}
-    done = subprocess.run(
-        [Path(sys.executable).with_name("trustdoctor")],
-        env=os.environ | told | {"COMP_CWORD": str(line.count(" "))},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def test_a_shell_completes_commands_options_and_scores(line, offered, run, monkeypatch):
+    monkeypatch.setenv("_TRUSTDOCTOR_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", line)
+    monkeypatch.setenv("COMP_CWORD", str(line.count(" ")))
+    done = run()
     assert done.stderr == ""
     assert set(offered) <= set(done.stdout.split())

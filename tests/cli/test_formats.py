@@ -64,6 +64,7 @@ def test_diagnose(place, rows, run, tmp_path):
     assert found["n"] == N
 
 
+@pytest.mark.sampled(4)
 def test_diagnose_with_a_page(place, rows, run, tmp_path):
     page = tmp_path / "page.html"
     done = run("diagnose", place, "--score", "alpha", "--html", page)

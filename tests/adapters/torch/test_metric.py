@@ -86,6 +86,7 @@ torch.distributed.destroy_process_group()
 """
 
 
+@pytest.mark.more
 def test_every_process_gets_the_metrics_of_all_rows(tmp_path):
     torch.save(rows(), tmp_path / "rows.pt")
     jobs = [

@@ -72,6 +72,7 @@ def test_the_packages_of_efficientnet_are_named(tmp_path, monkeypatch):
         load_net("efficientnet-lite0", tmp_path / "head.safetensors")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("weights", "images", "predictions"), REAL)
 def test_the_shared_weights_give_the_shared_predictions(
     weights, images, predictions, shared
