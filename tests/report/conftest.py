@@ -7,10 +7,13 @@ import trustdoctor as td
 from trustdoctor.opinion import Alone, Measured
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def tab(browser):
-    """One tab for all pages; it notes errors, messages and requests."""
-    context = browser.new_context(bypass_csp=False)
+    """One tab for all pages; it notes errors, messages and requests.
+
+    A context of its own would cost a page three times what it costs to open it.
+    """
+    context = browser.new_context()
     opened = context.new_page()
     opened.complaints = []
     opened.on("console", lambda m: opened.complaints.append(m.text))
@@ -18,6 +21,50 @@ def tab(browser):
     opened.on("request", lambda r: opened.complaints.append(r.url))
     yield opened
     context.close()
+
+
+@pytest.fixture
+def visit(tab):
+    """A function that opens a file in the tab, as if nothing had been there before."""
+
+    def visit(path, *, width=1280, height=720):
+        tab.mouse.move(0, 0)
+        tab.goto("about:blank")
+        tab.set_viewport_size({"width": width, "height": height})
+        tab.complaints.clear()
+        tab.goto(f"file://{path}")
+        assert tab.complaints.pop(0) == f"file://{path}"
+        return tab
+
+    yield visit
+    tab.context.clear_permissions()
+
+
+@pytest.fixture(scope="session")
+def axe_tab(browser):
+    """A tab in which axe may run its script."""
+    context = browser.new_context(bypass_csp=True)
+    yield context.new_page()
+    context.close()
+
+
+@pytest.fixture
+def violations(axe_tab):
+    """A function that opens a file, and returns what hinders a screen reader."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+
+    def violations(path, scheme, width):
+        axe_tab.emulate_media(color_scheme=scheme)
+        axe_tab.set_viewport_size({"width": width, "height": 800})
+        axe_tab.goto(f"file://{path}")
+        axe_tab.evaluate(
+            "document.querySelectorAll('details').forEach(d => d.open = true)"
+        )
+        assert axe_tab.evaluate("document.documentElement.scrollWidth") <= width
+        response = axe.Axe().run(axe_tab).response
+        return [(v["id"], v["nodes"][0]["html"]) for v in response["violations"]]
+
+    return violations
 
 
 @pytest.fixture(scope="module")
@@ -43,19 +90,11 @@ def written(found, tmp_path_factory):
 
 
 @pytest.fixture
-def page(browser, written):
-    """The page opened in a browser that notes errors and requests."""
-    context = browser.new_context()
-    opened = context.new_page()
-    opened.complaints = []
-    opened.on("console", lambda m: opened.complaints.append(m.text))
-    opened.on("pageerror", lambda e: opened.complaints.append(str(e)))
-    opened.on("request", lambda r: opened.complaints.append(r.url))
-    opened.goto(f"file://{written}")
-    assert opened.complaints.pop(0).startswith("file://")
+def page(visit, written):
+    """The page, opened; it asks for nothing, and says no error."""
+    opened = visit(written)
     yield opened
     assert opened.complaints == []
-    context.close()
 
 
 @pytest.fixture(scope="session")

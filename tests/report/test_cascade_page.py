@@ -201,27 +201,15 @@ def test_a_single_model_is_a_cascade_too(three_models, tab, tmp_path):
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(("scheme", "width"), [("light", 360), ("dark", 1280)])
 def test_nothing_stands_in_the_way_of_a_screen_reader(
-    scheme, width, browser, calibrated, tmp_path
+    scheme, width, violations, calibrated, tmp_path
 ):
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     seen = calibrated.measured
     alone = tuple(replace(one, more=td.Estimate(0.0, -1.0, 1.0)) for one in seen.alone)
     few = replace(seen, alone=alone, policies=seen.policies[:50])
     (tmp_path / "cascade.html").write_text(
         render_cascade(replace(calibrated, measured=few))
     )
-    context = browser.new_context(
-        color_scheme=scheme,
-        bypass_csp=True,
-        viewport={"width": width, "height": 800},
-    )
-    opened = context.new_page()
-    opened.goto(f"file://{tmp_path / 'cascade.html'}")
-    opened.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
-    violations = axe.Axe().run(opened).response["violations"]
-    assert [(v["id"], v["nodes"][0]["html"]) for v in violations] == []
-    assert opened.evaluate("document.documentElement.scrollWidth") <= width
-    context.close()
+    assert violations(tmp_path / "cascade.html", scheme, width) == []
 
 
 def test_hostile_names_are_text_and_run_nothing(three_models, tab, tmp_path):

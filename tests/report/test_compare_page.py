@@ -13,13 +13,10 @@ def compared(rows):
 
 
 @pytest.fixture
-def opened(tab, compared, tmp_path):
-    path = compared.to_html(tmp_path / "compare.html", source="rows.npz")
-    tab.goto(f"file://{path}")
-    tab.complaints[:] = tab.complaints[1:]
+def opened(visit, compared, tmp_path):
+    tab = visit(compared.to_html(tmp_path / "compare.html", source="rows.npz"))
     yield tab
     assert tab.complaints == []
-    tab.complaints.clear()
 
 
 def test_the_page_has_the_numbers_of_the_comparison(compared, opened):

@@ -253,27 +253,21 @@ def test_a_cost_is_no_promise(page, rows, run, tmp_path):
     assert not td.Gate.load(tmp_path / "gate.json").certificate.guarantee
 
 
-def test_nothing_is_cut_on_a_phone(found, browser, tmp_path):
+def test_nothing_is_cut_on_a_phone(found, visit, tmp_path):
     found.to_html(
         tmp_path / "report.html", class_names=[f"class {i}" for i in range(6)]
     )
-    context = browser.new_context(viewport={"width": 360, "height": 800})
-    opened = context.new_page()
-    opened.goto(f"file://{tmp_path / 'report.html'}")
+    opened = visit(tmp_path / "report.html", width=360, height=800)
     beyond = opened.evaluate(
         "[...document.querySelectorAll('td, th, .card, pre, input, button')]"
         ".filter(e => e.checkVisibility() && !e.closest('thead') && "
         "e.getBoundingClientRect().right > 360).map(e => e.outerHTML)"
     )
     assert beyond == []
-    context.close()
 
 
-def test_tips_are_whole_and_cover_no_number_on_a_phone(found, browser, tmp_path):
-    found.to_html(tmp_path / "report.html")
-    context = browser.new_context(viewport={"width": 360, "height": 800})
-    opened = context.new_page()
-    opened.goto(f"file://{tmp_path / 'report.html'}")
+def test_tips_are_whole_and_cover_no_number_on_a_phone(visit, written):
+    opened = visit(written, width=360, height=800)
     for name in ("coverage", "risk", "trr", "frr"):
         opened.locator(f'button[aria-describedby="tip-{name}"]').click()
         tip = opened.locator(f"#tip-{name}").bounding_box()
@@ -281,18 +275,14 @@ def test_tips_are_whole_and_cover_no_number_on_a_phone(found, browser, tmp_path)
         assert tip["x"] + tip["width"] <= 360
         number = opened.locator(f"#{name}").bounding_box()
         assert number["y"] + number["height"] <= tip["y"]
-    context.close()
 
 
-def test_commands_break_between_words_only(browser, found, tmp_path):
+def test_commands_break_between_words_only(found, visit, tmp_path):
     options = ("--labels", "the true one", "--predicted", "what it said")
     found.to_html(tmp_path / "report.html", file="a.csv", options=options)
-    context = browser.new_context(viewport={"width": 360, "height": 800})
-    opened = context.new_page()
-    opened.goto(f"file://{tmp_path / 'report.html'}")
+    opened = visit(tmp_path / "report.html", width=360, height=800)
     heights = opened.eval_on_selector_all(
         "#promise .word", "words => words.map(w => w.getClientRects().length)"
     )
     assert len(heights) > 10
     assert set(heights) == {1}
-    context.close()

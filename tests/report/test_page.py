@@ -71,16 +71,17 @@ def wanted(rows, threshold, score="alpha"):
     }
 
 
-def test_the_page_is_one_small_file_that_loads_nothing(found):
-    html = found.to_html()
+def test_the_page_is_one_small_file_that_loads_nothing(found, written):
+    html = written.read_text()
     assert len(html.encode()) < 400_000
     assert "http://" not in re.sub(r'"http://www.w3.org/2000/svg"', "", html)
     assert "https://" not in html
-    assert html == found.to_html()  # the same bytes each time
+    again = found.to_html(source="my file.npz", file="my file.npz")
+    assert html == again  # the same bytes each time
 
 
-def test_numbers_are_those_of_the_json(found):
-    html = found.to_html()
+def test_numbers_are_those_of_the_json(found, written):
+    html = written.read_text()
     for metrics in found.to_dict()["scores"].values():
         for name in ("auroc", "frr_at_trr", "aurc", "risk_at_coverage"):
             cell = metrics[name]
@@ -235,31 +236,19 @@ def test_tables_sort(page):
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_serious_stands_in_the_way_of_a_screen_reader(
-    scheme, browser, found, tmp_path
+    scheme, violations, written
 ):
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-    found.to_html(tmp_path / "report.html")
-    context = browser.new_context(color_scheme=scheme, bypass_csp=True)
-    opened = context.new_page()
-    opened.goto(f"file://{tmp_path / 'report.html'}")
-    opened.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
-    violations = axe.Axe().run(opened).response["violations"]
-    assert [(v["id"], v["nodes"][0]["html"]) for v in violations] == []
-    context.close()
+    assert violations(written, scheme, 1280) == []
 
 
 @pytest.mark.parametrize("width", [360, 1200])
-def test_it_fits_the_screen_and_the_paper(width, browser, found, tmp_path):
-    found.to_html(tmp_path / "report.html")
-    context = browser.new_context(viewport={"width": width, "height": 800})
-    opened = context.new_page()
-    opened.goto(f"file://{tmp_path / 'report.html'}")
+def test_it_fits_the_screen_and_the_paper(width, visit, written):
+    opened = visit(written, width=width, height=800)
     assert opened.evaluate("document.documentElement.scrollWidth") <= width
     assert opened.pdf().startswith(b"%PDF")
-    context.close()
 
 
-def test_hostile_content_is_text_and_runs_nothing(browser, rows, found, tmp_path):
+def test_hostile_content_is_text_and_runs_nothing(visit, rows, found, tmp_path):
     names = list(HOSTILE)
     texts = [HOSTILE[i % 6] for i in range(len(rows))]
     found.to_html(
@@ -270,14 +259,9 @@ def test_hostile_content_is_text_and_runs_nothing(browser, rows, found, tmp_path
         source=HOSTILE[2],
         perturbed={HOSTILE[1]: evaluate_logits(rows, rows.logits, score="alpha")},
     )
-    context = browser.new_context()
-    opened = context.new_page()
-    complaints = []
-    opened.on("pageerror", lambda e: complaints.append(str(e)))
-    opened.on("request", lambda r: complaints.append(r.url))
-    opened.goto(f"file://{tmp_path / 'report.html'}")
+    opened = visit(tmp_path / "report.html")
     opened.wait_for_timeout(200)
-    assert len(complaints) == 1  # the page itself
+    assert opened.complaints == []
     assert opened.evaluate("window.hacked") is None
     body = opened.locator("body").inner_text()
     for text in HOSTILE[:3]:
@@ -291,27 +275,20 @@ def test_hostile_content_is_text_and_runs_nothing(browser, rows, found, tmp_path
         "{textContent: 'window.hacked = 1'}))"
     )
     assert opened.evaluate("window.hacked") is None
-    context.close()
 
 
 @pytest.mark.parametrize("labels", [[0, 0, 0], [1, 1, 1]])
-def test_a_page_of_rows_that_are_all_right_or_all_wrong(labels, browser, tmp_path):
+def test_a_page_of_rows_that_are_all_right_or_all_wrong(labels, visit, tmp_path):
     p = td.Predictions.from_logits([[2.0, 0], [3, 0], [1, 0]], labels)
     path = td.evaluate(p).to_html(tmp_path / "report.html")
     assert path == tmp_path / "report.html"
     html = path.read_text()
     assert "All 3 predictions are" in html
-    context = browser.new_context()
-    opened = context.new_page()
-    errors = []
-    opened.on("pageerror", lambda e: errors.append(str(e)))
-    opened.goto(f"file://{tmp_path / 'report.html'}")
-    assert errors == []
-    context.close()
+    assert visit(path).complaints == []
 
 
 @pytest.mark.parametrize("certain", [1.0, 0.5])
-def test_one_hot_answers_make_a_page_that_works(certain, browser, tmp_path):
+def test_one_hot_answers_make_a_page_that_works(certain, visit, tmp_path):
     rng = np.random.default_rng(0)
     classes = rng.integers(0, 3, 200)
     probs = np.eye(3)[classes]
@@ -319,29 +296,21 @@ def test_one_hot_answers_make_a_page_that_works(certain, browser, tmp_path):
     labels = np.where(rng.random(200) < 0.8, probs.argmax(1), 2)
     found = td.evaluate(td.Predictions.from_probs(probs, labels))
     found.to_html(tmp_path / "report.html")
-    context = browser.new_context()
-    opened = context.new_page()
-    errors = []
-    opened.on("console", lambda m: errors.append(m.text))
-    opened.on("pageerror", lambda e: errors.append(str(e)))
-    opened.goto(f"file://{tmp_path / 'report.html'}")
-    assert errors == []
+    opened = visit(tmp_path / "report.html")
+    assert opened.complaints == []
     assert np.isfinite(float(opened.locator("#threshold").inner_text().split()[0]))
-    context.close()
 
 
-def test_without_a_script_the_opening_rates_are_there(browser, found, tmp_path):
-    found.to_html(tmp_path / "report.html")
-    texts = []
-    for script in (True, False):
-        context = browser.new_context(java_script_enabled=script)
-        opened = context.new_page()
-        opened.goto(f"file://{tmp_path / 'report.html'}")
+def test_without_a_script_the_opening_rates_are_there(browser, page, written):
+    context = browser.new_context(java_script_enabled=False)
+    bare, texts = context.new_page(), []
+    bare.goto(f"file://{written}")
+    for opened in (page, bare):
         names = ("coverage", "rejected", "risk", "trr", "frr", "n-frr", "command")
         names += ("promise", "say-person", "say-wrong", "say-why", "promise-note")
         names += ("say-gate", "say-simulated", "say-confusion", "menu")
         texts.append([opened.locator(f"#{n}").text_content() for n in names])
-        context.close()
+    context.close()
     assert texts[0] == texts[1]
 
 
@@ -363,19 +332,16 @@ def test_a_score_that_tells_nothing_is_pointed_out_at_the_top(rng):
     assert "msp does not clearly tell wrong answers from right ones here" in first
 
 
-def test_answers_show_the_confidence_that_was_given(browser, rng, tmp_path):
+def test_answers_show_the_confidence_that_was_given(visit, rng, tmp_path):
     sure = rng.uniform(0.3, 1, 400)
     right = rng.random(400) < sure
     p = td.Predictions.from_confidence(sure, correct=right)
     td.evaluate(p).to_html(tmp_path / "report.html")
-    context = browser.new_context()
-    opened = context.new_page()
-    opened.goto(f"file://{tmp_path / 'report.html'}")
+    opened = visit(tmp_path / "report.html")
     assert opened.title() == opened.locator("h1").inner_text()
     assert opened.locator("#doubt-head").inner_text() == "confidence"
     column = opened.locator("#rows tbody tr td:nth-child(2)").all_text_contents()
     assert float(column[0]) == pytest.approx(sure[~right].max(), abs=5e-4)
-    context.close()
 
 
 def test_commands_keep_every_digit_and_the_path(rows):
@@ -397,16 +363,15 @@ def test_certain_rows_make_a_page():
     assert all(isinstance(t, float) for t in thresholds)
 
 
-def test_a_notebook_shows_the_page_in_a_frame(found, browser):
-    context = browser.new_context()
-    opened = context.new_page()
+def test_a_notebook_shows_the_page_in_a_frame(found, tab):
+    opened = tab
+    opened.goto("about:blank")
     opened.set_content(found._repr_html_())
     inner = opened.frame_locator("iframe")
     inner.locator("#want-frr").fill("5")
     inner.get_by_role("button", name="Find").click()
     assert float(inner.locator("#frr").inner_text().split()[0]) <= 5
     assert "[" in inner.locator("#frr").inner_text()  # its script ran
-    context.close()
 
 
 def test_what_does_not_fit_is_refused(found):
@@ -469,14 +434,9 @@ def test_perturbed_logits_in_the_file_are_shown_under_both_protocols(
 
 
 @pytest.mark.parametrize("temperature", [1e19, 1e-19])
-def test_scores_that_are_one_number_make_a_page(temperature, rows, browser, tmp_path):
+def test_scores_that_are_one_number_make_a_page(temperature, rows, visit, tmp_path):
     found = td.evaluate(rows, scores=["alpha", "msp"], temperature=temperature)
     found.to_html(tmp_path / "page.html")
-    context = browser.new_context()
-    opened = context.new_page()
-    complaints = []
-    opened.on("pageerror", lambda e: complaints.append(str(e)))
-    opened.goto(f"file://{tmp_path / 'page.html'}")
+    opened = visit(tmp_path / "page.html")
     opened.wait_for_timeout(100)
-    assert complaints == []
-    context.close()
+    assert opened.complaints == []

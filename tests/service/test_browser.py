@@ -12,6 +12,7 @@ from base64 import b64encode
 from contextlib import suppress
 from copy import deepcopy
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from urllib.request import Request, urlopen
 
 import numpy as np
@@ -26,7 +27,6 @@ from trustdoctor.service.pages import (
     render_review,
 )
 
-HOME = "http://127.0.0.1:8571"
 TOKEN = "a-token-for-the-tests-alone"
 NOW = datetime(2026, 11, 16, 12, 30, 20, tzinfo=UTC)
 PROMISE = "at most 5% of the correct predictions rejected, with confidence 0.9"
@@ -205,18 +205,40 @@ def row(number, **more):
 class Desk:
     """A service that answers out of lists, and notes what it was asked."""
 
-    def __init__(self, context):
+    ports = count(8571)
+
+    def __init__(self, tab):
         self.status, self.rows = empty(), []
         self.answers, self.leases, self.asked, self.complaints = [], [], [], []
         self.labels, self.result = [], "corrected"
         self.broken, self.away = {}, False
-        context.route("**/*", self._serve)
-        self.tab = context.new_page()
-        self.tab.on("pageerror", lambda e: self.complaints.append(str(e)))
+        # What the page of an earlier test still sends has another address.
+        self.home = f"http://127.0.0.1:{next(self.ports)}"
+        self._work_in(tab)
+
+    def _work_in(self, tab):
+        self.tab = tab
+        tab.context.route("**/*", self._serve)
+        tab.on("pageerror", self._complain)
+
+    def _complain(self, error):
+        self.complaints.append(str(error))
+
+    def take_clock(self):
+        """Go on in a tab whose time the test tells; a clock stays in its context."""
+        self.leave()
+        self._work_in(self.tab.context.browser.new_context().new_page())
+        self.tab.clock.install()
+
+    def leave(self):
+        self.tab.mouse.move(0, 0)
+        self.tab.goto("about:blank")
+        self.tab.context.unroute_all(behavior="ignoreErrors")
+        self.tab.remove_listener("pageerror", self._complain)
 
     def open(self, path, width=1280):
         self.tab.set_viewport_size({"width": width, "height": 800})
-        self.tab.goto(HOME + path)
+        self.tab.goto(self.home + path)
         return self.tab
 
     def review(self, *rows, width=1280):
@@ -227,7 +249,10 @@ class Desk:
         return tab
 
     def _serve(self, route):
-        path = route.request.url.removeprefix(HOME)
+        path = route.request.url.removeprefix(self.home)
+        if re.match(r"http://127\.0\.0\.1:", path):
+            route.abort()  # of an earlier page
+            return
         self.asked.append(path)
         pages = {"/": render_live, "/review": render_review, "/login": render_login}
         with suppress(Exception):  # a tab that was closed meanwhile
@@ -268,13 +293,22 @@ class Desk:
         return route.fulfill(json=self.status)
 
 
-@pytest.fixture
-def desk(browser):
+@pytest.fixture(scope="module")
+def shared_tab(browser):
+    """One tab for all: to make one costs more than to open the page."""
     context = browser.new_context()
-    own = Desk(context)
-    yield own
-    context.unroute_all(behavior="ignoreErrors")
+    yield context.new_page()
     context.close()
+
+
+@pytest.fixture
+def desk(shared_tab):
+    own = Desk(shared_tab)
+    yield own
+    own.leave()
+    if own.tab is not shared_tab:
+        own.tab.context.close()
+    shared_tab.context.clear_cookies()
     assert own.complaints == []
 
 
@@ -334,7 +368,7 @@ def test_after_an_alarm_it_says_what_to_do_next(desk):
     tab = desk.open("/")
     words = said(tab, "#todo", "the time from which rows are like those to come")
     assert "Review rows, the oldest first." in words
-    assert f"curl {HOME}/v1/recalibrate" in words
+    assert f"curl {desk.home}/v1/recalibrate" in words
     body = re.search(r"-d '(.*)'", tab.inner_text("#recalibrate"))[1]
     assert json.loads(body) == {"since": "TIME"}
     assert words.index("/shadow") < words.index("/promote")
@@ -399,7 +433,7 @@ def test_before_the_first_row_it_says_how_to_send_one(desk):
     tab = desk.open("/")
     said(tab, "#curl", "curl")
     command = tab.locator("#curl").inner_text()
-    assert f"curl {HOME}/v1/decide" in command
+    assert f"curl {desk.home}/v1/decide" in command
     body = json.loads(re.search(r"-d '(.*)'", command)[1])
     assert len(body["logits"]) == 3
     assert tab.locator("figure").count() == 0
@@ -542,7 +576,7 @@ def test_news_leave_alone_what_somebody_reads(desk):
 
 def test_a_lost_connection_is_said_with_its_time_and_comes_back(desk):
     desk.status = busy()
-    desk.tab.clock.install()
+    desk.take_clock()
     tab = desk.open("/")
     said(tab, "#heard", "Heard at 12:30:20 UTC")
     desk.broken = {"/v1/events": 0, "/v1/status": 0}
@@ -559,7 +593,7 @@ def test_a_lost_connection_is_said_with_its_time_and_comes_back(desk):
 
 
 def test_a_tab_that_nobody_sees_asks_now_and_then(desk):
-    desk.tab.clock.install()
+    desk.take_clock()
     tab = desk.open("/")
     said(tab, "#heard", "Heard at")
     hide = (
@@ -581,7 +615,7 @@ def test_a_tab_that_nobody_sees_asks_now_and_then(desk):
 
 def test_without_events_it_asks(desk):
     desk.broken = {"/v1/events": 404}
-    desk.tab.clock.install()
+    desk.take_clock()
     tab = desk.open("/")
     said(tab, "#heard", "Asked every few seconds.")
     desk.status = busy()
@@ -591,7 +625,7 @@ def test_without_events_it_asks(desk):
 
 def test_a_store_that_is_away_is_said_in_plain_words(desk):
     desk.broken, desk.away = {"/v1/status": 503}, True
-    desk.tab.clock.install()
+    desk.take_clock()
     tab = desk.open("/")
     text = said(tab, "#lost", "cannot reach its store")
     assert text.startswith("No news since ")
@@ -619,7 +653,7 @@ def test_the_form_sends_the_token_with_an_origin_that_can_be_checked(desk):
     with tab.expect_request(lambda r: r.method == "POST") as sent:
         tab.keyboard.press("Enter")
     assert "token=secret" in sent.value.post_data
-    assert sent.value.headers["origin"] == HOME
+    assert sent.value.headers["origin"] == desk.home
     assert "secret" not in tab.url
 
 
@@ -641,7 +675,7 @@ def ready(tab, words):
 
 
 def test_rows_are_answered_by_keys_one_after_the_other(desk):
-    desk.tab.clock.install()
+    desk.take_clock()
     tab = desk.review(*(row(i) for i in range(1, 6)))
     keys = [
         ("2", {"label": "dog"}), ("0", {"cannot_say": True}),
@@ -707,7 +741,7 @@ def test_few_classes_are_all_buttons_and_more_can_be_found_once(desk):
 
 
 def test_skipped_rows_come_last_and_when_asked_for(desk):
-    desk.tab.clock.install()
+    desk.take_clock()
     tab = desk.review(row(1), row(2))
     ready(tab, "What is 1?")
     desk.rows.append(row(1))  # given back, it is the first again
@@ -786,7 +820,7 @@ def test_a_key_held_down_answers_one_row(desk):
 
 
 def test_a_key_pressed_before_a_row_can_be_read_is_no_answer(desk):
-    desk.tab.clock.install()
+    desk.take_clock()
     tab = desk.review(row(1))
     said(tab, "#payload", "What is 1?")
     tab.clock.pause_at(datetime.now(UTC) + timedelta(minutes=1))
@@ -1011,7 +1045,7 @@ def test_an_answer_that_was_not_taken_can_be_given_again(status, words, desk):
 
 
 def test_when_the_time_is_over_it_waits_for_the_reviewer(desk):
-    desk.tab.clock.install()
+    desk.take_clock()
     tab = desk.review(row(1), row(2))
     said(tab, "#payload", "What is 1?")
     tab.clock.fast_forward(250_000)
@@ -1039,7 +1073,7 @@ def test_who_stops_gives_the_row_back(desk):
 
 def opened(browser, scheme, width, path):
     context = browser.new_context(color_scheme=scheme, bypass_csp=True)
-    own = Desk(context)
+    own = Desk(context.new_page())
     own.status = alarmed()
     tab = own.open(path, width)
     return context, own, tab
