@@ -341,7 +341,7 @@ def test_remarks_are_those_without_lists_and_how_long_they_are(tmp_path):
     gate = calibrate_files(source, frr=0.1, shortlist=0.9, remark=listed.append)
     p = source.read()
     found = ListCounts.of(p, gate.screen(p).shortlist)
-    assert listed == [*plain, f"{found.words(where=' of this file')}."]
+    assert listed == [*plain, f"{found.words(scope=' of this file')}."]
     said = []
     few = find_source(written(table(8), tmp_path / "few.csv"))
     calibrate_files(few, frr=0.05, shortlist=0.9, remark=said.append)

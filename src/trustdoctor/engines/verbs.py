@@ -227,7 +227,7 @@ def _sizes(gate: Gate, predictions: Predictions) -> str:
     """Say how long lists are on the rows of the calibration."""
     lists = gate.screen(predictions).shortlist
     assert lists is not None
-    return f"{ListCounts.of(predictions, lists).words(where=' of this file')}."
+    return f"{ListCounts.of(predictions, lists).words(scope=' of this file')}."
 
 
 def list_files(

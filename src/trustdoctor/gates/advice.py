@@ -110,6 +110,7 @@ def advise(
     'Tried on these rows, so optimistic: --risk 0.026 would accept 95% of them.'
     """
     request = requests[-1]
+    # Groups share the level by Bonferroni's inequality, as in their calibration.
     delta = request.delta
     if request.promised and request.promise_mode == "confidence":
         delta /= max(1, groups)
@@ -170,13 +171,13 @@ def better_score(predictions: Predictions, gate: Gate) -> str:
         rows = predictions[order[:MAX_COMPARED]]
         where = f"{MAX_COMPARED:,} of these rows"
     errors = rows.errors
-    others = [name for name in available_scores(rows) if name != gate.score]
-    if gate.score is None or errors.all() or not errors.any() or not others:
+    candidates = [name for name in available_scores(rows) if name != gate.score]
+    if gate.score is None or errors.all() or not errors.any() or not candidates:
         return ""
     scorer = gate.scorer
     gate_ranking = Ranking(scorer(rows), errors, scorer.rounding)
-    confidence, gains = 1 - (1 - CONFIDENCE) / len(others), {}
-    doubts = score_all(rows, others, temperature=gate.temperature)
+    confidence, gains = 1 - (1 - CONFIDENCE) / len(candidates), {}
+    doubts = score_all(rows, candidates, temperature=gate.temperature)
     for name, scores in doubts.items():
         ranking = Ranking(scores, errors, find_score(name).rounding)
         gains[name] = auroc_difference(ranking, gate_ranking, confidence=confidence)
@@ -340,6 +341,8 @@ def _nearest_value(
     start, end = slack.of(value), 1e-6 if tighter else 1 - 1e-6
     if start == 0 or attempt(slack.value(end)).state == state:
         return None
+    # Rates of 0.001 and 0.1 are equally likely questions, so the search is on a
+    # logarithmic scale; two digits are easy to type, and three come near enough.
     low, high = math.log(start), math.log(end)
     while abs(high - low) > 2e-3:
         middle = (low + high) / 2

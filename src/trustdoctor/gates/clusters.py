@@ -53,6 +53,8 @@ def draw_from_clusters(
     if type(seed) is not int or seed < 0:
         message = f"expected a seed of 0 or more, got {seed!r}."
         raise InputError(message)
+    # The first row of each cluster in a random order is a random row of the cluster; a
+    # stable sort moves preferred rows to the front and leaves their order random.
     order = np.random.default_rng(seed).permutation(rows)
     if preferred is not None:
         order = order[np.argsort(~preferred[order], kind="stable")]

@@ -121,12 +121,12 @@ def _single_expectation(target: dict[str, float]) -> tuple[Target, float]:
 
 
 def _assumption(matched: float, *, accuracy_given: bool) -> str:
-    at = (
+    clause = (
         f", at temperature {matched:.4g} to match the accuracy,"
         if accuracy_given
         else ""
     )
-    return f"The model's probabilities{at} are true, which nobody checked."
+    return f"The model's probabilities{clause} are true, which nobody checked."
 
 
 def _expected_cut(

@@ -101,10 +101,10 @@ classes); they hold the true class in 100.00 [2.50, 100.00] % (promised: 95%)
             return None
         return share(self.with_true_class, self.labelled, confidence=confidence)
 
-    def words(self, level: float | None = None, *, where: str = "") -> str:
+    def words(self, level: float | None = None, *, scope: str = "") -> str:
         """Say how long the lists are and how often they hold the true class.
 
-        Without the promised level, only how long they are.
+        Without the promised level, only how long they are. `scope` follows the rows.
         """
         if not self.rows:
             return "No row was rejected, so there are no lists"
@@ -112,7 +112,7 @@ classes); they hold the true class in 100.00 [2.50, 100.00] % (promised: 95%)
         reviews = "review" if self.full_reviews == 1 else "reviews"
         explanation = " (of all classes)" if self.full_reviews else ""
         sizes = (
-            f"Lists for {self.rows:,} rejected {rows}{where}: "
+            f"Lists for {self.rows:,} rejected {rows}{scope}: "
             f"{self.classes / self.rows:.2f} classes on average, "
             f"{self.full_reviews:,} full {reviews}{explanation}"
         )
@@ -222,6 +222,7 @@ class Outcome:
         With Clopper-Pearson intervals (1934); rates without rows are left out.
         """
         fractions = observe(self.decisions, labelled=self.counts is not None)
+        # Coverage needs no labels, so unlabelled rows count, too.
         if self.counts is not None and self.counts.n < self.rows:
             fractions["coverage"] = (self.accepted, self.rows)
         return {

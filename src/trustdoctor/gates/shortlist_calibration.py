@@ -332,12 +332,12 @@ def shortlist_notes(shortlist: Shortlist) -> list[str]:
     ]
     full = [name for name, own_rule in groups.items() if own_rule.threshold == math.inf]
     if (not groups and rule.threshold == math.inf) or full:
-        where = f" in {', '.join(map(str, full[:20]))}" if full else ""
+        names = f" in {', '.join(map(str, full[:20]))}" if full else ""
         # The least m with conformal_rank(m + same_rows, level) <= m.
         level = exact(shortlist.level)
         least = max(math.ceil((1 + shortlist.same_rows) * level / (1 - level)), 1)
         notes.append(
-            f"Too few rejected rows for a list{where}, or their true classes too "
+            f"Too few rejected rows for a list{names}, or their true classes too "
             f"improbable: each gets a full review. At least {least:,} are needed."
         )
     return notes

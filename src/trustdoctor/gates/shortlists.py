@@ -139,6 +139,7 @@ class Shortlist:
 
     def __hash__(self) -> int:
         """Return the same for shortlists that are equal."""
+        # A frozen dataclass would hash every field, and a dict has no hash.
         return hash((self.level, self.rule, self.n_classes, self.method, self.max_size))
 
     @property
@@ -149,11 +150,11 @@ class Shortlist:
 
     def promise(self) -> str:
         """Say what is promised, in one sentence."""
-        where = "among the rejected rows"
-        where += " of each group" if self.groups else ""
+        scope = "among the rejected rows"
+        scope += " of each group" if self.groups else ""
         return (
             f"a rejected row's list holds the true class with probability at least "
-            f"{self.level:g} {where}, on average over calibrations"
+            f"{self.level:g} {scope}, on average over calibrations"
         )
 
     def prediction_sets(

@@ -119,7 +119,9 @@ class CalibrationSketch:
         if not self.grouped:
             return
         group_of_row = groups_of(predictions, self.grouped)
-        cells = MIN_GROUP_CELLS  # the number of the rows' own groups is not known yet
+        # All predicted classes share the cells of one sketch, so memory stays bounded.
+        # The number of the rows' own groups is not known before the last batch.
+        cells = MIN_GROUP_CELLS
         if self.grouped != GIVEN and predictions.n_classes:
             cells = max(MIN_GROUP_CELLS, CELLS // predictions.n_classes)
         for name in np.unique(group_of_row).tolist():
@@ -132,7 +134,7 @@ class CalibrationSketch:
         all_rows = predictions
         if not predictions.has_label.all():
             barred, unlabelled = predictions.always_rejected, ~predictions.has_label
-            if barred is not None:
+            if barred is not None:  # their score is inf whatever the model says
                 unlabelled = unlabelled & ~barred
             if unlabelled.any():
                 self.unlabelled.update(self.score(predictions[unlabelled]))
@@ -235,6 +237,7 @@ class NonconformitySketch:
 
     def rule(self, level: float) -> ListRule:
         """Return the threshold of lists; within a range its upper end, to be safe."""
+        # Correct rows come first in the order: their nonconformity is -inf.
         rows = self.correct + len(self.errors)
         k = conformal_rank(rows + self.uncovered, level)
         threshold = math.inf if k > rows else -math.inf
@@ -311,7 +314,7 @@ class ShortlistSketch:
         if self.reference_set is not None:
             reference, uncertain = self.reference_set.members(doubts, errors, reference)
             self.pooled.uncovered += uncertain
-        hard = np.flatnonzero(reference & errors)
+        hard = np.flatnonzero(reference & errors)  # others have nonconformity -inf
         nonconformities = true_class_nonconformity(
             self._uncalibrated(), rows, hard, rows.predicted
         )
