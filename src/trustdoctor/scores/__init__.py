@@ -48,8 +48,7 @@ from trustdoctor.scores.softmax import (
 from trustdoctor.scores.normalisation import normalised_alpha, normalised_margin, pnorm
 from trustdoctor.scores.mahalanobis import ClassMoments, Mahalanobis
 from trustdoctor.scores.rel_u import RelU
-from trustdoctor.scores.sirc import SIRC
-from trustdoctor.scores.neighbours import KNN, TrustScore, ViM
+from trustdoctor.scores.features import KNN, SIRC, TrustScore, ViM
 from trustdoctor.scores.fusion import Fusion, fit_logistic, standardise
 
 register(GivenScore("confidence"))
