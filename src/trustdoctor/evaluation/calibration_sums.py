@@ -21,7 +21,7 @@ _STEPS = 2.0**30
 
 _LARGEST = 2.0**105  # larger terms, as of logits beyond 1e15, count as this
 
-_EXACT_ROWS = 1 << 22  # so many terms of 2^30 steps add up exactly in a float's 2^53
+_EXACT_ROWS = 1 << 22  # as many terms of 2^30 steps add up exactly in a float
 
 _TERMS = ("confidence", "brier", "nll")
 

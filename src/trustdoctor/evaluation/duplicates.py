@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # Fewer groups of equal rows are not reported.
 _LEAST_GROUPS = 5
 
-# About so many rows of equal numbers are compared: enough to judge all of them by.
+# Of more rows with equal numbers, a sample of about this size decides.
 _SAMPLE_ROWS = 100_000
 
 # Labels of copies agree; those of rows that merely look alike err as others do.
@@ -184,7 +184,7 @@ class _EqualRows(NamedTuple):
 
 
 def _has_many_digits(rows: Predictions) -> Array:
-    """Return in which rows numbers have so many digits that none meet by chance.
+    """Return in which rows numbers have too many digits to be equal by chance.
 
     One of ten digits, or two of six, as in float32; of two classes there is one number,
     so that in float32 no row has enough.

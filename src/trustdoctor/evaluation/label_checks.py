@@ -130,25 +130,21 @@ def count_labels(
     >>> len(counts), counts.n_correct
     (2, 1)
     """
-    labelled, known = predictions.labelled("counting labels"), predictions.has_label
-    judged = isinstance(predictions, Answers) and predictions.correctness_only
+    labelled, has_label = predictions.labelled("counting labels"), predictions.has_label
     confidence = _confidence(labelled, doubts)
-    if not known.all() and confidence is not None:
-        of_labelled, confidence = confidence, np.zeros(len(known))
-        confidence[known] = of_labelled
-    labels, predicted = predictions.labels, predictions.predicted
-    assert labels is not None
-    if not judged:
-        counts.add_neighbours(labels, predicted, confidence)
+    if not has_label.all() and confidence is not None:
+        of_labelled, confidence = confidence, np.zeros(len(has_label))
+        confidence[has_label] = of_labelled
     names = None
-    if isinstance(predictions, Answers) and not judged:
+    if isinstance(predictions, Answers) and not predictions.correctness_only:
         names = predictions.class_names
-    # A row without an answer has no predicted class.
-    rows = known & ~predictions.abstained
-    if not rows.all():
-        labels, predicted = labels[rows], predicted[rows]
-        confidence = None if confidence is None else confidence[rows]
-    counts.update(labels, predicted, confidence, predictions.n_classes, names=names)
+    counts.update(
+        predictions.labels,
+        predictions.predicted,
+        confidence,
+        predictions.n_classes,
+        names=names,
+    )
 
 
 def _confidence(labelled: Predictions, doubts: dict[str, Array]) -> Array | None:

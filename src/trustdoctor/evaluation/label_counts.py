@@ -60,7 +60,7 @@ _LEAST_SPREAD = 0.001  # confidences with a smaller deviation carry no informati
 _REFERENCE_ROWS = 30  # correct rows of a class that show its usual confidence
 _MOST_PAIRS = 1 << 20  # pairs, or classes; beyond them pairs are no longer followed
 _MOST_ANSWERS = 1 << 16  # different answers, likewise
-_EXACT_ROWS = 1 << 22  # squares of steps (2^30) of so many rows fit a float's 2^53
+_EXACT_ROWS = 1 << 22  # squares of steps (2^30) of as many rows fit a float's 2^53
 _MOST_PENDING = 1 << 16  # pairs that may wait to be summed up
 
 _Z_LEVEL = 3.1  # normal quantile of LEVEL, rounded up
@@ -104,12 +104,13 @@ correct rows (0.97; 0.98): check these labels, first row 7.
         """
         label, predicted = (_name(c, class_names) for c in (self.label, self.predicted))
         numbers = ", ".join(str(row) for row in rows[:MOST_LISTED])
-        where = f", first row{'s' * (len(rows) > 1)} {numbers}" if len(rows) else ""
+        plural = "s" * (len(rows) > 1)
+        first_rows = f", first row{plural} {numbers}" if len(rows) else ""
         return (
             f"{self.n:,} of {self.n_labelled:,} rows labelled {label} are predicted "
             f"{predicted}, with confidence {'' if self.as_high else 'nearly '}as high "
             f"as for correct rows ({self.confidence:.2f}; "
-            f"{self.usual_confidence:.2f}): check these labels{where}."
+            f"{self.usual_confidence:.2f}): check these labels{first_rows}."
         )
 
 
@@ -175,7 +176,7 @@ one, and is 0.0% now. Check --first-class, and the order of the columns.
         self.n_correct = 0
         # Correct rows if every label were lowered, or raised, by one.
         self._correct_if_shifted = np.zeros(2, np.int64)
-        # With labels moved up, or down, by a row: see `add_neighbours`.
+        # With labels moved up, or down, by a row: see `_add_neighbours`.
         self._neighbours = np.zeros((2, 4), np.int64)
         self._neighbour_steps = np.zeros((2, 4), np.int64)
         self._spellings: dict[str, set[str]] = {}
@@ -200,11 +201,13 @@ one, and is 0.0% now. Check --first-class, and the order of the columns.
         *,
         names: Sequence[str] | None = None,
     ) -> None:
-        """Count more rows, all with labels.
+        """Count more rows, in their order.
 
         Parameters
         ----------
         labels, predicted : integer arrays (n,)
+            Missing labels and missing answers are below 0; rows that lack one count
+            only as neighbours.
         confidence : array (n,), or None
             The probability that the prediction is right. Where it is None, or not from
             0 to 1, pairs are not judged.
@@ -218,6 +221,13 @@ one, and is 0.0% now. Check --first-class, and the order of the columns.
         label, guess = (
             to_numpy(a).astype(np.int64, copy=False) for a in (labels, predicted)
         )
+        steps = _confidence_steps(confidence)
+        if n_classes or names is not None:
+            self._add_neighbours(label, guess, steps)
+        complete = (label >= 0) & (guess >= 0)
+        if not complete.all():
+            label, guess = label[complete], guess[complete]
+            steps = None if steps is None else steps[complete]
         wrong = np.flatnonzero(label != guess)
         self.n += len(label)
         self.n_correct += len(label) - len(wrong)
@@ -232,22 +242,10 @@ one, and is 0.0% now. Check --first-class, and the order of the columns.
         self._rows_by_label += np.bincount(label, minlength=width)
         step = guess[wrong] - label[wrong]
         self._correct_if_shifted += [np.count_nonzero(step == by) for by in (-1, 1)]
-        self._add_confidences(label, guess, wrong, _confidence_steps(confidence))
+        self._add_confidences(label, guess, wrong, steps)
 
-    def add_neighbours(
-        self, labels: Any, predicted: Any, confidence: Any = None
-    ) -> None:
-        """Count which labels fit the prediction of the row before, or after, better.
-
-        Parameters
-        ----------
-        labels, predicted : integer arrays (n,)
-            In the order of the rows; labels below 0 are missing.
-        confidence : array (n,), optional
-            As in `update`; that of rows without a label is ignored.
-        """
-        label, guess = to_numpy(labels), to_numpy(predicted)
-        steps = _confidence_steps(confidence)
+    def _add_neighbours(self, label: Array, guess: Array, steps: Array | None) -> None:
+        """Count which labels fit the prediction of the row before, or after."""
         before, after = slice(None, -1), slice(1, None)
         for direction, (row, neighbour) in enumerate(  # up, down
             ((before, after), (after, before))
@@ -435,7 +433,6 @@ one, and is 0.0% now. Check --first-class, and the order of the columns.
         --------
         >>> counts, predicted = LabelCounts(), np.arange(900) ** 2 % 7 % 3
         >>> counts.update(np.roll(predicted, 1), predicted, None, 7)
-        >>> counts.add_neighbours(np.roll(predicted, 1), predicted)
         >>> print(*counts.report().odd)
         Labels fit better when moved up by one row: accuracy would be 100.0%, and is \
 42.8% now. Check that no column was shifted against the others.
@@ -473,7 +470,7 @@ one, and is 0.0% now. Check --first-class, and the order of the columns.
 
     def _row_shift(self) -> str:
         """Return that labels fit better when they are moved by one row."""
-        for direction, where in enumerate(("up", "down")):
+        for direction, name in enumerate(("up", "down")):
             n, fit_moved, fit_now, always = self._neighbours[direction].tolist()
             if n < LEAST_ROWS:
                 continue
@@ -488,7 +485,7 @@ one, and is 0.0% now. Check --first-class, and the order of the columns.
             else:
                 continue
             return (
-                f"labels fit better when moved {where} by one row: {fits}. Check that "
+                f"labels fit better when moved {name} by one row: {fits}. Check that "
                 "no column was shifted against the others."
             )
         return ""
