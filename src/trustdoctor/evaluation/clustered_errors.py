@@ -95,6 +95,7 @@ class ClusteredErrors:
         if min(n_errors, n - n_errors) < LEAST_OF_EACH:
             return None
         n_strata = min(_MOST_STRATA, n_values // _VALUES_PER_STRATUM) if ordered else 1
+        # Ages and times drift: errors are compared with those of near values alone.
         # Strata of like size, without splitting the rows of one value.
         middle = np.cumsum(sizes) - sizes / 2
         stratum = np.minimum((middle * n_strata / n).astype(np.int64), n_strata - 1)
@@ -159,6 +160,7 @@ class _Moments:
         if self.variance <= 0:
             return 1.0
         skew = self.third / self.variance**1.5
+        # A gamma law of shape k has skewness 2 / sqrt(k); at 1e-6 it is normal.
         shape = 4 / max(skew, 1e-6) ** 2
         z = self.excess / np.sqrt(self.variance)
         return float(gammaincc(shape, max(0.0, shape + z * np.sqrt(shape))))

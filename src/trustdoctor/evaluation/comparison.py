@@ -291,6 +291,7 @@ def compare(  # noqa: PLR0913 - options, by keyword only
     labelled = predictions.labelled("compare")
     labels, copies = check_labels(predictions), repeated_rows(predictions)
     baseline, errors = _baseline(labelled), labelled.errors
+    # Files are often sorted by class, so thirds of them in order would differ.
     order = np.random.default_rng(seed).permutation(len(errors))
     fit, select, test = np.array_split(order, 3)
     _check_thirds(errors, {"fit": fit, "select": select, "test": test}, labels.odd)
@@ -305,6 +306,8 @@ def compare(  # noqa: PLR0913 - options, by keyword only
     reversed_scores = reversed_note(baseline_counts, baseline)
     odd = (*labels.odd, *((reversed_scores,) if reversed_scores else ()))
     better = [c for c in results if c.better]
+    # The test rows decide which are better, the selection rows which is best: the
+    # largest of several gains on the test rows would be too large (winner's curse).
     best = max(better, key=lambda c: c.selection_auroc, default=None)
     return Comparison(
         n=len(errors),
@@ -468,6 +471,7 @@ class _CandidatePool:
     def _fit_score(self, name: str, entry: type[FittedScore]) -> Iterator[_Candidate]:
         """Fit a score at its settings, or note why these rows do not allow it."""
         rows = self.predictions[self.fit]
+        # Scores that learn from errors need rows the model was not trained on.
         if self.train is not None and not entry.learns_from_errors:
             rows = self.train
         uses_features = "features" in (*entry.needs, *entry.fit_options[0].values())
@@ -481,6 +485,7 @@ class _CandidatePool:
                 score = entry.fit(rows, **options)
                 doubts = as_scores(score(self.predictions))
                 settings[_setting_in_words(options)] = _ScoredRows(doubts, score)
+            # A covariance may be singular at one setting and not at another.
             except (InputError, MissingPackageError, np.linalg.LinAlgError) as error:
                 reason = reason or str(error)
         baseline = find_score(self.baseline)
@@ -586,7 +591,11 @@ class _Trial:
 
     @property
     def corrected_confidence(self) -> float:
-        """The confidence of each comparison at which all hold together (Bonferroni)."""
+        """The confidence of each comparison at which all hold together.
+
+        Bonferroni (Dunn, Multiple Comparisons Among Means, JASA, 1961): candidates are
+        correlated in unknown ways, and it holds whatever their correlation.
+        """
         return 1 - (1 - self.confidence) / max(1, self.n_others)
 
     def run(self, selected: list[_Selected], *, baseline: str) -> list[CandidateResult]:

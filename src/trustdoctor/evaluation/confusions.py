@@ -13,6 +13,7 @@ from trustdoctor.predictions import UNKNOWN, Answers, Predictions
 LEAST_ERRORS = 10
 """Of fewer errors that go out, a dominant confusion says little."""
 
+# Two integers, so that exactly two thirds are compared without rounding.
 DOMINANT = (2, 3)
 """The share of these errors, as a fraction, from which a confusion is dominant."""
 

@@ -15,6 +15,7 @@ from trustdoctor.metrics import (
 )
 from trustdoctor.scores import Score, same_ranking
 
+# With many rows a gain is clear long before it matters to anybody.
 CLEAR_GAIN = 0.005
 """The least gain in AUROC that is reported, where it is clear."""
 
@@ -61,6 +62,8 @@ def unpaired_differences(
     Their intervals hold whatever two scores have in common: the ends of the two
     intervals that are farthest apart.
     """
+    # Counts of each score alone do not tell which rows both rank high, so DeLong's
+    # covariance (Biometrics, 1988) cannot be estimated.
     differences = []
     for pair in distinct_pairs(scores):
         a, b = (score.name for score in pair)
@@ -153,6 +156,7 @@ def gains_over(
             gains[d.first] = (d.value, d.low, d.high)
         else:
             gains[d.second] = (-d.value, -d.high, -d.low)
+    # Intervals are nearly normal; a ratio of quantiles keeps their skewness.
     level = 1 - (1 - confidence) / max(1, len(gains))
     factor = normal_quantile(level) / normal_quantile(confidence)
     return {

@@ -500,6 +500,7 @@ def rank_estimates(
         # Runs of correct rows are one group each: the same value, and much faster
         # where errors are few. AUPR of the correct rows needs every score.
         value = _metric(name, c if name == "aupr_correct" else runs, points)
+        # Every interval needs a variance within each kind of rows.
         if not (n_errors and n_correct):
             estimates[name] = Estimate(value, note=_NO_INTERVAL)
             continue
@@ -530,6 +531,7 @@ def sketch_estimates(
             estimates[name] = Estimate(value, note=_NO_INTERVAL, within=within)
             continue
         tied = _metric(name, cells, points)
+        # The interval of cells as ties, moved by what the order within cells may do.
         of_tied = _with_interval(name, tied, cells, settings, note)
         assert of_tied.low is not None
         assert of_tied.high is not None

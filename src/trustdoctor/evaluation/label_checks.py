@@ -243,8 +243,9 @@ def reversed_note(counts: Counts, score: str) -> str:
         return ""
     ties = (counts.correct + counts.errors).astype(float)
     tie_term = (ties**3 - ties).sum() / (n * (n - 1))
-    free = n + 1 - tie_term
+    free = n + 1 - tie_term  # 0 where all rows are tied
     deviation = np.sqrt(free / 12 / n_pairs)  # of AUROC, over all orders of the rows
+    # 3.1: the normal quantile of 0.001.
     clear = rank_formulas.auroc(counts) < 0.5 - 3.1 * deviation and free > 0
     return _reversed_sentence(score) if clear else ""
 

@@ -163,6 +163,7 @@ def evaluate_logits(
     """
     entry = find_logit_score(score)
     at_perturbed = Predictions.from_logits(perturbed, predictions.labels)
+    # Under `deployed` the doubt is about the class that the user acts on.
     about = {"predicted": predictions.predicted} if entry.about_class else {}
     return evaluate_perturbed(
         entry.function(at_perturbed.logits, temperature=temperature, **about),

@@ -95,6 +95,7 @@ class Tally:
             sketch.update(doubts[name], labelled.errors)
         count_labels(self.labels, predictions, doubts)
         self._extend_range(confidence_range(labelled))
+        # One batch beyond 0 to 1 shows that no confidence is a probability.
         if isinstance(labelled, Answers) and labelled.confidence is None:
             self._all_probable = False
         else:
@@ -176,6 +177,7 @@ class Tally:
         if self._all_probable:
             summary = self._calibration.summary()
             calibration = summary.estimates(confidence=confidence)
+        # Every sketch has the same rows, so any of them counts the errors.
         n, n_errors = len(self), next(iter(sketches.values())).n_errors
         labels = self.labels.report(self.class_names)
         odd = (*labels.odd, *reversed_scores(estimates, probable=bool(calibration)))
