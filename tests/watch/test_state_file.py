@@ -150,6 +150,32 @@ def test_what_is_no_state_is_refused(suffix, tmp_path):
         td.Watch.load(tmp_path, GATE)
 
 
+@pytest.mark.parametrize("schema", [1, 2])
+def test_a_state_of_an_earlier_version_is_refused_with_what_to_do(schema, tmp_path):
+    path = tmp_path / "state.json"
+    path.write_text(json.dumps({"trustdoctor": "watch", "schema": schema}))
+    match = "Start a new watch, from a gate that was calibrated again"
+    for read in (td.Watch.load, require_state):
+        with pytest.raises(FileError, match=match):
+            read(path, GATE)
+
+
+def test_a_refusal_names_the_path_of_what_is_wrong(tmp_path):
+    path = tmp_path / "state.json"
+    busy(GATE).save(path)
+    content = json.loads(path.read_text())
+    settled = content["tests"]["frr"]["settled"][0]
+    for change, match in (
+        ({"n": -1}, r"tests.*settled\[0\]\.n: expected int >= 0"),
+        ({"more": 1}, r"tests.*settled\[0\].*unknown field more"),
+        ({"log_sums": []}, r"tests\.frr\.settled\[0\]\.log_sums: expected 1 lists"),
+    ):
+        content["tests"]["frr"]["settled"] = [settled | change]
+        path.write_text(json.dumps(content))
+        with pytest.raises(FileError, match=match):
+            td.Watch.load(path, GATE)
+
+
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_pipe_is_not_waited_for(suffix, tmp_path):
     path = tmp_path / f"pipe{suffix}"

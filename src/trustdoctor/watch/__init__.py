@@ -15,7 +15,7 @@ from trustdoctor.watch.rate_tests import Alarm, RateEstimate, RateTest
 from trustdoctor.watch.review import Review
 from trustdoctor.watch.state_file import from_state, require_state, to_state
 from trustdoctor.watch.stream import StreamLabels, StreamRows, follow
-from trustdoctor.watch.updates import check_noise
+from trustdoctor.watch.update_rows import check_noise
 from trustdoctor.watch.watch import Watch
 
 __all__ = [

@@ -296,7 +296,8 @@ def _confidences(predictions: Predictions, temperature: float) -> tuple[Array, A
     """Return the confidence of each row, and its slope in the log temperature."""
     confidences = top_probability(predictions, temperature=temperature)
     warmer = top_probability(predictions, temperature=temperature * math.exp(LOG_STEP))
-    # A higher temperature never raises the largest probability; rounding may.
+    # A higher temperature never raises the largest probability; rounding may. A finite
+    # difference serves all kinds of predictions, and needs no second formula.
     return confidences, np.minimum(warmer - confidences, 0.0) / LOG_STEP
 
 

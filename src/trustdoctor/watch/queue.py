@@ -248,10 +248,10 @@ class WaitingStream:
 
     def label(self, keys: Array, labels: Array) -> Array:
         """Set labels of these sorted keys; return those that rows waited for."""
-        at = np.searchsorted(self.keys, keys)
-        at[at == len(self.keys)] = 0
-        expected = (self.keys[at] == keys) & (self.labels[at] == WAITING)
-        self.labels[at[expected]] = labels[expected]
+        indices = np.searchsorted(self.keys, keys)
+        indices[indices == len(self.keys)] = 0
+        expected = (self.keys[indices] == keys) & (self.labels[indices] == WAITING)
+        self.labels[indices[expected]] = labels[expected]
         return labels[expected]
 
 

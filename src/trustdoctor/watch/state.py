@@ -16,7 +16,7 @@ from trustdoctor.arrays import Array
 from trustdoctor.envelope import Count, Document
 from trustdoctor.errors import FileError
 from trustdoctor.gates import Gate
-from trustdoctor.watch import updates
+from trustdoctor.watch import update_rows, updates
 from trustdoctor.watch.bets import ODDS, Bet
 from trustdoctor.watch.expectation import Reference, TrafficSums
 from trustdoctor.watch.history import HistoryEntry, Totals
@@ -211,7 +211,7 @@ class StateDocument(Document, frozen=True):
     """The state of a watch, without its history and its ids."""
 
     gate: dict[str, Any]
-    level: Annotated[float, msgspec.Meta(ge=updates.SMALLEST_LEVEL, lt=1)]
+    level: Annotated[float, msgspec.Meta(ge=update_rows.SMALLEST_LEVEL, lt=1)]
     review: Review | None
     deadline: Time | None
     window: _Positive

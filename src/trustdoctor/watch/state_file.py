@@ -70,6 +70,7 @@ _WHITESPACE = b"\xef\xbb\xbf \t\r\n"  # with the byte order mark of UTF-8
 _TABLES = (
     "CREATE TABLE state (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
     "CREATE TABLE history (number INTEGER PRIMARY KEY, entry TEXT NOT NULL)",
+    # WITHOUT ROWID stores an id once, not in the table and in an index.
     "CREATE TABLE ids (id TEXT PRIMARY KEY, status INTEGER NOT NULL) WITHOUT ROWID",
 )
 
@@ -200,6 +201,8 @@ def _open_database(
     require_writable(path)
     with _connect(path) as connection:
         with _reading(path):
+            # The write lock from the start: two processes that both read first would
+            # both wait for the other's lock (sqlite.org/lang_transaction.html).
             connection.execute("BEGIN IMMEDIATE")
             is_new = _is_empty(connection)
             stored = None if is_new else _read_database(connection, path, gate)
@@ -297,8 +300,8 @@ def _connect(path: str | Path, *, write: bool = True) -> Iterator[sqlite3.Connec
             uri,
             uri=True,
             timeout=PATIENCE,
-            isolation_level=None,
-            check_same_thread=False,
+            isolation_level=None,  # Python begins no transactions of its own
+            check_same_thread=False,  # the watch has a lock
         )
     except (sqlite3.Error, OSError, ValueError) as error:
         raise FileError(_sqlite_message("open", path, error)) from error

@@ -14,7 +14,7 @@ from trustdoctor.arrays import Array, as_groups
 from trustdoctor.envelope import MOST_ROWS
 from trustdoctor.errors import InputError
 from trustdoctor.gates import Gate
-from trustdoctor.watch import updates
+from trustdoctor.watch import update_rows, updates
 from trustdoctor.watch.history import HistoryEntry
 from trustdoctor.watch.queue import CORRECT, UNDECIDED, WAITING, WaitingStream
 from trustdoctor.watch.rate_tests import FR, TA, Group, RateTest
@@ -101,7 +101,7 @@ def follow(
     >>> entry.rows, entry.labels, entry.waiting
     (3, 1, 1)
     """
-    now = updates.as_time(at)
+    now = update_rows.as_time(at)
     with watch.locked():
         updates.require_open(watch)
         runs = [_check_rows(watch, run) for run in rows]
@@ -130,8 +130,8 @@ def follow(
 def _check_rows(watch: "Watch", rows: StreamRows) -> _CheckedRows:
     """Return rows as arrays, or refuse them."""
     n = np.size(rows.accepted)
-    accepted = updates.as_mask(rows.accepted, n, "accepted")
-    drawn = updates.as_mask(rows.drawn, n, "drawn")
+    accepted = update_rows.as_mask(rows.accepted, n, "accepted")
+    drawn = update_rows.as_mask(rows.drawn, n, "drawn")
     keys, n_drawn = _as_positions(rows.keys), int(drawn.sum())
     if len(keys) != n_drawn:
         message = f"expected {n_drawn:,} keys, one per drawn row, got {len(keys):,}."
@@ -140,6 +140,7 @@ def _check_rows(watch: "Watch", rows: StreamRows) -> _CheckedRows:
         message = f"expected review rates as a Review, got {rows.review!r}."
         raise InputError(message)
     names, codes = _encode_groups(watch.gate, rows.groups, n)
+    # Without tests by group codes would be carried through the queue for nothing.
     if all(test.counted_groups is None for test in watch.tests.values()):
         names = codes = None
     return _CheckedRows(accepted, drawn, keys, rows.review, names, codes)
@@ -229,7 +230,7 @@ def _count_traffic(watch: "Watch", rows: _CheckedRows) -> None:
             test.count_each(kinds, None, rows.group_names, rows.group_codes)
 
 
-def _enqueue(watch: "Watch", rows: _CheckedRows, at: float) -> None:
+def _enqueue(watch: "Watch", rows: _CheckedRows, now: float) -> None:
     """Put rows at the end of the queue."""
     tests = [test for test in watch.tests.values() if test.needs_labels]
     counts = _counted_rows(tests, rows)
@@ -239,14 +240,16 @@ def _enqueue(watch: "Watch", rows: _CheckedRows, at: float) -> None:
     drawn, names, codes = rows.drawn & counts, rows.group_names, rows.group_codes
     if names is not None and codes is not None:
         codes = codes[counts].astype(np.min_scalar_type(len(names)))
+    # 22 bytes per drawn row, and none per row that was not drawn: a stream may hold a
+    # million rows that wait.
     n_drawn = int(drawn.sum())
     stream = WaitingStream(
-        at,
+        now,
         rows.review,
         size,
         np.flatnonzero(drawn[counts]).astype(np.int32),
         rows.keys[counts[rows.drawn]],
-        np.full(n_drawn, at),
+        np.full(n_drawn, now),
         rows.accepted[drawn],
         np.full(n_drawn, WAITING, np.int8),
         names,
@@ -264,6 +267,7 @@ def _counted_rows(tests: list[RateTest], rows: _CheckedRows) -> Array:
     if counted_groups is not None:
         group_counts = [name in counted_groups for name in rows.group_names]
         counts = np.array(group_counts, bool)[rows.group_codes]
+    # Rows that were not drawn count for shares of all rows alone.
     if not any(test.needs_whole_batch(rows.review) for test in tests):
         counts &= rows.drawn
     return counts

@@ -14,7 +14,7 @@ from trustdoctor.arrays import Array
 from trustdoctor.errors import InputError, LabelsMissingError
 from trustdoctor.gates import Gate
 from trustdoctor.predictions import Predictions, TopK
-from trustdoctor.watch import updates, wording
+from trustdoctor.watch import update_rows, updates, wording
 from trustdoctor.watch.expectation import Expectation, Reference, TrafficSums
 from trustdoctor.watch.history import HistoryEntry, Ledger, Totals, as_table
 from trustdoctor.watch.queue import Queue
@@ -97,6 +97,7 @@ class Watch:
 
     def __post_init__(self) -> None:
         """Make the tests from the certificate."""
+        # Reentrant: `repr` and `to_html` call methods that lock, too.
         self._lock = threading.RLock()
         if not self.tests:
             self.tests = make_tests(
@@ -157,11 +158,11 @@ class Watch:
             reference = Reference.fit(reference)
         return cls(
             gate,
-            updates.check_level(level),
+            update_rows.check_level(level),
             Review.of(review),
-            updates.as_deadline(deadline),
+            update_rows.as_deadline(deadline),
             window,
-            updates.check_noise(label_noise or 0.0),
+            update_rows.check_noise(label_noise or 0.0),
             reference=reference,
         )
 
@@ -256,7 +257,7 @@ class Watch:
         if row_ids is None:
             message = "rows are drawn by their ids: pass ids=, one per row."
             raise InputError(message)
-        texts = updates.as_ids(row_ids, len(accepted))
+        texts = update_rows.as_ids(row_ids, len(accepted))
         return draw_rows(texts, accepted, self.review, str(identify(self.gate)))
 
     def update(  # noqa: PLR0913 - options, by keyword only
@@ -297,7 +298,7 @@ class Watch:
             By default now.
         """
         rates = Review.of(review)
-        update = updates.read_rows(
+        update = update_rows.read_rows(
             self.gate,
             rows,
             errors,
@@ -306,7 +307,7 @@ class Watch:
             reviewed=reviewed,
             undecided=None,
         )
-        name, time = updates.as_batch_name(batch), updates.as_time(at)
+        name, time = update_rows.as_batch_name(batch), update_rows.as_time(at)
         return self._count(update, name, rates, time, late=False)
 
     def label(  # noqa: PLR0913 - options, by keyword only
@@ -341,9 +342,9 @@ class Watch:
             By default now.
         """
         if rows is None:
-            update = updates.read_named_labels(errors, ids, batch, undecided)
+            update = update_rows.read_named_labels(errors, ids, batch, undecided)
         else:
-            update = updates.read_rows(
+            update = update_rows.read_rows(
                 self.gate,
                 rows,
                 errors,
@@ -355,24 +356,26 @@ class Watch:
         if len(update) and not update.has_label.any():
             message = "late labels are missing: pass errors, or labelled predictions."
             raise LabelsMissingError(message)
-        name, time = updates.as_batch_name(batch), updates.as_time(at)
+        name, time = update_rows.as_batch_name(batch), update_rows.as_time(at)
         return self._count(update, name, None, time, late=True)
 
     def _count(
         self,
-        update: updates.UpdateRows,
+        update: update_rows.UpdateRows,
         batch: str,
         review: Review | None,
-        at: float,
+        now: float,
         *,
         late: bool,
     ) -> "Watch":
         with self._lock:
             updates.require_open(self)
-            todo = updates.plan(self, update, batch, review or self.review, late=late)
+            plan = updates.make_plan(
+                self, update, batch, review or self.review, late=late
+            )
             if review is not None:
                 self.review = review
-            updates.carry_out(self, update, todo, at)
+            updates.carry_out(self, update, plan, now)
         return self
 
     def __repr__(self) -> str:

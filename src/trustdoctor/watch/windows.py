@@ -143,6 +143,7 @@ class Window(Document, frozen=True):
         return low, high
 
 
+# Every entry of the history and every page asks for the same few intervals again.
 @lru_cache(maxsize=4096)
 def lower_bound(n: int, counted: int, level: float) -> float:
     """Return the smallest mean that a mixture of bets does not exclude."""

@@ -136,6 +136,7 @@ def evidence_words(test: RateTest) -> str:
     if bound >= 0.001:
         probability = f"of at most {bound:.1%}"
     else:
+        # A power of 10 that the bound stays below, for more digits would mean nothing.
         odds = 10 ** min(9, math.floor(-math.log10(max(bound, 1e-300))))
         probability = f"below 1 in {'1 billion' if odds == 10**9 else f'{odds:,}'}"
     if test.name == ACCEPTED:
