@@ -66,20 +66,20 @@ WAYS = {
 @pytest.mark.parametrize("name", FITTED)
 def test_changed_numbers_are_refused_or_score(name, how, tmp_path):
     path = tmp_path / "a.safetensors"
-    arrays, said = saved(name, path)
+    arrays, metadata = saved(name, path)
     p = rows(50, seed=1)
     for key, array in arrays.items():
         if array.dtype.kind != "f" and how in FLOATS:
             continue
-        save_file(arrays | {key: WAYS[how](array)}, path, metadata=said)
+        save_file(arrays | {key: WAYS[how](array)}, path, metadata=metadata)
         try:
             with np.errstate(all="ignore"):
                 gate = td.Gate(np.inf, score=td.load_score(path))
-                done = gate.screen(p)
+                screened = gate.screen(p)
         except (FileError, InputError):
             continue
-        assert done.scores.shape == (50,)
-        assert not np.isnan(done.scores).any(), key
+        assert screened.scores.shape == (50,)
+        assert not np.isnan(screened.scores).any(), key
 
 
 @pytest.mark.parametrize(
@@ -105,17 +105,19 @@ def test_changed_numbers_are_refused_or_score(name, how, tmp_path):
 )
 def test_numbers_that_cannot_be_are_refused(name, key, change, match, tmp_path):
     path = tmp_path / "a.safetensors"
-    arrays, said = saved(name, path)
+    arrays, metadata = saved(name, path)
     with np.errstate(all="ignore"):
-        save_file(arrays | {key: change(arrays[key])}, path, metadata=said)
+        save_file(arrays | {key: change(arrays[key])}, path, metadata=metadata)
     with pytest.raises((FileError, InputError), match=match):
         td.load_score(path)
 
 
 def test_the_command_line_refuses_them_in_one_line(run, tmp_path):
     path = tmp_path / "a.safetensors"
-    arrays, said = saved("fusion", path)
-    save_file(arrays | {"deviations": 0 * arrays["deviations"]}, path, metadata=said)
+    arrays, metadata = saved("fusion", path)
+    save_file(
+        arrays | {"deviations": 0 * arrays["deviations"]}, path, metadata=metadata
+    )
     z = rows().logits
     np.savez(tmp_path / "p.npz", logits=z, labels=rows().labels)
     done = run("diagnose", tmp_path / "p.npz", "--score", path)
@@ -125,8 +127,8 @@ def test_the_command_line_refuses_them_in_one_line(run, tmp_path):
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 0, -1, "1", None, [1]])
 def test_fields_that_cannot_be_are_refused(value, tmp_path):
     path = tmp_path / "a.safetensors"
-    arrays, said = saved("rel_u", path)
-    header = json.loads(said["json"])
+    arrays, metadata = saved("rel_u", path)
+    header = json.loads(metadata["json"])
     header["plain"]["temperature"] = value
     save_file(arrays, path, metadata={"json": json.dumps(header)})
     with pytest.raises((FileError, InputError)):

@@ -27,9 +27,9 @@ def test_scores_that_rank_alike_say_so():
     p = laws.rows(classes=5)
     plain = [s for s in CALLABLE.values() if isinstance(s, td.LogitScore)]
     orders = {s.name: np.argsort(s(p)).tolist() for s in plain}
-    for one, other in combinations(plain, 2):
-        alike = orders[one.name] == orders[other.name]
-        assert same_ranking(one, other) == alike, (one.name, other.name)
+    for first, second in combinations(plain, 2):
+        alike = orders[first.name] == orders[second.name]
+        assert same_ranking(first, second) == alike, (first.name, second.name)
     fitted = td.RelU.fit(p)
     assert same_ranking(fitted, fitted)
     assert not same_ranking(fitted, td.SCORES["msp"])

@@ -16,16 +16,16 @@ SEEN = Predictions.from_logits(Z_TRAIN, LABELS, features=TRAIN)
 NEW = Predictions.from_logits(Z, features=ROWS)
 
 
-def seen(**changes):
-    given = {"logits": Z_TRAIN, "labels": LABELS, "features": TRAIN} | changes
-    return Predictions.from_logits(**given)
+def train_rows(**changes):
+    columns = {"logits": Z_TRAIN, "labels": LABELS, "features": TRAIN} | changes
+    return Predictions.from_logits(**columns)
 
 
 @pytest.mark.parametrize("k", [1, 7, 200])
 def test_knn_is_the_kth_distance(k):
     unit = TRAIN / np.linalg.norm(TRAIN, axis=1, keepdims=True)
-    own = ROWS / np.linalg.norm(ROWS, axis=1, keepdims=True)
-    distances = np.linalg.norm(own[:, None] - unit[None], axis=2)
+    rows = ROWS / np.linalg.norm(ROWS, axis=1, keepdims=True)
+    distances = np.linalg.norm(rows[:, None] - unit[None], axis=2)
     expected = np.sort(distances, 1)[:, k - 1]
     np.testing.assert_allclose(KNN.fit(SEEN, k=k)(NEW), expected, rtol=1e-6)
 
@@ -41,10 +41,10 @@ def test_trust_score_is_the_ratio_of_distances():
 def test_vim_is_its_formula():
     mean = TRAIN.mean(0)
     _, _, directions = np.linalg.svd(TRAIN - mean)
-    rest = directions[4:].T
-    left = np.linalg.norm((TRAIN - mean) @ rest, axis=1)
-    alpha = Z_TRAIN.max(1).sum() / left.sum()
-    virtual = alpha * np.linalg.norm((ROWS - mean) @ rest, axis=1)
+    residual_basis = directions[4:].T
+    residuals = np.linalg.norm((TRAIN - mean) @ residual_basis, axis=1)
+    alpha = Z_TRAIN.max(1).sum() / residuals.sum()
+    virtual = alpha * np.linalg.norm((ROWS - mean) @ residual_basis, axis=1)
     expected = virtual - logsumexp(Z, axis=1)
     np.testing.assert_allclose(ViM.fit(SEEN, n_components=4)(NEW), expected)
 
@@ -53,19 +53,19 @@ def test_mistakes_are_named():
     with pytest.raises(InputError, match="expected k from 1"):
         KNN.fit(SEEN, k=0)
     with pytest.raises(InputError, match="needs features"):
-        KNN.fit(seen(features=None), k=1)
+        KNN.fit(train_rows(features=None), k=1)
     with pytest.raises(InputError, match="two classes"):
-        TrustScore.fit(seen(labels=np.zeros(200, int)))
+        TrustScore.fit(train_rows(labels=np.zeros(200, int)))
     with pytest.raises(InputError, match="needs the true labels"):
-        TrustScore.fit(seen(labels=None))
-    few = seen(labels=np.where(LABELS == 2, 0, LABELS))
+        TrustScore.fit(train_rows(labels=None))
+    few = train_rows(labels=np.where(LABELS == 2, 0, LABELS))
     with pytest.raises(InputError, match="no training row"):
         TrustScore.fit(few)(NEW)
     narrow = Predictions.from_logits(Z, features=ROWS[:, :2])
     with pytest.raises(InputError, match="as in the fit"):
         KNN.fit(SEEN, k=1)(narrow)
     with pytest.raises(InputError, match="nothing is left"):
-        ViM.fit(seen(features=RNG.normal(size=(200, 600))))
+        ViM.fit(train_rows(features=RNG.normal(size=(200, 600))))
     with pytest.raises(InputError, match="expected n_components from 1 to 5"):
         ViM.fit(SEEN, n_components=6)
 

@@ -17,14 +17,14 @@ def reference(name, row, t, *, exponent=0.1, top=None):
     if name != "gen":
         return awkward.definition({"odin": "msp"}.get(name, name), row, mp.mpf(t))
     e = [mp.exp((mp.mpf(float(x)) - mp.mpf(float(max(row)))) / mp.mpf(t)) for x in row]
-    e, whole = sorted(e, reverse=True), mp.fsum(e)
-    rests = [
+    e, total = sorted(e, reverse=True), mp.fsum(e)
+    others_sums = [
         mp.fsum(e[1:]),
-        *(whole - x for x in e[1:]),
+        *(total - x for x in e[1:]),
     ]  # 60 digits may hide the first
-    pairs = list(zip(e, rests, strict=True))[:top]
+    pairs = list(zip(e, others_sums, strict=True))[:top]
     return mp.log(
-        mp.fsum((x * rest / whole**2) ** mp.mpf(exponent) for x, rest in pairs)
+        mp.fsum((x * rest / total**2) ** mp.mpf(exponent) for x, rest in pairs)
     )
 
 
@@ -45,9 +45,9 @@ def test_values_meet_mpmath(dtype, bound, classes, rng, monkeypatch):
                     monkeypatch.setattr(_native, "available", native is not None)
                     if native is not None:
                         monkeypatch.setattr(_native, "isa", _native.ISAS.index(native))
-                    found = score.function(z, temperature=t)
-                    assert found.dtype == dtype
-                    for value, right in zip(found, true, strict=True):
+                    doubts = score.function(z, temperature=t)
+                    assert doubts.dtype == dtype
+                    for value, right in zip(doubts, true, strict=True):
                         error = abs(mp.mpf(float(value)) - right) / max(1, abs(right))
                         assert error < bound, (name, scale, t, native)
 

@@ -86,19 +86,19 @@ def test_numpy_and_torch_agree(score, z, t):
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 def test_half_precision_is_scored_in_float32(score, dtype, rng):
     z = rng.normal(size=(20, 5)).astype(dtype)
-    found = score.function(z)
-    assert found.dtype == np.float32
-    close(found, score.function(z.astype(np.float64)), 1e-6)
+    doubts = score.function(z)
+    assert doubts.dtype == np.float32
+    close(doubts, score.function(z.astype(np.float64)), 1e-6)
     half = {np.float16: torch.float16, np.float32: torch.float32}[dtype]
-    close(score.function(torch.tensor(z, dtype=half)).numpy(), found, 1e-6)
+    close(score.function(torch.tensor(z, dtype=half)).numpy(), doubts, 1e-6)
 
 
 @scores
 def test_bfloat16_tensors_are_scored_in_float32(score, rng):
     z = torch.tensor(rng.normal(size=(20, 5))).bfloat16()
-    found = score.function(z)
-    assert found.dtype == torch.float32
-    close(found.numpy(), score.function(z.double().numpy()), 1e-6)
+    doubts = score.function(z)
+    assert doubts.dtype == torch.float32
+    close(doubts.numpy(), score.function(z.double().numpy()), 1e-6)
 
 
 @scores
@@ -106,11 +106,11 @@ def test_bfloat16_tensors_are_scored_in_float32(score, rng):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_score_does_not_depend_on_its_batch(score, classes, dtype, rng):
     z = (rng.normal(size=(3000, classes)) * 10).astype(dtype)
-    whole = score.function(z)
+    doubts = score.function(z)
     for start, stop in ((0, 1), (1, 2), (5, 22), (2990, 3000)):
-        assert np.array_equal(score.function(z[start:stop]), whole[start:stop])
-    assert np.array_equal(score.function(z[::-1])[::-1], whole)
-    assert np.array_equal(score.function(np.asfortranarray(z)), whole)
+        assert np.array_equal(score.function(z[start:stop]), doubts[start:stop])
+    assert np.array_equal(score.function(z[::-1])[::-1], doubts)
+    assert np.array_equal(score.function(np.asfortranarray(z)), doubts)
 
 
 @scores
@@ -124,9 +124,9 @@ def test_leading_axes_are_kept(score, rng):
 @scores
 def test_certain_rows_are_least_doubtful_and_harm_no_other(score):
     z = np.array([[0.0, -np.inf, -np.inf], [0.0, -1.0, -np.inf]])
-    found = score.function(z)
-    assert found[0] < found[1] or "logits" in score.needs
-    assert not np.isnan(found).any()
+    doubts = score.function(z)
+    assert doubts[0] < doubts[1] or "logits" in score.needs
+    assert not np.isnan(doubts).any()
     t = torch.tensor(z, requires_grad=True)
     score.function(t).nan_to_num(neginf=0.0).sum().backward()
     assert torch.isfinite(t.grad).all()
@@ -156,18 +156,18 @@ def test_doubts_about_a_class_far_below_the_top(make):
     far = [[1e300, -1e300, 0], [-1e308, 1e308, 0]]
     z = make(np.array([[1000.0, 0, 3], [-1, -np.inf, 0], *far]))
     about, apart = make(np.array([1, 1, 1, 0])), [1000, np.inf, 2e300, np.inf]
-    found = {name: FORMULAS[name].function(z, predicted=about) for name in ABOUT}
-    assert found["msp"].tolist() == [0, 0, 0, 0]
-    assert found["odin"].tolist() == [0, 0, 0, 0]
-    assert found["beta"].tolist() == pytest.approx(apart)
-    assert found["margin"].tolist() == pytest.approx(apart)
+    doubts = {name: FORMULAS[name].function(z, predicted=about) for name in ABOUT}
+    assert doubts["msp"].tolist() == [0, 0, 0, 0]
+    assert doubts["odin"].tolist() == [0, 0, 0, 0]
+    assert doubts["beta"].tolist() == pytest.approx(apart)
+    assert doubts["margin"].tolist() == pytest.approx(apart)
 
 
 def test_rows_without_a_score_are_nan_about_any_class():
     z = torch.tensor([[0.0, torch.inf, 0], [0, torch.nan, 0], [0, -torch.inf, 1]])
     for name in ABOUT:
-        found = FORMULAS[name].function(z, predicted=torch.tensor([0, 0, 1]))
-        assert torch.isnan(found).tolist() == [True, True, False]
+        doubts = FORMULAS[name].function(z, predicted=torch.tensor([0, 0, 1]))
+        assert torch.isnan(doubts).tolist() == [True, True, False]
 
 
 @scores
@@ -239,7 +239,7 @@ def test_predictions_are_scored_as_their_logits(score, rng):
 )
 def test_ten_rows_of_probabilities_are_not_taken_for_logits(score, kind, rng):
     probs = rng.dirichlet(np.ones(4), 10)
-    given = {
+    array = {
         "numpy": probs,
         "list": probs.tolist(),
         "torch": torch.tensor(probs, requires_grad=True),
@@ -248,8 +248,8 @@ def test_ten_rows_of_probabilities_are_not_taken_for_logits(score, kind, rng):
         "frame": pl.DataFrame(probs),
     }[kind]
     with pytest.raises(InputError, match="from_probs, or --probs"):
-        score.function(given)
-    assert np.shape(score.function(given[:9])) == (9,)  # few rows may be chance
+        score.function(array)
+    assert np.shape(score.function(array[:9])) == (9,)  # few rows may be chance
     for near in (np.round(probs, 3), np.round(probs, 2), probs[None]):
         with pytest.raises(InputError, match="from_probs, or --probs"):
             score.function(near)
@@ -313,9 +313,9 @@ def test_wide_gaps_do_not_saturate(score, dtype):
     gaps = np.array([1, 20, 100, 1000], dtype)
     z = np.zeros((4, 10), dtype)
     z[:, 3] = gaps
-    found = score(z)
-    assert np.isfinite(found).all()
-    assert (np.diff(found) < 0).all()
+    doubts = score(z)
+    assert np.isfinite(doubts).all()
+    assert (np.diff(doubts) < 0).all()
     t = torch.tensor(z, requires_grad=True)
     score(t).sum().backward()
     grad = t.grad.numpy()

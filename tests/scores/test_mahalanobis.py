@@ -42,8 +42,8 @@ def reference(rows, labels, queries, ridge=0.0):
 def test_distances_meet_scikit_learn_and_scipy(rng):
     rows, labels = draw(rng)
     queries = rng.normal(size=(20, 6)) * 4
-    found = fit(rows, labels).function(queries)
-    assert found == pytest.approx(reference(rows, labels, queries), rel=1e-6)
+    distances = fit(rows, labels).function(queries)
+    assert distances == pytest.approx(reference(rows, labels, queries), rel=1e-6)
 
 
 def test_a_singular_covariance_is_ridged_as_stated(rng):
@@ -51,9 +51,9 @@ def test_a_singular_covariance_is_ridged_as_stated(rng):
     rows = np.column_stack([rows, rows[:, 0] - rows[:, 1]])
     queries = rows[:20] + 0.1 * rng.normal(size=(20, 7)) @ np.diag([1] * 6 + [0])
     queries[:, 6] = queries[:, 0] - queries[:, 1]
-    found = fit(rows, labels, ridge=1e-6).function(queries)
+    distances = fit(rows, labels, ridge=1e-6).function(queries)
     true = reference(rows, labels, queries, ridge=1e-6)
-    assert found == pytest.approx(true, rel=1e-6)
+    assert distances == pytest.approx(true, rel=1e-6)
     with pytest.raises(InputError, match="ridge"):
         fit(np.zeros((4, 2)), np.array([0, 0, 1, 1]))
 
@@ -63,36 +63,42 @@ def test_a_class_with_one_row_counts(rng):
     labels[labels == 2] = 1
     labels[7] = 2
     queries = rng.normal(size=(10, 6)) * 4
-    found = fit(rows, labels).function(queries)
-    assert found == pytest.approx(reference(rows, labels, queries), rel=1e-6)
+    distances = fit(rows, labels).function(queries)
+    assert distances == pytest.approx(reference(rows, labels, queries), rel=1e-6)
     assert fit(rows, labels).function(rows[[7]])[0] == pytest.approx(0)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int32, np.uint64])
 def test_labels_of_every_integer_type(dtype, rng):
     rows, labels = draw(rng)
-    found = fit(rows, labels.astype(dtype)).function(rows)
-    assert np.array_equal(found, fit(rows, labels).function(rows))
+    distances = fit(rows, labels.astype(dtype)).function(rows)
+    assert np.array_equal(distances, fit(rows, labels).function(rows))
 
 
 def test_batches_in_one_pass_give_the_same(rng):
     rows, labels = draw(rng)
     rows += 1e6  # a large mean must do no harm
-    whole = fit(rows, labels)
+    all_at_once = fit(rows, labels)
     p = predictions(rows, labels)
-    parts = Mahalanobis.fit((p[i : i + 7] for i in range(0, 400, 7)), space="features")
+    in_batches = Mahalanobis.fit(
+        (p[i : i + 7] for i in range(0, 400, 7)), space="features"
+    )
     queries = rng.normal(size=(10, 6)) + 1e6
-    assert parts.function(queries) == pytest.approx(whole.function(queries), rel=1e-6)
+    assert in_batches.function(queries) == pytest.approx(
+        all_at_once.function(queries), rel=1e-6
+    )
 
 
 def test_the_softmax_is_taken_without_its_last_entry(rng):
     z, labels = draw(rng, d=4, classes=4)
     p = softmax(z, axis=1)[:, :-1]
-    found = fit(z, labels, space="softmax").function(z[:20])
-    assert found == pytest.approx(reference(p, labels, p[:20], ridge=1e-9), rel=1e-5)
+    distances = fit(z, labels, space="softmax").function(z[:20])
+    assert distances == pytest.approx(
+        reference(p, labels, p[:20], ridge=1e-9), rel=1e-5
+    )
     order = [2, 0, 3, 1]  # which entry is left out does not matter
     turned = fit(z[:, order], labels, space="softmax").function(z[:20, order])
-    assert turned == pytest.approx(found, rel=1e-4)
+    assert turned == pytest.approx(distances, rel=1e-4)
 
 
 @pytest.mark.parametrize("space", ["softmax", "logits", "features"])
@@ -112,8 +118,8 @@ def test_files_round_trip_without_pickle(rng, tmp_path):
     again = Mahalanobis.load(path)
     assert (again.space, again.ridge) == ("softmax", 1e-5)
     assert np.array_equal(again.function(rows), score.function(rows))
-    whole = path.read_bytes()
-    for content in (b"", b"junk", whole[:50]):
+    all_at_once = path.read_bytes()
+    for content in (b"", b"junk", all_at_once[:50]):
         path.write_bytes(content)
         with pytest.raises(FileError, match="cannot read"):
             Mahalanobis.load(path)

@@ -41,7 +41,7 @@ def cases(classes, dtype, rng):
     """Rows by name."""
     about, plain = np.finfo(dtype), rng.normal(size=classes)
     first, last = np.eye(classes)[0], np.eye(classes)[-1]
-    found = {
+    doubts = {
         "plain": plain,
         "wide": 300 * plain,
         "far from 0": plain + 1e4,
@@ -68,17 +68,17 @@ def cases(classes, dtype, rng):
         "near the largest",
         "equal and large",
     )
-    for left in {1, 2, 3, classes - 1} - {0, classes}:
-        kept = rng.permutation(classes) < left
-        for name in ("plain", *(ends if left < 4 else ())):
-            found[f"{left} left, {name}"] = np.where(kept, found[name], -np.inf)
-    return {name: row.astype(dtype) for name, row in found.items()}
+    for n_finite in {1, 2, 3, classes - 1} - {0, classes}:
+        finite = rng.permutation(classes) < n_finite
+        for name in ("plain", *(ends if n_finite < 4 else ())):
+            doubts[f"{n_finite} left, {name}"] = np.where(finite, doubts[name], -np.inf)
+    return {name: row.astype(dtype) for name, row in doubts.items()}
 
 
 def truth(name, z, **options):
     with mp.workdps(50):
-        one = mp.mpf(1)
-        return [awkward.definition(name, row, one, **options) for row in z]
+        scored = mp.mpf(1)
+        return [awkward.definition(name, row, scored, **options) for row in z]
 
 
 def check_values(name, rows, dtype, **options):
@@ -89,11 +89,11 @@ def check_values(name, rows, dtype, **options):
         t = options.pop("t")
         sizes = [abs(gap) / t for gap in truth("normalised_margin", z, **options)]
         options["t"] = t
-    for form, given in forms(z):
-        found = FUNCTIONS[name](given, **options)
-        assert np.asarray(found).dtype == dtype
+    for form, array in forms(z):
+        doubts = FUNCTIONS[name](array, **options)
+        assert np.asarray(doubts).dtype == dtype
         for value, right, size, row in zip(
-            found.tolist(), true, sizes, rows, strict=True
+            doubts.tolist(), true, sizes, rows, strict=True
         ):
             where = (form, options, row, value, mp.nstr(right, 12))
             if np.isinf(value):  # beyond the largest number there is infinity
@@ -133,9 +133,9 @@ def test_values_of_many_classes_meet_mpmath(p, dtype, rng):
 @pytest.mark.parametrize("p", [1, 2.0, 7.3])
 def test_neither_the_length_nor_the_mean_matters(score, p, rng):
     z = rng.normal(size=(20, 6))
-    found = score(z, p=p)
+    doubts = score(z, p=p)
     for moved in (1e3 * z, z / 64, 8 * z + 3, 1e-150 * z):
-        assert np.abs(score(moved, p=p) - found).max() < 1e-12
+        assert np.abs(score(moved, p=p) - doubts).max() < 1e-12
 
 
 @functions
@@ -144,9 +144,9 @@ def test_two_classes_keep_their_length(score):
     z = np.array([[2.0, 1], [3, 1], [9, 1]])
     masked = np.insert(z, 1, -np.inf, axis=1)
     assert (np.diff(score(z)) < -0.3).all()
-    for form, given in forms(masked):
-        found = np.asarray(score(given))
-        assert np.allclose(found, score(z), rtol=1e-14, atol=0), form
+    for form, array in forms(masked):
+        doubts = np.asarray(score(array))
+        assert np.allclose(doubts, score(z), rtol=1e-14, atol=0), form
 
 
 @pytest.mark.parametrize("classes", [4, 60])
@@ -155,14 +155,14 @@ def test_margins_about_another_class_meet_their_definition(classes, rng):
     z[3, :2], about[3] = -np.inf, 0
     z[4, : classes - 2], about[4] = -np.inf, classes - 1
     true = []
-    for row, own in zip(z, about, strict=True):
-        kept = row[row > -np.inf]
-        length = np.linalg.norm(kept - kept.mean(), 3) if len(kept) > 2 else 1
-        true.append((np.delete(row, own).max() - row[own]) / length)
-    for form, given in forms(z):
-        own = torch.from_numpy(about) if form == "torch" else about
-        found = normalised_margin(given, p=3.0, predicted=own)
-        np.testing.assert_allclose(found, true, rtol=1e-12, err_msg=form)
+    for row, judged in zip(z, about, strict=True):
+        finite = row[row > -np.inf]
+        length = np.linalg.norm(finite - finite.mean(), 3) if len(finite) > 2 else 1
+        true.append((np.delete(row, judged).max() - row[judged]) / length)
+    for form, array in forms(z):
+        judged = torch.from_numpy(about) if form == "torch" else about
+        doubts = normalised_margin(array, p=3.0, predicted=judged)
+        np.testing.assert_allclose(doubts, true, rtol=1e-12, err_msg=form)
 
 
 def test_a_higher_top_may_raise_normalised_alpha():
@@ -187,8 +187,8 @@ def test_gradients_match_finite_differences(score, p, classes, rng):
 
 def gradient(score, row, dtype=torch.float64, **options):
     x = torch.tensor(row, dtype=dtype)[None].requires_grad_()
-    found = score(x, **options).nan_to_num(neginf=0.0).sum()
-    return torch.autograd.grad(found, x)[0][0]
+    doubts = score(x, **options).nan_to_num(neginf=0.0).sum()
+    return torch.autograd.grad(doubts, x)[0][0]
 
 
 ROWS = {
@@ -264,20 +264,20 @@ names = pytest.mark.parametrize("name", NAMES)
 
 @names
 def test_a_name_and_its_parameters_find_each_other(name, rng):
-    found = find_score(name)
+    doubts = find_score(name)
     shown, options = NAMES[name]
-    assert (found.name, found.parameters) == (shown, options)
-    again = find_logit_score(found.name)
+    assert (doubts.name, doubts.parameters) == (shown, options)
+    again = find_logit_score(doubts.name)
     assert (again.name, again.parameters, again.registered_name) == (
         shown,
         options,
-        found.registered_name,
+        doubts.registered_name,
     )
-    made = SCORES[found.registered_name].with_parameters(**options)
+    built = SCORES[doubts.registered_name].with_parameters(**options)
     z = rng.normal(size=(5, 4))
-    for one in (found, again, made):
-        direct = SCORES[found.registered_name].function(z, **options)
-        assert np.array_equal(one(td.Predictions.from_logits(z)), direct)
+    for scored in (doubts, again, built):
+        direct = SCORES[doubts.registered_name].function(z, **options)
+        assert np.array_equal(scored(td.Predictions.from_logits(z)), direct)
     assert find_score(name, temperature=2.0).temperature == 2
 
 
@@ -324,7 +324,7 @@ REFUSED = {
     "nothing:p=2": "expected a score out of alpha, ",
     ":p=2": "expected a score out of alpha, ",
 }
-refused = pytest.mark.parametrize(("name", "said"), REFUSED.items(), ids=REFUSED)
+refused = pytest.mark.parametrize(("name", "reason"), REFUSED.items(), ids=REFUSED)
 
 
 @pytest.fixture(scope="module")
@@ -340,7 +340,9 @@ def table(rows, tmp_path_factory):
 
 
 @refused
-def test_a_name_that_makes_no_sense_is_refused_everywhere(name, said, rows, table, run):
+def test_a_name_that_makes_no_sense_is_refused_everywhere(
+    name, reason, rows, table, run
+):
     ways = (
         lambda: find_score(name),
         lambda: td.evaluate(rows, scores=[name]),
@@ -350,12 +352,12 @@ def test_a_name_that_makes_no_sense_is_refused_everywhere(name, said, rows, tabl
     for way in ways:
         with pytest.raises(InputError) as told:
             way()
-        assert said in str(told.value)
+        assert reason in str(told.value)
         assert "\n" not in str(told.value)
     options = ("--score", name, "--frr", 0.1, "-o", table.with_name("gate.json"))
     done = run("calibrate", table, *options, columns=1000)
     assert done.returncode == 2
-    assert said in done.stderr
+    assert reason in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
@@ -417,12 +419,12 @@ def test_a_gate_does_not_take_a_score_for_another():
 
 def test_scores_with_parameters_are_evaluated_and_shown(rows, table, run, tmp_path):
     asked = ["pnorm:p=4", "alpha", "normalised_alpha:p=4,t=0.25"]
-    found = td.evaluate(rows, scores=asked)
-    assert list(found.scores) == asked
+    doubts = td.evaluate(rows, scores=asked)
+    assert list(doubts.scores) == asked
     for name in asked:
         right = td.auroc(laws.tied(find_score(name)(rows)), rows.errors)
-        assert found.scores[name]["auroc"].value == right
-        assert name in found.to_html()
+        assert doubts.scores[name]["auroc"].value == right
+        assert name in doubts.to_html()
     options = [part for name in asked for part in ("--score", name)]
     page = tmp_path / "page.html"
     done = run("diagnose", table, *options, "--html", page)
@@ -432,9 +434,9 @@ def test_scores_with_parameters_are_evaluated_and_shown(rows, table, run, tmp_pa
 
 
 def test_a_score_that_is_named_twice_is_one():
-    one, other = find_score("pnorm:p=4"), find_score("pnorm:p=4.0")
-    assert same_ranking(one, other)
-    assert not same_ranking(one, find_score("pnorm"))
+    scored, other = find_score("pnorm:p=4"), find_score("pnorm:p=4.0")
+    assert same_ranking(scored, other)
+    assert not same_ranking(scored, find_score("pnorm"))
     assert same_ranking(find_score("pnorm:p=2"), find_score("pnorm"))
     rows = laws.rows(300)
     twice = td.evaluate(rows, scores=["pnorm:p=4", "pnorm:p=4"])

@@ -69,7 +69,7 @@ def test_rel_u_is_its_formula_in_many_digits(temperature):
     z = np.array([[900.0, -900, 3], [5, 4, 3], [1e5, 1e5 - 1, 0], [0.1, 0, -1e5]])
     doubt = score(td.Predictions.from_logits(z))
     mpmath.mp.dps = 50
-    for row, own in zip(z, doubt, strict=True):
+    for row, value in zip(z, doubt, strict=True):
         top = mpmath.mpf(max(row))
         e = [mpmath.exp((mpmath.mpf(v) - top) / mpmath.mpf(temperature)) for v in row]
         total = mpmath.fsum(e)
@@ -81,7 +81,7 @@ def test_rel_u_is_its_formula_in_many_digits(temperature):
                 for j in range(3)
             )
         )
-        assert own == pytest.approx(float(exact), rel=1e-9, abs=1e-9)
+        assert value == pytest.approx(float(exact), rel=1e-9, abs=1e-9)
 
 
 def test_mistakes_are_named():

@@ -19,7 +19,7 @@ HEADER = {"trustdoctor": "score", "schema": 2, "name": "rel_u", "plain": PLAIN}
 TENSOR = {"dtype": "F64", "shape": [3, 3], "data_offsets": [0, 72]}
 
 
-def made(header, content=CONTENT, size=None):
+def file_of(header, content=CONTENT, size=None):
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     return struct.pack("<Q", len(text) if size is None else size) + text + content
 
@@ -33,11 +33,11 @@ def plain(**changed):
 
 
 def tensor(content=CONTENT, **changed):
-    return made({**fields(), "matrix": TENSOR | changed}, content)
+    return file_of({**fields(), "matrix": TENSOR | changed}, content)
 
 
 def text(header):
-    return made({"__metadata__": {"json": header}, "matrix": TENSOR})
+    return file_of({"__metadata__": {"json": header}, "matrix": TENSOR})
 
 
 def load(folder, content):
@@ -46,11 +46,11 @@ def load(folder, content):
 
 
 def test_the_format_is_as_it_is_written_here(tmp_path):
-    found = load(tmp_path, made(fields()))
-    assert isinstance(found, RelU)
-    assert np.array_equal(found.matrix, MATRIX)
-    found.save(tmp_path / "b.safetensors")
-    assert load_score(tmp_path / "b.safetensors").digest == found.digest
+    score = load(tmp_path, file_of(fields()))
+    assert isinstance(score, RelU)
+    assert np.array_equal(score.matrix, MATRIX)
+    score.save(tmp_path / "b.safetensors")
+    assert load_score(tmp_path / "b.safetensors").digest == score.digest
 
 
 ONE, META = json.dumps(TENSOR), json.dumps(fields()["__metadata__"])
@@ -64,14 +64,14 @@ META_TWICE = f'{{"__metadata__": {{"json": "", "json": {OTHER}}}, "matrix": {ONE
     [
         (b"", "8 bytes"),
         (b"<html>404</html>", "announces a header"),
-        (made(b"{}", b"", 1 << 63), "announces a header"),
-        (made(b"{}", b"", 2**64 - 1), "announces a header"),
-        (made(b"{}", b"", 10**9), "announces a header"),
-        (made(b"{}", b"", 100), "header"),
-        (made(fields(), CONTENT[:-8]), "not fully covered"),
-        (made(fields(), CONTENT + b"1234"), "not fully covered"),
-        (made(b'{"a":' * 10**6), "nested"),
-        (made(b"\xff\xfe"), "decode"),
+        (file_of(b"{}", b"", 1 << 63), "announces a header"),
+        (file_of(b"{}", b"", 2**64 - 1), "announces a header"),
+        (file_of(b"{}", b"", 10**9), "announces a header"),
+        (file_of(b"{}", b"", 100), "header"),
+        (file_of(fields(), CONTENT[:-8]), "not fully covered"),
+        (file_of(fields(), CONTENT + b"1234"), "not fully covered"),
+        (file_of(b'{"a":' * 10**6), "nested"),
+        (file_of(b"\xff\xfe"), "decode"),
         (tensor(shape=[2**62, 2**62]), "overflow"),
         (tensor(shape=[-3, -3]), "-3"),
         (tensor(b"", shape=[0, 2**60], data_offsets=[0, 0]), "too big"),
@@ -84,33 +84,33 @@ META_TWICE = f'{{"__metadata__": {{"json": "", "json": {OTHER}}}, "matrix": {ONE
         (tensor(dtype="X"), "X"),
         (tensor((MATRIX * np.nan).tobytes()), "square matrix"),
         (tensor(np.where(MATRIX > 0, np.inf, 0).tobytes()), "square matrix"),
-        (made(TWICE), "'matrix' twice"),
-        (made(META_TWICE.encode()), "'json' twice"),
+        (file_of(TWICE), "'matrix' twice"),
+        (file_of(META_TWICE.encode()), "'json' twice"),
         (text('{"trustdoctor": "rel_u", "trustdoctor": "sirc"}'), "twice"),
         (text("[" * 10**6), "nested"),
         (text("NaN"), "NaN"),
         (text("[]"), "expected a score of trustdoctor"),
-        (made({"matrix": TENSOR}), "expected a score of trustdoctor"),
-        (made(fields(trustdoctor=["score"])), "expected a score of trustdoctor"),
-        (made(fields(trustdoctor="gate")), "got a gate"),
-        (made(fields(schema=True)), "expected a score of schema 2"),
-        (made(fields(schema=2.0)), "expected a score of schema 2"),
-        (made(fields(schema=1)), "an earlier version of trustdoctor wrote"),
-        (made(fields(schema=3)), "the version of trustdoctor that wrote it"),
-        (made(fields(name=["rel_u"])), "name: expected str, got array"),
-        (made(fields(name="alpha")), "'alpha' is not registered"),
-        (made(fields(plain=[])), "plain: expected object, got array"),
-        (made(fields(more=1)), "unknown field more"),
-        (made(plain(temperature=float("nan"))), "NaN"),
-        (made(plain(temperature=10**400)), "beyond 64 bits"),
-        (made(plain(temperature=0)), "temperature: expected float > 0"),
-        (made(plain(temperature=True)), "temperature: expected float, got bool"),
-        (made(plain(temperature="1")), "temperature: expected float, got str"),
-        (made(plain(temperature=[1])), "temperature: expected float, got array"),
-        (made(plain(matrix=1)), "unknown field matrix"),
-        (made(plain(more=1)), "unknown field more"),
+        (file_of({"matrix": TENSOR}), "expected a score of trustdoctor"),
+        (file_of(fields(trustdoctor=["score"])), "expected a score of trustdoctor"),
+        (file_of(fields(trustdoctor="gate")), "got a gate"),
+        (file_of(fields(schema=True)), "expected a score of schema 2"),
+        (file_of(fields(schema=2.0)), "expected a score of schema 2"),
+        (file_of(fields(schema=1)), "an earlier version of trustdoctor wrote"),
+        (file_of(fields(schema=3)), "the version of trustdoctor that wrote it"),
+        (file_of(fields(name=["rel_u"])), "name: expected str, got array"),
+        (file_of(fields(name="alpha")), "'alpha' is not registered"),
+        (file_of(fields(plain=[])), "plain: expected object, got array"),
+        (file_of(fields(more=1)), "unknown field more"),
+        (file_of(plain(temperature=float("nan"))), "NaN"),
+        (file_of(plain(temperature=10**400)), "beyond 64 bits"),
+        (file_of(plain(temperature=0)), "temperature: expected float > 0"),
+        (file_of(plain(temperature=True)), "temperature: expected float, got bool"),
+        (file_of(plain(temperature="1")), "temperature: expected float, got str"),
+        (file_of(plain(temperature=[1])), "temperature: expected float, got array"),
+        (file_of(plain(matrix=1)), "unknown field matrix"),
+        (file_of(plain(more=1)), "unknown field more"),
         (
-            made({"__metadata__": plain(matrix=[[0]])["__metadata__"]}, b""),
+            file_of({"__metadata__": plain(matrix=[[0]])["__metadata__"]}, b""),
             "missing or unknown arrays: 'matrix'",
         ),
     ],
@@ -131,16 +131,16 @@ def test_pipes_and_folders_are_not_waited_for(tmp_path):
 
 @given(st.data())
 def test_a_damaged_file_is_refused_or_read(tmp_path_factory, data):
-    content = bytearray(made(fields()))
+    content = bytearray(file_of(fields()))
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(content) - 1))
         content[at] = data.draw(st.integers(0, 255))
     try:
-        found = load(tmp_path_factory.mktemp("damaged"), bytes(content))
+        score = load(tmp_path_factory.mktemp("damaged"), bytes(content))
     except FileError:
         return
-    assert found.matrix.shape == (3, 3)
-    assert np.isfinite(found.matrix).all()
+    assert score.matrix.shape == (3, 3)
+    assert np.isfinite(score.matrix).all()
 
 
 def test_the_command_line_says_it_in_one_line(tmp_path, run):
@@ -148,10 +148,10 @@ def test_the_command_line_says_it_in_one_line(tmp_path, run):
     np.savez(tmp_path / "p.npz", logits=2 * np.eye(3), labels=np.arange(3))
     for content in (text("[" * 100_000), tensor(dtype="BF16", shape=[36])):
         path.write_bytes(content)
-        found = run(
+        score = run(
             *("calibrate", tmp_path / "p.npz", "--score", path, "--coverage", "0.9"),
             *("-o", tmp_path / "gate.json"),
         )
-        assert found.returncode == 2
-        assert found.stderr.count("\n") == 1
+        assert score.returncode == 2
+        assert score.stderr.count("\n") == 1
         assert not (tmp_path / "gate.json").exists()

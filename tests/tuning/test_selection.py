@@ -26,24 +26,27 @@ def rows(n=400, classes=4, seed=0):
     return td.Predictions.from_logits(z, (z.argmax(1) + wrong) % classes)
 
 
-def shares(own, others):
+def shares(scores, other_kind):
     """The share of the others below each, ties half, pair by pair."""
-    below = (own[:, None] > others).mean(1)
-    return below + 0.5 * (own[:, None] == others).mean(1)
+    below = (scores[:, None] > other_kind).mean(1)
+    return below + 0.5 * (scores[:, None] == other_kind).mean(1)
 
 
 def test_gains_are_those_of_delong_by_hand(rng):
     wrong = rng.random(200) < 0.2
     base = rng.normal(size=200).round(1) + wrong  # with ties
-    own = rng.normal(size=200).round(1) + 2 * wrong
-    (found,) = cautious_gains([own], base, wrong, CurveSection())
-    gain = roc_auc_score(wrong, own) - roc_auc_score(wrong, base)
+    doubts = rng.normal(size=200).round(1) + 2 * wrong
+    (gain_less_caution,) = cautious_gains([doubts], base, wrong, CurveSection())
+    gain = roc_auc_score(wrong, doubts) - roc_auc_score(wrong, base)
     errors, correct = (
-        shares(own[w], own[~w]) - shares(base[w], base[~w]) for w in (wrong, ~wrong)
+        shares(doubts[w], doubts[~w]) - shares(base[w], base[~w])
+        for w in (wrong, ~wrong)
     )
     spread = errors.var() / len(errors) + correct.var() / len(correct)
     caution = selection.STANDARD_ERRORS["all"]
-    assert found == pytest.approx(gain - caution * math.sqrt(spread), abs=1e-12)
+    assert gain_less_caution == pytest.approx(
+        gain - caution * math.sqrt(spread), abs=1e-12
+    )
     assert cautious_gains([base, 2 * base], base, wrong, CurveSection()).tolist() == [
         0,
         0,
@@ -65,10 +68,10 @@ def area(doubts, wrong, most):
 def test_a_part_of_the_correct_rows_is_a_partial_area(high, rng, monkeypatch):
     monkeypatch.setitem(selection.STANDARD_ERRORS, "section", 0.0)
     wrong = np.arange(300) < 100
-    base, own = rng.normal(size=(2, 300)) + wrong
-    (found,) = cautious_gains([own], base, wrong, CurveSection("frr", 0.0, high))
-    gain = (area(own, wrong, high) - area(base, wrong, high)) / high
-    assert found == pytest.approx(gain, abs=1e-12)
+    base, doubts = rng.normal(size=(2, 300)) + wrong
+    (measured,) = cautious_gains([doubts], base, wrong, CurveSection("frr", 0.0, high))
+    gain = (area(doubts, wrong, high) - area(base, wrong, high)) / high
+    assert measured == pytest.approx(gain, abs=1e-12)
 
 
 @pytest.mark.parametrize("ends", [(0.75, 1.0), (0.25, 0.75), (0.0, 0.5), (0.5, 0.625)])
@@ -76,30 +79,32 @@ def test_a_part_of_the_errors_is_a_partial_area(ends, rng, monkeypatch):
     monkeypatch.setitem(selection.STANDARD_ERRORS, "section", 0.0)
     low, high = ends
     wrong = np.arange(400) < 80
-    base, own = rng.normal(size=(2, 400)) + wrong
+    base, candidate = rng.normal(size=(2, 400)) + wrong
 
     def value(doubts):  # errors and correct rows, doubt and trust change places
         upper, lower = (area(-doubts, ~wrong, 1 - end) for end in (low, high))
         return (upper - lower) / (high - low)
 
-    (found,) = cautious_gains([own], base, wrong, CurveSection("trr", low, high))
-    assert found == pytest.approx(value(own) - value(base), abs=1e-12)
+    (measured,) = cautious_gains(
+        [candidate], base, wrong, CurveSection("trr", low, high)
+    )
+    assert measured == pytest.approx(value(candidate) - value(base), abs=1e-12)
 
 
 def test_caution_takes_off_more_where_a_score_differs_more(rng):
     wrong = rng.random(500) < 0.2
     base = rng.normal(size=500) + wrong
     near, bold = base + 1e-3 * rng.normal(size=500), rng.normal(size=500) + wrong
-    for part in (
+    for section in (
         CurveSection(),
         CurveSection("trr", 0.7, 1.0),
         CurveSection("frr", 0.0, 0.2),
     ):
-        cautious = cautious_gains([near, bold], base, wrong, part)
-        plain = [roc_auc_score(wrong, one) for one in (near, bold, base)]
-        if part == CurveSection():
-            taken = np.array(plain[:2]) - plain[2] - cautious
-            assert 0 < taken[0] < taken[1] / 5
+        cautious = cautious_gains([near, bold], base, wrong, section)
+        areas = [roc_auc_score(wrong, one) for one in (near, bold, base)]
+        if section == CurveSection():
+            subtracted = np.array(areas[:2]) - areas[2] - cautious
+            assert 0 < subtracted[0] < subtracted[1] / 5
         assert cautious[0] < 0.01
 
 
@@ -126,10 +131,10 @@ def test_parts_of_errors_are_where_such_a_gate_works(name, value, rng):
         trr = value
         if name != "trr":
             trr = 1 - accepted_errors(base, wrong, allowed[name]) / errors
-        wanted = CurveSection("trr", max(0.0, trr - 0.2), min(1.0, trr + 0.2))
-        few = (wanted.high - wanted.low) * errors < selection.MIN_SECTION_ROWS
-        found = section_for({name: value}, base, wrong)
-        assert found == (CurveSection() if few or trr == 0 else wanted)
+        expected = CurveSection("trr", max(0.0, trr - 0.2), min(1.0, trr + 0.2))
+        is_short = (expected.high - expected.low) * errors < selection.MIN_SECTION_ROWS
+        section = section_for({name: value}, base, wrong)
+        assert section == (CurveSection() if is_short or trr == 0 else expected)
 
 
 @pytest.mark.parametrize("value", [1, 2, 5, 50, 1e6])
@@ -139,9 +144,9 @@ def test_the_part_of_a_cost_is_where_it_is_least(value, rng):
     surest = wrong[np.argsort(base)]
     costs = [value * surest[:k].sum() + 400 - k for k in range(401)]
     trr = 1 - surest[: int(np.argmin(costs))].sum() / wrong.sum()
-    wanted = CurveSection("trr", max(0.0, trr - 0.2), min(1.0, trr + 0.2))
+    expected = CurveSection("trr", max(0.0, trr - 0.2), min(1.0, trr + 0.2))
     assert section_for({"cost": value}, base, wrong) == (
-        wanted if trr else CurveSection()
+        expected if trr else CurveSection()
     )
 
 
@@ -151,12 +156,17 @@ def test_parts_of_correct_rows_are_where_such_a_gate_works(value, rng):
         wrong = rng.random(n) < 0.2
         base = rng.normal(size=n) + wrong
         correct = int((~wrong).sum())
-        kept = (~wrong)[np.argsort(base)][: math.ceil(round(value * n, 9))].sum()
-        for name, frr in (("frr", value), ("coverage", 1 - kept / correct)):
-            wanted = CurveSection("frr", 0.0, min(1.0, 2 * frr))
-            few = wanted.high * correct < selection.MIN_SECTION_ROWS
+        n_accepted_correct = (~wrong)[np.argsort(base)][
+            : math.ceil(round(value * n, 9))
+        ].sum()
+        for name, frr in (
+            ("frr", value),
+            ("coverage", 1 - n_accepted_correct / correct),
+        ):
+            expected = CurveSection("frr", 0.0, min(1.0, 2 * frr))
+            is_short = expected.high * correct < selection.MIN_SECTION_ROWS
             assert section_for({name: value}, base, wrong) == (
-                CurveSection() if few else wanted
+                CurveSection() if is_short else expected
             )
 
 
@@ -176,12 +186,12 @@ def test_of_two_targets_the_first_that_is_listed_counts(rng):
 def test_the_best_by_hand_is_chosen(target):
     p = rows(800, seed=3)
     base, wrong = find_member("msp")(p), p.errors
-    part = section_for(target, base, wrong)
-    every = {name: find_member(name)(p) for name in FAMILY}
-    found = cautious_gains(every.values(), base, wrong, part)
-    lower = dict(zip(every, found, strict=True))
+    section = section_for(target, base, wrong)
+    doubts = {name: find_member(name)(p) for name in FAMILY}
+    gains = cautious_gains(doubts.values(), base, wrong, section)
+    gain_of = dict(zip(doubts, gains, strict=True))
     score = td.tune(p, for_=target, average=1)
-    assert score.members == (max(lower, key=lower.get),)
+    assert score.members == (max(gain_of, key=gain_of.get),)
     assert score.knots.shape == score.ranks.shape == (1, 0)
     alone = find_member(score.members[0])
     assert score.only_member == alone
@@ -196,9 +206,9 @@ def test_the_order_of_the_rows_does_not_matter(rng):
     p = rows(600)
     mixed = p[rng.permutation(600)]
     for target in (None, {"trr": 0.9}, {"coverage": 0.8}, {"risk": 0.1}):
-        one, other = (td.tune(q, for_=target) for q in (p, mixed))
-        assert one.members == other.members
-        np.testing.assert_allclose(one(p), other(p), rtol=1e-12)
+        in_order, shuffled = (td.tune(q, for_=target) for q in (p, mixed))
+        assert in_order.members == shuffled.members
+        np.testing.assert_allclose(in_order(p), shuffled(p), rtol=1e-12)
 
 
 TIED = [None, {"trr": 0.9}, {"coverage": 0.7}, {"risk": 0.1}, {"cost": 5}, {"frr": 0.1}]
@@ -211,8 +221,8 @@ def test_the_order_of_rows_that_tie_does_not_matter(target, rng):
     wrong = rng.random(600) > votes.max(1)
     labels = (votes.argmax(1) + wrong) % 3
     base = td.msp(np.log(np.maximum(votes, 1e-9)))
-    parts = {section_for(target, base[o], wrong[o]) for o in orders(rng, 600)}
-    assert len(parts) == 1
+    sections = {section_for(target, base[o], wrong[o]) for o in orders(rng, 600)}
+    assert len(sections) == 1
     rows = [td.Predictions.from_probs(votes[o], labels[o]) for o in orders(rng, 600)]
     assert len({td.tune(p, for_=target).members for p in rows}) == 1
 
@@ -258,8 +268,13 @@ def test_a_cost_out_of_range_is_refused(value):
 def test_numbers_of_numpy_are_numbers():
     p = rows()
     for plain, other in ((0.5, np.float32(0.5)), (0.5, np.float64(0.5))):
-        one, two = (td.tune(p, for_={"trr": value}) for value in (plain, other))
-        assert (one.members, one.target) == (two.members, two.target)
+        by_float, by_numpy = (
+            td.tune(p, for_={"trr": value}) for value in (plain, other)
+        )
+        assert (by_float.members, by_float.target) == (
+            by_numpy.members,
+            by_numpy.target,
+        )
     assert td.tune(p, for_={"cost": np.int64(5)}).target == "cost 5"
 
 
@@ -283,13 +298,13 @@ def test_rows_that_say_too_little_are_refused(rng):
     p = rows(99)
     with pytest.raises(LabelsMissingError, match="labels"):
         td.tune(td.Predictions.from_logits(p.logits))
-    given = td.Predictions.from_confidence(rng.random(99), correct=~p.errors)
+    answers = td.Predictions.from_confidence(rng.random(99), correct=~p.errors)
     with pytest.raises(InputError, match="a confidence only"):
-        td.tune(given)
-    best = td.Predictions.from_topk([[0.7, 0.2]] * 99, [[0, 1]] * 99, [0] * 99)
-    for other in (best, p.logits, None):
+        td.tune(answers)
+    top_k = td.Predictions.from_topk([[0.7, 0.2]] * 99, [[0, 1]] * 99, [0] * 99)
+    for rows_of_another_kind in (top_k, p.logits, None):
         with pytest.raises(InputError, match="expected Predictions, got"):
-            td.tune(other)
+            td.tune(rows_of_another_kind)
     for average in (0, -1, 2.0, True, None):
         with pytest.raises(InputError, match=r"expected average .* got"):
             td.tune(p, average=average)
@@ -299,10 +314,10 @@ def test_members_are_found_by_name():
     p = rows(50)
     for name in FAMILY:
         plain, _, warm = name.partition(":temperature=")
-        found = find_member(name)
-        assert found.registered_name == plain.partition(":")[0]
-        assert all(f"{n}={v:g}" in plain for n, v in found.parameters.items())
-        assert found.temperature == (float(warm) if warm else 1)
+        score = find_member(name)
+        assert score.registered_name == plain.partition(":")[0]
+        assert all(f"{n}={v:g}" in plain for n, v in score.parameters.items())
+        assert score.temperature == (float(warm) if warm else 1)
     doubts = find_member("alpha:temperature=0.5")(p)
     np.testing.assert_allclose(doubts, td.alpha(2 * p.logits), rtol=1e-6, atol=1e-6)
 

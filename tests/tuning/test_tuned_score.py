@@ -52,9 +52,9 @@ def own_softmax(rng, n=1000, classes=10):
 
 @pytest.fixture(scope="module")
 def score():
-    found = td.tune(lengths_are_noise(np.random.default_rng(0)))
-    assert len(found.members) == 5
-    return found
+    tuned = td.tune(lengths_are_noise(np.random.default_rng(0)))
+    assert len(tuned.members) == 5
+    return tuned
 
 
 def mixed(names, p):
@@ -70,13 +70,13 @@ def mixed(names, p):
 
 def test_it_is_the_mean_rank_by_hand(score, rng):
     p = lengths_are_noise(rng, 300)
-    wanted = np.zeros(300)
+    rank_sums = np.zeros(300)
     for name, knots, ranks in zip(score.members, score.knots, score.ranks, strict=True):
         for i, x in enumerate(find_member(name)(p).astype(float)):
             k = int(np.clip(np.searchsorted(knots, x) - 1, 0, N_KNOTS - 2))
             share = (x - knots[k]) / (knots[k + 1] - knots[k])
-            wanted[i] += ranks[k] + share * (ranks[k + 1] - ranks[k])
-    np.testing.assert_allclose(score(p), wanted / 5, rtol=1e-9, atol=1e-12)
+            rank_sums[i] += ranks[k] + share * (ranks[k + 1] - ranks[k])
+    np.testing.assert_allclose(score(p), rank_sums / 5, rtol=1e-9, atol=1e-12)
 
 
 def test_ranks_are_shares_of_the_rows_that_chose(rng):
@@ -92,16 +92,16 @@ def test_ranks_are_shares_of_the_rows_that_chose(rng):
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 def test_a_row_scores_the_same_in_any_company(score, kind, rng):
     z = lengths_are_noise(rng, 200).logits.astype(kind)
-    every = [score, mixed(["max_logit", "alpha:temperature=0.1", "gen"], new(z))]
-    for one in every:
-        whole = one(new(z))
-        assert whole.dtype == np.float64
+    scores = [score, mixed(["max_logit", "alpha:temperature=0.1", "gen"], new(z))]
+    for tuned in scores:
+        doubts = tuned(new(z))
+        assert doubts.dtype == np.float64
         order = rng.permutation(200)
-        assert np.array_equal(one(new(z[order])), whole[order])
-        alone = np.concatenate([one(new(z[i : i + 1])) for i in range(200)])
-        assert np.array_equal(alone, whole)
-        uneven = [one(new(part)) for part in np.split(z, [7, 8, 64, 131])]
-        assert np.array_equal(np.concatenate(uneven), whole)
+        assert np.array_equal(tuned(new(z[order])), doubts[order])
+        alone = np.concatenate([tuned(new(z[i : i + 1])) for i in range(200)])
+        assert np.array_equal(alone, doubts)
+        uneven = [tuned(new(part)) for part in np.split(z, [7, 8, 64, 131])]
+        assert np.array_equal(np.concatenate(uneven), doubts)
 
 
 def new(z, labels=None):
@@ -134,10 +134,10 @@ def test_rows_without_doubt_are_the_surest(score):
     certain = np.full((2, 5), -np.inf)
     certain[:, 0] = 0, -7
     masked = np.array([[3.0, 1, -np.inf, 0, 0]])
-    found = score(new(np.concatenate([certain, z, masked])))
-    assert np.isneginf(found[:2]).all()
-    assert np.isfinite(found[2:]).all()
-    gate = td.Gate(float(np.median(found[2:])), score=score)
+    doubts = score(new(np.concatenate([certain, z, masked])))
+    assert np.isneginf(doubts[:2]).all()
+    assert np.isfinite(doubts[2:]).all()
+    gate = td.Gate(float(np.median(doubts[2:])), score=score)
     assert gate.screen(new(certain)).accepted.all()
 
 
@@ -160,9 +160,9 @@ def by_margin(rng, n, mask):
     """Errors that the margin tells; of some rows all classes but one are masked."""
     z = 2.5 * rng.normal(size=(n, 6))
     wrong = rng.random(n) < 1 / (1 + np.exp(-5 * (td.margin(z) + 0.6)))
-    one = rng.random(n) < 0.03
-    z[one[:, None] & (z < z.max(1, keepdims=True))] = mask
-    return new(z.astype(np.float32), (z.argmax(1) + (wrong & ~one)) % 6)
+    is_masked = rng.random(n) < 0.03
+    z[is_masked[:, None] & (z < z.max(1, keepdims=True))] = mask
+    return new(z.astype(np.float32), (z.argmax(1) + (wrong & ~is_masked)) % 6)
 
 
 @pytest.mark.parametrize("mask", [-np.inf, -1e4, -1e9, -1e30, np.finfo("f4").min])
@@ -185,8 +185,8 @@ def test_rows_that_are_all_alike_choose_nothing(z):
 def test_logits_of_any_size_can_choose(scale, rng):
     p = lengths_are_noise(rng, 400)
     p = new(p.logits * scale, p.labels)
-    found = td.tune(p)(p)
-    assert not np.isnan(found).any()
+    doubts = td.tune(p)(p)
+    assert not np.isnan(doubts).any()
 
 
 def test_a_file_keeps_every_bit(score, tmp_path, rng):
@@ -208,8 +208,8 @@ def test_one_score_alone_is_kept_too(tmp_path, rng):
     p = own_softmax(rng, 300)
     for name in ("msp", "alpha:temperature=2", "pnorm:p=4"):
         none = np.empty((1, 0))
-        one = td.Tuned((name,), 300, 50, 59, "trr 0.9", none, none)
-        one.save(tmp_path / "s.safetensors")
+        tuned = td.Tuned((name,), 300, 50, 59, "trr 0.9", none, none)
+        tuned.save(tmp_path / "s.safetensors")
         again = td.load_score(tmp_path / "s.safetensors")
         assert np.array_equal(again(p), find_member(name)(p))
         assert same_ranking(again, find_member(name))
@@ -249,14 +249,17 @@ def test_parts_of_the_rows_give_the_same_gate(score, options, rng):
 
 def test_scores_travel_to_other_processes(score, rng):
     p = lengths_are_noise(rng, 400)
-    for one in (score, *map(find_member, ("pnorm:p=4", "normalised_alpha:p=4,t=0.1"))):
-        wanted = td.calibrate(p, score=one, frr=0.2)
-        counted = CalibrationSketch(one)
+    for travelling in (
+        score,
+        *map(find_member, ("pnorm:p=4", "normalised_alpha:p=4,t=0.1")),
+    ):
+        expected = td.calibrate(p, score=travelling, frr=0.2)
+        counted = CalibrationSketch(travelling)
         counted.update(p)
         for travel in (copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))):
-            assert travel(counted).calibrate(frr=0.2) == wanted
-            assert travel(wanted) == wanted
-            assert np.array_equal(travel(one)(p), one(p))
+            assert travel(counted).calibrate(frr=0.2) == expected
+            assert travel(expected) == expected
+            assert np.array_equal(travel(travelling)(p), travelling(p))
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
@@ -275,13 +278,13 @@ def test_files_are_screened_alike_in_memory_and_streamed(score, suffix, tmp_path
         for means in (None, streaming)
     ]
     assert gates[0] == gates[1] == td.calibrate(source.read(), score=score, frr=0.1)
-    wanted = gates[0].screen(source.read())
+    expected = gates[0].screen(source.read())
     for k, means in enumerate((None, streaming)):
         out = tmp_path / f"out{k}.parquet"
         screen(source, gates[0], out, means=means)
-        found = pl.read_parquet(out)
-        assert np.array_equal(found["score"].to_numpy(), wanted.scores)
-        assert np.array_equal(found["accepted"].to_numpy(), wanted.accepted)
+        table_out = pl.read_parquet(out)
+        assert np.array_equal(table_out["score"].to_numpy(), expected.scores)
+        assert np.array_equal(table_out["accepted"].to_numpy(), expected.accepted)
 
 
 def last(value):
@@ -318,9 +321,9 @@ def test_numbers_that_cannot_be_are_refused(score, how, tmp_path):
     score.save(path)
     with safe_open(path, "np") as file:
         arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-        said = dict(file.metadata())
+        metadata = dict(file.metadata())
     changed = {n: np.ascontiguousarray(c(arrays[n])) for n, c in ARRAYS[how].items()}
-    save_file(arrays | changed, path, metadata=said)
+    save_file(arrays | changed, path, metadata=metadata)
     with pytest.raises(FileError, match="does not hold a valid score"):
         td.load_score(path)
     with pytest.raises(InputError):
@@ -347,9 +350,9 @@ def test_fields_that_cannot_be_are_refused(score, name, value, tmp_path, rng):
     score.save(tmp_path / "s.safetensors")
     with safe_open(tmp_path / "s.safetensors", "np") as file:
         arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-        said = json.loads(file.metadata()["json"])
-    said["plain"][name] = value
-    changed = {"json": json.dumps(said)}
+        header = json.loads(file.metadata()["json"])
+    header["plain"][name] = value
+    changed = {"json": json.dumps(header)}
     save_file(arrays, tmp_path / "s.safetensors", metadata=changed)
     with pytest.raises(FileError, match="does not hold a valid score"):
         td.load_score(tmp_path / "s.safetensors")
@@ -379,31 +382,31 @@ def test_two_classes_have_one_ranking(target):
 def test_probabilities_of_two_classes_have_one_ranking_whatever_the_errors(target):
     for seed in range(10):
         rng = np.random.default_rng(seed)
-        one = rng.random(400)
+        first_class = rng.random(400)
         p = td.Predictions.from_probs(
-            np.stack([one, 1 - one], 1), rng.random(400) < 0.5
+            np.stack([first_class, 1 - first_class], 1), rng.random(400) < 0.5
         )
         assert td.tune(p, for_=target).members == ("msp",)
 
 
 def gain(score, rows):
     """In AUROC over softmax response, by scikit-learn, certain rows apart."""
-    own, base = (
+    tuned_area, baseline_area = (
         roc_auc_score(rows.errors, s(rows)) for s in (score, find_member("msp"))
     )
-    return own - base
+    return tuned_area - baseline_area
 
 
 def test_where_softmax_response_is_best_little_is_lost():
-    found, kept = [], 0
+    gains, n_softmax = [], 0
     for seed in range(50):
         rng = np.random.default_rng(seed)
         score = td.tune(own_softmax(rng, 600))
-        kept += score.members == ("msp",)
-        found.append(gain(score, own_softmax(rng, 2000)))
-    assert kept > 25
-    assert np.mean(found) > -0.002
-    assert min(found) > -0.02
+        n_softmax += score.members == ("msp",)
+        gains.append(gain(score, own_softmax(rng, 2000)))
+    assert n_softmax > 25
+    assert np.mean(gains) > -0.002
+    assert min(gains) > -0.02
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=str)
