@@ -18,11 +18,11 @@ demo: $(VENV)/core.stamp
 
 # One worker per core, so one thread each.
 test: $(VENV)/dev.stamp
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto -m "not soak and not more"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto --dist worksteal -m "not soak and not more"
 
 # The cases that `test` leaves out; then what takes long or kills, one after another.
 soak: $(VENV)/dev.stamp
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto -m "more and not soak"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto --dist worksteal -m "more and not soak"
 	$(BIN)/pytest -q -m soak
 	$(BIN)/python -m tests.fuzz --cases 3000
 

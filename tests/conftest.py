@@ -62,6 +62,23 @@ def shared():
     return folder
 
 
+PAGES_IN = ("cli", "evaluation", "files", "predictions", "report")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_previews(request):
+    """Simulate ten calibrations for each value on a page, not fifty, in some rooms.
+
+    Simulating takes nine tenths of the time of a page; tests/gates judge it.
+    """
+    if request.path.parent.name not in PAGES_IN:
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("trustdoctor.gates.outlook.PREVIEW_DRAWS", 10)
+        yield
+
+
 @pytest.fixture
 def rng():
     return np.random.default_rng(0)

@@ -52,6 +52,7 @@ def address(runtime, root, tmp_path):
     thread.join()
 
 
+@pytest.mark.more  # it fetches a package
 def test_a_browser_decides_as_the_server_does(address, tmp_path, browser):
     page = browser.new_page()
     page.goto(address)

@@ -174,6 +174,7 @@ NEED_MORE = ("predict", "export")
 """Commands whose examples need a model."""
 
 
+@pytest.mark.more
 def test_the_examples_of_the_help_run(run, tmp_path):
     """On the rows that the first of them writes, in this order."""
     steps = [example for _, example in STEPS]

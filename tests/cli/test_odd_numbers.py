@@ -45,6 +45,7 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("verb", "option"), CASES)
 def test_odd_numbers_are_taken_or_told_in_one_line(verb, option, folder, run):

@@ -386,6 +386,7 @@ def test_every_kind_through_every_command(kind, run, plain, plainly, tmp_path):
     assert found == {verb: plainly[key][verb] for verb in found}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ANSWERS.values(), ids=ANSWERS)
 def test_every_kind_of_answers_through_every_command(kind, run, plainly, tmp_path):
     score = "doubt" if "doubt" in kind.options else "confidence"

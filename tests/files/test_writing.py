@@ -196,6 +196,7 @@ def of_many_kinds(rows=40):
     return table.with_columns(long)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "kind", ["span", "hour", "raw", "list", "inner", "nothing", "long"]
 )

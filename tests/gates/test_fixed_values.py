@@ -44,6 +44,7 @@ def passes(gate):
     return gate.certificate.guarantee and gate.state != "reject-all"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", VALUES)
 @pytest.mark.parametrize("order", [1, -1])
 def test_the_strictest_that_passes_is_taken_at_its_share_of_the_level(name, order):

@@ -80,6 +80,7 @@ def rows():
     return make_rows()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("ask", ASKS)
 def test_odd_numbers_are_taken_or_told_in_one_line(ask, rows):
     for value in ODD.values():

@@ -72,6 +72,7 @@ def test_the_weights_beside_predictions_fill_pbb(found, monkeypatch):
     assert methods == ["sr", "alpha", "beta"]
 
 
+@pytest.mark.more
 def test_every_experiment_that_needs_a_model_finds_it(found, monkeypatch):
     monkeypatch.setattr(settings, "COARSE_EPSILONS", (0.0, 0.002))
     monkeypatch.setattr(settings, "SHOWN", (1.0,))

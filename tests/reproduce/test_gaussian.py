@@ -8,7 +8,9 @@ from trustdoctor.reproduce import Options, gaussian, reproduce
 
 @pytest.fixture(scope="module")
 def report():
-    return reproduce("gaussian")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gaussian, "SPLITS", 3)
+        return reproduce("gaussian")
 
 
 @pytest.mark.soak

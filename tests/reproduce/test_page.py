@@ -102,6 +102,7 @@ def test_a_mean_over_models_has_its_t_interval():
     assert verdict(Estimate(None)) == "-"
 
 
+@pytest.mark.more
 def test_the_promise_holds_and_each_method_is_judged_on_others(folder, monkeypatch):
     monkeypatch.setattr(instead, "SPLITS", 20)
     methods, promises = reproduce("instead", Options(data=folder)).tables
