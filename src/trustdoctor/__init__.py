@@ -71,7 +71,7 @@ from trustdoctor.opinion import (
     table_views,
     text_views,
 )
-from trustdoctor.predictions import Answers, Opinions, Predictions, TopK
+from trustdoctor.predictions import Answers, Opinions, Predictions
 from trustdoctor.reader import read
 from trustdoctor.scores import (
     KNN,
@@ -137,7 +137,6 @@ __all__ = [
     "Sketch",
     "Tally",
     "Target",
-    "TopK",
     "TrustScore",
     "Tuned",
     "ViM",

@@ -22,7 +22,7 @@ def test_a_chats_first_token_speaks_for_a_label(tmp_path):
     ]
     found = read_chat(rows, names, labels=[0, 1])
     assert found.predicted.tolist() == [0, 2]
-    assert found.probs[0] == pytest.approx([0.8, 0.1, 0.0])
+    assert found.top.probs[0] == pytest.approx([0.8, 0.1, 0.0])
     assert found.errors.tolist() == [False, True]
     low, high = found.interval("beta")
     assert high[0] == pytest.approx(np.log(0.2 / 0.8))
@@ -31,7 +31,7 @@ def test_a_chats_first_token_speaks_for_a_label(tmp_path):
     for text in (json.dumps(rows), "\n".join(map(json.dumps, rows))):
         (tmp_path / "chat.json").write_text(text)
         again = read_chat(tmp_path / "chat.json", names)
-        assert np.array_equal(again.probs, found.probs)
+        assert np.array_equal(again.top.probs, found.top.probs)
     (tmp_path / "chat.json").write_text(json.dumps(rows[0]))
     assert len(read_chat(tmp_path / "chat.json", names)) == 1
 
@@ -64,7 +64,7 @@ def test_chats_are_read_however_they_are_written(tmp_path):
     for text in texts:
         (tmp_path / "chat.json").write_text(text, encoding="utf-8")
         found = read_chat(tmp_path / "chat.json", [" A", "B"])
-        assert found.probs[0] == pytest.approx([0.6, 0.3])
+        assert found.top.probs[0] == pytest.approx([0.6, 0.3])
 
 
 def test_what_is_named_bounds_the_odds_where_p_rounds_to_one():

@@ -242,7 +242,7 @@ def test_it_needs_errors_to_choose_by(p):
     with pytest.raises(LabelsMissingError):
         td.calibrate(td.Predictions.from_logits(p.logits), score="auto", coverage=0.9)
     best = td.Predictions.from_topk([[0.7, 0.2]] * 99, [[0, 1]] * 99, [0] * 99)
-    with pytest.raises(InputError, match="expected Predictions, got TopK"):
+    with pytest.raises(InputError, match="every class, got answers with their top 2"):
         td.calibrate(best, score="auto", frr=0.1)
 
 

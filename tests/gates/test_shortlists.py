@@ -142,7 +142,7 @@ def test_rows_without_every_class_are_refused():
         gate.screen(stated)
     top = td.Predictions.from_topk([[0.5, 0.2]], [[0, 1]], n_classes=5)
     gate = td.Gate(-0.5, score="alpha", shortlist=lists(1.2))
-    with pytest.raises(InputError, match="every class, got TopK"):
+    with pytest.raises(InputError, match="every class, got Answers"):
         gate.screen(top)
     with pytest.raises(InputError, match="expected rows of 5 classes"):
         gate.screen(rows(4))

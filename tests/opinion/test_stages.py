@@ -218,7 +218,7 @@ def test_a_single_file_needs_no_ids(tmp_path):
     ("stage", "match"),
     [
         (td.Predictions.from_topk(np.full((N, 2), 0.4), np.tile([0, 1], (N, 1))),
-         "logits or probabilities of every class from stage 2, got TopK"),
+         "logits or probabilities of every class from stage 2, got Answers"),
         (td.Predictions.from_confidence(np.full(N, 0.5)), "from stage 2, got Answers"),
         (None, "expected a model .* got NoneType"),
         (3, "expected a model .* got int"),

@@ -59,7 +59,7 @@ def test_every_kind_of_answers_is_read(kind, tmp_path):
         p = td.read(path, **kind.options)
         assert p.errors.tolist() == (~right).tolist()
         assert p.n_classes == 0
-        if p.given == "doubt":
+        if p.signal == "doubt":
             assert p.doubts.tobytes() == (-np.log(stated)).tobytes()
         elif kind.options.get("percent"):
             assert p.doubts.tobytes() == (-(100 * stated / 100)).tobytes()
@@ -176,7 +176,7 @@ def test_a_page_of_doubts_and_of_answers_by_name():
 
 
 def test_classes_scores_are_refused_for_answers_and_the_reverse():
-    with pytest.raises(InputError, match="Choose the score confidence"):
+    with pytest.raises(InputError, match="Choose confidence"):
         td.calibrate(given(), score="alpha", frr=0.1)
     probs = td.Predictions.from_probs(said().probs, said().labels)
     with pytest.raises(InputError, match="Choose alpha"):

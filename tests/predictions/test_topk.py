@@ -144,3 +144,66 @@ def test_what_cannot_be_is_refused():
             td.Predictions.from_topk([[0.5]], [[0]], labels)
     with pytest.raises(InputError, match="as numbers"):
         td.Predictions.from_topk([["x"]], [[0]])
+
+
+def sampled(rng, n=3000, classes=10, k=3, **options):
+    probs = rng.dirichlet(np.full(classes, 0.2), n)
+    labels = (probs.cumsum(1) < rng.random((n, 1))).sum(1).clip(0, classes - 1)
+    return probs, answers(probs, k, n_classes=classes, labels=labels, **options)
+
+
+def test_top_k_answers_are_evaluated_as_answers_with_a_confidence(rng):
+    probs, p = sampled(rng)
+    found = td.evaluate(p)
+    assert list(found.scores) == ["alpha", "beta", "msp"]
+    stated = td.Predictions.from_confidence(probs.max(1), ~p.errors)
+    same = td.evaluate(stated)
+    assert found.accuracy == same.accuracy
+    msp, stated_score = found.scores["msp"], same.scores["confidence"]
+    assert msp["auroc"].value == pytest.approx(stated_score["auroc"].value)
+    assert td.ece(p) == pytest.approx(td.ece(stated))
+    assert np.array_equal(p.confidence, stated.confidence)
+
+
+def test_rows_ids_and_groups_go_together(rng):
+    n = 3000
+    ids, groups = np.arange(n), np.where(np.arange(n) % 2, "a", "b")
+    _, p = sampled(rng, ids=ids, groups=groups)
+    some = p[100:300]
+    assert len(some) == len(some.top.probs) == 200
+    assert np.array_equal(some.ids, ids[100:300])
+    assert np.array_equal(some.doubt("beta"), p.doubt("beta")[100:300])
+    assert np.array_equal(some.predicted, p.predicted[100:300])
+    gate = td.calibrate(p, score="beta", frr=0.1, groups="given")
+    assert sorted(gate.groups) == ["a", "b"]
+    done = gate.screen(some)
+    assert np.array_equal(done.ids, some.ids)
+    watch = gate.watch().update(some)
+    assert watch is not None
+
+
+def test_what_needs_every_class_refuses_them(rng):
+    _, p = sampled(rng)
+    for refused in (
+        lambda: td.calibrate(p, score="auto", frr=0.1),
+        lambda: td.tune(p),
+        lambda: td.label_quality(p),
+        lambda: td.calibrate_unlabelled(p, risk=0.1),
+        lambda: td.evaluate(p, scores=["energy"]),
+    ):
+        with pytest.raises(InputError, match=r"every class|of all classes|top 3|none"):
+            refused()
+
+
+def test_ambiguous_answers_are_rejected_and_count_as_confidence_0(rng):
+    probs, p = sampled(rng)
+    columns = np.broadcast_to(np.arange(10), probs.shape)
+    cut = td.Predictions.from_topk(
+        probs * 0.9, columns, p.labels, n_classes=10, open_rest=True
+    )
+    assert 0 < cut.ambiguous.sum() < len(cut)
+    assert np.array_equal(cut.always_rejected, cut.ambiguous)
+    assert (cut.confidence[cut.ambiguous] == 0).all()
+    assert (cut.doubts[cut.ambiguous] == np.inf).all()
+    done = td.Gate(np.inf, score="beta", state="accept-all").screen(cut)
+    assert np.array_equal(done.accepted, ~cut.ambiguous)

@@ -257,9 +257,9 @@ def test_mistakes_are_refused():
     answers = td.Predictions.from_confidence([0.9, 0.4], [True, False])
     best = td.Predictions.from_topk([[0.7, 0.2]], [[4, 1]])
     for odd in (answers, best):
-        with pytest.raises(InputError, match=r"of all classes.*got (Answers|TopK)"):
+        with pytest.raises(InputError, match=r"of all classes.*got Answers"):
             td.expected(odd, reference=known)
-        with pytest.raises(InputError, match=r"of all classes.*got (Answers|TopK)"):
+        with pytest.raises(InputError, match=r"of all classes.*got Answers"):
             td.expected(p, reference=odd)
     with pytest.raises(InputError, match="expected Predictions, got ndarray"):
         td.expected(p.logits, reference=known)

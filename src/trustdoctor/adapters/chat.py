@@ -15,7 +15,7 @@ import numpy as np
 from trustdoctor import envelope
 from trustdoctor.errors import FileError, InputError
 from trustdoctor.files import checked_choices, choice_probs
-from trustdoctor.predictions import Predictions, TopK
+from trustdoctor.predictions import Answers, Predictions
 
 _MOST = 1 << 30  # bytes of a file of responses
 
@@ -24,7 +24,7 @@ def read_chat(
     responses: str | Path | Iterable[dict[str, Any]],
     names: Sequence[str],
     labels: Any = None,
-) -> TopK:
+) -> Answers:
     """Return the labels that a model's first token speaks for.
 
     The tokens that begin a label, whatever their case and the space before them, are

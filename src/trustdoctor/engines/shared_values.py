@@ -9,7 +9,7 @@ import polars as pl
 from trustdoctor.arrays import Array
 from trustdoctor.evaluation import ClusteredErrors
 from trustdoctor.files import Source
-from trustdoctor.predictions import Answers, Predictions
+from trustdoctor.predictions import Predictions
 
 SAMPLE = 100_000
 """Rows that are enough: the first of files that are streamed, else some values' own."""
@@ -138,7 +138,7 @@ def _tested(column: pl.Series, predictions: Predictions) -> ClusteredErrors | No
     rows = np.flatnonzero(eligible)
     values, ordered = _numbered(column.gather(rows))
     of_rows = predictions[rows]
-    judged = isinstance(predictions, Answers) and predictions.correctness_only
+    judged = predictions.correctness_only
     for classes in () if judged else (of_rows.labels, of_rows.predicted):
         if _follows(values, classes):
             return None

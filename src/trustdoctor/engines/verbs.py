@@ -47,7 +47,7 @@ from trustdoctor.gates import (
     uncalibrated_shortlist,
 )
 from trustdoctor.gates import shortlist as set_lists
-from trustdoctor.predictions import Answers, Predictions
+from trustdoctor.predictions import Predictions
 from trustdoctor.progress import Pace, Tell
 from trustdoctor.scores import Score, find_score
 
@@ -352,7 +352,7 @@ class BatchScreen:
         """
         done = self.gate.screen(predictions)
         added: Added = {}
-        if isinstance(predictions, Answers) and predictions.ambiguous is not None:
+        if predictions.ambiguous is not None:
             assert predictions.ids is not None
             added["id"] = np.array([i or "" for i in predictions.ids], str)
         names = None if self.own else predictions.predicted_names

@@ -8,7 +8,7 @@ import numpy as np
 
 from trustdoctor.arrays import to_numpy
 from trustdoctor.errors import InputError
-from trustdoctor.predictions import UNKNOWN, Answers, Predictions
+from trustdoctor.predictions import UNKNOWN, Predictions
 
 LEAST_ERRORS = 10
 """Of fewer errors that go out, a dominant confusion says little."""
@@ -51,9 +51,7 @@ class DominantConfusion:
     @classmethod
     def of(cls, predictions: Predictions, accepted: Any) -> "DominantConfusion | None":
         """Return that of predictions; None where only right or wrong is known."""
-        unnamed = isinstance(predictions, Answers) and (
-            predictions.correctness_only or predictions.class_names is None
-        )
+        unnamed = predictions.correctness_only or not predictions.answers_known
         if unnamed or predictions.labels is None:
             return None
         return dominant_confusion(

@@ -205,7 +205,7 @@ class Evaluation:
         errors = np.flatnonzero(predictions.errors)
         rows = errors[np.argsort(doubts[errors], kind="stable")[:limit]]
         numbers = rows if self.labelled_rows is None else self.labelled_rows[rows]
-        judged = isinstance(predictions, Answers) and predictions.correctness_only
+        judged = predictions.correctness_only
         labels = predictions.require_labels("errors")
         return [
             {
@@ -595,5 +595,5 @@ def _class_of(predictions: Predictions, label: int) -> str | int | None:
     """Return a class by its name, or by its number; None where answers have neither."""
     names = predictions.class_names
     if names is None:
-        return None if isinstance(predictions, Answers) else label
+        return label if predictions.answers_known else None
     return names[label] if label < len(names) else None

@@ -180,7 +180,7 @@ def suspected_rows(predictions: Predictions, pair: SuspectedPair) -> Array:
 
 def confidence_range(predictions: Predictions) -> Range:
     """Return the lowest and the highest confidence that answers came with."""
-    if not isinstance(predictions, Answers) or predictions.given != "confidence":
+    if not isinstance(predictions, Answers) or predictions.signal != "confidence":
         return math.inf, -math.inf
     # A doubt of inf marks an ambiguous answer, whatever its confidence.
     finite = -predictions.doubts[np.isfinite(predictions.doubts)]

@@ -267,7 +267,9 @@ def _answers(
     elif layout.label is not None:
         given["labels"] = _truth_text(table[layout.label], given["predicted"])
     kind: Any = layout.kind
-    return make_answers(values, correct, given=kind, missing=missing, **given, **beside)
+    return make_answers(
+        values, correct, signal=kind, missing=missing, **given, **beside
+    )
 
 
 def _stated(

@@ -9,7 +9,6 @@ import itertools
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,8 +18,7 @@ from trustdoctor import envelope
 from trustdoctor.errors import InputError, RowError
 from trustdoctor.files.columns import Columns
 from trustdoctor.files.truth import look_up
-from trustdoctor.predictions import Answers, Predictions, make_answers
-from trustdoctor.predictions.topk import TOLERANCE
+from trustdoctor.predictions import TOPK_TOLERANCE, Answers, Predictions, make_answers
 
 _ROUNDED = 1e-3  # how far above 0 rounding may bring a log-probability
 
@@ -53,18 +51,22 @@ def from_lines(lines: pl.Series, columns: Columns) -> Answers:
     )
     names = np.array(choices, object)[found.predicted]
     names[none] = np.where(failed[none], "", NO_CHOICE)
-    ambiguous = (found.ambiguous | none) & ~failed
+    assert found.top is not None
+    ambiguous = (found.top.ambiguous | none) & ~failed
     ids = np.array([name for name, _ in responses], object)
     labels = None
     if columns.truth is not None:
         truth = look_up(pl.Series(ids.tolist(), dtype=pl.String), columns)
         labels = _matched(truth, choices, strict=columns.need_labels)
-    sure = np.where(ambiguous, 0.0, found.probs[:, 0])
-    answers = make_answers(
-        sure, given="confidence", predicted=names, labels=labels, ids=ids
+    sure = np.where(ambiguous, 0.0, found.top.probs[:, 0])
+    return make_answers(
+        sure,
+        signal="confidence",
+        predicted=names,
+        labels=labels,
+        ids=ids,
+        ambiguous=ambiguous,
     )
-    doubts = np.where(ambiguous, np.inf, answers.doubts)
-    return replace(answers, ambiguous=ambiguous, doubts=doubts)
 
 
 def response_ids(lines: pl.Series) -> pl.Series:
@@ -147,7 +149,7 @@ def choice_probs(at: int, response: Any, names: Sequence[str]) -> list[float]:
         place = _begun(token, names)
         if place is not None:
             row[place] += math.exp(logprob)
-    if sum(row) > 1 + TOLERANCE:
+    if sum(row) > 1 + TOPK_TOLERANCE:
         message = (
             "expected probabilities of choices that sum to 1 at most, got "
             f"{sum(row):.3g} in response {{row}}. Ask again."

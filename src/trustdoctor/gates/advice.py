@@ -203,7 +203,7 @@ def remarks(calibration: Calibration) -> Iterator[str]:
     """
     gate, choice = calibration.gate, calibration.choice
     sample, predictions = calibration.sample, None
-    if isinstance(calibration.predictions, Predictions) and sample.labelled:
+    if sample.labelled:
         predictions = calibration.predictions
     if decides_nothing(gate):
         if choice is not None and len(choice.choosing_rows):

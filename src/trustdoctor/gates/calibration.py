@@ -42,7 +42,7 @@ from trustdoctor.gates.clusters import (
     one_per_cluster,
     repeat_notes,
 )
-from trustdoctor.gates.gate import Gate, doubts_of, is_unit
+from trustdoctor.gates.gate import Gate, is_unit
 from trustdoctor.gates.group_thresholds import (
     cut_groups,
     split_groups,
@@ -71,7 +71,7 @@ from trustdoctor.gates.shortlist_calibration import (
 from trustdoctor.gates.shortlists import require_classes
 from trustdoctor.gates.targets import TARGETS
 from trustdoctor.gates.thresholds import PREDICTED, GroupThreshold
-from trustdoctor.predictions import Intake, Predictions, TopK
+from trustdoctor.predictions import Intake, Predictions
 from trustdoctor.scores import Score, default_score, find_score
 
 CONSTANT_SCORE = "{} gives all rows one value, which cannot tell them apart"
@@ -81,7 +81,7 @@ GIVEN = "given"
 
 
 def calibrate(  # noqa: PLR0913 - options, by keyword only
-    predictions: Predictions | TopK,
+    predictions: Predictions,
     *,
     score: str | Score | None = None,
     temperature: float = 1.0,
@@ -104,7 +104,7 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
 
     Parameters
     ----------
-    predictions : Predictions, or TopK
+    predictions : Predictions
         Calibration rows that had no part in choosing the score. With labels, but for
         `coverage` and `threshold`; rows that have none are left out where labels are
         needed.
@@ -231,7 +231,7 @@ def calibrate_scores(  # noqa: PLR0913 - options, by keyword only
     >>> gate.score is None, gate.accept([-2.0, 9.0])
     (True, array([ True, False]))
     """
-    if isinstance(scores, (Predictions, TopK)):
+    if isinstance(scores, Predictions):
         message = "expected scores (n,), got predictions. Use calibrate(predictions)."
         raise InputError(message)
     score_options = {"score", "temperature"} & set(options)
@@ -276,7 +276,7 @@ class Calibration:
         The candidate values, strictest first.
     sample : Sample
         The doubts and errors that set the threshold.
-    predictions : Predictions, TopK, or None
+    predictions : Predictions or None
         The rows that they belong to, where these are held at once.
     choice : ScoreChoice or None
         Where some of the rows chose the score.
@@ -285,12 +285,12 @@ class Calibration:
     gate: Gate
     requests: list[Request]
     sample: Sample
-    predictions: Predictions | TopK | None = None
+    predictions: Predictions | None = None
     choice: ScoreChoice | None = None
 
 
 def run_calibration(  # noqa: PLR0913 - what a calibration is made of
-    predictions: Predictions | TopK,
+    predictions: Predictions,
     requests: list[Request],
     *,
     score: str | Score | None = None,
@@ -313,7 +313,7 @@ def run_calibration(  # noqa: PLR0913 - what a calibration is made of
     chosen_score, rows, choice = _chosen_score(score, temperature, rows, requests[0])
 
     notes, label_report = rows.notes(), LabelReport()
-    doubts = np.asarray(doubts_of(chosen_score, rows.predictions))
+    doubts = np.asarray(chosen_score(rows.predictions))
     if requests[0].needs_labels:
         label_report = report_labels(rows.predictions)
         rows, doubts, missing = rows.leave_out_unlabelled(doubts)
@@ -335,13 +335,13 @@ def run_calibration(  # noqa: PLR0913 - what a calibration is made of
         gate,
         unit=is_unit(rows.predictions),
         classes=classes_of(rows.predictions),
-        decided_by=getattr(rows.predictions, "decided_by", ""),
+        decided_by=rows.predictions.decided_by,
     ).with_notes(*_neglected_class_notes(gate, rows, doubts))
     if choice is not None:
-        gate = gate.with_notes(*choice.notes(gate, rows.predictions))  # type: ignore[arg-type]
+        gate = gate.with_notes(*choice.notes(gate, rows.predictions))
 
     if list_settings is not None and list_rows is None:
-        gate = add_shortlist(gate, rows.predictions, **list_settings)  # type: ignore[arg-type]
+        gate = add_shortlist(gate, rows.predictions, **list_settings)
     elif list_settings is not None and list_rows is not None:
         gate = _shortlist_of_rows_aside(gate, list_rows, n_gate_rows, list_settings)
     gate = gate.with_notes(*cluster_notes)
@@ -352,13 +352,13 @@ def run_calibration(  # noqa: PLR0913 - what a calibration is made of
 class CalibrationRows:
     """Rows to calibrate on, and the group of each where groups get thresholds."""
 
-    predictions: Predictions | TopK
+    predictions: Predictions
     groups: NDArray[Any] | None = None
 
     @classmethod
     def of(cls, predictions: Any, groups: Any) -> "CalibrationRows":
         """Check predictions and their groups: a name that stands for them, or each."""
-        if not isinstance(predictions, (Predictions, TopK)):
+        if not isinstance(predictions, Predictions):
             message = (
                 f"expected Predictions, got {type(predictions).__name__}. Build them "
                 "with Predictions.from_logits or from_probs, so that the gate scores "
@@ -375,7 +375,7 @@ class CalibrationRows:
     def __getitem__(self, rows: Array) -> "CalibrationRows":
         """Return some of the rows, by a mask or by their numbers."""
         groups = None if self.groups is None else self.groups[rows]
-        return CalibrationRows(self.predictions[rows], groups)  # type: ignore[index]
+        return CalibrationRows(self.predictions[rows], groups)
 
     def one_per_cluster(
         self, clusters: Any, seed: int
@@ -393,7 +393,6 @@ class CalibrationRows:
 
     def set_list_rows_aside(self) -> tuple["CalibrationRows", "CalibrationRows"]:
         """Return the rows for the gate, and a random third of the labelled ones."""
-        assert isinstance(self.predictions, Predictions)
         self.predictions.labelled("a shortlist")  # says where there are no labels
         is_labelled = self.predictions.has_label
         labelled = np.flatnonzero(is_labelled)
@@ -416,8 +415,8 @@ class CalibrationRows:
 
         Where no row or every row has a label, all rows are returned.
         """
-        is_labelled = getattr(self.predictions, "has_label", None)
-        if is_labelled is None or is_labelled.all() or not is_labelled.any():
+        is_labelled = self.predictions.has_label
+        if is_labelled.all() or not is_labelled.any():
             return self, doubts, ()
         # Rows that are rejected in any case have no doubt to compare.
         barred = self.predictions.always_rejected
@@ -427,17 +426,15 @@ class CalibrationRows:
 
     def notes(self) -> tuple[str, ...]:
         """Say which rows come twice, and whose decisions are judged."""
-        notes = repeat_notes(self.predictions)
-        if isinstance(self.predictions, Predictions):
-            notes = (*notes, *Intake.of(self.predictions).decision_lines())
-        return notes
+        decisions = Intake.of(self.predictions).decision_lines()
+        return (*repeat_notes(self.predictions), *decisions)
 
 
-def groups_of(predictions: Predictions | TopK, by: str) -> Any:
+def groups_of(predictions: Predictions, by: str) -> Any:
     """Return the groups of rows: predicted classes, or the predictions' own."""
     if by == PREDICTED:
         return predicted_groups(predictions)
-    groups = getattr(predictions, "groups", None)
+    groups = predictions.groups
     if by != GIVEN or groups is None:
         message = (
             "expected groups='predicted', groups='given' with predictions that have "
@@ -447,14 +444,14 @@ def groups_of(predictions: Predictions | TopK, by: str) -> Any:
     return groups
 
 
-def report_labels(predictions: Predictions | TopK) -> LabelReport:
+def report_labels(predictions: Predictions) -> LabelReport:
     """Return what looks wrong about labels, where there are some."""
-    if isinstance(predictions, Predictions) and predictions.has_label.any():
+    if predictions.has_label.any():
         return check_labels(predictions)
     return LabelReport()
 
 
-def barred_rows(predictions: Predictions | TopK) -> int:
+def barred_rows(predictions: Predictions) -> int:
     """Return how many rows are rejected whatever the threshold."""
     return (
         0
@@ -483,7 +480,6 @@ def _can_list_same_rows(
     calibration row and a new one can change places (Jin and Ren, 2024).
     """
     require_classes(rows.predictions)
-    assert isinstance(rows.predictions, Predictions)
     return (
         rows.groups is None
         and score != AUTO
@@ -501,7 +497,7 @@ def _shortlist_of_rows_aside(
 ) -> Gate:
     """Return the gate with lists that were set by rows of their own."""
     groups, predictions = list_rows.groups, list_rows.predictions
-    gate = add_shortlist(gate, predictions, groups=groups, **settings)  # type: ignore[arg-type]
+    gate = add_shortlist(gate, predictions, groups=groups, **settings)
     return gate.with_notes(split_note(len(predictions), n_gate_rows))
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from trustdoctor.arrays import Array
 from trustdoctor.errors import InputError
-from trustdoctor.predictions import AS_PREDICTED, Answers, Predictions, TopK
+from trustdoctor.predictions import AS_PREDICTED, Answers, Predictions
 
 if TYPE_CHECKING:
     from trustdoctor.gates.gate import Gate
@@ -16,7 +16,7 @@ Classes = int | tuple[str, ...]
 """How many classes there are, or their names in the order of the columns."""
 
 
-def classes_of(predictions: Any) -> Classes | None:
+def classes_of(predictions: Predictions) -> Classes | None:
     """Return the classes of rows; None of answers, which have no set of classes.
 
     Examples
@@ -27,17 +27,16 @@ def classes_of(predictions: Any) -> Classes | None:
     ('cat', 'dog')
     """
     if isinstance(predictions, Answers):
-        return None
-    names: tuple[str, ...] | None = getattr(predictions, "class_names", None)
-    return names or predictions.n_classes or None
+        return None if predictions.top is None else predictions.top.n_classes
+    return predictions.class_names or predictions.n_classes
 
 
-def check_classes(gate: "Gate", predictions: Any) -> None:
+def check_classes(gate: "Gate", predictions: Predictions) -> None:
     """Refuse rows of other classes than a gate's, where both are known.
 
     Their order counts where the score tells classes by their place.
     """
-    check_decisions(gate, getattr(predictions, "decided_by", ""))
+    check_decisions(gate, predictions.decided_by)
     check_same_classes(gate, classes_of(predictions))
 
 
@@ -92,21 +91,19 @@ def check_decisions(gate: "Gate", decided_by: str) -> None:
     raise InputError(message)
 
 
-def predicted_groups(predictions: Predictions | TopK) -> Any:
+def predicted_groups(predictions: Predictions) -> Any:
     """Return the predicted classes as groups, by name where they have names.
 
     A gate is then not fooled by columns in another order.
     """
-    if getattr(predictions, "class_names", None) is None:
-        if not isinstance(predictions, Answers):
-            return predictions.predicted
+    names = predictions.predicted_names
+    if names is None:
         message = (
             "thresholds for each answer need the answers themselves: pass predicted=, "
             "or --predicted NAME on the command line."
         )
         raise InputError(message)
-    assert isinstance(predictions, Predictions)
-    return np.asarray(predictions.predicted_names).astype(str)
+    return names if predictions.class_names is None else names.astype(str)
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +129,7 @@ class ClassCounts:
     @classmethod
     def of(cls, predictions: Any, accepted: Array) -> "ClassCounts | None":
         """Count rows; None of answers, which have no set of classes."""
-        if isinstance(predictions, Answers) or not isinstance(predictions, Predictions):
+        if isinstance(predictions, Answers):
             return None
         size, predicted = predictions.n_classes, predictions.predicted
         answered = ~predictions.abstained

@@ -85,8 +85,8 @@ def one_per_cluster(
     """
     if not isinstance(predictions, Predictions):
         message = (
-            "clusters go with Predictions, got top-k answers. Score the rows, and give "
-            "clusters to calibrate_scores."
+            f"clusters go with Predictions, got {type(predictions).__name__}. Score "
+            "the rows, and give clusters to calibrate_scores."
         )
         raise InputError(message)
     n_rows = len(predictions)
@@ -106,8 +106,6 @@ def repeat_notes(predictions: Any) -> tuple[str, ...]:
     >>> repeat_notes(distinct)
     ()
     """
-    ids, features = (getattr(predictions, name, None) for name in ("ids", "features"))
-    warnings = repeats(ids=ids, features=features)
-    if isinstance(predictions, Predictions):
-        warnings = (*warnings, *repeated_rows(predictions))
+    warnings = repeats(ids=predictions.ids, features=predictions.features)
+    warnings = (*warnings, *repeated_rows(predictions))
     return (*warnings, NAME_THE_CLUSTERS) if warnings else ()

@@ -29,7 +29,7 @@ from trustdoctor.gates.thresholds import (
     as_kind_of,
     check_threshold,
 )
-from trustdoctor.predictions import Answers, Predictions, TopK
+from trustdoctor.predictions import Answers, Predictions
 from trustdoctor.scores import (
     FittedScore,
     LogitScore,
@@ -268,7 +268,7 @@ class Gate:
 
         Parameters
         ----------
-        rows : Predictions, TopK, or array (n, C)
+        rows : Predictions, or array (n, C)
         kind : str
             What an array holds: "logits" or "probs".
         groups : array (n,), optional
@@ -289,12 +289,10 @@ class Gate:
         p = as_predictions(rows, kind)
         return self.decide(self.doubts(p), p, groups=groups)
 
-    def doubts(self, predictions: Predictions | TopK) -> Any:
+    def doubts(self, predictions: Predictions) -> Any:
         """Return the score of each row that the gate decides by."""
-        if isinstance(predictions, TopK):
-            return doubts_of(self.scorer, predictions)
         check_decisions(self, predictions.decided_by)
-        doubts = doubts_of(self.scorer, predictions)
+        doubts = self.scorer(predictions)
         if self.unit and len(predictions) and not is_unit(predictions):
             message = (
                 "expected confidences from 0 to 1, as in the gate's calibration, "
@@ -304,7 +302,7 @@ class Gate:
         return doubts
 
     def decide(
-        self, scores: Any, predictions: Predictions | TopK, *, groups: Any = None
+        self, scores: Any, predictions: Predictions, *, groups: Any = None
     ) -> Screened:
         """Decide on rows whose doubts are known, as `screen` does."""
         check_classes(self, predictions)
@@ -313,24 +311,29 @@ class Gate:
         accepted = self.accept(scores, groups=groups)
         if predictions.always_rejected is not None:
             accepted = accepted & ~predictions.always_rejected
-        ids, lists = getattr(predictions, "ids", None), None
+        lists = None
         if self.shortlist is not None:
-            lists = self.shortlist.rejected_sets(predictions, accepted, groups)  # type: ignore[arg-type]
-        said = predictions.predicted
-        return Screened(scores, accepted, said, ids=ids, shortlist=lists)
+            lists = self.shortlist.rejected_sets(predictions, accepted, groups)
+        return Screened(
+            scores,
+            accepted,
+            predictions.predicted,
+            ids=predictions.ids,
+            shortlist=lists,
+        )
 
-    def groups_of(self, predictions: Predictions | TopK) -> Any:
+    def groups_of(self, predictions: Predictions) -> Any:
         """Return the groups of rows, as this gate has them; None where unknown."""
         if self.grouped_by == PREDICTED:
             numbered = any(type(group) is int for group in self.groups)
-            if numbered and getattr(predictions, "class_names", None) is not None:
+            if numbered and predictions.class_names is not None:
                 message = (
                     "this gate has a threshold for each class by its number, and these "
                     "classes have names. Calibrate it on rows whose classes have names."
                 )
                 raise InputError(message)
             return predicted_groups(predictions)
-        return getattr(predictions, "groups", None)
+        return predictions.groups
 
     def rejects(self, threshold: float) -> str:
         """Say which rows a threshold rejects: alpha > -2, or confidence < 0.9.
@@ -411,24 +414,16 @@ def _shown(threshold: float) -> str:
     return short if "." in short or float(short) == threshold else repr(threshold)
 
 
-def doubts_of(score: Score, predictions: Predictions | TopK) -> Any:
-    """Return the score of each row; of top-k answers the upper end of its interval."""
-    if not isinstance(predictions, TopK):
-        return score(predictions)
-    if getattr(score, "temperature", 1.0) != 1:
-        message = "top-k answers have no temperature but 1. Calibrate at 1."
-        raise InputError(message)
-    return predictions.doubt(score.name)
-
-
-def is_unit(predictions: Any) -> bool:
+def is_unit(predictions: Predictions) -> bool:
     """Tell whether predictions are answers with confidences from 0 to 1."""
-    return isinstance(predictions, Answers) and predictions.confidence is not None
+    if not isinstance(predictions, Answers) or predictions.signal != "confidence":
+        return False
+    return predictions.confidence is not None
 
 
-def as_predictions(rows: Any, kind: str | None) -> Predictions | TopK:
+def as_predictions(rows: Any, kind: str | None) -> Predictions:
     """Return predictions as they are, or an array as what it is said to be."""
-    if isinstance(rows, (Predictions, TopK)):
+    if isinstance(rows, Predictions):
         if kind is not None:
             message = "predictions know what they hold. Leave kind out."
             raise InputError(message)

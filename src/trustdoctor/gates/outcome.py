@@ -11,7 +11,7 @@ from trustdoctor.errors import InputError
 from trustdoctor.gates.classes import ClassCounts
 from trustdoctor.gates.targets import observe
 from trustdoctor.metrics import Confusion, Share, share
-from trustdoctor.predictions import NO_ROWS, Intake, Predictions, TopK
+from trustdoctor.predictions import NO_ROWS, Intake, Predictions
 
 
 class Screened(NamedTuple):
@@ -163,14 +163,12 @@ class Outcome:
 
     @classmethod
     def of_predictions(
-        cls, predictions: Predictions | TopK, accepted: Array, sets: Any = None
+        cls, predictions: Predictions, accepted: Array, sets: Any = None
     ) -> "Outcome":
         """Count decisions on predictions, with or without labels.
 
         `sets` are the lists of the rejected rows, a mask (n, C), if there are any.
         """
-        if isinstance(predictions, TopK):
-            return cls.of(accepted, known_errors(predictions))
         outcome = cls.of(accepted)
         if predictions.labels is not None:
             errors = predictions.labelled("rates").errors
@@ -232,12 +230,9 @@ class Outcome:
         }
 
 
-def known_errors(predictions: Predictions | TopK) -> Array | None:
+def known_errors(predictions: Predictions) -> Array | None:
     """Return the errors, (n,); None unless every row has a label."""
-    complete = predictions.labels is not None
-    if complete and isinstance(predictions, Predictions):
-        complete = bool(predictions.has_label.all())
-    return predictions.errors if complete else None
+    return predictions.errors if predictions.has_label.all() else None
 
 
 NO_OUTCOME = Outcome(0, 0)

@@ -17,8 +17,8 @@ from trustdoctor.metrics import (
 )
 from trustdoctor.predictions import (
     Predictions,
-    TopK,
     refuse_decisions,
+    require_all_classes,
     require_predictions,
 )
 from trustdoctor.scores import (
@@ -95,7 +95,7 @@ class ScoreChoice:
 
 
 def choose_score(
-    predictions: Predictions | TopK, request: Request, *, temperature: float = 1.0
+    predictions: Predictions, request: Request, *, temperature: float = 1.0
 ) -> ScoreChoice:
     """Tune a score to the request's target, on a third of the labelled rows.
 
@@ -114,7 +114,6 @@ def choose_score(
     (200, 400)
     """
     require_predictions(predictions)
-    assert isinstance(predictions, Predictions)
     refuse_decisions(predictions, "score 'auto'")
     scores = available_scores(predictions)
     if len(scores) == 1:  # there is nothing to choose
@@ -122,6 +121,7 @@ def choose_score(
         return ScoreChoice(
             score, "", np.zeros(0, np.int64), np.arange(len(predictions))
         )
+    require_all_classes(predictions, "score 'auto'")
     _check_choice(temperature, request)
     predictions.labelled("choosing a score")  # says where there are no labels
     labelled = np.flatnonzero(predictions.has_label)

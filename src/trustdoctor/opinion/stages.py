@@ -31,7 +31,6 @@ from trustdoctor.opinion.same_rows import (
 from trustdoctor.predictions import (
     UNKNOWN,
     Predictions,
-    TopK,
     is_missing,
     number_labels,
     plain_name,
@@ -323,7 +322,7 @@ def _as_stage(given: Any, name: str, ids: str | None) -> Any:
         from trustdoctor.files import Columns
 
         given = read_stage(given, Columns(ids=ids))
-    if isinstance(given, TopK) or getattr(given, "n_classes", 2) == 0:
+    if isinstance(given, Predictions) and not given.n_classes:
         message = (
             f"expected logits or probabilities of every class from {name}, got "
             f"{type(given).__name__}: a cascade compares whole answers."

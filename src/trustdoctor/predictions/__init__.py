@@ -1,6 +1,11 @@
-"""What a classifier said, checked once."""
+"""Predictions and answers of a classifier, checked once."""
 
-from trustdoctor.predictions.answers import Answers, make_answers
+from trustdoctor.predictions.answers import (
+    TOPK_TOLERANCE,
+    Answers,
+    TopClasses,
+    make_answers,
+)
 from trustdoctor.predictions.intake import NO_ROWS, Intake
 from trustdoctor.predictions.labels import (
     AS_PREDICTED,
@@ -18,28 +23,31 @@ from trustdoctor.predictions.labels import (
 from trustdoctor.predictions.predictions import (
     Opinions,
     Predictions,
+    require_all_classes,
     require_predictions,
 )
 from trustdoctor.predictions.probabilities import (
     MIN_SIMPLEX_ROWS,
     NOT_LOGITS,
+    PROBS_TOLERANCE,
     assume_logits,
     on_simplex,
     refuse_probabilities,
 )
-from trustdoctor.predictions.topk import TopK
 
 __all__ = [
     "AS_PREDICTED",
     "MIN_SIMPLEX_ROWS",
     "NOT_LOGITS",
     "NO_ROWS",
+    "PROBS_TOLERANCE",
+    "TOPK_TOLERANCE",
     "UNKNOWN",
     "Answers",
     "Intake",
     "Opinions",
     "Predictions",
-    "TopK",
+    "TopClasses",
     "as_prediction_error",
     "assume_logits",
     "check_cutoff",
@@ -52,6 +60,7 @@ __all__ = [
     "plain_name",
     "refuse_decisions",
     "refuse_probabilities",
+    "require_all_classes",
     "require_predictions",
     "unknown_class_message",
 ]

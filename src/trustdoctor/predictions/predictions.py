@@ -33,7 +33,6 @@ from trustdoctor.predictions.probabilities import (
     largest_sum_error,
     refuse_probabilities,
 )
-from trustdoctor.predictions.topk import TopK, make_topk
 
 if TYPE_CHECKING:
     from trustdoctor.predictions.answers import Answers
@@ -241,7 +240,7 @@ class Predictions:
         return make_answers(
             confidence,
             correct,
-            given="confidence",
+            signal="confidence",
             predicted=predicted,
             labels=labels,
             ids=ids,
@@ -251,7 +250,7 @@ class Predictions:
 
     @staticmethod
     def from_doubt(
-        doubt: ArrayLike, correct: ArrayLike | None = None, **beside: Any
+        doubt: ArrayLike, correct: ArrayLike | None = None, **options: Any
     ) -> "Answers":
         """Take answers with a doubt each: higher means trust less.
 
@@ -264,7 +263,7 @@ class Predictions:
         """
         from trustdoctor.predictions.answers import make_answers
 
-        return make_answers(doubt, correct, given="doubt", **beside)
+        return make_answers(doubt, correct, signal="doubt", **options)
 
     @staticmethod
     def from_frame(table: Any, **columns: Any) -> "Predictions":
@@ -297,8 +296,11 @@ class Predictions:
         log: bool = False,
         n_classes: int | None = None,
         open_rest: bool = False,
-    ) -> "TopK":
-        """Take the k best classes of each row alone, as remote models answer.
+        ids: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        features: ArrayLike | None = None,
+    ) -> "Answers":
+        """Take only the k best classes of each row, as remote models answer.
 
         Parameters
         ----------
@@ -309,9 +311,12 @@ class Predictions:
         log : bool
             Whether `probs` are log-probabilities.
         n_classes : int, optional
-            How many classes there are, if known: it narrows alpha's interval.
+            The number of classes, if known: it narrows alpha's interval.
         open_rest : bool
-            Whether the rest of the mass may belong to the named classes, too.
+            Whether the rest of the probability may belong to the named classes, too, as
+            with a language model's tokens.
+        ids, groups, features : optional
+            See the attributes.
 
         Examples
         --------
@@ -319,8 +324,18 @@ class Predictions:
         >>> [end.round(3).tolist() for end in p.interval("alpha")]
         [[-0.16], [-0.125]]
         """
+        from trustdoctor.predictions.answers import make_topk
+
         return make_topk(
-            probs, classes, labels, log=log, n_classes=n_classes, open_rest=open_rest
+            probs,
+            classes,
+            labels,
+            log=log,
+            n_classes=n_classes,
+            open_rest=open_rest,
+            ids=ids,
+            groups=groups,
+            features=features,
         )
 
     def __len__(self) -> int:
@@ -390,6 +405,16 @@ class Predictions:
     def ambiguous(self) -> Bools | None:
         """True where the answer itself is not certain; None if every answer is."""
         return None
+
+    @property
+    def answers_known(self) -> bool:
+        """Whether it is known what each answer is, and not only whether it is right."""
+        return True
+
+    @property
+    def correctness_only(self) -> bool:
+        """Whether labels tell only which answers are right, and not the true ones."""
+        return False
 
     def without_decisions(self) -> "Predictions":
         """Return the same rows, predicted as the class of the largest logit.
@@ -498,6 +523,23 @@ def require_predictions(value: Any) -> None:
     if not isinstance(value, Predictions):
         message = (
             f"expected Predictions, got {type(value).__name__}. Build them with "
+            "Predictions.from_logits or from_probs."
+        )
+        raise InputError(message)
+
+
+def require_all_classes(predictions: Any, task: str) -> None:
+    """Refuse answers, which give no probability to every class, for a task.
+
+    Examples
+    --------
+    >>> require_all_classes(Predictions.from_probs([[0.6, 0.4]]), "tuning")
+    """
+    require_predictions(predictions)
+    if not predictions.n_classes:
+        message = (
+            f"{task} needs the logits or probabilities of every class, got answers "
+            f"with their {predictions.row_kind}. Build them with "
             "Predictions.from_logits or from_probs."
         )
         raise InputError(message)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from trustdoctor.arrays import Array
-from trustdoctor.predictions import Answers, Predictions
+from trustdoctor.predictions import Predictions
 
 MOST_CLASSES = 50
 MOST_PAIRS = 15
@@ -75,7 +75,7 @@ def find_subjects(predictions: Predictions) -> Subjects:
     wrong, n = predictions.errors, len(predictions)
     nothing = np.zeros(0, np.int64)
     classes, of_class, seen = nothing, np.full(n, -1), 0
-    if predictions.class_names is not None or not isinstance(predictions, Answers):
+    if predictions.answers_known:
         predicted, answered = predictions.predicted, ~predictions.abstained
         size = int(predicted.max()) + 1
         rows = np.bincount(predicted[answered], minlength=size)
@@ -95,7 +95,7 @@ def _pairs(predictions: Predictions) -> tuple[Array, Array, Array]:
     """Return the largest confusions, their rows, and where each row belongs."""
     wrong = predictions.errors & ~predictions.abstained
     of_pair = np.full(len(predictions), -1)
-    if isinstance(predictions, Answers) and predictions.correctness_only:
+    if predictions.correctness_only:
         # What would have been right is not known.
         return np.zeros((0, 2), np.int64), np.zeros(0, np.int64), of_pair
     label = predictions.require_labels("confusions")[wrong].astype(np.int64)

@@ -24,7 +24,7 @@ from trustdoctor.metrics import (
     reliability_bins,
     share,
 )
-from trustdoctor.predictions import Answers, Predictions
+from trustdoctor.predictions import Predictions
 from trustdoctor.report.advice import PRICE, best_score, say_alike
 from trustdoctor.report.commands import Commands, offer_commands
 from trustdoctor.report.extras import Extras
@@ -189,7 +189,7 @@ def _shown_rows(
         "pairs": _named_pairs(subjects, rows),
         "rows": rows.rows,
         "kinds": rows.kinds,
-        "named": bool(extras.class_names) or not isinstance(predictions, Answers),
+        "named": bool(extras.class_names) or predictions.answers_known,
     }
 
 

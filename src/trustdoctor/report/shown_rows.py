@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from trustdoctor.arrays import Array
-from trustdoctor.predictions import Answers, Predictions
+from trustdoctor.predictions import Predictions
 from trustdoctor.report.extras import Extras
 from trustdoctor.report.findings import MOST_ROWS, extremes
 from trustdoctor.report.template import MOST_NAME, shorten
@@ -59,7 +59,7 @@ class ShownRows:
         if label < 0:
             return "(no answer)"
         if names is None:
-            return "" if isinstance(self.predictions, Answers) else str(label)
+            return str(label) if self.predictions.answers_known else ""
         return shorten(names[label], MOST_NAME) if label < len(names) else ""
 
     def _shown(self, row: int) -> dict[str, Any]:

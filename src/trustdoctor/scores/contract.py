@@ -169,11 +169,11 @@ def _check_kind(name: str, needs: Needs, predictions: Predictions) -> None:
                 f"with Predictions.from_{name}; on the command line --{name} NAME."
             )
             raise InputError(message)
-    elif predictions.given not in signals and needs & {*signals, "probs", "logits"}:
+    elif name not in predictions.scores and needs & {*signals, "probs", "logits"}:
         message = (
-            f"the score {name} needs {' and '.join(sorted(needs))}, and these "
-            f"predictions have a {predictions.given} only. Choose the score "
-            f"{predictions.given}."
+            f"the score {name} needs {' and '.join(sorted(needs))}, and these answers "
+            f"come with their {predictions.row_kind} only. Choose "
+            f"{', '.join(predictions.scores)}."
         )
         raise InputError(message)
 
@@ -313,10 +313,22 @@ class LogitScore(Score):
     def __call__(self, predictions: Predictions) -> Any:
         """Return the doubt of each row, (n,)."""
         self.check(predictions)
+        if isinstance(predictions, Answers):
+            return self._doubt_answers(predictions)
         with assume_logits():
             if predictions.decisions is not None:
                 return self._doubt_decisions(predictions)
             return self.function(predictions.logits, temperature=self.temperature)
+
+    def _doubt_answers(self, answers: Answers) -> Array:
+        """Return the doubt about top-k answers, which have no logits to divide."""
+        if self.temperature != 1:
+            message = (
+                f"expected temperature 1, as top-k answers have no other, got "
+                f"{self.temperature:g}. Calibrate at 1."
+            )
+            raise InputError(message)
+        return answers.doubt(self.name)
 
     def _doubt_decisions(self, predictions: Predictions) -> Array:
         """Return the doubt about each decision; inf where the system abstained."""

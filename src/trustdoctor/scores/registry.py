@@ -205,21 +205,20 @@ def available_scores(predictions: Predictions) -> list[str]:
     ['confidence']
     """
     if isinstance(predictions, Answers):
-        return [predictions.given]
+        return list(predictions.scores)
     decided = predictions.decisions is not None
     return logit_scores(logits=not predictions.from_probabilities, decided=decided)
 
 
-def default_score(predictions: Any) -> str:
+def default_score(predictions: Predictions) -> str:
     """Return the name of the score that is used if the user names none.
 
     This is alpha; the confidence or doubt of answers; or beta if the decisions are the
     system's own, since alpha doubts the most probable class, not the one decided on.
     """
     if isinstance(predictions, Answers):
-        return predictions.given
-    decided = getattr(predictions, "decisions", None) is not None
-    return DECISION_SCORES[0] if decided else "alpha"
+        return predictions.scores[0]
+    return "alpha" if predictions.decisions is None else DECISION_SCORES[0]
 
 
 def load_score(path: str | Path) -> FittedScore:
@@ -287,7 +286,8 @@ def score_together(predictions: Predictions, scores: Sequence[Score]) -> list[Ar
     for score in scores:
         score.check(predictions)
     by_temperature: dict[float, dict[str, int]] = {}
-    if _native.available and predictions.decisions is None:
+    plain = predictions.decisions is None and not isinstance(predictions, Answers)
+    if _native.available and plain:
         for score in scores:
             if isinstance(score, LogitScore) and score.kernel:
                 kernels = by_temperature.setdefault(score.temperature, {})

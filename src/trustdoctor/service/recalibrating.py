@@ -12,7 +12,7 @@ import numpy as np
 
 from trustdoctor.errors import InputError
 from trustdoctor.gates import TARGETS, Gate, Outcome, calibrate
-from trustdoctor.predictions import Predictions, TopK
+from trustdoctor.predictions import Predictions
 from trustdoctor.service.bodies import Rows, check_note
 from trustdoctor.service.heads import (
     Versions,
@@ -112,7 +112,7 @@ def keep_plain(rows: Sequence[Reviewed], seed: int) -> tuple[list[Reviewed], flo
     return [row for row, one in zip(rows, kept, strict=True) if one], float(smallest)
 
 
-def as_predictions(version: Version, rows: Sequence[Reviewed]) -> Predictions | TopK:
+def as_predictions(version: Version, rows: Sequence[Reviewed]) -> Predictions:
     """Return labelled rows as predictions."""
     kinds = {(row.kind, len(row.answer) if row.kind != "topk" else 0) for row in rows}
     if len(kinds) > 1:
@@ -281,7 +281,7 @@ def _since(session: Session, asked: Request) -> float:
 
 def _calibrated(
     current: Gate,
-    found: Predictions | TopK,
+    found: Predictions,
     asked: Request,
     label_noise: float | None,
     *,
@@ -327,7 +327,7 @@ def _targets(current: Gate, asked: Request) -> dict[str, float]:
     return targets
 
 
-def _rates(gate: Gate, found: Predictions | TopK) -> dict[str, Any]:
+def _rates(gate: Gate, found: Predictions) -> dict[str, Any]:
     done = gate.screen(found)
     rates = Outcome.of_predictions(found, np.asarray(done.accepted)).rates()
     return {name: [r.value, r.low, r.high] for name, r in rates.items()}

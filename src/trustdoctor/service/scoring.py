@@ -13,7 +13,6 @@ from trustdoctor.gates import PREDICTED, Gate, Screened
 from trustdoctor.predictions import (
     MIN_SIMPLEX_ROWS,
     Predictions,
-    TopK,
     assume_logits,
     on_simplex,
 )
@@ -82,7 +81,7 @@ class Version:
         labels: Any = None,
         *,
         correct: Any = None,
-    ) -> Predictions | TopK:
+    ) -> Predictions:
         """Return rows as predictions; labels are names or numbers, None if unknown."""
         names, values = self.names, as_array(rows.values)
         if rows.kind == "topk":
@@ -133,7 +132,7 @@ class Version:
         found = self.predictions(rows)
         by_class = self.gate.grouped_by == PREDICTED
         own: Any = rows.groups if self.gate.groups and not by_class else None
-        if self.gate.groups and by_class and isinstance(found, TopK):
+        if self.gate.groups and by_class and rows.kind == "topk":
             own = self._said(found, rows)  # which has no names of its own
         done = self.gate.screen(found, groups=own)
         return Scored(
@@ -143,7 +142,7 @@ class Version:
             self._lists(done, found),
         )
 
-    def _said(self, found: Predictions | TopK, rows: Rows) -> list[Name]:
+    def _said(self, found: Predictions, rows: Rows) -> list[Name]:
         if rows.kind in ("confidence", "doubt"):
             return rows.predicted or [""] * len(rows)
         numbers: list[Any] = np.asarray(found.predicted).tolist()
@@ -151,12 +150,11 @@ class Version:
         return numbers if names is None else [names[at] for at in numbers]
 
     def _lists(
-        self, done: Screened, found: Predictions | TopK
+        self, done: Screened, found: Predictions
     ) -> list[list[Name] | None] | None:
         """Return the classes that rejected rows may be, the most probable first."""
         if done.shortlist is None:
             return None
-        assert isinstance(found, Predictions)
         names = self.names
         out: list[list[Name] | None] = [None] * len(done.accepted)
         for row in np.flatnonzero(~np.asarray(done.accepted)).tolist():

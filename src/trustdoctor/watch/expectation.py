@@ -26,7 +26,7 @@ from trustdoctor.metrics import (
     share,
     top_probability,
 )
-from trustdoctor.predictions import Answers, Predictions, TopK, require_predictions
+from trustdoctor.predictions import Answers, Predictions, require_predictions
 
 LOG_STEP = 0.01
 """The step in the logarithm of the temperature by which slopes are measured."""
@@ -282,7 +282,7 @@ class Reference(Document, frozen=True):
 
 def require_classes(predictions: Any) -> None:
     """Refuse what does not have probabilities of all classes."""
-    if isinstance(predictions, (Answers, TopK)):
+    if isinstance(predictions, Answers):
         message = (
             "expected logits or probabilities of all classes, which a temperature can "
             f"correct, got {type(predictions).__name__}. Use Predictions.from_logits "

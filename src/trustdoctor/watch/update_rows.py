@@ -19,7 +19,7 @@ from trustdoctor.arrays import (
 )
 from trustdoctor.errors import InputError, LabelsMissingError
 from trustdoctor.gates import Gate, Screened
-from trustdoctor.predictions import Predictions, TopK
+from trustdoctor.predictions import Predictions
 from trustdoctor.watch.queue import CORRECT, UNDECIDED, WAITING, WRONG
 from trustdoctor.watch.rate_tests import LATEST
 
@@ -153,7 +153,7 @@ def _decide(
         if gate.groups:
             gate.accept(rows.scores, groups=groups)  # refuses unknown groups
         return _decisions_and_doubts(rows), errors, groups, rows.predictions
-    if not isinstance(rows, (Predictions, TopK)):
+    if not isinstance(rows, Predictions):
         doubts = as_scores(rows)
         accepted = gate.accept(doubts, groups=groups)
         return (np.asarray(accepted), to_numpy(doubts)), errors, groups, None
@@ -189,10 +189,8 @@ def as_labels(errors: Any, rows: int) -> Array:
     return np.where(missing, WAITING, np.where(values == 1, WRONG, CORRECT))
 
 
-def partial_errors(rows: Predictions | TopK) -> Array:
+def partial_errors(rows: Predictions) -> Array:
     """Return where predictions are wrong, NaN for rows without a label."""
-    if isinstance(rows, TopK):
-        return rows.errors
     assert rows.labels is not None
     return np.where(rows.has_label, rows.predicted != rows.labels, np.nan)
 

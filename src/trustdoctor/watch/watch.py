@@ -13,7 +13,7 @@ import numpy as np
 from trustdoctor.arrays import Array
 from trustdoctor.errors import InputError, LabelsMissingError
 from trustdoctor.gates import Gate
-from trustdoctor.predictions import Predictions, TopK
+from trustdoctor.predictions import Predictions
 from trustdoctor.watch import update_rows, updates, wording
 from trustdoctor.watch.expectation import Expectation, Reference, TrafficSums
 from trustdoctor.watch.history import HistoryEntry, Ledger, Totals, as_table
@@ -225,7 +225,7 @@ class Watch:
 
         Parameters
         ----------
-        rows : Screened, Predictions, TopK, or bool array (n,)
+        rows : Screened, Predictions, or bool array (n,)
             Screened rows, or for each row whether it was accepted.
         ids : array (n,), optional
             By default those of the predictions.
@@ -245,7 +245,7 @@ class Watch:
             )
             raise InputError(message)
         row_ids = getattr(rows, "ids", None) if ids is None else ids
-        if isinstance(rows, (Predictions, TopK)):
+        if isinstance(rows, Predictions):
             rows = self.gate.screen(rows)
         accepted = np.asarray(getattr(rows, "accepted", rows))
         if accepted.ndim != 1 or accepted.dtype != bool:
@@ -276,7 +276,7 @@ class Watch:
 
         Parameters
         ----------
-        rows : Predictions, TopK, Screened, or array (n,)
+        rows : Predictions, Screened, or array (n,)
             Predictions, which the gate scores; rows that it screened; or the doubts
             that it decides by.
         errors : array (n,), optional

@@ -57,7 +57,7 @@ def test_topk_and_answers_are_sent(client, service):
     assert doubts(client.decide(top)) == top.doubt("beta").tolist()
     for make in (td.Predictions.from_confidence, td.Predictions.from_doubt):
         answers = make([0.9, 0.4], predicted=["b", "a"])
-        service.gate = td.Gate(-0.5, score=answers.given)
+        service.gate = td.Gate(-0.5, score=answers.scores[0])
         done = client.decide(answers)
         assert doubts(done) == answers.doubts.tolist()
         assert [one.predicted for one in done] == ["b", "a"]

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from trustdoctor.errors import InputError
 from trustdoctor.gates import Gate
-from trustdoctor.predictions.probabilities import PROBS_TOLERANCE
+from trustdoctor.predictions import PROBS_TOLERANCE
 from trustdoctor.scores import (
     Fusion,
     LogitScore,

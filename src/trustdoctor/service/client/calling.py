@@ -187,7 +187,7 @@ class Client:
 
         Parameters
         ----------
-        rows : dict, sequence of dicts, Predictions or TopK
+        rows : dict, sequence of dicts, or Predictions
             A dict is one row: ``{"id": "r1", "logits": [2.0, 0.5]}``, with probs, topk
             or confidence in the place of logits, and optionally group, features and
             payload.

@@ -9,7 +9,7 @@ import numpy as np
 
 from trustdoctor.arrays import to_numpy
 from trustdoctor.errors import InputError
-from trustdoctor.predictions import Answers, Predictions, TopK
+from trustdoctor.predictions import Answers, Predictions
 from trustdoctor.service.made_ids import made_ids
 
 ROWS = 1_000
@@ -27,13 +27,13 @@ Request = tuple[list[str], str]
 
 def are_dicts(rows: Any) -> bool:
     """Tell whether rows are dicts, or one; refuse what cannot be rows."""
-    if rows is None or isinstance(rows, (Mapping, Predictions, TopK)):
+    if rows is None or isinstance(rows, (Mapping, Predictions)):
         return isinstance(rows, Mapping)
     listed = isinstance(rows, Sequence) and not isinstance(rows, (str, bytes))
     if listed and rows and all(isinstance(row, Mapping) for row in rows):
         return True
     message = (
-        "expected rows as a dict, a list of dicts, Predictions or TopK, got "
+        "expected rows as a dict, a list of dicts or Predictions, got "
         f"{'an empty list' if listed and not rows else type(rows).__name__}. Give "
         "arrays by name: logits= or probs=."
     )
@@ -56,18 +56,18 @@ def row_requests(rows: Sequence[Mapping[str, Any]]) -> Iterator[Request]:
 
 
 def column_requests(
-    rows: Predictions | TopK | None,
+    rows: Predictions | None,
     logits: Any,
     probs: Any,
     ids: Any,
     beside: Mapping[str, Any],
-) -> tuple[Predictions | TopK, Iterator[Request]]:
+) -> tuple[Predictions, Iterator[Request]]:
     """Return predictions, and requests about their rows."""
     p = _predictions(rows, logits, probs)
     columns = _said(p)
     if probs is not None:
         columns["probs"] = to_numpy(probs)  # not the logarithms' exponentials
-    own = getattr(p, "ids", None) if ids is None else ids
+    own = p.ids if ids is None else ids
     columns["ids"] = _as_ids(own, len(p))
     for name, given in beside.items():
         values = getattr(p, name, None) if given is None else given
@@ -76,26 +76,26 @@ def column_requests(
     return p, _cut_columns(columns, len(p))
 
 
-def _predictions(rows: Any, logits: Any, probs: Any) -> Predictions | TopK:
+def _predictions(rows: Any, logits: Any, probs: Any) -> Predictions:
     if logits is not None:
         return Predictions.from_logits(logits)
     return rows if probs is None else Predictions.from_probs(probs)
 
 
-def _said(p: Predictions | TopK) -> dict[str, Any]:
+def _said(p: Predictions) -> dict[str, Any]:
     """Return what a classifier said, as columns of a request."""
-    if isinstance(p, TopK):
-        if p.open_rest:
+    if isinstance(p, Answers) and p.top is not None:
+        if p.top.open_rest:
             message = (
                 "expected top-k answers whose rest belongs to other classes, got some "
                 "with open_rest, which the service does not take. Send confidences."
             )
             raise InputError(message)
-        return {"topk": {"classes": p.classes, "probs": p.probs}}
+        return {"topk": {"classes": p.top.classes, "probs": p.top.probs}}
     if isinstance(p, Answers):
-        values = -p.doubts if p.given == "confidence" else p.doubts
+        values = -p.doubts if p.signal == "confidence" else p.doubts
         names = p.predicted_names
-        return {p.given: values, **({} if names is None else {"predicted": names})}
+        return {p.signal: values, **({} if names is None else {"predicted": names})}
     if p.from_probabilities:
         return {"probs": np.exp(p.logits.astype(np.float64))}
     return {"logits": p.logits}
@@ -140,9 +140,9 @@ def _parts(sizes: Sequence[int]) -> Iterator[slice]:
     yield slice(first, len(sizes))
 
 
-def check_names(p: Predictions | TopK, predicted: Sequence[Name | None]) -> None:
+def check_names(p: Predictions, predicted: Sequence[Name | None]) -> None:
     """Refuse answers by which the columns have other names than here."""
-    names = getattr(p, "class_names", None)
+    names = p.class_names
     if names is None or isinstance(p, Answers):
         return
     for column, theirs in zip(p.predicted.tolist(), predicted, strict=True):
