@@ -170,7 +170,7 @@ def test_what_is_no_probability_is_never_called_a_softmax(kind, tmp_path, rng, r
     for text in said + pages + [(tmp_path / "gate.json").read_text()]:
         assert not re.search(r"softmax|\bmsp\b|over-conf|under-conf", text)
     assert "Calibration: the" not in pages[1]
-    assert json.loads((tmp_path / "page.json").read_text())["described"] == kind
+    assert json.loads((tmp_path / "page.json").read_text())["row_kind"] == kind
     beyond = "Confidences go from -" in said[0]  # a doubt is not a confidence
     assert beyond == (kind == "confidence")
     assert "--percent" not in said[0]  # some are negative

@@ -49,7 +49,7 @@ def test_counted_rows_say_it_where_the_wider_interval_is_clear(odd):
         tally = Tally(scores)
         tally.update(odd)
         found = tally.evaluate()
-        assert found.counted
+        assert found.streamed
         assert ("Careful" in found.verdict()) == clear
 
 

@@ -55,8 +55,8 @@ def test_a_tally_agrees_with_the_evaluation_of_the_rows(temperature):
         ours = wide[theirs.metric, theirs.first, theirs.second]
         assert ours.low <= theirs.low + 1e-4
         assert ours.high >= theirs.high - 1e-4
-    assert found.counted
-    assert "counted" in found.to_json()
+    assert found.streamed
+    assert "streamed" in found.to_json()
 
 
 def test_order_and_merges_change_nothing_to_the_bit():
@@ -164,7 +164,7 @@ def test_it_knows_how_far_confidences_go():
     found = tally.evaluate()
     assert found.warnings == exact.warnings
     assert f"go from {margins.min():.4g} to {margins.max():.4g}" in found.warnings[0]
-    assert found.described == exact.described == "confidence"
+    assert found.row_kind == exact.row_kind == "confidence"
 
 
 def test_only_a_probability_may_be_that_of_one_class():

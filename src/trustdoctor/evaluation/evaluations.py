@@ -95,7 +95,7 @@ class Evaluation:
     n, n_classes, n_errors : int
         Rows with a label, classes (0 for answers with a confidence), and wrong
         predictions.
-    described : str
+    row_kind : str
         The form of the rows: "logits of 3 classes", "probabilities of 3 classes",
         "confidence" or "doubt".
     accuracy : Estimate
@@ -120,7 +120,7 @@ class Evaluation:
         The rows with a label, for charts and the page.
     doubts : dict of str to array (n,)
         The scores of the rows, for charts and the page.
-    counted : bool
+    streamed : bool
         Whether rows were counted in ranges of scores and not stored. Differences are
         then not paired: their intervals hold whatever the scores have in common, and
         are wider for it.
@@ -140,7 +140,7 @@ class Evaluation:
 
     n: int
     n_classes: int
-    described: str
+    row_kind: str
     n_errors: int
     accuracy: Estimate
     calibration: dict[str, Estimate]
@@ -150,7 +150,7 @@ class Evaluation:
     warnings: tuple[str, ...] = ()
     odd_labels: tuple[str, ...] = ()
     predictions: Predictions | None = field(default=None, repr=False, compare=False)
-    counted: bool = False
+    streamed: bool = False
     doubts: dict[str, Array] = field(default_factory=dict, repr=False, compare=False)
     labelled_rows: Array | None = field(default=None, repr=False, compare=False)
     clustered_by: str = ""
@@ -230,7 +230,7 @@ class Evaluation:
 
     def to_json(self, path: str | None = None) -> str:
         """Return JSON, and write it to `path` if one is given."""
-        text = envelope.dump("evaluation", 1, self.to_dict())
+        text = envelope.dump("evaluation", 2, self.to_dict())
         if path is not None:
             write_text(path, text)
         return text
@@ -310,7 +310,7 @@ class Evaluation:
         It is called what it came as: a support vector machine's margins, given as
         logits, are not a softmax, nor are the probabilities of a forest.
         """
-        form = self.described.partition(" ")[0]
+        form = self.row_kind.partition(" ")[0]
         plural = {"logits": "logits", "confidence": "confidences"}
         return f"{plural[form]}, as probabilities," if form in plural else form
 
@@ -407,7 +407,7 @@ def evaluate(  # noqa: PLR0913 - options, by keyword only
     return Evaluation(
         n=n,
         n_classes=labelled.n_classes,
-        described=labelled.row_kind,
+        row_kind=labelled.row_kind,
         n_errors=n_errors,
         accuracy=share(n - n_errors, n, confidence=confidence),
         calibration=calibration,

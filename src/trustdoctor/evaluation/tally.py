@@ -184,7 +184,7 @@ class Tally:
         return Evaluation(
             n=n,
             n_classes=self.n_classes,
-            described=self.row_kind,
+            row_kind=self.row_kind,
             n_errors=n_errors,
             accuracy=share(n - n_errors, n, confidence=confidence),
             calibration=calibration,
@@ -199,5 +199,5 @@ class Tally:
                 *labels.notes,
                 *constant_scores({name: s.counts for name, s in sketches.items()}),
             ),
-            counted=True,
+            streamed=True,
         )

@@ -96,7 +96,7 @@ def _explanation(found: Evaluation) -> Iterator[str]:
     )
     yield from _comparison(found)
     yield from _reliability(found)
-    if found.counted:
+    if found.streamed:
         within = max(cell.within for m in found.scores.values() for cell in m.values())
         yield (
             "Rows were counted in ranges of scores, not kept: no figure is farther "
@@ -164,7 +164,7 @@ def _comparison(found: Evaluation) -> Iterator[str]:
         for names, word in ((better, "better"), (worse, "worse"))
         if names
     ]
-    how = "AUROC, not paired" if found.counted else "paired AUROC"
+    how = "AUROC, not paired" if found.streamed else "paired AUROC"
     if parts:
         yield f"Against msp: {' and '.join(parts)} ({how})."
     else:
