@@ -299,6 +299,7 @@ class LogitScore(Score):
         else:
             with assume_logits():
                 bound(np.array([[2.0, 1.0, 0.0]]))  # its own checks refuse bad values
+        # repr, so that the name gives the same float again; "4" of 4.0.
         pairs = ",".join(
             f"{n}={repr(v).removesuffix('.0')}" for n, v in changed.items()
         )
@@ -333,6 +334,7 @@ class LogitScore(Score):
     def _doubt_decisions(self, predictions: Predictions) -> Array:
         """Return the doubt about each decision; inf where the system abstained."""
         abstained = predictions.abstained
+        # Rows without a decision need some class for the formula to run.
         doubts = self.function(
             predictions.logits,
             temperature=self.temperature,

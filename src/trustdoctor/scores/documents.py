@@ -137,6 +137,8 @@ def _read_fitted(
     if score.name != name:
         message = f"the document names {name}, and holds a {score.name} score."
         raise FileError(message)
+    # The digest covers arrays and plain values: a file beside the document may have
+    # been replaced by that of another fit.
     if score.digest != document.digest:
         message = "its fitted score was changed: the digest is another. Save it again."
         raise FileError(message)

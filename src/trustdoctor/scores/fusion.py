@@ -120,6 +120,8 @@ class Fusion(FittedScore):
 
     def __call__(self, predictions: Predictions) -> Array:
         """Return the doubt of each row."""
+        # Unclipped, one infinite score (a certain row) would outweigh all others, and
+        # two of opposite sign would give NaN.
         columns = np.clip(_score_columns(predictions, self.names), *self.bounds)
         terms = (columns - self.means) / self.deviations * self.weights
         return terms.sum(1) + self.bias

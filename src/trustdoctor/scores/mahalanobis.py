@@ -209,6 +209,8 @@ class Mahalanobis(FittedScore):
                 "expected finite rows, got NaN or infinity. Fix or remove those rows."
             )
             raise InputError(message)
+        # In whitened coordinates the distance is Euclidean. row_product, since the
+        # rounding of a matrix product depends on the number of rows.
         whitened = row_product(np.asarray(f, np.float64), self._whitening)
         return _nearest_distance(np, whitened, self._whitened_means)
 

@@ -106,6 +106,7 @@ def find_score(score: str | Score, *, temperature: float = 1.0) -> Score:
 
 
 def _at_temperature(score: LogitScore, temperature: float) -> LogitScore:
+    # 1 is the default of every temperature=, so it leaves a score's own temperature.
     if score.temperature != 1 and temperature not in (1, score.temperature):
         message = (
             f"the score is at temperature {score.temperature:g}, and "

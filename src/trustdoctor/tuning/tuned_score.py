@@ -168,6 +168,7 @@ class Tuned(FittedScore):
         best = _best(dict(zip(family, gains.tolist(), strict=True)), average)
         curves = {name: _rank_curve(by_name[name]) for name in best}
         members = {name: curve for name, curve in curves.items() if curve is not None}
+        # A single score needs no ranks to be averaged: its own doubts serve.
         if len(members) < 2:
             members = dict.fromkeys(members or [BASELINE], _NO_CURVE)
         return cls(
