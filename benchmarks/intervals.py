@@ -27,7 +27,7 @@ from trustdoctor.evaluation.evaluations import (
     rank_estimates,
 )
 from trustdoctor.metrics import (
-    FEW,
+    FEW_ROWS,
     RANK_METRICS,
     TIED_NOTE,
     Counts,
@@ -35,11 +35,12 @@ from trustdoctor.metrics import (
     Points,
     Ranking,
     area_interval,
+    aupr,
+    auroc,
     auroc_difference,
-    count,
     counts,
     frr_difference,
-    frr_parts,
+    paired_frr,
 )
 from trustdoctor.scores import score_all
 
@@ -96,7 +97,7 @@ def rounded(values, step):
 
 def metric(name, c):
     if name == "aupr_correct":
-        return float(counts.aupr(c.swapped()))
+        return aupr(c, positive="correct")
     return float(RANK_METRICS[name](c, Points()))
 
 
@@ -207,7 +208,7 @@ def estimates_of_ranks(rng, cell):
 def estimates_of_pair(scores, wrong):
     first, second = (Ranking(s, wrong) for s in scores)
     found = rank_estimates(first.counts, EvaluationSettings())
-    parts = [frr_parts(ranking, trr=0.95) for ranking in (first, second)]
+    parts = [paired_frr(ranking, trr=0.95) for ranking in (first, second)]
     note = found["auroc"].note
     pairs = (
         auroc_difference(first, second),
@@ -244,9 +245,9 @@ def hidden_estimates(rng, cell):
     n, errors, far, share = cell
     wrong = rng.random(n) < errors / n
     scores = rng.standard_normal(n) + far * (wrong & (rng.random(n) >= share))
-    c = count(scores, wrong)
+    c = counts(scores, wrong)
     ends = area_interval("auroc", c)
-    return {"auroc": Estimate(float(counts.auroc(c)), *ends)}
+    return {"auroc": Estimate(auroc(c), *ends)}
 
 
 def hidden_truth(cell):
@@ -373,7 +374,7 @@ def failures(results, samples):
             continue  # what no interval can know
         least = ASKED - 3 * math.sqrt(ASKED * (1 - ASKED) / samples[kind])
         for name, (covered, width, noted, empty) in found.items():
-            may = cell[1] < FEW and noted > 0.5
+            may = cell[1] < FEW_ROWS and noted > 0.5
             if (covered < least and not may) or width > 2 or empty:
                 yield name, cell, covered, width
 

@@ -26,7 +26,7 @@ from scipy.stats import rankdata, t
 
 import trustdoctor as td
 from trustdoctor.errors import InputError
-from trustdoctor.metrics import Ranking, auroc_difference, frr_difference, frr_parts
+from trustdoctor.metrics import Ranking, auroc_difference, frr_difference, paired_frr
 from trustdoctor.report.look import LIMIT, RIGHT, WRONG
 from trustdoctor.tuning import FAMILY
 
@@ -74,7 +74,7 @@ def rates(doubts, wrong):
 def paired(own, base, wrong):
     """Return the changes of FRR@95TRR and of AUROC, with 95% intervals."""
     first, second = Ranking(own, wrong), Ranking(base, wrong)
-    parts = (frr_parts(r, trr=TRR, confidence=0.95) for r in (first, second))
+    parts = (paired_frr(r, trr=TRR, confidence=0.95) for r in (first, second))
     area = auroc_difference(first, second, confidence=0.95)
     return frr_difference(*parts, wrong), area
 

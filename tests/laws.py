@@ -11,7 +11,7 @@ from trustdoctor.errors import InputError
 from trustdoctor.evaluation import Tally
 from trustdoctor.gates import CalibrationSketch, observe
 from trustdoctor.metrics import Confusion
-from trustdoctor.metrics.counts import last_of_each
+from trustdoctor.metrics.score_counts import last_of_each
 from trustdoctor.progress import Pace
 from trustdoctor.scores import ROUNDING, FittedScore, find_score, same_ranking
 

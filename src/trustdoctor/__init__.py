@@ -40,6 +40,7 @@ from trustdoctor.gates import (
 )
 from trustdoctor.metrics import (
     Confusion,
+    Counts,
     Estimate,
     Points,
     Sketch,
@@ -50,6 +51,7 @@ from trustdoctor.metrics import (
     brier,
     clopper_pearson,
     confusion,
+    counts,
     coverage_at_risk,
     delong,
     delong_difference,
@@ -114,6 +116,7 @@ __all__ = [
     "Client",
     "Comparison",
     "Confusion",
+    "Counts",
     "Endpoint",
     "Estimate",
     "Evaluation",
@@ -155,6 +158,7 @@ __all__ = [
     "clopper_pearson",
     "compare",
     "confusion",
+    "counts",
     "coverage_at_risk",
     "delong",
     "delong_difference",

@@ -18,7 +18,7 @@ from trustdoctor.evaluation import (
 )
 from trustdoctor.evaluation.label_checks import label_quality, suspected_rows
 from trustdoctor.evaluation.label_counts import SuspectedPair
-from trustdoctor.metrics import count
+from trustdoctor.metrics import counts
 
 
 def model(seed, n=1000, classes=4):
@@ -191,14 +191,16 @@ def test_a_nearly_constant_score():
     ],
 )
 def test_what_is_constant(scores, constant):
-    assert is_constant(count(scores, [True] + [False] * 8)) is constant
+    assert is_constant(counts(scores, [True] + [False] * 8)) is constant
 
 
 def test_random_scores_are_not_turned():
     """One in 1,000 may be; errors below correct rows are."""
     rng = np.random.default_rng(0)
     wrong = np.arange(300) < 60
-    lines = [reversed_note(count(rng.normal(size=300), wrong), "s") for _ in range(300)]
+    lines = [
+        reversed_note(counts(rng.normal(size=300), wrong), "s") for _ in range(300)
+    ]
     assert sum(map(bool, lines)) <= 2
     answers = np.round(rng.random(300))  # ties
     for scores in (answers, np.minimum(rng.random(300), 0.02)):
@@ -207,7 +209,7 @@ def test_random_scores_are_not_turned():
             test = mannwhitneyu(
                 less[wrong], less[~wrong], alternative="less", use_continuity=False
             )
-            said = bool(reversed_note(count(less, wrong), "s"))
+            said = bool(reversed_note(counts(less, wrong), "s"))
             assert said == (test.pvalue < norm.sf(3.1))
     turned = rng.normal(size=300) - wrong
-    assert "Errors are less doubtful by s" in reversed_note(count(turned, wrong), "s")
+    assert "Errors are less doubtful by s" in reversed_note(counts(turned, wrong), "s")

@@ -8,10 +8,19 @@ from scipy import stats
 
 import trustdoctor as td
 from trustdoctor.errors import InputError, UndefinedMetricError
-from trustdoctor.metrics import AREAS, Counts, areas, count, count_runs, counts
+from trustdoctor.metrics import (
+    AREAS,
+    Counts,
+    areas,
+    count_runs,
+    counts,
+    score_counts,
+)
 
-METRICS = {name: getattr(counts, name) for name in AREAS if name != "aupr_correct"}
-METRICS["aupr_correct"] = lambda c: counts.aupr(c.swapped())
+METRICS = {
+    name: getattr(score_counts, name) for name in AREAS if name != "aupr_correct"
+}
+METRICS["aupr_correct"] = lambda c: score_counts.aupr(c.swapped())
 names = pytest.mark.parametrize("name", AREAS)
 
 
@@ -55,7 +64,7 @@ def test_influences_are_derivatives(name, groups):
         weights = np.concatenate([c.errors, c.correct])
         influences = np.concatenate([moved["errors"], moved["correct"]])
         true = dirichlet(influences * weights.sum(), weights)
-    law = AREAS[name].law(c)
+    law = AREAS[name].moments(c)
     assert law.value == pytest.approx(float(METRICS[name](c)), abs=1e-6)
     assert [law.variance, law.third] == pytest.approx(list(true), rel=1e-3, abs=0)
 
@@ -68,7 +77,7 @@ def test_intervals_of_two_values_have_two_sides(name, correct, errors):
     """AUROC 70 [70, 79] would say that nothing worse is possible (METHODS 12)."""
     c = Counts(np.array(correct), np.array(errors))
     value = float(METRICS[name](c))
-    law = AREAS[name].law(c)
+    law = AREAS[name].moments(c)
     low, high = td.metrics.area_interval(name, c)
     deviation = np.sqrt(law.variance)
     assert low <= value - 1.5 * deviation
@@ -107,7 +116,7 @@ def test_delongs_variance_is_that_of_all_pairs(step, rng):
     """But for n + 1 rows instead of n - 1."""
     scores, errors = draw(rng, 900, step=step)
     parts = components(scores, errors)
-    law = AREAS["auroc"].law(count_runs(scores, errors))
+    law = AREAS["auroc"].moments(count_runs(scores, errors))
     assert law.value == pytest.approx(parts[0].mean())
     true = sum(v.var() / (len(v) + 1) for v in parts)
     assert law.variance == pytest.approx(true)
@@ -131,7 +140,7 @@ def test_of_many_rows_the_interval_is_delongs(rng):
 @names
 @given(data=samples())
 def test_intervals_hold_the_value_and_have_a_width(name, data):
-    c = count(*data)
+    c = counts(*data)
     value = float(METRICS[name](c))
     low, high = td.metrics.area_interval(name, c)
     assert 0 <= low <= value <= high <= 1
@@ -169,7 +178,7 @@ def test_auroc_intervals_cover_with_few_errors(n_errors):
 @pytest.fixture(scope="module")
 def many():
     """More groups than are kept apart."""
-    found = count(*draw(np.random.default_rng(5), 20_000, rate=0.4))
+    found = counts(*draw(np.random.default_rng(5), 20_000, rate=0.4))
     assert len(found.errors) > 2 * areas._GROUPS
     return found
 
@@ -185,14 +194,14 @@ def test_neighbouring_groups_may_be_counted_together(name, many, monkeypatch):
 
 
 def test_the_outermost_groups_are_kept_apart(many):
-    few = areas._fewer(many)
+    few = areas._merge_groups(many)
     assert len(few.errors) <= areas._GROUPS
     assert (few.n_errors, few.n_correct) == (many.n_errors, many.n_correct)
     for kind in ("errors", "correct"):
         kept, every = getattr(few, kind), getattr(many, kind)
         assert np.array_equal(kept[:1000], every[:1000])
         assert np.array_equal(kept[-1000:], every[-1000:])
-    assert areas._fewer(few) is few
+    assert areas._merge_groups(few) is few
 
 
 def test_what_has_no_interval_is_refused():
@@ -201,4 +210,4 @@ def test_what_has_no_interval_is_refused():
     with pytest.raises(InputError, match="confidence between 0 and 1"):
         td.delong([1.0, 2.0], [False, True], confidence=95)
     with pytest.raises(InputError, match="confidence between 0 and 1"):
-        td.metrics.area_interval("aurc", count([1.0, 2.0], [0, 1]), confidence=95)
+        td.metrics.area_interval("aurc", counts([1.0, 2.0], [0, 1]), confidence=95)

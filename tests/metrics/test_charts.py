@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 import trustdoctor as td
 from trustdoctor.metrics.charts import (
     STEP,
-    between,
     histogram,
-    positions,
     reliability_bins,
-    thinned,
+    short_number,
+    thin_curve,
+    threshold_grid,
 )
 
 SCORES = st.lists(
@@ -29,7 +29,7 @@ SCORES = st.lists(
 def test_every_position_has_the_counts_of_its_threshold(rows):
     scores = np.array([row[0] for row in rows], np.float32)
     errors = np.array([row[1] for row in rows])
-    found = positions(scores, errors)
+    found = threshold_grid(scores, errors)
     for t, right, wrong in zip(
         found.thresholds, found.correct, found.errors, strict=True
     ):
@@ -46,7 +46,7 @@ def test_every_position_has_the_counts_of_its_threshold(rows):
 def test_what_lies_between_two_positions_is_bounded(rng):
     errors = rng.random(200_000) < 0.1
     scores = rng.normal(size=len(errors)) + 2 * errors
-    found = positions(scores, errors)
+    found = threshold_grid(scores, errors)
     assert len(found.thresholds) <= 2 / STEP + 3 + 301
     assert found.distinct == len(np.unique(scores))
     one = 1 / errors.sum()  # a group of tied rows is a single row here
@@ -61,11 +61,11 @@ def test_what_lies_between_two_positions_is_bounded(rng):
     [(0.1, 0.2), (-3.0, math.nextafter(-3.0, 0)), (5.0, math.inf), (-math.inf, -2.0)],
 )
 def test_between_is_between(low, high):
-    assert low <= between(low, high) < high
+    assert low <= short_number(low, high) < high
 
 
 def test_between_takes_few_digits():
-    assert len(repr(between(0.123456789, 0.2))) <= 6
+    assert len(repr(short_number(0.123456789, 0.2))) <= 6
 
 
 def test_histograms_count_every_row(rng):
@@ -96,7 +96,7 @@ def test_reliability_is_what_ece_sums_up(rng):
 
 def test_thinned_curves_stay_on_the_curve(rng):
     frr, trr = (np.append(0, np.sort(rng.random(5000))) for _ in range(2))
-    x, y = thinned(frr, trr, 400)
+    x, y = thin_curve(frr, trr, 400)
     assert len(x) == 401
     assert np.abs(np.interp(x, frr, trr) - y).max() < 0.02
     assert max(np.diff(x).max(), np.diff(y).max()) <= 2 / 400 + 1e-12

@@ -10,7 +10,7 @@ from scipy.optimize import brentq
 from scipy.special import expit
 from scipy.stats import norm
 
-from trustdoctor.metrics import count
+from trustdoctor.metrics import counts
 
 SAMPLES = 300
 LEAST = 0.93 - 3 * math.sqrt(0.93 * 0.07 / SAMPLES)
@@ -126,7 +126,7 @@ def test_true_metrics_of_rounded_scores_are_those_of_a_million_rows(bench):
     cell = (1_000_000, 20_000, 0.983, 0.25)
     scores, wrong = bench.draw_ranks(np.random.default_rng(2), *cell)
     assert len(np.unique(scores[0])) < 70
-    own, other = (count(s, wrong) for s in scores)
+    own, other = (counts(s, wrong) for s in scores)
     found = bench.rank_truth(cell)
     for name in bench.RANKED:
         if name != "coverage_at_risk":  # it jumps from one score to the next
@@ -146,7 +146,7 @@ def test_true_metrics_of_tied_scores_are_those_of_a_million_rows(bench):
         moved = bench.shift(auroc)
         doubts = first + moved * wrong, other + (moved - bench.WORSE) * wrong
         own, other = (
-            count(np.searchsorted(bench.TIES[ties], doubt).astype(float), wrong)
+            counts(np.searchsorted(bench.TIES[ties], doubt).astype(float), wrong)
             for doubt in doubts
         )
         found = bench.tied_truth((n, errors, auroc, ties))

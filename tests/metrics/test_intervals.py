@@ -6,8 +6,8 @@ from scipy import stats
 import trustdoctor as td
 from trustdoctor.errors import InputError
 from trustdoctor.metrics import (
-    FEW,
     FEW_NOTE,
+    FEW_ROWS,
     Estimate,
     few_note,
     normal_quantile,
@@ -43,7 +43,7 @@ def test_successes_beyond_the_rows_are_refused(k, n):
 
 def test_a_share_keeps_the_rows_that_it_is_made_of():
     found = share(3, 12, confidence=0.9)
-    assert (found.value, found.part, found.whole) == (0.25, 3, 12)
+    assert (found.value, found.count, found.n) == (0.25, 3, 12)
     assert (found.low, found.high) == td.clopper_pearson(3, 12, confidence=0.9)
     nothing = share(0, 0)
     assert (nothing.value, nothing.low, nothing.high) == (None, None, None)
@@ -72,12 +72,12 @@ def test_normal_quantiles_leave_the_confidence_between_them():
 @pytest.mark.parametrize(
     ("errors", "correct", "note"),
     [
-        (FEW - 1, 300, FEW_NOTE),
-        (FEW, FEW, ""),
-        (300, FEW - 1, FEW_NOTE.replace("errors", "correct rows")),
+        (FEW_ROWS - 1, 300, FEW_NOTE),
+        (FEW_ROWS, FEW_ROWS, ""),
+        (300, FEW_ROWS - 1, FEW_NOTE.replace("errors", "correct rows")),
         (1, 1, FEW_NOTE),
     ],
 )
 def test_few_rows_of_a_kind_carry_a_note(errors, correct, note):
     assert few_note(errors, correct) == note
-    assert str(FEW) in FEW_NOTE
+    assert str(FEW_ROWS) in FEW_NOTE

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import trustdoctor as td
-from trustdoctor.metrics import positions
+from trustdoctor.metrics import threshold_grid
 from trustdoctor.report.offers import choose_opening, make_offers, place_of
 
 
@@ -81,7 +81,7 @@ def test_a_page_opens_with_a_promise_that_can_be_made(accuracy, rng):
     assert opened.target == "risk"
     assert opened.likely
     assert opened.value < errors.mean()
-    chart = positions(scores, errors)
+    chart = threshold_grid(scores, errors)
     at = place_of(opened, chart)
     assert chart.coverage[at] == pytest.approx(opened.coverage, abs=0.01)
 

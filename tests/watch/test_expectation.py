@@ -114,7 +114,7 @@ def test_the_check_of_rows_of_which_some_have_labels():
     assert found.sums.rows.rows == 900
     check = found.accuracy_check
     correct = int((~first.errors).sum())
-    assert (check.actual.part, check.actual.whole) == (correct, 300)
+    assert (check.actual.count, check.actual.n) == (correct, 300)
     by_scipy = binomtest(correct, 300).proportion_ci(0.95, "exact")
     assert (check.actual.low, check.actual.high) == pytest.approx(tuple(by_scipy))
     alone = td.expected(first, reference=reference)
@@ -123,7 +123,7 @@ def test_the_check_of_rows_of_which_some_have_labels():
     assert found.risk.value == pytest.approx(1 - both.accuracy.value)
     assert found.risk.low == pytest.approx(1 - both.accuracy.high)
     wrong = int(first.errors[kept[:300]].sum())
-    assert (found.risk_check.actual.part, found.risk_check.actual.whole) == (
+    assert (found.risk_check.actual.count, found.risk_check.actual.n) == (
         wrong,
         int(kept[:300].sum()),
     )

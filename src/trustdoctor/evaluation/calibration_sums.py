@@ -6,12 +6,12 @@ from trustdoctor.arrays import Array
 from trustdoctor.kernels import _native
 from trustdoctor.metrics import (
     ECE_BINS,
-    Gaps,
-    Said,
-    calibration_rows,
-    laws_of_sums,
-    missed,
-    surprise,
+    BinGaps,
+    CalibrationSummary,
+    calibration_terms,
+    label_gaps,
+    moments_from_sums,
+    two_class_nll,
 )
 from trustdoctor.predictions import Answers, Predictions
 
@@ -68,23 +68,23 @@ class CalibrationSums:
         self._n_errors += other._n_errors
         self._worst_brier = min(self._worst_brier, other._worst_brier)
 
-    def summary(self) -> Said:
-        """Return the means and the laws that intervals follow from."""
+    def summary(self) -> CalibrationSummary:
+        """Return the means and the moments that intervals follow from."""
         rows, *gap_sums = self._bins.astype(float) / _STEPS
         n = round(rows.sum())
         sums, squares = self._sums.astype(float) / _STEPS
         means = {
             name: float(total) / n for name, total in zip(_TERMS, sums, strict=True)
         }
-        largest = (1.0, self._worst_brier, surprise(min(1.0, means["confidence"])))
-        laws = {
-            name: laws_of_sums(n, float(sums[j]), float(squares[j]), largest[j])
+        largest = (1.0, self._worst_brier, two_class_nll(min(1.0, means["confidence"])))
+        moments = {
+            name: moments_from_sums(n, float(sums[j]), float(squares[j]), largest[j])
             for j, name in enumerate(_TERMS)
         }
-        return Said(
-            Gaps(rows, *gap_sums),
+        return CalibrationSummary(
+            BinGaps(rows, *gap_sums),
             means,
-            laws,
+            moments,
             self._n_errors,
             self._n_infinite,
             self._worst_brier,
@@ -93,7 +93,7 @@ class CalibrationSums:
     def _add_rows(self, predictions: Predictions, doubts: dict[str, Array]) -> None:
         """Add rows with numpy: answers, decisions, and where no kernel was built."""
         correct = ~predictions.errors
-        rows = calibration_rows(
+        rows = calibration_terms(
             predictions, temperature=self.temperature, doubts=doubts
         )
         gap = rows.gap
@@ -110,7 +110,7 @@ class CalibrationSums:
         self, predictions: Predictions, doubts: dict[str, Array]
     ) -> None:
         """Add rows of a softmax: one pass in C, where numpy takes a dozen."""
-        distance = missed(predictions, temperature=self.temperature)
+        distance = label_gaps(predictions, temperature=self.temperature)
         alpha, beta = (np.ascontiguousarray(doubts[name]) for name in ("alpha", "beta"))
         bins, totals = _native.calibration(alpha, beta, predictions.errors, distance)
         bins[0] <<= 30  # the kernel counts rows, not steps

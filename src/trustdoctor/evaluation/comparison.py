@@ -28,10 +28,9 @@ from trustdoctor.metrics import (
     auroc,
     auroc_difference,
     check_confidence,
-    counts,
     few_note,
     frr_difference,
-    frr_parts,
+    paired_frr,
 )
 from trustdoctor.predictions import Answers, Opinions, Predictions, require_predictions
 from trustdoctor.scores import (
@@ -617,9 +616,9 @@ class _Trial:
         few = few_note(int(c.n_errors), int(c.n_correct))
         interval = area_interval("auroc", c, confidence=self.confidence)
         gain = auroc_difference(ranking, base, confidence=self.corrected_confidence)
-        arms = ranking.arms(trr=self.points.trr, confidence=self.confidence)
+        point = ranking.frr_point(trr=self.points.trr, confidence=self.confidence)
         frr, base_frr = (
-            frr_parts(r, trr=self.points.trr, confidence=self.corrected_confidence)
+            paired_frr(r, trr=self.points.trr, confidence=self.corrected_confidence)
             for r in (ranking, base)
         )
         change = frr_difference(frr, base_frr, ranking.wrong)
@@ -631,8 +630,8 @@ class _Trial:
             passes=selected.candidate.passes,
             setting=selected.setting,
             selection_auroc=selected.selection_auroc,
-            auroc=Estimate(float(counts.auroc(c)), *interval, few),
-            frr_at_trr=Estimate(arms.value, *arms.interval, few or arms.note),
+            auroc=Estimate(auroc(c), *interval, note=few),
+            frr_at_trr=Estimate(point.value, *point.interval, note=few or point.note),
             auroc_gain=replace(gain, note=few),
             frr_change=replace(change, note=few or change.note),
             better=selected.name != baseline and (gain.low or 0.0) > 0,

@@ -7,7 +7,7 @@ from itertools import chain, combinations
 from trustdoctor.kernels import map_threads
 from trustdoctor.metrics import (
     Estimate,
-    FrrParts,
+    PairedFrr,
     auroc_difference,
     few_note,
     frr_difference,
@@ -30,7 +30,7 @@ class Difference(Estimate):
 
 
 def paired_differences(
-    scores: Sequence[Score], frr: dict[str, FrrParts], *, confidence: float
+    scores: Sequence[Score], frr: dict[str, PairedFrr], *, confidence: float
 ) -> tuple[Difference, ...]:
     """Return AUROC and FRR at a TRR of each score less those of each later one.
 
@@ -75,7 +75,7 @@ def unpaired_differences(
                 first.value - second.value,
                 (first.low or 0.0) - (second.high or 0.0),
                 (first.high or 0.0) - (second.low or 0.0),
-                first.note,
+                note=first.note,
             )
             differences.append(_difference(metric, a, b, gap))
     return tuple(differences)

@@ -28,22 +28,22 @@ from trustdoctor.evaluation.label_checks import (
 from trustdoctor.kernels import map_threads
 from trustdoctor.metrics import (
     AREAS,
-    CROSSINGS,
+    CURVE_POINTS,
     ECE_BINS,
     RANK_METRICS,
-    Arms,
+    CalibrationSummary,
     Counts,
+    CurvePoint,
     Estimate,
-    FrrParts,
+    PairedFrr,
     Points,
     Ranking,
-    Said,
     Sketch,
     area_interval,
-    calibration_rows,
-    counts,
+    aupr,
+    calibration_terms,
     few_note,
-    frr_parts,
+    paired_frr,
     share,
     undefined,
 )
@@ -470,26 +470,26 @@ class _Measurement:
 
     ranking: Ranking
     estimates: dict[str, Estimate]
-    frr: FrrParts | None
+    frr: PairedFrr | None
 
 
 def _measure(ranking: Ranking, settings: EvaluationSettings) -> _Measurement:
     c, frr = ranking.counts, None
     if c.n_errors and c.n_correct:
         trr, confidence = settings.points.trr, settings.confidence
-        frr = frr_parts(ranking, trr=trr, confidence=confidence)
-    arms = None if frr is None else frr.arms
-    return _Measurement(ranking, rank_estimates(c, settings, frr_arms=arms), frr)
+        frr = paired_frr(ranking, trr=trr, confidence=confidence)
+    point = None if frr is None else frr.point
+    return _Measurement(ranking, rank_estimates(c, settings, frr_point=point), frr)
 
 
 def rank_estimates(
-    c: Counts, settings: EvaluationSettings, *, frr_arms: Arms | None = None
+    c: Counts, settings: EvaluationSettings, *, frr_point: CurvePoint | None = None
 ) -> dict[str, Estimate]:
     """Return every rank metric with its interval, from the counts at every score.
 
-    `frr_arms` are those of FRR at the TRR of the settings, where they are known.
+    `frr_point` is FRR at the TRR of the settings, if it is known.
     """
-    runs, points = c.runs(), settings.points
+    runs, points = c.runs, settings.points
     n_errors, n_correct = int(runs.n_errors), int(runs.n_correct)
     missing, note = _missing_metrics(runs), few_note(n_errors, n_correct)
     estimates = {}
@@ -504,8 +504,8 @@ def rank_estimates(
         if not (n_errors and n_correct):
             estimates[name] = Estimate(value, note=_NO_INTERVAL)
             continue
-        arms = frr_arms if name == "frr_at_trr" else None
-        estimates[name] = _with_interval(name, value, c, settings, note, arms)
+        point = frr_point if name == "frr_at_trr" else None
+        estimates[name] = _with_interval(name, value, c, settings, note, point)
     return estimates
 
 
@@ -537,7 +537,11 @@ def sketch_estimates(
         assert of_tied.high is not None
         low, high = least + of_tied.low - tied, most + of_tied.high - tied
         estimates[name] = Estimate(
-            value, max(0.0, low), min(1.0, high), of_tied.note, within
+            value,
+            max(0.0, low),
+            min(1.0, high),
+            note=of_tied.note,
+            within=within,
         )
     return estimates
 
@@ -549,7 +553,7 @@ def _missing_metrics(c: Counts) -> set[str]:
 
 def _metric(name: str, c: Counts, points: Points) -> float:
     if name == "aupr_correct":
-        return float(counts.aupr(c.swapped()))
+        return aupr(c, positive="correct")
     return float(RANK_METRICS[name](c, points))
 
 
@@ -559,15 +563,15 @@ def _with_interval(  # noqa: PLR0913 - what an interval depends on
     c: Counts,
     settings: EvaluationSettings,
     note: str,
-    arms: Arms | None = None,
+    point: CurvePoint | None = None,
 ) -> Estimate:
-    """Return a metric with its interval; `arms` are the interval's, if known."""
+    """Return a metric with its interval; `point` is that of the curve, if known."""
     confidence = settings.confidence
     if name in AREAS:
         interval = area_interval(name, c, confidence=confidence, value=value)
-        return Estimate(value, *interval, note)
-    arms = arms or CROSSINGS[name](c, settings.points, confidence)
-    return Estimate(value, *arms.interval, note or arms.note)
+        return Estimate(value, *interval, note=note)
+    point = point or CURVE_POINTS[name](c, settings.points, confidence)
+    return Estimate(value, *point.interval, note=note or point.note)
 
 
 def calibration_estimates(
@@ -579,10 +583,10 @@ def calibration_estimates(
     """
     if isinstance(predictions, Answers) and predictions.confidence is None:
         return {}
-    rows = calibration_rows(
+    rows = calibration_terms(
         predictions, temperature=settings.temperature, doubts=doubts
     )
-    summary = Said.of(rows, predictions.errors, number=ECE_BINS)
+    summary = CalibrationSummary.of(rows, predictions.errors, n_bins=ECE_BINS)
     return summary.estimates(confidence=settings.confidence)
 
 

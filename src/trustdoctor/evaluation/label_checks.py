@@ -12,8 +12,7 @@ from trustdoctor.evaluation.label_counts import (
     LabelReport,
     SuspectedPair,
 )
-from trustdoctor.metrics import Counts, Estimate, calibration_rows
-from trustdoctor.metrics import counts as rank_formulas
+from trustdoctor.metrics import Counts, Estimate, auroc, calibration_terms
 from trustdoctor.predictions import Answers, Predictions, require_predictions
 from trustdoctor.scores import score_all
 
@@ -74,7 +73,7 @@ def label_quality(predictions: Predictions, *, temperature: float = 1.0) -> Arra
         raise InputError(message)
     quality = np.full(len(predictions), np.nan)
     if len(labelled):
-        terms = calibration_rows(labelled, temperature=temperature)
+        terms = calibration_terms(labelled, temperature=temperature)
         quality[predictions.has_label] = -terms.nll
     return quality
 
@@ -246,7 +245,7 @@ def reversed_note(counts: Counts, score: str) -> str:
     free = n + 1 - tie_term  # 0 where all rows are tied
     deviation = np.sqrt(free / 12 / n_pairs)  # of AUROC, over all orders of the rows
     # 3.1: the normal quantile of 0.001.
-    clear = rank_formulas.auroc(counts) < 0.5 - 3.1 * deviation and free > 0
+    clear = auroc(counts) < 0.5 - 3.1 * deviation and free > 0
     return _reversed_sentence(score) if clear else ""
 
 
@@ -267,13 +266,13 @@ def is_constant(counts: Counts, *, share: float = 1.0) -> bool:
 
     Examples
     --------
-    >>> from trustdoctor.metrics import count
-    >>> is_constant(count([0.5, 0.5, 0.5], [True, False, False]))
+    >>> from trustdoctor.metrics import counts
+    >>> is_constant(counts([0.5, 0.5, 0.5], [True, False, False]))
     True
     """
     sizes = counts.correct + counts.errors
-    assert counts.highest is not None
-    low, high = float(counts.highest[0]), float(counts.highest[-1])
+    assert counts.scores is not None
+    low, high = float(counts.scores[0]), float(counts.scores[-1])
     if low == high or high - low <= _ROUNDING * max(abs(low), abs(high)) < np.inf:
         return True
     return bool(share < 1 and sizes.max() >= share * sizes.sum())

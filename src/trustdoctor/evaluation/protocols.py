@@ -10,7 +10,7 @@ from trustdoctor.evaluation.evaluations import (
     percent_value,
     rank_estimates,
 )
-from trustdoctor.metrics import Estimate, Points, count, share
+from trustdoctor.metrics import Estimate, Points, counts, share
 from trustdoctor.predictions import Predictions
 from trustdoctor.scores import find_logit_score
 
@@ -126,7 +126,9 @@ def _measure_protocol(
 ) -> Protocol:
     n, n_errors = len(errors), int(errors.sum())
     accuracy = share(n - n_errors, n, confidence=settings.confidence)
-    return Protocol(n_errors, accuracy, rank_estimates(count(doubts, errors), settings))
+    return Protocol(
+        n_errors, accuracy, rank_estimates(counts(doubts, errors), settings)
+    )
 
 
 def _check_perturbed(errors: Any, scores: Any) -> None:

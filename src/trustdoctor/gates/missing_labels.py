@@ -170,7 +170,7 @@ def same_doubts_p_value(labelled: Sample, unlabelled: Sample) -> float:
     # (Noether, Note on the Kolmogorov Statistic in the Discrete Case, 1963), so they
     # make the test conservative.
     thresholds = np.union1d(
-        *(np.asarray(sample.counts.highest, float) for sample in (labelled, unlabelled))
+        *(np.asarray(sample.counts.scores, float) for sample in (labelled, unlabelled))
     )
     distance = np.abs(cdf(labelled, thresholds) - cdf(unlabelled, thresholds)).max()
     m, n = len(labelled), len(unlabelled)

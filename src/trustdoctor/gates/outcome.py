@@ -10,7 +10,7 @@ from trustdoctor.arrays import Array
 from trustdoctor.errors import InputError
 from trustdoctor.gates.classes import ClassCounts
 from trustdoctor.gates.targets import observe
-from trustdoctor.metrics import Confusion, Share, share
+from trustdoctor.metrics import Confusion, Estimate, share
 from trustdoctor.predictions import NO_ROWS, Intake, Predictions
 
 
@@ -95,7 +95,7 @@ classes); they hold the true class in 100.00 [2.50, 100.00] % (promised: 95%)
         ours, theirs = asdict(self), asdict(other)
         return ListCounts(*(ours[name] + theirs[name] for name in ours))
 
-    def rate(self, *, confidence: float = 0.95) -> Share | None:
+    def rate(self, *, confidence: float = 0.95) -> Estimate | None:
         """Return how often lists hold the true class; None without labels."""
         if not self.labelled:
             return None
@@ -214,7 +214,7 @@ class Outcome:
             return self.counts
         return Confusion(self.rows - self.accepted, 0, 0, self.accepted)
 
-    def rates(self, *, confidence: float = 0.95) -> dict[str, Share]:
+    def rates(self, *, confidence: float = 0.95) -> dict[str, Estimate]:
         """Return coverage and, with labels, FRR, TRR, risk and joint rate.
 
         With Clopper-Pearson intervals (1934); rates without rows are left out.

@@ -243,8 +243,8 @@ class Population:
         drawn = random.multinomial(rows, weights / weights.sum())
         correct, errors = np.split(drawn, 2)
         filled = correct + errors > 0
-        assert c.highest is not None
-        return CountedRows(Counts(correct[filled], errors[filled], c.highest[filled]))
+        assert c.scores is not None
+        return CountedRows(Counts(correct[filled], errors[filled], c.scores[filled]))
 
 
 def _merge_groups(counts: Counts) -> Counts:
@@ -256,11 +256,11 @@ def _merge_groups(counts: Counts) -> Counts:
     bounds = np.linspace(0, cumulative[-1], _MAX_GROUPS + 1)[1:]
     last = np.unique(np.minimum(np.searchsorted(cumulative, bounds), groups - 1))
     first = np.append(0, last[:-1] + 1)
-    assert counts.highest is not None
+    assert counts.scores is not None
     return Counts(
         np.add.reduceat(counts.correct, first),
         np.add.reduceat(counts.errors, first),
-        counts.highest[last],
+        counts.scores[last],
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from trustdoctor.arrays import Array, as_errors, as_groups, as_scores
 from trustdoctor.errors import InputError
-from trustdoctor.metrics import CellScores, Confusion, Counts, Sketch, confusion, count
+from trustdoctor.metrics import CellScores, Confusion, Counts, Sketch, confusion, counts
 
 
 class OrderedScores(Protocol):
@@ -108,9 +108,9 @@ class _Counted:
         """Return the scores of "correct", of "errors" or of "all" rows."""
         c = self.counts
         sizes = {"correct": c.correct, "errors": c.errors, "all": c.correct + c.errors}
-        assert c.highest is not None
+        assert c.scores is not None
         return CellScores(
-            c.highest if c.lowest is None else c.lowest, c.highest, sizes[kind]
+            c.scores if c.lowest is None else c.lowest, c.scores, sizes[kind]
         )
 
     def start(self, k: int) -> tuple[int, int, int]:
@@ -158,7 +158,7 @@ class Rows(_Counted):
     @cached_property
     def counts(self) -> Counts:  # type: ignore[override]
         """Correct rows and errors in each group of tied scores."""
-        return count(self.scores, self._errors, rounding=self.rounding)
+        return counts(self.scores, self._errors, rounding=self.rounding)
 
     def confusion(self, threshold: float) -> Confusion | None:
         """Count the decisions of a threshold."""
@@ -195,8 +195,8 @@ class CountedRows(_Counted):
     def confusion(self, threshold: float) -> Confusion:
         """Count the decisions of a threshold."""
         c = self.counts
-        assert c.highest is not None
-        accepted = int(np.searchsorted(c.highest, threshold, side="right"))
+        assert c.scores is not None
+        accepted = int(np.searchsorted(c.scores, threshold, side="right"))
         fa, ta = int(c.errors[:accepted].sum()), int(c.correct[:accepted].sum())
         return Confusion(int(c.n_correct) - ta, int(c.n_errors) - fa, fa, ta)
 
@@ -309,7 +309,7 @@ def cdf(sample: Sample, scores: Array) -> Array:
     """
     counts = sample.counts
     cumulative = np.append(0, np.cumsum(counts.correct + counts.errors) / len(sample))
-    groups = np.searchsorted(np.asarray(counts.highest, float), scores, side="right")
+    groups = np.searchsorted(np.asarray(counts.scores, float), scores, side="right")
     return np.asarray(cumulative[groups])
 
 

@@ -13,7 +13,7 @@ from trustdoctor.metrics import (
     Ranking,
     auroc_difference,
     frr_difference,
-    frr_parts,
+    paired_frr,
 )
 from trustdoctor.predictions import (
     Predictions,
@@ -185,7 +185,7 @@ def gain_over_baseline(score: Score, rows: Predictions, trr: float) -> Gain | No
     )
     auroc_gain = auroc_difference(ranking, baseline, confidence=GAIN_CONFIDENCE)
     parts, baseline_parts = (
-        frr_parts(r, trr=trr, confidence=GAIN_CONFIDENCE) for r in (ranking, baseline)
+        paired_frr(r, trr=trr, confidence=GAIN_CONFIDENCE) for r in (ranking, baseline)
     )
     frr_change = frr_difference(parts, baseline_parts, errors)
     words = (

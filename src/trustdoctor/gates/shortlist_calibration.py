@@ -50,7 +50,7 @@ from trustdoctor.gates.shortlists import (
     row_blocks,
 )
 from trustdoctor.gates.targets import TARGETS
-from trustdoctor.metrics import CELLS, CellScores, Sketch, fitted
+from trustdoctor.metrics import CELLS, CellScores, Sketch, fit_cells
 from trustdoctor.predictions import Predictions
 from trustdoctor.scores import ROUNDING
 
@@ -449,11 +449,11 @@ class _ScoreRanges:
     def of(cls, rows: Sample) -> "_ScoreRanges":
         """Return ranges as wide as one more score could make them."""
         if isinstance(rows, Sketch):
-            c = fitted(rows.cells, CELLS - 1)
+            c = fit_cells(rows.cells, CELLS - 1)
             return cls(c.low, c.high, c.correct, c.errors, rows.rounding)
         counts = rows.counts
         low = np.asarray(counts.lowest, np.float64)
-        high = np.asarray(counts.highest, np.float64)
+        high = np.asarray(counts.scores, np.float64)
         return cls(low, high, counts.correct, counts.errors, rows.rounding)
 
     def __len__(self) -> int:

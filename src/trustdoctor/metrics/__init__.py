@@ -1,45 +1,41 @@
-"""How good a score is: counts, metrics of rank, reliability, intervals, sketches."""
+"""How good a score is: counts, rank metrics, calibration, intervals, sketches."""
 
-from trustdoctor.metrics import counts, intervals
-from trustdoctor.metrics.areas import AREAS, area_interval, delong
-from trustdoctor.metrics.calibrated import (
-    Gaps,
-    Said,
-    ece_interval,
-    laws_of_sums,
-    surprise,
+from trustdoctor.metrics.areas import (
+    AREAS,
+    area_interval,
+    delong,
 )
-from trustdoctor.metrics.cells import fitted
 from trustdoctor.metrics.charts import (
-    Positions,
-    between,
+    ThresholdGrid,
     histogram,
-    positions,
     reliability_bins,
-    thinned,
+    short_number,
+    thin_curve,
+    threshold_grid,
 )
-from trustdoctor.metrics.counts import Counts, count, count_runs
-from trustdoctor.metrics.crossings import CROSSINGS, TIED_NOTE, Arms
+from trustdoctor.metrics.curve_points import (
+    CURVE_POINTS,
+    TIED_NOTE,
+    CurvePoint,
+)
+from trustdoctor.metrics.differences import (
+    PairedFrr,
+    Ranking,
+    auroc_difference,
+    delong_difference,
+    frr_difference,
+    paired_frr,
+)
 from trustdoctor.metrics.intervals import (
-    FEW,
     FEW_NOTE,
+    FEW_ROWS,
     Estimate,
     Interval,
-    Share,
     check_confidence,
     clopper_pearson,
     few_note,
     normal_quantile,
     share,
-)
-from trustdoctor.metrics.matching import matching_temperature, top_probability
-from trustdoctor.metrics.paired import (
-    FrrParts,
-    Ranking,
-    auroc_difference,
-    delong_difference,
-    frr_difference,
-    frr_parts,
 )
 from trustdoctor.metrics.rank import (
     RANK_METRICS,
@@ -62,50 +58,64 @@ from trustdoctor.metrics.rank import (
 )
 from trustdoctor.metrics.reliability import (
     ECE_BINS,
+    BinGaps,
+    CalibrationSummary,
     brier,
-    calibration_rows,
+    calibration_terms,
     ece,
-    missed,
+    ece_interval,
+    label_gaps,
+    matching_temperature,
+    moments_from_sums,
     nll,
+    top_probability,
+    two_class_nll,
 )
-from trustdoctor.metrics.sketch import CELLS, CellScores, Sketch
+from trustdoctor.metrics.score_counts import (
+    Counts,
+    count_runs,
+    counts,
+)
+from trustdoctor.metrics.sketch import (
+    CELLS,
+    CellScores,
+    Sketch,
+    fit_cells,
+)
 
 __all__ = [
     "AREAS",
     "CELLS",
-    "CROSSINGS",
+    "CURVE_POINTS",
     "ECE_BINS",
-    "FEW",
     "FEW_NOTE",
+    "FEW_ROWS",
     "RANK_METRICS",
     "TIED_NOTE",
-    "Arms",
+    "BinGaps",
+    "CalibrationSummary",
     "CellScores",
     "Confusion",
     "Counts",
+    "CurvePoint",
     "Estimate",
-    "FrrParts",
-    "Gaps",
     "Interval",
+    "PairedFrr",
     "Points",
-    "Positions",
     "Ranking",
-    "Said",
-    "Share",
     "Sketch",
+    "ThresholdGrid",
     "area_interval",
     "augrc",
     "aupr",
     "aurc",
     "auroc",
     "auroc_difference",
-    "between",
     "brier",
-    "calibration_rows",
+    "calibration_terms",
     "check_confidence",
     "clopper_pearson",
     "confusion",
-    "count",
     "count_runs",
     "counts",
     "coverage_at_risk",
@@ -115,27 +125,27 @@ __all__ = [
     "ece",
     "ece_interval",
     "few_note",
-    "fitted",
+    "fit_cells",
     "frr_at_trr",
     "frr_difference",
-    "frr_parts",
     "histogram",
-    "intervals",
-    "laws_of_sums",
+    "label_gaps",
     "matching_temperature",
     "measure",
-    "missed",
+    "moments_from_sums",
     "nll",
     "normal_quantile",
-    "positions",
+    "paired_frr",
     "reliability_bins",
     "risk_at_coverage",
     "risk_coverage",
     "roc",
     "share",
-    "surprise",
-    "thinned",
+    "short_number",
+    "thin_curve",
+    "threshold_grid",
     "top_probability",
     "trr_at_frr",
+    "two_class_nll",
     "undefined",
 ]

@@ -1,7 +1,8 @@
 """Intervals of the areas: AUROC, AURC, E-AURC, AUGRC, AUPR.
 
-Each area's law follows from what every row contributes to it (its influence). Towards
-the worse end one row more than was seen is counted, of each kind that can do harm.
+The distribution of each area follows from how far every row moves it (its influence).
+Towards the worse end, one unseen row of each kind that can do harm is counted, too.
+docs/intervals.md says how often the intervals cover.
 """
 
 import math
@@ -13,25 +14,28 @@ import numpy as np
 
 from trustdoctor.arrays import Array
 from trustdoctor.errors import UndefinedMetricError
-from trustdoctor.metrics import counts
-from trustdoctor.metrics.counts import Counts, count
-from trustdoctor.metrics.further import with_further
+from trustdoctor.metrics import score_counts
+from trustdoctor.metrics.bootstrap import (
+    Moments,
+    moments_of_influences,
+    with_unseen_rows,
+)
 from trustdoctor.metrics.intervals import (
-    FEW,
+    FEW_ROWS,
     Interval,
     check_confidence,
     clopper_pearson,
 )
-from trustdoctor.metrics.skewed import Spread, spread
+from trustdoctor.metrics.score_counts import Counts, as_counts
 
-_GROUPS = 1 << 12
+_GROUPS = 1 << 12  # influences of more groups would take longer than the sort
 
 
-def delong(scores: Any, errors: Any, *, confidence: float = 0.95) -> Interval:
+def delong(scores: Any, errors: Any = None, *, confidence: float = 0.95) -> Interval:
     """Interval of the AUROC.
 
-    DeLong's variance, the skewness of the same placements, and towards 0 one error and
-    one correct row more than were seen. `docs/intervals.md` says how often it covers.
+    DeLong's variance, the skewness of the same placements, and towards 0 one unseen
+    error and one unseen correct row. `docs/intervals.md` says how often it covers.
 
     References
     ----------
@@ -43,7 +47,7 @@ def delong(scores: Any, errors: Any, *, confidence: float = 0.95) -> Interval:
     >>> 0 < low < 0.75 < high <= 1
     True
     """
-    c = count(scores, errors)
+    c = as_counts(scores, errors)
     if c.n_errors == 0 or c.n_correct == 0:
         message = (
             "an interval of the AUROC needs rows of both kinds. Give it more rows."
@@ -57,7 +61,7 @@ def area_interval(
 ) -> Interval:
     """Return the interval of one of `AREAS` on counted rows of both kinds.
 
-    `value` is the area itself, where it is known; counting groups together moves it.
+    `value` is the area itself, where it is known: merging groups changes it slightly.
     """
     if name == "auroc":
         return _auroc_interval(c, check_confidence(confidence))
@@ -66,43 +70,47 @@ def area_interval(
 
 
 def _auroc_interval(c: Counts, confidence: float) -> Interval:
-    """Return the same for a score and, turned round, for its negative.
+    """Return the same interval for a score and, mirrored, for its negative.
 
-    With few rows of a kind the AUROC is a mean of as many shares, and the interval is
-    at least Clopper and Pearson's of those.
+    The variance of an AUROC A is at most A (1 - A) / n, with n rows of the rarer kind
+    (Birnbaum & Klose, Annals of Mathematical Statistics 1957): that of a share of n
+    rows. Where n is small, the interval is at least Clopper and Pearson's.
     """
-    area = float(counts.auroc(c))
-    found = []
+    area = float(score_counts.auroc(c))
+    intervals = []
     if area >= 0.5:
-        found.append(_interval(AREAS["auroc"], c, confidence, area))
+        intervals.append(_interval(AREAS["auroc"], c, confidence, area))
     if area <= 0.5:
         low, high = _interval(AREAS["auroc"], c.reversed(), confidence, 1 - area)
-        found.append((1 - high, 1 - low))
+        intervals.append((1 - high, 1 - low))
     fewest = float(min(c.n_errors, c.n_correct))
-    if fewest < FEW:
-        found.append(clopper_pearson(area * fewest, fewest, confidence=confidence))
-    low, high = min(ends[0] for ends in found), max(ends[1] for ends in found)
-    return max(0.0, low), min(1.0, high)
+    if fewest < FEW_ROWS:
+        limits = clopper_pearson(area * fewest, fewest, confidence=confidence)
+        intervals.append(limits)
+    lows, highs = zip(*intervals, strict=True)
+    return max(0.0, min(lows)), min(1.0, max(highs))
 
 
 def _interval(
     area: "Area", c: Counts, confidence: float, value: float | None
 ) -> Interval:
-    few, share = _fewer(c), (1 - check_confidence(confidence)) / 2
-    seen = area.law(few)
-    worse = area.law(with_further(few, correct=area.correct_matters))
+    merged, tail = _merge_groups(c), (1 - check_confidence(confidence)) / 2
+    observed = area.moments(merged)
+    pessimistic = area.moments(with_unseen_rows(merged, correct=area.correct_matters))
     if area.higher_is_better:
-        low, high = worse.quantile(share), seen.quantile(1 - share)
+        low, high = pessimistic.quantile(tail), observed.quantile(1 - tail)
     else:
-        low, high = seen.quantile(share), worse.quantile(1 - share)
-    change = (area.law(c).value if value is None else value) - seen.value
-    return min(low, seen.value) + change, max(high, seen.value) + change
+        low, high = observed.quantile(tail), pessimistic.quantile(1 - tail)
+    exact = area.moments(c).value if value is None else value
+    shift = exact - observed.value
+    return min(low, observed.value) + shift, max(high, observed.value) + shift
 
 
-def _fewer(c: Counts) -> Counts:
-    """Count neighbouring groups together, where there are many; never the outermost.
+def _merge_groups(c: Counts) -> Counts:
+    """Merge neighbouring groups where there are many, but never the outermost.
 
-    This moves a law's mean by far less than it is wide; the mean is moved back.
+    This moves the mean of a distribution by far less than its width; `_interval` moves
+    it back.
     """
     groups = len(c.errors)
     if groups <= _GROUPS:
@@ -114,54 +122,62 @@ def _fewer(c: Counts) -> Counts:
     return Counts(np.add.reduceat(c.correct, starts), np.add.reduceat(c.errors, starts))
 
 
-def _auroc(c: Counts) -> Spread:
-    below, above = shares_below(c)
+def _auroc(c: Counts) -> Moments:
+    below, above = placements(c)
     value = float((c.errors * below).sum()) / float(c.n_errors)
-    return spread(value, (below, c.errors), (above, c.correct))
+    return moments_of_influences(value, (below, c.errors), (above, c.correct))
 
 
-def shares_below(c: Counts) -> tuple[Array, Array]:
+def placements(c: Counts) -> tuple[Array, Array]:
     """For an error of each group, correct rows below; for a correct row, errors above.
 
-    As shares of all of that kind; ties count one half.
+    As shares of all of that kind; ties count one half (DeLong's structural components).
     """
     below = (np.cumsum(c.correct) - 0.5 * c.correct) / c.n_correct
     above = 1 - (np.cumsum(c.errors) - 0.5 * c.errors) / c.n_errors
     return below, above
 
 
-def _coverage(c: Counts) -> tuple[Array, float]:
+def _mid_coverage(c: Counts) -> tuple[Array, float]:
     """Coverage in the middle of each group, and the number of rows."""
     size = c.correct + c.errors
     n = float(size.sum())
     return (np.cumsum(size) - 0.5 * size) / n, n
 
 
-def _rows(c: Counts, value: float, of_errors: Array, of_correct: Array) -> Spread:
-    influences = np.concatenate([of_errors, of_correct])
-    return spread(value, (influences, np.concatenate([c.errors, c.correct])))
+def _moments(
+    c: Counts, value: float, error_influences: Array, correct_influences: Array
+) -> Moments:
+    """Return the moments of an area of rows drawn together, errors and correct ones."""
+    influences = np.concatenate([error_influences, correct_influences])
+    return moments_of_influences(
+        value, (influences, np.concatenate([c.errors, c.correct]))
+    )
 
 
-def _aurc(c: Counts) -> Spread:
-    return _rows(c, float(counts.aurc(c)), *_aurc_influences(c))
+def _aurc(c: Counts) -> Moments:
+    return _moments(c, float(score_counts.aurc(c)), *_aurc_influences(c))
 
 
-def _eaurc(c: Counts) -> Spread:
-    """Return the law of E-AURC.
+def _eaurc(c: Counts) -> Moments:
+    """Return the moments of E-AURC.
 
-    A perfect ranking's AURC is a + (1 - a) log(1 - a) for a share a of errors.
+    The AURC of a perfect ranking is a + (1 - a) log(1 - a) for a share a of errors; its
+    derivative by a is -log(1 - a).
     """
-    of_errors, of_correct = _aurc_influences(c)
+    error_influences, correct_influences = _aurc_influences(c)
     accuracy = float(c.n_correct) / float(c.n_correct + c.n_errors)
-    moved = of_errors + math.log(accuracy)
-    return _rows(c, float(counts.eaurc(c)), moved, of_correct)
+    error_influences = error_influences + math.log(accuracy)
+    value = float(score_counts.eaurc(c))
+    return _moments(c, value, error_influences, correct_influences)
 
 
 def _aurc_influences(c: Counts) -> tuple[Array, Array]:
     """Return the derivatives of AURC by the share of errors, and of correct rows.
 
-    Of `counts.aurc` itself, which averages over the orders of tied rows. To take a
-    tied group at the coverage in its middle is wrong where it is large.
+    They are those of `score_counts.aurc` itself, which averages over the orders of tied
+    rows. Taking a tied group at the coverage in its middle is wrong where it is large.
+    The derivative of H_k is the trigamma function at k + 1.
     """
     from scipy.special import polygamma
 
@@ -172,22 +188,22 @@ def _aurc_influences(c: Counts) -> tuple[Array, Array]:
     rate = c.errors / size
     # Errors before a group, less those that its own rate would have made there.
     surplus = np.cumsum(c.errors) - c.errors - before * rate
-    ends, slopes = counts.harmonic(through), polygamma(1, through + 1)
-    steps = np.diff(ends)
-    moved = surplus * np.diff(slopes) - rate * steps
-    later = np.cumsum(moved[::-1])[::-1] - moved
+    sums, slopes = score_counts.harmonic(through), polygamma(1, through + 1)
+    steps = np.diff(sums)
+    change = surplus * np.diff(slopes) - rate * steps
+    later = np.cumsum(change[::-1])[::-1] - change
     of_correct = later + surplus * slopes[1:] + before * rate * steps / size
-    rise = 1 - before * steps / size + ends[-1] - ends[1:]
+    rise = 1 - before * steps / size + sums[-1] - sums[1:]
     return of_correct + rise, of_correct
 
 
-def _augrc(c: Counts) -> Spread:
-    coverage, n = _coverage(c)
+def _augrc(c: Counts) -> Moments:
+    coverage, n = _mid_coverage(c)
     before = (np.cumsum(c.errors) - 0.5 * c.errors) / n
-    return _rows(c, float(counts.augrc(c)), before + 1 - coverage, before)
+    return _moments(c, float(score_counts.augrc(c)), before + 1 - coverage, before)
 
 
-def _aupr(c: Counts) -> Spread:
+def _aupr(c: Counts) -> Moments:
     rejected = np.cumsum(c.errors[::-1])[::-1]
     total = rejected + np.cumsum(c.correct[::-1])[::-1]
     precision = rejected / np.where(total > 0, total, 1)
@@ -195,18 +211,19 @@ def _aupr(c: Counts) -> Spread:
     weight = c.errors / np.where(total > 0, total, 1)
     gained, lost = np.cumsum(weight), np.cumsum(weight * precision)
     scale = float(c.n_correct + c.n_errors) / float(c.n_errors)
-    return _rows(c, value, scale * (precision - value + gained - lost), -scale * lost)
+    of_errors = scale * (precision - value + gained - lost)
+    return _moments(c, value, of_errors, -scale * lost)
 
 
-def _aupr_correct(c: Counts) -> Spread:
+def _aupr_correct(c: Counts) -> Moments:
     return _aupr(c.swapped())
 
 
 @dataclass(frozen=True)
 class Area:
-    """An area's law on counted rows, and what makes it worse."""
+    """The distribution of an area on counted rows, and what makes it worse."""
 
-    law: Callable[[Counts], Spread]
+    moments: Callable[[Counts], Moments]
     higher_is_better: bool = True
     correct_matters: bool = True
 

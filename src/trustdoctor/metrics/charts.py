@@ -6,34 +6,37 @@ from dataclasses import dataclass
 import numpy as np
 
 from trustdoctor.arrays import Array
-from trustdoctor.metrics.counts import count
-from trustdoctor.metrics.intervals import Share, share
-from trustdoctor.metrics.reliability import ECE_BINS, ece_parts
+from trustdoctor.metrics.intervals import Estimate, share
+from trustdoctor.metrics.reliability import ECE_BINS, confidence_gaps
+from trustdoctor.metrics.score_counts import counts
 from trustdoctor.predictions import Predictions
 
 STEP = 1 / 400
-BINS = 50
+"""Between neighbouring thresholds, the largest change of a share of accepted rows."""
+
+HISTOGRAM_BINS = 50
+
 RISKS = np.append(np.arange(0, 300) / 1000, 0.0005)
-"""For these the threshold of greatest coverage is kept."""
+"""For each of these, the threshold of greatest coverage is in the grid."""
 
 
 @dataclass(frozen=True, eq=False)
-class Positions:
-    """Thresholds to choose from, and what each accepts: exact counts.
+class ThresholdGrid:
+    """Thresholds to choose from, and the exact counts of rows that each accepts.
 
-    Between two neighbours neither the share of the right rows accepted nor that of the
-    wrong ones changes by more than `step` and one group of tied rows. For every risk of
-    whole tenths of a percent below 30% the threshold of greatest coverage is kept.
+    Between two neighbours the share of the correct rows accepted and that of the wrong
+    ones change by at most `step` and one group of tied rows. For every risk in whole
+    tenths of a percent below 30%, the threshold of greatest coverage is in the grid.
 
     Attributes
     ----------
     thresholds : array (k,)
-        Ascending. Each lies between two neighbouring distinct scores, and is written
-        with few digits.
+        Ascending. Each lies between two neighbouring distinct scores, and has few
+        digits.
     correct, errors : array (k,)
-        Right and wrong rows whose score is at most the threshold.
+        Correct and wrong rows whose score is at most the threshold.
     distinct : int
-        How many distinct scores there are.
+        The number of distinct scores.
     step : float
     """
 
@@ -45,7 +48,7 @@ class Positions:
 
     @property
     def frr(self) -> Array:
-        """The share of the right rows that each threshold rejects."""
+        """The share of the correct rows that each threshold rejects."""
         return 1 - self.correct / max(1, self.correct[-1])
 
     @property
@@ -61,41 +64,54 @@ class Positions:
 
     @property
     def risk(self) -> Array:
-        """The share of the accepted rows that is wrong; 0 where none is accepted."""
+        """The share of errors among the accepted rows; 0 where none is accepted."""
         return np.asarray(self.errors / np.maximum(1, self.correct + self.errors))
 
 
-def positions(scores: Array, errors: Array, *, step: float = STEP) -> Positions:
-    """Choose thresholds from all distinct scores, the two ends included."""
-    c = count(scores, errors)
-    assert c.highest is not None
-    right, wrong = np.cumsum(c.correct), np.cumsum(c.errors)
-    cell = [
-        (part / max(1, part[-1]) / step).astype(np.int64) for part in (right, wrong)
+def threshold_grid(
+    scores: Array, errors: Array, *, step: float = STEP
+) -> ThresholdGrid:
+    """Choose thresholds between distinct scores, the two extremes included."""
+    c = counts(scores, errors)
+    assert c.scores is not None
+    correct, wrong = np.cumsum(c.correct), np.cumsum(c.errors)
+    cells = [
+        (accepted / max(1, accepted[-1]) / step).astype(np.int64)
+        for accepted in (correct, wrong)
     ]
-    changes = (np.diff(cell[0]) != 0) | (np.diff(cell[1]) != 0)
-    kept = np.append(np.flatnonzero(changes), len(right) - 1)
-    kept = np.union1d(kept, _risk_crossings(right, wrong))
-    values = c.highest.astype(np.float64)
-    above = np.append(values, math.inf)[kept + 1]
-    thresholds = [between(a, b) for a, b in zip(values[kept], above, strict=True)]
-    counts = [right[kept], wrong[kept]]
+    changes = (np.diff(cells[0]) != 0) | (np.diff(cells[1]) != 0)
+    groups = np.append(np.flatnonzero(changes), len(correct) - 1)
+    groups = np.union1d(groups, _risk_crossings(correct, wrong))
+    values = c.scores.astype(np.float64)
+    next_values = np.append(values, math.inf)[groups + 1]
+    pairs = zip(values[groups], next_values, strict=True)
+    thresholds = [short_number(*pair) for pair in pairs]
+    accepted_correct, accepted_errors = correct[groups], wrong[groups]
     if math.isfinite(values[0]):  # a threshold below all scores rejects everything
-        thresholds.insert(0, between(-math.inf, values[0]))
-        counts = [np.insert(part, 0, 0) for part in counts]
-    return Positions(np.array(thresholds), counts[0], counts[1], len(values), step)
+        thresholds.insert(0, short_number(-math.inf, values[0]))
+        accepted_correct = np.insert(accepted_correct, 0, 0)
+        accepted_errors = np.insert(accepted_errors, 0, 0)
+    return ThresholdGrid(
+        np.array(thresholds), accepted_correct, accepted_errors, len(values), step
+    )
 
 
-def _risk_crossings(right: Array, wrong: Array) -> Array:
-    """Return the last threshold whose risk is at most r, for r of 0.1%, 0.2%, ..."""
-    risk = wrong / (right + wrong)
+def _risk_crossings(correct: Array, wrong: Array) -> Array:
+    """Return the last threshold whose risk is at most r, for each r of `RISKS`."""
+    risk = wrong / (correct + wrong)
     least_after = np.minimum.accumulate(risk[::-1])[::-1]
     last = np.searchsorted(least_after, RISKS, "right") - 1
     return np.unique(last[last >= 0])
 
 
-def between(low: float, high: float) -> float:
-    """Return a number of few digits, at least `low` and below `high`."""
+def short_number(low: float, high: float) -> float:
+    """Return a number of few digits, at least `low` and below `high`.
+
+    Examples
+    --------
+    >>> short_number(0.123456, 0.1299)
+    0.127
+    """
     if low == -math.inf and high == math.inf:
         return 0.0
     if low == -math.inf:
@@ -104,16 +120,16 @@ def between(low: float, high: float) -> float:
         high = low + max(1.0, abs(low))
     middle = low + (high - low) / 2
     for digits in range(3, 18):
-        found = float(f"{middle:.{digits}g}")
-        if low <= found < high:
-            return found
+        rounded = float(f"{middle:.{digits}g}")
+        if low <= rounded < high:
+            return rounded
     return low
 
 
 def histogram(
-    values: Array, errors: Array, *, bins: int = BINS
+    values: Array, errors: Array, *, bins: int = HISTOGRAM_BINS
 ) -> tuple[Array, Array, Array]:
-    """Return edges, and how many right and wrong rows lie between each two.
+    """Return edges, and the correct and wrong rows between each two.
 
     The edges span the 0.1% and 99.9% quantiles of the finite values; rows beyond are
     counted in the outermost bars.
@@ -122,17 +138,19 @@ def histogram(
     low, high = np.quantile(finite, [0.001, 0.999]) if len(finite) else (0.0, 1.0)
     edges = np.linspace(low, high if high > low else low + 1, bins + 1)
     clipped = np.clip(values, edges[0], edges[-1])
-    right, wrong = (np.histogram(clipped[kind], edges)[0] for kind in (~errors, errors))
-    return edges, right, wrong
+    correct, wrong = (
+        np.histogram(clipped[kind], edges)[0] for kind in (~errors, errors)
+    )
+    return edges, correct, wrong
 
 
 @dataclass(frozen=True)
-class Bin:
-    """Rows of about the same confidence: what was said, and what was right."""
+class ReliabilityBin:
+    """Rows of similar confidence: their mean confidence, and their accuracy."""
 
     n: int
     confidence: float
-    accuracy: Share
+    accuracy: Estimate
 
 
 def reliability_bins(
@@ -141,32 +159,32 @@ def reliability_bins(
     temperature: float = 1.0,
     confidence: float = 0.95,
     doubts: dict[str, Array] | None = None,
-) -> list[Bin]:
+) -> list[ReliabilityBin]:
     """Return the bins of the largest probability that hold rows.
 
-    `doubts` hold beta of the rows, where it is known already.
+    `doubts` holds beta of the rows, if it is known already.
     """
-    known = None if doubts is None else doubts.get("beta")
-    bins, gap = ece_parts(predictions, temperature=temperature, doubt=known)
-    right = ~predictions.errors
+    doubt = None if doubts is None else doubts.get("beta")
+    bins, gap = confidence_gaps(predictions, temperature=temperature, doubt=doubt)
+    correct = ~predictions.errors
     n = np.bincount(bins, minlength=ECE_BINS)
-    correct = np.bincount(bins, right, ECE_BINS)
-    said = np.bincount(bins, right - gap, ECE_BINS)
+    n_correct = np.bincount(bins, correct, ECE_BINS)
+    confidences = np.bincount(bins, correct - gap, ECE_BINS)
     return [
-        Bin(
+        ReliabilityBin(
             int(n[i]),
-            float(said[i] / n[i]),
-            share(int(correct[i]), int(n[i]), confidence=confidence),
+            float(confidences[i] / n[i]),
+            share(int(n_correct[i]), int(n[i]), confidence=confidence),
         )
         for i in np.flatnonzero(n)
     ]
 
 
-def thinned(x: Array, y: Array, points: int = 400) -> tuple[Array, Array]:
+def thin_curve(x: Array, y: Array, points: int = 400) -> tuple[Array, Array]:
     """Return points on a rising curve in the unit square, at most 2 / `points` apart.
 
-    They lie on the curve itself, in even steps of x + y.
+    They lie on the curve itself, at even steps of x + y.
     """
-    way = x + y
-    at = np.linspace(way[0], way[-1], points + 1)
-    return np.interp(at, way, x), np.interp(at, way, y)
+    lengths = x + y
+    steps = np.linspace(lengths[0], lengths[-1], points + 1)
+    return np.interp(steps, lengths, x), np.interp(steps, lengths, y)

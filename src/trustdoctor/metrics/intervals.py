@@ -1,7 +1,8 @@
-"""How sure a measured number is: estimates, and the exact interval of a share.
+"""How certain a measured number is: estimates, and the exact interval of a share.
 
-Areas are in `areas.py`, points of curves in `crossings.py`, differences in `paired.py`,
-calibration in `calibrated.py`. `docs/intervals.md` says how often each covers.
+Areas are in `areas.py`, points of curves in `curve_points.py`, differences in
+`differences.py`, calibration errors in `reliability.py`. `docs/intervals.md` says how
+often each interval covers.
 """
 
 from dataclasses import dataclass
@@ -9,24 +10,24 @@ from dataclasses import dataclass
 from trustdoctor.arrays import as_real, shown_number
 from trustdoctor.errors import InputError
 
-FEW = 20
-"""With fewer errors, or correct rows, an interval carries a note."""
+FEW_ROWS = 20
+"""With fewer errors, or correct rows, an interval carries a note: docs/intervals.md."""
 
 
-FEW_NOTE = f"few errors: below {FEW} an interval may be too narrow"
+FEW_NOTE = f"few errors: below {FEW_ROWS} an interval may be too narrow"
 
 
 def few_note(errors: int, correct: int) -> str:
-    """Return what to know of intervals from so few errors, or correct rows.
+    """Return a note for intervals that rest on few errors or correct rows, or "".
 
     Examples
     --------
     >>> few_note(4, 300), few_note(40, 300)
     ('few errors: below 20 an interval may be too narrow', '')
     """
-    if errors < FEW:
+    if errors < FEW_ROWS:
         return FEW_NOTE
-    return FEW_NOTE.replace("errors", "correct rows") if correct < FEW else ""
+    return FEW_NOTE.replace("errors", "correct rows") if correct < FEW_ROWS else ""
 
 
 Interval = tuple[float, float]
@@ -34,14 +35,16 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with its interval; None where it does not exist, and why.
+    """A number with its interval; None where it does not exist, and why as a note.
 
     Attributes
     ----------
     value, low, high : float or None
         The number and the ends of its interval.
+    n : int or None
+        Of a share of rows: of how many.
     note : str
-        What to know about it; empty most of the time.
+        A reservation; empty most of the time.
     within : float
         How far the value may be from that of the rows themselves; above 0 only where
         rows were counted in ranges of scores.
@@ -55,8 +58,14 @@ class Estimate:
     value: float | None
     low: float | None = None
     high: float | None = None
+    n: int | None = None
     note: str = ""
     within: float = 0.0
+
+    @property
+    def count(self) -> int:
+        """Of a share of rows: how many of them."""
+        return round((self.value or 0.0) * (self.n or 0))
 
     def percent(self, *, sign: bool = False) -> str:
         """Show the number and its interval in percent; a dash where there is none."""
@@ -69,32 +78,27 @@ class Estimate:
         return f"{text} [{self.low * 100:{form}}, {self.high * 100:{form}}]"
 
 
-@dataclass(frozen=True)
-class Share(Estimate):
-    """A share of rows with its Clopper-Pearson interval, and the rows it is made of."""
-
-    part: int = 0
-    whole: int = 0
-
-
-def share(part: int, whole: int, *, confidence: float = 0.95) -> Share:
-    """Return `part` of `whole` rows as a share with its interval.
+def share(count: int, n: int, *, confidence: float = 0.95) -> Estimate:
+    """Return `count` of `n` rows as a share with its Clopper-Pearson interval.
 
     Examples
     --------
     >>> share(1, 4).value, share(0, 0).value
     (0.25, None)
     """
-    if not whole:
-        return Share(None, part=part, whole=whole)
-    low, high = clopper_pearson(part, whole, confidence=confidence)
-    return Share(part / whole, low, high, part=part, whole=whole)
+    if not n:
+        return Estimate(None, n=n)
+    low, high = clopper_pearson(count, n, confidence=confidence)
+    return Estimate(count / n, low, high, n)
 
 
 def clopper_pearson(
     successes: float, n: float, *, confidence: float = 0.95
 ) -> Interval:
     """Exact interval of a rate of `successes` in `n` independent rows.
+
+    Its ends are the rates under which a count at least, or at most, as extreme has
+    probability (1 - confidence) / 2: quantiles of beta distributions.
 
     References
     ----------
@@ -118,14 +122,14 @@ def clopper_pearson(
 
 
 def normal_quantile(confidence: float) -> float:
-    """Return how many standard deviations leave `confidence` between them."""
+    """Return the z for which a normal number lies in [-z, z] with this probability."""
     from scipy.special import ndtri
 
     return float(ndtri(0.5 + confidence / 2))
 
 
 def check_confidence(confidence: float) -> float:
-    """Return a confidence, or say what it should have been."""
+    """Return a confidence between 0 and 1 as a float; refuse anything else."""
     number = as_real(confidence, "confidence")
     if not 0 < number < 1:
         got = shown_number(confidence)

@@ -1,9 +1,12 @@
-"""How good a score is: exact, tie-aware, with error as the positive class.
+"""How well scores rank: exact, tie-aware, with errors as the positive class.
 
 TRR is the share of the errors that are rejected, FRR the share of the correct
 predictions that are. A row is rejected iff its score is above the threshold. Other
 libraries call "FPR95" the share of *errors accepted* when 95% of the correct rows
 are; `frr_at_trr` is the opposite quantity.
+
+Every function takes `scores` (n,) and `errors` (n,), or `Counts` alone in the place of
+scores: `counts(scores, errors)` sorts the rows once for all of them.
 """
 
 import math
@@ -15,8 +18,8 @@ import numpy as np
 
 from trustdoctor.arrays import Array, as_errors, as_scores
 from trustdoctor.errors import InputError, UndefinedMetricError
-from trustdoctor.metrics import counts
-from trustdoctor.metrics.counts import Counts, count, count_runs
+from trustdoctor.metrics import score_counts
+from trustdoctor.metrics.score_counts import Counts, as_counts, as_runs
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,7 @@ class Confusion:
         return _ratio(self.accepted_errors, self.n_accepted)
 
 
-def confusion(scores: Any, errors: Any, *, threshold: float) -> Confusion:
+def confusion(scores: Any, errors: Any = None, *, threshold: float) -> Confusion:
     """Count the decisions of a threshold: a score above it is rejected.
 
     Examples
@@ -127,13 +130,41 @@ accepted_correct=1)
     if math.isnan(threshold):
         message = "expected a threshold, got NaN. Give a number."
         raise InputError(message)
+    if isinstance(scores, Counts):
+        return _counted_confusion(as_counts(scores, errors), threshold)
     s = as_scores(scores)
     wrong = as_errors(errors, rows=len(s))
     # In float64: a threshold between two float32 scores must not be rounded to one.
     return Confusion.of(s.astype(np.float64) <= threshold, wrong)
 
 
-def roc(scores: Any, errors: Any) -> tuple[Array, Array, Array]:
+def _counted_confusion(c: Counts, threshold: float) -> Confusion:
+    highest = _require_scores(c).astype(np.float64)
+    lowest = highest if c.lowest is None else c.lowest.astype(np.float64)
+    accepted = int(np.searchsorted(highest, threshold, "right"))
+    if accepted < len(lowest) and lowest[accepted] <= threshold:
+        message = (
+            f"expected a threshold between groups of tied scores, got {threshold!r}: "
+            f"scores from {lowest[accepted]} to {highest[accepted]} are tied."
+        )
+        raise InputError(message)
+    errors, correct = int(c.errors[:accepted].sum()), int(c.correct[:accepted].sum())
+    return Confusion(
+        int(c.n_correct) - correct, int(c.n_errors) - errors, errors, correct
+    )
+
+
+def _require_scores(c: Counts) -> Array:
+    if c.scores is None:
+        message = (
+            "expected counts with their scores, got counts without any. Make them with "
+            "counts(scores, errors)."
+        )
+        raise InputError(message)
+    return c.scores
+
+
+def roc(scores: Any, errors: Any = None) -> tuple[Array, Array, Array]:
     """FRR and TRR at every distinct threshold, from accepting to rejecting all.
 
     Returns
@@ -148,52 +179,60 @@ def roc(scores: Any, errors: Any) -> tuple[Array, Array, Array]:
     >>> frr, trr
     (array([0. , 0. , 0.5, 0.5, 1. ]), array([0. , 0.5, 0.5, 1. , 1. ]))
     """
-    c = _existing(count(scores, errors), "auroc")
+    c = _require_defined("auroc", as_counts(scores, errors))
     frr = np.cumsum(c.correct[::-1]) / c.n_correct
     trr = np.cumsum(c.errors[::-1]) / c.n_errors
-    assert c.highest is not None
-    thresholds = np.append(c.highest[::-1], np.nan)
+    thresholds = np.append(_require_scores(c)[::-1], np.nan)
     return np.append(0.0, frr), np.append(0.0, trr), thresholds
 
 
-def risk_coverage(scores: Any, errors: Any) -> tuple[Array, Array, Array]:
+def risk_coverage(scores: Any, errors: Any = None) -> tuple[Array, Array, Array]:
     """Coverage and selective risk at every distinct threshold.
 
     Returns
     -------
     coverage, risk, thresholds : arrays (k,) for k distinct scores
 
+    References
+    ----------
+    El-Yaniv & Wiener, On the Foundations of Noise-free Selective Classification,
+    JMLR 2010.
+
     Examples
     --------
     >>> risk_coverage([0.1, 0.4, 0.6, 0.9], [False, True, False, True])[1]
     array([0.        , 0.5       , 0.33333333, 0.5       ])
     """
-    c = count(scores, errors)
-    assert c.highest is not None
+    c = as_counts(scores, errors)
     accepted = np.cumsum(c.correct + c.errors)
-    return accepted / accepted[-1], np.cumsum(c.errors) / accepted, c.highest
+    coverage, risk = accepted / accepted[-1], np.cumsum(c.errors) / accepted
+    return coverage, risk, _require_scores(c)
 
 
-def auroc(scores: Any, errors: Any) -> float:
-    """Area under the ROC of errors against doubt; ties count one half.
+def auroc(scores: Any, errors: Any = None) -> float:
+    """Area under the ROC: P(an error scores above a correct row) + P(tie) / 2.
+
+    References
+    ----------
+    Hanley & McNeil, The Meaning and Use of the Area under a ROC Curve, Radiology 1982.
 
     Examples
     --------
     >>> auroc([0.1, 0.4, 0.6, 0.9], [False, True, False, True])
     0.75
     """
-    return float(counts.auroc(_runs(scores, errors, "auroc")))
+    return float(score_counts.auroc(_defined_runs("auroc", scores, errors)))
 
 
 def frr_at_trr(
-    scores: Any, errors: Any, *, trr: float = 0.95, interpolate: bool = False
+    scores: Any, errors: Any = None, *, trr: float = 0.95, interpolate: bool = False
 ) -> float:
     """Return the smallest FRR of a threshold that rejects at least `trr` of the errors.
 
     Parameters
     ----------
-    scores, errors
-        As everywhere.
+    scores, errors : arrays (n,)
+        Or `Counts` alone.
     trr : float
         The share of the errors to reject.
     interpolate : bool
@@ -209,19 +248,19 @@ def frr_at_trr(
     0.25
     """
     _check_rate("trr", trr)
-    c = _runs(scores, errors, "frr_at_trr")
-    return float(counts.frr_at_trr(c, trr=trr, interpolate=interpolate))
+    c = _defined_runs("frr_at_trr", scores, errors)
+    return float(score_counts.frr_at_trr(c, trr=trr, interpolate=interpolate))
 
 
 def trr_at_frr(
-    scores: Any, errors: Any, *, frr: float = 0.05, interpolate: bool = False
+    scores: Any, errors: Any = None, *, frr: float = 0.05, interpolate: bool = False
 ) -> float:
     """Return the largest TRR of a threshold that rejects at most `frr` of the correct.
 
     Parameters
     ----------
-    scores, errors
-        As everywhere.
+    scores, errors : arrays (n,)
+        Or `Counts` alone.
     frr : float
         The share of the correct rows that may be rejected.
     interpolate : bool
@@ -233,11 +272,11 @@ def trr_at_frr(
     1.0
     """
     _check_rate("frr", frr)
-    c = _runs(scores, errors, "trr_at_frr")
-    return float(counts.trr_at_frr(c, frr=frr, interpolate=interpolate))
+    c = _defined_runs("trr_at_frr", scores, errors)
+    return float(score_counts.trr_at_frr(c, frr=frr, interpolate=interpolate))
 
 
-def aurc(scores: Any, errors: Any) -> float:
+def aurc(scores: Any, errors: Any = None) -> float:
     """Area under the risk-coverage curve: mean over k of the k best rows' risk.
 
     Tied rows count as the mean over all their orders.
@@ -251,10 +290,10 @@ def aurc(scores: Any, errors: Any) -> float:
     >>> round(aurc([0.1, 0.4, 0.6, 0.9], [False, True, False, True]), 4)
     0.3333
     """
-    return float(counts.aurc(count_runs(scores, errors)))
+    return float(score_counts.aurc(as_runs(scores, errors)))
 
 
-def eaurc(scores: Any, errors: Any) -> float:
+def eaurc(scores: Any, errors: Any = None) -> float:
     """AURC less that of a perfect ranking of the same rows.
 
     Examples
@@ -262,10 +301,10 @@ def eaurc(scores: Any, errors: Any) -> float:
     >>> abs(round(eaurc([0.1, 0.4, 0.6, 0.9], [False, False, True, True]), 9))
     0.0
     """
-    return float(counts.eaurc(count_runs(scores, errors)))
+    return float(score_counts.eaurc(as_runs(scores, errors)))
 
 
-def augrc(scores: Any, errors: Any) -> float:
+def augrc(scores: Any, errors: Any = None) -> float:
     """Area under the generalised risk-coverage curve, by trapezoids.
 
     It equals (1 - AUROC) accuracy (1 - accuracy) + (1 - accuracy)^2 / 2.
@@ -280,16 +319,16 @@ def augrc(scores: Any, errors: Any) -> float:
     >>> augrc([0.1, 0.4, 0.6, 0.9], [False, True, False, True])
     0.1875
     """
-    return float(counts.augrc(count_runs(scores, errors)))
+    return float(score_counts.augrc(as_runs(scores, errors)))
 
 
-def aupr(scores: Any, errors: Any, *, positive: str = "errors") -> float:
+def aupr(scores: Any, errors: Any = None, *, positive: str = "errors") -> float:
     """Average precision of finding the errors, or the correct rows.
 
     Parameters
     ----------
-    scores, errors
-        As everywhere.
+    scores, errors : arrays (n,)
+        Or `Counts` alone.
     positive : str
         "errors" (most doubtful first) or "correct" (least doubtful first).
 
@@ -299,16 +338,21 @@ def aupr(scores: Any, errors: Any, *, positive: str = "errors") -> float:
     0.8333
     """
     if positive == "errors":
-        return float(counts.aupr(_runs(scores, errors, "aupr")))
+        return float(score_counts.aupr(_defined_runs("aupr", scores, errors)))
     if positive == "correct":
-        c = count(scores, errors).swapped()
-        return float(counts.aupr(_existing(c, "aupr")))
+        # Runs merge correct rows of different scores, which this one tells apart.
+        c = _require_defined("aupr", as_counts(scores, errors).swapped())
+        return float(score_counts.aupr(c))
     message = f"expected positive='errors' or 'correct', got {positive!r}."
     raise InputError(message)
 
 
-def risk_at_coverage(scores: Any, errors: Any, *, coverage: float = 0.9) -> float:
+def risk_at_coverage(
+    scores: Any, errors: Any = None, *, coverage: float = 0.9
+) -> float:
     """Share of errors among the ceil(coverage n) least doubtful rows.
+
+    Where a group of tied rows is accepted in part, the mean over all their orders.
 
     Examples
     --------
@@ -316,13 +360,15 @@ def risk_at_coverage(scores: Any, errors: Any, *, coverage: float = 0.9) -> floa
     0.5
     """
     _check_coverage(coverage)
-    return float(counts.risk_at_coverage(count_runs(scores, errors), coverage=coverage))
+    c = as_runs(scores, errors)
+    return float(score_counts.risk_at_coverage(c, coverage=coverage))
 
 
-def coverage_at_risk(scores: Any, errors: Any, *, risk: float = 0.01) -> float:
+def coverage_at_risk(scores: Any, errors: Any = None, *, risk: float = 0.01) -> float:
     """Return the largest coverage whose observed risk is at most `risk`.
 
-    This looks at the rows it is given; it promises nothing for others.
+    This describes the given rows; it promises nothing about others. `calibrate` finds
+    a threshold with a promise.
 
     Examples
     --------
@@ -330,12 +376,13 @@ def coverage_at_risk(scores: Any, errors: Any, *, risk: float = 0.01) -> float:
     0.75
     """
     _check_rate("risk", risk)
-    return float(counts.coverage_at_risk(count_runs(scores, errors), risk=risk))
+    c = as_runs(scores, errors)
+    return float(score_counts.coverage_at_risk(c, risk=risk))
 
 
 @dataclass(frozen=True)
 class Points:
-    """Where the metrics that need a point of the curve are taken.
+    """Operating points: where the metrics that need a point of the curve are taken.
 
     Examples
     --------
@@ -359,69 +406,74 @@ RankMetric = Callable[[Counts, Points], Array]
 
 
 RANK_METRICS: dict[str, RankMetric] = {
-    "auroc": lambda c, _: counts.auroc(c),
-    "frr_at_trr": lambda c, at: counts.frr_at_trr(c, trr=at.trr),
-    "trr_at_frr": lambda c, at: counts.trr_at_frr(c, frr=at.frr),
-    "aurc": lambda c, _: counts.aurc(c),
-    "eaurc": lambda c, _: counts.eaurc(c),
-    "augrc": lambda c, _: counts.augrc(c),
-    "aupr": lambda c, _: counts.aupr(c),
-    "risk_at_coverage": lambda c, at: counts.risk_at_coverage(c, coverage=at.coverage),
-    "coverage_at_risk": lambda c, at: counts.coverage_at_risk(c, risk=at.risk),
+    "auroc": lambda c, _: score_counts.auroc(c),
+    "frr_at_trr": lambda c, at: score_counts.frr_at_trr(c, trr=at.trr),
+    "trr_at_frr": lambda c, at: score_counts.trr_at_frr(c, frr=at.frr),
+    "aurc": lambda c, _: score_counts.aurc(c),
+    "eaurc": lambda c, _: score_counts.eaurc(c),
+    "augrc": lambda c, _: score_counts.augrc(c),
+    "aupr": lambda c, _: score_counts.aupr(c),
+    "risk_at_coverage": lambda c, at: score_counts.risk_at_coverage(
+        c, coverage=at.coverage
+    ),
+    "coverage_at_risk": lambda c, at: score_counts.coverage_at_risk(c, risk=at.risk),
 }
 """The metrics that depend on the order of the scores alone, on counted rows."""
 
 
 def measure(
     scores: Any,
-    errors: Any,
+    errors: Any = None,
     *,
     metrics: Sequence[str] = tuple(RANK_METRICS),
     points: Points | None = None,
 ) -> dict[str, float]:
-    """Return several metrics of rank at once, from one pass over the sorted scores.
+    """Return several rank metrics from one pass over the sorted scores.
 
     Parameters
     ----------
-    scores, errors
-        As everywhere.
+    scores, errors : arrays (n,)
+        Or `Counts` alone.
     metrics : sequence of str
-        Names of the functions here; by default all of `RANK_METRICS`. Those that do
-        not exist, as AUROC without an error, are left out of the result.
+        Names of the functions here; by default all of `RANK_METRICS`. Those that are
+        undefined, as AUROC without an error, are left out of the result.
     points : Points, optional
         Where FRR@TRR, TRR@FRR, risk@coverage and coverage@risk are taken.
 
     Examples
     --------
-    >>> found = measure([0.1, 0.4, 0.6, 0.9], [False, True, False, True])
-    >>> found["auroc"], found["frr_at_trr"]
+    >>> values = measure([0.1, 0.4, 0.6, 0.9], [False, True, False, True])
+    >>> values["auroc"], values["frr_at_trr"]
     (0.75, 0.5)
     """
     unknown = sorted(set(metrics) - set(RANK_METRICS))
     if unknown:
-        message = (
-            f"expected metrics out of {', '.join(RANK_METRICS)}, got {unknown[0]!r}."
-        )
+        names = ", ".join(RANK_METRICS)
+        message = f"expected metrics out of {names}, got {unknown[0]!r}."
         raise InputError(message)
-    c, at = count_runs(scores, errors), points or Points()
+    c, points = as_runs(scores, errors), points or Points()
     missing = undefined(c)
-    return {m: float(RANK_METRICS[m](c, at)) for m in metrics if m not in missing}
+    return {
+        name: float(RANK_METRICS[name](c, points))
+        for name in metrics
+        if name not in missing
+    }
 
 
 def undefined(c: Counts) -> frozenset[str]:
     """Return the metrics that have no value on these rows."""
-    both = {"auroc", "frr_at_trr", "trr_at_frr"}
+    of_both_kinds = {"auroc", "frr_at_trr", "trr_at_frr"}
     if c.n_errors == 0:
-        return frozenset({*both, "aupr"})
-    return frozenset(both if c.n_correct == 0 else ())
+        return frozenset({*of_both_kinds, "aupr"})
+    return frozenset(of_both_kinds if c.n_correct == 0 else ())
 
 
-def _runs(scores: Any, errors: Any, metric: str) -> Counts:
-    return _existing(count_runs(scores, errors), metric)
+def _defined_runs(metric: str, scores: Any, errors: Any) -> Counts:
+    return _require_defined(metric, as_runs(scores, errors))
 
 
-def _existing(c: Counts, metric: str) -> Counts:
-    """Return the counts, or say that the metric does not exist on them."""
+def _require_defined(metric: str, c: Counts) -> Counts:
+    """Return the counts, or say that the metric is undefined on them."""
     if metric in undefined(c):
         message = (
             f"{metric} needs rows of both kinds, got {c.n_errors} errors and "
@@ -438,7 +490,7 @@ def _ratio(count: int, n: int) -> float:
 def _check_coverage(coverage: float) -> None:
     _check_rate("coverage", coverage)
     if coverage == 0:
-        message = "expected a coverage above 0, got 0. Nothing accepted has no risk."
+        message = "expected a coverage above 0, got 0. Accepting nothing has no risk."
         raise InputError(message)
 
 

@@ -28,7 +28,7 @@ from trustdoctor.gates import (
     true_class_nonconformity,
     uncalibrated_shortlist,
 )
-from trustdoctor.metrics import Confusion, count
+from trustdoctor.metrics import Confusion, counts
 from trustdoctor.opinion.cascade import AVERAGE, OWN, Cascade, as_costs
 from trustdoctor.opinion.measuring import (
     Wanted,
@@ -117,8 +117,8 @@ def _odd_labels(
     """Return why nothing may rest on the labels, by what each model says."""
     out = []
     for k, name in enumerate(bare.stages):
-        counts = count(heard.doubts[:, k], heard.wrong[:, k])
-        turned = reversed_note(counts, bare.score)
+        stage_counts = counts(heard.doubts[:, k], heard.wrong[:, k])
+        turned = reversed_note(stage_counts, bare.score)
         odd = check_labels(replace(every[k], labels=labels)).odd
         out += [f"{name}: {line}" for line in (*odd, turned) if line]
     return out

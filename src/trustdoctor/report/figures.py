@@ -14,7 +14,13 @@ from trustdoctor.arrays import Array
 from trustdoctor.atomic import replacing
 from trustdoctor.errors import InputError, missing_package
 from trustdoctor.evaluation import Evaluation
-from trustdoctor.metrics import histogram, positions, reliability_bins, roc, thinned
+from trustdoctor.metrics import (
+    histogram,
+    reliability_bins,
+    roc,
+    thin_curve,
+    threshold_grid,
+)
 from trustdoctor.opinion import Cascade, Measured
 from trustdoctor.predictions import Predictions
 from trustdoctor.report.cascade_words import (
@@ -240,7 +246,7 @@ def plot_roc(found: Evaluation, *, scores: Sequence[str] | None = None) -> Any:
     lines = []
     for name, values in zip(*_named(found, scores), strict=True):
         frr, trr, _ = roc(values, wrong)
-        lines.append(Line(name, *map(_tuple, thinned(frr, trr))))
+        lines.append(Line(name, *map(_tuple, thin_curve(frr, trr))))
     return draw(Picture("roc", "", (Panel("", "FRR", "TRR", tuple(lines)),)))
 
 
@@ -251,7 +257,7 @@ def plot_risk_coverage(
     wrong = _predictions(found).errors
     lines = []
     for name, values in zip(*_named(found, scores), strict=True):
-        chart = positions(values, wrong)
+        chart = threshold_grid(values, wrong)
         some = chart.coverage > 0
         x, y = chart.coverage[some], chart.risk[some]
         lines.append(Line(name, _tuple(x), _tuple(y)))

@@ -18,7 +18,7 @@ from trustdoctor.gates import (
     preview_gates,
     sufficient_rows,
 )
-from trustdoctor.metrics import Positions
+from trustdoctor.metrics import ThresholdGrid
 
 NO_OFFER = "These labels cannot be right, so no promise can rest on them."
 """Instead of a gate, where `calibrate` refuses the labels."""
@@ -140,15 +140,15 @@ def without_promise(offers: Sequence[Offer], why: str) -> tuple[Offer, ...]:
     )
 
 
-def place_of(offer: Offer, chart: Positions) -> int:
+def place_of(offer: Offer, chart: ThresholdGrid) -> int:
     """Return which threshold of a chart to show: about where such a gate lies.
 
     Where no gate is to be expected, the one that just meets the value on these rows.
 
     Examples
     --------
-    >>> from trustdoctor.metrics import positions
-    >>> chart = positions(np.arange(10.0), np.arange(10) > 7)
+    >>> from trustdoctor.metrics import threshold_grid
+    >>> chart = threshold_grid(np.arange(10.0), np.arange(10) > 7)
     >>> offer = Offer("risk", 0.1, True, "", "", coverage=0.5)
     >>> float(chart.coverage[place_of(offer, chart)])
     0.5

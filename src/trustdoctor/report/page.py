@@ -17,12 +17,11 @@ from trustdoctor.evaluation import DominantConfusion, Evaluation
 from trustdoctor.gates import Outcome
 from trustdoctor.metrics import (
     Estimate,
-    Positions,
-    Share,
+    ThresholdGrid,
     histogram,
-    positions,
     reliability_bins,
     share,
+    threshold_grid,
 )
 from trustdoctor.predictions import Predictions
 from trustdoctor.report.advice import PRICE, best_score, say_alike
@@ -91,7 +90,7 @@ def _content(
     """Return what the template shows of the rows."""
     wrong = predictions.errors
     doubts = {name: finite(found.doubts[name]) for name in found.scores}
-    charts = {name: positions(scores, wrong) for name, scores in doubts.items()}
+    charts = {name: threshold_grid(scores, wrong) for name, scores in doubts.items()}
     first, best = next(iter(charts)), best_score(found)
     offers = _offers(doubts, found, best, extras)
     if found.odd_labels:
@@ -148,7 +147,7 @@ def _content(
 
 def _payload(
     found: Evaluation,
-    charts: dict[str, Positions],
+    charts: dict[str, ThresholdGrid],
     doubts: dict[str, Array],
     subjects: Subjects,
 ) -> dict[str, Any]:
@@ -200,7 +199,9 @@ def _named_pairs(subjects: Subjects, rows: ShownRows) -> list[list[Any]]:
     ]
 
 
-def _chart(chart: Positions, scores: Array, wrong: Array, name: str) -> dict[str, Any]:
+def _chart(
+    chart: ThresholdGrid, scores: Array, wrong: Array, name: str
+) -> dict[str, Any]:
     edges, right, bad = histogram(scores, wrong)
     return {
         "thresholds": chart.thresholds.tolist(),
@@ -302,7 +303,7 @@ def _cautions(found: Evaluation, best: str) -> list[str]:
     return out
 
 
-def _rates(done: Outcome, confidence: float) -> dict[str, Share]:
+def _rates(done: Outcome, confidence: float) -> dict[str, Estimate]:
     """Return the rates at the threshold that the page opens with."""
     none = {name: share(0, 0) for name in ("frr", "trr", "risk")}
     rejected = share(done.rows - done.accepted, done.rows, confidence=confidence)
@@ -347,7 +348,7 @@ def _opening_confusion(payload: dict[str, Any], best: str, opened: Offer | None)
     return words
 
 
-def _shown_offer(offer: Offer, chart: Positions) -> dict[str, Any]:
+def _shown_offer(offer: Offer, chart: ThresholdGrid) -> dict[str, Any]:
     """Return an offer as the page's script takes it."""
     return {
         "target": offer.target,
@@ -363,7 +364,7 @@ def _confusions(
     predictions: Predictions,
     subjects: Subjects,
     doubts: Array,
-    chart: Positions,
+    chart: ThresholdGrid,
     offers: tuple[Offer, ...],
 ) -> list[str]:
     """Say of each offer which confusion most errors that go out have in common.

@@ -7,7 +7,7 @@ from importlib.metadata import version
 from importlib.resources import files
 from typing import Any
 
-from trustdoctor.metrics import Estimate, Share
+from trustdoctor.metrics import Estimate
 from trustdoctor.visible import visible
 
 MOST_TEXT = 400
@@ -106,5 +106,5 @@ def _words(command: str) -> Any:
     return Markup(" ").join(map(word.format, visible(command).split(" ")))
 
 
-def _counts(rate: Share) -> str:
-    return f"{rate.part:,} of {rate.whole:,}"
+def _counts(rate: Estimate) -> str:
+    return f"{rate.count:,} of {rate.n or 0:,}"

@@ -13,7 +13,7 @@ from trustdoctor.metrics import (
     Ranking,
     auroc_difference,
     frr_difference,
-    frr_parts,
+    paired_frr,
     roc,
 )
 from trustdoctor.reproduce.experiment import Options, paper
@@ -103,7 +103,7 @@ class Case:
         if self.same_rank and other.same_rank:
             return Estimate(0.0, 0.0, 0.0), Estimate(0.0, 0.0, 0.0)
         first, second = (Ranking(c.scores, self.errors) for c in (self, other))
-        parts = [frr_parts(r, trr=0.95, confidence=0.95) for r in (first, second)]
+        parts = [paired_frr(r, trr=0.95, confidence=0.95) for r in (first, second)]
         return (
             in_percent(auroc_difference(first, second)),
             in_percent(frr_difference(parts[0], parts[1], first.wrong)),

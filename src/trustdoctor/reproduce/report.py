@@ -120,7 +120,7 @@ def in_percent(estimate: Estimate) -> Estimate:
         None if part is None else 100 * part
         for part in (estimate.value, estimate.low, estimate.high)
     )
-    return Estimate(value, low, high, estimate.note)
+    return Estimate(value, low, high, note=estimate.note)
 
 
 def _shown(cell: Cell) -> str:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from trustdoctor.arrays import Array
-from trustdoctor.metrics import thinned
+from trustdoctor.metrics import thin_curve
 from trustdoctor.report import Line, Panel, Picture
 from trustdoctor.reproduce.cases import Case, cases_in_paper
 from trustdoctor.reproduce.experiment import Options
@@ -60,7 +60,7 @@ def points(
     curve: tuple[Array, Array],
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return few points along a curve, for a picture."""
-    x, y = thinned(*curve)
+    x, y = thin_curve(*curve)
     return tuple(x.tolist()), tuple(y.tolist())
 
 

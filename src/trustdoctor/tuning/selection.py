@@ -18,7 +18,7 @@ from trustdoctor.arrays import Array, as_real, shown_number
 from trustdoctor.errors import InputError
 from trustdoctor.kernels import check_temperature
 from trustdoctor.metrics import Ranking
-from trustdoctor.metrics.counts import exact_product
+from trustdoctor.metrics.score_counts import exact_product
 from trustdoctor.predictions import Predictions
 from trustdoctor.scores import LogitScore, find_logit_score
 
@@ -213,7 +213,7 @@ def section_area(doubts: Array, errors: Array, section: CurveSection) -> Section
         ranked = ranked[first : max(first + 1, last)]
         doubts = np.concatenate([ranked, doubts[~errors]])
         errors = np.arange(len(doubts)) < len(ranked)
-    of_errors, of_correct = Ranking(doubts, errors).places
+    of_errors, of_correct = Ranking(doubts, errors).placements
     return SectionArea(float(of_errors.mean()), of_errors, of_correct)
 
 

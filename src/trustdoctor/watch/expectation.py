@@ -19,7 +19,6 @@ from trustdoctor.errors import InputError
 from trustdoctor.gates import Gate
 from trustdoctor.metrics import (
     Estimate,
-    Share,
     check_confidence,
     matching_temperature,
     normal_quantile,
@@ -328,17 +327,17 @@ class ExpectationCheck:
     ----------
     expected : Estimate
         The expectation for these rows alone, with its interval.
-    actual : Share
+    actual : Estimate
         The actual rate, with its Clopper-Pearson interval.
 
     Examples
     --------
-    >>> ExpectationCheck(Estimate(0.9, 0.88, 0.92), Share(0.85, 0.83, 0.87)).fits
+    >>> ExpectationCheck(Estimate(0.9, 0.88, 0.92), Estimate(0.85, 0.83, 0.87)).fits
     False
     """
 
     expected: Estimate
-    actual: Share
+    actual: Estimate
 
     @property
     def error(self) -> float:
@@ -360,7 +359,7 @@ class ExpectationCheck:
         """Return the check as a line of text."""
         agreement = "they agree" if self.fits else "they do not agree"
         return (
-            f"  of {self.actual.whole:,} with labels: {_percent(self.actual)}; "
+            f"  of {self.actual.n:,} with labels: {_percent(self.actual)}; "
             f"expected: {self.expected.value:.2%}; {agreement}"
         )
 

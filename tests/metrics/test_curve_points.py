@@ -10,15 +10,15 @@ from metrics.ranked import draw, samples
 from scipy.stats import binom, binomtest, norm
 
 from trustdoctor.metrics import (
-    CROSSINGS,
+    CURVE_POINTS,
     RANK_METRICS,
     TIED_NOTE,
     Counts,
     Points,
-    count,
-    crossings,
+    counts,
+    curve_points,
 )
-from trustdoctor.metrics.crossings import binomial_quantiles, frr_arms
+from trustdoctor.metrics.curve_points import binomial_quantiles, frr_point
 
 
 def exact(k, n):
@@ -49,17 +49,17 @@ def test_frr_by_hand(rng):
     low, high = binom.ppf([0.025, 0.975], len(wrong), 0.5).astype(int)
     assert low >= 10  # so no tail is needed
     most, least = ((right > wrong[at]).mean() for at in (low - 1, high))
-    arms = frr_arms(count(scores, errors), trr=0.5)
-    ends = exact(round(arms.value * len(right)), len(right))
-    assert arms.above == pytest.approx((most - arms.value, ends.high - arms.value))
-    assert arms.below == pytest.approx((arms.value - least, arms.value - ends.low))
-    found = CROSSINGS["frr_at_trr"](
-        count(scores, errors), Points(trr=0.5), 0.95
+    point = frr_point(counts(scores, errors), trr=0.5)
+    ends = exact(round(point.value * len(right)), len(right))
+    assert point.above == pytest.approx((most - point.value, ends.high - point.value))
+    assert point.below == pytest.approx((point.value - least, point.value - ends.low))
+    found = CURVE_POINTS["frr_at_trr"](
+        counts(scores, errors), Points(trr=0.5), 0.95
     ).interval
     assert found == pytest.approx(
         (
-            arms.value - math.hypot(arms.value - least, arms.value - ends.low),
-            arms.value + math.hypot(most - arms.value, ends.high - arms.value),
+            point.value - math.hypot(point.value - least, point.value - ends.low),
+            point.value + math.hypot(most - point.value, ends.high - point.value),
         )
     )
 
@@ -68,15 +68,15 @@ def test_frr_by_hand_with_ties():
     """Of 50 errors the threshold is below the 18th to the 33rd: whole groups."""
     c = Counts(np.array([100, 100, 100, 100]), np.array([10, 14, 9, 17]))
     assert binom.ppf([0.025, 0.975], 50, 0.5).tolist() == [18, 32]
-    arms = frr_arms(c, trr=0.5)
-    assert arms.value == 0.5  # 26 of 50 errors are above the second value
-    assert arms.jumps == pytest.approx((0, 0.25))  # the 18th error has that value
+    point = frr_point(c, trr=0.5)
+    assert point.value == 0.5  # 26 of 50 errors are above the second value
+    assert point.jumps == pytest.approx((0, 0.25))  # the 18th error has that value
     ends = exact(200, 400).low, exact(300, 400).high
-    assert arms.below == pytest.approx((0, 0.5 - ends[0]))
-    assert arms.above == pytest.approx((0, ends[1] - 0.75))
-    assert arms.interval == pytest.approx(ends)
-    assert arms.note == TIED_NOTE
-    sure = frr_arms(Counts(100 * c.correct, 100 * c.errors), trr=0.5)
+    assert point.below == pytest.approx((0, 0.5 - ends[0]))
+    assert point.above == pytest.approx((0, ends[1] - 0.75))
+    assert point.interval == pytest.approx(ends)
+    assert point.note == TIED_NOTE
+    sure = frr_point(Counts(100 * c.correct, 100 * c.errors), trr=0.5)
     assert (sure.jumps, sure.note) == ((0, 0), "")
 
 
@@ -84,17 +84,17 @@ def test_frr_by_hand_with_ties():
 def test_the_exact_lower_rank_counts_at_ties(n_errors):
     """One error of the lower value: that it holds 5% of them cannot be ruled out."""
     c = Counts(np.array([120, 60]), np.array([1, n_errors - 1]))
-    arms = frr_arms(c, trr=0.95)
-    assert arms.value == pytest.approx(1 / 3)
-    assert arms.interval[1] == 1
+    point = frr_point(c, trr=0.95)
+    assert point.value == pytest.approx(1 / 3)
+    assert point.interval[1] == 1
     assert binom.cdf(1, n_errors, 0.05) > 0.025
 
 
 def test_small_groups_of_ties_are_no_jumps(rng):
     scores, errors = draw(rng, 2000, step=0.01)
-    arms = frr_arms(count(scores, errors), trr=0.95)
-    assert arms.jumps == (0, 0)
-    assert arms.note == ""
+    point = frr_point(counts(scores, errors), trr=0.95)
+    assert point.jumps == (0, 0)
+    assert point.note == ""
 
 
 def test_frr_by_hand_where_the_threshold_may_lie_beyond_all_errors(rng):
@@ -110,24 +110,24 @@ def test_frr_by_hand_where_the_threshold_may_lie_beyond_all_errors(rng):
     accepted = norm.cdf(z[5] - step * steps) * 201 - 0.5
     most = 1 - math.floor(max(0.0, accepted)) / 200  # to a threshold
     most = max(most, (correct > wrong[0]).mean())  # and at the least doubtful error
-    arms = frr_arms(count(scores, errors), trr=0.95)
-    assert arms.above[0] == pytest.approx(max(0.0, most - arms.value))
+    point = frr_point(counts(scores, errors), trr=0.95)
+    assert point.above[0] == pytest.approx(max(0.0, most - point.value))
 
 
 def test_all_errors_rejected_may_cost_all_correct_rows(rng):
-    c = count(*draw(rng, 60))
-    assert CROSSINGS["frr_at_trr"](c, Points(trr=1.0), 0.95).interval[1] == 1
-    assert CROSSINGS["trr_at_frr"](c, Points(frr=0.0), 0.95).interval[0] == 0
+    c = counts(*draw(rng, 60))
+    assert CURVE_POINTS["frr_at_trr"](c, Points(trr=1.0), 0.95).interval[1] == 1
+    assert CURVE_POINTS["trr_at_frr"](c, Points(frr=0.0), 0.95).interval[0] == 0
 
 
 @given(data=samples(), frr=st.sampled_from([0.0, 0.05, 0.3, 0.5, 1.0]))
 def test_trr_is_frr_with_the_kinds_exchanged(data, frr):
     scores, errors = data
-    low, high = CROSSINGS["trr_at_frr"](
-        count(scores, errors), Points(frr=frr), 0.95
+    low, high = CURVE_POINTS["trr_at_frr"](
+        counts(scores, errors), Points(frr=frr), 0.95
     ).interval
-    mirrored = count(-scores, ~errors)
-    found = CROSSINGS["frr_at_trr"](mirrored, Points(trr=1 - frr), 0.95).interval
+    mirrored = counts(-scores, ~errors)
+    found = CURVE_POINTS["frr_at_trr"](mirrored, Points(trr=1 - frr), 0.95).interval
     assert found == pytest.approx((1 - high, 1 - low))
 
 
@@ -142,16 +142,16 @@ def test_risk_by_hand():
         5 / 90 - math.hypot(5 / 90 - ends.low, (5 - 3) / 90),
         5 / 90 + math.hypot(ends.high - 5 / 90, (6 - 5) / 90),
     )
-    found = CROSSINGS["risk_at_coverage"](
-        count(np.arange(100), errors), Points(), 0.95
+    found = CURVE_POINTS["risk_at_coverage"](
+        counts(np.arange(100), errors), Points(), 0.95
     ).interval
     assert found == pytest.approx(expected)
 
 
 def test_a_risk_of_no_errors_has_an_upper_end():
     errors = np.arange(100) >= 98
-    found = CROSSINGS["risk_at_coverage"](
-        count(np.arange(100), errors), Points(), 0.95
+    found = CURVE_POINTS["risk_at_coverage"](
+        counts(np.arange(100), errors), Points(), 0.95
     ).interval
     assert found == (0, pytest.approx(exact(0, 90).high))
 
@@ -159,10 +159,10 @@ def test_a_risk_of_no_errors_has_an_upper_end():
 @pytest.mark.parametrize("coverage", [1e-13, 1e-20, 1e-160])
 def test_of_the_smallest_coverage_one_row_is_left(coverage):
     for errors in (np.arange(100) >= 90, np.arange(100) < 10):
-        c, at = count(np.arange(100), errors), Points(coverage=coverage)
+        c, at = counts(np.arange(100), errors), Points(coverage=coverage)
         value = float(errors[0])
         assert RANK_METRICS["risk_at_coverage"](c, at) == value
-        low, high = CROSSINGS["risk_at_coverage"](c, at, 0.95).interval
+        low, high = CURVE_POINTS["risk_at_coverage"](c, at, 0.95).interval
         assert 0 <= low <= value <= high <= 1
         assert high - low > 0.9
 
@@ -182,15 +182,15 @@ def test_coverage_by_hand(rng):
     n, at = 300, Points(risk=0.2)
     errors = rng.random(n) < np.linspace(0, 0.7, n)
     errors[3] = True  # so that the tail of the errors allows less than the tests do
-    c = count(np.arange(n), errors)
+    c = counts(np.arange(n), errors)
     surely, maybe = thresholds(errors, 0.2)
-    assert crossings._bounded(c, 0.2, 0.025) < surely < maybe < n
+    assert curve_points._rows_bounded_by_tail(c, 0.2, 0.025) < surely < maybe < n
     value = float(RANK_METRICS["coverage_at_risk"](c, at))
     assert surely < value * n < maybe
     least = exact(round(value * n), n).low
     below = math.hypot(value - surely / n, value - least)
     expected = value - below, exact(maybe, n).high
-    assert CROSSINGS["coverage_at_risk"](c, at, 0.95).interval == pytest.approx(
+    assert CURVE_POINTS["coverage_at_risk"](c, at, 0.95).interval == pytest.approx(
         expected
     )
 
@@ -198,29 +198,29 @@ def test_coverage_by_hand(rng):
 def test_far_errors_allow_what_a_test_of_counts_cannot_show():
     """Among 50 correct rows no test shows a risk below 1%; far errors do."""
     errors = np.arange(80) >= 50
-    c = count(np.arange(80), errors)
+    c = counts(np.arange(80), errors)
     assert thresholds(errors, 0.01)[0] == 0
-    low, high = CROSSINGS["coverage_at_risk"](c, Points(), 0.95).interval
+    low, high = CURVE_POINTS["coverage_at_risk"](c, Points(), 0.95).interval
     assert 0 < low < 50 / 80 < high
 
 
 def test_of_many_thresholds_the_last_that_passes_is_found(rng):
     errors = np.sort(rng.random(9000)) ** 2 > rng.random(9000)
     rows, wrong = np.arange(1, 9001), np.cumsum(errors)
-    assert len(rows) > 2 * crossings._TESTED
+    assert len(rows) > 2 * curve_points._TESTED
     for risk in (0.02, 0.1, 0.3):
-        for test in (crossings._surely, crossings._maybe):
+        for test in (curve_points._surely_below, curve_points._maybe_below):
             passed = np.flatnonzero(test(rows, wrong, risk, 0.025))
-            found = crossings._last(rows, wrong, test, risk, 0.025)
+            found = curve_points._last_passing(rows, wrong, test, risk, 0.025)
             assert found == passed[-1]
 
 
-@pytest.mark.parametrize("name", CROSSINGS)
+@pytest.mark.parametrize("name", CURVE_POINTS)
 @pytest.mark.parametrize("at", [Points(), Points(0.5, 0.5, 0.5, 0.2)])
 @given(data=samples())
 def test_intervals_hold_the_value_and_have_a_width(name, at, data):
-    c = count(*data)
+    c = counts(*data)
     value = float(RANK_METRICS[name](c, at))
-    low, high = CROSSINGS[name](c, at, 0.95).interval
+    low, high = CURVE_POINTS[name](c, at, 0.95).interval
     assert 0 <= low <= value <= high <= 1
     assert low < high

@@ -1,16 +1,31 @@
-"""Intervals of what the softmax says of itself, and the ECE by a plain loop."""
+"""Calibration and its intervals, the ECE by a plain loop, matching temperatures."""
 
 import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
+from scipy.optimize import brentq
+from scipy.special import softmax
 
 import trustdoctor as td
 from trustdoctor.errors import InputError
-from trustdoctor.metrics import ECE_BINS, FEW_NOTE, Gaps, Said, ece_interval
-from trustdoctor.metrics.calibrated import _folded, laws_of_sums
-from trustdoctor.metrics.reliability import calibration_rows
+from trustdoctor.metrics import (
+    ECE_BINS,
+    FEW_NOTE,
+    BinGaps,
+    CalibrationSummary,
+    ece_interval,
+)
+from trustdoctor.metrics.reliability import (
+    _folded_normal,
+    calibration_terms,
+    matching_temperature,
+    moments_from_sums,
+    top_probability,
+)
 
 
 def predictions(n=2000, seed=0, factor=1.0, classes=4):
@@ -23,12 +38,12 @@ def predictions(n=2000, seed=0, factor=1.0, classes=4):
 
 
 def gaps(p):
-    rows = calibration_rows(p)
-    return Gaps.of(rows.bins, rows.gap, number=ECE_BINS)
+    rows = calibration_terms(p)
+    return BinGaps.of(rows.bins, rows.gap, n_bins=ECE_BINS)
 
 
 def said(p):
-    return Said.of(calibration_rows(p), p.errors, number=ECE_BINS)
+    return CalibrationSummary.of(calibration_terms(p), p.errors, n_bins=ECE_BINS)
 
 
 @pytest.mark.parametrize("n", [100, 2000, 50_000])
@@ -53,7 +68,9 @@ def test_a_badly_calibrated_one_has_some(factor):
 
 def test_gaps_by_hand():
     """Three rows of confidence 0.8 in one bin, one right row of 0.5 in another."""
-    found = Gaps.of(np.array([1, 1, 1, 0]), np.array([0.2, 0.2, -0.8, 0.5]), number=3)
+    found = BinGaps.of(
+        np.array([1, 1, 1, 0]), np.array([0.2, 0.2, -0.8, 0.5]), n_bins=3
+    )
     assert found.rows.tolist() == [1, 3, 0]
     assert found.ece == pytest.approx((0.5 + 0.4) / 4)
     # 0.5 (1 - 0.5) once; the three gaps vary by more than 0.8 (1 - 0.8) three times
@@ -67,12 +84,12 @@ def test_chance_is_the_least_spread_of_few_rows_of_a_kind():
     for wrong, few in ((5, True), (15, False)):
         gap = np.array([0.1] * 90 + [-0.9] * wrong)
         n = 90 + wrong
-        found = Gaps.of(np.zeros(n, int), gap, number=1)
+        found = BinGaps.of(np.zeros(n, int), gap, n_bins=1)
         seen, chance = n * gap.var(), n * 0.9 * 0.1
         assert (seen < chance) == few
         assert found.variances * n**2 == pytest.approx([max(seen, chance)])
     gap = np.array([0.4] * 90 + [-0.6] * 30)  # many of both: chance has no say
-    found = Gaps.of(np.zeros(120, int), gap, number=1)
+    found = BinGaps.of(np.zeros(120, int), gap, n_bins=1)
     assert 120 * gap.var() < 120 * 0.6 * 0.4
     assert found.variances * 120**2 == pytest.approx([120 * gap.var()])
 
@@ -83,12 +100,12 @@ def test_folded_normal_moments_are_scipys():
         stats.foldnorm(m / d, scale=d) for m, d in zip(means, deviations, strict=True)
     ]
     expected = sum(law.mean() for law in laws), sum(law.var() for law in laws)
-    assert _folded(means, deviations**2) == pytest.approx(expected)
-    assert _folded(np.array([0.3]), np.array([0.0])) == pytest.approx((0.3, 0))
+    assert _folded_normal(means, deviations**2) == pytest.approx(expected)
+    assert _folded_normal(np.array([0.3]), np.array([0.0])) == pytest.approx((0.3, 0))
 
 
 def test_perfect_gaps_have_an_interval():
-    found = Gaps.of(np.zeros(50, int), np.array([0.1] * 45 + [-0.9] * 5), number=1)
+    found = BinGaps.of(np.zeros(50, int), np.array([0.1] * 45 + [-0.9] * 5), n_bins=1)
     assert found.ece == pytest.approx(0, abs=1e-12)
     low, high = ece_interval(found)
     assert (low, high > 0.01) == (0, True)
@@ -151,18 +168,18 @@ def test_a_bad_number_of_bins_is_refused(bins):
         td.ece(predictions(10), bins=bins)
 
 
-def test_the_laws_of_sums_are_those_of_means_with_one_row_more(rng):
+def test_moments_from_sums_are_those_of_means_with_an_unseen_row(rng):
     values = rng.exponential(size=500)
-    laws = laws_of_sums(500, values.sum(), (values**2).sum(), 9.0)
-    for law, further in zip(laws, (0.0, 9.0), strict=True):
-        rows = np.append(values, further)
+    laws = moments_from_sums(500, values.sum(), (values**2).sum(), 9.0)
+    for law, unseen in zip(laws, (0.0, 9.0), strict=True):
+        rows = np.append(values, unseen)
         assert law.value == pytest.approx(rows.mean())
         assert law.variance == pytest.approx(rows.var() / 502)
 
 
 def test_means_have_nearly_the_normal_interval_of_many_rows():
     p = predictions(100_000, factor=1.5)
-    rows, found = calibration_rows(p), said(p).estimates()
+    rows, found = calibration_terms(p), said(p).estimates()
     confidence = ~p.errors - rows.gap
     for name, values in (
         ("confidence", confidence), ("brier", rows.brier), ("nll", rows.nll)
@@ -216,7 +233,60 @@ def test_labels_of_no_probability_are_counted():
         [[1.0, 0.0]] * 2 + [[0.7, 0.3]] * 30, [1, 1] + [0] * 30
     )
     found = said(p)
-    assert found.infinite == 2
+    assert found.n_infinite == 2
     nll = found.estimates()["nll"]
     assert (nll.value, nll.low, nll.high) == (None, None, None)
     assert "2 labels had probability 0" in nll.note
+
+
+def by_scipy(logits, accuracy):
+    def gap(log_temperature):
+        return (
+            softmax(logits / np.exp(log_temperature), axis=1).max(1).mean() - accuracy
+        )
+
+    return np.exp(brentq(gap, -8, 8, xtol=1e-13))
+
+
+@pytest.mark.parametrize("classes", [2, 10, 100])
+@pytest.mark.parametrize("accuracy", [0.55, 0.8, 0.97, 0.999])
+def test_the_matching_temperature_is_the_root_that_scipy_finds(classes, accuracy, rng):
+    logits = 4 * rng.normal(size=(500, classes))
+    found = matching_temperature(logits, accuracy)
+    assert found == pytest.approx(by_scipy(logits, accuracy), rel=1e-8)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_matching_of_narrow_numbers_and_excluded_classes(dtype, rng):
+    logits = (4 * rng.normal(size=(500, 5))).astype(dtype)
+    logits[::3, 4] = -np.inf
+    found = matching_temperature(logits, 0.8)
+    assert found == pytest.approx(by_scipy(logits.astype(float), 0.8), rel=1e-4)
+
+
+@given(st.floats(-2, 2), st.floats(0.5, 0.95))
+def test_a_colder_model_has_a_higher_temperature(scale, accuracy):
+    logits = 3 * np.random.default_rng(0).normal(size=(50, 4))
+    once = matching_temperature(logits, accuracy)
+    scaled = matching_temperature(np.exp(scale) * logits, accuracy)
+    assert scaled == pytest.approx(np.exp(scale) * once, rel=1e-9)
+
+
+def test_top_probabilities_of_arrays_and_predictions(rng):
+    logits = 3 * rng.normal(size=(50, 4))
+    found = top_probability(td.Predictions.from_logits(logits), temperature=2.0)
+    np.testing.assert_allclose(found, softmax(logits / 2, axis=1).max(1), rtol=1e-12)
+    np.testing.assert_array_equal(found, top_probability(logits, temperature=2.0))
+
+
+@pytest.mark.parametrize("accuracy", [0.0, 0.2, 0.25, 1.0, 1.2, np.nan])
+def test_an_accuracy_that_no_temperature_gives_is_refused(accuracy, rng):
+    logits = 3 * rng.normal(size=(50, 4))
+    with pytest.raises(InputError, match=r"no temperature .* between 0.25 and 1\. "):
+        matching_temperature(logits, accuracy)
+
+
+def test_certain_and_tied_rows_depend_on_no_temperature():
+    for row in ([0.0, -np.inf], [0.0, 0.0]):
+        with pytest.raises(InputError, match="no temperature"):
+            matching_temperature(np.array([row] * 20), 0.75)

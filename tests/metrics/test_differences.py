@@ -12,12 +12,12 @@ from trustdoctor.metrics import (
     TIED_NOTE,
     Ranking,
     auroc_difference,
-    count,
+    counts,
+    differences,
     frr_difference,
-    frr_parts,
-    paired,
+    paired_frr,
 )
-from trustdoctor.metrics.skewed import spread
+from trustdoctor.metrics.bootstrap import moments_of_influences
 
 
 def pair(rng, n=400, step=0.0, **options):
@@ -30,16 +30,16 @@ def pair(rng, n=400, step=0.0, **options):
 
 
 @given(data=samples())
-def test_places_are_those_of_all_pairs(data):
-    found = Ranking(*data).places
+def test_placements_are_those_of_all_pairs(data):
+    found = Ranking(*data).placements
     for ours, true in zip(found, components(*data), strict=True):
         assert ours == pytest.approx(true)
 
 
 @given(data=samples())
 def test_counts_are_those_of_the_scores(data):
-    found, true = Ranking(*data).counts, count(*data)
-    for name in ("correct", "errors", "highest"):
+    found, true = Ranking(*data).counts, counts(*data)
+    for name in ("correct", "errors", "scores"):
         assert np.array_equal(getattr(found, name), getattr(true, name))
 
 
@@ -81,7 +81,7 @@ def test_blocks_of_rows_add_up(rng, monkeypatch):
     first, second, errors = pair(rng, 3000)
     rankings = Ranking(first, errors), Ranking(second, errors)
     whole = auroc_difference(*rankings)
-    monkeypatch.setattr(paired, "_BLOCK", 100)
+    monkeypatch.setattr(differences, "_BLOCK_ROWS", 100)
     parts = auroc_difference(*rankings)
     for name in ("value", "low", "high"):
         assert getattr(parts, name) == pytest.approx(getattr(whole, name), abs=1e-9)
@@ -95,12 +95,12 @@ def test_the_law_counts_a_row_more_that_lowers_the_mean(n, weight, sign, rng):
     apart = sign * (first - second)
     top = np.sort(np.abs(apart))[::-1][:11]
     far = top[0] + 3 * (top[:10] - top[10]).mean()
-    for few, further in ((True, -0.5), (False, -min(1.0, far))):
+    for few, unseen in ((True, -0.5), (False, -min(1.0, far))):
         weights = np.append(np.ones(n), weight)
-        values = np.append(apart, further)
+        values = np.append(apart, unseen)
         mean = np.average(values, weights=weights)
-        true = spread(mean, (values, weights))
-        law = paired._Differences(first, second, few=few).law(sign)
+        true = moments_of_influences(mean, (values, weights))
+        law = differences._PlacementDifferences(first, second, few=few).moments(sign)
         for name in ("value", "variance", "third"):
             assert getattr(law, name) == pytest.approx(getattr(true, name), rel=1e-9)
 
@@ -108,7 +108,7 @@ def test_the_law_counts_a_row_more_that_lowers_the_mean(n, weight, sign, rng):
 def of(name, scores, errors):
     if name == "auroc":
         return Ranking(scores, errors)
-    return frr_parts(Ranking(scores, errors), trr=0.9)
+    return paired_frr(Ranking(scores, errors), trr=0.9)
 
 
 def differ(name, first, second, errors):
@@ -198,7 +198,7 @@ def test_errors_that_all_agree_may_differ_next():
 def test_two_thresholds_may_jump_apart():
     """1 of 40 errors has the lower value, by either score: 5% may have it."""
     first, second, errors = tied_pair([600, 20, 20, 360], [0, 1, 1, 38])
-    parts = [frr_parts(Ranking(s, errors), trr=0.95) for s in (first, second)]
+    parts = [paired_frr(Ranking(s, errors), trr=0.95) for s in (first, second)]
     found = frr_difference(*parts, errors)
     assert found.value == 0
     assert found.low < -0.6
@@ -206,24 +206,24 @@ def test_two_thresholds_may_jump_apart():
     assert found.note == TIED_NOTE
 
 
-def test_agreement_is_the_correlation_of_marks(rng):
+def test_correlation_of_marks(rng):
     first = rng.random(500) < 0.3
     second = np.where(rng.random(500) < 0.7, first, rng.random(500) < 0.3)
     kind = rng.random(500) < 0.8
     true = np.corrcoef(first[kind], second[kind])[0, 1]
-    assert paired._agreement(first, second, kind) == pytest.approx(true)
-    assert paired._agreement(first, ~first, kind) == 0
-    assert paired._agreement(first, np.ones(500, bool), kind) == 0
+    assert differences._correlation(first, second, kind) == pytest.approx(true)
+    assert differences._correlation(first, ~first, kind) == 0
+    assert differences._correlation(first, np.ones(500, bool), kind) == 0
 
 
-def test_rows_beyond_a_threshold_by_hand():
+def test_misjudged_rows_by_hand():
     """Of 400 errors 5% are accepted, of 1000 correct rows 3% are rejected."""
     scores, errors = np.arange(1400.0), np.arange(1400) >= 1000
-    found = Ranking(scores, errors).beyond(trr=0.95, frr=0.03)
+    found = Ranking(scores, errors).misjudged(trr=0.95, frr=0.03)
     assert np.flatnonzero(found).tolist() == [*range(970, 1000), *range(1000, 1020)]
-    found = Ranking(scores, errors).beyond(trr=0.999, frr=0.001)  # at least twenty
+    found = Ranking(scores, errors).misjudged(trr=0.999, frr=0.001)  # at least twenty
     assert np.flatnonzero(found).tolist() == [*range(980, 1000), *range(1000, 1020)]
-    few = Ranking(scores[980:1010], errors[980:1010]).beyond(trr=0.95, frr=0.1)
+    few = Ranking(scores[980:1010], errors[980:1010]).misjudged(trr=0.95, frr=0.1)
     assert few[20:].sum() == 5  # of ten, a half
 
 
