@@ -459,7 +459,7 @@ def test_numbers_are_those_of_the_service(desk):
     assert "Correct predictions lost (FRR)" in card
     assert "At most 5%" in card
     assert f"{value:.2%} [{low:.2%}, {high:.2%}] of {n:,} rows" in card
-    assert "fewer than 1 of 1,000,000,000 cases" in card
+    assert "below 1 in 1 billion" in card
     assert cells(tab, "alarms")[0][:3] == [
         "2026-11-16 12:07", "1", "Correct predictions lost (FRR)",
     ]  # fmt: skip

@@ -58,7 +58,7 @@ def test_one_group_that_breaks_its_promise_is_found_and_named():
 def test_all_groups_that_are_broken_are_named():
     watch = batches(GATE.watch(), NAMES, [0.5, 0.5, 0.02, 0.02], count=30)
     assert set(watch.tests["frr"].alarm.groups) <= {"north", "south"}
-    assert {"north", "south"} == set(watch.tests["frr"].blamed())
+    assert {"north", "south"} == set(watch.tests["frr"].alarm_groups())
 
 
 @pytest.mark.parametrize("review", [None, ALL, AUDIT], ids=str)

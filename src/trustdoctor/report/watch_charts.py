@@ -171,7 +171,7 @@ def shown_groups(test: RateTest) -> list[Any]:
     """Return the groups to show: those of an alarm, then the worst."""
     blamed = () if test.alarm is None else test.alarm.groups
     known = [group for group in blamed if group in test.current]
-    return list(dict.fromkeys([*known, *test.worst(MOST_GROUPS)]))[:MOST_GROUPS]
+    return list(dict.fromkeys([*known, *test.worst_groups(MOST_GROUPS)]))[:MOST_GROUPS]
 
 
 def _rate_chart(test: RateTest, entries: Sequence[HistoryEntry], title: str) -> Chart:

@@ -451,7 +451,7 @@ class RateTest:
             rates = value, low, high
         return RateEstimate(*rates, n=window.labelled, window=window.number)
 
-    def worst(self, most: int) -> list[Group]:
+    def worst_groups(self, most: int) -> list[Group]:
         """Return the groups with the largest evidence, at most that many, in order."""
         if self.groups is None:
             return []
@@ -459,14 +459,14 @@ class RateTest:
         order = sorted(current, key=lambda group: -current[group].bet.evidence)
         return order[:most]
 
-    def blamed(self) -> tuple[Group, ...]:
+    def alarm_groups(self) -> tuple[Group, ...]:
         """Return the groups that an alarm is about: five at most."""
         above_limit = [
             group
-            for group in self.worst(5)
+            for group in self.worst_groups(5)
             if self.current[group].bet.peak >= self.limit
         ]
-        return tuple(above_limit or self.worst(1))
+        return tuple(above_limit or self.worst_groups(1))
 
 
 def _is_untestable(target: Target, review: Review | None) -> bool:
@@ -493,7 +493,7 @@ def _opposed_rows(
     counts_of: RateCounts, kind_counts: KindCounts, *, at_least: bool
 ) -> int:
     """Return the number of opposed rows; see `Bet.add`."""
-    imputed = _imputed(counts_of, kind_counts, highest=at_least)
+    imputed = _impute_labels(counts_of, kind_counts, highest=at_least)
     return int(imputed[_opposed_kinds(counts_of, at_least=at_least)].sum())
 
 
@@ -518,14 +518,16 @@ def _rate_bounds(
     assert counts_of is not None
     lowest, highest = (
         counts_of(
-            Confusion(*_imputed(counts_of, kind_counts, highest=highest).tolist())
+            Confusion(*_impute_labels(counts_of, kind_counts, highest=highest).tolist())
         )
         for highest in (False, True)
     )
     return lowest, highest
 
 
-def _imputed(counts_of: RateCounts, kind_counts: KindCounts, *, highest: bool) -> Array:
+def _impute_labels(
+    counts_of: RateCounts, kind_counts: KindCounts, *, highest: bool
+) -> Array:
     """Return FR, TR, FA, TA with rows without a label as what makes a rate extreme."""
     imputed = kind_counts[:4].copy()
     for unlabelled, candidates in (

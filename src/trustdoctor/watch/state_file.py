@@ -126,7 +126,10 @@ class _ClosedLedger(Ledger):
 
     def items(self) -> Iterator[tuple[str, int]]:
         """Yield all keys with their statuses."""
-        with _connect(self.path, write=False) as connection, _reading(self.path):
+        with (
+            _connect(self.path, write=False) as connection,
+            _translate_errors(self.path),
+        ):
             yield from list(StoredLedger(connection).items())
 
 
@@ -160,23 +163,23 @@ def load(path: str | Path, gate: Gate) -> Watch:
     """Read a state with its history, or refuse one that belongs to another gate."""
     if not is_database(path):
         return _read_json(path, gate)
-    with _connect(path, write=False) as connection, _reading(path):
+    with _connect(path, write=False) as connection, _translate_errors(path):
         watch = _read_database(connection, path, gate)
-        with _naming_damage(path):
+        with _name_file_in_errors(path):
             watch.entries = _read_history(connection)
             watch.ledger = Ledger(_check_ids(StoredLedger(connection).items()))
         return watch
 
 
 @contextmanager
-def opened(
+def open_state(
     path: str | Path, gate: Gate, *, level: float | None = None, **options: Any
 ) -> Iterator[Watch]:
     """Continue a state, or start one; other processes wait meanwhile."""
     require_no_link(path, "the state")
     given = options if level is None else {"level": level, **options}
-    open_state = _open_database if is_database(path) else _open_json
-    with open_state(path, gate, given) as watch:
+    open_stored = _open_database if is_database(path) else _open_json
+    with open_stored(path, gate, given) as watch:
         try:
             yield watch
         finally:
@@ -200,7 +203,7 @@ def _open_database(
 ) -> Iterator[Watch]:
     require_writable(path)
     with _connect(path) as connection:
-        with _reading(path):
+        with _translate_errors(path):
             # The write lock from the start: two processes that both read first would
             # both wait for the other's lock (sqlite.org/lang_transaction.html).
             connection.execute("BEGIN IMMEDIATE")
@@ -252,7 +255,7 @@ def require_state(path: str | Path, gate: Gate, **options: Any) -> None:
     watch = None
     if Path(path).exists():
         if is_database(path):
-            with _connect(path, write=False) as connection, _reading(path):
+            with _connect(path, write=False) as connection, _translate_errors(path):
                 if not _is_empty(connection):
                     watch = _read_database(connection, path, gate)
         else:
@@ -320,7 +323,7 @@ def _may_be_database(path: Path) -> bool:
 
 
 @contextmanager
-def _reading(path: str | Path) -> Iterator[None]:
+def _translate_errors(path: str | Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
@@ -412,7 +415,7 @@ def _read_entry(text: Any) -> HistoryEntry:
 def _read_earlier(path: str | Path, n_entries: int) -> list[HistoryEntry]:
     if not n_entries:
         return []
-    with _connect(path, write=False) as connection, _reading(path):
+    with _connect(path, write=False) as connection, _translate_errors(path):
         return _read_history(connection, n_entries)
 
 
@@ -439,7 +442,7 @@ def _read_json(path: str | Path, gate: Gate) -> Watch:
         path, "watch", schemas=(SCHEMA,), limit=LIMIT, renewal=RENEWAL
     )
     document = _convert(content, path, gate, WatchDocument)
-    with _naming_damage(path):
+    with _name_file_in_errors(path):
         watch = read_state(document, gate)
         watch.entries = document.history
         watch.ledger = Ledger(_read_ids(document.ids))
@@ -448,7 +451,7 @@ def _read_json(path: str | Path, gate: Gate) -> Watch:
 
 def _read_content(content: dict[str, Any], path: str | Path, gate: Gate) -> Watch:
     document = _convert(content, path, gate, StateDocument)
-    with _naming_damage(path):
+    with _name_file_in_errors(path):
         return read_state(document, gate)
 
 
@@ -464,12 +467,12 @@ def _convert(
         message = f"the state in {path} belongs to another gate. Name another file."
         raise FileError(message)
     fields = {name: value for name, value in content.items() if name != "schema"}
-    with _naming_damage(path):
+    with _name_file_in_errors(path):
         return read_document(fields, kind)
 
 
 @contextmanager
-def _naming_damage(path: str | Path) -> Iterator[None]:
+def _name_file_in_errors(path: str | Path) -> Iterator[None]:
     """Say of what cannot be read which file it is in."""
     try:
         yield

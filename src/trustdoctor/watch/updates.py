@@ -459,7 +459,7 @@ def _raise_alarms(watch: "Watch", now: float) -> tuple[str, ...]:
         below_limit = test.peak < test.limit
         if test.alarm or below_limit or delayed or watch.untestable(name):
             continue
-        test.alarm = Alarm(now, wording.alarm_reason(test), test.blamed())
+        test.alarm = Alarm(now, wording.alarm_reason(test), test.alarm_groups())
         alarmed.append(name)
     return tuple(alarmed)
 
@@ -468,7 +468,7 @@ def estimates(watch: "Watch") -> dict[str, RateEstimate]:
     """Return the estimates of all tests; of groups, those with the most evidence."""
     by_name: dict[str, RateEstimate] = {}
     for name, test in watch.tests.items():
-        for group in [None] if test.groups is None else test.worst(MOST_GROUPS):
+        for group in [None] if test.groups is None else test.worst_groups(MOST_GROUPS):
             estimate = test.estimate(group)
             if estimate is not None:
                 by_name[name if test.groups is None else f"{name}[{group}]"] = estimate

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trustdoctor.arrays import Array
+from trustdoctor.envelope import MOST_ROWS
 from trustdoctor.errors import InputError, LabelsMissingError
 from trustdoctor.gates import Gate
 from trustdoctor.predictions import Predictions
@@ -149,7 +150,7 @@ class Watch:
             Labelled rows, as in `expected`: then every update also records the accuracy
             and risk that the model expects of itself. These have no guarantee.
         """
-        if type(window) is not int or not 1 <= window < 1 << 53:
+        if type(window) is not int or not 1 <= window < MOST_ROWS:
             message = f"expected a window of at least 1 row, got {window!r}."
             raise InputError(message)
         if label_noise is None and gate.certificate is not None:
@@ -447,4 +448,4 @@ class Watch:
         """
         from trustdoctor.watch import state_file
 
-        return state_file.opened(path, gate, level=level, **options)
+        return state_file.open_state(path, gate, level=level, **options)

@@ -77,23 +77,23 @@ def promise(test: RateTest) -> str:
 def _test_lines(watch: "Watch", name: str) -> list[str]:
     test, verdict = watch.tests[name], watch.verdict(name)
     lines = [f"{name}: {verdict.upper() if verdict == 'alarm' else verdict}"]
-    lines.append(f"  {_promised(test)}: {promise(test)}")
+    lines.append(f"  {_limit_word(test)}: {promise(test)}")
     if verdict == "cannot tell":
         return [*lines, f"  {watch.untestable(name)}."]
     if watch.is_empty(name):
         return [*lines, "  no labels yet"] if test.needs_labels else lines
-    return [*lines, f"  {_observed(test)}", f"  {evidence_words(test)}"]
+    return [*lines, f"  {_observed_line(test)}", f"  {evidence_words(test)}"]
 
 
-def _promised(test: RateTest) -> str:
+def _limit_word(test: RateTest) -> str:
     return "expected" if test.name == ACCEPTED else "promised"
 
 
-def _observed(test: RateTest) -> str:
+def _observed_line(test: RateTest) -> str:
     if test.groups is not None:
         rates = [
             f"{group}: {rate_words(estimate)}"
-            for group in test.worst(_MOST_GROUPS)
+            for group in test.worst_groups(_MOST_GROUPS)
             if (estimate := test.estimate(group)) is not None
         ]
         groups = _plural(len(test.groups), "group")
@@ -117,7 +117,7 @@ def excess_words(test: RateTest, estimate: RateEstimate) -> str:
         return ""
     side = "above" if estimate.value > test.high else "below"
     noise = " and wrong labels" if test.noise and test.needs_labels else ""
-    return f", {side} what was {_promised(test)}, but within chance{noise}"
+    return f", {side} what was {_limit_word(test)}, but within chance{noise}"
 
 
 def p_value(test: RateTest) -> float:
@@ -152,11 +152,11 @@ def alarm_reason(test: RateTest) -> str:
     rates = [
         f"{'' if group is None else f'in {group} '}{estimate.value:.2%} of "
         f"{_plural(estimate.n, 'row')}"
-        for group in test.blamed() or (None,)
+        for group in test.alarm_groups() or (None,)
         if (estimate := test.estimate(group)) is not None
     ]
     observed = ", ".join(rates) or "nothing"
-    return f"observed {observed}; {_promised(test)} {promise(test)}"
+    return f"observed {observed}; {_limit_word(test)} {promise(test)}"
 
 
 def remarks(watch: "Watch") -> list[str]:

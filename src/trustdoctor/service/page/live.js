@@ -126,13 +126,14 @@ const beyond = ({ alarm, low, high, estimate: { value } }) => {
   if (alarm || (low <= value && value <= high)) return "";
   return `, ${value > high ? "above" : "below"} what was asked, but within chance`;
 };
-const surprise = ({ evidence, limit, alarm }) => {
+const surprise = ({ name, evidence, limit, alarm }) => {
   if (evidence === null || evidence < 0.01) return "Nothing speaks against it";
-  const least = Math.exp(-evidence);
-  const often = least >= 0.001 ? `in up to ${(100 * least).toFixed(1)}% of cases`
-    : `in fewer than 1 of ${count(10 ** Math.min(9, Math.floor(evidence / Math.LN10)))} cases`;
+  const bound = Math.exp(-evidence), digits = Math.min(9, Math.floor(evidence / Math.LN10));
+  const probability = bound >= 0.001 ? `of at most ${(100 * bound).toFixed(1)}%`
+    : `below 1 in ${digits === 9 ? "1 billion" : count(10 ** digits)}`;
+  const premise = name === "accepted" ? "the accept rate is unchanged" : "the promise holds";
   const at = alarm ? "" : `; an alarm comes at ${(100 * Math.exp(-limit)).toFixed(1)}%`;
-  return `A gate that keeps it looks as bad as this ${often}${at}`;
+  return `If ${premise}, a result this bad has a probability ${probability}${at}`;
 };
 const STATES = { alarm: "alarm", "cannot tell": "unsure", "no rows yet": "unsure" };
 const card = ({ groups, weak, ...test }) => {
