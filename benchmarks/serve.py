@@ -423,7 +423,7 @@ def microseconds_stored(folder, requests, each, seconds):
     from trustdoctor.service.bodies import read_rows
     from trustdoctor.service.service import Service
     from trustdoctor.service.settings import Settings
-    from trustdoctor.service.stores import open_database
+    from trustdoctor.service.store import open_database
 
     settings = Settings()
     database = open_database(str(folder / f"rows-{next(_numbers)}.db"))

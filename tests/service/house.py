@@ -13,10 +13,10 @@ import psycopg
 import trustdoctor as td
 from trustdoctor.service.access import Access
 from trustdoctor.service.app import App
-from trustdoctor.service.following import load
+from trustdoctor.service.monitor import load
 from trustdoctor.service.service import Service
 from trustdoctor.service.settings import Settings
-from trustdoctor.service.stores import open_database
+from trustdoctor.service.store import open_database
 from trustdoctor.watch import to_state
 
 HOST = (b"host", b"localhost")

@@ -18,7 +18,7 @@ from scipy.stats import beta
 import trustdoctor as td
 from trustdoctor.demo import bundled_file
 
-keeper = pytest.importorskip("trustdoctor.service.keeper")
+background = pytest.importorskip("trustdoctor.service.background")
 
 ALARM = {"version": 1, "test": "risk", "at": "2026-11-16T12:00:00Z", "words": "seen"}
 
@@ -40,10 +40,10 @@ def inbox(example):
 
 
 def test_the_inbox_takes_what_the_service_signed(example, inbox):
-    assert not keeper.send(inbox.url, ALARM, None)
-    assert not keeper.send(inbox.url, ALARM, "another secret")
+    assert not background.send(inbox.url, ALARM, None)
+    assert not background.send(inbox.url, ALARM, "another secret")
     assert not inbox.has("risk")
-    assert keeper.send(inbox.url, ALARM, example.SECRET)
+    assert background.send(inbox.url, ALARM, example.SECRET)
     assert inbox.alarms == [ALARM]
     assert inbox.has("risk")
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from service.load import Load, ask, make_gate, running_postgres, serving, wait_until
 
-from trustdoctor.service import following
-from trustdoctor.service.heads import Versions, read_head
-from trustdoctor.service.stores import open_database
+from trustdoctor.service import monitor
+from trustdoctor.service.store import open_database
+from trustdoctor.service.versions import Versions, read_head
 from trustdoctor.watch import to_state
 
 pytestmark = pytest.mark.soak
@@ -197,8 +197,8 @@ def check_watches(session, *, saved):
     """Each watch is the one that is computed anew, and counts all rows and labels."""
     versions = Versions()
     for version, *stored in session.rows("SELECT version, number, upto FROM watches"):
-        live = following.load(session, versions, version)
-        anew = following.load(session, versions, version, anew=True)
+        live = monitor.load(session, versions, version)
+        anew = monitor.load(session, versions, version, anew=True)
         assert to_state(live.watch) == to_state(anew.watch)
         assert [live.number, anew.number, anew.upto] == [stored[0], *stored]
         assert live.upto >= anew.upto  # beyond it there is nothing of this version

@@ -26,7 +26,7 @@ from trustdoctor.service.app import App
 from trustdoctor.service.model import Model
 from trustdoctor.service.service import Service
 from trustdoctor.service.settings import Settings
-from trustdoctor.service.stores import open_database
+from trustdoctor.service.store import open_database
 
 C = 6
 WEIGHTS = np.random.default_rng(0).normal(size=(4, C)).astype(np.float32)

@@ -7,8 +7,9 @@ import psycopg
 import pytest
 from service.house import made_rows
 
-from trustdoctor.service import postgres, retention, stores
-from trustdoctor.service.heads import last_before
+from trustdoctor.service import background
+from trustdoctor.service.store import base, postgres
+from trustdoctor.service.versions import last_before
 
 DAY = 86400.0
 
@@ -16,10 +17,10 @@ DAY = 86400.0
 @pytest.fixture
 def aged(serve, gate, monkeypatch):
     """A service that keeps rows for 10 days, deleted in small pieces."""
-    monkeypatch.setattr(retention, "DELETED", 7)
-    monkeypatch.setattr(stores, "DELETED", 7)
+    monkeypatch.setattr(background, "DELETED", 7)
+    monkeypatch.setattr(base, "DELETED", 7)
     monkeypatch.setattr(postgres, "DELETED", 7)
-    monkeypatch.setattr(retention, "EVERY", 0.0)
+    monkeypatch.setattr(background, "EVERY", 0.0)
     monkeypatch.setattr(postgres, "PARTITION", 20)
     served = serve(gate, review=(1.0, 0.5), keep=10 * DAY, deadline=5 * DAY)
     served.keeper.tick()  # from now on its clock is known
@@ -132,7 +133,7 @@ def test_half_of_a_partition(aged):
 
 
 def test_payloads_go_earlier(serve, gate, monkeypatch):
-    monkeypatch.setattr(retention, "DELETED", 7)
+    monkeypatch.setattr(background, "DELETED", 7)
     served = serve(gate, review=(1.0, 1.0), keep_payloads=2 * DAY)
     served.keeper.tick()
     decide(served, 20, 1)

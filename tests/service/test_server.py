@@ -17,7 +17,7 @@ from trustdoctor.service.app import App
 from trustdoctor.service.server import Listening, _Lines, _listen
 from trustdoctor.service.service import Service
 from trustdoctor.service.settings import Limits, Settings
-from trustdoctor.service.stores import UnavailableError, open_database
+from trustdoctor.service.store import UnavailableError, open_database
 
 ROW = {"logits": [1.0, 2.0, 3.0, 4.0]}
 

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 from service.load import Load, make_gate, running_postgres, serving, wait_until
 
-from trustdoctor.service.stores import open_database
+from trustdoctor.service.store import open_database
 
 pytestmark = pytest.mark.soak
 

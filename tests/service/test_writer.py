@@ -8,7 +8,7 @@ import pytest
 
 from trustdoctor.service import writer as module
 from trustdoctor.service.problems import ProblemError
-from trustdoctor.service.stores import UnavailableError
+from trustdoctor.service.store import UnavailableError
 
 ROW = {"logits": [1.0, 2.0, 3.0, 4.0]}
 

@@ -6,10 +6,10 @@ import msgspec
 
 from trustdoctor._version import __version__
 from trustdoctor.service.bodies import Columns, Many, One
-from trustdoctor.service.deciding import Decision
-from trustdoctor.service.labelling import LabelColumns, Labels, Result, Said
-from trustdoctor.service.recalibrating import Request as Recalibration
-from trustdoctor.service.reviewing import AnswerRequest, LeaseRequest
+from trustdoctor.service.decisions import Decision
+from trustdoctor.service.labels import LabelColumns, Labels, Result, Said
+from trustdoctor.service.recalibration import Request as Recalibration
+from trustdoctor.service.review_queue import AnswerRequest, LeaseRequest
 
 
 class Decisions(msgspec.Struct):

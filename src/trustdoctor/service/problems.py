@@ -6,7 +6,7 @@ import msgspec
 from starlette.exceptions import HTTPException
 
 from trustdoctor.errors import InputError, TrustDoctorError
-from trustdoctor.service.stores import UnavailableError
+from trustdoctor.service.store import UnavailableError
 
 TITLES = {
     400: "The request is not as expected",

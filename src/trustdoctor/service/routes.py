@@ -15,13 +15,10 @@ from starlette.routing import Route
 from trustdoctor.arrays import Array
 from trustdoctor.errors import TrustDoctorError
 from trustdoctor.gates import Gate
-from trustdoctor.service import heads, labelling, protocol, recalibrating, reviewing
+from trustdoctor.service import labels, protocol, recalibration, review_queue
 from trustdoctor.service.access import COOKIE, SESSION
 from trustdoctor.service.bodies import Rows, as_name, check_note, encode
 from trustdoctor.service.counters import exposition
-from trustdoctor.service.exporting import export_rows
-from trustdoctor.service.forgetting import find_row, forget_row
-from trustdoctor.service.made_ids import made_ids
 from trustdoctor.service.model import VERSION
 from trustdoctor.service.openapi import describe_api
 from trustdoctor.service.pages import (
@@ -31,8 +28,20 @@ from trustdoctor.service.pages import (
     render_review,
 )
 from trustdoctor.service.problems import ProblemError
-from trustdoctor.service.stores import Session, UnavailableError
+from trustdoctor.service.rows import export_rows, find_row, forget_row
+from trustdoctor.service.store import Session, UnavailableError
 from trustdoctor.service.summaries import describe, list_versions
+from trustdoctor.service.times import made_ids
+from trustdoctor.service.versions import (
+    add_gate,
+    as_version,
+    lock_head,
+    read_head,
+    require_useful,
+    roll_back,
+    set_current,
+    set_shadow,
+)
 
 if TYPE_CHECKING:
     from trustdoctor.service.app import App
@@ -77,12 +86,12 @@ async def _body(app: "App", request: Request) -> bytes:
 
 
 async def _labels(app: "App", request: Request) -> Response:
-    given = labelling.read_labels(await _body(app, request), app.limits)
+    given = labels.read_labels(await _body(app, request), app.limits)
     versions = app.service.versions
 
-    def job(session: Session) -> list[labelling.Result]:
+    def job(session: Session) -> list[labels.Result]:
         deadline = app.service.settings.deadline
-        return labelling.label_rows(session, versions, given, deadline=deadline)
+        return labels.label_rows(session, versions, given, deadline=deadline)
 
     done = await app.service.change(job)
     kinds = ("counted", "repeated", "corrected", "kept", "refused")
@@ -91,19 +100,19 @@ async def _labels(app: "App", request: Request) -> Response:
 
 
 async def _lease(app: "App", request: Request) -> Response:
-    asked = reviewing.read_lease(await _body(app, request), app.limits)
+    asked = review_queue.read_lease(await _body(app, request), app.limits)
     versions = app.service.versions
     return _json(
-        await app.service.change(lambda s: reviewing.lease_rows(s, versions, asked))
+        await app.service.change(lambda s: review_queue.lease_rows(s, versions, asked))
     )
 
 
 async def _answer(app: "App", request: Request) -> Response:
-    said = reviewing.read_answer(await _body(app, request), app.limits)
+    said = review_queue.read_answer(await _body(app, request), app.limits)
     versions = app.service.versions
     return _json(
         await app.service.change(
-            lambda s: reviewing.answer_row(
+            lambda s: review_queue.answer_row(
                 s, versions, said, app.service.settings.deadline
             )
         )
@@ -161,7 +170,7 @@ async def _forget(app: "App", request: Request) -> Response:
 
 async def _gates(app: "App", _request: Request) -> Response:
     def job(session: Session) -> list[dict[str, Any]]:
-        return list_versions(session, app.service.versions, heads.read_head(session))
+        return list_versions(session, app.service.versions, read_head(session))
 
     return _json({"gates": await app.service.read(job)})
 
@@ -192,9 +201,7 @@ async def _add_gate(app: "App", request: Request) -> Response:
     except TrustDoctorError as error:
         message = f"expected a gate as calibrate writes it: {error}"
         raise ProblemError(400, message) from error
-    version = await app.service.change(
-        lambda s: heads.add_gate(s, gate, "upload", note)
-    )
+    version = await app.service.change(lambda s: add_gate(s, gate, "upload", note))
     return _json({"version": version, "state": "candidate", **describe(gate)}, 201)
 
 
@@ -209,7 +216,7 @@ async def _gate(app: "App", request: Request) -> Response:
 
 
 def _number(request: Request) -> int:
-    return heads.as_version(request.path_params["version"])
+    return as_version(request.path_params["version"])
 
 
 async def _promote(app: "App", request: Request) -> Response:
@@ -218,18 +225,18 @@ async def _promote(app: "App", request: Request) -> Response:
 
     def job(session: Session) -> dict[str, Any]:
         gate = app.service.versions.get(session, number).gate
-        before = heads.lock_head(session).current
+        before = lock_head(session).current
         if not asked.anyway:
-            heads.require_useful(gate)
+            require_useful(gate)
         if before != number:
-            heads.set_current(session, number, "promote")
+            set_current(session, number, "promote")
         return {"version": number, "before": before}
 
     return _json(await app.service.change(job))
 
 
 async def _roll_back(app: "App", _request: Request) -> Response:
-    return _json(await app.service.change(heads.roll_back))
+    return _json(await app.service.change(roll_back))
 
 
 async def _shadow(app: "App", request: Request) -> Response:
@@ -237,28 +244,28 @@ async def _shadow(app: "App", request: Request) -> Response:
 
     def job(session: Session) -> dict[str, Any]:
         app.service.versions.get(session, number)
-        heads.set_shadow(session, number)
+        set_shadow(session, number)
         return {"shadow": number}
 
     return _json(await app.service.change(job))
 
 
 async def _no_shadow(app: "App", _request: Request) -> Response:
-    await app.service.change(lambda s: heads.set_shadow(s, None))
+    await app.service.change(lambda s: set_shadow(s, None))
     return _json({"shadow": None})
 
 
 async def _recalibrate(app: "App", request: Request) -> Response:
-    asked = recalibrating.read_request(await _body(app, request))
+    asked = recalibration.read_request(await _body(app, request))
     versions, told = app.service.versions, app.service.settings
     gate, said = await app.service.work(
-        lambda s: recalibrating.recalibrate(
+        lambda s: recalibration.recalibrate(
             s, versions, asked, told.deadline, told.label_noise
         )
     )
     return _json(
         await app.service.change(
-            lambda s: recalibrating.add_candidate(s, gate, said, asked.note)
+            lambda s: recalibration.add_candidate(s, gate, said, asked.note)
         ),
         201,
     )

@@ -17,9 +17,9 @@ from trustdoctor.predictions import (
     on_simplex,
 )
 from trustdoctor.service.bodies import Name, Rows
-from trustdoctor.service.contents import as_array, digests_of
-from trustdoctor.service.made_ids import made_ids
 from trustdoctor.service.problems import ProblemError
+from trustdoctor.service.request_rows import as_array, digests_of
+from trustdoctor.service.times import made_ids
 
 LOOK_LIKE_PROBS = (
     "expected logits, but the latest rows are all probabilities (not negative, sum 1). "

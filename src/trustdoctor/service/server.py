@@ -29,7 +29,7 @@ from trustdoctor.service.problems import (
 )
 from trustdoctor.service.service import Service
 from trustdoctor.service.settings import PORT, Settings
-from trustdoctor.service.stores import open_database
+from trustdoctor.service.store import open_database
 
 LARGEST_HEAD = 64 << 10
 """Bytes of a request before its body."""

@@ -13,22 +13,21 @@ from secrets import token_hex
 from typing import Any, TypeVar
 
 from trustdoctor.gates import Gate
-from trustdoctor.service import heads
+from trustdoctor.service.background import Keeper
 from trustdoctor.service.bodies import Rows
-from trustdoctor.service.contents import prepare
 from trustdoctor.service.counters import Latency
-from trustdoctor.service.deciding import Decider, Decision
-from trustdoctor.service.heads import Versions
-from trustdoctor.service.keeper import Keeper
-from trustdoctor.service.schema import migrate
+from trustdoctor.service.decisions import Decider, Decision
+from trustdoctor.service.request_rows import prepare
 from trustdoctor.service.settings import Settings
-from trustdoctor.service.stores import (
+from trustdoctor.service.store import (
     Database,
     Session,
     UnavailableError,
+    migrate,
     transaction,
 )
 from trustdoctor.service.summaries import about, status
+from trustdoctor.service.versions import Versions, read_head, start_with
 from trustdoctor.service.writer import Writer
 
 READERS = 3
@@ -73,8 +72,8 @@ class Service:
         try:
             migrate(session, self.database)
             with transaction(session):
-                heads.start_with(session, gate, self.settings.review)
-            head = heads.read_head(session)
+                start_with(session, gate, self.settings.review)
+            head = read_head(session)
             self.versions.get(session, head.current)
             found = session.rows("SELECT value FROM meta WHERE name = 'secret'")
             return str(found[0][0]), session.now()

@@ -8,11 +8,11 @@ import numpy as np
 from trustdoctor._version import __version__
 from trustdoctor.gates import Gate
 from trustdoctor.metrics import share
-from trustdoctor.service.following import Followed, begin, shown_evidence
-from trustdoctor.service.heads import WAITING, Head, Versions, read_head
+from trustdoctor.service.monitor import Followed, begin, shown_evidence
 from trustdoctor.service.settings import Settings
-from trustdoctor.service.stores import Session
+from trustdoctor.service.store import Session
 from trustdoctor.service.times import shown
+from trustdoctor.service.versions import WAITING, Head, Versions, read_head
 from trustdoctor.watch import Watch, wording
 
 MINUTES = 180

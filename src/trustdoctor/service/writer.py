@@ -13,15 +13,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from trustdoctor.service.bodies import Rows
-from trustdoctor.service.deciding import Decider
-from trustdoctor.service.heads import read_head
+from trustdoctor.service.decisions import Decider
 from trustdoctor.service.problems import ProblemError
-from trustdoctor.service.stores import (
+from trustdoctor.service.store import (
     Database,
     Session,
     UnavailableError,
     attempt,
 )
+from trustdoctor.service.versions import read_head
 
 MOST_ROWS = 20_000
 """Rows that one commit takes, before what waits has to wait for the next."""

@@ -10,7 +10,7 @@ import numpy as np
 from trustdoctor.arrays import to_numpy
 from trustdoctor.errors import InputError
 from trustdoctor.predictions import Answers, Predictions
-from trustdoctor.service.made_ids import made_ids
+from trustdoctor.service.times import made_ids
 
 ROWS = 1_000
 """Rows or labels of one request, at most; more are sent in several."""

@@ -14,8 +14,8 @@ import pytest
 from service.house import made_rows
 
 import trustdoctor as td
-from trustdoctor.service import following, keeper
-from trustdoctor.service.stores import UnavailableError
+from trustdoctor.service import background, monitor
+from trustdoctor.service.store import UnavailableError
 from trustdoctor.watch import to_state
 
 
@@ -146,7 +146,7 @@ def test_a_webhook_that_is_away_for_long(serve, risky):
 
 def test_without_a_secret_nothing_is_signed():
     with receiving() as hook:
-        assert keeper.send(hook.url, {"test": "x"}, None)
+        assert background.send(hook.url, {"test": "x"}, None)
         assert "Trustdoctor-Signature" not in hook.seen[0][1]
 
 
@@ -158,7 +158,7 @@ def test_the_watch_goes_on_while_a_webhook_hangs(serve, risky, monkeypatch):
         leave.wait(30)
         return True
 
-    monkeypatch.setattr(keeper, "send", hang)
+    monkeypatch.setattr(background, "send", hang)
     served = serve(risky, review=(1.0, 1.0), webhook="http://127.0.0.1:1/")
     go_wrong(served)
     thread = threading.Thread(target=served.keeper.send_alarms)
@@ -174,7 +174,7 @@ class Failing:
     """Makes the writer fail at a job, once or often."""
 
     def __init__(self, monkeypatch, name, times=1):
-        self.left, real = times, getattr(following, name)
+        self.left, real = times, getattr(monitor, name)
 
         def failing(*given):
             if self.left:
@@ -183,7 +183,7 @@ class Failing:
                 raise UnavailableError(message)
             return real(*given)
 
-        monkeypatch.setattr(following, name, failing)
+        monkeypatch.setattr(monitor, name, failing)
 
 
 @pytest.mark.parametrize("name", ["store_step", "store_first", "read_since"])
@@ -273,7 +273,7 @@ def test_checkpoints_thin_the_history(serve, risky, monkeypatch):
     assert [number for number, _ in stored] == list(range(1, 9))
     assert {1, 4} <= set(shown)
     assert len(shown) < 5
-    monkeypatch.setattr(keeper, "CHECKPOINT", -1.0)
+    monkeypatch.setattr(background, "CHECKPOINT", -1.0)
     served.keeper.save()
     left = [n for (n,) in served.read("SELECT number FROM steps ORDER BY number")]
     assert left == shown
@@ -328,13 +328,13 @@ def test_a_replica_that_was_asleep_spoils_nothing(replicas, monkeypatch):
     for at in range(3):
         decide(second, 5, start=f"{at}/")
         second.keeper.tick()
-    monkeypatch.setattr(keeper, "CHECKPOINT", -1.0)
+    monkeypatch.setattr(background, "CHECKPOINT", -1.0)
     second.keeper.save()  # and the steps before are thinned
     text = second.watch(anew=True)
     first.keeper._watches[1] = asleep
     first.keeper._save(asleep)
     first.service.writer.call(
-        lambda s: following.save_checkpoint(s, asleep, to_state(asleep.watch))
+        lambda s: monitor.save_checkpoint(s, asleep, to_state(asleep.watch))
     )
     assert second.watch() == second.watch(anew=True) == text
     position = first.service.read_now(lambda s: s.rows("SELECT position FROM head"))

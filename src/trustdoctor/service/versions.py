@@ -9,7 +9,7 @@ from trustdoctor.errors import InputError
 from trustdoctor.gates import Gate
 from trustdoctor.service.problems import ProblemError
 from trustdoctor.service.scoring import Version
-from trustdoctor.service.stores import Session
+from trustdoctor.service.store import Session
 from trustdoctor.watch import Review
 
 DEFAULT_REVIEW = Review(rejected=1.0, accepted=0.02)

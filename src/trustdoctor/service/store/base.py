@@ -152,7 +152,7 @@ def open_database(place: str, *, fast: bool = False) -> Database:
     [(2,)]
     """
     if place.startswith(("postgresql://", "postgres://")):
-        from trustdoctor.service.postgres import PostgresDatabase
+        from trustdoctor.service.store.postgres import PostgresDatabase
 
         return PostgresDatabase(place, fast=fast)
     if "://" in place or not place:
@@ -161,6 +161,6 @@ def open_database(place: str, *, fast: bool = False) -> Database:
             f"{json.dumps(place.split('://')[0])}. Name one of these."
         )
         raise InputError(message)
-    from trustdoctor.service.sqlite import SqliteDatabase
+    from trustdoctor.service.store.sqlite import SqliteDatabase
 
     return SqliteDatabase(place, fast=fast)

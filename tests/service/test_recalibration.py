@@ -7,7 +7,7 @@ from service.house import NAMES, made_rows
 
 import trustdoctor as td
 from trustdoctor.gates import Outcome
-from trustdoctor.service.recalibrating import Reviewed, keep_plain
+from trustdoctor.service.recalibration import Reviewed, keep_plain
 from trustdoctor.service.times import shown
 from trustdoctor.watch import CORRECT, WRONG
 

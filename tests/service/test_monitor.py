@@ -8,9 +8,9 @@ from service.house import made_rows
 from watch.streams import decided
 
 import trustdoctor as td
-from trustdoctor.service import following
-from trustdoctor.service.postgres import PostgresSession
-from trustdoctor.service.sqlite import SqliteSession
+from trustdoctor.service import monitor
+from trustdoctor.service.store.postgres import PostgresSession
+from trustdoctor.service.store.sqlite import SqliteSession
 from trustdoctor.watch import UNDECIDED, Review, to_state
 
 GATES = {
@@ -193,7 +193,7 @@ def test_with_rows_forgotten(serve, gate):
 
 
 def test_steps_of_another_size_count_the_same_rows(serve, gate, monkeypatch):
-    monkeypatch.setattr(following, "LARGEST", 7)
+    monkeypatch.setattr(monitor, "LARGEST", 7)
     served = serve(gate, review=(1.0, 0.5))
     traffic = Traffic(served)
     traffic.decide(60)
@@ -211,8 +211,8 @@ def test_labels_expire(serve, gate):
     assert len(watch.queue) == 30
     now = served.service.read_now(lambda session: session.now())
     followed = served.keeper._watches[1]
-    assert not following.is_overdue(followed, now)
-    assert following.is_overdue(followed, now + 101)
+    assert not monitor.is_overdue(followed, now)
+    assert monitor.is_overdue(followed, now + 101)
 
 
 def test_labels_may_be_wrong(serve, gate, caplog):

@@ -12,18 +12,18 @@ import msgspec
 import numpy as np
 
 from trustdoctor.service.bodies import Name, Rows, as_number, encode
-from trustdoctor.service.contents import answers_of, digests_of
-from trustdoctor.service.heads import (
+from trustdoctor.service.problems import ProblemError
+from trustdoctor.service.request_rows import answers_of, digests_of
+from trustdoctor.service.scoring import Scored, Scorer, Together, parted
+from trustdoctor.service.store import Session
+from trustdoctor.service.times import made_ids
+from trustdoctor.service.versions import (
     WAITING,
     Head,
     Versions,
     count_review,
     lock_head,
 )
-from trustdoctor.service.made_ids import made_ids
-from trustdoctor.service.problems import ProblemError
-from trustdoctor.service.scoring import Scored, Scorer, Together, parted
-from trustdoctor.service.stores import Session
 
 COLUMNS = ("position", "id", "digest", "doubt", "accepted", "drawn", "answer")
 """Of `rows`, as they are written with every decision."""

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from secrets import token_hex
 
 from trustdoctor.errors import InputError
-from trustdoctor.service.stores import Database, Session, transaction
+from trustdoctor.service.store.base import Database, Session, transaction
 
 TABLES = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);

@@ -6,14 +6,14 @@ import time
 import pytest
 
 from trustdoctor.errors import InputError
-from trustdoctor.service import schema
-from trustdoctor.service.schema import MIGRATIONS, TABLES, migrate
-from trustdoctor.service.stores import (
+from trustdoctor.service.store import (
     UnavailableError,
     attempt,
     open_database,
+    schema,
     transaction,
 )
+from trustdoctor.service.store.schema import MIGRATIONS, TABLES, migrate
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from trustdoctor.errors import InputError, missing_package
-from trustdoctor.service.stores import DELETED, Row, UnavailableError
+from trustdoctor.service.store.base import DELETED, Row, UnavailableError
 
 PARTITION = 10_000_000
 """Positions of one partition."""

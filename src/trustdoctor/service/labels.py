@@ -6,17 +6,17 @@ from typing import Any
 import msgspec
 
 from trustdoctor.service.bodies import Name, as_name, check_entry, encode
-from trustdoctor.service.deciding import add_minute, add_shadow
-from trustdoctor.service.heads import (
+from trustdoctor.service.decisions import add_minute, add_shadow
+from trustdoctor.service.problems import ProblemError
+from trustdoctor.service.scoring import Version
+from trustdoctor.service.settings import Limits
+from trustdoctor.service.store import Session
+from trustdoctor.service.versions import (
     WAITING,
     Versions,
     count_review,
     next_position,
 )
-from trustdoctor.service.problems import ProblemError
-from trustdoctor.service.scoring import Version
-from trustdoctor.service.settings import Limits
-from trustdoctor.service.stores import Session
 from trustdoctor.watch import CORRECT, UNDECIDED, WRONG
 
 _ROWS = (

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trustdoctor.service.clocks import JUMP, PAUSE, Clock
+from trustdoctor.service.background import JUMP, PAUSE, Clock
 
 START = 1.8e9
 

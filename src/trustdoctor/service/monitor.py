@@ -16,9 +16,9 @@ from msgspec.structs import replace
 
 from trustdoctor.errors import InputError
 from trustdoctor.gates import Gate
-from trustdoctor.service.heads import Versions
 from trustdoctor.service.settings import Settings
-from trustdoctor.service.stores import Session
+from trustdoctor.service.store import Session
+from trustdoctor.service.versions import Versions
 from trustdoctor.watch import (
     HistoryEntry,
     Review,

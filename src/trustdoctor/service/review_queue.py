@@ -6,8 +6,7 @@ from typing import Any, Literal
 import msgspec
 
 from trustdoctor.service.bodies import Name, as_name, as_number
-from trustdoctor.service.heads import WAITING, Versions, count_review
-from trustdoctor.service.labelling import (
+from trustdoctor.service.labels import (
     Result,
     Said,
     check_said,
@@ -17,8 +16,9 @@ from trustdoctor.service.labelling import (
 )
 from trustdoctor.service.problems import ProblemError
 from trustdoctor.service.settings import Limits
-from trustdoctor.service.stores import Session
+from trustdoctor.service.store import Session
 from trustdoctor.service.times import shown
+from trustdoctor.service.versions import WAITING, Versions, count_review
 
 SKIPPED = 200
 """Rows that a request may leave out at most."""

@@ -11,8 +11,8 @@ from service.house import NAMES, made_rows
 
 import trustdoctor as td
 from trustdoctor.service.bodies import Rows
-from trustdoctor.service.contents import digests_of
-from trustdoctor.service.made_ids import made_ids
+from trustdoctor.service.request_rows import digests_of
+from trustdoctor.service.times import made_ids
 
 
 def as_rows(p, n, start=0):

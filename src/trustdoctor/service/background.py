@@ -1,4 +1,4 @@
-"""What goes on by itself: watching, alarms, webhooks, deletion."""
+"""Background jobs: a clock to trust, deletion by age, watching, alarms, webhooks."""
 
 import hmac
 import http.client
@@ -11,15 +11,19 @@ import urllib.request
 from collections.abc import Callable
 from typing import Any
 
-from trustdoctor.service import following
-from trustdoctor.service.clocks import Clock
-from trustdoctor.service.following import Followed, Step
-from trustdoctor.service.heads import Versions, read_head
-from trustdoctor.service.retention import Retention
+from trustdoctor.service import monitor
+from trustdoctor.service.monitor import Followed, Step, save_checkpoint
 from trustdoctor.service.settings import Settings
-from trustdoctor.service.stores import Database, Session, UnavailableError
+from trustdoctor.service.store import DELETED, Database, Session, UnavailableError
 from trustdoctor.service.summaries import summarize
 from trustdoctor.service.times import shown
+from trustdoctor.service.versions import (
+    WAITING,
+    Versions,
+    count_review,
+    last_before,
+    read_head,
+)
 from trustdoctor.service.writer import Writer
 from trustdoctor.watch import to_state
 
@@ -182,28 +186,28 @@ class Keeper:
         late = [
             version
             for version, one in self._watches.items()
-            if following.is_overdue(one, now)
+            if monitor.is_overdue(one, now)
         ]
         return sorted({row[0] for row in new} | set(late))
 
     def _followed(self, session: Session, version: int) -> Followed | None:
         """Return the watch of a version; begun, where it has rows and no watch yet."""
         if version not in self._watches:
-            found = following.load(session, self.versions, version)
+            found = monitor.load(session, self.versions, version)
             if found is None:
                 gate = self.versions.get(session, version).gate
                 review = read_head(session).review
-                watch = following.begin(gate, self.settings, review)
+                watch = monitor.begin(gate, self.settings, review)
                 if watch is None:
                     return None
 
                 def first(write: Session) -> Followed:
-                    return following.store_first(write, version, watch)
+                    return monitor.store_first(write, version, watch)
 
                 found = self.writer.call(first)
             self._watches[version] = found
             gate = self.versions.get(session, version).gate
-            fresh = following.begin(gate, self.settings, read_head(session).review)
+            fresh = monitor.begin(gate, self.settings, read_head(session).review)
             if any(
                 getattr(found.watch, name) != getattr(fresh, name)
                 for name in ("level", "deadline", "label_noise")
@@ -219,16 +223,16 @@ class Keeper:
         followed = self._followed(session, version)
         if followed is None:
             return
-        last = following.last_row(session, version, position)
+        last = monitor.last_row(session, version, position)
         upto = -1
         while upto < position:
             upto, now = position, self._now
             if followed.upto < last:
-                upto = min(last, followed.upto + following.LARGEST)
-            since = following.read_since(session, followed, upto)
-            if not since and not following.is_overdue(followed, now):
+                upto = min(last, followed.upto + monitor.LARGEST)
+            since = monitor.read_since(session, followed, upto)
+            if not since and not monitor.is_overdue(followed, now):
                 followed.upto = upto  # nothing to write down
-            elif not self._take(followed, following.advance(followed, since, now)):
+            elif not self._take(followed, monitor.advance(followed, since, now)):
                 _log.warning("version %d is watched by another replica, too", version)
                 del self._watches[version]
                 return
@@ -245,7 +249,7 @@ class Keeper:
         return True
 
     def _store(self, session: Session, step: Step, summary: str) -> bool:
-        if not following.store_step(session, step, summary):
+        if not monitor.store_step(session, step, summary):
             return False
         tests = self._watches[step.version].watch.tests
         for name in step.entry.alarms:
@@ -274,13 +278,13 @@ class Keeper:
         text = to_state(followed.watch)
 
         def job(session: Session) -> None:
-            following.save(session, followed, text)
+            monitor.save(session, followed, text)
             (at,) = session.rows(
                 "SELECT at FROM checkpoints WHERE version = ?", followed.version
             )[0]
             followed.saved = session.now()
             if followed.saved - at > CHECKPOINT:
-                following.save_checkpoint(session, followed, text)
+                monitor.save_checkpoint(session, followed, text)
 
         self.writer.call(job)
 
@@ -359,3 +363,166 @@ def send(url: str, alarm: dict[str, Any], secret: str | None) -> bool:
         return False
     except (http.client.HTTPException, OSError, ValueError):
         return False
+
+
+JUMP = 3600.0
+"""Seconds by which the database's clock may get away from this process's."""
+
+LONGEST_REST = 7 * 86400.0
+"""Seconds that a store may have rested before a start."""
+
+PAUSE = 86400.0
+"""Seconds after which a jump is believed."""
+
+
+class Clock:
+    """Tells the time to act by."""
+
+    def __init__(self) -> None:
+        self._seen: tuple[float, float] | None = None
+        self._held: tuple[float, float] | None = None
+
+    def tell(self, now: float, newest: float | None = None) -> float:
+        """Return the database's time, or what it would be without its jump.
+
+        Parameters
+        ----------
+        now : float
+            What the database says.
+        newest : float, optional
+            The time of the newest row: what the first look is compared with.
+
+        Examples
+        --------
+        >>> clock = Clock()
+        >>> clock.tell(1000.0), clock.is_trusted
+        (1000.0, True)
+        >>> round(clock.tell(1e9)), clock.is_trusted
+        (1000, False)
+        """
+        own = time.monotonic()
+        held = self._held
+        if held is not None:
+            expected = held[0] + own - held[1]
+            if now - expected > JUMP and own - held[1] < PAUSE:
+                return expected
+            self._held, self._seen = None, (now, own)
+            return now
+        if self._seen is None:
+            rested = now - (now if newest is None else newest)
+            before, most = (now - rested, own), LONGEST_REST
+        else:
+            before, most = self._seen, JUMP
+        expected = before[0] + own - before[1]
+        if now - expected > most:
+            _log.warning("the clock jumped ahead: nothing expires or is deleted today")
+            self._held = expected, own
+            return expected
+        self._seen = now, own
+        return now
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether the database's time is the one to act by."""
+        return self._held is None
+
+
+EVERY = 60.0
+"""Seconds between looks at what is too old."""
+
+
+class Retention:
+    """Deletes rows and payloads that are older than they may be."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._next = 0.0
+
+    def tick(
+        self,
+        session: Session,
+        writer: Writer,
+        watches: Callable[[], list[Followed]],
+        now: float,
+    ) -> None:
+        """Delete what is too old by now, once in a while."""
+        settings = self.settings
+        if settings.keep is None and settings.keep_payloads is None:
+            return
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + min(EVERY, max(settings.every, 1.0) * 60)
+        if settings.keep_payloads is not None:
+            last = last_before(session, now - settings.keep_payloads)
+            self._drop_payloads(session, writer, last)
+        if settings.keep is not None:
+            last = last_before(session, now - settings.keep)
+            if last:
+                self._drop_rows(session, writer, watches(), last)
+
+    def _drop_payloads(self, session: Session, writer: Writer, last: int) -> None:
+        found = session.rows("SELECT value FROM meta WHERE name = 'payloads'")
+        first = int(found[0][0]) if found else 0
+        while first < last:
+            upto = min(last, first + DELETED)
+
+            def job(write: Session, first: int = first, upto: int = upto) -> None:
+                write.run(
+                    "UPDATE rows SET payload = NULL WHERE position > ? AND "
+                    "position <= ? AND payload IS NOT NULL",
+                    first,
+                    upto,
+                )
+                write.run(
+                    "INSERT INTO meta VALUES ('payloads', ?) ON CONFLICT (name) "
+                    "DO UPDATE SET value = excluded.value",
+                    str(upto),
+                )
+
+            writer.call(job)
+            first = upto
+
+    def _drop_rows(
+        self, session: Session, writer: Writer, watches: list[Followed], last: int
+    ) -> None:
+        """Write checkpoints first; then rows go, oldest first, piece by piece."""
+        last = min([last, *(followed.upto for followed in watches)])
+
+        texts = [to_state(followed.watch) for followed in watches]
+
+        def checkpoints(write: Session) -> None:
+            for followed, text in zip(watches, texts, strict=True):
+                save_checkpoint(write, followed, text)
+
+        writer.call(checkpoints)
+        (first,) = session.rows("SELECT min(position) FROM rows")[0]
+        while first is not None and first <= last:
+            upto = writer.database.piece(first, last)
+            _delete(writer, (first, upto), last)
+            first = upto + 1
+        _log.info("rows up to position %d were deleted by age", last)
+
+
+def _delete(writer: Writer, piece: tuple[int, int], goal: int) -> None:
+    writer.call(lambda session: delete_piece(session, writer.database, piece, goal))
+
+
+def delete_piece(
+    session: Session, database: Database, piece: tuple[int, int], goal: int
+) -> None:
+    """Delete rows from a position to another, and all that belongs to them."""
+    first, last = piece
+    session.run(
+        "DELETE FROM ids WHERE id IN "
+        "(SELECT id FROM rows WHERE position >= ? AND position <= ?)",
+        first,
+        last,
+    )
+    session.run("DELETE FROM labels WHERE line <= ?", last)
+    for audit, what in enumerate(WAITING):
+        gone = session.run(
+            "DELETE FROM queue WHERE line <= ? AND audit = ?", last, audit
+        )
+        if gone:
+            count_review(session, what, -gone)
+    database.discard(session, last, goal)

@@ -10,9 +10,9 @@ from service.house import made_rows
 
 import trustdoctor as td
 from trustdoctor.errors import InputError
-from trustdoctor.service.heads import Versions, next_position, read_head
 from trustdoctor.service.problems import ProblemError
-from trustdoctor.service.stores import open_database
+from trustdoctor.service.store import open_database
+from trustdoctor.service.versions import Versions, next_position, read_head
 
 
 def content(gate):

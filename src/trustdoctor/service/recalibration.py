@@ -14,17 +14,17 @@ from trustdoctor.errors import InputError
 from trustdoctor.gates import TARGETS, Gate, Outcome, calibrate
 from trustdoctor.predictions import Predictions
 from trustdoctor.service.bodies import Rows, check_note
-from trustdoctor.service.heads import (
+from trustdoctor.service.problems import ProblemError
+from trustdoctor.service.scoring import Version
+from trustdoctor.service.store import Session
+from trustdoctor.service.times import read_time, shown
+from trustdoctor.service.versions import (
     Versions,
     add_gate,
     last_before,
     read_head,
     require_useful,
 )
-from trustdoctor.service.problems import ProblemError
-from trustdoctor.service.scoring import Version
-from trustdoctor.service.stores import Session
-from trustdoctor.service.times import read_time, shown
 from trustdoctor.watch import CORRECT, UNDECIDED, WRONG
 
 LARGEST = 500_000

@@ -10,7 +10,7 @@ from polars.testing import assert_frame_equal
 from service.house import NAMES, made_rows
 
 import trustdoctor as td
-from trustdoctor.service import exporting
+from trustdoctor.service import rows as rows_module
 
 
 def export(served, query=""):
@@ -124,7 +124,7 @@ def test_pieces_make_one_file(serve, gate, monkeypatch):
     decide(served, made_rows(40, 5))
     served.label({"id": "é35", "label": 2})
     whole = export(served)
-    monkeypatch.setattr(exporting, "PIECE", 7)
+    monkeypatch.setattr(rows_module, "PIECE", 7)
     assert_frame_equal(export(served), whole)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from trustdoctor.errors import FileError, InputError
-from trustdoctor.service.stores import DELETED, Row, UnavailableError
+from trustdoctor.service.store.base import DELETED, Row, UnavailableError
 
 PATIENCE = 30.0
 """Seconds that a session waits for another one."""
