@@ -191,7 +191,7 @@ def test_wrong_use_is_told_in_a_line(files, run):
 
 
 def test_rows_that_do_not_fit_are_counted(files, run, monkeypatch):
-    monkeypatch.setattr("trustdoctor.engines.verbs.fits", lambda *_, **__: False)
+    monkeypatch.setattr("trustdoctor.engines.run.fits", lambda *_, **__: False)
     lists = ("--shortlist", 0.9)
     made(run, "calibrate", "first.csv", "--trr", "60%", *lists, "-o", "g", cwd=files)
     p = td.read(files / "first.csv")

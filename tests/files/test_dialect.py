@@ -25,7 +25,7 @@ import trustdoctor as td
 from trustdoctor import engines
 from trustdoctor.errors import FileError
 from trustdoctor.files import find_source
-from trustdoctor.files.dialect import sniff
+from trustdoctor.files.formats.dialect import sniff
 
 HEAD = "prob_cat,prob_dog,label"
 BODY = [("0.75", "0.25", "cat"), ("1.25e-1", "8.75E-1", "cat"), ("0.5", "0.5", "dog")]

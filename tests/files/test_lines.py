@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 import trustdoctor as td
 from trustdoctor.engines.memory import fits, tuned, with_room
 from trustdoctor.errors import FileError, InputError
-from trustdoctor.files import Columns, find_source, lines, read_rows
+from trustdoctor.files import Columns, find_source, read_rows
+from trustdoctor.files.formats import lines
 
 HEADER = "logit_0,logit_1,label\n"
 WHOLE = HEADER + "2.5,0.5,0\n0.25,-2.0643,1\n"

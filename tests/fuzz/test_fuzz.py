@@ -13,8 +13,8 @@ import pytest
 from fuzz import capture, cases, documents, kinds, oracle, pool
 from fuzz.verdicts import EQUAL, REFUSED
 from trustdoctor.cli import app
-from trustdoctor.engines import local, verbs
-from trustdoctor.files import Source, building
+from trustdoctor.engines import local, run
+from trustdoctor.files import Source, frames
 from trustdoctor.gates import Gate
 from trustdoctor.watch import Watch
 
@@ -88,10 +88,10 @@ def invent_rows(monkeypatch):
 
 def lose_batches(monkeypatch):
     """Score the rows of a batch by another temperature than rows at once."""
-    whole = verbs.BatchScreen.__call__
+    whole = run.BatchScreen.__call__
     other = Gate(-0.4, score="alpha", temperature=3.0)
     changed = lambda self, p: whole(replace(self, gate=other), p)  # noqa: E731
-    monkeypatch.setattr(verbs.BatchScreen, "__call__", changed)
+    monkeypatch.setattr(run.BatchScreen, "__call__", changed)
 
 
 def fail(monkeypatch):
@@ -115,9 +115,9 @@ def hang(monkeypatch):
 
 def misread(monkeypatch):
     """Read other numbers than the file holds, in memory and streamed alike."""
-    whole = building._values
+    whole = frames._values
     other = lambda *given: whole(*given)[:, ::-1] ** 3  # noqa: E731
-    monkeypatch.setattr(building, "_values", other)
+    monkeypatch.setattr(frames, "_values", other)
 
 
 def write_backwards(monkeypatch):

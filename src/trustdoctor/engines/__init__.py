@@ -12,8 +12,7 @@ from trustdoctor.engines.memory import (
     require_fitting,
     tuned,
 )
-from trustdoctor.engines.shared_values import count_shared_rows
-from trustdoctor.engines.verbs import (
+from trustdoctor.engines.run import (
     BatchScreen,
     Means,
     calibrate_files,
@@ -22,6 +21,7 @@ from trustdoctor.engines.verbs import (
     list_files,
     screen,
 )
+from trustdoctor.engines.shared_values import count_shared_rows
 from trustdoctor.errors import missing_package
 
 

@@ -1,48 +1,52 @@
 """Predictions from files, and decisions into files."""
 
-from trustdoctor.files.annotations import SETTING, read_perturbed
-from trustdoctor.files.answer_columns import warn_of_answers
-from trustdoctor.files.arrays import NPY, NPZ
-from trustdoctor.files.building import from_frame, from_table
-from trustdoctor.files.columns import Columns, Layout, find_layout
-from trustdoctor.files.decided import write_decided
-from trustdoctor.files.dialect import STDIN
-from trustdoctor.files.finding import find_source
+from trustdoctor.files.column_advice import warn_of_answers
+from trustdoctor.files.columns import Columns
+from trustdoctor.files.extra_arrays import SETTING, read_perturbed
 from trustdoctor.files.formats import (
+    CSV,
     FORMATS,
+    IPC,
+    JSON_LINES,
+    NPY,
+    NPZ,
+    PARQUET,
+    ROW_GROUP,
+    STDIN,
+    TSV,
     Format,
+    RowGroup,
     find_format,
     output_suffixes,
+    read_row_groups,
     register_format,
+    scan_table,
     suffix_of,
 )
-from trustdoctor.files.ipc import IPC
+from trustdoctor.files.frames import from_frame, from_table
+from trustdoctor.files.images import PICTURES, pillow, thumbnails
 from trustdoctor.files.journal import Journal
-from trustdoctor.files.json_lines import JSON_LINES
 from trustdoctor.files.labels import as_text, class_numbers
-from trustdoctor.files.parquet import PARQUET, ROW_GROUP
-from trustdoctor.files.pictures import PICTURES, pillow, thumbnails
+from trustdoctor.files.layout import Layout, find_layout
+from trustdoctor.files.llm_responses import checked_choices, choice_probs, first_tokens
+from trustdoctor.files.model_inputs import read_rows, read_values, write_logits
+from trustdoctor.files.output import (
+    ADDED,
+    check_names,
+    escaped,
+    sink,
+    unescaped,
+    with_decisions,
+    write_decided,
+)
+from trustdoctor.files.output_paths import check_output, check_outside, plan_targets
+from trustdoctor.files.paths import find_source, read, read_class_names
 from trustdoctor.files.random_split import split_file
-from trustdoctor.files.reading import read, read_class_names
-from trustdoctor.files.responses import checked_choices, choice_probs, first_tokens
-from trustdoctor.files.row_groups import RowGroup, read_row_groups
 from trustdoctor.files.source import (
     POLARS_ERRORS,
     Source,
     first_line,
     unreadable,
-)
-from trustdoctor.files.spreadsheets import escaped, unescaped
-from trustdoctor.files.tables import read_rows, read_values, write_logits
-from trustdoctor.files.text import CSV, TSV, scan_table
-from trustdoctor.files.writing import (
-    ADDED,
-    check_names,
-    check_output,
-    check_outside,
-    plan_targets,
-    sink,
-    with_decisions,
 )
 
 __all__ = [

@@ -10,8 +10,8 @@ from trustdoctor import envelope
 from trustdoctor.atomic import locked, write_text
 from trustdoctor.errors import FileError
 from trustdoctor.files.formats import suffix_of
+from trustdoctor.files.output_paths import plan_targets
 from trustdoctor.files.source import Source
-from trustdoctor.files.writing import plan_targets
 from trustdoctor.gates import Gate, ListCounts, Outcome
 from trustdoctor.metrics import Confusion
 from trustdoctor.predictions import Intake

@@ -12,8 +12,9 @@ from trustdoctor.arrays import Array
 from trustdoctor.atomic import replacing
 from trustdoctor.errors import FileError, InputError, OutputError
 from trustdoctor.files.formats import find_format, suffix_of
+from trustdoctor.files.output import kept_columns, sink
+from trustdoctor.files.output_paths import check_output
 from trustdoctor.files.source import POLARS_ERRORS, Source, first_line
-from trustdoctor.files.writing import check_output, kept_columns, sink
 
 # Columns while rows are told apart.
 _FIRST = "trustdoctor first part"

@@ -16,18 +16,13 @@ from typing import Any
 import polars as pl
 
 from trustdoctor.errors import FileError, InputError, LabelsMissingError, RowError
-from trustdoctor.files.building import from_table
-from trustdoctor.files.columns import (
-    NAME_THEM,
-    NOTHING,
-    Columns,
-    Layout,
-    find_layout,
-)
+from trustdoctor.files.column_advice import advise_columns
+from trustdoctor.files.columns import Columns
 from trustdoctor.files.formats import Format, find_format, suffix_of
-from trustdoctor.files.hints import advise_columns
-from trustdoctor.files.responses import response_ids
-from trustdoctor.files.truth import require_matches
+from trustdoctor.files.frames import from_table
+from trustdoctor.files.labels import require_matches
+from trustdoctor.files.layout import NAME_THEM, NOTHING, Layout, find_layout
+from trustdoctor.files.llm_responses import response_ids
 from trustdoctor.predictions import (
     MIN_SIMPLEX_ROWS,
     NOT_LOGITS,

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from trustdoctor.errors import FileError, missing_package
 from trustdoctor.files import PICTURES, POLARS_ERRORS, pillow
-from trustdoctor.files.pictures import decode
-from trustdoctor.files.row_groups import read_row_groups
+from trustdoctor.files.formats.parquet import read_row_groups
+from trustdoctor.files.images import decode
 from trustdoctor.reproduce.matlab import read_matlab
 from trustdoctor.reproduce.pickles import read_pickle
 

@@ -1,21 +1,14 @@
-"""Decisions to files: the rows as they were, with a score and a decision added.
-
-A file is written under a temporary name and renamed when it is complete. Over a folder
-a journal says which files are done, so that a stopped run can go on.
-"""
+"""Decisions to files: the rows as they were, with a score and a decision added."""
 
 import os
-from collections.abc import Iterable
 from pathlib import Path
 
 import polars as pl
 
-from trustdoctor.atomic import require_apart, require_writable, resolved
+from trustdoctor.atomic import replacing
 from trustdoctor.errors import FileError, OutputError
-from trustdoctor.files.formats import find_format, output_suffixes, suffix_of
-from trustdoctor.files.source import Source
-from trustdoctor.files.spreadsheets import escaped
-from trustdoctor.files.text import dialect_of
+from trustdoctor.files.formats import dialect_of, find_format
+from trustdoctor.files.source import POLARS_ERRORS, Source, first_line
 
 ADDED = "trustdoctor"
 """The column that holds both decisions before they are told apart."""
@@ -24,18 +17,6 @@ _NO_NUMBER = r"^[+-]?(0[0-9]|[0-9]{16,}$)"
 """An id, with leading zeros or more digits than a float holds."""
 
 _TOGETHER = 1 << 12  # columns whose types are looked for in one pass
-
-
-def check_output(path: str | Path, *sources: str | Path) -> Path:
-    """Say before any work why decisions cannot be written there."""
-    target = Path(path)
-    known = output_suffixes()
-    if suffix_of(target) not in known:
-        message = f"expected an output in {', '.join(known)}, got {target.name!r}."
-        raise FileError(message)
-    require_writable(target)
-    require_apart([target], map(Path, sources))
-    return target
 
 
 def with_decisions(
@@ -162,49 +143,53 @@ def _pointed(source: Source, name: str) -> pl.Expr:
     return text.str.replace(r"^([+-]?[0-9]*),([0-9]+)$", "${1}.${2}")
 
 
-def plan_targets(source: Source, folder: Path) -> dict[Path, Path]:
-    """Say where each file's decisions go in a folder, before any work."""
-    if folder.exists() and not folder.is_dir():
-        message = f"cannot write into {folder}: it is not a folder. Name a folder."
-        raise OutputError(message)
-    if not folder.parent.is_dir():
-        message = f"cannot write into {folder}: there is no folder {folder.parent}."
-        raise OutputError(message)
-    root = source.root or source.files[0].parent
-    out = {}
-    for file in source.files:
-        inner = file.relative_to(root) if file.is_relative_to(root) else file.name
-        target = folder / inner
-        suffix = source.format.output or target.suffix
-        out[file] = target.with_suffix(suffix)
-    if len(set(out.values())) < len(out):
-        message = "two files have the same name. Name the folder that they are in."
-        raise FileError(message)
-    check_outside(source, folder, *out.values())
-    _check_inside(folder, {target.parent for target in out.values()})
-    return out
+def write_decided(
+    source: Source, added: pl.DataFrame, output: Path, *, only: str | None = None
+) -> None:
+    """Write a table's columns and those that are added; of arrays the latter alone.
 
-
-def check_outside(source: Source, output: Path, *targets: Path) -> None:
-    """Refuse an output among the inputs, where the next run would read it.
-
-    `targets` are the files that go into a folder.
+    `only` keeps the accepted or the rejected rows.
     """
-    place, inputs = output.resolve(), {file.resolve() for file in source.files}
-    within = source.root is not None and place.is_relative_to(source.root.resolve())
-    same = {place / file.name for file in inputs} & inputs
-    if place in inputs or within or same:
-        message = f"the output {output} lies among the inputs. Name another place."
-        raise OutputError(message)
-    require_apart(targets or [output], source.inputs)
+    rows = added.lazy()
+    if source.format.is_table and find_format(output).is_table:
+        check_names(source, *added.columns)
+        rows = source.collect(kept_columns(source, output)).hstack(added).lazy()
+    if only is not None:
+        rows = rows.filter(pl.col("accepted") == (only == "accepted"))
+    try:
+        with replacing(output) as temporary:
+            sink(rows, source, output, temporary)
+    except POLARS_ERRORS as error:
+        message = f"cannot write {output}: {first_line(error)}. Nothing was changed."
+        raise OutputError(message) from error
 
 
-def _check_inside(folder: Path, places: Iterable[Path]) -> None:
-    """Refuse folders within a folder of outputs that are links to other places."""
-    for place in places:
-        if resolved(place) != resolved(folder) / place.relative_to(folder):
-            message = (
-                f"cannot write into {place}: a link leads out of the folder {folder}. "
-                "Remove the link."
-            )
-            raise OutputError(message)
+_FORMULA = r"^'*[=+\-@\t\r]"
+_ESCAPED = r"^'('*[=+\-@\t\r])"
+_NUMBER = r"(?i)^[+-]?([0-9]+([.,][0-9]*)?|[.,][0-9]+)(e[+-]?[0-9]+)?$"
+
+
+def escaped(rows: pl.LazyFrame) -> pl.LazyFrame:
+    """Return a table in which no name and no text is a formula.
+
+    Examples
+    --------
+    >>> rows = pl.LazyFrame({"=a": ["=1+1", "-2.5", "b-c", "'@x"]})
+    >>> escaped(rows).collect().to_dict(as_series=False)
+    {"'=a": ["'=1+1", '-2.5', 'b-c', "''@x"]}
+    """
+    names = pl.Series(rows.collect_schema().names(), dtype=pl.String)
+    text = pl.col(pl.String, pl.Categorical, pl.Enum).cast(pl.String)
+    plain = text.str.contains(_NUMBER) | ~text.str.contains(_FORMULA)
+    marked = pl.when(plain).then(text).otherwise(pl.lit("'") + text)
+    own = names.to_frame("own").select(plain=_quoted("own")).to_series()
+    return rows.with_columns(marked).rename(dict(zip(names, own, strict=True)))
+
+
+def _quoted(name: str) -> pl.Expr:
+    return pl.col(name).str.replace(_FORMULA, "'${0}")
+
+
+def unescaped(table: pl.DataFrame) -> pl.DataFrame:
+    """Return the cells that `escaped` was given, of a table of text."""
+    return table.with_columns(pl.col(pl.String).str.replace(_ESCAPED, "${1}"))

@@ -10,9 +10,8 @@ import numpy as np
 import polars as pl
 
 from trustdoctor.errors import FileError, InputError, missing_package
-from trustdoctor.files.annotations import read_array
-from trustdoctor.files.formats import suffix_of
-from trustdoctor.files.row_groups import read_row_groups
+from trustdoctor.files.extra_arrays import read_array
+from trustdoctor.files.formats import read_row_groups, suffix_of
 from trustdoctor.files.source import Source
 
 SIDE = 64

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from trustdoctor.errors import FileError
-from trustdoctor.files.formats import suffix_of
+from trustdoctor.files.formats.registry import suffix_of
 
 SEPARATORS = (",", ";", "\t", "|")
 _BOMS = {

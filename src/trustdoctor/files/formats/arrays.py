@@ -13,8 +13,9 @@ import polars as pl
 from polars.io.plugins import register_io_source
 
 from trustdoctor.errors import FileError, InputError, OutputError
-from trustdoctor.files.columns import Columns, Layout, find_layout
-from trustdoctor.files.formats import Format, register_format, suffix_of
+from trustdoctor.files.columns import Columns
+from trustdoctor.files.formats.registry import Format, register_format, suffix_of
+from trustdoctor.files.layout import Layout, find_layout
 
 if TYPE_CHECKING:
     from trustdoctor.files.source import Source

@@ -16,7 +16,7 @@ from typing import BinaryIO
 import numpy as np
 
 from trustdoctor.errors import FileError
-from trustdoctor.files.dialect import Dialect, opened, readable, sniff
+from trustdoctor.files.formats.dialect import Dialect, opened, readable, sniff
 
 LONGEST = 1 << 24
 """Bytes that a line has at most, with the line ends within its quotes."""

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trustdoctor.errors import FileError
-from trustdoctor.files.arrays import _Open
 from trustdoctor.files.formats import suffix_of
+from trustdoctor.files.formats.arrays import _Open
 from trustdoctor.files.source import Source
 
 _NUMBER = r"[0-9]{1,12}(?:\.[0-9]{1,12})?"

@@ -16,7 +16,7 @@ from trustdoctor.files import (
     read_perturbed,
     thumbnails,
 )
-from trustdoctor.files.pictures import SIDE, shrink
+from trustdoctor.files.images import SIDE, shrink
 
 
 @pytest.fixture

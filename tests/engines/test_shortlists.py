@@ -9,7 +9,8 @@ import pytest
 import trustdoctor as td
 from trustdoctor.engines import Means, calibrate_files, find_engine, list_files, screen
 from trustdoctor.errors import FileError, InputError, LabelsMissingError
-from trustdoctor.files import Columns, arrays, find_source
+from trustdoctor.files import Columns, find_source
+from trustdoctor.files.formats import arrays as array_format
 from trustdoctor.files.journal import JOURNAL
 from trustdoctor.gates import describe_lists
 from trustdoctor.gates.outcome import ListCounts
@@ -376,13 +377,13 @@ def test_lists_in_arrays_are_as_wide_as_the_longest(tmp_path, monkeypatch):
     named = {f"logit_{k}": z[:, k] for k in range(12)}
     path = tmp_path / "rows.parquet"
     pl.DataFrame(named | {"label": labels}).write_parquet(path, row_group_size=5000)
-    widened, opened = [], arrays._opened
+    widened, opened = [], array_format._opened
 
     def noted(*given):
         widened.append(given[3] is not None)
         return opened(*given)
 
-    monkeypatch.setattr(arrays, "_opened", noted)
+    monkeypatch.setattr(array_format, "_opened", noted)
     p = td.read(path)
     own = td.calibrate(p, coverage=0.7, shortlist=0.9)
     screen(find_source(path), own, tmp_path / "out.npz")

@@ -9,10 +9,10 @@ import polars as pl
 
 from trustdoctor import envelope
 from trustdoctor.errors import FileError
-from trustdoctor.files.columns import LINE
-from trustdoctor.files.dialect import opened
-from trustdoctor.files.formats import Format, register_format
-from trustdoctor.files.lines import bounded, check_cells, line_memory
+from trustdoctor.files.formats.dialect import opened
+from trustdoctor.files.formats.lines import bounded, check_cells, line_memory
+from trustdoctor.files.formats.registry import Format, register_format
+from trustdoctor.files.layout import LINE
 
 if TYPE_CHECKING:
     from trustdoctor.files.source import Source

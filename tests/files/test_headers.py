@@ -215,7 +215,7 @@ def by_polars(path, packing, rows):
 @pytest.mark.parametrize("packing", ["uncompressed", "lz4", "zstd"])
 @pytest.mark.parametrize("rows", [1000, 300, 7])
 def test_record_batches_are_those_of_pyarrow(rows, packing, write, tmp_path):
-    from trustdoctor.files.ipc import read_batches
+    from trustdoctor.files.formats.ipc import read_batches
 
     path = tmp_path / "a.arrow"
     none = packing == "uncompressed" and write is by_pyarrow
@@ -233,7 +233,7 @@ def test_record_batches_are_those_of_pyarrow(rows, packing, write, tmp_path):
 
 
 def test_an_arrow_file_may_have_no_batch(tmp_path):
-    from trustdoctor.files.ipc import read_batches
+    from trustdoctor.files.formats.ipc import read_batches
 
     path = tmp_path / "a.arrow"
     with pa.ipc.new_file(path, arrow_table().schema):
@@ -243,7 +243,7 @@ def test_an_arrow_file_may_have_no_batch(tmp_path):
 
 
 def test_damaged_arrow_files_are_refused(tmp_path, rng):
-    from trustdoctor.files.ipc import read_batches
+    from trustdoctor.files.formats.ipc import read_batches
 
     path, bad = tmp_path / "a.arrow", tmp_path / "bad.arrow"
     by_pyarrow(path, "lz4", 300)

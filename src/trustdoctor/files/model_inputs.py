@@ -10,11 +10,11 @@ import polars as pl
 from trustdoctor.atomic import replacing
 from trustdoctor.errors import FileError, InputError
 from trustdoctor.files.columns import Columns
-from trustdoctor.files.finding import find_source
 from trustdoctor.files.formats import suffix_of
+from trustdoctor.files.images import decode
 from trustdoctor.files.labels import to_text
-from trustdoctor.files.pictures import decode
-from trustdoctor.files.writing import typed
+from trustdoctor.files.output import typed
+from trustdoctor.files.paths import find_source
 
 
 def read_rows(  # noqa: PLR0913 - options, by keyword only

@@ -14,7 +14,7 @@ from PIL import Image
 
 from trustdoctor.errors import FileError
 from trustdoctor.files import find_source, thumbnails
-from trustdoctor.files.pictures import PIXELS, decode, shrink
+from trustdoctor.files.images import PIXELS, decode, shrink
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import polars as pl
 
 from trustdoctor.errors import FileError
-from trustdoctor.files.formats import Format, register_format
+from trustdoctor.files.formats.registry import Format, register_format
 
 if TYPE_CHECKING:
     from trustdoctor.files.source import Source

@@ -17,7 +17,7 @@ import polars as pl
 from trustdoctor import envelope
 from trustdoctor.errors import InputError, RowError
 from trustdoctor.files.columns import Columns
-from trustdoctor.files.truth import look_up
+from trustdoctor.files.labels import look_up
 from trustdoctor.predictions import TOPK_TOLERANCE, Answers, Predictions, make_answers
 
 _ROUNDED = 1e-3  # how far above 0 rounding may bring a log-probability

@@ -15,7 +15,8 @@ from trustdoctor import engines
 from trustdoctor.engines import Means, find_engine, tuned
 from trustdoctor.engines.memory import BASE_MEMORY
 from trustdoctor.errors import FileError
-from trustdoctor.files import find_source, parquet
+from trustdoctor.files import find_source
+from trustdoctor.files.formats import parquet
 from trustdoctor.gates import CalibrationSketch
 from trustdoctor.progress import Pace
 from trustdoctor.scores import find_score

@@ -9,17 +9,18 @@ from numpy.typing import NDArray
 
 from trustdoctor.arrays import as_labels
 from trustdoctor.errors import InputError, RowError
-from trustdoctor.files.columns import Columns, Layout, find_layout
+from trustdoctor.files.columns import Columns
 from trustdoctor.files.labels import (
     MISSING,
     as_correct,
     as_text,
     binary_names,
     class_numbers,
+    look_up,
     to_text,
 )
-from trustdoctor.files.responses import from_lines
-from trustdoctor.files.truth import look_up
+from trustdoctor.files.layout import Layout, find_layout
+from trustdoctor.files.llm_responses import from_lines
 from trustdoctor.predictions import (
     AS_PREDICTED,
     UNKNOWN,

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Literal
 import polars as pl
 
 from trustdoctor.errors import FileError
-from trustdoctor.files.dialect import Dialect, opened, readable, sniff
-from trustdoctor.files.formats import Format, register_format
-from trustdoctor.files.lines import line_memory, whole_table
+from trustdoctor.files.formats.dialect import Dialect, opened, readable, sniff
+from trustdoctor.files.formats.lines import line_memory, whole_table
+from trustdoctor.files.formats.registry import Format, register_format
 from trustdoctor.predictions import plain_name
 
 if TYPE_CHECKING:
