@@ -76,7 +76,7 @@ def test_ctrl_c_is_exit_code_130_and_one_line(monkeypatch, run, probs):
     def stop(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("trustdoctor.cli.measuring.find_source", stop)
+    monkeypatch.setattr("trustdoctor.cli.commands.diagnose.find_source", stop)
     done = run("diagnose", probs)
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr == "trustdoctor: stopped.\n"

@@ -13,19 +13,20 @@ from polars.exceptions import PanicException
 from typer.core import TyperCommand
 
 from trustdoctor._version import __version__
-from trustdoctor.cli.cascade_options import (
-    ASKING,
-    CASCADE_LEVEL,
-    CASCADE_TARGET,
-    STAGE_COLUMNS,
-)
-from trustdoctor.cli.cascading import cascade
+from trustdoctor.cli.commands.calibrate import calibrate
+from trustdoctor.cli.commands.cascade import cascade
+from trustdoctor.cli.commands.check import check
+from trustdoctor.cli.commands.compare import compare
+from trustdoctor.cli.commands.demo import demo
+from trustdoctor.cli.commands.diagnose import diagnose
+from trustdoctor.cli.commands.export import export
+from trustdoctor.cli.commands.predict import predict
+from trustdoctor.cli.commands.reproduce import reproduce
+from trustdoctor.cli.commands.screen import screen
+from trustdoctor.cli.commands.serve import KEEPING, REACHING, REVIEWING, RUNNING, serve
+from trustdoctor.cli.commands.split import split
 from trustdoctor.cli.exit_codes import CLOSED, DONE, INTERNAL, MISTAKE, STOPPED
-from trustdoctor.cli.experiments import reproduce
-from trustdoctor.cli.gating import calibrate
 from trustdoctor.cli.guide import examples, exit_codes, overview, unwrapped
-from trustdoctor.cli.measuring import compare, demo, diagnose
-from trustdoctor.cli.models import export, predict
 from trustdoctor.cli.options import (
     CALIBRATE_COLUMNS,
     COLUMNS,
@@ -38,14 +39,14 @@ from trustdoctor.cli.options import (
     TARGET,
     takes,
 )
-from trustdoctor.cli.places import check_places
-from trustdoctor.cli.printing import one_line
-from trustdoctor.cli.screening import screen
-from trustdoctor.cli.serve_options import KEEPING, REACHING, REVIEWING, RUNNING
-from trustdoctor.cli.serving import serve
-from trustdoctor.cli.split import split
+from trustdoctor.cli.output import check_places, one_line
+from trustdoctor.cli.stages import (
+    ASKING,
+    CASCADE_LEVEL,
+    CASCADE_TARGET,
+    STAGE_COLUMNS,
+)
 from trustdoctor.cli.streams import leave_output, prepare_streams
-from trustdoctor.cli.watching import check
 from trustdoctor.errors import InputError, TrustDoctorError
 
 STEPS_PANEL = "The four steps"

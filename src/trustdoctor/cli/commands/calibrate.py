@@ -27,8 +27,7 @@ from trustdoctor.cli.options import (
     named_score,
     takes,
 )
-from trustdoctor.cli.places import check_outputs
-from trustdoctor.cli.printing import refuse_trivial, refusing_odd_labels
+from trustdoctor.cli.output import check_outputs, refuse_trivial, refusing_odd_labels
 from trustdoctor.engines import (
     Means,
     calibrate_files,

@@ -13,7 +13,7 @@ from PIL import Image
 
 import trustdoctor as td
 from trustdoctor.cli.app import make_app
-from trustdoctor.cli.places import check_places
+from trustdoctor.cli.output import check_places
 from trustdoctor.errors import OutputError
 
 
@@ -252,7 +252,7 @@ def test_models_are_not_replaced(place, run):
 
 
 def test_every_option_that_writes_is_looked_at():
-    from trustdoctor.cli.places import OUTPUTS
+    from trustdoctor.cli.output import OUTPUTS
 
     app = typer.main.get_command(make_app())
     known = set()

@@ -1,17 +1,14 @@
-"""Commands that measure: demo, diagnose, compare."""
+"""The command that evaluates labelled predictions: diagnose."""
 
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
 import polars as pl
 import typer
-from rich.console import Console
 
-from trustdoctor import engines, evaluation
+from trustdoctor import engines
 from trustdoctor.cli.options import (
-    OUTPUT_PANEL,
     FileArgument,
     JsonOption,
     QuietOption,
@@ -20,38 +17,24 @@ from trustdoctor.cli.options import (
     named_score,
     named_scores,
 )
-from trustdoctor.cli.places import check_outputs
-from trustdoctor.cli.printing import write_result, wrote
-from trustdoctor.demo import MODELS, bundled_file, save_demo
+from trustdoctor.cli.output import check_outputs, write_result, wrote
 from trustdoctor.engines import Means, require_fitting, tuned
-from trustdoctor.errors import InputError, missing_package
-from trustdoctor.evaluation import evaluate, evaluate_logits, repeats
+from trustdoctor.errors import InputError
+from trustdoctor.evaluation import evaluate_logits, repeats
 from trustdoctor.files import (
     Columns,
     Source,
     find_source,
-    read,
     read_perturbed,
     thumbnails,
-    warn_of_answers,
 )
-from trustdoctor.predictions import Intake, Predictions
+from trustdoctor.predictions import Predictions
 from trustdoctor.progress import bar
-from trustdoctor.report import make_console, show_comparison, show_evaluation
-from trustdoctor.scores import FittedScore, Score, logit_scores
+from trustdoctor.report import make_console, show_evaluation
+from trustdoctor.scores import FittedScore
 
 PAGE_PANEL = "Page"
 
-ScoreOutputOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="PATH",
-        help="Where to write the recommended fitted score.",
-        rich_help_panel=OUTPUT_PANEL,
-    ),
-]
 HtmlOption = Annotated[
     Path | None,
     typer.Option(
@@ -85,76 +68,6 @@ CalibrateOnOption = Annotated[
         rich_help_panel=PAGE_PANEL,
     ),
 ]
-PbbOption = Annotated[
-    bool,
-    typer.Option(
-        "--pbb", metavar="", help="Train a small CNN and perturb its inputs instead."
-    ),
-]
-BundledOption = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME",
-        help=f"Whose predictions: {' or '.join(MODELS)}, a smaller model, of the same "
-        "rows.",
-    ),
-]
-SaveOption = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FOLDER",
-        help="Write the rows into a folder, to try other commands on.",
-        rich_help_panel=OUTPUT_PANEL,
-    ),
-]
-SeedOption = Annotated[int, typer.Option(metavar="N", help="Of the split into thirds.")]
-
-
-def demo(  # noqa: PLR0913 - one parameter per option
-    *,
-    pbb: PbbOption = False,
-    model: BundledOption = "densenet",
-    score: ScoresOption = None,
-    temperature: TemperatureOption = 1.0,
-    save: SaveOption = None,
-    json_path: JsonOption = None,
-    quiet: QuietOption = False,
-) -> None:
-    """Diagnose the bundled predictions of a model on the CIFAR-10 test set."""
-    if pbb:
-        _demo_pbb(alone=save is None and json_path is None)
-        return
-    file = bundled_file(model)
-    console = make_console(quiet=quiet or json_path == "-")
-    name = MODELS[model][0]
-    console.print(f"Bundled: {name} on the 10,000 CIFAR-10 test images.\n")
-    with bar(quiet=quiet) as tell:
-        predictions = read(file)
-        scores = named_scores(score, logit_scores())
-        found = evaluate(
-            predictions, scores=scores, temperature=temperature, progress=tell
-        )
-    write_result(found.to_json(), json_path)
-    show_evaluation(console, found)
-    if save is not None:
-        wrote(console, *save_demo(predictions, save))
-    console.print(
-        "\nNext: trustdoctor diagnose YOUR_FILE, or trustdoctor --help", highlight=False
-    )
-
-
-def _demo_pbb(*, alone: bool) -> None:
-    if not alone:
-        message = "--pbb trains a model of its own. Leave --save and --json out."
-        raise InputError(message)
-    for package in ("torch", "sklearn"):
-        if find_spec(package) is None:
-            raise missing_package(
-                what="demo --pbb", package=package, extra="torch,sklearn"
-            )
-    from trustdoctor.demo.digits import main as run_digits
-
-    run_digits()
 
 
 def diagnose(  # noqa: PLR0913 - one parameter per option
@@ -306,60 +219,3 @@ class Page:
                 for (score, t, eps), logits in perturbed.items()
             },
         }
-
-
-def compare(  # noqa: PLR0913 - one parameter per option
-    file: FileArgument,
-    *,
-    level: float | None,
-    seed: SeedOption = 0,
-    columns: Columns,
-    html: HtmlOption = None,
-    calibrate_on: CalibrateOnOption = None,
-    output: ScoreOutputOption = None,
-    json_path: JsonOption = None,
-    quiet: QuietOption = False,
-    memory: int,
-) -> None:
-    """Say which score to use: all that the file allows, judged against softmax.
-
-    Give calibrate other rows than these: --score NAME, or --score FILE of -o.
-    """
-    page = Page(html, None, None, calibrate_on)
-    page.check()
-    with bar(quiet=quiet) as tell:
-        tell(0.0, f"reading {file.name}")
-        source = find_source(file, columns)
-        check_outputs(source, json_path, output, html)
-        require_fitting(source, memory, "compare")
-        source.require_labels("compare")
-        predictions = source.read()
-        tell(0.3, "comparing scores")
-        sure = 0.95 if level is None else level
-        found = evaluation.compare(predictions, confidence=sure, seed=seed)
-        best = found.score
-        if output is not None and isinstance(best, FittedScore):
-            best.save(output)
-        if html is not None:
-            about = page.about(source, file)
-            about |= page.other_rows(source, columns)
-            found.to_html(html, options=columns.options(), **about)
-    write_result(found.to_json(), json_path)
-    console = make_console(quiet=quiet or json_path == "-")
-    show_comparison(console, found)
-    for line in (*Intake.of(predictions).lines(), *warn_of_answers(source)):
-        console.print(f"- {line}", highlight=False)
-    _tell_score(console, output, best)
-    wrote(console, html)
-
-
-def _tell_score(console: Console, output: Path | None, best: Score) -> None:
-    """Say where the recommended score is, or that it needs no file."""
-    if output is None or isinstance(best, FittedScore):
-        wrote(console, output)
-        return
-    line = (
-        f"{output} was not written: {best.name} needs no file. Calibrate with "
-        f"--score {best.name}."
-    )
-    console.print(line, highlight=False)

@@ -5,13 +5,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
+import numpy as np
+import polars as pl
 import typer
 from rich.console import Console
 
 from trustdoctor import engines, envelope
-from trustdoctor.cli.cascade_options import Asking
-from trustdoctor.cli.cascading import is_cascade, screen_cascade
-from trustdoctor.cli.gating import as_doubt
+from trustdoctor.cli.commands.calibrate import as_doubt
 from trustdoctor.cli.options import (
     OUTPUT_PANEL,
     JsonOption,
@@ -19,15 +19,42 @@ from trustdoctor.cli.options import (
     SpreadsheetsOption,
     named_score,
 )
-from trustdoctor.cli.places import check_outputs
-from trustdoctor.cli.printing import print_file, spelled_for, write_result, wrote
+from trustdoctor.cli.output import (
+    check_outputs,
+    print_file,
+    spelled_for,
+    write_result,
+    wrote,
+)
+from trustdoctor.cli.stages import Asking, read_stages
 from trustdoctor.engines import Means, tuned
 from trustdoctor.errors import InputError
-from trustdoctor.files import Columns, Source, check_output, find_source
-from trustdoctor.gates import AUTO, Gate, Outcome
+from trustdoctor.files import (
+    Columns,
+    Source,
+    check_names,
+    check_output,
+    find_source,
+    write_decided,
+)
+from trustdoctor.gates import AUTO, Gate, Outcome, describe_lists
+from trustdoctor.opinion import (
+    Cascade,
+    Cascaded,
+    name_files,
+    require_different,
+)
 from trustdoctor.progress import bar
-from trustdoctor.report import make_console, show_screened, summarize_screened
+from trustdoctor.report import (
+    make_console,
+    show_cascaded,
+    show_screened,
+    summarize_cascaded,
+    summarize_screened,
+)
 from trustdoctor.scores import Score
+
+ADDED = ("predicted", "score", "accepted", "asked", "cost", "goes_to")
 
 GATE_PANEL = "Gate"
 
@@ -269,3 +296,90 @@ def _gate(  # noqa: PLR0913 - one parameter per option
     if source.columns.percent and abs(threshold) > 1:
         threshold /= 100
     return Gate(as_doubt(threshold, named), score=named, temperature=at)
+
+
+def is_cascade(path: Path) -> bool:
+    """Tell whether a file holds a cascade, by what it says of itself."""
+    text = envelope.read_bounded(path, "gate")
+    try:
+        content = envelope.parse(text)
+    except ValueError:
+        return False  # the gate's own reader says what is wrong
+    return isinstance(content, dict) and content.get("trustdoctor") == "cascade"
+
+
+def screen_cascade(  # noqa: PLR0913 - what the command was given
+    files: list[Path],
+    path: Path,
+    *,
+    columns: Columns,
+    asking: Asking,
+    output: Path | None,
+    only: str | None,
+    for_spreadsheets: bool,
+    json_path: str | None,
+    quiet: bool,
+    memory: int,
+) -> None:
+    """Decide on the rows of some files, each what one stage says of them."""
+    found = Cascade.load(path)
+    require_different(files)
+    found.require_order(name_files(files))
+    printed = str(output) == "-"
+    with bar(quiet=quiet) as tell, TemporaryDirectory() as folder:
+        tell(0.0, f"reading {files[0].name}")
+        given = read_stages(files, columns, asking, memory, output, json_path)
+        target = Path(folder) / "decided.csv" if printed else output
+        source = spelled_for(given.source, output, for_spreadsheets)
+        _check_written(source, target, only, found)
+        done = found.screen(given.stages, progress=tell, **given.options)
+        if target is not None:
+            write_decided(source, added_columns(done), target, only=only)
+        if printed and target is not None:
+            print_file(target)
+    summary = summarize_cascaded(found, done)
+    write_result(envelope.dump("screening", 1, summary), json_path)
+    console = make_console(quiet=quiet or json_path == "-", stderr=printed)
+    show_cascaded(console, found, done)
+    wrote(console, None if printed else output)
+
+
+def _check_written(
+    source: Source, output: Path | None, only: str | None, cascade: Cascade
+) -> None:
+    """Say before any model is asked what cannot be written."""
+    if only is not None and only not in ("accepted", "rejected"):
+        message = f"expected --only accepted or rejected, got {only!r}."
+        raise InputError(message)
+    if output is None:
+        if only is not None:
+            message = "--only writes a part of the rows. Give -o FILE.csv or .parquet."
+            raise InputError(message)
+        return
+    if not output.suffix:
+        message = f"a cascade writes one file, got the folder {output}. Name a file."
+        raise InputError(message)
+    check_output(output, *source.files)
+    if source.format.is_table:
+        more = ["shortlist"] if cascade.shortlist is not None else []
+        check_names(source, *ADDED, *more)
+
+
+def added_columns(done: Cascaded) -> pl.DataFrame:
+    """Return what is added to the rows."""
+    names = done.predictions.class_names
+    said: Any = done.predicted
+    if names is not None:
+        said = np.array(names, object)[done.predicted].astype(str)
+    values = (said, done.scores, done.accepted, done.passes, done.costs)
+    added: dict[str, Any] = dict(zip(ADDED, values, strict=False))
+    added["goes_to"] = _texts_or_null(done.goes_to)
+    if done.shortlist is not None:
+        lists = describe_lists(done.shortlist, done.predictions)
+        added["shortlist"] = _texts_or_null(lists)
+    return pl.DataFrame(added)
+
+
+def _texts_or_null(values: Any) -> pl.Series:
+    """Return texts; null where there is none."""
+    return pl.Series([text or None for text in values.tolist()], dtype=pl.String)

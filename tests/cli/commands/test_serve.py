@@ -215,7 +215,7 @@ def test_the_help(run):
 
 
 def test_times():
-    from trustdoctor.cli.serve_options import as_time
+    from trustdoctor.cli.commands.serve import as_time
 
     for text, seconds in (("1s", 1), ("1.5h", 5400), ("2w", 1209600), ("30m", 1800)):
         assert as_time(text, "--keep") == seconds

@@ -13,7 +13,7 @@ from trustdoctor.cli.options import (
     QuietOption,
     as_rate,
 )
-from trustdoctor.cli.places import check_outputs
+from trustdoctor.cli.output import check_outputs
 from trustdoctor.envelope import shown
 from trustdoctor.errors import InputError
 from trustdoctor.files import Columns, find_source, split_file

@@ -21,9 +21,8 @@ from trustdoctor.cli.options import (
     as_rate,
     as_share,
 )
-from trustdoctor.cli.places import check_outputs
-from trustdoctor.cli.printing import write_result, wrote
-from trustdoctor.cli.reviews import Answered, ReviewFile
+from trustdoctor.cli.output import check_outputs, write_result, wrote
+from trustdoctor.cli.review_file import Answered, ReviewFile
 from trustdoctor.engines import require_fitting
 from trustdoctor.errors import InputError, LabelsMissingError
 from trustdoctor.evaluation import check_labels
