@@ -17,7 +17,7 @@ import trustdoctor as td
 
 pytest.importorskip("starlette")
 
-from trustdoctor.cli import serving
+from trustdoctor.cli.commands import serve as serving
 from trustdoctor.service import server
 
 
