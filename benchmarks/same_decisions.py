@@ -1,4 +1,4 @@
-"""Do two versions decide alike? Gates, evaluations and watches on real files.
+"""Do two versions decide alike? Gates, watches, evaluations, tuning on real files.
 
 ``python benchmarks/same_decisions.py record SHARED OUT.json`` calibrates, screens,
 evaluates and watches on the files of the shared folder; ``compare A.json B.json`` names
@@ -33,7 +33,8 @@ TARGETS = {
     "wrong labels": {"risk": 0.1, "label_noise": 0.02},
     "per class": {"frr": 0.1, "groups": "predicted"},
     "clusters": {"frr": 0.1, "clusters": np.arange(ROWS) // 3},
-    "shortlist": {"frr": 0.1, "shortlist": 0.1},
+    "shortlist": {"frr": 0.1, "shortlist": 0.9},
+    "shortlist aside": {"risk": 0.1, "shortlist": 0.95},
     "auto": {"trr": 0.9, "score": "auto"},
     "entropy": {"frr": 0.05, "score": "entropy"},
 }
@@ -78,6 +79,22 @@ def numbers(value):
     return [value] if type(value) in (int, float) else []
 
 
+def bits(number):
+    """Return a number as text that gives every bit; None as it is."""
+    return None if number is None else float(number).hex()
+
+
+def estimates(value, place=""):
+    """Yield the place, value and limits of every estimate in a document of JSON."""
+    if isinstance(value, list):
+        value = dict(enumerate(value))
+    if isinstance(value, dict):
+        if "value" in value and "low" in value:
+            yield place, [bits(value[name]) for name in ("value", "low", "high")]
+        for name, inner in value.items():
+            yield from estimates(inner, f"{place}.{name}".removeprefix("."))
+
+
 def decisions(first, second, options):
     """Calibrate on the first rows, decide the others, and watch them."""
     try:
@@ -92,14 +109,15 @@ def decisions(first, second, options):
         "groups": {
             str(name): float(rule.threshold).hex() for name, rule in gate.groups.items()
         },
-        "accepted": digest(np.asarray(screened.accepted)),
+        "accepted": digest(screened.accepted),
+        "doubts": digest(screened.scores),
         "observed": {
-            name: [v if v is None else float(v).hex() for v in (e.value, e.low, e.high)]
+            name: [bits(v) for v in (e.value, e.low, e.high)]
             for name, e in sorted(certificate.observed.items())
         },
     }
     if gate.shortlist is not None:
-        out["shortlist"] = digest(*[np.asarray(one) for one in gate.screen(second)][:2])
+        out["shortlist"] = digest(screened.shortlist)
     if not gate.groups:
         watch = gate.watch()
         for rows in (second[: len(second) // 2], second[len(second) // 2 :]):
@@ -108,6 +126,28 @@ def decisions(first, second, options):
             float(number).hex() for number in numbers(watch.to_dict()["tests"])
         )
     return out
+
+
+def evaluation(rows):
+    """Measure rows: every estimate, every doubt, and the errors doubted least."""
+    evaluation = td.evaluate(rows)
+    document = json.loads(evaluation.to_json())
+    return {
+        "estimates": dict(estimates(document)),
+        "rows": [document["n_errors"], document["n_classes"]],
+        "doubts": {name: digest(d) for name, d in evaluation.doubts.items()},
+        "odd labels": len(document["odd_labels"]),
+        "least doubtful": [bits(n) for n in numbers(document["least_doubtful_errors"])],
+    }
+
+
+def tuning(first, second):
+    """Tune a score on the first rows, and doubt the others by it."""
+    try:
+        tuned = td.tune(first)
+    except td.errors.InputError as error:
+        return {"refused": type(error).__name__}
+    return {"members": list(tuned.members), "doubts": digest(tuned(second))}
 
 
 def record(folder):
@@ -122,21 +162,21 @@ def record(folder):
         for name, options in TARGETS.items():
             of_rows = {n: options[n][:half] for n in options if n == "clusters"}
             entry[name] = decisions(first, second, options | of_rows)
-        evaluation = json.loads(td.evaluate(second).to_json())
-        entry["evaluate"] = sorted(float(n).hex() for n in numbers(evaluation))
+        entry["evaluate"] = evaluation(second)
+        entry["tune"] = tuning(first, second)
         out[path.name] = entry
         print(path.name, file=sys.stderr)
     return out
 
 
-def differences(one, other, where=""):
+def differences(record, other, where=""):
     """Yield where two records differ."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        for name in sorted({*one, *other}):
+    if isinstance(record, dict) and isinstance(other, dict):
+        for name in sorted({*record, *other}):
             place = f"{where} / {name}".removeprefix(" / ")
-            yield from differences(one.get(name), other.get(name), place)
-    elif one != other:
-        yield f"{where}: {str(one)[:70]} and {str(other)[:70]}"
+            yield from differences(record.get(name), other.get(name), place)
+    elif record != other:
+        yield f"{where}: {str(record)[:70]} and {str(other)[:70]}"
 
 
 def main():
@@ -152,9 +192,9 @@ def main():
         warnings.simplefilter("ignore", td.errors.OddLabelsWarning)
         options.out.write_text(json.dumps(record(options.shared), indent=1))
         return 0
-    found = list(differences(*(json.loads(p.read_text()) for p in options.records)))
-    print("\n".join(found) or "no difference")
-    return bool(found)
+    unequal = list(differences(*(json.loads(p.read_text()) for p in options.records)))
+    print("\n".join(unequal) or "no difference")
+    return bool(unequal)
 
 
 if __name__ == "__main__":
