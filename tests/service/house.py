@@ -145,15 +145,16 @@ class Served:
             *(
                 "head",
                 "gates",
-                "tallies",
-                "changes",
-                "rates",
+                "version_counts",
+                "gate_changes",
+                "review_rates",
                 "rows",
                 "ids",
                 "labels",
-                "queue",
+                "review_queue",
             ),
-            *("reviews", "minutes", "shadows", "alarms", "steps", "watches"),
+            *("review_counts", "minute_counts", "shadow_counts", "alarms"),
+            *("watch_steps", "watches"),
         )
         return {
             name: sorted(self.read(f"SELECT * FROM {name}"), key=repr)
@@ -179,7 +180,7 @@ class Served:
 
     def lead(self):
         """Keep from now on, as 15 seconds after the replica that did was killed."""
-        self.change("UPDATE keepers SET until = 0")
+        self.change("UPDATE leaders SET leads_until = 0")
         return self
 
     def close(self):

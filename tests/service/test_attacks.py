@@ -44,7 +44,7 @@ def bearer(role):
 
 
 def stored(service):
-    return service.count("rows", "labels", "gates", "changes")
+    return service.count("rows", "labels", "gates", "gate_changes")
 
 
 def refused(answer, status, words=""):

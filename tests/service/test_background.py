@@ -108,10 +108,10 @@ def test_webhooks_are_signed_and_retried(serve, risky):
         for tries in range(1, 5):
             served.keeper.send_alarms()
             assert len(hook.seen) == tries
-            ((due, sent),) = served.read("SELECT due, sent FROM alarms")
+            ((due, sent),) = served.read("SELECT retry_at, sent_at FROM alarms")
             served.keeper.send_alarms()
             assert len(hook.seen) == tries  # not before its time
-            served.change("UPDATE alarms SET due = 0")
+            served.change("UPDATE alarms SET retry_at = 0")
         assert sent is not None
         assert due > 0
         served.keeper.send_alarms()
@@ -137,9 +137,9 @@ def test_a_webhook_that_is_away_for_long(serve, risky):
         url = f"http://127.0.0.1:{closed.getsockname()[1]}/"
         served = serve(risky, review=(1.0, 1.0), webhook=url)
         go_wrong(served)
-        served.change("UPDATE alarms SET tries = 5000")
+        served.change("UPDATE alarms SET attempts = 5000")
         served.keeper.send_alarms()
-        ((tries, due),) = served.read("SELECT tries, due FROM alarms")
+        ((tries, due),) = served.read("SELECT attempts, retry_at FROM alarms")
         assert tries == 5001
         assert 3000 < due - time.time() < 3700
 
@@ -204,7 +204,7 @@ def test_a_step_that_failed_in_retention(serve, risky, monkeypatch):
     served = serve(risky, review=(1.0, 0.5), keep=864000.0, deadline=432000.0)
     decide(served, 20)
     served.check_watch()
-    served.change("UPDATE rows SET at = at - 1000000")
+    served.change("UPDATE rows SET decided_at = decided_at - 1000000")
     served.keeper.retention._next = 0.0
     real = served.keeper._all_watches
 
@@ -231,7 +231,7 @@ def test_a_version_that_cannot_be_watched_does_not_stop_others(serve, risky):
     served.done("/v1/gates", json.loads(risky.to_json()))
     served.done("/v1/gates/2/promote")
     decide(served, 10, start="b")
-    served.change("UPDATE states SET state = '{}' WHERE version = 1")
+    served.change("UPDATE watch_states SET state = '{}' WHERE version = 1")
     served.keeper._forget()
     served.keeper.tick()
     watch = served.keeper._watches[2].watch
@@ -248,11 +248,11 @@ def test_closing_counts_what_is_left(serve, risky):
     again = serve(risky)
     assert again.watch() == again.watch(anew=True)
     assert again.get("/v1/status").json["watch"]["upto"] > 0
-    steps = again.read("SELECT number FROM steps")
+    steps = again.read("SELECT step FROM watch_steps")
     assert steps == [(1,)]
     watch = again.check_watch()
     assert watch.totals.rows == 30
-    assert again.read("SELECT number FROM steps") == [(1,)]  # nothing new
+    assert again.read("SELECT step FROM watch_steps") == [(1,)]  # nothing new
 
 
 def test_checkpoints_thin_the_history(serve, risky, monkeypatch):
@@ -268,14 +268,14 @@ def test_checkpoints_thin_the_history(serve, risky, monkeypatch):
     followed = served.keeper._watches[1]
     followed.minute = -1  # a minute later
     steps(range(3, 8))
-    stored = served.read("SELECT number, shown FROM steps ORDER BY number")
+    stored = served.read("SELECT step, charted FROM watch_steps ORDER BY step")
     shown = [number for number, one in stored if one]
     assert [number for number, _ in stored] == list(range(1, 9))
     assert {1, 4} <= set(shown)
     assert len(shown) < 5
     monkeypatch.setattr(background, "CHECKPOINT", -1.0)
     served.keeper.save()
-    left = [n for (n,) in served.read("SELECT number FROM steps ORDER BY number")]
+    left = [n for (n,) in served.read("SELECT step FROM watch_steps ORDER BY step")]
     assert left == shown
     steps(range(8, 10))
     served.check_watch()
@@ -337,7 +337,9 @@ def test_a_replica_that_was_asleep_spoils_nothing(replicas, monkeypatch):
         lambda s: monitor.save_checkpoint(s, asleep, to_state(asleep.watch))
     )
     assert second.watch() == second.watch(anew=True) == text
-    position = first.service.read_now(lambda s: s.rows("SELECT position FROM head"))
+    position = first.service.read_now(
+        lambda s: s.rows("SELECT last_position FROM head")
+    )
     first.keeper._follow(first.keeper.session, 1, position[0][0])
     assert second.watch(anew=True) == text
     assert second.check_watch().totals.rows == 25
@@ -363,7 +365,7 @@ def test_two_replicas_decide_at_once(replicas):
     assert watch.totals.rows == 100
     given = replicas[0].read(
         "SELECT position FROM rows UNION ALL SELECT position FROM labels "
-        "UNION ALL SELECT position FROM changes ORDER BY position"
+        "UNION ALL SELECT position FROM gate_changes ORDER BY position"
     )
     assert [at for (at,) in given] == list(range(1, 122))
 

@@ -85,11 +85,11 @@ def test_a_quiet_night_is_no_jump(serve, gate):
     """A start long after the last row: steps bear the time at which they are taken."""
     served = serve(gate, review=(1.0, 1.0))
     served.decide({"id": "friday", "logits": [0.1, 0, 0, 0]})
-    served.change("UPDATE rows SET at = at - 259200")
+    served.change("UPDATE rows SET decided_at = decided_at - 259200")
     served.close()
     served = serve(gate)
     served.keeper.tick()
     served.decide({"id": "monday", "logits": [0.1, 0, 0, 0]})
     served.check_watch()
-    (last,) = served.read("SELECT max(at) FROM steps")[0]
+    (last,) = served.read("SELECT max(taken_at) FROM watch_steps")[0]
     assert last == pytest.approx(time.time(), abs=60)

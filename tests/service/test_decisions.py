@@ -177,7 +177,7 @@ def test_what_is_stored_is_what_was_said(serve, rows):
         assert kept["shortlist"] == answer["shortlist"]
         assert kept["kind"] == "logits"
         assert kept["labels"] == []
-    stored = served.read("SELECT position, answer FROM rows ORDER BY position")
+    stored = served.read("SELECT position, output FROM rows ORDER BY position")
     assert [at for at, _ in stored] == list(range(2, 102))  # the first gate is 1
     back = np.array([np.frombuffer(bytes(own), np.float64) for _, own in stored])
     assert back.tolist() == [row["logits"] for row in given]
@@ -197,7 +197,9 @@ def test_rows_are_drawn_at_their_rates(serve, rows):
     for accepted, rate in ((True, 0.2), (False, 0.7)):
         drawn, left = counts[accepted, True], counts[accepted, False]
         assert binomtest(drawn, drawn + left, rate).pvalue > 1e-7
-    queued = served.read("SELECT audit, count(*) FROM queue GROUP BY audit")
+    queued = served.read(
+        "SELECT accepted, count(*) FROM review_queue GROUP BY accepted"
+    )
     assert dict(queued) == {0: counts[False, True], 1: counts[True, True]}
     status = served.get("/v1/status").json
     assert status["review"]["rejected"] == counts[False, True]

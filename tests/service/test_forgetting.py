@@ -18,7 +18,7 @@ def dump(served):
     return repr(served.everything()) + repr(
         [
             served.read(f"SELECT * FROM {table}")
-            for table in ("states", "checkpoints", "meta", "keepers")
+            for table in ("watch_states", "watch_checkpoints", "meta", "leaders")
         ]
     )
 
@@ -48,7 +48,7 @@ def test_nothing_personal_is_left(personal):
     assert all(mark in before for mark in MARKS)
     assert (
         np.float64(0.125).tobytes()
-        in personal.read("SELECT answer FROM rows ORDER BY position LIMIT 1")[0][0]
+        in personal.read("SELECT output FROM rows ORDER BY position LIMIT 1")[0][0]
     )
     counts = personal.get("/v1/status").json["traffic"]
     state = personal.watch()
@@ -115,7 +115,7 @@ def test_groups_stay_where_the_watch_needs_them(serve, groups):
     for name in range(0, 20, 3):
         forget(served, name)
     served.check_watch()
-    kept = served.read("SELECT team, predicted FROM rows WHERE id IS NULL")
+    kept = served.read("SELECT group_name, predicted FROM rows WHERE id IS NULL")
     for team, predicted in kept:
         assert (team is not None) == (groups == "team")
         assert (predicted is not None) == (groups == "predicted")

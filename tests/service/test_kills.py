@@ -128,7 +128,7 @@ def is_watched(place):
     session = open_database(place).open()
     found = session.rows(
         "SELECT (SELECT max(position) FROM rows), (SELECT max(position) FROM labels "
-        "WHERE counts = 1), upto FROM watches"
+        "WHERE counted = 1), position FROM watches"
     )
     session.close()
     return bool(found) and max(found[0][:2]) <= max(upto for *_, upto in found)
@@ -138,7 +138,7 @@ def check_positions(session):
     """All who were given a position used it, and each was given once."""
     given = [
         position
-        for table in ("rows", "labels", "changes")
+        for table in ("rows", "labels", "gate_changes")
         for (position,) in session.rows(f"SELECT position FROM {table}")
     ]
     assert sorted(given) == list(range(1, read_head(session).position + 1))
@@ -162,15 +162,16 @@ def check_rows(load, session):
 def check_labels(load, session):
     """The same of labels; what was leased still is."""
     found = session.rows(
-        "SELECT r.id, l.label, l.lease FROM labels l JOIN rows r ON r.position = l.line"
+        "SELECT r.id, l.label, l.lease FROM labels l "
+        "JOIN rows r ON r.position = l.row_position"
     )
     labels = {name: (json.loads(label), lease) for name, label, lease in found}
     assert len(labels) == len(found)
     known = {name: (label, None) for name, label in load.labels.items()} | load.answers
     assert known.items() <= labels.items()
     assert set(labels) <= set(known) | set(load.told)
-    waiting = dict(session.rows("SELECT id, lease FROM queue"))
-    drawn = session.rows("SELECT id FROM rows WHERE drawn = 1 AND wrong IS NULL")
+    waiting = dict(session.rows("SELECT id, lease FROM review_queue"))
+    drawn = session.rows("SELECT id FROM rows WHERE drawn = 1 AND judgement IS NULL")
     assert set(waiting) == {name for (name,) in drawn}
     for name in set(load.leased) & set(waiting):
         assert waiting[name] == load.leased[name]
@@ -184,19 +185,19 @@ def check_counts(session):
 
     rows = one("SELECT count(*), sum(accepted) FROM rows")
     labels = one("SELECT count(*) FROM labels")
-    for table in ("tallies", "minutes"):
+    for table in ("version_counts", "minute_counts"):
         sums = one(f"SELECT sum(rows), sum(accepted), sum(labels) FROM {table}")
         assert (table, sums) == (table, (*rows, *labels))
-    kept = dict(session.rows("SELECT what, rows FROM reviews"))
-    for audit, what in enumerate(("waiting rejected", "waiting audit")):
-        (waiting,) = one(f"SELECT count(*) FROM queue WHERE audit = {audit}")
+    kept = dict(session.rows("SELECT name, rows FROM review_counts"))
+    for audit, what in enumerate(("waiting rejected", "waiting accepted")):
+        (waiting,) = one(f"SELECT count(*) FROM review_queue WHERE accepted = {audit}")
         assert kept.get(what, 0) == waiting
 
 
 def check_watches(session, *, saved):
     """Each watch is the one that is computed anew, and counts all rows and labels."""
     versions = Versions()
-    for version, *stored in session.rows("SELECT version, number, upto FROM watches"):
+    for version, *stored in session.rows("SELECT version, step, position FROM watches"):
         live = monitor.load(session, versions, version)
         anew = monitor.load(session, versions, version, anew=True)
         assert to_state(live.watch) == to_state(anew.watch)
@@ -210,19 +211,19 @@ def check_watches(session, *, saved):
                 )[0]
                 assert live.upto >= last
             (text,) = session.rows(
-                "SELECT state FROM states WHERE version = ?", version
+                "SELECT state FROM watch_states WHERE version = ?", version
             )[0]
             assert text == to_state(anew.watch)
 
 
 def check_steps(session, version, upto):
     """The steps have counted what is stored up to there."""
-    steps = session.rows("SELECT entry FROM steps WHERE version = ?", version)
+    steps = session.rows("SELECT entry FROM watch_steps WHERE version = ?", version)
     entries = [json.loads(text) for (text,) in steps]
     for name, column, table in (
         ("rows", "count(*)", "rows"),
         ("accepted", "sum(accepted)", "rows"),
-        ("labels", "sum(counts)", "labels"),
+        ("labels", "sum(counted)", "labels"),
     ):
         counted = sum(entry[name] for entry in entries)
         (found,) = session.rows(

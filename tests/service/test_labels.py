@@ -28,7 +28,7 @@ def decide(served, n, width=4, start=""):
 
 def kept(served):
     """What the rows are labelled by in the end."""
-    return served.read("SELECT position, label, wrong FROM rows ORDER BY position")
+    return served.read("SELECT position, label, judgement FROM rows ORDER BY position")
 
 
 def test_right_and_wrong_are_those_of_the_classes(named):
@@ -170,7 +170,9 @@ def test_labels_count_for_the_version_that_decided(served, gate):
     decide(served, 10, start="b")
     served.label(*({"id": f"a{at}", "correct": True} for at in range(7)))
     served.label(*({"id": f"b{at}", "correct": True} for at in range(4)))
-    counts = served.read("SELECT version, rows, labels FROM tallies ORDER BY version")
+    counts = served.read(
+        "SELECT version, rows, labels FROM version_counts ORDER BY version"
+    )
     assert counts == [(1, 10, 7), (2, 10, 4)]
     versions = served.read("SELECT version, count(*) FROM labels GROUP BY version")
     assert sorted(versions) == [(1, 7), (2, 4)]
@@ -194,7 +196,7 @@ def test_rows_without_classes(serve, kind):
     done = served.label(*({"id": one, "label": 7} for one in "def"))
     assert set(result(done)) <= {"counted", "kept"}
     wrong = served.read(
-        "SELECT wrong FROM rows WHERE id IN ('d', 'e', 'f') ORDER BY id"
+        "SELECT judgement FROM rows WHERE id IN ('d', 'e', 'f') ORDER BY id"
     )
     assert [one for (one,) in wrong] == [1, 0, 1]
     done = served.post("/v1/labels", {"id": "d", "label": 10**30})
@@ -209,6 +211,6 @@ def test_a_row_that_was_not_drawn_is_labelled_but_not_watched(serve, gate):
     assert "not drawn for review" in done["rows"][0]["why"]
     watch = served.check_watch()
     assert watch.totals.labels == 0
-    assert served.read("SELECT sum(counts) FROM labels") == [(0,)]
+    assert served.read("SELECT sum(counted) FROM labels") == [(0,)]
     assert served.get("/v1/status").json["traffic"]["labels"] == 20
     assert served.post("/v1/recalibrate", {}).status == 409

@@ -75,12 +75,15 @@ def counted_one_by_one(served):
     """The library's own watch, given what is stored: one row, one label at a time."""
     rates = {
         number: Review(*both)
-        for number, *both in served.read("SELECT number, rejected, accepted FROM rates")
+        for number, *both in served.read(
+            "SELECT number, rejected, accepted FROM review_rates"
+        )
     }
     events = served.read(
-        "SELECT position, 0, accepted, drawn, rates, team, predicted FROM rows "
-        "UNION ALL SELECT position, 1, line, wrong, 0, NULL, NULL FROM labels "
-        "WHERE counts = 1 ORDER BY position"
+        "SELECT position, 0, accepted, drawn, review_rates, group_name, predicted "
+        "FROM rows UNION ALL "
+        "SELECT position, 1, row_position, judgement, 0, NULL, NULL FROM labels "
+        "WHERE counted = 1 ORDER BY position"
     )
     watch = served.gate.watch(level=0.1, deadline=None)
     for position, kind, *rest in events:
@@ -200,7 +203,7 @@ def test_steps_of_another_size_count_the_same_rows(serve, gate, monkeypatch):
     traffic.label()
     watch = served.check_watch()
     assert watch.totals.rows == 60
-    assert served.read("SELECT count(*) FROM steps")[0][0] >= 60 // 7
+    assert served.read("SELECT count(*) FROM watch_steps")[0][0] >= 60 // 7
 
 
 def test_labels_expire(serve, gate):
@@ -236,7 +239,7 @@ def test_the_keys_of_the_watch_are_positions(serve, gate):
     served.decide({"id": secret, "logits": [0.1, 0, 0, 0]})
     served.check_watch()
     served.keeper.save()
-    for table in ("states", "checkpoints", "watches", "steps"):
+    for table in ("watch_states", "watch_checkpoints", "watches", "watch_steps"):
         assert secret not in repr(served.read(f"SELECT * FROM {table}"))
 
 
@@ -256,7 +259,7 @@ def test_a_missing_step_is_told(serve, gate):
     for _ in range(3):
         traffic.decide(5)
         served.keeper.tick()
-    served.change("DELETE FROM steps WHERE number = 2")
+    served.change("DELETE FROM watch_steps WHERE step = 2")
     with pytest.raises(
         td.errors.InputError, match="expected step 2 of version 1, got 3"
     ):
@@ -270,4 +273,4 @@ def test_states_survive_text(serve, gate):
     watch = served.check_watch()
     text = to_state(watch)
     served.keeper.save()
-    assert served.read("SELECT state FROM states WHERE version = 1") == [(text,)]
+    assert served.read("SELECT state FROM watch_states WHERE version = 1") == [(text,)]

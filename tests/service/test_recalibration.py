@@ -220,8 +220,10 @@ def test_a_rate_of_zero_says_nothing_of_the_others(drawn):
 def test_since_leaves_earlier_rows_out(drawn):
     served, _ = drawn()
     everything = served.done("/v1/recalibrate")["rows"]
-    served.change("UPDATE rows SET at = at - 10000 WHERE position <= 601")
-    (now,) = served.read("SELECT max(at) FROM rows")[0]
+    served.change(
+        "UPDATE rows SET decided_at = decided_at - 10000 WHERE position <= 601"
+    )
+    (now,) = served.read("SELECT max(decided_at) FROM rows")[0]
     since = shown(now - 5000)
     made = served.done("/v1/recalibrate", {"since": since})
     assert made["since"] == since

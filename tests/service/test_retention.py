@@ -36,7 +36,11 @@ def decide(served, n, start):
 
 def age(served, days):
     """Let time pass: all that is stored is older by so many days."""
-    for table, column in (("rows", "at"), ("labels", "at"), ("queue", "at")):
+    for table, column in (
+        ("rows", "decided_at"),
+        ("labels", "labelled_at"),
+        ("review_queue", "decided_at"),
+    ):
         served.change(f"UPDATE {table} SET {column} = {column} - ?", days * DAY)
 
 
@@ -55,18 +59,20 @@ def ids(served):
 
 def check_counts(served):
     """The kept counts are those of the tables."""
-    waiting = dict(served.read("SELECT audit, count(*) FROM queue GROUP BY audit"))
+    waiting = dict(
+        served.read("SELECT accepted, count(*) FROM review_queue GROUP BY accepted")
+    )
     review = served.service.read_now(
-        lambda s: dict(s.rows("SELECT what, rows FROM reviews"))
+        lambda s: dict(s.rows("SELECT name, rows FROM review_counts"))
     )
     assert review.get("waiting rejected", 0) == waiting.get(0, 0)
-    assert review.get("waiting audit", 0) == waiting.get(1, 0)
+    assert review.get("waiting accepted", 0) == waiting.get(1, 0)
     (known,) = served.read("SELECT count(*) FROM ids")
     (stored,) = served.read("SELECT count(*) FROM rows WHERE id IS NOT NULL")
     assert known == stored
-    lost = "SELECT count(*) FROM {} WHERE line NOT IN (SELECT position FROM rows)"
-    for table in ("queue", "labels"):
-        assert served.read(lost.format(table)) == [(0,)]
+    lost = "SELECT count(*) FROM {} WHERE {} NOT IN (SELECT position FROM rows)"
+    for table in (("review_queue", "position"), ("labels", "row_position")):
+        assert served.read(lost.format(*table)) == [(0,)]
 
 
 def test_old_rows_go_and_the_watch_stays(aged):
@@ -158,7 +164,7 @@ def test_the_search_by_halves(served):
         decide(served, int(rng.integers(1, 9)), start)
         label(served, [f"{start}/0"])
         age(served, float(rng.integers(1, 5)))
-    stored = served.read("SELECT position, at FROM rows ORDER BY position")
+    stored = served.read("SELECT position, decided_at FROM rows ORDER BY position")
     for at in {at + shift for _, at in stored for shift in (-1.0, 0.0, 1.0)}:
         expected = max((p for p, when in stored if when < at), default=0)
         found = served.service.read_now(lambda s, at=at: last_before(s, at))

@@ -23,11 +23,11 @@ def ids(rows):
 
 
 def queue(served):
-    return served.read("SELECT id, doubt, audit FROM queue ORDER BY line")
+    return served.read("SELECT id, doubt, accepted FROM review_queue ORDER BY position")
 
 
 def end_leases(served):
-    served.change("UPDATE queue SET until = 1 WHERE until > 0")
+    served.change("UPDATE review_queue SET leased_until = 1 WHERE leased_until > 0")
 
 
 @pytest.mark.parametrize(

@@ -161,7 +161,7 @@ def test_several_kinds(served):
 
 def test_since_and_until(served):
     decide(served, made_rows(30, 5))
-    served.change("UPDATE rows SET at = 1000000000 + position * 86400")
+    served.change("UPDATE rows SET decided_at = 1000000000 + position * 86400")
     # position 2 is the first row: 2001-09-11
     found = export(served, "?since=2001-09-20&until=2001-09-25T00:00:00Z")
     assert found["at"].min().isoformat() >= "2001-09-20"

@@ -126,7 +126,9 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def time_passes(self):
         """All leases end."""
-        self.served.change("UPDATE queue SET until = 1 WHERE until > 0")
+        self.served.change(
+            "UPDATE review_queue SET leased_until = 1 WHERE leased_until > 0"
+        )
         for name, row in self.rows.items():
             if row.lease is not None:
                 self.old.append((name, row.lease))

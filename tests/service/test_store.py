@@ -133,13 +133,15 @@ def test_writers_wait_for_each_other(database):
 def test_a_migration_makes_all_tables_once(database):
     session = database.open()
     migrate(session, database)
-    (secret,) = session.rows("SELECT value FROM meta WHERE name = 'secret'")[0]
+    (secret,) = session.rows("SELECT value FROM meta WHERE name = 'cookie secret'")[0]
     assert len(secret) == 64
     for line in TABLES.split("CREATE TABLE ")[1:]:
         session.rows(f"SELECT count(*) FROM {line.split()[0]}")
     migrate(session, database)
-    assert session.rows("SELECT value FROM meta WHERE name = 'secret'") == [(secret,)]
-    assert session.rows("SELECT version FROM schema") == [(len(MIGRATIONS),)]
+    assert session.rows("SELECT value FROM meta WHERE name = 'cookie secret'") == [
+        (secret,)
+    ]
+    assert session.rows("SELECT version FROM schema_version") == [(len(MIGRATIONS),)]
     session.close()
 
 
@@ -156,7 +158,7 @@ def test_a_later_migration(database, monkeypatch):
         patch.setattr(schema, "MIGRATIONS", [*MIGRATIONS, fail])
         with pytest.raises(ZeroDivisionError):
             migrate(session, database)
-    assert session.rows("SELECT version FROM schema") == [(len(MIGRATIONS),)]
+    assert session.rows("SELECT version FROM schema_version") == [(len(MIGRATIONS),)]
 
     def add(session, _database):
         session.run("ALTER TABLE gates ADD COLUMN colour TEXT")
@@ -168,6 +170,17 @@ def test_a_later_migration(database, monkeypatch):
     assert session.rows("SELECT colour FROM gates") == []
     with pytest.raises(InputError, match="a later version of trustdoctor wrote it"):
         migrate(session, database)
+    session.close()
+
+
+def test_a_store_of_version_02_is_refused(database):
+    session = database.open()
+    session.run("CREATE TABLE schema (version BIGINT NOT NULL)")
+    session.run("INSERT INTO schema VALUES (1)")
+    with pytest.raises(InputError, match=r"got one of 0\.2: export its rows"):
+        migrate(session, database)
+    assert session.rows("SELECT version FROM schema") == [(1,)]
+    assert not session.has_table("rows")
     session.close()
 
 
@@ -191,7 +204,7 @@ def test_two_replicas_start_at_once(place, gate, loop):
         thread.join()
     assert failed == []
     assert made[0].read("SELECT count(*) FROM gates") == [(1,)]
-    assert made[0].read("SELECT count(*) FROM rates") == [(1,)]
+    assert made[0].read("SELECT count(*) FROM review_rates") == [(1,)]
     for served in made:
         served.close()
 

@@ -9,7 +9,7 @@ from service.house import made_rows
 
 import trustdoctor as td
 from trustdoctor.metrics import share
-from trustdoctor.service.summaries import _labelled
+from trustdoctor.service.summaries import ShadowCounts, labelled_risks
 
 
 def decide(served, n, seed=0, start=""):
@@ -83,7 +83,7 @@ def test_minutes_end_and_are_in_order(served):
     decide(served, 5)
     for minute in range(5):
         decide(served, 5, start=f"{minute}/")
-        served.change("UPDATE minutes SET minute = minute - 50")
+        served.change("UPDATE minute_counts SET minute = minute - 50")
     minutes = served.get("/v1/status").json["traffic"]["minutes"]
     times = [one["at"] for one in minutes]
     assert times == sorted(times)
@@ -156,16 +156,20 @@ def test_the_risk_of_a_candidate(serve, review):
 
 
 def test_risks_by_hand():
-    counts = {(1, 1, -1): 900, (1, 1, 0): 9, (1, 1, 1): 1}
-    counts |= {(0, 0, -1): 100, (0, 0, 0): 60, (0, 0, 1): 40}
-    found = _labelled(counts)
+    counts = {
+        (True, True): ShadowCounts(900, 9, 1),
+        (False, True): ShadowCounts(100, 60, 40),
+    }
+    found = labelled_risks(counts)
     assert found["rows"] == 110
     assert found["risk_shadow"][0] == pytest.approx(0.9 * 0.1 + 0.1 * 0.4)
     own = share(1, 10)
     assert found["risk_current"] == pytest.approx([own.value, own.low, own.high])
-    counts.pop((1, 1, 0)), counts.pop((1, 1, 1))
-    assert _labelled(counts)["risk_shadow"] is None  # nothing is known of most rows
-    assert _labelled({(1, 1, -1): 5}) is None
+    counts[True, True] = ShadowCounts(900, 0, 0)
+    assert (
+        labelled_risks(counts)["risk_shadow"] is None
+    )  # nothing is known of most rows
+    assert labelled_risks({(True, True): ShadowCounts(5, 0, 0)}) is None
 
 
 def test_corrections_move_the_counts(serve, gate):
@@ -177,5 +181,7 @@ def test_corrections_move_the_counts(serve, gate):
     served.label(*({"id": at, "correct": True} for at in range(20)))
     served.label(*({"id": at, "correct": False} for at in range(10)))
     served.label(*({"id": at, "cannot_say": True} for at in range(5)))
-    counted = served.read("SELECT wrong, sum(rows) FROM shadows GROUP BY wrong")
-    assert {w: int(n) for w, n in counted} == {-1: 20, 0: 10, 1: 5}
+    counts = served.read(
+        "SELECT sum(rows), sum(correct), sum(wrong) FROM shadow_counts"
+    )
+    assert [*map(int, counts[0])] == [20, 10, 5]

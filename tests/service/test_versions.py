@@ -158,7 +158,9 @@ def test_gates_that_cannot_be_served_are_refused_at_the_start(serve, gate):
 
 
 def rates(served):
-    return served.read("SELECT number, rejected, accepted FROM rates ORDER BY number")
+    return served.read(
+        "SELECT number, rejected, accepted FROM review_rates ORDER BY number"
+    )
 
 
 def test_rates_are_kept(serve, gate):
@@ -171,7 +173,7 @@ def test_rates_are_kept(serve, gate):
     served = serve(gate)
     assert len(rates(served)) == 2
     served.decide({"logits": [1.0, 0, 0, 0]})
-    assert served.read("SELECT rates FROM rows") == [(2,)]
+    assert served.read("SELECT review_rates FROM rows") == [(2,)]
     served.close()
     served = serve(gate, review=(0.5, 0.1))
     assert len(rates(served)) == 2

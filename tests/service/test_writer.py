@@ -52,7 +52,7 @@ def test_one_commit_for_many_requests(held):
     assert held.service.writer.commits == before + 2  # with the one that held it
     positions = held.read("SELECT position FROM rows ORDER BY position")
     assert [at for (at,) in positions] == list(range(2, 32))
-    times = held.read("SELECT DISTINCT at FROM rows")
+    times = held.read("SELECT DISTINCT decided_at FROM rows")
     assert len(times) == 1
 
 
@@ -86,7 +86,7 @@ def test_a_job_that_fails_is_undone_alone(held):
     answers = together(held, wrong, row, rollback)
     assert [answer.status for answer in answers] == [404, 200, 409]
     assert held.read("SELECT count(*) FROM rows") == [(1,)]
-    assert held.read("SELECT count(*) FROM changes") == [(1,)]
+    assert held.read("SELECT count(*) FROM gate_changes") == [(1,)]
 
 
 def test_a_commit_that_fails_is_answered_to_nobody(held, monkeypatch):

@@ -156,10 +156,10 @@ class Keeper:
             return True
         now = session.now()
         changed = session.run(
-            "INSERT INTO keepers VALUES ('watch', ?, ?) ON CONFLICT (role) DO UPDATE "
-            "SET holder = excluded.holder, until = excluded.until "
-            "WHERE keepers.holder = excluded.holder OR keepers.until < ? "
-            "OR keepers.until > ?",  # by a clock that was ahead
+            "INSERT INTO leaders VALUES ('watch', ?, ?) ON CONFLICT (job) DO UPDATE "
+            "SET replica = excluded.replica, leads_until = excluded.leads_until "
+            "WHERE leaders.replica = excluded.replica OR leaders.leads_until < ? "
+            "OR leaders.leads_until > ?",  # by a clock that was ahead
             self.replica,
             now + LEASE,
             now,
@@ -168,7 +168,7 @@ class Keeper:
         return changed == 1
 
     def _resign(self, session: Session) -> None:
-        session.run("DELETE FROM keepers WHERE holder = ?", self.replica)
+        session.run("DELETE FROM leaders WHERE replica = ?", self.replica)
 
     def _due(self, session: Session, position: int) -> list[int]:
         """Return the versions with rows or labels that are not counted yet."""
@@ -176,10 +176,10 @@ class Keeper:
             return _used(session)
         # Rows are of the version that was current, so none has to be looked at.
         new = session.rows(
-            "SELECT version FROM tallies WHERE rows > 0 AND (version IN (SELECT "
-            "current FROM head) OR version IN (SELECT before FROM changes WHERE "
-            "position > ?)) UNION SELECT version FROM labels WHERE position > ? AND "
-            "position <= ?",
+            "SELECT version FROM version_counts WHERE rows > 0 AND (version IN (SELECT "
+            "current_version FROM head) OR version IN (SELECT previous_version FROM "
+            "gate_changes WHERE position > ?)) UNION SELECT version FROM labels "
+            "WHERE position > ? AND position <= ?",
             *(self._seen, self._seen, position),
         )
         now = self._now
@@ -257,7 +257,7 @@ class Keeper:
             assert alarm is not None
             session.insert(
                 "alarms",
-                ("version", "test", "at", "words", "tries", "due"),
+                ("version", "test", "raised_at", "reason", "attempts", "retry_at"),
                 [(step.version, name, step.at, alarm.reason, 0, 0.0)],
             )
         return True
@@ -280,7 +280,8 @@ class Keeper:
         def job(session: Session) -> None:
             monitor.save(session, followed, text)
             (at,) = session.rows(
-                "SELECT at FROM checkpoints WHERE version = ?", followed.version
+                "SELECT stored_at FROM watch_checkpoints WHERE version = ?",
+                followed.version,
             )[0]
             followed.saved = session.now()
             if followed.saved - at > CHECKPOINT:
@@ -301,8 +302,8 @@ class Keeper:
         session = self.session
         now = session.now()
         for version, test, at, words, tries in session.rows(
-            "SELECT version, test, at, words, tries FROM alarms "
-            "WHERE sent IS NULL AND (due <= ? OR due > ?)",
+            "SELECT version, test, raised_at, reason, attempts FROM alarms "
+            "WHERE sent_at IS NULL AND (retry_at <= ? OR retry_at > ?)",
             now,
             now + 7200,
         ):
@@ -317,7 +318,7 @@ class Keeper:
     def _note_sent(self, row: tuple[float | None, float, int, str]) -> None:
         self.writer.call(
             lambda s: s.run(
-                "UPDATE alarms SET sent = ?, tries = tries + 1, due = ? "
+                "UPDATE alarms SET sent_at = ?, attempts = attempts + 1, retry_at = ? "
                 "WHERE version = ? AND test = ?",
                 *row,
             )
@@ -326,14 +327,16 @@ class Keeper:
 
 def _newest(session: Session) -> float | None:
     """Return the last time that was believed: of a step, or of a row without any."""
-    (step,) = session.rows("SELECT max(at) FROM steps")[0]
-    found = session.rows("SELECT at FROM rows ORDER BY position DESC LIMIT 1")
+    (step,) = session.rows("SELECT max(taken_at) FROM watch_steps")[0]
+    found = session.rows("SELECT decided_at FROM rows ORDER BY position DESC LIMIT 1")
     return step if step is not None or not found else found[0][0]
 
 
 def _used(session: Session) -> list[int]:
     """Return the versions that have decided on rows."""
-    return [v for (v,) in session.rows("SELECT version FROM tallies WHERE rows > 0")]
+    return [
+        v for (v,) in session.rows("SELECT version FROM version_counts WHERE rows > 0")
+    ]
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -461,7 +464,9 @@ class Retention:
                 self._drop_rows(session, writer, watches(), last)
 
     def _drop_payloads(self, session: Session, writer: Writer, last: int) -> None:
-        found = session.rows("SELECT value FROM meta WHERE name = 'payloads'")
+        found = session.rows(
+            "SELECT value FROM meta WHERE name = 'payloads deleted up to'"
+        )
         first = int(found[0][0]) if found else 0
         while first < last:
             upto = min(last, first + DELETED)
@@ -474,8 +479,8 @@ class Retention:
                     upto,
                 )
                 write.run(
-                    "INSERT INTO meta VALUES ('payloads', ?) ON CONFLICT (name) "
-                    "DO UPDATE SET value = excluded.value",
+                    "INSERT INTO meta VALUES ('payloads deleted up to', ?) "
+                    "ON CONFLICT (name) DO UPDATE SET value = excluded.value",
                     str(upto),
                 )
 
@@ -518,10 +523,10 @@ def delete_piece(
         first,
         last,
     )
-    session.run("DELETE FROM labels WHERE line <= ?", last)
+    session.run("DELETE FROM labels WHERE row_position <= ?", last)
     for audit, what in enumerate(WAITING):
         gone = session.run(
-            "DELETE FROM queue WHERE line <= ? AND audit = ?", last, audit
+            "DELETE FROM review_queue WHERE position <= ? AND accepted = ?", last, audit
         )
         if gone:
             count_review(session, what, -gone)

@@ -25,10 +25,13 @@ from trustdoctor.service.versions import (
     lock_head,
 )
 
-COLUMNS = ("position", "id", "digest", "doubt", "accepted", "drawn", "answer")
+COLUMNS = ("position", "id", "digest", "doubt", "accepted", "drawn", "output")
 """Of `rows`, as they are written with every decision."""
 
-RARE = ("predicted", "kind", "shadow", "shortlist", "team", "features", "payload")
+RARE = (
+    *("predicted", "kind", "shadow_version", "shadow_accepted", "shortlist"),
+    *("group_name", "features", "payload"),
+)
 """More of them, which often have one value, or none, in all rows of a commit."""
 
 _KNOWN = (
@@ -111,7 +114,7 @@ class _Batch:
         self.known: dict[str, tuple[bytes, Decision]] = {}
         self.columns: dict[str, list[Any]] = {name: [] for name in COLUMNS + RARE}
         self.queue: list[tuple[Any, ...]] = []
-        self.beside: Counter[tuple[int, bool]] = Counter()  # (accepted, agrees)
+        self.beside: Counter[tuple[int, int]] = Counter()  # (shadow, current) accept
 
     def find_known(self, requests: Sequence[Rows]) -> None:
         """Look up the ids that came before."""
@@ -194,8 +197,11 @@ class _Batch:
         assert ids is not None
         kept = _kept(rows, done) | {"id": ids, "digest": digests_of(rows)}
         if beside is not None:
-            twice = 2 * (self.head.shadow or 0)
-            kept["shadow"] = [None if one is None else twice + one for one in beside]
+            shadow = self.head.shadow
+            kept["shadow_version"] = [None if one is None else shadow for one in beside]
+            kept["shadow_accepted"] = [
+                None if one is None else int(one) for one in beside
+            ]
         return self._decide(ids, done), kept
 
     def _take_some(
@@ -259,10 +265,10 @@ class _Batch:
             if one.review:
                 said = one.id, float(one.doubt), int(one.accepted)
                 self.queue.append((position, *said, self.at, 0.0))
-        if own.get("shadow") is not None:
-            for kept, other in zip(accepted, own["shadow"], strict=True):
+        if own.get("shadow_accepted") is not None:
+            for kept, other in zip(accepted, own["shadow_accepted"], strict=True):
                 if other is not None:
-                    self.beside[kept, kept == other % 2] += 1
+                    self.beside[other, kept] += 1
 
     def store(self) -> None:
         """Write what is new, and count it."""
@@ -272,7 +278,7 @@ class _Batch:
             return
         session, head = self.session, self.head
         same = self._same()
-        for name in ("digest", "answer"):  # which sqlite3 binds without a detour
+        for name in ("digest", "output"):  # which sqlite3 binds without a detour
             columns[name] = [*map(bytearray, columns[name])]
         rows = [*zip(*columns.values(), strict=True)]
         session.insert("rows", tuple(columns), rows, same)
@@ -280,32 +286,42 @@ class _Batch:
         places = sorted(zip(ids, positions, strict=True))
         session.insert("ids", ("id", "position"), places)
         if self.queue:
-            names = ("line", "id", "doubt", "audit", "at", "until")
-            session.insert("queue", names, self.queue)
+            names = (
+                "position",
+                "id",
+                "doubt",
+                "accepted",
+                "decided_at",
+                "leased_until",
+            )
+            session.insert("review_queue", names, self.queue)
             audits = sum(row[3] for row in self.queue)
             for what, more in zip(
                 WAITING, (len(self.queue) - audits, audits), strict=True
             ):
                 if more:
                     count_review(session, what, more)
-        session.run("UPDATE head SET position = ?", head.position)
+        session.run("UPDATE head SET last_position = ?", head.position)
         counts = len(ids), sum(columns["accepted"])
         add_minute(session, self.at, head.current, *counts, len(self.queue), 0)
         session.run(
-            "UPDATE tallies SET rows = rows + ?, accepted = accepted + ? "
+            "UPDATE version_counts SET rows = rows + ?, accepted = accepted + ? "
             "WHERE version = ?",
             *counts,
             head.current,
         )
-        for (accepted, agrees), more in self.beside.items():
+        for accepts, more in self.beside.items():
             assert head.shadow is not None
-            pair = head.shadow, head.current
-            add_shadow(session, pair, (accepted, int(agrees), -1), more)
+            add_shadow(session, (head.shadow, head.current), accepts, (more, 0, 0))
 
     def _same(self) -> dict[str, Any]:
         """Take out columns of one value, which is bound once, not for each row."""
         head, columns = self.head, self.columns
-        same = {"at": self.at, "version": head.current, "rates": head.rates}
+        same = {
+            "decided_at": self.at,
+            "version": head.current,
+            "review_rates": head.rates,
+        }
         for name in RARE:
             column = columns[name]
             if column.count(column[0]) == len(column):
@@ -320,10 +336,10 @@ def _kept(rows: Rows, done: Scored) -> dict[str, Any]:
     said = {one: encode(one).decode() for one in set(done.predicted)}
     return {
         "kind": [rows.kind] * len(rows),
-        "answer": rows.answers or answers_of(rows),
+        "output": rows.answers or answers_of(rows),
         "predicted": [said[one] for one in done.predicted],
         "shortlist": None if done.shortlists is None else _texts(done.shortlists),
-        "team": None if rows.groups is None else _texts(rows.groups),
+        "group_name": None if rows.groups is None else _texts(rows.groups),
         "features": None
         if features is None
         else [np.asarray(f, float).tobytes() for f in features],
@@ -340,11 +356,12 @@ def _texts(values: Sequence[Any]) -> list[str]:
 def add_minute(session: Session, at: float, version: int, *counts: int) -> None:
     """Count rows, accepted and drawn ones, and labels, in the minute they came."""
     session.run(
-        "INSERT INTO minutes VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (minute, version) "
-        "DO UPDATE SET rows = minutes.rows + excluded.rows, "
-        "accepted = minutes.accepted + excluded.accepted, "
-        "drawn = minutes.drawn + excluded.drawn, "
-        "labels = minutes.labels + excluded.labels",
+        "INSERT INTO minute_counts VALUES (?, ?, ?, ?, ?, ?) "
+        "ON CONFLICT (minute, version) "
+        "DO UPDATE SET rows = minute_counts.rows + excluded.rows, "
+        "accepted = minute_counts.accepted + excluded.accepted, "
+        "drawn = minute_counts.drawn + excluded.drawn, "
+        "labels = minute_counts.labels + excluded.labels",
         int(at // 60),
         version,
         *counts,
@@ -352,18 +369,23 @@ def add_minute(session: Session, at: float, version: int, *counts: int) -> None:
 
 
 def add_shadow(
-    session: Session, pair: tuple[int, int], kind: tuple[int, int, int], rows: int
+    session: Session,
+    versions: tuple[int, int],
+    accepts: tuple[int, int],
+    counts: tuple[int, int, int],
 ) -> None:
     """Count rows that a candidate decided beside the current gate.
 
-    `kind` says whether the current gate accepted, whether the candidate agrees, and
-    whether the answer is wrong: -1 for all rows; labelled ones count again by 0 or 1.
+    `versions` and `accepts` are of the candidate and the current gate. `counts` are
+    decided rows, and among the labelled ones those that are correct, and wrong.
     """
     session.run(
-        "INSERT INTO shadows VALUES (?, ?, ?, ?, ?, ?) "
-        "ON CONFLICT (version, current, accepted, agrees, wrong) "
-        "DO UPDATE SET rows = shadows.rows + excluded.rows",
-        *pair,
-        *kind,
-        rows,
+        "INSERT INTO shadow_counts VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT "
+        "(shadow_version, current_version, shadow_accepted, current_accepted) "
+        "DO UPDATE SET rows = shadow_counts.rows + excluded.rows, "
+        "correct = shadow_counts.correct + excluded.correct, "
+        "wrong = shadow_counts.wrong + excluded.wrong",
+        *versions,
+        *accepts,
+        *counts,
     )

@@ -20,8 +20,9 @@ from trustdoctor.service.versions import (
 from trustdoctor.watch import CORRECT, UNDECIDED, WRONG
 
 _ROWS = (
-    "SELECT r.id, r.position, r.version, r.predicted, r.accepted, r.drawn, r.shadow, "
-    "r.label, r.wrong, r.kind, r.at FROM ids i JOIN rows r ON r.position = i.position "
+    "SELECT r.id, r.position, r.version, r.predicted, r.accepted, r.drawn, "
+    "r.shadow_version, r.shadow_accepted, r.label, r.judgement, r.kind, r.decided_at "
+    "FROM ids i JOIN rows r ON r.position = i.position "
     "WHERE i.id IN {}"
 )
 
@@ -65,7 +66,8 @@ class Row(msgspec.Struct):
     predicted: str
     accepted: int
     drawn: int
-    shadow: int | None
+    shadow_version: int | None
+    shadow_accepted: int | None
     label: str | None
     wrong: int | None
     kind: str
@@ -194,7 +196,7 @@ def _keep(
 ) -> None:
     """Store labels, all at once: a thousand may come together."""
     first = next_position(session, len(kept))
-    columns = ("position", "line", "at", "version", "label", "wrong", "counts")
+    columns = ("position", "row_position", "labelled_at", "version", "label")
     lines = [
         # In the watch the first label counts, of rows that were drawn for review.
         (at, row.version, label, wrong, int(before is None and bool(row.drawn)), *who)
@@ -202,15 +204,16 @@ def _keep(
     ]
     session.insert(
         "labels",
-        (*columns, "source", "author", "lease"),
+        (*columns, "judgement", "counted", "source", "author", "lease"),
         [(first + n, kept[n][0].position, *line) for n, line in enumerate(lines)],
     )
     session.many(
-        "UPDATE rows SET label = ?, wrong = ? WHERE position = ?",
+        "UPDATE rows SET label = ?, judgement = ? WHERE position = ?",
         [(label, wrong, row.position) for row, label, wrong, _ in kept],
     )
     session.many(
-        "DELETE FROM queue WHERE line = ?", [(row.position,) for row, *_ in kept]
+        "DELETE FROM review_queue WHERE position = ?",
+        [(row.position,) for row, *_ in kept],
     )
     _count(session, kept, at)
 
@@ -223,7 +226,9 @@ def _count(session: Session, kept: list[Kept], at: float) -> None:
     for number, labels in counted.items():
         add_minute(session, at, number, 0, 0, 0, labels)
         session.run(
-            "UPDATE tallies SET labels = labels + ? WHERE version = ?", labels, number
+            "UPDATE version_counts SET labels = labels + ? WHERE version = ?",
+            labels,
+            number,
         )
     for audit, what in enumerate(WAITING):
         gone = sum(
@@ -232,22 +237,23 @@ def _count(session: Session, kept: list[Kept], at: float) -> None:
         )
         if gone:
             count_review(session, what, -gone)
-    for (pair, kind), rows in _beside(kept).items():
-        add_shadow(session, pair, kind, rows)
+    for (pair, accepts), (correct, wrong) in _beside(kept).items():
+        add_shadow(session, pair, accepts, (0, correct, wrong))
 
 
-def _beside(kept: list[Kept]) -> dict[Any, int]:
-    """Return how many labelled rows of each kind a candidate decided, too."""
-    out: dict[Any, int] = {}
+def _beside(kept: list[Kept]) -> dict[Any, list[int]]:
+    """Return how many correct and wrong rows of each kind a candidate decided, too."""
+    out: dict[Any, list[int]] = {}
     for row, _, wrong, before in kept:
-        if row.shadow is None or not row.drawn:  # others were chosen by somebody
+        if (
+            row.shadow_version is None or not row.drawn
+        ):  # others were chosen by somebody
             continue
-        candidate, other = divmod(row.shadow, 2)
-        agrees = int(other == row.accepted)
+        pair = row.shadow_version, row.version
+        counts = out.setdefault((pair, (row.shadow_accepted, row.accepted)), [0, 0])
         for one, rows in ((before, -1), (wrong, 1)):
             if one in (CORRECT, WRONG):
-                key = (candidate, row.version), (row.accepted, agrees, one)
-                out[key] = out.get(key, 0) + rows
+                counts[one] += rows
     return out
 
 

@@ -34,12 +34,12 @@ LARGEST = 50_000
 """Positions that one step takes."""
 
 _ROWS = (  # as few columns as tell it: each costs as much as the row
-    "SELECT position, 4 * rates + 2 * drawn + accepted{} FROM rows "
+    "SELECT position, 4 * review_rates + 2 * drawn + accepted{} FROM rows "
     "WHERE position > ? AND position <= ? AND version = ? ORDER BY position"
 )
 _LABELS = (
-    "SELECT line, wrong FROM labels WHERE position > ? AND position <= ? "
-    "AND version = ? AND counts = 1 ORDER BY position"
+    "SELECT row_position, judgement FROM labels WHERE position > ? AND position <= ? "
+    "AND version = ? AND counted = 1 ORDER BY position"
 )
 
 
@@ -106,9 +106,9 @@ def load(
     session: Session, versions: Versions, version: int, *, anew: bool = False
 ) -> Followed | None:
     """Return a watch as it is stored; `anew` takes all steps since the checkpoint."""
-    table = "checkpoints" if anew else "states"
+    table = "watch_checkpoints" if anew else "watch_states"
     found = session.rows(
-        f"SELECT number, upto, state FROM {table} WHERE version = ?", version
+        f"SELECT step, position, state FROM {table} WHERE version = ?", version
     )
     if not found:
         return None
@@ -116,8 +116,8 @@ def load(
     gate = versions.get(session, version).gate
     followed = Followed(version, from_state(text, gate), number, upto)
     for step, last, at in session.rows(
-        "SELECT number, upto, at FROM steps WHERE version = ? AND number > ? "
-        "ORDER BY number",
+        "SELECT step, position, taken_at FROM watch_steps WHERE version = ? "
+        "AND step > ? ORDER BY step",
         version,
         number,
     ):
@@ -149,7 +149,7 @@ def read_since(session: Session, followed: Followed, upto: int) -> Since:
     gate = followed.watch.gate
     group = ""
     if gate.groups:
-        group = ", predicted" if gate.grouped_by == "predicted" else ", team"
+        group = ", predicted" if gate.grouped_by == "predicted" else ", group_name"
     rows = _arrived(session, session.rows(_ROWS.format(group), *between))
     said = np.array(session.rows(_LABELS, *between), np.int64).reshape(-1, 2)
     return Since(upto, rows, StreamLabels(said[:, 0], said[:, 1]))
@@ -183,7 +183,7 @@ def _arrived(session: Session, rows: list[Any]) -> list[StreamRows]:
     for own in np.split(np.arange(len(rows)), ends):
         review = Review(
             *session.rows(
-                "SELECT rejected, accepted FROM rates WHERE number = ?",
+                "SELECT rejected, accepted FROM review_rates WHERE number = ?",
                 int(rates[own[0]]),
             )[0]
         )
@@ -216,8 +216,10 @@ def last_row(session: Session, version: int, position: int) -> int:
 
     Rows are of the version that was current, so no row has to be looked at.
     """
-    ends = session.rows("SELECT max(position) FROM changes WHERE before = ?", version)
-    (current,) = session.rows("SELECT current FROM head")[0]
+    ends = session.rows(
+        "SELECT max(position) FROM gate_changes WHERE previous_version = ?", version
+    )
+    (current,) = session.rows("SELECT current_version FROM head")[0]
     return position if current == version else int(ends[0][0] or 0)
 
 
@@ -236,8 +238,8 @@ def store_step(session: Session, step: Step, summary: str) -> bool:
     """Write a step down; False where another replica has taken it."""
     before = step.number - 1
     changed = session.run(
-        "UPDATE watches SET number = ?, upto = ?, summary = ? "
-        "WHERE version = ? AND number = ?",
+        "UPDATE watches SET step = ?, position = ?, summary = ? "
+        "WHERE version = ? AND step = ?",
         step.number,
         step.upto,
         summary,
@@ -247,8 +249,8 @@ def store_step(session: Session, step: Step, summary: str) -> bool:
     if changed != 1:
         return False
     session.insert(
-        "steps",
-        ("version", "number", "upto", "at", "entry", "shown"),
+        "watch_steps",
+        ("version", "step", "position", "taken_at", "entry", "charted"),
         [(step.version, step.number, step.upto, step.at, _text(step), int(step.shown))],
     )
     return True
@@ -262,14 +264,14 @@ def store_first(session: Session, version: int, watch: Watch) -> Followed:
     """Begin to follow: what it starts from is kept."""
     followed = Followed(version, watch, 0, 0, session.now())
     session.insert(
-        "watches", ("version", "number", "upto", "summary"), [(version, 0, 0, "null")]
+        "watches", ("version", "step", "position", "summary"), [(version, 0, 0, "null")]
     )
     save_checkpoint(session, followed, to_state(watch))
     return followed
 
 
 def save(
-    session: Session, followed: Followed, text: str, table: str = "states"
+    session: Session, followed: Followed, text: str, table: str = "watch_states"
 ) -> bool:
     """Store a state, so that a restart takes few steps again.
 
@@ -278,9 +280,9 @@ def save(
     """
     changed = session.run(
         f"INSERT INTO {table} VALUES (?, ?, ?, ?, ?) ON CONFLICT (version) "
-        "DO UPDATE SET number = excluded.number, upto = excluded.upto, "
-        "at = excluded.at, state = excluded.state "
-        f"WHERE {table}.number <= excluded.number",
+        "DO UPDATE SET step = excluded.step, position = excluded.position, "
+        "stored_at = excluded.stored_at, state = excluded.state "
+        f"WHERE {table}.step <= excluded.step",
         followed.version,
         followed.number,
         followed.upto,
@@ -293,11 +295,11 @@ def save(
 def save_checkpoint(session: Session, followed: Followed, text: str) -> None:
     """Store the state that steps are taken anew from; earlier rows may then go."""
     first = save(session, followed, text)
-    if not first or not save(session, followed, text, "checkpoints"):
+    if not first or not save(session, followed, text, "watch_checkpoints"):
         return
     # Of earlier steps one per minute stays, for the charts.
     session.run(
-        "DELETE FROM steps WHERE version = ? AND number <= ? AND shown = 0",
+        "DELETE FROM watch_steps WHERE version = ? AND step <= ? AND charted = 0",
         followed.version,
         followed.number,
     )

@@ -31,10 +31,11 @@ LARGEST = 500_000
 """Reviewed rows that are taken at most: the latest."""
 
 _ROWS = (
-    "SELECT r.position, r.accepted, r.kind, r.answer, r.features, r.team, r.predicted, "
-    "r.label, r.wrong, r.at, a.rejected, a.accepted FROM rows r "
-    "JOIN rates a ON a.number = r.rates "
-    "WHERE r.position > ? AND r.drawn = 1 AND r.at >= ? AND r.answer IS NOT NULL "
+    "SELECT r.position, r.accepted, r.kind, r.output, r.features, r.group_name, "
+    "r.predicted, r.label, r.judgement, r.decided_at, a.rejected, a.accepted "
+    "FROM rows r JOIN review_rates a ON a.number = r.review_rates "
+    "WHERE r.position > ? AND r.drawn = 1 AND r.decided_at >= ? "
+    "AND r.output IS NOT NULL "
     "ORDER BY r.position DESC LIMIT ?"
 )
 NO_LISTS = (
@@ -260,7 +261,7 @@ def _sample(
 def _since(session: Session, asked: Request) -> float:
     """Return the time from which rows count, which has to be said after an alarm."""
     alarms = session.rows(
-        "SELECT test, at, version FROM alarms ORDER BY at DESC LIMIT 1"
+        "SELECT test, raised_at, version FROM alarms ORDER BY raised_at DESC LIMIT 1"
     )
     if asked.since is not None:
         since = read_time(asked.since)

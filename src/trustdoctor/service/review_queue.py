@@ -27,14 +27,16 @@ LONGEST = 86400.0
 """Seconds of a lease at most."""
 
 _ORDERS = {
-    "oldest": "q.line",
-    "doubt": "q.doubt DESC, q.line",
-    "audit": "q.audit DESC, q.line",
+    "oldest": "q.position",
+    "doubt": "q.doubt DESC, q.position",
+    "audit": "q.accepted DESC, q.position",
 }
 _FREE = (
-    "SELECT q.line, q.id, q.doubt, q.audit, r.predicted, r.shortlist, r.payload, "
-    "r.team, r.at, r.version FROM queue q JOIN rows r ON r.position = q.line "
-    "WHERE (q.until <= ? OR q.until > ?) AND q.id NOT IN {} ORDER BY {} LIMIT ?"
+    "SELECT q.position, q.id, q.doubt, q.accepted, r.predicted, r.shortlist, "
+    "r.payload, r.group_name, r.decided_at, r.version FROM review_queue q "
+    "JOIN rows r ON r.position = q.position "
+    "WHERE (q.leased_until <= ? OR q.leased_until > ?) AND q.id NOT IN {} "
+    "ORDER BY {} LIMIT ?"
 )
 
 
@@ -112,7 +114,8 @@ def lease_rows(
     for line, name, doubt, audit, said, short, payload, team, at, number in found:
         lease = token_hex(12)
         session.run(
-            "UPDATE queue SET lease = ?, until = ?, reviewer = ? WHERE line = ?",
+            "UPDATE review_queue SET lease = ?, leased_until = ?, reviewer = ? "
+            "WHERE position = ?",
             lease,
             until,
             asked.reviewer,
@@ -140,7 +143,7 @@ def lease_rows(
 
 def waiting(session: Session) -> tuple[int, int]:
     """Return how many rejected rows, and how many audited ones, wait for people."""
-    found = session.rows("SELECT what, rows FROM reviews")
+    found = session.rows("SELECT name, rows FROM review_counts")
     counts = {what: rows for what, rows in found}  # noqa: C416
     rejected, audit = (counts.get(what, 0) for what in WAITING)
     return rejected, audit
@@ -160,8 +163,8 @@ def answer_row(
     name = str(said.id)
     one = Said(name, said.label, said.correct, said.cannot_say)
     found = session.rows(
-        "SELECT q.lease, q.line, q.reviewer FROM ids i JOIN queue q "
-        "ON q.line = i.position WHERE i.id = ?",
+        "SELECT q.lease, q.position, q.reviewer FROM ids i JOIN review_queue q "
+        "ON q.position = i.position WHERE i.id = ?",
         name,
     )
     if not found:
@@ -175,7 +178,8 @@ def answer_row(
         raise ProblemError(409, message, id=name)
     if said.release:
         session.run(
-            "UPDATE queue SET lease = NULL, until = 0, reviewer = NULL WHERE line = ?",
+            "UPDATE review_queue SET lease = NULL, leased_until = 0, reviewer = NULL "
+            "WHERE position = ?",
             line,
         )
         return {"id": name, "result": "released"}
@@ -189,7 +193,7 @@ def answer_row(
         deadline=deadline,
     )
     _require_taken(done)
-    count_review(session, "cannot say" if said.cannot_say else "label")
+    count_review(session, "undecided" if said.cannot_say else "labelled")
     return {"id": name, "result": done.result}
 
 
@@ -203,7 +207,7 @@ def _answered_before(
         message = f"expected the id of a leased row, got {name!r}, which is not known."
         raise ProblemError(404, message, id=name)
     by_lease = session.rows(
-        "SELECT label, wrong FROM labels WHERE line = ? AND lease = ?",
+        "SELECT label, judgement FROM labels WHERE row_position = ? AND lease = ?",
         row.position,
         said.lease,
     )

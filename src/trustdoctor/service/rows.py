@@ -28,15 +28,15 @@ from trustdoctor.service.versions import (
 )
 
 _ROW = (
-    "SELECT r.position, r.at, r.version, r.team, r.predicted, r.doubt, r.accepted, "
-    "r.drawn, r.kind, r.payload, r.shortlist FROM ids i JOIN rows r "
+    "SELECT r.position, r.decided_at, r.version, r.group_name, r.predicted, r.doubt, "
+    "r.accepted, r.drawn, r.kind, r.payload, r.shortlist FROM ids i JOIN rows r "
     "ON r.position = i.position WHERE i.id = ?"
 )
 
 
 _PERSONAL = (
-    *("id", "digest", "doubt", "kind", "answer", "features", "payload", "shortlist"),
-    *("label", "shadow"),
+    *("id", "digest", "doubt", "kind", "output", "features", "payload", "shortlist"),
+    *("label", "shadow_version", "shadow_accepted"),
 )
 
 
@@ -58,8 +58,8 @@ def find_row(session: Session, name: str) -> dict[str, Any]:
         session, name
     )
     labels = session.rows(
-        "SELECT at, label, wrong, source, author FROM labels WHERE line = ? "
-        "ORDER BY position",
+        "SELECT labelled_at, label, judgement, source, author FROM labels "
+        "WHERE row_position = ? ORDER BY position",
         position,
     )
     return {
@@ -98,19 +98,22 @@ def forget_row(session: Session, versions: Versions, name: str) -> dict[str, Any
     gate = versions.get(session, number).gate
     by_class = gate.grouped_by == PREDICTED
     gone = [
-        *([] if gate.groups and not by_class else ["team"]),
+        *([] if gate.groups and not by_class else ["group_name"]),
         *([] if gate.groups and by_class else ["predicted"]),
     ]
     session.run("DELETE FROM ids WHERE id = ?", name)
     for audit, what in enumerate(WAITING):
         if session.run(
-            "DELETE FROM queue WHERE line = ? AND audit = ?", position, audit
+            "DELETE FROM review_queue WHERE position = ? AND accepted = ?",
+            position,
+            audit,
         ):
             count_review(session, what, -1)
     empty = ", ".join(f"{column} = NULL" for column in (*_PERSONAL, *gone))
     session.run(f"UPDATE rows SET {empty} WHERE position = ?", position)
     session.run(
-        "UPDATE labels SET label = NULL, author = NULL, lease = NULL WHERE line = ?",
+        "UPDATE labels SET label = NULL, author = NULL, lease = NULL "
+        "WHERE row_position = ?",
         position,
     )
     return {"id": name, "result": "forgotten"}
@@ -166,15 +169,15 @@ def write_export(
 
 
 def _where(session: Session, asked: dict[str, str]) -> tuple[str, list[Any]]:
-    parts, values = ["answer IS NOT NULL"], list[Any]()
+    parts, values = ["output IS NOT NULL"], list[Any]()
     if "version" in asked:
         parts.append("version = ?")
         values.append(as_version(asked["version"]))
     for name, sign, place in (("since", ">=", ">"), ("until", "<", "<=")):
         if name in asked:
             at = read_time(asked[name])
-            # By position, which is found by halves; `at` has no index.
-            parts += [f"position {place} ?", f"at {sign} ?"]
+            # By position, which is found by halves; `decided_at` has no index.
+            parts += [f"position {place} ?", f"decided_at {sign} ?"]
             values += [last_before(session, at), at]
     if "kind" in asked:
         if asked["kind"] not in KINDS:
@@ -193,7 +196,7 @@ def _one_kind(
     A file has rows of one kind, over the same classes.
     """
     found = session.rows(
-        "SELECT version, kind, CASE WHEN kind = 'topk' THEN 0 ELSE length(answer) END "
+        "SELECT version, kind, CASE WHEN kind = 'topk' THEN 0 ELSE length(output) END "
         f"AS size, count(*) FROM rows WHERE {where} GROUP BY version, kind, size",
         *values,
     )
@@ -219,8 +222,8 @@ def _pieces(session: Session, where: str, values: list[Any]) -> Iterator[list[An
     last = 0
     while True:
         rows = session.rows(
-            "SELECT position, id, at, version, team, predicted, doubt, accepted, "
-            "drawn, label, wrong, kind, answer FROM rows "
+            "SELECT position, id, decided_at, version, group_name, predicted, doubt, "
+            "accepted, drawn, label, judgement, kind, output FROM rows "
             f"WHERE position > ? AND {where} ORDER BY position LIMIT ?",
             last,
             *values,

@@ -75,7 +75,7 @@ class Service:
                 start_with(session, gate, self.settings.review)
             head = read_head(session)
             self.versions.get(session, head.current)
-            found = session.rows("SELECT value FROM meta WHERE name = 'secret'")
+            found = session.rows("SELECT value FROM meta WHERE name = 'cookie secret'")
             return str(found[0][0]), session.now()
         except BaseException:
             self.database.close()

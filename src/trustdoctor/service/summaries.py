@@ -1,6 +1,7 @@
 """How the service stands, as plain values: for the page, for programs, for scrapers."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -22,7 +23,7 @@ STEPS = 180
 """Steps of the watch that are shown, of different minutes."""
 
 _SHOWN = ("rows", "accepted", "labels", "waiting", "evidence", "estimates", "alarms")
-_REVIEWS = "SELECT what, rows FROM reviews"
+_REVIEWS = "SELECT name, rows FROM review_counts"
 _plain = msgspec.json.decode
 
 
@@ -66,7 +67,8 @@ def status(session: Session, versions: Versions, settings: Settings) -> dict[str
     head, now = read_head(session), session.now()
     gate = versions.get(session, head.current).gate
     since = session.rows(
-        "SELECT max(at) FROM changes WHERE version = ? AND what <> 'shadow'",
+        "SELECT max(changed_at) FROM gate_changes WHERE version = ? "
+        "AND action <> 'shadow'",
         head.current,
     )[0][0]
     return {
@@ -101,13 +103,13 @@ def describe(gate: Gate) -> dict[str, Any]:
 
 def _traffic(session: Session, head: Head, now: float) -> dict[str, Any]:
     rows, accepted, labels = session.rows(
-        "SELECT sum(rows), sum(accepted), sum(labels) FROM tallies"
+        "SELECT sum(rows), sum(accepted), sum(labels) FROM version_counts"
     )[0]
     own = "sum(CASE WHEN version = ? THEN {} ELSE 0 END)"
     minutes = session.rows(
         "SELECT minute, sum(rows), sum(accepted), sum(drawn), sum(labels), "
         f"{own.format('rows')}, {own.format('accepted')} "
-        "FROM minutes WHERE minute > ? GROUP BY minute ORDER BY minute",
+        "FROM minute_counts WHERE minute > ? GROUP BY minute ORDER BY minute",
         head.current,
         head.current,
         int(now // 60) - MINUTES,
@@ -142,10 +144,10 @@ def _watch(session: Session, head: Head, fresh: Watch | None) -> dict[str, Any]:
             },
             "tests": [],
         }
-    query = "SELECT number, at, entry FROM steps WHERE version = ? {} ORDER BY number"
-    query += " DESC LIMIT ?"
+    query = "SELECT step, taken_at, entry FROM watch_steps WHERE version = ? {} "
+    query += "ORDER BY step DESC LIMIT ?"
     last = session.rows(query.format(""), head.current, 1)
-    steps = session.rows(query.format("AND shown = 1"), head.current, STEPS)
+    steps = session.rows(query.format("AND charted = 1"), head.current, STEPS)
     every = {step[0]: step for step in (*last, *steps)}  # the last one, shown or not
     own["history"] = [_step(*every[number]) for number in sorted(every)]
     return dict(own)
@@ -164,7 +166,8 @@ def _alarmed(session: Session) -> dict[str, int]:
 
 def _alarms(session: Session) -> list[dict[str, Any]]:
     found = session.rows(
-        "SELECT version, test, at, words, sent FROM alarms ORDER BY at DESC LIMIT 50"
+        "SELECT version, test, raised_at, reason, sent_at FROM alarms "
+        "ORDER BY raised_at DESC LIMIT 50"
     )
     return [
         {
@@ -184,7 +187,9 @@ def list_versions(
     """Return all gates, the latest first."""
     used = {
         row[0]
-        for row in session.rows("SELECT version FROM changes WHERE what <> 'shadow'")
+        for row in session.rows(
+            "SELECT version FROM gate_changes WHERE action <> 'shadow'"
+        )
     }
 
     def state(version: int) -> str:
@@ -206,8 +211,9 @@ def list_versions(
             "accepted": accepted,
         }
         for version, at, origin, note, rows, accepted in session.rows(
-            "SELECT g.version, g.at, g.origin, g.note, t.rows, t.accepted FROM gates g "
-            "JOIN tallies t ON t.version = g.version ORDER BY g.version DESC"
+            "SELECT g.version, g.added_at, g.origin, g.note, c.rows, c.accepted "
+            "FROM gates g JOIN version_counts c ON c.version = g.version "
+            "ORDER BY g.version DESC"
         )
     ]
 
@@ -216,10 +222,13 @@ def review_of(session: Session, now: float) -> dict[str, Any]:
     """Return how many rows wait for a person, and how long the oldest has."""
     counts = {what: rows for what, rows in session.rows(_REVIEWS)}  # noqa: C416
     rejected, audit = (counts.get(what, 0) for what in WAITING)
-    first = session.rows("SELECT at FROM queue ORDER BY line LIMIT 1")
+    first = session.rows(
+        "SELECT decided_at FROM review_queue ORDER BY position LIMIT 1"
+    )
     oldest = first[0][0] if first else None
     (leased,) = session.rows(
-        "SELECT count(*) FROM queue WHERE until > 0 AND until > ?", now
+        "SELECT count(*) FROM review_queue WHERE leased_until > 0 AND leased_until > ?",
+        now,
     )[0]
     return {
         "waiting": rejected + audit,
@@ -228,68 +237,78 @@ def review_of(session: Session, now: float) -> dict[str, Any]:
         "audit": audit,
         "oldest": shown(oldest),
         "oldest_seconds": 0.0 if oldest is None else max(0.0, now - oldest),
-        "answered": counts.get("label", 0),
-        "cannot_say": counts.get("cannot say", 0),
+        "answered": counts.get("labelled", 0),
+        "cannot_say": counts.get("undecided", 0),
     }
+
+
+class ShadowCounts(NamedTuple):
+    """Rows that the current gate and a candidate decided alike, or not."""
+
+    rows: int
+    correct: int
+    wrong: int
 
 
 def _shadow(session: Session, head: Head) -> dict[str, Any] | None:
     """Return what a candidate decided otherwise, and how often it was right."""
     if head.shadow is None:
         return None
-    found = session.rows(
-        "SELECT accepted, agrees, wrong, sum(rows) FROM shadows "
-        "WHERE version = ? AND current = ? GROUP BY accepted, agrees, wrong",
-        head.shadow,
-        head.current,
-    )
-    counts = {(a, g, w): int(rows) for a, g, w, rows in found}
-
-    def rows(accepted: int, agrees: int) -> int:
-        return counts.get((accepted, agrees, -1), 0)
-
+    counts = {
+        (bool(current), bool(shadow)): ShadowCounts(*map(int, numbers))
+        for current, shadow, *numbers in session.rows(
+            "SELECT current_accepted, shadow_accepted, rows, correct, wrong "
+            "FROM shadow_counts WHERE shadow_version = ? AND current_version = ?",
+            head.shadow,
+            head.current,
+        )
+    }
     kinds = {
-        "both": rows(1, 1),
-        "only_current": rows(1, 0),
-        "only_shadow": rows(0, 0),
-        "neither": rows(0, 1),
+        name: counts[accepts].rows if accepts in counts else 0
+        for name, accepts in (
+            ("both", (True, True)),
+            ("only_current", (True, False)),
+            ("only_shadow", (False, True)),
+            ("neither", (False, False)),
+        )
     }
     return {
         "version": head.shadow,
         "rows": sum(kinds.values()),
         **kinds,
-        "labelled": _labelled(counts),
+        "labelled": labelled_risks(counts),
     }
 
 
-def _labelled(counts: dict[tuple[int, int, int], int]) -> dict[str, Any] | None:
-    """Return the wrong ones among the rows that each gate accepts.
+def labelled_risks(
+    counts: Mapping[tuple[bool, bool], ShadowCounts],
+) -> dict[str, Any] | None:
+    """Return the share of wrong rows among those that each gate accepts.
 
-    Rows on which the gates differ are reviewed at other rates than those on which they
+    `counts` are keyed by whether the current gate accepts, and whether the candidate
+    does. Rows on which they differ are reviewed at other rates than those on which they
     agree. So each kind is estimated by itself, and weighs as much as it has rows.
     """
-    known = {key: n for key, n in counts.items() if key[2] >= 0 and n > 0}
-    if not known:
+    labelled = sum(kind.correct + kind.wrong for kind in counts.values())
+    if not labelled:
         return None
 
-    def risk(kinds: list[tuple[int, int]]) -> list[float] | None:
-        used = [kind for kind in kinds if counts.get((*kind, -1), 0)]
-        whole = sum(counts[*kind, -1] for kind in used)
-        ends = np.zeros(3)
-        for kind in used:
-            right, wrong = (known.get((*kind, w), 0) for w in (0, 1))
-            if not right + wrong:
+    def risk(kinds: list[ShadowCounts]) -> list[float] | None:
+        rows = sum(kind.rows for kind in kinds)
+        interval = np.zeros(3)
+        for kind in kinds:
+            reviewed = kind.correct + kind.wrong
+            if not reviewed:
                 return None
             # Together they hold at 95%.
-            seen = share(wrong, right + wrong, confidence=1 - 0.05 / len(used))
-            weight = counts[*kind, -1] / whole
-            ends += weight * np.array([seen.value, seen.low, seen.high], float)
-        return ends.tolist() if used else None
+            rate = share(kind.wrong, reviewed, confidence=1 - 0.05 / len(kinds))
+            interval += kind.rows / rows * np.array([rate.value, rate.low, rate.high])
+        return interval.tolist() if kinds else None
 
     return {
-        "rows": sum(known.values()),
-        "risk_current": risk([(1, 1), (1, 0)]),
-        "risk_shadow": risk([(1, 1), (0, 0)]),
+        "rows": labelled,
+        "risk_current": risk([n for (own, _), n in counts.items() if own and n.rows]),
+        "risk_shadow": risk([n for (_, own), n in counts.items() if own and n.rows]),
     }
 
 

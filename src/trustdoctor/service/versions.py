@@ -15,8 +15,9 @@ from trustdoctor.watch import Review
 DEFAULT_REVIEW = Review(rejected=1.0, accepted=0.02)
 
 _HEAD = (
-    "SELECT h.position, h.current, h.shadow, h.rates, r.rejected, r.accepted "
-    "FROM head h LEFT JOIN rates r ON r.number = h.rates"
+    "SELECT h.last_position, h.current_version, h.shadow_version, h.review_rates, "
+    "r.rejected, r.accepted FROM head h "
+    "LEFT JOIN review_rates r ON r.number = h.review_rates"
 )
 
 
@@ -61,19 +62,19 @@ def lock_head(session: Session) -> Head:
 def next_position(session: Session, n: int = 1) -> int:
     """Give out `n` positions; return the first."""
     session.lock()
-    session.run("UPDATE head SET position = position + ?", n)
-    return int(session.rows("SELECT position FROM head")[0][0]) - n + 1
+    session.run("UPDATE head SET last_position = last_position + ?", n)
+    return int(session.rows("SELECT last_position FROM head")[0][0]) - n + 1
 
 
-WAITING = ("waiting rejected", "waiting audit")
+WAITING = ("waiting rejected", "waiting accepted")
 """Counts of the queue, kept so that nobody has to count it."""
 
 
 def count_review(session: Session, what: str, rows: int = 1) -> None:
     """Count what waits for people, and what they say."""
     session.run(
-        "INSERT INTO reviews VALUES (?, ?) ON CONFLICT (what) "
-        "DO UPDATE SET rows = reviews.rows + excluded.rows",
+        "INSERT INTO review_counts VALUES (?, ?) ON CONFLICT (name) "
+        "DO UPDATE SET rows = review_counts.rows + excluded.rows",
         what,
         rows,
     )
@@ -100,7 +101,8 @@ def last_before(session: Session, at: float) -> int:
     while low < high:
         middle = (low + high + 1) // 2
         found = session.rows(
-            "SELECT at FROM rows WHERE position <= ? ORDER BY position DESC LIMIT 1",
+            "SELECT decided_at FROM rows WHERE position <= ? ORDER BY position DESC "
+            "LIMIT 1",
             middle,
         )
         if found and found[0][0] < at:
@@ -120,7 +122,7 @@ class Versions:
     def get(self, session: Session, number: int) -> Version:
         """Return a version, or say that there is none."""
         if number not in self._known:
-            found = session.rows("SELECT content FROM gates WHERE version = ?", number)
+            found = session.rows("SELECT document FROM gates WHERE version = ?", number)
             if not found:
                 message = (
                     f"expected the version of a gate, got {number}. GET /v1/gates "
@@ -154,7 +156,7 @@ def require_useful(gate: Gate) -> None:
 def require_alike(session: Session, gate: Gate) -> None:
     """Refuse a gate that could not decide on the rows that come now."""
     found = session.rows(
-        "SELECT g.content FROM head h JOIN gates g ON g.version = h.current"
+        "SELECT g.document FROM head h JOIN gates g ON g.version = h.current_version"
     )
     if not found:
         return
@@ -195,10 +197,10 @@ def add_gate(session: Session, gate: Gate, origin: str, note: str) -> int:
     version = (last or 0) + 1
     session.insert(
         "gates",
-        ("version", "at", "origin", "note", "content"),
+        ("version", "added_at", "origin", "note", "document"),
         [(version, session.now(), origin, note, gate.to_json())],
     )
-    session.run("INSERT INTO tallies VALUES (?, 0, 0, 0)", version)
+    session.run("INSERT INTO version_counts VALUES (?, 0, 0, 0)", version)
     return version
 
 
@@ -207,10 +209,12 @@ def set_current(session: Session, version: int, what: str) -> None:
     head = lock_head(session)
     position = next_position(session)
     shadow = None if head.shadow == version else head.shadow
-    session.run("UPDATE head SET current = ?, shadow = ?", version, shadow)
+    session.run(
+        "UPDATE head SET current_version = ?, shadow_version = ?", version, shadow
+    )
     session.insert(
-        "changes",
-        ("position", "at", "what", "version", "before"),
+        "gate_changes",
+        ("position", "changed_at", "action", "version", "previous_version"),
         [(position, session.now(), what, version, head.current or None)],
     )
 
@@ -219,8 +223,8 @@ def roll_back(session: Session) -> dict[str, int]:
     """Let the version decide that did before the current one was promoted."""
     head = lock_head(session)
     found = session.rows(
-        "SELECT before FROM changes WHERE version = ? AND what IN ('promote', 'start') "
-        "ORDER BY position DESC LIMIT 1",
+        "SELECT previous_version FROM gate_changes WHERE version = ? "
+        "AND action IN ('promote', 'start') ORDER BY position DESC LIMIT 1",
         head.current,
     )
     before = found[0][0] if found else None
@@ -244,10 +248,10 @@ def set_shadow(session: Session, version: int | None) -> None:
         )
         raise ProblemError(409, message)
     position = next_position(session)
-    session.run("UPDATE head SET shadow = ?", version)
+    session.run("UPDATE head SET shadow_version = ?", version)
     session.insert(
-        "changes",
-        ("position", "at", "what", "version", "before"),
+        "gate_changes",
+        ("position", "changed_at", "action", "version", "previous_version"),
         [(position, session.now(), "shadow", version, head.shadow)],
     )
 
@@ -260,7 +264,7 @@ def start_with(session: Session, gate: Gate, review: Mapping[str, float]) -> Non
     head = lock_head(session)
     known = {
         version: Gate.from_json(content)
-        for version, content in session.rows("SELECT version, content FROM gates")
+        for version, content in session.rows("SELECT version, document FROM gates")
     }
     if not known:
         version = add_gate(session, gate, "start", "")
@@ -282,8 +286,8 @@ def set_review(session: Session, review: Mapping[str, float]) -> None:
     if head.rates and asked == head.review:
         return
     session.insert(
-        "rates",
+        "review_rates",
         ("number", "rejected", "accepted"),
         [(head.rates + 1, asked.rejected, asked.accepted)],
     )
-    session.run("UPDATE head SET rates = ?", head.rates + 1)
+    session.run("UPDATE head SET review_rates = ?", head.rates + 1)

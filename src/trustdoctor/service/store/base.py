@@ -49,6 +49,10 @@ class Session(Protocol):
         """Return what stands after IN for values of one type, and its one value."""
         ...
 
+    def has_table(self, name: str) -> bool:
+        """Tell whether there is a table of this name."""
+        ...
+
     def now(self) -> float:
         """Return the database's clock, in seconds since 1970."""
         ...

@@ -127,6 +127,10 @@ class PostgresSession:
             return False
         return True
 
+    def has_table(self, name: str) -> bool:
+        """Tell whether there is a table of this name."""
+        return self.rows("SELECT to_regclass(?)", name)[0][0] is not None
+
     def now(self) -> float:
         """Return the server's clock, in seconds since 1970."""
         return float(self.rows(_NOW)[0][0])
@@ -137,7 +141,7 @@ class PostgresSession:
     def lock(self) -> None:
         """Wait for the counter: positions are given out in the order of commits."""
         try:
-            self.rows("SELECT position FROM head FOR UPDATE")
+            self.rows("SELECT last_position FROM head FOR UPDATE")
         except UnavailableError as error:
             if isinstance(error.__cause__, _driver().errors.LockNotAvailable):
                 self.rollback()
@@ -167,7 +171,7 @@ class PostgresDatabase:
 
     name = "postgresql"
     types = {  # noqa: RUF012
-        "whole": "BIGINT",
+        "integer": "BIGINT",
         "real": "DOUBLE PRECISION",
         "bytes": "BYTEA",
         "id": 'TEXT COLLATE "C"',

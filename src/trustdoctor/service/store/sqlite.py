@@ -113,6 +113,11 @@ class SqliteSession:
         """Return what stands after IN for values of one type, and its one value."""
         return "(SELECT value FROM json_each(?))", encode(values).decode()
 
+    def has_table(self, name: str) -> bool:
+        """Tell whether there is a table of this name."""
+        query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
+        return bool(self.rows(query, name))
+
     def now(self) -> float:
         """Return the clock, in seconds since 1970."""
         return float(self.rows(_NOW)[0][0])
@@ -147,7 +152,7 @@ class SqliteDatabase:
     """A file, and a lock beside it that says who serves it."""
 
     name = "sqlite"
-    types = {"whole": "INTEGER", "real": "REAL", "bytes": "BLOB", "id": "TEXT"}  # noqa: RUF012
+    types = {"integer": "INTEGER", "real": "REAL", "bytes": "BLOB", "id": "TEXT"}  # noqa: RUF012
 
     def __init__(self, path: str, *, fast: bool) -> None:
         self.path, self.fast = Path(path), fast
