@@ -366,7 +366,7 @@ def many(folder, given):
 
 def alone(folder, given):
     """Deciding without HTTP: by the library, by the service, and with the commit."""
-    from trustdoctor.service.bodies import read_rows
+    from trustdoctor.service.schemas import read_decide_request
     from trustdoctor.service.scoring import Scorer, Version
     from trustdoctor.service.settings import Limits
 
@@ -381,7 +381,9 @@ def alone(folder, given):
             gate.screen(td.Predictions.from_logits(logits))
 
         def service(bodies=bodies):
-            scorer.score(version, [read_rows(body, limits) for body in bodies])
+            scorer.score(
+                version, [read_decide_request(body, limits) for body in bodies]
+            )
 
         costs = [microseconds(run, given.seconds) / n for run in (library, service)]
         costs.append(microseconds_stored(folder, requests, each, given.seconds) / n)
@@ -420,7 +422,7 @@ def microseconds(run, seconds):
 
 def microseconds_stored(folder, requests, each, seconds):
     """Return the median time from bodies to answers that are durable."""
-    from trustdoctor.service.bodies import read_rows
+    from trustdoctor.service.schemas import read_decide_request
     from trustdoctor.service.service import Service
     from trustdoctor.service.settings import Settings
     from trustdoctor.service.store import open_database
@@ -435,7 +437,7 @@ def microseconds_stored(folder, requests, each, seconds):
         while time.perf_counter() < end:
             bodies = made_bodies(requests, each)
             start = time.perf_counter()
-            asked = [read_rows(body, settings.limits) for body in bodies]
+            asked = [read_decide_request(body, settings.limits) for body in bodies]
             await asyncio.gather(*(service.decide(one, loop) for one in asked))
             took.append(time.perf_counter() - start)
         return median(took) * 1e6

@@ -29,10 +29,10 @@ import sys
 from trustdoctor.gates import Gate
 from trustdoctor.service import server, settings
 told = settings.Settings(limits=settings.Limits(patience=float(sys.argv[3])))
-server.log_lines()
+server.log_as_json()
 server.serve(
     Gate.load(sys.argv[1]), sys.argv[2], settings=told,
-    listening=server.Listening(port=0),
+    listening=server.ListenOptions(port=0),
 )
 """
 """A service that waits for a request not as long as others."""

@@ -10,8 +10,8 @@ from scipy.stats import binomtest
 from service.house import NAMES, made_rows
 
 import trustdoctor as td
-from trustdoctor.service.bodies import Rows
 from trustdoctor.service.request_rows import digests_of
+from trustdoctor.service.schemas import DecideRequest
 from trustdoctor.service.times import made_ids
 
 
@@ -249,11 +249,11 @@ def test_gates_that_reject_everything_are_promoted_only_if_asked_twice(serve, ga
 
 @given(st.lists(st.lists(st.floats(-9, 9), min_size=3, max_size=3), min_size=2))
 def test_digests_tell_rows_apart(values):
-    rows = Rows("logits", values)
+    rows = DecideRequest("logits", values)
     digests = digests_of(rows)
     same = {tuple(np.array(v).tobytes() for v in [value]) for value in values}
     assert len(set(digests)) == len(same)
-    other = Rows("probs", values)
+    other = DecideRequest("probs", values)
     assert not set(digests) & set(digests_of(other))
 
 

@@ -11,8 +11,8 @@ from service.house import NAMES, made_rows
 
 import trustdoctor as td
 from trustdoctor.errors import InputError
-from trustdoctor.service.bodies import Rows
 from trustdoctor.service.problems import ProblemError
+from trustdoctor.service.schemas import DecideRequest
 from trustdoctor.service.scoring import Scored, Scorer, Version, joined, require_served
 
 ROWS = made_rows(60, 5)
@@ -32,7 +32,9 @@ def version(gate):
 
 
 def screen(gate, kind, values, **more):
-    return version(gate).screen(Rows(kind, np.asarray(values).tolist(), **more))
+    return version(gate).screen(
+        DecideRequest(kind, np.asarray(values).tolist(), **more)
+    )
 
 
 def check(done: Scored, expected, names=None):
@@ -172,9 +174,9 @@ def test_rows_scored_together_are_scored_alone(sizes, seed):
     gate = td.calibrate(PLAIN, score="alpha", frr=0.1, shortlist=0.9)
     rng = np.random.default_rng(seed)
     requests = [
-        Rows("logits", rng.normal(size=(n, 4)).tolist())
+        DecideRequest("logits", rng.normal(size=(n, 4)).tolist())
         if rng.random() < 0.7
-        else Rows("probs", rng.dirichlet(np.ones(4), n).tolist())
+        else DecideRequest("probs", rng.dirichlet(np.ones(4), n).tolist())
         for n in sizes
     ]
     together = Scorer().score(version(gate), requests)
@@ -188,9 +190,12 @@ def test_rows_scored_together_are_scored_alone(sizes, seed):
 
 def test_one_wrong_request_is_not_the_others_fault():
     gate = td.calibrate(PLAIN, score="alpha", frr=0.1)
-    good, wide = Rows("logits", [[1.0, 0, 0, 0]]), Rows("logits", [[1.0] * 5])
-    odd = Rows("probs", [[0.5, 0.6, 0.2, 0.1]])
-    fine = Rows("probs", [[0.5, 0.3, 0.1, 0.1]])
+    good, wide = (
+        DecideRequest("logits", [[1.0, 0, 0, 0]]),
+        DecideRequest("logits", [[1.0] * 5]),
+    )
+    odd = DecideRequest("probs", [[0.5, 0.6, 0.2, 0.1]])
+    fine = DecideRequest("probs", [[0.5, 0.3, 0.1, 0.1]])
     done = Scorer().score(version(gate), [good, wide, odd, fine, good])
     kinds = [isinstance(one, Scored) for one in done]
     assert kinds == [True, False, False, True, True]
@@ -200,20 +205,22 @@ def test_one_wrong_request_is_not_the_others_fault():
 def test_probabilities_sent_as_logits_are_told():
     gate = td.calibrate(PLAIN, score="alpha", frr=0.1)
     scorer, probs = Scorer(), np.random.default_rng(0).dirichlet(np.ones(4), 9)
-    rows = [Rows("logits", [row]) for row in probs.tolist()]
+    rows = [DecideRequest("logits", [row]) for row in probs.tolist()]
     early = [scorer.score(version(gate), [one])[0] for one in rows]
     assert all(isinstance(one, Scored) for one in early)
     (told,) = scorer.score(version(gate), rows[:1])
     assert 'Send them as "probs"' in str(told)
-    (done,) = scorer.score(version(gate), [Rows("logits", [[3.0, -1.0, 0.0, 0.0]])])
+    (done,) = scorer.score(
+        version(gate), [DecideRequest("logits", [[3.0, -1.0, 0.0, 0.0]])]
+    )
     assert isinstance(done, Scored)
     (done,) = scorer.score(version(gate), rows[:1])
     assert isinstance(done, Scored)
 
 
 def test_joining_keeps_everything():
-    first = Rows("topk", [[0.9]], None, [[1]], groups=["a"], features=[[1.0]])
-    second = Rows(
+    first = DecideRequest("topk", [[0.9]], None, [[1]], groups=["a"], features=[[1.0]])
+    second = DecideRequest(
         "topk", [[0.8], [0.7]], None, [[2], [3]], None, ["b", "c"], [[2.0]] * 2
     )
     whole = joined([first, second])

@@ -14,7 +14,7 @@ from trustdoctor.errors import InputError
 from trustdoctor.service import server
 from trustdoctor.service.access import Access
 from trustdoctor.service.app import App
-from trustdoctor.service.server import Listening, _Lines, _listen
+from trustdoctor.service.server import ListenOptions, _JsonFormatter, _listen
 from trustdoctor.service.service import Service
 from trustdoctor.service.settings import Limits, Settings
 from trustdoctor.service.store import UnavailableError, open_database
@@ -27,7 +27,7 @@ class Running:
 
     def __init__(self, gate, place, **limits):
         settings = Settings(every=3600.0, limits=Limits(**limits))
-        where = Listening(port=0)
+        where = ListenOptions(port=0)
         self.listener = _listen(where)
         self.port = self.listener.getsockname()[1]
         self.service = Service(open_database(place), gate, settings)
@@ -221,16 +221,16 @@ def test_ports_that_cannot_be_had():
     taken = socket.create_server(("127.0.0.1", 0))
     port = taken.getsockname()[1]
     with pytest.raises(InputError, match=f"cannot listen on 127.0.0.1, port {port}: "):
-        _listen(Listening(port=port))
+        _listen(ListenOptions(port=port))
     taken.close()
     with pytest.raises(InputError, match=r"cannot listen on nowhere\.invalid"):
-        _listen(Listening(host="nowhere.invalid", port=0))
+        _listen(ListenOptions(host="nowhere.invalid", port=0))
 
 
 def test_lines_of_the_log():
     record = logging.LogRecord("x", logging.INFO, "", 0, "a %s\n", ("b",), None)
     record.data = {"route": "/v1/decide"}
-    line = _Lines().format(record)
+    line = _JsonFormatter().format(record)
     assert "\n" not in line
     said = json.loads(line)
     assert (said["event"], said["level"], said["route"]) == (

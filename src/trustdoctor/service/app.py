@@ -9,7 +9,6 @@ from typing import Any
 from starlette.routing import Router
 
 from trustdoctor.service.access import Access
-from trustdoctor.service.bodies import encode, read_rows
 from trustdoctor.service.model import Model
 from trustdoctor.service.problems import (
     CONTENT_TYPE,
@@ -18,6 +17,7 @@ from trustdoctor.service.problems import (
     body_of,
 )
 from trustdoctor.service.routes import make_routes
+from trustdoctor.service.schemas import encode, read_decide_request
 from trustdoctor.service.service import Service
 
 Scope = MutableMapping[str, Any]
@@ -118,7 +118,7 @@ class App:
             raise ProblemError(503, message)
         self._held += size
         try:
-            rows = read_rows(body, self.limits)
+            rows = read_decide_request(body, self.limits)
             done = await self.service.decide(rows, loop)
         finally:
             self._held -= size

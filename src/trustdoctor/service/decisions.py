@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from trustdoctor.service.bodies import Name, Rows, as_number, encode
 from trustdoctor.service.problems import ProblemError
 from trustdoctor.service.request_rows import answers_of, digests_of
+from trustdoctor.service.schemas import DecideRequest, Name, encode, json_number
 from trustdoctor.service.scoring import Scored, Scorer, Together, parted
 from trustdoctor.service.store import Session
 from trustdoctor.service.times import made_ids
@@ -69,7 +69,7 @@ class Decider:
         self.random = random.Random(os.urandom(32))
 
     def decide(
-        self, session: Session, requests: Sequence[Rows]
+        self, session: Session, requests: Sequence[DecideRequest]
     ) -> list[list[Decision] | Exception]:
         """Return the answers to each request, or why it is refused."""
         head = lock_head(session)
@@ -116,7 +116,7 @@ class _Batch:
         self.queue: list[tuple[Any, ...]] = []
         self.beside: Counter[tuple[int, int]] = Counter()  # (shadow, current) accept
 
-    def find_known(self, requests: Sequence[Rows]) -> None:
+    def find_known(self, requests: Sequence[DecideRequest]) -> None:
         """Look up the ids that came before."""
         ids = [one for rows in requests for one in rows.ids or ()]
         if not ids:
@@ -127,7 +127,7 @@ class _Batch:
             answer = Decision(
                 name,
                 _plain(said),
-                as_number(doubt),
+                json_number(doubt),
                 bool(accepted),
                 version,
                 bool(drawn),
@@ -135,7 +135,7 @@ class _Batch:
             )
             self.known[name] = bytes(digest), answer
 
-    def repeat(self, rows: Rows) -> list[Decision] | ProblemError | None:
+    def repeat(self, rows: DecideRequest) -> list[Decision] | ProblemError | None:
         """Answer a request whose rows all came before; None where some are new."""
         if not rows.ids or any(name not in self.known for name in rows.ids):
             return None
@@ -182,7 +182,7 @@ class _Batch:
         return self.known.keys().isdisjoint(ids) and len(set(ids)) == len(ids)
 
     def _take(
-        self, rows: Rows, done: Scored, beside: list[bool | None] | None
+        self, rows: DecideRequest, done: Scored, beside: list[bool | None] | None
     ) -> list[Decision]:
         """Answer rows that are all new."""
         decisions, kept = self._made(rows, done, beside)
@@ -190,7 +190,7 @@ class _Batch:
         return decisions
 
     def _made(
-        self, rows: Rows, done: Scored, beside: list[bool | None] | None
+        self, rows: DecideRequest, done: Scored, beside: list[bool | None] | None
     ) -> tuple[list[Decision], dict[str, Any]]:
         """Decide on rows; return what is kept of them, too."""
         ids = rows.ids
@@ -205,7 +205,7 @@ class _Batch:
         return self._decide(ids, done), kept
 
     def _take_some(
-        self, rows: Rows, done: Scored, beside: list[bool | None] | None
+        self, rows: DecideRequest, done: Scored, beside: list[bool | None] | None
     ) -> list[Decision] | Exception:
         """Answer one request; what is new is kept, unless any of it contradicts."""
         ids = rows.ids = rows.ids or made_ids(len(rows))
@@ -330,7 +330,7 @@ class _Batch:
         return same
 
 
-def _kept(rows: Rows, done: Scored) -> dict[str, Any]:
+def _kept(rows: DecideRequest, done: Scored) -> dict[str, Any]:
     """Return what is kept of each row as it came, by columns."""
     features, payloads = rows.features, rows.payloads
     said = {one: encode(one).decode() for one in set(done.predicted)}

@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
-from trustdoctor.service.bodies import Name, as_name, check_entry, encode
 from trustdoctor.service.decisions import add_minute, add_shadow
 from trustdoctor.service.problems import ProblemError
+from trustdoctor.service.schemas import Name, checked_class, checked_name, encode
 from trustdoctor.service.scoring import Version
 from trustdoctor.service.settings import Limits
 from trustdoctor.service.store import Session
@@ -107,7 +107,7 @@ def read_labels(body: bytes, limits: Limits) -> list[Said]:
         )
         raise ProblemError(413 if found else 400, message)
     for one in found:
-        one.id = as_name(one.id, "id", limits)
+        one.id = checked_name(one.id, "id", limits)
         check_said(one, limits)
     return found
 
@@ -122,7 +122,7 @@ def check_said(one: Said, limits: Limits) -> None:
         )
         raise ProblemError(400, message)
     if one.label is not None:
-        check_entry(one.label, limits)
+        checked_class(one.label, limits)
 
 
 def find_rows(session: Session, ids: Sequence[str]) -> dict[str, Row]:

@@ -7,12 +7,12 @@ from typing import Any
 from trustdoctor.arrays import Array, describe
 from trustdoctor.envelope import shown
 from trustdoctor.errors import FileError, InputError, missing_package
-from trustdoctor.service.protocol import Tensor
+from trustdoctor.service.open_inference import TensorSpec
 
 VERSION = "1"
 """A file has no versions; the protocol wants one."""
 
-ADDED = {"doubt": Tensor("FP64", (-1,)), "accepted": Tensor("BOOL", (-1,))}
+ADDED = {"doubt": TensorSpec("FP64", (-1,)), "accepted": TensorSpec("BOOL", (-1,))}
 """The outputs that the service adds to a model's own."""
 
 GUARDED = (*ADDED, "shortlist")
@@ -139,7 +139,7 @@ class Model:
         }
 
 
-def _listed(tensors: dict[str, Tensor]) -> list[dict[str, Any]]:
+def _listed(tensors: dict[str, TensorSpec]) -> list[dict[str, Any]]:
     return [
         {"name": name, "datatype": one.datatype, "shape": list(one.shape)}
         for name, one in tensors.items()
@@ -251,7 +251,7 @@ def _check_decided(found: Any, path: Path) -> None:
         raise InputError(message)
 
 
-def _tensor(found: Any, path: Path) -> Tensor:
+def _tensor(found: Any, path: Path) -> TensorSpec:
     """Return an input or an output as the protocol has it."""
     if found.type not in TYPES:
         message = (
@@ -261,7 +261,7 @@ def _tensor(found: Any, path: Path) -> Tensor:
         )
         raise InputError(message)
     sizes = (size if isinstance(size, int) else -1 for size in found.shape)
-    return Tensor(TYPES[found.type], tuple(sizes))
+    return TensorSpec(TYPES[found.type], tuple(sizes))
 
 
 def _said(error: Exception) -> str:

@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 
 from trustdoctor._version import __version__
-from trustdoctor.service.bodies import Columns, Many, One
 from trustdoctor.service.decisions import Decision
 from trustdoctor.service.labels import LabelColumns, Labels, Result, Said
 from trustdoctor.service.recalibration import Request as Recalibration
 from trustdoctor.service.review_queue import AnswerRequest, LeaseRequest
+from trustdoctor.service.schemas import DecideColumns, DecideRow, DecideRows
 
 
 class Decisions(msgspec.Struct):
@@ -18,7 +18,7 @@ class Decisions(msgspec.Struct):
     rows: list[Decision]
 
 
-class Labelled(msgspec.Struct):
+class LabelResults(msgspec.Struct):
     """What became of labels."""
 
     counted: int
@@ -39,18 +39,34 @@ class Problem(msgspec.Struct):
 
 
 _TYPES = (
-    *(One, Many, Columns, Decision, Decisions, Said, Labels, LabelColumns, Labelled),
+    *(
+        DecideRow,
+        DecideRows,
+        DecideColumns,
+        Decision,
+        Decisions,
+        Said,
+        Labels,
+        LabelColumns,
+        LabelResults,
+    ),
     *(LeaseRequest, AnswerRequest, Recalibration, Problem),
 )
 
 _PATHS: tuple[tuple[str, str, str, tuple[type, ...], type | None], ...] = (
-    ("post", "/v1/decide", "Decide on one row, or many.", (One, Many, Columns), None),
+    (
+        "post",
+        "/v1/decide",
+        "Decide on one row, or many.",
+        (DecideRow, DecideRows, DecideColumns),
+        None,
+    ),
     (
         "post",
         "/v1/labels",
         "Say what rows truly are, in any order, late, again, or corrected.",
         (Said, Labels, LabelColumns),
-        Labelled,
+        LabelResults,
     ),
     ("post", "/v1/review/lease", "Lease rows to review.", (LeaseRequest,), None),
     ("post", "/v1/review/answer", "Answer, or release.", (AnswerRequest,), None),

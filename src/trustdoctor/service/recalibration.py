@@ -13,8 +13,8 @@ import numpy as np
 from trustdoctor.errors import InputError
 from trustdoctor.gates import TARGETS, Gate, Outcome, calibrate
 from trustdoctor.predictions import Predictions
-from trustdoctor.service.bodies import Rows, check_note
 from trustdoctor.service.problems import ProblemError
+from trustdoctor.service.schemas import DecideRequest, checked_note
 from trustdoctor.service.scoring import Version
 from trustdoctor.service.store import Session
 from trustdoctor.service.times import read_time, shown
@@ -63,7 +63,7 @@ _decoder = msgspec.json.Decoder(Request)
 def read_request(body: bytes) -> Request:
     """Read what is asked for."""
     asked = _decoder.decode(body or b"{}")
-    check_note(asked.note)
+    checked_note(asked.note)
     return asked
 
 
@@ -140,7 +140,7 @@ def as_predictions(version: Version, rows: Sequence[Reviewed]) -> Predictions:
     features = None
     if all(row.features is not None for row in rows):
         features = [np.frombuffer(row.features or b"", float).tolist() for row in rows]
-    given = Rows(
+    given = DecideRequest(
         kind,
         values,
         None,
@@ -161,7 +161,9 @@ def _said(rows: Sequence[Reviewed]) -> list[Any] | None:
     return None if "" in said else said
 
 
-def _labels(version: Version, rows: Sequence[Reviewed], given: Rows) -> list[Any]:
+def _labels(
+    version: Version, rows: Sequence[Reviewed], given: DecideRequest
+) -> list[Any]:
     """Return the true classes; where only right or wrong is known, one that fits."""
     names, size = version.names, version.n_classes or 2
     out = []

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from trustdoctor.arrays import Array
-from trustdoctor.service.bodies import Rows, encode
+from trustdoctor.service.schemas import DecideRequest, encode
 
 MOST_PREPARED = 1 << 18
 """Numbers of a request that is made ready before its turn."""
@@ -32,7 +32,7 @@ def as_array(rows: Any) -> Array:
     return flat.reshape(n, width)
 
 
-def answers_of(rows: Rows) -> list[bytes]:
+def answers_of(rows: DecideRequest) -> list[bytes]:
     """Return what each row holds, as bytes."""
     if rows.kind == "topk":
         assert rows.classes is not None
@@ -47,7 +47,7 @@ def answers_of(rows: Rows) -> list[bytes]:
     return [whole[at : at + step] for at in range(0, len(whole), step)]
 
 
-def prepare(rows: Rows) -> None:
+def prepare(rows: DecideRequest) -> None:
     """Do what needs no store: it is work less for the one thread that writes.
 
     Not for one row, which is taken together with others, nor for a request that would
@@ -60,7 +60,7 @@ def prepare(rows: Rows) -> None:
         rows.digests = digests_of(rows)
 
 
-def digests_of(rows: Rows) -> list[bytes]:
+def digests_of(rows: DecideRequest) -> list[bytes]:
     """Return 16 bytes of each row, by which a repetition is told from other content."""
     if rows.digests is not None:
         return rows.digests

@@ -5,7 +5,6 @@ from typing import Any, Literal
 
 import msgspec
 
-from trustdoctor.service.bodies import Name, as_name, as_number
 from trustdoctor.service.labels import (
     Result,
     Said,
@@ -15,6 +14,7 @@ from trustdoctor.service.labels import (
     label_rows,
 )
 from trustdoctor.service.problems import ProblemError
+from trustdoctor.service.schemas import Name, checked_name, json_number
 from trustdoctor.service.settings import Limits
 from trustdoctor.service.store import Session
 from trustdoctor.service.times import shown
@@ -75,19 +75,19 @@ def read_lease(body: bytes, limits: Limits) -> LeaseRequest:
         )
         raise ProblemError(400, message)
     if asked.reviewer:
-        as_name(asked.reviewer, "entry", limits)
+        checked_name(asked.reviewer, "entry", limits)
     if len(asked.skip) > SKIPPED:
         message = f"expected {SKIPPED} ids to skip at most, got {len(asked.skip)}."
         raise ProblemError(400, message)
-    asked.skip = [as_name(one, "id", limits) for one in asked.skip]
+    asked.skip = [checked_name(one, "id", limits) for one in asked.skip]
     return asked
 
 
 def read_answer(body: bytes, limits: Limits) -> AnswerRequest:
     """Read what a reviewer says."""
     said = _answer.decode(body)
-    said.id = as_name(said.id, "id", limits)
-    as_name(said.lease, "entry", limits)
+    said.id = checked_name(said.id, "id", limits)
+    checked_name(said.lease, "entry", limits)
     if said.release and (said.label, said.correct, said.cannot_say) == (
         None,
         None,
@@ -128,7 +128,7 @@ def lease_rows(
                 "lease": lease,
                 "until": shown(until),
                 "kind": "audit" if audit else "rejected",
-                "doubt": as_number(doubt),
+                "doubt": json_number(doubt),
                 "predicted": _plain(said),
                 "shortlist": _plain(short),
                 "classes": classes,

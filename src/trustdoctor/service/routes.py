@@ -15,9 +15,8 @@ from starlette.routing import Route
 from trustdoctor.arrays import Array
 from trustdoctor.errors import TrustDoctorError
 from trustdoctor.gates import Gate
-from trustdoctor.service import labels, protocol, recalibration, review_queue
+from trustdoctor.service import labels, open_inference, recalibration, review_queue
 from trustdoctor.service.access import COOKIE, SESSION
-from trustdoctor.service.bodies import Rows, as_name, check_note, encode
 from trustdoctor.service.counters import exposition
 from trustdoctor.service.model import VERSION
 from trustdoctor.service.openapi import describe_api
@@ -29,6 +28,12 @@ from trustdoctor.service.pages import (
 )
 from trustdoctor.service.problems import ProblemError
 from trustdoctor.service.rows import export_rows, find_row, forget_row
+from trustdoctor.service.schemas import (
+    DecideRequest,
+    checked_name,
+    checked_note,
+    encode,
+)
 from trustdoctor.service.store import Session, UnavailableError
 from trustdoctor.service.summaries import describe, list_versions
 from trustdoctor.service.times import made_ids
@@ -156,12 +161,12 @@ async def _wait(event: asyncio.Event, seconds: float) -> None:
 
 
 async def _row(app: "App", request: Request) -> Response:
-    name = as_name(request.path_params["id"], "id", app.limits)
+    name = checked_name(request.path_params["id"], "id", app.limits)
     return _json(await app.service.read(lambda s: find_row(s, name)))
 
 
 async def _forget(app: "App", request: Request) -> Response:
-    name = as_name(request.path_params["id"], "id", app.limits)
+    name = checked_name(request.path_params["id"], "id", app.limits)
     versions = app.service.versions
     done = await app.service.change(lambda s: forget_row(s, versions, name))
     await app.service.work(lambda s: s.scrub())
@@ -175,13 +180,13 @@ async def _gates(app: "App", _request: Request) -> Response:
     return _json({"gates": await app.service.read(job)})
 
 
-class _Promotion(msgspec.Struct, forbid_unknown_fields=True):
+class PromoteRequest(msgspec.Struct, forbid_unknown_fields=True):
     """Whether a gate that rejects or accepts every row is promoted, too."""
 
     anyway: bool | None = None
 
 
-class _Upload(msgspec.Struct, forbid_unknown_fields=True):
+class AddGateRequest(msgspec.Struct, forbid_unknown_fields=True):
     """A gate, and what to say of it."""
 
     gate: dict[str, Any]
@@ -193,8 +198,8 @@ async def _add_gate(app: "App", request: Request) -> Response:
     content = msgspec.json.decode(text)
     note = ""
     if isinstance(content, dict) and isinstance(content.get("gate"), dict):
-        asked = msgspec.convert(content, _Upload)
-        note = check_note(asked.note)
+        asked = msgspec.convert(content, AddGateRequest)
+        note = checked_note(asked.note)
         text = encode(content["gate"]).decode()
     try:
         gate = await asyncio.to_thread(Gate.from_json, text)
@@ -221,7 +226,7 @@ def _number(request: Request) -> int:
 
 async def _promote(app: "App", request: Request) -> Response:
     number = _number(request)
-    asked = msgspec.json.decode(await _body(app, request) or b"{}", type=_Promotion)
+    asked = msgspec.json.decode(await _body(app, request) or b"{}", type=PromoteRequest)
 
     def job(session: Session) -> dict[str, Any]:
         gate = app.service.versions.get(session, number).gate
@@ -356,10 +361,12 @@ async def _infer(app: "App", request: Request) -> Response:
         message = "expected a body as it is, got a compressed one. Send it plainly."
         raise ProblemError(415, message)
     body = await _body(app, request)
-    length = protocol.read_length(request.headers.get(protocol.LENGTH))
+    length = open_inference.read_length(request.headers.get(open_inference.LENGTH))
 
-    def infer() -> tuple[protocol.Inference, dict[str, Any], Rows]:
-        asked = protocol.parse(body, length, model.inputs, model.outputs)
+    def infer() -> tuple[
+        open_inference.InferenceRequest, dict[str, Any], DecideRequest
+    ]:
+        asked = open_inference.parse_request(body, length, model.inputs, model.outputs)
         outputs = model.run(asked.inputs)
         return asked, outputs, _inferred(app, model.answers(outputs), asked)
 
@@ -371,20 +378,26 @@ async def _infer(app: "App", request: Request) -> Response:
     }
     said = done[0].id.rpartition("/")[0], {"gate_version": done[0].version}
     answer, headers = await asyncio.to_thread(
-        protocol.encode, model.name, VERSION, said[0], outputs, asked.asked, said[1]
+        open_inference.encode_response,
+        model.name,
+        VERSION,
+        said[0],
+        outputs,
+        asked.asked,
+        said[1],
     )
     return Response(answer, 200, headers | _NO_STORE)
 
 
 def _inferred(
-    app: "App", answers: tuple[str, Array], asked: protocol.Inference
-) -> Rows:
+    app: "App", answers: tuple[str, Array], asked: open_inference.InferenceRequest
+) -> DecideRequest:
     """Return what a model said as rows to decide on: REQUEST/0, REQUEST/1, ..."""
     kind, values = answers
     if len(values) > app.limits.rows:
         message = f"expected {app.limits.rows:,} rows at most, got {len(values):,}."
         raise ProblemError(413, message)
-    start = as_name(asked.id, "id", app.limits) if asked.id else made_ids(1)[0]
+    start = checked_name(asked.id, "id", app.limits) if asked.id else made_ids(1)[0]
     # A repetition is told by what went in: another processor may round otherwise.
     whole = blake2b(digest_size=16)
     for name in sorted(asked.inputs):
@@ -394,7 +407,7 @@ def _inferred(
             repr(array.tolist()).encode() if array.dtype == object else array.tobytes()
         )
     numbers = range(len(values))
-    return Rows(
+    return DecideRequest(
         kind,
         np.asarray(values, np.float64),
         [f"{start}/{row}" for row in numbers],

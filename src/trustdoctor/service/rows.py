@@ -15,8 +15,8 @@ from starlette.background import BackgroundTask
 from starlette.responses import FileResponse, Response
 
 from trustdoctor.gates import PREDICTED
-from trustdoctor.service.bodies import KINDS, as_number
 from trustdoctor.service.problems import ProblemError
+from trustdoctor.service.schemas import KINDS, json_number
 from trustdoctor.service.store import Session
 from trustdoctor.service.times import read_time, shown
 from trustdoctor.service.versions import (
@@ -68,7 +68,7 @@ def find_row(session: Session, name: str) -> dict[str, Any]:
         "version": version,
         "kind": kind,
         "predicted": _plain(said),
-        "doubt": as_number(doubt),
+        "doubt": json_number(doubt),
         "accepted": bool(kept),
         "review": bool(drawn),
         "group": _plain(team),

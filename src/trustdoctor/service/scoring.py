@@ -16,9 +16,9 @@ from trustdoctor.predictions import (
     assume_logits,
     on_simplex,
 )
-from trustdoctor.service.bodies import Name, Rows
 from trustdoctor.service.problems import ProblemError
 from trustdoctor.service.request_rows import as_array, digests_of
+from trustdoctor.service.schemas import DecideRequest, Name
 from trustdoctor.service.times import made_ids
 
 LOOK_LIKE_PROBS = (
@@ -77,7 +77,7 @@ class Version:
 
     def predictions(
         self,
-        rows: Rows,
+        rows: DecideRequest,
         labels: Any = None,
         *,
         correct: Any = None,
@@ -105,7 +105,7 @@ class Version:
         with assume_logits():
             return Predictions.from_logits(values, labels, **beside)
 
-    def _numbers(self, rows: Rows) -> list[list[int]]:
+    def _numbers(self, rows: DecideRequest) -> list[list[int]]:
         """Return the classes of top-k answers as numbers."""
         assert rows.classes is not None
         places = {name: at for at, name in enumerate(self.names or ())}
@@ -121,7 +121,7 @@ class Version:
             out.append([one if type(one) is int else places[str(one)] for one in own])
         return out
 
-    def screen(self, rows: Rows) -> Scored:
+    def screen(self, rows: DecideRequest) -> Scored:
         """Score rows and decide on each."""
         if self.gate.groups and self.gate.grouped_by != PREDICTED and not rows.groups:
             message = (
@@ -142,7 +142,7 @@ class Version:
             self._lists(done, found),
         )
 
-    def _said(self, found: Predictions, rows: Rows) -> list[Name]:
+    def _said(self, found: Predictions, rows: DecideRequest) -> list[Name]:
         if rows.kind in ("confidence", "doubt"):
             return rows.predicted or [""] * len(rows)
         numbers: list[Any] = np.asarray(found.predicted).tolist()
@@ -199,8 +199,8 @@ class Together:
     """
 
     places: list[int]
-    requests: list[Rows]
-    rows: Rows
+    requests: list[DecideRequest]
+    rows: DecideRequest
     done: Scored | Exception
 
 
@@ -211,7 +211,7 @@ class Scorer:
         self._like_probs = 0  # rows in a row, sent as logits, that are probabilities
 
     def score(
-        self, version: Version, requests: Sequence[Rows]
+        self, version: Version, requests: Sequence[DecideRequest]
     ) -> list[Scored | Exception]:
         """Return what the gate says of each request, or why it cannot."""
         out: list[Scored | Exception] = [ProblemError(500, "")] * len(requests)
@@ -227,7 +227,9 @@ class Scorer:
                 out[at] = done
         return out
 
-    def together(self, version: Version, requests: Sequence[Rows]) -> list[Together]:
+    def together(
+        self, version: Version, requests: Sequence[DecideRequest]
+    ) -> list[Together]:
         """Return what the gate says of requests that are alike, together."""
         alike: dict[Any, list[int]] = {}
         for at, rows in enumerate(requests):
@@ -238,7 +240,7 @@ class Scorer:
         return out
 
     def _score(
-        self, version: Version, places: list[int], requests: list[Rows]
+        self, version: Version, places: list[int], requests: list[DecideRequest]
     ) -> list[Together]:
         whole = joined(requests)
         done: Scored | Exception
@@ -254,7 +256,7 @@ class Scorer:
             done = error
         return [Together(places, requests, whole, done)]
 
-    def _look_like_probs(self, rows: Rows) -> bool:
+    def _look_like_probs(self, rows: DecideRequest) -> bool:
         first = rows.values[0]
         # The first row answers for nearly all logits, at no cost.
         like = min(first) >= 0 and abs(sum(first) - 1) < 0.01
@@ -263,7 +265,7 @@ class Scorer:
         return self._like_probs >= MIN_SIMPLEX_ROWS
 
 
-def _shape(rows: Rows) -> Any:
+def _shape(rows: DecideRequest) -> Any:
     """Return what rows must share to be scored together."""
     first = rows.values[0]
     return (
@@ -275,7 +277,7 @@ def _shape(rows: Rows) -> Any:
     )
 
 
-def joined(requests: Sequence[Rows]) -> Rows:
+def joined(requests: Sequence[DecideRequest]) -> DecideRequest:
     """Return the rows of several requests as those of one."""
     first = requests[0]
     if len(requests) == 1:
@@ -293,7 +295,7 @@ def joined(requests: Sequence[Rows]) -> Rows:
     given = [rows.payloads or [None] * len(rows) for rows in requests]
     known = any(rows.digests is not None for rows in requests)
     ready = all(rows.answers is not None for rows in requests)
-    return Rows(
+    return DecideRequest(
         first.kind,
         values,
         [one for rows in requests for one in rows.ids or made_ids(len(rows))],

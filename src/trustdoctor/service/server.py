@@ -39,7 +39,7 @@ GRACE = 30
 
 
 @dataclass(frozen=True)
-class Listening:
+class ListenOptions:
     """Where to listen, and to whom."""
 
     host: str = "127.0.0.1"
@@ -53,7 +53,7 @@ def serve(
     store: str,
     *,
     settings: Settings | None = None,
-    listening: Listening | None = None,
+    listening: ListenOptions | None = None,
     model: Model | None = None,
 ) -> None:
     """Serve a gate until the process is told to stop.
@@ -64,11 +64,11 @@ def serve(
     store : str
         A file of SQLite, or postgresql://...
     settings : Settings, optional
-    listening : Listening, optional
+    listening : ListenOptions, optional
     model : Model, optional
         Which `/v2/models/{name}/infer` then runs.
     """
-    settings, where = settings or Settings(), listening or Listening()
+    settings, where = settings or Settings(), listening or ListenOptions()
     require_loopback(where.host, where.tokens)
     listener = _listen(where)
     try:
@@ -106,7 +106,7 @@ def load_model(
     return None if path is None else Model(path, logits=logits, probs=probs)
 
 
-def _listen(where: Listening) -> socket.socket:
+def _listen(where: ListenOptions) -> socket.socket:
     """Take the port, or say why it cannot be had."""
     listener = None
     try:
@@ -125,10 +125,10 @@ def _listen(where: Listening) -> socket.socket:
     return listener
 
 
-def _config(app: App, where: Listening, settings: Settings) -> uvicorn.Config:
+def _config(app: App, where: ListenOptions, settings: Settings) -> uvicorn.Config:
     patience = settings.limits.patience
 
-    class Patient(_Patient):
+    class Patient(_TimedProtocol):
         longest = patience
         largest = 2 * settings.limits.body + LARGEST_HEAD
 
@@ -152,7 +152,7 @@ def _config(app: App, where: Listening, settings: Settings) -> uvicorn.Config:
     )
 
 
-class _Patient(HttpToolsProtocol):
+class _TimedProtocol(HttpToolsProtocol):
     """A connection that ends where a request takes too long to come."""
 
     longest = 30.0
@@ -269,11 +269,11 @@ class _Server(uvicorn.Server):
             late = time.monotonic() - last - 1  # where the loop itself was busy
             last += late + 1
             for one in list(self.server_state.connections):
-                if isinstance(one, _Patient) and one.is_late(last - late):
+                if isinstance(one, _TimedProtocol) and one.is_late(last - late):
                     one.transport.abort()  # close would wait for who reads nothing
 
 
-class _Lines(logging.Formatter):
+class _JsonFormatter(logging.Formatter):
     """One line of JSON per event; it holds neither payloads nor tokens."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -290,10 +290,10 @@ class _Lines(logging.Formatter):
         return json.dumps(said)
 
 
-def log_lines(*, quiet: bool = False) -> None:
+def log_as_json(*, quiet: bool = False) -> None:
     """Write events to the standard error, as lines of JSON."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Lines())
+    handler.setFormatter(_JsonFormatter())
     for name in ("trustdoctor.service", "uvicorn.error"):
         logger = logging.getLogger(name)
         logger.handlers = [handler]

@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 
 from trustdoctor.gates import Gate
 from trustdoctor.service.background import Keeper
-from trustdoctor.service.bodies import Rows
 from trustdoctor.service.counters import Latency
 from trustdoctor.service.decisions import Decider, Decision
 from trustdoctor.service.request_rows import prepare
+from trustdoctor.service.schemas import DecideRequest
 from trustdoctor.service.settings import Settings
 from trustdoctor.service.store import (
     Database,
@@ -100,7 +100,7 @@ class Service:
         self.database.close()
 
     def decide(
-        self, rows: Rows, loop: asyncio.AbstractEventLoop
+        self, rows: DecideRequest, loop: asyncio.AbstractEventLoop
     ) -> "asyncio.Future[list[Decision]]":
         """Decide on rows; the answers come when they are stored."""
         prepare(rows)

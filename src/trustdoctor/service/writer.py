@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from trustdoctor.service.bodies import Rows
 from trustdoctor.service.decisions import Decider
 from trustdoctor.service.problems import ProblemError
+from trustdoctor.service.schemas import DecideRequest
 from trustdoctor.service.store import (
     Database,
     Session,
@@ -66,10 +66,10 @@ class Writer:
         return self._taken - self._done
 
     def submit(
-        self, work: Rows | Job, loop: asyncio.AbstractEventLoop
+        self, work: DecideRequest | Job, loop: asyncio.AbstractEventLoop
     ) -> "asyncio.Future[Any]":
         """Have rows decided on, or a job done; the result comes after the commit."""
-        size = len(work) if isinstance(work, Rows) else 1
+        size = len(work) if isinstance(work, DecideRequest) else 1
         if self._closed or self.waiting + size > MOST_WAITING + MOST_ROWS:
             why = "it is shutting down" if self._closed else "too many rows wait"
             message = f"the service takes no more now: {why}. Send it again later."
@@ -125,7 +125,7 @@ class Writer:
             self._items.put(None)
         return batch or None
 
-    def _write(self, works: Sequence[Rows | Job]) -> list[Any]:
+    def _write(self, works: Sequence[DecideRequest | Job]) -> list[Any]:
         """Do all in one transaction; where that fails, nobody is told otherwise."""
         try:
             session = self._ready()
@@ -146,9 +146,11 @@ class Writer:
         self.is_failing = False
         return results
 
-    def _do(self, session: Session, works: Sequence[Rows | Job]) -> list[Any]:
+    def _do(self, session: Session, works: Sequence[DecideRequest | Job]) -> list[Any]:
         out: list[Any] = [None] * len(works)
-        rows = {at: work for at, work in enumerate(works) if isinstance(work, Rows)}
+        rows = {
+            at: work for at, work in enumerate(works) if isinstance(work, DecideRequest)
+        }
         if rows:
             asked = list(rows.values())
             position = read_head(session).position
@@ -161,7 +163,7 @@ class Writer:
             ):
                 out[at] = done
         for at, work in enumerate(works):
-            if isinstance(work, Rows):
+            if isinstance(work, DecideRequest):
                 continue
             try:
                 out[at] = attempt(session, work)

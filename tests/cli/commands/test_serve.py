@@ -50,7 +50,7 @@ def asked(monkeypatch):
         seen.update(options, gate=gate, store=store)
 
     monkeypatch.setattr(server, "serve", serve)
-    monkeypatch.setattr(server, "log_lines", lambda **_: None)
+    monkeypatch.setattr(server, "log_as_json", lambda **_: None)
     return seen
 
 

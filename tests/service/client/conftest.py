@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import pytest
 from stub_service import serving
 
-from trustdoctor.service.client import Client, line
+from trustdoctor.service.client import Client, transport
 
 
 @pytest.fixture
@@ -23,5 +23,5 @@ def pauses(monkeypatch):
     """The pauses, which are not waited for."""
     taken = []
     # Not time.sleep itself: threads that other tests left would be counted.
-    monkeypatch.setattr(line, "time", SimpleNamespace(sleep=taken.append))
+    monkeypatch.setattr(transport, "time", SimpleNamespace(sleep=taken.append))
     return taken

@@ -233,9 +233,9 @@ def serve(  # noqa: PLR0913 - one parameter per option
     _check_keeping(told.keep, told.deadline)
     known = [] if reaching.tokens is None else access.read_tokens(reaching.tokens)
     who = [*known, *access.tokens_from()]
-    where = server.Listening(reaching.host, reaching.port, who, reaching.allow_host)
+    where = server.ListenOptions(reaching.host, reaching.port, who, reaching.allow_host)
     model = server.load_model(running.model, running.logits, running.probs)
-    server.log_lines(quiet=quiet)
+    server.log_as_json(quiet=quiet)
     server.serve(gate, store, settings=told, listening=where, model=model)
 
 

@@ -1,5 +1,5 @@
 """The service, called from Python."""
 
-from trustdoctor.service.client.calling import Client, Decision, Labelled, Lease
+from trustdoctor.service.client.client import Client, Decision, Labelled, Lease
 
 __all__ = ["Client", "Decision", "Labelled", "Lease"]

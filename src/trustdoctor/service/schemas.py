@@ -33,20 +33,20 @@ class Payload(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     link: str | None = None
 
 
-class Top(msgspec.Struct, forbid_unknown_fields=True):
+class TopClasses(msgspec.Struct, forbid_unknown_fields=True):
     """The best classes of a row, and their probabilities."""
 
     classes: list[Name]
     probs: list[float]
 
 
-class One(msgspec.Struct, forbid_unknown_fields=True):
+class DecideRow(msgspec.Struct, forbid_unknown_fields=True):
     """One row."""
 
     id: Name | None = None
     logits: list[float] | None = None
     probs: list[float] | None = None
-    topk: Top | None = None
+    topk: TopClasses | None = None
     confidence: float | None = None
     doubt: float | None = None
     predicted: Name | None = None
@@ -55,20 +55,20 @@ class One(msgspec.Struct, forbid_unknown_fields=True):
     payload: Payload | None = None
 
 
-class Tops(msgspec.Struct, forbid_unknown_fields=True):
+class TopClassColumns(msgspec.Struct, forbid_unknown_fields=True):
     """The same of many rows."""
 
     classes: list[list[Name]]
     probs: list[list[float]]
 
 
-class Columns(msgspec.Struct, forbid_unknown_fields=True):
+class DecideColumns(msgspec.Struct, forbid_unknown_fields=True):
     """Many rows, by columns."""
 
     ids: list[Name] | None = None
     logits: list[list[float]] | None = None
     probs: list[list[float]] | None = None
-    topk: Tops | None = None
+    topk: TopClassColumns | None = None
     confidence: list[float] | None = None
     doubt: list[float] | None = None
     predicted: list[Name] | None = None
@@ -77,19 +77,19 @@ class Columns(msgspec.Struct, forbid_unknown_fields=True):
     payloads: list[Payload | None] | None = None
 
 
-class Many(msgspec.Struct, forbid_unknown_fields=True):
+class DecideRows(msgspec.Struct, forbid_unknown_fields=True):
     """Many rows, one after the other."""
 
-    rows: list[One]
+    rows: list[DecideRow]
 
 
-_one = msgspec.json.Decoder(One)
-_many = msgspec.json.Decoder(Many)
-_columns = msgspec.json.Decoder(Columns)
+_one = msgspec.json.Decoder(DecideRow)
+_many = msgspec.json.Decoder(DecideRows)
+_columns = msgspec.json.Decoder(DecideColumns)
 encode = msgspec.json.Encoder().encode
 
 
-class Rows(msgspec.Struct):
+class DecideRequest(msgspec.Struct):
     """Rows of one kind, as they came.
 
     Attributes
@@ -132,7 +132,7 @@ class Rows(msgspec.Struct):
         return len(self.values)
 
 
-def read_rows(body: bytes, limits: Limits) -> Rows:
+def read_decide_request(body: bytes, limits: Limits) -> DecideRequest:
     """Read a request to decide, in any of its three forms.
 
     Examples
@@ -174,26 +174,26 @@ def _is_table(top: dict[str, Any]) -> bool:
     )
 
 
-def _from_one(one: One, limits: Limits) -> Rows:
+def _from_one(one: DecideRow, limits: Limits) -> DecideRequest:
     kind = _kind(one)
     value = getattr(one, kind)
-    ids = None if one.id is None else [as_name(one.id, "id", limits)]
+    ids = None if one.id is None else [checked_name(one.id, "id", limits)]
     payload = one.payload
     features = one.features
-    return Rows(
+    return DecideRequest(
         kind,
         _row_values(kind, [value], limits),
         ids,
         [value.classes] if kind == "topk" else None,
-        None if one.predicted is None else [check_entry(one.predicted, limits)],
-        None if one.group is None else [check_entry(one.group, limits)],
+        None if one.predicted is None else [checked_class(one.predicted, limits)],
+        None if one.group is None else [checked_class(one.group, limits)],
         None if features is None else _matrix([features], limits.features, "features"),
-        None if payload is None else [check_payload(payload, limits)],
+        None if payload is None else [encoded_payload(payload, limits)],
         single=True,
     )
 
 
-def _from_many(rows: list[One], limits: Limits) -> Rows:
+def _from_many(rows: list[DecideRow], limits: Limits) -> DecideRequest:
     _count(rows, limits)
     kinds = {_kind(one) for one in rows}
     if len(kinds) > 1:
@@ -206,10 +206,10 @@ def _from_many(rows: list[One], limits: Limits) -> Rows:
     groups = _all_or_none([one.group for one in rows], "group")
     said = _all_or_none([one.predicted for one in rows], "predicted")
     payloads = [
-        None if one.payload is None else check_payload(one.payload, limits)
+        None if one.payload is None else encoded_payload(one.payload, limits)
         for one in rows
     ]
-    return Rows(
+    return DecideRequest(
         kind,
         _row_values(kind, values, limits),
         _ids(ids, limits),
@@ -221,7 +221,7 @@ def _from_many(rows: list[One], limits: Limits) -> Rows:
     )
 
 
-def _from_columns(given: Columns, limits: Limits) -> Rows:
+def _from_columns(given: DecideColumns, limits: Limits) -> DecideRequest:
     kind = _kind(given)
     value = getattr(given, kind)
     rows = value.probs if kind == "topk" else value
@@ -238,11 +238,11 @@ def _from_columns(given: Columns, limits: Limits) -> Rows:
             )
             raise ProblemError(400, message)
         tops = zip(value.classes, value.probs, strict=True)
-        values = _row_values(kind, [Top(*top) for top in tops], limits)
+        values = _row_values(kind, [TopClasses(*top) for top in tops], limits)
     else:
         values = _row_values(kind, rows, limits)
     features, payloads = given.features, given.payloads
-    return Rows(
+    return DecideRequest(
         kind,
         values,
         _ids(given.ids, limits),
@@ -252,7 +252,7 @@ def _from_columns(given: Columns, limits: Limits) -> Rows:
         None if features is None else _matrix(features, limits.features, "features"),
         None
         if payloads is None
-        else [None if p is None else check_payload(p, limits) for p in payloads],
+        else [None if p is None else encoded_payload(p, limits) for p in payloads],
     )
 
 
@@ -268,7 +268,7 @@ def _ids(given: list[Name] | None, limits: Limits) -> list[str] | None:
             and "".join(texts).isprintable()
         ):
             return texts
-    return [as_name(one, "id", limits) for one in given]
+    return [checked_name(one, "id", limits) for one in given]
 
 
 def _names(given: list[Name] | None, limits: Limits) -> list[Name] | None:
@@ -277,10 +277,10 @@ def _names(given: list[Name] | None, limits: Limits) -> list[Name] | None:
     if len({type(one) for one in given}) > 1:
         message = "expected all groups or classes as text, or as numbers, got both."
         raise ProblemError(400, message)
-    return [check_entry(one, limits) for one in given]
+    return [checked_class(one, limits) for one in given]
 
 
-def _kind(given: One | Columns) -> str:
+def _kind(given: DecideRow | DecideColumns) -> str:
     """Return the one thing that a row holds."""
     if (  # most rows, told at once
         given.logits is not None
@@ -358,7 +358,7 @@ def _all_or_none(values: list[Any], name: str) -> list[Any] | None:
     return values
 
 
-def as_name(value: Name, what: str, limits: Limits) -> str:
+def checked_name(value: Name, what: str, limits: Limits) -> str:
     """Return an id as text, or refuse one that a log or a page could not show."""
     text = value if type(value) is str else str(value)
     if not 0 < len(text) <= limits.name:
@@ -373,7 +373,7 @@ def as_name(value: Name, what: str, limits: Limits) -> str:
     return text
 
 
-def check_note(note: str) -> str:
+def checked_note(note: str) -> str:
     """Return a note, or refuse one that is too long or cannot be shown."""
     if len(note) > 2000 or (not note.isprintable() and _CONTROL.search(note)):
         message = (
@@ -384,17 +384,17 @@ def check_note(note: str) -> str:
     return note
 
 
-def check_entry(value: Name, limits: Limits) -> Name:
+def checked_class(value: Name, limits: Limits) -> Name:
     """Return a group or a class, or refuse one that cannot be kept."""
     if type(value) is str:
-        return as_name(value, "entry", limits)
+        return checked_name(value, "entry", limits)
     if not -(1 << 63) <= int(value) < 1 << 63:
         message = "expected numbers of 64 bits at most, got a larger one."
         raise ProblemError(400, message)
     return value
 
 
-def check_payload(payload: Payload, limits: Limits) -> bytes:
+def encoded_payload(payload: Payload, limits: Limits) -> bytes:
     """Return what a reviewer will see, as JSON, or refuse what is not shown."""
     kept = encode(payload)
     if len(kept) > limits.payload:
@@ -444,6 +444,6 @@ def _check_link(link: str) -> None:
         raise ProblemError(400, f"{message}{link[:40]!a}.")
 
 
-def as_number(doubt: float) -> float | str:
+def json_number(doubt: float) -> float | str:
     """Return a doubt as JSON has it; infinities are words."""
     return doubt if math.isfinite(doubt) else str(doubt)

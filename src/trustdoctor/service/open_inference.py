@@ -47,7 +47,7 @@ _NOT_HERE = {
 
 
 @dataclass(frozen=True)
-class Tensor:
+class TensorSpec:
     """What a model takes or gives.
 
     Attributes
@@ -70,7 +70,7 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Inference:
+class InferenceRequest:
     """A request that was read.
 
     Attributes
@@ -129,12 +129,12 @@ def read_length(header: str | None) -> int | None:
     return int(header)
 
 
-def parse(
+def parse_request(
     body: bytes,
     header_length: int | None,
-    inputs: Mapping[str, Tensor],
+    inputs: Mapping[str, TensorSpec],
     outputs: Collection[str],
-) -> Inference:
+) -> InferenceRequest:
     """Read a request to infer.
 
     Parameters
@@ -157,7 +157,7 @@ def parse(
     """
     request, rest = _split(body, header_length)
     parameters = _parameters(request.parameters, "the request")
-    return Inference(
+    return InferenceRequest(
         request.id or None,
         _read_inputs(request.inputs, rest, inputs),
         _read_outputs(request.outputs or [], parameters, outputs),
@@ -227,7 +227,7 @@ def _read_outputs(
 
 
 def _read_inputs(
-    given: list[_Input], rest: memoryview, takes: Mapping[str, Tensor]
+    given: list[_Input], rest: memoryview, takes: Mapping[str, TensorSpec]
 ) -> dict[str, Array]:
     """Return the arrays of all inputs; those in binary follow each other."""
     names = [one.name for one in given]
@@ -261,7 +261,7 @@ def _wrong(one: _Input, expected: str, got: str, do: str) -> InputError:
     return InputError(message)
 
 
-def _check(one: _Input, takes: Tensor) -> None:
+def _check(one: _Input, takes: TensorSpec) -> None:
     """Refuse another datatype or shape than a model's."""
     if one.datatype != takes.datatype:
         raise _wrong(one, takes.datatype, shown(one.datatype), "Convert it first.")
@@ -388,7 +388,7 @@ def _texts(one: _Input, raw: memoryview) -> Array:
     return np.array(found, np.object_)
 
 
-def encode(  # noqa: PLR0913 - parts of an answer, each of them in the protocol
+def encode_response(  # noqa: PLR0913 - parts of an answer, each of them in the protocol
     name: str,
     version: str,
     request_id: str,

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trustdoctor.service.bodies import (
-    Payload,
-    as_name,
-    as_number,
-    check_payload,
-    read_rows,
-)
 from trustdoctor.service.problems import ProblemError, as_problem
+from trustdoctor.service.schemas import (
+    Payload,
+    checked_name,
+    encoded_payload,
+    json_number,
+    read_decide_request,
+)
 from trustdoctor.service.settings import Limits
 
 LIMITS = Limits()
@@ -29,14 +29,14 @@ names = st.text(
 
 
 def read(content, limits=LIMITS):
-    return read_rows(json.dumps(content).encode(), limits)
+    return read_decide_request(json.dumps(content).encode(), limits)
 
 
 def refused(content, limits=LIMITS):
     """The status and the one line that a body is refused with."""
     body = content if isinstance(content, bytes) else json.dumps(content).encode()
     with pytest.raises(Exception) as found:  # noqa: PT011 - whatever it is, it has to be a problem
-        read_rows(body, limits)
+        read_decide_request(body, limits)
     problem = as_problem(found.value)
     assert "\n" not in str(problem)
     return problem.status, str(problem)
@@ -193,7 +193,7 @@ def test_limits_hold():
 
 @pytest.mark.parametrize("name", ["a/b", "../x", "ärger", "日本", "a b", "%00", "👍"])
 def test_ids_may_be_odd(name):
-    assert as_name(name, "id", LIMITS) == name
+    assert checked_name(name, "id", LIMITS) == name
 
 
 @pytest.mark.parametrize(
@@ -220,17 +220,17 @@ def test_ids_may_be_odd(name):
 )
 def test_a_reviewer_sees_text_images_and_links_only(payload, good):
     if good:
-        kept = check_payload(Payload(**payload), LIMITS)
+        kept = encoded_payload(Payload(**payload), LIMITS)
         assert json.loads(kept) == payload
     else:
         with pytest.raises(ProblemError) as found:
-            check_payload(Payload(**payload), LIMITS)
+            encoded_payload(Payload(**payload), LIMITS)
         assert found.value.status == 400
 
 
 @given(st.floats())
 def test_doubts_are_numbers_or_words(doubt):
-    shown = as_number(doubt)
+    shown = json_number(doubt)
     back = float(shown)
     assert back == doubt or (math.isnan(back) and math.isnan(doubt))
     json.dumps(shown, allow_nan=False)

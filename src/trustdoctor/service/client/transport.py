@@ -36,7 +36,7 @@ _TOKEN = re.compile(r"[!-~]+")
 
 
 @dataclass(frozen=True)
-class Reply:
+class ServiceReply:
     """What came back: a status, 0 where nothing did, and the content or the reason."""
 
     status: int
@@ -67,7 +67,7 @@ class _Kept:
         return self.connection
 
 
-class Line:
+class ServiceTransport:
     """The way to one service, for any number of threads."""
 
     def __init__(
@@ -135,7 +135,7 @@ class Line:
         for kept in list(self._all):
             kept.close()
 
-    def _try(self, method: str, path: str, body: str | None) -> Reply:
+    def _try(self, method: str, path: str, body: str | None) -> ServiceReply:
         from http.client import HTTPException
 
         try:
@@ -145,11 +145,11 @@ class Line:
             with connection.getresponse() as response:
                 text = response.read().decode("utf-8", "replace")
                 after = _seconds(response.headers.get("Retry-After"))
-                return Reply(response.status, text, after)
+                return ServiceReply(response.status, text, after)
         except (OSError, HTTPException, UnicodeError) as error:  # of the server's name
             self._drop()
             self._refuse_certificate(error)
-            return Reply(0, _why(error))
+            return ServiceReply(0, _why(error))
         except BaseException:  # an interrupt leaves half an answer on the way
             self._drop()
             raise
@@ -192,7 +192,7 @@ class Line:
             )
             raise InputError(message) from error
 
-    def _complaint(self, reply: Reply, *, once: bool) -> str:
+    def _complaint(self, reply: ServiceReply, *, once: bool) -> str:
         said = _parsed(reply.text)
         if isinstance(said, Mapping) and isinstance(said.get("detail"), str):
             return self._shown(said["detail"])

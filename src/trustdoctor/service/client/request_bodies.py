@@ -21,7 +21,7 @@ BODY = 4_000_000
 _DIGITS = 24  # characters of a number in JSON, at most
 
 Name = str | int
-Request = tuple[list[str], str]
+RowsRequest = tuple[list[str], str]
 """The ids of some rows, and the JSON that asks about them."""
 
 
@@ -40,13 +40,13 @@ def are_dicts(rows: Any) -> bool:
     raise InputError(message)
 
 
-def row_request(row: Mapping[str, Any]) -> Request:
+def row_request(row: Mapping[str, Any]) -> RowsRequest:
     """Return the request about one row, which is answered by one object."""
     whole = _with_id(row)
     return [whole["id"]], dumped(whole)
 
 
-def row_requests(rows: Sequence[Mapping[str, Any]]) -> Iterator[Request]:
+def row_requests(rows: Sequence[Mapping[str, Any]]) -> Iterator[RowsRequest]:
     """Yield requests about rows."""
     single = [row_request(row) for row in rows]
     for part in _parts([len(body) for _, body in single]):
@@ -61,7 +61,7 @@ def column_requests(
     probs: Any,
     ids: Any,
     beside: Mapping[str, Any],
-) -> tuple[Predictions, Iterator[Request]]:
+) -> tuple[Predictions, Iterator[RowsRequest]]:
     """Return predictions, and requests about their rows."""
     p = _predictions(rows, logits, probs)
     columns = _said(p)
@@ -109,7 +109,7 @@ def _as_column(name: str, values: Any, rows: int) -> Any:
     return column
 
 
-def _cut_columns(columns: dict[str, Any], rows: int) -> Iterator[Request]:
+def _cut_columns(columns: dict[str, Any], rows: int) -> Iterator[RowsRequest]:
     for part in _parts(_sizes(columns, rows)):
         content = {name: _cut(values, part) for name, values in columns.items()}
         yield content["ids"], dumped(content)

@@ -9,7 +9,7 @@ import pytest
 from stub_service import GATE, LOGITS, answered_as, doubts, problem, refused
 
 import trustdoctor as td
-from trustdoctor.service.client import Client, Labelled, Lease, sending
+from trustdoctor.service.client import Client, Labelled, Lease, request_bodies
 
 
 def test_one_row_gets_one_decision(client, service):
@@ -90,7 +90,7 @@ def test_many_rows_are_sent_in_pieces(client, service, monkeypatch):
     client.decide([{"logits": [1.0, 0.0]}] * 1001)
     assert [len(one[2]["rows"]) for one in service.asked[3:]] == [1000, 1]
     service.asked.clear()
-    monkeypatch.setattr(sending, "BODY", 5_000)
+    monkeypatch.setattr(request_bodies, "BODY", 5_000)
     payloads = [{"text": "x" * size} for size in (10, 3000, 2500, 9000, 10)]
     client.decide(logits=LOGITS[:5], payloads=payloads)
     client.decide(logits=np.random.default_rng(1).normal(size=(10, 500)))

@@ -12,11 +12,10 @@ from urllib.parse import quote
 
 from trustdoctor.errors import InputError
 from trustdoctor.gates import Gate
-from trustdoctor.service.client.line import Line
-from trustdoctor.service.client.sending import (
+from trustdoctor.service.client.request_bodies import (
     ROWS,
     Name,
-    Request,
+    RowsRequest,
     are_dicts,
     check_names,
     column_requests,
@@ -27,6 +26,7 @@ from trustdoctor.service.client.sending import (
     row_request,
     row_requests,
 )
+from trustdoctor.service.client.transport import ServiceTransport
 
 Record = TypeVar("Record", "Decision", "Lease")
 
@@ -154,7 +154,9 @@ class Client:
         retries: int = 3,
         unencrypted: bool = False,
     ) -> None:
-        self._line = Line(url, token, timeout, retries, unencrypted=unencrypted)
+        self._line = ServiceTransport(
+            url, token, timeout, retries, unencrypted=unencrypted
+        )
 
     def __repr__(self) -> str:
         """Say where the service is."""
@@ -234,7 +236,7 @@ class Client:
         (one,) = self._decide([row_request(rows)])
         return one
 
-    def _decide(self, requests: Iterable[Request]) -> list[Decision]:
+    def _decide(self, requests: Iterable[RowsRequest]) -> list[Decision]:
         out: list[Decision] = []
         for ids, body in requests:
             try:

@@ -14,7 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trustdoctor.errors import InputError
-from trustdoctor.service.protocol import LENGTH, Tensor, encode, parse, read_length
+from trustdoctor.service.open_inference import (
+    LENGTH,
+    TensorSpec,
+    encode_response,
+    parse_request,
+    read_length,
+)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -63,8 +69,10 @@ def echo(takes):
     """A model that puts out what it takes."""
 
     def infer(body, length):
-        found = parse(body, length, takes, takes)
-        return encode("echo", "1", found.id or "made", found.inputs, found.asked)
+        found = parse_request(body, length, takes, takes)
+        return encode_response(
+            "echo", "1", found.id or "made", found.inputs, found.asked
+        )
 
     return infer
 
@@ -108,7 +116,7 @@ def test_every_datatype_goes_through_a_real_client(name, sent, out):
     given = triton.InferInput("x", list(array.shape), name)
     given.set_data_from_numpy(array, binary_data=sent)
     asked = None if out is None else [triton.InferRequestedOutput("x", binary_data=out)]
-    with serving(echo({"x": Tensor(name, (-1, 2))})) as client:
+    with serving(echo({"x": TensorSpec(name, (-1, 2))})) as client:
         answer = client.infer("echo", [given], outputs=asked, request_id="r1")
         assert (client.seen[0][1] is not None) == sent
     found = texts(answer.as_numpy("x"))
@@ -134,7 +142,9 @@ def test_binary_and_json_in_one_request():
         "d": rng.normal(size=(3, 1, 2)),
     }
     types = {"a": "FP32", "b": "INT64", "c": "BYTES", "d": "FP64"}
-    takes = {name: Tensor(types[name], (-1,) * a.ndim) for name, a in arrays.items()}
+    takes = {
+        name: TensorSpec(types[name], (-1,) * a.ndim) for name, a in arrays.items()
+    }
     inputs, outputs = [], []
     for name, array in arrays.items():
         one = triton.InferInput(name, list(array.shape), types[name])
@@ -149,17 +159,19 @@ def test_binary_and_json_in_one_request():
 @pytest.mark.parametrize("kind", FLOATS)
 def test_what_json_has_no_number_for_is_a_word(kind):
     array = np.array([[-np.inf, 0.5], [np.nan, np.inf]], FLOATS[kind])
-    body, headers = encode("m", "1", "r", {"y": array}, {"y": False})
+    body, headers = encode_response("m", "1", "r", {"y": array}, {"y": False})
     (said,) = strict(body)["outputs"]
     assert said["data"] == ["-inf", 0.5, "nan", "inf"]
     assert headers == {"Content-Type": "application/json"}
     asked = [triton.InferRequestedOutput("x", binary_data=False)]
     given = triton.InferInput("x", [2, 2], kind).set_data_from_numpy(array)
-    with serving(echo({"x": Tensor(kind, (-1, -1))})) as client:
+    with serving(echo({"x": TensorSpec(kind, (-1, -1))})) as client:
         found = client.infer("echo", [given], outputs=asked).as_numpy("x")
     assert np.array_equal(found, array, equal_nan=True)
     again = request(datatype=kind, shape=[2, 2], data=said["data"])
-    found = parse(again, None, {"x": Tensor(kind, (-1, -1))}, ["y"]).inputs["x"]
+    found = parse_request(again, None, {"x": TensorSpec(kind, (-1, -1))}, ["y"]).inputs[
+        "x"
+    ]
     assert found.dtype == FLOATS[kind]
     assert np.array_equal(found, array, equal_nan=True)
 
@@ -168,7 +180,7 @@ def test_the_literals_that_the_client_writes_are_refused():
     """rapidjson writes NaN and Infinity, which are not JSON."""
     given = triton.InferInput("x", [1, 2], "FP32")
     given.set_data_from_numpy(np.array([[1, np.nan]], np.float32), binary_data=False)
-    with serving(echo({"x": Tensor("FP32", (-1, 2))})) as client:
+    with serving(echo({"x": TensorSpec("FP32", (-1, 2))})) as client:
         with pytest.raises(triton.InferenceServerException) as found:
             client.infer("echo", [given])
         assert b"NaN" in client.seen[0][0]
@@ -187,14 +199,14 @@ def test_the_example_of_the_protocol():
       ],
       "outputs" : [{"name" : "output0"}]
     }"""
-    takes = {"input0": Tensor("UINT32", (2, 2)), "input1": Tensor("BOOL", (3,))}
-    found = parse(body, None, takes, ["output0", "output1"])
+    takes = {"input0": TensorSpec("UINT32", (2, 2)), "input1": TensorSpec("BOOL", (3,))}
+    found = parse_request(body, None, takes, ["output0", "output1"])
     assert found.id == "42"
     assert found.asked == {"output0": False}
     assert found.inputs["input0"].tolist() == [[1, 2], [3, 4]]
     assert found.inputs["input1"].tolist() == [True, False, True]
     output = np.array([[1.0, 1.1], [2.0, 2.1], [3.0, 3.1]])
-    answer, _ = encode("mymodel", "1", "42", {"output0": output}, found.asked)
+    answer, _ = encode_response("mymodel", "1", "42", {"output0": output}, found.asked)
     assert strict(answer) == {
         "model_name": "mymodel",
         "model_version": "1",
@@ -240,16 +252,18 @@ def test_the_bytes_are_those_of_the_extension():
     raw = bytes.fromhex("01000000 02000000 03000000 000000ff 01 00 01")
     raw += struct.pack("<I", 1) + b"a" + struct.pack("<I", 3) + "é!".encode()
     takes = {
-        "numbers": Tensor("UINT32", (-1, 2)),
-        "flags": Tensor("BOOL", (-1,)),
-        "texts": Tensor("BYTES", (-1,)),
+        "numbers": TensorSpec("UINT32", (-1, 2)),
+        "flags": TensorSpec("BOOL", (-1,)),
+        "texts": TensorSpec("BYTES", (-1,)),
     }
-    found = parse(head + raw, len(head), takes, ["y", "z"])
+    found = parse_request(head + raw, len(head), takes, ["y", "z"])
     assert found.inputs["numbers"].tolist() == [[1, 2], [3, 0xFF000000]]
     assert found.inputs["flags"].tolist() == [True, False, True]
     assert found.inputs["texts"].tolist() == ["a", "é!"]
     assert found.asked == {"y": True}
-    body, headers = encode("m", "1", "r", {"y": np.array([1.0, -2.0])}, found.asked)
+    body, headers = encode_response(
+        "m", "1", "r", {"y": np.array([1.0, -2.0])}, found.asked
+    )
     said = strict(body[: int(headers[LENGTH])])
     assert said["outputs"][0]["parameters"] == {"binary_data_size": 16}
     assert "data" not in said["outputs"][0]
@@ -261,8 +275,8 @@ def test_the_bytes_are_those_of_the_extension():
 def test_arrays_are_aligned_wherever_the_json_ends(spaces):
     body = request(datatype="FP64", parameters={"binary_data_size": 16}) + b" " * spaces
     numbers = struct.pack("<dd", 0.5, -3.0)
-    takes = {"x": Tensor("FP64", (-1, 2))}
-    found = parse(body + numbers, len(body), takes, ["y"]).inputs["x"]
+    takes = {"x": TensorSpec("FP64", (-1, 2))}
+    found = parse_request(body + numbers, len(body), takes, ["y"]).inputs["x"]
     assert found.flags.aligned
     assert found.tolist() == [[0.5, -3.0]]
 
@@ -270,7 +284,7 @@ def test_arrays_are_aligned_wherever_the_json_ends(spaces):
 @pytest.mark.parametrize("data", [[1, 2, 3, 4], [[1, 2], [3, 4]]])
 def test_data_may_be_nested_or_flat(data):
     body = request(shape=[2, 2], data=data)
-    found = parse(body, None, {"x": Tensor("FP32", (-1, 2))}, ["y"])
+    found = parse_request(body, None, {"x": TensorSpec("FP32", (-1, 2))}, ["y"])
     assert found.inputs["x"].tolist() == [[1, 2], [3, 4]]
     assert found.inputs["x"].dtype == np.float32
 
@@ -281,7 +295,7 @@ def test_data_may_be_nested_or_flat(data):
 )
 def test_empty_and_single_tensors(shape, data):
     body = request(shape=shape, data=data)
-    found = parse(body, None, {"x": Tensor("FP32", ())}, ["y"]).inputs["x"]
+    found = parse_request(body, None, {"x": TensorSpec("FP32", ())}, ["y"]).inputs["x"]
     assert found.shape == tuple(shape)
 
 
@@ -290,7 +304,7 @@ def test_which_outputs_come_and_how():
         more = {} if outputs is None else {"outputs": outputs}
         if default is not None:
             more["parameters"] = {"binary_data_output": default}
-        return parse(request(more), None, TAKES, ["y", "doubt"]).asked
+        return parse_request(request(more), None, TAKES, ["y", "doubt"]).asked
 
     binary = {"name": "doubt", "parameters": {"binary_data": True}}
     plain = {"name": "doubt", "parameters": {"binary_data": False}}
@@ -302,19 +316,21 @@ def test_which_outputs_come_and_how():
 
 
 def test_an_answer_says_more_in_its_parameters():
-    body, _ = encode("m", "1", "r", {}, {}, {"gate_version": 3})
+    body, _ = encode_response("m", "1", "r", {}, {}, {"gate_version": 3})
     assert strict(body)["parameters"] == {"gate_version": 3}
 
 
 def test_what_is_optional_may_be_null_or_left_out():
-    found = parse(request({"id": None, "outputs": None}), None, TAKES, ["y"])
+    found = parse_request(request({"id": None, "outputs": None}), None, TAKES, ["y"])
     assert (found.id, found.parameters) == (None, {})
-    assert parse(request({"id": ""}), None, TAKES, ["y"]).id is None
+    assert parse_request(request({"id": ""}), None, TAKES, ["y"]).id is None
     more = {"parameters": {"group": "north", "priority": 2}}
-    assert parse(request(more), None, TAKES, ["y"]).parameters["group"] == "north"
+    assert (
+        parse_request(request(more), None, TAKES, ["y"]).parameters["group"] == "north"
+    )
 
 
-TAKES = {"x": Tensor("FP32", (-1, 2))}
+TAKES = {"x": TensorSpec("FP32", (-1, 2))}
 
 
 def request(whole=None, **changes):
@@ -387,7 +403,7 @@ MISTAKES = {
 def refused(body, length=None, takes=TAKES):
     """The one line that a mistake is answered by."""
     with pytest.raises(InputError) as found:
-        parse(body, length, takes, ["y"])
+        parse_request(body, length, takes, ["y"])
     said = str(found.value)
     assert type(found.value) is InputError
     assert "\n" not in said
@@ -401,7 +417,7 @@ def refused(body, length=None, takes=TAKES):
 def test_a_mistake_is_named(name):
     body, words = MISTAKES[name]
     with pytest.raises(InputError, match=words):
-        parse(body, None, TAKES, ["y"])
+        parse_request(body, None, TAKES, ["y"])
     refused(body)
 
 
@@ -423,7 +439,7 @@ def test_a_mistake_is_named(name):
 )
 def test_an_entry_that_its_datatype_cannot_hold(datatype, data, words):
     body = request(datatype=datatype, data=data)
-    assert words in refused(body, takes={"x": Tensor(datatype, (-1, 2))})
+    assert words in refused(body, takes={"x": TensorSpec(datatype, (-1, 2))})
 
 
 @pytest.mark.parametrize(
@@ -440,13 +456,15 @@ def test_an_entry_that_its_datatype_cannot_hold(datatype, data, words):
 )
 def test_bytes_that_do_not_agree_with_datatype_and_shape(datatype, raw, words):
     head = request(datatype=datatype, parameters=sized(len(raw)))
-    takes = {"x": Tensor(datatype, (-1, 2))}
+    takes = {"x": TensorSpec(datatype, (-1, 2))}
     assert words in refused(head + raw, len(head), takes)
 
 
 def test_bytes_before_and_after_the_tensors():
     head, raw = request(parameters=sized(8)), b"\0" * 8
-    assert parse(head + raw, len(head), TAKES, ["y"]).inputs["x"].tolist() == [[0, 0]]
+    assert parse_request(head + raw, len(head), TAKES, ["y"]).inputs["x"].tolist() == [
+        [0, 0]
+    ]
     assert "8 bytes after the JSON, got 9" in refused(head + raw + b"\0", len(head))
     assert "8 bytes as the input x, got 5" in refused(head + raw[:5], len(head))
     assert "trailing characters" in refused(head + raw)
@@ -462,7 +480,7 @@ def test_a_length_that_is_not_one(text):
 
 
 def test_hostile_shapes_cost_nothing():
-    takes = {"x": Tensor("FP32", ())}  # a model of any shape
+    takes = {"x": TensorSpec("FP32", ())}  # a model of any shape
     start = time.thread_time()  # whatever else runs on this machine
     for shape in ([1 << 62] * 60, [10**40, 0], [1] * 100_000, [1 << 62] * 100_000):
         empty = [] if 0 in shape else [1.0]
@@ -484,7 +502,7 @@ def test_damaged_requests_are_read_or_refused(changes, raw, length):
     for at, value in changes:
         body[at] = value
     try:
-        found = parse(bytes(body) + raw, length, TAKES, ["y"])
+        found = parse_request(bytes(body) + raw, length, TAKES, ["y"])
     except InputError:
         refused(bytes(body) + raw, length)
     else:
@@ -494,7 +512,7 @@ def test_damaged_requests_are_read_or_refused(changes, raw, length):
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists))
 def test_any_data_is_read_or_refused(data):
     try:
-        found = parse(request(data=data), None, TAKES, ["y"])
+        found = parse_request(request(data=data), None, TAKES, ["y"])
     except InputError:
         return
     assert found.inputs["x"].shape == (1, 2)
