@@ -269,7 +269,7 @@ def digits():
 def adaptive(found, names, splits=20):
     """Say what views cost when they are asked only while in doubt."""
     import trustdoctor as td
-    from trustdoctor.opinion.sequential import calibrate_opinions
+    from trustdoctor.opinion.second_opinion import calibrate_opinions
 
     errors = found.predictions.errors
     rates, passes, caught = [], [], []
@@ -446,7 +446,7 @@ def tally_table(judged):
 def own_models(folder):
     """Yield each model of ours with its family, and the parts of its section."""
     import trustdoctor as td
-    from trustdoctor.opinion.checks import check_views
+    from trustdoctor.opinion.views import check_views
 
     for stem, title in TITLES.items():
         path = folder / f"{stem}.npz"

@@ -61,7 +61,7 @@ GOOD = {"stages": ("a", "b"), "thresholds": (0.0, 1.0), "costs": (0, 1, 10)}
         ({"costs": (0, 11, 10)}, "which falls"),
         ({"score": "nothing"}, "expected a score out of"),
         ({"score": 3}, "names its score"),
-        ({"score": "mahalanobis"}, "is fitted"),
+        ({"score": "mahalanobis"}, "must be fitted"),
         ({"combine": "mean"}, "'average' or 'own', got 'mean'"),
         ({"combine": None}, "'average' or 'own', got None"),
         ({"classes": 2.5}, "classes"),

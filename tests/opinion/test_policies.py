@@ -8,10 +8,10 @@ import pytest
 from scipy import stats
 
 from trustdoctor.opinion.policies import (
-    KINDS,
-    MOST_CELLS,
-    Counted,
-    Heard,
+    CASCADE_TARGETS,
+    MAX_POLICIES,
+    PolicyCounts,
+    StageDoubts,
     accepts,
     asked_stages,
     count_all,
@@ -32,7 +32,7 @@ def awkward(rows, stages, *, own=False, seed=0):
     doubts = rng.normal(size=(rows, stages)).round(1)
     doubts[rng.random(doubts.shape) < 0.05] = -INF
     doubts[rng.random(doubts.shape) < 0.05] = INF
-    return Heard(doubts, rng.random((rows, stages)) < 0.3, own)
+    return StageDoubts(doubts, rng.random((rows, stages)) < 0.3, own)
 
 
 def thresholds_to_try(stages, seed=0):
@@ -59,7 +59,7 @@ def walk(doubts, wrong, thresholds, costs, *, own):
 def by_hand(heard, costs, thresholds):
     """The same as `count_some`, of one policy."""
     rows = zip(heard.doubts.tolist(), heard.wrong.tolist(), strict=True)
-    done = [walk(*row, thresholds, costs, own=heard.own) for row in rows]
+    done = [walk(*row, thresholds, costs, own=heard.separate) for row in rows]
     return {
         "cost": sum(one[0] for one in done) / len(done),
         "accepted": sum(one[1] for one in done),
@@ -129,9 +129,9 @@ def test_at_minus_infinity_no_row_stops():
 def test_a_stage_is_asked_where_its_answer_can_settle_a_row():
     for thresholds in product([-INF, 0.0, INF], repeat=3):
         open_ = [k for k, at in enumerate(thresholds) if at > -INF]
-        assert asked_stages(thresholds, own=True) == open_
+        assert asked_stages(thresholds, separate=True) == open_
         together = [k for k in range(3) if any(j >= k for j in open_)]
-        assert asked_stages(thresholds, own=False) == together
+        assert asked_stages(thresholds, separate=False) == together
 
 
 @pytest.mark.parametrize("stages", [1, 2, 3, 5, 8])
@@ -140,7 +140,7 @@ def test_thresholds_are_few_and_of_the_rows(stages):
         heard = awkward(rows, stages, seed=rows)
         grid = list_thresholds(heard)
         assert len(grid) == stages
-        assert math.prod(map(len, grid)) <= MOST_CELLS
+        assert math.prod(map(len, grid)) <= MAX_POLICIES
         for k, one in enumerate(grid):
             assert (one[0], one[-1]) == (-INF, INF)
             assert (np.diff(one[1:-1]) > 0).all()
@@ -153,7 +153,7 @@ def counted_of(rates, costs, *, accepted=None):
     """Policies of such rates among 100 accepted rows of 200."""
     size = len(rates)
     accepted = np.full(size, 100) if accepted is None else np.asarray(accepted)
-    return Counted(
+    return PolicyCounts(
         np.arange(size, dtype=float)[:, None],
         np.asarray(costs, float),
         accepted,
@@ -204,7 +204,7 @@ def test_p_values_are_those_of_the_binomial(target, value, whole, limit):
     np.testing.assert_array_equal(counted.rate(target), counted.wrong / whole)
 
 
-@pytest.mark.parametrize("target", KINDS)
+@pytest.mark.parametrize("target", CASCADE_TARGETS)
 def test_what_accepts_nothing_or_errs_never_proves_nothing_of_itself(target):
     counted = counted_of([0.0], [1.0], accepted=[0])
     nothing = {"risk": 1.0, "joint": 0.9**200, "trr": 0.9**60}[target]
@@ -223,13 +223,13 @@ def test_a_sequence_ends_at_its_first_failure():
 
 
 @pytest.mark.parametrize("own", [False, True])
-@pytest.mark.parametrize("target", KINDS)
+@pytest.mark.parametrize("target", CASCADE_TARGETS)
 def test_policies_are_listed_by_falling_cost_after_safer_ones(target, own):
     """None of them is beaten by another in expected p-value and cost together."""
     rng = np.random.default_rng(0)
     doubts = rng.normal(size=(600, 2))
     wrong = rng.random((600, 2)) < 1 / (1 + np.exp(2 - 2 * doubts))
-    heard, costs = Heard(doubts, wrong, own), [0, 1, 10]
+    heard, costs = StageDoubts(doubts, wrong, own), [0, 1, 10]
     value = 0.8 if target == "trr" else 0.1
     options = {"rows": 1200, "delta": 0.1}
     listed = list_policies(heard, costs, target, value, **options)
@@ -237,9 +237,9 @@ def test_policies_are_listed_by_falling_cost_after_safer_ones(target, own):
     for name in FIELDS:
         np.testing.assert_allclose(getattr(again, name), getattr(listed, name))
     assert (listed.accepted > 0).all()
-    whole = listed.whole(target)
+    whole = listed.denominator(target)
     expected = stats.binom.cdf(
-        np.ceil(2 * listed.wrong), 2 * whole, KINDS[target].limit(value)
+        np.ceil(2 * listed.wrong), 2 * whole, CASCADE_TARGETS[target].limit(value)
     )
     assert (np.diff(listed.cost[2:]) < 0).all()
     assert (np.diff(expected[2:]) >= 0).all()

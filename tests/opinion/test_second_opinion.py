@@ -10,8 +10,8 @@ import trustdoctor as td
 from trustdoctor.errors import InputError
 from trustdoctor.gates import Gate, Margins
 from trustdoctor.opinion import SecondOpinion, View, image_views, table_views
-from trustdoctor.opinion.checks import check_views
-from trustdoctor.opinion.sequential import calibrate_opinions, learn_margins
+from trustdoctor.opinion.second_opinion import calibrate_opinions, learn_margins
+from trustdoctor.opinion.views import check_views
 from trustdoctor.predictions import Opinions
 
 

@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 
 import trustdoctor as td
 from trustdoctor.errors import FileError, InputError, TrustDoctorError
-from trustdoctor.opinion.stages import name_stages, read_stage, take_stages
+from trustdoctor.opinion.stages import align_stages, name_stages, read_stage
 from trustdoctor.predictions import Predictions
 
 N = 60
@@ -41,14 +41,14 @@ def turned(z=LARGE, **beside):
 
 def test_classes_in_another_order_are_brought_into_one():
     by_name = [NAMES[k] for k in LABELS]
-    stages = take_stages([small(class_names=NAMES), turned(labels=by_name, ids=IDS)])
+    stages = align_stages([small(class_names=NAMES), turned(labels=by_name, ids=IDS)])
     assert np.array_equal(logits_of(stages), LARGE)
     assert stages.class_names == NAMES
     assert stages.labels.tolist() == LABELS.tolist()
-    only = take_stages([said(SMALL, class_names=NAMES), turned(labels=by_name)])
+    only = align_stages([said(SMALL, class_names=NAMES), turned(labels=by_name)])
     assert only.labels.tolist() == LABELS.tolist()
     holes = [None if i % 2 else name for i, name in enumerate(by_name)]
-    some = take_stages([said(SMALL, class_names=NAMES), turned(labels=holes)])
+    some = align_stages([said(SMALL, class_names=NAMES), turned(labels=holes)])
     assert some.labels.tolist() == np.where(ALL % 2, -1, LABELS).tolist()
 
 
@@ -59,17 +59,17 @@ def test_models_too_say_what_their_classes_are_called():
     def two(rows):
         return turned(LARGE[rows[:, 0]])
 
-    stages = take_stages([one, two], data=ALL[:, None], batch_size=7)
+    stages = align_stages([one, two], data=ALL[:, None], batch_size=7)
     assert np.array_equal(logits_of(stages, 0), SMALL)
     assert np.array_equal(logits_of(stages, 1), LARGE)
-    beside = take_stages([said(SMALL, class_names=NAMES), two], data=ALL[:, None])
+    beside = align_stages([said(SMALL, class_names=NAMES), two], data=ALL[:, None])
     assert np.array_equal(logits_of(beside, 1), LARGE)
 
     def fickle(rows):
         return replace(turned(LARGE[rows[:, 0]]), class_names=NAMES[: len(rows)])
 
-    odd = take_stages([fickle], data=ALL[:, None], batch_size=59)
-    with pytest.raises(InputError, match="other names of classes from batch to batch"):
+    odd = align_stages([fickle], data=ALL[:, None], batch_size=59)
+    with pytest.raises(InputError, match="different names of classes from batch"):
         odd.ask(0, ALL)
 
 
@@ -80,20 +80,20 @@ def test_scikit_learn_models_are_aligned_by_their_classes():
     two.classes_, two.coef_ = two.classes_[TURNED], two.coef_[TURNED]
     two.intercept_ = two.intercept_[TURNED]
     assert two.classes_.tolist() == list(OTHER)
-    stages = take_stages([one, two], words, data=LARGE)
+    stages = align_stages([one, two], words, data=LARGE)
     proper = LogisticRegression().fit(LARGE, words)
     wanted = np.log(proper.predict_proba(LARGE))
     np.testing.assert_allclose(logits_of(stages), wanted, rtol=1e-12)
     assert stages.labels.tolist() == LABELS.tolist()
     strange = LogisticRegression().fit(LARGE, np.array(["w", "x", "y"])[LABELS])
     with pytest.raises(InputError, match="stage 2 answers with w, x, y"):
-        take_stages([one, strange], words, data=LARGE).ask(1, ALL)
+        align_stages([one, strange], words, data=LARGE).ask(1, ALL)
 
 
 def test_classes_are_compared_without_outer_blanks():
     words = np.array([" <=50K", " >50K", "x "])[LABELS]
     one, two = (LogisticRegression().fit(x, words) for x in (SMALL, LARGE))
-    stages = take_stages([one, two], words, data=LARGE)
+    stages = align_stages([one, two], words, data=LARGE)
     assert stages.ask(0, ALL).class_names == ("<=50K", ">50K", "x")
     assert stages.ask(1, ALL).class_names == ("<=50K", ">50K", "x")
     assert stages.labels.tolist() == LABELS.tolist()
@@ -106,7 +106,7 @@ def test_what_a_network_calls_choices_are_not_its_classes():
         def __call__(self, rows):
             return rows
 
-    stages = take_stages([Network()], LABELS, data=SMALL)
+    stages = align_stages([Network()], LABELS, data=SMALL)
     assert stages.class_names is None
     assert stages.labels.tolist() == LABELS.tolist()
 
@@ -120,7 +120,7 @@ def test_labels_are_as_the_models_classes_are_written(form):
     if form in (float, object):
         known[::2] = False
         given[::2] = np.nan if form is float else None
-    stages = take_stages([one, two], given, data=LARGE)
+    stages = align_stages([one, two], given, data=LARGE)
     assert stages.labels.tolist() == np.where(known, LABELS, -1).tolist()
 
 
@@ -139,7 +139,7 @@ WIDER = np.c_[LARGE, LARGE[:, 0]]
 )
 def test_other_classes_are_refused(names, other, match):
     def ask_all():
-        stages = take_stages([said(SMALL, class_names=names), other])
+        stages = align_stages([said(SMALL, class_names=names), other])
         return [stages.ask(k, ALL) for k in (0, 1)]
 
     with pytest.raises(InputError, match=match):
@@ -150,15 +150,15 @@ def test_labels_that_differ_are_refused():
     wrong = np.where(IDS == 7, (LABELS + 1) % 3, LABELS)
     match = f"id '7' is {wrong[7]} in stage 2 and {LABELS[7]} before; 1 rows? differ"
     with pytest.raises(InputError, match=match):
-        take_stages([small(), said(LARGE[ORDER], wrong[ORDER], ids=IDS[ORDER])])
+        align_stages([small(), said(LARGE[ORDER], wrong[ORDER], ids=IDS[ORDER])])
     with pytest.raises(InputError, match="row 7 is"):
-        take_stages([said(SMALL, LABELS), LARGE], wrong)
+        align_stages([said(SMALL, LABELS), LARGE], wrong)
     holes = np.where(IDS % 2, LABELS, np.nan)
     others = np.where(IDS % 2, np.nan, LABELS)
-    stages = take_stages([said(SMALL, holes), said(LARGE, others)])
+    stages = align_stages([said(SMALL, holes), said(LARGE, others)])
     assert stages.labels.tolist() == LABELS.tolist()
-    assert take_stages([SMALL, LARGE]).labels is None
-    assert take_stages([SMALL, LARGE], np.full(N, np.nan)).labels is None
+    assert align_stages([SMALL, LARGE]).labels is None
+    assert align_stages([SMALL, LARGE], np.full(N, np.nan)).labels is None
 
 
 # --- what a stage may be ------------------------------------------------------------
@@ -178,7 +178,7 @@ def write(folder, name, z, *, ids="id", order=ALL, labels=True):
 def test_files_are_matched_by_their_column_of_ids(tmp_path):
     one = write(tmp_path, "one.parquet", SMALL)
     two = write(tmp_path, "two.csv", LARGE, order=ORDER, labels=False)
-    stages = take_stages([one, str(two)])
+    stages = align_stages([one, str(two)])
     assert stages.names == ("one", "two")
     assert np.array_equal(logits_of(stages), LARGE)
     assert stages.labels.tolist() == LABELS.tolist()
@@ -186,11 +186,11 @@ def test_files_are_matched_by_their_column_of_ids(tmp_path):
         write(tmp_path, f"{n}.csv", z, ids="key", order=o)
         for n, z, o in (("three", SMALL, ALL), ("four", LARGE, ORDER))
     )
-    assert np.array_equal(logits_of(take_stages([one, two], ids="key")), LARGE)
+    assert np.array_equal(logits_of(align_stages([one, two], ids="key")), LARGE)
     with pytest.raises(InputError, match=r"three has none.*ids='NAME'"):
-        take_stages([one, two])
+        align_stages([one, two])
     with pytest.raises(FileError, match="'nothing'"):
-        take_stages([one, two], ids="nothing")
+        align_stages([one, two], ids="nothing")
     assert read_stage(one).ids is None
 
 
@@ -199,18 +199,18 @@ def test_folders_and_patterns_are_files_too(tmp_path):
     write(tmp_path, "parts/b.parquet", SMALL, order=ALL[20:])
     two = write(tmp_path, "two.parquet", LARGE, order=ORDER)
     for one in (tmp_path / "parts", str(tmp_path / "parts" / "*.parquet")):
-        stages = take_stages([one, two])
+        stages = align_stages([one, two])
         assert np.array_equal(logits_of(stages, 0), SMALL)
         assert np.array_equal(logits_of(stages, 1), LARGE)
 
 
 def test_a_single_file_needs_no_ids(tmp_path):
     path = write(tmp_path, "one.csv", SMALL, ids=None)
-    assert np.array_equal(logits_of(take_stages([path]), 0), SMALL)
+    assert np.array_equal(logits_of(align_stages([path]), 0), SMALL)
     other = write(tmp_path, "two.csv", LARGE, ids=None)
     with pytest.raises(InputError, match="one has none, so rows cannot be matched"):
-        take_stages([path, other])
-    stages = take_stages([path, other], by_position=True)
+        align_stages([path, other])
+    stages = align_stages([path, other], by_position=True)
     assert np.array_equal(logits_of(stages), LARGE)
 
 
@@ -233,7 +233,7 @@ def test_a_single_file_needs_no_ids(tmp_path):
 )  # fmt: skip
 def test_what_is_not_a_stage_is_refused_in_a_line(stage, match):
     with pytest.raises(TrustDoctorError, match=match) as found:
-        take_stages([SMALL, stage])
+        align_stages([SMALL, stage])
     assert "\n" not in str(found.value)
 
 
@@ -249,14 +249,14 @@ def test_what_is_not_a_stage_is_refused_in_a_line(stage, match):
 )
 def test_what_a_model_does_wrong_is_told_in_a_line(model, match):
     with pytest.raises(InputError, match=match) as found:
-        take_stages([model], data=SMALL).ask(0, ALL)
+        align_stages([model], data=SMALL).ask(0, ALL)
     assert "\n" not in str(found.value)
 
 
 @pytest.mark.parametrize("given", [None, 3, SMALL, {}, [], (), np.asarray, "ab"])
 def test_stages_come_as_a_list(given):
     with pytest.raises(InputError, match=r"stages as a list, .*\[small, large\], got"):
-        take_stages(given)
+        align_stages(given)
 
 
 def test_stages_are_named_as_told_by_their_files_or_by_number():
@@ -315,7 +315,7 @@ def test_rows_come_in_any_form_that_can_be_picked(form, batch_size):
         sizes.append(rows.shape[0] if hasattr(rows, "shape") else len(rows))
         return model(rows)
 
-    stages = take_stages([ask], data=data, batch_size=batch_size)
+    stages = align_stages([ask], data=data, batch_size=batch_size)
     for rows in (ALL, ORDER[:9], np.array([3])):
         sizes.clear()
         assert np.array_equal(logits_of(stages, 0, rows), SMALL[rows])
@@ -331,22 +331,22 @@ def test_rows_come_in_any_form_that_can_be_picked(form, batch_size):
 )  # fmt: skip
 def test_rows_that_cannot_be_picked_are_refused(data):
     with pytest.raises(InputError, match=r"counted and picked .* got"):
-        take_stages([np.asarray], data=data)
+        align_stages([np.asarray], data=data)
 
 
 def test_data_are_for_models_and_there_are_some():
     with pytest.raises(InputError, match="at least one row"):
-        take_stages([np.asarray], data=SMALL[:0])
+        align_stages([np.asarray], data=SMALL[:0])
     with pytest.raises(InputError, match="expected data only beside models"):
-        take_stages([SMALL], data=SMALL)
+        align_stages([SMALL], data=SMALL)
     for size in (0, -1, 1.5, True, None):
         with pytest.raises(InputError, match="batch size of 1 or more"):
-            take_stages([np.asarray], data=SMALL, batch_size=size)
+            align_stages([np.asarray], data=SMALL, batch_size=size)
 
 
 def test_progress_is_told():
     told = []
-    stages = take_stages(
+    stages = align_stages(
         [np.asarray, np.asarray], data=SMALL, batch_size=20, names=["a", "b"],
         progress=lambda share, what: told.append((share, what)),
     )  # fmt: skip

@@ -30,7 +30,7 @@ from trustdoctor.files import (
     suffix_of,
 )
 from trustdoctor.opinion import (
-    KINDS,
+    CASCADE_TARGETS,
     read_stage,
     require_different,
 )
@@ -55,7 +55,7 @@ def _cascade_level(*, confidence: str | None) -> float | None:
 
 
 def _cascade_target_options() -> Iterator[Option]:
-    yield from (one for one in target_options() if one.name in KINDS)
+    yield from (one for one in target_options() if one.name in CASCADE_TARGETS)
 
 
 def _asking_options() -> Iterator[Option]:

@@ -1,20 +1,22 @@
-"""Cascades as JSON: written whole, read with suspicion."""
+"""Cascades as JSON: written whole or not at all, read with suspicion."""
 
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import msgspec
 import numpy as np
 
 from trustdoctor import envelope
 from trustdoctor.arrays import Array
 from trustdoctor.atomic import write_text
 from trustdoctor.envelope import (
-    check_fields,
+    MOST_ROWS,
+    Document,
+    Number,
+    Rate,
+    convert,
     number,
-    read_list,
     read_number,
-    read_text,
     shown,
 )
 from trustdoctor.errors import FileError, InputError
@@ -26,15 +28,109 @@ from trustdoctor.gates import (
 )
 from trustdoctor.metrics import Estimate
 from trustdoctor.opinion.cascade import Cascade
-from trustdoctor.opinion.measured import Alone, Measured
-from trustdoctor.opinion.policies import KINDS
+from trustdoctor.opinion.policies import Alone, Measured
 
 SCHEMA = 1
-_PLAIN = {"score", "combine"}
-_FIELDS = {*_PLAIN, "schema", "stages", "thresholds", "costs", "classes"}
-_FIELDS |= {"certificate", "shortlist", "measured"}
-_MEASURED = {"target", "limit", "rows", "listed_by", "passed", "asked"}
-_ALONE = {"name", "cost", "rate", "person", "more"}
+
+Positive = Annotated[int, msgspec.Meta(ge=1, lt=MOST_ROWS)]
+Interval = tuple[float, float, float]
+"""A value and the ends of its interval."""
+
+Points = list[tuple[float, float]]
+"""Rates and costs."""
+
+
+class AloneDocument(Document, frozen=True):
+    """What a cascade, or one model alone, does."""
+
+    name: str
+    cost: Interval
+    rate: Rate
+    person: Rate
+    more: Interval | None
+
+    @classmethod
+    def of(cls, alone: Alone) -> "AloneDocument":
+        """Return the document of an `Alone`."""
+        return cls(
+            name=alone.name,
+            cost=_interval(alone.cost),
+            rate=alone.rate,
+            person=alone.person,
+            more=None if alone.more is None else _interval(alone.more),
+        )
+
+    def alone(self) -> Alone:
+        """Return the `Alone` that the document describes."""
+        more = None if self.more is None else _estimate(self.more)
+        return Alone(self.name, _estimate(self.cost), self.rate, self.person, more)
+
+
+class MeasuredDocument(Document, frozen=True):
+    """What policies cost on the rows that tested them."""
+
+    asked: list[Rate]
+    limit: Rate
+    listed_by: Positive
+    passed: Positive
+    rows: Positive
+    target: Literal["risk", "joint", "trr"]
+    whole: AloneDocument
+    alone: list[AloneDocument]
+    policies: Points
+    tested: Points
+    curves: dict[str, Points]
+
+    @classmethod
+    def of(cls, measured: Measured) -> "MeasuredDocument":
+        """Return the document of a `Measured`."""
+        return cls(
+            asked=list(measured.asked),
+            limit=measured.limit,
+            listed_by=measured.listed_by,
+            passed=measured.passed,
+            rows=measured.rows,
+            target=measured.target,  # type: ignore[arg-type]
+            whole=AloneDocument.of(measured.whole),
+            alone=list(map(AloneDocument.of, measured.alone)),
+            policies=measured.policies.tolist(),
+            tested=measured.tested.tolist(),
+            curves={name: curve.tolist() for name, curve in measured.curves.items()},
+        )
+
+    def measured(self) -> Measured:
+        """Return the `Measured` that the document describes."""
+        if self.passed > len(self.tested):
+            message = f"expected {self.passed} policies that passed, got fewer tested."
+            raise FileError(message)
+        return Measured(
+            self.target,
+            self.limit,
+            self.rows,
+            self.listed_by,
+            self.whole.alone(),
+            tuple(document.alone() for document in self.alone),
+            tuple(self.asked),
+            _array(self.policies),
+            _array(self.tested),
+            self.passed,
+            {name: _array(curve) for name, curve in self.curves.items()},
+        )
+
+
+class CascadeDocument(Document, frozen=True):
+    """A cascade, as its file has it."""
+
+    schema: int
+    stages: list[str]
+    thresholds: list[Number]
+    costs: list[float]
+    score: str
+    combine: str
+    classes: int | list[str] | None
+    certificate: Any
+    shortlist: Any
+    measured: MeasuredDocument | None
 
 
 def save_cascade(cascade: Cascade, path: str | Path) -> None:
@@ -44,130 +140,61 @@ def save_cascade(cascade: Cascade, path: str | Path) -> None:
 
 def to_json(cascade: Cascade) -> str:
     """Return a cascade as JSON."""
-    own, short, seen = cascade.certificate, cascade.shortlist, cascade.measured
-    content: dict[str, Any] = {
-        "stages": list(cascade.stages),
-        "thresholds": list(map(number, cascade.thresholds)),
-        "costs": list(cascade.costs),
-        "score": cascade.score,
-        "combine": cascade.combine,
-        "classes": cascade.classes,
-        "certificate": own and own.to_dict(),
-        "shortlist": None if short is None else shortlist_content(short),
-        "measured": None if seen is None else _measured(seen),
-    }
+    certificate, classes = cascade.certificate, cascade.classes
+    shortlist, measured = cascade.shortlist, cascade.measured
+    document = CascadeDocument(
+        schema=SCHEMA,
+        stages=list(cascade.stages),
+        thresholds=[number(t) for t in cascade.thresholds],  # type: ignore[misc]
+        costs=list(cascade.costs),
+        score=cascade.score,
+        combine=cascade.combine,
+        classes=list(classes) if isinstance(classes, tuple) else classes,
+        certificate=None if certificate is None else certificate.to_dict(),
+        shortlist=None if shortlist is None else shortlist_content(shortlist),
+        measured=None if measured is None else MeasuredDocument.of(measured),
+    )
+    content: dict[str, Any] = msgspec.to_builtins(document)
+    del content["schema"]  # the envelope writes it
     return envelope.dump("cascade", SCHEMA, content)
 
 
 def load_cascade(path: str | Path) -> Cascade:
-    """Read a cascade, refusing whatever is not understood."""
+    """Read a cascade; refuse a file that is not valid."""
     content = envelope.load(path, "cascade", schemas=(SCHEMA,))
     try:
-        check_fields(content, _FIELDS)
-        return _cascade(content)
+        return _cascade(convert(content, CascadeDocument))
     except (InputError, FileError, TypeError, ValueError) as error:
         message = f"the cascade in {path} is not valid: {error}"
         raise FileError(message) from error
 
 
-def _cascade(content: dict[str, Any]) -> Cascade:
-    certificate = content["certificate"]
+def _cascade(document: CascadeDocument) -> Cascade:
+    certificate, measured = document.certificate, document.measured
     return Cascade(
-        tuple(map(read_text, read_list(content["stages"]))),
-        tuple(map(read_number, read_list(content["thresholds"]))),
-        tuple(map(read_number, read_list(content["costs"]))),
-        **{name: read_text(content[name]) for name in _PLAIN},
-        classes=read_classes(content["classes"]),
+        tuple(document.stages),
+        tuple(map(read_number, document.thresholds)),
+        tuple(document.costs),
+        document.score,
+        document.combine,
+        classes=read_classes(document.classes),
         certificate=None if certificate is None else Certificate.from_dict(certificate),
-        shortlist=read_shortlist(content["shortlist"]),
-        measured=_read_measured(content["measured"]),
+        shortlist=read_shortlist(document.shortlist),
+        measured=None if measured is None else measured.measured(),
     )
 
 
-def _measured(seen: Measured) -> dict[str, Any]:
-    plain = {name: getattr(seen, name) for name in sorted(_MEASURED)}
-    return plain | {
-        "asked": list(seen.asked),
-        "whole": _alone(seen.whole),
-        "alone": list(map(_alone, seen.alone)),
-        "policies": seen.policies.tolist(),
-        "tested": seen.tested.tolist(),
-        "curves": {name: curve.tolist() for name, curve in seen.curves.items()},
-    }
+def _interval(estimate: Estimate) -> Interval:
+    return estimate.value, estimate.low, estimate.high  # type: ignore[return-value]
 
 
-def _alone(one: Alone) -> dict[str, Any]:
-    more = one.more
-    return {
-        "name": one.name,
-        "cost": [one.cost.value, one.cost.low, one.cost.high],
-        "rate": one.rate,
-        "person": one.person,
-        "more": None if more is None else [more.value, more.low, more.high],
-    }
-
-
-def _read_measured(content: Any) -> Measured | None:
-    if content is None:
-        return None
-    arrays = {"policies", "tested", "curves"}
-    check_fields(content, _MEASURED | arrays | {"whole", "alone"})
-    counts = [content[name] for name in ("rows", "listed_by", "passed")]
-    known = content["target"] in KINDS and isinstance(content["curves"], dict)
-    if not known or any(type(n) is not int or n < 1 for n in counts):
-        message = f"expected what was measured, got {shown(counts)}."
+def _estimate(interval: Interval) -> Estimate:
+    value, low, high = interval
+    if not low <= value <= high:
+        message = f"expected a number and its interval, got {shown(list(interval))}."
         raise FileError(message)
-    seen = Measured(
-        content["target"],
-        _read_share(content["limit"]),
-        content["rows"],
-        content["listed_by"],
-        _read_alone(content["whole"]),
-        tuple(map(_read_alone, read_list(content["alone"]))),
-        tuple(map(_read_share, read_list(content["asked"]))),
-        _read_points(content["policies"]),
-        _read_points(content["tested"]),
-        content["passed"],
-    )
-    curves = {read_text(n): _read_points(c) for n, c in content["curves"].items()}
-    if seen.passed > len(seen.tested):
-        message = f"expected {seen.passed} policies that passed, got fewer tested."
-        raise FileError(message)
-    return replace(seen, curves=curves)
+    return Estimate(value, low, high)
 
 
-def _read_share(content: Any) -> float:
-    value = read_number(content)
-    if not 0 <= value <= 1:
-        message = f"expected a share from 0 to 1, got {shown(content)}."
-        raise FileError(message)
-    return value
-
-
-def _read_alone(content: Any) -> Alone:
-    check_fields(content, _ALONE)
-    more = content["more"]
-    return Alone(
-        read_text(content["name"]),
-        _read_estimate(content["cost"]),
-        _read_share(content["rate"]),
-        _read_share(content["person"]),
-        None if more is None else _read_estimate(more),
-    )
-
-
-def _read_estimate(content: Any) -> Estimate:
-    ends = list(map(read_number, read_list(content)))
-    finite = bool(np.isfinite(ends).all())
-    if len(ends) != 3 or not (finite and ends[1] <= ends[0] <= ends[2]):
-        message = f"expected a number and its interval, got {shown(content)}."
-        raise FileError(message)
-    return Estimate(ends[0], ends[1], ends[2])
-
-
-def _read_points(content: Any) -> Array:
-    rows = [list(map(read_number, read_list(one))) for one in read_list(content)]
-    if any(len(row) != 2 or not np.isfinite(row).all() for row in rows):
-        message = "expected points of a rate and a cost."
-        raise FileError(message)
-    return np.array(rows, float).reshape(-1, 2)
+def _array(points: Points) -> Array:
+    return np.array(points, float).reshape(-1, 2)

@@ -1,15 +1,15 @@
 """Policies of a cascade: a threshold for each stage, what they cost, which pass.
 
 Pareto testing (Laufer-Goldshtein et al., Efficiently Controlling Multiple Risks with
-Pareto Testing, ICLR 2023): some rows list the policies that nothing beats in cost and
-in the p-value that they let expect of the other rows. Those test them one after
+Pareto Testing, ICLR 2023): some rows list the policies that no other beats both in cost
+and in the p-value to be expected on the remaining rows. Those rows test them one after
 another, from the likeliest to pass on, by falling cost. The first that fails ends it,
 so all that pass keep the promise together at the confidence of one test.
 """
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,46 +17,50 @@ from numpy.typing import NDArray
 
 from trustdoctor.arrays import Array
 from trustdoctor.gates import at_most_each, between
-from trustdoctor.metrics import Confusion
+from trustdoctor.metrics import Confusion, Estimate
 
-MOST_CELLS = 1 << 19
-"""Policies that are counted, at most."""
+MAX_POLICIES = 1 << 19
+"""The largest number of policies that are counted."""
 
-FEWEST, FINEST = 20, 100
-"""Thresholds of a stage: one for every ten rows, between these."""
+MIN_THRESHOLDS, MAX_THRESHOLDS = 20, 100
+"""Bounds on the thresholds of a stage; between them there is one for every ten rows."""
+
+SAFER_SHARES = (0.5, 0.75)
+"""Safer policies that are tested before the first: shares of its thresholds' ranks."""
+
+SURE_SHARE = 0.1
+"""They are tested if their expected p-value is at most this share of the level."""
+
+COST_CONFIDENCE = 0.95
+"""The confidence of the intervals of costs."""
 
 
-SAFER, SURE = (0.5, 0.75), 0.1
-"""Shares of the ranks of the first policy, for those that are tested before it; they
-are if their p-value is expected to be at most this share of the level."""
-
-
-class Kind(NamedTuple):
-    """How a cascade's promise is counted.
+class BoundedRate(NamedTuple):
+    """The rate that a cascade's promise bounds.
 
     Attributes
     ----------
     limit : callable
-        From the target's value to the largest rate of what may go wrong.
-    whole : str
-        Among which rows: "accepted", "rows", or "errors".
+        From the target's value to the largest rate.
+    denominator : str
+        The rows that the rate is a share of: "accepted", "rows", or "errors".
     """
 
     limit: Callable[[float], float]
-    whole: str
+    denominator: str
 
 
-KINDS = {
-    "risk": Kind(lambda value: value, "accepted"),
-    "joint": Kind(lambda value: value, "rows"),
-    "trr": Kind(lambda value: 1 - value, "errors"),
+CASCADE_TARGETS = {
+    "risk": BoundedRate(lambda value: value, "accepted"),
+    "joint": BoundedRate(lambda value: value, "rows"),
+    "trr": BoundedRate(lambda value: 1 - value, "errors"),
 }
 """The targets that a cascade can promise."""
 
 
 @dataclass(frozen=True, eq=False)
-class Heard:
-    """What all stages say of labelled rows.
+class StageDoubts:
+    """Doubts and errors of labelled rows after each stage.
 
     Attributes
     ----------
@@ -64,26 +68,27 @@ class Heard:
         After each stage.
     wrong : bool array (n, K)
         Whether the label after each stage is wrong.
-    own : bool
-        Whether a stage answers by itself: one at which no row stops is not asked, then.
-        If stages answer together, only those after the last such are not.
+    separate : bool
+        Whether each stage answers by itself: then a stage at which no row stops is not
+        asked. If stages answer together, only those after the last one at which a row
+        stops are left out.
     """
 
     doubts: Array
     wrong: Array
-    own: bool = False
+    separate: bool = False
 
     def __len__(self) -> int:
         """Return the number of rows."""
         return len(self.doubts)
 
-    def __getitem__(self, rows: Any) -> "Heard":
+    def __getitem__(self, rows: Any) -> "StageDoubts":
         """Return some of the rows."""
-        return Heard(self.doubts[rows], self.wrong[rows], self.own)
+        return StageDoubts(self.doubts[rows], self.wrong[rows], self.separate)
 
 
 @dataclass(frozen=True, eq=False)
-class Counted:
+class PolicyCounts:
     """What policies do to rows; all arrays have one entry per policy.
 
     Attributes
@@ -92,7 +97,7 @@ class Counted:
     cost : array (P,)
         Mean per row.
     accepted, wrong, errors : integer arrays (P,)
-        Rows accepted, those of them that are wrong, and all whose last label is.
+        Rows accepted, those of them that are wrong, and all whose last label is wrong.
     asked : integer array (P, K)
         Rows that each stage was asked about.
     rows : int
@@ -110,122 +115,140 @@ class Counted:
         """Return the number of policies."""
         return len(self.cost)
 
-    def __getitem__(self, at: Any) -> "Counted":
+    def __getitem__(self, policies: Any) -> "PolicyCounts":
         """Return some of the policies."""
-        return Counted(
-            self.thresholds[at],
-            self.cost[at],
-            self.accepted[at],
-            self.wrong[at],
-            self.errors[at],
-            self.asked[at],
+        return PolicyCounts(
+            self.thresholds[policies],
+            self.cost[policies],
+            self.accepted[policies],
+            self.wrong[policies],
+            self.errors[policies],
+            self.asked[policies],
             self.rows,
         )
 
-    def whole(self, target: str) -> NDArray[np.int64]:
-        """Return of how many rows the target's rate is."""
-        kind = KINDS[target].whole
-        if kind == "rows":
+    def denominator(self, target: str) -> NDArray[np.int64]:
+        """Return the number of rows that the target's rate is a share of."""
+        denominator = CASCADE_TARGETS[target].denominator
+        if denominator == "rows":
             return np.full(len(self), self.rows)
-        return self.accepted if kind == "accepted" else self.errors
+        return self.accepted if denominator == "accepted" else self.errors
 
     def rate(self, target: str) -> Array:
         """Return the rate that the target bounds."""
-        return np.asarray(self.wrong / np.maximum(self.whole(target), 1))
+        return np.asarray(self.wrong / np.maximum(self.denominator(target), 1))
 
     def p_values(self, target: str, value: float, *, rows: int | None = None) -> Array:
         """Return the p-value of each policy's rate being above the target.
 
-        With `rows`, of what is to be expected of so many others.
+        With `rows`, the p-value to be expected on this number of other rows.
         """
-        wrong, whole = self.wrong, self.whole(target)
+        wrong, denominator = self.wrong, self.denominator(target)
         if rows is not None:
             share = rows / self.rows
-            wrong, whole = np.ceil(wrong * share), np.floor(whole * share)
-        limit = KINDS[target].limit(value)
-        return np.asarray(at_most_each(np.minimum(wrong, whole), whole, limit))
+            # The cautious side of both, since other rows will not repeat these counts.
+            wrong, denominator = np.ceil(wrong * share), np.floor(denominator * share)
+        limit = CASCADE_TARGETS[target].limit(value)
+        at_most = np.minimum(wrong, denominator)
+        return np.asarray(at_most_each(at_most, denominator, limit))
 
-    def confusion(self, at: int) -> Confusion:
-        """Return what one policy does."""
-        accepted, fa = int(self.accepted[at]), int(self.wrong[at])
-        tr = int(self.errors[at]) - fa
+    def confusion(self, policy: int) -> Confusion:
+        """Return the decisions of one policy, counted."""
+        accepted, fa = int(self.accepted[policy]), int(self.wrong[policy])
+        tr = int(self.errors[policy]) - fa
         return Confusion(self.rows - accepted - tr, tr, fa, accepted - fa)
 
 
 def accepts(doubts: Array, threshold: float) -> NDArray[np.bool_]:
     """Return which rows stop at a stage; none at -inf, however sure they are."""
+    # A doubt of -inf (a probability of 1) is at most -inf, too.
     return np.asarray((doubts <= threshold) & (threshold > -np.inf))
 
 
-def asked_stages(thresholds: Sequence[float], *, own: bool) -> list[int]:
+def asked_stages(thresholds: Sequence[float], *, separate: bool) -> list[int]:
     """Return the stages that are asked: those whose answer can settle a row.
 
     Examples
     --------
-    >>> asked_stages([-np.inf, 1.0, -np.inf], own=False)
+    >>> asked_stages([-np.inf, 1.0, -np.inf], separate=False)
     [0, 1]
-    >>> asked_stages([-np.inf, 1.0, -np.inf], own=True)
+    >>> asked_stages([-np.inf, 1.0, -np.inf], separate=True)
     [1]
     """
-    open_ = [k for k, at in enumerate(thresholds) if at > -np.inf]
-    if own or not open_:
-        return open_
-    return list(range(open_[-1] + 1))
+    stopping = [k for k, threshold in enumerate(thresholds) if threshold > -np.inf]
+    if separate or not stopping:
+        return stopping
+    return list(range(stopping[-1] + 1))
 
 
-def list_thresholds(heard: Heard) -> list[Array]:
+def list_thresholds(stage_doubts: StageDoubts) -> list[Array]:
     """Return thresholds to try for each stage, by ranks of its doubts, and both ends.
 
     Each lies half way to the next doubt, which leaves room for other rounding.
     """
-    n, stages = heard.doubts.shape
-    size = min(FINEST, max(FEWEST, n // 10), int(MOST_CELLS ** (1 / stages)) - 2)
+    n, stages = stage_doubts.doubts.shape
+    size = min(MAX_THRESHOLDS, max(MIN_THRESHOLDS, n // 10))
+    size = min(size, int(MAX_POLICIES ** (1 / stages)) - 2)
     shares = np.linspace(0, 1, size + 1)[1:-1]
-    at = np.ceil(shares * n).astype(int) - 1
-    out = []
+    ranks = np.ceil(shares * n).astype(int) - 1
+    grid = []
     for k in range(stages):
-        distinct = np.unique(heard.doubts[:, k])
-        ranked = np.sort(heard.doubts[:, k])[at[at >= 0]]
-        place = np.searchsorted(distinct, np.unique(ranked))
-        place = place[place < len(distinct) - 1]
-        inner = [
+        distinct = np.unique(stage_doubts.doubts[:, k])
+        ranked = np.sort(stage_doubts.doubts[:, k])[ranks[ranks >= 0]]
+        places = np.searchsorted(distinct, np.unique(ranked))
+        places = places[places < len(distinct) - 1]
+        midpoints = [
             between(float(distinct[i]), float(distinct[i + 1]), float(distinct[i]))
-            for i in place
+            for i in places
         ]
-        kept = np.unique([t for t in inner if np.isfinite(t)])
-        out.append(np.concatenate([[-np.inf], kept, [np.inf]]))
-    return out
+        finite = np.unique([t for t in midpoints if np.isfinite(t)])
+        grid.append(np.concatenate([[-np.inf], finite, [np.inf]]))
+    return grid
 
 
-def count_all(heard: Heard, costs: Sequence[float], grid: list[Array]) -> Counted:
+def count_all(
+    stage_doubts: StageDoubts, costs: Sequence[float], grid: list[Array]
+) -> PolicyCounts:
     """Count what every combination of thresholds does, in one pass over the rows."""
-    n, stages = heard.doubts.shape
+    # Half a million policies on ten thousand rows, one after another, would be five
+    # billion comparisons; cumulative sums over a histogram of the rows need one pass.
+    n, stages = stage_doubts.doubts.shape
     shape = tuple(map(len, grid))
-    # A row stops at a stage iff the threshold's place is not below its own.
+    # A row stops at a stage iff the threshold's place in the grid is not below its own,
+    # which is at least 1: nothing stops at -inf, the first threshold.
     places = [
-        np.maximum(np.searchsorted(grid[k], heard.doubts[:, k]), 1)
+        np.maximum(np.searchsorted(grid[k], stage_doubts.doubts[:, k]), 1)
         for k in range(stages)
     ]
     accepted, wrong, missed = (np.zeros(shape, np.int64) for _ in range(3))
     asked = np.zeros((*shape, stages), np.int64)
     for k in range(stages):
-        rest = (1,) * (stages - k - 1)
-        some = shape[: k + 1]
-        every = _histogram(places[: k + 1], some, None)
-        stopped = np.cumsum(every, axis=k)
-        bad = _histogram(places[: k + 1], some, heard.wrong[:, k])
-        accepted += stopped.reshape(some + rest)
-        wrong += np.cumsum(bad, axis=k).reshape(some + rest)
-        came = stopped[..., -1:]  # the last threshold is inf
-        asked[..., k] = np.broadcast_to(came.reshape(came.shape + rest), shape)
-        before, none = (slice(None),) * k, (0,) * (stages - k - 1)
-        asked[(*before, 0, *(() if heard.own else none), ..., k)] = 0
-        until = np.cumsum(bad, axis=k)
-        some_open = (*before, slice(min(k, 1), None))
-        missed[(*some_open, *none)] = (until[..., -1:] - until)[some_open]
+        later_axes = (1,) * (stages - k - 1)
+        shape_so_far = shape[: k + 1]
+        reached = _histogram(places[: k + 1], shape_so_far, None)
+        stopped = np.cumsum(reached, axis=k)
+        wrong_rows = stage_doubts.wrong[:, k]
+        reached_wrong = _histogram(places[: k + 1], shape_so_far, wrong_rows)
+        stopped_wrong = np.cumsum(reached_wrong, axis=k)
+        accepted += stopped.reshape(shape_so_far + later_axes)
+        wrong += stopped_wrong.reshape(shape_so_far + later_axes)
+        arrived = stopped[..., -1:]  # the last threshold is inf: all that arrive stop
+        asked[..., k] = np.broadcast_to(
+            arrived.reshape(arrived.shape + later_axes), shape
+        )
+        # A stage at -inf settles no row. It is not asked, if it answers by itself, or
+        # if all later ones are at -inf, too.
+        earlier, all_later_off = (slice(None),) * k, (0,) * (stages - k - 1)
+        later = () if stage_doubts.separate else all_later_off
+        asked[(*earlier, 0, *later, ..., k)] = 0
+        # A rejected row's label is that of the last stage at which rows can stop: k
+        # here, if k is open and all later ones are off (or k is the first).
+        last_open = (*earlier, slice(min(k, 1), None))
+        missed_wrong = stopped_wrong[..., -1:] - stopped_wrong
+        missed[(*last_open, *all_later_off)] = missed_wrong[last_open]
     spent = asked @ np.asarray(costs[:-1], float) + costs[-1] * (n - accepted)
     mesh = np.stack(np.meshgrid(*grid, indexing="ij"), -1).reshape(-1, stages)
-    return Counted(
+    return PolicyCounts(
         mesh,
         spent.ravel() / n,
         accepted.ravel(),
@@ -237,89 +260,171 @@ def count_all(heard: Heard, costs: Sequence[float], grid: list[Array]) -> Counte
 
 
 def _histogram(
-    places: list[Array], shape: tuple[int, ...], kept: Array | None
+    places: list[Array], shape: tuple[int, ...], mask: Array | None
 ) -> NDArray[np.int64]:
     """Count rows by place, those that went past every earlier threshold.
 
     The last axis is the place itself; of earlier axes an entry counts the rows whose
     place is above it.
     """
-    at = np.ravel_multi_index(places, shape)
-    if kept is not None:
-        at = at[kept]
-    out = np.bincount(at, minlength=math.prod(shape)).reshape(shape)
+    cells = np.ravel_multi_index(places, shape)
+    if mask is not None:
+        cells = cells[mask]
+    histogram = np.bincount(cells, minlength=math.prod(shape)).reshape(shape)
     for axis in range(len(shape) - 1):
-        above = np.flip(np.cumsum(np.flip(out, axis), axis), axis)
-        out = above - out
-    return np.asarray(out, np.int64)
+        at_or_above = np.flip(np.cumsum(np.flip(histogram, axis), axis), axis)
+        histogram = at_or_above - histogram
+    return np.asarray(histogram, np.int64)
 
 
-def count_some(heard: Heard, costs: Sequence[float], thresholds: Array) -> Counted:
-    """Count what some policies do, one after another."""
-    n, stages = heard.doubts.shape
-    size = len(thresholds)
+def count_some(
+    stage_doubts: StageDoubts, costs: Sequence[float], policies: Array
+) -> PolicyCounts:
+    """Count what some policies do, one after another; `policies` (P, K) thresholds."""
+    n, stages = stage_doubts.doubts.shape
+    size = len(policies)
     accepted, wrong, errors = (np.zeros(size, np.int64) for _ in range(3))
     asked = np.zeros((size, stages), np.int64)
-    for i, own in enumerate(thresholds):
-        still, last = np.ones(n, bool), 0
-        for k in asked_stages(own, own=heard.own):
-            asked[i, k] = still.sum()
-            stop = still & accepts(heard.doubts[:, k], own[k])
-            accepted[i] += stop.sum()
-            wrong[i] += (stop & heard.wrong[:, k]).sum()
-            still, last = still & ~stop, k
-        errors[i] = wrong[i] + (still & heard.wrong[:, last]).sum()
+    for i, thresholds in enumerate(policies):
+        in_doubt, last = np.ones(n, bool), 0
+        for k in asked_stages(thresholds, separate=stage_doubts.separate):
+            asked[i, k] = in_doubt.sum()
+            stops = in_doubt & accepts(stage_doubts.doubts[:, k], thresholds[k])
+            accepted[i] += stops.sum()
+            wrong[i] += (stops & stage_doubts.wrong[:, k]).sum()
+            in_doubt, last = in_doubt & ~stops, k
+        errors[i] = wrong[i] + (in_doubt & stage_doubts.wrong[:, last]).sum()
     spent = asked @ np.asarray(costs[:-1], float) + costs[-1] * (n - accepted)
-    return Counted(thresholds, spent / n, accepted, wrong, errors, asked, n)
+    return PolicyCounts(policies, spent / n, accepted, wrong, errors, asked, n)
 
 
-def find_front(counted: Counted, p: Array) -> NDArray[np.int64]:
+def find_front(counts: PolicyCounts, p_values: Array) -> NDArray[np.int64]:
     """Return the policies that nothing beats in p-value and cost, by falling cost."""
-    order = np.lexsort((-counted.accepted, counted.cost, p))
-    order = order[counted.accepted[order] > 0]
-    cost = counted.cost[order]
-    best = np.minimum.accumulate(np.append(np.inf, cost))[:-1]
-    return order[cost < best]
+    order = np.lexsort((-counts.accepted, counts.cost, p_values))
+    order = order[counts.accepted[order] > 0]
+    cost = counts.cost[order]
+    cheapest_before = np.minimum.accumulate(np.append(np.inf, cost))[:-1]
+    return order[cost < cheapest_before]
 
 
 def list_policies(  # noqa: PLR0913 - what is listed, and for what
-    chosen: Heard,
+    stage_doubts: StageDoubts,
     costs: Sequence[float],
     target: str,
     value: float,
     *,
     rows: int,
     delta: float,
-) -> Counted:
-    """Return policies to test on so many other rows, in the order of the tests.
-
-    The first of the front fits these rows closely. Safer ones come before it, where
-    they accept enough that one error more would not stop them.
-    """
-    grid = list_thresholds(chosen)
-    counted = count_all(chosen, costs, grid)
-    expected = counted.p_values(target, value, rows=rows)
-    front = counted.thresholds[find_front(counted, expected)]
-    first = _safer(front[0], grid)
-    safer = count_some(chosen, costs, first)
-    sure = safer.p_values(target, value, rows=rows) <= delta * SURE
-    kept = np.flatnonzero(sure & (safer.accepted > 0))
-    every = np.concatenate([first[kept], front])
-    return count_some(chosen, costs, every)
+) -> PolicyCounts:
+    """Return policies to test on `rows` other rows, in the order of the tests."""
+    grid = list_thresholds(stage_doubts)
+    counts = count_all(stage_doubts, costs, grid)
+    expected = counts.p_values(target, value, rows=rows)
+    front = counts.thresholds[find_front(counts, expected)]
+    # The first of the front fits the listing rows closely, and may fail on others,
+    # which would end the tests. Safer ones come before it, if they accept enough that
+    # one error more would not stop them.
+    safer = count_some(stage_doubts, costs, _safer_policies(front[0], grid))
+    sure = safer.p_values(target, value, rows=rows) <= delta * SURE_SHARE
+    useful = np.flatnonzero(sure & (safer.accepted > 0))
+    policies = np.concatenate([safer.thresholds[useful], front])
+    return count_some(stage_doubts, costs, policies)
 
 
-def _safer(thresholds: Array, grid: list[Array]) -> Array:
+def _safer_policies(thresholds: Array, grid: list[Array]) -> Array:
     """Return policies whose thresholds lie lower, by shares of their ranks."""
-    own = [int(np.searchsorted(g, t)) for g, t in zip(grid, thresholds, strict=True)]
+    ranks = [int(np.searchsorted(g, t)) for g, t in zip(grid, thresholds, strict=True)]
     return np.array(
         [
-            [g[int(share * at)] for g, at in zip(grid, own, strict=True)]
-            for share in SAFER
+            [g[int(share * rank)] for g, rank in zip(grid, ranks, strict=True)]
+            for share in SAFER_SHARES
         ]
     )
 
 
-def count_passed(tested: Counted, target: str, value: float, delta: float) -> int:
-    """Return how many policies pass before the first fails."""
-    failed = tested.p_values(target, value) > delta
-    return int(failed.argmax()) if failed.any() else len(tested)
+def count_passed(counts: PolicyCounts, target: str, value: float, delta: float) -> int:
+    """Return the number of policies that pass before the first fails."""
+    failed = counts.p_values(target, value) > delta
+    return int(failed.argmax()) if failed.any() else len(counts)
+
+
+@dataclass(frozen=True)
+class Alone:
+    """What a cascade, or one model alone, does to the rows of the test.
+
+    Attributes
+    ----------
+    name : str
+    cost : Estimate
+        Mean per row, with its interval.
+    rate : float
+        What the promise bounds: the risk, the joint rate, or the share of errors that
+        are accepted.
+    person : float
+        The share of the rows that goes to a person.
+    more : Estimate or None
+        Its cost less the cascade's, paired; None for the cascade itself.
+    """
+
+    name: str
+    cost: Estimate
+    rate: float
+    person: float
+    more: Estimate | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """What policies cost on the rows that tested them, which did not list them.
+
+    Attributes
+    ----------
+    target : str
+        "risk", "joint" or "trr".
+    limit : float
+        The largest rate that the promise allows: for trr, of errors that are accepted.
+    rows, listed_by : int
+        The numbers of rows that tested, and of other rows that listed the policies.
+    whole : Alone
+        The cascade.
+    alone : tuple of Alone
+        Each model by itself, with its own gate for the same promise.
+    asked : tuple of float
+        The share of the rows that each model was asked about.
+    policies : array (P, 2)
+        Rate and cost of policies, thinned out.
+    tested : array (T, 2)
+        Rate and cost of those that were tested, in their order.
+    passed : int
+        The number of these that passed; the last of them is the cascade's.
+    curves : dict of str to array (k, 2)
+        Rate and cost of each model by itself, at many thresholds.
+    """
+
+    target: str
+    limit: float
+    rows: int
+    listed_by: int
+    whole: Alone
+    alone: tuple[Alone, ...]
+    asked: tuple[float, ...]
+    policies: Array
+    tested: Array
+    passed: int
+    curves: dict[str, Array] = field(default_factory=dict)
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether all fields are equal; NaN equals itself."""
+        if not isinstance(other, Measured):
+            return NotImplemented
+        return repr(self._plain_fields()) == repr(other._plain_fields())
+
+    def __hash__(self) -> int:
+        """Return the same for those that are equal."""
+        return hash((self.target, self.limit, self.rows, self.passed))
+
+    def _plain_fields(self) -> list[Any]:
+        curves = {name: np.asarray(c).tolist() for name, c in self.curves.items()}
+        arrays = [self.policies.tolist(), self.tested.tolist(), curves]
+        plain = [self.target, self.limit, self.rows, self.listed_by, self.passed]
+        return [*plain, self.whole, self.alone, self.asked, *arrays]

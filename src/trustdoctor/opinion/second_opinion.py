@@ -7,30 +7,35 @@ CIFAR-10 (ResNet-20, benchmarks/opinion.py); `sequential` is the one scalar scor
 lazy evaluation that is, so a promise calibrated on it holds for the whole procedure.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trustdoctor.adapters.asking import as_classes, describe_inputs
 from trustdoctor.arrays import Array
 from trustdoctor.errors import InputError
-from trustdoctor.gates import Gate, Screened
+from trustdoctor.gates import TARGETS, Gate, Margins, Screened, calibrate_scores
 from trustdoctor.kernels import normalise
-from trustdoctor.opinion.checks import ViewCheck, check_views
-from trustdoctor.opinion.lazily import ask_lazily, finite_logits
-from trustdoctor.opinion.models import ask_model, predictor
-from trustdoctor.opinion.parts import (
-    Part,
-    join_opinions,
+from trustdoctor.opinion.models import (
+    InputRows,
+    ask_model,
+    check_rows,
     join_predictions,
-    join_screened,
-    split,
+    predictor,
 )
-from trustdoctor.opinion.sequential import LEVEL, calibrate_opinions
-from trustdoctor.opinion.views import as_views
+from trustdoctor.opinion.run import ask_lazily, finite_logits
+from trustdoctor.opinion.views import ViewCheck, as_views, check_views
 from trustdoctor.predictions import Opinions, Predictions
 from trustdoctor.progress import Tell
 from trustdoctor.scores import beta, find_logit_score
+
+if TYPE_CHECKING:
+    from trustdoctor.adapters.torch.batches import Batch
+
+LEVEL = 0.002
+"""The share of rows that margins may stop early on the wrong side of the threshold."""
 
 
 class SecondOpinion:
@@ -41,20 +46,20 @@ class SecondOpinion:
     model
         A function of inputs to logits (n, C), a torch module, a fitted scikit-learn
         classifier, a path to an ONNX model, or a Hugging Face model: a local folder, or
-        (model, processor). Of a function, the networks that it names are in eval mode
-        while they are asked.
+        (model, processor). Torch modules that a function refers to are in eval mode
+        while it is called.
     views : sequence of View or callable
         As `image_views`, `text_views` or `table_views` give them, or your own.
     batch_size : int
         Rows per pass.
     inputs, labels : int or str, optional
-        Which parts of a batch they are, for data that come in batches: positions in
-        tuples, keys of dicts. By default tuples are (input, labels, ...) and dicts have
+        Where a batch has them, for data that come in batches: positions in tuples or
+        keys of dicts. By default tuples are (input, labels, ...) and dicts have the
         usual keys.
     p, t : float, optional
-        Average logits whose p-norm was taken out, divided by t, as `normalised_alpha`
-        has them. By default the logits themselves are averaged: on clean images that
-        was better for our networks, on blurred ones this is (docs/tuning.md).
+        Average logits divided by their p-norm and by t, as in `normalised_alpha`. By
+        default the logits themselves are averaged: for our networks that is better on
+        clean images, and normalised logits on blurred ones (docs/tuning.md).
 
     Examples
     --------
@@ -91,13 +96,13 @@ class SecondOpinion:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What gates call the views; how they are averaged belongs to it."""
-        how = "" if self.p is None else f" (p={self.p:g}, t={self.t:g})"
-        return tuple(f"{view.name}{how}" for view in self.views)
+        """The names of the views for gates; they say how answers are averaged."""
+        averaging = "" if self.p is None else f" (p={self.p:g}, t={self.t:g})"
+        return tuple(f"{view.name}{averaging}" for view in self.views)
 
-    def _heard(self, said: Predictions) -> Array:
-        """Return what is averaged of an answer."""
-        logits = finite_logits(said)
+    def _averaged_logits(self, predictions: Predictions) -> Array:
+        """Return the logits that enter the mean over passes."""
+        logits = finite_logits(predictions)
         if self.p is None:
             return logits
         return np.asarray(normalise(logits, float(self.p))[0] / self.t)
@@ -111,48 +116,51 @@ class SecondOpinion:
         ----------
         data
             Rows: an array, a tensor, a list, a table. Or batches with their labels: a
-            DataLoader or another iterator, a data set of torch's, a dict, a tuple.
+            DataLoader or another iterator, a torch data set, a dict, a tuple.
         labels : array (n,) or one-hot (n, C), optional
-            Of rows.
+            The labels of rows; batches bring theirs.
         """
-        parts = self._parts(data, labels, progress)
-        return join_opinions([self._asked(part, tell) for part, tell in parts])
+        batches = self._batches(data, labels, progress)
+        return join_opinions([self._opinions(batch, tell) for batch, tell in batches])
 
-    def _parts(
+    def _batches(
         self, data: Any, labels: Any, progress: Tell | None
-    ) -> Iterator[tuple[Part, Tell]]:
-        """Yield the parts of the data, each with a way to tell how far it is."""
+    ) -> Iterator[tuple[InputRows, Tell]]:
+        """Yield the batches of the data, each with a function that reports progress."""
         names = {"inputs": self.inputs, "key": self.labels}
-        parts, total = split(data, labels, batch_size=self.batch_size, **names)
-        for i, part in enumerate(parts):
+        batches, count = as_batches(data, labels, batch_size=self.batch_size, **names)
+        for i, batch in enumerate(batches):
 
-            def tell(share: float, what: str, i: int = i) -> None:
+            def tell(share: float, task: str, i: int = i) -> None:
                 if progress is not None:
-                    progress((i + share) / total if total else 0.0, what)
+                    progress((i + share) / count if count else 0.0, task)
 
-            yield part, tell
+            yield batch, tell
 
-    def _asked(self, part: Part, tell: Tell) -> Opinions:
-        n, passes = len(part), 1 + len(self.views)
-        total, kept = None, []
+    def _opinions(self, batch: InputRows, tell: Tell) -> Opinions:
+        """Ask about all rows of a batch and all their views."""
+        n, passes = len(batch), 1 + len(self.views)
+        total = None
+        logits_by_pass, means = [], []
         for k in range(passes):
-            said = self._pass(part, np.arange(n), k, tell, n * passes)
-            heard = self._heard(said)
+            predictions = self._pass(batch, np.arange(n), k, tell, n * passes)
+            logits = self._averaged_logits(predictions)
             if total is None:
-                judged = part.judged(said)
-            total = heard if total is None else _sum(total, heard)
-            kept.append((finite_logits(said), total / (k + 1)))
-        doubts = [_doubt(mean, judged.predicted) for _, mean in kept]
-        own = [beta(logits) for logits, _ in kept]
+                clean = batch.with_labels(predictions)
+            total = logits if total is None else _sum(total, logits)
+            logits_by_pass.append(finite_logits(predictions))
+            means.append(total / (k + 1))
+        own_doubts = [beta(logits) for logits in logits_by_pass]
         return Opinions(
-            judged,
-            np.stack(doubts, 1),
-            np.stack([logits.argmax(1) for logits, _ in kept], 1),
-            np.stack([1 / (1 + np.exp(doubt)) for doubt in own], 1),
+            clean,
+            np.stack([_doubt(mean, clean.predicted) for mean in means], 1),
+            np.stack([logits.argmax(1) for logits in logits_by_pass], 1),
+            # beta is the log odds of the other classes, so this is the top probability
+            np.stack([1 / (1 + np.exp(doubt)) for doubt in own_doubts], 1),
         )
 
     def check(self, data: Any, labels: Any = None) -> list[ViewCheck]:
-        """Report what each view does to answers, and propose which to drop."""
+        """Report the effect of each view on the answers, and propose views to drop."""
         return check_views(self(data, labels), list(self.names))
 
     def calibrate(  # noqa: PLR0913 - options, by keyword only
@@ -173,14 +181,16 @@ class SecondOpinion:
         data, labels
             Calibration rows, or batches that have labels. All their views are asked.
         share : float
-            Of the rows, drawn at random, that learn the margins and set nothing else;
-            beside those that the promise does not rest on (for TRR the correct ones).
+            The share of the rows, drawn at random, that learn the margins and nothing
+            else. Rows on which the promise does not rest (for TRR the correct ones)
+            learn them, too.
         level : float
-            Of the margins; 0 never stops early on a side that learned rows left.
+            The share of the learning rows that all views would reject which margins
+            may accept early, and the reverse; 0 allows none.
         """
-        found = self(data, labels, progress=progress)
+        opinions = self(data, labels, progress=progress)
         return calibrate_opinions(
-            found, list(self.names), share=share, level=level, seed=seed, **target
+            opinions, list(self.names), share=share, level=level, seed=seed, **target
         )
 
     def screen(
@@ -188,8 +198,8 @@ class SecondOpinion:
     ) -> Screened:
         """Decide on each row, asking views only about rows still in doubt.
 
-        The score of a row is its last doubt, moved by its margin: on the side of the
-        threshold that was decided for, and the score itself where all views were asked.
+        The score of a row that stops early is its last doubt, moved by its margin
+        towards the threshold; the score of a row with all views is its last doubt.
         """
         if not isinstance(gate, Gate):
             message = f"expected a Gate, got {type(gate).__name__}."
@@ -197,61 +207,62 @@ class SecondOpinion:
         margins = gate.margins
         names = self.names
         if margins is None or margins.views != names:
-            known = "none" if margins is None else ", ".join(margins.views)
+            gate_views = "none" if margins is None else ", ".join(margins.views)
             message = (
                 f"expected a gate for the views {', '.join(names)}, got one for "
-                f"{known}. Calibrate it with these views."
+                f"{gate_views}. Calibrate it with these views."
             )
             raise InputError(message)
-        done = [
-            self._screened(part, gate, tell)
-            for part, tell in self._parts(data, None, progress)
+        decisions = [
+            self._decisions(batch, gate, tell)
+            for batch, tell in self._batches(data, None, progress)
         ]
-        return join_screened(done)
+        return join_screened(decisions)
 
-    def _screened(self, part: Part, gate: Gate, tell: Tell) -> Screened:
-        """Decide on the rows of one part; the label is that of the clean input."""
-        n, margins = len(part), gate.margins
+    def _decisions(self, batch: InputRows, gate: Gate, tell: Tell) -> Screened:
+        """Decide on the rows of a batch; the label is that of the clean input."""
+        n, margins = len(batch), gate.margins
         assert margins is not None
         scores, accepted = np.zeros(n), np.zeros(n, bool)
-        passes, first = np.zeros(n, np.int64), list[Predictions]()
+        passes = np.zeros(n, np.int64)
+        clean: Predictions | None = None
         total = np.zeros((0, 0))
 
-        def settle(k: int, still: Array, said: Predictions) -> Array:
-            nonlocal total
-            heard = self._heard(said)
-            if not first:
-                first.append(part.judged(said))
-                total = heard.copy()
+        def settle(k: int, rows: Array, predictions: Predictions) -> Array:
+            nonlocal total, clean
+            logits = self._averaged_logits(predictions)
+            if clean is None:
+                clean = batch.with_labels(predictions)
+                total = logits.copy()
             else:
-                total[still] = _sum(total[still], heard)
-            passes[still] += 1
-            mean = total[still] / (k + 1)
-            doubts = _doubt(mean, first[0].predicted[still])
+                total[rows] = _sum(total[rows], logits)
+            passes[rows] += 1
+            mean = total[rows] / (k + 1)
+            doubts = _doubt(mean, clean.predicted[rows])
             moved = margins.settled_doubts(doubts, k, gate)
-            scores[still], accepted[still] = moved, gate.accept(moved)
+            scores[rows], accepted[rows] = moved, gate.accept(moved)
             return margins.settled(doubts, k, gate)
 
-        def ask(k: int, still: Array) -> Predictions:
-            return self._pass(part, still, k, tell, n)
+        def ask(k: int, rows: Array) -> Predictions:
+            return self._pass(batch, rows, k, tell, n)
 
         ask_lazily(n, 1 + len(self.views), ask, settle)
-        judged = first[0]
-        return Screened(scores, accepted, judged.predicted, passes, judged)
+        assert clean is not None
+        return Screened(scores, accepted, clean.predicted, passes, clean)
 
     def _pass(
-        self, part: Part, rows: Array, k: int, tell: Tell, total: int
+        self, batch: InputRows, rows: Array, k: int, tell: Tell, total: int
     ) -> Predictions:
-        """Return what is said of some rows, clean or by the k-th view."""
-        out: list[Predictions] = []
+        """Return predictions for some rows: of the clean input, or of the k-th view."""
+        answers: list[Predictions] = []
         for start in range(0, len(rows), self.batch_size):
-            at = rows[start : start + self.batch_size]
-            inputs = part.pick(at)
+            indices = rows[start : start + self.batch_size]
+            inputs = batch.pick(indices)
             inputs = self.views[k - 1](inputs) if k else inputs
-            out.append(ask_model(self.predict, inputs, len(at)))
-            done = k * len(rows) + start + len(at)
-            tell(min(done / total, 1.0), f"pass {k + 1}")
-        return join_predictions(out)
+            answers.append(ask_model(self.predict, inputs, len(indices)))
+            finished = k * len(rows) + start + len(indices)
+            tell(min(finished / total, 1.0), f"pass {k + 1}")
+        return join_predictions(answers)
 
 
 def _sum(total: Array, logits: Array) -> Array:
@@ -265,3 +276,186 @@ def _sum(total: Array, logits: Array) -> Array:
 
 def _doubt(mean: Array, predicted: Array) -> Array:
     return np.asarray(beta(mean, predicted=predicted))
+
+
+def as_batches(
+    data: Any, labels: Any, *, batch_size: int, inputs: Any, key: Any
+) -> tuple[Iterator[InputRows], int | None]:
+    """Return the batches of the data, and their number if it is known.
+
+    A DataLoader, another iterable of batches, a data set, a dict and a tuple (input,
+    labels) bring their labels along; `inputs` and `key` name the two. Everything else
+    is rows, all in one batch.
+    """
+    if not _in_batches(data):
+        check_rows(data)
+        classes, width = (None, 0) if labels is None else as_classes(labels)
+        return iter([InputRows(data, classes, width)]), 1
+    if labels is not None:
+        message = (
+            "expected labels in the batches or beside rows, got batches and labels. "
+            "Leave the labels out; labels= of SecondOpinion names them in a batch."
+        )
+        raise InputError(message)
+    from trustdoctor.adapters.torch.batches import ONE_INPUT, Layout, batches
+
+    layout = Layout(inputs, key, takes=ONE_INPUT)
+    torch_batches, count = batches(data, batch_size=batch_size, layout=layout)
+    return map(_rows_of_batch, torch_batches), count
+
+
+def _in_batches(data: Any) -> bool:
+    """Tell batches from rows, without importing torch."""
+    if isinstance(data, tuple) and data:
+        return isinstance(data[0], list) or getattr(data[0], "ndim", 0) > 1
+    modules = {base.__module__ for base in type(data).__mro__}
+    if isinstance(data, Mapping) or any(
+        module.startswith("torch.utils.data") for module in modules
+    ):
+        return True
+    return isinstance(data, Iterable) and not hasattr(data, "__getitem__")
+
+
+def _rows_of_batch(batch: "Batch") -> InputRows:
+    if len(batch.inputs) != 1:
+        message = (
+            "expected one input per batch, of which views are made, got "
+            f"{describe_inputs(*batch.inputs.values())}. Name one with inputs=."
+        )
+        raise InputError(message)
+    (rows,) = batch.inputs.values()
+    labels = None if batch.labels is None else batch.labels.numpy()
+    return InputRows(rows, labels, batch.classes)
+
+
+def join_opinions(batches: list[Opinions]) -> Opinions:
+    """Join opinions on one batch after another."""
+    _require_batches(batches)
+    return Opinions(
+        join_predictions([batch.predictions for batch in batches]),
+        np.concatenate([batch.doubts for batch in batches]),
+        np.concatenate([batch.answers for batch in batches]),
+        np.concatenate([batch.confidence for batch in batches]),
+    )
+
+
+def join_screened(batches: list[Screened]) -> Screened:
+    """Join decisions on one batch after another."""
+    _require_batches(batches)
+    return Screened(
+        np.concatenate([batch.scores for batch in batches]),
+        np.concatenate([batch.accepted for batch in batches]),
+        np.concatenate([batch.predicted for batch in batches]),
+        np.concatenate([batch.passes for batch in batches if batch.passes is not None]),
+        join_predictions([batch.predictions for batch in batches if batch.predictions]),
+    )
+
+
+def _require_batches(batches: list[Any]) -> None:
+    if not batches:
+        message = "expected at least one row, got none."
+        raise InputError(message)
+
+
+def calibrate_opinions(
+    opinions: Opinions,
+    views: Sequence[str],
+    *,
+    share: float = 0.25,
+    level: float = LEVEL,
+    seed: int = 0,
+    **target: Any,
+) -> Gate:
+    """Learn margins on a share of the rows, and set the threshold on the others."""
+    errors = opinions.predictions.errors
+    _check_options(share, level, seed, target, len(errors))
+    order = np.random.default_rng(seed).permutation(len(errors))
+    size = min(max(1, round(share * len(order))), len(order) - 1)
+    margin_rows, threshold_rows = np.split(order, [size])
+    provisional = _provisional_gate(
+        opinions.scores[margin_rows], errors[margin_rows], target
+    )
+    margin_rows = _margin_rows(errors, margin_rows, target)
+    margins = learn_margins(
+        opinions.doubts[margin_rows], provisional, tuple(views), level=level
+    )
+    scores = margins.sequential(opinions.doubts[threshold_rows])
+    gate = calibrate_scores(scores, errors[threshold_rows], **target)
+    certificate = gate.certificate
+    assert certificate is not None
+    note = (
+        f"{len(margin_rows):,} rows on which the promise does not rest learned the "
+        "margins at which views stop being asked; rates that are not promised include "
+        f"such rows. Views: {', '.join(views)}."
+    )
+    certificate = replace(certificate, notes=(*certificate.notes, note))
+    return replace(gate, margins=margins, certificate=certificate)
+
+
+def _check_options(
+    share: Any, level: Any, seed: Any, target: dict[str, Any], rows: int
+) -> None:
+    """Refuse options that no second opinion can be calibrated with."""
+    are_numbers = all(isinstance(value, (int, float)) for value in (share, level))
+    if not (are_numbers and 0 < share < 1 and 0 <= level < 0.5):
+        message = (
+            f"expected a share between 0 and 1 and a level below 0.5, got {share!r} "
+            f"and {level!r}."
+        )
+        raise InputError(message)
+    for name in ("score", "temperature", "groups", "grouped_by"):
+        if name in target:
+            message = f"{name} has no meaning for a second opinion. Leave it out."
+            raise InputError(message)
+    if not (type(seed) is int and seed >= 0) or rows < 2:
+        message = f"expected two rows or more and a seed of 0 or more, got {seed!r}."
+        raise InputError(message)
+
+
+def _provisional_gate(scores: Array, errors: Array, target: dict[str, Any]) -> Gate:
+    """Guess the threshold around which margins are learned."""
+    # In expectation: with confidence, few rows would give a threshold far from the
+    # final one, and margins about the wrong place.
+    requested = [known for name, known in TARGETS.items() if name in target]
+    has_expectation = (
+        len(requested) == 1 and requested[0].promised and requested[0].in_expectation
+    )
+    mode = {"mode": "expectation"} if has_expectation else {}
+    return calibrate_scores(scores, errors, **(target | mode))
+
+
+def _margin_rows(errors: Array, drawn: Array, target: dict[str, Any]) -> Array:
+    """Return the rows that may learn margins: those that do not set the threshold.
+
+    A threshold for TRR rests on errors alone, so every correct row is spare, and the
+    other way round for FRR.
+    """
+    rests_on = {TARGETS[name].rests_on for name in target if name in TARGETS}
+    spare = np.zeros(len(errors), bool)
+    spare[drawn] = True
+    if rests_on == {"errors"}:
+        spare |= ~errors
+    elif rests_on == {"correct"}:
+        spare |= errors
+    return np.flatnonzero(spare)
+
+
+def learn_margins(
+    doubts: Array, gate: Gate, views: tuple[str, ...], *, level: float
+) -> Margins:
+    """Learn how far from the threshold a doubt is settled, from rows with all views.
+
+    The margin for accepting after k passes is such that a share `level` of the rows
+    that all views would reject lie below; for rejecting, the other way round.
+    """
+    rejected = ~gate.accept(doubts[:, -1])
+    threshold = gate.threshold
+    if gate.state != "threshold" or rejected.all() or not rejected.any():
+        endless = (np.inf,) * len(views)
+        return Margins(views, endless, endless)
+    low = np.quantile(doubts[rejected][:, :-1], level, axis=0)
+    high = np.quantile(doubts[~rejected][:, :-1], 1 - level, axis=0)
+    accept = threshold - low
+    # The two may cross on few rows; no doubt may be settled on both sides.
+    reject = np.maximum(high - threshold, -accept)
+    return Margins(views, tuple(map(float, accept)), tuple(map(float, reject)))

@@ -1,4 +1,4 @@
-"""The stages of a cascade: models to ask, or files and arrays of what they said."""
+"""The stages of a cascade: models to ask, or files and arrays of their predictions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,20 +13,23 @@ from trustdoctor.adapters.endpoint import Endpoint
 from trustdoctor.arrays import Array
 from trustdoctor.atomic import same_file
 from trustdoctor.errors import InputError
-from trustdoctor.opinion.models import Predictor, ask_model, predictor
-from trustdoctor.opinion.parts import Part, join_predictions
-from trustdoctor.opinion.same_classes import (
-    align_classes,
-    common_names,
-    require_classes,
-)
-from trustdoctor.opinion.same_rows import (
+from trustdoctor.opinion.align import (
     ABSENT,
+    align_classes,
     as_ids,
-    find_places,
+    common_class_names,
+    find_positions,
     name_row,
-    require_all,
     require_ids,
+    require_same_classes,
+    require_same_rows,
+)
+from trustdoctor.opinion.models import (
+    InputRows,
+    Predictor,
+    ask_model,
+    join_predictions,
+    predictor,
 )
 from trustdoctor.predictions import (
     UNKNOWN,
@@ -38,55 +41,57 @@ from trustdoctor.predictions import (
 )
 from trustdoctor.progress import Tell
 
-BATCH = 256
+BATCH_SIZE = 256
 """Rows per pass of a model."""
 
-_MANY = 1 << 31  # classes, where it is not known how many there are
+_UNLIMITED_CLASSES = 1 << 31
+"""Stands for the number of classes while it is not known."""
 
 
 @dataclass(frozen=True, eq=False)
-class Known:
-    """What a model said of rows, known beforehand.
+class RecordedStage:
+    """A model's predictions for rows, made beforehand.
 
     Attributes
     ----------
     name : str
-    said : Predictions
-    places : integer array (n,)
-        Where each row is in `said`; -1 where it is not.
+    predictions : Predictions
+    positions : integer array (n,)
+        The position of each row in `predictions`; -1 if it is not there.
     ids : array (n,), or None
-        What the rows are called.
+        The ids of the rows.
     """
 
     name: str
-    said: Predictions
-    places: NDArray[np.int64]
+    predictions: Predictions
+    positions: NDArray[np.int64]
     ids: Array | None = None
 
     def ask(self, rows: Array) -> Predictions:
-        """Return what was said of some rows."""
-        at = self.places[rows]
-        if (at == ABSENT).any():
-            first = rows[int((at == ABSENT).argmax())]
-            missing = int((at == ABSENT).sum())
+        """Return the predictions for some rows."""
+        positions = self.positions[rows]
+        absent = positions == ABSENT
+        if absent.any():
+            first = rows[int(absent.argmax())]
+            missing = int(absent.sum())
             rows_are = "row in doubt is" if missing == 1 else "rows in doubt are"
             message = (
                 f"{missing:,} {rows_are} not in {self.name}, the first is "
                 f"{name_row(first, self.ids)}. Ask that model about them, and add them."
             )
             raise InputError(message)
-        return self.said[at]
+        return self.predictions[positions]
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class ModelStage:
     """A model that is asked about rows.
 
     Attributes
     ----------
     name : str
     model : callable
-    rows : Part
+    rows : InputRows
     batch_size : int
     progress : callable, or None
         Told the share of the rows that was asked about.
@@ -94,42 +99,43 @@ class Asked:
 
     name: str
     model: Predictor
-    rows: Part
-    batch_size: int = BATCH
+    rows: InputRows
+    batch_size: int = BATCH_SIZE
     progress: Tell | None = None
 
     def ask(self, rows: Array) -> Predictions:
-        """Return what the model says of some rows, batch by batch."""
-        said, size = [], self.batch_size
-        for at in range(0, len(rows), size):
+        """Return the model's predictions for some rows, asked batch by batch."""
+        batches, size = [], self.batch_size
+        for start in range(0, len(rows), size):
             if self.progress is not None:
-                self.progress(at / len(rows), f"asking {self.name}")
-            some = rows[at : at + size]
+                self.progress(start / len(rows), f"asking {self.name}")
+            batch_rows = rows[start : start + size]
             model = self.model
-            if isinstance(model, Endpoint):  # which tells how far it is itself
+            if isinstance(model, Endpoint):  # it reports progress within its one batch
                 model = partial(model, progress=self.progress)
-            said.append(ask_model(model, self.rows.pick(some), len(some)))
-        return join_predictions(said)
+            inputs = self.rows.pick(batch_rows)
+            batches.append(ask_model(model, inputs, len(batch_rows)))
+        return join_predictions(batches)
 
 
-Stage = Known | Asked
+Stage = RecordedStage | ModelStage
 
 
 @dataclass(frozen=True, eq=False)
 class Stages:
-    """Stages that speak of the same rows and classes.
+    """Stages for the same rows and classes.
 
     Attributes
     ----------
-    each : tuple of Known or Asked
+    each : tuple of RecordedStage or ModelStage
     rows : int
     ids : array (n,), or None
     labels : integer array (n,), or None
-        The true classes, -1 where a row has none.
+        The true classes, -1 for a row without one.
     class_names : tuple of str, or None
-        The classes in the common order, where they have names.
-    first : list
-        What was said first, by which later answers are judged.
+        The classes in the common order, if they have names.
+    first_answer : list
+        The first predictions without their rows: later ones must have their classes.
     """
 
     each: tuple[Stage, ...]
@@ -137,143 +143,157 @@ class Stages:
     ids: Array | None = None
     labels: NDArray[np.int64] | None = None
     class_names: tuple[str, ...] | None = None
-    first: list[Predictions] = field(default_factory=list)
+    first_answer: list[Predictions] = field(default_factory=list)
 
     def ask(self, k: int, rows: Array) -> Predictions:
-        """Return what a stage says of some rows, its classes in the common order."""
+        """Return a stage's predictions for some rows, classes in the common order."""
         stage = self.each[k]
-        said = align_classes(stage.ask(rows), self.names_now, stage.name)
-        said = replace(said, ids=None, groups=None, features=None, labels=None)
-        if not self.first:
-            self.first.append(said[:0])
-        width = self.first[0].n_classes
-        if said.n_classes != width:
+        predictions = align_classes(stage.ask(rows), self.names_now, stage.name)
+        # Ids, labels and groups are those of all stages together, see `align_stages`.
+        predictions = replace(
+            predictions, ids=None, groups=None, features=None, labels=None
+        )
+        if not self.first_answer:
+            self.first_answer.append(predictions[:0])
+        width = self.first_answer[0].n_classes
+        if predictions.n_classes != width:
             message = (
-                f"expected {width} classes from every stage, got {said.n_classes} from "
-                f"{stage.name}. Give stages that know the same classes."
+                f"expected {width} classes from every stage, got "
+                f"{predictions.n_classes} from {stage.name}. Give stages that know the "
+                "same classes."
             )
             raise InputError(message)
-        return said
+        return predictions
 
     @property
     def names_now(self) -> tuple[str, ...] | None:
         """The classes in the common order, as far as they are known by now."""
-        heard = self.first[0].class_names if self.first else None
-        return self.class_names or heard
+        first = self.first_answer[0].class_names if self.first_answer else None
+        return self.class_names or first
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the stages are called."""
+        """The names of the stages."""
         return tuple(stage.name for stage in self.each)
 
     def require_rows(self, rows: Array) -> None:
-        """Refuse stages that lack some of the rows, or have others."""
+        """Refuse recorded stages that lack some of these rows, or have others."""
         for stage in self.each:
-            if isinstance(stage, Known):
-                require_all(stage.name, stage.places, rows, stage.said, self.ids)
+            if isinstance(stage, RecordedStage):
+                require_same_rows(
+                    stage.name, stage.positions, rows, stage.predictions, self.ids
+                )
 
 
-def take_stages(  # noqa: PLR0913 - what stages are made of
-    given: Sequence[Any],
+def align_stages(  # noqa: PLR0913 - what stages are made of
+    sources: Sequence[Any],
     labels: Any = None,
     *,
     data: Any = None,
     ids: Any = None,
     names: Sequence[str] | None = None,
     by_position: bool = False,
-    batch_size: int = BATCH,
+    batch_size: int = BATCH_SIZE,
     progress: Tell | None = None,
 ) -> Stages:
     """Bring stages together: the same rows, the same classes, the same labels.
 
     `ids` are those of the rows in `data`, or the name of the column of ids in files.
     """
-    called = name_stages(given, names)
-    require_different(given)
-    column = ids if isinstance(ids, str) else None
-    found = [_as_stage(one, n, column) for one, n in zip(given, called, strict=True)]
-    known = {n: p for n, p in zip(called, found, strict=True) if _is_known(p)}
-    part = _part(data, [n for n in called if n not in known], batch_size)
-    own = None if ids is None or column is not None else as_ids(ids)
+    stage_names = name_stages(sources, names)
+    require_different(sources)
+    id_column = ids if isinstance(ids, str) else None
+    opened = {
+        name: _predictions_or_model(source, name, id_column)
+        for name, source in zip(stage_names, sources, strict=True)
+    }
+    recorded = {name: p for name, p in opened.items() if isinstance(p, Predictions)}
+    models = [name for name in stage_names if name not in recorded]
+    input_rows = _input_rows(data, models, batch_size)
+    data_ids = None if ids is None or id_column is not None else as_ids(ids)
     if not by_position:
-        files = len(given) > 1 and any(map(is_file, given))
-        require_ids(known, own, files=files, asks=part is not None)
-    places, order, rows = find_places(known, own, by_position=by_position)
-    rows = _count(rows, order, part)
-    class_names = common_names(known, given)
-    require_classes(known, given, called, class_names)
-    known = {n: align_classes(p, class_names, n) for n, p in known.items()}
+        files = len(sources) > 1 and any(map(is_file, sources))
+        require_ids(recorded, data_ids, files=files, asks=input_rows is not None)
+    positions, order, rows = find_positions(recorded, data_ids, by_position=by_position)
+    rows = _row_count(rows, order, input_rows)
+    class_names = common_class_names(recorded, sources)
+    require_same_classes(recorded, sources, stage_names, class_names)
+    recorded = {
+        name: align_classes(p, class_names, name) for name, p in recorded.items()
+    }
     each: list[Stage] = []
-    for name, one in zip(called, found, strict=True):
-        if name in known:
-            each.append(Known(name, known[name], places[name], order))
+    for name, model in opened.items():
+        if name in recorded:
+            each.append(RecordedStage(name, recorded[name], positions[name], order))
         else:
-            assert part is not None
-            size = rows if isinstance(one, Endpoint) else batch_size
-            each.append(Asked(name, one, part, size, progress))
+            assert input_rows is not None
+            # An endpoint gets all rows at once: it has its own workers and progress.
+            size = rows if isinstance(model, Endpoint) else batch_size
+            each.append(ModelStage(name, model, input_rows, size, progress))
     stages = Stages(tuple(each), rows, order, class_names=class_names)
-    return replace(stages, labels=_truth(stages, labels))
+    return replace(stages, labels=_common_labels(stages, labels))
 
 
-def require_stages(given: Any) -> None:
+def require_stages(sources: Any) -> None:
     """Refuse what is not a list of stages."""
-    if isinstance(given, (list, tuple)) and given:
+    if isinstance(sources, (list, tuple)) and sources:
         return
-    got = type(given).__name__ if not isinstance(given, (list, tuple)) else "none"
+    got = type(sources).__name__ if not isinstance(sources, (list, tuple)) else "none"
     message = (
         f"expected stages as a list, the cheapest first, as [small, large], got {got}."
     )
     raise InputError(message)
 
 
-def name_stages(given: Sequence[Any], names: Sequence[str] | None) -> tuple[str, ...]:
-    """Return what stages are called: as said, by their files, or by their number."""
-    require_stages(given)
+def name_stages(sources: Sequence[Any], names: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the stages' names: as given, or by their files, or by their number."""
+    require_stages(sources)
     if names is None:
-        files = name_files(given)
-        called = [name or f"stage {i}" for i, name in enumerate(files, start=1)]
+        file_names = name_files(sources)
+        stage_names = [name or f"stage {i}" for i, name in enumerate(file_names, 1)]
     else:
-        called = [names] if isinstance(names, str) else list(map(str, names))
-    if len(called) != len(given) or len(set(called)) < len(called) or "" in called:
+        stage_names = [names] if isinstance(names, str) else list(map(str, names))
+    unique = len(set(stage_names)) == len(stage_names)
+    if len(stage_names) != len(sources) or not unique or "" in stage_names:
         message = (
-            f"expected {len(given)} names, each once, got {', '.join(called)}. Name "
-            "the stages: names=[...] (--names A,B)."
+            f"expected {len(sources)} names, each once, got {', '.join(stage_names)}. "
+            "Name the stages: names=[...] (--names A,B)."
         )
         raise InputError(message)
-    return tuple(called)
+    return tuple(stage_names)
 
 
-def require_different(given: Sequence[Any]) -> None:
+def require_different(sources: Sequence[Any]) -> None:
     """Refuse one file, by whatever name, as two stages: they would always agree."""
-    places: dict[Any, Any] = {}
-    for one in given:
-        if not isinstance(one, (str, Path)):
+    paths: dict[Any, Any] = {}
+    for source in sources:
+        if not isinstance(source, (str, Path)):
             continue
-        place = same_file(Path(one))
-        if place in places:
-            known = "" if one == places[place] else f" (as {places[place]}, too)"
+        file = same_file(Path(source))
+        if file in paths:
+            also = "" if source == paths[file] else f" (as {paths[file]}, too)"
             message = (
-                f"expected one FILE per stage, got {one}{known} for two of them. Give "
-                "each model's own."
+                f"expected one FILE per stage, got {source}{also} for two of them. "
+                "Give each model's own."
             )
             raise InputError(message)
-        places[place] = one
+        paths[file] = source
 
 
-def name_files(given: Sequence[Any]) -> list[str]:
-    """Return the names of files without their suffix; of like ones, the folders'.
+def name_files(sources: Sequence[Any]) -> list[str]:
+    """Return the names of files without their suffix; if these repeat, the folders'.
 
     Examples
     --------
     >>> name_files(["small.csv", "large.csv"]), name_files(["a/test.csv", "b/test.csv"])
     (['small', 'large'], ['a', 'b'])
     """
-    paths = [Path(one) if isinstance(one, (str, Path)) else None for one in given]
+    paths = [Path(s) if isinstance(s, (str, Path)) else None for s in sources]
     stems = ["" if path is None else _stem(path) for path in paths]
     folders = ["" if path is None else path.resolve().parent.name for path in paths]
-    alike = len(set(filter(None, stems))) < len(list(filter(None, stems)))
-    alike |= any("*" in stem or "?" in stem for stem in stems)
-    return folders if alike and len(set(folders)) == len(folders) else stems
+    ambiguous = len(set(filter(None, stems))) < len(list(filter(None, stems)))
+    ambiguous |= any("*" in stem or "?" in stem for stem in stems)
+    return folders if ambiguous and len(set(folders)) == len(folders) else stems
 
 
 def _stem(path: Path) -> str:
@@ -283,61 +303,57 @@ def _stem(path: Path) -> str:
     return path.name.removesuffix(suffix_of(path)) or path.name
 
 
-def is_file(given: Any) -> bool:
+def is_file(source: Any) -> bool:
     """Tell whether a stage is a file, a pattern or a folder of predictions."""
-    if not isinstance(given, (str, Path)):
+    if not isinstance(source, (str, Path)):
         return False
     from trustdoctor.files import FORMATS, suffix_of
 
-    path = Path(given)
+    path = Path(source)
     if not path.is_dir():
         return suffix_of(path) in FORMATS
-    model = (path / "config.json").exists()  # of Hugging Face
-    return not model and any(suffix_of(one) in FORMATS for one in path.iterdir())
+    is_model = (path / "config.json").exists()  # a Hugging Face model
+    return not is_model and any(suffix_of(file) in FORMATS for file in path.iterdir())
 
 
 def read_stage(path: Any, columns: Any = None) -> Predictions:
-    """Read what a model said; a column called id has the ids, if none is named.
+    """Read a model's predictions; a column called id has the ids, if none is named.
 
-    A column of labels that is named may be missing: another stage may have it.
+    A named column of labels may be missing: another stage may have it.
     """
     from trustdoctor.files import Columns, find_source
 
-    wanted = replace(columns or Columns(), need_labels=False)
-    names = find_source(path, replace(wanted, labels=None, ids=None)).names
-    if wanted.ids is None and "id" in names:
-        wanted = replace(wanted, ids="id")
-    if wanted.labels is not None and wanted.labels not in names:
-        wanted = replace(wanted, labels=None)
-    return find_source(path, wanted).read()
+    columns = replace(columns or Columns(), need_labels=False)
+    names = find_source(path, replace(columns, labels=None, ids=None)).names
+    if columns.ids is None and "id" in names:
+        columns = replace(columns, ids="id")
+    if columns.labels is not None and columns.labels not in names:
+        columns = replace(columns, labels=None)
+    return find_source(path, columns).read()
 
 
-def _is_known(found: Any) -> bool:
-    return isinstance(found, Predictions)
-
-
-def _as_stage(given: Any, name: str, ids: str | None) -> Any:
-    """Return predictions, or a function of inputs to logits."""
-    if is_file(given):
+def _predictions_or_model(source: Any, name: str, id_column: str | None) -> Any:
+    """Return the predictions of a stage, or its function of inputs to logits."""
+    if is_file(source):
         from trustdoctor.files import Columns
 
-        given = read_stage(given, Columns(ids=ids))
-    if isinstance(given, Predictions) and not given.n_classes:
+        source = read_stage(source, Columns(ids=id_column))
+    if isinstance(source, Predictions) and not source.n_classes:
         message = (
             f"expected logits or probabilities of every class from {name}, got "
-            f"{type(given).__name__}: a cascade compares whole answers."
+            f"{type(source).__name__}: a cascade compares whole answers."
         )
         raise InputError(message)
-    if isinstance(given, Predictions):
-        refuse_decisions(given, "a stage of a cascade")
-        return given
-    if hasattr(given, "__array__") or isinstance(given, list):
-        return Predictions.from_logits(given)
-    return predictor(given)
+    if isinstance(source, Predictions):
+        refuse_decisions(source, "a stage of a cascade")
+        return source
+    if hasattr(source, "__array__") or isinstance(source, list):
+        return Predictions.from_logits(source)
+    return predictor(source)
 
 
-def _part(data: Any, models: Sequence[str], batch_size: Any) -> Part | None:
-    """Return the rows that models are asked about, where there are models."""
+def _input_rows(data: Any, models: Sequence[str], batch_size: Any) -> InputRows | None:
+    """Return the rows that models are asked about, if there are models."""
     if not models and data is None:
         return None
     if not models:
@@ -350,11 +366,11 @@ def _part(data: Any, models: Sequence[str], batch_size: Any) -> Part | None:
         message = f"expected a batch size of 1 or more, got {batch_size!r}."
         raise InputError(message)
     _check_data(data)
-    return Part(data)
+    return InputRows(data)
 
 
 def _check_data(data: Any) -> None:
-    """Refuse what cannot be counted and picked: batches are asked about once only."""
+    """Refuse data that cannot be counted and picked: later models need some rows."""
     shape = getattr(data, "shape", None)
     picks = hasattr(data, "__getitem__") and not isinstance(data, (str, bytes, Mapping))
     counts = bool(shape) if shape is not None else isinstance(data, (list, tuple))
@@ -364,67 +380,88 @@ def _check_data(data: Any) -> None:
             f"list, a table of pandas or polars), got {type(data).__name__}."
         )
         raise InputError(message)
-    if len(Part(data)) == 0:
+    if len(InputRows(data)) == 0:
         message = "expected at least one row in data, got none."
         raise InputError(message)
 
 
-def _count(rows: int | None, order: Array | None, part: Part | None) -> int:
-    """Return how many rows there are, refusing ids or data of another number."""
-    sizes = {"stages": rows, "ids": None if order is None else len(order)}
-    sizes["data"] = None if part is None else len(part)
-    given = {name: size for name, size in sizes.items() if size is not None}
-    if len(set(given.values())) > 1:
-        said = ", ".join(f"{size:,} in {name}" for name, size in given.items())
-        message = f"expected as many ids and rows of data as stages have, got {said}."
+def _row_count(
+    stage_rows: int | None, order: Array | None, input_rows: InputRows | None
+) -> int:
+    """Return the number of rows, refusing ids or data of another number."""
+    lengths = {
+        "stages": stage_rows,
+        "ids": None if order is None else len(order),
+        "data": None if input_rows is None else len(input_rows),
+    }
+    present = {name: length for name, length in lengths.items() if length is not None}
+    if len(set(present.values())) > 1:
+        shown = ", ".join(f"{length:,} in {name}" for name, length in present.items())
+        message = f"expected as many ids and rows of data as stages have, got {shown}."
         raise InputError(message)
-    return next(iter(given.values()))
+    return next(iter(present.values()))
 
 
-def _truth(stages: Stages, labels: Any) -> NDArray[np.int64] | None:
-    """Return the labels that were given, and those of the stages; refuse others."""
-    known = [stage for stage in stages.each if isinstance(stage, Known)]
-    out = np.full(stages.rows, UNKNOWN, np.int64)
+def _common_labels(stages: Stages, labels: Any) -> NDArray[np.int64] | None:
+    """Return the given labels, completed by those of the stages; refuse a conflict."""
+    recorded = [stage for stage in stages.each if isinstance(stage, RecordedStage)]
+    common = np.full(stages.rows, UNKNOWN, np.int64)
     if labels is not None:
-        out = _numbered(stages, labels, known)
-    for stage in known:
-        if stage.said.labels is None:
+        common = _class_numbers(stages, labels, recorded)
+    for stage in recorded:
+        if stage.predictions.labels is None:
             continue
-        there = stage.places != ABSENT
-        own = np.where(there, stage.said.labels[stage.places], UNKNOWN)
-        clash = (own != UNKNOWN) & (out != UNKNOWN) & (own != out)
-        if clash.any():
-            raise InputError(_clash(stages, stage, own, out, clash))
-        out = np.where(out == UNKNOWN, own, out)
-    return out if (out != UNKNOWN).any() else None
+        stage_labels = np.where(
+            stage.positions != ABSENT,
+            stage.predictions.labels[stage.positions],
+            UNKNOWN,
+        )
+        both = (stage_labels != UNKNOWN) & (common != UNKNOWN)
+        conflict = both & (stage_labels != common)
+        if conflict.any():
+            message = _conflict_message(stages, stage, stage_labels, common, conflict)
+            raise InputError(message)
+        common = np.where(common == UNKNOWN, stage_labels, common)
+    return common if (common != UNKNOWN).any() else None
 
 
-def _numbered(stages: Stages, labels: Any, known: list[Known]) -> NDArray[np.int64]:
-    """Return labels as numbers of classes; those of models alone may be their names."""
+def _class_numbers(
+    stages: Stages, labels: Any, recorded: list[RecordedStage]
+) -> NDArray[np.int64]:
+    """Return labels as class numbers; if all stages are models, they may be names."""
     names = stages.class_names
-    if known or names is None:
-        width = known[0].said.n_classes if known else _MANY
+    if recorded or names is None:
+        width = recorded[0].predictions.n_classes if recorded else _UNLIMITED_CLASSES
     else:
         width = len(names)
-        labels = _as_named(labels)
-    found = number_labels(labels, stages.rows, width, names=names)
-    return np.full(stages.rows, UNKNOWN) if found is None else found
+        labels = _as_plain_names(labels)
+    numbers = number_labels(labels, stages.rows, width, names=names)
+    return np.full(stages.rows, UNKNOWN) if numbers is None else numbers
 
 
-def _as_named(labels: Any) -> Any:
+def _as_plain_names(labels: Any) -> Any:
     """Return labels as text, as the models' own classes are written."""
-    given = [] if isinstance(labels, str) else np.asarray(labels).tolist()
-    if not isinstance(given, list) or any(isinstance(one, list) for one in given):
-        return labels  # which is refused
-    return np.array([None if is_missing(one) else plain_name(one) for one in given])
+    entries = [] if isinstance(labels, str) else np.asarray(labels).tolist()
+    if not isinstance(entries, list) or any(isinstance(e, list) for e in entries):
+        return labels  # `number_labels` refuses them
+    return np.array([None if is_missing(e) else plain_name(e) for e in entries])
 
 
-def _clash(stages: Stages, stage: Known, own: Array, other: Array, clash: Array) -> str:
-    row = int(clash.argmax())
+def _conflict_message(
+    stages: Stages,
+    stage: RecordedStage,
+    stage_labels: Array,
+    earlier: Array,
+    conflict: Array,
+) -> str:
+    row = int(conflict.argmax())
     names = stages.class_names
-    one, two = (int(k) if names is None else names[k] for k in (own[row], other[row]))
+    here, before = (
+        int(label) if names is None else names[label]
+        for label in (stage_labels[row], earlier[row])
+    )
     return (
         f"expected the same label for a row everywhere, {name_row(row, stages.ids)} is "
-        f"{one!r} in {stage.name} and {two!r} before; {int(clash.sum()):,} rows "
+        f"{here!r} in {stage.name} and {before!r} before; {int(conflict.sum()):,} rows "
         "differ. Are the rows the same?"
     )

@@ -1,4 +1,4 @@
-"""Views: the same input, asked about once more in another form.
+"""Views: other forms of the same input, asked about once more.
 
 A view changes the inputs in a way that leaves their label as it is, and that the model
 was trained to survive. A view of a row never depends on the other rows.
@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from trustdoctor.arrays import to_numpy
+from trustdoctor.arrays import Array, to_numpy
 from trustdoctor.errors import InputError
+from trustdoctor.metrics import auroc
+from trustdoctor.predictions import Opinions
 
 LAYOUTS = ("NCHW", "NHWC", "NHW")
 
@@ -25,9 +27,9 @@ class View:
     Attributes
     ----------
     name : str
-        What gates and reports call it.
+        The name in gates and reports.
     function : callable
-        Inputs (n, ...) or a list of n texts to as many others.
+        From inputs (n, ...) or a list of n texts to as many others.
 
     Examples
     --------
@@ -39,7 +41,7 @@ class View:
     function: Callable[[Any], Any]
 
     def __call__(self, inputs: Any) -> Any:
-        """Return the inputs as this view has them."""
+        """Return the inputs, changed."""
         changed = self.function(inputs)
         if not hasattr(changed, "__len__"):
             message = (
@@ -49,32 +51,34 @@ class View:
         if len(changed) != len(inputs):
             message = (
                 f"the view {self.name} made {len(changed)} rows of {len(inputs)}. A "
-                "view returns one row per row."
+                "view returns one row for each row."
             )
             raise InputError(message)
         return changed
 
 
 def as_views(views: Sequence[Any]) -> tuple[View, ...]:
-    """Name callables that are not views yet, and refuse two of one name."""
+    """Return views; other callables get their own names. Refuse a name used twice."""
     if not isinstance(views, (list, tuple)):
         message = f"expected a list of views, got {type(views).__name__}."
         raise InputError(message)
-    out = [
+    named = [
         view
         if isinstance(view, View)
         else View(getattr(view, "__name__", "view"), view)
         for view in views
     ]
-    if not out or not all(callable(view.function) for view in out):
+    if not named or not all(callable(view.function) for view in named):
         message = "expected at least one view: a View, or a function of the inputs."
         raise InputError(message)
-    names = [view.name for view in out]
+    names = [view.name for view in named]
     if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        message = f"two views are called {twice!r}. Name them: View(name, function)."
+        duplicate = next(name for name in names if names.count(name) > 1)
+        message = (
+            f"two views are called {duplicate!r}. Name them: View(name, function)."
+        )
         raise InputError(message)
-    return tuple(out)
+    return tuple(named)
 
 
 def image_views(
@@ -82,7 +86,7 @@ def image_views(
 ) -> list[View]:
     """Return views of images: a flip, shifts, and flipped shifts.
 
-    Shifts reflect at the edge. The flip comes first: it says the most.
+    Shifts reflect at the edge. The flip comes first, since it tells the most.
 
     Parameters
     ----------
@@ -114,51 +118,54 @@ def image_views(
     if count == 9:
         flipped, plain = across + along, along + across
     views = [View("flip", _mover(layout, 0, 0, shift, mirror=True))]
-    for still, turned in zip(plain, flipped, strict=True):
-        for mirror, move in ((True, turned), (False, still)):
-            name = f"{'flip ' if mirror else ''}{_NAMES[move]}{size}"
+    for plain_move, flipped_move in zip(plain, flipped, strict=True):
+        for mirror, move in ((True, flipped_move), (False, plain_move)):
+            name = f"{'flip ' if mirror else ''}{_DIRECTIONS[move]}{size}"
             views.append(View(name, _mover(layout, *move, shift, mirror=mirror)))
     return views
 
 
-_NAMES = {(0, 1): "right", (0, -1): "left", (1, 0): "down", (-1, 0): "up"}
+_DIRECTIONS = {(0, 1): "right", (0, -1): "left", (1, 0): "down", (-1, 0): "up"}
 
 
 def _mover(
     layout: str, down: int, right: int, shift: int | None, *, mirror: bool
 ) -> Callable[[Any], Any]:
-    return lambda x: _move(x, layout, down, right, shift, mirror=mirror)
+    return lambda images: _move(images, layout, down, right, shift, mirror=mirror)
 
 
 def _move(  # noqa: PLR0913 - one place that moves images
-    x: Any, layout: str, down: int, right: int, shift: int | None, *, mirror: bool
+    images: Any, layout: str, down: int, right: int, shift: int | None, *, mirror: bool
 ) -> Any:
     """Shift and mirror images by picking rows and columns; edges reflect."""
-    shape = tuple(getattr(x, "shape", ()))
+    shape = tuple(getattr(images, "shape", ()))
     if len(shape) != len(layout):
         message = f"expected images {layout} in one array, got shape {shape}."
         raise InputError(message)
     for axis, step in ((layout.index("H"), down), (layout.index("W"), right)):
-        side = int(x.shape[axis])
+        side = int(images.shape[axis])
         size = max(1, round(side / 16)) if shift is None else shift
         if size >= side and step:
             message = f"expected a shift below the side of {side}, got {size}."
             raise InputError(message)
-        at = np.abs(np.arange(side) - step * size)
-        at = np.where(at >= side, 2 * (side - 1) - at, at)
-        if mirror and layout[axis] == "W":
-            at = at[::-1]
-        if step or (mirror and layout[axis] == "W"):
-            x = _pick(x, np.ascontiguousarray(np.clip(at, 0, side - 1)), axis)
-    return x
+        indices = np.abs(np.arange(side) - step * size)
+        indices = np.where(indices >= side, 2 * (side - 1) - indices, indices)
+        mirrored = mirror and layout[axis] == "W"
+        if mirrored:
+            indices = indices[::-1]
+        if step or mirrored:
+            # torch takes no array of negative strides, which [::-1] makes
+            indices = np.ascontiguousarray(np.clip(indices, 0, side - 1))
+            images = _pick(images, indices, axis)
+    return images
 
 
-def _pick(x: Any, at: Any, axis: int) -> Any:
-    if hasattr(x, "index_select"):  # torch, without importing it
+def _pick(images: Any, indices: Any, axis: int) -> Any:
+    if hasattr(images, "index_select"):  # a torch tensor; then torch is imported
         import torch
 
-        return x.index_select(axis, torch.from_numpy(at).to(x.device))
-    return np.take(x, at, axis)
+        return images.index_select(axis, torch.from_numpy(indices).to(images.device))
+    return np.take(images, indices, axis)
 
 
 def text_views(*, window: int | None = None, paraphrase: Any = None) -> list[View]:
@@ -167,7 +174,7 @@ def text_views(*, window: int | None = None, paraphrase: Any = None) -> list[Vie
     Parameters
     ----------
     window : int, optional
-        Also ask about the first and about the last so many words.
+        Also ask about the first `window` words, and about the last ones.
     paraphrase : callable, optional
         A function of a text that says the same in other words.
 
@@ -214,7 +221,7 @@ def table_views(
     """Return views of rows of a table: noise scaled to the training columns.
 
     Each view adds one vector to every row, drawn once, so that a row's views are the
-    same in any batch. Columns of two values or fewer are left alone.
+    same in any batch. Columns of two values or fewer stay as they are.
 
     Parameters
     ----------
@@ -231,28 +238,30 @@ def table_views(
     >>> table_views(rows, noise=0.0)[0](rows).shape
     (4, 3)
     """
-    names, x = _numbers(train)
-    known = type(count) is int and count >= 1 and isinstance(noise, (int, float))
-    if x.ndim != 2 or len(x) < 2 or not (known and 0 <= noise < np.inf):
+    names, columns = _numeric_columns(train)
+    valid = type(count) is int and count >= 1 and isinstance(noise, (int, float))
+    shape = columns.shape
+    if columns.ndim != 2 or len(columns) < 2 or not (valid and 0 <= noise < np.inf):
         message = (
             f"expected training rows (n, d), a count of 1 or more and noise of 0 or "
-            f"more, got shape {x.shape}, {count!r} and {noise!r}."
+            f"more, got shape {shape}, {count!r} and {noise!r}."
         )
         raise InputError(message)
     rng = np.random.default_rng(seed)
-    spread = np.array([_spread(column[np.isfinite(column)]) for column in x.T])
-    offsets = noise * spread * rng.normal(size=(count, x.shape[1]))
-    what = f"{noise:g}, seed {seed}"
+    spread = np.array([_spread(column[np.isfinite(column)]) for column in columns.T])
+    offsets = noise * spread * rng.normal(size=(count, shape[1]))
+    settings = f"{noise:g}, seed {seed}"
     return [
-        View(f"noise {i + 1} ({what})", _adder(offsets[i], names)) for i in range(count)
+        View(f"noise {i + 1} ({settings})", _adder(offsets[i], names))
+        for i in range(count)
     ]
 
 
-def _numbers(table: Any) -> tuple[list[Any] | None, Any]:
-    """Return the numeric columns, by name where the table has names."""
+def _numeric_columns(table: Any) -> tuple[list[Any] | None, Any]:
+    """Return the names of the numeric columns, None without names, and the values."""
     if hasattr(table, "select_dtypes"):  # pandas
-        part = table.select_dtypes("number")
-        return list(part.columns), part.to_numpy(np.float64)
+        numeric = table.select_dtypes("number")
+        return list(numeric.columns), numeric.to_numpy(np.float64)
     array = to_numpy(table)
     if array.dtype.kind not in "fiub":
         message = f"expected numbers in the table, got {array.dtype}."
@@ -261,12 +270,13 @@ def _numbers(table: Any) -> tuple[list[Any] | None, Any]:
 
 
 def _spread(column: Any) -> float:
+    """Return a column's standard deviation; 0 for a flag or a constant."""
     return float(column.std()) if len(np.unique(column)) > 2 else 0.0
 
 
 def _adder(offset: Any, names: list[Any] | None) -> Callable[[Any], Any]:
     def add(rows: Any) -> Any:
-        if names is not None and hasattr(rows, "iloc"):
+        if names is not None and hasattr(rows, "iloc"):  # pandas
             moved = rows.copy()
             moved[names] = rows[names] + offset
             return moved
@@ -276,7 +286,87 @@ def _adder(offset: Any, names: list[Any] | None) -> Callable[[Any], Any]:
         if array.ndim != 2 or array.shape[1] != len(offset):
             message = f"expected rows of {len(offset)} columns, got {array.shape}."
             raise InputError(message)
-        kind = array.dtype if array.dtype.kind == "f" else np.dtype(np.float64)
-        return (array + offset).astype(kind)
+        # float32 stays float32: models refuse rows of another type
+        dtype = array.dtype if array.dtype.kind == "f" else np.dtype(np.float64)
+        return (array + offset).astype(dtype)
 
     return add
+
+
+@dataclass(frozen=True)
+class ViewCheck:
+    """The effect of one view on the answers.
+
+    Attributes
+    ----------
+    name : str
+    agreement : float
+        The share of rows whose answer is that of the clean input.
+    confidence : float
+        The model's mean confidence on the view, less that on the clean input.
+    accuracy : float or None
+        The accuracy of the view's answers, less that of the clean ones, if labels are
+        known.
+    auroc : float or None
+        The AUROC of clean input and this view together, less that of the clean input
+        alone.
+    keep : bool
+        False if the view costs more than a point of accuracy and finds no more errors
+        (without labels: a point of confidence), or if it changes nothing.
+    reason : str
+        Why to drop it.
+    """
+
+    name: str
+    agreement: float
+    confidence: float
+    accuracy: float | None
+    auroc: float | None
+    keep: bool
+    reason: str = ""
+
+
+def check_views(opinions: Opinions, names: Sequence[str]) -> list[ViewCheck]:
+    """Report the effect of each view on the model's answers."""
+    clean, checks = opinions.predictions, []
+    confidence = opinions.confidence
+    for k, name in enumerate(names, start=1):
+        answers = opinions.answers[:, k]
+        agreement = float((answers == clean.predicted).mean())
+        gained_confidence = float(confidence[:, k].mean() - confidence[:, 0].mean())
+        gained_accuracy = gained_auroc = None
+        reason = "" if gained_confidence > -0.01 else "the model is less sure of it"
+        if clean.labels is not None:
+            errors = answers != clean.labels
+            gained_accuracy = float(clean.errors.mean() - errors.mean())
+            if clean.errors.any() and not clean.errors.all():
+                gained_auroc = auroc(_pair_doubts(opinions, k), clean.errors) - auroc(
+                    opinions.doubts[:, 0], clean.errors
+                )
+            finds_no_more = gained_auroc is None or gained_auroc <= 0
+            harms = gained_accuracy <= -0.01 and finds_no_more
+            reason = "it costs accuracy and finds no errors" if harms else ""
+        same = np.allclose(confidence[:, k], confidence[:, 0], atol=1e-6)
+        if same and agreement == 1:
+            reason = reason or "it changes nothing"
+        checks.append(
+            ViewCheck(
+                name,
+                agreement,
+                gained_confidence,
+                gained_accuracy,
+                gained_auroc,
+                keep=not reason,
+                reason=reason,
+            )
+        )
+    return checks
+
+
+def _pair_doubts(opinions: Opinions, k: int) -> Array:
+    """Return doubts from clean input and one view: its own confidence in the label."""
+    agrees = opinions.answers[:, k] == opinions.predictions.predicted
+    # Away from 0 and 1, so that no doubt is infinite and two of them can cancel.
+    confidence = np.clip(opinions.confidence[:, k], 1e-12, 1 - 1e-12)
+    log_odds = np.log((1 - confidence) / confidence)
+    return np.asarray(opinions.doubts[:, 0] + np.where(agrees, log_odds, -log_odds))

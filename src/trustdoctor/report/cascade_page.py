@@ -4,7 +4,7 @@ from string import ascii_uppercase
 from typing import Any
 
 from trustdoctor.gates import Certificate, Shortlist, shortlist_notes
-from trustdoctor.opinion import LEVEL, PERSON, Alone, Cascade, Measured
+from trustdoctor.opinion import COST_CONFIDENCE, PERSON, Alone, Cascade, Measured
 from trustdoctor.report.cascade_words import (
     OPTIMISTIC,
     RATES,
@@ -59,7 +59,7 @@ def render_cascade(cascade: Cascade) -> str:
         headline=headline(cascade),
         doubtful=list(doubtful_gains(seen)),
         optimistic=OPTIMISTIC,
-        level=f"{LEVEL * 100:g}%",
+        level=f"{COST_CONFIDENCE * 100:g}%",
         rate=RATES[seen.target],
         seen=seen,
         rows=[_row(one, form) for one in (seen.whole, *seen.alone)],

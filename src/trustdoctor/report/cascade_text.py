@@ -10,7 +10,7 @@ from rich.table import Table
 
 from trustdoctor import envelope
 from trustdoctor.gates import ListCounts, Outcome
-from trustdoctor.opinion import LEVEL, PERSON, Cascade, Cascaded, Measured
+from trustdoctor.opinion import COST_CONFIDENCE, PERSON, Cascade, Cascaded, Measured
 from trustdoctor.report.cascade_words import (
     OPTIMISTIC,
     combined,
@@ -34,8 +34,9 @@ def show_cascade(console: Console, cascade: Cascade, path: Path) -> None:
     console.print()
     console.print(_costs(seen))
     console.print(
-        f"\nMeasured on {seen.rows:,} rows, with intervals of {LEVEL * 100:g}%. Each "
-        f"model alone has a gate for the same promise, set by all rows. {OPTIMISTIC}",
+        f"\nMeasured on {seen.rows:,} rows, with intervals of "
+        f"{COST_CONFIDENCE * 100:g}%. Each model alone has a gate for the same "
+        f"promise, set by all rows. {OPTIMISTIC}",
         highlight=False,
         style="dim",
     )

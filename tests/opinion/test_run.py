@@ -54,7 +54,7 @@ def middle(said, combine="average", **options):
     """A cascade whose thresholds are doubts of rows, so that some are met exactly."""
     k = len(said)
     open_ = Cascade(names(k), (INF,) * k, costs(k), combine=combine, **options)
-    every = [one for _, one in zip(range(k), open_.judge(said, None), strict=True)]
+    every = [one for _, one in zip(range(k), open_.answers(said, None), strict=True)]
     at = [
         float(np.quantile(open_.scorer(one), 0.4, method="lower").clip(-1e9))
         for one in every

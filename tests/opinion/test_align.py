@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from trustdoctor.errors import InputError
-from trustdoctor.opinion.stages import take_stages
+from trustdoctor.opinion.stages import align_stages
 from trustdoctor.predictions import Predictions
 
 N = 60
@@ -34,7 +34,7 @@ def small():
     ids=lambda ids: f"{ids.dtype}",
 )  # fmt: skip
 def test_rows_are_matched_by_id_however_it_is_written(ids):
-    stages = take_stages([small(), said(LARGE[ORDER], ids=ids[ORDER])])
+    stages = align_stages([small(), said(LARGE[ORDER], ids=ids[ORDER])])
     assert np.array_equal(logits_of(stages), LARGE)
     assert np.array_equal(logits_of(stages, rows=ORDER[:7]), LARGE[ORDER[:7]])
     assert stages.labels.tolist() == LABELS.tolist()
@@ -44,12 +44,14 @@ def test_rows_are_matched_by_id_however_it_is_written(ids):
 def test_ids_that_are_text_stay_different():
     """'07' is not '7', and 'nan' is a name like any other."""
     ids = [f"{i:02}" for i in range(N)]
-    stages = take_stages([said(SMALL, ids=ids), said(LARGE[ORDER], ids=IDS[ORDER])])
+    stages = align_stages([said(SMALL, ids=ids), said(LARGE[ORDER], ids=IDS[ORDER])])
     with pytest.raises(InputError, match="not in stage 2, the first is id '00'"):
         stages.ask(1, ALL)
     assert np.array_equal(logits_of(stages, rows=ALL[10:]), LARGE[10:])
     named = np.array([*map(str, IDS[:-1]), "nan"])
-    stages = take_stages([said(SMALL, ids=named), said(LARGE[ORDER], ids=named[ORDER])])
+    stages = align_stages(
+        [said(SMALL, ids=named), said(LARGE[ORDER], ids=named[ORDER])]
+    )
     assert np.array_equal(logits_of(stages), LARGE)
 
 
@@ -60,22 +62,22 @@ def test_a_row_without_an_id_is_refused(gone):
     p = said(LARGE, ids=ids)
     for pair in ([small(), p], [p, small()]):
         with pytest.raises(InputError, match="an id for every row, row 3 has none"):
-            take_stages(pair)
+            align_stages(pair)
 
 
 def test_an_id_that_comes_twice_is_refused():
     twice = np.where(IDS == 3, 4, IDS)
     for pair in ([small(), said(LARGE, ids=twice)], [said(LARGE, ids=twice), small()]):
         with pytest.raises(InputError, match="every id once, '4' comes 2 times"):
-            take_stages(pair)
+            align_stages(pair)
     with pytest.raises(InputError, match="every id once, '4' comes 2 times"):
-        take_stages([small(), np.asarray], data=LARGE, ids=twice)
-    stages = take_stages([SMALL, LARGE], ids=IDS)
+        align_stages([small(), np.asarray], data=LARGE, ids=twice)
+    stages = align_stages([SMALL, LARGE], ids=IDS)
     assert stages.ids.tolist() == IDS.astype(str).tolist()
 
 
 def test_a_later_stage_may_lack_rows_until_they_are_asked_about():
-    stages = take_stages([small(), said(LARGE[5:], ids=IDS[5:])])
+    stages = align_stages([small(), said(LARGE[5:], ids=IDS[5:])])
     assert np.array_equal(logits_of(stages, rows=ALL[5:]), LARGE[5:])
     with pytest.raises(InputError, match="5 rows in doubt are not in stage 2"):
         stages.ask(1, ALL)
@@ -83,7 +85,7 @@ def test_a_later_stage_may_lack_rows_until_they_are_asked_about():
         stages.ask(1, np.array([8, 4, 9]))
     with pytest.raises(InputError, match="5 are not in stage 2, the first is id '0'"):
         stages.require_rows(ALL)
-    more = take_stages([said(SMALL[5:], ids=IDS[5:]), said(LARGE, ids=IDS)])
+    more = align_stages([said(SMALL[5:], ids=IDS[5:]), said(LARGE, ids=IDS)])
     assert np.array_equal(logits_of(more, rows=ALL[: N - 5]), LARGE[5:])
     with pytest.raises(InputError, match="5 are only in stage 2, the first is id '0'"):
         more.require_rows(ALL[: N - 5])
@@ -93,29 +95,29 @@ def test_rows_are_matched_by_position_only_where_that_is_said():
     bare = said(LARGE)
     for pair in ([small(), bare], [bare, small()]):
         with pytest.raises(InputError, match=r"stage \d has none, so rows cannot be"):
-            take_stages(pair)
-    stages = take_stages([small(), bare], by_position=True)
+            align_stages(pair)
+    stages = align_stages([small(), bare], by_position=True)
     assert np.array_equal(logits_of(stages), LARGE)
     assert stages.ids.tolist() == IDS.astype(str).tolist()
     shuffled = said(LARGE[ORDER], ids=IDS[ORDER])
     with pytest.raises(InputError, match="same order, as by_position says, but row"):
-        take_stages([small(), shuffled], by_position=True)
+        align_stages([small(), shuffled], by_position=True)
     with pytest.raises(InputError, match="stage 1 has 60, stage 2 has 59"):
-        take_stages([small(), said(LARGE[1:])], by_position=True)
-    assert take_stages([SMALL, LARGE]).ids is None
+        align_stages([small(), said(LARGE[1:])], by_position=True)
+    assert align_stages([SMALL, LARGE]).ids is None
 
 
 def test_models_beside_files_need_the_ids_of_their_rows():
     data = LARGE[ORDER]
-    stages = take_stages([small(), np.asarray], data=data, ids=IDS[ORDER])
+    stages = align_stages([small(), np.asarray], data=data, ids=IDS[ORDER])
     assert np.array_equal(logits_of(stages, 0), SMALL[ORDER])
     assert np.array_equal(logits_of(stages, 1), data)
     with pytest.raises(InputError, match="Pass ids="):
-        take_stages([small(), np.asarray], data=data)
+        align_stages([small(), np.asarray], data=data)
     for rows, ids in ((data, IDS[:-10]), (data[:-10], IDS)):
         with pytest.raises(InputError, match="as many ids and rows of data"):
-            take_stages([small(), np.asarray], data=rows, ids=ids)
+            align_stages([small(), np.asarray], data=rows, ids=ids)
     with pytest.raises(InputError, match="60 in stages, 50 in data"):
-        take_stages([SMALL, np.asarray], data=data[:-10])
+        align_stages([SMALL, np.asarray], data=data[:-10])
     with pytest.raises(InputError, match="one id per row"):
-        take_stages([SMALL, LARGE], ids=IDS[:, None])
+        align_stages([SMALL, LARGE], ids=IDS[:, None])

@@ -94,7 +94,7 @@ def test_the_promise_is_kept_whatever_is_asked(target, stages, rows, confidence)
 def test_a_test_that_is_not_kept_would_be_seen():
     """Taking the cheapest policy that looks good breaks the promise often."""
     from trustdoctor.opinion.policies import (
-        Heard,
+        StageDoubts,
         count_all,
         count_some,
         list_thresholds,
@@ -105,11 +105,13 @@ def test_a_test_that_is_not_kept_would_be_seen():
     count = 0
     for seed in range(50):
         at = np.random.default_rng(seed).integers(0, len(labels), 600)
-        rows = Heard(doubts[at][:, None], wrong[at][:, None])
+        rows = StageDoubts(doubts[at][:, None], wrong[at][:, None])
         every = count_all(rows, [0, 12], list_thresholds(rows))
         good = np.flatnonzero((every.rate("risk") <= 0.15) & (every.accepted > 0))
         best = every.thresholds[good[np.argmin(every.cost[good])]]
-        judged = count_some(Heard(doubts[:, None], wrong[:, None]), [0, 12], best[None])
+        judged = count_some(
+            StageDoubts(doubts[:, None], wrong[:, None]), [0, 12], best[None]
+        )
         count += bool(judged.rate("risk")[0] > 0.15)
     assert count > allowed(50)
 
