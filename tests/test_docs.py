@@ -246,6 +246,10 @@ gate = calibrate_files(source, score="spread", share=0.5, means=means)
 done = screen(source, gate, Path("out.parquet"), means=means)
 assert done.accepted == 200
 p = td.Predictions.from_logits(z, labels, features=z)
+measured = td.evaluate(p, scores=["spread"]).scores["spread"]
+ratio, auroc = measured["accuracy_ratio"], measured["auroc"]
+assert abs(ratio.value - (2 * auroc.value - 1)) < 1e-12
+assert ratio.low < ratio.value < ratio.high
 gate = td.calibrate(p, score=Centre.fit(p), frr=0.1)
 gate.save("gate.json")
 again = td.Gate.load("gate.json").screen(p)
@@ -253,12 +257,28 @@ assert (again.accepted == gate.screen(p).accepted).all()
 """
 
 
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md"])
+def test_pages_for_contributors_name_files_that_exist(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    paths = re.findall(r"`([\w./-]+/[\w.-]*)`", text)
+    folders = (ROOT, ROOT / "src", ROOT / "src" / "trustdoctor")
+    elsewhere = ("../", "dist/")  # beside the project, and made by it
+    missing = [
+        path
+        for path in paths
+        if not path.startswith(elsewhere)
+        and not any((folder / path).exists() for folder in folders)
+    ]
+    assert len(paths) > 20
+    assert not missing
+
+
 def test_the_examples_for_contributors_run(tmp_path):
     """In a process of their own: what they register must not stay."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     blocks = load(ROOT / "tests" / "blocks.py").BLOCK.finditer(text)
     code = [m["body"] for m in blocks if m["kind"] == "python" and not m["skip"]]
-    assert len(code) == 5
+    assert len(code) == 6
     done = subprocess.run(
         [sys.executable, "-c", "\n".join([*code, USED])],
         cwd=tmp_path,
