@@ -55,7 +55,9 @@ def test_many_rows_and_shared_values(session):
     rows = [(at, f"n{at}") for at in range(1000)]
     session.insert("things", ("number", "name"), rows, {"value": 0.5})
     assert session.rows("SELECT count(*), sum(value) FROM things") == [(1000, 500.0)]
-    session.many("UPDATE things SET name = ? WHERE number = ?", [("x", 1), ("y", 2)])
+    session.run_many(
+        "UPDATE things SET name = ? WHERE number = ?", [("x", 1), ("y", 2)]
+    )
     found = session.rows(
         "SELECT name FROM things WHERE number IN (1, 2) ORDER BY number"
     )
@@ -65,10 +67,10 @@ def test_many_rows_and_shared_values(session):
 
 def test_lists(session):
     session.insert("things", ("number", "name"), [(at, f"n{at}") for at in range(9)])
-    among, value = session.listed(["n1", "n7", "nobody", "a'b"])
+    among, value = session.in_list(["n1", "n7", "nobody", "a'b"])
     found = session.rows(f"SELECT number FROM things WHERE name IN {among}", value)
     assert sorted(found) == [(1,), (7,)]
-    among, value = session.listed([3, 8, 99])
+    among, value = session.in_list([3, 8, 99])
     found = session.rows(f"SELECT name FROM things WHERE number IN {among}", value)
     assert sorted(found) == [("n3",), ("n8",)]
 

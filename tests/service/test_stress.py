@@ -289,8 +289,10 @@ def test_so_does_one_that_hangs_within_a_transaction(copying, gate):
             hung.begin()
             hung.lock()
             with suppress(psycopg.Error), ExitStack() as stack:
-                stack.callback(hung.store.close)
+                stack.callback(hung.connection.close)
                 if copying:
-                    sending = hung.store.cursor().copy("COPY reviews FROM STDIN")
+                    sending = hung.connection.cursor().copy(
+                        "COPY review_counts FROM STDIN"
+                    )
                     stack.enter_context(sending)
                 wait_until(lambda: decide(service, timeout=60)[0] == 200, 40)

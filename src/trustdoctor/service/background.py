@@ -502,7 +502,7 @@ class Retention:
         writer.call(checkpoints)
         (first,) = session.rows("SELECT min(position) FROM rows")[0]
         while first is not None and first <= last:
-            upto = writer.database.piece(first, last)
+            upto = writer.database.deletion_end(first, last)
             _delete(writer, (first, upto), last)
             first = upto + 1
         _log.info("rows up to position %d were deleted by age", last)
@@ -530,4 +530,4 @@ def delete_piece(
         )
         if gone:
             count_review(session, what, -gone)
-    database.discard(session, last, goal)
+    database.delete_rows(session, last, goal)

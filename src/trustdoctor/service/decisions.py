@@ -121,7 +121,7 @@ class _Batch:
         ids = [one for rows in requests for one in rows.ids or ()]
         if not ids:
             return
-        among, value = self.session.listed(ids)
+        among, value = self.session.in_list(ids)
         for found in self.session.rows(_KNOWN.format(among), value):
             name, digest, said, doubt, accepted, version, drawn, short = found
             answer = Decision(

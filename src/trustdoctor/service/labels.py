@@ -127,7 +127,7 @@ def check_said(one: Said, limits: Limits) -> None:
 
 def find_rows(session: Session, ids: Sequence[str]) -> dict[str, Row]:
     """Return the rows of these ids, where they are known."""
-    among, value = session.listed(list(ids))
+    among, value = session.in_list(list(ids))
     found = session.rows(_ROWS.format(among), value)
     return {row[0]: Row(*row) for row in found}
 
@@ -207,11 +207,11 @@ def _keep(
         (*columns, "judgement", "counted", "source", "author", "lease"),
         [(first + n, kept[n][0].position, *line) for n, line in enumerate(lines)],
     )
-    session.many(
+    session.run_many(
         "UPDATE rows SET label = ?, judgement = ? WHERE position = ?",
         [(label, wrong, row.position) for row, label, wrong, _ in kept],
     )
-    session.many(
+    session.run_many(
         "DELETE FROM review_queue WHERE position = ?",
         [(row.position,) for row, *_ in kept],
     )

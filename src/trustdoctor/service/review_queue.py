@@ -108,7 +108,7 @@ def lease_rows(
     now = session.now()
     order = _ORDERS[asked.order]
     longest = now + 2 * LONGEST  # no lease lasts so long: the clock was ahead
-    among, skipped = session.listed(list(map(str, asked.skip)))
+    among, skipped = session.in_list(list(map(str, asked.skip)))
     found = session.rows(_FREE.format(among, order), now, longest, skipped, asked.count)
     until, out = now + asked.seconds, []
     for line, name, doubt, audit, said, short, payload, team, at, number in found:

@@ -155,7 +155,7 @@ class Writer:
             asked = list(rows.values())
             position = read_head(session).position
             last = position + sum(map(len, asked))
-            self.database.prepare(session, position, last)
+            self.database.make_partitions(session, position, last)
             for at, done in zip(
                 rows,
                 self.decider.decide(session, asked),
@@ -181,7 +181,7 @@ class Writer:
     def _drop(self) -> None:
         """Undo, and connect anew: after a failure a connection may be of no use."""
         session, self._session = self._session, None
-        self.database.forget()
+        self.database.forget_partitions()
         if session is not None:
             session.rollback()
             session.close()

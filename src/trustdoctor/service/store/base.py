@@ -1,4 +1,4 @@
-"""Where the service keeps its rows: SQLite or PostgreSQL, asked in one dialect.
+"""What a store of rows does: sessions with transactions, and the databases they open.
 
 Statements are written once, with `?` for values. A session belongs to one thread.
 """
@@ -13,22 +13,22 @@ from trustdoctor.errors import InputError, TrustDoctorError
 Row = tuple[Any, ...]
 
 DELETED = 20_000
-"""Rows that one transaction deletes."""
+"""Rows that one transaction deletes at most: decisions wait for it."""
 
 
 class UnavailableError(TrustDoctorError):
-    """The store cannot be asked now, or could not keep what it was given."""
+    """The store does not answer, or could not keep what it was given."""
 
 
 class Session(Protocol):
     """One connection, in or out of a transaction."""
 
     def rows(self, statement: str, *values: Any) -> list[Row]:
-        """Return what a query finds."""
+        """Return the rows of a query."""
         ...
 
     def run(self, statement: str, *values: Any) -> int:
-        """Change something; return how many rows."""
+        """Execute a statement; return the number of rows that it changed."""
         ...
 
     def insert(
@@ -36,17 +36,17 @@ class Session(Protocol):
         table: str,
         columns: Sequence[str],
         rows: Sequence[tuple[Any, ...]],
-        same: dict[str, Any] | None = None,
+        shared: dict[str, Any] | None = None,
     ) -> None:
-        """Add many rows; `same` are columns that have one value in all of them."""
+        """Add rows; `shared` are columns with one value in all of them."""
         ...
 
-    def many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Change something for each of many values."""
+    def run_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Execute a statement once for each row of values."""
         ...
 
-    def listed(self, values: Sequence[Any]) -> tuple[str, Any]:
-        """Return what stands after IN for values of one type, and its one value."""
+    def in_list(self, values: Sequence[Any]) -> tuple[str, Any]:
+        """Return the SQL behind IN for values of one type, and its single parameter."""
         ...
 
     def has_table(self, name: str) -> bool:
@@ -58,11 +58,11 @@ class Session(Protocol):
         ...
 
     def scrub(self) -> None:
-        """Let nothing of what was deleted stay in the files."""
+        """Remove deleted content from the files, too."""
         ...
 
     def lock(self) -> None:
-        """Wait until no other replica changes anything, within a transaction."""
+        """Lock the position counter until the transaction ends."""
         ...
 
     def begin(self) -> None:
@@ -70,53 +70,53 @@ class Session(Protocol):
         ...
 
     def commit(self) -> None:
-        """Make it durable."""
+        """Make the transaction durable."""
         ...
 
     def rollback(self) -> None:
-        """Undo it."""
+        """Undo the transaction."""
         ...
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         ...
 
 
 class Database(Protocol):
-    """A place to keep rows, which sessions open."""
+    """A file or a server that keeps rows, and opens sessions."""
 
     name: str
-    types: dict[str, str]
+    column_types: dict[str, str]
     """What the dialect calls the types of the schema."""
 
     def open(self, *, writer: bool = False) -> Session:
         """Connect; one session writes, others read."""
         ...
 
-    def prepare(self, session: Session, first: int, last: int) -> None:
-        """Make room for rows of these positions, where that has to be made."""
+    def make_partitions(self, session: Session, first: int, last: int) -> None:
+        """Create the partitions that rows of these positions need, if any."""
         ...
 
-    def forget(self) -> None:
-        """Trust nothing that was made: the transaction was undone."""
+    def forget_partitions(self) -> None:
+        """Look for partitions anew: the transaction that made some was undone."""
         ...
 
-    def piece(self, first: int, last: int) -> int:
-        """Return up to which position rows from `first` on are deleted at once."""
+    def deletion_end(self, first: int, last: int) -> int:
+        """Return the last position that a deletion from `first` on takes at once."""
         ...
 
-    def discard(self, session: Session, upto: int, goal: int) -> None:
+    def delete_rows(self, session: Session, last: int, goal: int) -> None:
         """Delete rows up to a position; those up to `goal` will follow."""
         ...
 
     def close(self) -> None:
-        """Let others have it."""
+        """Let other processes use it."""
         ...
 
 
 @contextmanager
 def transaction(session: Session) -> Iterator[Session]:
-    """Do something whole or not at all."""
+    """Commit what happens inside, or undo all of it."""
     session.begin()
     try:
         yield session
@@ -127,7 +127,7 @@ def transaction(session: Session) -> Iterator[Session]:
 
 
 def attempt(session: Session, job: Callable[[Session], Any]) -> Any:
-    """Do something within a transaction; what fails is undone, and no more."""
+    """Run a job inside a transaction; if it fails, only its own changes are undone."""
     session.run("SAVEPOINT job")
     try:
         result = job(session)
@@ -141,8 +141,8 @@ def attempt(session: Session, job: Callable[[Session], Any]) -> Any:
     return result
 
 
-def open_database(place: str, *, fast: bool = False) -> Database:
-    """Return the database at a place: a file, or postgresql://...
+def open_database(address: str, *, fast: bool = False) -> Database:
+    """Return the database at an address: a file, or postgresql://...
 
     Examples
     --------
@@ -155,16 +155,16 @@ def open_database(place: str, *, fast: bool = False) -> Database:
     ...     database.close()
     [(2,)]
     """
-    if place.startswith(("postgresql://", "postgres://")):
+    if address.startswith(("postgresql://", "postgres://")):
         from trustdoctor.service.store.postgres import PostgresDatabase
 
-        return PostgresDatabase(place, fast=fast)
-    if "://" in place or not place:
+        return PostgresDatabase(address, fast=fast)
+    if "://" in address or not address:
         message = (
             f"expected a store as a file or postgresql://..., got "
-            f"{json.dumps(place.split('://')[0])}. Name one of these."
+            f"{json.dumps(address.split('://')[0])}. Name one of these."
         )
         raise InputError(message)
     from trustdoctor.service.store.sqlite import SqliteDatabase
 
-    return SqliteDatabase(place, fast=fast)
+    return SqliteDatabase(address, fast=fast)

@@ -1,4 +1,4 @@
-"""Rows in PostgreSQL, for any number of replicas of the service.
+"""A store in PostgreSQL, for any number of replicas of the service.
 
 Rows are partitioned by position. Positions rise with time, so a partition is a stretch
 of time, and retention drops whole ones that nobody reads just then.
@@ -20,110 +20,127 @@ SCHEMA = "trustdoctor"
 """Where the tables are."""
 
 _DEFAULT_PATH = '"$user", public'
-_PATIENCE = 10
-_CUT = (  # who has the counter, and hangs while it sends rows
+_CONNECT_TIMEOUT = 10
+# `idle_in_transaction_session_timeout` does not end a replica that hangs in the middle
+# of a COPY: to the server it is not idle. It waits for the client, with the counter
+# locked, and every replica would wait with it (tests/service/test_stress.py).
+_END_HANGING_WRITERS = (
     "SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a JOIN pg_locks l "
     "ON l.pid = a.pid WHERE l.relation = 'head'::regclass AND l.mode = 'RowShareLock' "
     "AND l.granted AND a.pid <> pg_backend_pid() AND a.wait_event = 'ClientRead' "
     "AND a.xact_start < now() - interval '5 s'"
 )
+# now() stands still within a transaction, so it would not show how long one waited.
 _NOW = "SELECT extract(epoch FROM clock_timestamp())::float8"
 
 
 @cache
-def _translated(statement: str) -> str:
+def _with_placeholders(statement: str) -> str:
     return statement.replace("?", "%s")
 
 
 class PostgresSession:
     """A connection to the server; after a failure it is closed."""
 
-    def __init__(self, place: str, *, fast: bool) -> None:
+    def __init__(self, address: str, *, fast: bool) -> None:
         driver = _driver()
-        self._known_types: dict[str, dict[str, str]] = {}
-        with _told():
+        self._column_types: dict[str, dict[str, str]] = {}
+        with _raise_unavailable():
             try:
-                self.store = driver.connect(
-                    place,
+                self.connection = driver.connect(
+                    address,
                     autocommit=True,
-                    connect_timeout=_PATIENCE,
+                    connect_timeout=_CONNECT_TIMEOUT,
                     application_name="trustdoctor",
                     keepalives_idle=10,
                     tcp_user_timeout=30_000,
                 )
             except driver.ProgrammingError as error:
-                message = "expected a store as postgresql://USER@HOST/NAME. Mend it."
+                message = (
+                    "expected a store as postgresql://USER@HOST/NAME, got an address "
+                    "that cannot be read as one. Correct --store."
+                )
                 raise InputError(message) from error
             # A replica that hangs does not keep the others waiting.
-            self.store.execute("SET idle_in_transaction_session_timeout TO '5s'")
-            self.store.execute("SET lock_timeout TO '10s'")
-            self.store.execute("SET timezone TO 'UTC'")
-            # Tables of its own, whatever else the database holds; unless the address
-            # says where they are to be: ?options=-csearch_path%3DNAME.
+            self.connection.execute("SET idle_in_transaction_session_timeout TO '5s'")
+            self.connection.execute("SET lock_timeout TO '10s'")
+            self.connection.execute("SET timezone TO 'UTC'")
+            # Our tables do not mix with what else the database holds, unless the
+            # address names a place for them: ?options=-csearch_path%3DNAME.
             (path,) = self.rows("SHOW search_path")[0]
             if path == _DEFAULT_PATH:
-                self.store.execute(f"SET search_path TO {SCHEMA}")
+                self.connection.execute(f"SET search_path TO {SCHEMA}")
             if fast:
-                self.store.execute("SET synchronous_commit TO off")
+                self.connection.execute("SET synchronous_commit TO off")
             elif self.rows("SHOW synchronous_commit")[0][0] == "off":
-                self.store.execute("SET synchronous_commit TO on")
+                # An answer promises that the disk has it, whatever the default.
+                self.connection.execute("SET synchronous_commit TO on")
 
     def rows(self, statement: str, *values: Any) -> list[Row]:
-        """Return what a query finds."""
-        with _told():
-            return self.store.execute(_translated(statement), values).fetchall()
+        """Return the rows of a query."""
+        with _raise_unavailable():
+            cursor = self.connection.execute(_with_placeholders(statement), values)
+            return cursor.fetchall()
 
     def run(self, statement: str, *values: Any) -> int:
-        """Change something; return how many rows."""
-        with _told():
-            return self.store.execute(_translated(statement), values).rowcount
+        """Execute a statement; return the number of rows that it changed."""
+        with _raise_unavailable():
+            cursor = self.connection.execute(_with_placeholders(statement), values)
+            return cursor.rowcount
 
     def insert(
         self,
         table: str,
         columns: Sequence[str],
         rows: Sequence[tuple[Any, ...]],
-        same: dict[str, Any] | None = None,
+        shared: dict[str, Any] | None = None,
     ) -> None:
-        """Add many rows; `same` are columns that have one value in all of them."""
-        shared = same or {}
+        """Add rows; `shared` are columns with one value in all of them."""
+        shared = shared or {}
         names = (*shared, *columns)
-        first = tuple(shared.values())
+        shared_values = tuple(shared.values())
         types = self._types(table)
-        into = f"COPY {table} ({', '.join(names)}) FROM STDIN WITH (FORMAT BINARY)"
-        with _told(), self.store.cursor() as cursor, cursor.copy(into) as copy:
+        # Binary COPY: the server has nothing to parse or to plan for each row.
+        statement = f"COPY {table} ({', '.join(names)}) FROM STDIN WITH (FORMAT BINARY)"
+        with (
+            _raise_unavailable(),
+            self.connection.cursor() as cursor,
+            cursor.copy(statement) as copy,
+        ):
             copy.set_types([types[name] for name in names])
             for row in rows:
-                copy.write_row(first + row)
+                copy.write_row(shared_values + row)
 
     def _types(self, table: str) -> dict[str, str]:
-        """Return the types of a table's columns."""
-        if table not in self._known_types:
-            found = self.rows(
+        """Return the types of a table's columns: binary COPY converts nothing."""
+        if table not in self._column_types:
+            columns = self.rows(
                 "SELECT column_name, udt_name FROM information_schema.columns "
                 "WHERE table_name = ? AND table_schema = current_schema()",
                 table,
             )
-            self._known_types[table] = {name: kind for name, kind in found}  # noqa: C416
-        return self._known_types[table]
+            self._column_types[table] = {name: kind for name, kind in columns}  # noqa: C416
+        return self._column_types[table]
 
-    def many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Change something for each of many values."""
-        with _told(), self.store.cursor() as cursor:
-            cursor.executemany(_translated(statement), rows)
+    def run_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Execute a statement once for each row of values."""
+        with _raise_unavailable(), self.connection.cursor() as cursor:
+            cursor.executemany(_with_placeholders(statement), rows)
 
-    def listed(self, values: Sequence[Any]) -> tuple[str, Any]:
-        """Return what stands after IN for values of one type, and its one value."""
-        kind = "bigint" if values and type(values[0]) is int else "text"
-        return f"(SELECT unnest(?::{kind}[]))", list(values)
+    def in_list(self, values: Sequence[Any]) -> tuple[str, Any]:
+        """Return the SQL behind IN for values of one type, and its single parameter."""
+        array = "bigint[]" if values and type(values[0]) is int else "text[]"
+        return f"(SELECT unnest(?::{array}))", list(values)
 
-    def idle(self, table: str) -> bool:
-        """Tell whether nobody uses a table, within a transaction, and lock it."""
-        self.run("SAVEPOINT idle")
+    def lock_if_unused(self, table: str) -> bool:
+        """Lock a table for this transaction, unless somebody uses it."""
+        self.run("SAVEPOINT unused")
         try:
-            self.store.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE NOWAIT")
+            self.connection.execute(
+                f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE NOWAIT"
+            )
         except _driver().Error:
-            self.run("ROLLBACK TO SAVEPOINT idle")
+            self.run("ROLLBACK TO SAVEPOINT unused")
             return False
         return True
 
@@ -136,16 +153,18 @@ class PostgresSession:
         return float(self.rows(_NOW)[0][0])
 
     def scrub(self) -> None:
-        """Leave it to the server, which overwrites what was deleted in its time."""
+        """Do nothing: the server overwrites what was deleted in its own time."""
 
     def lock(self) -> None:
-        """Wait for the counter: positions are given out in the order of commits."""
+        """Lock the position counter until the transaction ends."""
+        # Positions are given out in the order of commits because of this lock. Numbers
+        # of a sequence are not: a reader could pass one that is committed later.
         try:
             self.rows("SELECT last_position FROM head FOR UPDATE")
         except UnavailableError as error:
             if isinstance(error.__cause__, _driver().errors.LockNotAvailable):
                 self.rollback()
-                self.rows(_CUT)
+                self.rows(_END_HANGING_WRITERS)
             raise
 
     def begin(self) -> None:
@@ -153,75 +172,78 @@ class PostgresSession:
         self.run("BEGIN")
 
     def commit(self) -> None:
-        """Make it durable."""
+        """Make the transaction durable."""
         self.run("COMMIT")
 
     def rollback(self) -> None:
-        """Undo it."""
+        """Undo the transaction."""
         with suppress(UnavailableError):
             self.run("ROLLBACK")
 
     def close(self) -> None:
-        """End the connection."""
-        self.store.close()
+        """Close the connection."""
+        self.connection.close()
 
 
 class PostgresDatabase:
     """A server that several replicas share."""
 
     name = "postgresql"
-    types = {  # noqa: RUF012
+    column_types = {  # noqa: RUF012
         "integer": "BIGINT",
         "real": "DOUBLE PRECISION",
         "bytes": "BYTEA",
+        # By bytes, as in SQLite: a locale's order is slower, and may change with libc.
         "id": 'TEXT COLLATE "C"',
     }
 
-    def __init__(self, place: str, *, fast: bool) -> None:
-        self.place, self.fast = place, fast
-        self._made = -1
+    def __init__(self, address: str, *, fast: bool) -> None:
+        self.address, self.fast = address, fast
+        self._last_partition = -1  # of those that are known to exist
 
     def open(self, *, writer: bool = False) -> PostgresSession:
         """Connect."""
         del writer
-        return PostgresSession(self.place, fast=self.fast)
+        return PostgresSession(self.address, fast=self.fast)
 
-    def prepare(self, session: Any, first: int, last: int) -> None:
-        """Make the partitions of these positions, and the next one."""
+    def make_partitions(self, session: Any, first: int, last: int) -> None:
+        """Create the partitions that rows of these positions need, and the next one."""
         start, end = first // PARTITION, last // PARTITION + 1
-        if end <= self._made:
+        if end <= self._last_partition:
             return
-        for part in range(max(start, self._made), end + 1):
+        for number in range(max(start, self._last_partition), end + 1):
             session.run(
-                f"CREATE TABLE IF NOT EXISTS rows_{part} PARTITION OF rows FOR VALUES "
-                f"FROM ({part * PARTITION}) TO ({(part + 1) * PARTITION})"
+                f"CREATE TABLE IF NOT EXISTS rows_{number} PARTITION OF rows "
+                f"FOR VALUES FROM ({number * PARTITION}) "
+                f"TO ({(number + 1) * PARTITION})"
             )
-        self._made = end
+        self._last_partition = end
 
-    def forget(self) -> None:
+    def forget_partitions(self) -> None:
         """Look for partitions anew: the transaction that made some was undone."""
-        self._made = -1
+        self._last_partition = -1
 
-    def piece(self, first: int, last: int) -> int:
-        """Return up to which position rows from `first` on are deleted at once."""
-        end = (first // PARTITION + 1) * PARTITION - 1
-        return min(last, end, first + DELETED - 1)
+    def deletion_end(self, first: int, last: int) -> int:
+        """Return the last position that a deletion from `first` on takes at once."""
+        partition_end = (first // PARTITION + 1) * PARTITION - 1
+        return min(last, partition_end, first + DELETED - 1)
 
-    def discard(self, session: Any, upto: int, goal: int) -> None:
-        """Delete rows up to a position: a partition at its end, as a whole."""
-        part = upto // PARTITION
-        end = (part + 1) * PARTITION - 1
-        if end > goal:
-            session.run("DELETE FROM rows WHERE position <= ?", upto)
-        elif upto == end:
-            # Whoever reads it for long is not waited for.
-            if session.idle("rows"):  # a partition is dropped with a lock on all
-                session.run(f"DROP TABLE IF EXISTS rows_{part}")
+    def delete_rows(self, session: Any, last: int, goal: int) -> None:
+        """Delete rows up to a position; a partition at its end, as a whole."""
+        number = last // PARTITION
+        partition_end = (number + 1) * PARTITION - 1
+        if partition_end > goal:
+            session.run("DELETE FROM rows WHERE position <= ?", last)
+        elif last == partition_end:
+            # To drop a partition takes a lock on all of `rows`. It would wait for a
+            # reader that takes long, and all decisions would wait behind it.
+            if session.lock_if_unused("rows"):
+                session.run(f"DROP TABLE IF EXISTS rows_{number}")
             else:
-                session.run("DELETE FROM rows WHERE position <= ?", upto)
+                session.run("DELETE FROM rows WHERE position <= ?", last)
 
     def close(self) -> None:
-        """Nothing to let go."""
+        """Do nothing: the server stays."""
 
 
 def _driver() -> Any:
@@ -234,14 +256,14 @@ def _driver() -> Any:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """Say what is wrong with the server, without its address."""
+def _raise_unavailable() -> Iterator[None]:
+    """Turn what the driver raises into UnavailableError, without the address."""
     driver = _driver()
     try:
         yield
     except (driver.OperationalError, driver.InterfaceError) as error:
-        first = str(error).splitlines()[0]
-        # Whatever a driver says, a password in an address is not repeated.
-        said = re.sub(r"postgres(ql)?://\S+", "postgresql://...", first)
-        message = f"cannot use the store in PostgreSQL: {said}."
+        first_line = str(error).splitlines()[0]
+        # The driver may quote the address, and with it a password.
+        reason = re.sub(r"postgres(ql)?://\S+", "postgresql://...", first_line)
+        message = f"cannot use the store in PostgreSQL: {reason}."
         raise UnavailableError(message) from error

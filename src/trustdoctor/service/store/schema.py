@@ -72,7 +72,7 @@ one counter. `rows.output` is what the model said, as doubles (top-k as JSON), a
 
 def _create_tables(session: Session, database: Database) -> None:
     partitioned = database.name == "postgresql"
-    words = database.types | {
+    words = database.column_types | {
         "partitioned": "PARTITION BY RANGE (position)" if partitioned else "",
         "keyed": "" if partitioned else "WITHOUT ROWID",
     }
@@ -117,4 +117,4 @@ def migrate(session: Session, database: Database) -> None:
             migration(session, database)
         session.run("UPDATE schema_version SET version = ?", len(MIGRATIONS))
         (last_position,) = session.rows("SELECT last_position FROM head")[0]
-        database.prepare(session, last_position, last_position)
+        database.make_partitions(session, last_position, last_position)
