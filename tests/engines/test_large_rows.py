@@ -159,7 +159,7 @@ def test_a_bad_row_is_told_with_its_number(tmp_path, batches):
 def test_only_what_is_needed_counts_where_nothing_is_written(path, batches):
     """A column that repeats itself takes little of the file, and much when read."""
     source = find_source(path)
-    needed, whole = (source.largest_piece(whole=one) for one in (False, True))
+    needed, whole = (source.largest_piece(all_columns=one) for one in (False, True))
     assert 4 * CLASSES * ROWS <= needed < 2 * 4 * CLASSES * ROWS
     assert 900 * ROWS <= whole < 1.5 * 1000 * ROWS
     enough = BASE_MEMORY + 4 * needed
@@ -185,10 +185,10 @@ def test_rows_are_as_large_as_all_their_columns(suffix, tmp_path):
     numbers = 4 * CLASSES
     assert source.rows == 500
     if suffix == ".npz":
-        assert source.row_size() == source.row_size(whole=True) == numbers
+        assert source.row_size() == source.row_size(all_columns=True) == numbers
         return
     assert numbers <= source.row_size() < 600
-    assert 900 <= source.row_size(whole=True) < 2000
+    assert 900 <= source.row_size(all_columns=True) < 2000
     head = source.head(["id", "text"], 7)
     assert head.rows() == table.select("id", "text").head(7).rows()
 
@@ -196,7 +196,7 @@ def test_rows_are_as_large_as_all_their_columns(suffix, tmp_path):
 def test_batches_are_smaller_where_all_columns_pass(path):
     sizes = []
     for whole in (False, True):
-        with tuned(find_source(path), 10**9, whole=whole):
+        with tuned(find_source(path), 10**9, all_columns=whole):
             sizes.append(int(os.environ["POLARS_IDEAL_MORSEL_SIZE"]))
     assert sizes[0] > 5 * sizes[1]
 

@@ -377,17 +377,17 @@ def test_lists_in_arrays_are_as_wide_as_the_longest(tmp_path, monkeypatch):
     named = {f"logit_{k}": z[:, k] for k in range(12)}
     path = tmp_path / "rows.parquet"
     pl.DataFrame(named | {"label": labels}).write_parquet(path, row_group_size=5000)
-    widened, opened = [], array_format._opened
+    n_written, widen = [], array_format._widen
 
-    def noted(*given):
-        widened.append(given[3] is not None)
-        return opened(*given)
+    def noted(*arguments):
+        n_written.append(arguments[-1])
+        return widen(*arguments)
 
-    monkeypatch.setattr(array_format, "_opened", noted)
+    monkeypatch.setattr(array_format, "_widen", noted)
     p = td.read(path)
     own = td.calibrate(p, coverage=0.7, shortlist=0.9)
     screen(find_source(path), own, tmp_path / "out.npz")
-    assert any(widened)
+    assert any(n_written)
     found = np.load(tmp_path / "out.npz")["shortlist"]
     texts = describe_lists(own.screen(p).shortlist, p)
     assert (found == texts).all()

@@ -236,10 +236,10 @@ def test_long_lines_say_which_memory_they_need(name, tmp_path):
     for whole, least in ((False, 1.2 * GB), (True, 3 * GB)):
         with (
             pytest.raises(FileError, match=r"Give --memory [\d.]+GB"),
-            tuned(source, GB, whole=whole),
+            tuned(source, GB, all_columns=whole),
         ):
             pass
-        with tuned(source, int(least), whole=whole):
+        with tuned(source, int(least), all_columns=whole):
             pass
     assert not fits(source, GB)
 
@@ -284,7 +284,7 @@ def test_lines_end_outside_of_quotes(text, block):
         if sign == "\n" and not inside:
             ends.append(at)
     with patch.object(lines, "_BLOCK", block):
-        walked = list(lines._walk(io.BytesIO(text.encode())))
+        walked = list(lines._blocks_with_ends(io.BytesIO(text.encode())))
     assert b"".join(part for part, _ in walked).decode() == text
     first = 0
     for part, found in walked:

@@ -115,9 +115,9 @@ def hang(monkeypatch):
 
 def misread(monkeypatch):
     """Read other numbers than the file holds, in memory and streamed alike."""
-    whole = frames._values
+    whole = frames._matrix
     other = lambda *given: whole(*given)[:, ::-1] ** 3  # noqa: E731
-    monkeypatch.setattr(frames, "_values", other)
+    monkeypatch.setattr(frames, "_matrix", other)
 
 
 def write_backwards(monkeypatch):

@@ -94,7 +94,7 @@ class LocalEngine(Engine):
     ) -> Outcome:
         """Apply the function to every batch, and write what it adds beside the rows."""
         limit = memory or parse_memory(None)
-        source = with_room(source, limit, whole=output is not None)
+        source = with_room(source, limit, all_columns=output is not None)
         found: list[Outcome] = []
         widths: set[int] = set()
 
@@ -184,8 +184,10 @@ def _added_to_nothing(source: Source, *, own: bool, listed: bool) -> pl.Struct:
     inner = source.schema[source.needed[0]]
     single = getattr(inner, "inner", inner) in (pl.Float32, pl.Float16)
     kinds: dict[str, Any] = {"id": pl.String} if layout.kind == "choices" else {}
-    if not own and (not layout.answers or layout.kind == "choices" or layout.predicted):
-        named = layout.class_names is not None or layout.answers
+    if not own and (
+        not layout.holds_answers or layout.kind == "choices" or layout.predicted
+    ):
+        named = layout.class_names is not None or layout.holds_answers
         kinds["predicted"] = pl.String if named else pl.Int64
     kinds["score"] = pl.Float32 if single else pl.Float64
     kinds |= {"accepted": pl.Boolean}

@@ -83,17 +83,17 @@ def require_fitting(
         raise InputError(message)
 
 
-def with_room(source: Source, memory: int, *, whole: bool = False) -> Source:
+def with_room(source: Source, memory: int, *, all_columns: bool = False) -> Source:
     """Return the files, read a few rows at a time where their pieces are too large.
 
     What a piece takes four times over, unpacked, in work and on its way out, must fit
     beside the libraries. Files whose pieces cannot be told apart are refused.
     """
-    piece, room = source.largest_piece(whole=whole), memory - BASE_MEMORY
+    piece, room = source.largest_piece(all_columns=all_columns), memory - BASE_MEMORY
     if 4 * piece <= room:
         return source
     if source.format.sliced:
-        return replace(source, step=_batch_rows(source, room, whole=whole))
+        return replace(source, step=_batch_rows(source, room, all_columns=all_columns))
     least = math.ceil((4 * piece + BASE_MEMORY) / 1e8) / 10
     message = (
         f"{source.name} has pieces of {piece / 1e6:,.0f} MB that are read as a "
@@ -104,26 +104,26 @@ def with_room(source: Source, memory: int, *, whole: bool = False) -> Source:
     raise FileError(message)
 
 
-def _batch_rows(source: Source, room: int, *, whole: bool) -> int:
+def _batch_rows(source: Source, room: int, *, all_columns: bool) -> int:
     """Return how many rows make a batch of which several fit on every core."""
-    size = 16 * cores() * source.row_size(whole=whole)
+    size = 16 * cores() * source.row_size(all_columns=all_columns)
     return int(min(max(room // size, 1 << 6), 1 << 17))
 
 
 @contextmanager
-def tuned(source: Source, memory: int, *, whole: bool = False) -> Iterator[None]:
+def tuned(source: Source, memory: int, *, all_columns: bool = False) -> Iterator[None]:
     """Have this process, the allocator and polars, work in batches that leave room.
 
-    As many row groups are read ahead as there is room for. `whole` says that all
-    columns pass through. This changes the process: the command line and a cluster's
+    As many row groups are read ahead as there is room for. `all_columns` says that
+    all of them pass through. This changes the process: the command line and a cluster's
     workers do so, a library call does not.
     """
     room = memory - BASE_MEMORY
     if source.format.lines:  # before any is parsed
-        with_room(source, memory, whole=whole)
-    piece = max(source.largest_piece(whole=whole), 1)
+        with_room(source, memory, all_columns=all_columns)
+    piece = max(source.largest_piece(all_columns=all_columns), 1)
     ahead = min(max(room // (8 * piece), 1), 2 * cores())
-    rows = _batch_rows(source, room, whole=whole)
+    rows = _batch_rows(source, room, all_columns=all_columns)
     _keep_freed_memory()
     settings = {
         "POLARS_ROW_GROUP_PREFETCH_SIZE": str(ahead),

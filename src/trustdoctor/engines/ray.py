@@ -241,7 +241,7 @@ def _map_files(
     limit = memory or parse_memory(None)
     for at in batch["at"]:
         source, target = targets[int(at)]
-        with tuned(source, limit, whole=True):
+        with tuned(source, limit, all_columns=True):
             done = LocalEngine().map(
                 source,
                 function,

@@ -17,12 +17,25 @@ from trustdoctor.predictions import Predictions, assume_logits
 if TYPE_CHECKING:
     from trustdoctor.files.source import Source
 
-_STATED = ("confidence", "conf", "certainty")
-_LABELS = (
+_CONFIDENCE_NAMES = ("confidence", "conf", "certainty")
+_LABEL_NAMES = (
     *(*LABELS, "y_true", "y", "target", "truth", "true_class", "class"),
     *("true", "actual", "gold", "ground_truth"),
 )
-_PREDICTED = (*PREDICTED, "pred", "y_pred", "predicted_label", "predicted_class")
+_PREDICTED_NAMES = (*PREDICTED, "pred", "y_pred", "predicted_label", "predicted_class")
+
+ANSWER_NAMES = (
+    *(*PREDICTED, "pred", "y_pred", "y_hat", "yhat", "pred_label", "predicted_label"),
+    *("predicted_class", "decision", "decided", "answer", "output"),
+)
+"""Names of columns that hold the system's answers, whatever the model predicts."""
+
+_ROWS = 10_000
+_BYTES = 100_000_000  # rows may be wide, or a line endless
+_LEAST_AGREEMENT = 0.8
+"""How often a column of another name agrees with the most probable class."""
+
+_FEWEST_ANSWERS = 10
 
 
 def advise_columns(head: pl.DataFrame) -> str:
@@ -37,94 +50,85 @@ def advise_columns(head: pl.DataFrame) -> str:
     names = head.columns
     if "choices" in names and head["choices"].dtype != pl.String:
         return "--choices A,B --truth FILE: these are a language model's responses"
-    stated = next((n for n in names if n.lower() in _STATED), None)
-    if stated is not None:
-        return _answers(names, stated)
-    numbers = {name: _numbers(head[name]) for name in names}
-    shares = [
+    confidence = next((n for n in names if n.lower() in _CONFIDENCE_NAMES), None)
+    if confidence is not None:
+        return _confidence_options(names, confidence)
+    numbers = {name: _numbers_or_none(head[name]) for name in names}
+    probs = [
         name
         for name, values in numbers.items()
         if values is not None
-        and name not in _LABELS
+        and name not in _LABEL_NAMES
         and values.min() >= 0
         and values.max() <= 1
         and not np.isin(values, (0, 1)).all()
     ]
-    label = _label(names, [*shares, *CORRECT])
-    if len(shares) == 1:
-        return f"--probs {shares[0]} --positive LABEL{label}"
-    if len(shares) > 1 and _sums(numbers, shares):
-        return f"--probs {','.join(shares)}{label}"
+    labels_option = _labels_option(names, [*probs, *CORRECT])
+    if len(probs) == 1:
+        return f"--probs {probs[0]} --positive LABEL{labels_option}"
+    if len(probs) > 1 and _sum_to_1(numbers, probs):
+        return f"--probs {','.join(probs)}{labels_option}"
     return ""
 
 
-def _answers(names: list[str], stated: str) -> str:
-    right, said, true = (
-        next((name for name in known if name in names), None)
-        for known in (CORRECT, _PREDICTED, _LABELS)
+def _confidence_options(names: list[str], confidence: str) -> str:
+    correct, predicted, label = (
+        next((name for name in usual if name in names), None)
+        for usual in (CORRECT, _PREDICTED_NAMES, _LABEL_NAMES)
     )
-    if right is not None or said is None:
-        return f"--confidence {stated} --correct {right or 'NAME'}"
-    return f"--confidence {stated} --predicted {said} --labels {true or 'NAME'}"
+    if correct is not None or predicted is None:
+        return f"--confidence {confidence} --correct {correct or 'NAME'}"
+    return (
+        f"--confidence {confidence} --predicted {predicted} --labels {label or 'NAME'}"
+    )
 
 
-def _label(names: list[str], taken: list[str]) -> str:
-    usual = [name for name in names if name.lower() in _LABELS and name not in taken]
+def _labels_option(names: list[str], no_labels: list[str]) -> str:
+    usual = [n for n in names if n.lower() in _LABEL_NAMES and n not in no_labels]
     if not usual:
         return " --labels NAME"
     return "" if usual[0] in LABELS else f" --labels {usual[0]}"
 
 
-def _numbers(column: pl.Series) -> Any:
-    """Return numbers, a decimal comma included; None where there are others."""
+def _numbers_or_none(column: pl.Series) -> NDArray[Any] | None:
+    """Return numbers, also with a decimal comma; None if an entry is not a number."""
     if column.dtype.is_nested() or column.dtype == pl.Boolean or not len(column):
         return None
     text = as_text(column).str.replace(r"^([^,.]*),([^,.]*)$", "${1}.${2}")
-    found = text.cast(pl.Float64, strict=False)
-    return None if found.null_count() or found.is_nan().any() else found.to_numpy()
+    numbers = text.cast(pl.Float64, strict=False)
+    if numbers.null_count() or numbers.is_nan().any():
+        return None
+    return numbers.to_numpy()
 
 
-def _sums(numbers: dict[str, Any], names: list[str]) -> bool:
+def _sum_to_1(numbers: dict[str, Any], names: list[str]) -> bool:
     total = np.sum([numbers[name] for name in names], axis=0)
     return bool((np.abs(total - 1) < 0.05).all())
-
-
-NAMES = (
-    *(*PREDICTED, "pred", "y_pred", "y_hat", "yhat", "pred_label", "predicted_label"),
-    *("predicted_class", "decision", "decided", "answer", "output"),
-)
-
-_ROWS = 10_000
-_BYTES = 100_000_000  # rows may be wide, or a line endless
-_ALIKE = 0.8
-"""A column of another name agrees this often with the most probable class."""
-
-_FEWEST = 10  # answers
 
 
 def warn_of_answers(source: "Source") -> tuple[str, ...]:
     """Say which columns seem to hold other answers than the most probable classes.
 
-    Every entry is a class or missing, and the column is called so, or one cut-off of
-    the second class's probability explains it, or it agrees with the most probable
-    class often, and more often than with the labels, as a second opinion would. The
-    first 10,000 rows are looked at.
+    In such a column every entry is a class or missing. Besides, it has a usual name, or
+    one cut-off of the second class's probability explains it, or it agrees with the
+    most probable class often, and more often than with the labels, as a second opinion
+    would. The first 10,000 rows are looked at.
     """
     layout, columns = source.layout, source.columns
-    named = columns.predicted is not None or columns.cutoff is not None
+    is_named = columns.predicted is not None or columns.cutoff is not None
     others = [n for n in source.names if n not in source.needed and n not in CORRECT]
-    if named or layout.answers or not others or not source.format.is_table:
+    if is_named or layout.holds_answers or not others or not source.format.is_table:
         return ()
     rows = min(_ROWS, _BYTES // source.row_bytes)
-    if rows < _FEWEST:
+    if rows < _FEWEST_ANSWERS:
         return ()
     head = source.head([*source.needed, *others], rows)
     try:
         with assume_logits():
             predictions = source.predictions(head)
-    except InputError:  # which is told where all rows are read
+    except InputError:  # reported by whatever reads all rows
         return ()
-    found = []
+    warnings = []
     for name in others:
         try:
             answers = class_decisions(
@@ -132,35 +136,39 @@ def warn_of_answers(source: "Source") -> tuple[str, ...]:
             )
         except InputError:  # not the names or numbers of classes
             continue
-        line = _line(name, answers, predictions)
-        found += [line] if line else []
-    return tuple(found)
+        warnings.append(_answers_warning(name, answers, predictions))
+    return tuple(filter(None, warnings))
 
 
-def _line(name: str, answers: NDArray[np.int64], predictions: Predictions) -> str:
+def _answers_warning(
+    name: str, answers: NDArray[np.int64], predictions: Predictions
+) -> str:
+    """Return what to say of a column of classes; "" if they are not the answers."""
     answered = answers >= 0
-    other = answered & (answers != predictions.predicted)
-    if answered.sum() < _FEWEST or not other.any() or len(np.unique(answers)) < 2:
+    differs = answered & (answers != predictions.predicted)
+    n_answered, n_differing = int(answered.sum()), int(differs.sum())
+    if n_answered < _FEWEST_ANSWERS or not n_differing or len(np.unique(answers)) < 2:
         return ""
     cutoff = find_cutoff(predictions, answers)
-    agrees = 1 - other.sum() / answered.sum()
-    if name.lower() not in NAMES and not cutoff:
-        judged = answered & predictions.has_label
+    if name.lower() not in ANSWER_NAMES and not cutoff:
+        agreement = 1 - n_differing / n_answered
+        labelled = answered & predictions.has_label
         labels = predictions.labels
-        if agrees < _ALIKE or labels is None or not judged.any():
+        if agreement < _LEAST_AGREEMENT or labels is None or not labelled.any():
             return ""
-        if agrees <= (answers == labels)[judged].mean():
+        if agreement <= (answers == labels)[labelled].mean():
             return ""
-    how = f"--predicted {shlex.quote(name)}" + f" (or --cutoff {cutoff})" * bool(cutoff)
+    option = f"--predicted {shlex.quote(name)}"
+    option += f" (or --cutoff {cutoff})" if cutoff else ""
     return (
         f"The column {name!r} holds classes that differ from the most probable one in "
-        f"{int(other.sum()):,} of {int(answered.sum()):,} rows. If it is what the "
-        f"system answers, judge that: {how}."
+        f"{n_differing:,} of {n_answered:,} rows. If it is what the system answers, "
+        f"judge that: {option}."
     )
 
 
 def find_cutoff(predictions: Predictions, answers: NDArray[np.int64]) -> str:
-    """Return a cut-off that explains all answers, in few digits; empty where none does.
+    """Return a cut-off with few digits that explains all answers; "" if none does.
 
     Examples
     --------
@@ -173,9 +181,11 @@ def find_cutoff(predictions: Predictions, answers: NDArray[np.int64]) -> str:
     logits = predictions.logits.astype(np.float64)
     with np.errstate(over="ignore"):
         second = 1 / (1 + np.exp(logits[:, 0] - logits[:, 1]))
-    highest, lowest = second[answers == 0].max(), second[answers == 1].min()
+    highest_of_first = second[answers == 0].max()
+    lowest_of_second = second[answers == 1].min()
     for digits in range(1, 6):
-        at = math.floor(lowest * 10**digits + 1e-9) / 10**digits
-        if highest < at < 1:
-            return f"{at:g}"
+        # 1e-9: a probability that was written as 0.3 may be read as 0.29999...
+        cutoff = math.floor(lowest_of_second * 10**digits + 1e-9) / 10**digits
+        if highest_of_first < cutoff < 1:
+            return f"{cutoff:g}"
     return ""

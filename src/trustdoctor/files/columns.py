@@ -7,13 +7,13 @@ from pathlib import Path
 from trustdoctor.errors import InputError
 from trustdoctor.predictions import check_cutoff, comparable_name
 
-_SINGLE = ("groups", "ids", "texts")
+_BESIDE = ("groups", "ids", "texts")
 _VALUES = ("logits", "probs", "confidence", "doubt", "choices")
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns or arrays to read, where they have names of their own.
+    """Which columns or arrays to read, if their names do not say so themselves.
 
     Attributes
     ----------
@@ -25,39 +25,40 @@ class Columns:
     features : str, optional
         An array, a list column, or a prefix of numbered columns.
     groups, ids, texts : str, optional
-        What group a row belongs to, what it is called, and what was classified.
+        The columns of each row's group, its id, and the text that was classified.
     need_labels : bool
-        Whether labels that cannot be used are a mistake; else they are missing.
+        Whether labels that cannot be used are an error; else they count as missing.
     confidence, doubt : str, optional
-        For answers without logits: the column of one of them.
+        For answers without logits: the column of their confidence, or of their doubt.
     predicted, correct : str, optional
-        With these: the answers, to be compared with the labels; or what is right. With
-        logits or probabilities `predicted` is what the system answers, where that is
-        not always the most probable class. Where it is blank there is no answer.
+        For answers without logits: the column of answers, to be compared with the
+        labels; or the column that says which answers are right. With logits or
+        probabilities, `predicted` is what the system answers, if that is not always
+        the most probable class. A blank is no answer.
     positive : str, optional
-        For a binary model with one column: the label that it speaks for.
+        For a binary model with one column: the label that this column speaks for.
     cutoff : float, optional
-        Of two classes: the probability of the second (of `positive`) from which on the
-        system answers it.
+        For two classes: from which probability of the second class (of `positive`) the
+        system answers that class.
     one_vs_rest : bool
-        Whether probabilities are each of one class against the rest.
+        Whether each probability is of one class against the rest.
     first_class : int
         The number of the first class, in labels and columns.
     percent : bool
-        Whether probabilities or confidences are given in percent.
+        Whether probabilities or confidences are percentages.
     class_names : sequence of str, optional
-        One per class, in the order of the columns, where the columns do not say.
+        One per class, in the order of the columns, if the columns do not name them.
     choices : sequence of str, optional
-        For a language model's responses: the answers it was to choose from.
+        For a language model's responses: the answers that it could choose from.
     truth : Path, optional
-        A table of ids and true labels, where the file itself has none.
+        A table of ids and true labels, if the file itself has no labels.
     comma : bool
         Whether numbers may have a decimal comma, as in files separated by semicolons.
     names_file : Path, optional
-        Where the class names were read from.
+        The file that the class names were read from.
     last_line : str, optional
-        "keep" takes the last line of a CSV or TSV file as it stands, where it has no
-        line end or too few values. By default such a file is refused, because it may be
+        "keep" takes the last line of a CSV or TSV file as it is, even without a line
+        end or with too few values. By default such a file is refused, because it may be
         cut short.
     """
 
@@ -86,22 +87,22 @@ class Columns:
     last_line: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse two meanings for the same numbers."""
-        given = [name for name in _VALUES if getattr(self, name) is not None]
-        if len(given) > 1:
+        """Refuse options that contradict each other."""
+        named_values = [name for name in _VALUES if getattr(self, name) is not None]
+        if len(named_values) > 1:
             message = (
                 f"expected one of {', '.join(_VALUES)} to be named, got both "
-                f"{' and '.join(given)}. Name one."
+                f"{' and '.join(named_values)}. Name one."
             )
             raise InputError(message)
-        stated = self.confidence is not None or self.doubt is not None
-        if self.correct is not None and not stated:
+        has_signal = self.confidence is not None or self.doubt is not None
+        if self.correct is not None and not has_signal:
             message = (
                 "--correct goes with --confidence NAME or --doubt NAME. Add one, or "
                 "name the true labels: --labels NAME."
             )
             raise InputError(message)
-        self._check_decisions(stated)
+        self._check_decisions()
         if self.correct is not None and self.labels is not None:
             message = "expected --correct, or --predicted with --labels, got both."
             raise InputError(message)
@@ -111,19 +112,21 @@ class Columns:
             if value is not None and not isinstance(value, str):
                 object.__setattr__(self, name, tuple(map(str, value)))
         if isinstance(self.choices, str):
-            parts = tuple(part.strip() for part in self.choices.split(","))
-            object.__setattr__(self, "choices", parts)
+            choices = tuple(choice.strip() for choice in self.choices.split(","))
+            object.__setattr__(self, "choices", choices)
         self._check_positive()
-        self._check_reading()
+        self._check_last_line()
+        self._check_first_class()
 
-    def _check_reading(self) -> None:
-        """Refuse what says of no file how it is read."""
+    def _check_last_line(self) -> None:
         if self.last_line not in (None, "keep"):
             message = (
                 f"expected --last-line keep, or nothing, got {self.last_line!r}. Keep "
                 "takes a last line without its end as it stands."
             )
             raise InputError(message)
+
+    def _check_first_class(self) -> None:
         if type(self.first_class) is not int or self.first_class < 0:
             message = (
                 f"expected first_class of 0 or more, got {self.first_class!r}. Classes "
@@ -131,14 +134,15 @@ class Columns:
             )
             raise InputError(message)
 
-    def _check_decisions(self, stated: bool) -> None:  # noqa: FBT001
+    def _check_decisions(self) -> None:
         """Refuse two accounts of what the system decided."""
         if self.cutoff is not None:
             check_cutoff(self.cutoff)
-        other = "predicted" if self.predicted is not None else "choices"
-        classless = stated or self.choices is not None
+        has_signal = self.confidence is not None or self.doubt is not None
+        classless = has_signal or self.choices is not None
         if self.cutoff is not None and (classless or self.predicted is not None):
-            other = "confidence or --doubt" if stated else other
+            other = "predicted" if self.predicted is not None else "choices"
+            other = "confidence or --doubt" if has_signal else other
             message = (
                 f"--cutoff decides between two classes by their probabilities, and "
                 f"does not go with --{other}. Leave one out."
@@ -152,15 +156,16 @@ class Columns:
             raise InputError(message)
 
     def _check_names(self) -> None:
-        """Take numbers for names of columns, as pandas does; refuse columns."""
-        for one in ("labels", "features", *_SINGLE, *_VALUES, "predicted", "correct"):
-            given = getattr(self, one)
-            if type(given) is int:
-                object.__setattr__(self, one, str(given))
-            elif given is not None and not isinstance(given, (str, list, tuple)):
+        """Turn numbers into names, as pandas' columns may have; refuse data."""
+        roles = ("labels", "features", *_BESIDE, *_VALUES, "predicted", "correct")
+        for role in roles:
+            name = getattr(self, role)
+            if type(name) is int:
+                object.__setattr__(self, role, str(name))
+            elif name is not None and not isinstance(name, (str, list, tuple)):
                 message = (
-                    f"expected {one} as the name of a column, got "
-                    f"{type(given).__name__}. Columns themselves go to from_logits, "
+                    f"expected {role} as the name of a column, got "
+                    f"{type(name).__name__}. Columns themselves go to from_logits, "
                     "from_probs or from_confidence."
                 )
                 raise InputError(message)
@@ -180,16 +185,16 @@ class Columns:
 
     def options(self) -> list[str]:
         """Return the options of the command line that name the same columns."""
-        out: list[str] = []
-        for one in fields(self):
-            value, option = getattr(self, one.name), f"--{one.name.replace('_', '-')}"
-            if one.name in ("need_labels", "comma", "class_names") or not value:
+        options: list[str] = []
+        for role in (field.name for field in fields(self)):
+            value = getattr(self, role)
+            if role in ("need_labels", "comma", "class_names") or not value:
                 continue
-            if one.name == "names_file":
-                option = "--class-names"
+            option = "class_names" if role == "names_file" else role
+            option = f"--{option.replace('_', '-')}"
             if value is True:
-                out.append(option)
+                options.append(option)
             else:
-                shown = ",".join(value) if isinstance(value, tuple) else str(value)
-                out += [option, shown]
-        return out
+                text = ",".join(value) if isinstance(value, tuple) else str(value)
+                options += [option, text]
+        return options

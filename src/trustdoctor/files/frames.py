@@ -34,16 +34,23 @@ from trustdoctor.predictions import (
 def from_table(table: pl.DataFrame, columns: Columns) -> Predictions:
     """Build predictions, with all that the columns name, from a table."""
     layout = find_layout(table.columns, columns)
-    beside = _beside(table, layout, columns)
     if layout.kind == "choices":
         return from_lines(table[layout.values[0]], columns)
-    if layout.answers:
+    beside: dict[str, Any] = {
+        "ids": None if layout.ids is None else _objects(table[layout.ids]),
+        "groups": None if layout.groups is None else _groups(table[layout.groups]),
+        "features": None
+        if not layout.features
+        else _matrix(table, layout.features, columns),
+    }
+    if layout.holds_answers:
         return _answers(table, layout, columns, beside)
     if columns.positive is not None and columns.class_names is None:
         columns = with_binary_names(columns, layout, table)
         layout = replace(layout, class_names=tuple(columns.class_names or ()))
     values = _class_values(table, layout, columns)
-    values.flags.writeable = False  # nobody else has them, so they need no copy
+    # Predictions copy an array that others could change. Nobody else has this one.
+    values.flags.writeable = False
     if layout.class_names is not None and len(layout.class_names) != values.shape[1]:
         message = (
             f"expected {values.shape[1]} class names, one per class, got "
@@ -52,20 +59,21 @@ def from_table(table: pl.DataFrame, columns: Columns) -> Predictions:
         raise InputError(message)
     beside["class_names"], beside["cutoff"] = layout.class_names, columns.cutoff
     if layout.kind == "logits":
-        found = Predictions.from_logits(values, **beside)
+        predictions = Predictions.from_logits(values, **beside)
     else:
-        against = columns.one_vs_rest
-        found = Predictions.from_probs(values, one_vs_rest=against, **beside)
+        predictions = Predictions.from_probs(
+            values, one_vs_rest=columns.one_vs_rest, **beside
+        )
     if layout.predicted is not None:
         decisions = class_decisions(
-            table[layout.predicted], layout, columns, found.n_classes
+            table[layout.predicted], layout, columns, predictions.n_classes
         )
-        found = replace(found, decisions=decisions, decided_by=AS_PREDICTED)
-    if layout.said is not None:
-        _check_said(table, layout, values)
+        predictions = replace(predictions, decisions=decisions, decided_by=AS_PREDICTED)
+    if layout.doctor_prediction is not None:
+        _check_doctor_predictions(table, layout, values)
     labels = _labels(table, layout, columns, values.shape[1])
-    known = labels is not None and bool((labels != UNKNOWN).any())
-    return replace(found, labels=labels if known else None)
+    has_labels = labels is not None and bool((labels != UNKNOWN).any())
+    return replace(predictions, labels=labels if has_labels else None)
 
 
 def from_frame(table: Any, **columns: Any) -> Predictions:
@@ -91,57 +99,62 @@ def from_frame(table: Any, **columns: Any) -> Predictions:
                 f"{type(table).__name__}: {str(error).splitlines()[0]}"
             )
             raise InputError(message) from error
-    names = columns.pop("class_names", None)
     try:
-        asked = Columns(**columns, class_names=names)
+        named_columns = Columns(**columns)
     except TypeError as error:
         message = f"expected columns by name, as probs= or labels=: {error}."
         raise InputError(message) from error
     if not len(table):
         message = "expected at least one row, got an empty table."
         raise InputError(message)
-    return from_table(table, asked)
+    return from_table(table, named_columns)
 
 
 def _to_polars(table: Any) -> pl.DataFrame:
-    """Return an Arrow or pandas table; columns of objects as text."""
+    """Return an Arrow or pandas table; columns of mixed types as text."""
     if hasattr(table, "dtypes") and hasattr(table, "iloc"):  # pandas
-        own = {}
-        names = [str(name) for name in table.columns]
-        twice = [name for name in names if names.count(name) > 1]
-        if twice:
-            message = f"it has the column {twice[0]!r} twice"
-            raise ValueError(message)
-        for name in table.columns:
-            column = table[name]
-            values = column.astype(object).where(column.notna(), None)
-            kind = column.dtype
-            plain = getattr(kind, "kind", "O") in "biuf" and hasattr(kind, "type")
-            numbers = plain and isinstance(kind, np.dtype)
-            own[str(name)] = column.to_numpy() if numbers else _objects(list(values))
-        return pl.DataFrame(own)
-    found = pl.from_arrow(table)
-    if not isinstance(found, pl.DataFrame):
+        return _pandas_to_polars(table)
+    frame = pl.from_arrow(table)
+    if not isinstance(frame, pl.DataFrame):
         message = "it is not a table"
         raise TypeError(message)
-    return found
+    return frame
 
 
-def _objects(values: list[Any]) -> pl.Series:
+def _pandas_to_polars(table: Any) -> pl.DataFrame:
+    # polars.from_pandas needs pyarrow, which the core does not.
+    names = [str(name) for name in table.columns]
+    repeated = [name for name in names if names.count(name) > 1]
+    if repeated:
+        message = f"it has the column {repeated[0]!r} twice"
+        raise ValueError(message)
+    series: dict[str, Any] = {}
+    for name in table.columns:
+        column, dtype = table[name], table[name].dtype
+        # pandas' own nullable types have no numpy array without losing their nulls.
+        if isinstance(dtype, np.dtype) and dtype.kind in "biuf":
+            series[str(name)] = column.to_numpy()
+        else:
+            entries = column.astype(object).where(column.notna(), None)
+            series[str(name)] = _series_of_objects(list(entries))
+    return pl.DataFrame(series)
+
+
+def _series_of_objects(entries: list[Any]) -> pl.Series:
     try:
-        return pl.Series(values, strict=True)
-    except (TypeError, pl.exceptions.PolarsError):  # of several types
-        return pl.Series([None if v is None else str(v) for v in values])
+        return pl.Series(entries, strict=True)
+    except (TypeError, pl.exceptions.PolarsError):  # of mixed types
+        return pl.Series([None if v is None else str(v) for v in entries])
 
 
 def with_binary_names(columns: Columns, layout: Layout, table: pl.DataFrame) -> Columns:
     """Return columns that name both classes of a binary model."""
     assert columns.positive is not None
-    seen: list[str] = []
+    labels: list[str] = []
     if layout.label is not None:
-        seen = as_text(table[layout.label]).drop_nulls().unique().sort().to_list()
+        labels = as_text(table[layout.label]).drop_nulls().unique().sort().to_list()
     try:
-        names = binary_names(columns.positive, seen)
+        names = binary_names(columns.positive, labels)
     except InputError:
         if columns.need_labels:
             raise
@@ -149,62 +162,62 @@ def with_binary_names(columns: Columns, layout: Layout, table: pl.DataFrame) -> 
     return replace(columns, class_names=names)
 
 
-def _beside(table: pl.DataFrame, layout: Layout, columns: Columns) -> dict[str, Any]:
-    """Return what is known of the rows beside the numbers."""
-    return {
-        "ids": None if layout.ids is None else _plain(table[layout.ids]),
-        "groups": None if layout.groups is None else _groups(table[layout.groups]),
-        "features": _values(table, layout.features, columns)
-        if layout.features
-        else None,
-    }
-
-
 def _class_values(
     table: pl.DataFrame, layout: Layout, columns: Columns
 ) -> NDArray[Any]:
-    """Return one number per class and row."""
-    values = _values(table, layout.values, columns)
+    """Return one number per row and class."""
+    values = _matrix(table, layout.values, columns)
     if columns.percent:
-        if layout.kind == "logits":
-            message = "--percent goes with --probs or --confidence. Leave it out."
-            raise InputError(message)
-        values = values / 100
-    single = values.shape[1] == 1
-    if columns.positive is None and not single:
+        values = _percentages_to_shares(values, layout)
+    is_single = values.shape[1] == 1
+    if columns.positive is None and not is_single:
         return values
-    if columns.positive is None or not single:
-        name = layout.values[0]
+    if columns.positive is None:
+        message = (
+            f"expected one number per class, at least 2 classes, got one number in "
+            f"{layout.values[0]!r}. Of a binary model say which label it speaks for: "
+            "--positive LABEL."
+        )
+        raise InputError(message)
+    if not is_single:
         message = (
             "--positive goes with one column of numbers, got several. Leave it out."
         )
-        if single:
-            message = (
-                f"expected one number per class, at least 2 classes, got one number in "
-                f"{name!r}. Of a binary model say which label it speaks for: "
-                "--positive LABEL."
-            )
         raise InputError(message)
-    one = values.astype(np.float64)
-    top = one.max(initial=0.0)
-    if layout.kind == "probs" and 1.01 < top <= 100.5 and one.min() >= 0:
-        above, at = int((one > 1).sum()), int(one.argmax())
-        message = f"expected probabilities in {layout.values[0]!r}, got up to {top:g}"
-        if above >= 0.05 * len(one):
-            message += ", as percentages are. Give --percent."
-            raise InputError(message)
-        # One typing error does not make percentages of the other rows.
-        message += " at row {row}; "
-        message += f"{above:,} of {len(one):,} rows are above 1. Fix or remove them."
-        raise RowError(message, at)
-    other = np.zeros_like(one) if layout.kind == "logits" else 1 - one
-    return np.column_stack([other, one])
+    positive = values.astype(np.float64)
+    if layout.kind == "logits":
+        return np.column_stack([np.zeros_like(positive), positive])
+    _refuse_percentages(positive, layout.values[0])
+    return np.column_stack([1 - positive, positive])
+
+
+def _percentages_to_shares(values: NDArray[Any], layout: Layout) -> NDArray[Any]:
+    if layout.kind not in ("probs", "confidence"):
+        message = "--percent goes with --probs or --confidence. Leave it out."
+        raise InputError(message)
+    return values / 100
+
+
+def _refuse_percentages(positive: NDArray[np.float64], name: str) -> None:
+    """Refuse probabilities above 1 that look like percentages, or a few such errors."""
+    highest = positive.max(initial=0.0)
+    if not (1.01 < highest <= 100.5 and positive.min() >= 0):
+        return
+    n_above, row = int((positive > 1).sum()), int(positive.argmax())
+    message = f"expected probabilities in {name!r}, got up to {highest:g}"
+    if n_above >= 0.05 * len(positive):
+        message += ", as percentages are. Give --percent."
+        raise InputError(message)
+    # A single typing error does not make percentages of the other rows.
+    message += " at row {row}; "
+    message += f"{n_above:,} of {len(positive):,} rows are above 1. Fix or remove them."
+    raise RowError(message, row)
 
 
 def _labels(
-    table: pl.DataFrame, layout: Layout, columns: Columns, classes: int
+    table: pl.DataFrame, layout: Layout, columns: Columns, n_classes: int
 ) -> NDArray[np.int64] | None:
-    """Return the labels; those that cannot be used matter only where needed."""
+    """Return the labels; invalid ones are refused only if labels are needed."""
     if columns.truth is not None:
         column = look_up(_ids(table, layout), columns)
     elif layout.label is None:
@@ -213,17 +226,17 @@ def _labels(
         column = table[layout.label]
     if columns.positive is not None:
         column = _binary_labels(column, columns)
-    return class_numbers(column, layout, classes, strict=columns.need_labels)
+    return class_numbers(column, layout, n_classes, strict=columns.need_labels)
 
 
 def class_decisions(
-    column: pl.Series, layout: Layout, columns: Columns, classes: int
+    column: pl.Series, layout: Layout, columns: Columns, n_classes: int
 ) -> NDArray[np.int64]:
-    """Return the classes that the system answered, `UNKNOWN` where it did not."""
+    """Return the classes that the system answered, `UNKNOWN` for rows without one."""
     if columns.positive is not None:
         column = _binary_labels(column, columns)
     try:
-        return class_numbers(column, layout, classes, strict=True)
+        return class_numbers(column, layout, n_classes, strict=True)
     except InputError as error:
         raise as_prediction_error(error) from None
 
@@ -236,12 +249,11 @@ def _ids(table: pl.DataFrame, layout: Layout) -> pl.Series:
 
 
 def _binary_labels(column: pl.Series, columns: Columns) -> pl.Series:
-    """Return labels by name, where 0 and 1 stand for the two classes."""
-    names = tuple(columns.class_names or ())
-    text = as_text(column)
-    table = {"0": names[0], "1": names[1], "false": names[0], "true": names[1]}
-    taken = {name: name for name in names}
-    return text.replace({**table, **taken})
+    """Return labels by name; 0, 1, false and true stand for the two classes."""
+    negative, positive = columns.class_names or ()
+    codes = {"0": negative, "1": positive, "false": negative, "true": positive}
+    names = {negative: negative, positive: positive}  # a class may be called "1"
+    return as_text(column).replace(codes | names)
 
 
 def _answers(
@@ -249,66 +261,69 @@ def _answers(
 ) -> Answers:
     """Build answers with a confidence or a doubt."""
     name = layout.values[0]
-    given: dict[str, Any] = dict.fromkeys(("predicted", "labels"))
-    silent = np.zeros(len(table), bool)
+    predicted = labels = None
+    missing = table[name].is_null().to_numpy()
     if layout.predicted is not None:
-        given["predicted"] = as_text(table[layout.predicted]).fill_null("").to_numpy()
-        silent = given["predicted"] == ""
-    missing = silent | table[name].is_null().to_numpy()
-    values = _stated(table[name], missing, columns)
+        predicted = as_text(table[layout.predicted]).fill_null("").to_numpy()
+        missing = missing | (predicted == "")
+    signal = _signal(table[name], missing, columns)
     if columns.percent:
-        if layout.kind == "doubt":
-            message = "--percent goes with --probs or --confidence. Leave it out."
-            raise InputError(message)
-        values = values / 100
+        signal = _percentages_to_shares(signal, layout)
     correct = None if layout.correct is None else as_correct(table[layout.correct])
     if columns.truth is not None and layout.predicted is not None:
         truth = look_up(_ids(table, layout), columns)
-        given["labels"] = _truth_text(truth, given["predicted"])
+        labels = _true_answers(truth, predicted)
     elif layout.label is not None:
-        given["labels"] = _truth_text(table[layout.label], given["predicted"])
+        labels = _true_answers(table[layout.label], predicted)
     kind: Any = layout.kind
     return make_answers(
-        values, correct, signal=kind, missing=missing, **given, **beside
+        signal,
+        correct,
+        signal=kind,
+        missing=missing,
+        predicted=predicted,
+        labels=labels,
+        **beside,
     )
 
 
-def _stated(
+def _signal(
     column: pl.Series, missing: NDArray[np.bool_], columns: Columns
 ) -> NDArray[Any]:
     """Return confidences or doubts; NaN where one is missing."""
     if not missing.any():
         return _numbers(column, column.name, columns)
-    out, there = np.full(len(column), np.nan), np.flatnonzero(~missing)
-    if not len(there):
-        return out
+    signal, present = np.full(len(column), np.nan), np.flatnonzero(~missing)
+    if not len(present):
+        return signal
     try:
-        numbers = _numbers(column.gather(there), column.name, columns)
-    except RowError as error:  # its row is among those that have one
-        raise RowError(error.message, int(there[error.row])) from None
-    out = out.astype(np.promote_types(numbers.dtype, np.float32))
-    out[there] = numbers
-    return out
+        numbers = _numbers(column.gather(present), column.name, columns)
+    except RowError as error:  # whose row counts those that are present
+        raise RowError(error.message, int(present[error.row])) from None
+    signal = signal.astype(np.promote_types(numbers.dtype, np.float32))
+    signal[present] = numbers
+    return signal
 
 
-def _truth_text(column: pl.Series, answers: NDArray[Any]) -> NDArray[Any]:
-    """Return true answers; a word that stands for none is one if it was answered."""
+def _true_answers(column: pl.Series, predicted: NDArray[Any] | None) -> NDArray[Any]:
+    """Return true answers, "" if missing; "NA" is an answer if it was predicted."""
     text = as_text(column).fill_null("").to_numpy()
-    return np.where(np.isin(text, MISSING) & (text != answers), "", text)
+    return np.where(np.isin(text, MISSING) & (text != predicted), "", text)
 
 
-def _values(table: pl.DataFrame, names: list[str], columns: Columns) -> NDArray[Any]:
+def _matrix(table: pl.DataFrame, names: list[str], columns: Columns) -> NDArray[Any]:
+    """Return the numbers of columns, or of one list column, as (rows, columns)."""
     if len(names) == 1 and table[names[0]].dtype in (pl.List, pl.Array):
         return _list_column(table[names[0]])
-    own = pl.DataFrame([table[name] for name in names])
-    if set(own.dtypes) == {pl.String}:  # many at a time
-        cast = own.select(_read_text(pl.all(), columns))
-        if not sum(cast.null_count().row(0)):
-            return cast.to_numpy(order="c")
+    frame = pl.DataFrame([table[name] for name in names])
+    if set(frame.dtypes) == {pl.String}:  # polars casts many columns on all cores
+        numbers = frame.select(_parse_numbers(pl.all(), columns))
+        if not sum(numbers.null_count().row(0)):
+            return numbers.to_numpy(order="c")
     return np.column_stack([_numbers(table[name], name, columns) for name in names])
 
 
-def _read_text(text: pl.Expr, columns: Columns | None) -> pl.Expr:
+def _parse_numbers(text: pl.Expr, columns: Columns | None) -> pl.Expr:
     """Return numbers that are written as text; null where one is not a number."""
     text = text.str.strip_chars()
     if columns is not None and columns.percent:
@@ -347,41 +362,42 @@ def _numbers(
 ) -> NDArray[Any]:
     """Return a column's numbers; `width` of them make a row."""
     if column.null_count():
-        at = int(column.is_null().arg_max() or 0) // width
+        row = int(column.is_null().arg_max() or 0) // width
         message = (
             f"column {name!r} has no value at row {{row}}. Give every row its numbers."
         )
-        raise RowError(message, at)
-    if column.dtype == pl.String:  # as CSV is read
-        cast = pl.select(_read_text(pl.lit(column), columns)).to_series()
-        column = column if cast.null_count() else cast
+        raise RowError(message, row)
+    if column.dtype == pl.String:  # columns of CSV files are read as text
+        numbers = pl.select(_parse_numbers(pl.lit(column), columns)).to_series()
+        column = column if numbers.null_count() else numbers
     if column.dtype == pl.Boolean:
         column = column.cast(pl.Int64)
+    # numpy has neither decimals nor integers of 128 bits.
     if column.dtype.is_decimal() or column.dtype in (pl.Int128, pl.UInt128):
         column = column.cast(pl.Float64)
     if not column.dtype.is_numeric():
-        at = _first_odd(column)
+        row = _first_non_number(column)
         message = (
-            f"expected numbers in column {name!r}, got {column[at]!r} at row {{row}}."
-            f"{_how(column[at], at)}"
+            f"expected numbers in column {name!r}, got {column[row]!r} at row {{row}}."
+            f"{_number_advice(column[row], row)}"
         )
-        raise RowError(message, at)
+        raise RowError(message, row)
     return column.to_numpy()
 
 
-def _how(value: Any, at: int) -> str:
-    """Say what to do about a number that is written otherwise."""
+def _number_advice(value: Any, row: int) -> str:
+    """Say what to do about an entry that is not a number."""
     text = str(value).strip()
     if text.endswith("%"):
         return " Give --percent."
     if text.count(",") == 1:
         return " Decimal commas are read in files separated by semicolons or tabs."
-    if at == 0:
+    if row == 0:
         return " If the column does not hold such numbers, do not name it."
     return " Fix or remove such rows."
 
 
-def _first_odd(column: pl.Series) -> int:
+def _first_non_number(column: pl.Series) -> int:
     if column.dtype.is_nested():
         return 0
     numbers = column.cast(pl.String, strict=False).cast(pl.Float64, strict=False)
@@ -389,36 +405,39 @@ def _first_odd(column: pl.Series) -> int:
 
 
 def _groups(column: pl.Series) -> NDArray[Any]:
-    """Return groups: whole numbers that numpy has as they are, all else as text."""
+    """Return groups: integers that numpy can hold as they are, all else as text."""
     if column.null_count():
-        at = int(column.is_null().arg_max() or 0)
+        row = int(column.is_null().arg_max() or 0)
         message = f"column {column.name!r} has no group at row {{row}}."
-        raise RowError(message, at)
+        raise RowError(message, row)
     if column.dtype.is_integer() and column.dtype not in (pl.Int128, pl.UInt128):
         return column.to_numpy()
     return to_text(column).to_numpy().astype(str)
 
 
-def _plain(column: pl.Series) -> NDArray[Any]:
-    """Return a column as it is, one entry per row."""
-    out = np.empty(len(column), object)
-    out[:] = column.to_list()
-    return out
+def _objects(column: pl.Series) -> NDArray[Any]:
+    """Return a column's entries as they are; numpy would unpack lists into axes."""
+    entries = np.empty(len(column), object)
+    entries[:] = column.to_list()
+    return entries
 
 
-def _check_said(table: pl.DataFrame, layout: Layout, probs: NDArray[Any]) -> None:
+def _check_doctor_predictions(
+    table: pl.DataFrame, layout: Layout, probs: NDArray[Any]
+) -> None:
     """Refuse a DOCTOR layout whose predictions are not the largest probabilities."""
-    assert layout.said is not None
-    said = as_labels(_numbers(table[layout.said], layout.said), *probs.shape)
-    assert said is not None
-    agrees = probs[np.arange(len(said)), said] == probs.max(1)
+    assert layout.doctor_prediction is not None
+    name = layout.doctor_prediction
+    predicted = as_labels(_numbers(table[name], name), *probs.shape)
+    assert predicted is not None
+    agrees = probs[np.arange(len(predicted)), predicted] == probs.max(1)
     if not agrees.all():
-        at = int((~agrees).argmax())
+        row = int((~agrees).argmax())
         message = (
-            f"in the DOCTOR layout column {layout.said!r} is the prediction, but at "
-            f"row {{row}} it is {int(said[at])} where the largest probability is of "
-            f"class {int(probs[at].argmax())}. Check which column is which; if it is "
+            f"in the DOCTOR layout column {name!r} is the prediction, but at row "
+            f"{{row}} it is {int(predicted[row])} where the largest probability is of "
+            f"class {int(probs[row].argmax())}. Check which column is which; if it is "
             f"what the system answers, name it: --probs {','.join(layout.values)} "
-            f"--predicted {layout.said} --labels {layout.label}."
+            f"--predicted {name} --labels {layout.label}."
         )
-        raise RowError(message, at)
+        raise RowError(message, row)

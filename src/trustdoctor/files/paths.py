@@ -32,13 +32,14 @@ def find_source(path: str | Path, columns: Columns | None = None) -> Source:
 
     - stands for standard input.
     """
+    columns = columns or Columns()
     if str(path) == "-":
-        return _settled(Source((spool_stdin(),), columns or Columns()))
-    return _settled(_find_files(path, columns or Columns()))
+        return _complete(Source((spool_stdin(),), columns))
+    return _complete(_find_files(path, columns))
 
 
-def _settled(source: Source) -> Source:
-    """Return a source whose columns say what only the files can tell."""
+def _complete(source: Source) -> Source:
+    """Return a source whose columns also say what only the files can tell."""
     columns, kind = source.columns, source.format.name
     if columns.choices is not None and kind != "JSON lines":
         message = (
@@ -47,7 +48,8 @@ def _settled(source: Source) -> Source:
         )
         raise FileError(message)
     if kind in ("CSV", "TSV"):
-        comma = source._read(lambda: sniff(source.files[0]).separator != ",")
+        with source.file_errors():
+            comma = sniff(source.files[0]).separator != ","
         columns = replace(columns, comma=comma)
     if columns.positive is not None and columns.class_names is None:
         layout = source.layout
@@ -58,62 +60,67 @@ def _settled(source: Source) -> Source:
         except InputError as error:
             message = f"{source.files[0]}: {error}"
             raise FileError(message) from error
-    settled = Source(source.files, columns, source.root, source.step)
+    source = Source(source.files, columns, source.root, source.step)
     if columns.truth is not None:
-        settled._check_truth()
-    return settled
+        source.check_truth()
+    return source
 
 
 def _find_files(path: str | Path, columns: Columns) -> Source:
-    given = Path(path)
+    named = Path(path)
     try:
         str(path).encode()
     except UnicodeEncodeError as error:
         message = "expected a file name in UTF-8, got another. Rename the file."
         raise FileError(message) from error
     try:
-        if given.is_dir():
-            return _in_folder(given, columns)
-        if given.is_file():
-            return _one_file(given, columns)
+        if named.is_dir():
+            return _folder_source(named, columns)
+        if named.is_file():
+            find_format(named)
+            return Source((named,), columns)
         if glob.has_magic(str(path)):
-            named = glob.glob(str(path), recursive=True)  # noqa: PTH207 - absolute, too
-            found = sorted(map(Path, named))
-            files = [file for file in found if file.is_file()]
-            if any(suffix_of(file) == ".npy" for file in files):
-                message = "arrays in files of their own are named by their folder."
-                raise FileError(message)
-            if files:
-                return _of_one_kind(files, columns, None)
-            message = f"no file matches {path}. Check the pattern."
-            raise FileError(message)
+            return _glob_source(str(path), columns)
     except OSError as error:  # no access to the folder, or too long a name
         message = f"cannot look at {path}: {(error.strerror or '').lower()}."
         raise FileError(message) from error
-    find_format(given)
+    find_format(named)
     message = f"there is no file {path}. Check the path."
     raise FileError(message)
 
 
-def _in_folder(folder: Path, columns: Columns) -> Source:
-    inside = [
+def _glob_source(pattern: str, columns: Columns) -> Source:
+    # Path.glob takes no absolute pattern.
+    paths = sorted(map(Path, glob.glob(pattern, recursive=True)))  # noqa: PTH207
+    files = [path for path in paths if path.is_file()]
+    if any(suffix_of(file) == ".npy" for file in files):
+        message = "arrays in files of their own are named by their folder."
+        raise FileError(message)
+    if not files:
+        message = f"no file matches {pattern}. Check the pattern."
+        raise FileError(message)
+    return _source_of_one_kind(files, columns, None)
+
+
+def _folder_source(folder: Path, columns: Columns) -> Source:
+    files = [
         file
         for file in sorted(folder.rglob("*"))
         if suffix_of(file) in FORMATS
         and not any(p.startswith((".", "_")) for p in file.relative_to(folder).parts)
         and file.is_file()
     ]
-    if not inside:
+    if not files:
         message = f"the folder {folder} holds no file in {', '.join(FORMATS)}."
         raise FileError(message)
-    if {suffix_of(file) for file in inside} == {".npy"}:
-        return _unpacked(folder, inside, columns)
-    return _of_one_kind(inside, columns, folder)
+    if {suffix_of(file) for file in files} == {".npy"}:
+        return _unpacked_npz_source(folder, files, columns)
+    return _source_of_one_kind(files, columns, folder)
 
 
-def _unpacked(folder: Path, inside: list[Path], columns: Columns) -> Source:
+def _unpacked_npz_source(folder: Path, files: list[Path], columns: Columns) -> Source:
     """Take a folder of NPY files for an NPZ file that was unpacked."""
-    names = [file.stem for file in inside if file.parent == folder]
+    names = [file.stem for file in files if file.parent == folder]
     try:
         values = find_layout(names, columns).values[0]
     except InputError as error:
@@ -122,7 +129,9 @@ def _unpacked(folder: Path, inside: list[Path], columns: Columns) -> Source:
     return Source((folder / f"{values}.npy",), columns, folder)
 
 
-def _of_one_kind(files: list[Path], columns: Columns, root: Path | None) -> Source:
+def _source_of_one_kind(
+    files: list[Path], columns: Columns, root: Path | None
+) -> Source:
     formats = {find_format(file).name: suffix_of(file) for file in files}
     if len(formats) > 1:
         kinds = " and ".join(sorted(formats.values()))
@@ -134,20 +143,15 @@ def _of_one_kind(files: list[Path], columns: Columns, root: Path | None) -> Sour
     return Source(tuple(files), columns, root)
 
 
-def _one_file(file: Path, columns: Columns) -> Source:
-    find_format(file)
-    return Source((file,), columns)
-
-
 def read(path: str | Path, **columns: Any) -> Predictions:
     r"""Read predictions from a file, a folder of files, or a pattern.
 
     Parameters
     ----------
     path : str or Path
-        What it is, its suffix says; - stands for standard input.
+        Its suffix says the format; - stands for standard input.
     columns
-        What is called how; see `trustdoctor.files.Columns`. The command line has an
+        The names of columns; see `trustdoctor.files.Columns`. The command line has an
         option of the same name for each.
 
         logits, probs : the array, list column or column prefix that holds them, or the
@@ -155,14 +159,14 @@ def read(path: str | Path, **columns: Any) -> Predictions:
         labels : the true labels, by default `label`. features, groups, ids : columns.
         confidence or doubt, with predicted or correct : answers without logits.
         positive : the label that a binary model's one column speaks for.
-        predicted : what the system answers, blank where it does not; or cutoff : of two
-        classes, the probability from which on it answers the second. one_vs_rest :
+        predicted : what the system answers, blank if it gave no answer; or cutoff : for
+        two classes, from which probability of the second it answers that. one_vs_rest :
         whether probabilities are of one class against the rest.
         first_class : the number of the first class. percent : whether values are
         percentages. class_names : one per class, in the order of the columns.
         last_line : "keep" takes a CSV file whose last line has no line end, or too few
-        values, as it stands; by default it is refused, for it may be cut short.
-        choices, truth : of a language model's responses. need_labels : False takes
+        values, as it is; by default it is refused, for it may be cut short.
+        choices, truth : for a language model's responses. need_labels : False takes
         labels that are not classes as missing.
 
     Examples
@@ -180,11 +184,12 @@ def read(path: str | Path, **columns: Any) -> Predictions:
             "memory use Predictions.from_frame."
         )
         raise InputError(message)
-    known = {one.name for one in fields(Columns)} - {"comma", "texts", "names_file"}
-    unknown = sorted(set(columns) - known)
+    options = {field.name for field in fields(Columns)}
+    options -= {"comma", "texts", "names_file"}  # set by the library and its commands
+    unknown = sorted(set(columns) - options)
     if unknown:
         message = (
-            f"expected options out of {', '.join(sorted(known))}, got {unknown[0]!r}."
+            f"expected options out of {', '.join(sorted(options))}, got {unknown[0]!r}."
         )
         raise InputError(message)
     return find_source(path, Columns(**columns)).read()

@@ -8,6 +8,7 @@ import hashlib
 import re
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +22,7 @@ from trustdoctor.files.columns import Columns
 from trustdoctor.files.formats import Format, find_format, suffix_of
 from trustdoctor.files.frames import from_table
 from trustdoctor.files.labels import require_matches
-from trustdoctor.files.layout import NAME_THEM, NOTHING, Layout, find_layout
+from trustdoctor.files.layout import Layout, find_layout
 from trustdoctor.files.llm_responses import response_ids
 from trustdoctor.predictions import (
     MIN_SIMPLEX_ROWS,
@@ -32,14 +33,23 @@ from trustdoctor.predictions import (
 )
 from trustdoctor.scores import logit_scores
 
-_HEAD = 10_000  # rows in which at least one true label must be found
+_CHECKED_ROWS = 10_000
+"""First rows of a file, of which at least one id must have a true label."""
 
-_MOST_SHARED = 20  # columns that are looked at for rows that belong together
+_MOST_SHARED_COLUMNS = 20
+"""Columns that are tested for rows that belong together."""
 
-_LONGEST_NAME = 100  # bytes; longer values are texts, not names
+_LONGEST_NAME = 100
+"""Bytes on average; longer values are texts, not names."""
 
 BATCH = 1 << 16
-"""Rows looked at at a time, to find a bad one."""
+"""Rows read at a time, to find the first bad one."""
+
+POLARS_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
+"""What polars raises; the second is a BaseException, which Exception does not catch."""
+
+_DAMAGE_ERRORS = (OSError, EOFError, zlib.error)
+"""What Python's readers of files and archives raise."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +62,10 @@ class Source:
     columns : Columns
         What they hold under which name.
     root : Path or None
-        The folder that they were found in, where one was named.
+        The folder that they were found in, if a folder was given.
     step : int
-        How many rows are read at a time, where pieces of the files are too large for
-        the memory; 0 leaves it to the format.
+        How many rows are read at a time, if pieces of the files are too large for the
+        memory; 0 leaves it to the format.
     for_spreadsheets : bool
         Whether text that is written beside decisions must not be a formula.
     """
@@ -80,12 +90,12 @@ class Source:
 
     @property
     def inputs(self) -> list[Path]:
-        """Every file that is read: these, those beside them, and what was named."""
-        named = (self.columns.truth, self.columns.names_file)
-        found = [*self.files, *(Path(file) for file in named if file is not None)]
-        if suffix_of(self.files[0]) == ".npy":  # the arrays beside it belong to it
-            found += self.files[0].parent.glob("*.npy")
-        return found
+        """Every file that is read: these, the arrays beside them, and named tables."""
+        tables = (self.columns.truth, self.columns.names_file)
+        inputs = [*self.files, *(Path(file) for file in tables if file is not None)]
+        if suffix_of(self.files[0]) == ".npy":
+            inputs += self.files[0].parent.glob("*.npy")
+        return inputs
 
     def single(self) -> "Iterator[Source]":
         """Yield a source for each file."""
@@ -95,15 +105,21 @@ class Source:
     @cached_property
     def schema(self) -> pl.Schema:
         """The columns and their types."""
-        found = self._read(lambda: self.scan().collect_schema())
-        odd = [n for n in found.names() if n == "*" or re.fullmatch(r"\^.*\$", n, re.S)]
-        if odd:
+        with self.file_errors():
+            schema = self.scan().collect_schema()
+        # polars expands these names in `pl.col`: * to all columns, ^...$ as a pattern.
+        patterns = [
+            name
+            for name in schema.names()
+            if name == "*" or re.fullmatch(r"\^.*\$", name, re.S)
+        ]
+        if patterns:
             message = (
-                f"{self.files[0]} has a column called {odd[0]!r}, which would stand "
-                "for others. Rename it."
+                f"{self.files[0]} has a column called {patterns[0]!r}, which would "
+                "stand for others. Rename it."
             )
             raise FileError(message)
-        return found
+        return schema
 
     @property
     def names(self) -> list[str]:
@@ -114,37 +130,35 @@ class Source:
     def layout(self) -> Layout:
         """Where everything is, as in the first file."""
         try:
-            return find_layout(self.names, self.columns)
+            return find_layout(self.names, self.columns, self._advise_columns)
         except InputError as error:
-            told = str(error)
-            if told.startswith(NOTHING):  # the rows may tell more than the names
-                better = advise_columns(self.head(self.names, 50))
-                first = told.partition(NAME_THEM)[0]
-                told = f"{first}{NAME_THEM} {better}." if better else told
-            message = f"{self.files[0]}: {told}"
+            message = f"{self.files[0]}: {error}"
             raise FileError(message) from error
+
+    def _advise_columns(self) -> str:
+        return advise_columns(self.head(self.names, 50))
 
     def require_labels(self, task: str) -> None:
         """Refuse files in which nothing tells what is right, naming what could."""
         if self.has_labels:
             return
         layout = self.layout
-        try:  # values that are no good come first
-            self.predictions(self.head(self.needed, _HEAD))
+        try:  # bad values are reported first: without them labels help nobody
+            self.predictions(self.head(self.needed, _CHECKED_ROWS))
         except InputError as error:
             message = f"{self.files[0]}: {error}"
             raise FileError(message) from error
-        rest = [name for name in self.names if name not in layout.needed]
-        how = "a column of true labels, called label"
+        other_names = [name for name in self.names if name not in layout.needed]
+        what = "a column of true labels, called label"
         option = "--labels NAME, or --truth FILE with --ids NAME"
         if layout.kind == "choices":
-            how, option = "the true answers", "--truth FILE, a table of ids and labels"
-        elif layout.answers:
-            how = "a column that says which answers are right"
+            what, option = "the true answers", "--truth FILE, a table of ids and labels"
+        elif layout.holds_answers:
+            what = "a column that says which answers are right"
             option = "--correct NAME, or --predicted NAME with --labels NAME"
-        left = f" It also has {', '.join(rest[:8])}." if rest else ""
+        also = f" It also has {', '.join(other_names[:8])}." if other_names else ""
         message = (
-            f"{self.files[0]}: {task} needs {how}, and there is none.{left} Name it: "
+            f"{self.files[0]}: {task} needs {what}, and there is none.{also} Name it: "
             f"{option}."
         )
         raise LabelsMissingError(message)
@@ -156,17 +170,20 @@ class Source:
 
     @cached_property
     def shared_columns(self) -> list[str]:
-        """The columns beside these whose values could say which rows belong together.
+        """Other columns whose values could say which rows belong together.
 
-        Texts and whole numbers of which some come again; no measured numbers.
+        These are names and whole numbers, of which some come again; no measurements.
         """
-        rest = [name for name in self.names if name not in self.needed]
-        plain = [name for name in rest if _may_be_shared(self.schema[name])]
-        if not plain:
+        candidates = [
+            name
+            for name in self.names
+            if name not in self.needed and _may_be_shared(self.schema[name])
+        ]
+        if not candidates:
             return []
-        head = self.head(plain)  # of few rows: texts may be long
-        found = [name for name in plain if names_things(head[name])]
-        return found[:_MOST_SHARED]
+        head = self.head(candidates)  # of few rows: texts may be long
+        named = [name for name in candidates if names_things(head[name])]
+        return named[:_MOST_SHARED_COLUMNS]
 
     @property
     def has_labels(self) -> bool:
@@ -177,7 +194,7 @@ class Source:
     @property
     def scores(self) -> list[str]:
         """The names of the scores that need no more than such values."""
-        if self.layout.answers:
+        if self.layout.holds_answers:
             return ["doubt" if self.layout.kind == "doubt" else "confidence"]
         columns = self.columns
         decided = columns.predicted is not None or columns.cutoff is not None
@@ -185,12 +202,12 @@ class Source:
 
     @cached_property
     def rows(self) -> int:
-        """How many rows there are, from the files' heads where they say."""
+        """How many rows there are, from the files' headers if they say."""
         if self.format.rows is not None:
             return self.format.rows(self)
         return sum(
-            int(one.collect(one.scan().select(pl.len())).item())
-            for one in self.single()
+            int(source.collect(source.scan().select(pl.len())).item())
+            for source in self.single()
         )
 
     @property
@@ -202,17 +219,17 @@ class Source:
 
     @cached_property
     def about_rows(self) -> int:
-        """How many rows there are; guessed, where counting takes long."""
-        guess = self.format.about_rows
-        return self.rows if guess is None else guess(self)
+        """How many rows there are; an estimate if counting takes long."""
+        estimate = self.format.about_rows
+        return self.rows if estimate is None else estimate(self)
 
-    def largest_piece(self, *, whole: bool = False) -> int:
+    def largest_piece(self, *, all_columns: bool = False) -> int:
         """Return the bytes of the largest piece that is read at once, unpacked.
 
-        `whole` counts all columns, not just those that are needed.
+        `all_columns` counts all columns, not just those that are needed.
         """
         measure = self.format.largest_piece
-        return 0 if measure is None else measure(self, whole=whole)
+        return 0 if measure is None else measure(self, all_columns=all_columns)
 
     @property
     def size(self) -> int:
@@ -230,9 +247,9 @@ class Source:
             return digests[0]
         return hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
-    def row_size(self, *, whole: bool = False) -> int:
-        """Return about how many bytes a row takes in memory; `whole` as above."""
-        return self._whole_row if whole else self.row_bytes
+    def row_size(self, *, all_columns: bool = False) -> int:
+        """Return about how many bytes a row takes in memory."""
+        return self._all_columns_bytes if all_columns else self.row_bytes
 
     @cached_property
     def row_bytes(self) -> int:
@@ -240,81 +257,91 @@ class Source:
         if not self.format.typed:
             return 24 * len(self.needed)
         if not self.format.is_table:
-            return self.row_size(whole=True)
-        return self._row_bytes(self.needed)
+            return self._all_columns_bytes
+        return self._bytes_per_row(self.needed)
 
     @cached_property
-    def _whole_row(self) -> int:
+    def _all_columns_bytes(self) -> int:
         if self.format.row_bytes is not None:
             return max(1, self.format.row_bytes(self))
         on_disk = self.size // max(self.about_rows, 1)
-        return max(on_disk, self._row_bytes(self.names))
+        return max(on_disk, self._bytes_per_row(self.names))
 
-    def _row_bytes(self, names: list[str]) -> int:
+    def _bytes_per_row(self, names: list[str]) -> int:
         head = self.head(names)
         return max(1, int(head.estimated_size()) // max(len(head), 1))
 
     def head(self, names: list[str], rows: int = 100) -> pl.DataFrame:
-        """Return the first rows.
-
-        Where columns have types not by the streaming engine, which keeps the size of
-        batches that it has when it is first used.
-        """
+        """Return the first rows."""
         lazy = self.scan().select(names).head(rows)
+        # polars' streaming engine keeps the batch size of its first use in a process,
+        # so a glance at a file must not be its first use. Text goes through it all the
+        # same: the other engine parses all of it (a million rows: 0.8 s, not 0.03).
         engine: Any = "in-memory" if self.format.typed else "streaming"
-        return self._read(lambda: lazy.collect(engine=engine))
+        with self.file_errors():
+            return lazy.collect(engine=engine)
 
     def scan(self) -> pl.LazyFrame:
         """Return all rows, to be read in batches; CSV as text."""
-        return self._read(lambda: self.format.scan(self))
+        with self.file_errors():
+            return self.format.scan(self)
 
-    def check_columns(self, file: Path, own: Any, first: Any) -> None:
-        """Refuse a file whose columns are not those of the first."""
-        if own == first:
+    def check_columns(self, file: Path, columns: Any, expected: Any) -> None:
+        """Refuse a file whose columns or their types are not those of the first."""
+        if columns == expected:
             return
-        odd = [n for n in {**first, **own} if own.get(n) != first.get(n)]
-        what = f"the column {odd[0]!r}" if odd else "another order of columns"
+        differing = [
+            name
+            for name in {**expected, **columns}
+            if columns.get(name) != expected.get(name)
+        ]
+        if differing:
+            name = differing[0]
+            difference = (
+                f"the column {name!r}: {columns.get(name)} and not {expected.get(name)}"
+            )
+        else:
+            difference = "another order of columns"
         message = (
             f"expected the columns of {file} to be those of {self.files[0]}, got "
-            f"{what}: {own.get(odd[0]) if odd else 'moved'} and not "
-            f"{first.get(odd[0]) if odd else 'in place'}. Name the files one by one, "
-            "or write them alike."
+            f"{difference}. Name the files one by one, or write them alike."
         )
         raise FileError(message)
 
-    def check_schemas(self, read: Callable[[Path], Any]) -> None:
+    def check_schemas(self, read_schema: Callable[[Path], Any]) -> None:
         """Refuse files whose columns or types are not those of the first."""
         if len(self.files) > 1:
-            first = read(self.files[0])
+            expected = read_schema(self.files[0])
             for file in self.files[1:]:
-                self.check_columns(file, read(file), first)
+                self.check_columns(file, read_schema(file), expected)
 
     @cached_property
     def partitions(self) -> tuple[str, ...]:
-        """The columns that folders' names hold, as day=monday, alike for all files."""
-        first = tuple(self.partitions_of(self.files[0]))
+        """The columns that folders name, as day=monday; the same for all files."""
+        expected = tuple(self.partitions_of(self.files[0]))
         for file in self.files[1:]:
-            own = tuple(self.partitions_of(file))
-            if own != first:
+            partitions = tuple(self.partitions_of(file))
+            if partitions != expected:
                 message = (
-                    f"expected folders that say the same of every file, got "
-                    f"{_named(first)} for {self.files[0]} and {_named(own)} for "
+                    "expected folders that say the same of every file, got "
+                    f"{_partition_folders(expected)} for {self.files[0]} and "
+                    f"{_partition_folders(partitions)} for "
                     f"{file}. Move the files that differ into folders like the others."
                 )
                 raise FileError(message)
-        return first
+        return expected
 
     def partitions_of(self, file: Path) -> dict[str, str]:
-        """Return what the folders that a file is in say of it."""
+        """Return the columns that the folders of a file name, and their values."""
         if self.root is None or not file.is_relative_to(self.root):
             return {}
-        inner = file.relative_to(self.root).parent.parts
-        pairs = [part.split("=", 1) for part in inner if "=" in part]
+        folders = file.relative_to(self.root).parent.parts
+        pairs = [folder.split("=", 1) for folder in folders if "=" in folder]
         names = [name for name, _ in pairs]
         if len(set(names)) < len(names):
-            again = next(name for name in names if names.count(name) > 1)
+            repeated = next(name for name in names if names.count(name) > 1)
             message = (
-                f"the folders of {file} say {again!r} twice. Name each column once, "
+                f"the folders of {file} say {repeated!r} twice. Name each column once, "
                 "as day=1/hour=2."
             )
             raise FileError(message)
@@ -328,17 +355,17 @@ class Source:
         """Read everything at once."""
         return self.load()[0]
 
-    def load(self, *more: str) -> tuple[Predictions, pl.DataFrame]:
+    def load(self, *extra: str) -> tuple[Predictions, pl.DataFrame]:
         """Read everything at once, in one parse: predictions, and their table.
 
-        The table holds the needed columns, and those that are named.
+        The table holds the needed columns, and the `extra` ones.
         """
-        absent = [name for name in more if name not in self.names]
+        absent = [name for name in extra if name not in self.names]
         if absent:
-            known = ", ".join(self.names[:20])
-            message = f"{self.files[0]} has no {absent[0]!r}; it has {known}."
+            present = ", ".join(self.names[:20])
+            message = f"{self.files[0]} has no {absent[0]!r}; it has {present}."
             raise FileError(message)
-        names = list(dict.fromkeys([*self.needed, *more]))
+        names = list(dict.fromkeys([*self.needed, *extra]))
         table = self.collect(self.scan().select(names))
         if len(table) == 0:
             message = (
@@ -347,41 +374,43 @@ class Source:
             )
             raise FileError(message)
         try:
-            return self._read(lambda: self.predictions(table)), table
+            with self.file_errors():
+                return self.predictions(table), table
         except InputError as error:
             self.locate()
             message = f"{self.files[0]}: {error}"
             raise FileError(message) from error
 
-    def _check_truth(self) -> None:
+    def check_truth(self) -> None:
         """Refuse true labels that are about other rows."""
         layout = self.layout
-        head = self.head(self.needed, _HEAD)
+        head = self.head(self.needed, _CHECKED_ROWS)
         if layout.kind == "choices":
             ids = response_ids(head[layout.values[0]])
         elif layout.ids is not None:
             ids = head[layout.ids]
         else:
-            return  # which is told where rows are read
+            return  # refused when rows are read
         require_matches(ids, self.columns, str(self.files[0]))
 
     def require_logits(self) -> None:
-        """Refuse logits of which all rows are probabilities, whatever a batch holds."""
-        if self.layout.kind != "logits" or not self._looks_likely(
-            self.head(self.needed)
-        ):
+        """Refuse logits if all rows are probabilities, whatever a batch holds."""
+        if self.layout.kind != "logits":
+            return
+        # Most files end here: their first rows are no probabilities.
+        if not self._all_on_simplex(self.head(self.needed)):
             return
         rows, lazy = 0, self.scan().select(self.needed)
         for batch in lazy.collect_batches(chunk_size=BATCH):
-            if not self._looks_likely(batch):
+            if not self._all_on_simplex(batch):
                 return
             rows += len(batch)
         if rows >= MIN_SIMPLEX_ROWS:
             message = f"{self.files[0]}: {NOT_LOGITS}"
             raise FileError(message)
 
-    def _looks_likely(self, batch: pl.DataFrame) -> bool:
-        """Tell whether all rows of a batch are probabilities; bad ones are not."""
+    def _all_on_simplex(self, batch: pl.DataFrame) -> bool:
+        """Tell whether all rows of a batch are probabilities; invalid ones are not."""
         try:
             with assume_logits():
                 return on_simplex(self.predictions(batch).logits)
@@ -390,11 +419,12 @@ class Source:
 
     def locate(self) -> None:
         """Raise the error of the first row that is not as expected, with its file."""
-        for one in self.single():
-            one._read(one._locate)
+        for source in self.single():
+            with source.file_errors():
+                source._raise_first_row_error()
 
-    def _locate(self) -> None:
-        first = 0
+    def _raise_first_row_error(self) -> None:
+        n_before = 0
         lazy = self.scan().select(self.needed)
         for batch in lazy.collect_batches(chunk_size=BATCH, maintain_order=True):
             try:
@@ -402,29 +432,32 @@ class Source:
                     with assume_logits():
                         self.predictions(batch)
             except InputError as error:
-                moved = error.after(first) if isinstance(error, RowError) else error
-                message = f"{self.files[0]}: {moved}"
+                reason = error.after(n_before) if isinstance(error, RowError) else error
+                message = f"{self.files[0]}: {reason}"
                 raise FileError(message) from error
-            first += len(batch)
+            n_before += len(batch)
 
     def collect(self, lazy: pl.LazyFrame) -> pl.DataFrame:
-        """Run a query on these files; what cannot be read is the user's mistake."""
-        return self._read(lambda: lazy.collect(engine="streaming"))
+        """Run a query on these files; what cannot be read raises a FileError."""
+        with self.file_errors():
+            return lazy.collect(engine="streaming")
 
-    def _read(self, work: Any) -> Any:
+    @contextmanager
+    def file_errors(self) -> Iterator[None]:
+        """Turn whatever readers raise within into a FileError that names the file."""
         try:
-            return work()
+            yield
         except pl.exceptions.NoDataError as error:
             message = (
                 f"{self.files[0]} is empty. Expected a header and one line per "
                 "prediction."
             )
             raise FileError(message) from error
-        except (*POLARS_ERRORS, *_BROKEN, UnicodeDecodeError) as error:
+        except (*POLARS_ERRORS, *_DAMAGE_ERRORS, UnicodeDecodeError) as error:
             raise FileError(unreadable(self, error)) from error
 
 
-def _named(partitions: tuple[str, ...]) -> str:
+def _partition_folders(partitions: tuple[str, ...]) -> str:
     """Return how folders' names tell columns, for a message."""
     return "/".join(f"{name}=..." for name in partitions) or "none"
 
@@ -448,23 +481,18 @@ def names_things(column: pl.Series) -> bool:
     numbers = text.cast(pl.Float64, strict=False)
     if numbers.null_count() == 0:
         return bool((numbers == numbers.floor()).all())
-    return float(text.str.len_bytes().mean() or 0) <= _LONGEST_NAME  # type: ignore[arg-type]
-
-
-_BROKEN = (OSError, EOFError, zlib.error)
-
-POLARS_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
-"""What polars raises; the second is not an Exception to Python."""
+    mean_length: Any = text.str.len_bytes().mean()
+    return float(mean_length or 0) <= _LONGEST_NAME
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of what a library complains of."""
+    """Return the first line of a library's message, without its full stop."""
     lines = str(error).strip().splitlines() or ["unknown"]
     return lines[0].rstrip(".")
 
 
 def unreadable(source: Source, error: BaseException) -> str:
-    """Say that a library could not read the files."""
+    """Return the message that a library could not read the files."""
     where = source.files[0] if len(source.files) == 1 else source.name
     if isinstance(error, UnicodeDecodeError) or "utf-8" in str(error).lower():
         return (

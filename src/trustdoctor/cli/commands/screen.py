@@ -201,7 +201,7 @@ def _screen_gate(  # noqa: PLR0913 - what the command was given
         check_outputs(source, json_path, output)
         means = replace(means, progress=tell)
         target = Path(folder) / "decided.csv" if printed else output
-        with tuned(source, means.memory, whole=output is not None):
+        with tuned(source, means.memory, all_columns=output is not None):
             done = engines.screen(
                 source, gate, target, only=only, resume=resume, means=means
             )

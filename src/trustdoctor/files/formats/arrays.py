@@ -35,58 +35,61 @@ class Arrays:
             if suffix_of(file) == ".npz":
                 with zipfile.ZipFile(file) as archive:
                     names = [n.removesuffix(".npy") for n in archive.namelist()]
-                _refuse_twice(names)
+                _refuse_repeated(names)
             else:
-                names = [other.stem for other in sorted(file.parent.glob("*.npy"))]
-                columns = _about(file, columns)
+                names = array_names(file)
+                columns = _columns_for(file, columns)
             layout = find_layout(names, columns)
             self.names = layout.needed
             with self.open() as arrays:
                 self.shapes = {n: (a.shape, a.dtype) for n, a in arrays.items()}
-                self.whole = sum(a.size for a in arrays.values() if a.whole)
+                self.indivisible_bytes = sum(
+                    a.size for a in arrays.values() if a.is_indivisible
+                )
         except FileError:
             raise
         except InputError as error:
             message = f"{file}: {error}"
             raise FileError(message) from error
-        except Exception as error:
+        except Exception as error:  # a damaged archive fails in many ways
             raise FileError(_unreadable(file, error)) from error
         self._check(layout, columns)
 
     def _check(self, layout: Layout, columns: Columns) -> None:
         """Refuse arrays that are not one entry per row; drop labels not needed."""
-        name = layout.values[0]
-        shape, dtype = self.shapes[name]
-        good = len(layout.values) == 1 and _is_matrix(shape, dtype)
-        wanted = "(n, C)"
-        if layout.answers or columns.positive is not None:
-            good, wanted = len(shape) == 1 and _is_number(dtype), "(n,)"
-        if not good:
+        values = layout.values[0]
+        shape, dtype = self.shapes[values]
+        if layout.holds_answers or columns.positive is not None:
+            valid, wanted = len(shape) == 1 and _is_numeric(dtype), "(n,)"
+        else:
+            valid = len(layout.values) == 1 and _is_matrix(shape, dtype)
+            wanted = "(n, C)"
+        if not valid:
             message = (
-                f"{self.file}: expected {name} as numbers of shape {wanted}, got "
+                f"{self.file}: expected {values} as numbers of shape {wanted}, got "
                 f"{dtype} of shape {shape}."
             )
             raise FileError(message)
-        rows, need_labels = shape[:1], columns.need_labels
-        for other in self.names[1:]:
-            found, kind = self.shapes[other]
-            fits = found[:1] == rows
-            long = not fits
-            if other in layout.features:
-                fits = fits and _is_matrix(found, kind)
-            else:  # labels that are not needed are looked at where they are used
-                fits = fits and found == rows and kind.kind in "iufbU"
-            if fits:
+        n_rows = shape[0]
+        for name in self.names[1:]:
+            shape, dtype = self.shapes[name]
+            has_all_rows = shape[:1] == (n_rows,)
+            if name in layout.features:
+                valid = has_all_rows and _is_matrix(shape, dtype)
+            else:  # labels that are not needed are checked only when they are used
+                valid = shape == (n_rows,) and dtype.kind in "iufbU"
+            if valid:
                 continue
-            if other != layout.label or need_labels or long:
-                what = "labels as" if other == layout.label else f"{other!r} as"
-                message = (
-                    f"{self.file}: expected {what} {rows[0]} entries, one per row, got "
-                    f"{kind} of shape {found}."
-                )
-                raise FileError(message)
-            self.names = [kept for kept in self.names if kept != other]
-            del self.shapes[other]
+            if name == layout.label and not columns.need_labels and has_all_rows:
+                self.names = [other for other in self.names if other != name]
+                del self.shapes[name]
+                continue
+            what = "labels as" if name == layout.label else f"{name!r} as"
+            message = (
+                f"{self.file}: expected {what} {n_rows} entries, one per row, got "
+                f"{dtype} of shape {shape}."
+            )
+            raise FileError(message)
 
     @property
     def rows(self) -> int:
@@ -97,38 +100,47 @@ class Arrays:
     def row_bytes(self) -> int:
         """Bytes of a row."""
         return sum(
-            math.prod(shape[1:]) * _plain(dtype).itemsize
+            math.prod(shape[1:]) * _polars_dtype(dtype).itemsize
             for shape, dtype in self.shapes.values()
         )
 
     @property
     def schema(self) -> dict[str, Any]:
         """The columns that the arrays become, and their types."""
-        out: dict[str, Any] = {}
+        schema: dict[str, Any] = {}
         for name, (shape, dtype) in self.shapes.items():
-            kind = pl.Series(np.zeros(1, _plain(dtype))).dtype
-            out[name] = pl.Array(kind, shape[1]) if len(shape) == 2 else kind
-        return out
+            entry = pl.Series(np.zeros(1, _polars_dtype(dtype))).dtype
+            schema[name] = pl.Array(entry, shape[1]) if len(shape) == 2 else entry
+        return schema
 
-    def open(self) -> "_Open":
+    def open(self) -> "OpenArrays":
         """Open the arrays; they give rows in order."""
-        return _Open(self.file, self.names)
+        return OpenArrays(self.file, self.names)
 
 
-def _refuse_twice(names: list[str]) -> None:
+def array_names(file: Path) -> list[str]:
+    """Return the names of the arrays in an NPZ file, or beside an NPY file."""
+    if suffix_of(file) == ".npy":
+        return sorted(other.stem for other in file.parent.glob("*.npy"))
+    with zipfile.ZipFile(file) as archive:
+        names = archive.namelist()
+    return [name.removesuffix(".npy") for name in names if name.endswith(".npy")]
+
+
+def _refuse_repeated(names: list[str]) -> None:
     """Refuse an archive in which one name stands for two arrays."""
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        message = f"it has the array {twice[0]!r} twice"
+    repeated = [name for name in names if names.count(name) > 1]
+    if repeated:
+        message = f"it has the array {repeated[0]!r} twice"
         raise ValueError(message)
 
 
-def _is_number(dtype: Any) -> bool:
+def _is_numeric(dtype: Any) -> bool:
     return dtype.kind in "iuf" and dtype.itemsize <= 8
 
 
 def _is_matrix(shape: tuple[int, ...], dtype: Any) -> bool:
-    return len(shape) == 2 and _is_number(dtype)
+    return len(shape) == 2 and _is_numeric(dtype)
 
 
 def _unreadable(file: Path, error: Exception) -> str:
@@ -140,8 +152,8 @@ def _unreadable(file: Path, error: Exception) -> str:
     )
 
 
-def _about(file: Path, columns: Columns) -> Columns:
-    """Say that the values are in the file that was named."""
+def _columns_for(file: Path, columns: Columns) -> Columns:
+    """Return columns that name the NPY file itself as the values."""
     if columns.logits is None and columns.probs is None and file.stem == "probs":
         return replace(columns, probs="probs")
     if columns.probs is not None:
@@ -155,14 +167,15 @@ def _about(file: Path, columns: Columns) -> Columns:
     return replace(columns, logits=file.stem)
 
 
-class _Open(ExitStack):
+class OpenArrays(ExitStack):
     """Open arrays that give rows as they are asked for, in order."""
 
     def __init__(self, file: Path, names: list[str]) -> None:
         super().__init__()
         self.file, self.names = file, names
 
-    def __enter__(self) -> "dict[str, _Array]":  # type: ignore[override]
+    def __enter__(self) -> "dict[str, ArrayReader]":  # type: ignore[override]
+        """Open all arrays, or none."""
         super().__enter__()
         try:
             return {name: self._open(name) for name in self.names}
@@ -170,25 +183,25 @@ class _Open(ExitStack):
             self.close()
             raise
 
-    def _open(self, name: str) -> "_Array":
+    def _open(self, name: str) -> "ArrayReader":
         if suffix_of(self.file) == ".npy":
             path = self.file.with_name(f"{name}.npy")
             stream: Any = self.enter_context(path.open("rb"))
-            return _Array(name, stream, path.stat().st_size)
+            return ArrayReader(name, stream, path.stat().st_size)
         archive = self.enter_context(zipfile.ZipFile(self.file))
         entry = archive.getinfo(f"{name}.npy")
         stream = self.enter_context(archive.open(entry))
-        return _Array(name, stream, entry.file_size)
+        return ArrayReader(name, stream, entry.file_size)
 
 
-class _Array:
-    """Rows of one array, out of a file or a zipped stream of so many bytes.
+class ArrayReader:
+    """Rows of one array, from a file or a zipped stream of `length` bytes.
 
-    What its header announces is checked against what is there: nothing is filled up.
+    The length that its header announces must be there: nothing is filled up.
     """
 
     def __init__(self, name: str, stream: Any, length: int) -> None:
-        self.name, self.stream, self.at = name, stream, 0
+        self.name, self.stream, self.next_row = name, stream, 0
         version = np.lib.format.read_magic(stream)
         readers = {
             (1, 0): np.lib.format.read_array_header_1_0,
@@ -197,7 +210,7 @@ class _Array:
         if version not in readers:
             message = f"{name!r} is of the version {version[0]}.{version[1]}"
             raise ValueError(message)
-        self.shape, by_column, self.dtype = readers[version](stream)
+        self.shape, is_fortran, self.dtype = readers[version](stream)
         if self.dtype.hasobject:
             message = "it holds pickled objects"
             raise ValueError(message)
@@ -205,90 +218,100 @@ class _Array:
             message = f"{name!r} has the shape {self.shape}"
             raise ValueError(message)
         self.size = math.prod(self.shape) * self.dtype.itemsize
-        self._require(length - stream.tell(), self.size)
+        self._require_bytes(length - stream.tell(), self.size)
         self.array: Any = None
-        self.whole = by_column and len(self.shape) > 1  # rows do not lie together
-        if self.whole and not isinstance(stream, zipfile.ZipExtFile):
+        # In Fortran's order the entries of a row lie apart: a file can be mapped, but a
+        # zipped stream must be read to its end for the first row.
+        self.is_indivisible = is_fortran and len(self.shape) > 1
+        if self.is_indivisible and not isinstance(stream, zipfile.ZipExtFile):
             self.array = np.memmap(
                 stream, self.dtype, "r", stream.tell(), self.shape, "F"
             )
-            self.whole = False
+            self.is_indivisible = False
 
-    def _require(self, got: int, announced: int) -> None:
-        if got != announced:
+    def _require_bytes(self, present: int, announced: int) -> None:
+        if present != announced:
             message = (
                 f"the header of {self.name!r} announces {announced:,} bytes, and there "
-                f"are {got:,}"
+                f"are {present:,}"
             )
             raise ValueError(message)
 
     def _read(self, size: int) -> Any:
         content = self.stream.read(size)
-        self._require(len(content), size)
-        if self.dtype.kind == "U":  # numbers that are no characters would end us
+        self._require_bytes(len(content), size)
+        if self.dtype.kind == "U":
+            # Code points that are no characters crash the process later; decoding them
+            # raises an error.
             content.decode(f"utf-32-{'be' if self.dtype.str[0] == '>' else 'le'}")
         return np.frombuffer(content, self.dtype)
 
-    def next(self, rows: int) -> Any:
+    def read_rows(self, n_rows: int) -> Any:
         """Return the next rows."""
-        if self.whole and self.array is None:
+        if self.is_indivisible and self.array is None:
             self.array = self._read(self.size).reshape(self.shape, order="F")
         if self.array is not None:
-            part = self.array[self.at : self.at + rows]
-            self.at += rows
+            rows = self.array[self.next_row : self.next_row + n_rows]
+            self.next_row += n_rows
         else:
-            width = math.prod(self.shape[1:])
-            part = self._read(rows * width * self.dtype.itemsize)
-            part = part.reshape(rows, *self.shape[1:])
-        return np.ascontiguousarray(part, _plain(self.dtype))
+            row_size = math.prod(self.shape[1:])
+            rows = self._read(n_rows * row_size * self.dtype.itemsize)
+            rows = rows.reshape(n_rows, *self.shape[1:])
+        return np.ascontiguousarray(rows, _polars_dtype(self.dtype))
 
 
-def _plain(dtype: Any) -> Any:
-    """Return the type as polars has it: numbers of this machine's byte order."""
+def _polars_dtype(dtype: Any) -> Any:
+    """Return the type that polars has for it: no half floats, native byte order."""
     if dtype == np.float16:
         return np.dtype(np.float32)
     return dtype.newbyteorder("=")
 
 
 def array_batches(
-    arrays: list[Arrays],
+    files: list[Arrays],
     columns: list[str] | None,
     predicate: pl.Expr | None,
     n_rows: int | None,
     batch_size: int | None,
 ) -> Iterator[pl.DataFrame]:
     """Yield rows of arrays as frames, as polars asks an io source for them."""
-    left = math.inf if n_rows is None else n_rows
-    for one in arrays:
-        done = 0
-        most = min(batch_size or BATCH, max(1, _BATCH_BYTES // max(one.row_bytes, 1)))
-        with one.open() as opened:
-            while done < one.rows and left > 0:
-                rows = int(min(most, one.rows - done, left))
-                frame = _next_frame(one, opened, rows)
-                done, left = done + rows, left - rows
+    n_left = math.inf if n_rows is None else n_rows
+    for arrays in files:
+        n_read = 0
+        fitting = max(1, _BATCH_BYTES // max(arrays.row_bytes, 1))
+        most = min(batch_size or BATCH, fitting)
+        with arrays.open() as readers:
+            while n_read < arrays.rows and n_left > 0:
+                n_next = int(min(most, arrays.rows - n_read, n_left))
+                frame = _next_frame(arrays, readers, n_next)
+                n_read, n_left = n_read + n_next, n_left - n_next
                 frame = frame if columns is None else frame.select(columns)
                 yield frame if predicate is None else frame.filter(predicate)
 
 
-def _next_frame(one: Arrays, opened: "dict[str, _Array]", rows: int) -> pl.DataFrame:
+def _next_frame(
+    arrays: Arrays, readers: dict[str, ArrayReader], n_rows: int
+) -> pl.DataFrame:
     try:
-        return pl.DataFrame({n: a.next(rows) for n, a in opened.items()})
+        return pl.DataFrame(
+            {n: reader.read_rows(n_rows) for n, reader in readers.items()}
+        )
     except Exception as error:  # a damaged archive fails in many ways
-        raise FileError(_unreadable(one.file, error)) from error
+        raise FileError(_unreadable(arrays.file, error)) from error
 
 
 def _scan(source: "Source") -> pl.LazyFrame:
-    arrays = [Arrays(file, source.columns) for file in source.files]
-    for other in arrays[1:]:
-        if other.schema != arrays[0].schema:
+    files = [Arrays(file, source.columns) for file in source.files]
+    first, *others = files
+    for arrays in others:
+        if arrays.schema != first.schema:
             message = (
-                f"expected arrays in {other.file} as in {arrays[0].file}, "
-                f"{arrays[0].schema}, got {other.schema}."
+                f"expected arrays in {arrays.file} as in {first.file}, {first.schema}, "
+                f"got {arrays.schema}."
             )
             raise FileError(message)
     return register_io_source(
-        lambda *asked: array_batches(arrays, *asked), schema=arrays[0].schema
+        lambda *pushdown: array_batches(files, *pushdown), schema=first.schema
     )
 
 
@@ -300,9 +323,9 @@ def _row_bytes(source: "Source") -> int:
     return Arrays(source.files[0], source.columns).row_bytes
 
 
-def _largest(source: "Source", *, whole: bool) -> int:
-    del whole  # all that are read are needed
-    return max(Arrays(file, source.columns).whole for file in source.files)
+def _largest_piece(source: "Source", *, all_columns: bool) -> int:
+    del all_columns  # only needed arrays are read at all
+    return max(Arrays(file, source.columns).indivisible_bytes for file in source.files)
 
 
 def _sink(rows: pl.LazyFrame, path: Path, source: "Source") -> None:
@@ -310,64 +333,71 @@ def _sink(rows: pl.LazyFrame, path: Path, source: "Source") -> None:
     names = rows.collect_schema().names()
     paths = {name: path.with_name(f"{path.name}.{name}") for name in names}
     try:
-        _fill(rows, paths, source)
+        _write_columns(rows, paths, source)
         with zipfile.ZipFile(path, "w") as archive:
-            for name, beside in paths.items():
-                _add(archive, name, beside)
+            for name, column_path in paths.items():
+                _add_array(archive, name, column_path)
     finally:
-        for beside in paths.values():
-            beside.unlink(missing_ok=True)
+        for column_path in paths.values():
+            column_path.unlink(missing_ok=True)
 
 
-def _fill(rows: pl.LazyFrame, paths: dict[str, Path], source: "Source") -> None:
-    """Write each column into its file, and see that every row came."""
-    mapped: dict[str, Any] = {}
-    at = 0
+def _write_columns(
+    rows: pl.LazyFrame, paths: dict[str, Path], source: "Source"
+) -> None:
+    """Write each column into its file, and check that every row came."""
+    arrays: dict[str, Any] = {}
+    end = 0
     for batch in rows.collect_batches(maintain_order=True, engine="streaming"):
-        at += len(batch)
-        if at > source.rows:
+        start, end = end, end + len(batch)
+        if end > source.rows:
             break
-        for name, beside in paths.items():
-            values, first = batch[name].to_numpy(), at - len(batch)
+        for name, path in paths.items():
+            values = batch[name].to_numpy()
             if values.dtype == object:
-                values = _fixed(values, source, name)
-            held = mapped.get(name)
-            if held is None or held.dtype.itemsize < values.dtype.itemsize:
-                mapped[name] = _opened(beside, values.dtype, source.rows, held, first)
-            mapped[name][first:at] = values
-    if at != source.rows:
-        message = f"expected {source.rows:,} rows in {source.name}, got {at:,}."
+                values = _fixed_width(values, source, name)
+            array = arrays.get(name)
+            if array is None:
+                array = np.lib.format.open_memmap(
+                    path, "w+", values.dtype, (source.rows,)
+                )
+            elif array.dtype.itemsize < values.dtype.itemsize:
+                array = _widen(path, array, values.dtype, start)
+            array[start:end] = values
+            arrays[name] = array
+    if end != source.rows:
+        message = f"expected {source.rows:,} rows in {source.name}, got {end:,}."
         raise FileError(message)
 
 
-def _opened(path: Path, kind: Any, rows: int, held: Any, done: int) -> Any:
-    """Return an array in a file; what an array of shorter texts holds goes into it."""
-    if held is None:
-        return np.lib.format.open_memmap(path, "w+", kind, (rows,))
-    wider = path.with_name(f"{path.name}.wider")
+def _widen(path: Path, array: Any, dtype: Any, n_written: int) -> Any:
+    """Replace an array in a file by one of longer texts; keep the rows so far."""
+    wider_path = path.with_name(f"{path.name}.wider")
     try:
-        out = np.lib.format.open_memmap(wider, "w+", kind, (rows,))
-        out[:done] = held[:done]
-        wider.replace(path)
+        wider = np.lib.format.open_memmap(wider_path, "w+", dtype, array.shape)
+        wider[:n_written] = array[:n_written]
+        wider_path.replace(path)
     finally:
-        wider.unlink(missing_ok=True)
-    return out
+        wider_path.unlink(missing_ok=True)
+    return wider
 
 
-def _fixed(values: Any, source: "Source", column: str) -> Any:
+def _fixed_width(texts: Any, source: "Source", column: str) -> Any:
     """Return texts of one width, which arrays need; answers may be of any length."""
     names = source.layout.class_names
     if column == "shortlist":
-        return values.astype(f"<U{max(1, *map(len, values))}")
+        return texts.astype(f"<U{max(1, *map(len, texts))}")
     if names is None:
         message = "answers of any length do not fit into NPZ. Choose .csv or .parquet."
         raise OutputError(message)
-    return values.astype(f"<U{max(map(len, names))}")
+    return texts.astype(f"<U{max(map(len, names))}")
 
 
-def _add(archive: zipfile.ZipFile, name: str, path: Path) -> None:
-    entry = zipfile.ZipInfo(f"{name}.npy")  # without a time: the same bytes again
+def _add_array(archive: zipfile.ZipFile, name: str, path: Path) -> None:
+    # Without a time stamp, so that the same decisions are the same bytes.
+    entry = zipfile.ZipInfo(f"{name}.npy")
     entry.compress_type = zipfile.ZIP_DEFLATED
+    # zipfile must know in advance whether an entry needs 64-bit sizes.
     with path.open("rb") as content, archive.open(entry, "w", force_zip64=True) as out:
         while chunk := content.read(1 << 20):
             out.write(chunk)
@@ -381,7 +411,7 @@ NPZ = register_format(
         _sink,
         rows=_rows,
         row_bytes=_row_bytes,
-        largest_piece=_largest,
+        largest_piece=_largest_piece,
         is_table=False,
     )
 )

@@ -1,4 +1,9 @@
-"""Arrow files, which Feather files of version 2 are, too."""
+"""Arrow files, which Feather files of version 2 are, too.
+
+A reader takes a record batch as a whole, and polars does not tell how large they are
+when unpacked. The footer and the messages are FlatBuffers; the few fields that are
+needed are read here (Arrow's format/File.fbs and Message.fbs).
+"""
 
 import struct
 from dataclasses import dataclass
@@ -14,9 +19,15 @@ from trustdoctor.files.formats.registry import Format, register_format
 if TYPE_CHECKING:
     from trustdoctor.files.source import Source
 
-_MOST = 1 << 46  # bytes of an unpacked column that can be meant
+_MAX_BUFFER = 1 << 46
+"""Bytes of an unpacked column; a damaged file may announce more."""
+
+# Numbers of fields in FlatBuffers' tables.
 _FOOTER_BATCHES, _MESSAGE_HEADER = 3, 2
-_BATCH_ROWS, _BATCH_BUFFERS, _BATCH_PACKING = 0, 2, 3
+_BATCH_ROWS, _BATCH_BUFFERS, _BATCH_COMPRESSION = 0, 2, 3
+
+_END_BYTES = 10
+"""The length of the footer, 4 bytes, and ARROW1, 6 bytes."""
 
 
 @dataclass(frozen=True)
@@ -48,21 +59,24 @@ def _sink(rows: pl.LazyFrame, path: Path, source: "Source") -> None:
 
 
 def read_batches(file: Path) -> list[RecordBatch]:
-    """Return the record batches of an Arrow file, which a reader takes as a whole."""
+    """Return the record batches of an Arrow file, each of which is read as a whole."""
     state = file.stat()
     return _read_batches(file, state.st_size, state.st_mtime_ns)
 
 
 @lru_cache(maxsize=256)
-def _read_batches(file: Path, size: int, changed: int) -> list[RecordBatch]:
-    del size, changed
+def _read_batches(file: Path, size: int, changed_ns: int) -> list[RecordBatch]:
+    del size, changed_ns
     try:
         with file.open("rb") as content:
             end = content.seek(0, 2)
-            length = _unpack("<i", content, end - 10)
-            footer = _Table.root(_bytes(content, end - 10 - length, length))
-            places = footer.pairs(_FOOTER_BATCHES, step=24)
-            return [_batch(content, end, at, meta) for at, meta in places]
+            length = _unpack("<i", content, end - _END_BYTES)
+            footer = _read_bytes(content, end - _END_BYTES - length, length)
+            blocks = _FlatTable.root(footer).pairs(_FOOTER_BATCHES, step=24)
+            return [
+                _read_batch(content, end, offset, metadata)
+                for offset, metadata in blocks
+            ]
     except (OSError, ValueError, struct.error) as error:
         message = (
             f"cannot read {file} as Arrow: its footer or a batch is damaged. The file "
@@ -71,85 +85,91 @@ def _read_batches(file: Path, size: int, changed: int) -> list[RecordBatch]:
         raise FileError(message) from error
 
 
-def _batch(content: BinaryIO, end: int, at: int, meta: int) -> RecordBatch:
-    size = _unpack("<i", content, at + 4)  # behind a mark of four bytes
-    batch = _Table.root(_bytes(content, at + 8, size)).table(_MESSAGE_HEADER)
-    body = at + (meta & 0xFFFFFFFF)  # the upper half is padding
+def _read_batch(content: BinaryIO, end: int, offset: int, metadata: int) -> RecordBatch:
+    """Read the header of a batch; `metadata` is the header's length and padding."""
+    size = _unpack("<i", content, offset + 4)  # after the continuation mark FFFFFFFF
+    message = _FlatTable.root(_read_bytes(content, offset + 8, size))
+    batch = message.table(_MESSAGE_HEADER)
+    body = offset + (metadata & 0xFFFFFFFF)  # an int32; the upper half is padding
     sizes = []
-    for offset, length in batch.pairs(_BATCH_BUFFERS, step=16):
-        packed = batch.has(_BATCH_PACKING) and length >= 8
-        unpacked = _unpack("<q", content, body + offset) if packed else -1
-        if min(offset, length) < 0 or body + offset + length > end:
+    for start, length in batch.pairs(_BATCH_BUFFERS, step=16):
+        # A compressed buffer begins with its unpacked length; -1 says it is not packed.
+        packed = batch.has(_BATCH_COMPRESSION) and length >= 8
+        unpacked = _unpack("<q", content, body + start) if packed else -1
+        if min(start, length) < 0 or body + start + length > end:
             raise ValueError(length)
         sizes.append(max(length, unpacked))
-    rows = batch.number(_BATCH_ROWS)
-    if rows < 0 or max(sizes, default=0) > _MOST:
+    rows = batch.integer(_BATCH_ROWS)
+    if rows < 0 or max(sizes, default=0) > _MAX_BUFFER:
         raise ValueError(rows)
     return RecordBatch(rows, sum(sizes))
 
 
-def _bytes(content: BinaryIO, at: int, size: int) -> bytes:
-    content.seek(at)
-    found = content.read(size) if size >= 0 else b""
-    if not size == len(found) > 0:
+def _read_bytes(content: BinaryIO, offset: int, size: int) -> bytes:
+    content.seek(offset)
+    read = content.read(size) if size >= 0 else b""
+    if not size == len(read) > 0:
         raise ValueError(size)
-    return found
+    return read
 
 
-def _unpack(kind: str, content: BinaryIO, at: int) -> Any:
-    return struct.unpack(kind, _bytes(content, at, struct.calcsize(kind)))[0]
+def _unpack(kind: str, content: BinaryIO, offset: int) -> Any:
+    return struct.unpack(kind, _read_bytes(content, offset, struct.calcsize(kind)))[0]
 
 
-class _Table:
-    """A table of FlatBuffers: where its fields are stands before it."""
+class _FlatTable:
+    """A table of FlatBuffers. Its vtable says at which offset each field is, or 0."""
 
-    def __init__(self, content: bytes, at: int) -> None:
-        self.content, self.at = content, at
+    def __init__(self, content: bytes, offset: int) -> None:
+        self.content, self.offset = content, offset
 
     @classmethod
-    def root(cls, content: bytes) -> "_Table":
+    def root(cls, content: bytes) -> "_FlatTable":
         return cls(content, struct.unpack_from("<I", content)[0])
 
-    def _get(self, kind: str, at: int) -> Any:
-        if at < 0:
-            raise ValueError(at)
-        return struct.unpack_from(kind, self.content, at)[0]
+    def _get(self, kind: str, offset: int) -> Any:
+        if offset < 0:  # struct would count from the end
+            raise ValueError(offset)
+        return struct.unpack_from(kind, self.content, offset)[0]
 
     def _field(self, number: int) -> int:
-        places = self.at - self._get("<i", self.at)
-        inside = 4 + 2 * number < self._get("<H", places)
-        offset = self._get("<H", places + 4 + 2 * number) if inside else 0
-        return self.at + offset if offset else 0
+        """Return the offset of a field; 0 if the table lacks it."""
+        vtable = self.offset - self._get("<i", self.offset)
+        entry = 4 + 2 * number
+        if entry >= self._get("<H", vtable):
+            return 0
+        relative = self._get("<H", vtable + entry)
+        return self.offset + relative if relative else 0
 
-    def number(self, number: int) -> int:
-        at = self._field(number)
-        return int(self._get("<q", at)) if at else 0
+    def integer(self, number: int) -> int:
+        offset = self._field(number)
+        return int(self._get("<q", offset)) if offset else 0
 
     def has(self, number: int) -> bool:
         return self._field(number) > 0
 
-    def table(self, number: int) -> "_Table":
-        at = self._field(number)
-        return _Table(self.content, at + self._get("<I", at))
+    def table(self, number: int) -> "_FlatTable":
+        offset = self._field(number)
+        return _FlatTable(self.content, offset + self._get("<I", offset))
 
     def pairs(self, number: int, *, step: int) -> list[tuple[int, int]]:
-        """Return the first two numbers of each entry of a list."""
-        at = self._field(number)
-        if not at:
+        """Return the first two integers of each struct of `step` bytes in a vector."""
+        offset = self._field(number)
+        if not offset:
             return []
-        at += self._get("<I", at)
-        count = self._get("<I", at)
+        offset += self._get("<I", offset)
+        count = self._get("<I", offset)
         if step * count > len(self.content):
             raise ValueError(count)
-        places = (at + 4 + step * i for i in range(count))
-        return [(self._get("<q", at), self._get("<q", at + 8)) for at in places]
+        starts = (offset + 4 + step * i for i in range(count))
+        return [(self._get("<q", at), self._get("<q", at + 8)) for at in starts]
 
 
-def _largest(source: "Source", *, whole: bool) -> int:
-    if whole:
-        return max((batch.size for batch in _batches(source)), default=0)
-    rows = max((batch.rows for batch in _batches(source)), default=0)
-    return rows * source.row_bytes
+def _largest_batch(source: "Source", *, all_columns: bool) -> int:
+    batches = _batches(source)
+    if all_columns:
+        return max((batch.size for batch in batches), default=0)
+    return max((batch.rows for batch in batches), default=0) * source.row_bytes
 
 
 def _batches(source: "Source") -> list[RecordBatch]:
@@ -169,6 +189,6 @@ IPC = register_format(
         _sink,
         rows=lambda source: sum(batch.rows for batch in _batches(source)),
         row_bytes=_row_bytes,
-        largest_piece=_largest,
+        largest_piece=_largest_batch,
     )
 )

@@ -1,9 +1,12 @@
 """Parquet, as polars reads and writes it, and what a file says of its row groups.
 
 A reader takes a row group as a whole, so the largest one says how much memory reading
-needs. polars does not tell; the footer is a Thrift structure of a few kinds of fields,
-of which a few are wanted. Nor does polars doubt how many values a page announces: it
-asks for memory for a number of them that is negative, which ends the process.
+needs. polars does not tell. The footer is a Thrift structure, of which a few fields are
+needed (apache/parquet-format, parquet.thrift).
+
+Nor does polars doubt how many values a page announces: a negative number becomes a huge
+allocation, which aborts the process. So all page headers are read before polars sees
+the file.
 """
 
 import struct
@@ -24,16 +27,29 @@ from trustdoctor.files.formats.registry import Format, register_format
 if TYPE_CHECKING:
     from trustdoctor.files.source import Source
 
+ROW_GROUP = 1 << 18
+"""Rows of an output's row group at most."""
 
-_STOP, _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = (
-    *(0, 1, 2, 3, 7, 8),
-    *(9, 10, 11, 12),
-)
+GROUP_BYTES = 32 << 20
+"""Bytes of an output's row group at most."""
+
+# Types of Thrift's compact protocol.
+_STOP, _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY = 0, 1, 2, 3, 7, 8
+_LIST, _SET, _MAP, _STRUCT = 9, 10, 11, 12
+
+# Numbers of fields in FileMetaData, RowGroup, ColumnChunk, ColumnMetaData, PageHeader.
 _FILE_ROW_GROUPS, _GROUP_COLUMNS, _GROUP_ROWS = 4, 1, 3
-_COLUMN_DATA, _DATA_PATH, _DATA_VALUES, _DATA_BYTES = 3, 3, 5, 6
-_DATA_FIRST_PAGE, _DATA_DICTIONARY = 9, 11
-_PAGE_UNPACKED, _PAGE_PACKED, _PAGE_1, _PAGE_OF_WORDS, _PAGE_2 = 2, 3, 5, 7, 8
-_HEADS = (1 << 9, 1 << 20)  # bytes of a page's head, and of one that is very large
+_CHUNK_METADATA, _COLUMN_PATH, _COLUMN_VALUES, _COLUMN_BYTES = 3, 3, 5, 6
+_COLUMN_FIRST_PAGE, _COLUMN_DICTIONARY = 9, 11
+_PAGE_UNPACKED, _PAGE_PACKED = 2, 3
+_PAGE_DATA_V1, _PAGE_DICTIONARY, _PAGE_DATA_V2 = 5, 7, 8
+
+# Numbers of fields in the headers of the three kinds of pages.
+_VALUES = 1
+_V2_NULLS, _V2_ROWS, _V2_DEFINITION_BYTES, _V2_REPETITION_BYTES = 2, 3, 5, 6
+
+_HEADER_BYTES = (1 << 9, 1 << 20)
+"""Bytes to read for a page's header; with long statistics it may need the second."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +79,8 @@ def read_row_groups(file: Path) -> list[RowGroup]:
 
 
 @lru_cache(maxsize=256)
-def _read_row_groups(file: Path, size: int, changed: int) -> list[RowGroup]:
-    del size, changed
+def _read_row_groups(file: Path, size: int, changed_ns: int) -> list[RowGroup]:
+    del size, changed_ns
     try:
         with file.open("rb") as content:
             end = content.seek(0, 2)
@@ -73,11 +89,15 @@ def _read_row_groups(file: Path, size: int, changed: int) -> list[RowGroup]:
             if mark != b"PAR1" or length > end - 8:
                 raise ValueError(mark)
             content.seek(end - 8 - length)
-            groups = _Reader(content.read(length)).fields()[_FILE_ROW_GROUPS]
+            footer = _ThriftReader(content.read(length)).fields()
+            groups = footer[_FILE_ROW_GROUPS]
             for group in groups:
-                for column in group[_GROUP_COLUMNS]:
-                    _check_pages(content, column[_COLUMN_DATA], end)
-        return [RowGroup(g[_GROUP_ROWS], _sizes(g[_GROUP_COLUMNS])) for g in groups]
+                for chunk in group[_GROUP_COLUMNS]:
+                    _check_pages(content, chunk[_CHUNK_METADATA], end)
+        return [
+            RowGroup(group[_GROUP_ROWS], _unpacked_sizes(group[_GROUP_COLUMNS]))
+            for group in groups
+        ]
     except Exception as error:  # a damaged footer fails in many ways
         message = (
             f"cannot read {file} as Parquet: its footer or a page is damaged. The file "
@@ -86,61 +106,63 @@ def _read_row_groups(file: Path, size: int, changed: int) -> list[RowGroup]:
         raise FileError(message) from error
 
 
-def _sizes(columns: list[dict[int, Any]]) -> dict[str, int]:
-    out: dict[str, int] = {}
-    for column in columns:
-        data = column[_COLUMN_DATA]
-        name = data[_DATA_PATH][0].decode()  # of a nested one the outermost
-        out[name] = out.get(name, 0) + data[_DATA_BYTES]
-    return out
+def _unpacked_sizes(chunks: list[dict[int, Any]]) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for column in (chunk[_CHUNK_METADATA] for chunk in chunks):
+        name = column[_COLUMN_PATH][0].decode()  # of a nested column the outermost
+        sizes[name] = sizes.get(name, 0) + column[_COLUMN_BYTES]
+    return sizes
 
 
-def _check_pages(content: BinaryIO, data: dict[int, Any], end: int) -> None:
+def _check_pages(content: BinaryIO, column: dict[int, Any], end: int) -> None:
     """Refuse pages that do not make up their column."""
-    places = (data[_DATA_FIRST_PAGE], data.get(_DATA_DICTIONARY))
-    at, left = min(filter(None, places), default=0), data[_DATA_VALUES]
-    while left > 0:
-        page, size = _page(content, at)
-        words, second = page.get(_PAGE_OF_WORDS), page.get(_PAGE_2, {})
-        head = page.get(_PAGE_1) or second
-        count = (words or head)[1]
-        # Of the second version also its nulls, rows, and the bytes of its levels.
-        numbers = [count, page[_PAGE_UNPACKED], page[_PAGE_PACKED]]
-        numbers += [second[field] for field in (2, 3, 5, 6) if second]
-        beyond = second and max(second[2], second[3]) > count
-        at += size + page[_PAGE_PACKED]
-        if min(numbers) < 0 or at > end or beyond:
-            raise ValueError(numbers)
-        if words and count > page[_PAGE_UNPACKED] + 1:
-            raise ValueError(count)
-        left -= 0 if words else count
-    if left:
-        raise ValueError(left)
+    starts = (column[_COLUMN_FIRST_PAGE], column.get(_COLUMN_DICTIONARY))
+    offset = min(filter(None, starts), default=0)
+    n_missing = column[_COLUMN_VALUES]
+    while n_missing > 0:
+        page, header_bytes = _read_page_header(content, offset)
+        dictionary, v2 = page.get(_PAGE_DICTIONARY), page.get(_PAGE_DATA_V2, {})
+        n_values = (dictionary or page.get(_PAGE_DATA_V1) or v2)[_VALUES]
+        counts = [n_values, page[_PAGE_UNPACKED], page[_PAGE_PACKED]]
+        if v2:
+            levels = (_V2_DEFINITION_BYTES, _V2_REPETITION_BYTES)
+            counts += [v2[field] for field in (_V2_NULLS, _V2_ROWS, *levels)]
+            if max(v2[_V2_NULLS], v2[_V2_ROWS]) > n_values:
+                raise ValueError(counts)
+        offset += header_bytes + page[_PAGE_PACKED]
+        if min(counts) < 0 or offset > end:
+            raise ValueError(counts)
+        if dictionary and n_values > page[_PAGE_UNPACKED] + 1:
+            raise ValueError(n_values)
+        n_missing -= 0 if dictionary else n_values
+    if n_missing:
+        raise ValueError(n_missing)
 
 
-def _page(content: BinaryIO, at: int) -> tuple[dict[int, Any], int]:
-    """Return the head of a page, and how many bytes it takes."""
-    for size in _HEADS:
-        content.seek(at)
-        reader = _Reader(content.read(size))
+def _read_page_header(content: BinaryIO, offset: int) -> tuple[dict[int, Any], int]:
+    """Return the header of a page, and how many bytes it takes."""
+    for size in _HEADER_BYTES:
+        content.seek(offset)
+        reader = _ThriftReader(content.read(size))
         with suppress(IndexError):
-            return reader.fields(), reader.at
-    raise ValueError(at)
+            return reader.fields(), reader.offset
+    raise ValueError(offset)
 
 
-class _Reader:
+class _ThriftReader:
     """Thrift's compact protocol."""
 
     def __init__(self, content: bytes) -> None:
-        self.content, self.at = content, 0
+        self.content, self.offset = content, 0
 
     def fields(self) -> dict[int, Any]:
-        out, number = {}, 0
+        """Return a struct's fields by their numbers."""
+        fields, number = {}, 0
         while (head := self._byte()) != _STOP:
             kind, step = head & 15, head >> 4
-            number = number + step if step else self._integer()
-            out[number] = self._value(kind)
-        return out
+            number = number + step if step else self._signed()
+            fields[number] = self._value(kind)
+        return fields
 
     def _value(self, kind: int) -> Any:
         if kind in (_TRUE, _FALSE):
@@ -148,35 +170,37 @@ class _Reader:
         if kind == _BYTE:
             return self._byte()
         if kind == _DOUBLE:
-            return self._take(8)
+            return self._bytes(8)
         if kind == _BINARY:
-            return self._take(self._number())
+            return self._bytes(self._unsigned())
         if kind in (_LIST, _SET):
             return self._list()
         if kind == _MAP:
-            return self._map()
-        return self.fields() if kind == _STRUCT else self._integer()
+            return self._skip_map()
+        return self.fields() if kind == _STRUCT else self._signed()
 
     def _list(self) -> list[Any]:
         head = self._byte()
         size, kind = head >> 4, head & 15
-        size = self._number() if size == 15 else size
+        size = self._unsigned() if size == 15 else size
         if kind in (_TRUE, _FALSE):
-            return list(self._take(size))
+            return list(self._bytes(size))
         return [self._value(kind) for _ in range(size)]
 
-    def _map(self) -> None:
-        size = self._number()
+    def _skip_map(self) -> None:
+        size = self._unsigned()
         kinds = self._byte() if size else 0
         for _ in range(size):
             for kind in (kinds >> 4, kinds & 15):
                 self._byte() if kind in (_TRUE, _FALSE) else self._value(kind)
 
-    def _integer(self) -> int:
-        number = self._number()
+    def _signed(self) -> int:
+        """Read an integer in zigzag encoding: 0, -1, 1, -2, ... are 0, 1, 2, 3, ..."""
+        number = self._unsigned()
         return (number >> 1) ^ -(number & 1)
 
-    def _number(self) -> int:
+    def _unsigned(self) -> int:
+        """Read a varint: seven bits per byte, the lowest first."""
         number = shift = 0
         while True:
             byte = self._byte()
@@ -186,36 +210,29 @@ class _Reader:
             shift += 7
 
     def _byte(self) -> int:
-        self.at += 1
-        return self.content[self.at - 1]
+        self.offset += 1
+        return self.content[self.offset - 1]
 
-    def _take(self, size: int) -> bytes:
-        if self.at + size > len(self.content):
+    def _bytes(self, size: int) -> bytes:
+        if self.offset + size > len(self.content):  # a slice would just be shorter
             raise IndexError(size)
-        self.at += size
-        return self.content[self.at - size : self.at]
-
-
-ROW_GROUP = 1 << 18
-"""Rows of an output's row group at most."""
-
-GROUP_BYTES = 32 << 20
-"""Bytes of an output's row group at most."""
+        self.offset += size
+        return self.content[self.offset - size : self.offset]
 
 
 def _scan(source: "Source") -> pl.LazyFrame:
     for file in source.files:
-        read_row_groups(file)  # which refuses what would end the process
+        read_row_groups(file)  # refuses pages that would abort the process
     source.check_schemas(pl.read_parquet_schema)
-    lazy = _lazy(source)
+    lazy = _polars_scan(source)
     if not source.step:
         return lazy
     return register_io_source(
-        lambda *asked: _slices(source, *asked), schema=lazy.collect_schema()
+        lambda *pushdown: _slices(source, *pushdown), schema=lazy.collect_schema()
     )
 
 
-def _lazy(source: "Source") -> pl.LazyFrame:
+def _polars_scan(source: "Source") -> pl.LazyFrame:
     hive = bool(source.partitions)
     return pl.scan_parquet(list(source.files), glob=False, hive_partitioning=hive)
 
@@ -229,36 +246,34 @@ def _slices(
 ) -> Iterator[pl.DataFrame]:
     """Yield a few rows at a time: of a row group just the pages that hold them."""
     del batch_size
-    last = source.rows if n_rows is None else min(source.rows, n_rows)
-    lazy = _lazy(source)
+    end = source.rows if n_rows is None else min(source.rows, n_rows)
+    lazy = _polars_scan(source)
     lazy = lazy if columns is None else lazy.select(columns)
-    for first in range(0, last, source.step):
-        frame = lazy.slice(first, min(source.step, last - first)).collect()
+    for start in range(0, end, source.step):
+        frame = lazy.slice(start, min(source.step, end - start)).collect()
         yield frame if predicate is None else frame.filter(predicate)
 
 
 def _sink(rows: pl.LazyFrame, path: Path, source: "Source") -> None:
-    size = int(np.clip(GROUP_BYTES // source.row_size(whole=True), 1, ROW_GROUP))
+    row_bytes = source.row_size(all_columns=True)
+    size = int(np.clip(GROUP_BYTES // row_bytes, 1, ROW_GROUP))
     rows.sink_parquet(path, row_group_size=size, engine="streaming")
 
 
-def _groups(source: "Source") -> list[RowGroup]:
+def _row_groups(source: "Source") -> list[RowGroup]:
     return [group for file in source.files for group in read_row_groups(file)]
 
 
-def _largest(source: "Source", *, whole: bool) -> int:
-    """Return the bytes of the largest row group, or of the columns that are needed.
-
-    Of a column that repeats itself the file holds each value once.
-    """
-    row, names = source.row_size(whole=whole), set(source.needed)
-    return max(
-        (
-            max(g.rows * row, sum(s for n, s in g.sizes.items() if whole or n in names))
-            for g in _groups(source)
-        ),
-        default=0,
-    )
+def _largest_group(source: "Source", *, all_columns: bool) -> int:
+    """Return the bytes of the largest row group, or of its columns that are needed."""
+    row_bytes = source.row_size(all_columns=all_columns)
+    names = set(source.needed)
+    sizes = []
+    for group in _row_groups(source):
+        size = sum(s for n, s in group.sizes.items() if all_columns or n in names)
+        # A dictionary holds each value once, so rows may take more than their pages.
+        sizes.append(max(group.rows * row_bytes, size))
+    return max(sizes, default=0)
 
 
 PARQUET = register_format(
@@ -267,8 +282,8 @@ PARQUET = register_format(
         (".parquet",),
         _scan,
         _sink,
-        rows=lambda source: sum(group.rows for group in _groups(source)),
-        largest_piece=_largest,
+        rows=lambda source: sum(group.rows for group in _row_groups(source)),
+        largest_piece=_largest_group,
         sliced=True,
     )
 )

@@ -1,4 +1,4 @@
-"""File formats: one record each.
+"""What a file format is, and the registry of all.
 
 To add one, write a `Format` and `register_format` it; a single file, a folder and a
 pattern of such files then work for every command.
@@ -26,28 +26,28 @@ class Format:
     name : str
         What to call it in messages.
     suffixes : tuple of str
-        Which files are of it, as ``(".parquet",)``.
+        The suffixes of its files, as ``(".parquet",)``.
     scan : callable
         From a `Source` to all its rows, as a lazy table that is read in batches.
     sink : callable, or None
         Writes a lazy table into a file, batch by batch: (table, path, source). None
-        where decisions cannot be written so.
+        if decisions cannot be written in this format.
     rows : callable, or None
-        How many rows a source has, from the files' heads. None counts them.
+        The number of rows of a source, from the files' headers. None counts them.
     about_rows : callable, or None
-        The same, guessed; for formats whose rows take long to count.
+        An estimate of it, for formats whose rows take long to count.
     row_bytes : callable, or None
-        About how many bytes a row with all its columns takes, from the files' heads.
+        About how many bytes a row with all its columns takes, from the files' headers.
         None looks at the first rows.
     largest_piece : callable, or None
-        Bytes of the largest piece that is read as a whole, unpacked, of all columns
-        (``whole=True``) or of those that are needed.
+        Bytes of the largest piece that can only be read at once, unpacked: of all
+        columns (``all_columns=True``), or of those that are needed.
     sliced : bool
         Whether `scan` can read `Source.step` rows at a time, whatever the pieces.
     lines : bool
         Whether it is text with a row per line, whose lines are its pieces.
     is_table : bool
-        Whether rows have columns of their own, which are to be kept.
+        Whether rows have other columns, which decisions are written beside.
     typed : bool
         Whether columns have types; text has none.
     nested : bool
@@ -72,7 +72,7 @@ class Format:
     output: str = ""
 
 
-SHEETS = (".xlsx", ".xls", ".xlsm", ".ods")
+SPREADSHEET_SUFFIXES = (".xlsx", ".xls", ".xlsm", ".ods")
 
 FORMATS: dict[str, Format] = {}
 """Every format by each of its suffixes."""
@@ -89,7 +89,7 @@ def register_format(entry: Format) -> Format:
 
 
 def suffix_of(file: str | Path) -> str:
-    """Return what kind of file it is; of a packed one both suffixes."""
+    """Return the suffix that says a file's format; of gzipped files both suffixes."""
     path = Path(file)
     last = path.suffix.lower()
     return Path(path.stem).suffix.lower() + last if last == ".gz" else last
@@ -97,16 +97,17 @@ def suffix_of(file: str | Path) -> str:
 
 def find_format(file: str | Path) -> Format:
     """Return the format of a file, by its suffix."""
-    entry = FORMATS.get(suffix_of(file))
-    if entry is None:
-        known, name = ", ".join(FORMATS), Path(file).name
-        message = f"expected a file in {known}, got {name!r}."
-        if suffix_of(file) in SHEETS:
-            message += " Save the sheet as CSV, and give that."
-        if suffix_of(file) == ".json":  # beside predictions it is a gate or a result
-            message += " Write rows one object per line, and call the file .jsonl."
-        raise FileError(message)
-    return entry
+    suffix = suffix_of(file)
+    if suffix in FORMATS:
+        return FORMATS[suffix]
+    message = f"expected a file in {', '.join(FORMATS)}, got {Path(file).name!r}."
+    if suffix in SPREADSHEET_SUFFIXES:
+        message += " Save the sheet as CSV, and give that."
+    if suffix == ".json":
+        # Among .csv and .parquet files a .json is usually a gate or a report, so it is
+        # no format of rows.
+        message += " Write rows one object per line, and call the file .jsonl."
+    raise FileError(message)
 
 
 def output_suffixes() -> list[str]:
