@@ -14,7 +14,7 @@ import pytest
 from service.house import made_rows
 
 import trustdoctor as td
-from trustdoctor.service import background, monitor
+from trustdoctor.service import background, monitor, webhook
 from trustdoctor.service.store import UnavailableError
 from trustdoctor.watch import to_state
 
@@ -146,7 +146,7 @@ def test_a_webhook_that_is_away_for_long(serve, risky):
 
 def test_without_a_secret_nothing_is_signed():
     with receiving() as hook:
-        assert background.send(hook.url, {"test": "x"}, None)
+        assert webhook.send_alarm(hook.url, {"test": "x"}, None)
         assert "Trustdoctor-Signature" not in hook.seen[0][1]
 
 
@@ -158,7 +158,7 @@ def test_the_watch_goes_on_while_a_webhook_hangs(serve, risky, monkeypatch):
         leave.wait(30)
         return True
 
-    monkeypatch.setattr(background, "send", hang)
+    monkeypatch.setattr(background, "send_alarm", hang)
     served = serve(risky, review=(1.0, 1.0), webhook="http://127.0.0.1:1/")
     go_wrong(served)
     thread = threading.Thread(target=served.keeper.send_alarms)

@@ -18,7 +18,7 @@ from scipy.stats import beta
 import trustdoctor as td
 from trustdoctor.demo import bundled_file
 
-background = pytest.importorskip("trustdoctor.service.background")
+webhook = pytest.importorskip("trustdoctor.service.webhook")
 
 ALARM = {"version": 1, "test": "risk", "at": "2026-11-16T12:00:00Z", "words": "seen"}
 
@@ -40,10 +40,10 @@ def inbox(example):
 
 
 def test_the_inbox_takes_what_the_service_signed(example, inbox):
-    assert not background.send(inbox.url, ALARM, None)
-    assert not background.send(inbox.url, ALARM, "another secret")
+    assert not webhook.send_alarm(inbox.url, ALARM, None)
+    assert not webhook.send_alarm(inbox.url, ALARM, "another secret")
     assert not inbox.has("risk")
-    assert background.send(inbox.url, ALARM, example.SECRET)
+    assert webhook.send_alarm(inbox.url, ALARM, example.SECRET)
     assert inbox.alarms == [ALARM]
     assert inbox.has("risk")
 

@@ -1,15 +1,10 @@
 """Background jobs: a clock to trust, deletion by age, watching, alarms, webhooks."""
 
-import hmac
-import http.client
 import json
 import logging
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
-from typing import Any
 
 from trustdoctor.service import monitor
 from trustdoctor.service.monitor import Followed, Step, save_checkpoint
@@ -24,6 +19,7 @@ from trustdoctor.service.versions import (
     last_before,
     read_head,
 )
+from trustdoctor.service.webhook import send_alarm
 from trustdoctor.service.writer import Writer
 from trustdoctor.watch import to_state
 
@@ -310,7 +306,7 @@ class Keeper:
             if self._stop.is_set():
                 return
             alarm = {"version": version, "test": test, "at": shown(at), "words": words}
-            taken = send(url, alarm, self.settings.webhook_secret)
+            taken = send_alarm(url, alarm, self.settings.webhook_secret)
             due = now + min(3600.0, 2.0 ** min(tries, 12))
             _log.info("webhook: alarm %s %s", test, "sent" if taken else "not taken")
             self._note_sent((now if taken else None, due, version, test))
@@ -337,35 +333,6 @@ def _used(session: Session) -> list[int]:
     return [
         v for (v,) in session.rows("SELECT version FROM version_counts WHERE rows > 0")
     ]
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_args: Any, **_named: Any) -> None:
-        """Follow nothing: an alarm goes where the command line says."""
-
-
-def send(url: str, alarm: dict[str, Any], secret: str | None) -> bool:
-    """Post an alarm; True where it was taken.
-
-    `Trustdoctor-Signature` is ``t=SECONDS,v1=HEX``, the HMAC-SHA256 of
-    ``SECONDS.BODY`` by the secret.
-    """
-    body = json.dumps({"type": "trustdoctor.alarm", "alarm": alarm}).encode()
-    stamp = str(int(time.time()))
-    headers = {"Content-Type": "application/json", "User-Agent": "trustdoctor"}
-    if secret:
-        mark = hmac.new(secret.encode(), f"{stamp}.".encode() + body, "sha256")
-        headers["Trustdoctor-Signature"] = f"t={stamp},v1={mark.hexdigest()}"
-    asked = urllib.request.Request(url, body, headers, method="POST")
-    opener = urllib.request.build_opener(_NoRedirect)
-    try:
-        with opener.open(asked, timeout=10) as answer:
-            return 200 <= answer.status < 300
-    except urllib.error.HTTPError as error:
-        error.close()
-        return False
-    except (http.client.HTTPException, OSError, ValueError):
-        return False
 
 
 JUMP = 3600.0

@@ -151,7 +151,7 @@ def parse_request(
     --------
     >>> body = b'''{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2],
     ...             "data": [[0.5, 2]]}]}'''
-    >>> found = parse(body, None, {"x": Tensor("FP32", (-1, 2))}, ["y"])
+    >>> found = parse_request(body, None, {"x": TensorSpec("FP32", (-1, 2))}, ["y"])
     >>> found.inputs["x"], found.asked
     (array([[0.5, 2. ]], dtype=float32), {'y': False})
     """
@@ -411,8 +411,8 @@ def encode_response(  # noqa: PLR0913 - parts of an answer, each of them in the 
 
     Examples
     --------
-    >>> doubt = np.array([-2.5, -np.inf])
-    >>> body, headers = encode("m", "1", "r1", {"doubt": doubt}, {"doubt": False})
+    >>> outputs = {"doubt": np.array([-2.5, -np.inf])}
+    >>> body, _ = encode_response("m", "1", "r1", outputs, {"doubt": False})
     >>> msgspec.json.decode(body)["outputs"]
     [{'name': 'doubt', 'shape': [2], 'datatype': 'FP64', 'data': [-2.5, '-inf']}]
     """

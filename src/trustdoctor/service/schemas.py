@@ -137,7 +137,7 @@ def read_decide_request(body: bytes, limits: Limits) -> DecideRequest:
 
     Examples
     --------
-    >>> rows = read_rows(b'{"id": 7, "logits": [2.0, 0.5]}', Limits())
+    >>> rows = read_decide_request(b'{"id": 7, "logits": [2.0, 0.5]}', Limits())
     >>> rows.kind, rows.ids, rows.values
     ('logits', ['7'], [[2.0, 0.5]])
     """

@@ -1,7 +1,7 @@
 import pytest
 from endpoint_server import say, serving
 
-from trustdoctor.adapters.endpoint import crew
+from trustdoctor.adapters.endpoint import workers
 
 
 @pytest.fixture
@@ -15,5 +15,5 @@ def server(monkeypatch):
 def pauses(monkeypatch):
     """The pauses between calls, which are not waited for."""
     found = []
-    monkeypatch.setattr(crew, "_pause", lambda _stop, seconds: found.append(seconds))
+    monkeypatch.setattr(workers, "_wait", lambda _stop, seconds: found.append(seconds))
     return found

@@ -10,8 +10,8 @@ import pytest
 from endpoint_server import CHOICES, completion
 
 from trustdoctor.adapters.endpoint import Endpoint
-from trustdoctor.adapters.endpoint.calls import Line
 from trustdoctor.errors import InputError
+from trustdoctor.http_client import HttpClient
 from trustdoctor.service.client import Client
 
 SOON = 0.3
@@ -138,7 +138,7 @@ def test_another_address_has_the_time_that_is_left(monkeypatch):
     names = [(2, 1, 6, "", ("127.0.0.1", 9))] * 50
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_a, **_o: names)
     monkeypatch.setattr(socket, "create_connection", connect)
-    reply = Line("http://a.example/v1", "", SOON).call("/models")
+    reply = HttpClient("http://a.example/v1", timeout=SOON).call("GET", "/models")
     assert (reply.status, reply.text) == (0, "timed out")
     assert len(tried) < 10
     assert tried == sorted(tried, reverse=True)

@@ -113,20 +113,24 @@ def test_answers_of_another_server_are_refused(client, service):
     assert "expected rows" in refused(client.lease)
 
 
-def test_a_connection_is_kept_per_thread(client, service):
+def test_threads_share_a_pool_of_connections(client, service):
+    barrier = threading.Barrier(3)
+
     def work():
+        barrier.wait()
         for _ in range(5):
             client.decide(logits=LOGITS[:1])
 
-    work()
+    client.status()
     assert service.connections == 1
-    threads = [threading.Thread(target=work) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(service.asked) == 20
-    assert service.connections == 4
+    for _ in range(2):
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(service.asked) == 31
+    assert service.connections <= 3
 
 
 def test_a_connection_that_was_closed_meanwhile_is_opened_again(service, pauses):
@@ -174,7 +178,7 @@ def test_an_interrupt_leaves_no_half_answer_behind(client, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("http.client.HTTPResponse.read", interrupt)
+        patch.setattr("http.client.HTTPResponse.read1", interrupt)
         with pytest.raises(KeyboardInterrupt):
             client.status()
     assert client.gates() == []

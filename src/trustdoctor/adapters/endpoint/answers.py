@@ -12,10 +12,13 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trustdoctor.atomic import locked, require_no_link
-from trustdoctor.errors import FileError, OutputError
+from trustdoctor.errors import FileError, InputError, OutputError, RowError
+
+if TYPE_CHECKING:
+    from trustdoctor.adapters.endpoint.model import Endpoint
 
 LONGEST = 1 << 24
 """Bytes of a line, at most."""
@@ -179,3 +182,41 @@ def _append(target: Path, at: int, line: bytes) -> None:
             with suppress(OSError):
                 file.truncate(at)
             raise
+
+
+def choice_shares(endpoint: "Endpoint", completion: Any, row: int) -> list[float]:
+    """Return the probabilities of the choices in a completion, divided by their sum.
+
+    They are equal if the model said nothing, or nothing that begins a choice.
+    """
+    from trustdoctor.files import choice_probs, first_tokens
+
+    count = len(endpoint.choices)
+    try:
+        first_tokens(row, completion)
+    except RowError as error:
+        if _is_silent(completion):
+            return [1 / count] * count
+        message = (
+            f"{endpoint.url} answered row {row} without log-probabilities of the first "
+            "token (choices[0].logprobs.content[0].top_logprobs) that can be used, "
+            "though asked for them. Use a server and a model that give them."
+        )
+        raise InputError(message) from error
+    try:
+        probs = choice_probs(row, completion, endpoint.choices)
+    except RowError as error:
+        message = f"{endpoint.url} answered row {row} with odd numbers: {error}"
+        raise InputError(message) from error
+    total = sum(probs)
+    return [prob / total for prob in probs] if total > 0 else [1 / count] * count
+
+
+def _is_silent(completion: Any) -> bool:
+    """Tell whether a model ended its answer, or a filter did, before any text."""
+    try:
+        first = completion["choices"][0]
+        text, reason = first["message"]["content"], first["finish_reason"]
+    except (KeyError, IndexError, TypeError):
+        return False
+    return not text and reason in ("stop", "content_filter")

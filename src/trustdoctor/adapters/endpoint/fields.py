@@ -1,6 +1,5 @@
 """The fields of an endpoint: checked, written and read."""
 
-import ipaddress
 import json
 import math
 import re
@@ -8,20 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields as fields_of
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from trustdoctor import envelope
 from trustdoctor.adapters.asking import describe_inputs
 from trustdoctor.atomic import resolved, write_text
 from trustdoctor.errors import FileError, InputError, RowError
+from trustdoctor.urls import check_timeout, checked_url, is_local
 
 if TYPE_CHECKING:
     from trustdoctor.adapters.endpoint.model import Endpoint
 
 SCHEMA = 1
 MOST_WORKERS = 256
-MOST_SECONDS = 86_400.0
-"""Of a timeout: a day. Sockets refuse what no clock can count."""
 
 _NAME = re.compile(r"[A-Z_][A-Z0-9_]*")
 _KEY = re.compile(r"[!-~]*")
@@ -70,32 +67,18 @@ def _check_text(name: str, value: Any) -> None:
 
 
 def _checked_url(url: Any) -> str:
-    """Return a base URL without a slash at its end.
-
-    What is refused may hold a password, so it is not shown.
-    """
+    """Return a base URL without a slash at its end."""
     _check_text("url", url)
-    plain = url.strip()
     expected = "expected url as the base of a server, as http://127.0.0.1:8000/v1"
-    try:
-        parts = urlsplit(plain.rstrip("/"))
-        known = parts.scheme in ("http", "https") and parts.hostname
-        odd = parts.port == 0 or not plain.isascii() or not plain.isprintable()
-    except ValueError:
-        known, odd = None, True
-    if not known or odd or " " in plain:
-        message = f"{expected}, got something else."
+    checked = checked_url(
+        url,
+        expected,
+        "a key belongs into the environment variable that key_env names",
+    )
+    if checked.endswith(_END):
+        message = f"{expected}, got {checked}. Leave {_END} out."
         raise InputError(message)
-    if parts.username is not None or parts.query or parts.fragment:
-        message = (
-            f"{expected}, got one with a user, a query or a fragment. Leave them out; "
-            "a key belongs into the environment variable that key_env names."
-        )
-        raise InputError(message)
-    if parts.path.endswith(_END):
-        message = f"{expected}, got {parts.geturl()}. Leave {_END} out."
-        raise InputError(message)
-    return parts.geturl()  # http and https in small letters, whatever was given
+    return checked
 
 
 def _check_key_name(name: Any) -> None:
@@ -120,17 +103,6 @@ def _check_numbers(endpoint: "Endpoint") -> None:
         message = (
             "max_calls counts the calls over the life of a file of answers, and none "
             "is named. Name one: answers='answers.jsonl'."
-        )
-        raise InputError(message)
-
-
-def check_timeout(timeout: Any) -> None:
-    """Refuse a timeout that no call can have."""
-    number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
-    if not number or not 0 < timeout <= MOST_SECONDS:
-        message = (
-            "expected a timeout above 0 seconds and of a day at most, got "
-            f"{envelope.shown(timeout)}."
         )
         raise InputError(message)
 
@@ -195,21 +167,6 @@ def check_key(endpoint: "Endpoint", key: str) -> None:
             "be read on the way. Use https, or key_env='' to send no key."
         )
         raise InputError(message)
-
-
-def is_local(url: str) -> bool:
-    """Tell whether a server is on this machine.
-
-    Examples
-    --------
-    >>> is_local("http://127.0.0.1:8000/v1"), is_local("http://example.org/v1")
-    (True, False)
-    """
-    host = urlsplit(url).hostname or ""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def as_texts(rows: Any) -> list[str]:

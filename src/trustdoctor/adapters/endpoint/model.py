@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trustdoctor.adapters.endpoint import fields
-from trustdoctor.adapters.endpoint.answers import AnswerFile
-from trustdoctor.adapters.endpoint.reading import choice_shares
+from trustdoctor.adapters.endpoint.answers import AnswerFile, choice_shares
 from trustdoctor.errors import InputError
 from trustdoctor.predictions import Predictions
 from trustdoctor.progress import Tell
@@ -179,11 +178,11 @@ class Endpoint:
         self, texts: list[str], missing: dict[str, int], progress: Tell | None
     ) -> dict[str, list[float]]:
         """Ask what is not known yet, as far as the budget goes."""
-        from trustdoctor.adapters.endpoint.crew import Crew
+        from trustdoctor.adapters.endpoint.workers import WorkerPool
 
         key = os.environ.get(self.key_env, "").strip() if self.key_env else ""
         fields.check_key(self, key)
-        return Crew(self, key, self._kept, texts, missing).run(progress)
+        return WorkerPool(self, key, self._kept, texts, missing).run(progress)
 
     def _require_choices(self, found: Mapping[str, list[float]]) -> None:
         """Refuse a model that speaks for no choice, before more is spent on it."""

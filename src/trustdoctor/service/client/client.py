@@ -117,8 +117,8 @@ class Labelled(NamedTuple):
 class Client:
     """A service that runs elsewhere, or on this machine.
 
-    A client may be used by several threads; each has a connection of its own, which is
-    kept. ``with Client(url) as client:`` closes them at the end.
+    Any number of threads may use one client; they share its connection pool. ``with
+    Client(url) as client:`` closes it at the end.
 
     What is safe to repeat is repeated where no answer comes, and after 429, 502, 503
     and 504: decisions, labels, answers and questions. The pauses grow, and are as long
