@@ -62,7 +62,7 @@ def shared():
     return folder
 
 
-PAGES_IN = ("cli", "evaluation", "files", "predictions", "report")
+PAGES_IN = ("cli", "commands", "evaluation", "files", "predictions", "report")
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -62,8 +62,42 @@ RENEWAL = "Make it again."
 """What to do with a document of an earlier version."""
 
 
+class ParsedFile(os.PathLike[str]):
+    """A document whose JSON was read, for `load` to take instead of its path.
+
+    Attributes
+    ----------
+    path : str or Path
+    content : object
+    kind : str or None
+        What the document says it is.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], content: Any) -> None:
+        self.path, self.content = path, content
+        kind = content.get("trustdoctor") if isinstance(content, dict) else None
+        self.kind = kind if isinstance(kind, str) else None
+
+    def __fspath__(self) -> str:
+        """Return the path."""
+        return os.fspath(self.path)
+
+    def __str__(self) -> str:
+        """Return the path."""
+        return str(self.path)
+
+
+def parse_file(
+    path: str | os.PathLike[str], kind: str, limit: int = LIMIT
+) -> ParsedFile:
+    """Read the JSON of a document that should be of that kind, but may be another."""
+    return ParsedFile(
+        path, _parse_document(read_bounded(path, kind, limit), path, kind)
+    )
+
+
 def load(
-    path: str | Path,
+    path: str | os.PathLike[str],
     kind: str,
     *,
     schemas: tuple[int, ...],
@@ -75,27 +109,43 @@ def load(
     `schema` stays in the content, `trustdoctor` does not. `renewal` says what to do
     with a document of an earlier version.
     """
-    text = read_bounded(path, kind, limit)
-    return check(text, path, kind, schemas=schemas, renewal=renewal)
+    file = path if isinstance(path, ParsedFile) else parse_file(path, kind, limit)
+    return _require_schema(file.content, path, kind, schemas, renewal)
 
 
 def check(
     text: str,
-    path: str | Path,
+    path: str | os.PathLike[str],
     kind: str,
     *,
     schemas: tuple[int, ...],
     renewal: str = RENEWAL,
 ) -> dict[str, Any]:
     """Return the content of a document that was read from a path; as `load`."""
+    content = _parse_document(text, path, kind)
+    return _require_schema(content, path, kind, schemas, renewal)
+
+
+def _parse_document(text: str, path: str | os.PathLike[str], kind: str) -> Any:
     try:
-        content = parse(text)
+        return parse(text)
     except ValueError as error:
         message = f"expected {_a(kind)} as JSON in {path}, got something else: {error}."
         raise FileError(message) from error
-    own = content.pop("trustdoctor", None) if isinstance(content, dict) else None
-    if own != kind:
-        what = f"a {own}" if isinstance(own, str) and own.isidentifier() else "JSON"
+
+
+def _require_schema(
+    content: Any,
+    path: str | os.PathLike[str],
+    kind: str,
+    schemas: tuple[int, ...],
+    renewal: str,
+) -> dict[str, Any]:
+    content = dict(content) if isinstance(content, dict) else {}
+    document_kind = content.pop("trustdoctor", None)
+    if document_kind != kind:
+        plain = isinstance(document_kind, str) and document_kind.isidentifier()
+        what = f"a {document_kind}" if plain else "JSON"
         message = (
             f"expected {_a(kind)} of trustdoctor in {path}, got {what}. Name another "
             "file."
@@ -122,7 +172,7 @@ def _a(kind: str) -> str:
     return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
 
 
-def read_bounded(path: str | Path, kind: str, limit: int = LIMIT) -> str:
+def read_bounded(path: str | os.PathLike[str], kind: str, limit: int = LIMIT) -> str:
     """Return the text of a regular file of at most `limit` bytes.
 
     A folder, a pipe, a device or a larger file is refused; nothing is waited for.
@@ -156,7 +206,7 @@ def read_bounded(path: str | Path, kind: str, limit: int = LIMIT) -> str:
         raise FileError(message) from error
 
 
-def _require_regular(path: str | Path, kind: str, mode: int) -> None:
+def _require_regular(path: str | os.PathLike[str], kind: str, mode: int) -> None:
     if stat.S_ISREG(mode):
         return
     kinds = {

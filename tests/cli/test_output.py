@@ -13,7 +13,7 @@ from PIL import Image
 
 import trustdoctor as td
 from trustdoctor.cli.app import make_app
-from trustdoctor.cli.output import check_places
+from trustdoctor.cli.output import check_output_paths
 from trustdoctor.errors import OutputError
 
 
@@ -320,14 +320,14 @@ def test_pictures_of_a_folder_are_inputs(tmp_path):
     for page, good in ((folder / "r0.png", False), (folder / "page.html", True)):
         given = {"file": tmp_path / "rows.csv", "html": page, "pictures": str(folder)}
         if good:
-            check_places(given)
+            check_output_paths(given)
         else:
             with pytest.raises(OutputError, match="the input itself"):
-                check_places(given)
+                check_output_paths(given)
 
 
 def test_a_result_does_not_go_where_the_demo_writes(tmp_path):
     (tmp_path / "d").mkdir()
     given = {"save": tmp_path / "d", "json_path": str(tmp_path / "d" / "classes.txt")}
     with pytest.raises(OutputError, match="folder of outputs"):
-        check_places(given)
+        check_output_paths(given)

@@ -1,141 +1,118 @@
 """The command line: parses, calls and prints."""
 
 import os
+import pkgutil
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
 from polars.exceptions import PanicException
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from trustdoctor._version import __version__
-from trustdoctor.cli.commands.calibrate import calibrate
-from trustdoctor.cli.commands.cascade import cascade
-from trustdoctor.cli.commands.check import check
-from trustdoctor.cli.commands.compare import compare
-from trustdoctor.cli.commands.demo import demo
-from trustdoctor.cli.commands.diagnose import diagnose
-from trustdoctor.cli.commands.export import export
-from trustdoctor.cli.commands.predict import predict
-from trustdoctor.cli.commands.reproduce import reproduce
-from trustdoctor.cli.commands.screen import screen
-from trustdoctor.cli.commands.serve import KEEPING, REACHING, REVIEWING, RUNNING, serve
-from trustdoctor.cli.commands.split import split
 from trustdoctor.cli.exit_codes import CLOSED, DONE, INTERNAL, MISTAKE, STOPPED
 from trustdoctor.cli.guide import examples, exit_codes, overview, unwrapped
-from trustdoctor.cli.options import (
-    CALIBRATE_COLUMNS,
-    COLUMNS,
-    COMPARE_COLUMNS,
-    COMPARE_LEVEL,
-    GATE_COLUMNS,
-    MEANS,
-    MEMORY,
-    PROMISE_LEVEL,
-    TARGET,
-    takes,
-)
-from trustdoctor.cli.output import check_places, one_line
-from trustdoctor.cli.stages import (
-    ASKING,
-    CASCADE_LEVEL,
-    CASCADE_TARGET,
-    STAGE_COLUMNS,
-)
-from trustdoctor.cli.streams import leave_output, prepare_streams
+from trustdoctor.cli.options import CommandSignature
+from trustdoctor.cli.output import check_output_paths, one_line
+from trustdoctor.cli.streams import discard_output, prepare_streams
 from trustdoctor.errors import InputError, TrustDoctorError
 
 STEPS_PANEL = "The four steps"
 MORE_PANEL = "More"
+COMMANDS = {
+    "diagnose": STEPS_PANEL,
+    "calibrate": STEPS_PANEL,
+    "screen": STEPS_PANEL,
+    "check": STEPS_PANEL,
+    "demo": MORE_PANEL,
+    "split": MORE_PANEL,
+    "compare": MORE_PANEL,
+    "cascade": MORE_PANEL,
+    "serve": MORE_PANEL,
+    "predict": MORE_PANEL,
+    "export": MORE_PANEL,
+    "reproduce": MORE_PANEL,
+}
+"""Every command, and the panel of --help that shows it.
+
+The command NAME is the function NAME of `trustdoctor.cli.commands.NAME`.
+"""
 
 
-def make_app() -> typer.Typer:
-    """Return the command line, with options for every score, target and engine.
+class _WithoutTypeOfFlags:
+    """Shows no type behind options that take no value, as --help."""
 
-    It is made anew at each call, so that it knows what was registered before.
-    """
-    app = typer.Typer(
-        name="trustdoctor",
-        help=overview(),
-        epilog=exit_codes(),
-        no_args_is_help=True,
-        pretty_exceptions_enable=False,
-        rich_markup_mode="rich",
-    )
-    app.callback()(_options)
-    for panel, commands in _commands().items():
-        for name, command in commands.items():
-            app.command(
-                name,
-                cls=_Command,
-                help=unwrapped(command.__doc__),
-                epilog=examples(name),
-                rich_help_panel=panel,
-            )(_guarded(command))
-    return app
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters; Typer would show `<bool>` behind flags."""
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for param in params:
+            if getattr(param, "is_bool_flag", False):
+                param.metavar = ""
+        return params
 
 
-def _commands() -> dict[str, dict[str, Any]]:
-    """Return every command by its name, by the panel that --help shows it in."""
-    steps: dict[str, Any] = {
-        "diagnose": takes(columns=COLUMNS, means=MEANS)(diagnose),
-        "calibrate": takes(
-            target=TARGET,
-            columns=CALIBRATE_COLUMNS,
-            level=PROMISE_LEVEL,
-            means=MEANS,
-        )(calibrate),
-        "screen": takes(columns=GATE_COLUMNS, asking=ASKING, means=MEANS)(screen),
-        "check": takes(columns=GATE_COLUMNS, memory=MEMORY)(check),
-    }
-    more: dict[str, Any] = {
-        "demo": demo,
-        "split": split,
-        "compare": takes(columns=COMPARE_COLUMNS, level=COMPARE_LEVEL, memory=MEMORY)(
-            compare
-        ),
-        "cascade": takes(
-            target=CASCADE_TARGET,
-            columns=STAGE_COLUMNS,
-            level=CASCADE_LEVEL,
-            asking=ASKING,
-            memory=MEMORY,
-        )(cascade),
-        "serve": takes(
-            running=RUNNING, keeping=KEEPING, reviewing=REVIEWING, reaching=REACHING
-        )(serve),
-        "predict": predict,
-        "export": export,
-        "reproduce": reproduce,
-    }
-    return {STEPS_PANEL: steps, MORE_PANEL: more}
-
-
-class _Command(TyperCommand):
+class _Command(_WithoutTypeOfFlags, TyperCommand):
     """A command that knows what a shell does to a pattern without quotes."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Say that patterns are quoted, where several files came for one."""
-        given = list(args)
+        """Parse; if several files came where one is expected, say how to quote."""
+        arguments = list(args)  # parsing consumes them
         try:
             return super().parse_args(ctx, args)
         except Exception as error:
-            told = getattr(error, "message", "")
-            if not told.startswith("Got unexpected extra argument"):
+            reason = getattr(error, "message", "")
+            if not reason.startswith("Got unexpected extra argument"):
                 raise
-            more = [one for one in given if one in told and Path(one).exists()]
-            if not more:
+            extra = [path for path in arguments if path in reason]
+            files = [path for path in extra if Path(path).exists()]
+            if not files:
                 raise
-            pattern = Path(more[0]).with_name(f"*{Path(more[0]).suffix}")
+            pattern = Path(files[0]).with_name(f"*{Path(files[0]).suffix}")
             message = (
-                f"expected one FILE, got {len(more) + 1}: the shell expanded a "
+                f"expected one FILE, got {len(files) + 1}: the shell expanded a "
                 f"pattern. Quote it, as '{pattern}', or name the folder."
             )
             raise InputError(message) from None
+
+
+class _Commands(Mapping[str, TyperCommand]):
+    """All commands by name; each is imported and built when it is looked up."""
+
+    def __init__(self) -> None:
+        self._built: dict[str, TyperCommand] = {}
+
+    def __getitem__(self, name: str) -> TyperCommand:
+        panel = COMMANDS[name]
+        if name not in self._built:
+            self._built[name] = _build(name, panel)
+        return self._built[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+def _build(name: str, panel: str) -> TyperCommand:
+    """Return a command with its parser."""
+    # The linter of layers does not see this import, which is within the room.
+    command = pkgutil.resolve_name(f"trustdoctor.cli.commands.{name}:{name}")
+    app = typer.Typer(add_completion=False, rich_markup_mode="rich")
+    app.command(
+        name,
+        cls=_Command,
+        help=unwrapped(command.__doc__),
+        epilog=examples(name),
+        rich_help_panel=panel,
+    )(_callback(command))
+    built = typer.main.get_command(app)
+    assert isinstance(built, TyperCommand)
+    return built
 
 
 class _StoppedError(Exception):
@@ -146,23 +123,57 @@ class _ClosedError(Exception):
     """Nobody reads the output any more, by a name that Typer does not know."""
 
 
-def _guarded(command: Callable[..., None]) -> Callable[..., None]:
-    """Let Ctrl-C and a closed pipe come through to `main`, whatever Typer makes of it.
+def _callback(command: Callable[..., None]) -> Callable[..., None]:
+    """Return what Typer calls with the values of all options.
 
-    Typer ends with exit code 1 there, in some versions, which is an alarm.
+    Ctrl-C and a closed pipe come through to `main`: Typer ends with exit code 1 there,
+    in some versions, which is an alarm.
     """
+    signature = CommandSignature.of(command)
 
     @wraps(command)
-    def run(**given: Any) -> None:
+    def run(**values: Any) -> None:
         try:
-            check_places(given)
-            command(**given)
+            check_output_paths(values)
+            command(**signature.arguments(values))
         except KeyboardInterrupt as error:
             raise _StoppedError from error
         except BrokenPipeError as error:
             raise _ClosedError from error
 
+    run.__signature__ = signature.flat()  # type: ignore[attr-defined]
     return run
+
+
+class _Program(_WithoutTypeOfFlags, TyperGroup):
+    """All commands, of which a run builds the one that is called."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands: Any = _Commands()
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands."""
+        del ctx
+        return list(COMMANDS)
+
+
+def make_app() -> typer.Typer:
+    """Return the command line, with options for every score, target and engine.
+
+    It is made anew at each call, so that it knows what was registered before.
+    """
+    app = typer.Typer(
+        name="trustdoctor",
+        cls=_Program,
+        help=overview(),
+        epilog=exit_codes(),
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+    )
+    app.callback()(_program_options)
+    return app
 
 
 def _show_version(*, value: bool) -> None:
@@ -171,16 +182,15 @@ def _show_version(*, value: bool) -> None:
         raise typer.Exit
 
 
-def _options(
+def _program_options(
     *,
     version: Annotated[
         bool,
         typer.Option(
             "--version",
-            metavar="",
             callback=_show_version,
             is_eager=True,
-            help="Show the version.",
+            help="Show the version and exit.",
         ),
     ] = False,
 ) -> None:
@@ -194,7 +204,7 @@ def main() -> None:
         code = _run()
         sys.stdout.flush()  # here, where a reader that went away is expected
     except (_ClosedError, BrokenPipeError):
-        leave_output()
+        discard_output()
         sys.exit(CLOSED)
     except (_StoppedError, KeyboardInterrupt):
         _fail("stopped.", STOPPED)
@@ -202,38 +212,37 @@ def main() -> None:
         if os.environ.get("TRUSTDOCTOR_TRACEBACK"):
             traceback.print_exc()
         if isinstance(error, OSError) and error.filename is None:
-            leave_output()
-        _fail(*_told(error))
+            discard_output()
+        _fail(*_message_and_code(error))
     sys.exit(code)
 
 
-def _told(error: BaseException) -> tuple[str, int]:
-    """Return what to say of an error, and the exit code."""
+def _run() -> Any:
+    """Return the exit code."""
+    try:
+        make_app()()
+    except SystemExit as exit_:
+        return exit_.code
+    return DONE
+
+
+def _message_and_code(error: BaseException) -> tuple[str, int]:
     if isinstance(error, TrustDoctorError):
         return str(error), MISTAKE
     if isinstance(error, OSError):
-        why = (error.strerror or str(error)).lower()
-        what = "write the output" if error.filename is None else "open a file"
-        return f"cannot {what}: {why}.", MISTAKE
+        reason = (error.strerror or str(error)).lower()
+        task = "write the output" if error.filename is None else "open a file"
+        return f"cannot {task}: {reason}.", MISTAKE
     if isinstance(error, MemoryError):
-        told = "the machine ran out of memory. Split the file and run again."
-        return told, MISTAKE
-    if isinstance(error, PanicException):
-        told = f"cannot read the file: {error}. It may be damaged; write it again."
-        return told, MISTAKE
-    told = (
+        return "the machine ran out of memory. Split the file and run again.", MISTAKE
+    if isinstance(error, PanicException):  # how polars fails on some damaged files
+        message = f"cannot read the file: {error}. It may be damaged; write it again."
+        return message, MISTAKE
+    message = (
         f"internal error, {type(error).__name__}: {error}. Please report it; "
         "TRUSTDOCTOR_TRACEBACK=1 shows where."
     )
-    return told, INTERNAL
-
-
-def _run() -> Any:
-    try:
-        make_app()()
-    except SystemExit as ended:
-        return ended.code
-    return DONE
+    return message, INTERNAL
 
 
 def _fail(message: str, code: int) -> NoReturn:

@@ -12,8 +12,7 @@ EXIT_CODES = {
     DONE: "done",
     ALARM: "check: an alarm",
     MISTAKE: "bad input or usage",
-    TRIVIAL: "calibrate, cascade: not written, since it would decide nothing or the "
-    "labels are odd",
+    TRIVIAL: "calibrate, cascade: not written: it decides nothing, or odd labels",
     INTERNAL: "an internal error",
     STOPPED: "stopped by Ctrl-C",
 }

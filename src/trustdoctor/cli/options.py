@@ -1,12 +1,11 @@
-"""Options that commands share, and groups of options that become one object."""
+"""Options that commands share, and groups of options that become one argument."""
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Self
 
 import typer
 
@@ -33,9 +32,9 @@ FileArgument = Annotated[
 ]
 
 
-def _scores_from(begun: str) -> list[str]:
-    """Return the scores that a shell offers for what was typed."""
-    return [name for name in logit_scores() if name.startswith(begun)]
+def _complete_score(prefix: str) -> list[str]:
+    """Return the scores that a shell offers after this prefix."""
+    return [name for name in logit_scores() if name.startswith(prefix)]
 
 
 GateOption = Annotated[
@@ -46,10 +45,10 @@ ScoreOption = Annotated[
     typer.Option(
         "--score",
         metavar="NAME",
-        autocompletion=_scores_from,
-        help=f"{', '.join(logit_scores())}; auto, which tunes one to the model on a "
-        "third of the rows and calibrates on the others; or the FILE of a fitted "
-        "score. By default alpha, or the confidence that was given.",
+        autocompletion=_complete_score,
+        help=f"{', '.join(logit_scores())}; auto, which tunes a score to the model on "
+        "a third of the rows and calibrates on the others; or the FILE of a fitted "
+        "score. Default: alpha, or the confidence or doubt that FILE states.",
         rich_help_panel=SCORE_PANEL,
     ),
 ]
@@ -58,7 +57,7 @@ ScoresOption = Annotated[
     typer.Option(
         "--score",
         metavar="NAME",
-        autocompletion=_scores_from,
+        autocompletion=_complete_score,
         help=f"Repeatable. {', '.join(logit_scores())}; all; or the FILE of a fitted "
         "score.",
         rich_help_panel=SCORE_PANEL,
@@ -70,7 +69,7 @@ TemperatureOption = Annotated[
         "--temperature",
         "-T",
         metavar="T",
-        help="Divides the logits.",
+        help="Divide the logits by T.",
         rich_help_panel=SCORE_PANEL,
     ),
 ]
@@ -79,7 +78,7 @@ JsonOption = Annotated[
     typer.Option(
         "--json",
         metavar="PATH",
-        help="Write the result; - prints it.",
+        help="Write the result as JSON; - prints it.",
         rich_help_panel=OUTPUT_PANEL,
     ),
 ]
@@ -88,230 +87,227 @@ QuietOption = Annotated[
     typer.Option(
         "--quiet",
         "-q",
-        metavar="",
         help="Print nothing but errors.",
         rich_help_panel=OUTPUT_PANEL,
     ),
 ]
-
-
-ClustersOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="The column of clusters, where rows belong together (a patient, a video): "
-        "one row is drawn from each.",
-        rich_help_panel=COLUMNS_PANEL,
-    ),
-]
-DrawSeedOption = Annotated[
-    int,
-    typer.Option(
-        metavar="N", help="Of the draw from clusters.", rich_help_panel=COLUMNS_PANEL
-    ),
-]
-PassedOption = Annotated[
-    bool,
-    typer.Option(
-        "--passed",
-        metavar="",
-        help="With --risk: list thresholds that passed, with their p-values.",
-        rich_help_panel=OUTPUT_PANEL,
-    ),
-]
-AccuracyOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="RATE",
-        help="With --no-labels: the model's accuracy, known from elsewhere.",
-        rich_help_panel=TARGETS_PANEL,
-    ),
-]
-NoiseOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="RATE",
-        help="The share of labels that may be wrong: the promise is about the truth.",
-        rich_help_panel=TARGETS_PANEL,
-    ),
-]
-
-
 SpreadsheetsOption = Annotated[
     bool,
     typer.Option(
         "--for-spreadsheets",
-        metavar="",
-        help="In CSV: an apostrophe before text that would be a formula.",
+        help="In CSV: put an apostrophe before text that would be a formula.",
         rich_help_panel=OUTPUT_PANEL,
     ),
 ]
-LAST_LINE = (
-    "keep: take the last line of a CSV file as it stands, where it has no line end or "
-    "too few values."
+LAST_LINE_HELP = (
+    "keep: accept a CSV file whose last line has no line end or too few values."
 )
 LastLineOption = Annotated[
     str | None,
-    typer.Option(metavar="keep", help=LAST_LINE, rich_help_panel=COLUMNS_PANEL),
+    typer.Option(metavar="keep", help=LAST_LINE_HELP, rich_help_panel=COLUMNS_PANEL),
 ]
 OddLabelsOption = Annotated[
     bool,
     typer.Option(
         "--allow-odd-labels",
-        metavar="",
-        help="Go on where labels cannot be right, as shifted or reversed ones.",
+        help="Go on even if the labels cannot be right (shifted, reversed).",
         rich_help_panel=OUTPUT_PANEL,
     ),
 ]
 
 
-class Option(NamedTuple):
-    """One option of a group."""
-
-    name: str
-    kind: Any
-    help: str
-    default: Any = None
-    metavar: str | None = None
-
-
 @dataclass(frozen=True)
 class OptionGroup:
-    """Options that become one object.
+    """Options that a command takes as one argument.
+
+    A parameter of a command names it in its annotation, beside the argument's type.
 
     Attributes
     ----------
     options : callable
-        Returns each as an `Option`.
+        Returns them as parameters that Typer understands. It is called when a command
+        is built, when all targets and engines are registered.
     make : callable
-        From their values, by name, to the object.
-    panel : str
-        What --help shows them under.
+        From their values, by name, to the argument.
     """
 
-    options: Callable[[], Iterator[Option]]
+    options: Callable[[], list[inspect.Parameter]]
     make: Callable[..., Any]
-    panel: str
-
-    def parameters(self) -> list[inspect.Parameter]:
-        """Return the options as parameters that Typer understands."""
-        return [
-            inspect.Parameter(
-                one.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=one.default,
-                annotation=Annotated[
-                    one.kind,
-                    typer.Option(
-                        *([_flag(one.name)] if one.kind is bool else []),
-                        help=one.help,
-                        metavar="" if one.kind is bool else one.metavar,
-                        rich_help_panel=self.panel,
-                    ),
-                ],
-            )
-            for one in self.options()
-        ]
 
 
-def _flag(name: str) -> str:
-    """Return the only spelling of an option that is given or not: there is no --no-."""
-    return f"--{name.replace('_', '-')}"
+def option(  # noqa: PLR0913 - what Typer is told
+    name: str,
+    kind: Any,
+    text: str,
+    *,
+    panel: str,
+    default: Any = None,
+    metavar: str | None = None,
+) -> inspect.Parameter:
+    """Return an option as a parameter that Typer understands; `text` is its help."""
+    # A flag has one spelling: without it, Typer would add --no-NAME.
+    spellings = [f"--{name.replace('_', '-')}"] if kind is bool else []
+    info = typer.Option(*spellings, help=text, metavar=metavar, rich_help_panel=panel)
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=default,
+        annotation=Annotated[kind, info],
+    )
 
 
-def takes(**groups: OptionGroup) -> Callable[[Any], Any]:
-    """Let a command take groups of options, each as one argument."""
+@dataclass(frozen=True)
+class CommandSignature:
+    """The parameters of a command, of which some are groups of options.
 
-    def decorate(function: Any) -> Any:
-        own = inspect.signature(function)
-        members = {name: group.parameters() for name, group in groups.items()}
+    Attributes
+    ----------
+    signature : inspect.Signature
+        Of the command itself.
+    groups : dict
+        By parameter, the group and its options.
+    """
 
-        @wraps(function)
-        def run(**given: Any) -> Any:
-            taken = {p.name for group in members.values() for p in group}
-            made = {n: v for n, v in given.items() if n not in taken}
-            for name, group in groups.items():
-                made[name] = group.make(
-                    **{p.name: given[p.name] for p in members[name]}
+    signature: inspect.Signature
+    groups: dict[str, tuple[OptionGroup, list[inspect.Parameter]]]
+
+    @classmethod
+    def of(cls, command: Callable[..., None]) -> Self:
+        """Return the signature of a command."""
+        signature = inspect.signature(command)
+        groups = {
+            name: (group, group.options())
+            for name, parameter in signature.parameters.items()
+            for group in getattr(parameter.annotation, "__metadata__", ())
+            if isinstance(group, OptionGroup)
+        }
+        return cls(signature, groups)
+
+    def flat(self) -> inspect.Signature:
+        """Return the signature with every option as a parameter, as Typer reads it."""
+        options: dict[str, inspect.Parameter] = {}
+        for name, parameter in self.signature.parameters.items():
+            for single in self.groups[name][1] if name in self.groups else [parameter]:
+                options.setdefault(single.name, single)  # groups may share an option
+        return self.signature.replace(parameters=list(options.values()))
+
+    def arguments(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Return the command's arguments from the values of all options."""
+        arguments = {}
+        for name in self.signature.parameters:
+            if name in self.groups:
+                group, options = self.groups[name]
+                arguments[name] = group.make(
+                    **{o.name: values[o.name] for o in options}
                 )
-            return function(**made)
-
-        every = [q for n, p in own.parameters.items() for q in members.get(n, [p])]
-        first: dict[str, inspect.Parameter] = {}
-        for parameter in every:  # groups may share options
-            first.setdefault(parameter.name, parameter)
-        shown = list(first.values())
-        run.__signature__ = own.replace(parameters=shown)  # type: ignore[attr-defined]
-        return run
-
-    return decorate
+            else:
+                arguments[name] = values[name]
+        return arguments
 
 
-_COLUMNS = (
-    ("logits", "Where the logits are: an array, a list column, a prefix, or columns "
+_CONFIDENCE_HELP = "For answers without logits: the column of confidences."
+_COLUMN_HELP = (
+    ("logits", "The logits: an array, a list column, a prefix of columns, or columns "
      "A,B,C.", "NAME"),
-    ("probs", "Where the probabilities are, likewise.", "NAME"),
+    ("probs", "The probabilities, named likewise.", "NAME"),
     ("labels", "The column of true labels.", "NAME"),
-    ("positive", "Of a binary model with one column: the label that it is about.",
+    ("positive", "For a binary model with one column: the label that it is about.",
      "LABEL"),
     ("doubt", "For answers without logits: the column of doubts.", "NAME"),
-    ("predicted", "The system's own answers, where the largest probability does not "
-     "decide, and of rows with --confidence or --doubt; blank: no answer.", "NAME"),
+    ("predicted", "The system's own answers, if the largest probability does not "
+     "decide, or for rows with --confidence or --doubt; blank: no answer.", "NAME"),
     ("correct", "With --confidence or --doubt: which answers are right.", "NAME"),
     ("choices", "For a language model's responses (.jsonl): the answers A,B,C.",
      "NAMES"),
-    ("truth", "A table of ids and true labels, where FILE has none.", "PATH"),
+    ("truth", "A table of ids and true labels, if FILE has none.", "PATH"),
     ("ids", "The column of ids.", "NAME"),
-    ("features", "Where the features are, for scores that need them.", "NAME"),
+    ("features", "The features, for scores that need them; named as logits.", "NAME"),
 )  # fmt: skip
-_STATED = "For answers without logits: the column of confidences."
 
 
-def column_options() -> Iterator[Option]:
-    """Yield what names the columns of a file."""
-    yield Option("confidence", str | None, _STATED, metavar="NAME")
-    for name, text, metavar in _COLUMNS:
-        yield Option(name, str | None, text, metavar=metavar)
-    text = "A text file, one name per line in the order of the classes."
-    yield Option("class_names", Path | None, text, metavar="PATH")
-    text = "The number of the first class, in labels and columns."
-    yield Option("first_class", int, text, 0, "N")
-    text = "Probabilities or confidences are in percent."
-    yield Option("percent", bool, text, default=False)
-    text = (
-        "Of two classes: the probability from which on the system answers the second."
+def _column(name: str, kind: Any, text: str, **more: Any) -> inspect.Parameter:
+    return option(name, kind, text, panel=COLUMNS_PANEL, **more)
+
+
+def column_options() -> list[inspect.Parameter]:
+    """Return the options that name the columns of a file."""
+    return [
+        _column("confidence", str | None, _CONFIDENCE_HELP, metavar="NAME"),
+        *(
+            _column(name, str | None, text, metavar=metavar)
+            for name, text, metavar in _COLUMN_HELP
+        ),
+        _column(
+            "class_names",
+            Path | None,
+            "A text file, one name per line in the order of the classes.",
+            metavar="PATH",
+        ),
+        _column(
+            "first_class",
+            int,
+            "The number of the first class, in labels and columns.",
+            default=0,
+            metavar="N",
+        ),
+        _column(
+            "percent",
+            bool,
+            "Probabilities or confidences are percentages.",
+            default=False,
+        ),
+        _column(
+            "cutoff",
+            str | None,
+            "With two classes: the probability from which on the system answers the "
+            "second.",
+            metavar="RATE",
+        ),
+        _column(
+            "one_vs_rest",
+            bool,
+            "Each probability is of one class against the rest: divide rows by their "
+            "sums.",
+            default=False,
+        ),
+        _column("last_line", str | None, LAST_LINE_HELP, metavar="keep"),
+    ]
+
+
+def gate_column_options() -> list[inspect.Parameter]:
+    """Return the options that name the columns of a file that a gate is about."""
+    text = "The column of groups; each group has its own threshold."
+    return [*column_options(), _column("groups", str | None, text, metavar="NAME")]
+
+
+def as_columns(
+    *,
+    confidence: str | list[str] | None = None,
+    class_names: Path | None,
+    cutoff: str | None = None,
+    **names: Any,
+) -> Columns:
+    """Return which columns were named.
+
+    Commands with a level take a list as confidence; its numbers are that level.
+    """
+    column = confidence
+    if isinstance(confidence, list):
+        columns = [name for name in confidence if not _is_number(name)]
+        if len(columns) > 1:
+            message = (
+                f"expected one column as --confidence, got {' and '.join(columns)}."
+            )
+            raise InputError(message)
+        column = columns[0] if columns else None
+    classes = None if class_names is None else tuple(read_class_names(class_names))
+    return Columns(
+        confidence=column,  # type: ignore[arg-type]
+        class_names=classes,
+        names_file=class_names,
+        cutoff=None if cutoff is None else as_rate(cutoff, "cutoff"),
+        **names,
     )
-    yield Option("cutoff", str | None, text, metavar="RATE")
-    text = "Probabilities are of one class against the rest: divide rows by their sums."
-    yield Option("one_vs_rest", bool, text, default=False)
-    yield Option("last_line", str | None, LAST_LINE, metavar="keep")
-
-
-def _gate_column_options() -> Iterator[Option]:
-    yield from column_options()
-    text = "The column of groups, for thresholds of their own."
-    yield Option("groups", str | None, text, metavar="NAME")
-
-
-def _level_options(what: str) -> Callable[[], Iterator[Option]]:
-    """Return an option that names a column, or says how sure a result is to be."""
-
-    def options() -> Iterator[Option]:
-        text = f"{_STATED} Or a RATE: {what}. Repeatable."
-        yield Option("confidence", list[str] | None, text, metavar="NAME|RATE")
-
-    return options
-
-
-def _sharing(options: Callable[[], Iterator[Option]]) -> Callable[[], Iterator[Option]]:
-    """Leave the option to the level that a command has as well."""
-
-    def kept() -> Iterator[Option]:
-        for one in options():
-            kind = list[str] | None if one.name == "confidence" else one.kind
-            yield one._replace(kind=kind)
-
-    return kept
 
 
 def _is_number(text: str) -> bool:
@@ -321,62 +317,37 @@ def _is_number(text: str) -> bool:
         return False
 
 
-def as_columns(
-    *,
-    confidence: str | list[str] | None = None,
-    class_names: Path | None,
-    cutoff: str | None = None,
-    **named: Any,
-) -> Columns:
-    """Return which columns were named; a number is not the name of a column."""
-    given = [confidence] if isinstance(confidence, str) else confidence or []
-    names = [
-        name for name in given if isinstance(confidence, str) or not _is_number(name)
-    ]
-    if len(names) > 1:
-        message = f"expected one column as --confidence, got {' and '.join(names)}."
-        raise InputError(message)
-    classes = None if class_names is None else tuple(read_class_names(class_names))
-    stated = names[0] if names else None
-    return Columns(
-        confidence=stated,
-        class_names=classes,
-        names_file=class_names,
-        cutoff=None if cutoff is None else as_rate(cutoff, "cutoff"),
-        **named,
+def level_group(what: str) -> OptionGroup:
+    """Return the option --confidence, which names a column or gives a level.
+
+    It stands before the columns, which share it.
+    """
+    text = f"{_CONFIDENCE_HELP} Or a RATE: {what}. Repeatable."
+    return OptionGroup(
+        lambda: [_column("confidence", list[str] | None, text, metavar="NAME|RATE")],
+        _as_level,
     )
 
 
-def _level(*, confidence: list[str] | None) -> float | None:
-    given = [text for text in confidence or [] if _is_number(text)]
-    if len(given) > 1:
-        message = f"expected one rate as --confidence, got {' and '.join(given)}."
+def _as_level(*, confidence: list[str] | None) -> float | None:
+    numbers = [text for text in confidence or [] if _is_number(text)]
+    if len(numbers) > 1:
+        message = f"expected one rate as --confidence, got {' and '.join(numbers)}."
         raise InputError(message)
-    return as_rate(given[0], "confidence") if given else None
+    return as_rate(numbers[0], "confidence") if numbers else None
 
 
-def target_options() -> Iterator[Option]:
-    """Yield one option per target."""
+def target_options() -> list[inspect.Parameter]:
+    """Return one option per target."""
+    options = []
     for target in TARGETS.values():
-        rate = _is_rate(target.name)
-        kind: Any = str | None if rate else float | None
-        yield Option(target.name, kind, target.help, metavar="RATE" if rate else "X")
-
-
-def _memory_options() -> Iterator[Option]:
-    text = "Stay within, as 1GB (default: half of what is free)."
-    yield Option("memory", str | None, text, metavar="SIZE")
-
-
-def _means_options() -> Iterator[Option]:
-    yield from _memory_options()
-    text = f"{', '.join(ENGINES)}, or ray=ADDRESS of a cluster."
-    yield Option("engine", str, text, "local", "NAME")
-
-
-def _is_rate(name: str) -> bool:
-    target = TARGETS[name]
-    return target.counts is not None and (target.low, target.high) == (0.0, 1.0)
+        is_rate = target.counts is not None and (target.low, target.high) == (0.0, 1.0)
+        kind: Any = str | None if is_rate else float | None
+        metavar = "RATE" if is_rate else "X"
+        options.append(
+            option(target.name, kind, target.help, panel=TARGETS_PANEL, metavar=metavar)
+        )
+    return options
 
 
 def as_target(**values: str | float | None) -> dict[str, Any]:
@@ -405,20 +376,21 @@ def as_rate(text: str, name: str) -> float:
     >>> as_rate("0.05", "risk"), as_rate("5%", "risk")
     (0.05, 0.05)
     """
-    option = f"--{name.replace('_', '-')}"
+    flag = f"--{name.replace('_', '-')}"
     plain = text.strip()
-    percent = plain.endswith("%")
+    has_percent_sign = plain.endswith("%")
     try:
-        number = Decimal(plain.removesuffix("%").strip()) / (100 if percent else 1)
+        number = Decimal(plain.removesuffix("%").strip())
     except InvalidOperation:
         number = Decimal(0)
-    if number.is_finite() and 0 < number < 1:
-        return float(number)
-    message = f"expected {option} between 0 and 1, as 0.05 or 5%, got {text!r}."
-    if number.is_finite() and 1 < number < 100 and not percent:
+    rate = number / 100 if has_percent_sign else number
+    if rate.is_finite() and 0 < rate < 1:
+        return float(rate)
+    message = f"expected {flag} between 0 and 1, as 0.05 or 5%, got {text!r}."
+    if rate.is_finite() and 1 < rate < 100 and not has_percent_sign:
         share = (number / 100).normalize()
         message = (
-            f"expected {option} between 0 and 1, got {text!r}. Did you mean "
+            f"expected {flag} between 0 and 1, got {text!r}. Did you mean "
             f"{share:f} or {plain}%?"
         )
     raise InputError(message)
@@ -432,38 +404,36 @@ def as_share(text: str, name: str) -> float:
     >>> as_share("100%", "review-rejected")
     1.0
     """
-    plain = {"0": 0.0, "1": 1.0, "0%": 0.0, "100%": 1.0, "1.0": 1.0, "0.0": 0.0}
-    known = plain.get(text.strip())
-    return as_rate(text, name) if known is None else known
+    bounds = {"0": 0.0, "1": 1.0, "0%": 0.0, "100%": 1.0, "1.0": 1.0, "0.0": 0.0}
+    bound = bounds.get(text.strip())
+    return as_rate(text, name) if bound is None else bound
 
 
-def _means(*, memory: str | None, engine: str) -> Means:
-    return Means(find_engine(engine), parse_memory(memory))
+def _memory_options() -> list[inspect.Parameter]:
+    text = "The most memory to use, as 4GB (default: half of what is free)."
+    return [option("memory", str | None, text, panel=ENGINE_PANEL, metavar="SIZE")]
 
 
-def _memory(*, memory: str | None) -> int:
+def _engine_options() -> list[inspect.Parameter]:
+    text = f"{', '.join(ENGINES)}, or ray=ADDRESS of a cluster."
+    engine = option(
+        "engine", str, text, panel=ENGINE_PANEL, default="local", metavar="NAME"
+    )
+    return [*_memory_options(), engine]
+
+
+def _as_memory(*, memory: str | None) -> int:
     return parse_memory(memory)
 
 
-COLUMNS = OptionGroup(column_options, as_columns, COLUMNS_PANEL)
-GATE_COLUMNS = OptionGroup(_gate_column_options, as_columns, COLUMNS_PANEL)
-CALIBRATE_COLUMNS = OptionGroup(
-    _sharing(_gate_column_options), as_columns, COLUMNS_PANEL
-)
-COMPARE_COLUMNS = OptionGroup(_sharing(column_options), as_columns, COLUMNS_PANEL)
-PROMISE_LEVEL = OptionGroup(
-    _level_options("the probability that the promise holds (default: 0.9)"),
-    _level,
-    COLUMNS_PANEL,
-)
-COMPARE_LEVEL = OptionGroup(
-    _level_options("that no comparison errs, all together (default: 0.95)"),
-    _level,
-    COLUMNS_PANEL,
-)
-TARGET = OptionGroup(target_options, as_target, TARGETS_PANEL)
-MEANS = OptionGroup(_means_options, _means, ENGINE_PANEL)
-MEMORY = OptionGroup(_memory_options, _memory, ENGINE_PANEL)
+def _as_means(*, memory: str | None, engine: str) -> Means:
+    return Means(find_engine(engine), parse_memory(memory))
+
+
+ColumnOptions = Annotated[Columns, OptionGroup(column_options, as_columns)]
+GateColumnOptions = Annotated[Columns, OptionGroup(gate_column_options, as_columns)]
+MemoryOption = Annotated[int, OptionGroup(_memory_options, _as_memory)]
+MeansOptions = Annotated[Means, OptionGroup(_engine_options, _as_means)]
 
 
 def named_score(name: str) -> str | FittedScore:
@@ -492,6 +462,10 @@ def named_scores(
             "--score all to see them, or trustdoctor compare."
         )
         raise InputError(message)
-    every = allowed if "all" in names else []
-    own = [named_score(name) for name in names if name != "all"]
-    return [*own, *every]
+    scores = [named_score(name) for name in names if name != "all"]
+    return [*scores, *(allowed if "all" in names else [])]
+
+
+def as_doubt(threshold: float, score: Any) -> float:
+    """Return a threshold on the doubt; one on a confidence is its least value."""
+    return 0 - threshold if score == "confidence" else threshold

@@ -24,39 +24,33 @@ from trustdoctor.files import (
 )
 from trustdoctor.gates import Gate, Screened
 from trustdoctor.predictions import UNKNOWN, Predictions
-from trustdoctor.watch import Watch
 
-UNSURE = "?"
+UNDECIDED = "?"
 """What a reviewer writes who cannot say."""
 
 _COLUMNS = ("id", "predicted", "score", "accepted", "label")
 
 
 @dataclass(frozen=True)
-class Answered:
+class ReviewedRows:
     """Rows that people have labelled.
 
     Attributes
     ----------
     ids : list of str
     errors : list of bool or None
-        None where there is no label.
-    unsure : list of bool
-        Where the reviewer cannot say.
+        None if there is no label.
+    undecided : list of bool
+        Whether the reviewer could not say.
     """
 
     ids: list[str]
     errors: list[bool | None]
-    unsure: list[bool]
+    undecided: list[bool]
 
-    def count(
-        self, watch: Watch, batch: str | None, draw: Path | None, file: "ReviewFile"
-    ) -> None:
-        """Count the labels."""
-        del draw, file
-        watch.label(
-            errors=self.errors, ids=self.ids, batch=batch, undecided=self.unsure
-        )
+    def odd_labels(self) -> tuple[str, ...]:
+        """Return nothing: people judged these rows one by one."""
+        return ()
 
 
 @dataclass(frozen=True)
@@ -77,7 +71,7 @@ class ReviewFile:
     def write(
         self, path: Path, screened: Screened, rows: Predictions, drawn: Array
     ) -> None:
-        """Write rows with what the gate decided, and room for a label.
+        """Write the drawn rows with what the gate decided, and room for a label.
 
         A file of the same rows is kept as it is: somebody may have filled it.
         """
@@ -95,9 +89,10 @@ class ReviewFile:
             lazy = escaped(lazy) if self.for_spreadsheets else lazy
             write_text(path, lazy.collect().write_csv())
             return
-        with suppress(FileError):  # whatever it is, it is another
-            there = replace(self, last_line="keep")._table(path)
-            if there is not None and there["id"].equals(table["id"].cast(pl.String)):
+        with suppress(FileError):  # then it is another file
+            existing = replace(self, last_line="keep")._read_cells(path)
+            ids = table["id"].cast(pl.String)
+            if existing is not None and existing["id"].equals(ids):
                 return
         message = (
             f"{path} is there, and has other rows to review. Name another file for "
@@ -105,28 +100,31 @@ class ReviewFile:
         )
         raise OutputError(message)
 
-    def read(self, path: Path, gate: Gate) -> Answered | None:
+    def read(self, path: Path, gate: Gate) -> ReviewedRows | None:
         """Read a file that people filled; None if it is another.
 
         Labels are compared as those of any file are: 3.0 is 3, and a name is one in
         every form of Unicode.
         """
-        table = self._table(path)
+        table = self._read_cells(path)
         if table is None or "predicted" not in table.columns:
             return None
-        unsure = (table["label"].str.strip_chars() == UNSURE).fill_null(value=False)
-        label = table["label"].set(unsure, None)
+        undecided = table["label"].str.strip_chars() == UNDECIDED
+        undecided = undecided.fill_null(value=False)
+        labels = table["label"].set(undecided, None)
         try:
-            errors = _errors(label, table["predicted"], gate)
+            errors = _errors(labels, table["predicted"], gate)
         except RowError as error:
-            message = f"{path}: {error} Or write {UNSURE} where nobody can say."
+            message = f"{path}: {error} Or write {UNDECIDED} where nobody can say."
             raise FileError(message) from error
-        return Answered(table["id"].to_list(), errors.to_list(), unsure.to_list())
+        return ReviewedRows(
+            table["id"].to_list(), errors.to_list(), undecided.to_list()
+        )
 
-    def _table(self, path: Path) -> pl.DataFrame | None:
+    def _read_cells(self, path: Path) -> pl.DataFrame | None:
         """Return the cells of a table of rows to review; None of anything else."""
-        kind = FORMATS.get(suffix_of(path), CSV)
-        if not path.is_file() or kind.name not in ("CSV", "TSV"):
+        file_format = FORMATS.get(suffix_of(path), CSV)
+        if not path.is_file() or file_format.name not in ("CSV", "TSV"):
             return None
         with suppress(*POLARS_ERRORS, OSError, EOFError, zlib.error, UnicodeError):
             lazy, names = scan_table(path, keep_last=self.last_line == "keep")
@@ -136,13 +134,13 @@ class ReviewFile:
         return None
 
 
-def _errors(label: pl.Series, said: pl.Series, gate: Gate) -> pl.Series:
-    """Return whether answers are wrong; null where there is no label."""
+def _errors(labels: pl.Series, predicted: pl.Series, gate: Gate) -> pl.Series:
+    """Return whether answers are wrong; null if there is no label."""
     if gate.classes is None:
-        return as_text(label).ne(as_text(said).fill_null(""))
+        return as_text(labels).ne(as_text(predicted).fill_null(""))
     names = None if isinstance(gate.classes, int) else gate.classes
-    count = gate.classes if isinstance(gate.classes, int) else len(gate.classes)
+    n_classes = gate.classes if isinstance(gate.classes, int) else len(gate.classes)
     layout = Layout("probs", [], class_names=names)
-    known = class_numbers(label, layout, count, strict=True)
-    own = class_numbers(said, layout, count, strict=False)
-    return pl.Series(known != own).set(pl.Series(known == UNKNOWN), None)
+    true = class_numbers(labels, layout, n_classes, strict=True)
+    answered = class_numbers(predicted, layout, n_classes, strict=False)
+    return pl.Series(true != answered).set(pl.Series(true == UNKNOWN), None)

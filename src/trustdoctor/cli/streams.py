@@ -1,4 +1,4 @@
-"""The three streams of the process: none missing, and none that others write into."""
+"""The three streams of the process: all open, and none that libraries write into."""
 
 import io
 import os
@@ -6,55 +6,54 @@ import sys
 
 
 def prepare_streams() -> None:
-    """Have all three streams open, and keep the error stream for our own messages.
+    """Open all three streams, and keep the error stream for our own messages.
 
     A stream that was closed would be taken by the next file that is opened, and what is
     printed would go into it. polars prints where its reader gives up, before we can say
     what is wrong with the file; with TRUSTDOCTOR_TRACEBACK set that is shown, too.
     """
     if sys.stdin is None:
-        _nowhere(0, os.O_RDONLY)
-    if sys.stdout is None:  # it takes nothing, so that a result is not lost
-        sys.stdout = os.fdopen(_nowhere(1, os.O_RDONLY), "w", closefd=False)
+        _open_nowhere(0, os.O_RDONLY)
+    if sys.stdout is None:  # not writable, so that a lost result is an error
+        sys.stdout = os.fdopen(_open_nowhere(1, os.O_RDONLY), "w", closefd=False)
     if sys.stderr is None:
-        sys.stderr = os.fdopen(_nowhere(2, os.O_WRONLY), "w", closefd=False)
+        sys.stderr = os.fdopen(_open_nowhere(2, os.O_WRONLY), "w", closefd=False)
     elif not os.environ.get("TRUSTDOCTOR_TRACEBACK"):
-        _keep_errors()
+        _separate_error_stream()
 
 
-def _nowhere(number: int, mode: int) -> int:
-    """Return where a closed stream leads: its own number, unless a library has it."""
+def _open_nowhere(number: int, mode: int) -> int:
+    """Open a closed stream to nowhere; return its number, or another if it is taken."""
     if _is_open(number):  # libffi, for one, opens a file while Python starts
         return os.open(os.devnull, mode)
-    _lead(number, mode)
+    _redirect_nowhere(number, mode)
     return number
 
 
-def _keep_errors() -> None:
-    """Lead Python's error stream past the one that libraries write into."""
+def _separate_error_stream() -> None:
+    """Give Python an error stream that libraries do not write into."""
     try:
         if sys.stderr.fileno() != 2:
             return
-    except (OSError, ValueError, io.UnsupportedOperation):  # a test's own stream
+    except (OSError, ValueError, io.UnsupportedOperation):  # a stream of a test
         return
-    own = os.fdopen(
+    error_stream = os.fdopen(
         os.dup(2),
         "w",
         buffering=1,
         encoding=sys.stderr.encoding,
         errors="backslashreplace",
     )
-    _lead(2, os.O_WRONLY)
-    sys.stderr = own
+    _redirect_nowhere(2, os.O_WRONLY)
+    sys.stderr = error_stream
 
 
-def leave_output() -> None:
-    """Give up on the output, so that nothing tries to write it once more."""
-    _lead(sys.stdout.fileno(), os.O_WRONLY)
+def discard_output() -> None:
+    """Send the rest of the output nowhere: Python would write its buffer at exit."""
+    _redirect_nowhere(sys.stdout.fileno(), os.O_WRONLY)
 
 
-def _lead(number: int, mode: int) -> None:
-    """Lead a stream nowhere."""
+def _redirect_nowhere(number: int, mode: int) -> None:
     opened = os.open(os.devnull, mode)
     if opened != number:
         os.dup2(opened, number)

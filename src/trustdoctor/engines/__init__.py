@@ -14,10 +14,11 @@ from trustdoctor.engines.memory import (
 )
 from trustdoctor.engines.run import (
     BatchScreen,
+    Diagnosis,
     Means,
     calibrate_files,
     diagnose,
-    evaluate_read,
+    diagnose_rows,
     list_files,
     screen,
 )
@@ -41,13 +42,14 @@ register_engine("ray", _make_ray)
 __all__ = [
     "ENGINES",
     "BatchScreen",
+    "Diagnosis",
     "Engine",
     "Means",
     "State",
     "calibrate_files",
     "count_shared_rows",
     "diagnose",
-    "evaluate_read",
+    "diagnose_rows",
     "find_engine",
     "list_files",
     "parse_memory",

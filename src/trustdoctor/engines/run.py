@@ -102,41 +102,75 @@ def diagnose(
     means = means or Means.here()
     source.require_labels("diagnose")
     if means.reads(source, len(scores or DEFAULT_SCORES)):
-        return evaluate_read(
+        return _diagnose_read(
             source, scores=scores, temperature=temperature, progress=means.progress
         ).evaluation
     tally = Tally(scores, temperature=temperature)
-    found = _folded(source, tally, means)
+    counted = _folded(source, tally, means)
     means.tell(1.0, "measuring")
-    measured = found.evaluate()
-    more = (*sampled_warnings(source), *warn_of_answers(source))
-    return replace(measured, warnings=(*measured.warnings, *more))
+    evaluation = counted.evaluate()
+    warnings = (
+        *evaluation.warnings,
+        *sampled_warnings(source),
+        *warn_of_answers(source),
+    )
+    return replace(evaluation, warnings=warnings)
 
 
-class Evaluated(NamedTuple):
-    """An evaluation of rows that were read at once, the rows, and their columns."""
+class Diagnosis(NamedTuple):
+    """An evaluation of rows that were read at once, the rows, and their columns.
+
+    Attributes
+    ----------
+    evaluation : Evaluation
+    predictions : Predictions
+    table : DataFrame
+        The columns that predictions are made of, and those that were named.
+    """
 
     evaluation: Evaluation
     predictions: Predictions
     table: pl.DataFrame
 
 
-def evaluate_read(source: Source, *more: str, **options: Any) -> Evaluated:
-    """Read all rows at once and measure them; options as in `evaluate`.
+def diagnose_rows(
+    source: Source,
+    *columns: str,
+    scores: Sequence[str | Score] | None = None,
+    temperature: float = 1.0,
+    means: Means | None = None,
+) -> Diagnosis:
+    """Diagnose rows, and return them and some columns, too, for a page that shows them.
 
-    The table has the columns that predictions are made of, and those that are named.
+    They must fit into the memory.
     """
-    predictions, table, clusters = load_checked(source, *more)
-    found = evaluate(predictions, **options)
-    every = (*found.warnings, *clusters.lines, *warn_of_answers(source))
-    found = replace(found, warnings=every)
+    means = means or Means.here()
+    _require_reading(source, means, "a page")
+    source.require_labels("diagnose")
+    return _diagnose_read(
+        source,
+        *columns,
+        scores=scores,
+        temperature=temperature,
+        progress=means.progress,
+    )
+
+
+def _diagnose_read(source: Source, *columns: str, **options: Any) -> Diagnosis:
+    """Read all rows at once and measure them; options as in `evaluate`."""
+    predictions, table, clusters = load_checked(source, *columns)
+    evaluation = evaluate(predictions, **options)
+    warnings = (*evaluation.warnings, *clusters.lines, *warn_of_answers(source))
+    evaluation = replace(evaluation, warnings=warnings)
     # calibrate refuses a row without a cluster, so no such gate can be offered.
     if clusters.column and not table[clusters.column].null_count():
-        values = _clusters(table[clusters.column])
-        rows = found.labelled_rows
-        values = values if rows is None else values[rows]
-        found = replace(found, clustered_by=clusters.column, clusters=values)
-    return Evaluated(found, predictions, table)
+        row_clusters = _clusters(table[clusters.column])
+        rows = evaluation.labelled_rows
+        row_clusters = row_clusters if rows is None else row_clusters[rows]
+        evaluation = replace(
+            evaluation, clustered_by=clusters.column, clusters=row_clusters
+        )
+    return Diagnosis(evaluation, predictions, table)
 
 
 def calibrate_files(  # noqa: PLR0913 - what a calibration is made of

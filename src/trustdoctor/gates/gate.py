@@ -1,6 +1,7 @@
 """The gate: a score, a threshold, and the decision that they make."""
 
 import math
+import os
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -387,7 +388,7 @@ class Gate:
         return to_json(self)
 
     @classmethod
-    def load(cls, path: str | Path) -> "Gate":
+    def load(cls, path: str | os.PathLike[str]) -> "Gate":
         """Read a gate, refusing whatever is not understood."""
         from trustdoctor.gates.gate_file import load_gate
 

@@ -100,7 +100,7 @@ def to_json(gate: Gate, *, beside: str | None = None) -> str:
     return envelope.dump("gate", SCHEMA, content)
 
 
-def load_gate(path: str | Path) -> Gate:
+def load_gate(path: str | os.PathLike[str]) -> Gate:
     """Read a gate, refusing whatever is not understood."""
     content = envelope.load(path, "gate", schemas=SCHEMAS)
     return _read(content, path, Path(path).parent)
@@ -120,7 +120,7 @@ def from_json(text: str) -> Gate:
     return _read(content, what, Path())
 
 
-def _read(content: dict[str, Any], path: str | Path, folder: Path) -> Gate:
+def _read(content: dict[str, Any], path: str | os.PathLike[str], folder: Path) -> Gate:
     try:
         check_fields(content, _FIELDS, _OPTIONAL)
         gate = _gate(content, folder)

@@ -1,5 +1,6 @@
 """A cascade: a small model first, a larger one where it doubts, then a person."""
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Real
@@ -380,7 +381,7 @@ class Cascade:
         save_cascade(self, path)
 
     @classmethod
-    def load(cls, path: str | Path) -> "Cascade":
+    def load(cls, path: str | os.PathLike[str]) -> "Cascade":
         """Read a cascade; refuse a file that is not valid."""
         from trustdoctor.opinion.cascade_file import load_cascade
 

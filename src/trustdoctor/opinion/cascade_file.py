@@ -1,5 +1,6 @@
 """Cascades as JSON: written whole or not at all, read with suspicion."""
 
+import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -159,7 +160,7 @@ def to_json(cascade: Cascade) -> str:
     return envelope.dump("cascade", SCHEMA, content)
 
 
-def load_cascade(path: str | Path) -> Cascade:
+def load_cascade(path: str | os.PathLike[str]) -> Cascade:
     """Read a cascade; refuse a file that is not valid."""
     content = envelope.load(path, "cascade", schemas=(SCHEMA,))
     try:

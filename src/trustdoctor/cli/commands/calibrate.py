@@ -1,33 +1,34 @@
 """The command that makes a gate: calibrate."""
 
-from collections.abc import Callable, Iterator
+import inspect
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from trustdoctor.cli.options import (
+    COLUMNS_PANEL,
     OUTPUT_PANEL,
     TARGETS_PANEL,
-    AccuracyOption,
-    ClustersOption,
-    DrawSeedOption,
     FileArgument,
-    NoiseOption,
+    GateColumnOptions,
+    MeansOptions,
     OddLabelsOption,
-    Option,
     OptionGroup,
-    PassedOption,
     QuietOption,
     ScoreOption,
     TemperatureOption,
+    as_doubt,
     as_rate,
+    as_target,
+    level_group,
     named_score,
-    takes,
+    option,
+    target_options,
 )
-from trustdoctor.cli.output import check_outputs, refuse_trivial, refusing_odd_labels
+from trustdoctor.cli.output import refuse_trivial, refusing_odd_labels
 from trustdoctor.engines import (
     Means,
     calibrate_files,
@@ -36,12 +37,7 @@ from trustdoctor.engines import (
     tuned,
 )
 from trustdoctor.errors import InputError
-from trustdoctor.files import (
-    Columns,
-    Source,
-    find_source,
-    warn_of_answers,
-)
+from trustdoctor.files import Columns, Source, find_source, warn_of_answers
 from trustdoctor.gates import (
     AUTO,
     GIVEN,
@@ -53,30 +49,8 @@ from trustdoctor.gates import (
     needs_labels,
 )
 from trustdoctor.progress import bar
-from trustdoctor.report import (
-    make_console,
-    show_gate,
-)
+from trustdoctor.report import make_console, show_gate
 
-GateOutputOption = Annotated[
-    Path,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="GATE",
-        help="Where to write the gate (JSON).",
-        rich_help_panel=OUTPUT_PANEL,
-    ),
-]
-TrivialOption = Annotated[
-    bool,
-    typer.Option(
-        "--allow-trivial",
-        metavar="",
-        help="Write a gate that accepts or rejects everything, too.",
-        rich_help_panel=OUTPUT_PANEL,
-    ),
-]
 ModeOption = Annotated[
     str | None,
     typer.Option(
@@ -97,7 +71,6 @@ PerClassOption = Annotated[
     bool,
     typer.Option(
         "--per-class",
-        metavar="",
         help="A threshold for each predicted class.",
         rich_help_panel=TARGETS_PANEL,
     ),
@@ -106,73 +79,159 @@ NoLabelsOption = Annotated[
     bool,
     typer.Option(
         "--no-labels",
-        metavar="",
-        help="Trust the model itself: no guarantee.",
+        help="Trust the model's own probabilities: no guarantee.",
         rich_help_panel=TARGETS_PANEL,
+    ),
+]
+NoiseOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RATE",
+        help="The share of labels that may be wrong: the promise is about the true "
+        "classes.",
+        rich_help_panel=TARGETS_PANEL,
+    ),
+]
+AccuracyOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RATE",
+        help="With --no-labels: the model's accuracy, known from elsewhere.",
+        rich_help_panel=TARGETS_PANEL,
+    ),
+]
+ClustersOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="The column of clusters, if rows belong together (a patient, a video): "
+        "one row is drawn from each.",
+        rich_help_panel=COLUMNS_PANEL,
+    ),
+]
+SeedOption = Annotated[
+    int,
+    typer.Option(
+        metavar="N",
+        help="Seed of the draw from clusters.",
+        rich_help_panel=COLUMNS_PANEL,
+    ),
+]
+GateOutputOption = Annotated[
+    Path,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="GATE",
+        help="Where to write the gate (JSON).",
+        rich_help_panel=OUTPUT_PANEL,
+    ),
+]
+PassedOption = Annotated[
+    bool,
+    typer.Option(
+        "--passed",
+        help="With --risk: list the thresholds that passed, with their p-values.",
+        rich_help_panel=OUTPUT_PANEL,
+    ),
+]
+TrivialOption = Annotated[
+    bool,
+    typer.Option(
+        "--allow-trivial",
+        help="Write the gate even if it accepts or rejects everything.",
+        rich_help_panel=OUTPUT_PANEL,
     ),
 ]
 
 
 @dataclass(frozen=True)
-class Lists:
-    """What was asked of lists.
+class _ListOptions:
+    """The lists of classes that were asked for.
 
     Attributes
     ----------
-    options : dict or None
-        Of `trustdoctor.shortlist`; None where there are to be no lists.
+    shortlist : dict or None
+        The options of `trustdoctor.shortlist`; None for no lists.
     gate : Path or None
-        The gate to give them to.
+        The gate to give lists to, instead of making one.
     """
 
-    options: dict[str, Any] | None = None
+    shortlist: dict[str, Any] | None = None
     gate: Path | None = None
 
 
-def _list_options() -> Iterator[Option]:
-    text = (
-        "Also lists of classes for rejected rows, which hold the true one so often: "
-        "0.95 or 95%."
-    )
-    yield Option("shortlist", str | None, text, metavar="RATE")
-    text = "lac (default): all classes of some probability. aps, raps: adaptive lists."
-    yield Option("shortlist_method", str | None, text, metavar="NAME")
-    text = "Longer lists become a full review."
-    yield Option("shortlist_size", int | None, text, metavar="N")
-    text = "Instead of a target: give this gate lists, set by the rows of FILE."
-    yield Option("gate", Path | None, text, metavar="GATE")
+def _list_options() -> list[inspect.Parameter]:
+    return [
+        option(
+            "shortlist",
+            str | None,
+            "Also lists of classes for rejected rows, which hold the true class at "
+            "this rate: 0.95 or 95%.",
+            panel=TARGETS_PANEL,
+            metavar="RATE",
+        ),
+        option(
+            "shortlist_method",
+            str | None,
+            "lac (default): all classes of some probability. aps, raps: adaptive "
+            "lists.",
+            panel=TARGETS_PANEL,
+            metavar="NAME",
+        ),
+        option(
+            "shortlist_size",
+            int | None,
+            "Longer lists become a full review.",
+            panel=TARGETS_PANEL,
+            metavar="N",
+        ),
+        option(
+            "gate",
+            Path | None,
+            "Instead of a target: add lists to this gate, set by the rows of FILE.",
+            panel=TARGETS_PANEL,
+            metavar="GATE",
+        ),
+    ]
 
 
-def _lists(
+def _as_lists(
     *,
     shortlist: str | None,
     shortlist_method: str | None,
     shortlist_size: int | None,
     gate: Path | None,
-) -> Lists:
-    others = {"method": shortlist_method, "max_size": shortlist_size}
-    given = {name: value for name, value in others.items() if value is not None}
+) -> _ListOptions:
+    options: dict[str, Any] = {}
+    if shortlist_method is not None:
+        options["method"] = shortlist_method
+    if shortlist_size is not None:
+        options["max_size"] = shortlist_size
     if shortlist is not None:
-        return Lists({"level": as_rate(shortlist, "shortlist"), **given}, gate)
-    if given or gate is not None:
+        return _ListOptions({"level": as_rate(shortlist, "shortlist"), **options}, gate)
+    if options or gate is not None:
         message = (
             "--shortlist-method, --shortlist-size and --gate are about lists. Give "
             "--shortlist RATE, as 95%, or leave them out."
         )
         raise InputError(message)
-    return Lists()
+    return _ListOptions()
 
 
-LISTS = OptionGroup(_list_options, _lists, TARGETS_PANEL)
+TargetOptions = Annotated[dict[str, Any], OptionGroup(target_options, as_target)]
+LevelOption = Annotated[
+    float | None, level_group("the probability that the promise holds (default: 0.9)")
+]
+ListOptions = Annotated[_ListOptions, OptionGroup(_list_options, _as_lists)]
 
 
-@takes(lists=LISTS)
 def calibrate(  # noqa: PLR0913 - one parameter per option
     file: FileArgument,
     *,
-    target: dict[str, Any],
-    level: float | None,
-    lists: Lists,
+    target: TargetOptions,
+    level: LevelOption,
+    lists: ListOptions,
     mode: ModeOption = None,
     method: MethodOption = None,
     per_class: PerClassOption = False,
@@ -181,68 +240,70 @@ def calibrate(  # noqa: PLR0913 - one parameter per option
     accuracy: AccuracyOption = None,
     score: ScoreOption = None,
     temperature: TemperatureOption = 1.0,
-    columns: Columns,
+    columns: GateColumnOptions,
     clusters: ClustersOption = None,
-    seed: DrawSeedOption = 0,
+    seed: SeedOption = 0,
     output: GateOutputOption,
     passed: PassedOption = False,
     allow_trivial: TrivialOption = False,
     allow_odd_labels: OddLabelsOption = False,
     quiet: QuietOption = False,
-    means: Means,
+    means: MeansOptions,
 ) -> None:
     """Choose a threshold that keeps a promise, and write it as a gate.
 
     Give one target, or two: --frr with --trr, or --risk with --coverage, --frr or
     --trr; a RATE is 0.05 or 5%. Several values that you fixed before you looked at the
     rows, as --risk 1%,2%,5%, share the level: the strictest that can be promised is
-    taken. A gate that would accept or reject everything is not written, nor one on
-    labels that cannot be right, and the exit code is 3.
+    taken. If the gate would accept or reject everything, or the labels cannot be right,
+    nothing is written and the exit code is 3.
     """
-    given: dict[str, Any] = {"temperature": temperature, "mode": mode, "method": method}
-    given |= {"groups": _groups(columns, per_class), "confidence": level or 0.9}
-    given |= _named(score, accuracy, clusters, seed, lists)
+    # An option that was not given is None, so that each way can tell what it refuses.
+    options: dict[str, Any] = {
+        "score": None if score is None else named_score(score),
+        "temperature": temperature,
+        "mode": mode,
+        "method": method,
+        "groups": _group_kind(columns, per_class=per_class),
+        "confidence": level or 0.9,
+        "shortlist": lists.shortlist,
+        "accuracy": None if accuracy is None else as_rate(accuracy, "accuracy"),
+        "clusters": clusters,
+        "label_noise": (
+            None if label_noise is None else as_rate(label_noise, "label-noise")
+        ),
+    }
     if accuracy is not None and not no_labels:
         message = "--accuracy goes with --no-labels. Leave it out."
         raise InputError(message)
-    if label_noise is not None:
-        given["label_noise"] = as_rate(label_noise, "label-noise")
-    run, said = _way(lists, no_labels=no_labels), list[str]()
+    remarks: list[str] = []
     with bar(quiet=quiet) as tell:
         tell(0.0, f"reading {file.name}")
-        labels = not no_labels and ("shortlist" in given or needs_labels(target))
+        labels = not no_labels and (lists.shortlist is not None or needs_labels(target))
         source = find_source(file, replace(columns, need_labels=labels))
-        check_outputs(source, output)
-        given["means"] = replace(means, progress=tell)
-        odd = refusing_odd_labels(output, allow=allow_odd_labels)
-        with tuned(source, means.memory), odd:
-            given |= _on_the_score(target, given.get("score", source.scores[0]))
-            gate = run(source, given, said)
-            said += warn_of_answers(source)
+        means = replace(means, progress=tell)
+        odd_labels = refusing_odd_labels(output, allow=allow_odd_labels)
+        with tuned(source, means.memory), odd_labels:
+            options = {k: v for k, v in options.items() if v is not None}
+            options |= _on_doubt(target, options.get("score", source.scores[0]))
+            if no_labels:
+                gate = _calibrate_unlabelled(source, options, means, remarks.append)
+            elif lists.gate is not None:
+                gate = _add_lists(source, lists.gate, options, means, remarks.append)
+            else:
+                gate = calibrate_files(
+                    source, seed=seed, means=means, remark=remarks.append, **options
+                )
+            remarks += warn_of_answers(source)
     if decides_nothing(gate) and not allow_trivial:
-        refuse_trivial(gate, output, said)
-    said += _passed(gate) if passed else []
+        refuse_trivial(gate, output, remarks)
+    if passed:
+        remarks.append(_passed_thresholds(gate))
     gate.save(output)
-    show_gate(make_console(quiet=quiet), gate, output, said)
+    show_gate(make_console(quiet=quiet), gate, output, remarks)
 
 
-def _named(
-    score: str | None,
-    accuracy: str | None,
-    clusters: str | None,
-    seed: int,
-    lists: Lists,
-) -> dict[str, Any]:
-    """Return those options that were given."""
-    out: dict[str, Any] = {} if score is None else {"score": named_score(score)}
-    if lists.options is not None:
-        out["shortlist"] = lists.options
-    if accuracy is not None:
-        out["accuracy"] = as_rate(accuracy, "accuracy")
-    return out if clusters is None else out | {"clusters": clusters, "seed": seed}
-
-
-def _on_the_score(target: dict[str, Any], score: Any) -> dict[str, Any]:
+def _on_doubt(target: dict[str, Any], score: Any) -> dict[str, Any]:
     """Return the target, a threshold on the scale of the doubt."""
     if "threshold" not in target:
         return target
@@ -255,16 +316,17 @@ def _on_the_score(target: dict[str, Any], score: Any) -> dict[str, Any]:
     return target | {"threshold": as_doubt(target["threshold"], score)}
 
 
-def _passed(gate: Gate) -> list[str]:
-    """Return the thresholds that passed, as lines to print."""
+def _passed_thresholds(gate: Gate) -> str:
+    """Return the thresholds that passed, one per line."""
     assert gate.certificate is not None
     if not gate.certificate.passed:
         message = "--passed lists thresholds of --risk without groups. Leave it out."
         raise InputError(message)
-    return ["\n".join(gate.certificate.passed_lines(gate.score))]
+    return "\n".join(gate.certificate.passed_lines(gate.score))
 
 
-def _groups(columns: Columns, per_class: bool) -> str | None:  # noqa: FBT001
+def _group_kind(columns: Columns, *, per_class: bool) -> str | None:
+    """Return what the gate's groups are: predicted classes, a column, or nothing."""
     if per_class and columns.groups is not None:
         message = "expected --per-class or --groups NAME, got both. Leave one out."
         raise InputError(message)
@@ -273,54 +335,47 @@ def _groups(columns: Columns, per_class: bool) -> str | None:  # noqa: FBT001
     return None if columns.groups is None else GIVEN
 
 
-def _way(lists: Lists, *, no_labels: bool) -> Callable[..., Gate]:
-    """Return how the gate is made."""
-    if lists.gate is not None and not no_labels:
-        return partial(_listed, lists.gate)
-    return _unlabelled if no_labels else _labelled
-
-
-def _listed(path: Path, source: Source, given: dict[str, Any], said: list[str]) -> Gate:
-    """Give a gate that is made its lists."""
-    means, wanted = given.pop("means"), given.pop("shortlist")
-    usual = {"temperature": 1.0, "confidence": 0.9, "groups": GIVEN}
-    if any(value not in (None, usual.get(name)) for name, value in given.items()):
+def _add_lists(
+    source: Source,
+    gate_path: Path,
+    options: dict[str, Any],
+    means: Means,
+    remark: Callable[[str], object],
+) -> Gate:
+    """Give lists to a gate that was calibrated before."""
+    shortlist = options.pop("shortlist")
+    defaults = {"temperature": 1.0, "confidence": 0.9, "groups": GIVEN}
+    if any(value != defaults.get(name) for name, value in options.items()):
         message = (
             "--gate names a gate that is made, which --shortlist gives lists: leave "
             "out targets, and what else makes a gate."
         )
         raise InputError(message)
-    return list_files(source, Gate.load(path), wanted, means=means, remark=said.append)
+    gate = Gate.load(gate_path)
+    return list_files(source, gate, shortlist, means=means, remark=remark)
 
 
-def _labelled(source: Source, given: dict[str, Any], said: list[str]) -> Gate:
-    return calibrate_files(source, remark=said.append, **given)
-
-
-def _unlabelled(source: Source, given: dict[str, Any], said: list[str]) -> Gate:
+def _calibrate_unlabelled(
+    source: Source,
+    options: dict[str, Any],
+    means: Means,
+    remark: Callable[[str], object],
+) -> Gate:
     """Calibrate without labels, on rows that are read at once."""
-    means = given.pop("means")
-    del given["confidence"]  # there is no promise
-    given.pop("seed", None)
-    names = ("groups", "mode", "method", "clusters", "shortlist", "label_noise")
-    others = [given.pop(name, None) for name in names]
-    if any(value is not None for value in others):
+    refused = ("groups", "mode", "method", "clusters", "shortlist", "label_noise")
+    if any(name in options for name in refused):
         message = (
             "--no-labels has no groups, clusters, mode, method, shortlist or label "
             "noise. Leave them out."
         )
         raise InputError(message)
-    if given.get("score") == AUTO:
+    if options.get("score") == AUTO:
         message = "--score auto needs labels to choose by. Name a score: --score alpha."
         raise InputError(message)
+    del options["confidence"]  # there is no promise
     require_fitting(source, means.memory, "--no-labels")
     predictions = source.read()
-    gate = calibrate_unlabelled(predictions, **given)
+    gate = calibrate_unlabelled(predictions, **options)
     if decides_nothing(gate):
-        said.append(advise_unlabelled(predictions, **given))
+        remark(advise_unlabelled(predictions, **options))
     return gate
-
-
-def as_doubt(threshold: float, score: Any) -> float:
-    """Return a threshold on the doubt; one on a confidence is its least value."""
-    return 0 - threshold if score == "confidence" else threshold

@@ -1,44 +1,36 @@
 """The command that makes a cascade: cascade."""
 
+import inspect
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from trustdoctor.cli.exit_codes import TRIVIAL
 from trustdoctor.cli.options import (
     OUTPUT_PANEL,
     TARGETS_PANEL,
+    MemoryOption,
     OddLabelsOption,
+    OptionGroup,
     QuietOption,
     as_rate,
+    as_target,
+    option,
+    target_options,
 )
-from trustdoctor.cli.output import (
-    one_line,
-    refusing_odd_labels,
-    wrote,
-)
-from trustdoctor.cli.stages import Asking, Given, read_stages
+from trustdoctor.cli.output import print_written, refuse_to_write, refusing_odd_labels
+from trustdoctor.cli.stages import StageColumnOptions, StageInputOptions, read_stages
 from trustdoctor.errors import InputError, NoPolicyError
-from trustdoctor.files import (
-    Columns,
-)
-from trustdoctor.opinion import (
-    Cascade,
-    name_files,
-)
+from trustdoctor.opinion import CASCADE_TARGETS, Cascade, name_files
 from trustdoctor.progress import bar
-from trustdoctor.report import (
-    make_console,
-    show_cascade,
-)
+from trustdoctor.report import make_console, show_cascade
 
 FilesArgument = Annotated[
     list[Path],
     typer.Argument(
         metavar="FILE...",
-        help="What each model says of the same rows, the cheapest model first; or a "
-        "language model's endpoint (.json).",
+        help="Each model's predictions of the same rows, the cheapest model first; or "
+        "a language model's endpoint (.json).",
     ),
 ]
 CostsOption = Annotated[
@@ -52,12 +44,11 @@ CostsOption = Annotated[
 NamesOption = Annotated[
     str | None,
     typer.Option(
-        metavar="A,B",
-        help="What the models are called (default: the names of the files).",
+        metavar="A,B", help="The models' names (default: the names of the files)."
     ),
 ]
 ScoreNameOption = Annotated[
-    str, typer.Option("--score", metavar="NAME", help="The score that doubts.")
+    str, typer.Option("--score", metavar="NAME", help="The score that measures doubt.")
 ]
 CombineOption = Annotated[
     str,
@@ -72,12 +63,12 @@ ShortlistOption = Annotated[
     typer.Option(
         metavar="RATE",
         help="Also lists of classes for the rows that go to a person, which hold the "
-        "true one so often.",
+        "true class at this rate.",
         rich_help_panel=TARGETS_PANEL,
     ),
 ]
 SeedOption = Annotated[
-    int, typer.Option(metavar="N", help="Of the draw that parts the rows.")
+    int, typer.Option(metavar="N", help="Seed of the split of the rows.")
 ]
 CascadeOutputOption = Annotated[
     Path,
@@ -99,64 +90,92 @@ HtmlOption = Annotated[
 ]
 
 
+def _level_options() -> list[inspect.Parameter]:
+    text = "The probability that the promise holds (default: 0.9)."
+    level = option("confidence", str | None, text, panel=TARGETS_PANEL, metavar="RATE")
+    return [level]
+
+
+def _as_level(*, confidence: str | None) -> float:
+    return 0.9 if confidence is None else as_rate(confidence, "confidence")
+
+
+def _target_options() -> list[inspect.Parameter]:
+    return [target for target in target_options() if target.name in CASCADE_TARGETS]
+
+
+LevelOption = Annotated[float, OptionGroup(_level_options, _as_level)]
+CascadeTargetOptions = Annotated[
+    dict[str, float], OptionGroup(_target_options, as_target)
+]
+
+
 def cascade(  # noqa: PLR0913 - one parameter per option
     files: FilesArgument,
     *,
     costs: CostsOption,
-    target: dict[str, float],
-    level: float | None,
+    target: CascadeTargetOptions,
+    level: LevelOption,
     names: NamesOption = None,
     score: ScoreNameOption = "alpha",
     combine: CombineOption = "average",
     shortlist: ShortlistOption = None,
     seed: SeedOption = 0,
-    asking: Asking,
-    columns: Columns,
+    inputs: StageInputOptions,
+    columns: StageColumnOptions,
     output: CascadeOutputOption,
     html: HtmlOption = None,
     allow_odd_labels: OddLabelsOption = False,
     quiet: QuietOption = False,
-    memory: int,
+    memory: MemoryOption,
 ) -> None:
     """Ask a small model first, a larger one where it doubts, and then a person.
 
     Picks the thresholds that cost least under one promise for the whole: --risk,
-    --joint or --trr. Rows of the FILEs are matched by id. Where no policy keeps the
-    promise, or labels cannot be right, nothing is written, and the exit code is 3.
+    --joint or --trr. Rows of the FILEs are matched by id. If no policy keeps the
+    promise, or the labels cannot be right, nothing is written and the exit code is 3.
     """
-    options: dict[str, Any] = {"costs": _costs(costs), "confidence": level or 0.9}
-    options |= {"score": score, "combine": combine, "seed": seed, **target}
+    options: dict[str, Any] = {
+        "costs": _as_costs(costs),
+        "confidence": level,
+        "score": score,
+        "combine": combine,
+        "seed": seed,
+        **target,
+    }
     if shortlist is not None:
         options["shortlist"] = as_rate(shortlist, "shortlist")
-    named = None if names is None else [name.strip() for name in names.split(",")]
     with bar(quiet=quiet) as tell:
         tell(0.0, f"reading {files[0].name}")
-        given = read_stages(files, columns, asking, memory, output, html)
+        stage_inputs = read_stages(files, columns, inputs, memory)
         tell(0.5, "calibrating")
-        options |= {"names": named or name_files(files), "progress": tell}
-        with refusing_odd_labels(output, allow=allow_odd_labels):
-            found = _calibrated(given, options, output)
+        options["names"] = (
+            name_files(files)
+            if names is None
+            else [name.strip() for name in names.split(",")]
+        )
+        try:
+            with refusing_odd_labels(output, allow=allow_odd_labels):
+                calibrated = Cascade.calibrate(
+                    stage_inputs.stages,
+                    progress=tell,
+                    **stage_inputs.options,
+                    **options,
+                )
+        except NoPolicyError as error:
+            refuse_to_write(f"{output} was not written: {error}")
     if html is not None:
-        found.to_html(html)
-    found.save(output)
-    show_cascade(make_console(quiet=quiet), found, output)
-    wrote(make_console(quiet=quiet), html)
+        calibrated.to_html(html)
+    calibrated.save(output)
+    console = make_console(quiet=quiet)
+    show_cascade(console, calibrated, output)
+    print_written(console, html)
 
 
-def _calibrated(given: Given, options: dict[str, Any], output: Path) -> Cascade:
-    """Calibrate, or say that no policy keeps the promise, and end."""
-    try:
-        return Cascade.calibrate(given.stages, **given.options, **options)
-    except NoPolicyError as error:
-        line = f"{output} was not written: {error}"
-        typer.echo(f"trustdoctor: {one_line(line)}", err=True)
-        raise typer.Exit(TRIVIAL) from None
-
-
-def _costs(text: str) -> list[float]:
+def _as_costs(text: str) -> list[float]:
     """Read costs with commas between them."""
     try:
-        return [float(part) for part in text.split(",")]
+        return [float(cost) for cost in text.split(",")]
     except ValueError:
         message = (
             f"expected --costs as numbers, one per model and one for a person, as "

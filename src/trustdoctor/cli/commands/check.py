@@ -14,15 +14,17 @@ from trustdoctor.cli.exit_codes import ALARM
 from trustdoctor.cli.options import (
     OUTPUT_PANEL,
     FileArgument,
+    GateColumnOptions,
     GateOption,
     JsonOption,
+    MemoryOption,
     QuietOption,
     SpreadsheetsOption,
     as_rate,
     as_share,
 )
-from trustdoctor.cli.output import check_outputs, write_result, wrote
-from trustdoctor.cli.review_file import Answered, ReviewFile
+from trustdoctor.cli.output import print_written, write_result
+from trustdoctor.cli.review_file import ReviewedRows, ReviewFile
 from trustdoctor.engines import require_fitting
 from trustdoctor.errors import InputError, LabelsMissingError
 from trustdoctor.evaluation import check_labels
@@ -41,31 +43,30 @@ StateOption = Annotated[
     Path,
     typer.Option(
         metavar="STATE",
-        help="What earlier checks saw; made if it is not there. JSON, or a database by "
-        "the suffix .db, for millions of ids.",
+        help="What earlier checks saw; created if it does not exist. JSON, or a "
+        "database if it ends in .db, for millions of ids.",
     ),
 ]
 LevelOption = Annotated[
     str | None,
     typer.Option(
         metavar="RATE",
-        help="Probability of a false alarm, forever (default: 0.1).",
+        help="Probability of ever raising a false alarm (default: 0.1).",
     ),
 ]
 BatchOption = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="What these rows are called: a second delivery is not counted.",
+        help="A name for these rows: a second delivery of it is not counted.",
     ),
 ]
 LateOption = Annotated[
     bool,
     typer.Option(
         "--late",
-        metavar="",
-        help="Rows seen before, whose labels came only now; FILE may be the one that "
-        "--draw wrote, filled in.",
+        help="These rows were counted before, and have labels only now; FILE may be "
+        "the one that --draw wrote, filled in.",
         rich_help_panel=REVIEW_PANEL,
     ),
 ]
@@ -90,7 +91,7 @@ ReviewedOption = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="The column that says which rows were drawn for review (default: those "
+        help="The column that says which rows were drawn for review (default: rows "
         "with a label).",
         rich_help_panel=REVIEW_PANEL,
     ),
@@ -99,8 +100,8 @@ DrawOption = Annotated[
     Path | None,
     typer.Option(
         metavar="PATH",
-        help="Draw the rows to review, by their ids, and write them as CSV; their "
-        "labels may come later.",
+        help="Draw rows to review, by their ids, and write them as CSV; their labels "
+        "may come later.",
         rich_help_panel=REVIEW_PANEL,
     ),
 ]
@@ -108,8 +109,8 @@ NoiseOption = Annotated[
     str | None,
     typer.Option(
         metavar="RATE",
-        help="The share of labels that may be wrong: the truth is tested, and not the "
-        "labels.",
+        help="The share of labels that may be wrong: the promise is tested for the "
+        "true classes.",
         rich_help_panel=REVIEW_PANEL,
     ),
 ]
@@ -117,7 +118,7 @@ DeadlineOption = Annotated[
     float | None,
     typer.Option(
         metavar="DAYS",
-        help="How long a label is waited for (default: 30).",
+        help="How many days to wait for a label (default: 30).",
         rich_help_panel=REVIEW_PANEL,
     ),
 ]
@@ -125,8 +126,8 @@ ReferenceOption = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Labelled rows of the same model: then it also says which accuracy the "
-        "model expects of itself. No guarantee.",
+        help="Labelled rows of the same model: also say which accuracy the model "
+        "expects of itself. No guarantee.",
     ),
 ]
 HtmlOption = Annotated[
@@ -140,8 +141,19 @@ HtmlOption = Annotated[
 
 
 @dataclass(frozen=True)
-class _Given:
-    """Rows of a file, and what is said of them."""
+class _CheckedRows:
+    """New rows of a file, or rows whose labels came late.
+
+    Attributes
+    ----------
+    predictions : Predictions
+    ids : array or None
+        None unless a column of ids was named: each row then counts whenever it comes.
+    reviewed : bool array or None
+        The rows drawn for review, if a column says so.
+    late : bool
+        Whether they were counted before, and only their labels are new.
+    """
 
     predictions: Predictions
     ids: Array | None
@@ -152,21 +164,6 @@ class _Given:
         """Return why an alarm may come of the labels."""
         rows = self.predictions
         return check_labels(rows).odd if rows.has_label.any() else ()
-
-    def count(
-        self, watch: Watch, batch: str | None, draw: Path | None, file: ReviewFile
-    ) -> None:
-        """Count the rows, and write those that are drawn for review."""
-        rows, reviewed = self.predictions, self.reviewed
-        if self.late:
-            watch.label(rows, ids=self.ids, batch=batch)
-            return
-        if draw is not None:
-            screened = watch.gate.screen(rows)
-            reviewed = watch.draw(screened, ids=self.ids)
-        watch.update(rows, ids=self.ids, batch=batch, reviewed=reviewed)
-        if draw is not None and reviewed is not None:
-            file.write(draw, screened, rows, reviewed)
 
 
 def check(  # noqa: PLR0913 - one parameter per option
@@ -185,108 +182,139 @@ def check(  # noqa: PLR0913 - one parameter per option
     late: LateOption = False,
     deadline: DeadlineOption = None,
     label_noise: NoiseOption = None,
-    columns: Columns,
+    columns: GateColumnOptions,
     html: HtmlOption = None,
     json_path: JsonOption = None,
     quiet: QuietOption = False,
-    memory: int,
+    memory: MemoryOption,
 ) -> None:
     """Check on new rows whether a gate's promise still holds.
 
-    The exit code is 1 where it does not, or where the accept rate has changed. With
-    --ids each row counts once, and its label may come with a later file.
+    The exit code is 1 if it does not, or if the accept rate has changed. With --ids
+    each row counts once, and its label may come with a later file.
     """
     gate = Gate.load(gate_path)
-    options = _options(level, review_rejected, review_accepted, deadline)
-    if label_noise is not None:
-        options["label_noise"] = as_share(label_noise, "label-noise")
-    _check_draw(draw, reviewed, columns, late=late)
-    if for_spreadsheets and draw is None and not late:
-        message = (
-            "--for-spreadsheets is about the file of --draw. Give --draw or --late."
-        )
-        raise InputError(message)
+    options = _watch_options(level, deadline, label_noise)
+    options |= _review_rates(review_rejected, review_accepted)
     review_file = ReviewFile(for_spreadsheets, columns.last_line)
+    _check_review_options(draw, reviewed, review_file, columns, late=late)
     require_state(state, gate, **options)
     with bar(quiet=quiet) as tell:
         tell(0.0, f"reading {file.name}")
-        given: _Given | Answered | None = review_file.read(file, gate) if late else None
-        if given is None:
-            source = find_source(file, columns)
-            check_outputs(source, state, json_path, html, draw)
-            given = _read(source, reviewed, memory, late=late)
-            options |= _reference(reference, columns)
-    with Watch.open(state, gate, **options) as watch:
-        odd = given.odd_labels() if isinstance(given, _Given) else ()
-        given.count(watch, batch, draw, review_file)
-        _write(watch, odd, html, json_path)  # or else nothing is counted
+        rows: _CheckedRows | ReviewedRows | None = None
+        if late:
+            rows = review_file.read(file, gate)
+        if rows is None:
+            rows = _read(find_source(file, columns), reviewed, memory, late=late)
+            if reference is not None:
+                options["reference"] = find_source(reference, columns).read()
     printed = json_path == "-"
+    with Watch.open(state, gate, **options) as watch:
+        if draw is None:
+            _count(watch, rows, batch)
+        else:
+            _count_and_draw(watch, rows, batch, draw, review_file)
+        # Within the block: if a result cannot be written, nothing is counted.
+        odd_labels = rows.odd_labels()
+        content = watch.to_dict() | {"warnings": list(odd_labels)}
+        result = envelope.dump("check", 2, content)
+        if html is not None:
+            watch.to_html(html)
+        if not printed:
+            write_result(result, json_path)
     if printed:
-        write_result(_result(watch, odd), json_path)
-    _show(make_console(quiet=quiet or printed), watch, odd, draw, html)
+        write_result(result, json_path)
+    _show(make_console(quiet=quiet or printed), watch, odd_labels, draw, html)
+
+
+def _count(watch: Watch, rows: _CheckedRows | ReviewedRows, batch: str | None) -> None:
+    """Count new rows, or labels that came late."""
+    if isinstance(rows, ReviewedRows):
+        watch.label(
+            errors=rows.errors, ids=rows.ids, batch=batch, undecided=rows.undecided
+        )
+    elif rows.late:
+        watch.label(rows.predictions, ids=rows.ids, batch=batch)
+    else:
+        watch.update(
+            rows.predictions, ids=rows.ids, batch=batch, reviewed=rows.reviewed
+        )
+
+
+def _count_and_draw(
+    watch: Watch,
+    rows: _CheckedRows | ReviewedRows,
+    batch: str | None,
+    draw: Path,
+    review_file: ReviewFile,
+) -> None:
+    """Count new rows, and write those that are drawn for review."""
+    assert isinstance(rows, _CheckedRows)  # --draw and --late exclude each other
+    screened = watch.gate.screen(rows.predictions)
+    drawn = watch.draw(screened, ids=rows.ids)
+    watch.update(rows.predictions, ids=rows.ids, batch=batch, reviewed=drawn)
+    review_file.write(draw, screened, rows.predictions, drawn)
 
 
 def _show(
-    console: Console, watch: Watch, odd: tuple[str, ...], *paths: Path | None
+    console: Console, watch: Watch, odd_labels: tuple[str, ...], *written: Path | None
 ) -> None:
     """Say how the watch stands; an alarm is the exit code."""
-    for line in odd:
+    for line in odd_labels:
         console.print(
             f"Careful: the labels are odd. {line}", highlight=False, markup=False
         )
     console.print(repr(watch), highlight=False, soft_wrap=True, markup=False)
-    wrote(console, *paths)
+    print_written(console, *written)
     if watch.alarm:
         raise typer.Exit(ALARM)
 
 
-def _write(
-    watch: Watch, odd: tuple[str, ...], html: Path | None, json_path: str | None
-) -> None:
-    """Write how the watch stands into the files that were asked for."""
-    if html is not None:
-        watch.to_html(html)
-    if json_path != "-":
-        write_result(_result(watch, odd), json_path)
-
-
-def _result(watch: Watch, odd: tuple[str, ...]) -> str:
-    return envelope.dump("check", 2, watch.to_dict() | {"warnings": list(odd)})
-
-
-def _options(
-    level: str | None,
-    rejected: str | None,
-    accepted: str | None,
-    deadline: float | None,
+def _watch_options(
+    level: str | None, deadline: float | None, label_noise: str | None
 ) -> dict[str, Any]:
     """Return what a watch is to be started with, or to go on with."""
-    out: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     if level is not None:
-        out["level"] = as_rate(level, "level")
+        options["level"] = as_rate(level, "level")
     if deadline is not None:
         if not 0 < deadline < 1e6:
             message = f"expected --deadline in days, above 0, as 30, got {deadline:g}."
             raise InputError(message)
-        out["deadline"] = deadline * _DAY
-    rates = _rates(rejected, accepted)
-    return out if rates is None else out | {"review": rates}
+        options["deadline"] = deadline * _DAY
+    if label_noise is not None:
+        options["label_noise"] = as_share(label_noise, "label-noise")
+    return options
 
 
-def _rates(rejected: str | None, accepted: str | None) -> dict[str, float] | None:
-    """Return the review rates, where they were given."""
+def _review_rates(
+    rejected: str | None, accepted: str | None
+) -> dict[str, dict[str, float]]:
+    """Return both rates if one was given, the other as its default."""
     if rejected is None and accepted is None:
-        return None
-    return {
+        return {}
+    rates = {
         "rejected": 1.0 if rejected is None else as_share(rejected, "review-rejected"),
         "accepted": 0.0 if accepted is None else as_share(accepted, "review-accepted"),
     }
+    return {"review": rates}
 
 
-def _check_draw(
-    draw: Path | None, reviewed: str | None, columns: Columns, *, late: bool
+def _check_review_options(
+    draw: Path | None,
+    reviewed: str | None,
+    review_file: ReviewFile,
+    columns: Columns,
+    *,
+    late: bool,
 ) -> None:
+    """Refuse options about review that do not go together."""
     if draw is None:
+        if review_file.for_spreadsheets and not late:
+            message = (
+                "--for-spreadsheets is about the file of --draw. Give --draw or --late."
+            )
+            raise InputError(message)
         return
     if reviewed is not None or late:
         message = (
@@ -298,31 +326,29 @@ def _check_draw(
         raise InputError(message)
 
 
-def _read(source: Source, reviewed: str | None, memory: int, *, late: bool) -> _Given:
+def _read(
+    source: Source, reviewed: str | None, memory: int, *, late: bool
+) -> _CheckedRows:
     require_fitting(source, memory, "check")
-    rows, table = source.load(*([reviewed] if reviewed else []))
-    if late and rows.labels is None:
+    predictions, table = source.load(*([reviewed] if reviewed else []))
+    if late and predictions.labels is None:
         message = f"--late needs labels, and {source.name} has none."
         raise LabelsMissingError(message)
+    ids = None if source.columns.ids is None else predictions.ids
     mask = None if reviewed is None else _as_mask(table[reviewed])
-    named = source.columns.ids is not None
-    return _Given(rows, rows.ids if named else None, mask, late)
+    return _CheckedRows(predictions, ids, mask, late)
 
 
 def _as_mask(column: pl.Series) -> Array:
-    """Return which rows a column says yes of."""
+    """Return in which rows a column says yes."""
     words = column.cast(pl.String).str.strip_chars().str.to_lowercase()
-    known = words.is_in(_YES), words.is_in(_NO)
-    odd = ~(known[0] | known[1]).fill_null(value=False)
-    if odd.any():
-        row = int(odd.arg_max() or 0)
+    is_yes, is_no = words.is_in(_YES), words.is_in(_NO)
+    is_neither = ~(is_yes | is_no).fill_null(value=False)
+    if is_neither.any():
+        row = int(is_neither.arg_max() or 0)
         message = (
             f"expected yes or no (1 or 0) in column {column.name!r}, got "
             f"{column[row]!r} at row {row}."
         )
         raise InputError(message)
-    return known[0].to_numpy()
-
-
-def _reference(file: Path | None, columns: Columns) -> dict[str, Any]:
-    return {} if file is None else {"reference": find_source(file, columns).read()}
+    return is_yes.to_numpy()

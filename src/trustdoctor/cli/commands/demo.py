@@ -14,24 +14,20 @@ from trustdoctor.cli.options import (
     TemperatureOption,
     named_scores,
 )
-from trustdoctor.cli.output import write_result, wrote
+from trustdoctor.cli.output import print_written, write_result
 from trustdoctor.demo import MODELS, bundled_file, save_demo
 from trustdoctor.errors import InputError, missing_package
 from trustdoctor.evaluation import evaluate
-from trustdoctor.files import (
-    read,
-)
+from trustdoctor.files import read
 from trustdoctor.progress import bar
 from trustdoctor.report import make_console, show_evaluation
 from trustdoctor.scores import logit_scores
 
 PbbOption = Annotated[
     bool,
-    typer.Option(
-        "--pbb", metavar="", help="Train a small CNN and perturb its inputs instead."
-    ),
+    typer.Option("--pbb", help="Instead: train a small CNN and perturb its inputs."),
 ]
-BundledOption = Annotated[
+ModelOption = Annotated[
     str,
     typer.Option(
         metavar="NAME",
@@ -52,7 +48,7 @@ SaveOption = Annotated[
 def demo(  # noqa: PLR0913 - one parameter per option
     *,
     pbb: PbbOption = False,
-    model: BundledOption = "densenet",
+    model: ModelOption = "densenet",
     score: ScoresOption = None,
     temperature: TemperatureOption = 1.0,
     save: SaveOption = None,
@@ -61,7 +57,10 @@ def demo(  # noqa: PLR0913 - one parameter per option
 ) -> None:
     """Diagnose the bundled predictions of a model on the CIFAR-10 test set."""
     if pbb:
-        _demo_pbb(alone=save is None and json_path is None)
+        if save is not None or json_path is not None:
+            message = "--pbb trains a model of its own. Leave --save and --json out."
+            raise InputError(message)
+        _perturb_digits()
         return
     file = bundled_file(model)
     console = make_console(quiet=quiet or json_path == "-")
@@ -69,23 +68,22 @@ def demo(  # noqa: PLR0913 - one parameter per option
     console.print(f"Bundled: {name} on the 10,000 CIFAR-10 test images.\n")
     with bar(quiet=quiet) as tell:
         predictions = read(file)
-        scores = named_scores(score, logit_scores())
-        found = evaluate(
-            predictions, scores=scores, temperature=temperature, progress=tell
+        evaluation = evaluate(
+            predictions,
+            scores=named_scores(score, logit_scores()),
+            temperature=temperature,
+            progress=tell,
         )
-    write_result(found.to_json(), json_path)
-    show_evaluation(console, found)
+    write_result(evaluation.to_json(), json_path)
+    show_evaluation(console, evaluation)
     if save is not None:
-        wrote(console, *save_demo(predictions, save))
+        print_written(console, *save_demo(predictions, save))
     console.print(
         "\nNext: trustdoctor diagnose YOUR_FILE, or trustdoctor --help", highlight=False
     )
 
 
-def _demo_pbb(*, alone: bool) -> None:
-    if not alone:
-        message = "--pbb trains a model of its own. Leave --save and --json out."
-        raise InputError(message)
+def _perturb_digits() -> None:
     for package in ("torch", "sklearn"):
         if find_spec(package) is None:
             raise missing_package(

@@ -10,7 +10,7 @@ from trustdoctor.cli.options import (
     GateOption,
     QuietOption,
 )
-from trustdoctor.cli.output import wrote
+from trustdoctor.cli.output import print_written
 from trustdoctor.gates import Gate
 from trustdoctor.report import make_console
 
@@ -43,27 +43,24 @@ def export(  # noqa: PLR0913 - one parameter per option
 
     A gate with a shortlist adds a third: the classes of a rejected row, as a mask.
     """
-    from trustdoctor.adapters.onnx import export as run_export
+    from trustdoctor.adapters.onnx import export as export_gate
 
     gate = Gate.load(gate_path)
-    taken = run_export(model, gate, output, logits=logits, probs=probs)
+    source = export_gate(model, gate, output, logits=logits, probs=probs)
     console = make_console(quiet=quiet)
-    what = "probabilities" if taken.probs else "logits"
+    kind = "probabilities" if source.probs else "logits"
+    growth = (output.stat().st_size - model.stat().st_size) / 1000
     for line in (
-        f"Took {taken.why}: {what} in the tensor {taken.tensor}.",
-        f"Added {_added(gate)}; {_grown(model, output)}.",
+        f"Took {source.why}: {kind} in the tensor {source.tensor}.",
+        f"Added {_added_outputs(gate)}; the file grew by {growth:.1f} kB.",
     ):
         console.print(line, highlight=False)
-    wrote(console, output)
+    print_written(console, output)
 
 
-def _added(gate: Gate) -> str:
-    doubt, short = f"doubt ({gate.score})", gate.shortlist
-    if short is None:
+def _added_outputs(gate: Gate) -> str:
+    doubt, shortlist = f"doubt ({gate.score})", gate.shortlist
+    if shortlist is None:
         return f"{doubt} and accepted"
-    return f"{doubt}, accepted and shortlist ({short.method}, {100 * short.level:g}%)"
-
-
-def _grown(before: Path, after: Path) -> str:
-    grown = after.stat().st_size - before.stat().st_size
-    return f"the file grew by {grown / 1000:.1f} kB"
+    lists = f"shortlist ({shortlist.method}, {100 * shortlist.level:g}%)"
+    return f"{doubt}, accepted and {lists}"

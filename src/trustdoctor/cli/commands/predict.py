@@ -10,7 +10,7 @@ from trustdoctor.cli.options import (
     LastLineOption,
     QuietOption,
 )
-from trustdoctor.cli.output import wrote
+from trustdoctor.cli.output import print_written
 from trustdoctor.files import check_output, read_rows, read_values, write_logits
 from trustdoctor.progress import bar
 from trustdoctor.report import make_console
@@ -24,10 +24,10 @@ WhereOption = Annotated[
 ]
 RowsOption = Annotated[
     int | None,
-    typer.Option(metavar="N", help="At most this many, drawn at random."),
+    typer.Option(metavar="N", help="At most N rows, drawn at random."),
 ]
 LengthOption = Annotated[
-    int | None, typer.Option(metavar="N", help="At most this many tokens per text.")
+    int | None, typer.Option(metavar="N", help="At most N tokens per text.")
 ]
 ModelOption = Annotated[
     Path, typer.Option(metavar="FOLDER", help="A local folder, Hugging Face layout.")
@@ -57,12 +57,12 @@ def predict(  # noqa: PLR0913 - one parameter per option
     rows: RowsOption = None,
     max_length: LengthOption = None,
     batch_size: Annotated[int, typer.Option(help="Rows per pass.")] = 32,
-    seed: Annotated[int, typer.Option(help="Of --rows.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the draw of --rows.")] = 0,
     last_line: LastLineOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """Run a local model over a table and write its predictions beside the rows."""
-    check_output(output, data, *model.glob("*"))
+    check_output(output)
     table = read_rows(
         data, column, where=where, rows=rows, seed=seed, last_line=last_line
     )
@@ -71,17 +71,17 @@ def predict(  # noqa: PLR0913 - one parameter per option
 
     with bar(quiet=quiet) as tell:
         tell(0.0, "loading the model")
-        loaded, processor = adapter.load_folder(model)
-        found = adapter.predict(
-            loaded,
+        network, processor = adapter.load_folder(model)
+        predictions = adapter.predict(
+            network,
             values,
             processor=processor,
             max_length=max_length,
             batch_size=batch_size,
             progress=tell,
         )
-    write_logits(output, table, found.logits, adapter.class_names(loaded))
+    write_logits(output, table, predictions.logits, adapter.class_names(network))
     console = make_console(quiet=quiet)
-    line = f"{len(found):,} rows over {found.n_classes} classes."
+    line = f"{len(predictions):,} rows over {predictions.n_classes} classes."
     console.print(line, highlight=False)
-    wrote(console, output)
+    print_written(console, output)

@@ -3,12 +3,10 @@
 import shlex
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from trustdoctor.cli.options import OUTPUT_PANEL, QuietOption
 from trustdoctor.progress import bar
@@ -25,8 +23,8 @@ DataOption = Annotated[
 DatasetOption = Annotated[
     str | None,
     typer.Option(
-        help="What --predictions or --model is about, or all to take of --data: "
-        "cifar10, ..."
+        help="The data set of --predictions or --model, or all those to take of "
+        "--data: cifar10, ..."
     ),
 ]
 ModelOption = Annotated[
@@ -47,17 +45,17 @@ OodOption = Annotated[
     ),
 ]
 RowsOption = Annotated[
-    int | None, typer.Option(help="At most this many rows, drawn at random.")
+    int | None, typer.Option(help="At most N rows, drawn at random.")
 ]
-DrawsOption = Annotated[int, typer.Option(help="How often each mixture is drawn.")]
+DrawsOption = Annotated[int, typer.Option(help="How many times each mixture is drawn.")]
 FineOption = Annotated[
     bool,
-    typer.Option("--fine", metavar="", help="Sweep all of the paper's settings."),
+    typer.Option("--fine", help="Sweep all of the paper's settings."),
 ]
 ProtocolOption = Annotated[
     str, typer.Option(help="exact, or grid: evaluated as published.")
 ]
-SeedOption = Annotated[int, typer.Option(help="Of what is drawn at random.")]
+SeedOption = Annotated[int, typer.Option(help="Seed of all random draws.")]
 OutOption = Annotated[
     Path | None,
     typer.Option(
@@ -67,9 +65,7 @@ OutOption = Annotated[
         rich_help_panel=OUTPUT_PANEL,
     ),
 ]
-ListOption = Annotated[
-    bool, typer.Option("--list", metavar="", help="Name the experiments there are.")
-]
+ListOption = Annotated[bool, typer.Option("--list", help="List the experiments.")]
 
 
 def reproduce(  # noqa: PLR0913 - one parameter per option
@@ -99,36 +95,23 @@ def reproduce(  # noqa: PLR0913 - one parameter per option
 
     console = make_console(quiet=quiet)
     if listing or name is None:
-        _list(console)
+        for experiment, entry in room.EXPERIMENTS.items():
+            console.print(f"{experiment:<12}{entry.what}", highlight=False)
         return
-    options = room.Options(
-        seed, protocol, predictions, data, dataset, model, weights,
-        ood=tuple(ood or ()),
-        layers=tuple(layer for layer in layers.split(",") if layer),
-        rows=rows, draws=draws, fine=fine,
-    )  # fmt: skip
-    _run(console, name, options, out, quiet=quiet)
-
-
-def _list(console: Console) -> None:
-    from trustdoctor.reproduce import EXPERIMENTS
-
-    for name, entry in EXPERIMENTS.items():
-        console.print(f"{name:<12}{entry.what}", highlight=False)
-
-
-def _run(
-    console: Console, name: str, options: Any, out: Path | None, *, quiet: bool
-) -> None:
-    from trustdoctor import reproduce as room
-
+    started = time.monotonic()
     steps = room.Steps(None if out is None else room.make_folder(out) / "cache")
-    begun = time.monotonic()
     with bar(quiet=quiet) as tell:
-        report = room.reproduce(name, replace(options, steps=steps, tell=tell))
-    written = [] if out is None else report.write(out)
+        options = room.Options(
+            seed, protocol, predictions, data, dataset, model, weights,
+            ood=tuple(ood or ()),
+            layers=tuple(layer for layer in layers.split(",") if layer),
+            rows=rows, draws=draws, fine=fine, steps=steps, tell=tell,
+        )  # fmt: skip
+        report = room.reproduce(name, options)
+    written = []
     if out is not None:
+        written += report.write(out)
         command = shlex.join(["trustdoctor", *sys.argv[1:]])
-        seconds = time.monotonic() - begun
+        seconds = time.monotonic() - started
         written.append(room.write_readme(out, report, command, seconds))
     room.show_report(console, report, written)

@@ -1,6 +1,8 @@
 """The command that decides on rows: screen."""
 
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
@@ -11,22 +13,23 @@ import typer
 from rich.console import Console
 
 from trustdoctor import engines, envelope
-from trustdoctor.cli.commands.calibrate import as_doubt
 from trustdoctor.cli.options import (
     OUTPUT_PANEL,
+    GateColumnOptions,
     JsonOption,
+    MeansOptions,
     QuietOption,
     SpreadsheetsOption,
+    as_doubt,
     named_score,
 )
 from trustdoctor.cli.output import (
-    check_outputs,
     print_file,
-    spelled_for,
+    print_written,
     write_result,
-    wrote,
+    written_for_spreadsheets,
 )
-from trustdoctor.cli.stages import Asking, read_stages
+from trustdoctor.cli.stages import StageInputOptions, StageOptions, read_stages
 from trustdoctor.engines import Means, tuned
 from trustdoctor.errors import InputError
 from trustdoctor.files import (
@@ -37,13 +40,8 @@ from trustdoctor.files import (
     find_source,
     write_decided,
 )
-from trustdoctor.gates import AUTO, Gate, Outcome, describe_lists
-from trustdoctor.opinion import (
-    Cascade,
-    Cascaded,
-    name_files,
-    require_different,
-)
+from trustdoctor.gates import AUTO, Gate, describe_lists
+from trustdoctor.opinion import Cascade, Cascaded, name_files, require_different
 from trustdoctor.progress import bar
 from trustdoctor.report import (
     make_console,
@@ -54,9 +52,9 @@ from trustdoctor.report import (
 )
 from trustdoctor.scores import Score
 
-ADDED = ("predicted", "score", "accepted", "asked", "cost", "goes_to")
-
 GATE_PANEL = "Gate"
+CASCADE_COLUMNS = ("predicted", "score", "accepted", "asked", "cost", "goes_to")
+"""What a cascade adds to the rows."""
 
 ScreenedArgument = Annotated[
     list[Path],
@@ -80,7 +78,7 @@ GammaOption = Annotated[
     float | None,
     typer.Option(
         metavar="X",
-        help="Instead: reject where the score's ratio exceeds it.",
+        help="Instead: reject if the score's ratio exceeds X.",
         rich_help_panel=GATE_PANEL,
     ),
 ]
@@ -88,8 +86,8 @@ ThresholdOption = Annotated[
     float | None,
     typer.Option(
         metavar="X",
-        help="Instead: reject where the score itself exceeds it; of a confidence, "
-        "where it is below.",
+        help="Instead: reject if the score itself exceeds X; a confidence, if it is "
+        "below X.",
         rich_help_panel=GATE_PANEL,
     ),
 ]
@@ -107,7 +105,7 @@ OptionalTemperatureOption = Annotated[
         "--temperature",
         "-T",
         metavar="T",
-        help="With a threshold: divides the logits.",
+        help="With a threshold: divide the logits by T.",
         rich_help_panel=GATE_PANEL,
     ),
 ]
@@ -117,7 +115,7 @@ OutputOption = Annotated[
         "--output",
         "-o",
         metavar="PATH",
-        help="Rows with predicted, score and accepted added (in NPZ these alone): a "
+        help="Rows with predicted, score and accepted added (in NPZ only these): a "
         "file, a folder for one file each, or - to print CSV.",
         rich_help_panel=OUTPUT_PANEL,
     ),
@@ -126,7 +124,7 @@ OnlyOption = Annotated[
     str | None,
     typer.Option(
         metavar="WHICH",
-        help="Write these rows alone: accepted or rejected.",
+        help="Write only these rows: accepted or rejected.",
         rich_help_panel=OUTPUT_PANEL,
     ),
 ]
@@ -134,11 +132,66 @@ ResumeOption = Annotated[
     bool,
     typer.Option(
         "--resume",
-        metavar="",
         help="Keep what a stopped run left in the folder.",
         rich_help_panel=OUTPUT_PANEL,
     ),
 ]
+
+
+@dataclass(frozen=True)
+class _GateOptions:
+    """What names the gate: its file, or a threshold of some score."""
+
+    file: envelope.ParsedFile | None
+    gamma: float | None
+    threshold: float | None
+    score: str | None
+    temperature: float | None
+
+    @property
+    def are_of_a_threshold(self) -> bool:
+        """Whether any says more than the file."""
+        others = (self.gamma, self.threshold, self.score, self.temperature)
+        return any(value is not None for value in others)
+
+
+@dataclass(frozen=True)
+class _ResultOptions:
+    """Where decided rows and their summary go."""
+
+    output: Path | None
+    only: str | None
+    for_spreadsheets: bool
+    json_path: str | None
+    quiet: bool
+
+    @property
+    def is_printed(self) -> bool:
+        """Whether rows go to standard output."""
+        return str(self.output) == "-"
+
+    def prepare(self, source: Source) -> Source:
+        """Return a source whose rows are written as was asked for."""
+        if not self.for_spreadsheets:
+            return source
+        return written_for_spreadsheets(source, self.output)
+
+    @contextmanager
+    def rows_path(self) -> Iterator[Path | None]:
+        """Yield where to write the rows; those to print pass through a file."""
+        if not self.is_printed:
+            yield self.output
+            return
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "decided.csv"
+            yield path
+            print_file(path)
+
+    def write_summary(self, summary: dict[str, Any]) -> Console:
+        """Write the summary, and return where to show it."""
+        write_result(envelope.dump("screening", 1, summary), self.json_path)
+        quiet = self.quiet or self.json_path == "-"
+        return make_console(quiet=quiet, stderr=self.is_printed)
 
 
 def screen(  # noqa: PLR0913 - one parameter per option
@@ -149,91 +202,75 @@ def screen(  # noqa: PLR0913 - one parameter per option
     threshold: ThresholdOption = None,
     score: OptionalScoreOption = None,
     temperature: OptionalTemperatureOption = None,
-    columns: Columns,
-    asking: Asking,
+    columns: GateColumnOptions,
+    inputs: StageInputOptions,
     output: OutputOption = None,
     only: OnlyOption = None,
     for_spreadsheets: SpreadsheetsOption = False,
     resume: ResumeOption = False,
     json_path: JsonOption = None,
     quiet: QuietOption = False,
-    means: Means,
+    means: MeansOptions,
 ) -> None:
     """Accept or reject each prediction of a file, by a gate or a threshold.
 
     By a cascade: give one FILE per stage, in their order. Without the last ones, rows
     still in doubt go to the stage that `goes_to` names.
     """
-    _check_screen_outputs(files[0], output, json_path)
-    named = (gamma, threshold, score, temperature)
-    asked: dict[str, Any] = {"columns": columns, "output": output, "only": only}
-    asked |= {"json_path": json_path, "quiet": quiet}
-    asked["for_spreadsheets"] = for_spreadsheets
-    if gate_path is not None and is_cascade(gate_path):
-        _require_plain(resume, means, *named)
-        asked |= {"asking": asking, "memory": means.memory}
-        screen_cascade(files, gate_path, **asked)
+    if str(output) == json_path == "-":
+        message = "expected one result on standard output, got --json - and -o -."
+        raise InputError(message)
+    results = _ResultOptions(output, only, for_spreadsheets, json_path, quiet)
+    gate_file = None if gate_path is None else envelope.parse_file(gate_path, "gate")
+    options = _GateOptions(gate_file, gamma, threshold, score, temperature)
+    if gate_file is not None and gate_file.kind == "cascade":
+        if resume or means.engine.name != "local" or options.are_of_a_threshold:
+            message = (
+                "a cascade names its score and thresholds, and reads its files at "
+                "once: leave --resume, --engine, --gamma, --threshold, --score and "
+                "--temperature out."
+            )
+            raise InputError(message)
+        cascade = Cascade.load(gate_file)
+        _screen_by_cascade(cascade, files, results, columns, inputs, means.memory)
     else:
-        file, gate = _only_file(files, asking), (gate_path, *named)
-        _screen_gate(file, gate, resume=resume, means=means, **asked)
+        file = _require_one(files, inputs)
+        _screen_by_gate(options, file, results, columns, means, resume=resume)
 
 
-def _screen_gate(  # noqa: PLR0913 - what the command was given
+def _screen_by_gate(  # noqa: PLR0913 - what the command was given
+    options: _GateOptions,
     file: Path,
-    named: tuple[Any, ...],
-    *,
+    results: _ResultOptions,
     columns: Columns,
-    output: Path | None,
-    only: str | None,
-    for_spreadsheets: bool,
-    resume: bool,
-    json_path: str | None,
-    quiet: bool,
     means: Means,
+    *,
+    resume: bool,
 ) -> None:
     """Decide by a gate, or by a threshold."""
-    printed = str(output) == "-"
-    with bar(quiet=quiet) as tell, TemporaryDirectory() as folder:
+    with bar(quiet=results.quiet) as tell, results.rows_path() as rows_path:
         tell(0.0, f"reading {file.name}")
         source = find_source(file, replace(columns, need_labels=False))
-        source = spelled_for(source, output, for_spreadsheets)
-        gate = _gate(source, *named)
-        check_outputs(source, json_path, output)
-        means = replace(means, progress=tell)
-        target = Path(folder) / "decided.csv" if printed else output
-        with tuned(source, means.memory, all_columns=output is not None):
-            done = engines.screen(
-                source, gate, target, only=only, resume=resume, means=means
+        source = results.prepare(source)
+        gate = _make_gate(options, source)
+        with tuned(source, means.memory, all_columns=rows_path is not None):
+            outcome = engines.screen(
+                source,
+                gate,
+                rows_path,
+                only=results.only,
+                resume=resume,
+                means=replace(means, progress=tell),
             )
-        if printed and target is not None:
-            print_file(target)
-    summary = summarize_screened(gate, done)
-    write_result(envelope.dump("screening", 1, summary), json_path)
-    console = make_console(quiet=quiet or json_path == "-", stderr=printed)
-    _show(console, gate, done, source)
-    wrote(console, None if printed else output)
-
-
-def _show(console: Console, gate: Gate, done: Outcome, source: Source) -> None:
-    """Say what was decided, and where the rows have a column `predicted` themselves."""
-    show_screened(console, gate, done)
+    console = results.write_summary(summarize_screened(gate, outcome))
+    show_screened(console, gate, outcome)
     if "predicted" in source.names and source.layout.predicted != "predicted":
         line = "- The column predicted is the file's own, and was kept as it is."
         console.print(line, highlight=False)
+    print_written(console, None if results.is_printed else results.output)
 
 
-def _require_plain(resume: bool, means: Means, *others: Any) -> None:  # noqa: FBT001
-    """Refuse what a cascade does not do."""
-    if resume or means.engine.name != "local" or any(o is not None for o in others):
-        message = (
-            "a cascade names its score and thresholds, and reads its files at once: "
-            "leave --resume, --engine, --gamma, --threshold, --score and --temperature "
-            "out."
-        )
-        raise InputError(message)
-
-
-def _only_file(files: list[Path], asking: Asking) -> Path:
+def _require_one(files: list[Path], inputs: StageOptions) -> Path:
     """Return the file that a gate decides on; several are for a cascade."""
     if len(files) > 1:
         pattern = files[-1].with_name(f"*{files[-1].suffix}")
@@ -243,7 +280,7 @@ def _only_file(files: list[Path], asking: Asking) -> Path:
             "folder."
         )
         raise InputError(message)
-    if asking != Asking():
+    if inputs != StageOptions():
         message = (
             "--by-position, --text, --answers and --max-calls are for cascades. Leave "
             "them out."
@@ -252,99 +289,65 @@ def _only_file(files: list[Path], asking: Asking) -> Path:
     return files[0]
 
 
-def _check_screen_outputs(
-    file: Path, output: Path | None, json_path: str | None
-) -> None:
-    """Say before any work what cannot be written."""
-    if output is not None and output.suffix:
-        check_output(output, file)
-    if str(output) == json_path == "-":
-        message = "expected one result on standard output, got --json - and -o -."
-        raise InputError(message)
-
-
-def _gate(  # noqa: PLR0913 - one parameter per option
-    source: Source,
-    path: Path | None,
-    gamma: float | None,
-    threshold: float | None,
-    score: str | None,
-    temperature: float | None,
-) -> Gate:
-    if sum(given is not None for given in (gamma, threshold, path)) != 1:
+def _make_gate(options: _GateOptions, source: Source) -> Gate:
+    """Return the gate of a file, or one of a threshold for these rows."""
+    gamma, threshold = options.gamma, options.threshold
+    if sum(value is not None for value in (gamma, threshold, options.file)) != 1:
         message = "expected one of --gate, --gamma and --threshold. Give one of them."
         raise InputError(message)
-    if path is not None:
-        if score is not None or temperature is not None:
+    if options.file is not None:
+        if options.are_of_a_threshold:
             message = "a gate names its own score and temperature. Leave these out."
             raise InputError(message)
-        return Gate.load(path)
-    at = 1.0 if temperature is None else temperature
-    named: Any = named_score(source.scores[0] if score is None else score)
-    if named == AUTO:
+        return Gate.load(options.file)
+    temperature = 1.0 if options.temperature is None else options.temperature
+    name = source.scores[0] if options.score is None else options.score
+    score: Any = named_score(name)
+    if score == AUTO:
         message = (
             "--score auto chooses a score for calibrate, and a threshold belongs to "
             "one score. Name it: --score alpha."
         )
         raise InputError(message)
-    if gamma is not None and not isinstance(named, Score):
-        return Gate.from_gamma(gamma, score=named, temperature=at)
     if gamma is not None:
-        message = "--gamma goes with a score's name. Use --threshold."
-        raise InputError(message)
+        if isinstance(score, Score):
+            message = "--gamma goes with a score's name. Use --threshold."
+            raise InputError(message)
+        return Gate.from_gamma(gamma, score=score, temperature=temperature)
     assert threshold is not None
     if source.columns.percent and abs(threshold) > 1:
         threshold /= 100
-    return Gate(as_doubt(threshold, named), score=named, temperature=at)
+    return Gate(as_doubt(threshold, score), score=score, temperature=temperature)
 
 
-def is_cascade(path: Path) -> bool:
-    """Tell whether a file holds a cascade, by what it says of itself."""
-    text = envelope.read_bounded(path, "gate")
-    try:
-        content = envelope.parse(text)
-    except ValueError:
-        return False  # the gate's own reader says what is wrong
-    return isinstance(content, dict) and content.get("trustdoctor") == "cascade"
-
-
-def screen_cascade(  # noqa: PLR0913 - what the command was given
+def _screen_by_cascade(  # noqa: PLR0913 - what the command was given
+    cascade: Cascade,
     files: list[Path],
-    path: Path,
-    *,
+    results: _ResultOptions,
     columns: Columns,
-    asking: Asking,
-    output: Path | None,
-    only: str | None,
-    for_spreadsheets: bool,
-    json_path: str | None,
-    quiet: bool,
+    inputs: StageOptions,
     memory: int,
 ) -> None:
-    """Decide on the rows of some files, each what one stage says of them."""
-    found = Cascade.load(path)
+    """Decide on the rows of some files, each with the predictions of one stage."""
     require_different(files)
-    found.require_order(name_files(files))
-    printed = str(output) == "-"
-    with bar(quiet=quiet) as tell, TemporaryDirectory() as folder:
+    cascade.require_order(name_files(files))
+    with bar(quiet=results.quiet) as tell, results.rows_path() as rows_path:
         tell(0.0, f"reading {files[0].name}")
-        given = read_stages(files, columns, asking, memory, output, json_path)
-        target = Path(folder) / "decided.csv" if printed else output
-        source = spelled_for(given.source, output, for_spreadsheets)
-        _check_written(source, target, only, found)
-        done = found.screen(given.stages, progress=tell, **given.options)
-        if target is not None:
-            write_decided(source, added_columns(done), target, only=only)
-        if printed and target is not None:
-            print_file(target)
-    summary = summarize_cascaded(found, done)
-    write_result(envelope.dump("screening", 1, summary), json_path)
-    console = make_console(quiet=quiet or json_path == "-", stderr=printed)
-    show_cascaded(console, found, done)
-    wrote(console, None if printed else output)
+        stage_inputs = read_stages(files, columns, inputs, memory)
+        source = results.prepare(stage_inputs.source)
+        _check_cascade_output(source, rows_path, results.only, cascade)
+        cascaded = cascade.screen(
+            stage_inputs.stages, progress=tell, **stage_inputs.options
+        )
+        if rows_path is not None:
+            added = cascade_columns(cascaded)
+            write_decided(source, added, rows_path, only=results.only)
+    console = results.write_summary(summarize_cascaded(cascade, cascaded))
+    show_cascaded(console, cascade, cascaded)
+    print_written(console, None if results.is_printed else results.output)
 
 
-def _check_written(
+def _check_cascade_output(
     source: Source, output: Path | None, only: str | None, cascade: Cascade
 ) -> None:
     """Say before any model is asked what cannot be written."""
@@ -359,27 +362,33 @@ def _check_written(
     if not output.suffix:
         message = f"a cascade writes one file, got the folder {output}. Name a file."
         raise InputError(message)
-    check_output(output, *source.files)
+    check_output(output)
     if source.format.is_table:
-        more = ["shortlist"] if cascade.shortlist is not None else []
-        check_names(source, *ADDED, *more)
+        lists = ["shortlist"] if cascade.shortlist is not None else []
+        check_names(source, *CASCADE_COLUMNS, *lists)
 
 
-def added_columns(done: Cascaded) -> pl.DataFrame:
-    """Return what is added to the rows."""
-    names = done.predictions.class_names
-    said: Any = done.predicted
-    if names is not None:
-        said = np.array(names, object)[done.predicted].astype(str)
-    values = (said, done.scores, done.accepted, done.passes, done.costs)
-    added: dict[str, Any] = dict(zip(ADDED, values, strict=False))
-    added["goes_to"] = _texts_or_null(done.goes_to)
-    if done.shortlist is not None:
-        lists = describe_lists(done.shortlist, done.predictions)
-        added["shortlist"] = _texts_or_null(lists)
+def cascade_columns(cascaded: Cascaded) -> pl.DataFrame:
+    """Return what a cascade adds to the rows."""
+    class_names = cascaded.predictions.class_names
+    predicted: Any = cascaded.predicted
+    if class_names is not None:
+        predicted = np.array(class_names, object)[cascaded.predicted].astype(str)
+    columns = (
+        predicted,
+        cascaded.scores,
+        cascaded.accepted,
+        cascaded.passes,
+        cascaded.costs,
+        _text_column(cascaded.goes_to),
+    )
+    added: dict[str, Any] = dict(zip(CASCADE_COLUMNS, columns, strict=True))
+    if cascaded.shortlist is not None:
+        lists = describe_lists(cascaded.shortlist, cascaded.predictions)
+        added["shortlist"] = _text_column(lists)
     return pl.DataFrame(added)
 
 
-def _texts_or_null(values: Any) -> pl.Series:
-    """Return texts; null where there is none."""
-    return pl.Series([text or None for text in values.tolist()], dtype=pl.String)
+def _text_column(texts: Any) -> pl.Series:
+    """Return texts as a column; null instead of empty ones."""
+    return pl.Series([text or None for text in texts.tolist()], dtype=pl.String)

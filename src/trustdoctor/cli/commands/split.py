@@ -1,4 +1,4 @@
-"""The command that parts a file in two: split."""
+"""The command that splits a file in two: split."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,13 +13,12 @@ from trustdoctor.cli.options import (
     QuietOption,
     as_rate,
 )
-from trustdoctor.cli.output import check_outputs
 from trustdoctor.envelope import shown
 from trustdoctor.errors import InputError
 from trustdoctor.files import Columns, find_source, split_file
 from trustdoctor.report import make_console
 
-_MOST_DIGITS = 19  # of a number of rows; Python refuses to read thousands
+_MOST_DIGITS = 19  # Python refuses to read a number of thousands of digits
 
 PartOption = Annotated[
     str,
@@ -37,8 +36,8 @@ TogetherOption = Annotated[
         rich_help_panel=COLUMNS_PANEL,
     ),
 ]
-SeedOption = Annotated[int, typer.Option(metavar="N", help="Of the random draw.")]
-PartsOption = Annotated[
+SeedOption = Annotated[int, typer.Option(metavar="N", help="Seed of the random draw.")]
+OutputOption = Annotated[
     tuple[Path, Path],
     typer.Option(
         "--output",
@@ -58,7 +57,7 @@ def split(  # noqa: PLR0913 - one parameter per option
     ids: TogetherOption = None,
     seed: SeedOption = 0,
     last_line: LastLineOption = None,
-    output: PartsOption,
+    output: OutputOption,
     quiet: QuietOption = False,
 ) -> None:
     """Split a file at random: one part to look at, one to calibrate on.
@@ -70,23 +69,22 @@ def split(  # noqa: PLR0913 - one parameter per option
         message = "expected --clusters or --ids, got both. Leave one out."
         raise InputError(message)
     source = find_source(file, Columns(last_line=last_line))
-    check_outputs(source, *output)
-    share, rows = _as_part(part)
-    first, second = split_file(
+    share, n_rows = _as_share_or_rows(part)
+    sizes = split_file(
         source,
         *output,
         share=share,
-        rows=rows,
+        rows=n_rows,
         together=clusters or ids,
         seed=seed,
     )
     console = make_console(quiet=quiet)
-    for path, n in zip(output, (first, second), strict=True):
-        console.print(f"Wrote {path}: {n:,} rows", highlight=False, soft_wrap=True)
+    for path, size in zip(output, sizes, strict=True):
+        console.print(f"Wrote {path}: {size:,} rows", highlight=False, soft_wrap=True)
 
 
-def _as_part(text: str) -> tuple[float | None, int | None]:
-    """Read a share or a number of rows; None for that which it is not."""
+def _as_share_or_rows(text: str) -> tuple[float | None, int | None]:
+    """Read a share or a number of rows; the other one is None."""
     if text.strip().isdecimal() and len(text) < _MOST_DIGITS:
         return None, int(text)
     try:
