@@ -367,11 +367,11 @@ def many(folder, given):
 def alone(folder, given):
     """Deciding without HTTP: by the library, by the service, and with the commit."""
     from trustdoctor.service.schemas import read_decide_request
-    from trustdoctor.service.scoring import Scorer, Version
+    from trustdoctor.service.scoring import GateVersion, Scorer
     from trustdoctor.service.settings import Limits
 
     gate = make_gate()
-    version, scorer, limits = Version(1, gate), Scorer(), Limits()
+    version, scorer, limits = GateVersion(1, gate), Scorer(), Limits()
     lines, worst = [], 0.0
     for requests, each in ((1, 1), (64, 1), (1, EACH)):
         n = requests * each

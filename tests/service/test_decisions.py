@@ -10,7 +10,7 @@ from scipy.stats import binomtest
 from service.house import NAMES, made_rows
 
 import trustdoctor as td
-from trustdoctor.service.request_rows import digests_of
+from trustdoctor.service.request_rows import row_digests
 from trustdoctor.service.schemas import DecideRequest
 from trustdoctor.service.times import made_ids
 
@@ -250,11 +250,11 @@ def test_gates_that_reject_everything_are_promoted_only_if_asked_twice(serve, ga
 @given(st.lists(st.lists(st.floats(-9, 9), min_size=3, max_size=3), min_size=2))
 def test_digests_tell_rows_apart(values):
     rows = DecideRequest("logits", values)
-    digests = digests_of(rows)
+    digests = row_digests(rows)
     same = {tuple(np.array(v).tobytes() for v in [value]) for value in values}
     assert len(set(digests)) == len(same)
     other = DecideRequest("probs", values)
-    assert not set(digests) & set(digests_of(other))
+    assert not set(digests) & set(row_digests(other))
 
 
 def test_made_ids_are_new_and_in_order():

@@ -13,7 +13,7 @@ from service.load import Load, ask, make_gate, running_postgres, serving, wait_u
 
 from trustdoctor.service import monitor
 from trustdoctor.service.store import open_database
-from trustdoctor.service.versions import Versions, read_head
+from trustdoctor.service.versions import GateVersions, read_head
 from trustdoctor.watch import to_state
 
 pytestmark = pytest.mark.soak
@@ -196,7 +196,7 @@ def check_counts(session):
 
 def check_watches(session, *, saved):
     """Each watch is the one that is computed anew, and counts all rows and labels."""
-    versions = Versions()
+    versions = GateVersions()
     for version, *stored in session.rows("SELECT version, step, position FROM watches"):
         live = monitor.load(session, versions, version)
         anew = monitor.load(session, versions, version, anew=True)

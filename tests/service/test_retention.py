@@ -9,7 +9,7 @@ from service.house import made_rows
 
 from trustdoctor.service import background
 from trustdoctor.service.store import base, postgres
-from trustdoctor.service.versions import last_before
+from trustdoctor.service.versions import last_position_before
 
 DAY = 86400.0
 
@@ -167,13 +167,13 @@ def test_the_search_by_halves(served):
     stored = served.read("SELECT position, decided_at FROM rows ORDER BY position")
     for at in {at + shift for _, at in stored for shift in (-1.0, 0.0, 1.0)}:
         expected = max((p for p, when in stored if when < at), default=0)
-        found = served.service.read_now(lambda s, at=at: last_before(s, at))
+        found = served.service.read_now(lambda s, at=at: last_position_before(s, at))
         assert found == expected
 
 
 def test_an_empty_store(aged):
     tick(aged)
-    assert aged.service.read_now(lambda s: last_before(s, 1e12)) == 0
+    assert aged.service.read_now(lambda s: last_position_before(s, 1e12)) == 0
 
 
 def test_a_clock_that_jumps_deletes_nothing(aged):

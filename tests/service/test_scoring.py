@@ -13,7 +13,13 @@ import trustdoctor as td
 from trustdoctor.errors import InputError
 from trustdoctor.service.problems import ProblemError
 from trustdoctor.service.schemas import DecideRequest
-from trustdoctor.service.scoring import Scored, Scorer, Version, joined, require_served
+from trustdoctor.service.scoring import (
+    GateVersion,
+    ScoredRows,
+    Scorer,
+    join_requests,
+    require_served,
+)
 
 ROWS = made_rows(60, 5)
 NAMED = made_rows(2000, 1, names=NAMES)
@@ -28,7 +34,7 @@ def as_topk(p, k=3):
 
 
 def version(gate):
-    return Version(1, gate)
+    return GateVersion(1, gate)
 
 
 def screen(gate, kind, values, **more):
@@ -37,7 +43,7 @@ def screen(gate, kind, values, **more):
     )
 
 
-def check(done: Scored, expected, names=None):
+def check(done: ScoredRows, expected, names=None):
     """Compare with what `gate.screen` says."""
     assert done.doubts == np.asarray(expected.scores, float).tolist()
     assert done.accepted == np.asarray(expected.accepted).tolist()
@@ -197,7 +203,7 @@ def test_one_wrong_request_is_not_the_others_fault():
     odd = DecideRequest("probs", [[0.5, 0.6, 0.2, 0.1]])
     fine = DecideRequest("probs", [[0.5, 0.3, 0.1, 0.1]])
     done = Scorer().score(version(gate), [good, wide, odd, fine, good])
-    kinds = [isinstance(one, Scored) for one in done]
+    kinds = [isinstance(one, ScoredRows) for one in done]
     assert kinds == [True, False, False, True, True]
     assert "expected rows of 4 classes" in str(done[1])
 
@@ -207,15 +213,15 @@ def test_probabilities_sent_as_logits_are_told():
     scorer, probs = Scorer(), np.random.default_rng(0).dirichlet(np.ones(4), 9)
     rows = [DecideRequest("logits", [row]) for row in probs.tolist()]
     early = [scorer.score(version(gate), [one])[0] for one in rows]
-    assert all(isinstance(one, Scored) for one in early)
+    assert all(isinstance(one, ScoredRows) for one in early)
     (told,) = scorer.score(version(gate), rows[:1])
     assert 'Send them as "probs"' in str(told)
     (done,) = scorer.score(
         version(gate), [DecideRequest("logits", [[3.0, -1.0, 0.0, 0.0]])]
     )
-    assert isinstance(done, Scored)
+    assert isinstance(done, ScoredRows)
     (done,) = scorer.score(version(gate), rows[:1])
-    assert isinstance(done, Scored)
+    assert isinstance(done, ScoredRows)
 
 
 def test_joining_keeps_everything():
@@ -223,7 +229,7 @@ def test_joining_keeps_everything():
     second = DecideRequest(
         "topk", [[0.8], [0.7]], None, [[2], [3]], None, ["b", "c"], [[2.0]] * 2
     )
-    whole = joined([first, second])
+    whole = join_requests([first, second])
     assert whole.values == [[0.9], [0.8], [0.7]]
     assert whole.classes == [[1], [2], [3]]
     assert whole.groups == ["a", "b", "c"]

@@ -12,7 +12,7 @@ import trustdoctor as td
 from trustdoctor.errors import InputError
 from trustdoctor.service.problems import ProblemError
 from trustdoctor.service.store import open_database
-from trustdoctor.service.versions import Versions, next_position, read_head
+from trustdoctor.service.versions import GateVersions, next_position, read_head
 
 
 def content(gate):
@@ -215,4 +215,4 @@ def test_what_is_not_committed_is_not_remembered(place):
     """A version that was seen in a transaction that failed is another's number."""
     database = open_database(place)
     database.close()
-    assert Versions()._known == {}
+    assert GateVersions()._versions == {}

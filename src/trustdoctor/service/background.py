@@ -14,9 +14,9 @@ from trustdoctor.service.summaries import summarize
 from trustdoctor.service.times import shown
 from trustdoctor.service.versions import (
     WAITING,
-    Versions,
+    GateVersions,
     count_review,
-    last_before,
+    last_position_before,
     read_head,
 )
 from trustdoctor.service.webhook import send_alarm
@@ -42,7 +42,7 @@ class Keeper:
         self,
         database: Database,
         writer: Writer,
-        versions: Versions,
+        versions: GateVersions,
         settings: Settings,
         replica: str,
     ) -> None:
@@ -423,10 +423,10 @@ class Retention:
             return
         self._next = time.monotonic() + min(EVERY, max(settings.every, 1.0) * 60)
         if settings.keep_payloads is not None:
-            last = last_before(session, now - settings.keep_payloads)
+            last = last_position_before(session, now - settings.keep_payloads)
             self._drop_payloads(session, writer, last)
         if settings.keep is not None:
-            last = last_before(session, now - settings.keep)
+            last = last_position_before(session, now - settings.keep)
             if last:
                 self._drop_rows(session, writer, watches(), last)
 

@@ -1,10 +1,9 @@
-"""Deciding on rows, and keeping each decision with what it rests on."""
+"""Decisions on rows, each stored with what it rests on."""
 
 import os
 import random
 from collections import Counter
 from collections.abc import Sequence
-from itertools import accumulate, pairwise
 from math import isfinite
 from typing import Any
 
@@ -12,36 +11,41 @@ import msgspec
 import numpy as np
 
 from trustdoctor.service.problems import ProblemError
-from trustdoctor.service.request_rows import answers_of, digests_of
+from trustdoctor.service.request_rows import row_digests, row_outputs
 from trustdoctor.service.schemas import DecideRequest, Name, encode, json_number
-from trustdoctor.service.scoring import Scored, Scorer, Together, parted
+from trustdoctor.service.scoring import (
+    ScoredBatch,
+    ScoredRows,
+    Scorer,
+    consecutive_slices,
+)
 from trustdoctor.service.store import Session
 from trustdoctor.service.times import made_ids
 from trustdoctor.service.versions import (
     WAITING,
+    GateVersions,
     Head,
-    Versions,
     count_review,
     lock_head,
 )
 
 COLUMNS = ("position", "id", "digest", "doubt", "accepted", "drawn", "output")
-"""Of `rows`, as they are written with every decision."""
+"""Columns of `rows` that differ from row to row."""
 
-RARE = (
+UNIFORM_COLUMNS = (
     *("predicted", "kind", "shadow_version", "shadow_accepted", "shortlist"),
     *("group_name", "features", "payload"),
 )
-"""More of them, which often have one value, or none, in all rows of a commit."""
+"""Columns that often have one value, or none, in all rows of a transaction."""
 
-_KNOWN = (
+_EARLIER_DECISIONS = (
     "SELECT r.id, r.digest, r.predicted, r.doubt, r.accepted, r.version, r.drawn, "
     "r.shortlist FROM ids i JOIN rows r ON r.position = i.position WHERE i.id IN {}"
 )
-_plain = msgspec.json.decode
+_decode = msgspec.json.decode
 
 
-class Decision(msgspec.Struct, omit_defaults=True, gc=False):
+class RowDecision(msgspec.Struct, omit_defaults=True, gc=False):
     """The answer to one row."""
 
     id: str
@@ -53,16 +57,19 @@ class Decision(msgspec.Struct, omit_defaults=True, gc=False):
     shortlist: list[Name] | msgspec.UnsetType | None = msgspec.UNSET
 
 
-class Decider:
+Response = list[RowDecision] | Exception
+"""The answer to one request: a decision on each row, or why it is refused."""
+
+
+class RequestDecider:
     """Decides on the rows of many requests in one transaction.
 
     Attributes
     ----------
-    versions : Versions
-        The gates.
+    versions : GateVersions
     """
 
-    def __init__(self, versions: Versions) -> None:
+    def __init__(self, versions: GateVersions) -> None:
         self.versions = versions
         self.scorer = Scorer()
         self.shadow_scorer = Scorer()
@@ -70,88 +77,107 @@ class Decider:
 
     def decide(
         self, session: Session, requests: Sequence[DecideRequest]
-    ) -> list[list[Decision] | Exception]:
-        """Return the answers to each request, or why it is refused."""
+    ) -> list[Response]:
+        """Decide on all requests; a refused one gets its error as the response."""
         head = lock_head(session)
-        batch = _Batch(session, head, self.random)
-        batch.find_known(requests)
-        # A repetition is answered as before, whatever gate decides by now.
-        out: list[list[Decision] | Exception | None]
-        out = [batch.repeat(rows) for rows in requests]
-        places = [at for at, one in enumerate(out) if one is None]
-        asked = [requests[at] for at in places]
-        if asked:
-            current = self.versions.get(session, head.current)
-            for own in self.scorer.together(current, asked):
-                shadows = self._shadows(session, head, own)
-                answers = batch.take_together(own, shadows)
-                for at, answer in zip(own.places, answers, strict=True):
-                    out[places[at]] = answer
-            batch.store()
-        return [one if one is not None else [] for one in out]
+        transaction = DecisionTransaction(session, head, self.random)
+        transaction.load_earlier_decisions(requests)
+        # A repeated id gets its first answer again, whichever gate decides by now.
+        responses = [transaction.replay(request) for request in requests]
+        new = [index for index, response in enumerate(responses) if response is None]
+        if new:
+            version = self.versions.get(session, head.current)
+            new_requests = [requests[index] for index in new]
+            for batch in self.scorer.score_together(version, new_requests):
+                shadow_accepts = self._shadow_accepts(session, head, batch)
+                recorded = transaction.record(batch, shadow_accepts)
+                for index, response in zip(
+                    batch.request_indices, recorded, strict=True
+                ):
+                    responses[new[index]] = response
+            transaction.flush()
+        return [[] if response is None else response for response in responses]
 
-    def _shadows(
-        self, session: Session, head: Head, own: Together
+    def _shadow_accepts(
+        self, session: Session, head: Head, batch: ScoredBatch
     ) -> list[bool | None] | None:
-        """Return which rows a candidate would accept; None where it cannot say."""
+        """Return which rows the shadow would accept; None where it cannot decide."""
         if head.shadow is None:
             return None
-        candidate = self.versions.get(session, head.shadow)
-        out: list[bool | None] = []
-        for rows, one in zip(
-            own.requests, self.shadow_scorer.score(candidate, own.requests), strict=True
-        ):
-            out += [None] * len(rows) if isinstance(one, Exception) else one.accepted
-        return out
+        shadow = self.versions.get(session, head.shadow)
+        # A scorer of its own: what it counts must not depend on there being a shadow.
+        scored_requests = self.shadow_scorer.score(shadow, batch.requests)
+        accepts: list[bool | None] = []
+        for request, scored in zip(batch.requests, scored_requests, strict=True):
+            if isinstance(scored, Exception):
+                accepts += [None] * len(request)
+            else:
+                accepts += scored.accepted
+        return accepts
 
 
-class _Batch:
-    """The rows of one transaction."""
+class DecisionTransaction:
+    """The decisions of one transaction, collected and written together."""
 
     def __init__(self, session: Session, head: Head, random: random.Random) -> None:
         self.session, self.head, self.random = session, head, random
-        self.at = session.now()
-        self.known: dict[str, tuple[bytes, Decision]] = {}
-        self.columns: dict[str, list[Any]] = {name: [] for name in COLUMNS + RARE}
-        self.queue: list[tuple[Any, ...]] = []
-        self.beside: Counter[tuple[int, int]] = Counter()  # (shadow, current) accept
+        self.now = session.now()
+        self.decided: dict[str, tuple[bytes, RowDecision]] = {}
+        """Digest and decision by id: earlier ones, and those of this transaction."""
+        self.columns: dict[str, list[Any]]
+        self.columns = {name: [] for name in COLUMNS + UNIFORM_COLUMNS}
+        self.queued: list[tuple[Any, ...]] = []
+        # By whether the shadow, and the current gate, accept.
+        self.shadow_counts: Counter[tuple[int, int]] = Counter()
 
-    def find_known(self, requests: Sequence[DecideRequest]) -> None:
+    def load_earlier_decisions(self, requests: Sequence[DecideRequest]) -> None:
         """Look up the ids that came before."""
-        ids = [one for rows in requests for one in rows.ids or ()]
+        ids = [name for request in requests for name in request.ids or ()]
         if not ids:
             return
-        among, value = self.session.in_list(ids)
-        for found in self.session.rows(_KNOWN.format(among), value):
-            name, digest, said, doubt, accepted, version, drawn, short = found
-            answer = Decision(
+        placeholder, parameter = self.session.in_list(ids)
+        for (
+            name,
+            digest,
+            predicted,
+            doubt,
+            accepted,
+            version,
+            drawn,
+            shortlist,
+        ) in self.session.rows(_EARLIER_DECISIONS.format(placeholder), parameter):
+            decision = RowDecision(
                 name,
-                _plain(said),
+                _decode(predicted),
                 json_number(doubt),
                 bool(accepted),
                 version,
                 bool(drawn),
-                msgspec.UNSET if short is None else _plain(short),
+                msgspec.UNSET if shortlist is None else _decode(shortlist),
             )
-            self.known[name] = bytes(digest), answer
+            self.decided[name] = bytes(digest), decision
 
-    def repeat(self, rows: DecideRequest) -> list[Decision] | ProblemError | None:
-        """Answer a request whose rows all came before; None where some are new."""
-        if not rows.ids or any(name not in self.known for name in rows.ids):
+    def replay(self, request: DecideRequest) -> Response | None:
+        """Answer a request whose rows all came before; None if any is new."""
+        ids, decided = request.ids, self.decided
+        if not ids or any(name not in decided for name in ids):
             return None
-        digests = digests_of(rows)
-        wrong = self._contradiction(rows.ids, digests)
-        return wrong or [self.known[name][1] for name in rows.ids]
+        conflict = self._conflict(ids, row_digests(request))
+        return conflict or [decided[name][1] for name in ids]
 
-    def _contradiction(
+    def _conflict(
         self, ids: Sequence[str], digests: Sequence[bytes]
     ) -> ProblemError | None:
-        """Return what to say where an id has other content than before."""
-        seen: dict[str, bytes] = {}
+        """Return an error if an id comes with other content than before."""
+        digests_by_id: dict[str, bytes] = {}
         for name, digest in zip(ids, digests, strict=True):
-            before = self.known.get(name)
-            first = seen.setdefault(name, digest) if before is None else before[0]
-            if first != digest:
+            earlier = self.decided.get(name)
+            first_digest = (
+                digests_by_id.setdefault(name, digest)
+                if earlier is None
+                else earlier[0]
+            )
+            if first_digest != digest:
                 message = (
                     f"expected the content that row {name!r} had before, got other. "
                     "Send new rows by new ids; nothing of this request was stored."
@@ -159,202 +185,235 @@ class _Batch:
                 return ProblemError(409, message, id=name)
         return None
 
-    def take_together(
-        self, own: Together, beside: list[bool | None] | None
-    ) -> Sequence[list[Decision] | Exception]:
-        """Answer requests that were scored together: all at once, where all is new."""
-        rows, done = own.rows, own.done
-        if isinstance(done, Exception):
-            return [done] * len(own.requests)
-        rows.ids = rows.ids or made_ids(len(rows))
-        ends = [0, *accumulate(map(len, own.requests))]
-        if self._are_new(rows.ids):
-            answers = self._take(rows, done, beside)
-            return [answers[slice(*part)] for part in pairwise(ends)]
+    def record(
+        self, batch: ScoredBatch, shadow_accepts: list[bool | None] | None
+    ) -> Sequence[Response]:
+        """Respond to requests that were scored together, and collect their new rows."""
+        joined, scored = batch.joined, batch.scored
+        if isinstance(scored, Exception):
+            return [scored] * len(batch.requests)
+        joined.ids = joined.ids or made_ids(len(joined))
+        sizes = [*map(len, batch.requests)]
+        slices = consecutive_slices(sizes)
+        if self._are_new(joined.ids):
+            decisions = self._record_new(joined, scored, shadow_accepts)
+            return [decisions[rows] for rows in slices]
         return [
-            self._take_some(one, of, None if beside is None else beside[slice(*part)])
-            for one, of, part in zip(
-                own.requests, parted(done, ends), pairwise(ends), strict=True
+            self._record_request(
+                request,
+                request_scored,
+                None if shadow_accepts is None else shadow_accepts[rows],
+            )
+            for request, request_scored, rows in zip(
+                batch.requests, scored.split(sizes), slices, strict=True
             )
         ]
 
     def _are_new(self, ids: list[str]) -> bool:
-        return self.known.keys().isdisjoint(ids) and len(set(ids)) == len(ids)
+        return self.decided.keys().isdisjoint(ids) and len(set(ids)) == len(ids)
 
-    def _take(
-        self, rows: DecideRequest, done: Scored, beside: list[bool | None] | None
-    ) -> list[Decision]:
-        """Answer rows that are all new."""
-        decisions, kept = self._made(rows, done, beside)
-        self._keep(decisions, kept)
+    def _record_new(
+        self,
+        request: DecideRequest,
+        scored: ScoredRows,
+        shadow_accepts: list[bool | None] | None,
+    ) -> list[RowDecision]:
+        """Decide on rows that are all new."""
+        assert request.ids is not None
+        decisions = self._decide(request.ids, scored)
+        self._add_rows(decisions, self._columns(request, scored, shadow_accepts))
         return decisions
 
-    def _made(
-        self, rows: DecideRequest, done: Scored, beside: list[bool | None] | None
-    ) -> tuple[list[Decision], dict[str, Any]]:
-        """Decide on rows; return what is kept of them, too."""
-        ids = rows.ids
-        assert ids is not None
-        kept = _kept(rows, done) | {"id": ids, "digest": digests_of(rows)}
-        if beside is not None:
-            shadow = self.head.shadow
-            kept["shadow_version"] = [None if one is None else shadow for one in beside]
-            kept["shadow_accepted"] = [
-                None if one is None else int(one) for one in beside
-            ]
-        return self._decide(ids, done), kept
-
-    def _take_some(
-        self, rows: DecideRequest, done: Scored, beside: list[bool | None] | None
-    ) -> list[Decision] | Exception:
-        """Answer one request; what is new is kept, unless any of it contradicts."""
-        ids = rows.ids = rows.ids or made_ids(len(rows))
+    def _record_request(
+        self,
+        request: DecideRequest,
+        scored: ScoredRows,
+        shadow_accepts: list[bool | None] | None,
+    ) -> Response:
+        """Respond to one request; its new rows are added, unless any row conflicts."""
+        ids = request.ids = request.ids or made_ids(len(request))
         if self._are_new(ids):
-            return self._take(rows, done, beside)
-        wrong = self._contradiction(ids, digests_of(rows))
-        if wrong is not None:
-            return wrong
-        decisions, kept = self._made(rows, done, beside)
-        places = dict(zip(reversed(ids), reversed(range(len(ids))), strict=True))
-        new = sorted(at for name, at in places.items() if name not in self.known)
-        own = {
-            name: None if column is None else [column[at] for at in new]
-            for name, column in kept.items()
-        }
-        self._keep([decisions[at] for at in new], own)
-        return [self.known[name][1] for name in ids]
+            return self._record_new(request, scored, shadow_accepts)
+        conflict = self._conflict(ids, row_digests(request))
+        if conflict is not None:
+            return conflict
+        first_rows = dict(zip(reversed(ids), reversed(range(len(ids))), strict=True))
+        new = sorted(
+            row for name, row in first_rows.items() if name not in self.decided
+        )
+        decisions = self._decide(ids, scored)
+        columns = self._columns(request, scored, shadow_accepts)
+        self._add_rows(
+            [decisions[row] for row in new],
+            {
+                name: None if column is None else [column[row] for row in new]
+                for name, column in columns.items()
+            },
+        )
+        return [self.decided[name][1] for name in ids]
 
-    def _decide(self, ids: list[str], done: Scored) -> list[Decision]:
+    def _decide(self, ids: list[str], scored: ScoredRows) -> list[RowDecision]:
+        """Return decisions on rows, each drawn for review or not."""
         version, review, draw = self.head.current, self.head.review, self.random.random
         rates = review.rejected, review.accepted
-        lists: list[Any] = done.shortlists or [msgspec.UNSET] * len(ids)
-        columns = zip(
-            ids, done.predicted, done.doubts, done.accepted, lists, strict=True
-        )
+        shortlists: list[Any] = scored.shortlists or [msgspec.UNSET] * len(ids)
         return [
-            Decision(
+            RowDecision(
                 name,
-                said,
+                predicted,
                 doubt if isfinite(doubt) else str(doubt),
                 accepted,
                 version,
                 draw() < rates[accepted],
-                short,
+                shortlist,
             )
-            for name, said, doubt, accepted, short in columns
+            for name, predicted, doubt, accepted, shortlist in zip(
+                ids,
+                scored.predicted,
+                scored.doubts,
+                scored.accepted,
+                shortlists,
+                strict=True,
+            )
         ]
 
-    def _keep(self, decisions: list[Decision], columns: dict[str, Any]) -> None:
-        """Note rows that are new, with what is kept of each."""
+    def _columns(
+        self,
+        request: DecideRequest,
+        scored: ScoredRows,
+        shadow_accepts: list[bool | None] | None,
+    ) -> dict[str, Any]:
+        """Return what is stored of each row besides its decision, by columns."""
+        columns = _request_columns(request, scored)
+        if shadow_accepts is not None:
+            shadow = self.head.shadow
+            columns["shadow_version"] = [
+                None if accepts is None else shadow for accepts in shadow_accepts
+            ]
+            columns["shadow_accepted"] = [
+                None if accepts is None else int(accepts) for accepts in shadow_accepts
+            ]
+        return columns
+
+    def _add_rows(self, decisions: list[RowDecision], columns: dict[str, Any]) -> None:
+        """Add new rows to those that `flush` writes."""
         n, first = len(decisions), self.head.position + 1
         self.head.position += n
-        accepted = [int(one.accepted) for one in decisions]
-        own = columns | {
+        accepted = [int(decision.accepted) for decision in decisions]
+        values_by_column = columns | {
             "position": range(first, first + n),
-            "doubt": [float(one.doubt) for one in decisions],
+            "doubt": [float(decision.doubt) for decision in decisions],
             "accepted": accepted,
-            "drawn": [int(one.review) for one in decisions],
+            "drawn": [int(decision.review) for decision in decisions],
         }
         for name, column in self.columns.items():
-            values = own.get(name)
+            values = values_by_column.get(name)
             column.extend([None] * n if values is None else values)
-        self.known.update(
-            zip(own["id"], zip(own["digest"], decisions, strict=True), strict=True)
+        self.decided.update(
+            zip(
+                columns["id"],
+                zip(columns["digest"], decisions, strict=True),
+                strict=True,
+            )
         )
-        for position, one in enumerate(decisions, first):
-            if one.review:
-                said = one.id, float(one.doubt), int(one.accepted)
-                self.queue.append((position, *said, self.at, 0.0))
-        if own.get("shadow_accepted") is not None:
-            for kept, other in zip(accepted, own["shadow_accepted"], strict=True):
-                if other is not None:
-                    self.beside[other, kept] += 1
+        for position, decision in enumerate(decisions, first):
+            if decision.review:
+                doubt = float(decision.doubt)
+                row = position, decision.id, doubt, int(decision.accepted)
+                self.queued.append((*row, self.now, 0.0))
+        if columns.get("shadow_accepted") is not None:
+            for current, shadow in zip(
+                accepted, columns["shadow_accepted"], strict=True
+            ):
+                if shadow is not None:
+                    self.shadow_counts[shadow, current] += 1
 
-    def store(self) -> None:
-        """Write what is new, and count it."""
+    def flush(self) -> None:
+        """Write the new rows, and count them."""
         columns = self.columns
         ids, positions = columns["id"], columns["position"]
         if not ids:
             return
         session, head = self.session, self.head
-        same = self._same()
-        for name in ("digest", "output"):  # which sqlite3 binds without a detour
+        shared = self._take_shared_columns()
+        for name in ("digest", "output"):
+            # sqlite3 looks for an adapter of every bytes object, not of a bytearray.
             columns[name] = [*map(bytearray, columns[name])]
         rows = [*zip(*columns.values(), strict=True)]
-        session.insert("rows", tuple(columns), rows, same)
-        # In order, so that those that belong together are found together.
-        places = sorted(zip(ids, positions, strict=True))
-        session.insert("ids", ("id", "position"), places)
-        if self.queue:
-            names = (
-                "position",
-                "id",
-                "doubt",
-                "accepted",
-                "decided_at",
-                "leased_until",
-            )
-            session.insert("review_queue", names, self.queue)
-            audits = sum(row[3] for row in self.queue)
-            for what, more in zip(
-                WAITING, (len(self.queue) - audits, audits), strict=True
-            ):
-                if more:
-                    count_review(session, what, more)
+        session.insert("rows", tuple(columns), rows, shared)
+        # Sorted: neighbours in the index are written at once.
+        session.insert(
+            "ids", ("id", "position"), sorted(zip(ids, positions, strict=True))
+        )
+        if self.queued:
+            names = ("position", "id", "doubt", "accepted", "decided_at")
+            session.insert("review_queue", (*names, "leased_until"), self.queued)
+            accepted = sum(row[3] for row in self.queued)
+            queued = len(self.queued) - accepted, accepted
+            for name, count in zip(WAITING, queued, strict=True):
+                if count:
+                    count_review(session, name, count)
         session.run("UPDATE head SET last_position = ?", head.position)
         counts = len(ids), sum(columns["accepted"])
-        add_minute(session, self.at, head.current, *counts, len(self.queue), 0)
+        count_minute(session, self.now, head.current, *counts, len(self.queued), 0)
         session.run(
             "UPDATE version_counts SET rows = rows + ?, accepted = accepted + ? "
             "WHERE version = ?",
             *counts,
             head.current,
         )
-        for accepts, more in self.beside.items():
+        for accepts, n in self.shadow_counts.items():
             assert head.shadow is not None
-            add_shadow(session, (head.shadow, head.current), accepts, (more, 0, 0))
+            count_shadow(session, (head.shadow, head.current), accepts, (n, 0, 0))
 
-    def _same(self) -> dict[str, Any]:
-        """Take out columns of one value, which is bound once, not for each row."""
+    def _take_shared_columns(self) -> dict[str, Any]:
+        """Remove columns of one value, and return them: they are bound only once."""
         head, columns = self.head, self.columns
-        same = {
-            "decided_at": self.at,
+        shared = {
+            "decided_at": self.now,
             "version": head.current,
-            "review_rates": head.rates,
+            "review_rates": head.rates_number,
         }
-        for name in RARE:
+        for name in UNIFORM_COLUMNS:
             column = columns[name]
             if column.count(column[0]) == len(column):
-                same |= {} if column[0] is None else {name: column[0]}
+                shared |= {} if column[0] is None else {name: column[0]}
                 del columns[name]
-        return same
+        return shared
 
 
-def _kept(rows: DecideRequest, done: Scored) -> dict[str, Any]:
-    """Return what is kept of each row as it came, by columns."""
-    features, payloads = rows.features, rows.payloads
-    said = {one: encode(one).decode() for one in set(done.predicted)}
+def _request_columns(request: DecideRequest, scored: ScoredRows) -> dict[str, Any]:
+    """Return what is stored of each row as it came, by columns."""
+    ids, groups = request.ids, request.groups
+    features, payloads, shortlists = (
+        request.features,
+        request.payloads,
+        scored.shortlists,
+    )
+    json_by_class = {label: encode(label).decode() for label in set(scored.predicted)}
     return {
-        "kind": [rows.kind] * len(rows),
-        "output": rows.answers or answers_of(rows),
-        "predicted": [said[one] for one in done.predicted],
-        "shortlist": None if done.shortlists is None else _texts(done.shortlists),
-        "group_name": None if rows.groups is None else _texts(rows.groups),
+        "id": ids,
+        "digest": row_digests(request),
+        "kind": [request.kind] * len(request),
+        "output": row_outputs(request),
+        "predicted": [json_by_class[label] for label in scored.predicted],
+        "shortlist": None if shortlists is None else _json_texts(shortlists),
+        "group_name": None if groups is None else _json_texts(groups),
         "features": None
         if features is None
-        else [np.asarray(f, float).tobytes() for f in features],
+        else [np.asarray(row, float).tobytes() for row in features],
         "payload": None
         if payloads is None
-        else [one and one.decode() for one in payloads],
+        else [payload and payload.decode() for payload in payloads],
     }
 
 
-def _texts(values: Sequence[Any]) -> list[str]:
-    return [encode(one).decode() for one in values]
+def _json_texts(values: Sequence[Any]) -> list[str]:
+    return [encode(value).decode() for value in values]
 
 
-def add_minute(session: Session, at: float, version: int, *counts: int) -> None:
-    """Count rows, accepted and drawn ones, and labels, in the minute they came."""
+def count_minute(session: Session, now: float, version: int, *counts: int) -> None:
+    """Count rows, accepted rows, drawn rows and labels in the minute of `now`."""
     session.run(
         "INSERT INTO minute_counts VALUES (?, ?, ?, ?, ?, ?) "
         "ON CONFLICT (minute, version) "
@@ -362,22 +421,22 @@ def add_minute(session: Session, at: float, version: int, *counts: int) -> None:
         "accepted = minute_counts.accepted + excluded.accepted, "
         "drawn = minute_counts.drawn + excluded.drawn, "
         "labels = minute_counts.labels + excluded.labels",
-        int(at // 60),
+        int(now // 60),
         version,
         *counts,
     )
 
 
-def add_shadow(
+def count_shadow(
     session: Session,
     versions: tuple[int, int],
     accepts: tuple[int, int],
     counts: tuple[int, int, int],
 ) -> None:
-    """Count rows that a candidate decided beside the current gate.
+    """Count rows that the shadow and the current gate decided.
 
-    `versions` and `accepts` are of the candidate and the current gate. `counts` are
-    decided rows, and among the labelled ones those that are correct, and wrong.
+    `versions` and `accepts` are of the shadow and of the current gate. `counts` are
+    rows, and among the labelled ones those that are correct, and wrong.
     """
     session.run(
         "INSERT INTO shadow_counts VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT "

@@ -5,15 +5,15 @@ from typing import Any
 
 import msgspec
 
-from trustdoctor.service.decisions import add_minute, add_shadow
+from trustdoctor.service.decisions import count_minute, count_shadow
 from trustdoctor.service.problems import ProblemError
 from trustdoctor.service.schemas import Name, checked_class, checked_name, encode
-from trustdoctor.service.scoring import Version
+from trustdoctor.service.scoring import GateVersion
 from trustdoctor.service.settings import Limits
 from trustdoctor.service.store import Session
 from trustdoctor.service.versions import (
     WAITING,
-    Versions,
+    GateVersions,
     count_review,
     next_position,
 )
@@ -134,7 +134,7 @@ def find_rows(session: Session, ids: Sequence[str]) -> dict[str, Row]:
 
 def label_rows(  # noqa: PLR0913 - who says it, by keyword only
     session: Session,
-    versions: Versions,
+    versions: GateVersions,
     given: Sequence[Said],
     *,
     source: str = "labels",
@@ -224,7 +224,7 @@ def _count(session: Session, kept: list[Kept], at: float) -> None:
     for row, _, _, before in kept:
         counted[row.version] = counted.get(row.version, 0) + (before is None)
     for number, labels in counted.items():
-        add_minute(session, at, number, 0, 0, 0, labels)
+        count_minute(session, at, number, 0, 0, 0, labels)
         session.run(
             "UPDATE version_counts SET labels = labels + ? WHERE version = ?",
             labels,
@@ -238,7 +238,7 @@ def _count(session: Session, kept: list[Kept], at: float) -> None:
         if gone:
             count_review(session, what, -gone)
     for (pair, accepts), (correct, wrong) in _beside(kept).items():
-        add_shadow(session, pair, accepts, (0, correct, wrong))
+        count_shadow(session, pair, accepts, (0, correct, wrong))
 
 
 def _beside(kept: list[Kept]) -> dict[Any, list[int]]:
@@ -257,7 +257,7 @@ def _beside(kept: list[Kept]) -> dict[Any, list[int]]:
     return out
 
 
-def judge(version: Version, row: Row, said: Said) -> tuple[str | None, int]:
+def judge(version: GateVersion, row: Row, said: Said) -> tuple[str | None, int]:
     """Return a label as it is stored, and whether the prediction is wrong."""
     if said.cannot_say:
         return None, UNDECIDED
@@ -276,7 +276,7 @@ def judge(version: Version, row: Row, said: Said) -> tuple[str | None, int]:
     return encode(label).decode(), WRONG if wrong else CORRECT
 
 
-def as_class(version: Version, kind: str, label: Name) -> Name:
+def as_class(version: GateVersion, kind: str, label: Name) -> Name:
     """Return a label as the gate has its classes, or refuse one that is none."""
     if kind in ("confidence", "doubt"):
         return label

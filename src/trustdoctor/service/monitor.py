@@ -18,7 +18,7 @@ from trustdoctor.errors import InputError
 from trustdoctor.gates import Gate
 from trustdoctor.service.settings import Settings
 from trustdoctor.service.store import Session
-from trustdoctor.service.versions import Versions
+from trustdoctor.service.versions import GateVersions
 from trustdoctor.watch import (
     HistoryEntry,
     Review,
@@ -103,7 +103,7 @@ def begin(gate: Gate, settings: Settings, review: Review) -> Watch | None:
 
 
 def load(
-    session: Session, versions: Versions, version: int, *, anew: bool = False
+    session: Session, versions: GateVersions, version: int, *, anew: bool = False
 ) -> Followed | None:
     """Return a watch as it is stored; `anew` takes all steps since the checkpoint."""
     table = "watch_checkpoints" if anew else "watch_states"

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from trustdoctor._version import __version__
-from trustdoctor.service.decisions import Decision
+from trustdoctor.service.decisions import RowDecision
 from trustdoctor.service.labels import LabelColumns, Labels, Result, Said
 from trustdoctor.service.recalibration import Request as Recalibration
 from trustdoctor.service.review_queue import AnswerRequest, LeaseRequest
@@ -15,7 +15,7 @@ from trustdoctor.service.schemas import DecideColumns, DecideRow, DecideRows
 class Decisions(msgspec.Struct):
     """The answers to many rows."""
 
-    rows: list[Decision]
+    rows: list[RowDecision]
 
 
 class LabelResults(msgspec.Struct):
@@ -43,7 +43,7 @@ _TYPES = (
         DecideRow,
         DecideRows,
         DecideColumns,
-        Decision,
+        RowDecision,
         Decisions,
         Said,
         Labels,
@@ -103,7 +103,7 @@ def describe_api(model: Any = None) -> dict[str, Any]:
     paths: dict[str, Any] = {}
     for method, path, what, bodies, answer in _PATHS:
         paths.setdefault(path, {})[method] = _operation(path, what, bodies, answer)
-    decided = [_ref(Decision), _ref(Decisions)]
+    decided = [_ref(RowDecision), _ref(Decisions)]
     paths["/v1/decide"]["post"]["responses"]["200"] = _content({"oneOf": decided})
     if model is not None:
         what = "Run the model and decide (Open Inference Protocol)."

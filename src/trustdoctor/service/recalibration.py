@@ -15,13 +15,13 @@ from trustdoctor.gates import TARGETS, Gate, Outcome, calibrate
 from trustdoctor.predictions import Predictions
 from trustdoctor.service.problems import ProblemError
 from trustdoctor.service.schemas import DecideRequest, checked_note
-from trustdoctor.service.scoring import Version
+from trustdoctor.service.scoring import GateVersion
 from trustdoctor.service.store import Session
 from trustdoctor.service.times import read_time, shown
 from trustdoctor.service.versions import (
-    Versions,
+    GateVersions,
     add_gate,
-    last_before,
+    last_position_before,
     read_head,
     require_useful,
 )
@@ -91,7 +91,7 @@ class Reviewed(msgspec.Struct):
 
 def find_reviewed(session: Session, since: float) -> list[Reviewed]:
     """Return the rows drawn for review since a time, labelled or not."""
-    first = last_before(session, since) if since else 0
+    first = last_position_before(session, since) if since else 0
     return [Reviewed(*row) for row in session.rows(_ROWS, first, since, LARGEST)][::-1]
 
 
@@ -113,7 +113,7 @@ def keep_plain(rows: Sequence[Reviewed], seed: int) -> tuple[list[Reviewed], flo
     return [row for row, one in zip(rows, kept, strict=True) if one], float(smallest)
 
 
-def as_predictions(version: Version, rows: Sequence[Reviewed]) -> Predictions:
+def as_predictions(version: GateVersion, rows: Sequence[Reviewed]) -> Predictions:
     """Return labelled rows as predictions."""
     kinds = {(row.kind, len(row.answer) if row.kind != "topk" else 0) for row in rows}
     if len(kinds) > 1:
@@ -162,7 +162,7 @@ def _said(rows: Sequence[Reviewed]) -> list[Any] | None:
 
 
 def _labels(
-    version: Version, rows: Sequence[Reviewed], given: DecideRequest
+    version: GateVersion, rows: Sequence[Reviewed], given: DecideRequest
 ) -> list[Any]:
     """Return the true classes; where only right or wrong is known, one that fits."""
     names, size = version.names, version.n_classes or 2
@@ -204,7 +204,7 @@ def without_waiting(
 
 def recalibrate(
     session: Session,
-    versions: Versions,
+    versions: GateVersions,
     asked: Request,
     deadline: float | None,
     label_noise: float | None = None,

@@ -1,6 +1,7 @@
-"""What a row holds, as bytes: to be kept, and to tell a repetition by."""
+"""Rows of requests: as arrays, joined to one request, and as bytes to be stored."""
 
 import struct
+from collections.abc import Sequence
 from hashlib import blake2b
 from itertools import chain
 from typing import Any
@@ -9,9 +10,10 @@ import numpy as np
 
 from trustdoctor.arrays import Array
 from trustdoctor.service.schemas import DecideRequest, encode
+from trustdoctor.service.times import made_ids
 
 MOST_PREPARED = 1 << 18
-"""Numbers of a request that is made ready before its turn."""
+"""Numbers of a request, at most, whose bytes are made before its turn."""
 
 
 def as_array(rows: Any) -> Array:
@@ -32,57 +34,121 @@ def as_array(rows: Any) -> Array:
     return flat.reshape(n, width)
 
 
-def answers_of(rows: DecideRequest) -> list[bytes]:
-    """Return what each row holds, as bytes."""
-    if rows.kind == "topk":
-        assert rows.classes is not None
-        pairs = zip(rows.classes, rows.values, strict=True)
-        return [encode([own, _plain_row(probs)]) for own, probs in pairs]
-    if len(rows) == 1:  # which is most requests, and numpy is slow to start
-        first = rows.values[0]
-        own = first if hasattr(first, "__len__") else [first]
-        return [struct.pack(f"={len(own)}d", *own)]
-    whole = as_array(rows.values).tobytes()
-    step = len(whole) // len(rows)
-    return [whole[at : at + step] for at in range(0, len(whole), step)]
+def batch_key(request: DecideRequest) -> tuple[Any, ...]:
+    """Return what requests must share to be scored together."""
+    first = request.values[0]
+    groups, features = request.groups, request.features
+    return (
+        request.kind,
+        len(first) if hasattr(first, "__len__") else 0,
+        None if features is None else len(features[0]),
+        None if groups is None else {type(group) for group in groups} == {int},
+        request.predicted is None,
+    )
 
 
-def prepare(rows: DecideRequest) -> None:
-    """Do what needs no store: it is work less for the one thread that writes.
+def join_requests(requests: Sequence[DecideRequest]) -> DecideRequest:
+    """Return the rows of several requests as one."""
+    first = requests[0]
+    if len(requests) == 1:
+        return first
 
-    Not for one row, which is taken together with others, nor for a request that would
-    hold much memory while it waits.
+    def joined_lists(name: str) -> Any:
+        if getattr(first, name) is None:
+            return None
+        return [value for request in requests for value in getattr(request, name)]
+
+    values = (
+        np.concatenate([as_array(request.values) for request in requests])
+        if any(isinstance(request.values, np.ndarray) for request in requests)
+        else joined_lists("values")
+    )
+    outputs = digests = payloads = None
+    if all(request.outputs is not None for request in requests):
+        outputs = [out for request in requests for out in request.outputs or ()]
+    if any(request.digests is not None for request in requests):
+        digests = [*chain.from_iterable(map(row_digests, requests))]
+    if any(request.payloads for request in requests):
+        payloads = [
+            payload
+            for request in requests
+            for payload in request.payloads or [None] * len(request)
+        ]
+    return DecideRequest(
+        first.kind,
+        values,
+        [
+            name
+            for request in requests
+            for name in request.ids or made_ids(len(request))
+        ],
+        joined_lists("classes"),
+        joined_lists("predicted"),
+        joined_lists("groups"),
+        joined_lists("features"),
+        payloads,
+        outputs=outputs,
+        digests=digests,
+    )
+
+
+def row_outputs(request: DecideRequest) -> list[bytes]:
+    """Return the model's output for each row as it is stored."""
+    if request.outputs is not None:
+        return request.outputs
+    if request.kind == "topk":
+        assert request.classes is not None
+        pairs = zip(request.classes, request.values, strict=True)
+        return [encode([classes, _as_list(probs)]) for classes, probs in pairs]
+    if len(request) == 1:  # most requests, for which a call of numpy takes long
+        first = request.values[0]
+        numbers = first if hasattr(first, "__len__") else [first]
+        return [struct.pack(f"={len(numbers)}d", *numbers)]
+    content = as_array(request.values).tobytes()
+    width = len(content) // len(request)
+    return [content[start : start + width] for start in range(0, len(content), width)]
+
+
+def precompute_bytes(request: DecideRequest) -> None:
+    """Make the bytes of a request in its own thread: less to do for the only writer.
+
+    Not those of one row, which is joined with others first, nor those of a request that
+    would hold much memory while it waits.
     """
-    first = rows.values[0]
-    wide = len(first) if hasattr(first, "__len__") else 1
-    if len(rows) > 1 and len(rows) * wide <= MOST_PREPARED:
-        rows.answers = answers_of(rows)
-        rows.digests = digests_of(rows)
+    first = request.values[0]
+    width = len(first) if hasattr(first, "__len__") else 1
+    if len(request) > 1 and len(request) * width <= MOST_PREPARED:
+        request.outputs = row_outputs(request)
+        request.digests = row_digests(request)
 
 
-def digests_of(rows: DecideRequest) -> list[bytes]:
-    """Return 16 bytes of each row, by which a repetition is told from other content."""
-    if rows.digests is not None:
-        return rows.digests
-    answers = rows.answers or answers_of(rows)
-    begun = blake2b(rows.kind.encode(), digest_size=16)  # copied at half the cost
+def row_digests(request: DecideRequest) -> list[bytes]:
+    """Return 16 bytes for each row, which tell a repetition from other content."""
+    if request.digests is not None:
+        return request.digests
+    outputs = row_outputs(request)
+    # To copy a hash takes half the time of making one.
+    kind_hash = blake2b(request.kind.encode(), digest_size=16)
 
     def digest(content: bytes) -> bytes:
-        own = begun.copy()
-        own.update(content)
-        return own.digest()
+        row_hash = kind_hash.copy()
+        row_hash.update(content)
+        return row_hash.digest()
 
-    beside = [rows.predicted, rows.groups, rows.features, rows.payloads]
-    if all(one is None for one in beside):
-        return [*map(digest, answers)]
-    out = []
-    for at, answer in enumerate(answers):
-        own = [None if one is None else _plain_row(one[at]) for one in beside]
-        # Alike, whatever the rows beside it have.
-        some = own != [None] * len(own)
-        out.append(digest(b"\0".join((answer, encode(own))) if some else answer))
-    return out
+    columns = [request.predicted, request.groups, request.features, request.payloads]
+    if all(column is None for column in columns):
+        return [*map(digest, outputs)]
+    digests = []
+    for row, output in enumerate(outputs):
+        fields = [
+            None if column is None else _as_list(column[row]) for column in columns
+        ]
+        # A row without any has the same digest whether or not its neighbours have some.
+        has_fields = fields != [None] * len(fields)
+        content = b"\0".join((output, encode(fields))) if has_fields else output
+        digests.append(digest(content))
+    return digests
 
 
-def _plain_row(value: Any) -> Any:
+def _as_list(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray) else value

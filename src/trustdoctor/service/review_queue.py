@@ -18,7 +18,7 @@ from trustdoctor.service.schemas import Name, checked_name, json_number
 from trustdoctor.service.settings import Limits
 from trustdoctor.service.store import Session
 from trustdoctor.service.times import shown
-from trustdoctor.service.versions import WAITING, Versions, count_review
+from trustdoctor.service.versions import WAITING, GateVersions, count_review
 
 SKIPPED = 200
 """Rows that a request may leave out at most."""
@@ -102,7 +102,7 @@ def read_answer(body: bytes, limits: Limits) -> AnswerRequest:
 
 
 def lease_rows(
-    session: Session, versions: Versions, asked: LeaseRequest
+    session: Session, versions: GateVersions, asked: LeaseRequest
 ) -> dict[str, Any]:
     """Lease the next rows: nobody else gets them until the lease ends."""
     now = session.now()
@@ -155,7 +155,7 @@ def _plain(text: str | None) -> Any:
 
 def answer_row(
     session: Session,
-    versions: Versions,
+    versions: GateVersions,
     said: AnswerRequest,
     deadline: float | None = None,
 ) -> dict[str, Any]:
@@ -198,7 +198,7 @@ def answer_row(
 
 
 def _answered_before(
-    session: Session, versions: Versions, said: AnswerRequest, one: Said
+    session: Session, versions: GateVersions, said: AnswerRequest, one: Said
 ) -> dict[str, Any]:
     """Answer a repetition as the first time; anything else is too late."""
     name = str(said.id)

@@ -39,8 +39,8 @@ from trustdoctor.service.summaries import describe, list_versions
 from trustdoctor.service.times import made_ids
 from trustdoctor.service.versions import (
     add_gate,
-    as_version,
     lock_head,
+    parse_version,
     read_head,
     require_useful,
     roll_back,
@@ -221,7 +221,7 @@ async def _gate(app: "App", request: Request) -> Response:
 
 
 def _number(request: Request) -> int:
-    return as_version(request.path_params["version"])
+    return parse_version(request.path_params["version"])
 
 
 async def _promote(app: "App", request: Request) -> Response:

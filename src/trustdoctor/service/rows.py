@@ -21,10 +21,10 @@ from trustdoctor.service.store import Session
 from trustdoctor.service.times import read_time, shown
 from trustdoctor.service.versions import (
     WAITING,
-    Versions,
-    as_version,
+    GateVersions,
     count_review,
-    last_before,
+    last_position_before,
+    parse_version,
 )
 
 _ROW = (
@@ -87,7 +87,7 @@ def find_row(session: Session, name: str) -> dict[str, Any]:
     }
 
 
-def forget_row(session: Session, versions: Versions, name: str) -> dict[str, Any]:
+def forget_row(session: Session, versions: GateVersions, name: str) -> dict[str, Any]:
     """Remove a person's data: what is left counts, and names nobody.
 
     The position, the version, and whether the row was accepted, drawn and wrong stay,
@@ -153,7 +153,7 @@ async def export_rows(service: "Service", asked: dict[str, str]) -> Response:
 
 
 def write_export(
-    session: Session, versions: Versions, asked: dict[str, str], path: Path
+    session: Session, versions: GateVersions, asked: dict[str, str], path: Path
 ) -> None:
     """Write rows of one kind into a file."""
     where, values = _where(session, asked)
@@ -172,13 +172,13 @@ def _where(session: Session, asked: dict[str, str]) -> tuple[str, list[Any]]:
     parts, values = ["output IS NOT NULL"], list[Any]()
     if "version" in asked:
         parts.append("version = ?")
-        values.append(as_version(asked["version"]))
+        values.append(parse_version(asked["version"]))
     for name, sign, place in (("since", ">=", ">"), ("until", "<", "<=")):
         if name in asked:
             at = read_time(asked[name])
             # By position, which is found by halves; `decided_at` has no index.
             parts += [f"position {place} ?", f"decided_at {sign} ?"]
-            values += [last_before(session, at), at]
+            values += [last_position_before(session, at), at]
     if "kind" in asked:
         if asked["kind"] not in KINDS:
             message = f"expected a kind out of {', '.join(KINDS)}, got another."
@@ -189,7 +189,7 @@ def _where(session: Session, asked: dict[str, str]) -> tuple[str, list[Any]]:
 
 
 def _one_kind(
-    session: Session, versions: Versions, where: str, values: list[Any]
+    session: Session, versions: GateVersions, where: str, values: list[Any]
 ) -> tuple[str, tuple[str, ...] | None]:
     """Return the kind of all rows, and the names of their classes.
 

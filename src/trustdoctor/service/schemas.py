@@ -109,8 +109,8 @@ class DecideRequest(msgspec.Struct):
         As JSON.
     single : bool
         Whether it came as one object, and is answered by one.
-    answers : list of bytes, or None
-        What each row holds, as it is kept.
+    outputs : list of bytes, or None
+        The model's output for each row, as it is stored.
     digests : list of bytes, or None
         What a repetition is told by, where that is known already.
     """
@@ -124,7 +124,7 @@ class DecideRequest(msgspec.Struct):
     features: Any = None
     payloads: list[bytes | None] | None = None
     single: bool = False
-    answers: list[bytes] | None = None
+    outputs: list[bytes] | None = None
     digests: list[bytes] | None = None
 
     def __len__(self) -> int:

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 from trustdoctor.gates import Gate
 from trustdoctor.service.background import Keeper
 from trustdoctor.service.counters import Latency
-from trustdoctor.service.decisions import Decider, Decision
-from trustdoctor.service.request_rows import prepare
+from trustdoctor.service.decisions import RequestDecider, RowDecision
+from trustdoctor.service.request_rows import precompute_bytes
 from trustdoctor.service.schemas import DecideRequest
 from trustdoctor.service.settings import Settings
 from trustdoctor.service.store import (
@@ -27,7 +27,7 @@ from trustdoctor.service.store import (
     transaction,
 )
 from trustdoctor.service.summaries import about, status
-from trustdoctor.service.versions import Versions, read_head, start_with
+from trustdoctor.service.versions import GateVersions, read_head, start_with
 from trustdoctor.service.writer import Writer
 
 READERS = 3
@@ -50,10 +50,10 @@ class Service:
 
     def __init__(self, database: Database, gate: Gate, settings: Settings) -> None:
         self.database, self.settings = database, settings
-        self.versions = Versions()
+        self.versions = GateVersions()
         self.replica = f"{os.uname().nodename}/{os.getpid()}/{token_hex(4)}"
         self.secret, self.started = self._prepare(gate)
-        self.writer = Writer(database, Decider(self.versions))
+        self.writer = Writer(database, RequestDecider(self.versions))
         self.keeper = Keeper(
             database, self.writer, self.versions, settings, self.replica
         )
@@ -101,9 +101,9 @@ class Service:
 
     def decide(
         self, rows: DecideRequest, loop: asyncio.AbstractEventLoop
-    ) -> "asyncio.Future[list[Decision]]":
+    ) -> "asyncio.Future[list[RowDecision]]":
         """Decide on rows; the answers come when they are stored."""
-        prepare(rows)
+        precompute_bytes(rows)
         return self.writer.submit(rows, loop)
 
     async def change(self, job: Callable[[Session], Result]) -> Result:

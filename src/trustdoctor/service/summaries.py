@@ -13,7 +13,7 @@ from trustdoctor.service.monitor import Followed, begin, shown_evidence
 from trustdoctor.service.settings import Settings
 from trustdoctor.service.store import Session
 from trustdoctor.service.times import shown
-from trustdoctor.service.versions import WAITING, Head, Versions, read_head
+from trustdoctor.service.versions import WAITING, GateVersions, Head, read_head
 from trustdoctor.watch import Watch, wording
 
 MINUTES = 180
@@ -62,7 +62,9 @@ def _test(watch: Any, name: str) -> dict[str, Any]:
     }
 
 
-def status(session: Session, versions: Versions, settings: Settings) -> dict[str, Any]:
+def status(
+    session: Session, versions: GateVersions, settings: Settings
+) -> dict[str, Any]:
     """Return all that is stored of how the service stands; nothing is scanned."""
     head, now = read_head(session), session.now()
     gate = versions.get(session, head.current).gate
@@ -182,7 +184,7 @@ def _alarms(session: Session) -> list[dict[str, Any]]:
 
 
 def list_versions(
-    session: Session, versions: Versions, head: Head
+    session: Session, versions: GateVersions, head: Head
 ) -> list[dict[str, Any]]:
     """Return all gates, the latest first."""
     used = {

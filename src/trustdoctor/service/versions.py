@@ -1,4 +1,4 @@
-"""What is in force: the counter of positions, the gates, the review rates."""
+"""Gate versions, review rates and the position counter."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from msgspec.structs import asdict
 from trustdoctor.errors import InputError
 from trustdoctor.gates import Gate
 from trustdoctor.service.problems import ProblemError
-from trustdoctor.service.scoring import Version
+from trustdoctor.service.scoring import GateVersion
 from trustdoctor.service.store import Session
 from trustdoctor.watch import Review
 
@@ -23,176 +23,178 @@ _HEAD = (
 
 @dataclass
 class Head:
-    """The one row that all changes go through.
+    """The one row that all changes lock.
 
     Attributes
     ----------
     position : int
         The last one given out. Positions rise in the order of commits, because whoever
-        gives one out holds the lock until its commit.
+        takes one holds the lock until its commit.
     current : int
         The version of the gate that decides.
     shadow : int or None
-        That of a candidate that decides beside it.
-    rates : int
-        The number of the review rates.
+        The version of a candidate that decides beside it, unheard.
+    rates_number : int
+        Which of the review rates are in force.
     review : Review
+        These rates.
     """
 
     position: int
     current: int
     shadow: int | None
-    rates: int
+    rates_number: int
     review: Review
 
 
 def read_head(session: Session) -> Head:
-    """Return what is in force."""
-    position, current, shadow, rates, rejected, accepted = session.rows(_HEAD)[0]
+    """Return the position counter, the versions and the rates in force."""
+    position, current, shadow, number, rejected, accepted = session.rows(_HEAD)[0]
     review = DEFAULT_REVIEW if rejected is None else Review(rejected, accepted)
-    return Head(position, current, shadow, rates, review)
+    return Head(position, current, shadow, number, review)
 
 
 def lock_head(session: Session) -> Head:
-    """Return what is in force, and let nobody else change it in this transaction."""
+    """Return the same, and let nobody else change it in this transaction."""
     session.lock()
     return read_head(session)
 
 
 def next_position(session: Session, n: int = 1) -> int:
-    """Give out `n` positions; return the first."""
+    """Take `n` positions; return the first."""
     session.lock()
     session.run("UPDATE head SET last_position = last_position + ?", n)
     return int(session.rows("SELECT last_position FROM head")[0][0]) - n + 1
 
 
+def last_position_before(session: Session, time: float) -> int:
+    """Return the position of the last row decided before a time; 0 if there is none.
+
+    Positions rise with time, so a binary search finds it; `decided_at` has no index.
+    """
+    (first,) = session.rows("SELECT min(position) FROM rows")[0]
+    if first is None:
+        return 0
+    low, high = first - 1, read_head(session).position
+    while low < high:
+        middle = (low + high + 1) // 2
+        # Not every position is one of a row: labels and promotions take some, too.
+        row = session.rows(
+            "SELECT decided_at FROM rows WHERE position <= ? "
+            "ORDER BY position DESC LIMIT 1",
+            middle,
+        )
+        if row and row[0][0] < time:
+            low = middle
+        else:
+            high = middle - 1
+    (last,) = session.rows("SELECT max(position) FROM rows WHERE position <= ?", low)[0]
+    return int(last or 0)
+
+
 WAITING = ("waiting rejected", "waiting accepted")
-"""Counts of the queue, kept so that nobody has to count it."""
+"""Names of counts: rows in the review queue, by whether the gate accepted them."""
 
 
-def count_review(session: Session, what: str, rows: int = 1) -> None:
-    """Count what waits for people, and what they say."""
+def count_review(session: Session, name: str, rows: int = 1) -> None:
+    """Add to a count of the review queue, which so need not be counted itself."""
     session.run(
         "INSERT INTO review_counts VALUES (?, ?) ON CONFLICT (name) "
         "DO UPDATE SET rows = review_counts.rows + excluded.rows",
-        what,
+        name,
         rows,
     )
 
 
-def as_version(text: str) -> int:
-    """Read the number of a version."""
+def parse_version(text: str) -> int:
+    """Return the number of a version."""
     if text.isascii() and text.isdigit() and len(text) < 10:
         return int(text)
     message = f"expected the number of a version, got {text[:40]!a}."
     raise ProblemError(404, message)
 
 
-def last_before(session: Session, at: float) -> int:
-    """Return the last position that was stored before a time; 0 where none was.
-
-    Positions rise with time, so a search by halves finds it without reading all.
-    """
-    (low,) = session.rows("SELECT min(position) FROM rows")[0]
-    if low is None:
-        return 0
-    high = read_head(session).position
-    low -= 1
-    while low < high:
-        middle = (low + high + 1) // 2
-        found = session.rows(
-            "SELECT decided_at FROM rows WHERE position <= ? ORDER BY position DESC "
-            "LIMIT 1",
-            middle,
-        )
-        if found and found[0][0] < at:
-            low = middle
-        else:
-            high = middle - 1
-    exact = session.rows("SELECT max(position) FROM rows WHERE position <= ?", low)
-    return int(exact[0][0] or 0)
-
-
-class Versions:
-    """The gates of a store, each read once."""
+class GateVersions:
+    """The gates of a store, each read once: a version never changes."""
 
     def __init__(self) -> None:
-        self._known: dict[int, Version] = {}
+        self._versions: dict[int, GateVersion] = {}
 
-    def get(self, session: Session, number: int) -> Version:
+    def get(self, session: Session, number: int) -> GateVersion:
         """Return a version, or say that there is none."""
-        if number not in self._known:
-            found = session.rows("SELECT document FROM gates WHERE version = ?", number)
-            if not found:
+        if number not in self._versions:
+            rows = session.rows("SELECT document FROM gates WHERE version = ?", number)
+            if not rows:
                 message = (
                     f"expected the version of a gate, got {number}. GET /v1/gates "
                     "lists them."
                 )
                 raise ProblemError(404, message)
-            self._known[number] = Version(number, Gate.from_json(found[0][0]))
-        return self._known[number]
+            self._versions[number] = GateVersion(number, Gate.from_json(rows[0][0]))
+        return self._versions[number]
 
 
 def require_useful(gate: Gate) -> None:
     """Refuse a gate that rejects or accepts every row, and say why it does."""
     if gate.state == "threshold":
         return
-    what = gate.state.replace("-all", "s every row")
+    does = gate.state.replace("-all", "s every row")
     certificate = gate.certificate
-    why = (
-        f", because {certificate.trivial}"
-        if certificate and certificate.trivial
-        else ""
-    )
-    looks = certificate.outlook if certificate else ()
-    often = f" It succeeds {looks[-1].words()}." if looks else ""
+    why, outlook = "", ""
+    if certificate and certificate.trivial:
+        why = f", because {certificate.trivial}"
+    if certificate and certificate.outlook:
+        outlook = f" It succeeds {certificate.outlook[-1].words()}."
     message = (
-        f"expected a gate that tells rows apart, got one that {what}{why}.{often} Ask "
-        "for less, or take more rows."
+        f"expected a gate that tells rows apart, got one that {does}{why}.{outlook} "
+        "Ask for less, or take more rows."
     )
     raise ProblemError(409, message)
 
 
-def require_alike(session: Session, gate: Gate) -> None:
-    """Refuse a gate that could not decide on the rows that come now."""
-    found = session.rows(
+def require_same_rows(session: Session, gate: Gate) -> None:
+    """Refuse a gate that could not decide on the rows that the current one gets."""
+    rows = session.rows(
         "SELECT g.document FROM head h JOIN gates g ON g.version = h.current_version"
     )
-    if not found:
+    if not rows:
         return
-    current = Gate.from_json(found[0][0])
-    own, given = (_classes(one) for one in (current, gate))
-    sizes = {
-        len(k) if isinstance(k, tuple) else k for k in (current.classes, gate.classes)
-    }
-    if int in map(type, (current.classes, gate.classes)) and len(sizes) == 1:
-        return  # one of them knows no names
-    bare = {"confidence", "doubt"}
-    if current.scorer.needs & bare != gate.scorer.needs & bare:
-        own, given = f"rows for {current.score}", f"rows for {gate.score}"
-    elif None in (own, given) or own == given:
+    current = Gate.from_json(rows[0][0])
+    classes = current.classes, gate.classes
+    sizes = {len(names) if isinstance(names, tuple) else names for names in classes}
+    if int in map(type, classes) and len(sizes) == 1:
+        return  # one of them knows only the number of classes
+    scalars = {"confidence", "doubt"}
+    if current.scorer.needs & scalars != gate.scorer.needs & scalars:
+        expected, got = f"rows for {current.score}", f"rows for {gate.score}"
+    elif None in classes or _class_set(current) == _class_set(gate):
         return
+    else:
+        expected, got = _class_list(current), _class_list(gate)
     message = (
-        f"expected a gate for the rows that come now ({own}), got one for others "
-        f"({given}). Serve it from a store of its own."
+        f"expected a gate for the rows that come now ({expected}), got one for others "
+        f"({got}). Serve it from a store of its own."
     )
     raise ProblemError(409, message)
 
 
-def _classes(gate: Gate) -> str | None:
-    """Return the classes of a gate in words; None where it knows none."""
-    if gate.classes is None:
-        return None
-    if isinstance(gate.classes, int):
-        return f"{gate.classes:,} classes"
-    return f"{len(gate.classes):,} classes: {', '.join(sorted(gate.classes)[:20])}"
+def _class_set(gate: Gate) -> set[str] | int | None:
+    return set(gate.classes) if isinstance(gate.classes, tuple) else gate.classes
+
+
+def _class_list(gate: Gate) -> str:
+    """Return the classes of a gate in words."""
+    if isinstance(gate.classes, tuple):
+        names = sorted(gate.classes)[:20]
+        return f"{len(gate.classes):,} classes: {', '.join(names)}"
+    return f"{gate.classes:,} classes"
 
 
 def add_gate(session: Session, gate: Gate, origin: str, note: str) -> int:
-    """Keep a gate as a new version, which nothing uses yet."""
-    Version(0, gate)  # which refuses what cannot be served
+    """Store a gate as a new version, which nothing uses yet."""
+    GateVersion(0, gate)  # which refuses what cannot be served
     session.lock()
-    require_alike(session, gate)
+    require_same_rows(session, gate)
     (last,) = session.rows("SELECT max(version) FROM gates")[0]
     version = (last or 0) + 1
     session.insert(
@@ -204,38 +206,43 @@ def add_gate(session: Session, gate: Gate, origin: str, note: str) -> int:
     return version
 
 
-def set_current(session: Session, version: int, what: str) -> None:
+def _add_change(
+    session: Session, action: str, version: int | None, previous: int | None
+) -> None:
+    session.insert(
+        "gate_changes",
+        ("position", "changed_at", "action", "version", "previous_version"),
+        [(next_position(session), session.now(), action, version, previous)],
+    )
+
+
+def set_current(session: Session, version: int, action: str) -> None:
     """Let a version decide from now on."""
     head = lock_head(session)
-    position = next_position(session)
     shadow = None if head.shadow == version else head.shadow
     session.run(
         "UPDATE head SET current_version = ?, shadow_version = ?", version, shadow
     )
-    session.insert(
-        "gate_changes",
-        ("position", "changed_at", "action", "version", "previous_version"),
-        [(position, session.now(), what, version, head.current or None)],
-    )
+    _add_change(session, action, version, head.current or None)
 
 
 def roll_back(session: Session) -> dict[str, int]:
     """Let the version decide that did before the current one was promoted."""
     head = lock_head(session)
-    found = session.rows(
+    promotions = session.rows(
         "SELECT previous_version FROM gate_changes WHERE version = ? "
         "AND action IN ('promote', 'start') ORDER BY position DESC LIMIT 1",
         head.current,
     )
-    before = found[0][0] if found else None
-    if before is None:
+    previous = promotions[0][0] if promotions else None
+    if previous is None:
         message = (
             f"expected a version before {head.current}, got none: it is the first. "
             "Promote another."
         )
         raise ProblemError(409, message)
-    set_current(session, before, "rollback")
-    return {"version": before, "before": head.current}
+    set_current(session, previous, "rollback")
+    return {"version": previous, "before": head.current}
 
 
 def set_shadow(session: Session, version: int | None) -> None:
@@ -247,47 +254,43 @@ def set_shadow(session: Session, version: int | None) -> None:
             "Name another."
         )
         raise ProblemError(409, message)
-    position = next_position(session)
     session.run("UPDATE head SET shadow_version = ?", version)
-    session.insert(
-        "gate_changes",
-        ("position", "changed_at", "action", "version", "previous_version"),
-        [(position, session.now(), "shadow", version, head.shadow)],
-    )
+    _add_change(session, "shadow", version, head.shadow)
 
 
 def start_with(session: Session, gate: Gate, review: Mapping[str, float]) -> None:
-    """Serve a gate: a new store begins with it; another one has to know it.
+    """Serve a gate: a new store begins with it; another one has to hold it already.
 
     A store that has gone on to a later version stays there.
     """
     head = lock_head(session)
-    known = {
-        version: Gate.from_json(content)
-        for version, content in session.rows("SELECT version, document FROM gates")
-    }
-    if not known:
+    gates = [
+        Gate.from_json(document)
+        for (document,) in session.rows("SELECT document FROM gates")
+    ]
+    if not gates:
         version = add_gate(session, gate, "start", "")
         set_current(session, version, "start")
-    elif gate not in known.values():
+    elif gate not in gates:
         message = (
             "expected the gate that this store was begun with, or a later version of "
             f"it, got another (the store is at version {head.current}). Add it to the "
             "running service by POST /v1/gates, or name another --store."
         )
         raise InputError(message)
-    set_review(session, review)
+    set_review_rates(session, review)
 
 
-def set_review(session: Session, review: Mapping[str, float]) -> None:
-    """Draw rows at these rates from now on; what is not given stays."""
+def set_review_rates(session: Session, review: Mapping[str, float]) -> None:
+    """Draw rows at these rates from now on; a rate that is missing stays."""
     head = lock_head(session)
-    asked = Review(**{**asdict(head.review), **review})
-    if head.rates and asked == head.review:
+    rates = Review(**{**asdict(head.review), **review})
+    if head.rates_number and rates == head.review:
         return
+    number = head.rates_number + 1
     session.insert(
         "review_rates",
         ("number", "rejected", "accepted"),
-        [(head.rates + 1, asked.rejected, asked.accepted)],
+        [(number, rates.rejected, rates.accepted)],
     )
-    session.run("UPDATE head SET review_rates = ?", head.rates + 1)
+    session.run("UPDATE head SET review_rates = ?", number)

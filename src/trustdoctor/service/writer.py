@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from trustdoctor.service.decisions import Decider
+from trustdoctor.service.decisions import RequestDecider
 from trustdoctor.service.problems import ProblemError
 from trustdoctor.service.schemas import DecideRequest
 from trustdoctor.service.store import (
@@ -40,7 +40,7 @@ Job = Callable[[Session], Any]
 class Writer:
     """The only way to change what is stored."""
 
-    def __init__(self, database: Database, decider: Decider) -> None:
+    def __init__(self, database: Database, decider: RequestDecider) -> None:
         self.database, self.decider = database, decider
         self._items: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._session: Session | None = None
