@@ -25,7 +25,7 @@ from trustdoctor.errors import InputError, OddLabelsWarning, OutputError
 from trustdoctor.files import (
     CSV,
     FORMATS,
-    PICTURES,
+    IMAGE_SUFFIXES,
     STDIN,
     Source,
     output_suffixes,
@@ -82,7 +82,7 @@ def _input_files(paths: Iterable[Path]) -> Iterator[Path]:
     for path in paths:
         try:
             if path.is_dir():
-                suffixes = {*FORMATS, *PICTURES}
+                suffixes = {*FORMATS, *IMAGE_SUFFIXES}
                 yield from (f for f in path.rglob("*") if suffix_of(f) in suffixes)
             elif path.suffix == ".npy":  # the arrays beside it belong to it
                 yield from path.parent.glob("*.npy")

@@ -24,7 +24,7 @@ from trustdoctor.files.formats import (
     suffix_of,
 )
 from trustdoctor.files.frames import from_frame, from_table
-from trustdoctor.files.images import PICTURES, pillow, thumbnails
+from trustdoctor.files.images import IMAGE_SUFFIXES, pillow, thumbnails
 from trustdoctor.files.journal import Journal
 from trustdoctor.files.labels import as_text, class_numbers
 from trustdoctor.files.layout import Layout, find_layout
@@ -53,12 +53,12 @@ __all__ = [
     "ADDED",
     "CSV",
     "FORMATS",
+    "IMAGE_SUFFIXES",
     "IPC",
     "JSON_LINES",
     "NPY",
     "NPZ",
     "PARQUET",
-    "PICTURES",
     "POLARS_ERRORS",
     "ROW_GROUP",
     "SETTING",

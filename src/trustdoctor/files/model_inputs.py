@@ -1,4 +1,4 @@
-"""Tables of rows to classify, and the same tables with logits added."""
+"""Rows for a model to classify, and the same rows with its logits."""
 
 import re
 from pathlib import Path
@@ -26,7 +26,22 @@ def read_rows(  # noqa: PLR0913 - options, by keyword only
     seed: int,
     last_line: str | None = None,
 ) -> pl.DataFrame:
-    """Read a table, some of its rows where asked for."""
+    """Read a table, or some of its rows.
+
+    Parameters
+    ----------
+    path : Path
+    column : str
+        The column that the model classifies.
+    where : str or None
+        COLUMN=VALUE keeps the rows with this value.
+    rows : int or None
+        How many rows to draw at random; they stay in their order.
+    seed : int
+        Of the draw.
+    last_line : str, optional
+        As in `Columns`.
+    """
     if seed < 0 or (rows is not None and rows < 1):
         message = (
             f"expected --rows of 1 or more and --seed of 0 or more, got {rows}, {seed}."
@@ -49,8 +64,8 @@ def read_rows(  # noqa: PLR0913 - options, by keyword only
             raise InputError(message)
         table = table.filter(to_text(table[name]) == value)
     if rows is not None and rows < len(table):
-        kept = np.sort(np.random.default_rng(seed).permutation(len(table))[:rows])
-        table = table[kept]
+        drawn = np.random.default_rng(seed).permutation(len(table))[:rows]
+        table = table[np.sort(drawn)]
     if not len(table):
         message = f"no row of {path} is left to classify."
         raise InputError(message)
@@ -58,66 +73,67 @@ def read_rows(  # noqa: PLR0913 - options, by keyword only
 
 
 def read_values(table: pl.DataFrame, column: str) -> list[Any]:
-    """Return texts, or images where the column holds encoded ones."""
-    found = table[column]
-    if isinstance(found.dtype, pl.Struct) and "bytes" in found.struct.fields:
-        found = found.struct.field("bytes")
-    if found.dtype not in (pl.String, pl.Binary, pl.Categorical):
-        message = f"expected texts or encoded images in {column!r}, got {found.dtype}."
+    """Return texts, or images if the column holds encoded ones."""
+    values = table[column]
+    # Hugging Face's datasets keep images as structs of bytes and path.
+    if isinstance(values.dtype, pl.Struct) and "bytes" in values.struct.fields:
+        values = values.struct.field("bytes")
+    if values.dtype not in (pl.String, pl.Binary, pl.Categorical):
+        message = f"expected texts or encoded images in {column!r}, got {values.dtype}."
         raise InputError(message)
-    if found.null_count():
-        row = int(found.is_null().to_numpy().argmax())
+    if values.null_count():
+        row = int(values.is_null().to_numpy().argmax())
         message = f"expected a value in every row of {column!r}, row {row} has none."
         raise InputError(message)
-    if found.dtype == pl.Binary:
-        return [decode(raw, f"row {i} of {column!r}") for i, raw in enumerate(found)]
-    return found.cast(pl.String).to_list()
+    if values.dtype == pl.Binary:
+        return [decode(raw, f"row {i} of {column!r}") for i, raw in enumerate(values)]
+    return values.cast(pl.String).to_list()
 
 
 def write_logits(
-    path: Path, table: pl.DataFrame, logits: Any, names: list[str]
+    path: Path, table: pl.DataFrame, logits: Any, class_names: list[str]
 ) -> None:
     """Write the rows with the columns logit_0, logit_1, ... added.
 
     Labels that are the model's names of classes become their numbers.
     """
     added = {f"logit_{j}": logits[:, j] for j in range(logits.shape[1])}
-    old = [name for name in table.columns if re.fullmatch(r"logit_\d+", name)]
-    whole = _numbered(table.drop(old), names)
-    whole = whole.with_columns(**{k: pl.Series(k, v) for k, v in added.items()})
+    replaced = [name for name in table.columns if re.fullmatch(r"logit_\d+", name)]
+    rows = _with_numbered_labels(table.drop(replaced), class_names)
+    rows = rows.with_columns(**{k: pl.Series(k, v) for k, v in added.items()})
     suffix = suffix_of(path)
     if suffix not in (".parquet", ".csv", ".npz"):
         message = f"predict writes .parquet, .csv or .npz, got {path.name!r}."
         raise FileError(message)
     with replacing(path) as temporary:
         if suffix == ".parquet":
-            whole.write_parquet(temporary)
+            rows.write_parquet(temporary)
         elif suffix == ".csv":
-            whole.write_csv(temporary)
+            rows.write_csv(temporary)
         else:
-            labels = {} if "label" not in whole.columns else {"labels": whole["label"]}
+            labels = {} if "label" not in rows.columns else {"labels": rows["label"]}
             with temporary.open("wb") as file:
                 np.savez_compressed(file, logits=logits, **labels)  # type: ignore[arg-type]
 
 
-def _numbered(table: pl.DataFrame, names: list[str]) -> pl.DataFrame:
+def _with_numbered_labels(table: pl.DataFrame, class_names: list[str]) -> pl.DataFrame:
     if "label" not in table.columns or table["label"].dtype != pl.String:
         return table
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
+    repeated = [name for name in class_names if class_names.count(name) > 1]
+    if repeated:
         message = (
-            f"the model calls two classes {twice[0]!r}, so labels by name do not tell "
-            "them apart. Number the classes."
+            f"the model calls two classes {repeated[0]!r}, so labels by name do not "
+            "tell them apart. Number the classes."
         )
         raise InputError(message)
-    number = {name: i for i, name in enumerate(names)}
-    unknown = set(table["label"].drop_nulls()) - set(number)
+    number_by_name = {name: i for i, name in enumerate(class_names)}
+    unknown = set(table["label"].drop_nulls()) - set(number_by_name)
     if unknown:
         message = (
             f"the label {sorted(unknown)[0]!r} is none of the model's classes "
-            f"({', '.join(names[:5])}). Number the classes, or rename the column."
+            f"({', '.join(class_names[:5])}). Number the classes, or rename the column."
         )
         raise InputError(message)
     return table.with_columns(
-        label=pl.col("label").replace_strict(number, return_dtype=pl.Int64)
+        label=pl.col("label").replace_strict(number_by_name, return_dtype=pl.Int64)
     )

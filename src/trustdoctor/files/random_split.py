@@ -1,4 +1,4 @@
-"""A file in two random parts: one to look at, and one that nobody looked at."""
+"""A file split at random in two: one part to look at, and one that nobody has seen."""
 
 import os
 import zipfile
@@ -16,9 +16,11 @@ from trustdoctor.files.output import kept_columns, sink
 from trustdoctor.files.output_paths import check_output
 from trustdoctor.files.source import POLARS_ERRORS, Source, first_line
 
-# Columns while rows are told apart.
 _FIRST = "trustdoctor first part"
+"""A temporary column: whether a row goes into the first file."""
+
 _ROW = "trustdoctor row"
+"""A temporary column: the number of a row."""
 
 
 def split_file(  # noqa: PLR0913 - options, by keyword only
@@ -42,18 +44,18 @@ def split_file(  # noqa: PLR0913 - options, by keyword only
     first, second : Path
         Where the two parts go; of the kind of the source, or another table.
     share, rows : float, int
-        How much goes into the first: a share of the rows, or how many. With `together`,
-        of the different values of that column.
+        How much goes into the first: a share of the rows, or a number of them. With
+        `together` it counts the different values of that column.
     together : str, optional
         A column (a document, a patient, an id): rows of equal values stay together.
-        Rows that have none are each on their own.
+        A row without a value is drawn by itself.
     seed : int
         The same seed gives the same parts.
 
     Returns
     -------
     n_first, n_second : int
-        How many rows each part has.
+        The number of rows in each file.
     """
     for path in (first, second):
         check_output(path, *source.files)
@@ -66,41 +68,41 @@ def split_file(  # noqa: PLR0913 - options, by keyword only
         if not find_format(path).is_table:
             message = f"expected a table as {path.name}, such as .csv or .parquet."
             raise FileError(message)
-    chosen = _choose(_units_of(source, together), share, rows, seed)
+    in_first = _draw_rows(_table_units(source, together), share, rows, seed)
     with ExitStack() as stack:
         temporaries = [stack.enter_context(replacing(path)) for path in (first, second)]
-        marks = pl.LazyFrame({_FIRST: chosen})
-        for path, temporary, part in zip(
+        marks = pl.LazyFrame({_FIRST: in_first})
+        for path, temporary, is_first in zip(
             (first, second), temporaries, (True, False), strict=True
         ):
             table = pl.concat([kept_columns(source, path), marks], how="horizontal")
-            lazy = table.filter(pl.col(_FIRST) == part).drop(_FIRST)
+            lazy = table.filter(pl.col(_FIRST) == is_first).drop(_FIRST)
             try:
                 sink(lazy, source, path, temporary)
             except POLARS_ERRORS as error:
+                # If the input is damaged, this raises an error that names it.
                 source.collect(source.scan().select(pl.all().null_count()))
-                # All could be read, so it is the output that failed.
                 why = first_line(error)
                 message = f"cannot write {path}: {why}. Nothing was changed."
                 raise OutputError(message) from error
-    return int(chosen.sum()), int((~chosen).sum())
+    return int(in_first.sum()), int((~in_first).sum())
 
 
-def _units_of(source: Source, together: str | None) -> Array:
-    """Return the unit of each row of a table: its own, or that of a column's value."""
+def _table_units(source: Source, together: str | None) -> Array:
+    """Return the unit of each row, by which it is drawn; equal values are one unit."""
     if together is not None and together not in source.names:
         message = f"{source.files[0]} has no column {together!r}; it has "
         message += f"{', '.join(source.names[:20])}."
         raise FileError(message)
     column = source.names[0] if together is None else together
     values = source.collect(source.scan().select(column))[column]
-    return np.arange(len(values)) if together is None else _units(values)
+    return np.arange(len(values)) if together is None else _value_units(values)
 
 
-def _units(values: pl.Series) -> Array:
-    """Return the unit of each row by its value; rows without one stand alone.
+def _value_units(values: pl.Series) -> Array:
+    """Return the unit of each row by its value; a row without a value is one alone.
 
-    Blank texts and NaN, by which other tools write a missing id, count as none.
+    Blank texts and NaN count as missing: other tools write missing ids so.
     """
     name = values.name
     if values.dtype == pl.String:
@@ -108,13 +110,14 @@ def _units(values: pl.Series) -> Array:
     elif values.dtype.is_float():
         values = values.fill_nan(None)
     rows = values.to_frame().with_row_index(_ROW)
-    first = pl.col(_ROW).min().over(name)
-    firsts = rows.select(pl.when(pl.col(name).is_null()).then(_ROW).otherwise(first))
-    return np.unique(firsts.to_series().to_numpy(), return_inverse=True)[1]
+    first_row = pl.col(_ROW).min().over(name)
+    is_missing = pl.col(name).is_null()
+    first_rows = rows.select(pl.when(is_missing).then(_ROW).otherwise(first_row))
+    return np.unique(first_rows.to_series().to_numpy(), return_inverse=True)[1]
 
 
-def _choose(units: Array, share: float | None, rows: int | None, seed: int) -> Array:
-    """Mark the rows of the first part, by the unit that each row belongs to."""
+def _draw_rows(units: Array, share: float | None, rows: int | None, seed: int) -> Array:
+    """Return which rows go into the first file, given each row's unit."""
     n = int(units.max(initial=-1)) + 1
     size = round(n * share) if share is not None else rows or 0
     if not 0 < size < n:
@@ -138,7 +141,7 @@ def _split_arrays(  # noqa: PLR0913 - what `split_file` was given
     seed: int,
 ) -> tuple[int, int]:
     """Split the arrays of an NPZ file that have one entry per row."""
-    file, n = source.files[0], source.rows
+    file, n_rows = source.files[0], source.rows
     if len(source.files) > 1 or suffix_of(file) != ".npz":
         message = f"expected a table or one .npz file to split, got {source.name}."
         raise FileError(message)
@@ -152,26 +155,27 @@ def _split_arrays(  # noqa: PLR0913 - what `split_file` was given
         message = f"cannot read the arrays of {file}: {first_line(error)}."
         raise FileError(message) from error
     # As many classes as rows would make the names of classes look like entries of rows.
-    per_row = {k for k, v in arrays.items() if v.shape[:1] == (n,)} - {"class_names"}
-    units = np.arange(n)
+    per_row = {k for k, v in arrays.items() if v.shape[:1] == (n_rows,)}
+    per_row -= {"class_names"}
+    units = np.arange(n_rows)
     if together is not None:
         if together not in per_row or arrays[together].ndim != 1:
-            named = ", ".join(sorted(k for k in per_row if arrays[k].ndim == 1))
+            columns = ", ".join(sorted(k for k in per_row if arrays[k].ndim == 1))
             message = f"expected an array of one value per row as {together!r}"
-            message += f"; {file} has {named or 'none'}."
+            message += f"; {file} has {columns or 'none'}."
             raise FileError(message)
-        units = _units(pl.Series(together, arrays[together]))
-    chosen = _choose(units, share, rows, seed)
+        units = _value_units(pl.Series(together, arrays[together]))
+    in_first = _draw_rows(units, share, rows, seed)
     with ExitStack() as stack:
-        for path, mask in zip(paths, (chosen, ~chosen), strict=True):
+        for path, mask in zip(paths, (in_first, ~in_first), strict=True):
             temporary = stack.enter_context(replacing(path))
-            parts = {k: v[mask] if k in per_row else v for k, v in arrays.items()}
-            _write_arrays(temporary, parts)
-    return int(chosen.sum()), int((~chosen).sum())
+            drawn = {k: v[mask] if k in per_row else v for k, v in arrays.items()}
+            _write_arrays(temporary, drawn)
+    return int(in_first.sum()), int((~in_first).sum())
 
 
 def _write_arrays(path: Path, arrays: dict[str, Array]) -> None:
-    """Write an NPZ file; `np.savez` would take a name such as "file" for its own."""
+    """Write an NPZ file; `np.savez` takes an array called "file" for its own option."""
     with path.open("wb") as out:
         with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, array in arrays.items():

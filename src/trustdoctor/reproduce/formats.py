@@ -20,7 +20,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from trustdoctor.errors import FileError, missing_package
-from trustdoctor.files import PICTURES, POLARS_ERRORS, pillow
+from trustdoctor.files import IMAGE_SUFFIXES, POLARS_ERRORS, pillow
 from trustdoctor.files.formats.parquet import read_row_groups
 from trustdoctor.files.images import decode
 from trustdoctor.reproduce.matlab import read_matlab
@@ -457,9 +457,9 @@ def _idx(folder: Path, name: str, ndim: int) -> NDArray[np.uint8]:
 def read_folder(folder: Path, split: str) -> Examples:
     """Read all pictures below a folder, in order of their paths, without labels."""
     del split
-    files = sorted(p for p in folder.rglob("*") if p.suffix.lower() in PICTURES)
+    files = sorted(p for p in folder.rglob("*") if p.suffix.lower() in IMAGE_SUFFIXES)
     if not files:
-        message = f"{folder} holds no pictures ({', '.join(PICTURES)})."
+        message = f"{folder} holds no pictures ({', '.join(IMAGE_SUFFIXES)})."
         raise FileError(message)
     return Examples(_pictures(files))
 
