@@ -146,6 +146,58 @@ def as_labels(labels: Any, rows: int, classes: int) -> NDArray[np.int64] | None:
     return given.astype(np.int64)
 
 
+def as_classes(labels: Any) -> tuple[NDArray[Any], int]:
+    """Return labels as one class per row, and the number of classes of one-hot rows.
+
+    Parameters
+    ----------
+    labels : array (n,), (n, 1) or one-hot (n, C)
+
+    Returns
+    -------
+    classes : array (n,)
+    width : int
+        C for one-hot rows, otherwise 0: not known.
+
+    Examples
+    --------
+    >>> as_classes([[0, 1, 0], [1, 0, 0]])
+    (array([1, 0]), 3)
+    >>> as_classes([2, 0])
+    (array([2, 0]), 0)
+    """
+    array = to_numpy(labels)
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.dtype.kind not in "biuf" or array.ndim not in (1, 2):
+        message = (
+            f"expected labels as one class per row, or one-hot rows (n, C), got "
+            f"{describe(array)}. Number the classes from 0; inputs= and labels= name "
+            "the parts of a batch."
+        )
+        raise InputError(message)
+    if array.ndim == 2:
+        return _one_hot_classes(array), array.shape[1]
+    if array.dtype.kind == "f":
+        refuse_rows(array % 1 > 0, "the label is not a whole number")
+        return (array if np.isnan(array).any() else array.astype(np.int64)), 0
+    return array.astype(np.int64), 0
+
+
+def _one_hot_classes(rows: NDArray[Any]) -> NDArray[Any]:
+    """Return the column of the 1 in each row, refusing rows that are not one-hot."""
+    if ((rows == 0) | (rows == 1)).all() and (rows.sum(1) == 1).all():
+        return rows.argmax(1)
+    soft = (rows >= 0).all() and np.allclose(rows.sum(1, dtype=float), 1, atol=1e-3)
+    got = "soft labels" if soft else "rows that are not one-hot"
+    message = (
+        f"expected labels as one class per row, or one-hot rows of a single 1, got "
+        f"{got} ({describe(rows)}). Give the class of each row, as labels.argmax(1) "
+        "does; inputs= and labels= name the parts of a batch."
+    )
+    raise InputError(message)
+
+
 def refuse_rows(bad: Any, what: str) -> None:
     """Refuse arrays with bad rows, naming the first and how many there are."""
     if bad.any():

@@ -1,5 +1,5 @@
-"""Foreign frameworks, one file each; nothing here is imported until it is asked for.
+"""Foreign frameworks, one module or folder each; each is imported only if it is used.
 
 ``from trustdoctor.adapters.torch import Doctor``, and so on: arrow, chat, endpoint,
-mlflow, onnx, sklearn, torch, transformers. What they share is in asking.
+mlflow, onnx, sklearn, torch, transformers. `errors` is what they share.
 """

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from trustdoctor._version import __version__
-from trustdoctor.adapters.asking import refuse_multi_label
+from trustdoctor.adapters.errors import refuse_multi_label
 from trustdoctor.errors import FileError, InputError, missing_package
 from trustdoctor.gates import PREDICTED, Gate, describe_lists
 from trustdoctor.predictions import Predictions

@@ -29,7 +29,7 @@ except ImportError as error:
         what=what, package="transformers and PyTorch", extra="transformers"
     ) from error
 
-from trustdoctor.adapters.asking import refuse_multi_label
+from trustdoctor.adapters.errors import refuse_multi_label
 from trustdoctor.adapters.torch.model import Batch, as_device, call, run
 
 TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")

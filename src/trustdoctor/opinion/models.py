@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from trustdoctor.adapters.asking import complaining
 from trustdoctor.adapters.endpoint import Endpoint
+from trustdoctor.adapters.errors import as_input_errors
 from trustdoctor.arrays import Array, as_labels
 from trustdoctor.errors import InputError
 from trustdoctor.predictions import Predictions, plain_name
@@ -103,7 +103,7 @@ def class_names_of(model: Any) -> tuple[str, ...] | None:
 
 def ask_model(ask: Predictor, inputs: Any, rows: int) -> Predictions:
     """Return a model's predictions for some rows, checked."""
-    with complaining(inputs):
+    with as_input_errors(inputs):
         answer = ask(inputs)
     predictions = (
         answer if isinstance(answer, Predictions) else Predictions.from_logits(answer)

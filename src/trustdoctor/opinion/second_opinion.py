@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trustdoctor.adapters.asking import as_classes, describe_inputs
-from trustdoctor.arrays import Array
+from trustdoctor.adapters.errors import describe_inputs
+from trustdoctor.arrays import Array, as_classes
 from trustdoctor.errors import InputError
 from trustdoctor.gates import TARGETS, Gate, Margins, Screened, calibrate_scores
 from trustdoctor.kernels import normalise

@@ -1,9 +1,9 @@
-"""The answers of an endpoint in a file, one per line, and how many calls were made.
+"""The answers of an endpoint in a file, one per line, and the number of calls made.
 
-A line is what a batch of OpenAI has: the digest of the question as custom_id, and the
-response as it came. Whoever writes holds a lock, adds the line in one go and waits for
-the disk. So several processes can use one file, and the most that a killed one leaves
-is a last line without its end: it is ignored, and the next writer puts its own there.
+A line has the form of OpenAI's batches: the digest of the question as custom_id, and
+the response as it came. A writer holds a lock, adds the line in one go and waits for
+the disk. So several processes can use one file, and a killed one leaves at most a last
+line without its end: it is ignored, and the next writer puts its own there.
 """
 
 import json
@@ -20,38 +20,37 @@ from trustdoctor.errors import FileError, InputError, OutputError, RowError
 if TYPE_CHECKING:
     from trustdoctor.adapters.endpoint.model import Endpoint
 
-LONGEST = 1 << 24
-"""Bytes of a line, at most."""
+MAX_LINE_BYTES = 1 << 24
 
 _LINE = re.compile(rb'\{"custom_id": ?"([0-9a-f]{32})", ?"response": ?\{')
-_BEGINNING = b'{"custom_id":'
+_LINE_START = b'{"custom_id":'
 _CALL = b"."
 
 
 class AnswerFile:
     """Answers by the digests of their questions.
 
-    It remembers where each line begins, and looks only at what was added since.
+    It remembers where each line begins, and reads only the lines that were added since.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._which: tuple[int, int] | None = None
+        self._identity: tuple[int, int] | None = None
         self._forget()
 
     def _forget(self) -> None:
-        self._places: dict[str, int] = {}
+        self._offsets: dict[str, int] = {}
         self._end, self._lines = 0, 0
 
     def find(self, digests: Iterable[str]) -> Iterator[tuple[str, Any]]:
-        """Yield the responses that are kept, with their digests."""
+        """Yield the responses in the file, with their digests."""
         with self._locked() as target:
-            self._look(target)
+            self._read_new_lines(target)
         with target.open("rb") as file:
             for digest in digests:
-                if digest in self._places:
-                    file.seek(self._places[digest])
-                    yield digest, self._response(file.readline(LONGEST), digest)
+                if digest in self._offsets:
+                    file.seek(self._offsets[digest])
+                    yield digest, self._response(file.readline(MAX_LINE_BYTES), digest)
 
     def _response(self, line: bytes, digest: str) -> Any:
         try:
@@ -67,30 +66,30 @@ class AnswerFile:
         raise FileError(message)
 
     def add(self, digest: str, response: Any) -> None:
-        """Keep a response, unless another process has kept one for the question."""
-        body = {"status_code": 200, "body": _whole_characters(response)}
-        whole = {"custom_id": digest, "response": body}
-        line = json.dumps(whole, separators=(",", ":")).encode() + b"\n"
+        """Save a response, unless another process has saved one for the question."""
+        body = {"status_code": 200, "body": _without_surrogates(response)}
+        content = {"custom_id": digest, "response": body}
+        line = json.dumps(content, separators=(",", ":")).encode() + b"\n"
         with self._locked() as target:
-            self._look(target)
-            if digest not in self._places:
+            self._read_new_lines(target)
+            if digest not in self._offsets:
                 _append(target, self._end, line)
-                self._look(target)
+                self._read_new_lines(target)
 
-    def count_call(self, most: int | None) -> bool:
+    def count_call(self, max_calls: int | None) -> bool:
         """Count a call before it is made; tell whether it may be made."""
         with self._locked() as target:
-            self._look(target)
-            counted = _beside(target)
-            if counted.is_symlink():  # it would grow whatever it leads to
-                message = f"expected {counted} to be a file, got a link. Remove it."
+            self._read_new_lines(target)
+            call_file = _call_file(target)
+            if call_file.is_symlink():  # bytes would go to whatever it leads to
+                message = f"expected {call_file} to be a file, got a link. Remove it."
                 raise FileError(message)
-            size = counted.stat().st_size if counted.exists() else 0
-            made = max(size, self._lines)  # where the count was lost
-            if most is not None and made >= most:
+            size = call_file.stat().st_size if call_file.exists() else 0
+            calls = max(size, self._lines)  # if the file of calls was lost
+            if max_calls is not None and calls >= max_calls:
                 return False
-            with counted.open("ab", buffering=0) as file:
-                file.write(_CALL * (made + 1 - size))
+            with call_file.open("ab", buffering=0) as file:
+                file.write(_CALL * (calls + 1 - size))
             return True
 
     @contextmanager
@@ -100,7 +99,7 @@ class AnswerFile:
         with locked(self.path) as target:
             try:
                 if not target.exists():
-                    _begin(target)
+                    _create(target)
                 yield target
             except OSError as error:
                 reason = (error.strerror or str(error)).lower()
@@ -110,77 +109,78 @@ class AnswerFile:
                 )
                 raise OutputError(message) from error
 
-    def _look(self, target: Path) -> None:
-        """Note the lines that were added since the last look."""
+    def _read_new_lines(self, target: Path) -> None:
         with target.open("rb") as file:
             state = os.fstat(file.fileno())
-            which = (state.st_dev, state.st_ino)
-            if which != self._which or state.st_size < self._end:
-                self._which = which
+            identity = (state.st_dev, state.st_ino)
+            # Another file under this name, or one that was cut: start anew.
+            if identity != self._identity or state.st_size < self._end:
+                self._identity = identity
                 self._forget()
             file.seek(self._end)
-            while line := file.readline(LONGEST):
-                if not line.endswith(b"\n") and self._is_torn(line):
+            while line := file.readline(MAX_LINE_BYTES):
+                if not line.endswith(b"\n") and _may_be_torn(line):
                     return
-                self._note(line)
+                self._add_line(line)
 
-    def _is_torn(self, line: bytes) -> bool:
-        """Tell whether this may be a line that was never written to its end."""
-        start = _BEGINNING[: len(line)]
-        return len(line) < LONGEST and line.startswith(start)
-
-    def _note(self, line: bytes) -> None:
-        known = _LINE.match(line)
-        if line.strip() and (known is None or not line.endswith(b"\n")):
+    def _add_line(self, line: bytes) -> None:
+        match = _LINE.match(line)
+        if line.strip() and (match is None or not line.endswith(b"\n")):
             message = (
                 f"expected answers of an endpoint in {self.path}, got something else "
                 f"in line {self._lines + 1}. Name another file, or remove that line."
             )
             raise FileError(message)
-        if known is not None:
-            self._places.setdefault(known[1].decode(), self._end)
+        if match is not None:
+            self._offsets.setdefault(match[1].decode(), self._end)
         self._lines += 1
         self._end += len(line)
 
 
-def _whole_characters(content: Any) -> Any:
-    """Return JSON with ? for half a character, as a token may be; no file holds one."""
+def _may_be_torn(line: bytes) -> bool:
+    """Tell whether this may be a line that was never written to its end."""
+    return len(line) < MAX_LINE_BYTES and line.startswith(_LINE_START[: len(line)])
+
+
+def _without_surrogates(content: Any) -> Any:
+    """Return JSON with ? for unpaired surrogates, which no UTF-8 file can hold."""
+    # A token may end within a character; servers then send half of it.
     return json.loads(
         json.dumps(content, ensure_ascii=False).encode("utf-8", "replace")
     )
 
 
-def _beside(target: Path) -> Path:
+def _call_file(target: Path) -> Path:
     return target.with_name(f"{target.name}.calls")
 
 
-def _begin(target: Path) -> None:
+def _create(target: Path) -> None:
     """Make an empty file, whose calls are counted from 0."""
-    counted = _beside(target)
-    if counted.exists():
-        if counted.read_bytes().strip(_CALL):
+    call_file = _call_file(target)
+    if call_file.exists():
+        if call_file.read_bytes().strip(_CALL):
             message = (
-                f"expected {counted} to count calls, got something else. Name another "
-                "file for the answers."
+                f"expected {call_file} to count calls, got something else. Name "
+                "another file for the answers."
             )
             raise FileError(message)
-        counted.unlink()
+        call_file.unlink()
     target.touch()
 
 
-def _append(target: Path, at: int, line: bytes) -> None:
-    """Write a line at a place, over what is left there of another."""
+def _append(target: Path, offset: int, line: bytes) -> None:
+    """Write a line at an offset, over the torn one that may be there."""
     with target.open("r+b", buffering=0) as file:
-        file.truncate(at)
-        file.seek(at)
+        file.truncate(offset)
+        file.seek(offset)
         try:
-            rest = memoryview(line)
-            while rest:
-                rest = rest[file.write(rest) :]
+            unwritten = memoryview(line)
+            while unwritten:
+                unwritten = unwritten[file.write(unwritten) :]
             os.fsync(file.fileno())
         except OSError:
             with suppress(OSError):
-                file.truncate(at)
+                file.truncate(offset)
             raise
 
 

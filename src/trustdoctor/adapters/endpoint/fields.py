@@ -4,13 +4,16 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import fields as fields_of
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+from msgspec import UNSET, UnsetType
+
 from trustdoctor import envelope
-from trustdoctor.adapters.asking import describe_inputs
+from trustdoctor.adapters.errors import describe_inputs
 from trustdoctor.atomic import resolved, write_text
+from trustdoctor.envelope import Document, convert
 from trustdoctor.errors import FileError, InputError, RowError
 from trustdoctor.urls import check_timeout, checked_url, is_local
 
@@ -18,17 +21,37 @@ if TYPE_CHECKING:
     from trustdoctor.adapters.endpoint.model import Endpoint
 
 SCHEMA = 1
-MOST_WORKERS = 256
+MAX_WORKERS = 256
 
-_NAME = re.compile(r"[A-Z_][A-Z0-9_]*")
+_VARIABLE_NAME = re.compile(r"[A-Z_][A-Z0-9_]*")
 _KEY = re.compile(r"[!-~]*")
-_SECRETS = re.compile(r"(api|access)?[_-]?(key|token)|authorization|password|secret")
-_FIXED = {"model", "messages", "logprobs", "stream"}
-_END = "/chat/completions"
+_SECRET_NAME = re.compile(
+    r"(api|access)?[_-]?(key|token)|authorization|password|secret"
+)
+_FIXED_FIELDS = {"model", "messages", "logprobs", "stream"}
+_CALL_PATH = "/chat/completions"
 
 
-def checked(endpoint: "Endpoint") -> dict[str, Any]:
-    """Return the fields that are kept in another form; refuse what cannot be meant."""
+class EndpointDocument(Document, frozen=True):
+    """An endpoint's file. What it leaves out has the default of `Endpoint`."""
+
+    schema: int
+    url: str
+    model: str
+    choices: list[str]
+    prompt: str | UnsetType = UNSET
+    system: str | UnsetType = UNSET
+    key_env: str | UnsetType = UNSET
+    timeout: float | UnsetType = UNSET
+    retries: int | UnsetType = UNSET
+    workers: int | UnsetType = UNSET
+    max_calls: int | UnsetType | None = UNSET
+    answers: str | UnsetType | None = UNSET
+    extra: dict[str, Any] | UnsetType = UNSET
+
+
+def checked_fields(endpoint: "Endpoint") -> dict[str, Any]:
+    """Return the fields that an endpoint has in another form; refuse wrong values."""
     from trustdoctor.files import checked_choices
 
     for name in ("model", "prompt", "system"):
@@ -45,8 +68,8 @@ def checked(endpoint: "Endpoint") -> dict[str, Any]:
     _check_key_name(endpoint.key_env)
     _check_numbers(endpoint)
     choices, answers = endpoint.choices, endpoint.answers
-    listed = isinstance(choices, Sequence) and not isinstance(choices, (str, bytes))
-    if not listed or not all(isinstance(choice, str) for choice in choices):
+    is_list = isinstance(choices, Sequence) and not isinstance(choices, (str, bytes))
+    if not is_list or not all(isinstance(choice, str) for choice in choices):
         message = (
             "expected choices as texts, as ('yes', 'no'), got "
             f"{envelope.shown(choices)}."
@@ -75,15 +98,15 @@ def _checked_url(url: Any) -> str:
         expected,
         "a key belongs into the environment variable that key_env names",
     )
-    if checked.endswith(_END):
-        message = f"{expected}, got {checked}. Leave {_END} out."
+    if checked.endswith(_CALL_PATH):
+        message = f"{expected}, got {checked}. Leave {_CALL_PATH} out."
         raise InputError(message)
     return checked
 
 
 def _check_key_name(name: Any) -> None:
-    """Refuse what is not a name; it may be the key itself, so it is not shown."""
-    if not isinstance(name, str) or not (not name or _NAME.fullmatch(name)):
+    # What is no name may be the key itself, so messages do not show it.
+    if not isinstance(name, str) or not (not name or _VARIABLE_NAME.fullmatch(name)):
         message = (
             "expected key_env as the name of an environment variable, in capitals, as "
             "OPENAI_API_KEY, got something else. The key itself belongs into that "
@@ -95,7 +118,7 @@ def _check_key_name(name: Any) -> None:
 def _check_numbers(endpoint: "Endpoint") -> None:
     check_timeout(endpoint.timeout)
     _check_count("retries", endpoint.retries, 0)
-    _check_count("workers", endpoint.workers, 1, MOST_WORKERS)
+    _check_count("workers", endpoint.workers, 1, MAX_WORKERS)
     if endpoint.max_calls is None:
         return
     _check_count("max_calls", endpoint.max_calls, 1)
@@ -107,11 +130,13 @@ def _check_numbers(endpoint: "Endpoint") -> None:
         raise InputError(message)
 
 
-def _check_count(name: str, value: Any, least: int, most: float = math.inf) -> None:
-    if type(value) is not int or not least <= value <= most:
-        upto = "or more" if math.isinf(most) else f"to {most}"
+def _check_count(
+    name: str, value: Any, minimum: int, maximum: float = math.inf
+) -> None:
+    if type(value) is not int or not minimum <= value <= maximum:
+        limit = "or more" if math.isinf(maximum) else f"to {maximum}"
         message = (
-            f"expected {name} as a whole number, {least} {upto}, got "
+            f"expected {name} as a whole number, {minimum} {limit}, got "
             f"{envelope.shown(value)}."
         )
         raise InputError(message)
@@ -133,7 +158,7 @@ def _checked_extra(extra: Any) -> dict[str, Any]:
         )
         raise InputError(message)
     _refuse_secrets(extra)
-    if fixed := _FIXED & set(extra):
+    if fixed := _FIXED_FIELDS & set(extra):
         message = f"extra cannot change {', '.join(sorted(fixed))}. Leave it out."
         raise InputError(message)
     try:
@@ -144,7 +169,8 @@ def _checked_extra(extra: Any) -> dict[str, Any]:
 
 
 def _refuse_secrets(names: Any) -> None:
-    secret = next((name for name in names if _SECRETS.fullmatch(name.lower())), None)
+    secrets = (name for name in names if _SECRET_NAME.fullmatch(name.lower()))
+    secret = next(secrets, None)
     if secret is not None:
         message = (
             f"it holds a key, {secret!r}. Remove it: the key comes from the "
@@ -171,8 +197,8 @@ def check_key(endpoint: "Endpoint", key: str) -> None:
 
 def as_texts(rows: Any) -> list[str]:
     """Return rows as a list of texts, refusing tables and single texts."""
-    whole = isinstance(rows, (str, bytes, Mapping)) or hasattr(rows, "columns")
-    if whole or not hasattr(rows, "__iter__"):
+    no_list = isinstance(rows, (str, bytes, Mapping)) or hasattr(rows, "columns")
+    if no_list or not hasattr(rows, "__iter__"):
         message = (
             "expected rows of text, as a list of str, got "
             f"{describe_inputs(rows)}. Give a list; of a table, one column."
@@ -182,43 +208,39 @@ def as_texts(rows: Any) -> list[str]:
     if not texts:
         message = "expected at least one row of text, got none."
         raise InputError(message)
-    for at, text in enumerate(texts):
+    for row, text in enumerate(texts):
         if not isinstance(text, str):
             message = (
                 f"expected text in row {{row}}, got {describe_inputs(text)}. Fix or "
                 "remove that row."
             )
-            raise RowError(message, at)
+            raise RowError(message, row)
     return texts
 
 
-def save(endpoint: "Endpoint", path: Path) -> None:
+def save_endpoint(endpoint: "Endpoint", path: Path) -> None:
     """Write an endpoint as JSON; answers in its folder are named from there."""
-    content = {name: getattr(endpoint, name) for name in _names(endpoint)}
+    names = [n for n in EndpointDocument.__struct_fields__ if n != "schema"]
+    content = {name: getattr(endpoint, name) for name in names}
     if endpoint.answers is not None:
-        place, folder = resolved(endpoint.answers), resolved(path).parent
-        inside = place.is_relative_to(folder)
-        place = place.relative_to(folder) if inside else place
-        content["answers"] = place.as_posix()
+        answers, folder = resolved(endpoint.answers), resolved(path).parent
+        if answers.is_relative_to(folder):
+            answers = answers.relative_to(folder)
+        content["answers"] = answers.as_posix()
     write_text(path, envelope.dump("endpoint", SCHEMA, content))
 
 
-def load(kind: type["Endpoint"], path: Path) -> "Endpoint":
-    """Read an endpoint; a path of answers that is relative is one beside the file."""
+def load_endpoint(kind: type["Endpoint"], path: Path) -> "Endpoint":
+    """Read an endpoint; a relative path of answers is one beside the file."""
     content = envelope.load(path, "endpoint", schemas=(SCHEMA,))
     try:
         _refuse_secrets(content)
-        needed = {"schema", "url", "model", "choices"}
-        envelope.check_fields(content, needed, set(_names(kind)))
-        del content["schema"]
-        envelope.read_list(content["choices"])
-        if content.get("answers") is not None:
-            content["answers"] = path.parent / envelope.read_text(content["answers"])
-        return kind(**content)
+        fields = msgspec.structs.asdict(convert(content, EndpointDocument))
+        del fields["schema"]
+        fields = {name: value for name, value in fields.items() if value is not UNSET}
+        if fields.get("answers") is not None:
+            fields["answers"] = path.parent / fields["answers"]
+        return kind(**fields)
     except (InputError, FileError) as error:
         message = f"the endpoint in {path} is not valid: {error}"
         raise FileError(message) from error
-
-
-def _names(endpoint: Any) -> list[str]:
-    return [one.name for one in fields_of(endpoint) if one.init]

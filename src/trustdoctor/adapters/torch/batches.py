@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from trustdoctor.adapters.asking import as_classes, describe_inputs
+from trustdoctor.adapters.errors import describe_inputs
+from trustdoctor.arrays import as_classes
 from trustdoctor.errors import InputError
 
 Place = int | str

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from trustdoctor.adapters.asking import complaining
+from trustdoctor.adapters.errors import as_input_errors
 from trustdoctor.adapters.torch.batches import Batch, Layout, Place, batches, taken_by
 from trustdoctor.errors import InputError
 from trustdoctor.progress import Tell, bar
@@ -117,7 +117,7 @@ def call(model: nn.Module, batch: Batch, forward: Forward | None) -> Tensor:
     """Return the logits (n, C) of a batch."""
     args = [v for k, v in batch.inputs.items() if isinstance(k, int)]
     named = {k: v for k, v in batch.inputs.items() if isinstance(k, str)}
-    with complaining(*batch.inputs.values()):
+    with as_input_errors(*batch.inputs.values()):
         output = forward(model, *args, **named) if forward else model(*args, **named)
     logits = output if forward else _pick(output)
     if not isinstance(logits, Tensor):
@@ -331,7 +331,7 @@ def predictor(
             return call(asked, batch.to(where), forward).cpu()
 
     def predict(inputs: Any) -> Tensor:
-        with complaining(inputs):
+        with as_input_errors(inputs):
             value = torch.as_tensor(inputs)
         kinds = [p.dtype for p in asked.parameters() if p.is_floating_point()]
         if value.is_floating_point() and kinds:
@@ -339,7 +339,7 @@ def predictor(
         return run(asked, [Batch({0: value})], answer, device=device, quiet=True)[0]
 
     def call_function(inputs: Any) -> Any:
-        with untouched(asked, mode="eval"), complaining(inputs):
+        with untouched(asked, mode="eval"), as_input_errors(inputs):
             return model(inputs)
 
     plain = isinstance(asked, Function) and forward is None
