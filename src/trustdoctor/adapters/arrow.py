@@ -105,7 +105,7 @@ def _score_type(schema: Any, columns: Columns) -> type[np.floating[Any]]:
 
 def to_predictions(batch: Any, columns: Columns) -> Predictions:
     """Build predictions from the columns of Arrow data that hold them."""
-    needed = find_layout(batch.schema.names, columns).needed
-    table = pl.from_arrow(batch.select(needed))
+    layout = find_layout(batch.schema.names, columns)
+    table = pl.from_arrow(batch.select(layout.needed))
     assert isinstance(table, pl.DataFrame)
-    return from_table(table, columns)
+    return from_table(table, columns, layout)

@@ -15,7 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from trustdoctor._version import __version__
 from trustdoctor.cli.exit_codes import CLOSED, DONE, INTERNAL, MISTAKE, STOPPED
-from trustdoctor.cli.guide import examples, exit_codes, overview, unwrapped
+from trustdoctor.cli.guide import EXIT_CODE_LINES, OVERVIEW, examples, unwrapped
 from trustdoctor.cli.options import CommandSignature
 from trustdoctor.cli.output import check_output_paths, one_line
 from trustdoctor.cli.streams import discard_output, prepare_streams
@@ -166,8 +166,8 @@ def make_app() -> typer.Typer:
     app = typer.Typer(
         name="trustdoctor",
         cls=_Program,
-        help=overview(),
-        epilog=exit_codes(),
+        help=OVERVIEW,
+        epilog=EXIT_CODE_LINES,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode="rich",

@@ -1,4 +1,4 @@
-"""What --help says beyond the options: the four steps, examples and exit codes.
+"""What --help says besides the options: the four steps, examples and exit codes.
 
 The examples run on the rows that the first of them writes, and a test runs them. Lines
 have at most 78 characters, so that a terminal of 80 columns breaks none.
@@ -77,26 +77,23 @@ EXAMPLES = {
 """Two for every command, or more, in an order in which they run."""
 
 
-def overview() -> str:
-    """Return the first paragraph of the help, and the four steps."""
-    lines = [
-        f"{i}. {what}:\n   {escape(example)}"
-        for i, (what, example) in enumerate(STEPS, 1)
-    ]
-    return "\n\n".join(
-        (
-            "Should this prediction be trusted? Reads a classifier's predictions, "
-            "measures how far they can be trusted, and decides which to accept.",
-            "Four steps. Try them on the rows of: trustdoctor demo --save demo-rows",
-            "\n".join(lines),
-        )
+OVERVIEW = "\n\n".join(
+    (
+        "Should this prediction be trusted? Reads a classifier's predictions, "
+        "measures how far they can be trusted, and decides which to accept.",
+        "Four steps. Try them on the rows of: trustdoctor demo --save demo-rows",
+        "\n".join(
+            f"{number}. {goal}:\n   {escape(example)}"
+            for number, (goal, example) in enumerate(STEPS, 1)
+        ),
     )
+)
+"""The first paragraph of the help, and the four steps."""
 
-
-def exit_codes() -> str:
-    """Return the exit codes, one per line."""
-    lines = [f"{code:>3}  {what}" for code, what in EXIT_CODES.items()]
-    return "\n".join(["Exit codes:", *lines])
+EXIT_CODE_LINES = "\n".join(
+    ["Exit codes:", *(f"{code:>3}  {text}" for code, text in EXIT_CODES.items())]
+)
+"""The exit codes, one per line."""
 
 
 def examples(command: str) -> str:
@@ -107,4 +104,4 @@ def examples(command: str) -> str:
 def unwrapped(text: str | None) -> str:
     """Return a docstring with each paragraph in one line, which Typer wraps anew."""
     paragraphs = inspect.cleandoc(text or "").split("\n\n")
-    return "\n\n".join(escape(" ".join(part.split())) for part in paragraphs)
+    return "\n\n".join(escape(" ".join(words.split())) for words in paragraphs)

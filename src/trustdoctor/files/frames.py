@@ -31,9 +31,8 @@ from trustdoctor.predictions import (
 )
 
 
-def from_table(table: pl.DataFrame, columns: Columns) -> Predictions:
+def from_table(table: pl.DataFrame, columns: Columns, layout: Layout) -> Predictions:
     """Build predictions, with all that the columns name, from a table."""
-    layout = find_layout(table.columns, columns)
     if layout.kind == "choices":
         return from_lines(table[layout.values[0]], columns)
     beside: dict[str, Any] = {
@@ -107,7 +106,7 @@ def from_frame(table: Any, **columns: Any) -> Predictions:
     if not len(table):
         message = "expected at least one row, got an empty table."
         raise InputError(message)
-    return from_table(table, named_columns)
+    return from_table(table, named_columns, find_layout(table.columns, named_columns))
 
 
 def _to_polars(table: Any) -> pl.DataFrame:

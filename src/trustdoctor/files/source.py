@@ -349,7 +349,7 @@ class Source:
 
     def predictions(self, batch: pl.DataFrame) -> Predictions:
         """Build predictions from a batch of the needed columns."""
-        return from_table(batch, self.columns)
+        return from_table(batch, self.columns, self.layout)
 
     def read(self) -> Predictions:
         """Read everything at once."""
