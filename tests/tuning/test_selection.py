@@ -9,7 +9,7 @@ from sklearn.metrics import roc_auc_score
 import trustdoctor as td
 from trustdoctor.errors import InputError, LabelsMissingError
 from trustdoctor.kernels import _native
-from trustdoctor.scores import normalisation, registry, softmax
+from trustdoctor.scores import contract, normalisation, registry, softmax
 from trustdoctor.tuning import FAMILY, selection
 from trustdoctor.tuning.selection import (
     CurveSection,
@@ -299,7 +299,7 @@ def test_rows_that_say_too_little_are_refused(rng):
     with pytest.raises(LabelsMissingError, match="labels"):
         td.tune(td.Predictions.from_logits(p.logits))
     answers = td.Predictions.from_confidence(rng.random(99), correct=~p.errors)
-    with pytest.raises(InputError, match="a confidence only"):
+    with pytest.raises(InputError, match="their confidence only"):
         td.tune(answers)
     top_k = td.Predictions.from_topk([[0.7, 0.2]] * 99, [[0, 1]] * 99, [0] * 99)
     for rows_of_another_kind in (top_k, p.logits, None):
@@ -348,6 +348,7 @@ def test_no_more_passes_over_the_rows_than_candidates(monkeypatch):
     passes = []
     for module, name in (
         (registry, "score_kinds"),
+        (contract, "score_kinds"),
         (softmax, "score_rows"),
         (normalisation, "score_rows"),
     ):

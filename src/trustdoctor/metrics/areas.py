@@ -63,20 +63,21 @@ def area_interval(
 
     `value` is the area itself, where it is known: merging groups changes it slightly.
     """
+    confidence = check_confidence(confidence)
     if name == "auroc":
-        return _auroc_interval(c, check_confidence(confidence))
+        return _auroc_interval(c, confidence, value)
     low, high = _interval(AREAS[name], c, confidence, value)
     return max(0.0, low), min(1.0, high)
 
 
-def _auroc_interval(c: Counts, confidence: float) -> Interval:
+def _auroc_interval(c: Counts, confidence: float, value: float | None) -> Interval:
     """Return the same interval for a score and, mirrored, for its negative.
 
     The variance of an AUROC A is at most A (1 - A) / n, with n rows of the rarer kind
     (Birnbaum & Klose, Annals of Mathematical Statistics 1957): that of a share of n
     rows. Where n is small, the interval is at least Clopper and Pearson's.
     """
-    area = float(score_counts.auroc(c))
+    area = float(score_counts.auroc(c)) if value is None else value
     intervals = []
     if area >= 0.5:
         intervals.append(_interval(AREAS["auroc"], c, confidence, area))
@@ -94,7 +95,7 @@ def _auroc_interval(c: Counts, confidence: float) -> Interval:
 def _interval(
     area: "Area", c: Counts, confidence: float, value: float | None
 ) -> Interval:
-    merged, tail = _merge_groups(c), (1 - check_confidence(confidence)) / 2
+    merged, tail = _merge_groups(c), (1 - confidence) / 2
     observed = area.moments(merged)
     pessimistic = area.moments(with_unseen_rows(merged, correct=area.correct_matters))
     if area.higher_is_better:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from trustdoctor.arrays import Array, as_real
 from trustdoctor.envelope import Document, convert, shown
 from trustdoctor.errors import FileError, InputError
+from trustdoctor.kernels import _native, score_kinds
 from trustdoctor.predictions import (
     Answers,
     Predictions,
@@ -316,9 +317,14 @@ class LogitScore(Score):
         self.check(predictions)
         if isinstance(predictions, Answers):
             return self._doubt_answers(predictions)
+        if predictions.decisions is not None:
+            return self._doubt_decisions(predictions)
+        if self.kernel and _native.available:
+            kinds = [self.kernel]
+            return score_kinds(predictions.logits, kinds, temperature=self.temperature)[
+                0
+            ]
         with assume_logits():
-            if predictions.decisions is not None:
-                return self._doubt_decisions(predictions)
             return self.function(predictions.logits, temperature=self.temperature)
 
     def _doubt_answers(self, answers: Answers) -> Array:
@@ -335,11 +341,12 @@ class LogitScore(Score):
         """Return the doubt about each decision; inf where the system abstained."""
         abstained = predictions.abstained
         # Rows without a decision need some class for the formula to run.
-        doubts = self.function(
-            predictions.logits,
-            temperature=self.temperature,
-            predicted=np.where(abstained, 0, predictions.predicted),
-        )
+        with assume_logits():
+            doubts = self.function(
+                predictions.logits,
+                temperature=self.temperature,
+                predicted=np.where(abstained, 0, predictions.predicted),
+            )
         return np.where(abstained, np.inf, doubts).astype(doubts.dtype, copy=False)
 
 
