@@ -302,7 +302,9 @@ def test_rows_that_say_too_little_are_refused(rng):
     with pytest.raises(InputError, match="their confidence only"):
         td.tune(answers)
     top_k = td.Predictions.from_topk([[0.7, 0.2]] * 99, [[0, 1]] * 99, [0] * 99)
-    for rows_of_another_kind in (top_k, p.logits, None):
+    with pytest.raises(InputError, match="their top 2 classes only"):
+        td.tune(top_k)
+    for rows_of_another_kind in (p.logits, None):
         with pytest.raises(InputError, match="expected Predictions, got"):
             td.tune(rows_of_another_kind)
     for average in (0, -1, 2.0, True, None):
