@@ -17,7 +17,7 @@ from trustdoctor.service.access import (
     tokens_from,
 )
 from trustdoctor.service.problems import ProblemError
-from trustdoctor.service.routes import ROUTES
+from trustdoctor.service.routes import OPERATIONS
 
 TOKENS = {role: f"{role}-0123456789-0123456789" for role in access.ROLES}
 HELD = [
@@ -204,7 +204,7 @@ def test_others_do(host):
     require_loopback(host, HELD)
 
 
-PATHS = {"{id:path}": "x", "{version}": "1", "{name}": "m"}
+PATHS = {"{id}": "x", "{version}": "1", "{name}": "m"}
 
 
 def filled(path):
@@ -227,7 +227,7 @@ OPEN |= {"/v2", "/v2/health/live", "/v2/health/ready", "/v2/models/{name}/ready"
 
 @pytest.mark.parametrize(
     ("method", "path"),
-    [("POST", "/v1/decide"), *((method, path) for method, path, *_ in ROUTES)],
+    [(operation.method, operation.path) for operation in OPERATIONS],
 )
 def test_every_route_is_guarded(guarded, method, path):
     """Without a token nothing is read or changed, but what says that it lives."""

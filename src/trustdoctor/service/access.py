@@ -38,6 +38,17 @@ class Token:
     name: str = ""
 
 
+def roles_for(task: str) -> list[str]:
+    """Return the roles whose tokens allow a task.
+
+    Examples
+    --------
+    >>> roles_for("read")
+    ['label', 'admin']
+    """
+    return [role for role in ROLES if role == "admin" or task in _MAY[role]]
+
+
 def new_token(role: str) -> tuple[str, str]:
     """Return a token, and the line that a file of tokens has for it.
 

@@ -9,7 +9,9 @@ from typing import Any
 from starlette.routing import Router
 
 from trustdoctor.service.access import Access
+from trustdoctor.service.handlers import Receive, read_body
 from trustdoctor.service.model import Model
+from trustdoctor.service.openapi import describe_api
 from trustdoctor.service.problems import (
     CONTENT_TYPE,
     ProblemError,
@@ -21,7 +23,6 @@ from trustdoctor.service.schemas import encode, read_decide_request
 from trustdoctor.service.service import Service
 
 Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 HELD = 40 << 20
@@ -42,6 +43,8 @@ class App:
     service : Service
     access : Access
     model : Model or None
+    api : dict
+        The description of all routes.
     closing : asyncio.Event
         Set when the service ends: streams then end, too.
     streams : int
@@ -55,6 +58,7 @@ class App:
     ) -> None:
         self.service, self.access, self.model = service, access, model
         self.limits = service.settings.limits
+        self.api = describe_api(tokens=bool(access.tokens))
         self.closing = asyncio.Event()
         self.streams = 0
         self.connections: Collection[Any] = ()
@@ -191,37 +195,3 @@ async def _nothing(scope: Scope, _receive: Receive, _send: Send) -> None:
         "/openapi.json lists them."
     )
     raise ProblemError(404, message)
-
-
-async def read_body(receive: Receive, most: int) -> bytes:
-    """Return the body of a request, or refuse one that is too large."""
-    message = await receive()
-    body: bytes = message.get("body", b"")
-    if not message.get("more_body"):
-        _check_size(len(body), most)
-        if message["type"] == "http.disconnect":
-            raise _gone()
-        return body
-    parts, size = [body], len(body)
-    while message.get("more_body"):
-        _check_size(size, most)
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise _gone()
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-    _check_size(size, most)
-    return b"".join(parts)
-
-
-def _check_size(size: int, most: int) -> None:
-    if size > most:
-        message = (
-            f"expected a request of {most:,} bytes at most, got more. Send fewer rows "
-            "in each."
-        )
-        raise ProblemError(413, message)
-
-
-def _gone() -> ProblemError:
-    return ProblemError(408, "the request ended before all of it was there.")

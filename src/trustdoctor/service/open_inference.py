@@ -90,7 +90,9 @@ class InferenceRequest:
     parameters: dict[str, Any] = field(default_factory=dict)
 
 
-class _Input(msgspec.Struct, forbid_unknown_fields=True):
+class InputTensor(msgspec.Struct, forbid_unknown_fields=True):
+    """A tensor with its entries, or with the size of those after the JSON."""
+
     name: str
     shape: list[int]
     datatype: str
@@ -98,19 +100,23 @@ class _Input(msgspec.Struct, forbid_unknown_fields=True):
     parameters: dict[str, Any] | None = None
 
 
-class _Output(msgspec.Struct, forbid_unknown_fields=True):
+class RequestedOutput(msgspec.Struct, forbid_unknown_fields=True):
+    """An output to send; without any, all are sent."""
+
     name: str
     parameters: dict[str, Any] | None = None
 
 
-class _Request(msgspec.Struct, forbid_unknown_fields=True):
-    inputs: list[_Input]
+class InferenceBody(msgspec.Struct, forbid_unknown_fields=True):
+    """A request to infer, as JSON."""
+
+    inputs: list[InputTensor]
     id: str | None = None
-    outputs: list[_Output] | None = None
+    outputs: list[RequestedOutput] | None = None
     parameters: dict[str, Any] | None = None
 
 
-_decoder = msgspec.json.Decoder(_Request)
+_decoder = msgspec.json.Decoder(InferenceBody)
 
 
 def read_length(header: str | None) -> int | None:
@@ -165,7 +171,7 @@ def parse_request(
     )
 
 
-def _split(body: bytes, length: int | None) -> tuple[_Request, memoryview]:
+def _split(body: bytes, length: int | None) -> tuple[InferenceBody, memoryview]:
     """Return the JSON of a body, and the bytes after it."""
     if length is not None and not 0 < length <= len(body):
         message = (
@@ -208,7 +214,7 @@ def _flag(given: dict[str, Any], name: str, default: bool) -> bool:  # noqa: FBT
 
 
 def _read_outputs(
-    given: list[_Output], parameters: dict[str, Any], offered: Collection[str]
+    given: list[RequestedOutput], parameters: dict[str, Any], offered: Collection[str]
 ) -> dict[str, bool]:
     """Return which outputs are asked for, and which of them in binary."""
     default = _flag(parameters, "binary_data_output", default=False)
@@ -227,7 +233,7 @@ def _read_outputs(
 
 
 def _read_inputs(
-    given: list[_Input], rest: memoryview, takes: Mapping[str, TensorSpec]
+    given: list[InputTensor], rest: memoryview, takes: Mapping[str, TensorSpec]
 ) -> dict[str, Array]:
     """Return the arrays of all inputs; those in binary follow each other."""
     names = [one.name for one in given]
@@ -256,12 +262,12 @@ def _read_inputs(
     return arrays
 
 
-def _wrong(one: _Input, expected: str, got: str, do: str) -> InputError:
+def _wrong(one: InputTensor, expected: str, got: str, do: str) -> InputError:
     message = f"expected {expected} as the input {one.name}, got {got}. {do}"
     return InputError(message)
 
 
-def _check(one: _Input, takes: TensorSpec) -> None:
+def _check(one: InputTensor, takes: TensorSpec) -> None:
     """Refuse another datatype or shape than a model's."""
     if one.datatype != takes.datatype:
         raise _wrong(one, takes.datatype, shown(one.datatype), "Convert it first.")
@@ -272,7 +278,7 @@ def _check(one: _Input, takes: TensorSpec) -> None:
         raise _wrong(one, wanted, shown(sizes), do)
 
 
-def _binary_size(one: _Input) -> int | None:
+def _binary_size(one: InputTensor) -> int | None:
     """Return how many bytes after the JSON are an input's; None where it is JSON."""
     own = _parameters(one.parameters, f"the input {one.name}")
     size = own.get("binary_data_size")
@@ -285,7 +291,7 @@ def _binary_size(one: _Input) -> int | None:
     return size
 
 
-def _shaped(one: _Input, flat: Array) -> Array:
+def _shaped(one: InputTensor, flat: Array) -> Array:
     """Return an array of the shape that an input names."""
     if len(flat) == math.prod(one.shape):
         # Where one size is 0, another may be beyond 64 bits.
@@ -295,7 +301,7 @@ def _shaped(one: _Input, flat: Array) -> Array:
     raise _wrong(one, wanted, f"{len(flat):,}", "Send data and shape that agree.")
 
 
-def _from_json(one: _Input) -> Array:
+def _from_json(one: InputTensor) -> Array:
     """Return the entries of an input, flat, whether they came nested or not."""
     flat = _flat(one)
     kind, kinds = np.dtype(TYPES[one.datatype]), set(map(type, flat))
@@ -312,7 +318,7 @@ def _from_json(one: _Input) -> Array:
         raise _odd(one, outside) from None
 
 
-def _flat(one: _Input) -> list[Any]:
+def _flat(one: InputTensor) -> list[Any]:
     data = one.data or []
     if not data or type(data[0]) is not list:
         return data
@@ -324,7 +330,7 @@ def _flat(one: _Input) -> list[Any]:
     return data
 
 
-def _floats(one: _Input, flat: list[Any], kinds: set[type]) -> Array:
+def _floats(one: InputTensor, flat: list[Any], kinds: set[type]) -> Array:
     if str in kinds:
         flat = [_WORDS.get(x, x) if type(x) is str else x for x in flat]
         kinds = set(map(type, flat))
@@ -342,7 +348,7 @@ def _floats(one: _Input, flat: list[Any], kinds: set[type]) -> Array:
     return array
 
 
-def _odd(one: _Input, entry: Any) -> InputError:
+def _odd(one: InputTensor, entry: Any) -> InputError:
     """Return the error of an entry that its datatype cannot hold."""
     do = {
         "b": "Send true or false.",
@@ -352,7 +358,7 @@ def _odd(one: _Input, entry: Any) -> InputError:
     return _wrong(one, one.datatype, shown(entry), do)
 
 
-def _from_bytes(one: _Input, raw: memoryview) -> Array:
+def _from_bytes(one: InputTensor, raw: memoryview) -> Array:
     """Return the entries of an input, flat, from their bytes (little-endian)."""
     if one.datatype == "BYTES":
         return _texts(one, raw)
@@ -370,7 +376,7 @@ def _from_bytes(one: _Input, raw: memoryview) -> Array:
     return np.require(found, kind, ["ALIGNED"])  # the JSON before has any length
 
 
-def _texts(one: _Input, raw: memoryview) -> Array:
+def _texts(one: InputTensor, raw: memoryview) -> Array:
     """Return texts, each after its length in four bytes."""
     found, at = [], 0
     while at < len(raw):

@@ -1,51 +1,30 @@
-"""All requests but those to decide: one small function each."""
+"""The table of all routes: who may call them, what they take, what they answer.
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
-from hashlib import blake2b
+`openapi` describes the table, and Starlette routes by it. A new route is a function in
+`handlers` and a row here.
+"""
+
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs
 
-import msgspec
-import numpy as np
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import Route
 
-from trustdoctor.arrays import Array
-from trustdoctor.errors import TrustDoctorError
-from trustdoctor.gates import Gate
-from trustdoctor.service import labels, open_inference, recalibration, review_queue
-from trustdoctor.service.access import COOKIE, SESSION
-from trustdoctor.service.counters import exposition
-from trustdoctor.service.model import VERSION
-from trustdoctor.service.openapi import describe_api
-from trustdoctor.service.pages import (
-    page_headers,
-    render_live,
-    render_login,
-    render_review,
-)
-from trustdoctor.service.problems import ProblemError
-from trustdoctor.service.rows import export_rows, find_row, forget_row
+from trustdoctor.service import handlers, responses
+from trustdoctor.service.decisions import RowDecision
+from trustdoctor.service.labels import LabelColumns, Labels, Said
+from trustdoctor.service.open_inference import LENGTH, InferenceBody
+from trustdoctor.service.recalibration import Request as Recalibration
+from trustdoctor.service.review_queue import AnswerRequest, LeaseRequest
 from trustdoctor.service.schemas import (
-    DecideRequest,
-    checked_name,
-    checked_note,
-    encode,
-)
-from trustdoctor.service.store import Session, UnavailableError
-from trustdoctor.service.summaries import describe, list_versions
-from trustdoctor.service.times import made_ids
-from trustdoctor.service.versions import (
-    add_gate,
-    lock_head,
-    parse_version,
-    read_head,
-    require_useful,
-    roll_back,
-    set_current,
-    set_shadow,
+    KINDS,
+    AddGateRequest,
+    DecideColumns,
+    DecideRow,
+    DecideRows,
+    PromoteRequest,
 )
 
 if TYPE_CHECKING:
@@ -53,418 +32,435 @@ if TYPE_CHECKING:
 
 Handler = Callable[["App", Request], Coroutine[Any, Any, Response]]
 
-STREAMS = 100
-"""Pages that are fed at the same time."""
+JSON = "application/json"
 
-_NO_STORE = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
+
+@dataclass(frozen=True)
+class Operation:
+    """One method of one path.
+
+    Attributes
+    ----------
+    method, path : str
+    role : str or None
+        What a token must allow, as `access.tasks_of` has it; None: everybody.
+    handler : function or None
+        None for `/v1/decide`, which the app answers without Starlette, for speed.
+    summary : str
+        What it does, in one line. Without one the operation is not described.
+    body : type, optional
+        The JSON it takes.
+    body_required : bool
+    query : dict
+        The schemas of its query parameters.
+    headers : dict
+        The schemas of its request headers.
+    status : int
+        Of a good answer.
+    answer : type, optional
+        The JSON it answers; None for another media type.
+    media_types : tuple of str
+        Of a good answer, and of the body if there is one.
+    problems : dict
+        When it refuses, by status, besides 400, 401, 403, 413 and 503.
+    example, answer_example : optional
+    """
+
+    method: str
+    path: str
+    role: str | None
+    handler: Handler | None
+    summary: str = ""
+    body: Any = None
+    body_required: bool = True
+    query: Mapping[str, Any] = field(default_factory=dict)
+    headers: Mapping[str, Any] = field(default_factory=dict)
+    status: int = 200
+    answer: Any = None
+    media_types: tuple[str, ...] = (JSON,)
+    problems: Mapping[int, str] = field(default_factory=dict)
+    example: Any = None
+    answer_example: Any = None
+
+
+_TIME = {"type": "string", "format": "date-time"}
+_NO_VERSION = {404: "The gate has no such version."}
+_NO_MODEL = {404: "No model of this name was loaded."}
+_OCTETS = "application/octet-stream"
+_DECISION = {
+    "id": "r1",
+    "predicted": "cat",
+    "doubt": 0.48,
+    "accepted": False,
+    "version": 1,
+    "review": True,
+    "shortlist": ["cat", "dog"],
+}
+_GATE = {
+    "score": "alpha",
+    "rule": "reject where alpha > 0.31",
+    "promise": "at most 2% errors among the accepted, with confidence 0.9",
+    "classes": ["cat", "dog", "bird"],
+}
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        "POST",
+        "/v1/decide",
+        "decide",
+        None,
+        "Decide on one row, or many; the answer comes when it is stored.",
+        body=DecideRow | DecideRows | DecideColumns,
+        answer=RowDecision | responses.DecisionRows,
+        problems={409: "Another row has this id."},
+        example={"ids": ["r1"], "logits": [[1.0, 0.6, 0.0]]},
+        answer_example={"rows": [_DECISION]},
+    ),
+    Operation(
+        "POST",
+        "/v1/labels",
+        "label",
+        handlers.label_rows,
+        "Say what rows truly are: in any order, late, again, or corrected.",
+        body=Said | Labels | LabelColumns,
+        answer=responses.LabelResults,
+        example={"ids": ["r1", "r9"], "labels": ["dog", "cat"]},
+        answer_example={
+            "counted": 1,
+            "repeated": 0,
+            "corrected": 0,
+            "kept": 0,
+            "refused": 1,
+            "rows": [
+                {"id": "r1", "result": "counted"},
+                {
+                    "id": "r9",
+                    "result": "refused",
+                    "why": "no row of this id is known",
+                },
+            ],
+        },
+    ),
+    Operation(
+        "POST",
+        "/v1/review/lease",
+        "label",
+        handlers.lease_rows,
+        "Lease rows to review: nobody else gets them until the lease ends.",
+        body=LeaseRequest,
+        body_required=False,
+        answer=responses.LeasedRows,
+        example={"reviewer": "ann", "order": "oldest", "count": 1},
+        answer_example={
+            "rows": [
+                {
+                    "id": "r2",
+                    "lease": "6d0c6b5e8a7f41d2a9b3c4d5",
+                    "until": "2026-11-16T19:45:00.000Z",
+                    "kind": "rejected",
+                    "doubt": 0.68,
+                    "predicted": "dog",
+                    "shortlist": ["dog", "bird", "cat"],
+                    "classes": ["cat", "dog", "bird"],
+                    "payload": {"text": "a small brown animal"},
+                    "group": None,
+                    "at": "2026-11-16T19:40:00.000Z",
+                    "version": 1,
+                }
+            ],
+            "waiting": 1,
+        },
+    ),
+    Operation(
+        "POST",
+        "/v1/review/answer",
+        "label",
+        handlers.answer_review,
+        "Answer a leased row, or release it.",
+        body=AnswerRequest,
+        answer=responses.ReviewResult,
+        problems={404: "No row has this id.", 409: "The lease has ended."},
+        example={"id": "r2", "lease": "6d0c6b5e8a7f41d2a9b3c4d5", "label": "dog"},
+        answer_example={"id": "r2", "result": "counted"},
+    ),
+    Operation(
+        "GET",
+        "/v1/status",
+        "read",
+        handlers.status,
+        "How the service stands: gate, traffic, watch, alarms, review, latency.",
+        answer=responses.Status,
+    ),
+    Operation(
+        "GET",
+        "/v1/events",
+        "read",
+        handlers.stream_status,
+        "The same as server-sent events, once per second.",
+        media_types=("text/event-stream",),
+    ),
+    Operation(
+        "GET",
+        "/v1/rows/{id}",
+        "read",
+        handlers.show_row,
+        "A decision, and the history of its labels.",
+        answer=responses.StoredRow,
+        problems={404: "No row has this id."},
+    ),
+    Operation(
+        "DELETE",
+        "/v1/rows/{id}",
+        "admin",
+        handlers.delete_row,
+        "Forget a row: its content goes, the counts stay.",
+        answer=responses.ForgottenRow,
+        problems={404: "No row has this id."},
+        answer_example={"id": "r1", "result": "forgotten"},
+    ),
+    Operation(
+        "GET",
+        "/v1/gates",
+        "read",
+        handlers.show_gates,
+        "All versions of the gate, the newest first.",
+        answer=responses.VersionList,
+    ),
+    Operation(
+        "POST",
+        "/v1/gates",
+        "admin",
+        handlers.upload_gate,
+        "Add a version: a gate's JSON, alone or with a note.",
+        body=AddGateRequest | dict[str, Any],
+        status=201,
+        answer=responses.AddedGate,
+        problems={409: "The gate is for other rows than the current one."},
+        answer_example={"version": 2, "state": "candidate", **_GATE},
+    ),
+    Operation(
+        "POST",
+        "/v1/gates/rollback",
+        "admin",
+        handlers.roll_back_gate,
+        "Undo the last promotion.",
+        answer=responses.VersionChange,
+        problems={409: "The first version has none before it."},
+        answer_example={"version": 1, "before": 2},
+    ),
+    Operation(
+        "DELETE",
+        "/v1/gates/shadow",
+        "admin",
+        handlers.end_shadow,
+        "Let no version decide in the shadow.",
+        answer=responses.ShadowVersion,
+        answer_example={"shadow": None},
+    ),
+    Operation(
+        "GET",
+        "/v1/gates/{version}",
+        "read",
+        handlers.show_gate,
+        "One version, as a gate's file.",
+        answer=dict[str, Any],
+        problems=_NO_VERSION,
+    ),
+    Operation(
+        "POST",
+        "/v1/gates/{version}/promote",
+        "admin",
+        handlers.promote_gate,
+        "Let a version decide from now on.",
+        body=PromoteRequest,
+        body_required=False,
+        answer=responses.VersionChange,
+        problems=_NO_VERSION | {409: "The gate rejects or accepts every row."},
+        example={"anyway": True},
+        answer_example={"version": 2, "before": 1},
+    ),
+    Operation(
+        "POST",
+        "/v1/gates/{version}/shadow",
+        "admin",
+        handlers.start_shadow,
+        "Let a version decide in the shadow, beside the current one.",
+        answer=responses.ShadowVersion,
+        problems=_NO_VERSION | {409: "The version decides already."},
+        answer_example={"shadow": 2},
+    ),
+    Operation(
+        "POST",
+        "/v1/recalibrate",
+        "admin",
+        handlers.recalibrate,
+        "Make a candidate of reviewed rows.",
+        body=Recalibration,
+        body_required=False,
+        status=201,
+        answer=responses.Candidate,
+        problems={409: "The reviewed rows allow no honest candidate."},
+        example={"since": "2026-11-16T12:00:00Z", "targets": {"risk": 0.05}},
+    ),
+    Operation(
+        "GET",
+        "/v1/export",
+        "admin",
+        handlers.export,
+        "Decisions and labels as Parquet: rows of one kind, over the same classes.",
+        query={
+            "kind": {"enum": list(KINDS), "description": "What the rows hold."},
+            "version": {
+                "type": "integer",
+                "minimum": 1,
+                "description": "The version that decided.",
+            },
+            "since": _TIME | {"description": "Rows from this time on."},
+            "until": _TIME | {"description": "Rows before this time."},
+        },
+        media_types=("application/vnd.apache.parquet",),
+        problems={404: "No row is like that.", 409: "The rows are of several kinds."},
+    ),
+    Operation(
+        "GET",
+        "/metrics",
+        "read",
+        handlers.metrics,
+        "Metrics for Prometheus.",
+        media_types=("text/plain",),
+    ),
+    Operation(
+        "GET",
+        "/healthz",
+        None,
+        handlers.live,
+        "Whether the process lives.",
+        answer=responses.Health,
+        answer_example={"status": "ok"},
+    ),
+    Operation(
+        "GET",
+        "/readyz",
+        None,
+        handlers.ready,
+        "Whether the store answers, and keeps what it is given.",
+        answer=responses.Health,
+        answer_example={"status": "ready"},
+    ),
+    Operation(
+        "GET",
+        "/openapi.json",
+        None,
+        handlers.show_api,
+        "This description.",
+        answer=dict[str, Any],
+    ),
+    Operation(
+        "GET",
+        "/v2",
+        None,
+        handlers.show_server,
+        "The server (Open Inference Protocol).",
+        answer=responses.InferenceServer,
+    ),
+    Operation(
+        "GET",
+        "/v2/health/live",
+        None,
+        handlers.live,
+        "Whether the process lives (Open Inference Protocol).",
+        answer=responses.Health,
+        answer_example={"status": "ok"},
+    ),
+    Operation(
+        "GET",
+        "/v2/health/ready",
+        None,
+        handlers.ready,
+        "Whether the store answers (Open Inference Protocol).",
+        answer=responses.Health,
+        answer_example={"status": "ready"},
+    ),
+    Operation(
+        "GET",
+        "/v2/models/{name}",
+        "decide",
+        handlers.show_model,
+        "A model's inputs and outputs (Open Inference Protocol).",
+        answer=responses.ModelMetadata,
+        problems=_NO_MODEL,
+    ),
+    Operation(
+        "GET",
+        "/v2/models/{name}/ready",
+        None,
+        handlers.model_ready,
+        "Whether a model would be run (Open Inference Protocol).",
+        answer=responses.Health,
+        problems=_NO_MODEL,
+        answer_example={"status": "ready"},
+    ),
+    Operation(
+        "POST",
+        "/v2/models/{name}/infer",
+        "decide",
+        handlers.infer,
+        "Run a model, and decide on its rows (Open Inference Protocol).",
+        body=InferenceBody,
+        headers={
+            LENGTH: {
+                "type": "integer",
+                "minimum": 1,
+                "description": "Bytes of JSON, if binary tensors follow.",
+            }
+        },
+        answer=responses.InferenceResponse,
+        media_types=(JSON, _OCTETS),
+        problems=_NO_MODEL | {409: "Another row has this id.", 415: "Compressed."},
+        example={
+            "id": "q",
+            "inputs": [
+                {
+                    "name": "x",
+                    "datatype": "FP32",
+                    "shape": [1, 2],
+                    "data": [[0.5, 2.0]],
+                }
+            ],
+        },
+    ),
+    Operation("GET", "/", None, handlers.show_page),
+    Operation("GET", "/review", None, handlers.show_page),
+    Operation("GET", "/login", None, handlers.show_login),
+    Operation("POST", "/login", None, handlers.log_in),
+    Operation("POST", "/logout", None, handlers.log_out),
+)
 
 
 def make_routes(app: "App") -> list[Route]:
-    """Return the routes of an app."""
-    by_path: dict[str, dict[str, tuple[str | None, Handler]]] = {}
-    for method, path, task, handler in ROUTES:
-        by_path.setdefault(path, {})[method] = task, handler
+    """Return Starlette's routes for an app."""
+    by_path: dict[str, dict[str, Operation]] = {}
+    for operation in OPERATIONS:
+        if operation.handler is not None:
+            by_path.setdefault(operation.path, {})[operation.method] = operation
     return [
-        Route(path, _endpoint(app, own), methods=list(own))
-        for path, own in by_path.items()
+        # Ids may contain slashes.
+        Route(
+            path.replace("{id}", "{id:path}"),
+            _endpoint(app, by_method),
+            methods=list(by_method),
+        )
+        for path, by_method in by_path.items()
     ]
 
 
-def _endpoint(app: "App", own: dict[str, tuple[str | None, Handler]]) -> Any:
+def _endpoint(app: "App", by_method: dict[str, Operation]) -> Any:
     async def endpoint(request: Request) -> Response:
+        # RFC 9110, section 9.3.2: HEAD is answered as GET. The server drops the body.
         method = "GET" if request.method == "HEAD" else request.method
-        task, handler = own[method]
-        app.access.check(request.scope["headers"], task)
-        return await handler(app, request)
+        operation = by_method[method]
+        app.access.check(request.scope["headers"], operation.role)
+        assert operation.handler is not None
+        return await operation.handler(app, request)
 
     return endpoint
-
-
-def _json(content: Any, status: int = 200) -> Response:
-    return Response(encode(content), status, _NO_STORE, "application/json")
-
-
-async def _body(app: "App", request: Request) -> bytes:
-    from trustdoctor.service.app import read_body
-
-    return await read_body(request.receive, app.limits.body)
-
-
-async def _labels(app: "App", request: Request) -> Response:
-    given = labels.read_labels(await _body(app, request), app.limits)
-    versions = app.service.versions
-
-    def job(session: Session) -> list[labels.Result]:
-        deadline = app.service.settings.deadline
-        return labels.label_rows(session, versions, given, deadline=deadline)
-
-    done = await app.service.change(job)
-    kinds = ("counted", "repeated", "corrected", "kept", "refused")
-    counts = {kind: sum(one.result == kind for one in done) for kind in kinds}
-    return _json(counts | {"rows": done})
-
-
-async def _lease(app: "App", request: Request) -> Response:
-    asked = review_queue.read_lease(await _body(app, request), app.limits)
-    versions = app.service.versions
-    return _json(
-        await app.service.change(lambda s: review_queue.lease_rows(s, versions, asked))
-    )
-
-
-async def _answer(app: "App", request: Request) -> Response:
-    said = review_queue.read_answer(await _body(app, request), app.limits)
-    versions = app.service.versions
-    return _json(
-        await app.service.change(
-            lambda s: review_queue.answer_row(
-                s, versions, said, app.service.settings.deadline
-            )
-        )
-    )
-
-
-async def _status(app: "App", _request: Request) -> Response:
-    return _json(await app.service.status())
-
-
-async def _events(app: "App", request: Request) -> Response:
-    if request.method == "HEAD":  # a stream has no end
-        return Response(b"", 200, _NO_STORE, "text/event-stream")
-    if app.streams >= STREAMS:
-        message = f"expected at most {STREAMS} open pages, got more. Close some."
-        raise ProblemError(503, message)
-
-    async def feed() -> AsyncIterator[bytes]:
-        app.streams += 1
-        try:
-            yield b"retry: 2000\n\n"
-            while not app.closing.is_set() and not await request.is_disconnected():
-                try:
-                    said = b"status\ndata: " + encode(await app.service.status())
-                except UnavailableError:
-                    said = b"away\ndata: {}"
-                yield b"event: " + said + b"\n\n"
-                await _wait(app.closing, 1.0)
-        finally:
-            app.streams -= 1
-
-    headers = _NO_STORE | {"x-accel-buffering": "no"}
-    return StreamingResponse(feed(), 200, headers, "text/event-stream")
-
-
-async def _wait(event: asyncio.Event, seconds: float) -> None:
-    try:
-        await asyncio.wait_for(event.wait(), seconds)
-    except TimeoutError:
-        return
-
-
-async def _row(app: "App", request: Request) -> Response:
-    name = checked_name(request.path_params["id"], "id", app.limits)
-    return _json(await app.service.read(lambda s: find_row(s, name)))
-
-
-async def _forget(app: "App", request: Request) -> Response:
-    name = checked_name(request.path_params["id"], "id", app.limits)
-    versions = app.service.versions
-    done = await app.service.change(lambda s: forget_row(s, versions, name))
-    await app.service.work(lambda s: s.scrub())
-    return _json(done)
-
-
-async def _gates(app: "App", _request: Request) -> Response:
-    def job(session: Session) -> list[dict[str, Any]]:
-        return list_versions(session, app.service.versions, read_head(session))
-
-    return _json({"gates": await app.service.read(job)})
-
-
-class PromoteRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """Whether a gate that rejects or accepts every row is promoted, too."""
-
-    anyway: bool | None = None
-
-
-class AddGateRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """A gate, and what to say of it."""
-
-    gate: dict[str, Any]
-    note: str = ""
-
-
-async def _add_gate(app: "App", request: Request) -> Response:
-    text = (await _body(app, request)).decode("utf-8", "replace")
-    content = msgspec.json.decode(text)
-    note = ""
-    if isinstance(content, dict) and isinstance(content.get("gate"), dict):
-        asked = msgspec.convert(content, AddGateRequest)
-        note = checked_note(asked.note)
-        text = encode(content["gate"]).decode()
-    try:
-        gate = await asyncio.to_thread(Gate.from_json, text)
-    except TrustDoctorError as error:
-        message = f"expected a gate as calibrate writes it: {error}"
-        raise ProblemError(400, message) from error
-    version = await app.service.change(lambda s: add_gate(s, gate, "upload", note))
-    return _json({"version": version, "state": "candidate", **describe(gate)}, 201)
-
-
-async def _gate(app: "App", request: Request) -> Response:
-    number = _number(request)
-
-    def job(session: Session) -> str:
-        return app.service.versions.get(session, number).gate.to_json()
-
-    text = await app.service.read(job)
-    return Response(text, 200, _NO_STORE, "application/json")
-
-
-def _number(request: Request) -> int:
-    return parse_version(request.path_params["version"])
-
-
-async def _promote(app: "App", request: Request) -> Response:
-    number = _number(request)
-    asked = msgspec.json.decode(await _body(app, request) or b"{}", type=PromoteRequest)
-
-    def job(session: Session) -> dict[str, Any]:
-        gate = app.service.versions.get(session, number).gate
-        before = lock_head(session).current
-        if not asked.anyway:
-            require_useful(gate)
-        if before != number:
-            set_current(session, number, "promote")
-        return {"version": number, "before": before}
-
-    return _json(await app.service.change(job))
-
-
-async def _roll_back(app: "App", _request: Request) -> Response:
-    return _json(await app.service.change(roll_back))
-
-
-async def _shadow(app: "App", request: Request) -> Response:
-    number = _number(request)
-
-    def job(session: Session) -> dict[str, Any]:
-        app.service.versions.get(session, number)
-        set_shadow(session, number)
-        return {"shadow": number}
-
-    return _json(await app.service.change(job))
-
-
-async def _no_shadow(app: "App", _request: Request) -> Response:
-    await app.service.change(lambda s: set_shadow(s, None))
-    return _json({"shadow": None})
-
-
-async def _recalibrate(app: "App", request: Request) -> Response:
-    asked = recalibration.read_request(await _body(app, request))
-    versions, told = app.service.versions, app.service.settings
-    gate, said = await app.service.work(
-        lambda s: recalibration.recalibrate(
-            s, versions, asked, told.deadline, told.label_noise
-        )
-    )
-    return _json(
-        await app.service.change(
-            lambda s: recalibration.add_candidate(s, gate, said, asked.note)
-        ),
-        201,
-    )
-
-
-async def _export(app: "App", request: Request) -> Response:
-    return await export_rows(app.service, dict(request.query_params))
-
-
-async def _metrics(app: "App", _request: Request) -> Response:
-    text = exposition(
-        await app.service.status(), app.service.latency, app.service.problems
-    )
-    return Response(text, 200, _NO_STORE, "text/plain; version=0.0.4; charset=utf-8")
-
-
-async def _healthy(_app: "App", _request: Request) -> Response:
-    return _json({"status": "ok"})
-
-
-async def _ready(app: "App", _request: Request) -> Response:
-    if app.closing.is_set():
-        message = "the service is shutting down."
-        raise ProblemError(503, message)
-    if not await asyncio.to_thread(app.service.is_ready):
-        message = "the store does not keep what it is given; the log says why."
-        raise ProblemError(503, message)
-    return _json({"status": "ready"})
-
-
-async def _openapi(app: "App", _request: Request) -> Response:
-    return _json(describe_api(app.model))
-
-
-async def _page(app: "App", request: Request) -> Response:
-    render = {"/": render_live, "/review": render_review}[request.url.path]
-    if app.access.tokens:
-        try:
-            app.access.check(request.scope["headers"], "read")
-        except ProblemError:
-            return RedirectResponse(f"/login?next={request.url.path}", 303)
-    return Response(render(tokens=bool(app.access.tokens)), 200, page_headers())
-
-
-async def _login(_app: "App", request: Request) -> Response:
-    where = _next(request.query_params.get("next"))
-    return Response(render_login(next=where), 200, page_headers())
-
-
-def _next(asked: str | None) -> str:
-    """Return the page to go to after a login: one of ours."""
-    return "/review" if asked == "/review" else "/"
-
-
-async def _log_in(app: "App", request: Request) -> Response:
-    form = parse_qs((await _body(app, request)).decode("latin-1"))
-    cookie = app.access.log_in(form.get("token", [""])[0])
-    where = _next(form.get("next", [""])[0])
-    if cookie is None:
-        told = "This token is not known, or may not read. Ask for one to label by."
-        return Response(render_login(told, next=where), 401, page_headers())
-    done = RedirectResponse(where, 303)
-    secure = request.headers.get("x-forwarded-proto", request.url.scheme) == "https"
-    done.set_cookie(
-        COOKIE, cookie, SESSION, httponly=True, samesite="strict", secure=secure
-    )
-    return done
-
-
-async def _log_out(_app: "App", _request: Request) -> Response:
-    done = RedirectResponse("/login", 303)
-    done.delete_cookie(COOKIE)
-    return done
-
-
-def _model(app: "App", request: Request) -> Any:
-    name = request.path_params.get("name")
-    if app.model is None or name not in (None, app.model.name):
-        told = "none was loaded" if app.model is None else app.model.name
-        message = f"expected the name of a model ({told}), got {name!a}."
-        raise ProblemError(404, message)
-    return app.model
-
-
-async def _infer(app: "App", request: Request) -> Response:
-    model = _model(app, request)
-    if request.headers.get("content-encoding", "identity") != "identity":
-        message = "expected a body as it is, got a compressed one. Send it plainly."
-        raise ProblemError(415, message)
-    body = await _body(app, request)
-    length = open_inference.read_length(request.headers.get(open_inference.LENGTH))
-
-    def infer() -> tuple[
-        open_inference.InferenceRequest, dict[str, Any], DecideRequest
-    ]:
-        asked = open_inference.parse_request(body, length, model.inputs, model.outputs)
-        outputs = model.run(asked.inputs)
-        return asked, outputs, _inferred(app, model.answers(outputs), asked)
-
-    asked, outputs, rows = await asyncio.to_thread(infer)
-    done = await app.service.decide(rows, asyncio.get_running_loop())
-    outputs |= {
-        "doubt": np.array([float(one.doubt) for one in done]),
-        "accepted": np.array([one.accepted for one in done]),
-    }
-    said = done[0].id.rpartition("/")[0], {"gate_version": done[0].version}
-    answer, headers = await asyncio.to_thread(
-        open_inference.encode_response,
-        model.name,
-        VERSION,
-        said[0],
-        outputs,
-        asked.asked,
-        said[1],
-    )
-    return Response(answer, 200, headers | _NO_STORE)
-
-
-def _inferred(
-    app: "App", answers: tuple[str, Array], asked: open_inference.InferenceRequest
-) -> DecideRequest:
-    """Return what a model said as rows to decide on: REQUEST/0, REQUEST/1, ..."""
-    kind, values = answers
-    if len(values) > app.limits.rows:
-        message = f"expected {app.limits.rows:,} rows at most, got {len(values):,}."
-        raise ProblemError(413, message)
-    start = checked_name(asked.id, "id", app.limits) if asked.id else made_ids(1)[0]
-    # A repetition is told by what went in: another processor may round otherwise.
-    whole = blake2b(digest_size=16)
-    for name in sorted(asked.inputs):
-        array = asked.inputs[name]
-        whole.update(f"{name} {array.dtype.str} {array.shape} ".encode())
-        whole.update(
-            repr(array.tolist()).encode() if array.dtype == object else array.tobytes()
-        )
-    numbers = range(len(values))
-    return DecideRequest(
-        kind,
-        np.asarray(values, np.float64),
-        [f"{start}/{row}" for row in numbers],
-        digests=[
-            blake2b(b"%d" % n, key=whole.digest(), digest_size=16).digest()
-            for n in numbers
-        ],
-    )
-
-
-async def _model_metadata(app: "App", request: Request) -> Response:
-    return _json(_model(app, request).metadata())
-
-
-async def _model_ready(app: "App", request: Request) -> Response:
-    _model(app, request)
-    return await _ready(app, request)
-
-
-async def _server(_app: "App", _request: Request) -> Response:
-    from trustdoctor._version import __version__
-
-    said = {"name": "trustdoctor", "version": __version__}
-    return _json(said | {"extensions": ["binary_tensor_data"]})
-
-
-ROUTES: list[tuple[str, str, str | None, Handler]] = [
-    ("POST", "/v1/labels", "label", _labels),
-    ("POST", "/v1/review/lease", "label", _lease),
-    ("POST", "/v1/review/answer", "label", _answer),
-    ("GET", "/v1/status", "read", _status),
-    ("GET", "/v1/events", "read", _events),
-    ("GET", "/v1/rows/{id:path}", "read", _row),
-    ("DELETE", "/v1/rows/{id:path}", "admin", _forget),
-    ("GET", "/v1/gates", "read", _gates),
-    ("POST", "/v1/gates", "admin", _add_gate),
-    ("POST", "/v1/gates/rollback", "admin", _roll_back),
-    ("DELETE", "/v1/gates/shadow", "admin", _no_shadow),
-    ("GET", "/v1/gates/{version}", "read", _gate),
-    ("POST", "/v1/gates/{version}/promote", "admin", _promote),
-    ("POST", "/v1/gates/{version}/shadow", "admin", _shadow),
-    ("POST", "/v1/recalibrate", "admin", _recalibrate),
-    ("GET", "/v1/export", "admin", _export),
-    ("GET", "/metrics", "read", _metrics),
-    ("GET", "/healthz", None, _healthy),
-    ("GET", "/readyz", None, _ready),
-    ("GET", "/openapi.json", None, _openapi),
-    ("GET", "/", None, _page),
-    ("GET", "/review", None, _page),
-    ("GET", "/login", None, _login),
-    ("POST", "/login", None, _log_in),
-    ("POST", "/logout", None, _log_out),
-    ("GET", "/v2", None, _server),
-    ("GET", "/v2/health/live", None, _healthy),
-    ("GET", "/v2/health/ready", None, _ready),
-    ("GET", "/v2/models/{name}", "decide", _model_metadata),
-    ("GET", "/v2/models/{name}/ready", None, _model_ready),
-    ("POST", "/v2/models/{name}/infer", "decide", _infer),
-]
-"""Method, path, what a token must be for (None: nothing), and who answers."""

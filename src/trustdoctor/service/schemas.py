@@ -83,6 +83,19 @@ class DecideRows(msgspec.Struct, forbid_unknown_fields=True):
     rows: list[DecideRow]
 
 
+class PromoteRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Whether to promote a gate that rejects or accepts every row, too."""
+
+    anyway: bool | None = None
+
+
+class AddGateRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """A gate's JSON, and a note."""
+
+    gate: dict[str, Any]
+    note: str = ""
+
+
 _one = msgspec.json.Decoder(DecideRow)
 _many = msgspec.json.Decoder(DecideRows)
 _columns = msgspec.json.Decoder(DecideColumns)
