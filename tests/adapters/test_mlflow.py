@@ -176,7 +176,7 @@ def test_gates_by_predicted_class_travel_too(said, digits, gates):
 
 def test_types_of_others_must_be_trusted(said, digits, gates, stepped):
     fitted, gate = stepped, gates["with a step"]
-    named = "not scikit-learn's own: numpy.nan_to_num. Where you trust them, pass"
+    named = "not scikit-learn's own: numpy.nan_to_num. If you trust them, pass"
     assert named in refused(fitted, gate)
     done = gate.screen(fitted.predict_proba(digits[3]), kind="probs")
     assert said["with a step"][0]["doubt"].tolist() == done.scores.tolist()

@@ -1,4 +1,4 @@
-"""Arrow batches in, Arrow batches out: for Spark, Ray, Dask, DuckDB and their kin.
+"""Arrow batches in, Arrow batches out: for Spark, Ray, Dask, DuckDB and the like.
 
 Any engine that hands Arrow data to a Python function can decide on its rows::
 
@@ -25,14 +25,14 @@ except ImportError as error:
         what="the Arrow adapter", package="pyarrow", extra="ray"
     ) from error
 
-ADDED = ("score", "accepted")
-LISTS = "shortlist"
+DECISION_COLUMNS = ("score", "accepted")
+SHORTLIST_COLUMN = "shortlist"
 
 
 class Decider:
     """Adds a score and a decision to the rows of Arrow data.
 
-    A gate with a shortlist adds a column of text, too: the classes that a rejected row
+    A gate with a shortlist also adds a column of text: the classes that a rejected row
     may be, the most probable first.
 
     Parameters
@@ -40,7 +40,7 @@ class Decider:
     gate : Gate
         One that names its score.
     columns
-        What is called how, as in `trustdoctor.read`: logits, probs, confidence,
+        The names of columns, as in `trustdoctor.read`: logits, probs, confidence,
         features, groups, ...
 
     Examples
@@ -63,28 +63,30 @@ class Decider:
             raise InputError(message) from error
 
     def __call__(self, batch: Any) -> Any:
-        """Decide on a RecordBatch or a Table; the same with the columns added."""
-        names = ADDED if self.gate.shortlist is None else (*ADDED, LISTS)
-        taken = [name for name in names if name in batch.schema.names]
-        if taken:
-            message = f"the rows already have a column {taken[0]!r}. Rename it."
+        """Decide on a RecordBatch or a Table; return it with the columns added."""
+        lists = () if self.gate.shortlist is None else (SHORTLIST_COLUMN,)
+        names = (*DECISION_COLUMNS, *lists)
+        present = [name for name in names if name in batch.schema.names]
+        if present:
+            message = f"the rows already have a column {present[0]!r}. Rename it."
             raise InputError(message)
-        for name, values in zip(names, self._added(batch), strict=True):
+        for name, values in zip(names, self._new_columns(batch), strict=True):
             batch = batch.append_column(name, values)
         return batch
 
-    def _added(self, batch: Any) -> Iterator[Any]:
-        """Return the new columns: scores, decisions, and lists where there are any."""
+    def _new_columns(self, batch: Any) -> Iterator[Any]:
+        """Yield the scores, the decisions, and the lists if the gate has any."""
         lists: Any = None if self.gate.shortlist is None else []
         if batch.num_rows:
             p = to_predictions(batch, self.columns)
-            done = self.gate.screen(p)
-            scores, accepted = done.scores, done.accepted
-            if done.shortlist is not None:
-                lists = describe_lists(done.shortlist, p)
+            screened = self.gate.screen(p)
+            scores, accepted = screened.scores, screened.accepted
+            if screened.shortlist is not None:
+                lists = describe_lists(screened.shortlist, p)
         else:
-            kind = _score_type(batch.schema, self.columns)
-            scores, accepted = np.zeros(0, kind), np.zeros(0, bool)
+            # Spark and Ray need the same type from an empty batch as from the others.
+            dtype = _score_type(batch.schema, self.columns)
+            scores, accepted = np.zeros(0, dtype), np.zeros(0, bool)
         yield from (pa.array(scores), pa.array(accepted))
         if lists is not None:
             yield pa.array(lists, pa.string())

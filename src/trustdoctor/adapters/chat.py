@@ -17,7 +17,7 @@ from trustdoctor.errors import FileError, InputError
 from trustdoctor.files import checked_choices, choice_probs
 from trustdoctor.predictions import Answers, Predictions
 
-_MOST = 1 << 30  # bytes of a file of responses
+MAX_FILE_BYTES = 1 << 30
 
 
 def read_chat(
@@ -27,14 +27,14 @@ def read_chat(
 ) -> Answers:
     """Return the labels that a model's first token speaks for.
 
-    The tokens that begin a label, whatever their case and the space before them, are
-    summed up. The mass of all other tokens may belong to any label, so that both scores
-    are intervals, and rows where it could change the answer are rejected.
+    The probabilities of tokens that begin a label, whatever their case and the space
+    before them, are summed. The mass of all other tokens may belong to any label, so
+    both scores are intervals, and rows whose answer it could change are rejected.
 
     Parameters
     ----------
     responses : path, or iterable of dict
-        A file of JSON, or of one JSON per line; or the responses themselves.
+        A file of JSON, or with one JSON per line; or the responses themselves.
     names : sequence of str
         The labels, in the order of their numbers.
     labels : integer array (n,), optional
@@ -43,14 +43,14 @@ def read_chat(
     names = checked_choices(names)
     if isinstance(responses, (str, Path)):
         responses = _read(Path(responses))
-    rows = [choice_probs(i, one, names) for i, one in enumerate(responses)]
+    rows = [choice_probs(i, response, names) for i, response in enumerate(responses)]
     if not rows:
         message = "expected at least one response, got none."
         raise InputError(message)
     probs = np.array(rows)
     if not probs.any(1).all():
-        at = int((~probs.any(1)).argmax())
-        message = f"response {at} speaks for none of the labels {', '.join(names)}."
+        first = int((~probs.any(1)).argmax())
+        message = f"response {first} speaks for none of the labels {', '.join(names)}."
         raise InputError(message)
     classes = np.broadcast_to(np.arange(len(names)), probs.shape)
     return Predictions.from_topk(
@@ -60,14 +60,14 @@ def read_chat(
 
 def _read(path: Path) -> list[dict[str, Any]]:
     try:
-        text = envelope.read_bounded(path, "file of responses", _MOST)
+        text = envelope.read_bounded(path, "file of responses", MAX_FILE_BYTES)
         try:
-            found = json.loads(text)
+            content = json.loads(text)
         except ValueError:  # one response per line
-            found = [json.loads(line) for line in text.split("\n") if line.strip()]
+            content = [json.loads(line) for line in text.split("\n") if line.strip()]
     except (RecursionError, ValueError) as error:
         if isinstance(error, FileError):
             raise
         message = f"cannot read {path} as JSON, one response per line: {error}."
         raise FileError(message) from error
-    return found if isinstance(found, list) else [found]
+    return content if isinstance(content, list) else [content]

@@ -1,4 +1,4 @@
-"""A model and its gate as one model of MLflow, which says what it doubts.
+"""A model and its gate as one model of MLflow, which answers with doubts.
 
 Nothing is pickled: skops writes estimators of scikit-learn, every other model comes as
 an ONNX file, and the gate is JSON.
@@ -36,9 +36,9 @@ def log_model(  # noqa: PLR0913 - options, by keyword only
 ) -> Any:
     """Log a model with its gate, as one pyfunc model of MLflow.
 
-    What is logged answers with a table: `predicted`, `doubt` and `accepted` of each
-    row, and `shortlist` where the gate has one. That is text, the most probable class
-    first: "dog | cat", or "full review"; it is empty where the row is accepted.
+    The logged model answers with a table: `predicted`, `doubt` and `accepted` of each
+    row, and `shortlist` if the gate has one. That is text, the most probable class
+    first: "dog | cat", or "full review"; it is empty if the row is accepted.
 
     Parameters
     ----------
@@ -46,19 +46,19 @@ def log_model(  # noqa: PLR0913 - options, by keyword only
         A fitted classifier of scikit-learn with `predict_proba`, or an ONNX file with
         one input. Export a torch module to ONNX first.
     gate : Gate
-        With a score of logits or probabilities (an estimator gives probabilities
-        alone). Of groups it knows the predicted classes only.
+        With a score of logits or probabilities (an estimator gives only
+        probabilities). Its groups, if any, are the predicted classes.
     name : str
-        What the model is called in MLflow.
+        The model's name in MLflow.
     trusted : sequence of str
         Types that are not scikit-learn's own and may be made when an estimator is
         loaded. An error names those that are missing.
     logits, probs : str, optional
-        The output of an ONNX file that holds them, where its name does not tell.
+        The output of an ONNX file that holds them, if its name does not tell.
     options
-        Of `mlflow.pyfunc.log_model`, as input_example, registered_model_name or
+        Options of `mlflow.pyfunc.log_model`, as input_example, registered_model_name or
         pip_requirements. An example is tried first, and gives the signature. By default
-        trustdoctor and what runs the model are required.
+        trustdoctor and the packages that run the model are required.
 
     Returns
     -------
@@ -84,24 +84,24 @@ def log_model(  # noqa: PLR0913 - options, by keyword only
         folder.mkdir()
         if isinstance(model, (str, Path)):
             _check_gate(gate, {"probs", "logits"})
-            needed = _write_graph(model, folder, logits, probs)
+            requirements = _write_graph(model, folder, logits, probs)
         else:
             _check_gate(gate, {"probs"})
-            needed = _write_estimator(model, folder, list(trusted))
+            requirements = _write_estimator(model, folder, list(trusted))
         gate.save(folder / GATE)
         example = options.get("input_example")
         if example is not None:
-            said = _load_pyfunc(str(folder)).predict(example)
-            signature = mlflow.models.infer_signature(example, said)
+            table = _load_pyfunc(str(folder)).predict(example)
+            signature = mlflow.models.infer_signature(example, table)
             options.setdefault("signature", signature)
-        options.setdefault("pip_requirements", needed)
+        options.setdefault("pip_requirements", requirements)
         return mlflow.pyfunc.log_model(
             name=name, loader_module=__name__, data_path=str(folder), **options
         )
 
 
 class Guarded:
-    """A model with its gate, as MLflow has it when it is loaded.
+    """A model with its gate, as MLflow loads it.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ class Guarded:
         Rows to predictions.
     gate : Gate
     classes : array (C,), or None
-        What the classes are called; None where they have numbers alone.
+        The names of the classes; None if they have only numbers.
     """
 
     def __init__(
@@ -118,26 +118,26 @@ class Guarded:
         self._ask, self._gate, self._classes = ask, gate, classes
 
     def predict(self, model_input: Any, params: Any = None) -> Any:  # noqa: ARG002
-        """Return a table of what the model says and the gate decides."""
+        """Return a table of the model's predictions and the gate's decisions."""
         import pandas as pd
 
         p, classes = self._ask(model_input), self._classes
-        done = self._gate.screen(p)
-        found = {
+        screened = self._gate.screen(p)
+        columns = {
             "predicted": p.predicted if classes is None else classes[p.predicted],
-            "doubt": done.scores,
-            "accepted": done.accepted,
+            "doubt": screened.scores,
+            "accepted": screened.accepted,
         }
-        if done.shortlist is not None:
+        if screened.shortlist is not None:
             names = None if classes is None else tuple(map(str, classes))
-            found["shortlist"] = describe_lists(
-                done.shortlist, replace(p, class_names=names)
+            columns["shortlist"] = describe_lists(
+                screened.shortlist, replace(p, class_names=names)
             )
-        return pd.DataFrame(found, index=getattr(model_input, "index", None))
+        return pd.DataFrame(columns, index=getattr(model_input, "index", None))
 
 
 def _load_pyfunc(path: str) -> Guarded:
-    """Load what `log_model` wrote; MLflow calls it by this name."""
+    """Load a folder that `log_model` wrote; MLflow calls this function by its name."""
     folder = Path(path)
     gate = Gate.load(folder / GATE)
     options = json.loads((folder / OPTIONS).read_text(encoding="utf-8"))
@@ -153,33 +153,35 @@ def _load_pyfunc(path: str) -> Guarded:
         estimator = _skops().load(folder / ESTIMATOR, **options)
         ask, classes = sklearn.predictor(estimator), np.asarray(estimator.classes_)
         names = names and tuple(map(str, classes))
-    return Guarded(lambda rows: _named(ask(rows), names), gate, classes)
+    return Guarded(lambda rows: _with_class_names(ask(rows), names), gate, classes)
 
 
-def _named(p: Predictions, names: tuple[str, ...] | None) -> Predictions:
-    """Name the classes; a number of classes that does not fit is left to the gate."""
+def _with_class_names(p: Predictions, names: tuple[str, ...] | None) -> Predictions:
+    """Return predictions with class names, unless their number does not fit."""
+    # A gate of other classes refuses the predictions in its own words.
     fits = names is not None and len(names) == p.n_classes
     return replace(p, class_names=names if fits else None)
 
 
-def _check_gate(gate: Gate, given: set[str]) -> None:
+def _check_gate(gate: Gate, available: set[str]) -> None:
     """Refuse a gate that needs more than the model gives, and say why."""
-    why = ""
+    reason = ""
     if gate.margins is not None:
-        why = "it asks for a second opinion"
+        reason = "it asks for a second opinion"
     elif gate.score is None:
-        why = "it names no score"
+        reason = "it names no score"
     elif gate.decided_by:
-        why = f"it is about decisions of the system's own ({gate.decided_by})"
-    elif gate.scorer.needs - given:
-        needs = " and ".join(sorted(gate.scorer.needs - given))
-        why = f"its score {gate.score} needs {needs}, which the model does not give"
+        reason = f"it is about decisions of the system's own ({gate.decided_by})"
+    elif gate.scorer.needs - available:
+        needs = " and ".join(sorted(gate.scorer.needs - available))
+        reason = f"its score {gate.score} needs {needs}, which the model does not give"
     elif gate.groups and gate.grouped_by != PREDICTED:
-        why = f"it has thresholds for groups ({gate.grouped_by})"
-    if why:
+        reason = f"it has thresholds for groups ({gate.grouped_by})"
+    if reason:
         message = (
-            f"expected a gate that decides on what the model says, got another: {why}. "
-            "Calibrate one with alpha, beta or msp, and without such groups."
+            "expected a gate that decides on the model's predictions alone, got "
+            f"another: {reason}. Calibrate one with alpha, beta or msp, and without "
+            "such groups."
         )
         raise InputError(message)
 
@@ -187,7 +189,7 @@ def _check_gate(gate: Gate, given: set[str]) -> None:
 def _write_graph(
     path: str | Path, folder: Path, logits: str | None, probs: str | None
 ) -> list[str]:
-    """Copy an ONNX file with its weights; return what is required to run it."""
+    """Copy an ONNX file with its weights; return the requirements to run it."""
     import onnx
 
     from trustdoctor.adapters.onnx import find_scores
@@ -202,42 +204,42 @@ def _write_graph(
     onnx.save(
         graph,
         str(folder / GRAPH),
-        save_as_external_data=True,  # a file of protobuf has 2 GB at most
+        save_as_external_data=True,  # a protobuf message holds at most 2 GB
         location=f"{GRAPH}.data",
     )
     _write_options(folder, logits=logits, probs=probs)
-    return _required("onnx", "onnxruntime")
+    return _requirements("onnx", "onnxruntime")
 
 
 def _write_estimator(model: Any, folder: Path, trusted: list[str]) -> list[str]:
-    """Write an estimator without pickle; return what is required to run it."""
+    """Write an estimator without pickle; return the requirements to run it."""
     _check_estimator(model)
     skops, target = _skops(), folder / ESTIMATOR
     try:
         skops.dump(model, target)
-        strange = set(skops.get_untrusted_types(file=target)) - set(trusted)
-    except Exception as error:  # whatever its parts do not like
+        untrusted = set(skops.get_untrusted_types(file=target)) - set(trusted)
+    except Exception as error:  # skops calls code of the estimator's own types
         first = (str(error).splitlines() or [type(error).__name__])[0]
         message = (
             f"skops cannot write a {type(model).__name__}: {first}. Export the model "
             "to ONNX, and log the file."
         )
         raise InputError(message) from error
-    if strange:
+    if untrusted:
         message = (
             f"the model has types that are not scikit-learn's own: "
-            f"{', '.join(sorted(strange))}. Where you trust them, pass "
-            f"trusted={sorted({*strange, *trusted})}."
+            f"{', '.join(sorted(untrusted))}. If you trust them, pass "
+            f"trusted={sorted({*untrusted, *trusted})}."
         )
         raise InputError(message)
     _write_options(folder, trusted=trusted)
-    return _required("sklearn", "scikit-learn", "skops")
+    return _requirements("sklearn", "scikit-learn", "skops")
 
 
 def _check_estimator(model: Any) -> None:
     if hasattr(model, "gate_"):
         message = (
-            f"a {type(model).__name__} has a gate of its own. Pass its parts: "
+            f"a {type(model).__name__} already has a gate. Pass its parts: "
             "log_model(model.estimator_, model.gate_)."
         )
         raise InputError(message)
@@ -265,7 +267,7 @@ def _write_options(folder: Path, **options: Any) -> None:
     (folder / OPTIONS).write_text(json.dumps(options), encoding="utf-8")
 
 
-def _required(extra: str, *packages: str) -> list[str]:
-    """Return what the model needs, in the versions that are here."""
-    own = f"trustdoctor[mlflow,{extra}]=={__version__}"
-    return [own, *(f"{name}=={version(name)}" for name in packages)]
+def _requirements(extra: str, *packages: str) -> list[str]:
+    """Return the model's requirements, in the installed versions."""
+    trustdoctor = f"trustdoctor[mlflow,{extra}]=={__version__}"
+    return [trustdoctor, *(f"{name}=={version(name)}" for name in packages)]

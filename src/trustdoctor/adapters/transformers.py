@@ -1,7 +1,9 @@
-"""Hugging Face models from local folders, and pipelines that know when to be silent.
+"""Hugging Face models from local folders, and pipelines with a gate.
 
-Nothing is fetched, weights are read as safetensors alone, and no code that comes with a
-checkpoint is run.
+Nothing is fetched, weights are read from safetensors alone, and no code that comes
+with a checkpoint is run. transformers fetches and runs a lot if a configuration asks
+for it: `load_folder` refuses such settings by name before transformers reads them, and
+tests/adapters/test_hostile_models.py tries them one by one.
 """
 
 import json
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy import special
 
 from trustdoctor import envelope
 from trustdoctor.errors import FileError, InputError, missing_package
@@ -35,19 +38,19 @@ from trustdoctor.adapters.torch.model import Batch, as_device, call, run
 TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
 """Files that hold a tokenizer's words."""
 
-SETTINGS = (
+CONFIGURATION_FILES = (
     *("config.json", "tokenizer_config.json"),
     *("preprocessor_config.json", "processor_config.json"),
 )
-"""Files of a folder that say how its parts are built."""
+"""Files that say how a model and its processor are built."""
 
-PLAIN = ("eager", "sdpa", "grouped_mm", "batched_mm")
+PYTORCH_IMPLEMENTATIONS = ("eager", "sdpa", "grouped_mm", "batched_mm")
 """Implementations of attention and of experts that come with PyTorch.
 
-transformers asks the Hub for others, and runs what it gets.
+transformers fetches any other from the Hub, and runs it.
 """
 
-REFUSED = frozenset(
+REFUSED_SETTINGS = frozenset(
     {
         # they make transformers load compiled kernels, or replace parts of its classes
         *("use_kernels", "kernel_config", "fusion_config", "quantization_config"),
@@ -65,8 +68,8 @@ REFUSED = frozenset(
 KERNEL_MODELS = ("mra", "yoso")
 """Models whose own code asks the Hub for a kernel; without it they answer zeros."""
 
-INDEX = "model.safetensors.index.json"
-"""The file that names the parts of weights in several files."""
+WEIGHT_INDEX = "model.safetensors.index.json"
+"""The file that names the files of weights, if there are several."""
 
 
 class TrustedPipeline:
@@ -77,7 +80,7 @@ class TrustedPipeline:
     pipe : transformers pipeline
         Of the task text-classification or image-classification.
     gate : Gate
-        With a score; calibrated on logits, as those that `predict` returns.
+        With a score; calibrated on logits such as `predict` returns.
 
     Examples
     --------
@@ -98,10 +101,10 @@ class TrustedPipeline:
         if getattr(applied, "name", "") == "SIGMOID":
             refuse_multi_label("a pipeline with function_to_apply='sigmoid'")
         names = class_names(pipe.model)
-        twice = [name for name in names if names.count(name) > 1]
-        if twice:  # pipelines answer by name
+        repeated = [name for name in names if names.count(name) > 1]
+        if repeated:  # pipelines answer by name
             message = (
-                f"expected a name of its own for each class, got {twice[0]!r} twice. "
+                f"expected a different name for each class, got {repeated[0]!r} twice. "
                 "Change model.config.id2label."
             )
             raise InputError(message)
@@ -111,7 +114,8 @@ class TrustedPipeline:
         """Answer one input, or a list of them."""
         if "top_k" in options or "function_to_apply" in options:
             message = (
-                "all classes are asked for: leave top_k and function_to_apply out."
+                "the gate needs the logits of all classes: leave top_k and "
+                "function_to_apply out."
             )
             raise InputError(message)
         single = isinstance(inputs, (str, dict)) or not isinstance(inputs, Iterable)
@@ -121,18 +125,18 @@ class TrustedPipeline:
         if self.pipe.tokenizer is not None:
             options.setdefault("truncation", True)
             options.setdefault(
-                "max_length", _longest(self.pipe.tokenizer, self.pipe.model)
+                "max_length", _max_tokens(self.pipe.tokenizer, self.pipe.model)
             )
         answers = self.pipe(rows, top_k=None, function_to_apply="none", **options)
         names = class_names(self.pipe.model)
-        found = np.full((len(rows), len(names)), -np.inf)
+        logits = np.full((len(rows), len(names)), -np.inf)
         for i, answer in enumerate(answers):
-            for one in answer:
-                found[i, names.index(one["label"])] = one["score"]
-        p = Predictions.from_logits(found)
+            for class_answer in answer:
+                logits[i, names.index(class_answer["label"])] = class_answer["score"]
+        p = Predictions.from_logits(logits)
         screened = self.gate.screen(p)
-        probs = _softmax(found).max(1)
-        out = [
+        probs = special.softmax(logits, axis=1).max(1)
+        decisions = [
             {
                 "label": names[k],
                 "score": float(probs[i]),
@@ -141,7 +145,7 @@ class TrustedPipeline:
             }
             for i, k in enumerate(p.predicted)
         ]
-        return out[0] if single else out
+        return decisions[0] if single else decisions
 
 
 def predict(  # noqa: PLR0913 - options, by keyword only
@@ -165,13 +169,13 @@ def predict(  # noqa: PLR0913 - options, by keyword only
     data : sequence
         Texts, or images (PIL, or arrays).
     processor : optional
-        The tokenizer or image processor, where `model` is not a folder.
+        The tokenizer or image processor, if `model` is not a folder.
     labels : integer array (n,), optional
     batch_size : int
     max_length : int, optional
-        At most this many tokens per text; by default what the tokenizer says.
+        The largest number of tokens per text; by default the tokenizer's.
     device : optional
-        Where the model is; it is not moved. A folder's model is loaded there.
+        The device of the model, which is not moved. A folder's model is loaded there.
     quiet, progress
         As in `Doctor` and `sweep`.
     """
@@ -182,31 +186,36 @@ def predict(  # noqa: PLR0913 - options, by keyword only
         raise InputError(message)
     texts = isinstance(data[0], str)
     _require_one_class(model)
-    longest = _check_rows(processor, model, texts, batch_size, max_length)
-    order = _by_length(data) if texts else np.arange(len(data))
-    parts = [order[at : at + batch_size] for at in range(0, len(order), batch_size)]
+    max_tokens = _check_rows(processor, model, texts, batch_size, max_length)
+    order = _order_by_length(data) if texts else np.arange(len(data))
+    batch_rows = [
+        order[start : start + batch_size] for start in range(0, len(order), batch_size)
+    ]
 
-    def work(_i: int, batch: Batch, where: Any) -> Any:
+    def logits_of(_i: int, batch: Batch, batch_device: Any) -> Any:
         with torch.inference_mode():
-            return call(model, batch.to(where), None).float().cpu().numpy()
+            return call(model, batch.to(batch_device), None).float().cpu().numpy()
 
-    found = run(
+    batches = run(
         model,
-        (dict(_prepared(processor, [data[i] for i in p], longest)) for p in parts),
-        work,
+        (
+            dict(_processed(processor, [data[i] for i in rows], max_tokens))
+            for rows in batch_rows
+        ),
+        logits_of,
         device=device,
-        total=len(parts),
+        total=len(batch_rows),
         quiet=quiet,
         progress=progress,
     )
-    back = np.concatenate(found)[np.argsort(order)]
-    return Predictions.from_logits(back, labels)
+    logits = np.concatenate(batches)[np.argsort(order)]
+    return Predictions.from_logits(logits, labels)
 
 
 def _check_rows(
     processor: Any, model: Any, texts: Any, batch_size: int, max_length: int | None
 ) -> int:
-    """Return how many tokens a text may have (0 for images), or refuse the options."""
+    """Return the largest number of tokens (0 for images), or refuse the options."""
     if processor is None:
         message = "expected processor= (a tokenizer or image processor) with the model."
         raise InputError(message)
@@ -218,16 +227,16 @@ def _check_rows(
         takes, got = ("images", "texts") if texts else ("texts", "images")
         message = f"the model takes {takes}, the rows are {got}. Name another column."
         raise InputError(message)
-    longest = _longest(processor, model) if texts else 0
-    if max_length is not None and texts and max_length > longest:
-        message = f"the model takes at most {longest} tokens, got {max_length}."
+    max_tokens = _max_tokens(processor, model) if texts else 0
+    if max_length is not None and texts and max_length > max_tokens:
+        message = f"the model takes at most {max_tokens} tokens, got {max_length}."
         raise InputError(message)
-    return min(longest, max_length or longest)
+    return min(max_tokens, max_length or max_tokens)
 
 
 def load_folder(folder: str | Path, *, device: Any = None) -> tuple[Any, Any]:
     """Load a classifier and its tokenizer or image processor from a local folder."""
-    where = as_device("cpu" if device is None else device)
+    device = as_device("cpu" if device is None else device)
     path = Path(folder)
     if not (path / "config.json").is_file():
         message = f"expected a model's folder with a config.json, got {path}."
@@ -244,12 +253,12 @@ def load_folder(folder: str | Path, *, device: Any = None) -> tuple[Any, Any]:
     except FileError:
         raise
     except BaseException as error:  # each of the libraries below has its own
-        if not _is_mistake(error):
+        if not _is_library_error(error):
             raise
         message = f"cannot load the model in {path}: {_first_line(error)}"
         raise FileError(message) from error
     _require_one_class(model)
-    return model.to(where).eval(), processor
+    return model.to(device).eval(), processor
 
 
 def _require_one_class(model: Any) -> None:
@@ -284,16 +293,17 @@ def _quiet() -> Iterator[None]:
             log.enable_progress_bar()
 
 
-def _is_mistake(error: BaseException) -> bool:
-    """Tell whether a library failed; a panic of Rust is no `Exception`."""
+def _is_library_error(error: BaseException) -> bool:
+    """Tell an error of a library from an interrupt or an exit."""
+    # tokenizers and safetensors are written in Rust, whose panics are no `Exception`.
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
 def _first_line(error: BaseException) -> str:
-    told = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    if "ignore_mismatched_sizes" in told:
+    line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    if "ignore_mismatched_sizes" in line:  # advice that would leave random weights
         return "its weights are of other sizes than config.json says."
-    return told
+    return line
 
 
 def _load(path: Path) -> tuple[Any, Any]:
@@ -301,9 +311,9 @@ def _load(path: Path) -> tuple[Any, Any]:
     _check_files(path)
     _check_settings(path)
     config = transformers.AutoConfig.from_pretrained(path, **options)
-    kind = _kind(config)
+    model_class = _model_class(config)
     _check_config(path, config)
-    model, found = kind.from_pretrained(
+    model, loading = model_class.from_pretrained(
         path,
         config=config,
         attn_implementation=None,  # PyTorch's own, whatever the configuration asks for
@@ -312,15 +322,16 @@ def _load(path: Path) -> tuple[Any, Any]:
         output_loading_info=True,
         **options,
     )
-    _check_parts(path, kind, found["missing_keys"])
-    reader: Any = transformers.AutoImageProcessor
-    if kind is transformers.AutoModelForSequenceClassification:
-        reader = transformers.AutoTokenizer
-    return model, reader.from_pretrained(path, **options)
+    is_text = model_class is transformers.AutoModelForSequenceClassification
+    _check_complete(path, loading["missing_keys"], is_text=is_text)
+    processor_class: Any = transformers.AutoImageProcessor
+    if is_text:
+        processor_class = transformers.AutoTokenizer
+    return model, processor_class.from_pretrained(path, **options)
 
 
 def _check_files(path: Path) -> None:
-    """Refuse files that would be waited for, unpickled, or left out in silence."""
+    """Refuse pipes, weights that would be unpickled, and adapters left out silently."""
     for file in sorted(path.iterdir()):
         if file.exists() and not file.is_file() and not file.is_dir():
             message = f"expected files in {path}, got a pipe or a device, {file.name}."
@@ -331,13 +342,13 @@ def _check_files(path: Path) -> None:
             "model. Merge them: model.merge_and_unload().save_pretrained(folder)."
         )
         raise FileError(message)
-    if (path / INDEX).is_file():
-        _check_index(path / INDEX)
+    if (path / WEIGHT_INDEX).is_file():
+        _check_index(path / WEIGHT_INDEX)
 
 
 def _check_settings(path: Path) -> None:
     """Refuse settings that make transformers fetch, run or open something else."""
-    for file in filter(Path.is_file, (path / name for name in SETTINGS)):
+    for file in filter(Path.is_file, (path / name for name in CONFIGURATION_FILES)):
         content = json.loads(envelope.read_bounded(file, "configuration"))
         if isinstance(content, dict) and content.get("model_type") in KERNEL_MODELS:
             message = (
@@ -347,7 +358,7 @@ def _check_settings(path: Path) -> None:
             )
             raise FileError(message)
         for name, value in _settings(content):
-            if not _is_plain(name, value):
+            if not _is_harmless(name, value):
                 message = (
                     f"{file} sets {name} to {envelope.shown(value)}, by which "
                     "transformers would fetch, run or open something else. Remove "
@@ -361,30 +372,30 @@ def _settings(content: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(content, dict):
         for name, value in content.items():
             yield name, value
-            if name not in ("label2id", "id2label"):  # which have names of classes
+            if name not in ("label2id", "id2label"):  # a class may have any name
                 yield from _settings(value)
     elif isinstance(content, list):
         for value in content:
             yield from _settings(value)
 
 
-def _is_plain(name: str, value: Any) -> bool:
-    """Tell whether a setting says nothing of code, or of other files."""
+def _is_harmless(name: str, value: Any) -> bool:
+    """Tell whether a setting names no code and no other files."""
     if name.endswith(("attn_implementation", "experts_implementation")):
-        return value is None or value in PLAIN
-    if name == "architecture":  # timm fetches what has the prefix of a hub
+        return value is None or value in PYTORCH_IMPLEMENTATIONS
+    if name == "architecture":  # timm fetches names with a hub's prefix, "hf-hub:..."
         return not (isinstance(value, str) and set(value) & set(":/\\"))
-    return name not in REFUSED or not value
+    return name not in REFUSED_SETTINGS or not value
 
 
 def _check_index(file: Path) -> None:
-    """Refuse parts that are not safetensors of the folder: others are unpickled."""
+    """Refuse files that are not safetensors of the folder: others are unpickled."""
     content = json.loads(envelope.read_bounded(file, "index of weights"))
-    for part in set(content["weight_map"].values()):
-        if not part.endswith(".safetensors") or Path(part).name != part:
+    for name in set(content["weight_map"].values()):
+        if not name.endswith(".safetensors") or Path(name).name != name:
             message = (
                 f"expected names of safetensors beside it in {file}, got "
-                f"{envelope.shown(part)}. Save the model anew: "
+                f"{envelope.shown(name)}. Save the model anew: "
                 "model.save_pretrained(folder)."
             )
             raise FileError(message)
@@ -392,11 +403,13 @@ def _check_index(file: Path) -> None:
 
 def _check_config(path: Path, config: Any) -> None:
     """Refuse classes without names, and more layers than there are weights."""
-    known = config.id2label
-    if sorted(known) != list(range(len(known))):
+    names = config.id2label
+    if sorted(names) != list(range(len(names))):
         message = f"expected the names of classes 0, 1, ... in {path}/config.json."
         raise FileError(message)
-    layers = max(_layers(config.to_dict()), default=0)
+    # A configuration of a billion layers would fill the memory before any weight is
+    # missed.
+    layers = max(_layer_counts(config.to_dict()), default=0)
     weights = 0
     for file in filter(Path.is_file, path.glob("*.safetensors")):
         with safe_open(file, "pt") as opened:
@@ -406,77 +419,73 @@ def _check_config(path: Path, config: Any) -> None:
         raise FileError(message)
 
 
-def _layers(fields: dict[Any, Any]) -> Iterator[int]:
+def _layer_counts(fields: dict[Any, Any]) -> Iterator[int]:
     """Yield the numbers of layers that a configuration asks for."""
     for name, value in fields.items():
         if isinstance(value, dict):
-            yield from _layers(value)
+            yield from _layer_counts(value)
         elif str(name).endswith(("layers", "layer", "depths", "depth")):
             numbers = value if isinstance(value, list) else [value]
             yield sum(number for number in numbers if type(number) is int)
 
 
-def _check_parts(path: Path, kind: Any, missing: Any) -> None:
-    """Refuse what would be made up: weights at random, or an empty tokenizer."""
-    if missing:
-        first = sorted(missing)[0]
+def _check_complete(path: Path, missing_keys: Any, *, is_text: bool) -> None:
+    """Refuse a folder without some weights, or without a tokenizer or processor."""
+    # transformers would go on with random weights, or with an empty vocabulary.
+    if missing_keys:
+        first = sorted(missing_keys)[0]
         message = f"the weights in {path} lack {first}: is it a classifier's folder?"
         raise FileError(message)
-    text = kind is transformers.AutoModelForSequenceClassification
-    wanted = TOKENIZERS if text else ("preprocessor_config.json",)
-    if not any(next(path.glob(name), None) for name in wanted):
-        message = f"{path} has none of {', '.join(wanted)}. Save it with the model."
+    names = TOKENIZERS if is_text else ("preprocessor_config.json",)
+    if not any(next(path.glob(name), None) for name in names):
+        message = f"{path} has none of {', '.join(names)}. Save it with the model."
         raise FileError(message)
 
 
-def _kind(config: Any) -> Any:
-    """Return the class of classifier that a configuration speaks of."""
-    named = " ".join(config.architectures or ())
-    if "ImageClassification" in named:
+def _model_class(config: Any) -> Any:
+    """Return the class of classifier that a configuration names."""
+    names = " ".join(config.architectures or ())
+    if "ImageClassification" in names:
         return transformers.AutoModelForImageClassification
-    if "SequenceClassification" in named:
+    if "SequenceClassification" in names:
         return transformers.AutoModelForSequenceClassification
-    message = f"expected a text or image classifier, got {named or 'no architecture'}."
+    message = f"expected a text or image classifier, got {names or 'no architecture'}."
     raise ValueError(message)
 
 
-def _prepared(processor: Any, rows: list[Any], longest: int) -> Any:
+def _processed(processor: Any, rows: list[Any], max_tokens: int) -> Any:
     options: dict[str, Any] = {}
-    if longest:
-        options = {"padding": True, "truncation": True, "max_length": longest}
+    if max_tokens:
+        options = {"padding": True, "truncation": True, "max_length": max_tokens}
     try:
         return processor(rows, return_tensors="pt", **options)
     except BaseException as error:
-        if not _is_mistake(error):
+        if not _is_library_error(error):
             raise
         message = f"the model's processor fails on these rows: {_first_line(error)}"
         raise InputError(message) from error
 
 
-def _longest(tokenizer: Any, model: Any) -> int:
-    """Return how many tokens the model takes at most."""
-    places = getattr(model.config, "max_position_embeddings", None) or 4096
-    known = tokenizer.model_max_length
-    if not isinstance(known, (int, float)) or min(known, places) < 1:
-        message = f"expected a tokenizer that takes 1 token or more, got {known!r}."
+def _max_tokens(tokenizer: Any, model: Any) -> int:
+    """Return the largest number of tokens that the model takes."""
+    # A tokenizer that was saved without a limit says 1e30.
+    positions = getattr(model.config, "max_position_embeddings", None) or 4096
+    limit = tokenizer.model_max_length
+    if not isinstance(limit, (int, float)) or min(limit, positions) < 1:
+        message = f"expected a tokenizer that takes 1 token or more, got {limit!r}."
         raise InputError(message)
-    return int(min(known, places))
+    return int(min(limit, positions))
 
 
-def _by_length(texts: Sequence[str]) -> Any:
+def _order_by_length(texts: Sequence[str]) -> Any:
     """Return the order of lengths: rows of one batch then need little padding."""
     return np.argsort([len(text) for text in texts], kind="stable")
 
 
 def class_names(model: Any) -> list[str]:
     """Return the model's names of its classes, in order."""
-    known = model.config.id2label
-    return [known[i] for i in range(len(known))]
-
-
-def _softmax(z: Any) -> Any:
-    e = np.exp(z - z.max(1, keepdims=True))
-    return e / e.sum(1, keepdims=True)
+    names = model.config.id2label
+    return [names[i] for i in range(len(names))]
 
 
 def predictor(

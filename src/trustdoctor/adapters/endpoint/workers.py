@@ -78,8 +78,8 @@ class WorkerPool:
                 if digest:
                     shares[digest] = outcome
                     if progress is not None:
-                        asked = f"{len(shares)} of {len(self._rows)} questions asked"
-                        progress(len(shares) / len(self._rows), asked)
+                        task = f"{len(shares)} of {len(self._rows)} questions asked"
+                        progress(len(shares) / len(self._rows), task)
                 else:
                     working -= 1
                     failure = failure or outcome

@@ -136,15 +136,15 @@ def _append(model: Any, gate: Gate, source: Taken) -> None:
     half = dtype == np.float16
     largest = HALF_INFINITY if half else math.inf
     builder = GraphBuilder(graph, np.float32 if half else dtype, tensor_names)
-    given = builder.cast(source.tensor) if half else source.tensor
-    logits = builder("Log", given) if source.probs else given
+    tensor = builder.cast(source.tensor) if half else source.tensor
+    logits = builder("Log", tensor) if source.probs else tensor
     gate_classes = gate.classes
     width = gate_classes if isinstance(gate_classes, int) else len(gate_classes or ())
     if width and not classes:  # rows of another width fail when the model runs
         logits = builder("Reshape", logits, builder.constant([0, width]))
     valid = add_check(builder, logits, largest)
     if source.probs:
-        valid = builder("And", valid, add_sum_check(builder, given))
+        valid = builder("And", valid, add_sum_check(builder, tensor))
     score = add_score(builder, logits, gate.scorer)
     doubt_type = helper.np_dtype_to_tensor_dtype(np.dtype(builder.dtype))
     doubt = [valid, score, builder.number(math.nan)]
