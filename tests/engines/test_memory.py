@@ -68,7 +68,7 @@ def test_rows_fit_where_they_take_less_than_the_limit(path):
     source = find_source(path)
     assert fits(source, 10**6)
     assert not fits(source, 10**4)
-    assert not fits(source, 10**6, scores=1000)
+    assert not fits(source, 10**6, n_scores=1000)
     with pytest.raises(InputError, match="compare needs all rows at once"):
         engines.require_fitting(source, 10**4, "compare")
 

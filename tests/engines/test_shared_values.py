@@ -62,7 +62,7 @@ def test_the_document_is_named_by_diagnose_and_calibrate(kind, tmp_path):
 
 def test_of_files_that_are_streamed_the_first_rows_are_tested(tmp_path, monkeypatch):
     monkeypatch.setattr("trustdoctor.engines.shared_values.SAMPLE", 2000)
-    monkeypatch.setattr(Means, "reads", lambda *_args, **_options: False)
+    monkeypatch.setattr(Means, "reads_at_once", lambda *_args, **_options: False)
     source = find_source(write(table(), tmp_path, "csv"), Columns())
     (line,) = [w for w in diagnose(source).warnings if "Errors go together" in w]
     assert "in the first 2,000 rows" in line

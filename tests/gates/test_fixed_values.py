@@ -267,7 +267,7 @@ def test_a_file_too_large_to_read_chooses_as_well(file, tmp_path, run, monkeypat
     given = ["calibrate", file, "--joint", "0.01%,1%,3%", "-q"]
     for gate in gates:
         assert run(*given, "-o", gate).returncode == 0
-        monkeypatch.setattr(Means, "reads", lambda *_args, **_options: False)
+        monkeypatch.setattr(Means, "reads_at_once", lambda *_args, **_options: False)
     targets = [td.Gate.load(gate).certificate.target for gate in gates]
     assert targets == [{"joint": 0.01}] * 2
 

@@ -1,4 +1,4 @@
-"""What an engine is: it splits rows, calls the core on each part, and merges.
+"""What an engine is: it splits rows, calls the core on each batch, and merges.
 
 To add one, write an `Engine` with `fold` and `map`, and `register_engine` it; every
 command that takes ``--engine`` then runs on it.
@@ -21,20 +21,20 @@ SHORTLIST = "shortlist"
 
 Added = dict[str, Array]
 Decide = Callable[[Predictions], tuple[Added, Outcome]]
-"""From a batch to the columns that are added to it, and what was counted."""
+"""A function of a batch that returns the columns to add, and what was counted."""
 
 
 class State(Protocol):
-    """What rows add up to: a `Tally`, `CalibrationSketch`, or your own."""
+    """What rows add up to: a `Tally`, a `CalibrationSketch`, or another."""
 
     def fresh(self) -> Self:
-        """Return the same, without rows."""
+        """Return an empty state of the same kind."""
 
     def update(self, predictions: Predictions) -> None:
         """Count a batch of rows."""
 
     def merge(self, other: Self) -> None:
-        """Count the rows of another, too."""
+        """Count the rows of another state, too."""
 
 
 AnyState = TypeVar("AnyState", bound=State)
@@ -47,14 +47,14 @@ class Engine(ABC):
     ----------
     name : str
     in_memory : bool
-        Whether rows that fit into the memory are better read at once.
+        Whether rows that fit into the memory had better be read at once.
     """
 
     name: str
     in_memory: bool = False
 
     def check(self, source: Source, output: Path | None = None) -> Source:
-        """Refuse files that the engine cannot read or write; return those to read."""
+        """Return the files to read, refusing those that cannot be read or written."""
         del output
         return source
 
@@ -79,8 +79,8 @@ class Engine(ABC):
         """Apply the function to every batch, and write what it adds beside the rows.
 
         Rows stay in their order. `alone` says that the file is one of many in a folder,
-        whose names tell some of its columns. `only` writes accepted or rejected rows
-        alone. Without an output rows are counted alone.
+        and folders' names hold some of its columns. `only` writes just the "accepted"
+        or just the "rejected" rows. Without an output rows are only counted.
         """
 
     def map_files(
@@ -93,14 +93,14 @@ class Engine(ABC):
 
         Options are those of `map`.
         """
-        for one, target in targets:
+        for source, target in targets:
             target.parent.mkdir(parents=True, exist_ok=True)
-            done = self.map(one, function, target, alone=True, **options)
-            yield one.files[0], done
+            outcome = self.map(source, function, target, alone=True, **options)
+            yield source.files[0], outcome
 
 
 ENGINES: dict[str, Callable[[str | None], Engine]] = {}
-"""What makes each engine, by its name; given what stands behind ``NAME=``."""
+"""A function by each engine's name; from the address in ``NAME=ADDRESS`` to it."""
 
 
 def register_engine(name: str, make: Callable[[str | None], Any]) -> None:

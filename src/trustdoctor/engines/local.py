@@ -37,7 +37,7 @@ from trustdoctor.predictions import assume_logits
 from trustdoctor.progress import Pace
 
 STATE_BYTES = 60_000_000
-"""What counting one score takes, with all that comes and goes."""
+"""Memory for counting one score: its counts, and the temporary arrays of a batch."""
 
 Result = TypeVar("Result")
 
@@ -51,34 +51,33 @@ class LocalEngine(Engine):
     def fold(
         self, source: Source, state: AnyState, *, memory: int | None, pace: Pace
     ) -> AnyState:
-        """Hand every batch to one of a few states, each to one thread at a time.
-
-        There are as many states as there are cores, and as there is room for.
-        """
+        """Count every row in the state, on as many threads as the memory allows."""
         limit = memory or parse_memory(None)
         source = with_room(source, limit)
-        weight = STATE_BYTES * getattr(state, "weight", 1)
-        count = max(1, min(cores(), 8, (limit - BASE_MEMORY) // weight))
-        states = [state.fresh() for _ in range(count)]
-        free: queue.Queue[Any] = queue.Queue()
-        for one in states:
-            free.put(one)
+        state_bytes = STATE_BYTES * getattr(state, "weight", 1)
+        n_states = max(1, min(cores(), 8, (limit - BASE_MEMORY) // state_bytes))
+        states = [state.fresh() for _ in range(n_states)]
+        # polars calls `count` on its own threads. Each takes a state that is free, or
+        # waits for one, so no two count into the same.
+        free_states: queue.Queue[Any] = queue.Queue()
+        for partial in states:
+            free_states.put(partial)
 
-        def take(columns: pl.Series) -> pl.Series:
+        def count(columns: pl.Series) -> pl.Series:
             predictions = source.predictions(columns.struct.unnest())
-            own = free.get()
+            partial = free_states.get()
             try:
-                own.update(predictions)
+                partial.update(predictions)
             finally:
-                free.put(own)
+                free_states.put(partial)
             pace.add(len(predictions))
             return pl.repeat(None, len(columns), dtype=pl.Boolean, eager=True)
 
-        batches = _on_batches(source, take, pl.Boolean)
-        lazy = source.scan().select(batches.null_count())
+        counted = _on_batches(source, count, pl.Boolean)
+        lazy = source.scan().select(counted.null_count())
         _run(source, lambda: lazy.collect(engine="streaming"))
-        for one in states:
-            state.merge(one)
+        for partial in states:
+            state.merge(partial)
         return state
 
     def map(  # noqa: PLR0913 - options, by keyword only
@@ -95,29 +94,30 @@ class LocalEngine(Engine):
         """Apply the function to every batch, and write what it adds beside the rows."""
         limit = memory or parse_memory(None)
         source = with_room(source, limit, all_columns=output is not None)
-        found: list[Outcome] = []
+        outcomes: list[Outcome] = []
         widths: set[int] = set()
 
         def decide(columns: pl.Series) -> pl.Series:
             predictions = source.predictions(columns.struct.unnest())
             add_width(widths, predictions.n_classes)
-            added, done = function(predictions)
-            found.append(done)
+            added, outcome = function(predictions)
+            outcomes.append(outcome)
             pace.add(len(predictions))
             return pl.DataFrame(added).to_struct()
 
-        decided = _on_batches(source, decide, _added(source, function)).alias(ADDED)
+        added_type = _added_type(source, function)
+        decided = _on_batches(source, decide, added_type).alias(ADDED)
         if output is None:
             lazy = source.scan().select(decided.struct.field("accepted").sum())
             _run(source, lambda: lazy.collect(engine="streaming"))
         else:
-            more = [SHORTLIST] if getattr(function, "listed", False) else []
+            lists = [SHORTLIST] if getattr(function, "has_shortlist", False) else []
             lazy = with_decisions(
-                source, decided, output, *more, alone=alone, only=only
+                source, decided, output, *lists, alone=alone, only=only
             )
             with replacing(output) as temporary:
                 _run(source, lambda: sink(lazy, source, output, temporary), output)
-        return sum(found, NO_OUTCOME)
+        return sum(outcomes, NO_OUTCOME)
 
 
 def _make(address: str | None) -> LocalEngine:
@@ -133,42 +133,49 @@ register_engine("local", _make)
 def _on_batches(
     source: Source, function: Callable[[pl.Series], pl.Series], dtype: Any
 ) -> pl.Expr:
-    def some(rows: pl.Series) -> pl.Series:
+    """Return a query that calls a function with every batch of the needed columns."""
+
+    def call_unless_empty(rows: pl.Series) -> pl.Series:
+        # `require_logits` asked all rows whether they are probabilities; a batch of
+        # logits may look so by chance.
         with assume_logits():
             return function(rows) if len(rows) else pl.Series([], dtype=dtype)
 
+    # Only elementwise functions get batches; for others polars gathers all rows.
     columns = pl.struct(source.needed)
-    return columns.map_batches(some, return_dtype=dtype, is_elementwise=True)
+    return columns.map_batches(
+        call_unless_empty, return_dtype=dtype, is_elementwise=True
+    )
 
 
 def _run(
     source: Source, work: Callable[[], Result], output: Path | None = None
 ) -> Result:
-    """Run a query; a user's mistake in the data is told with its row and file."""
+    """Run a query; an error in the data names its file and row."""
     try:
         return work()
     except (*POLARS_ERRORS, TrustDoctorError) as error:
+        # Batches fail in any order, and without their first row's number. Reading once
+        # more, in order, finds the first bad row.
         source.locate()
-        if output is not None:  # where all columns are read
+        if output is not None:  # then columns beside the needed ones were read, too
             source.collect(source.scan().select(pl.all().null_count()))
-        if isinstance(error, TrustDoctorError):  # polars adds lines of its own
-            told = isinstance(error, FileError)
-            where = "" if told else f"{source.name}: "
-            message = f"{where}{first_line(error)}."
+        if isinstance(error, TrustDoctorError):
+            where = "" if isinstance(error, FileError) else f"{source.name}: "
+            message = f"{where}{first_line(error)}."  # polars appends its query plan
             raise FileError(message) from error
-        if output is not None:  # all could be read
+        if output is not None:  # all could be read, so writing failed
             reason = first_line(error)
             message = f"cannot write {output}: {reason}. Nothing was changed."
             raise OutputError(message) from error
         raise FileError(unreadable(source, error)) from error
 
 
-def _added(source: Source, function: Decide) -> pl.Struct:
+def _added_type(source: Source, function: Decide) -> pl.Struct:
     """Return the type of what is added, from a row or, without any, from the schema."""
     row = source.head(source.needed, 1)
     if len(row) == 0:
-        own, listed = (getattr(function, name, False) for name in ("own", "listed"))
-        return _added_to_nothing(source, own=own, listed=listed)
+        return _added_type_without_rows(source, function)
     try:
         added, _ = function(source.predictions(row))
     except InputError as error:
@@ -178,17 +185,18 @@ def _added(source: Source, function: Decide) -> pl.Struct:
     return pl.Struct({name: pl.Series(values).dtype for name, values in added.items()})
 
 
-def _added_to_nothing(source: Source, *, own: bool, listed: bool) -> pl.Struct:
-    """Return the type of what is added to a file without rows."""
+def _added_type_without_rows(source: Source, function: Decide) -> pl.Struct:
     layout = source.layout
-    inner = source.schema[source.needed[0]]
-    single = getattr(inner, "inner", inner) in (pl.Float32, pl.Float16)
-    kinds: dict[str, Any] = {"id": pl.String} if layout.kind == "choices" else {}
-    if not own and (
-        not layout.holds_answers or layout.kind == "choices" or layout.predicted
-    ):
-        named = layout.class_names is not None or layout.holds_answers
-        kinds["predicted"] = pl.String if named else pl.Int64
-    kinds["score"] = pl.Float32 if single else pl.Float64
-    kinds |= {"accepted": pl.Boolean}
-    return pl.Struct(kinds | ({SHORTLIST: pl.String} if listed else {}))
+    values_type = source.schema[source.needed[0]]
+    number = getattr(values_type, "inner", values_type)
+    added: dict[str, Any] = {"id": pl.String} if layout.kind == "choices" else {}
+    has_answer = not layout.holds_answers or layout.predicted is not None
+    has_answer = has_answer or layout.kind == "choices"
+    if has_answer and not getattr(function, "keeps_predicted", False):
+        by_name = layout.class_names is not None or layout.holds_answers
+        added["predicted"] = pl.String if by_name else pl.Int64
+    added["score"] = pl.Float32 if number in (pl.Float32, pl.Float16) else pl.Float64
+    added["accepted"] = pl.Boolean
+    if getattr(function, "has_shortlist", False):
+        added[SHORTLIST] = pl.String
+    return pl.Struct(added)

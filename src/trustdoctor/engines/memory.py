@@ -14,10 +14,10 @@ from trustdoctor.files import Source
 from trustdoctor.kernels import cores
 
 BASE_MEMORY = 500_000_000
-"""What the libraries take, and what polars keeps of files in work."""
+"""Bytes that the libraries take, and polars' buffers of the files it reads."""
 
 LEAST_MEMORY = 1_000_000_000
-"""Bytes that the libraries and the batches in work need."""
+"""Bytes that the libraries and a few batches need."""
 
 
 def parse_memory(text: str | None) -> int:
@@ -30,16 +30,16 @@ def parse_memory(text: str | None) -> int:
     """
     if text is None:
         return _free_memory() // 2
-    found = re.fullmatch(r"\s*([0-9.]+)\s*([kMGT]?)(i?)B?\s*", text, re.IGNORECASE)
+    match = re.fullmatch(r"\s*([0-9.]+)\s*([kMGT]?)(i?)B?\s*", text, re.IGNORECASE)
     try:
-        number = float(found[1]) if found else 0.0
+        number = float(match[1]) if match else 0.0
     except ValueError:
         number = 0.0
-    if not found or not 0 < number < 1e15:
+    if not match or not 0 < number < 1e15:
         message = f"expected a memory limit as 1GB or 4GB, got {text!r}."
         raise InputError(message)
-    base = 1024 if found[3] else 1000
-    limit = int(number * base ** " kmgt".index(found[2].lower() or " "))
+    base = 1024 if match[3] else 1000
+    limit = int(number * base ** " kmgt".index(match[2].lower() or " "))
     if limit < LEAST_MEMORY:
         message = (
             f"expected a memory limit of {LEAST_MEMORY // 10**6}MB or more, got "
@@ -50,45 +50,44 @@ def parse_memory(text: str | None) -> int:
 
 
 def _free_memory() -> int:
-    try:
+    try:  # Linux alone has this file
         text = Path("/proc/meminfo").read_text(encoding="ascii")
         return int(text.split("MemAvailable:")[1].split()[0]) * 1024
     except (OSError, IndexError, ValueError):
         return 4 << 30
 
 
-def fits(source: Source, memory: int, *, scores: int = 0) -> bool:
-    """Say whether all rows may be read at once, and evaluated by so many scores."""
+def fits(source: Source, memory: int, *, n_scores: int = 0) -> bool:
+    """Tell whether all rows may be read at once, and evaluated by `n_scores` scores."""
     if source.size > memory:
         return False
     if source.format.lines and 4 * source.largest_piece() > memory - BASE_MEMORY:
         return False
-    needed = 3 * source.row_bytes + 60 + 110 * scores
-    return source.about_rows * needed <= memory
+    bytes_per_row = 3 * source.row_bytes + 60 + 110 * n_scores
+    return source.about_rows * bytes_per_row <= memory
 
 
-def require_fitting(
-    source: Source, memory: int, what: str, otherwise: str = ""
-) -> None:
+def require_fitting(source: Source, memory: int, task: str, advice: str = "") -> None:
     """Refuse files that cannot be read at once, for a task that has to.
 
-    `otherwise` says what else can be done.
+    `advice` says what else can be done.
     """
     if not fits(source, memory):
         message = (
-            f"{what} needs all rows at once, which here take more than "
+            f"{task} needs all rows at once, which here take more than "
             f"{memory / 1e9:.1f} GB. Raise --memory, or give it a sample of the rows."
-            f"{otherwise}"
+            f"{advice}"
         )
         raise InputError(message)
 
 
 def with_room(source: Source, memory: int, *, all_columns: bool = False) -> Source:
-    """Return the files, read a few rows at a time where their pieces are too large.
+    """Return the files, to be read a few rows at a time if their pieces are too large.
 
-    What a piece takes four times over, unpacked, in work and on its way out, must fit
-    beside the libraries. Files whose pieces cannot be told apart are refused.
+    Files whose pieces cannot be divided are refused.
     """
+    # A piece is in memory about four times: as read, unpacked, as columns in the
+    # functions of a batch, and on its way out.
     piece, room = source.largest_piece(all_columns=all_columns), memory - BASE_MEMORY
     if 4 * piece <= room:
         return source
@@ -105,26 +104,26 @@ def with_room(source: Source, memory: int, *, all_columns: bool = False) -> Sour
 
 
 def _batch_rows(source: Source, room: int, *, all_columns: bool) -> int:
-    """Return how many rows make a batch of which several fit on every core."""
+    """Return the rows of a batch, so that 16 batches per core fit into the room."""
     size = 16 * cores() * source.row_size(all_columns=all_columns)
     return int(min(max(room // size, 1 << 6), 1 << 17))
 
 
 @contextmanager
 def tuned(source: Source, memory: int, *, all_columns: bool = False) -> Iterator[None]:
-    """Have this process, the allocator and polars, work in batches that leave room.
+    """Limit the batches of polars, and tune the allocator, for this memory.
 
-    As many row groups are read ahead as there is room for. `all_columns` says that
-    all of them pass through. This changes the process: the command line and a cluster's
-    workers do so, a library call does not.
+    `all_columns` says that all columns pass through. This changes the whole process, so
+    the command line and a cluster's workers do it, and a library call does not.
     """
     room = memory - BASE_MEMORY
-    if source.format.lines:  # before any is parsed
+    if source.format.lines:  # long lines are refused before any is parsed
         with_room(source, memory, all_columns=all_columns)
     piece = max(source.largest_piece(all_columns=all_columns), 1)
     ahead = min(max(room // (8 * piece), 1), 2 * cores())
     rows = _batch_rows(source, room, all_columns=all_columns)
     _keep_freed_memory()
+    # polars' own names for the row groups it reads ahead, and the rows of a batch.
     settings = {
         "POLARS_ROW_GROUP_PREFETCH_SIZE": str(ahead),
         "POLARS_IDEAL_MORSEL_SIZE": str(rows),
@@ -140,14 +139,14 @@ def tuned(source: Source, memory: int, *, all_columns: bool = False) -> Iterator
 
 
 def _keep_freed_memory() -> None:
-    """Tell glibc to keep what threads free: batch by batch, it is needed again.
+    """Tell glibc to keep the memory that threads free: the next batch needs it again.
 
-    Otherwise every batch's arrays are handed back to the system and cleared anew, which
-    takes as long as all scoring does.
+    Otherwise the arrays of every batch are returned to the system, and the pages of the
+    next ones are cleared anew, which takes as long as all scoring does.
     """
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)
     if set_option is not None:
-        trim_threshold, top_pad, mmap_threshold, arenas = -1, -2, -3, -8
+        trim_threshold, top_pad, mmap_threshold, arenas = -1, -2, -3, -8  # malloc.h
         set_option(mmap_threshold, 32 << 20)
         set_option(trim_threshold, 64 << 20)
         set_option(top_pad, 4 << 20)

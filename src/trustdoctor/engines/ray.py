@@ -40,12 +40,13 @@ from trustdoctor.predictions import assume_logits
 from trustdoctor.progress import Pace
 
 SCREEN_BYTES = 32 << 20
-"""Bytes of values that one task decides on."""
+"""Bytes of values in a task that decides."""
 
 TALLY_BYTES = 128 << 20
-"""Bytes of values that one task counts: fewer tasks leave fewer counts to merge."""
+"""Bytes of values in a task that counts: fewer tasks leave fewer counts to merge."""
 
 _COUNTED = "trustdoctor_counted"
+"""A temporary column of blocks; its first row holds what was counted in the block."""
 
 
 class RayEngine(Engine):
@@ -60,11 +61,11 @@ class RayEngine(Engine):
         """Return the source by paths that every worker can follow; Parquet alone."""
         outputs = [] if output is None or not output.suffix else [suffix_of(output)]
         kinds = [suffix_of(source.files[0]), *outputs]
-        odd = [kind for kind in kinds if kind not in PARQUET.suffixes]
-        if odd:
+        refused = [kind for kind in kinds if kind not in PARQUET.suffixes]
+        if refused:
             message = (
-                f"the engine ray reads and writes .parquet, got {odd[0]}. Use --engine "
-                "local, or Parquet files."
+                f"the engine ray reads and writes .parquet, got {refused[0]}. Use "
+                "--engine local, or Parquet files."
             )
             raise FileError(message)
         files = tuple(file.resolve() for file in source.files)
@@ -79,9 +80,9 @@ class RayEngine(Engine):
         pace: Pace,
     ) -> AnyState:
         """Count rows in tasks, and merge what they counted."""
-        with _cluster(self.address), _told(source):
+        with _cluster(self.address), _naming_bad_rows(source):
             counted = _tasks(source, TALLY_BYTES).map_batches(
-                partial(_tally, state.fresh(), source),
+                partial(_count_task, state.fresh(), source),
                 batch_size=1,
                 batch_format="numpy",
             )
@@ -102,19 +103,21 @@ class RayEngine(Engine):
         pace: Pace,
     ) -> Outcome:
         """Decide in tasks; the driver writes the blocks in the order of the rows."""
-        listed = getattr(function, "listed", False)
-        check_names(source, _COUNTED, *([SHORTLIST] if listed else []))
-        with _cluster(self.address), _told(source):
+        lists = [SHORTLIST] if getattr(function, "has_shortlist", False) else []
+        check_names(source, _COUNTED, *lists)
+        with _cluster(self.address), _naming_bad_rows(source):
             decided = _tasks(source, SCREEN_BYTES).map_batches(
-                partial(_decide, source, function), batch_size=1, batch_format="numpy"
+                partial(_decide_task, source, function),
+                batch_size=1,
+                batch_format="numpy",
             )
             blocks = decided.iter_batches(batch_format="pyarrow", batch_size=None)
             if output is None:
                 widths: set[int] = set()
-                counts = (_count(block, pace, widths)[1] for block in blocks)
-                return sum(counts, NO_OUTCOME)
+                outcomes = (_split_off(block, pace, widths)[1] for block in blocks)
+                return sum(outcomes, NO_OUTCOME)
             with replacing(output) as temporary:
-                return _write(blocks, temporary, pace, only)
+                return _write_blocks(blocks, temporary, pace, only)
 
     def map_files(
         self,
@@ -122,42 +125,36 @@ class RayEngine(Engine):
         function: Decide,
         **options: Any,
     ) -> Iterator[tuple[Path, Outcome]]:
-        """Screen each file as a task; whole files appear, and are told as they do."""
+        """Screen each file as a task; yield each as soon as it is written."""
         if not targets:
             return
         memory, pace = options["memory"], options["pace"]
         for _, target in targets:
             target.parent.mkdir(parents=True, exist_ok=True)
-        files = [{"at": i} for i in range(len(targets))]
-        named = [(one, target.absolute()) for one, target in targets]
-        whole = _whole([one for one, _ in targets])
-        with _cluster(self.address), _told(whole):
-            done = ray.data.from_items(
-                files, override_num_blocks=len(files)
+        files = tuple(source.files[0] for source, _ in targets)
+        first = targets[0][0]
+        all_files = Source(files, first.columns, first.root)
+        numbers = [{"number": number} for number in range(len(files))]
+        absolute = [(source, target.absolute()) for source, target in targets]
+        with _cluster(self.address), _naming_bad_rows(all_files):
+            screened = ray.data.from_items(
+                numbers, override_num_blocks=len(files)
             ).map_batches(
-                partial(_map_files, named, function, memory, options.get("only")),
+                partial(_map_files, absolute, function, memory, options.get("only")),
                 batch_size=1,
                 batch_format="numpy",
             )
-            for row in done.iter_rows():
+            for row in screened.iter_rows():
                 outcome = pickle.loads(row["outcome"])
                 pace.add(outcome.rows)
-                yield targets[row["at"]][0].files[0], outcome
-
-
-def _whole(sources: list[Source]) -> Source:
-    first = sources[0]
-    files = tuple(one.files[0] for one in sources)
-    return Source(files, first.columns, first.root)
+                yield files[row["number"]], outcome
 
 
 def _tasks(source: Source, size: int) -> Any:
-    """Return a dataset of what to read: whole row groups of about `size` bytes.
-
-    Ray's own reader does not keep the order of row groups, so the rows are named here
-    and read in the workers, in the way of the local engine.
-    """
-    most = max(1, size // source.row_bytes)
+    """Return a dataset of rows to read: entire row groups of about `size` bytes."""
+    # Ray's own reader does not keep the order of row groups. So tasks name rows, and
+    # workers read them as the local engine does.
+    most_rows = max(1, size // source.row_bytes)
     tasks: list[dict[str, int]] = []
     for number, file in enumerate(source.files):
         first = 0
@@ -165,7 +162,7 @@ def _tasks(source: Source, size: int) -> Any:
             if not group.rows:
                 continue
             last = tasks[-1] if tasks else None
-            if first and last and last["rows"] + group.rows <= most:
+            if first and last and last["rows"] + group.rows <= most_rows:
                 last["rows"] += group.rows
             else:
                 tasks.append({"file": number, "first": first, "rows": group.rows})
@@ -173,8 +170,8 @@ def _tasks(source: Source, size: int) -> Any:
     return ray.data.from_items(tasks, override_num_blocks=len(tasks))
 
 
-def _rows(source: Source, task: dict[str, Any], columns: list[str] | None) -> Any:
-    """Read the rows of a task."""
+def _read_task(source: Source, task: dict[str, Any], columns: list[str] | None) -> Any:
+    """Return the rows of a task as an Arrow table."""
     file = source.files[int(task["file"][0])]
     lazy = Source((file,), source.columns, source.root).scan()
     lazy = lazy if columns is None else lazy.select(columns)
@@ -182,42 +179,46 @@ def _rows(source: Source, task: dict[str, Any], columns: list[str] | None) -> An
     return lazy.slice(first, rows).collect(engine="streaming").to_arrow()
 
 
-def _decide(source: Source, function: Decide, task: dict[str, Any]) -> Any:
-    """Decide on rows; the first of them also says what was counted."""
-    block = _rows(source, task, None)
+def _decide_task(source: Source, function: Decide, task: dict[str, Any]) -> Any:
+    """Decide on the rows of a task; the first of them also says what was counted."""
+    block = _read_task(source, task, None)
     counted = [b""] * block.num_rows
     if block.num_rows:
         with assume_logits():
-            rows = to_predictions(block, source.columns)
-            added, done = function(rows)
-        counted[0] = pickle.dumps((done, rows.n_classes))
+            predictions = to_predictions(block, source.columns)
+            added, outcome = function(predictions)
+        counted[0] = pickle.dumps((outcome, predictions.n_classes))
         for name, values in added.items():
             block = block.append_column(name, pa.array(values))
     return block.append_column(_COUNTED, pa.array(counted, pa.binary()))
 
 
-def _count(block: Any, pace: Pace, widths: set[int]) -> tuple[Any, Outcome]:
-    """Take off what was counted in a block, and add it up."""
+def _split_off(block: Any, pace: Pace, widths: set[int]) -> tuple[Any, Outcome]:
+    """Return the rows of a block, and what was counted in it."""
+    # A block may hold the rows of several tasks.
     total = NO_OUTCOME
     for content in block[_COUNTED].to_pylist():
         if content:
-            done, classes = pickle.loads(content)
-            add_width(widths, classes)
-            total += done
+            outcome, n_classes = pickle.loads(content)
+            add_width(widths, n_classes)
+            total += outcome
     pace.add(block.num_rows)
     return block.drop_columns([_COUNTED]), total
 
 
-def _write(blocks: Any, temporary: Path, pace: Pace, only: str | None) -> Outcome:
-    """Write blocks in their order, in whole row groups."""
+def _write_blocks(
+    blocks: Any, temporary: Path, pace: Pace, only: str | None
+) -> Outcome:
+    """Write blocks in their order, each as row groups of its own."""
     total, writer, widths = NO_OUTCOME, None, set[int]()
     try:
         for block in blocks:
-            rows, counted = _count(block, pace, widths)
-            total += counted
+            rows, outcome = _split_off(block, pace, widths)
+            total += outcome
             if only is not None:
-                kept = rows["accepted"]
-                rows = rows.filter(kept if only == "accepted" else pc.invert(kept))
+                accepted = rows["accepted"]
+                rejected = pc.invert(accepted)
+                rows = rows.filter(accepted if only == "accepted" else rejected)
             if writer is None:
                 writer = pq.ParquetWriter(temporary, rows.schema, compression="zstd")
             writer.write_table(rows, row_group_size=ROW_GROUP)
@@ -236,13 +237,13 @@ def _map_files(
     only: str | None,
     batch: dict[str, Any],
 ) -> dict[str, Any]:
-    """Run the local engine on whole files, in a worker."""
-    found = []
+    """Run the local engine on entire files, in a worker."""
+    outcomes = []
     limit = memory or parse_memory(None)
-    for at in batch["at"]:
-        source, target = targets[int(at)]
+    for number in batch["number"]:
+        source, target = targets[int(number)]
         with tuned(source, limit, all_columns=True):
-            done = LocalEngine().map(
+            outcome = LocalEngine().map(
                 source,
                 function,
                 target,
@@ -251,16 +252,18 @@ def _map_files(
                 memory=limit,
                 pace=Pace(None, "", 1),
             )
-        found.append(pickle.dumps(done))
-    return {"at": batch["at"], "outcome": np.array(found, object)}
+        outcomes.append(pickle.dumps(outcome))
+    return {"number": batch["number"], "outcome": np.array(outcomes, object)}
 
 
-def _tally(state: Any, source: Source, task: dict[str, Any]) -> Any:
-    block, own = _rows(source, task, source.needed), state.fresh()
+def _count_task(empty: Any, source: Source, task: dict[str, Any]) -> Any:
+    """Count the rows of a task in a state of its own."""
+    block, state = _read_task(source, task, source.needed), empty.fresh()
     if block.num_rows:
         with assume_logits():
-            own.update(to_predictions(block, source.columns))
-    content = pa.array([pickle.dumps(own)], pa.large_binary())
+            state.update(to_predictions(block, source.columns))
+    # Counts of many distinct scores may exceed the 2 GB of a binary array.
+    content = pa.array([pickle.dumps(state)], pa.large_binary())
     return pa.table({"counted": content, "rows": [block.num_rows]})
 
 
@@ -275,7 +278,7 @@ def examine(  # noqa: PLR0913 - options, by keyword only
     batch_size: int = 256,
     **options: Any,
 ) -> Any:
-    """Run a torch model over a Ray dataset, each worker with a `Doctor` of its own.
+    """Run a torch model over a Ray dataset, with one `Doctor` per worker.
 
     Parameters
     ----------
@@ -285,11 +288,11 @@ def examine(  # noqa: PLR0913 - options, by keyword only
     column : str
         The column of inputs, an array per row.
     gate : Gate, optional
-        Calibrated on what such a doctor finds; adds `accepted`.
+        Calibrated on the scores of such a doctor; adds `accepted`.
     workers : int
-        How many actors.
+        The number of actors.
     gpus : float
-        Of each; 0 runs on processors.
+        For each worker; 0 runs on processors.
     batch_size : int
         Rows per pass.
     options
@@ -311,7 +314,7 @@ def examine(  # noqa: PLR0913 - options, by keyword only
 
 
 class _DoctorActor:
-    """A doctor that stays in a worker, with its model loaded."""
+    """A doctor that stays in a worker, so that its model is loaded once."""
 
     def __init__(
         self,
@@ -331,18 +334,18 @@ class _DoctorActor:
 
         values = np.ascontiguousarray(batch[self.column], np.float32)
         inputs = torch.from_numpy(values.copy())
-        found = self.doctor(inputs, quiet=True)
-        added = {"logits": found.predictions.logits, "score": found.scores}
+        scored = self.doctor(inputs, quiet=True)
+        added = {"logits": scored.predictions.logits, "score": scored.scores}
         if self.gate is not None:
-            added["accepted"] = self.doctor.decide(found, self.gate).accepted
+            added["accepted"] = self.doctor.decide(scored, self.gate).accepted
         return batch | added
 
 
 @contextmanager
 def _cluster(address: str | None) -> Iterator[None]:
-    """Work on a cluster; one that was started here ends with the work."""
-    own = not ray.is_initialized()
-    if own:
+    """Connect to a cluster, or start one; what was started here is shut down again."""
+    starts = not ray.is_initialized()
+    if starts:
         try:
             ray.init(
                 address=address,
@@ -360,19 +363,20 @@ def _cluster(address: str | None) -> Iterator[None]:
     before = (context.execution_options.preserve_order, context.enable_progress_bars)
     context.execution_options.preserve_order = True
     context.enable_progress_bars = False
-    for name in ("ray", "ray.data"):  # what fails is told in one line, below
+    # Ray logs every failure with its traceback; `_naming_bad_rows` says it in a line.
+    for name in ("ray", "ray.data"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     try:
         yield
     finally:
         context.execution_options.preserve_order, context.enable_progress_bars = before
-        if own:
+        if starts:
             ray.shutdown()
 
 
 @contextmanager
-def _told(source: Source) -> Iterator[None]:
-    """Tell a user's mistake in the data with its row and file."""
+def _naming_bad_rows(source: Source) -> Iterator[None]:
+    """Turn errors of tasks into one that names the file and the row."""
     try:
         yield
     except (ray.exceptions.RayError, TrustDoctorError) as error:

@@ -1,10 +1,10 @@
-"""What can be done with files, once for all engines: diagnose, calibrate, screen.
+"""Diagnose, calibrate and screen files, once for all engines.
 
-Rows that fit into the memory are read at once where that is better; otherwise an
-engine folds or maps them batch by batch. Decisions and scores are the same either way.
+If rows fit into the memory, and reading them at once is better, that is done; otherwise
+an engine folds or maps them batch by batch. Decisions and scores are the same.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -54,7 +54,7 @@ from trustdoctor.scores import Score, find_score
 
 @dataclass(frozen=True)
 class Means:
-    """What a verb runs on.
+    """What a task runs on.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class Means:
     memory : int
         Bytes to stay within.
     progress : callable, or None
-        Told the share done and the pace.
+        Called with the share of the work that is done, and what comes next.
     """
 
     engine: Engine
@@ -74,18 +74,18 @@ class Means:
         """Return this machine, and half of its free memory."""
         return cls(LocalEngine(), parse_memory(None))
 
-    def pace(self, what: str, source: Source) -> Pace:
-        """Return what tells how many rows are done."""
-        return Pace(self.progress, f"{what} {source.name}", source.about_rows)
+    def pace(self, activity: str, source: Source) -> Pace:
+        """Return a counter of rows that reports to `progress`."""
+        return Pace(self.progress, f"{activity} {source.name}", source.about_rows)
 
-    def tell(self, share: float, what: str) -> None:
-        """Say what is being done."""
+    def tell(self, share: float, activity: str) -> None:
+        """Report the share of the work that is done, and what comes next."""
         if self.progress is not None:
-            self.progress(share, what)
+            self.progress(share, activity)
 
-    def reads(self, source: Source, scores: int = 0) -> bool:
-        """Say whether all rows are to be read at once."""
-        return self.engine.in_memory and fits(source, self.memory, scores=scores)
+    def reads_at_once(self, source: Source, n_scores: int = 0) -> bool:
+        """Tell whether all rows are to be read at once."""
+        return self.engine.in_memory and fits(source, self.memory, n_scores=n_scores)
 
 
 def diagnose(
@@ -97,16 +97,16 @@ def diagnose(
 ) -> Evaluation:
     """Measure how far labelled predictions can be trusted.
 
-    Where they do not fit into the memory, rows are counted in ranges of scores.
+    If they do not fit into the memory, rows are counted in ranges of scores.
     """
     means = means or Means.here()
     source.require_labels("diagnose")
-    if means.reads(source, len(scores or DEFAULT_SCORES)):
+    if means.reads_at_once(source, len(scores or DEFAULT_SCORES)):
         return _diagnose_read(
             source, scores=scores, temperature=temperature, progress=means.progress
         ).evaluation
     tally = Tally(scores, temperature=temperature)
-    counted = _folded(source, tally, means)
+    counted = _fold(source, tally, means)
     means.tell(1.0, "measuring")
     evaluation = counted.evaluate()
     warnings = (
@@ -145,7 +145,7 @@ def diagnose_rows(
     They must fit into the memory.
     """
     means = means or Means.here()
-    _require_reading(source, means, "a page")
+    _require_reading_at_once(source, means, "a page")
     source.require_labels("diagnose")
     return _diagnose_read(
         source,
@@ -188,10 +188,10 @@ def calibrate_files(  # noqa: PLR0913 - what a calibration is made of
 ) -> Gate:
     """Calibrate on all rows of some files; options as in `calibrate`.
 
-    `clusters` names the column of clusters; rows are then read at once, and so they are
-    for a `shortlist` where the same rows cannot set the gate and its lists.
+    `clusters` names the column of clusters; rows are then read at once. So they are for
+    a `shortlist` if the same rows cannot set the gate and its lists in batches.
 
-    `remark` is told what else to know: what would do better on these rows where the
+    `remark` is called with what else to know: what would do better on these rows if the
     gate decides nothing, which score ranks their errors clearly better, and how long
     lists are.
     """
@@ -201,67 +201,75 @@ def calibrate_files(  # noqa: PLR0913 - what a calibration is made of
     target_names = " and ".join(requests[0].target)
     if labelled:
         source.require_labels(target_names)
-    own = None if shortlist is None else _wanted(source, shortlist)
-    at_once = "--score auto" if score == AUTO else "--clusters" if clusters else ""
+    list_options = None if shortlist is None else _list_options(source, shortlist)
+    needs_all_rows = "--score auto" if score == AUTO else ""
+    needs_all_rows = needs_all_rows or ("--clusters" if clusters else "")
     is_by_rank = len(requests) == 1 and is_order_statistic(requests[0].target)
-    if own and (groups or not is_by_rank):
-        at_once = at_once or f"--shortlist for {'groups' if groups else target_names}"
-    if at_once:
-        _require_reading(source, means, at_once, OTHERWISE if own else "")
-    if at_once or means.reads(source):
-        p, row_clusters, notes = _read_clustered(source, clusters, labelled=labelled)
+    if list_options and (groups or not is_by_rank):
+        # Some rows are then drawn to set the lists alone, which batches cannot do.
+        drawn = f"--shortlist for {'groups' if groups else target_names}"
+        needs_all_rows = needs_all_rows or drawn
+    if needs_all_rows:
+        advice = OTHER_ROWS_SET_LISTS if list_options else ""
+        _require_reading_at_once(source, means, needs_all_rows, advice)
+    if needs_all_rows or means.reads_at_once(source):
+        predictions, row_clusters, notes = _read_with_clusters(
+            source, clusters, labelled=labelled
+        )
         means.tell(0.5, "calibrating")
         calibration = run_calibration(
-            p,
+            predictions,
             requests,
             score=score,
             temperature=temperature,
             groups=groups,
             clusters=row_clusters,
             seed=seed,
-            shortlist=own,
+            shortlist=list_options,
         )
-        _tell(remark, remarks(calibration))
-        if own is not None:
-            _tell(remark, (_sizes(calibration.gate, p),))
+        _pass_on(remark, remarks(calibration))
+        if list_options is not None:
+            _pass_on(remark, _list_lengths(calibration.gate, predictions))
         return calibration.gate.with_notes(*notes)
-    ready = find_score(score or source.scores[0], temperature=temperature)
-    state = CalibrationSketch(ready, groups or "", needs_labels=labelled)
-    counted = _folded(source, state, means)
+    scorer = find_score(score or source.scores[0], temperature=temperature)
+    sketch = CalibrationSketch(scorer, groups or "", needs_labels=labelled)
+    sketch = _fold(source, sketch, means)
     means.tell(1.0, "calibrating")
-    calibration = counted.run_calibration(requests)
+    calibration = sketch.run_calibration(requests)
     gate: Gate = calibration.gate
     if labelled:
         gate = gate.with_notes(*sampled_warnings(source))
-    _tell(remark, remarks(calibration))
-    return gate if own is None else _fold_lists(source, gate, own, means, counted)
+    _pass_on(remark, remarks(calibration))
+    if list_options is None:
+        return gate
+    return _shortlist_in_batches(source, gate, list_options, means, sketch)
 
 
-def _read_clustered(
+def _read_with_clusters(
     source: Source, clusters: str | None, *, labelled: bool
 ) -> tuple[Predictions, Array | None, tuple[str, ...]]:
-    """Read all rows, their clusters, and what to say where no column names these."""
+    """Read all rows and their clusters; without a named column, warn of clusters."""
     if clusters is not None:
         predictions, table = source.load(clusters)
         return predictions, _clusters(table[clusters]), ()
     if not labelled:
         return source.read(), None, ()
-    predictions, _, found = load_checked(source)
-    return predictions, None, found.lines
+    predictions, _, error_clusters = load_checked(source)
+    return predictions, None, error_clusters.lines
 
 
-def _tell(remark: Callable[[str], object] | None, lines: Iterable[str]) -> None:
-    """Hand lines to `remark`, if anybody listens; else they are not even computed."""
+def _pass_on(remark: Callable[[str], object] | None, lines: Iterable[str]) -> None:
+    """Call `remark` with each line; without it, lines of a generator cost nothing."""
     if remark is not None:
         for line in lines:
             remark(line)
 
 
-def _sizes(gate: Gate, predictions: Predictions) -> str:
+def _list_lengths(gate: Gate, predictions: Predictions) -> Iterator[str]:
     """Say how long lists are on the rows of the calibration."""
     lists = gate.screen(predictions).shortlist
     assert lists is not None
-    return f"{ListCounts.of(predictions, lists).words(scope=' of this file')}."
+    yield f"{ListCounts.of(predictions, lists).words(scope=' of this file')}."
 
 
 def list_files(
@@ -274,74 +282,81 @@ def list_files(
 ) -> Gate:
     """Give a gate lists, set by all rows of some files; options as in `shortlist`.
 
-    `remark` is told how long they are, where the rows were read at once.
+    `remark` is called with how long they are, if the rows were read at once.
     """
-    means, own = means or Means.here(), _wanted(source, shortlist)
+    means, list_options = means or Means.here(), _list_options(source, shortlist)
     require_scoring_gate(gate)
-    if not means.reads(source):
-        return _fold_lists(source, gate, own, means)
-    p = source.read()
+    if not means.reads_at_once(source):
+        return _shortlist_in_batches(source, gate, list_options, means)
+    predictions = source.read()
     means.tell(0.5, "calibrating")
-    listed = set_lists(gate, p, **own)
-    if remark is not None:
-        remark(_sizes(listed, p))
-    return listed
+    gate = set_lists(gate, predictions, **list_options)
+    _pass_on(remark, _list_lengths(gate, predictions))
+    return gate
 
 
-def _wanted(source: Source, shortlist: Any) -> dict[str, Any]:
+def _list_options(source: Source, shortlist: Any) -> dict[str, Any]:
     """Return the options of lists, checked before any row is read."""
-    own = shortlist_options(shortlist)
-    uncalibrated_shortlist(2, **own)
+    options = shortlist_options(shortlist)
+    uncalibrated_shortlist(2, **options)
     source.require_labels("a shortlist")
-    return own
+    return options
 
 
-def _fold_lists(
+def _shortlist_in_batches(
     source: Source,
     gate: Gate,
-    own: dict[str, Any],
+    list_options: dict[str, Any],
     means: Means,
-    counted: CalibrationSketch | None = None,
+    calibration: CalibrationSketch | None = None,
 ) -> Gate:
-    """Set lists by rows that are counted; `counted` are those that set the gate."""
-    if counted is not None and not counted.pooled.labelled:
-        message = f"some rows have no label, so they cannot set the lists.{OTHERWISE}"
-        raise InputError(message)
-    reference_set = (
-        None
-        if counted is None
-        else find_reference_set(gate, counted.pooled.tied(counted.score.rounding))
-    )
-    found = _folded(source, ShortlistSketch(gate, own, reference_set), means)
-    if reference_set is None and found.are_gate_rows:
+    """Give a gate lists, set by rows in batches.
+
+    `calibration` are these rows, if the same ones set the gate.
+    """
+    reference_set = None
+    if calibration is not None:
+        if not calibration.pooled.labelled:
+            message = (
+                "some rows have no label, so they cannot set the lists."
+                f"{OTHER_ROWS_SET_LISTS}"
+            )
+            raise InputError(message)
+        rows = calibration.pooled.tied(calibration.score.rounding)
+        reference_set = find_reference_set(gate, rows)
+    sketch = _fold(source, ShortlistSketch(gate, list_options, reference_set), means)
+    if reference_set is None and sketch.are_gate_rows:
+        # Only the counts tell that these rows set the gate. Lists by the same rows keep
+        # their promise with a reference set alone, so they are counted again.
         every = CalibrationSketch(gate.scorer, needs_labels=True)
-        return _fold_lists(source, gate, own, means, _folded(source, every, means))
-    listed: Gate = found.calibrate()
+        every = _fold(source, every, means)
+        return _shortlist_in_batches(source, gate, list_options, means, every)
+    listed: Gate = sketch.calibrate()
     return listed
 
 
-OTHERWISE = (
+OTHER_ROWS_SET_LISTS = (
     " Or calibrate without --shortlist, and let other rows set the lists: calibrate "
     "OTHER --gate GATE --shortlist RATE."
 )
-"""What else can be done where rows cannot set a gate and its lists at once."""
+"""What else can be done if rows cannot set a gate and its lists at once."""
 
 
-def _require_reading(
-    source: Source, means: Means, what: str, otherwise: str = ""
+def _require_reading_at_once(
+    source: Source, means: Means, task: str, advice: str = ""
 ) -> None:
-    """Refuse what needs all rows where they cannot be read at once."""
+    """Refuse a task that needs all rows, if they cannot be read at once."""
     if not means.engine.in_memory:
         message = (
-            f"{what} needs all rows at once, and another engine counts them: use "
-            f"--engine local, or leave it out.{otherwise}"
+            f"{task} needs all rows at once, and another engine counts them: use "
+            f"--engine local, or leave it out.{advice}"
         )
         raise InputError(message)
-    require_fitting(source, means.memory, what, otherwise)
+    require_fitting(source, means.memory, task, advice)
 
 
 def _clusters(column: pl.Series) -> Array:
-    """Return the clusters of rows, as text unless they are whole numbers."""
+    """Return the clusters of rows: integers as they are, all else as text."""
     if column.null_count():
         row = int(column.is_null().arg_max() or 0)
         message = f"column {column.name!r} has no cluster at row {row}. Give it one."
@@ -351,7 +366,8 @@ def _clusters(column: pl.Series) -> Array:
     return column.cast(pl.String).to_numpy().astype(str)
 
 
-def _folded(source: Source, state: Any, means: Means) -> Any:
+def _fold(source: Source, state: Any, means: Means) -> Any:
+    """Count every row in a state, after the checks that every engine needs."""
     source = means.engine.check(source)
     require_rows(source)
     pace = means.pace("reading", source)
@@ -365,40 +381,43 @@ class BatchScreen:
     Attributes
     ----------
     gate : Gate
-    own : bool
-        Whether the rows have a column `predicted` of their own, which is kept.
+    keeps_predicted : bool
+        Whether the rows already have a column `predicted`, which stays as it is.
     """
 
     gate: Gate
-    own: bool = False
+    keeps_predicted: bool = False
 
     @property
-    def listed(self) -> bool:
+    def has_shortlist(self) -> bool:
         """Whether rejected rows get lists."""
         return self.gate.shortlist is not None
 
     def __call__(self, predictions: Predictions) -> tuple[Added, Outcome]:
         """Return the columns that are added to the rows, and what was counted.
 
-        `predicted` (the class's name where it has one), `score` and `accepted`; of a
-        language model's responses their ids, too; and `shortlist`, as text, where the
+        These are `predicted` (the class's name if it has one), `score` and `accepted`;
+        for a language model's responses also `id`; and `shortlist`, as text, if the
         gate has one.
         """
-        done = self.gate.screen(predictions)
+        decisions = self.gate.screen(predictions)
         added: Added = {}
         if predictions.ambiguous is not None:
             assert predictions.ids is not None
             added["id"] = np.array([i or "" for i in predictions.ids], str)
-        names = None if self.own else predictions.predicted_names
+        names = None if self.keeps_predicted else predictions.predicted_names
         if names is not None:
             added["predicted"] = names.astype(str) if names.dtype == object else names
-        added |= {"score": done.scores, "accepted": done.accepted}
-        if done.shortlist is not None:
-            added[SHORTLIST] = describe_lists(done.shortlist, predictions)
-        outcome = Outcome.of_predictions(predictions, done.accepted, done.shortlist)
+        added |= {"score": decisions.scores, "accepted": decisions.accepted}
+        lists = decisions.shortlist
+        if lists is not None:
+            added[SHORTLIST] = describe_lists(lists, predictions)
+        outcome = Outcome.of_predictions(predictions, decisions.accepted, lists)
         if self.gate.groups:
-            known = np.isin(self.gate.groups_of(predictions), list(self.gate.groups))
-            intake = replace(outcome.intake, unknown_groups=int((~known).sum()))
+            groups = self.gate.groups_of(predictions)
+            has_threshold = np.isin(groups, list(self.gate.groups))
+            n_unknown = int((~has_threshold).sum())
+            intake = replace(outcome.intake, unknown_groups=n_unknown)
             outcome = replace(outcome, intake=intake)
         return added, outcome
 
@@ -425,7 +444,7 @@ def screen(  # noqa: PLR0913 - options, by keyword only
     output : Path, optional
         Its suffix says the format.
     only : str, optional
-        Write "accepted" or "rejected" rows alone; all are counted.
+        Write only the "accepted" or the "rejected" rows; all are counted.
     resume : bool
         For a folder: keep the files that an earlier, stopped run finished.
     means : Means, optional
@@ -451,23 +470,23 @@ def screen(  # noqa: PLR0913 - options, by keyword only
 
 
 def check_only(only: str, source: Source, output: Path | None) -> str:
-    """Refuse to write a part of the rows where that cannot be done."""
+    """Refuse to write only some rows if that cannot be done."""
     if only not in ("accepted", "rejected"):
         message = f"expected --only accepted or rejected, got {only!r}."
         raise InputError(message)
-    written = output is not None
-    if not written or not (source.format.is_table or source.columns.choices):
+    has_columns = source.format.is_table or source.columns.choices
+    if output is None or not has_columns:
         message = (
             "--only writes a part of a table's rows. Give -o FILE.csv or .parquet."
         )
         raise InputError(message)
-    if output is not None and output.suffix and not find_format(output).is_table:
+    if output.suffix and not find_format(output).is_table:
         message = f"--only writes tables, got {output.name!r}. Choose .csv or .parquet."
         raise InputError(message)
     return only
 
 
-def _screen_folder(  # noqa: PLR0913 - what the verb was given
+def _screen_folder(  # noqa: PLR0913 - what `screen` was given
     source: Source,
     decide: BatchScreen,
     folder: Path,
@@ -481,24 +500,23 @@ def _screen_folder(  # noqa: PLR0913 - what the verb was given
     pace: Pace = options["pace"]
     journal = Journal(folder, decide.gate, source, options.get("only"))
     journal.begin(resume=resume)
-    total, left = NO_OUTCOME, []
-    for one in source.single():
-        (file,) = one.files
-        known = journal.find(file) if targets[file].is_file() else None
-        if known is None:
-            left.append((one, targets[file]))
+    total, to_do = NO_OUTCOME, []
+    for file_source in source.single():
+        (file,) = file_source.files
+        outcome = journal.find(file) if targets[file].is_file() else None
+        if outcome is None:
+            to_do.append((file_source, targets[file]))
         else:
-            total += known
-            pace.add(known.rows)
-    done = means.engine.map_files(left, decide, **options)
-    for file, outcome in done:
+            total += outcome
+            pace.add(outcome.rows)
+    for file, outcome in means.engine.map_files(to_do, decide, **options):
         journal.note(file, outcome)
         total += outcome
     return total
 
 
 def require_rows(source: Source) -> None:
-    """Refuse files without a row, and those that are not what they are said to be."""
+    """Refuse files without a row, and logits that are probabilities."""
     if source.is_empty:
         message = f"{source.files[0]} has no rows. Expected one line per prediction."
         raise FileError(message)

@@ -12,13 +12,13 @@ from trustdoctor.files import Source
 from trustdoctor.predictions import Predictions
 
 SAMPLE = 100_000
-"""Rows that are enough: the first of files that are streamed, else some values' own."""
+"""Rows that are enough: the first ones of streamed files, else those of some values."""
 
 MOST_LOADED = 2_000_000
-"""Of more rows the other columns are not held in memory."""
+"""With more rows, only the columns of predictions are held in memory."""
 
 _SAMPLE_BYTES = 100_000_000
-_MOST_COMPARED = 32  # columns of a row
+_MOST_COMPARED_COLUMNS = 32
 
 
 class ErrorClusters(NamedTuple):
@@ -27,8 +27,9 @@ class ErrorClusters(NamedTuple):
     Attributes
     ----------
     column : str
-        Empty where there is none.
+        "" if there is none.
     lines : tuple of str
+        Warnings.
     """
 
     column: str = ""
@@ -36,39 +37,39 @@ class ErrorClusters(NamedTuple):
 
 
 def load_checked(
-    source: Source, *more: str
+    source: Source, *extra: str
 ) -> tuple[Predictions, pl.DataFrame, ErrorClusters]:
-    """Read all rows at once, and say within which column their errors go together.
+    """Read all rows at once, and find the column within which their errors go together.
 
-    The table has the columns that predictions are made of, and those that are named.
+    The table has the columns that predictions are made of, and the `extra` ones.
     """
     if source.about_rows > MOST_LOADED:
-        return *source.load(*more), ErrorClusters(lines=sampled_warnings(source))
-    predictions, table = source.load(*more, *source.shared_columns)
+        return *source.load(*extra), ErrorClusters(lines=sampled_warnings(source))
+    predictions, table = source.load(*extra, *source.shared_columns)
     return predictions, table, find_clusters(source, predictions, table)
 
 
 def find_clusters(
     source: Source, predictions: Predictions, table: pl.DataFrame, *, where: str = ""
 ) -> ErrorClusters:
-    """Find the column within which errors go together, of those that nothing names.
+    """Find the column within which errors go together, among those that nobody named.
 
     Parameters
     ----------
     source : Source
     predictions : Predictions
-        Of all rows of the table; those without a label are left out.
+        Of the rows of the table; those without a label are left out.
     table : DataFrame
         With the source's shared columns.
     where : str
-        Which rows these are, if not all.
+        Which rows these are, as " in the first 100 rows", if not all.
     """
     if predictions.labels is None:
         return ErrorClusters()
     tests = {
         name: test
         for name in source.shared_columns
-        if (test := _tested(table[name], predictions)) is not None
+        if (test := _test_column(table[name], predictions)) is not None
     }
     clear = {name: test for name, test in tests.items() if test.clear(len(tests))}
     if not clear:
@@ -76,18 +77,19 @@ def find_clusters(
     name, *others = sorted(clear, key=lambda name: -clear[name].inflation)
     test = clear[name]
     likewise = f" So do those of {', '.join(map(repr, others))}." if others else ""
-    line = (
+    width = np.sqrt(test.inflation)  # of variances
+    warning = (
         f"Errors go together in rows with the same {name!r} ({test.values:,} values, "
         f"{test.n / test.values:.1f} rows each{where}): intervals for rows that are "
-        f"drawn one by one are about {np.sqrt(test.inflation):.1f} times too narrow, "
+        f"drawn one by one are about {width:.1f} times too narrow, "
         f"and a promise may break. Calibrate with --clusters {shlex.quote(name)}."
         f"{likewise}"
     )
-    return ErrorClusters(name, (line,))
+    return ErrorClusters(name, (warning,))
 
 
 def sampled_warnings(source: Source) -> tuple[str, ...]:
-    """Say the same of the first rows, of files that are not read at once."""
+    """Return the warnings of `find_clusters` on the first rows, for streamed files."""
     names = source.shared_columns
     if not names:
         return ()
@@ -98,54 +100,54 @@ def sampled_warnings(source: Source) -> tuple[str, ...]:
 
 
 def count_shared_rows(first: Source, second: Source) -> int:
-    """Count rows of the second file that the first has, too; 0 where chance does it.
+    """Count rows of the second file that the first has, too; 0 if chance explains it.
 
-    The first rows of both are compared, by plain columns that both have. Where many
-    rows of one file are equal to one another, such as short numbers alone, equal rows
-    need not be the same.
+    The first rows of both are compared, by the columns of single values that both have.
     """
-    both = [name for name in first.names if name in second.names]
-    plain = [
+    columns = [
         name
-        for name in both
-        if not any(_holds_parts(source.schema[name]) for source in (first, second))
-    ]
-    if not plain:
+        for name in first.names
+        if name in second.names
+        and not any(_is_compound(source.schema[name]) for source in (first, second))
+    ][:_MOST_COMPARED_COLUMNS]
+    if not columns:
         return 0
-    columns = plain[:_MOST_COMPARED]
-    hashes = [
+    first_hashes, second_hashes = (
         source.head(columns, SAMPLE).cast(pl.String).hash_rows(seed=0)
         for source in (first, second)
-    ]
-    shared = int(hashes[1].is_in(hashes[0].unique().implode()).sum())
-    by_chance = hashes[0].is_duplicated().sum() / max(1, len(hashes[0]))
-    return shared if shared > 2 * by_chance * len(hashes[1]) else 0
+    )
+    shared = int(second_hashes.is_in(first_hashes.unique().implode()).sum())
+    # If many rows of one file equal each other, as short numbers do, equal rows of two
+    # files need not be the same ones.
+    repeated_share = first_hashes.is_duplicated().sum() / max(1, len(first_hashes))
+    return shared if shared > 2 * repeated_share * len(second_hashes) else 0
 
 
-def _holds_parts(kind: pl.DataType) -> bool:
-    """Tell lists and bytes, such as pictures, from what is one value of a row."""
-    return kind.is_nested() or kind in (pl.Binary, pl.Object)
+def _is_compound(dtype: pl.DataType) -> bool:
+    """Tell lists and bytes, such as pictures, from single values."""
+    return dtype.is_nested() or dtype in (pl.Binary, pl.Object)
 
 
-def _tested(column: pl.Series, predictions: Predictions) -> ClusteredErrors | None:
-    """Test a column; None where it says what labels or predictions say."""
+def _test_column(column: pl.Series, predictions: Predictions) -> ClusteredErrors | None:
+    """Test a column; None if its values follow from the labels or predictions."""
     labels = predictions.labels
     assert labels is not None
     eligible = predictions.has_label & column.is_not_null().to_numpy()
-    if len(column) > SAMPLE:  # all rows of some values
-        share = -(-len(column) // SAMPLE)
-        eligible &= (column.hash() % share == 0).to_numpy()
+    if len(column) > SAMPLE:
+        # All rows of some values, not some rows of all: pairs of rows are compared.
+        every_nth = -(-len(column) // SAMPLE)
+        eligible &= (column.hash() % every_nth == 0).to_numpy()
     rows = np.flatnonzero(eligible)
-    values, ordered = _numbered(column.gather(rows))
-    of_rows = predictions[rows]
-    judged = predictions.correctness_only
-    for classes in () if judged else (of_rows.labels, of_rows.predicted):
-        if _follows(values, classes):
-            return None
-    return ClusteredErrors.test(values, of_rows.errors, ordered=ordered)
+    values, ordered = _value_ranks(column.gather(rows))
+    tested = predictions[rows]
+    if not predictions.correctness_only:
+        for classes in (tested.labels, tested.predicted):
+            if _follows(values, classes):
+                return None
+    return ClusteredErrors.test(values, tested.errors, ordered=ordered)
 
 
-def _numbered(column: pl.Series) -> tuple[Array, bool]:
+def _value_ranks(column: pl.Series) -> tuple[Array, bool]:
     """Return each row's value as its rank from 0, and whether values are numbers."""
     if column.dtype == pl.String:
         numbers = column.cast(pl.Int64, strict=False)
@@ -157,7 +159,7 @@ def _numbered(column: pl.Series) -> tuple[Array, bool]:
 
 
 def _follows(values: Array, classes: Array | None) -> bool:
-    """Tell whether each class has one value, as a class's other name has."""
+    """Tell whether each class has one value, as another name of the class would."""
     if classes is None or not len(values):
         return True
     pairs = pl.DataFrame({"value": values, "class": classes}).unique()
