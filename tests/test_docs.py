@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -255,6 +256,17 @@ gate.save("gate.json")
 again = td.Gate.load("gate.json").screen(p)
 assert (again.accepted == gate.screen(p).accepted).all()
 """
+
+
+def test_the_map_of_rooms_has_all_layers_in_their_order():
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    layers = project["tool"]["importlinter"]["contracts"][0]["layers"]
+    rooms = re.findall(r"trustdoctor\.(\w+)", " ".join(layers))
+    house = page[page.index("## The house") :]
+    drawn = re.search(r"\n\n((?: {4}[a-z].*\n)+)", house)[1].splitlines()
+    names = [name for line in drawn for name in re.split(" {3,}", line[4:])[0].split()]
+    assert names == [room for room in rooms if not room.startswith("_")]
 
 
 @pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md"])
