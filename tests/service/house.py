@@ -13,7 +13,7 @@ import psycopg
 import trustdoctor as td
 from trustdoctor.service.access import Access
 from trustdoctor.service.app import App
-from trustdoctor.service.monitor import load
+from trustdoctor.service.monitor import load_watch
 from trustdoctor.service.service import Service
 from trustdoctor.service.settings import Settings
 from trustdoctor.service.store import open_database
@@ -44,7 +44,7 @@ class Answer:
 
 
 class Served:
-    """The service in this process, asked without a socket; its keeper ticks by hand."""
+    """The service in this process, without a socket; background jobs run by hand."""
 
     def __init__(self, gate, place, loop, *, tokens=(), review=None, **settings):
         self.loop, self.gate, self.place = loop, gate, place
@@ -56,7 +56,7 @@ class Served:
         self.service = Service(database, gate, Settings(every=3600.0, **settings))
         self.app = App(self.service, Access(tokens, (), self.service.secret))
         self.service.start()
-        self.keeper = self.service.keeper
+        self.background = self.service.background
 
     def ask(self, method, path, body=None, headers=()):
         """Send a request; bodies are bytes, or what JSON can say."""
@@ -140,7 +140,7 @@ class Served:
         return self.service.writer.call(lambda session: session.run(statement, *values))
 
     def everything(self):
-        """Return all that is stored, but the keeper's own notes."""
+        """Return all that is stored, but states and leaders."""
         tables = (
             *(
                 "head",
@@ -165,18 +165,20 @@ class Served:
         """Return the watch of the store as text; `anew`, by all steps again."""
 
         def job(session):
-            found = load(session, self.service.versions, version, anew=anew)
-            return None if found is None else to_state(found.watch)
+            progress = load_watch(
+                session, self.service.versions, version, from_checkpoint=anew
+            )
+            return None if progress is None else to_state(progress.watch)
 
         return self.service.read_now(job)
 
     def check_watch(self, version=1):
         """Compare the live watch, the stored one, and one computed anew."""
-        self.keeper.tick()
-        live = to_state(self.keeper._watches[version].watch)
+        self.background.tick()
+        live = to_state(self.background.monitor.watches[version].watch)
         assert live == self.watch(version)
         assert live == self.watch(version, anew=True)
-        return self.keeper._watches[version].watch
+        return self.background.monitor.watches[version].watch
 
     def lead(self):
         """Keep from now on, as 15 seconds after the replica that did was killed."""
@@ -188,9 +190,9 @@ class Served:
 
     def die(self):
         """End as a killed process does: nothing more is counted or saved."""
-        self.keeper._stop.set()
+        self.background._stop.set()
         self.service.writer.close()
-        for session in self.keeper._sessions.values():
+        for session in self.background._sessions.values():
             session.close()
         while not self.service._readers.empty():
             session = self.service._readers.get()

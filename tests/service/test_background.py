@@ -63,7 +63,7 @@ def go_wrong(served, n=200, start=""):
     """Rows, of which all that were accepted are said to be wrong."""
     done = decide(served, n, start=start)
     served.label(*({"id": one["id"], "correct": False} for one in done))
-    served.keeper.tick()
+    served.background.tick()
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def alarms(served):
 def test_an_alarm_is_stored_shown_and_counted(serve, risky, caplog):
     served = serve(risky, review=(1.0, 1.0))
     decide(served, 50, start="a")
-    served.keeper.tick()
+    served.background.tick()
     with caplog.at_level(logging.WARNING, "trustdoctor.service"):
         go_wrong(served)
     (alarm,) = alarms(served)
@@ -102,19 +102,19 @@ def test_webhooks_are_signed_and_retried(serve, risky):
         served = serve(
             risky, review=(1.0, 1.0), webhook=hook.url, webhook_secret="secret"
         )
-        served.keeper.send_alarms()
+        served.background.send_alarms()
         assert hook.seen == []
         go_wrong(served)
         for tries in range(1, 5):
-            served.keeper.send_alarms()
+            served.background.send_alarms()
             assert len(hook.seen) == tries
             ((due, sent),) = served.read("SELECT retry_at, sent_at FROM alarms")
-            served.keeper.send_alarms()
+            served.background.send_alarms()
             assert len(hook.seen) == tries  # not before its time
             served.change("UPDATE alarms SET retry_at = 0")
         assert sent is not None
         assert due > 0
-        served.keeper.send_alarms()
+        served.background.send_alarms()
         assert len(hook.seen) == 4
         assert {path for path, *_ in hook.seen} == {"/hook"}
         _, headers, body = hook.seen[-1]
@@ -138,7 +138,7 @@ def test_a_webhook_that_is_away_for_long(serve, risky):
         served = serve(risky, review=(1.0, 1.0), webhook=url)
         go_wrong(served)
         served.change("UPDATE alarms SET attempts = 5000")
-        served.keeper.send_alarms()
+        served.background.send_alarms()
         ((tries, due),) = served.read("SELECT attempts, retry_at FROM alarms")
         assert tries == 5001
         assert 3000 < due - time.time() < 3700
@@ -161,7 +161,7 @@ def test_the_watch_goes_on_while_a_webhook_hangs(serve, risky, monkeypatch):
     monkeypatch.setattr(background, "send_alarm", hang)
     served = serve(risky, review=(1.0, 1.0), webhook="http://127.0.0.1:1/")
     go_wrong(served)
-    thread = threading.Thread(target=served.keeper.send_alarms)
+    thread = threading.Thread(target=served.background.send_alarms)
     thread.start()
     assert entered.wait(10)
     decide(served, 20, start="more")
@@ -186,18 +186,18 @@ class Failing:
         monkeypatch.setattr(monitor, name, failing)
 
 
-@pytest.mark.parametrize("name", ["store_step", "store_first", "read_since"])
+@pytest.mark.parametrize("name", ["store_step", "store_new_watch", "read_events"])
 def test_a_store_that_goes_away_and_comes_back(serve, risky, monkeypatch, name):
     served = serve(risky, review=(1.0, 0.5))
     decide(served, 20)
-    if name != "store_first":
+    if name != "store_new_watch":
         served.check_watch()
         decide(served, 20, start="b")
     Failing(monkeypatch, name)
     with pytest.raises(UnavailableError):
-        served.keeper.tick()
+        served.background.tick()
     watch = served.check_watch()
-    assert watch.totals.rows == (20 if name == "store_first" else 40)
+    assert watch.totals.rows == (20 if name == "store_new_watch" else 40)
 
 
 def test_a_step_that_failed_in_retention(serve, risky, monkeypatch):
@@ -205,18 +205,18 @@ def test_a_step_that_failed_in_retention(serve, risky, monkeypatch):
     decide(served, 20)
     served.check_watch()
     served.change("UPDATE rows SET decided_at = decided_at - 1000000")
-    served.keeper.retention._next = 0.0
-    real = served.keeper._all_watches
+    served.background.retention._next = 0.0
+    real = served.background.monitor.follow_all
 
-    def late():
+    def late(*given):
         decide(served, 5, start="late")
         Failing(monkeypatch, "store_step")
-        return real()
+        return real(*given)
 
-    monkeypatch.setattr(served.keeper, "_all_watches", late)
+    monkeypatch.setattr(served.background.monitor, "follow_all", late)
     with pytest.raises(UnavailableError):
-        served.keeper.tick()
-    monkeypatch.setattr(served.keeper, "_all_watches", real)
+        served.background.tick()
+    monkeypatch.setattr(served.background.monitor, "follow_all", real)
     served.close()
     again = serve(risky)
     decide(again, 5, start="b")
@@ -227,16 +227,16 @@ def test_a_step_that_failed_in_retention(serve, risky, monkeypatch):
 def test_a_version_that_cannot_be_watched_does_not_stop_others(serve, risky):
     served = serve(risky, review=(1.0, 0.5))
     decide(served, 10)
-    served.keeper.tick()
+    served.background.tick()
     served.done("/v1/gates", json.loads(risky.to_json()))
     served.done("/v1/gates/2/promote")
     decide(served, 10, start="b")
     served.change("UPDATE watch_states SET state = '{}' WHERE version = 1")
-    served.keeper._forget()
-    served.keeper.tick()
-    watch = served.keeper._watches[2].watch
+    served.background.monitor.forget()
+    served.background.tick()
+    watch = served.background.monitor.watches[2].watch
     assert watch.totals.rows == 10
-    assert 1 not in served.keeper._watches
+    assert 1 not in served.background.monitor.watches
     assert served.get("/v1/status").status == 200
     served.close()
 
@@ -262,10 +262,10 @@ def test_checkpoints_thin_the_history(serve, risky, monkeypatch):
     def steps(numbers):
         for at in numbers:
             decide(served, 5, start=f"{at}/")
-            served.keeper.tick()
+            served.background.tick()
 
     steps(range(3))
-    followed = served.keeper._watches[1]
+    followed = served.background.monitor.watches[1]
     followed.minute = -1  # a minute later
     steps(range(3, 8))
     stored = served.read("SELECT step, charted FROM watch_steps ORDER BY step")
@@ -273,8 +273,8 @@ def test_checkpoints_thin_the_history(serve, risky, monkeypatch):
     assert [number for number, _ in stored] == list(range(1, 9))
     assert {1, 4} <= set(shown)
     assert len(shown) < 5
-    monkeypatch.setattr(background, "CHECKPOINT", -1.0)
-    served.keeper.save()
+    monkeypatch.setattr(monitor, "CHECKPOINT_INTERVAL", -1.0)
+    served.background.monitor.save_all()
     left = [n for (n,) in served.read("SELECT step FROM watch_steps ORDER BY step")]
     assert left == shown
     steps(range(8, 10))
@@ -295,10 +295,10 @@ def test_one_of_two_replicas_keeps(replicas):
     for at in range(3):
         decide(first, 5, start=f"a{at}/")
         decide(second, 5, start=f"b{at}/")
-        first.keeper.tick()
-        second.keeper.tick()
-    assert set(first.keeper._watches) == {1}
-    assert second.keeper._watches == {}
+        first.background.tick()
+        second.background.tick()
+    assert set(first.background.monitor.watches) == {1}
+    assert second.background.monitor.watches == {}
     watch = first.check_watch()
     assert watch.totals.rows == 30
     assert second.watch() == to_state(watch)
@@ -310,11 +310,11 @@ def test_one_of_two_replicas_keeps(replicas):
 def test_a_replica_takes_over_from_one_that_is_gone(replicas):
     first, second = replicas
     decide(first, 10)
-    first.keeper.tick()
+    first.background.tick()
     first.die()
     decide(second, 10, start="b")
-    second.keeper.tick()
-    assert second.keeper._watches == {}
+    second.background.tick()
+    assert second.background.monitor.watches == {}
     second.lead()
     assert second.check_watch().totals.rows == 20
 
@@ -323,16 +323,16 @@ def test_a_replica_that_was_asleep_spoils_nothing(replicas, monkeypatch):
     first, second = replicas
     decide(first, 10)
     first.check_watch()
-    asleep = first.keeper._watches[1]
+    asleep = first.background.monitor.watches[1]
     second.lead()
     for at in range(3):
         decide(second, 5, start=f"{at}/")
-        second.keeper.tick()
-    monkeypatch.setattr(background, "CHECKPOINT", -1.0)
-    second.keeper.save()  # and the steps before are thinned
+        second.background.tick()
+    monkeypatch.setattr(monitor, "CHECKPOINT_INTERVAL", -1.0)
+    second.background.monitor.save_all()  # and the steps before are thinned
     text = second.watch(anew=True)
-    first.keeper._watches[1] = asleep
-    first.keeper._save(asleep)
+    first.background.monitor.watches[1] = asleep
+    first.background.monitor.save(asleep)
     first.service.writer.call(
         lambda s: monitor.save_checkpoint(s, asleep, to_state(asleep.watch))
     )
@@ -340,7 +340,8 @@ def test_a_replica_that_was_asleep_spoils_nothing(replicas, monkeypatch):
     position = first.service.read_now(
         lambda s: s.rows("SELECT last_position FROM head")
     )
-    first.keeper._follow(first.keeper.session, 1, position[0][0])
+    session = first.background.session
+    first.background.monitor.follow(session, 1, position[0][0], session.now())
     assert second.watch(anew=True) == text
     assert second.check_watch().totals.rows == 25
 
@@ -358,7 +359,7 @@ def test_two_replicas_decide_at_once(replicas):
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):
-        replicas[0].keeper.tick()
+        replicas[0].background.tick()
     for thread in threads:
         thread.join()
     watch = replicas[0].check_watch()

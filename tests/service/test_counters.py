@@ -31,7 +31,7 @@ def test_what_is_counted(serve):
     served.decide({"id": "more", "logits": logits[0]})
     served.label(*({"id": at, "correct": True} for at in range(50)))
     served.lease(count=3)
-    served.keeper.tick()
+    served.background.tick()
     served.get("/nowhere")
     served.post("/v1/decide", b"{")
     served.post("/v1/decide", b"{")
@@ -76,7 +76,7 @@ def test_counters_do_not_fall(serve):
     """More alarms than the status lists are still counted."""
     served = serve(td.calibrate(made_rows(2000, 1), score="alpha", risk=0.15))
     served.decide({"logits": [[1.0, 0, 0, 0]] * 3})
-    served.keeper.tick()
+    served.background.tick()
     for version in range(2, 72):
         served.change(
             "INSERT INTO alarms VALUES (?, 'risk', ?, 'w', NULL, 0, 0)",

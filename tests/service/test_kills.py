@@ -198,18 +198,20 @@ def check_watches(session, *, saved):
     """Each watch is the one that is computed anew, and counts all rows and labels."""
     versions = GateVersions()
     for version, *stored in session.rows("SELECT version, step, position FROM watches"):
-        live = monitor.load(session, versions, version)
-        anew = monitor.load(session, versions, version, anew=True)
+        live = monitor.load_watch(session, versions, version)
+        anew = monitor.load_watch(session, versions, version, from_checkpoint=True)
         assert to_state(live.watch) == to_state(anew.watch)
-        assert [live.number, anew.number, anew.upto] == [stored[0], *stored]
-        assert live.upto >= anew.upto  # beyond it there is nothing of this version
-        check_steps(session, version, anew.upto)
+        assert [live.step, anew.step, anew.position] == [stored[0], *stored]
+        assert (
+            live.position >= anew.position
+        )  # beyond it there is nothing of this version
+        check_steps(session, version, anew.position)
         if saved:
             for table in ("rows", "labels"):
                 (last,) = session.rows(
                     f"SELECT max(position) FROM {table} WHERE version = ?", version
                 )[0]
-                assert live.upto >= last
+                assert live.position >= last
             (text,) = session.rows(
                 "SELECT state FROM watch_states WHERE version = ?", version
             )[0]

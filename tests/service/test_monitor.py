@@ -68,7 +68,7 @@ class Traffic:
             self.decide(int(self.rng.integers(1, 40)))
             self.label()
             if self.rng.random() < 0.7:
-                self.served.keeper.tick()
+                self.served.background.tick()
 
 
 def counted_one_by_one(served):
@@ -174,7 +174,7 @@ def test_over_clocks_that_jump(serve, gate, monkeypatch):
     for shift[0] in (0.0, -5000.0, 10.0, 1e6, -1e6, 2000.0):
         traffic.go(2)
         served.check_watch()
-        served.keeper.save()
+        served.background.monitor.save_all()
         assert served.get("/v1/status").status == 200
     served.die()
     serve(gate).lead().check_watch()
@@ -196,7 +196,7 @@ def test_with_rows_forgotten(serve, gate):
 
 
 def test_steps_of_another_size_count_the_same_rows(serve, gate, monkeypatch):
-    monkeypatch.setattr(monitor, "LARGEST", 7)
+    monkeypatch.setattr(monitor, "STEP_POSITIONS", 7)
     served = serve(gate, review=(1.0, 0.5))
     traffic = Traffic(served)
     traffic.decide(60)
@@ -213,9 +213,9 @@ def test_labels_expire(serve, gate):
     watch = served.check_watch()
     assert len(watch.queue) == 30
     now = served.service.read_now(lambda session: session.now())
-    followed = served.keeper._watches[1]
-    assert not monitor.is_overdue(followed, now)
-    assert monitor.is_overdue(followed, now + 101)
+    progress = served.background.monitor.watches[1]
+    assert not progress.is_overdue(now)
+    assert progress.is_overdue(now + 101)
 
 
 def test_labels_may_be_wrong(serve, gate, caplog):
@@ -225,7 +225,7 @@ def test_labels_may_be_wrong(serve, gate, caplog):
     traffic.go()
     assert served.check_watch().label_noise == 0.02
     assert served.get("/v1/status").json["watch"]["label_noise"] == 0.02
-    served.keeper.save()
+    served.background.monitor.save_all()
     served.close()
     with caplog.at_level("WARNING", "trustdoctor.service"):
         served = serve(gate).lead()
@@ -238,7 +238,7 @@ def test_the_keys_of_the_watch_are_positions(serve, gate):
     secret = "patient-4711"
     served.decide({"id": secret, "logits": [0.1, 0, 0, 0]})
     served.check_watch()
-    served.keeper.save()
+    served.background.monitor.save_all()
     for table in ("watch_states", "watch_checkpoints", "watches", "watch_steps"):
         assert secret not in repr(served.read(f"SELECT * FROM {table}"))
 
@@ -246,7 +246,7 @@ def test_the_keys_of_the_watch_are_positions(serve, gate):
 def test_a_gate_without_a_promise_is_not_watched(serve):
     served = serve(td.Gate(0.0, score="alpha"))
     served.decide({"logits": [[1.0, 0, 0, 0]] * 3})
-    served.keeper.tick()
+    served.background.tick()
     assert served.watch() is None
     status = served.get("/v1/status").json
     assert status["watch"]["tests"] == []
@@ -258,7 +258,7 @@ def test_a_missing_step_is_told(serve, gate):
     traffic = Traffic(served)
     for _ in range(3):
         traffic.decide(5)
-        served.keeper.tick()
+        served.background.tick()
     served.change("DELETE FROM watch_steps WHERE step = 2")
     with pytest.raises(
         td.errors.InputError, match="expected step 2 of version 1, got 3"
@@ -272,5 +272,5 @@ def test_states_survive_text(serve, gate):
     traffic.go()
     watch = served.check_watch()
     text = to_state(watch)
-    served.keeper.save()
+    served.background.monitor.save_all()
     assert served.read("SELECT state FROM watch_states WHERE version = 1") == [(text,)]

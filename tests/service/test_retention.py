@@ -20,10 +20,10 @@ def aged(serve, gate, monkeypatch):
     monkeypatch.setattr(background, "DELETED", 7)
     monkeypatch.setattr(base, "DELETED", 7)
     monkeypatch.setattr(postgres, "DELETED", 7)
-    monkeypatch.setattr(background, "EVERY", 0.0)
+    monkeypatch.setattr(background, "RETENTION_INTERVAL", 0.0)
     monkeypatch.setattr(postgres, "PARTITION", 20)
     served = serve(gate, review=(1.0, 0.5), keep=10 * DAY, deadline=5 * DAY)
-    served.keeper.tick()  # from now on its clock is known
+    served.background.tick()  # from now on its clock is known
     return served
 
 
@@ -49,8 +49,8 @@ def label(served, ids):
 
 
 def tick(served):
-    served.keeper.retention._next = 0.0
-    served.keeper.tick()
+    served.background.retention._next = 0.0
+    served.background.tick()
 
 
 def ids(served):
@@ -97,7 +97,7 @@ def test_old_rows_go_and_the_watch_stays(aged):
 def test_a_crash_after_deletion(aged, serve):
     label(aged, decide(aged, 40, 1)[::2])
     for _ in range(3):
-        aged.keeper.tick()
+        aged.background.tick()
         decide(aged, 3, 10 + _)
     age(aged, 11)
     decide(aged, 5, 2)
@@ -141,7 +141,7 @@ def test_half_of_a_partition(aged):
 def test_payloads_go_earlier(serve, gate, monkeypatch):
     monkeypatch.setattr(background, "DELETED", 7)
     served = serve(gate, review=(1.0, 1.0), keep_payloads=2 * DAY)
-    served.keeper.tick()
+    served.background.tick()
     decide(served, 20, 1)
     age(served, 3)
     decide(served, 20, 2)
@@ -158,7 +158,7 @@ def test_payloads_go_earlier(serve, gate, monkeypatch):
     assert served.read("SELECT count(*) FROM rows WHERE payload IS NOT NULL") == [(0,)]
 
 
-def test_the_search_by_halves(served):
+def test_the_binary_search(served):
     rng = np.random.default_rng(0)
     for start in range(8):
         decide(served, int(rng.integers(1, 9)), start)
@@ -178,17 +178,17 @@ def test_an_empty_store(aged):
 
 def test_a_clock_that_jumps_deletes_nothing(aged):
     decide(aged, 30, 1)
-    aged.keeper.retention._next = 0.0
-    real = aged.keeper.session.now
+    aged.background.retention._next = 0.0
+    real = aged.background.session.now
 
     def ahead():
         return real() + 365 * DAY
 
-    aged.keeper.session.now = ahead
+    aged.background.session.now = ahead
     try:
-        aged.keeper.tick()
+        aged.background.tick()
     finally:
-        del aged.keeper.session.now
+        del aged.background.session.now
     assert len(ids(aged)) == 30
     assert len(aged.check_watch().queue) > 0  # nothing has expired either
 

@@ -181,7 +181,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def tick(self):
-        self.served.keeper.tick()
+        self.served.background.tick()
 
     @rule(kindly=st.booleans())
     def restart(self, kindly):

@@ -36,8 +36,8 @@ from trustdoctor.service.schemas import (
     checked_note,
     encode,
 )
+from trustdoctor.service.status import describe_gate, list_versions
 from trustdoctor.service.store import Session, UnavailableError
-from trustdoctor.service.summaries import describe, list_versions
 from trustdoctor.service.times import made_ids
 from trustdoctor.service.versions import (
     add_gate,
@@ -213,7 +213,7 @@ async def upload_gate(app: "App", request: Request) -> Response:
         message = f"expected a gate as calibrate writes it: {error}"
         raise ProblemError(400, message) from error
     version = await app.service.change(lambda s: add_gate(s, gate, "upload", note))
-    return _json({"version": version, "state": "candidate", **describe(gate)}, 201)
+    return _json({"version": version, "state": "candidate", **describe_gate(gate)}, 201)
 
 
 async def show_gate(app: "App", request: Request) -> Response:

@@ -13,12 +13,13 @@ from secrets import token_hex
 from typing import Any, TypeVar
 
 from trustdoctor.gates import Gate
-from trustdoctor.service.background import Keeper
+from trustdoctor.service.background import BackgroundJobs
 from trustdoctor.service.counters import Latency
 from trustdoctor.service.decisions import RequestDecider, RowDecision
 from trustdoctor.service.request_rows import precompute_bytes
 from trustdoctor.service.schemas import DecideRequest
 from trustdoctor.service.settings import Settings
+from trustdoctor.service.status import describe_replica, read_status
 from trustdoctor.service.store import (
     Database,
     Session,
@@ -26,7 +27,6 @@ from trustdoctor.service.store import (
     migrate,
     transaction,
 )
-from trustdoctor.service.summaries import about, status
 from trustdoctor.service.versions import GateVersions, read_head, start_with
 from trustdoctor.service.writer import Writer
 
@@ -45,7 +45,7 @@ class Service:
     database : Database
     settings : Settings
     writer : Writer
-    keeper : Keeper
+    background : BackgroundJobs
     """
 
     def __init__(self, database: Database, gate: Gate, settings: Settings) -> None:
@@ -54,7 +54,7 @@ class Service:
         self.replica = f"{os.uname().nodename}/{os.getpid()}/{token_hex(4)}"
         self.secret, self.started = self._prepare(gate)
         self.writer = Writer(database, RequestDecider(self.versions))
-        self.keeper = Keeper(
+        self.background = BackgroundJobs(
             database, self.writer, self.versions, settings, self.replica
         )
         self.latency = Latency()
@@ -86,12 +86,12 @@ class Service:
     def start(self) -> None:
         """Begin to write and to watch."""
         self.writer.start()
-        self.keeper.start()
+        self.background.start()
 
     def close(self) -> None:
         """Finish what was taken, count it, and end."""
         self._worker.shutdown(cancel_futures=True)
-        self.keeper.close()
+        self.background.close()
         self.writer.close()
         for _ in range(READERS):
             session = self._readers.get()
@@ -162,8 +162,10 @@ class Service:
     def _read_status(self, session: Session) -> dict[str, Any]:
         fast = self.settings.fast
         return {
-            **status(session, self.versions, self.settings),
-            "service": about(self.database.name, self.replica, self.started, fast=fast),
+            **read_status(session, self.versions, self.settings),
+            "service": describe_replica(
+                self.database.name, self.replica, self.started, fast=fast
+            ),
             "latency": self.latency.summary(),
         }
 

@@ -9,7 +9,7 @@ from service.house import made_rows
 
 import trustdoctor as td
 from trustdoctor.metrics import share
-from trustdoctor.service.summaries import ShadowCounts, labelled_risks
+from trustdoctor.service.status import ShadowCounts, accepted_risks
 
 
 def decide(served, n, seed=0, start=""):
@@ -45,7 +45,7 @@ def test_counts(serve, gate):
     said = [{"id": at, "label": int(k)} for at, k in enumerate(rows.labels[:80])]
     served.label(*said)
     served.lease(count=7)
-    served.keeper.tick()
+    served.background.tick()
     status = served.get("/v1/status").json
     accepted = sum(one["accepted"] for one in done)
     drawn = [one for one in done if one["review"]]
@@ -93,7 +93,7 @@ def test_minutes_end_and_are_in_order(served):
 
 def test_history_is_of_the_current_version(served, gate):
     decide(served, 5)
-    served.keeper.tick()
+    served.background.tick()
     served.done("/v1/gates", json.loads(gate.to_json()))
     served.done("/v1/gates/2/promote")
     status = served.get("/v1/status").json
@@ -108,7 +108,7 @@ def test_the_status_is_strict_json(serve):
     """Certain rows, alarms, infinite doubts: no NaN, no Infinity."""
     served = serve(td.calibrate(made_rows(2000, 1), score="alpha", risk=0.15))
     served.decide({"ids": ["a", "b"], "probs": [[1.0, 0, 0, 0], [0.25] * 4]})
-    served.keeper.tick()
+    served.background.tick()
     for path in ("/v1/status", "/v1/rows/a", "/v1/gates"):
         content = served.get(path).content
         json.loads(content, parse_constant=pytest.fail)
@@ -160,16 +160,16 @@ def test_risks_by_hand():
         (True, True): ShadowCounts(900, 9, 1),
         (False, True): ShadowCounts(100, 60, 40),
     }
-    found = labelled_risks(counts)
+    found = accepted_risks(counts)
     assert found["rows"] == 110
     assert found["risk_shadow"][0] == pytest.approx(0.9 * 0.1 + 0.1 * 0.4)
     own = share(1, 10)
     assert found["risk_current"] == pytest.approx([own.value, own.low, own.high])
     counts[True, True] = ShadowCounts(900, 0, 0)
     assert (
-        labelled_risks(counts)["risk_shadow"] is None
+        accepted_risks(counts)["risk_shadow"] is None
     )  # nothing is known of most rows
-    assert labelled_risks({(True, True): ShadowCounts(5, 0, 0)}) is None
+    assert accepted_risks({(True, True): ShadowCounts(5, 0, 0)}) is None
 
 
 def test_corrections_move_the_counts(serve, gate):
