@@ -133,7 +133,7 @@ def answers(served):
         wrong = [{"id": name, "correct": False} for name in ids[:200]]
         labelled = served.post("/v1/labels", {"labels": wrong})
         yield "/v1/labels", "post", "200", labelled
-        served.keeper.tick()
+        served.background.tick()
         shadow = "/v1/gates/{version}/shadow"
         yield shadow, "post", "200", served.post("/v1/gates/2/shadow")
     yield "/v1/status", "get", "200", served.get("/v1/status")
