@@ -226,7 +226,9 @@ def real_gates(task):
         gate = td.calibrate_scores(scores[some], errors[some], **options)
         kept = np.searchsorted(ascending, gate.threshold, side="right")
         bad = wrong[kept] > options["risk"] * kept
-        found.append((kept / len(scores), kept > 0, bad, gate.certificate.luck))
+        found.append(
+            (kept / len(scores), kept > 0, bad, gate.certificate.passed_by_chance)
+        )
     return np.array(found, float).T
 
 
@@ -482,7 +484,7 @@ def chance(gate, at, name, value):
     c = gate.certificate
     if name == "risk":
         return None
-    n = {"frr": c.n_correct, "trr": c.n_errors, "coverage": c.n}[name]
+    n = {"frr": c.n - c.n_errors, "trr": c.n_errors, "coverage": c.n}[name]
     m = {"frr": at.n_correct, "trr": at.n_errors, "coverage": at.n}[name]
     rate = c.observed[name].value
     if name == "frr":

@@ -19,7 +19,7 @@ from machine import processor
 import trustdoctor as td
 from trustdoctor.adapters.onnx import export
 from trustdoctor.kernels import _native
-from trustdoctor.scores import ROUNDING, find_logit_score, logit_scores
+from trustdoctor.scores import ROUNDING, find_logit_score, find_score, logit_scores
 
 ULP = 2.0**-23
 CLASSES = (2, 3, 10, 100, 1000)
@@ -43,7 +43,7 @@ def exported(score, classes, temperature, folder):
     model = make.make_model(graph, opset_imports=[make.make_opsetid("", 17)])
     model.ir_version = 9
     onnx.save(model, folder / "model.onnx")
-    gate = td.Gate(0.0, score=score, temperature=temperature)
+    gate = td.Gate(0.0, find_score(score, temperature=temperature))
     export(folder / "model.onnx", gate, folder / "guarded.onnx")
     session = onnxruntime.InferenceSession(
         folder / "guarded.onnx", providers=["CPUExecutionProvider"]

@@ -171,7 +171,7 @@ def calibrate_file(task):
 
 def judge(gate, test, target):
     """Return promise kept, how often foreseen, FRR or coverage, all rejected."""
-    at = td.confusion(gate.scorer(test), test.errors, threshold=gate.threshold)
+    at = td.confusion(gate.score(test), test.errors, threshold=gate.threshold)
     none = gate.state == "reject-all"
     if "risk" in target:
         kept = at.accepted_errors <= target["risk"] * at.n_accepted

@@ -163,7 +163,7 @@ def score_works_in_a_gate(entry, tmp_path):
     p, new = rows_for(entry, 1200), rows_for(entry, 300, seed=3)
     score = entry.fit(rows_for(entry, 900, seed=8))
     gate = td.calibrate(p, score=score, frr=0.1)
-    assert gate.score == score.name
+    assert gate.score_name == score.name
     doubts = score(new)
     assert np.array_equal(gate.screen(new).accepted, doubts <= gate.threshold)
     gate.save(tmp_path / "gate.json")

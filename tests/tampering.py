@@ -3,6 +3,9 @@
 import copy
 import json
 
+import msgspec
+from msgspec import structs
+
 VALUES = (
     None, True, -1, 0, 0.5, 1e308, 5e-324, 10**400, 1 << 63, "x", "inf", "nan", [], {},
     [1], ["a", "a"], [[[[[]]]]],
@@ -72,3 +75,13 @@ def same(one, other):
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(same, one, other))
     return (one is other) if bool in {type(one), type(other)} else one == other
+
+
+def without_defaults(content, kind):
+    """Return a document without the fields that say what their absence says, too."""
+    defaults = {
+        field.name: msgspec.json.decode(msgspec.json.encode(field.default))
+        for field in structs.fields(kind)
+        if field.default is not msgspec.NODEFAULT
+    }
+    return {k: v for k, v in content.items() if k not in defaults or v != defaults[k]}

@@ -315,9 +315,11 @@ def _word(name: Any) -> str:
     return name if plain else shown(name)
 
 
-def number(value: float) -> float | str:
+def number(value: float) -> Number:
     """Return a number as JSON has it; infinities are words."""
-    return value if math.isfinite(value) else str(value)
+    if math.isfinite(value):
+        return value
+    return "inf" if value > 0 else "-inf"
 
 
 def read_number(value: Any) -> float:
@@ -348,11 +350,11 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The base of what a document holds: typed fields, by keyword, and no others."""
 
 
-def convert(content: Any, kind: type[T]) -> T:
+def convert(content: Any, kind: type[T], path: str = "") -> T:
     """Return a parsed document, or a part of one, as a value of this type.
 
     Types are strict: true is not 1, 1.0 is not an integer, and a field that the type
-    does not declare is refused.
+    does not declare is refused. `path` is the part's place in the document.
 
     Examples
     --------
@@ -367,20 +369,21 @@ def convert(content: Any, kind: type[T]) -> T:
     try:
         return msgspec.convert(content, kind)
     except msgspec.ValidationError as error:
-        raise FileError(_sentence(str(error))) from error
+        raise FileError(_sentence(str(error), path)) from error
 
 
-def _sentence(message: str) -> str:
+def _sentence(message: str, parent: str) -> str:
     """Return msgspec's message with the path in front, and what the file says quoted.
 
     A document's own words (an unknown field's name) may be anything, of any length.
     """
     text, _, path = message.partition(" - at `$")
+    path = (parent + path.removesuffix("`")).removeprefix(".")
     field = re.fullmatch(
         "Object (?:contains )?(unknown|missing)(?: required)? field `(.*)`",
         text,
         re.DOTALL,
     )
     text = f"{field[1]} field {_word(field[2])}" if field else text.replace("`", "")
-    place = shown(path[:-1].removeprefix("."))[1:-1] + ": " if path else ""
+    place = shown(path)[1:-1] + ": " if path else ""
     return f"{place}{text[:1].lower()}{text[1:]}."

@@ -241,7 +241,7 @@ def test_what_cannot_be_logged_is_refused(digits, tmp_path):
     plain = td.Gate.from_gamma(0.5)
     assert "it names no score" in refused(fitted, td.Gate(0.0))
     said = refused(fitted, td.Gate(0.0, score="energy"))
-    assert "its score energy needs logits, which the model does not give" in said
+    assert "its score energy needs logits, which the model lacks" in said
     rows = td.Predictions.from_probs(
         fitted.predict_proba(held), labels, groups=np.arange(800) % 2
     )

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 import trustdoctor as td
 from trustdoctor.adapters.onnx import check_gate, export, predict
 from trustdoctor.errors import FileError, InputError, OutputError
-from trustdoctor.scores import find_logit_score, logit_scores
+from trustdoctor.scores import find_logit_score, find_score, logit_scores
 
 C = 6
 
@@ -65,7 +65,7 @@ def test_every_score_is_the_librarys(score, opset, tmp_path, rng):
         (z,) = run(model, x, "logits")
         wanted = find_logit_score(score).function(z, temperature=temperature)
         threshold = float(np.median(wanted))
-        gate = td.Gate(threshold, score=score, temperature=temperature)
+        gate = td.Gate(threshold, find_score(score, temperature=temperature))
         export(model, gate, tmp_path / "g.onnx")
         onnx.checker.check_model(str(tmp_path / "g.onnx"), full_check=True)
         doubt, accepted = run(tmp_path / "g.onnx", x, "doubt", "accepted")
@@ -291,7 +291,7 @@ def test_a_temperature_keeps_the_digits(tmp_path, rng):
     model = model_of(tmp_path / "m.onnx", name="logits", classes=1000)
     x = (300 * rng.normal(size=(200, 4))).astype(np.float32)
     for score in ("alpha", "beta", "msp", "margin"):
-        gate = td.Gate(-1.0, score=score, temperature=3.0)
+        gate = td.Gate(-1.0, find_score(score, temperature=3.0))
         export(model, gate, tmp_path / "g.onnx")
         z, doubt = run(tmp_path / "g.onnx", x, "logits", "doubt")
         wanted = find_logit_score(score).function(z, temperature=3.0)

@@ -148,7 +148,7 @@ def test_an_exported_gate_of_auto_decides_alike(kind, tmp_path, rng):
     z = z.astype(kind)
     p = td.Predictions.from_logits(z, (z.argmax(1) + wrong) % 5)
     gate = td.calibrate(p, score="auto", trr=0.8)
-    assert len(gate.fitted.members) > 1
+    assert len(gate.score.members) > 1
     export(model_of(tmp_path / "m.onnx", 5, kind), gate, tmp_path / "g.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "g.onnx")
     (accepted,) = session.run(["accepted"], {"x": z})
@@ -158,7 +158,7 @@ def test_an_exported_gate_of_auto_decides_alike(kind, tmp_path, rng):
     assert near.sum() <= (40 if kind is np.float16 else 1)
     assert 0.2 < accepted.mean() < 0.9
     kept = onnx.load(tmp_path / "g.onnx").metadata_props[0]
-    assert json.loads(kept.value)["score"] == "tuned"
+    assert json.loads(kept.value)["score"]["name"] == "tuned"
     (tmp_path / "gate.json").write_text(kept.value)
     assert td.Gate.load(tmp_path / "gate.json") == gate
 

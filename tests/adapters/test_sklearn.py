@@ -105,7 +105,7 @@ def test_a_fitted_score_sits_behind_a_classifier(rows):
     np.testing.assert_allclose(found.scores, score(p))
     assert np.array_equal(found.accepted, done.gate_.screen(p).accepted)
     assert 0.5 < found.accepted.mean() < 0.9
-    assert done.gate_.score == "rel_u"
+    assert done.gate_.score_name == "rel_u"
 
 
 def test_cross_fitting_promises_nothing_and_says_what_holds(rows):
@@ -346,7 +346,7 @@ def test_the_score_is_a_parameter_and_scoring_a_method(rows):
     assert clone(model).get_params()["score"] == "beta"
     again = clone(model).set_params(score="msp", estimator__C=2.0)
     assert (again.get_params()["score"], again.estimator.C) == ("msp", 2.0)
-    assert again.fit(x, y).gate_.score == "msp"
+    assert again.fit(x, y).gate_.score_name == "msp"
     plain = LogisticRegression(C=2.0).fit(x, y)
     assert again.score(new, new_y) == plain.score(new, new_y)
     loaded = pickle.loads(pickle.dumps(again))
@@ -553,7 +553,7 @@ def test_a_threshold_of_the_estimators_own_decides(cv):
             moved.fit(x[:1000], y[:1000])
         model = TrustedClassifier(moved, risk=0.1, cv=cv).fit(x[1000:], y[1000:])
         done, gate = model.predict_trusted(new), model.gate_
-        assert (gate.score, gate.decided_by) == ("beta", "predicted")
+        assert (gate.score_name, gate.decided_by) == ("beta", "predicted")
         assert any(
             "answer is not the most probable" in n for n in gate.certificate.notes
         )

@@ -163,7 +163,7 @@ def test_what_compare_writes_calibrates_where_it_recommends_a_tuned_score(
     given = ("calibrate", tmp_path / "rows.npz", "--frr", "10%", "-o", gate)
     done = run(*given, "--score", best)
     assert done.returncode == 0, done.stderr
-    assert td.Gate.load(gate).fitted.digest == score.digest
+    assert td.Gate.load(gate).score.digest == score.digest
     done = run(*given, "--score", best, "--temperature", "2")
     assert done.returncode == 2
     assert "takes no temperature" in done.stderr
@@ -185,7 +185,7 @@ def test_parameters_stand_in_the_name(name, kept, table, run, tmp_path):
     done = run("calibrate", path, "--score", name, "--frr", "10%", "-o", gate)
     assert done.returncode == 0, done.stderr
     assert f"reject where {kept} > " in done.stdout
-    assert td.Gate.load(gate).score == kept
+    assert td.Gate.load(gate).score_name == kept
     p = predictions(table)
     assert td.Gate.load(gate) == td.calibrate(p, score=name, frr=0.1)
     done = run("screen", path, "--gate", gate)

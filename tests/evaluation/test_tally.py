@@ -139,7 +139,7 @@ def test_sketches_of_groups_add_up(grouped):
     assert {k: len(s) for k, s in whole.groups.items()} == dict(enumerate(counts))
     gate = whole.calibrate(frr=0.1)
     exact = calibrate(p, frr=0.1, groups=grouped)
-    assert gate.score == "alpha"
+    assert gate.score_name == "alpha"
     for name, rule in exact.groups.items():  # few rows: every cell is one score
         assert gate.groups[name] == rule
 

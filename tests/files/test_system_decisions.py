@@ -105,7 +105,7 @@ def test_every_verb_judges_these_decisions(options, binary, tmp_path):
         assert np.array_equal(decided["predicted"].fill_null(""), p.predicted_names)
         assert np.array_equal(decided["accepted"], gates[0].screen(p).accepted)
         assert done.intake.unanswered == int(p.abstained.sum())
-    assert {gate.score for gate in gates} == {"beta"}
+    assert {gate.score_name for gate in gates} == {"beta"}
     assert {gate.decided_by for gate in gates} == {p.decided_by}
     assert gates[0].threshold == pytest.approx(gates[1].threshold, abs=0.01)
     found = td.compare(p)

@@ -6,9 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+from msgspec import structs
+
 from fuzz.capture import called, refusal
 from fuzz.cases import Case
 from fuzz.verdicts import found
+from trustdoctor.gates import Certificate
+from trustdoctor.gates.gate_file import GateDocument
 
 
 def check_saved(case: Case, load: Callable[[Path], Any]) -> None:
@@ -35,12 +40,19 @@ def check_saved(case: Case, load: Callable[[Path], Any]) -> None:
 
 def _fill_defaults(own: Any, new: Any) -> None:
     """Give both documents what either leaves out, as its default says the same."""
-    if own.get("fitted") and "plain" in own["fitted"]:
+    fitted = (own.get("score") or {}).get("fitted") if "gamma" in own else None
+    if fitted and "plain" in fitted:
         # The digest tells that the score is the same.
-        own["fitted"]["plain"] = new["fitted"]["plain"] | own["fitted"]["plain"]
-    for name, values in (own.get("certificate") or {}).items():
-        if values == []:
-            new["certificate"].setdefault(name, [])
+        fitted["plain"] = new["score"]["fitted"]["plain"] | fitted["plain"]
+    kinds: list[tuple[Any, Any, type]] = [(own, new, GateDocument)] * ("gamma" in own)
+    if own.get("certificate"):
+        kinds.append((own["certificate"], new["certificate"], Certificate))
+    for written, again, kind in kinds:
+        for field in structs.fields(kind):
+            if field.name in written and field.name not in again:
+                again[field.name] = msgspec.json.decode(
+                    msgspec.json.encode(field.default)
+                )
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -251,7 +251,7 @@ def _gate(kind: str) -> td.Gate:
             read("logits"), score=td.Mahalanobis.fit(read("logits")), frr=0.2
         ),
         "confidence": lambda: td.calibrate(read("confidence"), frr=0.2),
-        "threshold": lambda: td.Gate(-0.5, score="alpha", temperature=2.0),
+        "threshold": lambda: td.Gate(-0.5, td.SCORES["alpha"].with_temperature(2.0)),
         "accept": lambda: td.Gate(0.0, score="alpha", state="accept-all"),
     }
     return makers[kind]()

@@ -16,6 +16,7 @@ from trustdoctor.cli import app
 from trustdoctor.engines import local, run
 from trustdoctor.files import Source, frames
 from trustdoctor.gates import Gate
+from trustdoctor.scores import SCORES
 from trustdoctor.watch import Watch
 
 CASES, PARTS = 200, 4
@@ -89,7 +90,7 @@ def invent_rows(monkeypatch):
 def lose_batches(monkeypatch):
     """Score the rows of a batch by another temperature than rows at once."""
     whole = run.BatchScreen.__call__
-    other = Gate(-0.4, score="alpha", temperature=3.0)
+    other = Gate(-0.4, SCORES["alpha"].with_temperature(3.0))
     changed = lambda self, p: whole(replace(self, gate=other), p)  # noqa: E731
     monkeypatch.setattr(run.BatchScreen, "__call__", changed)
 
@@ -156,7 +157,7 @@ def test_a_planted_defect_is_found(untouched, monkeypatch, plant, outcome):
 @pytest.mark.parametrize(
     ("kind", "loaded", "change"),
     [
-        ("gate", Gate, lambda gate: replace(gate, temperature=0.25)),
+        ("gate", Gate, lambda gate: replace(gate, threshold=0.25)),
         ("state", Watch, lambda watch: replace(watch, level=0.25)),
     ],
 )

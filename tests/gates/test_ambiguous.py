@@ -68,7 +68,7 @@ def test_a_gate_of_confidences_refuses_percentages(tmp_path):
     gate = td.calibrate(p, risk=0.3)
     gate.save(tmp_path / "g.json")
     again = td.Gate.load(tmp_path / "g.json")
-    assert again.unit
+    assert again.on_confidences
     percent = td.Predictions.from_confidence(-100 * p.doubts)
     for one in (gate, again):
         with pytest.raises(InputError, match=r"from 0 to 1.*--percent"):
@@ -76,12 +76,14 @@ def test_a_gate_of_confidences_refuses_percentages(tmp_path):
     free = td.calibrate(
         td.Predictions.from_confidence(-100 * p.doubts, ~p.errors), risk=0.3
     )
-    assert not free.unit
+    assert not free.on_confidences
     assert np.array_equal(free.screen(percent).accepted, gate.screen(p).accepted)
     content = json.loads((tmp_path / "g.json").read_text())
     for bad in (1, "yes", None):
-        (tmp_path / "bad.json").write_text(json.dumps(content | {"unit": bad}))
-        with pytest.raises(FileError, match="unit"):
+        (tmp_path / "bad.json").write_text(
+            json.dumps(content | {"on_confidences": bad})
+        )
+        with pytest.raises(FileError, match="on_confidences"):
             td.Gate.load(tmp_path / "bad.json")
 
 

@@ -73,7 +73,7 @@ def test_it_is_tune_and_calibrate_by_hand(target, options, p):
     if isinstance(options.get("groups"), np.ndarray):
         options = options | {"groups": options["groups"][rest]}
     by_hand = td.calibrate(p[rest], score=score, **target, **options)
-    assert gate.fitted.digest == score.digest
+    assert gate.score.digest == score.digest
     assert (gate.threshold, gate.state) == (by_hand.threshold, by_hand.state)
     assert gate.groups == by_hand.groups
     assert gate.certificate.n == 2000
@@ -195,7 +195,7 @@ def test_where_nothing_stands_out_it_is_softmax_response(rng):
     labels = np.where(rng.random(900) < 0.8, one < 0.5, one > 0.5)
     p = td.Predictions.from_probs(np.stack([one, 1 - one], 1), labels)
     gate = td.calibrate(p, score="auto", frr=0.1)
-    assert (gate.score, gate.temperature, gate.fitted) == ("msp", 1.0, None)
+    assert gate.score == td.SCORES["msp"]
     assert (
         "it stays msp. 600 other rows set the threshold." in gate.certificate.notes[-1]
     )
@@ -222,10 +222,10 @@ def test_it_takes_what_the_predictions_allow(p):
     probs = np.exp(p.logits) / np.exp(p.logits).sum(1, keepdims=True)
     rows = td.Predictions.from_probs(probs, p.labels)
     gate = td.calibrate(rows, score="auto", frr=0.1)
-    assert gate.fitted.needs == {"probs"}
+    assert gate.score.needs == {"probs"}
     one = td.Predictions.from_confidence(probs.max(1), correct=~p.errors)
     gate = td.calibrate(one, score="auto", frr=0.1)
-    assert (gate.score, gate.certificate.n) == ("confidence", 3000)
+    assert (gate.score_name, gate.certificate.n) == ("confidence", 3000)
     plain = td.calibrate(one, score="confidence", frr=0.1)
     assert gate.threshold == plain.threshold
     only = "These rows allow one score, confidence: none was chosen."
@@ -290,7 +290,7 @@ def test_a_target_of_somebody_else_works(p, monkeypatch):
     )
     monkeypatch.setitem(TARGETS, "share", share)
     gate = td.calibrate(p, score="auto", share=0.8)
-    assert gate.score == "tuned"
+    assert gate.score_name == "tuned"
     assert "for AUROC." in gate.certificate.notes[-2]
 
 
@@ -364,8 +364,8 @@ def test_a_score_that_gains_nothing_is_said_to():
         labels = (share.cumsum(1) > own.random((1500, 1))).argmax(1)
         rows = td.Predictions.from_logits(z, labels)
         gate = td.calibrate(rows, score="auto", frr=0.1)
-        if gate.score != "msp":
+        if gate.score_name != "msp":
             break
-    assert gate.score != "msp"
+    assert gate.score_name != "msp"
     line = gate.certificate.notes[-1]
     assert line.endswith("That is no clear gain: msp would have all 1,500.")

@@ -52,7 +52,7 @@ def test_the_gate_is_that_of_the_odds_of_the_decisions(known, gate):
     chosen = np.where(yes, p, 1 - p)
     doubts, errors = np.log((1 - chosen) / chosen), yes != known.labels
     by_hand = td.calibrate_scores(doubts, errors, risk=0.1)
-    assert gate.score == "beta"
+    assert gate.score_name == "beta"
     assert gate.threshold == pytest.approx(by_hand.threshold, rel=1e-9)
     assert gate.certificate.observed == by_hand.certificate.observed
     assert any("cutoff 0.2" in note for note in gate.certificate.notes)

@@ -59,7 +59,7 @@ def test_the_strictest_that_passes_is_taken_at_its_share_of_the_level(name, orde
     assert gate.threshold == alone(able[0], m, name).threshold
     assert gate.threshold != td.calibrate(ROWS, **{name: able[0]}).threshold
     assert gate.certificate.confidence == 0.9
-    assert gate.certificate.choices == m
+    assert gate.certificate.candidates == m
 
 
 def test_where_none_passes_the_last_says_why():
@@ -139,7 +139,7 @@ def test_clusters_auto_and_lists_take_several_values(name):
     clusters, values = np.arange(2000) // 2, VALUES[name]
     for more in ({"clusters": clusters}, {"score": "auto"}, {"shortlist": 0.9}):
         gate = td.calibrate(ROWS, **{name: values}, **more)
-        assert gate.certificate.choices == len(values)
+        assert gate.certificate.candidates == len(values)
         assert gate.certificate.target[name] in values
         assert gate.state == "threshold"
 
@@ -165,7 +165,7 @@ def test_counted_rows_choose_as_rows_do(name):
     counted = state.calibrate(**{name: VALUES[name]})
     whole = td.calibrate(ROWS, **{name: VALUES[name]})
     assert counted.certificate.target == whole.certificate.target
-    assert counted.certificate.choices == len(VALUES[name])
+    assert counted.certificate.candidates == len(VALUES[name])
     agreed = (counted.threshold >= ROWS_DOUBTS) == (whole.threshold >= ROWS_DOUBTS)
     assert agreed.mean() > 0.995
 
@@ -231,7 +231,7 @@ def test_the_file_the_watch_and_screen_know_the_chosen_value(tmp_path):
     gate.save(tmp_path / "gate.json")
     again = td.Gate.load(tmp_path / "gate.json")
     assert again.certificate == gate.certificate
-    assert again.certificate.choices == 2
+    assert again.certificate.candidates == 2
     assert "choices" not in td.calibrate(ROWS, risk=0.05).to_json()
     new = rows(seed=1)
     assert np.array_equal(again.screen(new).accepted, gate.screen(new).accepted)

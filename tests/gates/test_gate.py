@@ -59,7 +59,7 @@ def test_trivial_states_hold_for_certain_rows(kind):
     "gate",
     [
         Gate.from_gamma(0.1),
-        Gate(math.pi, score="energy", temperature=1.3),
+        Gate(math.pi, td.SCORES["energy"].with_temperature(1.3)),
         Gate(-math.inf, score="beta"),
         Gate(math.inf),
         Gate(0.0, score="msp", state="accept-all"),
@@ -72,6 +72,9 @@ def test_gates_round_trip(gate, tmp_path):
     json.loads((tmp_path / "gate.json").read_text(), parse_constant=pytest.fail)
 
 
+ALPHA = {"name": "alpha", "temperature": 1.0, "fitted": None}
+
+
 @pytest.mark.parametrize(
     ("change", "match"),
     [
@@ -80,17 +83,17 @@ def test_gates_round_trip(gate, tmp_path):
             {"trustdoctor": "report"},
             "expected a gate of trustdoctor in .*, got a report",
         ),
-        ({"score": "magic"}, "magic"),
-        ({"score": 3}, "a score's name"),
+        ({"score": ALPHA | {"name": "magic"}}, "magic"),
+        ({"score": 3}, r"score: expected object . null, got int"),
         ({"state": "maybe"}, "maybe"),
-        ({"threshold": "low"}, "numbers"),
-        ({"threshold": None}, "numbers"),
-        ({"threshold": True}, "numbers"),
-        ({"temperature": 10**400}, "beyond 64 bits"),
-        ({"temperature": -1}, "temperature"),
-        ({"temperature": None}, "numbers"),
+        ({"threshold": "low"}, "threshold: invalid enum value 'low'"),
+        ({"threshold": None}, "threshold: expected float"),
+        ({"threshold": True}, "threshold: expected float"),
+        ({"score": ALPHA | {"temperature": 10**400}}, "beyond 64 bits"),
+        ({"score": ALPHA | {"temperature": -1}}, r"score\.temperature: expected"),
+        ({"score": ALPHA | {"temperature": None}}, r"score\.temperature: expected"),
         ({"surprise": 1}, "surprise"),
-        ({"score": None, "temperature": "x"}, "numbers"),
+        ({"temperature": 1.0}, "unknown field temperature"),
     ],
 )
 def test_gates_that_are_not_understood_are_refused(change, match, tmp_path):
@@ -131,7 +134,7 @@ def test_gamma_is_refused_for_scores_that_are_not_ratios(score):
 
 
 def test_numpy_numbers_become_plain_ones(tmp_path):
-    gate = Gate(np.float32(0.5), score="alpha", temperature=np.float64(2))
+    gate = Gate.from_gamma(np.float32(0.5), temperature=np.float64(2))
     gate.save(tmp_path / "gate.json")
     assert Gate.load(tmp_path / "gate.json") == gate
     with pytest.raises(InputError, match="number"):
@@ -165,12 +168,6 @@ def test_scores_that_are_not_registered_are_refused(rng):
         with pytest.raises(InputError, match="is not in the registry"):
             td.calibrate(p, score=score, frr=0.1)
     gate = Gate(0.0, score=td.SCORES["alpha"].with_temperature(2.0))
-    assert (gate.score, gate.temperature) == ("alpha", 2.0)
-    assert (
-        Gate(
-            0.0, score=td.SCORES["alpha"].with_temperature(2.0), temperature=2
-        ).temperature
-        == 2
-    )
+    assert (gate.score_name, gate.temperature) == ("alpha", 2.0)
     with pytest.raises(InputError, match="temperature 2, and temperature=3 was given"):
-        Gate(0.0, score=td.SCORES["alpha"].with_temperature(2.0), temperature=3.0)
+        Gate.from_gamma(1.0, score=gate.score, temperature=3.0)

@@ -10,6 +10,7 @@ import pytest
 import trustdoctor as td
 from trustdoctor.errors import FileError
 from trustdoctor.gates import gate_file
+from trustdoctor.scores import documents
 
 
 @pytest.mark.parametrize("schema", [1, 2])
@@ -17,7 +18,7 @@ def test_gates_of_earlier_versions_are_made_again(schema, tmp_path):
     td.Gate(0.0).save(tmp_path / "gate.json")
     content = json.loads((tmp_path / "gate.json").read_text())
     (tmp_path / "gate.json").write_text(json.dumps(content | {"schema": schema}))
-    with pytest.raises(FileError, match=r"an earlier version .* Make it again"):
+    with pytest.raises(FileError, match=r"an earlier version .* Calibrate it again"):
         td.Gate.load(tmp_path / "gate.json")
 
 
@@ -29,7 +30,7 @@ def test_a_gate_without_a_list_of_what_passed_loads(tmp_path):
     gate.save(tmp_path / "gate.json")
     content = json.loads((tmp_path / "gate.json").read_text())
     assert content["certificate"].pop("passed")
-    assert "luck" not in content["certificate"]
+    assert "passed_by_chance" not in content["certificate"]
     (tmp_path / "gate.json").write_text(json.dumps(content))
     old = td.Gate.load(tmp_path / "gate.json")
     assert (old.threshold, old.certificate.passed) == (gate.threshold, ())
@@ -53,7 +54,7 @@ def test_a_small_fitted_score_stands_in_the_file(fitted):
     gate, path = fitted
     assert [p.name for p in path.parent.iterdir()] == ["gate.json"]
     again = td.Gate.load(path)
-    assert again.fitted.digest == gate.fitted.digest
+    assert again.score.digest == gate.score.digest
     p = laws.rows(200, seed=5)
     assert np.array_equal(again.screen(p).scores, gate.screen(p).scores)
 
@@ -62,7 +63,7 @@ def test_a_small_fitted_score_stands_in_the_file(fitted):
 def test_a_large_one_goes_into_a_file_beside_it(tmp_path, monkeypatch):
     p = laws.rows(1500)
     gate = td.calibrate(p, score=td.KNN.fit(laws.rows(900, seed=2), k=5), frr=0.1)
-    monkeypatch.setattr(gate_file, "EMBEDDED", 1000)
+    monkeypatch.setattr(documents, "EMBEDDED_BYTES", 1000)
     gate.save(tmp_path / "gate.json")
     (beside,) = tmp_path.glob("gate.knn-*.safetensors")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["gate.json", beside.name]
@@ -77,9 +78,9 @@ def test_a_large_one_goes_into_a_file_beside_it(tmp_path, monkeypatch):
     with pytest.raises(FileError, match="there is no file"):
         td.Gate.load(tmp_path / "gate.json")
     content = json.loads((tmp_path / "gate.json").read_text())
-    content["fitted"]["file"] = f"../{beside.name}"
+    content["score"]["fitted"]["file"] = f"../{beside.name}"
     (tmp_path / "gate.json").write_text(json.dumps(content))
-    with pytest.raises(FileError, match="expected a file beside the gate"):
+    with pytest.raises(FileError, match="expected the name of a file beside"):
         td.Gate.load(tmp_path / "gate.json")
 
 
@@ -89,7 +90,7 @@ def test_a_large_one_goes_into_a_file_beside_it(tmp_path, monkeypatch):
     ids=["long", "even", "odd", "not UTF-8"],
 )
 def test_long_names_leave_room_for_the_one_beside(name, tmp_path, monkeypatch):
-    monkeypatch.setattr(gate_file, "EMBEDDED", 1000)
+    monkeypatch.setattr(documents, "EMBEDDED_BYTES", 1000)
     gate = td.Gate(0.0, score=td.KNN.fit(laws.rows(900, seed=2), k=5))
     gate.save(tmp_path / name)
     assert td.Gate.load(tmp_path / name) == gate
@@ -108,20 +109,20 @@ def _set(*path, to):
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        (_set("fitted", to=3), "expected fields"),
-        (_set("fitted", to={}), "lacks or adds"),
-        (_set("fitted", "arrays", to=[]), "by name"),
+        (_set("fitted", to=3), "score.fitted: expected object"),
+        (_set("fitted", to={}), "missing field digest"),
+        (_set("fitted", "arrays", to=[]), "score.fitted.arrays: expected object"),
         (_set("fitted", "arrays", "matrix", "shape", to=[400, 400]), "of shape"),
-        (_set("fitted", "arrays", "matrix", "shape", to=[-4, -4]), "arrays of"),
-        (_set("fitted", "arrays", "matrix", "shape", to="4"), "expected a list"),
-        (_set("fitted", "arrays", "matrix", "type", to="|O"), "arrays of <f8"),
+        (_set("fitted", "arrays", "matrix", "shape", to=[-4, -4]), "expected int >= 0"),
+        (_set("fitted", "arrays", "matrix", "shape", to="4"), "expected array"),
+        (_set("fitted", "arrays", "matrix", "type", to="|O"), "invalid enum value"),
         (_set("fitted", "arrays", "matrix", "base64", to="!"), "base64"),
         (_set("fitted", "plain", "temperature", to=2.0), "digest is another"),
         (_set("fitted", "plain", "temperature", to=None), "not valid"),
         (_set("fitted", "digest", to="0"), "digest is another"),
         (_set("fitted", "surprise", to=1), "surprise"),
-        (_set("score", to="alpha"), "not valid"),
-        (_set("score", to="beauty"), "not valid"),
+        (_set("name", to="alpha"), "not valid"),
+        (_set("name", to="beauty"), "not valid"),
         (_set("temperature", to=2.0), "takes no temperature"),
         (_set("fitted", to=None), "must be fitted first"),
     ],
@@ -129,7 +130,7 @@ def _set(*path, to):
 def test_a_tampered_fitted_score_is_refused(change, match, fitted):
     _, path = fitted
     content = json.loads(path.read_text())
-    change(content)
+    change(content["score"])
     path.write_text(json.dumps(content))
     with pytest.raises(FileError, match=match):
         td.Gate.load(path)
@@ -137,14 +138,14 @@ def test_a_tampered_fitted_score_is_refused(change, match, fitted):
 
 def test_nothing_in_the_file_is_a_pickle(fitted):
     _, path = fitted
-    arrays = json.loads(path.read_text())["fitted"]["arrays"]
+    arrays = json.loads(path.read_text())["score"]["fitted"]["arrays"]
     raw = base64.b64decode(arrays["matrix"]["base64"])
-    assert np.array_equal(np.frombuffer(raw).reshape(4, 4), fitted[0].fitted.matrix)
+    assert np.array_equal(np.frombuffer(raw).reshape(4, 4), fitted[0].score.matrix)
 
 
 @reversed_scores
 def test_a_save_that_fails_leaves_the_gate_that_was_there(tmp_path, monkeypatch):
-    monkeypatch.setattr(gate_file, "EMBEDDED", 1000)
+    monkeypatch.setattr(documents, "EMBEDDED_BYTES", 1000)
     p, path = laws.rows(1500), tmp_path / "gate.json"
     first, second = (
         td.calibrate(p, score=td.KNN.fit(laws.rows(900, seed=s), k=5), frr=0.1)

@@ -61,7 +61,7 @@ ASKS = {
     "watch's deadline": lambda _, v: GATE.watch(deadline=v),
     "gamma": lambda _, v: td.Gate.from_gamma(v),
     "gate": lambda _, v: td.Gate(v),
-    "gate's temperature": lambda _, v: td.Gate(0.0, score="alpha", temperature=v),
+    "gate's temperature": lambda _, v: td.Gate.from_gamma(1.0, temperature=v),
 }
 
 

@@ -303,7 +303,9 @@ def flags(scores, errors, n, runs, risk, seed=0):
         gate = td.calibrate_scores(scores[some], errors[some], risk=risk)
         kept = gate.accept(scores)
         broken = bool(kept.any() and errors[kept].mean() > risk)
-        out.append((gate.state != "reject-all", gate.certificate.luck, broken))
+        out.append(
+            (gate.state != "reject-all", gate.certificate.passed_by_chance, broken)
+        )
     return np.array(out).T
 
 
@@ -337,7 +339,7 @@ def test_no_gate_is_luck_where_one_error_is_allowed(rng):
     for seed in range(150):
         some = np.random.default_rng(seed).choice(4000, 300)
         gate = td.calibrate_scores(scores[some], errors[some], risk=0.05)
-        if gate.certificate.luck:
+        if gate.certificate.passed_by_chance:
             kept = int(gate.accept(scores[some]).sum())
             assert binom.cdf(1, kept, 0.05) > 0.01
             assert not errors[some][gate.accept(scores[some])].any()
@@ -351,14 +353,16 @@ def lucky(first=250):
 
 def test_the_flag_is_in_the_text_the_file_and_the_gate(tmp_path):
     gate = td.calibrate_scores(*lucky(), risk=0.01)
-    assert gate.certificate.luck
+    assert gate.certificate.passed_by_chance
     assert "Careful: it passed with no error among 252 accepted rows" in str(
         gate.certificate.notes
     )
-    assert "careful: it passed by luck" in repr(gate)
+    assert "careful: it passed by chance" in repr(gate)
     gate.save(tmp_path / "gate.json")
-    assert json.loads((tmp_path / "gate.json").read_text())["certificate"]["luck"]
-    assert td.Gate.load(tmp_path / "gate.json").certificate.luck
+    assert json.loads((tmp_path / "gate.json").read_text())["certificate"][
+        "passed_by_chance"
+    ]
+    assert td.Gate.load(tmp_path / "gate.json").certificate.passed_by_chance
 
 
 def test_groups_that_were_lucky_are_named():
@@ -366,7 +370,7 @@ def test_groups_that_were_lucky_are_named():
     errors[500:] = np.arange(500) >= 495
     groups = np.repeat(["bad", "good"], 500)
     found = td.calibrate_scores(scores, errors, risk=0.01, groups=groups).certificate
-    assert found.luck
+    assert found.passed_by_chance
     said = [note for note in found.notes if "no error among" in note]
     assert "in group bad" in said[0]
     assert "good" not in said[0]

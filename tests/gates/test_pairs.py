@@ -178,8 +178,8 @@ def test_nothing_is_listed_where_nothing_is_tested(rng):
         {"passed": [[0.1, 2, 3, 0.1, 0.1]]},
         {"passed": [["x", 3, 2, 0.1, 0.1]]},
         {"passed": [[0.1, 3, 2, 7, 0.1]]},
-        {"luck": "no"},
-        {"luck": 1},
+        {"passed_by_chance": "no"},
+        {"passed_by_chance": 1},
     ],
 )
 def test_lists_that_are_not_understood_are_refused(change, rng, tmp_path):

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 import trustdoctor as td
 from trustdoctor.errors import InputError, LabelsMissingError
@@ -169,7 +170,7 @@ def test_a_third_sets_lists_where_the_same_rows_cannot(options):
     listed = td.shortlist(alone, p[order[:500]], level=0.9)
     *notes, last = gate.certificate.notes
     assert listed == (
-        replace(gate, certificate=replace(gate.certificate, notes=tuple(notes)))
+        replace(gate, certificate=structs.replace(gate.certificate, notes=tuple(notes)))
     )
     assert last.startswith("500 labelled rows, drawn at random, set the lists")
     whole = td.calibrate(p, **options)

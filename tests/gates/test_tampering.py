@@ -10,7 +10,9 @@ import tampering
 import trustdoctor as td
 from trustdoctor import envelope
 from trustdoctor.errors import FileError, InputError
-from trustdoctor.gates import Margins
+from trustdoctor.gates import Certificate, Margins
+from trustdoctor.gates.gate_file import GateDocument
+from trustdoctor.scores import ScoreDocument
 
 ROWS = laws.rows(1200)
 NEW = laws.rows(30, seed=7)
@@ -57,9 +59,13 @@ def use(gate, kind):
 
 def plain(content):
     """Leave out what a file need not say."""
-    spared = {"margins": None, "fitted": None, "unit": False, "classes": None}
-    kept = {k: v for k, v in content.items() if k not in spared or v != spared[k]}
-    return kept | {"schema": 3}
+    plain = tampering.without_defaults(content, GateDocument)
+    certificate = content.get("certificate")
+    if certificate is not None:
+        plain["certificate"] = tampering.without_defaults(certificate, Certificate)
+    if content["score"] is not None:
+        plain["score"] = tampering.without_defaults(content["score"], ScoreDocument)
+    return plain
 
 
 TELLING = {"target", "mode", "n_errors", "feasible"}
@@ -83,7 +89,11 @@ def test_a_tampered_gate_is_refused_or_whole(kind, monkeypatch):
         assert what[-1] != "twice", what
         use(gate, kind)
         again = gate.to_json()
-        if what[:2] != ("fitted", "plain"):  # what it leaves out has a usual value
+        if what[:3] != (
+            "score",
+            "fitted",
+            "plain",
+        ):  # with defaults of its own
             assert tampering.same(plain(json.loads(again)), plain(json.loads(text)))
         monkeypatch.setattr(envelope, "read_bounded", lambda *_, again=again: again)
         assert td.Gate.load("gate.json") == gate, what
@@ -103,12 +113,12 @@ GROUP = {"threshold": 0.0, "state": "threshold", "n": 5, "promised": True}
 @pytest.mark.parametrize(
     ("names", "match"),
     [
-        ([1, 1], "once"),
-        (["a", "a"], "once"),
+        ([1, 1], "the group 1 twice"),
+        (["a", "a"], "the group 'a' twice"),
         ([1, "1"], "all integers, or all strings"),
-        ([True, 2], "by number or name"),
-        ([1.0, 2], "by number or name"),
-        ([None], "by number or name"),
+        ([True, 2], r"groups\[0\]\.group: expected int . str"),
+        ([1.0, 2], r"groups\[0\]\.group: expected int . str"),
+        ([None], r"groups\[0\]\.group: expected int . str"),
     ],
     ids=str,
 )
@@ -129,21 +139,27 @@ def test_groups_are_of_one_kind_and_each_there_once(names, match, tmp_path):
         ({"target": {"risk": 0.1, "joint": 0.1}}, "target"),
         ({"target": {"cost": 5.0}}, "mode"),
         ({"target": {"risk": 0.1}, "mode": "expectation"}, "mode"),
-        ({"confidence": 1.0}, "confidence"),
-        ({"n": -5, "n_correct": -3, "n_errors": -2}, "n "),
-        ({"n": 1 << 60, "n_correct": 1 << 60, "n_errors": 0}, "n "),
-        ({"n_correct": 1300, "n_errors": -100}, "n_errors"),
-        ({"n_correct": -1, "n_errors": -1}, "mode"),
-        ({"rows_needed": 5}, "lacks or adds"),
+        ({"target": {"beauty": 0.1}}, "'beauty', which is not registered"),
+        ({"confidence": 1.0}, r"certificate\.confidence: expected float < 1"),
+        ({"n": -5}, r"certificate\.n: expected int >= 1"),
+        ({"n": 1 << 60}, r"certificate\.n: expected int <"),
+        ({"n": 100.0}, r"certificate\.n: expected int"),
+        ({"n_errors": -1}, r"certificate\.n_errors: expected int >= 0"),
+        ({"n_errors": 1300}, "its n_errors cannot be 1300"),
+        ({"accepted": 1300}, "its accepted cannot be 1300"),
+        ({"accepted_errors": 1200}, "its accepted_errors cannot be"),
+        ({"accepted": None}, "its accepted_errors cannot be"),
+        ({"n_errors": None}, "its accepted_errors cannot be"),
+        ({"n_errors": None, "accepted_errors": None}, "its mode cannot be"),
+        ({"rows_needed": 5}, "unknown field rows_needed"),
         ({"outlook": [[0, 0.1, 0.2, 0.3, 0.4]]}, "outlook"),
         ({"outlook": [[10, 1.1, 0.2, 0.3, 0.4]]}, "outlook"),
         ({"outlook": [[10, 0.1]]}, "outlook"),
-        ({"outlook": 5}, "expected a list"),
+        ({"outlook": 5}, "outlook: expected array"),
         ({"feasible": [2.0, 1.0]}, "feasible"),
-        ({"notes": "text"}, "expected a list"),
-        ({"observed": {"frr": [0.5, 0.6, 0.7]}}, "observed"),
-        ({"observed": {"frr": [0.5, 0.4]}}, "a rate and its interval"),
-        ({"observed": {"cost": [0.1, 0.1, 0.1]}}, "observed"),
+        ({"notes": "text"}, "notes: expected array"),
+        ({"passed": [["high", 5, 1, 0.1, 0.1]]}, "expected numbers, got 'high'"),
+        ({"passed": [["inf", 5, 6, 0.1, 0.1]]}, "its passed cannot be"),
     ],
     ids=str,
 )

@@ -124,7 +124,7 @@ def test_every_promise_is_that_of_the_bare_scores(target, tmp_path):
     kind = ANSWERS["prediction and label"]
     source = kind.source(kind.parts(tmp_path / "in"))
     gate = engines.calibrate_files(source, means=IN_MEMORY, **target)
-    assert gate.score == "confidence"
+    assert gate.score_name == "confidence"
     bare = td.calibrate_scores(-stated, ~right, **target)
     assert gate.threshold == bare.threshold
     assert gate.certificate.observed == bare.certificate.observed

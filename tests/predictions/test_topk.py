@@ -91,7 +91,7 @@ def test_gates_decide_on_the_cautious_end():
     everything = td.Gate(np.inf, score="beta", state="accept-all")
     assert not everything.screen(unsure).accepted.any()
     with pytest.raises(InputError, match="temperature"):
-        td.Gate(0.0, score="alpha", temperature=2.0).screen(found)
+        td.Gate(0.0, td.SCORES["alpha"].with_temperature(2.0)).screen(found)
     with pytest.raises(InputError, match="alpha, beta, msp"):
         td.Gate(0.0, score="energy").screen(found)
 

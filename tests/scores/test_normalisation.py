@@ -389,7 +389,7 @@ def test_a_gate_keeps_the_parameters(name, rows, table, run, tmp_path):
     score, path = find_score(name), tmp_path / "gate.json"
     gate = td.calibrate(rows, score=name, frr=0.1)
     assert gate == td.calibrate(rows, score=score, frr=0.1)
-    assert gate.score == name
+    assert gate.score_name == name
     gate.save(path)
     again = td.Gate.load(path)
     assert again == gate
@@ -398,7 +398,7 @@ def test_a_gate_keeps_the_parameters(name, rows, table, run, tmp_path):
     other = tmp_path / "other.json"
     done = run("calibrate", table, "--score", name, "--frr", 0.1, "-o", other)
     assert done.returncode == 0, done.stderr
-    assert td.Gate.load(other).score == name
+    assert td.Gate.load(other).score_name == name
     assert td.Gate.load(other).threshold == gate.threshold
 
 

@@ -200,7 +200,7 @@ def test_a_file_keeps_every_bit(score, tmp_path, rng):
     gate.save(tmp_path / "gate.json")
     kept = td.Gate.load(tmp_path / "gate.json")
     assert kept == gate
-    for one in (again, kept.scorer):
+    for one in (again, kept.score):
         assert np.array_equal(one(p), score(p))
 
 
@@ -359,7 +359,7 @@ def test_fields_that_cannot_be_are_refused(score, name, value, tmp_path, rng):
     gate = td.calibrate(lengths_are_noise(rng, 300), score=score, frr=0.2)
     gate.save(tmp_path / "gate.json")
     content = json.loads((tmp_path / "gate.json").read_text())
-    content["fitted"]["plain"][name] = value
+    content["score"]["fitted"]["plain"][name] = value
     (tmp_path / "gate.json").write_text(json.dumps(content))
     with pytest.raises((FileError, InputError)):
         td.Gate.load(tmp_path / "gate.json")

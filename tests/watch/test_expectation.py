@@ -74,7 +74,7 @@ def test_the_band_by_hand():
 @pytest.mark.parametrize(("n", "new"), [(200, 200), (200, 2000), (2000, 500)])
 def test_the_band_covers_where_confidence_means_what_it_meant(n, new):
     """The new rows are harder: only their confidences say so."""
-    gate = td.Gate(-2.0, score="beta", temperature=3.0)
+    gate = td.Gate(-2.0, td.SCORES["beta"].with_temperature(3.0))
     hits, risks = [], []
     for seed in range(300):
         reference = rows(n, seed)

@@ -172,9 +172,9 @@ def _check_gate(gate: Gate, available: set[str]) -> None:
         reason = "it names no score"
     elif gate.decided_by:
         reason = f"it is about decisions of the system's own ({gate.decided_by})"
-    elif gate.scorer.needs - available:
-        needs = " and ".join(sorted(gate.scorer.needs - available))
-        reason = f"its score {gate.score} needs {needs}, which the model does not give"
+    elif gate.score.needs - available:
+        needs = " and ".join(sorted(gate.score.needs - available))
+        reason = f"its score {gate.score_name} needs {needs}, which the model lacks"
     elif gate.groups and gate.grouped_by != PREDICTED:
         reason = f"it has thresholds for groups ({gate.grouped_by})"
     if reason:

@@ -328,7 +328,7 @@ def _shortlist_in_batches(
     if reference_set is None and sketch.are_gate_rows:
         # Only the counts tell that these rows set the gate. Lists by the same rows keep
         # their promise with a reference set alone, so they are counted again.
-        every = CalibrationSketch(gate.scorer, needs_labels=True)
+        every = CalibrationSketch(gate.require_score(), needs_labels=True)
         every = _fold(source, every, means)
         return _shortlist_in_batches(source, gate, list_options, means, every)
     listed: Gate = sketch.calibrate()

@@ -171,17 +171,16 @@ def better_score(predictions: Predictions, gate: Gate) -> str:
         rows = predictions[order[:MAX_COMPARED]]
         where = f"{MAX_COMPARED:,} of these rows"
     errors = rows.errors
-    candidates = [name for name in available_scores(rows) if name != gate.score]
+    candidates = [name for name in available_scores(rows) if name != gate.score_name]
     if gate.score is None or errors.all() or not errors.any() or not candidates:
         return ""
-    scorer = gate.scorer
-    gate_ranking = Ranking(scorer(rows), errors, scorer.rounding)
+    gate_ranking = Ranking(gate.score(rows), errors, gate.score.rounding)
     confidence, gains = 1 - (1 - CONFIDENCE) / len(candidates), {}
     doubts = score_all(rows, candidates, temperature=gate.temperature)
     for name, scores in doubts.items():
         ranking = Ranking(scores, errors, find_score(name).rounding)
         gains[name] = auroc_difference(ranking, gate_ranking, confidence=confidence)
-    warning = better_score_sentence(gate.score, gains, rows=where)
+    warning = better_score_sentence(gate.score.name, gains, rows=where)
     if not warning:
         return ""
     return f"Careful: {warning}. Let other rows choose: --score auto, or compare."
@@ -225,7 +224,7 @@ def remarks(calibration: Calibration) -> Iterator[str]:
 def _other_samples(predictions: Predictions, gate: Gate) -> NamedSamples:
     """Yield the rows under every plain score but the gate's."""
     for name in available_scores(predictions):
-        if name != gate.score:
+        if name != gate.score_name:
             score = find_score(name, temperature=gate.temperature)
             yield name, Rows(score(predictions), predictions.errors, score.rounding)
 

@@ -42,7 +42,7 @@ from trustdoctor.gates.clusters import (
     one_per_cluster,
     repeat_notes,
 )
-from trustdoctor.gates.gate import Gate, is_unit
+from trustdoctor.gates.gate import Gate, on_confidences
 from trustdoctor.gates.group_thresholds import (
     cut_groups,
     split_groups,
@@ -333,7 +333,7 @@ def run_calibration(  # noqa: PLR0913 - what a calibration is made of
     )
     gate = replace(
         gate,
-        unit=is_unit(rows.predictions),
+        on_confidences=on_confidences(rows.predictions),
         classes=classes_of(rows.predictions),
         decided_by=rows.predictions.decided_by,
     ).with_notes(*_neglected_class_notes(gate, rows, doubts))
@@ -567,7 +567,7 @@ def calibrate_sample(  # noqa: PLR0913 - what a gate is made of
         group_cuts = cut_groups(samples, request, pooled, reachable)
     gate = Gate(
         threshold,
-        score,  # type: ignore[arg-type]
+        score,
         state=cut.state,
         groups=group_cuts.thresholds if group_cuts else {},
         grouped_by=grouped_by if group_cuts else "",

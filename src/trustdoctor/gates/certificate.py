@@ -1,37 +1,39 @@
-"""What a gate promises, on what grounds, and what was seen."""
+"""What a gate promises, on what grounds, and what it did to the calibration rows."""
 
-import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from dataclasses import astuple
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
 
 from trustdoctor import envelope
+from trustdoctor.envelope import MOST_ROWS, Count, Document
 from trustdoctor.errors import FileError
+from trustdoctor.gates.outcome import Outcome
 from trustdoctor.gates.outlook import Outlook
 from trustdoctor.gates.pairs import is_pair
 from trustdoctor.gates.risk import Passed
 from trustdoctor.gates.targets import TARGETS
-from trustdoctor.metrics import Estimate
+from trustdoctor.metrics import Confusion, Estimate
 
+PromiseMode = Literal["confidence", "expectation", "none"]
 Rates = dict[str, Estimate]
-# What a file leaves out where it is so.
-_USUAL = {"passed": [], "luck": False, "outlook": [], "label_noise": 0.0, "choices": 1}
-_MOST_CHOICES = 1 << 20
-MODES = ("confidence", "expectation", "none")
-
 
 ODD_LABELS = "The labels are odd, and the promise may rest on nothing:"
 """Begins a note of a certificate whose labels were allowed all the same."""
 
 
-@dataclass(frozen=True)
-class Certificate:
+class Certificate(Document, frozen=True, omit_defaults=True):
     """The promise of a calibrated gate.
+
+    The counts of the calibration rows are kept, not rates, so that intervals at any
+    confidence can be had from a gate's file, as the watch needs them.
 
     Attributes
     ----------
     target : dict of str to float
-        What was asked for, e.g. ``{"frr": 0.05}``.
+        What was requested, e.g. ``{"frr": 0.05}``.
     rule : str
         The rule that set the threshold, in one sentence.
     assumption : str
@@ -41,21 +43,15 @@ class Certificate:
         calibration rows. "expectation": it holds on average over them. "none": there is
         no promise.
     confidence : float
-    n, n_correct, n_errors : int
-        Calibration rows; the last two are -1 where there were no labels.
-    observed : dict of str to Estimate
-        Coverage, FRR, TRR, risk and joint rate on the calibration rows at the
-        threshold, with Clopper-Pearson intervals at `confidence`. They describe these
-        rows; the promise is the target.
+    n : int
+        Calibration rows.
+    n_errors : int or None
+        The errors among them; None without labels.
+    accepted, accepted_errors : int or None
+        What the gate does to them: rows that it accepts, and errors among these. None
+        if that was not counted, or if there are no labels.
     trivial : str
-        Why the gate accepts or rejects everything; empty where it does not.
-    outlook : tuple of Outlook
-        Where the rows do not allow the promise: how often calibrations on as many rows
-        like these do, simulated, and with how many rows most do.
-    label_noise : float
-        The share of the labels that may be wrong.
-    choices : int
-        Values fixed in advance that shared the level, of which the target is one.
+        Why the gate accepts or rejects everything; empty if it does not.
     fingerprint : str
         Of the calibration scores and errors, in whatever order they came; of a
         `Sketch` that was handed to `calibrate_scores`, of its cells.
@@ -66,102 +62,126 @@ class Certificate:
     passed : tuple of Passed
         For risk: thresholds that passed their test, at most 20, with p-values. Any of
         them keeps the promise at `confidence`, and all of them together.
-    luck : bool
+    passed_by_chance : bool
         For risk: whether it passed only because one error would have been too many, and
         seeing none was not to be expected.
+    outlook : tuple of Outlook
+        If the rows do not allow the promise: how often calibrations on as many rows
+        like these do, simulated, and with how many rows most do.
+    label_noise : float
+        The share of the labels that may be wrong.
+    candidates : int
+        Values fixed in advance that shared the level, of which the target is one.
 
     Examples
     --------
-    >>> found = Certificate({"frr": 0.05}, "A rule.", "An assumption.", "confidence",
-    ...     0.9, n=100, n_correct=90, n_errors=10)
-    >>> found.promise()
+    >>> certificate = Certificate(target={"frr": 0.05}, rule="A rule.",
+    ...     assumption="An assumption.", mode="confidence", confidence=0.9,
+    ...     n=100, n_errors=10, accepted=90, accepted_errors=4)
+    >>> certificate.promise()
     'at most 5% of the correct predictions rejected, with confidence 0.9'
+    >>> certificate.observed["trr"].value
+    0.6
     """
 
     target: dict[str, float]
     rule: str
     assumption: str
-    mode: str
-    confidence: float
-    n: int
-    n_correct: int = -1
-    n_errors: int = -1
-    observed: Rates = field(default_factory=dict)
+    mode: PromiseMode
+    confidence: Annotated[float, Meta(gt=0, lt=1)]
+    n: Annotated[int, Meta(gt=0, lt=MOST_ROWS)]
+    n_errors: Count | None = None
+    accepted: Count | None = None
+    accepted_errors: Count | None = None
     trivial: str = ""
     fingerprint: str = ""
     notes: tuple[str, ...] = ()
     feasible: tuple[float, float] | None = None
     passed: tuple[Passed, ...] = ()
-    luck: bool = False
+    passed_by_chance: bool = False
     outlook: tuple[Outlook, ...] = ()
-    label_noise: float = 0.0
-    choices: int = 1
+    label_noise: Annotated[float, Meta(ge=0, lt=0.5)] = 0.0
+    candidates: Annotated[int, Meta(gt=0, lt=1 << 20)] = 1
 
     def __post_init__(self) -> None:
-        """Refuse what no certificate can be."""
-        wrong = next(self._wrong(), "")
-        if wrong:
+        """Refuse what no certificate can be, whatever its types."""
+        _require_registered(self.target)
+        field = next(self._contradictions(), "")
+        if field:
             message = (
-                f"the certificate is not as expected: its {wrong} cannot be "
-                f"{envelope.shown(getattr(self, wrong))}."
+                f"the certificate contradicts itself: its {field} cannot be "
+                f"{envelope.shown(getattr(self, field))}."
             )
             raise FileError(message)
-        plain = {  # a file keeps the numbers alone
-            k: _observed((v.value, v.low, v.high)) for k, v in self.observed.items()
-        }
-        object.__setattr__(self, "observed", plain)
 
-    def _wrong(self) -> Iterator[str]:
-        """Say which fields cannot be."""
-        counts = (self.n, self.n_correct, self.n_errors)
-        tests = {
-            "target": _is_target(self.target),
-            "mode": self.mode in MODES,
-            "confidence": _is_rate(self.confidence)
-            and (self.mode == "none" or 0 < self.confidence < 1),
-            "n": all(type(k) is int for k in counts)
-            and 0 < self.n < envelope.MOST_ROWS,
-            "observed": isinstance(self.observed, dict)
-            and all(map(_is_observed, self.observed, self.observed.values())),
-            "label_noise": _is_rate(self.label_noise) and self.label_noise < 0.5,
-            "choices": type(self.choices) is int and 0 < self.choices < _MOST_CHOICES,
-            "outlook": isinstance(self.outlook, tuple)
-            and all(map(_is_outlook, self.outlook)),
-            "feasible": self.feasible is None or _is_interval(self.feasible),
-            "notes": isinstance(self.notes, tuple) and all(map(_is_text, self.notes)),
-            "passed": isinstance(self.passed, tuple)
-            and all(map(_is_passed, self.passed)),
-            "luck": type(self.luck) is bool,
-        }
-        yield from (name for name, good in tests.items() if not good)
-        for name in ("rule", "assumption", "trivial", "fingerprint"):
-            if not _is_text(getattr(self, name)):
-                yield name
-        unlabelled = self.n_correct == self.n_errors == -1
-        if not unlabelled and (
-            min(self.n_correct, self.n_errors) < 0
-            or self.n_correct + self.n_errors != self.n
-        ):
-            yield "n_errors"
-        if not self._can_promise(labels=not unlabelled):
+    def _contradictions(self) -> Iterator[str]:
+        """Yield the names of fields that no calibration gives."""
+        if not _is_target(self.target):
+            yield "target"
+        yield from self._impossible_counts()
+        if self.feasible is not None and self.feasible[0] > self.feasible[1]:
+            yield "feasible"
+        if not all(row.errors <= row.accepted for row in self.passed):
+            yield "passed"
+        if not all(look.low <= look.median <= look.high for look in self.outlook):
+            yield "outlook"
+        if not self._has_rule():
             yield "mode"
 
-    def _can_promise(self, *, labels: bool) -> bool:
-        """Whether there is a rule that promises such a target in this mode."""
-        asked = [TARGETS[name] for name in self.target]
+    def _impossible_counts(self) -> Iterator[str]:
+        """Yield the names of counts that no rows give."""
+        if self.n_errors is not None and self.n_errors > self.n:
+            yield "n_errors"
+        if self.accepted is not None and self.accepted > self.n:
+            yield "accepted"
+        is_counted = None not in (self.accepted, self.n_errors)
+        if is_counted != (self.accepted_errors is not None):
+            yield "accepted_errors"
+        outcome = self.outcome
+        if outcome and outcome.counts and min(astuple(outcome.counts)) < 0:
+            yield "accepted_errors"
+
+    def _has_rule(self) -> bool:
+        """Tell whether there is a rule that promises such a target in this mode."""
         if self.mode == "none":
             return True
-        alone = self.mode == "confidence" or len(asked) == 1
-        return alone and all(
+        targets = [TARGETS[name] for name in self.target]
+        return (self.mode == "confidence" or len(targets) == 1) and all(
             target.promised
-            and (labels or not target.needs_labels)
+            and (self.n_errors is not None or not target.needs_labels)
             and (target.in_expectation or self.mode == "confidence")
-            for target in asked
+            for target in targets
         )
 
     def __hash__(self) -> int:
         """Return the same for certificates that are equal."""
         return hash((self.rule, self.mode, self.confidence, self.n, self.fingerprint))
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """What the gate does to the calibration rows; None if that was not counted."""
+        if self.accepted is None:
+            return None
+        if self.n_errors is None or self.accepted_errors is None:
+            return Outcome(self.n, self.accepted)
+        accepted_correct = self.accepted - self.accepted_errors
+        counts = Confusion(
+            rejected_correct=self.n - self.n_errors - accepted_correct,
+            rejected_errors=self.n_errors - self.accepted_errors,
+            accepted_errors=self.accepted_errors,
+            accepted_correct=accepted_correct,
+        )
+        return Outcome(self.n, self.accepted, counts)
+
+    @property
+    def observed(self) -> Rates:
+        """Coverage, FRR, TRR, risk and joint rate on the calibration rows.
+
+        With Clopper-Pearson intervals at `confidence`. They describe these rows; the
+        promise is the target.
+        """
+        outcome = self.outcome
+        return {} if outcome is None else outcome.rates(confidence=self.confidence)
 
     @property
     def guarantee(self) -> bool:
@@ -175,15 +195,15 @@ class Certificate:
 
     def promise(self) -> str:
         """Say what is promised, in one sentence."""
-        asked = " and ".join(TARGETS[k].promise(v) for k, v in self.target.items())
+        target = " and ".join(TARGETS[k].promise(v) for k, v in self.target.items())
         if self.mode == "none":
-            return f"no guarantee: {asked}"
+            return f"no guarantee: {target}"
         how = (
             f"with confidence {self.confidence:g}"
             if self.mode == "confidence"
             else "on average over calibrations"
         )
-        return f"{asked}, {how}"
+        return f"{target}, {how}"
 
     def passed_lines(self, score: str | None = None) -> list[str]:
         r"""Return the thresholds that passed as lines of a table; none where none did.
@@ -215,65 +235,38 @@ class Certificate:
             "Thresholds that passed, and the p-value of a risk above the target:",
             f"{names}{'at most':>9}",
             *(
-                f"{0 - one.threshold if stated else one.threshold:>13.6g}"
-                f"{one.accepted:>10,}{one.errors:>8,}"
-                f"{one.p:>10.3g}{one.level:>9.3g}"
-                for one in self.passed
+                f"{0 - row.threshold if stated else row.threshold:>13.6g}"
+                f"{row.accepted:>10,}{row.errors:>8,}"
+                f"{row.p:>10.3g}{row.level:>9.3g}"
+                for row in self.passed
             ),
         ]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for a gate's file."""
-        content = asdict(self)
-        content["observed"] = {
-            name: [seen.value, seen.low, seen.high]
-            for name, seen in self.observed.items()
-        }
-        content["notes"] = list(self.notes)
-        content["feasible"] = None if self.feasible is None else list(self.feasible)
-        content["passed"] = [[envelope.number(p[0]), *p[1:]] for p in self.passed]
-        content["outlook"] = [list(look) for look in self.outlook]
-        return {k: v for k, v in content.items() if v != _USUAL.get(k, ...)}
+        content: dict[str, Any] = msgspec.to_builtins(self)
+        if self.passed:  # JSON has no number for inf, where every row is accepted
+            content["passed"] = [[envelope.number(p[0]), *p[1:]] for p in self.passed]
+        return content
 
     @classmethod
     def from_dict(cls, content: Any) -> "Certificate":
         """Read what `to_dict` wrote, refusing whatever is not understood."""
-        names = {f.name for f in fields(cls)}
-        if isinstance(content, dict):
-            content = _USUAL | content
-        if not isinstance(content, dict) or set(content) != names:
-            odd = sorted(set(content) ^ names) if isinstance(content, dict) else content
-            message = f"the certificate lacks or adds: {envelope.shown(odd)}."
-            raise FileError(message)
-        _check_known(content["target"])
-        seen, feasible = content["observed"], content["feasible"]
-        envelope.check_fields(
-            seen, set(), set(seen) if isinstance(seen, dict) else set()
-        )
-        observed = {
-            name: _observed(envelope.read_list(cell)) for name, cell in seen.items()
-        }
-        return cls(
-            **{
-                **content,
-                "observed": observed,
-                "notes": tuple(envelope.read_list(content["notes"])),
-                "passed": tuple(
-                    map(_read_passed, envelope.read_list(content["passed"]))
-                ),
-                "outlook": tuple(
-                    map(_read_outlook, envelope.read_list(content["outlook"]))
-                ),
-                "feasible": feasible
-                if feasible is None
-                else tuple(envelope.read_list(feasible)),
-            }
-        )
+        passed = content.get("passed") if isinstance(content, dict) else None
+        if isinstance(passed, list):
+            content = content | {"passed": list(map(_with_float, passed))}
+        return envelope.convert(content, cls, "certificate")
 
 
-def _check_known(target: Any) -> None:
-    named = target if isinstance(target, dict) else {}
-    unknown = [name for name in named if name not in TARGETS]
+def _with_float(row: Any) -> Any:
+    """Return a threshold that passed with "inf" as a float."""
+    if not isinstance(row, list) or not row:
+        return row
+    return [envelope.read_number(row[0]), *row[1:]]
+
+
+def _require_registered(target: dict[str, float]) -> None:
+    unknown = [name for name in target if name not in TARGETS]
     if unknown:
         message = (
             f"the certificate is for the target {envelope.shown(unknown[0])}, which is "
@@ -282,77 +275,8 @@ def _check_known(target: Any) -> None:
         raise FileError(message)
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_rate(value: Any) -> bool:
-    return type(value) in (int, float) and 0 <= value <= 1
-
-
-def _is_interval(ends: Any) -> bool:
-    if not isinstance(ends, tuple) or len(ends) != 2:
-        return False
-    finite = all(type(end) is float and math.isfinite(end) for end in ends)
-    return finite and ends[0] <= ends[1]
-
-
-def _read_passed(cell: Any) -> Passed:
-    values = envelope.read_list(cell)
-    if len(values) != len(Passed._fields):
-        message = f"expected a threshold that passed, got {envelope.shown(cell)}."
-        raise FileError(message)
-    return Passed(envelope.read_number(values[0]), *values[1:])
-
-
-def _read_outlook(cell: Any) -> Outlook:
-    values = envelope.read_list(cell)
-    if len(values) != len(Outlook._fields):
-        message = f"expected an outlook of five numbers, got {envelope.shown(cell)}."
-        raise FileError(message)
-    return Outlook(*values)
-
-
-def _is_outlook(look: Any) -> bool:
-    if not isinstance(look, Outlook) or type(look.rows) is not int:
-        return False
-    coverages = [look.low, look.median, look.high]
-    rates = all(map(_is_rate, look[1:])) and coverages == sorted(coverages)
-    return 0 < look.rows < envelope.MOST_ROWS and rates
-
-
-def _is_passed(one: Any) -> bool:
-    if not isinstance(one, Passed):
-        return False
-    counts = type(one.accepted) is type(one.errors) is int
-    known = type(one.threshold) is float and not math.isnan(one.threshold)
-    fits = counts and 0 <= one.errors <= one.accepted
-    return known and fits and _is_rate(one.p) and _is_rate(one.level)
-
-
-def _is_target(target: Any) -> bool:
-    """Whether a target is one that may be asked for."""
-    if not isinstance(target, dict):
-        return False
+def _is_target(target: dict[str, float]) -> bool:
+    """Tell whether a target is one that may be requested."""
     return (len(target) == 1 or is_pair(target)) and all(
-        name in TARGETS and type(value) in (int, float) and TARGETS[name].allows(value)
-        for name, value in target.items()
+        TARGETS[name].allows(value) for name, value in target.items()
     )
-
-
-def _observed(cell: Any) -> Estimate:
-    if len(cell) != 3:
-        message = f"expected a rate and its interval, got {envelope.shown(cell)}."
-        raise FileError(message)
-    value, low, high = cell
-    return Estimate(value, low, high)
-
-
-def _is_observed(name: Any, seen: Any) -> bool:
-    target = TARGETS.get(name)  # None of one that is not registered here
-    named = isinstance(name, str) and name.isidentifier()
-    counted = target is None or target.counts is not None
-    if not (named and counted and isinstance(seen, Estimate)):
-        return False
-    ends = (seen.low, seen.value, seen.high)
-    return all(map(_is_rate, ends)) and list(ends) == sorted(ends)  # type: ignore[type-var]

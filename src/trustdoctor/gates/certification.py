@@ -38,7 +38,7 @@ NOISE_SAFE = (
     "makes this gate more careful, as long as it accepts correct predictions more "
     "readily than errors."
 )
-LUCK = (
+BY_CHANCE = (
     "Careful: it passed with no error among {}, where one would have been too many. By "
     "the errors among all rows that was luck, and such gates break their promise more "
     "often than the confidence says. Calibrate on more rows."
@@ -64,11 +64,10 @@ def certify(  # noqa: PLR0913 - what a certificate is made of
     )
     mode = request.promise_mode if promised else "none"
     risk = request.tested_values.get("risk", 0.0)
-    lucky = group_cuts.lucky if group_cuts else _lucky_rows(sample, cut, risk)
+    chance_rows = group_cuts.lucky if group_cuts else _chance_rows(sample, cut, risk)
     notes = (*notes, *(group_cuts.notes if group_cuts else ()))
     notes += (*_noise_notes(request), *_outcome_notes(request, outcome))
-    if outcome is not None and not sample.labelled:
-        outcome = Outcome(outcome.rows, outcome.accepted)
+    counts = outcome.counts if outcome is not None and sample.labelled else None
     assumes = any(target.assumes for target in request.targets)
     return Certificate(
         target=request.target,
@@ -77,20 +76,18 @@ def certify(  # noqa: PLR0913 - what a certificate is made of
         mode=mode,
         confidence=request.confidence,
         n=len(sample),
-        n_correct=len(sample) - sample.n_errors if sample.labelled else -1,
-        n_errors=sample.n_errors if sample.labelled else -1,
-        observed={}
-        if outcome is None
-        else dict(outcome.rates(confidence=request.confidence)),
+        n_errors=sample.n_errors if sample.labelled else None,
+        accepted=None if outcome is None else outcome.accepted,
+        accepted_errors=None if counts is None else counts.accepted_errors,
         trivial=cut.trivial,
         outlook=outlooks(request, sample, cut),
         fingerprint=sample.fingerprint,
-        notes=(*notes, *_confidence_notes(request, mode, lucky)),
+        notes=(*notes, *_confidence_notes(request, mode, chance_rows)),
         feasible=cut.feasible,
         passed=list_passed(sample, cut, risk) if cut.stages and not group_cuts else (),
-        luck=mode != "none" and bool(lucky),
+        passed_by_chance=mode != "none" and bool(chance_rows),
         label_noise=request.label_noise,
-        choices=request.candidates,
+        candidates=request.candidates,
     )
 
 
@@ -128,23 +125,27 @@ def _outcome_notes(request: Request, outcome: Outcome | None) -> list[str]:
     ]
 
 
-def _lucky_rows(sample: Sample, cut: Cut, risk: float) -> dict[Any, int]:
-    """Return how many rows are accepted by luck, under the name of no group."""
+def _chance_rows(sample: Sample, cut: Cut, risk: float) -> dict[Any, int]:
+    """Return how many rows are accepted by chance, under the name of no group."""
     if not passed_by_chance(sample, cut, risk):
         return {}
     return {"": max(stage.last for stage in cut.stages)}
 
 
-def _confidence_notes(request: Request, mode: str, lucky: dict[Any, int]) -> list[str]:
+def _confidence_notes(
+    request: Request, mode: str, chance_rows: dict[Any, int]
+) -> list[str]:
     """Say what the confidence counts, and which gates deserve less."""
     if mode != "confidence":
         return []
     confidence = request.confidence
     notes = [OVER_CALIBRATIONS.format(f"{confidence:g}", f"{100 * confidence:.6g}")]
-    if lucky:
+    if chance_rows:
         groups = [
             f"{accepted:,} accepted rows{f' in group {name}' if name != '' else ''}"
-            for name, accepted in lucky.items()
+            for name, accepted in chance_rows.items()
         ]
-        notes.append(LUCK.format(", ".join(groups[:5]) + " ..." * (len(groups) > 5)))
+        notes.append(
+            BY_CHANCE.format(", ".join(groups[:5]) + " ..." * (len(groups) > 5))
+        )
     return notes

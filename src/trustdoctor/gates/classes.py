@@ -63,7 +63,7 @@ def check_same_classes(gate: "Gate", given: Classes | None) -> None:
         raise InputError(message)
     if strange or gate.score is None:
         return
-    if "permutation" not in gate.scorer.laws:
+    if "permutation" not in gate.score.laws:
         message = (
             "expected the classes in the order of the gate's calibration, which its "
             "score depends on, got another. Reorder the columns."

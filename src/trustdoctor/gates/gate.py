@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from trustdoctor.arrays import as_groups, as_real, as_scores
@@ -33,7 +34,6 @@ from trustdoctor.gates.thresholds import (
 from trustdoctor.predictions import Answers, Predictions
 from trustdoctor.scores import (
     FittedScore,
-    LogitScore,
     Score,
     find_score,
     is_registered,
@@ -51,11 +51,9 @@ class Gate:
     ----------
     threshold : float
         On the scale of the score (the log of the paper's gamma for alpha and beta).
-    score : str or None
-        The name in `SCORES`; a score itself may be given. A gate without one decides
-        on scores handed to `accept`, but cannot score predictions by itself.
-    temperature : float
-        The score's temperature.
+    score : Score or None
+        The score, ready to call; its name in `SCORES` may be given. A gate without one
+        decides on scores handed to `accept`, but cannot score predictions by itself.
     state : str
         "threshold", or "accept-all" or "reject-all", which no threshold can say: a
         fully certain row scores -inf, and -inf > -inf is false.
@@ -68,9 +66,7 @@ class Gate:
         by itself, or a name of the user's.
     margins : Margins or None
         For a gate of `SecondOpinion`: when views stop being asked.
-    fitted : FittedScore or None
-        The score itself, where it is a fitted one; the gate carries it.
-    unit : bool
+    on_confidences : bool
         Whether it was calibrated on confidences from 0 to 1: others are then refused.
     classes : int, tuple of str, or None
         How many classes the calibration rows have, or their names: rows of others are
@@ -89,30 +85,29 @@ class Gate:
     """
 
     threshold: float
-    score: str | None = None
-    temperature: float = 1.0
+    score: Score | None = None
     state: State = "threshold"
     certificate: Certificate | None = field(default=None, repr=False)
     groups: dict[Group, GroupThreshold] = field(default_factory=dict, repr=False)
     grouped_by: str = ""
     margins: Margins | None = field(default=None, repr=False)
-    fitted: FittedScore | None = field(default=None, repr=False)
-    unit: bool = False
+    on_confidences: bool = False
     classes: Classes | None = field(default=None, repr=False)
     shortlist: Shortlist | None = field(default=None, repr=False)
     decided_by: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         """Refuse what no gate can be."""
-        if isinstance(self.score, Score):
-            self._take(self.score)
-        for name in ("threshold", "temperature"):
-            object.__setattr__(self, name, as_real(getattr(self, name), name))
-        if not 0 < self.temperature < math.inf:
-            message = f"expected a temperature above 0, got {self.temperature!r}."
-            raise InputError(message)
+        object.__setattr__(self, "threshold", as_real(self.threshold, "threshold"))
         if self.score is not None:
-            object.__setattr__(self, "score", self.scorer.name)
+            score = find_score(self.score)
+            if not is_registered(score):
+                message = (
+                    f"the score {score.name} is not in the registry, so a gate cannot "
+                    "name it. Register it first: trustdoctor.register."
+                )
+                raise InputError(message)
+            object.__setattr__(self, "score", score)
         check_threshold(self.threshold, self.state)
         if {type(group) for group in self.groups} not in (set(), {int}, {str}):
             message = "expected groups that are all integers, or all strings."
@@ -126,49 +121,42 @@ class Gate:
         """Tell whether gates decide and promise the same, fitted scores included."""
         if not isinstance(other, Gate):
             return NotImplemented
-        return self._parts() == other._parts()
+        return self._comparable() == other._comparable()
 
     def __hash__(self) -> int:
         """Return the same for gates that are equal."""
-        rules = frozenset(self.groups.items())
-        return hash((self.threshold, self.score, self.temperature, self.state, rules))
+        thresholds = frozenset(self.groups.items())
+        return hash((self.threshold, self.score_name, self.state, thresholds))
 
-    def _parts(self) -> list[Any]:
-        values = [getattr(self, one.name) for one in fields(self)]
-        return [v.digest if isinstance(v, FittedScore) else v for v in values]
+    def _comparable(self) -> list[Any]:
+        """Return the fields, and what tells the score from others.
 
-    def _take(self, score: Score) -> None:
-        """Name a score that was given itself; a fitted one is carried."""
-        if not is_registered(score):
-            message = (
-                f"the score {score.name} is not in the registry, so a gate cannot name "
-                "it. Register it first: trustdoctor.register."
-            )
-            raise InputError(message)
-        if isinstance(score, FittedScore):
-            object.__setattr__(self, "fitted", score)
-        elif isinstance(score, LogitScore):
-            ready = find_score(score, temperature=self.temperature)
-            object.__setattr__(self, "temperature", getattr(ready, "temperature", 1.0))
-        object.__setattr__(self, "score", score.name)
+        A fitted score's own equality may compare arrays, and a formula with parameters
+        is another function each time that its name is read.
+        """
+        digest = self.score.digest if isinstance(self.score, FittedScore) else None
+        others = [getattr(self, f.name) for f in fields(self) if f.name != "score"]
+        return [self.score_name, self.temperature, digest, *others]
 
     @property
-    def scorer(self) -> Score:
-        """The score, ready to call."""
-        if self.fitted is not None:
-            if self.fitted.name != self.score:
-                message = (
-                    f"the gate names {self.score}, and carries {self.fitted.name}."
-                )
-                raise InputError(message)
-            return find_score(self.fitted, temperature=self.temperature)
+    def score_name(self) -> str | None:
+        """The name of the score; None for a gate without one."""
+        return None if self.score is None else self.score.name
+
+    @property
+    def temperature(self) -> float:
+        """The temperature of the score; 1 for a gate without one."""
+        return 1.0 if self.score is None else self.score.temperature
+
+    def require_score(self) -> Score:
+        """Return the score, or refuse to score predictions without one."""
         if self.score is None:
             message = (
                 "this gate names no score, so it cannot score predictions. Calibrate "
                 "one on predictions, or score the rows and call accept."
             )
             raise InputError(message)
-        return find_score(self.score, temperature=self.temperature)
+        return self.score
 
     @classmethod
     def from_gamma(
@@ -188,7 +176,8 @@ class Gate:
         >>> Gate.from_gamma(1.0).threshold
         0.0
         """
-        if find_score(score).scale == "none":
+        ready = find_score(score, temperature=temperature)
+        if ready.scale == "none":
             message = (
                 f"gamma bounds a ratio, and the score {score} is not one. Give a "
                 "threshold on the score itself: Gate(threshold, score=...), or "
@@ -201,14 +190,14 @@ class Gate:
                 f"expected gamma above 0 and finite, got {ratio!r}. 1 means even odds."
             )
             raise InputError(message)
-        return cls(math.log(ratio), score=score, temperature=temperature)
+        return cls(math.log(ratio), ready)
 
     @property
     def gamma(self) -> float | None:
         """The threshold on the ratio, exp(threshold); None where there is no ratio."""
         if self.state != "threshold" or self.score is None:
             return None
-        ratio = self.scorer.scale != "none" and self.threshold < 700
+        ratio = self.score.scale != "none" and self.threshold < 700
         return math.exp(self.threshold) if ratio else None
 
     def accept(self, scores: Any, *, groups: Any = None) -> Any:
@@ -293,8 +282,8 @@ class Gate:
     def doubts(self, predictions: Predictions) -> Any:
         """Return the score of each row that the gate decides by."""
         check_decisions(self, predictions.decided_by)
-        doubts = self.scorer(predictions)
-        if self.unit and len(predictions) and not is_unit(predictions):
+        doubts = self.require_score()(predictions)
+        if self.on_confidences and len(predictions) and not on_confidences(predictions):
             message = (
                 "expected confidences from 0 to 1, as in the gate's calibration, "
                 "got others. Give --percent if they are percentages."
@@ -344,15 +333,15 @@ class Gate:
         >>> Gate(-0.9, score="confidence").rejects(-0.9)
         'confidence < 0.9'
         """
-        if self.score == "confidence":  # its doubt is minus the confidence
+        if self.score_name == "confidence":  # its doubt is minus the confidence
             return f"confidence < {_shown(0 - threshold)}"
-        return f"{self.score or 'score'} > {_shown(threshold)}"
+        return f"{self.score_name or 'score'} > {_shown(threshold)}"
 
     def with_notes(self, *notes: str) -> "Gate":
         """Return the gate, with more notes in its certificate."""
         assert self.certificate is not None
         notes = (*self.certificate.notes, *notes)
-        return replace(self, certificate=replace(self.certificate, notes=notes))
+        return replace(self, certificate=structs.replace(self.certificate, notes=notes))
 
     def watch(self, **options: Any) -> "Watch":
         """Start watching whether the promise still holds; options of `Watch.start`."""
@@ -367,10 +356,10 @@ class Gate:
         if self.state != "threshold":
             why = f", because {c.trivial}" if c and c.trivial else ""
             rule = f"{self.state.replace('-', ' ')}{why}"
-        own = f", {len(self.groups)} groups with their own" if self.groups else ""
-        promised = c.promise() if c else "no certificate"
-        luck = "; careful: it passed by luck" if c and c.luck else ""
-        return f"Gate({rule}{own}; {promised}{luck})"
+        groups = f", {len(self.groups)} groups with their own" if self.groups else ""
+        promise = c.promise() if c else "no certificate"
+        chance = "; careful: it passed by chance" if c and c.passed_by_chance else ""
+        return f"Gate({rule}{groups}; {promise}{chance})"
 
     def save(self, path: str | Path) -> None:
         """Write the gate as JSON, whole or not at all.
@@ -415,7 +404,7 @@ def _shown(threshold: float) -> str:
     return short if "." in short or float(short) == threshold else repr(threshold)
 
 
-def is_unit(predictions: Predictions) -> bool:
+def on_confidences(predictions: Predictions) -> bool:
     """Tell whether predictions are answers with confidences from 0 to 1."""
     if not isinstance(predictions, Answers) or predictions.signal != "confidence":
         return False

@@ -87,7 +87,7 @@ def calibrate_unlabelled(
     order = np.argsort(scores, kind="stable")
     rows = Rows(scores, rounding=scorer.rounding)
     state, threshold = _expected_cut(rows, confidences[order], expectation, value)
-    gate = Gate(threshold, scorer, state=state)  # type: ignore[arg-type]
+    gate = Gate(threshold, scorer, state=state)
     outcome = Outcome.of(gate.accept(scores))
     certificate = Certificate(
         target={expectation.name: value},
@@ -96,7 +96,7 @@ def calibrate_unlabelled(
         mode="none",
         confidence=0.9,
         n=len(scores),
-        observed=dict(outcome.rates(confidence=0.9)),
+        accepted=outcome.accepted,
         trivial=""
         if state == "threshold"
         else "the model expects this rate of all rows",

@@ -20,11 +20,13 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
+from msgspec import Meta
 
 from trustdoctor.arrays import Array
+from trustdoctor.envelope import MOST_ROWS, Rate
 from trustdoctor.gates.request import Request
 from trustdoctor.gates.rules import Cut, at_most, least_rows, place
 from trustdoctor.gates.sample import CountedRows, Sample
@@ -69,11 +71,11 @@ class Outlook(NamedTuple):
         The coverage of those that do: between `low` and `high` in four of five.
     """
 
-    rows: int
-    decides: float
-    low: float
-    median: float
-    high: float
+    rows: Annotated[int, Meta(gt=0, lt=MOST_ROWS)]
+    decides: Rate
+    low: Rate
+    median: Rate
+    high: Rate
 
     def words(self) -> str:
         """Say how often a calibration succeeds.

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from trustdoctor.envelope import Count, Rate
 from trustdoctor.errors import InputError
 from trustdoctor.gates.rules import (
     Cut,
@@ -43,10 +44,10 @@ class Passed(NamedTuple):
     """
 
     threshold: float
-    accepted: int
-    errors: int
-    p: float
-    level: float
+    accepted: Count
+    errors: Count
+    p: Rate
+    level: Rate
 
 
 def risk_sequence(

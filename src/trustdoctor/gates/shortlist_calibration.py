@@ -32,6 +32,7 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from trustdoctor.arrays import Array, as_groups
@@ -187,7 +188,7 @@ def calibrate_shortlist(  # noqa: PLR0913 - what lists are made of
     same_rows = are_gate_rows(gate, Fingerprint.of(doubts, errors))
     if same_rows:
         reference_set = find_reference_set(
-            gate, Rows(doubts, errors, gate.scorer.rounding)
+            gate, Rows(doubts, errors, gate.require_score().rounding)
         )
         reference, uncertain = reference_set.members(doubts, errors, reference)
         uncovered = uncertain + 1
@@ -214,7 +215,7 @@ def with_shortlist(gate: Gate, calibrated: Shortlist) -> Gate:
     gate = replace(gate, shortlist=calibrated)
     if gate.certificate is None:
         return gate
-    certificate = replace(gate.certificate, assumption=EXCHANGEABLE)
+    certificate = structs.replace(gate.certificate, assumption=EXCHANGEABLE)
     gate = replace(gate, certificate=certificate)
     return gate.with_notes(*shortlist_notes(calibrated))
 
@@ -279,9 +280,9 @@ def are_gate_rows(gate: Gate, rows: Fingerprint) -> bool:
     unlabelled = replace(rows, labelled=False)
     if c is None or c.fingerprint not in (rows.digest, unlabelled.digest):
         return False
-    if gate.groups or c.choices > 1 or not is_order_statistic(c.target):
+    if gate.groups or c.candidates > 1 or not is_order_statistic(c.target):
         circumstance = " in groups" if gate.groups else ""
-        circumstance += " at one of several values" if c.choices > 1 else ""
+        circumstance += " at one of several values" if c.candidates > 1 else ""
         message = (
             f"these rows set the threshold for {' and '.join(c.target)}{circumstance}: "
             "its lists need other rows. Split the rows, or use calibrate(..., "

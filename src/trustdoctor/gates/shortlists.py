@@ -350,12 +350,12 @@ class ShortlistDocument(Document, frozen=True):
             free=shortlist.free,
             max_size=shortlist.max_size,
             same_rows=shortlist.same_rows,
-            threshold=number(shortlist.rule.threshold),  # type: ignore[arg-type]
+            threshold=number(shortlist.rule.threshold),
             rows=shortlist.rule.rows,
             groups=[
                 GroupListRuleDocument(
                     group=name,
-                    threshold=number(rule.threshold),  # type: ignore[arg-type]
+                    threshold=number(rule.threshold),
                     rows=rule.rows,
                 )
                 for name, rule in shortlist.groups.items()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from trustdoctor.arrays import Array, as_groups
 from trustdoctor.errors import InputError
@@ -20,7 +21,7 @@ from trustdoctor.gates.calibration import (
     groups_of,
 )
 from trustdoctor.gates.classes import Classes, check_classes, classes_of
-from trustdoctor.gates.gate import Gate, is_unit
+from trustdoctor.gates.gate import Gate, on_confidences
 from trustdoctor.gates.missing_labels import missing_label_notes
 from trustdoctor.gates.outcome import add_width, known_errors
 from trustdoctor.gates.request import Request, make_requests
@@ -90,7 +91,7 @@ class CalibrationSketch:
     needs_labels: bool = False
     unlabelled: Sketch = field(default_factory=Sketch)
     intake: Intake = NO_ROWS
-    unit: bool = True
+    on_confidences: bool = True
     classes: Classes | None = None
     fingerprint: Fingerprint = field(default_factory=Fingerprint)
     labels: LabelCounts = field(default_factory=LabelCounts)
@@ -106,7 +107,7 @@ class CalibrationSketch:
         """Count more rows; if labels are needed, unlabelled rows separately."""
         add_width(self.widths, predictions.n_classes)
         self.intake += Intake.of(predictions)
-        self.unit &= is_unit(predictions)
+        self.on_confidences &= on_confidences(predictions)
         self.classes = self.classes or classes_of(predictions)
         self.class_names = predictions.class_names
         if self.needs_labels:
@@ -150,7 +151,7 @@ class CalibrationSketch:
         for width in other.widths:
             add_width(self.widths, width)
         self.intake += other.intake
-        self.unit &= other.unit
+        self.on_confidences &= other.on_confidences
         self.classes = self.classes or other.classes
         self.class_names = self.class_names or other.class_names
         self.labels.merge(other.labels)
@@ -186,10 +187,12 @@ class CalibrationSketch:
             barred=self.intake.always_rejected,
         )
         assert gate.certificate is not None
-        certificate = replace(gate.certificate, fingerprint=self.fingerprint.digest)
+        certificate = structs.replace(
+            gate.certificate, fingerprint=self.fingerprint.digest
+        )
         gate = replace(
             gate,
-            unit=self.unit,
+            on_confidences=self.on_confidences,
             classes=self.classes,
             certificate=certificate,
             decided_by=self.intake.decided_by,

@@ -7,6 +7,7 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from trustdoctor.arrays import Array
@@ -21,7 +22,6 @@ from trustdoctor.gates import (
     TARGETS,
     Certificate,
     Fingerprint,
-    Outcome,
     calibrate_scores,
     conformal_rule,
     find_target,
@@ -205,7 +205,7 @@ def calibrate_stages(
         *certificate.notes,
         *_cheaper_combination(uncalibrated, predictions, choose, request),
     )
-    certificate = replace(certificate, notes=notes)
+    certificate = structs.replace(certificate, notes=notes)
     cascade = replace(cascade, certificate=certificate, measured=measured)
     if list_options is None:
         return cascade
@@ -344,26 +344,24 @@ def _certificate(
     test: Array,
     request: CascadeRequest,
 ) -> Certificate:
-    rows, accepted = confusion.n, confusion.n_accepted
-    rates = Outcome(rows, accepted, confusion).rates(confidence=request.confidence)
     used = np.append(choose, test)
     notes = (
-        f"{len(choose):,} rows listed the policies, {rows:,} others tested them. An "
-        "error is a wrong label where the row stopped.",
+        f"{len(choose):,} rows listed the policies, {confusion.n:,} others tested "
+        "them. An error is a wrong label where the row stopped.",
         f"Confidence {request.confidence:g} is over calibrations: repeated on new rows,"
         f" at least {100 * request.confidence:.6g} of 100 keep the promise, counting "
         "those in which no policy passes.",
     )
     return Certificate(
-        {request.target: request.value},
-        RULE,
-        ASSUMPTION,
-        "confidence",
-        request.confidence,
-        rows,
-        confusion.n_correct,
-        confusion.n_errors,
-        observed=dict(rates),
+        target={request.target: request.value},
+        rule=RULE,
+        assumption=ASSUMPTION,
+        mode="confidence",
+        confidence=request.confidence,
+        n=confusion.n,
+        n_errors=confusion.n_errors,
+        accepted=confusion.n_accepted,
+        accepted_errors=confusion.accepted_errors,
         fingerprint=Fingerprint.of(
             doubts.doubts[used].ravel(), doubts.wrong[used].ravel()
         ).digest,
@@ -563,5 +561,5 @@ def _with_shortlist(
         f"other part, set it{all_classes}."
     )
     notes = (*cascade.certificate.notes, note, *shortlist_notes(shortlist)[1:])
-    certificate = replace(cascade.certificate, notes=notes)
+    certificate = structs.replace(cascade.certificate, notes=notes)
     return replace(cascade, shortlist=shortlist, certificate=certificate)

@@ -146,7 +146,7 @@ def to_json(cascade: Cascade) -> str:
     document = CascadeDocument(
         schema=SCHEMA,
         stages=list(cascade.stages),
-        thresholds=[number(t) for t in cascade.thresholds],  # type: ignore[misc]
+        thresholds=[number(t) for t in cascade.thresholds],
         costs=list(cascade.costs),
         score=cascade.score,
         combine=cascade.combine,

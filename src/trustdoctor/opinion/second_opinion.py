@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import structs
 
 from trustdoctor.adapters.errors import describe_inputs
 from trustdoctor.arrays import Array, as_classes
@@ -388,7 +389,7 @@ def calibrate_opinions(
         "margins at which views stop being asked; rates that are not promised include "
         f"such rows. Views: {', '.join(views)}."
     )
-    certificate = replace(certificate, notes=(*certificate.notes, note))
+    certificate = structs.replace(certificate, notes=(*certificate.notes, note))
     return replace(gate, margins=margins, certificate=certificate)
 
 

@@ -220,7 +220,7 @@ def show_gate(
         f"Gate: {_rule(gate)}.",
     ]
     lines += needed_words(gate)
-    known = f", {c.n_errors:,} of them errors" if c.n_errors >= 0 else ""
+    known = f", {c.n_errors:,} of them errors" if c.n_errors is not None else ""
     lines.append(
         f"Calibrated on {c.n:,} rows{known}; seen on them at this gate, with intervals "
         f"of {c.confidence * 100:g}%:"
@@ -276,7 +276,8 @@ def _group_lines(gate: Gate, most: int = 20) -> list[str]:
     for name, own in list(gate.groups.items())[:most]:
         at = own.state.replace("-", " ")
         if own.state == "threshold":
-            at = f"reject {gate.rejects(own.threshold).removeprefix(f'{gate.score} ')}"
+            condition = gate.rejects(own.threshold)
+            at = f"reject {condition.removeprefix(f'{gate.score_name} ')}"
         bare = "" if own.promised else ", no promise"
         rows = "row" if own.n == 1 else "rows"
         lines.append(f"  group {name}: {at} ({own.n:,} {rows}{bare})")
@@ -326,7 +327,7 @@ def _listed(short: Shortlist, rule: ListRule) -> str:
 def summarize_screened(gate: Gate, done: Outcome) -> dict[str, object]:
     """Return what a gate did, as plain values for JSON."""
     out: dict[str, object] = {
-        "score": gate.score,
+        "score": gate.score_name,
         "temperature": gate.temperature,
         "threshold": envelope.number(gate.threshold),
         "rows": done.rows,
@@ -344,7 +345,7 @@ def _where(gate: Gate) -> str:
         return f"at the thresholds of {len(gate.groups)} groups"
     if gate.state != "threshold":
         return f"({gate.state.replace('-', ' ')})"
-    if gate.score == "confidence":
+    if gate.score_name == "confidence":
         return f"of {0 - gate.threshold:.4g} or more"
     return f"at threshold {gate.threshold:.4g}"
 
@@ -374,7 +375,7 @@ def show_screened(console: Console, gate: Gate, done: Outcome) -> None:
     """Print what a gate accepted, and how well where labels tell."""
     console.print(
         f"Accepted {done.accepted:,} of {done.rows:,} predictions "
-        f"({done.accepted / done.rows:.1%}) by {gate.score} {_where(gate)}.",
+        f"({done.accepted / done.rows:.1%}) by {gate.score_name} {_where(gate)}.",
         highlight=False,
     )
     for line in _promise_lines(gate):

@@ -97,9 +97,7 @@ def _when(at: float) -> str:
 
 
 def _score(gate: Gate) -> str:
-    if gate.fitted is not None:
-        return gate.fitted.name
-    return gate.score or "scores of your own"
+    return gate.score_name or "scores of your own"
 
 
 def _banner(watch: Watch, entries: Sequence[HistoryEntry]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from trustdoctor.arrays import Array, as_real
 from trustdoctor.envelope import Document, convert, shown
 from trustdoctor.errors import FileError, InputError
-from trustdoctor.kernels import _native, score_kinds
+from trustdoctor.kernels import _native, check_temperature, score_kinds
 from trustdoctor.predictions import (
     Answers,
     Predictions,
@@ -255,6 +255,11 @@ class LogitScore(Score):
     ranks_as: str = ""
     temperature: float = 1.0
     parameter_check: Callable[..., Any] | None = None
+
+    def __post_init__(self) -> None:
+        """Check the temperature; a number of numpy becomes a plain one, as in files."""
+        check_temperature(self.temperature)
+        object.__setattr__(self, "temperature", float(self.temperature))
 
     def with_temperature(self, temperature: float) -> "LogitScore":
         """Return the score at another temperature."""

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from trustdoctor.arrays import Array
 from trustdoctor.errors import FileError, InputError
-from trustdoctor.kernels import _native, score_kinds
+from trustdoctor.kernels import _native, check_temperature, score_kinds
 from trustdoctor.predictions import Answers, Predictions
 from trustdoctor.scores import storage
 from trustdoctor.scores.contract import (
@@ -106,6 +106,7 @@ def find_score(score: str | Score, *, temperature: float = 1.0) -> Score:
 
 
 def _at_temperature(score: LogitScore, temperature: float) -> LogitScore:
+    check_temperature(temperature)  # here, since 1 + 0j equals 1
     # 1 is the default of every temperature=, so it leaves a score's own temperature.
     if score.temperature != 1 and temperature not in (1, score.temperature):
         message = (

@@ -306,9 +306,8 @@ def _calibrated(
     if current.groups:
         options["groups"] = current.groups_of(found)
         options["grouped_by"] = current.grouped_by
-    score = current.score if current.fitted is None else current.fitted
     try:
-        return calibrate(found, score=score, temperature=current.temperature, **options)
+        return calibrate(found, score=current.score, **options)
     except InputError as error:
         given = asked.targets is not None or asked.confidence is not None
         raise ProblemError(400 if given else 409, str(error)) from error

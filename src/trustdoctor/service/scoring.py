@@ -210,8 +210,8 @@ def require_served(gate: Gate) -> None:
         reason = "it names no score, so it cannot score rows by itself"
     elif gate.decided_by:
         reason = f"it is about decisions of the system's own ({gate.decided_by})"
-    elif gate.scorer.needs & {"gradients", "model"}:
-        reason = f"its score {gate.score} needs the model's gradients"
+    elif gate.score.needs & {"gradients", "model"}:
+        reason = f"its score {gate.score_name} needs the model's gradients"
     if reason:
         message = (
             f"this gate cannot be served: {reason}. Calibrate one with alpha, beta or "

@@ -67,7 +67,7 @@ def describe_gate(gate: Gate) -> dict[str, Any]:
     if gate.groups:
         rule += f", {len(gate.groups)} groups with thresholds of their own"
     return {
-        "score": gate.score,
+        "score": gate.score_name,
         "rule": rule,
         "promise": "no promise: it has no certificate"
         if gate.certificate is None

@@ -165,8 +165,8 @@ def require_same_rows(session: Session, gate: Gate) -> None:
     if int in map(type, classes) and len(sizes) == 1:
         return  # one of them knows only the number of classes
     scalars = {"confidence", "doubt"}
-    if current.scorer.needs & scalars != gate.scorer.needs & scalars:
-        expected, got = f"rows for {current.score}", f"rows for {gate.score}"
+    if current.require_score().needs & scalars != gate.require_score().needs & scalars:
+        expected, got = f"rows for {current.score_name}", f"rows for {gate.score_name}"
     elif None in classes or _class_set(current) == _class_set(gate):
         return
     else:

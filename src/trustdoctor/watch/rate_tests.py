@@ -17,6 +17,7 @@ from trustdoctor.envelope import Count, Document, Rate
 from trustdoctor.errors import InputError
 from trustdoctor.gates import TARGETS, Certificate, Gate, Target
 from trustdoctor.metrics import Confusion, clopper_pearson
+from trustdoctor.scores import FittedScore
 from trustdoctor.watch.bets import Bet, Null
 from trustdoctor.watch.review import Review
 from trustdoctor.watch.windows import Window
@@ -672,41 +673,22 @@ def _calibrated_limits(
     certificate: Certificate, target: Target, level: float
 ) -> tuple[float, float]:
     """Return the exact interval of a rate on the calibration rows at that level."""
-    if target.name not in certificate.observed:
+    outcome = certificate.outcome
+    if outcome is None or target.name not in certificate.observed:
         return 0.0, 1.0
     assert target.counts is not None
-    counted, n = target.counts(_calibration_confusion(certificate))
+    counted, n = target.counts(outcome.decisions)
     return clopper_pearson(counted, n, confidence=1 - level)
-
-
-def _calibration_confusion(certificate: Certificate) -> Confusion:
-    """Return what the gate did to the calibration rows, from the rates in its file."""
-
-    def count(name: str, rows: int) -> int:
-        observed = certificate.observed.get(name)
-        return 0 if observed is None else round((observed.value or 0.0) * rows)
-
-    if certificate.n_errors < 0:
-        accepted = count("coverage", certificate.n)
-        return Confusion(certificate.n - accepted, 0, 0, accepted)
-    n_correct, n_errors = certificate.n_correct, certificate.n_errors
-    false_rejected, true_rejected = count("frr", n_correct), count("trr", n_errors)
-    return Confusion(
-        false_rejected,
-        true_rejected,
-        n_errors - true_rejected,
-        n_correct - false_rejected,
-    )
 
 
 def identify(gate: Gate) -> dict[str, Any]:
     """Return what tells a gate from others, as plain values."""
     certificate = gate.certificate
     return {
-        "score": gate.score,
+        "score": gate.score_name,
         "temperature": gate.temperature,
         "state": gate.state,
         "threshold": str(gate.threshold),
         "fingerprint": "" if certificate is None else certificate.fingerprint,
-        "fitted": None if gate.fitted is None else gate.fitted.digest,
+        "fitted": gate.score.digest if isinstance(gate.score, FittedScore) else None,
     }

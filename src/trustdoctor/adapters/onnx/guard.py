@@ -79,10 +79,10 @@ def export(
     target = require_writable(output)
     require_apart([target], [Path(model)])
     source = find_scores(loaded, logits=logits, probs=probs)
-    if source.probs and needs_logits(gate.scorer):
+    if source.probs and needs_logits(gate.require_score()):
         message = (
-            f"the score {gate.score} needs true logits, and {source.tensor!r} holds "
-            "probabilities. Name the logits, or calibrate alpha, beta or msp."
+            f"the score {gate.score_name} needs true logits, and {source.tensor!r} "
+            "holds probabilities. Name the logits, or calibrate alpha, beta or msp."
         )
         raise InputError(message)
     if external:
@@ -113,7 +113,7 @@ def check_gate(gate: Gate) -> None:
             "which the graph does not know. Calibrate one without cutoff and predicted."
         )
         raise InputError(message)
-    check_score(gate.scorer)
+    check_score(gate.score)
 
 
 def outputs_of(gate: Gate) -> tuple[str, ...]:
@@ -145,7 +145,7 @@ def _append(model: Any, gate: Gate, source: Taken) -> None:
     valid = add_check(builder, logits, largest)
     if source.probs:
         valid = builder("And", valid, add_sum_check(builder, tensor))
-    score = add_score(builder, logits, gate.scorer)
+    score = add_score(builder, logits, gate.require_score())
     doubt_type = helper.np_dtype_to_tensor_dtype(np.dtype(builder.dtype))
     doubt = [valid, score, builder.number(math.nan)]
     builder.add_output("doubt", doubt_type, ["rows"], "Where", *doubt)

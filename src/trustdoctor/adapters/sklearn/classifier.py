@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from trustdoctor.errors import InputError, missing_package
@@ -294,7 +295,7 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         shortlist = self.gate_.shortlist
         gate = replace(self.gate_, shortlist=None)
         decided = bool(gate.decided_by)
-        doubts = answers.scores(gate.scorer, decided=decided)
+        doubts = answers.scores(gate.require_score(), decided=decided)
         decisions = gate.decide(doubts, answers.predictions(decided=decided))
         lists = None
         if shortlist is not None:
@@ -460,7 +461,7 @@ def _cross_fitted(gate: Gate) -> Gate:
     notes = [*certificate.notes, note]
     if gate.shortlist is not None:
         notes.append(CROSS_FITTED_LISTS)
-    certificate = replace(certificate, mode="none", notes=tuple(notes))
+    certificate = structs.replace(certificate, mode="none", notes=tuple(notes))
     return replace(gate, certificate=certificate)
 
 

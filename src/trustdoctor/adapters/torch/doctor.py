@@ -241,9 +241,9 @@ class Doctor:
 
     def _check(self, gate: Gate) -> None:
         own = (self.objective.name, self.temperature) if self.epsilon == 0 else None
-        if gate.score is not None and (gate.score, gate.temperature) != own:
+        if gate.score is not None and (gate.score_name, gate.temperature) != own:
             message = (
-                f"the gate is for {gate.score} of clean logits at temperature "
+                f"the gate is for {gate.score_name} of clean logits at temperature "
                 f"{gate.temperature:g}, which this doctor does not score by. Calibrate "
                 "one on its scores with calibrate_scores."
             )

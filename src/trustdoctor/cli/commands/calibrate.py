@@ -322,7 +322,7 @@ def _passed_thresholds(gate: Gate) -> str:
     if not gate.certificate.passed:
         message = "--passed lists thresholds of --risk without groups. Leave it out."
         raise InputError(message)
-    return "\n".join(gate.certificate.passed_lines(gate.score))
+    return "\n".join(gate.certificate.passed_lines(gate.score_name))
 
 
 def _group_kind(columns: Columns, *, per_class: bool) -> str | None:

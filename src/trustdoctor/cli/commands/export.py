@@ -59,7 +59,7 @@ def export(  # noqa: PLR0913 - one parameter per option
 
 
 def _added_outputs(gate: Gate) -> str:
-    doubt, shortlist = f"doubt ({gate.score})", gate.shortlist
+    doubt, shortlist = f"doubt ({gate.score_name})", gate.shortlist
     if shortlist is None:
         return f"{doubt} and accepted"
     lists = f"shortlist ({shortlist.method}, {100 * shortlist.level:g}%)"

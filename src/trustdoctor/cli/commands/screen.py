@@ -50,7 +50,7 @@ from trustdoctor.report import (
     summarize_cascaded,
     summarize_screened,
 )
-from trustdoctor.scores import Score
+from trustdoctor.scores import Score, find_score
 
 GATE_PANEL = "Gate"
 CASCADE_COLUMNS = ("predicted", "score", "accepted", "asked", "cost", "goes_to")
@@ -317,7 +317,8 @@ def _make_gate(options: _GateOptions, source: Source) -> Gate:
     assert threshold is not None
     if source.columns.percent and abs(threshold) > 1:
         threshold /= 100
-    return Gate(as_doubt(threshold, score), score=score, temperature=temperature)
+    ready = find_score(score, temperature=temperature)
+    return Gate(as_doubt(threshold, ready.name), ready)
 
 
 def _screen_by_cascade(  # noqa: PLR0913 - what the command was given
