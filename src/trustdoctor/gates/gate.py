@@ -356,11 +356,7 @@ class Gate:
         if self.state != "threshold":
             why = f", because {c.trivial}" if c and c.trivial else ""
             rule = f"{self.state.replace('-', ' ')}{why}"
-        groups = (
-            f", {len(self.groups)} groups with thresholds of their own"
-            if self.groups
-            else ""
-        )
+        groups = f", thresholds for {len(self.groups)} groups" if self.groups else ""
         promise = c.promise() if c else "no certificate"
         chance = "; careful: it passed by chance" if c and c.passed_by_chance else ""
         return f"Gate({rule}{groups}; {promise}{chance})"
