@@ -1,8 +1,7 @@
-"""Reductions of rows, sorting, digests and bets; in C where that pays."""
+"""Reductions of rows, sorting and bets; in C where that pays."""
 
 from trustdoctor.kernels import _native
 from trustdoctor.kernels._native import KINDS
-from trustdoctor.kernels.digests import digest
 from trustdoctor.kernels.ranks import order, place, sort, split
 from trustdoctor.kernels.rows import (
     Formula,
@@ -25,7 +24,6 @@ __all__ = [
     "bet",
     "check_temperature",
     "cores",
-    "digest",
     "map_threads",
     "normalise",
     "order",

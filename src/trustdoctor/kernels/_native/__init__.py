@@ -27,7 +27,7 @@ VERSION = 3
 """The version of the library's functions, which `td_version` returns."""
 
 MAX_BETS = 128
-"""Alternatives that `td_bet` takes at most."""
+"""The most alternatives of `td_bet`."""
 
 ISAS = ("baseline", "avx2", "avx512", "neon")
 """Instruction sets, in the order in which the library numbers them."""
@@ -92,17 +92,11 @@ def _load() -> ctypes.CDLL | None:
         *(pointer, size, pointer, pointer, double, size),
         *(pointer, size, size, pointer),
     )
-    library.td_digest.restype = None
-    library.td_digest.argtypes = [pointer, size, pointer, pointer]
     return library
 
 
 _LIBRARY = _load()
 available = _LIBRARY is not None
-
-
-# New in each process, so that nobody can construct arrays whose digests collide.
-_KEYS = np.frombuffer(os.urandom(64), np.uint64)
 
 
 def instruction_sets() -> list[str]:
@@ -241,16 +235,6 @@ def split(
         *(half.ctypes.data for half in halves),
     )
     return halves[0][:unmarked_count], halves[1][:marked_count]
-
-
-def digest(values: NDArray[Any]) -> bytes:
-    """Return a digest of 16 bytes of a contiguous array, for this process only."""
-    assert _LIBRARY is not None
-    out = np.empty(2, np.uint64)
-    _LIBRARY.td_digest(
-        values.ctypes.data, values.nbytes, _KEYS.ctypes.data, out.ctypes.data
-    )
-    return out.tobytes()
 
 
 def bet(  # noqa: PLR0913 - the C function's arguments

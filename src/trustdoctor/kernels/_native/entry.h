@@ -1,4 +1,4 @@
-/* What the library offers for one type: each call names an instruction set. */
+/* The exported functions for one type; `isa` selects the instruction set. */
 #if defined(__x86_64__)
 #define CALL(isa, name, ...)                                       \
     if (isa == AVX512) return JOINED(name, TYPE, avx512)(__VA_ARGS__); \

@@ -3,7 +3,7 @@
  * (a vector of AVX-512), so that they round alike. EXP_TERMS are the coefficients of the
  * minimax polynomial of exp on [-log(2) / 2, log(2) / 2], in relative error and with the
  * last two fixed to 1: within 4e-9 (float) and 1.1e-17 (double). ROUND_MAGIC is 1.5 * 2^23
- * or 1.5 * 2^52: adding it rounds to a whole number, which then stands in the last bits.
+ * or 1.5 * 2^52: adding it rounds to an integer, which is then in the last bits.
  * LN2_HI + LN2_LO is log(2) in two parts, of which the first times k is exact (Cody and
  * Waite, 1980). */
 #define TD_INLINE static inline __attribute__((always_inline TARGET))

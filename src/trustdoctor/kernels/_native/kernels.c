@@ -1,17 +1,17 @@
 /* The kernels whose speed matters, for float and double.
  *
- * sort_body.h sorts, digest.h tells arrays apart, bet.h bets. tally_body.h counts scores in a
- * sketch's cells, and calibration_body.h sums up what rows say of the softmax.
- * rows_body.h finds the largest entry of each row, and reduces rows to scores, the
- * lengths of rows taken out before by lengths_body.h where that is asked for:
+ * sort_body.h sorts, bet.h bets, tally_body.h counts scores in a sketch's cells, and
+ * calibration_body.h adds up the terms of calibration errors. rows_body.h finds the largest
+ * entry of each row and reduces rows to scores; if requested, lengths_body.h divides the rows
+ * by their p-norms before:
  *
  * For a row z of C logits let z1 >= z2 be its two largest entries and
  *     e_j = exp((z_j - z2) / T)                      (0 <= e_j <= 1 for j != top)
  *     S  = sum e_j,  S2 = sum e_j^2,  F = sum e_j (z_j - z2) / T     over j != top
  *     u2 = (z2 - z1) / T,  E = exp(u2),  A = E S,  Q = E^2 S2.
- * Then exp(B) = A and exp(B2) = Q in the notation of the Python kernel. The
- * offset z2 is what keeps a row with a gap of 1000 from underflowing. The top
- * entry is clipped to e = 1 and taken off the sum again: the second entry adds
+ * Then exp(B) = A and exp(B2) = Q in the notation of the Python kernel. The offset z2 keeps
+ * a row with a gap of 1000 from underflowing. The top entry is clipped to e = 1 and
+ * subtracted from the sum again, which needs no search for its place: the second entry adds
  * exactly 1 as well, so nothing cancels.
  *
  * Each row passes through the same operations wherever it lies in a batch, so
@@ -31,9 +31,9 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Up to this many classes, each lane of a vector holds a row of its own, so that short
- * rows waste no lanes and no sum has to be folded across lanes; above it, the lanes hold
- * classes of one row. */
+/* Up to this number of classes, each lane of a vector holds another row, so that short rows
+ * waste no lanes and no sum has to be folded across lanes; above it, the lanes hold classes
+ * of one row. */
 #define SMALL_C 48
 
 /* The bits of a double as an unsigned integer that sorts as the double does: negative
@@ -45,9 +45,9 @@ static inline uint64_t td_key(double x) {
     return bits >> 63 ? ~bits : bits | (uint64_t)1 << 63;
 }
 
-/* How many low bits of a score's key are dropped: `shift`, but fewer from 1 up to 32, so
- * that cells there are as wide as between 1/2 and 1: most scores, being log odds, are of
- * that size. */
+/* The number of low bits of a score's key that are dropped: `shift`, but fewer from 1 up to
+ * 32, so that cells there are as wide as between 1/2 and 1: most scores, being log odds, are
+ * of that size. */
 static inline int td_dropped(double x, int shift) {
     uint64_t bits;
     memcpy(&bits, &x, sizeof bits);
@@ -65,7 +65,6 @@ __asm__(".symver exp, exp@GLIBC_2.17\n.symver log, log@GLIBC_2.17");
 #endif
 
 #include "bet.h"
-#include "digest.h"
 
 enum { BETA, ALPHA, MSP, ENTROPY, MARGIN, MAX_LOGIT, ENERGY, PNORM };
 
@@ -74,9 +73,9 @@ enum { BETA, ALPHA, MSP, ENTROPY, MARGIN, MAX_LOGIT, ENERGY, PNORM };
 #define JOIN_TWO(name, type) name##_##type
 #define JOINED_TWO(name, type) JOIN_TWO(name, type)
 
-/* On x86, max(a, b) is one instruction and means a > b ? a : b, also where one of them is
- * NaN: the second operand then wins. The callers put the running value second, or first,
- * according to whether NaN shall stay. */
+/* On x86, max(a, b) is one instruction and means a > b ? a : b. If one of them is NaN, that
+ * is the second operand: callers put the running value second to drop NaN, or first to keep
+ * it. */
 #define X86(name) JOINED(PREFIX, name, SUFFIX)
 #define X86_MAX(a, b) ((VEC)X86(max)(a, b))
 #define X86_MIN(a, b) ((VEC)X86(min)(a, b))
@@ -133,7 +132,8 @@ enum { BETA, ALPHA, MSP, ENTROPY, MARGIN, MAX_LOGIT, ENERGY, PNORM };
 #include "isa.h"
 #endif
 
-/* Raised with every change of what is below: a library of another build is not used. */
+/* Raised with every change of a function's arguments: _native/__init__.py does not use a
+ * library of another version. */
 int td_version(void) { return 3; }
 
 /* The instruction sets, narrowest first; td_has says whether this processor has one. */

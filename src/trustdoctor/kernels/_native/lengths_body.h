@@ -1,11 +1,11 @@
-/* Dividing centred rows by their p-norms: (z - mean z) / ||z - mean z||_p.
+/* Centred rows divided by their p-norms: (z - mean z) / ||z - mean z||_p.
  *
  * With b = top - z and m its mean, the largest |b - m| is M = max(m, range - m). So
- * u = |b - m| / M reaches 1, sum u^p lies between 1 and C, and no p is too large for it:
- * the length is M (sum u^p)^(1 / p). Of a row without a range it does not matter.
+ * u = |b - m| / M reaches 1, sum u^p lies between 1 and C, and no p is too large: the norm is
+ * M (sum u^p)^(1 / p). For a row of equal logits it does not matter.
  *
- * Rows with -inf, and rows whose range is near the ends of the numbers, are odd: they are
- * scored again from a tidy copy, with -inf left out. */
+ * Rows with -inf, and rows whose range is near the largest or the smallest floats, are scored
+ * again from a copy without -inf, scaled into the middle of the floats. */
 
 typedef struct {
     double power, temperature;
@@ -15,8 +15,9 @@ typedef struct {
 
 TD_INLINE VEC NAME(load)(const REAL *row, int64_t at, int64_t classes) {
     VEC x = NAME(fill)(-__builtin_inf());
-    int64_t left = classes - at;
-    if (left > 0) memcpy(&x, row + at, (left < WIDTH ? left : WIDTH) * sizeof(REAL));
+    const int64_t remaining = classes - at;
+    if (remaining > 0)
+        memcpy(&x, row + at, (remaining < WIDTH ? remaining : WIDTH) * sizeof(REAL));
     return x;
 }
 
@@ -24,25 +25,25 @@ TD_INLINE int NAME(is_odd)(REAL range) {
     return range != 0 && !(range >= 4 / LARGE && range <= LARGE);
 }
 
-/* Copies the logits above -inf, moved away from the ends of the numbers where their
- * length is taken out: that of two is not. */
+/* Copies the logits above -inf, scaled away from the largest and the smallest floats if
+ * there are more than two: rows of two are not divided by their norms. */
 TD_INLINE int64_t NAME(tidy)(const REAL *row, int64_t classes, REAL top, REAL *out) {
     const REAL lowest = (REAL)-__builtin_inf();
     REAL least = top;
-    int64_t left = 0;
+    int64_t finite = 0;
     for (int64_t j = 0; j < classes; j++)
         if (row[j] != lowest) {
             least = row[j] < least ? row[j] : least;
-            out[left++] = row[j];
+            out[finite++] = row[j];
         }
     const REAL range = top - least;
-    if (left > 2 && NAME(is_odd)(range))
-        for (int64_t j = 0; j < left; j++) out[j] *= range > 1 ? SHRINK : 1 / SHRINK;
-    return left;
+    if (finite > 2 && NAME(is_odd)(range))
+        for (int64_t j = 0; j < finite; j++) out[j] *= range > 1 ? SHRINK : 1 / SHRINK;
+    return finite;
 }
 
-/* u^p for u up to 1; n is p if that is a whole number up to 6, and else 0. Products are
- * several times faster than exp(p log(u)). */
+/* u^p for u up to 1; n is p if that is an integer up to 6, and else 0. Products are several
+ * times faster than exp(p log(u)). */
 TD_INLINE VEC NAME(raised)(VEC u, const int n, VEC p) {
     if (n == 0) return NAME(vexp)(p * NAME(vlog)(MAX(NAME(fill)(NORMAL), u)));
     const VEC square = u * u;
@@ -66,8 +67,8 @@ TD_INLINE VEC NAME(size)(VEC x) { return (VEC)((UVEC)x & ((UVEC){0} + (~(UINT)0 
     : (p) == 6 ? NAME(name)(6, __VA_ARGS__)                               \
                : NAME(name)(0, __VA_ARGS__)
 
-/* u^p of logits x; mean is that of u's terms, divided by M. For p = 1 those above the
- * mean count twice: they are as much as those below, and lose nothing where one is far. */
+/* u^p of logits x; mean is m / M. For p = 1 the terms above the mean count twice: their sum
+ * equals that of the terms below, and loses no digits if one logit is far below. */
 TD_INLINE VEC NAME(shares)(const int n, VEC x, VEC top, VEC mean, VEC inv, VEC p) {
     const VEC far = FMA(x - top, inv, mean);
     if (n == 1) return 2 * MAX(far, NAME(fill)(0));
@@ -89,7 +90,7 @@ TD_INLINE VEC NAME(inv_most)(VEC range, VEC mean) {
     return 1 / MAX(NAME(fill)(1 / LARGE), MAX(range - mean, mean));
 }
 
-/* The inverse of the length, from 1 / M and sum u^p. */
+/* The inverse of the norm, from 1 / M and sum u^p. */
 TD_INLINE VEC NAME(inv_length)(VEC inv, VEC total, const NORM *norm) {
     total = MAX(NAME(fill)(1), total);
     if (norm->power == 1) return inv / total;
@@ -137,30 +138,30 @@ TD_INLINE REAL NAME(many_powers)(const int n, const REAL *row, int64_t classes, 
     const int64_t whole = classes - classes % (2 * LANES);
     VEC sums[LANES / WIDTH];
     for (int part = 0; part < LANES; part += WIDTH) {
-        VEC one = zero, two = zero, x, y;
+        VEC sum = zero, other_sum = zero, x, y;
         int64_t j = part;
-        while (j < whole) { /* blocks first: small terms are not lost beside large ones */
+        while (j < whole) { /* in blocks, so that small terms are not lost beside a large sum */
             const int64_t end = j + 16 * LANES < whole ? j + 16 * LANES : whole;
-            VEC own = zero, other = zero;
+            VEC block_sum = zero, other_block_sum = zero;
             for (; j < end; j += 2 * LANES) {
                 memcpy(&x, row + j, sizeof x);
                 memcpy(&y, row + j + LANES, sizeof y);
-                own += NAME(shares)(n, x, top, mean, inv, p);
-                other += NAME(shares)(n, y, top, mean, inv, p);
+                block_sum += NAME(shares)(n, x, top, mean, inv, p);
+                other_block_sum += NAME(shares)(n, y, top, mean, inv, p);
             }
-            one += own, two += other;
+            sum += block_sum, other_sum += other_block_sum;
         }
         for (; j < classes; j += LANES) {
             x = NAME(load)(row, j, classes);
-            one += NAME(pick)(x > lowest, NAME(shares)(n, x, top, mean, inv, p), zero);
+            sum += NAME(pick)(x > lowest, NAME(shares)(n, x, top, mean, inv, p), zero);
         }
-        sums[part / WIDTH] = one + two;
+        sums[part / WIDTH] = sum + other_sum;
     }
     return NAME(fold)(sums);
 }
 
-/* The two largest of a row, and where lengths are taken out the least, and the sum of
- * what is above the first. */
+/* The two largest logits of a row; if it is divided by its norm, also the least, and the sum
+ * of the differences from the first logit. */
 typedef struct {
     REAL top, second, least, above;
 } NAME(ends);
@@ -210,7 +211,7 @@ TD_INLINE NAME(ends) NAME(many_ends)(const REAL *row, int64_t classes, const int
     return r;
 }
 
-/* Returns the inverse of the length of a row with many classes. */
+/* Returns the inverse of the norm of a row with many classes. */
 TD_INLINE VEC NAME(many_lengths)(const REAL *row, int64_t classes, NAME(ends) ends,
                                  const NORM *norm, int entry, SUMS *r) {
     if (classes <= 2) {

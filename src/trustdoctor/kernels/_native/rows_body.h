@@ -67,9 +67,9 @@ TD_INLINE VEC NAME(vlog)(VEC x) {
     return FMA(kf, NAME(fill)(LN2_HI), FMA(kf, NAME(fill)(LN2_LO), FMA(s * t, y, 2 * s)));
 }
 
-/* The reductions of WIDTH rows, one row per entry. Logits are multiplied by inv_t. Where
- * lengths are taken out, lead is how far the top lies above the mean, of length 1; it is
- * infinite where two classes are left, whose lengths say all there is. */
+/* The reductions of WIDTH rows, one row per entry. Logits are multiplied by inv_t. If rows
+ * are divided by their p-norms, lead is the distance of the top from the mean after that; it
+ * is infinite for two classes, whose normed rows are all alike. */
 typedef struct {
     VEC top, second, s, s2, f, inv_t, lead, range;
 } NAME(sums);
@@ -170,6 +170,15 @@ TD_ENTRY void NAME(many_normed)(const REAL *row, int64_t classes, const NORM *no
     NAME(many_classes)(row, classes, inv_t, 0, norm, entry, r);
 }
 
+/* The score of each row out of its reductions, in the notation of kernels.c:
+ *
+ *     beta    u2 + log(S)
+ *     alpha   u2 + log(S (2 + A - E S2 / S) / (1 + Q))
+ *     msp     u2 + log(S / (1 + A)),                       the log of 1 - p
+ *     entropy u2 + log(S (phi + k / y)),                   the log of the entropy, with
+ *             y = 1 + A, phi = log(y) / A, k = -u2 - F / S
+ *
+ * u2 stays outside the logarithm, so that certain rows do not underflow. */
 TD_INLINE VEC NAME(finish)(SUMS r, VEC t, int kind) {
     if (kind == MAX_LOGIT) return -r.top * r.inv_t;
     VEC u2 = (r.second - r.top) * r.inv_t;
@@ -230,9 +239,9 @@ TD_INLINE int64_t NAME(score_rows)(const REAL *z, int64_t rows, int64_t classes,
 }
 
 /* Scores the rows of z (rows x classes, contiguous) by several kinds at once, kind k
- * into out + k * rows. Where power is not 0, the p-norm of each row is taken out first,
- * and scratch has room for a row. Returns -1, or the first row that holds NaN, +inf, or
- * nothing but -inf. */
+ * into out + k * rows. If power is not 0, each row is divided by its p-norm first, and
+ * scratch has room for a row. Returns -1, or the first row that holds NaN, +inf, or nothing
+ * but -inf. */
 TD_ENTRY int64_t NAME(score)(const REAL *z, int64_t rows, int64_t classes,
                               double temperature, double power, const int *kinds,
                               int n_kinds, REAL *scratch, REAL *out) {

@@ -1,5 +1,5 @@
-/* Scores without NaN: sorting them, ordering rows by them, placing some among others. The
- * key of a score is an unsigned integer of the same order, as td_key has it. */
+/* Sorting scores without NaN, ordering rows by them, and counting those below others. The
+ * key of a score is an unsigned integer that sorts as the score does, as in td_key. */
 static inline UINT PLAIN(key)(UINT bits) {
     const int sign = 8 * sizeof(REAL) - 1;
     return bits ^ (-(bits >> sign) | (UINT)1 << sign);
@@ -18,13 +18,13 @@ typedef struct __attribute__((packed)) {
 #define KEY(x) ((x).key)
 #include "radix_body.h"
 
-/* Sorts n scores; `other` is as large as `data`. Returns whichever holds the result. */
-REAL *PLAIN(td_sort)(REAL *data, REAL *other, int64_t n) {
-    return (REAL *)JOINED_TWO(radix_sort, UINT)((UINT *)data, (UINT *)other, n);
+/* Sorts n scores; `buffer` is as large as `data`. Returns the one that holds the result. */
+REAL *PLAIN(td_sort)(REAL *data, REAL *buffer, int64_t n) {
+    return (REAL *)JOINED_TWO(radix_sort, UINT)((UINT *)data, (UINT *)buffer, n);
 }
 
-/* The order of those of n scores that are from `low` up to, not including, `high` (NaN:
- * no end), the earlier of equals first: `count` places into `out`. `space` has room for
+/* Writes the row numbers of the `count` scores in [low, high) to `out`, in ascending order of
+ * the scores and stable; a `high` of NaN means no upper end. `space` has room for
  * 2 * (count + 1) records. */
 void PLAIN(td_order)(const REAL *data, int64_t n, double low, double high, int64_t count,
                      PLAIN(record) *space, int64_t *out) {
@@ -33,7 +33,7 @@ void PLAIN(td_order)(const REAL *data, int64_t n, double low, double high, int64
         const REAL x = data[i] + (REAL)0; /* -0 becomes 0: they are equal scores */
         UINT bits;
         memcpy(&bits, &x, sizeof bits);
-        /* Written always, kept only if in range: no branch to predict. */
+        /* Written always, and overwritten unless in range: no branch to predict. */
         space[at] = (PLAIN(record)){PLAIN(key)(bits), (uint32_t)i};
         at += (x >= first) & !(x >= end);
     }
@@ -42,18 +42,19 @@ void PLAIN(td_order)(const REAL *data, int64_t n, double low, double high, int64
     for (int64_t i = 0; i < count; i++) out[i] = sorted[i].at;
 }
 
-/* Copies n scores to two arrays: those that are not marked, and those that are. Each score
- * is written to both, and one of the two advances: marks are random, and a mispredicted
- * branch costs more than a store. So each array has room for one more. */
-void PLAIN(td_split)(const REAL *data, const uint8_t *marked, int64_t n, REAL *no, REAL *yes) {
+/* Copies n scores to two arrays, the unmarked and the marked ones. Each score is written to
+ * both, and one of the two advances: marks are random, and a mispredicted branch costs more
+ * than a store. So each array has room for one more. */
+void PLAIN(td_split)(const REAL *data, const uint8_t *marked, int64_t n, REAL *unmarked,
+                     REAL *selected) {
     for (int64_t i = 0; i < n; i++) {
-        const int is = marked[i] != 0;
-        *no = *yes = data[i];
-        no += !is, yes += is;
+        const int is_marked = marked[i] != 0;
+        *unmarked = *selected = data[i];
+        unmarked += !is_marked, selected += is_marked;
     }
 }
 
-/* How many of n sorted scores are below x. */
+/* The number of n sorted scores that are below x. */
 static inline int64_t PLAIN(count_below)(const REAL *data, int64_t n, REAL x) {
     int64_t low = 0;
     while (low < n) {
@@ -64,38 +65,38 @@ static inline int64_t PLAIN(count_below)(const REAL *data, int64_t n, REAL x) {
     return low;
 }
 
-/* How many own scores the merge of own and others has passed after `steps` steps. */
-static inline int64_t PLAIN(passed)(const REAL *own, int64_t n, const REAL *others,
+/* The number of scores that the merge of scores and reference has taken after `steps`. */
+static inline int64_t PLAIN(merged)(const REAL *scores, int64_t n, const REAL *reference,
                                     int64_t m, int64_t steps) {
     int64_t low = steps > m ? steps - m : 0, high = steps < n ? steps : n;
     while (low < high) {
         const int64_t middle = low + (high - low) / 2;
-        if (others[steps - middle - 1] < own[middle]) high = middle;
+        if (reference[steps - middle - 1] < scores[middle]) high = middle;
         else low = middle + 1;
     }
     return low;
 }
 
-/* For each of n sorted scores, how many of m sorted others are below it, and how many
- * are at most it, by merging. Which array advances is arithmetic and not a branch, as the
- * processor could not predict it. Each step waits for the last one, so four parts of the
- * merge, found by binary search, run side by side and fill the wait. */
-void PLAIN(td_place)(const REAL *own, int64_t n, const REAL *others, int64_t m,
+/* For each of n sorted scores, the numbers of m sorted reference scores below it and at most
+ * it, by merging. Which array advances is arithmetic, not a branch, since the processor could
+ * not predict it. Each step waits for the last one, so four parts of the merge, found by
+ * binary search, run side by side and fill the wait. */
+void PLAIN(td_place)(const REAL *scores, int64_t n, const REAL *reference, int64_t m,
                      int64_t *below, int64_t *through) {
     enum { PARTS = 4 };
-    int64_t inside = n; /* those above all others need no merge */
-    while (inside && (m == 0 || own[inside - 1] > others[m - 1])) below[--inside] = m;
-    const int64_t before = inside ? PLAIN(count_below)(others, m, own[0]) : 0;
-    const int64_t last = inside ? PLAIN(count_below)(others, m, own[inside - 1]) : 0;
+    int64_t inside = n; /* scores above the whole reference need no merge */
+    while (inside && (m == 0 || scores[inside - 1] > reference[m - 1])) below[--inside] = m;
+    const int64_t before = inside ? PLAIN(count_below)(reference, m, scores[0]) : 0;
+    const int64_t last = inside ? PLAIN(count_below)(reference, m, scores[inside - 1]) : 0;
     const int64_t steps = inside + last - before;
     int64_t at[PARTS], by[PARTS], first[PARTS];
     for (int p = 0; p < PARTS; p++) {
-        at[p] = first[p] = PLAIN(passed)(own, inside, others + before, last - before,
+        at[p] = first[p] = PLAIN(merged)(scores, inside, reference + before, last - before,
                                          steps * p / PARTS);
         by[p] = before + steps * p / PARTS - at[p];
     }
 #define STEP(p)                                        \
-    const int64_t less_##p = others[by[p]] < own[at[p]]; \
+    const int64_t less_##p = reference[by[p]] < scores[at[p]]; \
     below[at[p]] = by[p];                              \
     by[p] += less_##p, at[p] += 1 - less_##p
     for (int64_t step = 0; step < steps / PARTS; step++) {
@@ -105,15 +106,15 @@ void PLAIN(td_place)(const REAL *own, int64_t n, const REAL *others, int64_t m,
         STEP(3);
     }
 #undef STEP
-    for (int p = 0; p < PARTS; p++) { /* where parts meet, and what is left over */
+    for (int p = 0; p < PARTS; p++) { /* where parts meet, and the remaining steps */
         const int64_t end = p + 1 < PARTS ? first[p + 1] + 1 : inside;
         for (; at[p] < end && at[p] < inside; at[p]++)
-            below[at[p]] = by[p] += PLAIN(count_below)(others + by[p], m - by[p], own[at[p]]);
+            below[at[p]] = by[p] += PLAIN(count_below)(reference + by[p], m - by[p], scores[at[p]]);
     }
     for (int64_t i = 0; i < n; i++) {
         int64_t end = below[i];
-        if (i && own[i] == own[i - 1]) end = through[i - 1];
-        else while (end < m && others[end] == own[i]) end++;
+        if (i && scores[i] == scores[i - 1]) end = through[i - 1];
+        else while (end < m && reference[end] == scores[i]) end++;
         through[i] = end;
     }
 }

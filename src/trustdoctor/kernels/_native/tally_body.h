@@ -7,7 +7,7 @@ typedef struct {
 
 /* Counts n scores in the cells of a hash table of `slots` (a power of two); a cell's name
  * is the key of its scores without the last `shift` bits, see td_dropped. Stops when `used`
- * reaches `limit`, or at a NaN. Returns how many scores it took.
+ * reaches `limit`, or at a NaN. Returns the number of scores that it counted.
  *
  * The table does not fit into the cache, and waiting for it would be most of the time. So
  * the slots of the next AHEAD scores are fetched before any of them is counted, and eight

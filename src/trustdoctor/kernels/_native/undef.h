@@ -1,4 +1,4 @@
-/* Takes back what a type defined, so that the next can define it. */
+/* Removes the definitions of one type, so that the next can make them. */
 #undef VEC
 #undef IVEC
 #undef UVEC
