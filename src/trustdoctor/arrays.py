@@ -15,7 +15,7 @@ Bools = NDArray[np.bool_]
 
 
 def as_real(value: Any, name: str) -> float:
-    """Return a number as a float; one beyond all floats is infinite.
+    """Return a number as a float; one that is too large for a float is infinite.
 
     Examples
     --------
@@ -27,14 +27,12 @@ def as_real(value: Any, name: str) -> float:
         raise InputError(message)
     try:
         return float(value)
-    except OverflowError:  # a whole number, or a fraction
+    except OverflowError:  # an integer, or a fraction
         return math.inf if value > 0 else -math.inf  # type: ignore[operator]
 
 
 def shown_number(value: Any) -> str:
-    """Return a value for a message.
-
-    Python does not write whole numbers of more than 4,300 digits.
+    """Return a value as text, for a message.
 
     Examples
     --------
@@ -43,12 +41,12 @@ def shown_number(value: Any) -> str:
     """
     try:
         return repr(value)
-    except ValueError:
+    except ValueError:  # Python does not print integers of more than 4,300 digits
         return repr(as_real(value, "it"))
 
 
 def to_numpy(array: Any) -> NDArray[Any]:
-    """Bring a list, a numpy array or a torch tensor of any device to numpy."""
+    """Return a list, a numpy array or a torch tensor of any device as numpy array."""
     if hasattr(array, "detach"):  # a torch tensor, without importing torch
         array = array.detach().cpu()
         if str(array.dtype) == "torch.bfloat16":  # numpy has no such type
@@ -57,27 +55,31 @@ def to_numpy(array: Any) -> NDArray[Any]:
         message = "expected plain arrays, got one with masked entries. Fill them first."
         raise InputError(message)
     try:
-        found = np.asarray(array)
+        converted = np.asarray(array)
     except ValueError as error:
         message = (
             "expected rows of equal length, got ragged rows. Give every row the "
             "same number of classes."
         )
         raise InputError(message) from error
-    if not found.dtype.isnative:  # big-endian, as some files are
-        found = found.astype(found.dtype.newbyteorder("="))
-    return found
+    if not converted.dtype.isnative:  # big-endian, as some files are
+        converted = converted.astype(converted.dtype.newbyteorder("="))
+    return converted
 
 
-def keep(array: NDArray[Any], given: Any) -> NDArray[Any]:
-    """Return an array that nobody can change: a copy where others may write to it."""
-    known = isinstance(given, (np.ndarray, list, tuple))  # others may hand out theirs
-    fresh = known and array is not given and array.base is None
-    under: Any = array
-    while isinstance(under.base, np.ndarray):
-        under = under.base
-    shared = not fresh and (array.flags.writeable or under.flags.writeable)
-    array = array.copy() if shared else array.view()
+def read_only(array: NDArray[Any], source: Any) -> NDArray[Any]:
+    """Return an array that nobody can change: a copy if others could write to it.
+
+    `array` is what `to_numpy` returned for `source`.
+    """
+    # Other types may return their own memory without numpy knowing of it.
+    known_type = isinstance(source, (np.ndarray, list, tuple))
+    is_new = known_type and array is not source and array.base is None
+    owner: Any = array
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    is_shared = not is_new and (array.flags.writeable or owner.flags.writeable)
+    array = array.copy() if is_shared else array.view()
     array.flags.writeable = False
     return array
 
@@ -97,14 +99,14 @@ def as_scores(scores: Any) -> Floats:
     if array.dtype.kind != "f":
         array = array.astype(np.float64)
     if np.isnan(array).any():
-        at = int(np.isnan(array).argmax())
-        message = f"expected scores without NaN, got NaN at row {at}. Fix that row."
+        row = int(np.isnan(array).argmax())
+        message = f"expected scores without NaN, got NaN at row {row}. Fix that row."
         raise InputError(message)
     return array
 
 
 def as_errors(errors: Any, *, rows: int) -> Bools:
-    """Check errors: one bool (or 0 and 1) per row, True where a prediction is wrong."""
+    """Check errors: one bool (or 0 or 1) per row, True if the prediction is wrong."""
     array = to_numpy(errors)
     if array.dtype.kind in "iu" and not ((array == 0) | (array == 1)).all():
         message = (
@@ -125,25 +127,25 @@ def as_labels(labels: Any, rows: int, classes: int) -> NDArray[np.int64] | None:
     """Check labels: one class from 0 to C - 1 per row."""
     if labels is None:
         return None
-    given = to_numpy(labels)
-    if given.shape != (rows,) or given.dtype.kind not in "iuf":
+    array = to_numpy(labels)
+    if array.shape != (rows,) or array.dtype.kind not in "iuf":
         message = (
-            f"expected labels as {rows} integers, one per row, got {describe(given)}. "
+            f"expected labels as {rows} integers, one per row, got {describe(array)}. "
             "Number the classes 0 to C-1 in the order of the columns."
         )
         raise InputError(message)
-    if given.dtype.kind == "f":
-        refuse_rows(np.isnan(given), "the label is missing")
-        refuse_rows(given != np.floor(given), "the label is not a whole number")
-    outside = (given < 0) | (given >= classes)
+    if array.dtype.kind == "f":
+        refuse_rows(np.isnan(array), "the label is missing")
+        refuse_rows(array != np.floor(array), "the label is not a whole number")
+    outside = (array < 0) | (array >= classes)
     if outside.any():
-        at = int(outside.argmax())
+        row = int(outside.argmax())
         message = (
             f"expected labels from 0 to {classes - 1} for {classes} classes, got "
-            f"{given[at]:g} at row {{row}}. Number the classes from 0."
+            f"{array[row]:g} at row {{row}}. Number the classes from 0."
         )
-        raise RowError(message, at)
-    return given.astype(np.int64)
+        raise RowError(message, row)
+    return array.astype(np.int64)
 
 
 def as_classes(labels: Any) -> tuple[NDArray[Any], int]:
@@ -198,18 +200,18 @@ def _one_hot_classes(rows: NDArray[Any]) -> NDArray[Any]:
     raise InputError(message)
 
 
-def refuse_rows(bad: Any, what: str) -> None:
-    """Refuse arrays with bad rows, naming the first and how many there are."""
+def refuse_rows(bad: Any, problem: str) -> None:
+    """Refuse arrays with bad rows: name the first, and count them."""
     if bad.any():
         message = (
-            f"{what} at row {{row}} ({int(bad.sum())} of {len(bad)} "
+            f"{problem} at row {{row}} ({int(bad.sum())} of {len(bad)} "
             "rows). Fix or remove those rows."
         )
         raise RowError(message, int(bad.argmax()))
 
 
 def describe(array: NDArray[Any]) -> str:
-    """Say what an array is, for messages."""
+    """Return the type and the shape of an array, for messages."""
     return f"{array.dtype} of shape {array.shape}"
 
 
@@ -218,12 +220,10 @@ def as_features(
 ) -> Array:
     """Check features: finite numbers (n, d)."""
     x = to_numpy(features)
-    many = "n" if rows is None else str(rows)
-    wrong = x.ndim != 2 or (rows is not None and len(x) != rows) or len(x) == 0
-    if wrong or x.dtype.kind not in "fiub":
-        message = (
-            f"expected finite features ({many}, d), got {x.dtype} of shape {x.shape}."
-        )
+    expected_rows = "n" if rows is None else str(rows)
+    bad_shape = x.ndim != 2 or (rows is not None and len(x) != rows) or len(x) == 0
+    if bad_shape or x.dtype.kind not in "fiub":
+        message = f"expected finite features ({expected_rows}, d), got {describe(x)}."
         raise InputError(message)
     x = x.astype(np.float64)
     if width is not None and x.shape[1] != width:
@@ -239,21 +239,21 @@ def as_features(
 def as_groups(groups: Any, *, rows: int) -> NDArray[Any]:
     """Check groups: one integer or string per row."""
     array = to_numpy(groups)
-    if array.dtype == object:  # strings, or integers, that pandas holds as objects
-        kinds = {type(np.asarray(g).item()) for g in array.ravel()}
-        plain = {str: str, int: np.int64}.get(kinds.pop()) if len(kinds) == 1 else None
-        array = array if plain is None else array.astype(plain)
+    if array.dtype == object:  # pandas holds strings, and some integers, as objects
+        types = {type(np.asarray(group).item()) for group in array.ravel()}
+        dtype = {str: str, int: np.int64}.get(types.pop()) if len(types) == 1 else None
+        array = array if dtype is None else array.astype(dtype)
     if array.shape != (rows,) or array.dtype.kind not in "iuUT":
         message = (
             f"expected groups as {rows} integers or strings, one per row, got "
-            f"{array.dtype} of shape {array.shape}."
+            f"{describe(array)}."
         )
         raise InputError(message)
     return array
 
 
 def row_numbers(rows: Any, n: int) -> Any:
-    """Check what picks rows: a slice, a mask of `n` booleans, or row numbers."""
+    """Check an index of rows: a slice, a mask of `n` booleans, or row numbers."""
     if isinstance(rows, slice):
         return rows
     array = to_numpy(rows)
@@ -273,21 +273,23 @@ def row_numbers(rows: Any, n: int) -> Any:
     raise InputError(message)
 
 
-_BLOCK = 64
+_BLOCK_ROWS = 64
 
 
 def row_product(rows: Array, matrix: Array) -> Array:
-    """Return rows (n, d) times a matrix (d, k), each row to the bit as it is alone.
+    """Return rows (n, d) times a matrix (d, k).
 
-    BLAS sums in another order for another number of rows. It is therefore always given
-    as many: blocks of rows, the last one filled up with zeros.
+    The product of a row does not depend, to the bit, on the other rows.
     """
+    # BLAS sums in another order for another number of rows, so it always gets the same
+    # number: blocks of rows, the last one padded with zeros.
     n, d = rows.shape
-    out = np.empty((n, matrix.shape[1]))
-    for start in range(0, n, _BLOCK):
-        part = rows[start : start + _BLOCK]
-        block = np.zeros((_BLOCK, d))
-        block[: len(part)] = part
+    product = np.empty((n, matrix.shape[1]))
+    for start in range(0, n, _BLOCK_ROWS):
+        block_rows = rows[start : start + _BLOCK_ROWS]
+        block = np.zeros((_BLOCK_ROWS, d))
+        block[: len(block_rows)] = block_rows
         with np.errstate(over="ignore", invalid="ignore"):
-            out[start : start + len(part)] = (block @ matrix)[: len(part)]
-    return out
+            block_product = block @ matrix
+        product[start : start + len(block_rows)] = block_product[: len(block_rows)]
+    return product

@@ -1,4 +1,4 @@
-"""Writing files whole or not at all, and one process at a time."""
+"""Files written whole or not at all, and by one process at a time."""
 
 import os
 import platform
@@ -17,7 +17,7 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-_LONGEST = 20  # bytes of a suffix that says a format
+_LONGEST_SUFFIX = 20  # bytes; a longer one does not name a format
 
 
 @contextmanager
@@ -26,18 +26,20 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
     A link of that name is replaced, and what it leads to stays as it is. Whatever goes
     wrong in between (a full disk, an exception), the old file stays as it was and no
-    temporary file is left. What a killed process left is removed by the next one that
-    writes there.
+    temporary file remains. Temporary files of killed processes are removed by the next
+    process that writes there.
     """
     target = require_writable(path)
-    own = _hidden(target, platform.node())
-    _remove_left(target.parent, own)
-    short = len(os.fsencode(target.suffix)) <= _LONGEST
+    # The machine's name: other machines may write to a shared folder, and their process
+    # ids mean nothing here.
+    prefix = _hidden_prefix(target, platform.node())
+    _remove_orphans(target.parent, prefix)
+    has_short_suffix = len(os.fsencode(target.suffix)) <= _LONGEST_SUFFIX
     try:
         handle, name = tempfile.mkstemp(
             dir=target.parent,
-            prefix=f"{own}-{os.getpid()}.",
-            suffix=target.suffix if short else "",
+            prefix=f"{prefix}-{os.getpid()}.",
+            suffix=target.suffix if has_short_suffix else "",
         )
         os.close(handle)
     except OSError as error:
@@ -45,7 +47,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
     temporary = Path(name)
     try:
         yield temporary
-        _keep_mode(temporary, target)
+        _copy_mode(temporary, target)
         temporary.replace(target)
     except OSError as error:
         raise OutputError(_message(target, error)) from error
@@ -53,23 +55,24 @@ def replacing(path: str | Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def _hidden(target: Path, *more: str) -> str:
-    """Return how hidden files beside a file begin; its own name may be too long."""
-    key = "\0".join([target.name, *more]).encode("utf-8", "surrogatepass")
+def _hidden_prefix(target: Path, *keys: str) -> str:
+    """Return the prefix of hidden files that belong to a file."""
+    # A digest, since a file's name with anything added may be too long for a name.
+    key = "\0".join([target.name, *keys]).encode("utf-8", "surrogatepass")
     return f".trustdoctor-{blake2b(key, digest_size=8).hexdigest()}"
 
 
-def _remove_left(folder: Path, own: str) -> None:
-    """Remove temporary files of processes of this machine that are no more."""
+def _remove_orphans(folder: Path, prefix: str) -> None:
+    """Remove temporary files of processes of this machine that no longer run."""
     with suppress(OSError):
-        for other in folder.glob(f"{own}-*"):
-            pid = other.name.removeprefix(f"{own}-").partition(".")[0]
-            if pid.isdecimal() and not _lives(int(pid)):
-                other.unlink(missing_ok=True)
+        for temporary in folder.glob(f"{prefix}-*"):
+            pid = temporary.name.removeprefix(f"{prefix}-").partition(".")[0]
+            if pid.isdecimal() and not _is_running(int(pid)):
+                temporary.unlink(missing_ok=True)
 
 
-def _lives(pid: int) -> bool:
-    if sys.platform == "win32":  # where asking would end it
+def _is_running(pid: int) -> bool:
+    if sys.platform == "win32":  # os.kill ends a process there, whatever the signal
         return True
     try:
         os.kill(pid, 0)
@@ -82,33 +85,36 @@ def _lives(pid: int) -> bool:
 
 @contextmanager
 def locked(path: str | Path) -> Iterator[Path]:
-    """Yield a file that no other process has locked meanwhile.
+    """Yield a file, locked: other processes wait until the block ends.
 
-    Read, change and write that file within. Others wait. The lock is that of a hidden
-    file beside it; the system frees it when the process ends in whatever way, and the
-    next one that locks takes over what was left.
+    Read, change and write the file within the block. The lock is on a hidden file
+    beside it. The system frees it however the process ends.
     """
     target = require_writable(path)
-    beside = target.with_name(f"{_hidden(target)}.lock")
+    # Not on the file itself: `replacing` puts a new file in its place, and whoever
+    # waited for the old one would hold a lock that nobody else sees.
+    lock_path = target.with_name(f"{_hidden_prefix(target)}.lock")
     try:
-        handle = _take(beside)
+        handle = _acquire_lock(lock_path)
     except OSError as error:
         raise OutputError(_message(target, error)) from error
     try:
         yield target
     finally:
-        _give_back(handle, beside)
+        _release_lock(handle, lock_path)
 
 
-def _take(beside: Path) -> int:
-    """Lock a file, and be sure that it is still the one of that name."""
+def _acquire_lock(lock_path: Path) -> int:
+    """Return the handle of the lock file, locked, and still the file of that name."""
     while True:
-        handle = _open_lock(beside)
+        handle = _open_lock(lock_path)
         try:
-            _wait(handle)
-            if os.path.samestat(os.fstat(handle), beside.stat()):
+            _lock(handle)
+            # The last owner may have removed the file between open and lock: the lock
+            # would then be on a file without a name.
+            if os.path.samestat(os.fstat(handle), lock_path.stat()):
                 return handle
-        except FileNotFoundError:  # its last owner removed it
+        except FileNotFoundError:
             pass
         except BaseException:
             os.close(handle)
@@ -116,41 +122,42 @@ def _take(beside: Path) -> int:
         os.close(handle)
 
 
-def _open_lock(beside: Path) -> int:
-    strict = getattr(os, "O_NOFOLLOW", 0)
+def _open_lock(lock_path: Path) -> int:
+    # A link of that name would let another user have us lock any file of ours.
+    no_follow = getattr(os, "O_NOFOLLOW", 0)
     try:
-        return os.open(beside, os.O_RDWR | os.O_CREAT | strict, 0o666)
+        return os.open(lock_path, os.O_RDWR | os.O_CREAT | no_follow, 0o666)
     except PermissionError:
-        if not beside.exists():
+        if not lock_path.exists():
             raise
-        # Another user's can be locked as well.
-        return os.open(beside, os.O_RDONLY | strict)
+        # Another user's file can be locked as well.
+        return os.open(lock_path, os.O_RDONLY | no_follow)
 
 
-def _wait(handle: int) -> None:
+def _lock(handle: int) -> None:
     if sys.platform == "win32":
         while True:
-            with suppress(OSError):  # it gives up after ten seconds
+            with suppress(OSError):  # LK_LOCK gives up after ten seconds
                 msvcrt.locking(handle, msvcrt.LK_LOCK, 1)
                 return
     else:
         fcntl.flock(handle, fcntl.LOCK_EX)
 
 
-def _give_back(handle: int, beside: Path) -> None:
-    """Remove the lock; whoever waits for it looks again."""
-    if sys.platform == "win32":  # where nobody can remove a file that is open
+def _release_lock(handle: int, lock_path: Path) -> None:
+    """Remove the lock file; a process that waits for it then opens a new one."""
+    if sys.platform == "win32":  # an open file cannot be removed there
         os.close(handle)
     with suppress(OSError):  # another user's, or in use
-        beside.unlink(missing_ok=True)
+        lock_path.unlink(missing_ok=True)
     if sys.platform != "win32":
         os.close(handle)
 
 
 def require_writable(path: str | Path) -> Path:
-    """Return a path in its folder itself, or say before any work why none is there.
+    """Return the path with its folder resolved; refuse one that cannot be written.
 
-    A link of that name is not followed.
+    A link of that name is not followed. Call it before any work is done.
     """
     try:
         if Path(path).resolve().is_symlink():
@@ -172,44 +179,42 @@ def require_writable(path: str | Path) -> Path:
     return target
 
 
-def require_no_link(path: str | Path, what: str) -> None:
-    """Refuse a link as a file that is read, changed and written again.
-
-    Following it would change whatever it leads to, and replacing it would leave two
-    files that both claim to be the one.
-    """
+def require_no_link(path: str | Path, kind: str) -> None:
+    """Refuse a link as a file that is read, changed and written again."""
+    # Following it would change whatever it leads to; replacing it would leave two files
+    # that both claim to be the current one.
     if Path(path).is_symlink():
         message = (
-            f"expected {what} in {path}, got a link to {resolved(Path(path))}. Name "
+            f"expected {kind} in {path}, got a link to {resolved(Path(path))}. Name "
             "that file itself."
         )
         raise OutputError(message)
 
 
 def require_apart(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
-    """Refuse an output that is one of the inputs, by whatever name."""
-    places = {same_file(other): other for other in inputs}
+    """Refuse an output that is one of the inputs, whatever its name."""
+    input_paths = {file_identity(path): path for path in inputs}
     for output in outputs:
-        other = places.get(same_file(output))
-        if other is not None:
-            known = "" if output == other else f", {other}"
+        input_path = input_paths.get(file_identity(output))
+        if input_path is not None:
+            its_name = "" if output == input_path else f", {input_path}"
             message = (
-                f"the output {output} is the input itself{known}. Name another file."
+                f"the output {output} is the input itself{its_name}. Name another file."
             )
             raise OutputError(message)
 
 
-def same_file(path: Path) -> Any:
-    """Return what is equal for two names of one file, links included."""
+def file_identity(path: Path) -> Any:
+    """Return a key of the file: the same for all of its names, links included."""
     try:
-        found = os.stat(path)  # noqa: PTH116 - follows links, as writing does
+        status = os.stat(path)  # noqa: PTH116 - follows links, as writing does
     except (OSError, ValueError):
         return resolved(path)
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def resolved(path: Path) -> Path:
-    """Return the file behind a path, or the path where its links go in a circle."""
+    """Return the file behind a path; the path itself if its links go in a circle."""
     try:
         return path.resolve()
     except (OSError, RuntimeError, ValueError):
@@ -217,15 +222,16 @@ def resolved(path: Path) -> Path:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write `text` to `path`, whole or not at all."""
+    """Write text to a file, whole or not at all."""
     with replacing(path) as temporary, temporary.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
 
 
-def _keep_mode(temporary: Path, target: Path) -> None:
+def _copy_mode(temporary: Path, target: Path) -> None:
     """Give the new file the mode of the old one, or that of any new file."""
+    # Temporary files are made readable by their owner alone.
     if target.exists() and not target.is_symlink():
         temporary.chmod(target.stat().st_mode & 0o777)
     else:

@@ -1,7 +1,8 @@
-"""The JSON that trustdoctor writes: a document says what it is, and which schema.
+"""The JSON that trustdoctor writes: each document names its kind and its schema.
 
-Documents are read with suspicion: they are regular files of a bounded size, and what
-JSON leaves open (a key twice, NaN, numbers beyond 64 bits) is refused.
+A document may have been tampered with, so it must be a regular file of bounded size,
+and what JSON leaves open (a key twice, NaN, numbers beyond 64 bits) is refused: two
+readers could understand it differently (RFC 8259, sections 4 and 6).
 """
 
 import json
@@ -18,13 +19,13 @@ import msgspec
 from trustdoctor.errors import FileError
 
 LIMIT = 64_000_000
-"""Bytes that a document has at most: a gate may have 100,000 groups."""
+"""The most bytes of a document: a gate may have 100,000 groups."""
 
-DEEPEST = 32
-"""Lists and objects within each other, at most."""
+MAX_DEPTH = 32
+"""The most lists and objects within each other."""
 
 MOST_ROWS = 1 << 53
-"""A document counts fewer rows, so that floats hold their number."""
+"""Counts of rows in a document are below it, so that floats hold them exactly."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, lt=MOST_ROWS)]
 """The type of a number of rows in a document."""
@@ -37,7 +38,7 @@ Number = float | Literal["inf", "-inf"]
 
 T = TypeVar("T")
 
-_FIRST, _LAST = -(1 << 63), (1 << 64) - 1  # of whole numbers that arrays can hold
+_LEAST_INT, _LARGEST_INT = -(1 << 63), (1 << 64) - 1  # that arrays can hold
 
 
 def dump(
@@ -54,8 +55,8 @@ def dump(
       "score": "alpha"
     }
     """
-    whole = {"trustdoctor": kind, "schema": schema, **content}
-    return json.dumps(whole, indent=indent, allow_nan=False) + "\n"
+    document = {"trustdoctor": kind, "schema": schema, **content}
+    return json.dumps(document, indent=indent, allow_nan=False) + "\n"
 
 
 RENEWAL = "Make it again."
@@ -121,7 +122,7 @@ def check(
     schemas: tuple[int, ...],
     renewal: str = RENEWAL,
 ) -> dict[str, Any]:
-    """Return the content of a document that was read from a path; as `load`."""
+    """Return the content of a document whose text was read from a path, as `load`."""
     content = _parse_document(text, path, kind)
     return _require_schema(content, path, kind, schemas, renewal)
 
@@ -144,25 +145,23 @@ def _require_schema(
     content = dict(content) if isinstance(content, dict) else {}
     document_kind = content.pop("trustdoctor", None)
     if document_kind != kind:
-        plain = isinstance(document_kind, str) and document_kind.isidentifier()
-        what = f"a {document_kind}" if plain else "JSON"
+        got = "JSON"
+        if isinstance(document_kind, str) and document_kind.isidentifier():
+            got = _a(document_kind)
         message = (
-            f"expected {_a(kind)} of trustdoctor in {path}, got {what}. Name another "
+            f"expected {_a(kind)} of trustdoctor in {path}, got {got}. Name another "
             "file."
         )
         raise FileError(message)
     schema = content.get("schema")
     if type(schema) is not int or schema not in schemas:
-        known = " or ".join(map(str, schemas))
-        earlier = type(schema) is int and schema < min(schemas)
-        message = (
-            f"expected {_a(kind)} of schema {known} in {path}, got {shown(schema)}"
-            + (
-                f", which an earlier version of trustdoctor wrote. {renewal}"
-                if earlier
-                else ". Use the version of trustdoctor that wrote it."
-            )
-        )
+        readable = " or ".join(map(str, schemas))
+        message = f"expected {_a(kind)} of schema {readable} in {path}, got "
+        if type(schema) is int and schema < min(schemas):
+            message += f"{schema}, which an earlier version of trustdoctor wrote. "
+            message += renewal
+        else:
+            message += f"{shown(schema)}. Use the version of trustdoctor that wrote it."
         raise FileError(message)
     return content
 
@@ -175,11 +174,11 @@ def _a(kind: str) -> str:
 def read_bounded(path: str | os.PathLike[str], kind: str, limit: int = LIMIT) -> str:
     """Return the text of a regular file of at most `limit` bytes.
 
-    A folder, a pipe, a device or a larger file is refused; nothing is waited for.
+    A folder, a pipe, a device or a larger file is refused.
     """
     try:
         _require_regular(path, kind, Path(path).stat().st_mode)
-        # Without waiting: it may have become a pipe since.
+        # The file may have become a pipe since, for which open would wait.
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
         with os.fdopen(handle, "rb") as file:
             _require_regular(path, kind, os.fstat(handle).st_mode)
@@ -220,7 +219,7 @@ def _require_regular(path: str | os.PathLike[str], kind: str, mode: int) -> None
 
 
 def parse(text: str) -> Any:
-    """Read JSON; refuse what readers of JSON understand in different ways.
+    """Return the content of JSON; refuse what readers understand differently.
 
     Examples
     --------
@@ -231,42 +230,42 @@ def parse(text: str) -> Any:
     try:
         content = json.loads(
             text,
-            object_pairs_hook=once,
+            object_pairs_hook=unique_keys,
             parse_constant=_refuse_constant,
-            parse_float=_float,
-            parse_int=_int,
+            parse_float=_finite_float,
+            parse_int=_bounded_int,
         )
-        deep = _is_deep(content)
+        too_deep = _is_too_deep(content)
     except RecursionError:
-        deep = True
-    if deep:
-        message = f"it is nested more than {DEEPEST} deep"
+        too_deep = True
+    if too_deep:
+        message = f"it is nested more than {MAX_DEPTH} deep"
         raise ValueError(message)
     try:
         json.dumps(content, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        message = "it has half a character, which nothing can print"
+        message = "it contains an unpaired surrogate, which no text file can hold"
         raise ValueError(message) from None
     return content
 
 
-def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON, refusing one that says something twice."""
-    out: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in out:
-            message = f"it has {shown(name)} twice"
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON; refuse one that has a key twice."""
+    entries: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in entries:
+            message = f"it has {shown(key)} twice"
             raise ValueError(message)
-        out[name] = value
-    return out
+        entries[key] = value
+    return entries
 
 
-def _refuse_constant(word: str) -> Any:
-    message = f"it has {word}, which is no number of JSON"
+def _refuse_constant(name: str) -> Any:
+    message = f"{name} is not valid JSON"
     raise ValueError(message)
 
 
-def _float(digits: str) -> float:
+def _finite_float(digits: str) -> float:
     value = float(digits)
     if math.isinf(value):
         message = f"it has the number {shown(digits)}, which is too large"
@@ -274,56 +273,59 @@ def _float(digits: str) -> float:
     return value
 
 
-def _int(digits: str) -> int:
-    value = int(digits) if len(digits) <= len(str(_FIRST)) else _LAST + 1
-    if not _FIRST <= value <= _LAST:
+def _bounded_int(digits: str) -> int:
+    # Python refuses to read integers of more than 4,300 digits, with another message.
+    is_short = len(digits) <= len(str(_LEAST_INT))
+    value = int(digits) if is_short else _LARGEST_INT + 1
+    if not _LEAST_INT <= value <= _LARGEST_INT:
         message = f"it has a whole number beyond 64 bits, {shown(digits)}"
         raise ValueError(message)
     return value
 
 
-def _is_deep(content: Any) -> bool:
+def _is_too_deep(content: Any) -> bool:
     level = [content]
-    for _ in range(DEEPEST + 1):
-        inner: list[Any] = []
-        for one in level:
-            if isinstance(one, (dict, list)):
-                inner += one.values() if isinstance(one, dict) else one
-        level = inner
+    for _ in range(MAX_DEPTH + 1):
+        next_level: list[Any] = []
+        for value in level:
+            if isinstance(value, (dict, list)):
+                next_level += value.values() if isinstance(value, dict) else value
+        level = next_level
     return bool(level)
 
 
 def shown(value: Any) -> str:
-    """Return a value for a message, cut short."""
+    """Return a value as text for a message, shortened."""
     return reprlib.repr(value)
 
 
 def check_fields(content: Any, names: set[str], optional: set[str] = set()) -> None:  # noqa: B006
-    """Refuse a part of a document that lacks a field or has an unknown one."""
+    """Refuse a part of a document with a missing or an unknown field."""
     if not isinstance(content, dict):
         message = f"expected fields, got {shown(content)}."
         raise FileError(message)
     odd = (names - set(content)) | (set(content) - names - optional)
     if odd:
-        message = f"it lacks or adds: {', '.join(sorted(map(_word, odd)))}."
+        names_in_words = ", ".join(sorted(map(_field_name, odd)))
+        message = f"missing or unknown fields: {names_in_words}."
         raise FileError(message)
 
 
-def _word(name: Any) -> str:
-    """Return the name of a field, as it is where it is a plain one."""
-    plain = isinstance(name, str) and name.isidentifier() and len(name) <= 30
-    return name if plain else shown(name)
+def _field_name(name: Any) -> str:
+    """Return the name of a field as it is, or quoted if a message could not hold it."""
+    is_plain = isinstance(name, str) and name.isidentifier() and len(name) <= 30
+    return name if is_plain else shown(name)
 
 
 def number(value: float) -> Number:
-    """Return a number as JSON has it; infinities are words."""
+    """Return a number as JSON can hold it: infinities as "inf" and "-inf"."""
     if math.isfinite(value):
         return value
     return "inf" if value > 0 else "-inf"
 
 
 def read_number(value: Any) -> float:
-    """Read what `number` wrote."""
+    """Return the float that `number` wrote."""
     if type(value) in (int, float) or value in ("inf", "-inf"):
         return float(value)
     message = f"expected numbers, got {shown(value)}."
@@ -331,7 +333,7 @@ def read_number(value: Any) -> float:
 
 
 def read_list(value: Any) -> list[Any]:
-    """Return a list, or refuse what is not one."""
+    """Return a list, or refuse any other value."""
     if isinstance(value, list):
         return value
     message = f"expected a list, got {shown(value)}."
@@ -339,7 +341,7 @@ def read_list(value: Any) -> list[Any]:
 
 
 def read_text(value: Any) -> str:
-    """Return text, or refuse what is none."""
+    """Return text, or refuse any other value."""
     if isinstance(value, str):
         return value
     message = f"expected text, got {shown(value)}."
@@ -347,7 +349,7 @@ def read_text(value: Any) -> str:
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The base of what a document holds: typed fields, by keyword, and no others."""
+    """The base class of documents and their parts: typed fields, and no others."""
 
 
 def convert(content: Any, kind: type[T], path: str = "") -> T:
@@ -373,10 +375,8 @@ def convert(content: Any, kind: type[T], path: str = "") -> T:
 
 
 def _sentence(message: str, parent: str) -> str:
-    """Return msgspec's message with the path in front, and what the file says quoted.
-
-    A document's own words (an unknown field's name) may be anything, of any length.
-    """
+    """Return msgspec's message, with the path in front and unknown names quoted."""
+    # The name of an unknown field may hold anything, control characters included.
     text, _, path = message.partition(" - at `$")
     path = (parent + path.removesuffix("`")).removeprefix(".")
     field = re.fullmatch(
@@ -384,6 +384,8 @@ def _sentence(message: str, parent: str) -> str:
         text,
         re.DOTALL,
     )
-    text = f"{field[1]} field {_word(field[2])}" if field else text.replace("`", "")
+    text = text.replace("`", "")
+    if field:
+        text = f"{field[1]} field {_field_name(field[2])}"
     place = shown(path)[1:-1] + ": " if path else ""
     return f"{place}{text[:1].lower()}{text[1:]}."

@@ -5,10 +5,10 @@
     TrustDoctorError
     ├── InputError (ValueError)        an argument or an array is not as expected
     │   ├── RowError                   one row is not; `row` says which
-    │   ├── LabelsMissingError         the task needs labels, and none were given
+    │   ├── LabelsMissingError         the task needs labels, and there are none
     │   ├── UndefinedMetricError       no number exists, as AUROC without errors
     │   ├── NoPolicyError              no policy of a cascade keeps the promise
-    │   └── ServiceError               a service refused, or did not answer
+    │   └── ServiceError               a service refused a request, or did not answer
     ├── FileError (ValueError)         a file cannot be read or understood
     │   └── OutputError                a file cannot be written
     └── MissingPackageError (ImportError)   an extra is not installed
@@ -21,7 +21,7 @@ prints it in one line and exits with 2.
 
 
 class TrustDoctorError(Exception):
-    """The root: catch it to catch every mistake this library names."""
+    """The base class of all exceptions of this library."""
 
 
 class InputError(TrustDoctorError, ValueError):
@@ -34,7 +34,7 @@ class RowError(InputError):
     Attributes
     ----------
     row : int
-        Its number, which stands in the message for ``{row}``.
+        The row's number, which replaces ``{row}`` in the message.
     """
 
     def __init__(self, message: str, row: int = -1) -> None:
@@ -43,33 +43,34 @@ class RowError(InputError):
         self.row = row
 
     def after(self, rows: int) -> "RowError":
-        """Return the same error where so many rows came before."""
+        """Return the same error of a row that this number of rows comes before."""
         return RowError(self.message, self.row + rows)
 
     def __reduce__(self) -> tuple[type["RowError"], tuple[str, int]]:
         """Let the error cross to another process."""
+        # By default pickle calls the class with the message alone, and loses the row.
         return RowError, (self.message, self.row)
 
 
 class LabelsMissingError(InputError):
-    """The task needs labels, and none were given."""
+    """The task needs labels, and there are none."""
 
 
 class UndefinedMetricError(InputError):
-    """The metric has no value on these rows, as AUROC where nothing is wrong."""
+    """The metric has no value on these rows, as AUROC without errors."""
 
 
 class NoPolicyError(InputError):
-    """No policy of a cascade keeps the promise that was asked for."""
+    """No policy of a cascade keeps the requested promise."""
 
 
 class ServiceError(InputError):
-    """A service refused what it was asked, or did not answer.
+    """A service refused a request, or did not answer.
 
     Attributes
     ----------
     status : int or None
-        Of its answer; None where none came.
+        The status of the response; None if there was none.
     """
 
     def __init__(self, message: str, status: int | None = None) -> None:
@@ -82,15 +83,15 @@ class FileError(TrustDoctorError, ValueError):
 
 
 class OutputError(FileError):
-    """A file cannot be written; what stood there before is untouched."""
+    """A file cannot be written; an existing file of that name is untouched."""
 
 
 class OddLabelsWarning(UserWarning):
-    """Labels are such that a promise or a comparison would rest on nothing.
+    """Labels are so odd that a promise or a comparison would rest on nothing.
 
-    They fit better when shifted by one class or one row, agree by chance, are all the
-    model's own answers, or errors are less doubtful than correct predictions. On the
-    command line nothing is written then, unless --allow-odd-labels is given.
+    They fit better if shifted by one class or one row, agree with the predictions by
+    chance alone or always, or errors are less doubtful than correct predictions. The
+    command line then writes nothing, unless --allow-odd-labels is given.
     """
 
 

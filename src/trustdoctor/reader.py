@@ -1,4 +1,4 @@
-"""The way in from files, which imports what reads them only when it is called."""
+"""`td.read`: it imports the readers of files only when it is called."""
 
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,10 @@ def read(path: str | Path, **columns: Any) -> Predictions:
     Parameters
     ----------
     path : str or Path
-        CSV, TSV, JSON lines, Parquet, Arrow, NPZ or NPY; the suffix says what it is. -
-        stands for standard input.
+        CSV, TSV, JSON lines, Parquet, Arrow, NPZ or NPY, by the suffix; - stands for
+        standard input.
     columns
-        What is called how: logits, probs, labels, confidence, predicted, correct,
+        The names of columns: logits, probs, labels, confidence, predicted, correct,
         positive, first_class, ...; see `trustdoctor.files.read`.
 
     Examples

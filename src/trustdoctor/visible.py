@@ -1,20 +1,22 @@
-"""Text out of files, as it may be shown: what steers a terminal is spelled out."""
+"""Text from files, made safe to show: control characters of a terminal are escaped."""
 
 import re
 
-_STEERING = re.compile(
+# Control characters but tabs and ends of lines, changes of direction (which can make a
+# text read as another: CVE-2021-42574), and unpaired surrogates, which no stream takes.
+_UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
 
 def visible(text: str) -> str:
-    r"""Return text with control characters and changes of direction spelled out.
+    r"""Return text with control characters and changes of direction escaped.
 
-    So is half a character, which no stream takes. Tabs and ends of lines stay.
+    Unpaired surrogates are escaped as well. Tabs and ends of lines stay.
 
     Examples
     --------
     >>> print(visible("\x1b[31mcat"))
     \x1b[31mcat
     """
-    return _STEERING.sub(lambda found: ascii(found[0])[1:-1], text)
+    return _UNSAFE.sub(lambda match: ascii(match[0])[1:-1], text)

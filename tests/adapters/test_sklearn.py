@@ -417,7 +417,7 @@ def test_a_target_that_was_registered_sets_the_gate(rows):
     share = gates.Target(
         "toy", "{}% accepted", "Accept a share.",
         {"": gates.Rule("A quantile.", lambda rows, value, _: gates.Cut(
-            at=rows.of_kind("all").kth(int(value * len(rows)))[1]
+            score=rows.of_kind("all").kth(int(value * len(rows)))[1]
         ))},
         promised=False,
     )  # fmt: skip

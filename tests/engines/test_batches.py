@@ -139,7 +139,7 @@ def test_counts_do_not_depend_on_the_batches(name, grouped, path, train):
     counted = engine.fold(
         source, CalibrationSketch(score, grouped), memory=10**9, pace=pace
     )
-    assert pace.done == N
+    assert pace.rows == N
     assert counted.pooled.to_bytes() == whole.pooled.to_bytes()
     assert set(counted.groups) == set(whole.groups)
     for group, sketch in whole.groups.items():

@@ -87,7 +87,7 @@ def folded(path, state, memory):
     engine = find_engine("local")
     pace = Pace(None, "", 1)
     done = engine.fold(find_source(path), state, memory=memory, pace=pace)
-    assert pace.done == ROWS
+    assert pace.rows == ROWS
     return done
 
 

@@ -14,10 +14,10 @@ import typer
 from rich.console import Console
 
 from trustdoctor.atomic import (
+    file_identity,
     require_apart,
     require_writable,
     resolved,
-    same_file,
     write_text,
 )
 from trustdoctor.cli.exit_codes import TRIVIAL
@@ -63,7 +63,9 @@ def check_output_paths(values: dict[str, Any]) -> None:
         if path.exists():  # else no input can be that file
             require_apart([path], _input_files(named))
     for at, (_, path) in enumerate(outputs):
-        if same_file(path) in {same_file(earlier) for _, earlier in outputs[:at]}:
+        if file_identity(path) in {
+            file_identity(earlier) for _, earlier in outputs[:at]
+        }:
             message = f"two outputs go to one file, {path}. Name another for one."
             raise OutputError(message)
 

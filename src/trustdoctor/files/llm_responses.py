@@ -103,7 +103,7 @@ def _parse_line(row: int, line: str | None) -> tuple[str | None, Any]:
     a file without it would be judged by the requests that succeeded.
     """
     try:
-        content = json.loads(line or "", object_pairs_hook=envelope.once)
+        content = json.loads(line or "", object_pairs_hook=envelope.unique_keys)
         if "\\ud" in (line or "").lower():
             # JSON can spell an unpaired surrogate, which no file or table can hold.
             json.dumps(content, ensure_ascii=False).encode()

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from trustdoctor.adapters.endpoint import Endpoint
 from trustdoctor.arrays import Array
-from trustdoctor.atomic import same_file
+from trustdoctor.atomic import file_identity
 from trustdoctor.errors import InputError
 from trustdoctor.opinion.align import (
     ABSENT,
@@ -269,7 +269,7 @@ def require_different(sources: Sequence[Any]) -> None:
     for source in sources:
         if not isinstance(source, (str, Path)):
             continue
-        file = same_file(Path(source))
+        file = file_identity(Path(source))
         if file in paths:
             also = "" if source == paths[file] else f" (as {paths[file]}, too)"
             message = (

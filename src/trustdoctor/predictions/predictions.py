@@ -15,7 +15,7 @@ from trustdoctor.arrays import (
     as_features,
     as_groups,
     describe,
-    keep,
+    read_only,
     refuse_rows,
     row_numbers,
     to_numpy,
@@ -565,7 +565,7 @@ def _matrix(values: Any, name: str) -> Floats:
         raise InputError(message)
     if array.dtype not in (np.float16, np.float32, np.float64):
         array = array.astype(np.float64)
-    return keep(array, values)
+    return read_only(array, values)
 
 
 def check_metadata(
@@ -586,7 +586,7 @@ def check_metadata(
         raise InputError(message)
     return (
         names,
-        None if id_array is None else keep(id_array, ids),
-        None if groups is None else keep(as_groups(groups, rows=rows), groups),
+        None if id_array is None else read_only(id_array, ids),
+        None if groups is None else read_only(as_groups(groups, rows=rows), groups),
         None if features is None else as_features(features, rows=rows),
     )

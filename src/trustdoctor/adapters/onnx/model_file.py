@@ -10,7 +10,7 @@ import onnx.version_converter
 from onnx import TensorProto, helper
 
 from trustdoctor.adapters.onnx.score_tensor import check_graph
-from trustdoctor.atomic import same_file
+from trustdoctor.atomic import file_identity
 from trustdoctor.errors import FileError, InputError, OutputError
 
 MIN_OPSET = 13
@@ -90,7 +90,7 @@ def require_other_weights(model: Path, target: Path) -> None:
         for entry in tensor.external_data:
             if entry.key == "location":
                 weights = model.parent / entry.value
-                if same_file(weights) in map(same_file, (data, target)):
+                if file_identity(weights) in map(file_identity, (data, target)):
                     message = (
                         f"{weights} holds the input's weights. Name another output."
                     )

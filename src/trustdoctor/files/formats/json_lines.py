@@ -70,7 +70,7 @@ def _refuse_repeated_names(file: Path, names: list[str]) -> None:
     lines = pl.scan_lines(file, name=LINE, glob=False).filter(suspect)
     for line in lines.collect(engine="streaming")[LINE]:
         try:
-            json.loads(line, object_pairs_hook=envelope.once)
+            json.loads(line, object_pairs_hook=envelope.unique_keys)
         except ValueError as error:
             message = f"expected each name once in an object of {file}: {error}."
             raise FileError(message) from error
