@@ -411,7 +411,7 @@ def tuned_alone(p):
     from trustdoctor.scores import find_score
 
     found = choose_score(p, Request({"coverage": 0.5}))  # tuned for AUROC
-    rest = p[found.other_rows]
+    rest = p[found.calibrating_rows]
     scores = (found.score, find_score("msp"))
     own, base = (Ranking(score(rest), rest.errors) for score in scores)
     return auroc_difference(own, base, confidence=0.95)

@@ -13,8 +13,8 @@ import torch
 
 import trustdoctor as td
 from trustdoctor.errors import InputError
+from trustdoctor.gates.groups import GroupThreshold
 from trustdoctor.gates.shortlists import ListRule
-from trustdoctor.gates.thresholds import GroupThreshold
 from trustdoctor.scores import logit_scores
 
 INF, NAN = np.inf, np.nan

@@ -9,7 +9,7 @@ from trustdoctor import engines, files
 from trustdoctor.engines import Means
 from trustdoctor.errors import InputError
 from trustdoctor.evaluation import Tally
-from trustdoctor.gates import CalibrationSketch, observe
+from trustdoctor.gates import CalibrationSketch, rate_fractions
 from trustdoctor.metrics import Confusion
 from trustdoctor.metrics.score_counts import last_of_each
 from trustdoctor.progress import Pace
@@ -202,7 +202,7 @@ def target_refuses_what_is_beyond_its_limits(target, value):
 
 
 def target_says_what_it_promises(target, value):
-    shown = value if target.counts is None else 100 * value
+    shown = value if target.fraction is None else 100 * value
     assert f"{shown:g}" in target.promise(value)
     assert target.help.endswith(".")
 
@@ -215,7 +215,7 @@ def target_makes_a_gate(target, value):
     assert gate.certificate.guarantee == target.promised
     assert (gate.state == "threshold") or gate.certificate.trivial
     seen = gate.screen(p)
-    if target.counts is not None:
+    if target.fraction is not None:
         wrong, kept = p.errors, seen.accepted
         counts = Confusion(
             rejected_correct=int((~kept & ~wrong).sum()),
@@ -223,9 +223,9 @@ def target_makes_a_gate(target, value):
             accepted_errors=int((kept & wrong).sum()),
             accepted_correct=int((kept & ~wrong).sum()),
         )
-        part, whole = target.counts(counts)
+        part, whole = target.fraction(counts)
         assert gate.certificate.observed[target.name].value == part / whole
-        assert observe(counts)[target.name] == (part, whole)
+        assert rate_fractions(counts)[target.name] == (part, whole)
         if gate.state == "threshold" and target.promised:
             kept_it = (
                 part / whole >= value if target.at_least else part / whole <= value
@@ -244,7 +244,7 @@ def target_survives_its_file(target, value, tmp_path):
 def target_is_watched(target, value):
     gate = td.calibrate(rows(3000), **{target.name: value})
     watch = gate.watch().update(rows(500, seed=9))
-    watched = target.promised and target.counts is not None
+    watched = target.promised and target.fraction is not None
     assert (target.name in watch.tests) == watched
 
 

@@ -122,7 +122,10 @@ def test_the_reference_has_every_public_name_once():
 @pytest.mark.parametrize(
     ("room", "contracts"),
     [
-        (gates, ["Rule", "Terms", "Expected", "Cut", "Sample", "find_target"]),
+        (
+            gates,
+            ["Rule", "RuleOptions", "ExpectedCounts", "Cut", "Sample", "find_target"],
+        ),
         (files, ["FORMATS", "Format", "register_format", "find_format", "Source"]),
         (engines, ["ENGINES", "Engine", "State", "register_engine", "find_engine"]),
         (scores, ["find_score", "find_logit_score", "score_all"]),

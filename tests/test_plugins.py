@@ -60,7 +60,7 @@ class Centre(td.FittedScore):
 def keep_half(rows, value, terms):
     """Accept the least doubtful share of the rows, without a promise."""
     k = max(1, int(value * len(rows)))
-    return Cut(at=rows.of_kind("all").kth(k)[1])
+    return Cut(score=rows.of_kind("all").kth(k)[1])
 
 
 SHARE = Target(
@@ -68,7 +68,7 @@ SHARE = Target(
     "the least doubtful {}% accepted",
     "Accept this share of the rows.",
     {"": Rule("The threshold is a quantile of the scores.", keep_half)},
-    counts=lambda at: (at.n_accepted, at.n),
+    fraction=lambda c: (c.n_accepted, c.n),
     at_least=True,
     needs_labels=False,
     promised=False,

@@ -22,7 +22,7 @@ from trustdoctor.gates import (
     run_calibration,
 )
 from trustdoctor.gates.calibration import Calibration
-from trustdoctor.gates.thresholds import GroupThreshold
+from trustdoctor.gates.groups import GroupThreshold
 from trustdoctor.metrics import Sketch, auroc, delong_difference
 
 
@@ -61,14 +61,14 @@ def test_the_advised_value_does_what_is_said(target, rng):
     setting, share = advised(text)
     gate = td.calibrate_scores(scores, errors, **setting)
     assert gate.state == "threshold"
-    kept = gate.accept(scores).mean()
-    assert 0.01 <= kept <= 0.99
-    assert round(100 * kept) == share
+    coverage = gate.accept(scores).mean()
+    assert 0.01 <= coverage <= 0.99
+    assert round(100 * coverage) == share
     if set(setting) == set(target):  # nearer to what was asked decides too little
         name = next(n for n in setting if setting[n] != target[n])
         nearer = setting | {name: setting[name] + 0.1 * (target[name] - setting[name])}
-        kept = td.calibrate_scores(scores, errors, **nearer).accept(scores).mean()
-        assert not 0.01 < kept < 0.99
+        coverage = td.calibrate_scores(scores, errors, **nearer).accept(scores).mean()
+        assert not 0.01 < coverage < 0.99
 
 
 @pytest.mark.parametrize("cost", [1.0, 1e6])
@@ -110,8 +110,8 @@ def test_a_gate_that_decides_gets_no_advice(rng):
 
 
 def test_where_nothing_helps_that_is_said():
-    one = Rows(np.zeros(50), np.arange(50) % 2 == 0)
-    text = advise(one, make_requests(risk=0.05))
+    constant = Rows(np.zeros(50), np.arange(50) % 2 == 0)
+    text = advise(constant, make_requests(risk=0.05))
     assert text == "No other target or score that was tried on these rows decides more."
 
 
@@ -144,14 +144,14 @@ def test_another_score_is_named_where_it_keeps_the_promise(odd):
 def test_a_better_score_is_named_with_delongs_interval(odd):
     text = better_score(odd, td.calibrate(odd, frr=0.1))
     name = re.search(r"on these rows (\w+) ranks errors better than alpha", text)[1]
-    others = [n for n in td.SCORES if n in _plain() and n != "alpha"]
-    areas = {n: auroc(td.SCORES[n](odd), odd.errors) for n in [*others, "alpha"]}
+    candidates = [n for n in td.SCORES if n in _plain() and n != "alpha"]
+    areas = {n: auroc(td.SCORES[n](odd), odd.errors) for n in [*candidates, "alpha"]}
     assert name == max(areas, key=areas.get)
     low, high = delong_difference(
         td.SCORES[name](odd),
         td.SCORES["alpha"](odd),
         odd.errors,
-        confidence=1 - 0.05 / len(others),
+        confidence=1 - 0.05 / len(candidates),
     )
     gain = areas[name] - areas["alpha"]
     assert f"{100 * gain:+.2f} [{100 * low:+.2f}, {100 * high:+.2f}] points" in text
@@ -191,13 +191,13 @@ def test_a_difference_that_is_clear_but_small_is_not_worth_a_word(rng):
 
 
 def test_one_kind_of_rows_tells_no_scores_apart(odd):
-    for part in (odd[odd.errors], odd[~odd.errors]):
-        assert better_score(part, Gate(0.0, score="alpha")) == ""
+    for same_kind in (odd[odd.errors], odd[~odd.errors]):
+        assert better_score(same_kind, Gate(0.0, score="alpha")) == ""
 
 
 def test_groups_that_differ_decide_something():
-    whole = Gate(0.0, state="accept-all")
-    assert decides_nothing(whole)
+    accept_all = Gate(0.0, state="accept-all")
+    assert decides_nothing(accept_all)
     same = {"a": GroupThreshold(0.0, "accept-all")}
     assert decides_nothing(Gate(0.0, state="accept-all", groups=same))
     for state in ("threshold", "reject-all"):
@@ -219,8 +219,8 @@ def test_without_labels_another_value_is_named(rng):
     gate = td.calibrate_unlabelled(rows, risk=0.01)
     assert decides_nothing(gate)
     setting, share = advised(advise_unlabelled(rows, risk=0.01))
-    kept = td.calibrate_unlabelled(rows, **setting).screen(rows).accepted.mean()
-    assert round(100 * kept) == share
+    coverage = td.calibrate_unlabelled(rows, **setting).screen(rows).accepted.mean()
+    assert round(100 * coverage) == share
 
 
 class Streaming(LocalEngine):
@@ -232,35 +232,35 @@ class Streaming(LocalEngine):
 def test_streamed_rows_are_remarked_on_as_rows_in_memory(odd, tmp_path):
     np.savez(tmp_path / "rows.npz", logits=odd.logits, labels=odd.labels)
     source = find_source(tmp_path / "rows.npz")
-    told = {}
+    remarks_by_means = {}
     for engine in (find_engine("local"), Streaming()):
-        lines = told[type(engine)] = []
+        lines = remarks_by_means[type(engine)] = []
         means = Means(engine, 10**9)
-        given = {"trr": 0.99999, "means": means, "remark": lines.append}
-        assert decides_nothing(engines.calibrate_files(source, **given))
-    here, streamed = told.values()
+        options = {"trr": 0.99999, "means": means, "remark": lines.append}
+        assert decides_nothing(engines.calibrate_files(source, **options))
+    here, streamed = remarks_by_means.values()
     assert here == streamed
     assert "--trr 0.9" in here[0]
 
 
 def test_rows_without_a_label_have_no_part_in_advice(odd):
     labels = [None if i < 1000 else k for i, k in enumerate(odd.labels)]
-    part = td.Predictions.from_logits(odd.logits, labels)
-    told = {}
-    for name, rows in (("all", part), ("labelled", odd[1000:])):
-        told[name] = [
+    partly_labelled = td.Predictions.from_logits(odd.logits, labels)
+    remarks_by_means = {}
+    for name, rows in (("all", partly_labelled), ("labelled", odd[1000:])):
+        remarks_by_means[name] = [
             *remarks(run_calibration(rows, make_requests(trr=0.99999))),
             *remarks(run_calibration(rows, make_requests(frr=0.1))),
         ]
-    assert told["all"] == told["labelled"]
-    assert len(told["all"]) == 2
+    assert remarks_by_means["all"] == remarks_by_means["labelled"]
+    assert len(remarks_by_means["all"]) == 2
 
 
 def test_advice_on_several_values_is_typed_with_the_others():
     """Alone the value would have the whole level, and accept something else."""
     rows = Rows(np.arange(100.0), np.arange(100) >= 95)
-    told = advise(rows, make_requests(risk=[0.001, 0.002, 0.005]))
-    value = float(re.search(r"--risk 0\.001,0\.002,(0\.\d+) would accept", told)[1])
+    advice = advise(rows, make_requests(risk=[0.001, 0.002, 0.005]))
+    value = float(re.search(r"--risk 0\.001,0\.002,(0\.\d+) would accept", advice)[1])
     values = [0.001, 0.002, value]
     gate = td.calibrate_scores(rows.scores, rows.errors, risk=values)
-    assert f"{gate.certificate.observed['coverage'].value:.0%} of them" in told
+    assert f"{gate.certificate.observed['coverage'].value:.0%} of them" in advice

@@ -32,11 +32,11 @@ def test_certificates_count_ambiguous_answers_as_rejected(calibrate):
     p = answers(0.03)
     for target in ({"frr": 0.1}, {"risk": 0.6}, {"joint": 0.6}, {"trr": 0.5}):
         gate = calibrate(p, **target)
-        done = gate.screen(p)
-        assert not done.accepted[p.ambiguous].any()
-        seen = gate.certificate.observed
-        assert seen["coverage"].value == done.accepted.mean()
-        assert seen["frr"].value == (~done.accepted)[~p.errors].mean()
+        screened = gate.screen(p)
+        assert not screened.accepted[p.ambiguous].any()
+        observed = gate.certificate.observed
+        assert observed["coverage"].value == screened.accepted.mean()
+        assert observed["frr"].value == (~screened.accepted)[~p.errors].mean()
         assert gate.state == "threshold"
 
 
@@ -57,8 +57,8 @@ def test_top_k_answers_are_certified_as_they_are_decided():
     )
     assert 0.05 < p.ambiguous.mean() < 0.95
     gate = td.calibrate(p, score="beta", risk=0.9)
-    done = gate.screen(p)
-    assert gate.certificate.observed["coverage"].value == done.accepted.mean()
+    screened = gate.screen(p)
+    assert gate.certificate.observed["coverage"].value == screened.accepted.mean()
     with pytest.raises(InputError, match="ambiguous"):
         td.calibrate(p, score="beta", frr=0.01)
 
@@ -70,9 +70,9 @@ def test_a_gate_of_confidences_refuses_percentages(tmp_path):
     again = td.Gate.load(tmp_path / "g.json")
     assert again.on_confidences
     percent = td.Predictions.from_confidence(-100 * p.doubts)
-    for one in (gate, again):
+    for strict in (gate, again):
         with pytest.raises(InputError, match=r"from 0 to 1.*--percent"):
-            one.screen(percent)
+            strict.screen(percent)
     free = td.calibrate(
         td.Predictions.from_confidence(-100 * p.doubts, ~p.errors), risk=0.3
     )
@@ -119,9 +119,9 @@ def test_confidences_that_go_the_wrong_way_are_told():
 
 def test_endless_doubts_are_on_the_page(tmp_path):
     p = answers(0.1)
-    found = td.evaluate(td.Predictions.from_doubt(p.doubts, ~p.errors))
-    html = found.to_html(tmp_path / "p.html").read_text()
+    evaluation = td.evaluate(td.Predictions.from_doubt(p.doubts, ~p.errors))
+    html = evaluation.to_html(tmp_path / "p.html").read_text()
     data = html.partition('<script id="data" type="application/json">')[2]
-    own = json.loads(data.partition("</script>")[0])["scores"]["doubt"]
-    assert sum(own["correct"]) == (~p.errors).sum()
-    assert np.isfinite(own["thresholds"]).all()
+    score_data = json.loads(data.partition("</script>")[0])["scores"]["doubt"]
+    assert sum(score_data["correct"]) == (~p.errors).sum()
+    assert np.isfinite(score_data["thresholds"]).all()

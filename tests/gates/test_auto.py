@@ -37,12 +37,12 @@ def p(rng):
     return td.Predictions.from_logits(z, labels, groups=rng.integers(0, 2, 3000))
 
 
-def split(known, most=2000):
+def split(is_labelled, most=2000):
     """The rows that choose, a third, and the others: as it has been since 0.3."""
-    order = np.flatnonzero(known)
+    order = np.flatnonzero(is_labelled)
     order = order[np.random.default_rng(0).permutation(len(order))]
     cut = min(most, len(order) // 3)
-    return order[:cut], np.append(order[cut:], np.flatnonzero(~known))
+    return order[:cut], np.append(order[cut:], np.flatnonzero(~is_labelled))
 
 
 @pytest.mark.sampled(4)
@@ -67,12 +67,12 @@ def split(known, most=2000):
 )
 def test_it_is_tune_and_calibrate_by_hand(target, options, p):
     gate = td.calibrate(p, score="auto", **target, **options)
-    chosen, rest = split(p.has_label)
-    score = td.tune(p[chosen], for_=target)
+    choosing, calibrating = split(p.has_label)
+    score = td.tune(p[choosing], for_=target)
     assert len(score.members) > 1
     if isinstance(options.get("groups"), np.ndarray):
-        options = options | {"groups": options["groups"][rest]}
-    by_hand = td.calibrate(p[rest], score=score, **target, **options)
+        options = options | {"groups": options["groups"][calibrating]}
+    by_hand = td.calibrate(p[calibrating], score=score, **target, **options)
     assert gate.score.digest == score.digest
     assert (gate.threshold, gate.state) == (by_hand.threshold, by_hand.state)
     assert gate.groups == by_hand.groups
@@ -81,13 +81,13 @@ def test_it_is_tune_and_calibrate_by_hand(target, options, p):
     assert gate.certificate.notes[:-2] == by_hand.certificate.notes
     fresh = p[:500]
     assert np.array_equal(
-        gate.screen(fresh, groups=given(options, 500)).accepted,
-        by_hand.screen(fresh, groups=given(options, 500)).accepted,
+        gate.screen(fresh, groups=screened_groups(options, 500)).accepted,
+        by_hand.screen(fresh, groups=screened_groups(options, 500)).accepted,
     )
     assert td.calibrate(p, score="auto", **target, **again(options, p)) == gate
 
 
-def given(options, n):
+def screened_groups(options, n):
     """Groups for rows to screen, where they were an array."""
     return np.arange(n) % 2 if isinstance(options.get("groups"), np.ndarray) else None
 
@@ -101,34 +101,41 @@ def again(options, p):
 def test_rows_that_choose_do_not_calibrate(rng):
     for n, most in ((301, 100), (3000, 1000), (6000, 2000), (9001, 2000)):
         z, labels = noisy(rng, n)
-        found = choose_score(
+        choice = choose_score(
             td.Predictions.from_logits(z, labels), Request({"frr": 0.1})
         )
-        assert (len(found.choosing_rows), len(found.other_rows)) == (most, n - most)
-        assert sorted([*found.choosing_rows, *found.other_rows]) == list(range(n))
-        chosen, rest = split(np.ones(n, bool))
-        assert np.array_equal(found.choosing_rows, chosen)
-        assert np.array_equal(found.other_rows, rest)
+        assert (len(choice.choosing_rows), len(choice.calibrating_rows)) == (
+            most,
+            n - most,
+        )
+        assert sorted([*choice.choosing_rows, *choice.calibrating_rows]) == list(
+            range(n)
+        )
+        choosing, calibrating = split(np.ones(n, bool))
+        assert np.array_equal(choice.choosing_rows, choosing)
+        assert np.array_equal(choice.calibrating_rows, calibrating)
 
 
 def test_labels_of_the_other_rows_have_no_say(p, rng):
     """Whatever they are, the score is the same: only then is the promise sound."""
-    found = choose_score(p, Request({"trr": 0.9}))
+    choice = choose_score(p, Request({"trr": 0.9}))
     labels = p.labels.copy()
-    labels[found.other_rows] = rng.integers(0, 5, len(found.other_rows))
+    labels[choice.calibrating_rows] = rng.integers(0, 5, len(choice.calibrating_rows))
     other = choose_score(
         td.Predictions.from_logits(p.logits, labels), Request({"trr": 0.9})
     )
-    assert other.score.digest == found.score.digest
+    assert other.score.digest == choice.score.digest
 
 
 def test_rows_without_a_label_are_left_to_the_calibration(p):
     labels = [None if i < 1500 else k for i, k in enumerate(p.labels)]
     rows = td.Predictions.from_logits(p.logits, labels)
-    found = choose_score(rows, Request({"frr": 0.1}))
-    assert len(found.choosing_rows) == 500
-    assert found.choosing_rows.min() >= 1500
-    assert sorted([*found.choosing_rows, *found.other_rows]) == list(range(3000))
+    choice = choose_score(rows, Request({"frr": 0.1}))
+    assert len(choice.choosing_rows) == 500
+    assert choice.choosing_rows.min() >= 1500
+    assert sorted([*choice.choosing_rows, *choice.calibrating_rows]) == list(
+        range(3000)
+    )
     assert td.calibrate(rows, score="auto", frr=0.1).certificate.n == 1000
     gate = td.calibrate(rows, score="auto", coverage=0.9)
     assert gate.certificate.n == 2500
@@ -137,8 +144,8 @@ def test_rows_without_a_label_are_left_to_the_calibration(p):
 
 def test_clusters_are_drawn_first(rng):
     z, labels = noisy(rng, 3000)
-    p, own = td.Predictions.from_logits(z, labels), np.arange(3000) // 3
-    gate = td.calibrate(p, score="auto", frr=0.1, clusters=own, seed=7)
+    p, clusters = td.Predictions.from_logits(z, labels), np.arange(3000) // 3
+    gate = td.calibrate(p, score="auto", frr=0.1, clusters=clusters, seed=7)
     assert gate.certificate.n == 667
     assert "333 rows with" in gate.certificate.notes[-3]
     assert "each of 1,000 clusters" in gate.certificate.notes[-1]
@@ -148,26 +155,26 @@ def test_clusters_are_drawn_first(rng):
 def test_the_notes_say_what_the_rest_shows(target, p):
     gate = td.calibrate(p, score="auto", **target)
     notes = gate.certificate.notes
-    found = choose_score(p, Request(target))
-    chosen, rest = p[found.choosing_rows], p[found.other_rows]
+    choice = choose_score(p, Request(target))
+    chosen, calibrating = p[choice.choosing_rows], p[choice.calibrating_rows]
     split, gain = notes[-2:]
     assert split.startswith(f"1,000 rows with {chosen.errors.sum()} errors chose ")
     assert split.endswith("2,000 other rows set the threshold.")
     ((name, value),) = target.items()
     assert f"for {name} {value:g}. " in split
-    assert all(member in split for member in found.score.members)
-    own, base = found.score(rest), td.msp(rest.logits)
-    wrong = rest.errors
-    trr = target.get("trr", (own[wrong] > gate.threshold).mean())  # the gate's own
-    area = 100 * (roc_auc_score(wrong, own) - roc_auc_score(wrong, base))
-    lost = [100 * td.frr_at_trr(s, wrong, trr=trr) for s in (own, base)]
+    assert all(member in split for member in choice.score.members)
+    doubts, base = choice.score(calibrating), td.msp(calibrating.logits)
+    wrong = calibrating.errors
+    trr = target.get("trr", (doubts[wrong] > gate.threshold).mean())  # the gate's own
+    area = 100 * (roc_auc_score(wrong, doubts) - roc_auc_score(wrong, base))
+    lost = [100 * td.frr_at_trr(s, wrong, trr=trr) for s in (doubts, base)]
     number = r"([+-][\d.]+) \[([+-][\d.]+), ([+-][\d.]+)\]"
-    said = re.fullmatch(
+    match = re.fullmatch(
         rf"On 2,000 rows that did not choose it, against msp: AUROC {number}, "
         rf"FRR@{100 * trr:.3g}TRR {number} points\.",
         gain,
     )
-    numbers = [float(one) for one in said.groups()]
+    numbers = [float(group) for group in match.groups()]
     assert numbers[0] == pytest.approx(area, abs=0.0051)
     assert numbers[3] == pytest.approx(lost[0] - lost[1], abs=0.0051)
     assert numbers[1] < numbers[0] < numbers[2]
@@ -176,24 +183,24 @@ def test_the_notes_say_what_the_rest_shows(target, p):
 
 def test_the_interval_of_the_gain_holds_as_often_as_it_says(rng):
     score = td.tune(td.Predictions.from_logits(*noisy(rng, 1000)))
-    many = td.Predictions.from_logits(*noisy(rng, 60_000))
+    population = td.Predictions.from_logits(*noisy(rng, 60_000))
     true = 100 * (
-        roc_auc_score(many.errors, score(many))
-        - roc_auc_score(many.errors, td.msp(many.logits))
+        roc_auc_score(population.errors, score(population))
+        - roc_auc_score(population.errors, td.msp(population.logits))
     )
-    held = 0
+    covered = 0
     for start in range(0, 60_000, 600):
-        line = gain_over_baseline(score, many[start : start + 600], 0.95).words
+        line = gain_over_baseline(score, population[start : start + 600], 0.95).words
         low, high = re.search(r"AUROC \S+ \[(\S+), (\S+)\]", line).groups()
-        held += float(low) <= true <= float(high)
-    assert held >= 88  # of 100 at 0.95
+        covered += float(low) <= true <= float(high)
+    assert covered >= 88  # of 100 at 0.95
 
 
 def test_where_nothing_stands_out_it_is_softmax_response(rng):
     """Of two classes all scores of the softmax rank alike."""
-    one = rng.random(900)
-    labels = np.where(rng.random(900) < 0.8, one < 0.5, one > 0.5)
-    p = td.Predictions.from_probs(np.stack([one, 1 - one], 1), labels)
+    first_class = rng.random(900)
+    labels = np.where(rng.random(900) < 0.8, first_class < 0.5, first_class > 0.5)
+    p = td.Predictions.from_probs(np.stack([first_class, 1 - first_class], 1), labels)
     gate = td.calibrate(p, score="auto", frr=0.1)
     assert gate.score == td.SCORES["msp"]
     assert (
@@ -201,8 +208,10 @@ def test_where_nothing_stands_out_it_is_softmax_response(rng):
     )
     assert not gain_over_baseline(find_score("alpha"), p, 0.95).is_clear
     assert gain_over_baseline(find_score("alpha"), p[p.errors], 0.95) is None
-    _, rest = split(p.has_label)
-    assert gate.threshold == td.calibrate(p[rest], score="msp", frr=0.1).threshold
+    _, calibrating = split(p.has_label)
+    assert (
+        gate.threshold == td.calibrate(p[calibrating], score="msp", frr=0.1).threshold
+    )
 
 
 def test_one_score_that_is_best_is_named_as_itself(rng, tmp_path):
@@ -223,10 +232,10 @@ def test_it_takes_what_the_predictions_allow(p):
     rows = td.Predictions.from_probs(probs, p.labels)
     gate = td.calibrate(rows, score="auto", frr=0.1)
     assert gate.score.needs == {"probs"}
-    one = td.Predictions.from_confidence(probs.max(1), correct=~p.errors)
-    gate = td.calibrate(one, score="auto", frr=0.1)
+    answers = td.Predictions.from_confidence(probs.max(1), correct=~p.errors)
+    gate = td.calibrate(answers, score="auto", frr=0.1)
     assert (gate.score_name, gate.certificate.n) == ("confidence", 3000)
-    plain = td.calibrate(one, score="confidence", frr=0.1)
+    plain = td.calibrate(answers, score="confidence", frr=0.1)
     assert gate.threshold == plain.threshold
     only = "These rows allow one score, confidence: none was chosen."
     assert gate.certificate.notes == (*plain.certificate.notes, only)
@@ -236,9 +245,9 @@ def test_it_needs_errors_to_choose_by(p):
     with pytest.raises(InputError, match=r"33% .*10 errors .* got 0 and") as refused:
         td.calibrate(p[~p.errors], score="auto", frr=0.1)
     assert "Name a score, as alpha" in str(refused.value)
-    for few in (p[:1], p[:29]):
+    for too_few in (p[:1], p[:29]):
         with pytest.raises(InputError, match="chooses on 33% of the rows, here"):
-            td.calibrate(few, score="auto", frr=0.1)
+            td.calibrate(too_few, score="auto", frr=0.1)
     with pytest.raises(LabelsMissingError):
         td.calibrate(td.Predictions.from_logits(p.logits), score="auto", coverage=0.9)
     best = td.Predictions.from_topk([[0.7, 0.2]] * 99, [[0, 1]] * 99, [0] * 99)
@@ -283,7 +292,7 @@ def test_targets_that_are_none_are_not_asked(p):
 
 def test_a_target_of_somebody_else_works(p, monkeypatch):
     def cut(rows, value, _terms):
-        return Cut(at=rows.of_kind("all").kth(max(1, int(value * len(rows))))[1])
+        return Cut(score=rows.of_kind("all").kth(max(1, int(value * len(rows))))[1])
 
     share = Target(
         "share", "{}%", "Some.", {"": Rule("A quantile.", cut)}, promised=False
@@ -294,7 +303,7 @@ def test_a_target_of_somebody_else_works(p, monkeypatch):
     assert "for AUROC." in gate.certificate.notes[-2]
 
 
-def told(p, **options):
+def gate_and_remarks(p, **options):
     """The gate of score="auto", and what is said beside its certificate."""
     groups = options.pop("groups", None)
     calibration = run_calibration(
@@ -305,10 +314,10 @@ def told(p, **options):
 
 def test_a_chosen_score_gets_no_other_advice(p):
     for groups in (None, "predicted"):
-        gate, lines = told(p, frr=0.1, groups=groups)
+        gate, lines = gate_and_remarks(p, frr=0.1, groups=groups)
         assert gate == td.calibrate(p, score="auto", frr=0.1, groups=groups)
         assert lines == []
-    trivial, lines = told(p, risk=0.0001)
+    trivial, lines = gate_and_remarks(p, risk=0.0001)
     assert trivial.state == "reject-all"
     assert len(lines) == 2
     assert lines[0].startswith("1,000 more rows chose the score")
@@ -317,8 +326,8 @@ def test_a_chosen_score_gets_no_other_advice(p):
 
 
 def test_where_no_row_chose_none_is_said_to_have(rng):
-    given = td.Predictions.from_confidence(rng.random(60), correct=np.arange(60) > 4)
-    _, lines = told(given, risk=0.001)
+    answers = td.Predictions.from_confidence(rng.random(60), correct=np.arange(60) > 4)
+    _, lines = gate_and_remarks(answers, risk=0.001)
     assert not any("chose" in line for line in lines)
 
 
@@ -338,13 +347,15 @@ def test_promises_hold_as_often_as_they_must(target, benchmark_splits):
     ((name, value),) = target.items()
     rows, fresh = benchmark_splits
     wrong, broken, at_least = fresh.errors, 0, td.TARGETS[name].at_least
-    for part in rows:
-        gate = td.calibrate(part, score="auto", **target)
+    for drawn in rows:
+        gate = td.calibrate(drawn, score="auto", **target)
         at = td.confusion(gate.screen(fresh).scores, wrong, threshold=gate.threshold)
         if gate.state != "threshold":
             continue
-        share, whole = td.TARGETS[name].counts(at)
-        broken += share / whole < value if at_least else share / whole > value
+        share, denominator = td.TARGETS[name].fraction(at)
+        broken += (
+            share / denominator < value if at_least else share / denominator > value
+        )
     assert broken <= 19  # of 100: more has probability 0.002 at 10%
 
 
@@ -358,10 +369,10 @@ def benchmark_splits():
 def test_a_score_that_gains_nothing_is_said_to():
     """Labels drawn from the softmax itself: nothing can be better than msp."""
     for seed in range(20):
-        own = np.random.default_rng(seed)
-        z = 2.5 * own.normal(size=(1500, 4))
+        random = np.random.default_rng(seed)
+        z = 2.5 * random.normal(size=(1500, 4))
         share = np.exp(z) / np.exp(z).sum(1, keepdims=True)
-        labels = (share.cumsum(1) > own.random((1500, 1))).argmax(1)
+        labels = (share.cumsum(1) > random.random((1500, 1))).argmax(1)
         rows = td.Predictions.from_logits(z, labels)
         gate = td.calibrate(rows, score="auto", frr=0.1)
         if gate.score_name != "msp":

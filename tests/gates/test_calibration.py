@@ -93,9 +93,11 @@ def test_a_loaded_gate_decides_the_calibration_rows_as_the_one_in_memory(
         assert np.array_equal(tensor.numpy(), gate.accept(values))
 
 
-def scipy_interval(part, whole, confidence):
-    found = binomtest(part, whole).proportion_ci(confidence, method="exact")
-    return found.low, found.high
+def scipy_interval(numerator, denominator, confidence):
+    interval = binomtest(numerator, denominator).proportion_ci(
+        confidence, method="exact"
+    )
+    return interval.low, interval.high
 
 
 @targets
@@ -108,10 +110,10 @@ def test_the_certificate_says_what_was_seen(target, rng):
     assert c.trivial == ""
     at = td.confusion(scores, errors, threshold=gate.threshold)
     for name in ("frr", "trr", "risk", "coverage"):
-        seen = c.observed[name]
-        assert seen.value == pytest.approx(getattr(at, name))
-        ends = scipy_interval(*td.TARGETS[name].counts(at), confidence=0.9)
-        assert (seen.low, seen.high) == pytest.approx(ends)
+        estimate = c.observed[name]
+        assert estimate.value == pytest.approx(getattr(at, name))
+        ends = scipy_interval(*td.TARGETS[name].fraction(at), confidence=0.9)
+        assert (estimate.low, estimate.high) == pytest.approx(ends)
     assert gate.gamma is None  # it names no score
     assert c.rule
     assert "exchangeable" in c.assumption
@@ -161,7 +163,7 @@ def test_few_rows_get_a_plain_answer():
     gate = td.calibrate_scores([1.0, 2.0, 3.0], [False] * 3, frr=0.05)
     assert gate.state == "accept-all"
     assert "too few" in gate.certificate.trivial
-    assert "(45 is the least" in gate.certificate.trivial  # 0.95^45 < 0.1
+    assert "(at least 45 are needed" in gate.certificate.trivial  # 0.95^45 < 0.1
     gate = td.calibrate_scores([1.0, 2.0, 3.0], [False] * 3, trr=0.95)
     assert gate.state == "reject-all"
     assert "0 errors are too few" in gate.certificate.trivial
@@ -173,7 +175,7 @@ def test_few_rows_get_a_plain_answer():
     gate = td.calibrate_scores(np.arange(10.0), np.zeros(10, bool), risk=0.01)
     needed = math.ceil(math.log(0.09) / math.log(0.99))
     assert "too few to prove the risk" in gate.certificate.trivial
-    assert f"({needed} is the least" in gate.certificate.trivial
+    assert f"(at least {needed} are needed" in gate.certificate.trivial
 
 
 @pytest.mark.parametrize("method", ["sequence", "sgr", "grid"])
@@ -191,12 +193,12 @@ def test_an_unreachable_risk_is_said(method, seed):
 def test_the_rows_said_to_be_enough_are(rng):
     scores, errors = draw(rng, 40)  # 45 are needed in any case
     first, enough = td.calibrate_scores(scores, errors, risk=0.05).certificate.outlook
-    held = [
+    promised = [
         td.calibrate_scores(*draw(rng, enough.rows), risk=0.05).state == "threshold"
         for _ in range(20)
     ]
     assert first.rows == 40
-    assert np.mean(held) > 0.5
+    assert np.mean(promised) > 0.5
 
 
 def test_least_cost_says_what_it_costs(rng):
@@ -213,8 +215,8 @@ def test_groups_are_integers_or_strings_and_fit(rng):
     assert set(gate.groups) == {"eu", "us"}
     with pytest.raises(InputError, match="groups like 'eu'"):
         gate.accept(scores, groups=np.zeros(3000, int))
-    held = np.array([np.int64(i % 2) for i in range(3000)], object)
-    assert set(td.calibrate_scores(scores, errors, frr=0.1, groups=held).groups) == {
+    objects = np.array([np.int64(i % 2) for i in range(3000)], object)
+    assert set(td.calibrate_scores(scores, errors, frr=0.1, groups=objects).groups) == {
         0,
         1,
     }
@@ -227,8 +229,8 @@ def test_gates_by_predicted_class_find_the_groups(rng):
     assert gate.grouped_by == "predicted"
     expected = gate.accept(td.alpha(p), groups=p.predicted)
     assert np.array_equal(gate.screen(p).accepted, expected)
-    own = td.calibrate_scores(td.alpha(p), p.errors, frr=0.1, groups=p.predicted)
-    assert own.groups == gate.groups
+    by_hand = td.calibrate_scores(td.alpha(p), p.errors, frr=0.1, groups=p.predicted)
+    assert by_hand.groups == gate.groups
 
 
 def test_gates_by_the_rows_own_groups_find_them(rng):
@@ -290,8 +292,8 @@ def test_groups_have_promises_of_their_own(rng):
     assert "rare" in notes
     accepted = gate.accept(scores, groups=groups)
     for name in ("a", "b"):
-        own = (groups == name) & ~errors
-        assert 0.03 < (~accepted[own]).mean() < 0.05
+        correct = (groups == name) & ~errors
+        assert 0.03 < (~accepted[correct]).mean() < 0.05
     unseen = gate.accept([gate.threshold], groups=["new"])
     assert unseen.tolist() == [True]
 
@@ -303,8 +305,8 @@ def test_group_gates_round_trip_and_ask_for_groups(rng, tmp_path):
     gate.save(tmp_path / "gate.json")
     again = td.Gate.load(tmp_path / "gate.json")
     assert again == gate
-    found = again.accept(torch.tensor(scores), groups=groups)
-    assert np.array_equal(found.numpy(), gate.accept(scores, groups=groups))
+    accepted = again.accept(torch.tensor(scores), groups=groups)
+    assert np.array_equal(accepted.numpy(), gate.accept(scores, groups=groups))
     with pytest.raises(InputError, match="no groups were given"):
         gate.accept(scores)
     with pytest.raises(InputError, match="one per row"):
@@ -345,8 +347,8 @@ def test_group_promises_hold_together():
         ({"risk": 0.1, "method": "magic"}, "magic"),
         ({"frr": 0.1, "confidence": 90}, "confidence"),
         ({"risk": 0.1, "min_coverage": 0}, "min_coverage"),
-        ({"frr": 0.1, "score": "alpha"}, "its gate names none"),
-        ({"frr": 0.1, "temperature": 2.0}, "its gate names none"),
+        ({"frr": 0.1, "score": "alpha"}, "its gate has no score"),
+        ({"frr": 0.1, "temperature": 2.0}, "its gate has no score"),
         ({"beauty": 0.1}, "expected a target out of frr, trr"),
         ({"frr": 0.1, "groups": [1]}, "one per row"),
     ],
@@ -420,7 +422,7 @@ def test_learn_then_test_agrees_with_mapie(rng):
         order = np.argsort(scores)
         accepted = np.arange(150, 501)
         wrong = np.cumsum(errors[order])[accepted - 1]
-        ours = rules.at_most_each(wrong, accepted, 0.05)
+        ours = rules.binomial_cdfs(wrong, accepted, 0.05)
         exact = accepted * (wrong / accepted) == wrong  # theirs rounds up otherwise
         theirs = compute_hoeffding_bentkus_p_value(
             wrong / accepted, accepted, 0.05, binary=True
@@ -430,13 +432,15 @@ def test_learn_then_test_agrees_with_mapie(rng):
         assert not (below & exact & (ours < 0.1)).any()
         passed = control_fwer(ours, 0.1, "fixed_sequence")
         first = int(wrong[0])
-        if rules.at_most(first, 150, 0.05) > 0.1:
+        if rules.binomial_cdf(first, 150, 0.05) > 0.1:
             assert len(passed) == 0
         else:
-            walked = risk_rules._walk(count_runs(scores, errors), 150, 0.05, 0.1)
+            walked = risk_rules._last_passing(
+                count_runs(scores, errors), 150, 0.05, 0.1
+            )
             assert walked == accepted[passed[-1]]
         grid = accepted[[i * 25 + 24 for i in range(14)]]
-        p = rules.at_most_each(np.cumsum(errors[order])[grid - 1], grid, 0.05)
+        p = rules.binomial_cdfs(np.cumsum(errors[order])[grid - 1], grid, 0.05)
         assert set(control_fwer(p, 0.1, "bonferroni")) == set(
             np.flatnonzero(p <= 0.1 / 14)
         )
@@ -480,9 +484,9 @@ def test_promises_of_groups_hold_together(target, rng):
         gate = td.calibrate_scores(scores, errors, groups=groups, **target)
         bad = False
         for name, rule in gate.groups.items():
-            kept = gate.accept(truth, groups=np.full(100_000, name))
-            at = {"frr": (~kept)[~wrong].mean(), "trr": (~kept)[wrong].mean()}
-            at["risk"] = wrong[kept].mean() if kept.any() else 0.0
+            accepted = gate.accept(truth, groups=np.full(100_000, name))
+            at = {"frr": (~accepted)[~wrong].mean(), "trr": (~accepted)[wrong].mean()}
+            at["risk"] = wrong[accepted].mean() if accepted.any() else 0.0
             ((kind, value),) = target.items()
             fails = at[kind] < value if kind == "trr" else at[kind] > value
             bad |= rule.promised and fails

@@ -9,7 +9,7 @@ import pytest
 
 import trustdoctor as td
 from trustdoctor.errors import FileError, InputError
-from trustdoctor.gates.classes import ClassCounts
+from trustdoctor.gates.outcome import ClassCounts
 
 ROWS = laws.rows(1200)  # of four classes
 
@@ -161,9 +161,9 @@ COUNTS = {
 
 @pytest.mark.parametrize("case", COUNTS)
 def test_which_counts_are_told(case):
-    rows, accepted, told = COUNTS[case]
+    rows, accepted, expected = COUNTS[case]
     line = ClassCounts(np.array(rows), np.array(accepted)).neglected()
-    assert (told in line) if told else line == ""
+    assert (expected in line) if expected else line == ""
     assert ("and 2 more classes hardly ever" in line) == (case == "two more")
 
 
@@ -185,15 +185,15 @@ def test_many_classes_are_counted_as_they_are_accepted():
 def test_counts_of_batches_add_up_to_those_of_all():
     p = moved()
     accepted = td.calibrate(p, frr=0.1).screen(p).accepted
-    whole = ClassCounts.of(p, accepted)
-    parts = [
-        ClassCounts.of(p[some], accepted[some])
-        for some in np.split(np.arange(4000), [10, 11, 3000])
+    total = ClassCounts.of(p, accepted)
+    batches = [
+        ClassCounts.of(p[rows], accepted[rows])
+        for rows in np.split(np.arange(4000), [10, 11, 3000])
     ]
-    merged = parts[0] + parts[1] + parts[2] + parts[3]
+    merged = batches[0] + batches[1] + batches[2] + batches[3]
     assert np.array_equal(merged.rows, np.bincount(p.predicted))
-    assert np.array_equal(merged.accepted, whole.accepted)
-    assert merged.neglected() == whole.neglected() != ""
+    assert np.array_equal(merged.accepted, total.accepted)
+    assert merged.neglected() == total.neglected() != ""
 
 
 def test_screen_says_it_and_not_of_a_gate_per_class(tmp_path, run):
@@ -204,10 +204,10 @@ def test_screen_says_it_and_not_of_a_gate_per_class(tmp_path, run):
     ).write_csv(tmp_path / "rows.csv")
     for name, more in (("plain", []), ("per", ["--per-class"])):
         common = ["rows.csv", "--cutoff", "0.2"]
-        given = ["--frr", "0.1", "-o", f"{name}.json", *more]
-        done = run("calibrate", *common, *given, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        assert ("rows predicted 'yes'" in done.stdout) == (name == "plain")
-        done = run("screen", *common, "--gate", f"{name}.json", cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        assert ("rows predicted 'yes'" in done.stdout) == (name == "plain")
+        options = ["--frr", "0.1", "-o", f"{name}.json", *more]
+        completed = run("calibrate", *common, *options, cwd=tmp_path)
+        assert completed.returncode == 0, completed.stderr
+        assert ("rows predicted 'yes'" in completed.stdout) == (name == "plain")
+        completed = run("screen", *common, "--gate", f"{name}.json", cwd=tmp_path)
+        assert completed.returncode == 0, completed.stderr
+        assert ("rows predicted 'yes'" in completed.stdout) == (name == "plain")

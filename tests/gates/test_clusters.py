@@ -6,17 +6,17 @@ from scipy.stats import norm
 
 import trustdoctor as td
 from trustdoctor.errors import InputError
-from trustdoctor.gates.clusters import draw_from_clusters, repeat_notes
+from trustdoctor.gates.calibration_rows import draw_from_clusters, repeat_notes
 from trustdoctor.metrics import Sketch
 
 
 def draw(rng, clusters=100, size=20, accuracy=0.9):
     """Rows of a cluster share most of their doubt, and often their fate."""
-    own = np.repeat(np.arange(clusters), size)
+    cluster_of_row = np.repeat(np.arange(clusters), size)
     errors = np.repeat(rng.random(clusters) >= accuracy, size)
     shared = np.repeat(rng.normal(size=clusters), size)
     noise = rng.normal(size=clusters * size)
-    return 0.9 * shared + np.sqrt(1 - 0.81) * noise + 2 * errors, errors, own
+    return 0.9 * shared + np.sqrt(1 - 0.81) * noise + 2 * errors, errors, cluster_of_row
 
 
 def broken(gate, target):
@@ -38,40 +38,43 @@ TARGETS += ({"risk": 0.05},)
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("target", TARGETS, ids=[*map(str, TARGETS)])
 def test_the_promise_holds_for_a_random_row_of_a_random_cluster(target, rng):
-    kept, without = 0, 0
+    broken_with, broken_without = 0, 0
     for seed in range(200):
-        scores, errors, own = draw(rng)
-        gate = td.calibrate_scores(scores, errors, clusters=own, seed=seed, **target)
-        kept += broken(gate, target)
-        without += broken(td.calibrate_scores(scores, errors, **target), target)
-    assert kept / 200 <= 0.1 + 3 * np.sqrt(0.09 / 200)
-    assert without / 200 > 0.2
+        scores, errors, clusters = draw(rng)
+        gate = td.calibrate_scores(
+            scores, errors, clusters=clusters, seed=seed, **target
+        )
+        broken_with += broken(gate, target)
+        broken_without += broken(td.calibrate_scores(scores, errors, **target), target)
+    assert broken_with / 200 <= 0.1 + 3 * np.sqrt(0.09 / 200)
+    assert broken_without / 200 > 0.2
 
 
 def test_one_row_of_each_cluster_is_drawn_alike():
-    own = np.repeat(np.arange(50), 4)
+    clusters = np.repeat(np.arange(50), 4)
     counts = np.zeros(200)
     for seed in range(2000):
-        drawn = draw_from_clusters(own, rows=200, seed=seed)
-        assert np.array_equal(own[drawn], np.arange(50))
+        drawn = draw_from_clusters(clusters, rows=200, seed=seed)
+        assert np.array_equal(clusters[drawn], np.arange(50))
         counts[drawn] += 1
     # Each row is drawn once in four: chi-square with 150 degrees of freedom.
     assert ((counts - 500) ** 2 / 500).sum() < 220
     assert np.array_equal(
-        draw_from_clusters(own, rows=200), draw_from_clusters(own, rows=200, seed=0)
+        draw_from_clusters(clusters, rows=200),
+        draw_from_clusters(clusters, rows=200, seed=0),
     )
 
 
 def test_the_certificate_says_what_was_drawn(rng):
-    scores, errors, own = draw(rng)
-    gate = td.calibrate_scores(scores, errors, frr=0.2, clusters=own, seed=7)
+    scores, errors, clusters = draw(rng)
+    gate = td.calibrate_scores(scores, errors, frr=0.2, clusters=clusters, seed=7)
     assert gate.certificate.n == 100
     assert gate.certificate.notes[-1] == (
         "One row was drawn from each of 100 clusters, of 2,000 rows (seed 7). The "
         "promise is for a random row of a random cluster."
     )
-    some = draw_from_clusters(own, rows=2000, seed=7)
-    by_hand = td.calibrate_scores(scores[some], errors[some], frr=0.2)
+    drawn = draw_from_clusters(clusters, rows=2000, seed=7)
+    by_hand = td.calibrate_scores(scores[drawn], errors[drawn], frr=0.2)
     assert by_hand.threshold == gate.threshold
 
 
@@ -79,32 +82,34 @@ def predictions(rng, clusters=300, size=5, **more):
     n = clusters * size
     z = rng.normal(size=(n, 3)) * 3
     labels = np.where(rng.random(n) < 0.8, z.argmax(1), 0)
-    own = np.repeat([f"c{k}" for k in range(clusters)], size)
-    return td.Predictions.from_logits(z, labels, **more), own
+    cluster_of_row = np.repeat([f"c{k}" for k in range(clusters)], size)
+    return td.Predictions.from_logits(z, labels, **more), cluster_of_row
 
 
 def test_predictions_groups_and_a_chosen_score_go_with_clusters(rng):
-    p, own = predictions(rng)
-    gate = td.calibrate(p, frr=0.1, clusters=own)
+    p, clusters = predictions(rng)
+    gate = td.calibrate(p, frr=0.1, clusters=clusters)
     assert gate.certificate.n == 300
     site = np.tile([0, 1], 750)
-    gate = td.calibrate(p, frr=0.1, clusters=own, groups=site)
+    gate = td.calibrate(p, frr=0.1, clusters=clusters, groups=site)
     assert sum(rule.n for rule in gate.groups.values()) == 300
-    by_class = td.calibrate(p, frr=0.1, clusters=own, groups="predicted")
+    by_class = td.calibrate(p, frr=0.1, clusters=clusters, groups="predicted")
     assert sum(rule.n for rule in by_class.groups.values()) == 300
-    p, own = predictions(rng, 1000, 2)
-    auto = td.calibrate(p, score="auto", frr=0.1, clusters=own)
+    p, clusters = predictions(rng, 1000, 2)
+    auto = td.calibrate(p, score="auto", frr=0.1, clusters=clusters)
     assert auto.certificate.n == 667
     assert "333 rows with" in str(auto.certificate.notes)
     assert "each of 1,000 clusters" in auto.certificate.notes[-1]
 
 
 def test_labelled_rows_are_drawn_first(rng):
-    p, own = predictions(rng)
+    p, clusters = predictions(rng)
     labels = np.where(np.arange(1500) % 5 == 3, p.labels, -1).astype(object)
     labels[labels == -1] = None
-    some = td.Predictions.from_logits(p.logits, labels)
-    assert td.calibrate(some, frr=0.1, clusters=own).certificate.n == 300
+    partly_labelled = td.Predictions.from_logits(p.logits, labels)
+    assert (
+        td.calibrate(partly_labelled, frr=0.1, clusters=clusters).certificate.n == 300
+    )
 
 
 @pytest.mark.parametrize(

@@ -27,13 +27,13 @@ def binary(n, seed, **options):
 
 
 @pytest.fixture(scope="module")
-def known():
+def binary_rows():
     return binary(4000, 0)
 
 
 @pytest.fixture(scope="module")
-def gate(known):
-    return td.calibrate(known, risk=0.1)
+def gate(binary_rows):
+    return td.calibrate(binary_rows, risk=0.1)
 
 
 @pytest.fixture(scope="module")
@@ -41,16 +41,16 @@ def silent():
     """Answers, a tenth of which are missing."""
     rng = np.random.default_rng(0)
     sure = rng.random(2000)
-    said = np.where(rng.random(2000) < sure, "a", "b").astype(object)
-    said[::10] = None
-    return td.Predictions.from_confidence(sure, predicted=said, labels=["a"] * 2000)
+    answers = np.where(rng.random(2000) < sure, "a", "b").astype(object)
+    answers[::10] = None
+    return td.Predictions.from_confidence(sure, predicted=answers, labels=["a"] * 2000)
 
 
-def test_the_gate_is_that_of_the_odds_of_the_decisions(known, gate):
-    p = expit(known.logits[:, 1])
+def test_the_gate_is_that_of_the_odds_of_the_decisions(binary_rows, gate):
+    p = expit(binary_rows.logits[:, 1])
     yes = p >= CUT
     chosen = np.where(yes, p, 1 - p)
-    doubts, errors = np.log((1 - chosen) / chosen), yes != known.labels
+    doubts, errors = np.log((1 - chosen) / chosen), yes != binary_rows.labels
     by_hand = td.calibrate_scores(doubts, errors, risk=0.1)
     assert gate.score_name == "beta"
     assert gate.threshold == pytest.approx(by_hand.threshold, rel=1e-9)
@@ -58,22 +58,22 @@ def test_the_gate_is_that_of_the_odds_of_the_decisions(known, gate):
     assert any("cutoff 0.2" in note for note in gate.certificate.notes)
 
 
-def test_alpha_and_auto_are_refused(known):
+def test_alpha_and_auto_are_refused(binary_rows):
     with pytest.raises(InputError, match="Choose beta"):
-        td.calibrate(known, score="alpha", risk=0.1)
+        td.calibrate(binary_rows, score="alpha", risk=0.1)
     with pytest.raises(InputError, match="score 'auto' is about the most probable"):
-        td.calibrate(known, score="auto", risk=0.1)
+        td.calibrate(binary_rows, score="auto", risk=0.1)
 
 
 def test_a_gate_meets_only_rows_that_are_decided_alike(gate):
     new = binary(1000, 1)
     assert gate.screen(new).accepted.any()
-    others = {
+    refused = {
         "most probable class. Read the rows with --cutoff 0.2": new.without_decisions(),
         "cutoff 0.3": binary(1000, 1, cutoff=0.3),
         r"\(predicted\)": binary(1000, 1, predicted=new.predicted),
     }
-    for match, rows in others.items():
+    for match, rows in refused.items():
         with pytest.raises(InputError, match=match):
             gate.screen(rows)
     plain = td.calibrate(new.without_decisions(), score="beta", risk=0.1)
@@ -94,24 +94,24 @@ def test_the_file_of_a_gate_says_what_decided(gate, tmp_path):
     assert "decided_by" not in json.loads(plain.to_json())
 
 
-def test_what_knows_no_decisions_refuses_such_gates_and_rows(known, gate):
+def test_what_knows_no_decisions_refuses_such_gates_and_rows(binary_rows, gate):
     for refuse in (check_gate, require_served):
         with pytest.raises(InputError, match="decisions of the system's own"):
             refuse(gate)
     with pytest.raises(InputError, match="a shortlist is about"):
-        td.calibrate(known, frr=0.1, shortlist=0.9)
+        td.calibrate(binary_rows, frr=0.1, shortlist=0.9)
     with pytest.raises(InputError, match="without labels is about"):
-        calibrate_unlabelled(known, score="beta", risk=0.1)
+        calibrate_unlabelled(binary_rows, score="beta", risk=0.1)
 
 
-def test_rows_that_are_counted_make_the_same_gate(known, gate):
+def test_rows_that_are_counted_make_the_same_gate(binary_rows, gate):
     counted = CalibrationSketch(find_score("beta"), needs_labels=True)
-    for part in (known[:1500], known[1500:]):
-        counted.update(part)
-    found = counted.calibrate(risk=0.1)
-    assert found.decided_by == gate.decided_by
-    assert found.threshold == pytest.approx(gate.threshold, abs=1e-3)
-    assert found.certificate.notes[0] == gate.certificate.notes[0]
+    for batch in (binary_rows[:1500], binary_rows[1500:]):
+        counted.update(batch)
+    streamed = counted.calibrate(risk=0.1)
+    assert streamed.decided_by == gate.decided_by
+    assert streamed.threshold == pytest.approx(gate.threshold, abs=1e-3)
+    assert streamed.certificate.notes[0] == gate.certificate.notes[0]
 
 
 # Rows without an answer.
@@ -123,11 +123,11 @@ def test_rows_that_are_counted_make_the_same_gate(known, gate):
 def test_rows_without_an_answer_are_rejected_and_counted(target, silent):
     gate = td.calibrate(silent, **target)
     assert not gate.screen(silent).accepted[silent.abstained].any()
-    seen = gate.certificate
-    assert seen.n == 2000
+    certificate = gate.certificate
+    assert certificate.n == 2000
     accepted = gate.screen(silent).accepted
-    assert seen.observed["coverage"].value == pytest.approx(accepted.mean())
-    assert any("200 of 2,000 rows have no answer" in note for note in seen.notes)
+    assert certificate.observed["coverage"].value == pytest.approx(accepted.mean())
+    assert any("200 of 2,000 rows have no answer" in note for note in certificate.notes)
 
 
 def test_a_coverage_that_counts_them_cannot_be_promised(silent):
@@ -151,12 +151,12 @@ def test_of_decisions_too():
     answers[::15] = None
     rows = binary(3000, 0, predicted=answers)
     gate = td.calibrate(rows, risk=0.1)
-    done = gate.screen(rows)
-    assert not done.accepted[::15].any()
-    assert done.predicted[::15].tolist() == [-1] * 200
+    screened = gate.screen(rows)
+    assert not screened.accepted[::15].any()
+    assert screened.predicted[::15].tolist() == [-1] * 200
     assert gate.certificate.n == 3000
     assert gate.certificate.observed["trr"].value == pytest.approx(
-        (~done.accepted)[known_errors(rows)].mean()
+        (~screened.accepted)[known_errors(rows)].mean()
     )
 
 
@@ -171,10 +171,10 @@ def test_they_are_a_predicted_class_that_has_no_promise(target, silent):
 def test_they_are_not_compared_with_rows_that_lack_a_label():
     """Their doubt is endless; that says nothing of how labels were drawn."""
     rng = np.random.default_rng(0)
-    said = np.where(rng.random(1000) < 0.9, "a", "b").astype(object)
-    said[:300] = None
-    correct = (said == "a").astype(object)
+    answers = np.where(rng.random(1000) < 0.9, "a", "b").astype(object)
+    answers[:300] = None
+    correct = (answers == "a").astype(object)
     correct[:300] = None
-    p = td.Predictions.from_confidence(rng.random(1000), correct, predicted=said)
+    p = td.Predictions.from_confidence(rng.random(1000), correct, predicted=answers)
     gate = td.calibrate(p, risk=0.3)
     assert not any("drawn at random" in note for note in gate.certificate.notes)

@@ -9,7 +9,7 @@ from trustdoctor.engines import Means
 from trustdoctor.errors import InputError
 from trustdoctor.gates import CalibrationSketch
 from trustdoctor.gates.request import Request, choose_request, make_requests
-from trustdoctor.gates.rules import place
+from trustdoctor.gates.rules import threshold_of
 from trustdoctor.gates.sample import Rows
 from trustdoctor.scores import find_score
 
@@ -78,8 +78,8 @@ def test_the_certificate_says_which_values_and_what_the_choice_cost():
     assert "(2%, 5%, 10%)" in first
     assert "tested at 1/3 of the level" in first
     costs = [
-        f"{(one.threshold >= ROWS_DOUBTS).mean():.1%}"
-        for one in (td.calibrate(ROWS, risk=value), gate)
+        f"{(made.threshold >= ROWS_DOUBTS).mean():.1%}"
+        for made in (td.calibrate(ROWS, risk=value), gate)
     ]
     assert costs[0] != costs[1]
     assert (
@@ -107,17 +107,23 @@ def test_the_promise_holds_over_the_choice_and_a_naive_choice_breaks_it():
     for _ in range(draws):
         scores = (random.random(1000) > share).astype(float)
         errors = random.random(1000) < np.where(scores == 0, risks[0], second)
-        some = Rows(scores, errors)
+        sample = Rows(scores, errors)
         for m in broken:
-            asked = [
+            requests = [
                 Request({"risk": v}, confidence=1 - delta, candidates=m) for v in values
             ]
-            cuts = [ask.cut(some, ask.delta) for ask in asked]
+            cuts = [ask.cut(sample, ask.delta) for ask in requests]
             at = next((i for i, cut in enumerate(cuts) if not cut.failed), None)
             if m == 2:
-                assert choose_request(some, asked) is asked[1 if at is None else at]
+                assert (
+                    choose_request(sample, requests)
+                    is requests[1 if at is None else at]
+                )
             if at is not None:
-                every = cuts[at].state == "accept-all" or place(cuts[at], some) >= 1
+                every = (
+                    cuts[at].state == "accept-all"
+                    or threshold_of(cuts[at], sample) >= 1
+                )
                 broken[m] += risks[int(every)] > values[at]
     error = 3 * np.sqrt(delta * (1 - delta) / draws)
     assert broken[2] / draws <= delta + error
@@ -131,7 +137,7 @@ def test_groups_share_the_level_of_each_value(name):
     single = alone(value, len(VALUES[name]), name, groups="predicted")
     assert gate.groups == single.groups
     # Groups accept by thresholds of their own, which the pooled cut does not tell.
-    assert not any("Asked for alone" in note for note in gate.certificate.notes)
+    assert not any("Requested alone" in note for note in gate.certificate.notes)
 
 
 @pytest.mark.parametrize("name", VALUES)
@@ -158,24 +164,24 @@ def test_lists_need_other_rows_than_chose_the_value(tmp_path):
 @pytest.mark.parametrize("name", VALUES)
 def test_counted_rows_choose_as_rows_do(name):
     state = CalibrationSketch(find_score("alpha"), needs_labels=name != "coverage")
-    for some in np.split(np.arange(2000), [700, 900]):
-        part = state.fresh()
-        part.update(ROWS[some])
-        state.merge(part)
+    for rows in np.split(np.arange(2000), [700, 900]):
+        sketch = state.fresh()
+        sketch.update(ROWS[rows])
+        state.merge(sketch)
     counted = state.calibrate(**{name: VALUES[name]})
-    whole = td.calibrate(ROWS, **{name: VALUES[name]})
-    assert counted.certificate.target == whole.certificate.target
+    at_once = td.calibrate(ROWS, **{name: VALUES[name]})
+    assert counted.certificate.target == at_once.certificate.target
     assert counted.certificate.candidates == len(VALUES[name])
-    agreed = (counted.threshold >= ROWS_DOUBTS) == (whole.threshold >= ROWS_DOUBTS)
+    agreed = (counted.threshold >= ROWS_DOUBTS) == (at_once.threshold >= ROWS_DOUBTS)
     assert agreed.mean() > 0.995
 
 
 def test_coverage_without_labels_takes_a_value_that_the_rows_allow():
     """Not just the strictest, of which 30 rows can promise nothing."""
-    few = td.Predictions.from_logits(ROWS.logits[:30])
-    gate = td.calibrate(few, coverage=[0.99, 0.5])
+    unlabelled = td.Predictions.from_logits(ROWS.logits[:30])
+    gate = td.calibrate(unlabelled, coverage=[0.99, 0.5])
     assert (gate.state, gate.certificate.target) == ("threshold", {"coverage": 0.5})
-    assert gate.threshold == alone(0.5, 2, "coverage", few).threshold
+    assert gate.threshold == alone(0.5, 2, "coverage", unlabelled).threshold
 
 
 def targets(options):
@@ -198,20 +204,20 @@ NONSENSE = [
     ({"risk": [0.1, 2]}, "between 0 and 1 (0.05 means 5%), got 2"),
     ({"risk": [0.1, True]}, "got True"),
     ({"risk": [0.1, float("nan")]}, "got nan"),
-    ({"risk": [0.1, 0.2], "coverage": 0.5}, "alone; got risk and coverage"),
-    ({"frr": [0.1, 0.2], "trr": [0.8, 0.9]}, "alone; got frr and trr"),
-    ({"cost": [2, 3]}, "one target that is promised"),
-    ({"threshold": [0.1, 0.2]}, "one target that is promised"),
-    ({"nonsense": [0.1, 0.2]}, "one target that is promised"),
+    ({"risk": [0.1, 0.2], "coverage": 0.5}, "coverage; got risk and coverage"),
+    ({"frr": [0.1, 0.2], "trr": [0.8, 0.9]}, "coverage; got frr and trr"),
+    ({"cost": [2, 3]}, "a single target out of"),
+    ({"threshold": [0.1, 0.2]}, "a single target out of"),
+    ({"nonsense": [0.1, 0.2]}, "a single target out of"),
     ({"frr": [0.1, 0.2], "mode": "expectation"}, "several values share the confidence"),
 ]
 
 
-@pytest.mark.parametrize(("given", "match"), NONSENSE, ids=lambda v: str(v)[:40])
-def test_nonsense_is_refused_in_one_line(given, match):
+@pytest.mark.parametrize(("options", "match"), NONSENSE, ids=lambda v: str(v)[:40])
+def test_nonsense_is_refused_in_one_line(options, match):
     for more in ({}, {"score": "auto"}, {"shortlist": 0.9}):
         with pytest.raises(InputError) as caught:
-            td.calibrate(ROWS, **given, **more)
+            td.calibrate(ROWS, **options, **more)
         assert "\n" not in str(caught.value)
         if not more:
             assert match in str(caught.value)
@@ -250,23 +256,23 @@ def file(tmp_path):
 
 def test_the_command_line_takes_values_with_commas(file, tmp_path, run):
     gate = tmp_path / "gate.json"
-    done = run("calibrate", file, "--risk", "0.1%, 0.05,10%", "-o", gate)
-    assert done.returncode == 0, done.stderr
-    assert "5% is the strictest of 3 values" in " ".join(done.stdout.split())
+    completed = run("calibrate", file, "--risk", "0.1%, 0.05,10%", "-o", gate)
+    assert completed.returncode == 0, completed.stderr
+    assert "5% is the strictest of 3 values" in " ".join(completed.stdout.split())
     same = td.calibrate(ROWS, risk=[0.001, 0.05, 0.1])
     assert td.Gate.load(gate).threshold == pytest.approx(same.threshold)
     decided = tmp_path / "decided.csv"
     assert run("screen", file, "--gate", gate, "-o", decided).returncode == 0
     assert len(pl.read_csv(decided)) == 2000
-    done = run("check", file, "--gate", gate, "--state", tmp_path / "state.json")
-    assert done.returncode == 0, done.stderr
+    completed = run("check", file, "--gate", gate, "--state", tmp_path / "state.json")
+    assert completed.returncode == 0, completed.stderr
 
 
 def test_a_file_too_large_to_read_chooses_as_well(file, tmp_path, run, monkeypatch):
     gates = [tmp_path / "read.json", tmp_path / "counted.json"]
-    given = ["calibrate", file, "--joint", "0.01%,1%,3%", "-q"]
+    arguments = ["calibrate", file, "--joint", "0.01%,1%,3%", "-q"]
     for gate in gates:
-        assert run(*given, "-o", gate).returncode == 0
+        assert run(*arguments, "-o", gate).returncode == 0
         monkeypatch.setattr(Means, "reads_at_once", lambda *_args, **_options: False)
     targets = [td.Gate.load(gate).certificate.target for gate in gates]
     assert targets == [{"joint": 0.01}] * 2
@@ -284,15 +290,15 @@ def test_a_file_too_large_to_read_chooses_as_well(file, tmp_path, run, monkeypat
     ],
 )
 def test_mistakes_end_in_one_line_and_exit_code_2(risk, match, file, run, tmp_path):
-    done = run("calibrate", file, "--risk", risk, "-o", tmp_path / "gate.json")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert match in done.stderr
-    assert done.stderr.count("\n") == 1
+    completed = run("calibrate", file, "--risk", risk, "-o", tmp_path / "gate.json")
+    assert (completed.returncode, completed.stdout) == (2, "")
+    assert match in completed.stderr
+    assert completed.stderr.count("\n") == 1
 
 
 def test_where_none_passes_the_exit_code_is_3_with_advice(file, run, tmp_path):
     gate = tmp_path / "gate.json"
-    done = run("calibrate", file, "--risk", "0.001%,0.002%", "-o", gate)
-    assert done.returncode == 3, done.stderr
-    assert "--risk" in done.stderr
+    completed = run("calibrate", file, "--risk", "0.001%,0.002%", "-o", gate)
+    assert completed.returncode == 3, completed.stderr
+    assert "--risk" in completed.stderr
     assert not gate.exists()

@@ -156,7 +156,7 @@ def test_other_mistakes_are_refused():
 
 def test_scores_that_are_not_registered_are_refused(rng):
     """A gate that names them could be saved, and never be loaded."""
-    own = td.LogitScore("own", td.alpha, frozenset({"probs"}), frozenset())
+    unregistered = td.LogitScore("own", td.alpha, frozenset({"probs"}), frozenset())
     fake = td.LogitScore("alpha", td.beta, frozenset({"probs"}), frozenset())
 
     class Other(td.RelU):
@@ -164,7 +164,7 @@ def test_scores_that_are_not_registered_are_refused(rng):
 
     z = rng.normal(size=(300, 3))
     p = Predictions.from_logits(z, rng.integers(0, 3, 300))
-    for score in (own, fake, Other.fit(p)):
+    for score in (unregistered, fake, Other.fit(p)):
         with pytest.raises(InputError, match="is not in the registry"):
             td.calibrate(p, score=score, frr=0.1)
     gate = Gate(0.0, score=td.SCORES["alpha"].with_temperature(2.0))

@@ -10,7 +10,7 @@ import pytest
 import trustdoctor as td
 from trustdoctor.gates import calibrate_scores
 from trustdoctor.gates.request import Request
-from trustdoctor.gates.rules import place
+from trustdoctor.gates.rules import threshold_of
 from trustdoctor.gates.sample import Rows
 
 AT = np.linspace(-7, 7, 4001)
@@ -35,17 +35,17 @@ def noisy(errors, noise, kind, random):
     return errors ^ wrong_label  # of two classes: the other one
 
 
-def broken_share(name, value, *, noise, told, kind, draws=500, n=1500):
+def broken_share(name, value, *, noise, stated_noise, kind, draws=500, n=1500):
     random = np.random.default_rng(0)
-    ask = Request({name: value}, label_noise=told)
+    ask = Request({name: value}, label_noise=stated_noise)
     broken = 0
     for _ in range(draws):
         scores = random.normal(size=n)
         errors = random.random(n) < risk_at(scores)
-        some = Rows(scores, noisy(errors, noise, kind, random))
-        cut = ask.cut(some, ask.delta)
+        sample = Rows(scores, noisy(errors, noise, kind, random))
+        cut = ask.cut(sample, ask.delta)
         if not cut.failed:
-            at = np.inf if cut.state == "accept-all" else place(cut, some)
+            at = np.inf if cut.state == "accept-all" else threshold_of(cut, sample)
             broken += true_rate(name, at) > value
     return broken / draws
 
@@ -57,19 +57,19 @@ ALLOWED = 0.1 + 3 * np.sqrt(0.1 * 0.9 / 500)
 @pytest.mark.parametrize(("name", "value"), TARGETS)
 @pytest.mark.parametrize("kind", ["copied", "flipped"])
 def test_the_promise_about_the_truth_holds(name, value, kind):
-    share = broken_share(name, value, noise=0.2, told=0.2, kind=kind)
+    share = broken_share(name, value, noise=0.2, stated_noise=0.2, kind=kind)
     assert share <= ALLOWED
 
 
 @pytest.mark.parametrize(("name", "value"), TARGETS)
 def test_without_the_option_labels_that_copy_the_answer_break_it(name, value):
-    assert broken_share(name, value, noise=0.2, told=0.0, kind="copied") > 0.5
+    assert broken_share(name, value, noise=0.2, stated_noise=0.0, kind="copied") > 0.5
 
 
 @pytest.mark.parametrize(("name", "value"), TARGETS)
 def test_it_costs_no_more_than_it_must(name, value):
     """With labels that copy the answer the corrected level is exact."""
-    assert broken_share(name, value, noise=0.2, told=0.2, kind="copied") > 0.01
+    assert broken_share(name, value, noise=0.2, stated_noise=0.2, kind="copied") > 0.01
 
 
 def rows(n=3000, seed=0):
@@ -81,13 +81,13 @@ def rows(n=3000, seed=0):
 def test_it_is_the_gate_of_a_smaller_value():
     scores, errors = rows()
     for name, value in TARGETS:
-        told = calibrate_scores(scores, errors, **{name: value}, label_noise=0.25)
+        noisy_gate = calibrate_scores(scores, errors, **{name: value}, label_noise=0.25)
         plain = calibrate_scores(scores, errors, **{name: 0.75 * value})
-        assert told.threshold == plain.threshold
-        assert told.certificate.target == {name: value}
-        assert told.certificate.label_noise == 0.25
+        assert noisy_gate.threshold == plain.threshold
+        assert noisy_gate.certificate.target == {name: value}
+        assert noisy_gate.certificate.label_noise == 0.25
         tested = f"{name} was tested at {75 * value:g}% instead of {100 * value:g}%"
-        assert any(tested in note for note in told.certificate.notes)
+        assert any(tested in note for note in noisy_gate.certificate.notes)
 
 
 @pytest.mark.parametrize("target", [{"frr": 0.1}, {"trr": 0.9}], ids=str)
@@ -110,7 +110,7 @@ def test_lists_on_the_same_rows_know_it():
     random = np.random.default_rng(0)
     z = 2 * random.normal(size=(1500, 4))
     p = td.Predictions.from_logits(z, (z + random.gumbel(size=z.shape)).argmax(1))
-    told = td.calibrate(p, joint=0.1, label_noise=0.2, shortlist=0.9)
+    noisy_gate = td.calibrate(p, joint=0.1, label_noise=0.2, shortlist=0.9)
     plain = td.calibrate(p, joint=0.08, shortlist=0.9)
-    assert told.threshold == plain.threshold
-    assert told.shortlist.rule == plain.shortlist.rule
+    assert noisy_gate.threshold == plain.threshold
+    assert noisy_gate.shortlist.rule == plain.shortlist.rule

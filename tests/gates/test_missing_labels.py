@@ -25,8 +25,8 @@ def test_a_model_that_is_right_about_itself_meets_its_expectations(target, rng):
     gate = td.calibrate_unlabelled(p, **target)
     at = td.confusion(td.alpha(p.logits), p.errors, threshold=gate.threshold)
     ((name, value),) = target.items()
-    part, whole = td.TARGETS[name].counts(at)
-    assert part / whole == pytest.approx(value, abs=0.015)
+    numerator, denominator = td.TARGETS[name].fraction(at)
+    assert numerator / denominator == pytest.approx(value, abs=0.015)
     assert not gate.certificate.guarantee
     assert "no guarantee" in repr(gate)
 
@@ -37,9 +37,11 @@ def test_a_known_accuracy_corrects_an_overconfident_model(rng):
     accuracy = 1 - p.errors.mean()
     scores = td.alpha(bold.logits)
     risks = {}
-    for known in (None, accuracy):
-        gate = td.calibrate_unlabelled(bold, risk=0.1, accuracy=known)
-        risks[known] = td.confusion(scores, p.errors, threshold=gate.threshold).risk
+    for known_accuracy in (None, accuracy):
+        gate = td.calibrate_unlabelled(bold, risk=0.1, accuracy=known_accuracy)
+        risks[known_accuracy] = td.confusion(
+            scores, p.errors, threshold=gate.threshold
+        ).risk
     assert risks[None] > 0.15
     assert risks[accuracy] == pytest.approx(0.1, abs=0.02)
     assert "temperature" in gate.certificate.assumption

@@ -34,9 +34,9 @@ def test_the_way_out_keeps_its_promise(forest):
     p, q = (td.Predictions.from_probs(a, b) for a, b in ((probs, labels), (new, later)))
     for target, rate in (({"trr": 0.8}, "trr"), ({"risk": 0.15}, "risk")):
         gate = td.calibrate(p, score="alpha", **target)
-        seen = td.Outcome.of_predictions(q, gate.screen(q).accepted).rates()[rate]
+        estimate = td.Outcome.of_predictions(q, gate.screen(q).accepted).rates()[rate]
         (value,) = target.values()
-        assert seen.high >= value if rate == "trr" else seen.low <= value
+        assert estimate.high >= value if rate == "trr" else estimate.low <= value
 
 
 def test_raw_scores_never_reach_calibrate(rng):

@@ -31,27 +31,27 @@ SPOILED = {
 }
 
 
-@pytest.mark.parametrize("how", SPOILED)
-def test_odd_labels_are_warned_of_and_noted(how):
+@pytest.mark.parametrize("oddity", SPOILED)
+def test_odd_labels_are_warned_of_and_noted(oddity):
     z, y = rows()
-    spoil, match = SPOILED[how]
+    spoil, match = SPOILED[oddity]
     p = td.Predictions.from_logits(z, spoil(z, y))
-    with pytest.warns(OddLabelsWarning, match=match) as told:
+    with pytest.warns(OddLabelsWarning, match=match) as caught:
         gate = td.calibrate(p, frr=0.1)
-    assert told[0].filename == __file__
+    assert caught[0].filename == __file__
     assert any(match in note for note in gate.certificate.notes)
 
 
-@pytest.mark.parametrize("how", SPOILED)
-def test_rows_that_are_counted_are_checked_too(how):
+@pytest.mark.parametrize("oddity", SPOILED)
+def test_rows_that_are_counted_are_checked_too(oddity):
     z, y = rows()
-    spoil, match = SPOILED[how]
+    spoil, match = SPOILED[oddity]
     labels = spoil(z, y)
     state = CalibrationSketch(find_score("alpha"), needs_labels=True)
-    for some in np.split(np.arange(1500), [500, 900]):
-        part = state.fresh()
-        part.update(td.Predictions.from_logits(z[some], labels[some]))
-        state.merge(part)
+    for batch in np.split(np.arange(1500), [500, 900]):
+        sketch = state.fresh()
+        sketch.update(td.Predictions.from_logits(z[batch], labels[batch]))
+        state.merge(sketch)
     with pytest.warns(OddLabelsWarning, match=match):
         gate = state.calibrate(frr=0.1)
     assert any(match in note for note in gate.certificate.notes)
@@ -98,11 +98,11 @@ def test_tune_and_a_cascade_warn():
     p = td.Predictions.from_logits(z, (y + 1) % 4)
     with pytest.warns(OddLabelsWarning, match="count from 1"):
         td.tune(p)
-    with pytest.warns(OddLabelsWarning, match="small: Labels seem to count") as told:
+    with pytest.warns(OddLabelsWarning, match="small: Labels seem to count") as caught:
         two = td.Cascade.calibrate(
             [z, z], (y + 1) % 4, names=["small", "large"], trr=0.05, costs=[0, 1, 9]
         )
-    assert told[0].filename == __file__
+    assert caught[0].filename == __file__
     assert any("large: Labels seem to count" in n for n in two.certificate.notes)
 
 

@@ -102,12 +102,12 @@ def test_the_least_rows_of_a_promise_are_bounded():
 @pytest.mark.parametrize("level", [0.5, 0.7, 0.9, 0.95, 0.99, 1 - 2**-53])
 @pytest.mark.parametrize("frr", [0.1, 0.5])
 def test_how_many_rows_a_list_needs_is_found_without_counting(level, frr, rows):
-    few = rows[:30] if level > 0.6 else rows[:12]
-    gate = td.calibrate(few, frr=frr, shortlist=level)
-    told = [note for note in gate.certificate.notes if "At least" in note]
-    if not told:
+    too_few = rows[:30] if level > 0.6 else rows[:12]
+    gate = td.calibrate(too_few, frr=frr, shortlist=level)
+    notes = [note for note in gate.certificate.notes if "At least" in note]
+    if not notes:
         return
-    words = told[0].split()
+    words = notes[0].split()
     least = int(words[words.index("least") + 1].replace(",", ""))
     same = gate.shortlist.same_rows
     assert conformal_rank(least + same, level) <= least

@@ -143,7 +143,7 @@ def test_counted_rows_answer_as_the_rows_do(draw):
     counted = CountedRows(rows.counts)
     assert (len(counted), counted.n_errors) == (len(rows), rows.n_errors)
     for k in range(1, 61):
-        assert counted.start(k) == rows.start(k)
+        assert counted.accepted_by_kth(k) == rows.accepted_by_kth(k)
     for threshold in (-np.inf, np.inf, *scores, *(scores + 0.25)):
         assert counted.confusion(threshold) == rows.confusion(threshold)
     for kind in ("correct", "errors", "all"):
@@ -158,7 +158,7 @@ def test_counted_rows_answer_as_the_rows_do(draw):
     for target in ({"risk": 0.3}, {"frr": 0.2}, {"trr": 0.4}, {"joint": 0.2}):
         ours, theirs = rule(**target)(counted), rule(**target)(rows)
         assert (ours.state, ours.side) == (theirs.state, theirs.side)
-        assert ours.at == pytest.approx(theirs.at, nan_ok=True)
+        assert ours.score == pytest.approx(theirs.score, nan_ok=True)
 
 
 def test_the_rows_that_are_enough_are_the_fewest_that_were_tried():
@@ -299,10 +299,10 @@ def flags(scores, errors, n, runs, risk, seed=0):
     rng = np.random.default_rng(seed)
     out = []
     for _ in range(runs):
-        some = rng.choice(len(scores), n, replace=False)
-        gate = td.calibrate_scores(scores[some], errors[some], risk=risk)
-        kept = gate.accept(scores)
-        broken = bool(kept.any() and errors[kept].mean() > risk)
+        drawn = rng.choice(len(scores), n, replace=False)
+        gate = td.calibrate_scores(scores[drawn], errors[drawn], risk=risk)
+        accepted = gate.accept(scores)
+        broken = bool(accepted.any() and errors[accepted].mean() > risk)
         out.append(
             (gate.state != "reject-all", gate.certificate.passed_by_chance, broken)
         )
@@ -337,12 +337,12 @@ def test_no_gate_is_luck_where_one_error_is_allowed(rng):
     errors = rng.random(4000) < 0.2
     scores = rng.normal(size=4000) + errors
     for seed in range(150):
-        some = np.random.default_rng(seed).choice(4000, 300)
-        gate = td.calibrate_scores(scores[some], errors[some], risk=0.05)
+        drawn = np.random.default_rng(seed).choice(4000, 300)
+        gate = td.calibrate_scores(scores[drawn], errors[drawn], risk=0.05)
         if gate.certificate.passed_by_chance:
-            kept = int(gate.accept(scores[some]).sum())
-            assert binom.cdf(1, kept, 0.05) > 0.01
-            assert not errors[some][gate.accept(scores[some])].any()
+            n_accepted = int(gate.accept(scores[drawn]).sum())
+            assert binom.cdf(1, n_accepted, 0.05) > 0.01
+            assert not errors[drawn][gate.accept(scores[drawn])].any()
 
 
 def lucky(first=250):
@@ -366,21 +366,25 @@ def test_the_flag_is_in_the_text_the_file_and_the_gate(tmp_path):
 
 
 def test_groups_that_were_lucky_are_named():
-    scores, errors = (np.tile(part, 2) for part in lucky(330))
+    scores, errors = (np.tile(group_rows, 2) for group_rows in lucky(330))
     errors[500:] = np.arange(500) >= 495
     groups = np.repeat(["bad", "good"], 500)
-    found = td.calibrate_scores(scores, errors, risk=0.01, groups=groups).certificate
-    assert found.passed_by_chance
-    said = [note for note in found.notes if "no error among" in note]
-    assert "in group bad" in said[0]
-    assert "good" not in said[0]
+    certificate = td.calibrate_scores(
+        scores, errors, risk=0.01, groups=groups
+    ).certificate
+    assert certificate.passed_by_chance
+    chance_notes = [note for note in certificate.notes if "no error among" in note]
+    assert "in group bad" in chance_notes[0]
+    assert "good" not in chance_notes[0]
 
 
 def test_promises_say_what_their_confidence_counts(rng):
     scores = rng.normal(size=2000)
     errors = rng.random(2000) < 0.1
-    found = td.calibrate_scores(scores, errors, frr=0.1, confidence=0.95).certificate
-    assert "at least 95 of 100 keep the promise" in found.notes[-1]
+    certificate = td.calibrate_scores(
+        scores, errors, frr=0.1, confidence=0.95
+    ).certificate
+    assert "at least 95 of 100 keep the promise" in certificate.notes[-1]
     for options in ({"frr": 0.1, "mode": "expectation"}, {"cost": 5}):
         notes = td.calibrate_scores(scores, errors, **options).certificate.notes
         assert not any("of 100" in note for note in notes)

@@ -42,14 +42,14 @@ pairs = pytest.mark.parametrize("pair", PAIRS, ids=["-".join(p) for p in PAIRS])
 @pairs
 @pytest.mark.parametrize("n", [300, 1500])
 def test_both_promises_hold_together(pair, n, rng):
-    broken, kept = 0, 0
+    broken, accepted = 0, 0
     for _ in range(200):
         gate = td.calibrate_scores(*draw(rng, n), **pair)
-        kept += gate.certificate.guarantee
+        accepted += gate.certificate.guarantee
         true = rates(gate)
         bad = [true[k] < v if k in AT_LEAST else true[k] > v for k, v in pair.items()]
         broken += gate.certificate.guarantee and any(bad)
-    assert kept > 20
+    assert accepted > 20
     assert broken / 200 <= 0.1 + 3 * np.sqrt(0.09 / 200)
 
 
@@ -62,8 +62,8 @@ def test_the_gate_lies_between_the_ends_that_are_given(pair, rng):
         least, most = gate.certificate.feasible
         assert least <= gate.threshold <= most
     for name, value in pair.items():
-        seen = gate.certificate.observed[name].value
-        assert seen >= value if name in AT_LEAST else seen <= value
+        rate = gate.certificate.observed[name].value
+        assert rate >= value if name in AT_LEAST else rate <= value
 
 
 @pairs
@@ -87,9 +87,9 @@ def test_a_risk_and_a_coverage_that_exclude_each_other_are_said(rng):
     assert (gate.state, c.guarantee) == ("reject-all", False)
     assert "no threshold does both: coverage needs at least" in c.trivial
     alone = td.calibrate_scores(scores, errors, risk=0.02, confidence=0.95)
-    kept = scores <= alone.threshold
+    accepted = scores <= alone.threshold
     assert f"risk at most {alone.threshold:.6g}" in c.trivial
-    assert f"(coverage {kept.mean():.1%} on these rows)" in c.trivial
+    assert f"(coverage {accepted.mean():.1%} on these rows)" in c.trivial
     least = td.calibrate_scores(scores, errors, coverage=0.95, confidence=0.95)
     wrong = errors[scores <= least.threshold].mean()
     assert f"{least.threshold:.6g} (risk {wrong:.1%} on these rows)" in c.trivial
@@ -150,12 +150,19 @@ def test_thresholds_that_passed_are_listed_with_scipys_p_values(method, rng, tmp
     listed = gate.certificate.passed
     assert 1 <= len(listed) <= 20
     assert listed[-1].threshold == gate.threshold
-    assert [one.accepted for one in listed] == sorted({o.accepted for o in listed})
-    for one in listed:
-        kept = scores <= one.threshold
-        assert (kept.sum(), errors[kept].sum()) == (one.accepted, one.errors)
-        assert one.p == pytest.approx(binom.cdf(one.errors, one.accepted, 0.05))
-        assert one.p <= one.level <= 0.09
+    assert [passed.accepted for passed in listed] == sorted(
+        {o.accepted for o in listed}
+    )
+    for passed in listed:
+        accepted = scores <= passed.threshold
+        assert (accepted.sum(), errors[accepted].sum()) == (
+            passed.accepted,
+            passed.errors,
+        )
+        assert passed.p_value == pytest.approx(
+            binom.cdf(passed.errors, passed.accepted, 0.05)
+        )
+        assert passed.p_value <= passed.level <= 0.09
     gate.save(tmp_path / "gate.json")
     content = json.loads((tmp_path / "gate.json").read_text())["certificate"]
     assert content["passed"][-1] == [listed[-1].threshold, *listed[-1][1:]]
@@ -164,9 +171,9 @@ def test_thresholds_that_passed_are_listed_with_scipys_p_values(method, rng, tmp
 
 
 def test_nothing_is_listed_where_nothing_is_tested(rng):
-    found = td.calibrate_scores(*draw(rng), frr=0.1).certificate
-    assert (found.passed, found.passed_lines()) == ((), [])
-    assert "passed" not in found.to_dict()
+    certificate = td.calibrate_scores(*draw(rng), frr=0.1).certificate
+    assert (certificate.passed, certificate.passed_lines()) == ((), [])
+    assert "passed" not in certificate.to_dict()
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ sizes = st.integers(1, 400)
 
 def rank(cut, scores):
     """Which order statistic a cut stands at."""
-    return int(np.searchsorted(np.sort(scores), cut.at)) + 1
+    return int(np.searchsorted(np.sort(scores), cut.score)) + 1
 
 
 @given(n=sizes, frr=rates, delta=deltas)
@@ -34,7 +34,7 @@ def test_frr_with_confidence_is_the_least_rank_that_scipy_allows(n, frr, delta):
     if not allowed:
         assert cut.state == "accept-all"
         least = int(
-            re.search(r"\(([\d,]+) is the least", cut.trivial)[1].replace(",", "")
+            re.search(r"\(at least ([\d,]+) are", cut.trivial)[1].replace(",", "")
         )
         assert binom.pmf(least, least, 1 - frr) <= delta + 1e-12
         assert binom.pmf(least - 1, least - 1, 1 - frr) > delta - 1e-12
@@ -66,7 +66,7 @@ def test_joint_with_confidence_allows_as_many_errors_as_scipy_does(n, joint, del
     elif allowed[-1] >= errors.sum():
         assert cut.state == "accept-all"
     else:
-        assert (errors & (scores < cut.at)).sum() == allowed[-1]
+        assert (errors & (scores < cut.score)).sum() == allowed[-1]
 
 
 @given(n=sizes, rate=rates)
@@ -141,7 +141,7 @@ def test_the_risk_sequences_are_those_walked_by_hand(n, seed, risk, tied):
     elif expected == n:
         assert cut.state == "accept-all"
     else:
-        assert (scores <= cut.at).sum() == expected
+        assert (scores <= cut.score).sum() == expected
 
 
 @given(n=st.integers(20, 300), seed=st.integers(0, 50))
@@ -156,7 +156,7 @@ def test_sgr_and_grid_stop_where_their_bounds_hold(n, seed):
     ):
         if cut.state == "reject-all":
             continue
-        accepted = scores <= (cut.at if cut.state == "threshold" else np.inf)
+        accepted = scores <= (cut.score if cut.state == "threshold" else np.inf)
         p = binom.cdf(errors[accepted].sum(), accepted.sum(), 0.2)
         assert p <= level[name] * (1 + 1e-9)
 
@@ -172,39 +172,39 @@ def test_least_cost_is_the_least_of_all_thresholds(seed, cost):
         return cost * (accepted & errors).sum() + (~accepted).sum()
 
     least = min(spent(scores <= t) for t in [-np.inf, *scores])
-    threshold = {"threshold": cut.at, "accept-all": np.inf, "reject-all": -np.inf}
+    threshold = {"threshold": cut.score, "accept-all": np.inf, "reject-all": -np.inf}
     assert spent(scores <= threshold[cut.state]) == least
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_thresholds_stand_half_way_where_they_can(dtype):
     scores = np.array([1, 2, 4, 8], dtype)
-    assert rules.place(rules.Cut(at=2.0), Rows(scores)) == 3.0
-    assert rules.place(rules.Cut(at=8.0), Rows(scores)) == 8.0
-    assert rules.place(rules.Cut(at=4.0, side="below"), Rows(scores)) == 3.0
-    lowest = rules.place(rules.Cut(at=1.0, side="below"), Rows(scores))
+    assert rules.threshold_of(rules.Cut(score=2.0), Rows(scores)) == 3.0
+    assert rules.threshold_of(rules.Cut(score=8.0), Rows(scores)) == 8.0
+    assert rules.threshold_of(rules.Cut(score=4.0, side="below"), Rows(scores)) == 3.0
+    lowest = rules.threshold_of(rules.Cut(score=1.0, side="below"), Rows(scores))
     assert lowest == np.nextafter(dtype(1), dtype(-np.inf))
     near = np.array([1, np.nextafter(dtype(1), dtype(2))], dtype)
     for side, at in (("above", near[0]), ("below", near[1])):
-        t = rules.place(rules.Cut(at=float(at), side=side), Rows(near))
+        t = rules.threshold_of(rules.Cut(score=float(at), side=side), Rows(near))
         assert near[0] <= t < near[1]
     certain = np.array([-np.inf, 0.5], dtype)
-    assert rules.place(rules.Cut(at=-np.inf), Rows(certain)) == -np.inf
+    assert rules.threshold_of(rules.Cut(score=-np.inf), Rows(certain)) == -np.inf
 
 
 def test_binomial_tails_meet_scipy():
     for n in (1, 7, 100, 10_000):
         for p in (0.01, 0.3, 0.99):
             for k in (-1, 0, n // 3, n - 1, n):
-                assert rules.at_most(k, n, p) == pytest.approx(
+                assert rules.binomial_cdf(k, n, p) == pytest.approx(
                     binom.cdf(k, n, p), rel=1e-9
                 )
-                assert rules.at_least(k, n, p) == pytest.approx(
+                assert rules.binomial_upper_tail(k, n, p) == pytest.approx(
                     binom.sf(k - 1, n, p), rel=1e-9
                 )
 
 
-ASKED = [
+UNPROMISED = [
     {"frr": 0.05},
     {"frr": 0.9},  # 0.1 at confidence 0.9: where logarithms are one off
     {"trr": 0.95},
@@ -240,13 +240,13 @@ def samples():
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize("asked", ASKED, ids=str)
-def test_an_outlook_is_given_where_a_promise_fails(asked):
+@pytest.mark.parametrize("target", UNPROMISED, ids=str)
+def test_an_outlook_is_given_where_a_promise_fails(target):
     """Of as many rows first; of more rows only where most calibrations succeed."""
     for scores, errors in samples():
         if len(scores) not in (10, 400):
             continue
-        certificate = td.calibrate_scores(scores, errors, **asked).certificate
+        certificate = td.calibrate_scores(scores, errors, **target).certificate
         looks = certificate.outlook
         if not certificate.trivial or not errors.any() or errors.all():
             assert looks == ()
@@ -257,14 +257,14 @@ def test_an_outlook_is_given_where_a_promise_fails(asked):
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize("asked", ASKED, ids=str)
-def test_sketches_have_the_outlook_of_their_rows(asked):
+@pytest.mark.parametrize("target", UNPROMISED, ids=str)
+def test_sketches_have_the_outlook_of_their_rows(target):
     for scores, errors in samples():
-        if len(scores) == 400 and "method" not in asked:
+        if len(scores) == 400 and "method" not in target:
             sketch = Sketch()
             sketch.update(scores, errors)
             looks = [
-                td.calibrate_scores(*rows, **asked).certificate.outlook
+                td.calibrate_scores(*rows, **target).certificate.outlook
                 for rows in ((scores, errors), (sketch,))
             ]
             if all(looks):
@@ -278,10 +278,10 @@ def test_more_rows_do_not_help_where_the_search_starts_badly():
     rng = np.random.default_rng(0)
     scores = np.arange(4000.0)
     errors = (rng.random(4000) < 0.3) & ((scores < 1500) | (scores > 3900))
-    found = td.calibrate_scores(scores, errors, risk=0.15).certificate
-    assert "risk does not fall with this score" in found.trivial
-    assert "too few" not in found.trivial
-    assert len(found.outlook) == 1  # no number of rows is enough
+    certificate = td.calibrate_scores(scores, errors, risk=0.15).certificate
+    assert "risk does not fall with this score" in certificate.trivial
+    assert "too few" not in certificate.trivial
+    assert len(certificate.outlook) == 1  # no number of rows is enough
     grid = td.calibrate_scores(scores, errors, risk=0.15, method="grid")
     assert grid.state == "accept-all"
 
@@ -290,7 +290,7 @@ def test_more_rows_do_not_help_where_the_search_starts_badly():
 
 
 def placed(cut, values):
-    return rules.place(cut, Rows(np.array(values), rounding=R))
+    return rules.threshold_of(cut, Rows(np.array(values), rounding=R))
 
 
 R = 2.0**-10
@@ -299,24 +299,24 @@ R = 2.0**-10
 def test_a_threshold_leaves_room_for_rounding():
     tied = [0.0, R, 2.0, 5.0, 5.0 + R]
     rows = Rows(np.array(tied), rounding=R)
-    assert rules.accepting(rows, 1).at == R  # the group goes in whole
-    assert placed(rules.Cut(at=R), tied) == (R + 2.0) / 2
-    assert placed(rules.Cut(at=5.0 + R), tied) > 5.0 + R + R
-    assert placed(rules.Cut(at=0.0, side="below"), tied) == -R
+    assert rules.cut_accepting(rows, 1).score == R  # the group goes in whole
+    assert placed(rules.Cut(score=R), tied) == (R + 2.0) / 2
+    assert placed(rules.Cut(score=5.0 + R), tied) > 5.0 + R + R
+    assert placed(rules.Cut(score=0.0, side="below"), tied) == -R
     for ends in ([1.0, np.inf], [-np.inf, 1.0]):
-        assert np.isfinite(placed(rules.Cut(at=1.0), ends))
-        assert np.isfinite(placed(rules.Cut(at=1.0, side="below"), ends))
+        assert np.isfinite(placed(rules.Cut(score=1.0), ends))
+        assert np.isfinite(placed(rules.Cut(score=1.0, side="below"), ends))
 
 
 @pytest.mark.parametrize("at", [2.0, 2.0 - R, 2.0 + R, 2.0 + R / 3])
 def test_a_given_threshold_on_a_score_accepts_it_with_room(at):
-    cut = rules.Cut(at=at, side="exact")
+    cut = rules.Cut(score=at, side="exact")
     assert placed(cut, [0.0, 2.0, 2.0 + R, 5.0]) == (2.0 + R + 5.0) / 2
     assert placed(cut, [0.0, 2.0]) > 2.0 + R
-    assert rules.place(cut, Rows(np.array([0.0, 2.0, 5.0]))) == at  # no rounding
+    assert rules.threshold_of(cut, Rows(np.array([0.0, 2.0, 5.0]))) == at  # no rounding
 
 
 @pytest.mark.parametrize("at", [1.0, -np.inf, np.inf, 1.7e308, -1.7e308, 6.0])
 def test_a_given_threshold_beside_no_score_stays(at):
-    cut = rules.Cut(at=at, side="exact")
+    cut = rules.Cut(score=at, side="exact")
     assert placed(cut, [0.0, 2.0, 2.0 + R, 5.0]) == at

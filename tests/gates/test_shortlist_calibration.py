@@ -48,8 +48,8 @@ def draw(n, seed, *, classes=4, digits=None, missing=0.0, scale=2.0):
     labels = (p.cumsum(1) > rng.random((n, 1))).argmax(1)
     if digits is None:
         return td.Predictions.from_logits(z, labels), p
-    said = np.round(p, digits)
-    return td.Predictions.from_probs(said / said.sum(1, keepdims=True), labels), p
+    stated = np.round(p, digits)
+    return td.Predictions.from_probs(stated / stated.sum(1, keepdims=True), labels), p
 
 
 def rank(m, level):
@@ -111,8 +111,8 @@ def test_other_rows_set_the_lists_by_hand(method):
     assert replace(listed, shortlist=None, certificate=None) == (
         replace(gate, certificate=None)
     )
-    told = listed.certificate.notes[-1]
-    assert f"{m:,} rejected rows set it, of rows that had no part in the gate" in told
+    note = listed.certificate.notes[-1]
+    assert f"{m:,} rejected rows set it, of rows that had no part in the gate" in note
     assert listed.certificate.notes[:-1] == gate.certificate.notes
 
 
@@ -120,33 +120,40 @@ def test_every_group_has_lists_of_its_own():
     p, _ = draw(1200, 2)
     groups = np.array(["a", "b", "c"])[np.arange(1200) % 3]
     gate = td.calibrate(p[:600], frr=0.2, groups=groups[:600])
-    some = np.flatnonzero((np.arange(1200) >= 600) & (groups != "c"))
-    listed = td.shortlist(gate, p[some], groups=groups[some], level=0.8)
-    rejected = ~gate.screen(p[some], groups=groups[some]).accepted
-    nonconformity = truths(p[some], listed.shortlist)
+    list_rows = np.flatnonzero((np.arange(1200) >= 600) & (groups != "c"))
+    listed = td.shortlist(gate, p[list_rows], groups=groups[list_rows], level=0.8)
+    rejected = ~gate.screen(p[list_rows], groups=groups[list_rows]).accepted
+    nonconformity = truths(p[list_rows], listed.shortlist)
     for name in "ab":
-        own = sorted(nonconformity[rejected & (groups[some] == name)].tolist())
-        rule = ListRule(above(own[rank(len(own), 0.8) - 1]), len(own))
+        group_nonconformity = sorted(
+            nonconformity[rejected & (groups[list_rows] == name)].tolist()
+        )
+        rule = ListRule(
+            above(group_nonconformity[rank(len(group_nonconformity), 0.8) - 1]),
+            len(group_nonconformity),
+        )
         assert listed.shortlist.groups[name] == rule
     assert listed.shortlist.groups["c"] == ListRule(INF, 0)
     assert "Too few rejected rows for a list in c" in listed.certificate.notes[-1]
-    done = listed.screen(p, groups=groups)
-    assert done.shortlist[(groups == "c") & ~done.accepted].all()
+    screened = listed.screen(p, groups=groups)
+    assert screened.shortlist[(groups == "c") & ~screened.accepted].all()
 
 
 def test_rows_without_a_label_have_no_part():
     p, _ = draw(900, 3)
     labels = np.where(np.arange(900) % 4 == 0, None, p.labels)
-    part = td.Predictions.from_logits(p.logits, labels)
+    partly_labelled = td.Predictions.from_logits(p.logits, labels)
     gate = td.Gate(-0.5, score="alpha")
-    assert td.shortlist(gate, part) == td.shortlist(gate, part[part.has_label])
-    bare = td.calibrate(part, coverage=0.7)
+    assert td.shortlist(gate, partly_labelled) == td.shortlist(
+        gate, partly_labelled[partly_labelled.has_label]
+    )
+    bare = td.calibrate(partly_labelled, coverage=0.7)
     with pytest.raises(InputError, match="some of the rows that set the threshold"):
-        td.shortlist(bare, part)
-    both = td.calibrate(part, coverage=0.7, shortlist=0.9)
-    assert not both.shortlist.same_rows
-    assert both.certificate.n == 900 - part.has_label.sum() // 3
-    same = td.calibrate(part, frr=0.2, shortlist=0.9)
+        td.shortlist(bare, partly_labelled)
+    listed = td.calibrate(partly_labelled, coverage=0.7, shortlist=0.9)
+    assert not listed.shortlist.same_rows
+    assert listed.certificate.n == 900 - partly_labelled.has_label.sum() // 3
+    same = td.calibrate(partly_labelled, frr=0.2, shortlist=0.9)
     assert same.shortlist.same_rows
     with pytest.raises(LabelsMissingError, match="a shortlist"):
         td.shortlist(gate, td.Predictions.from_logits(p.logits))
@@ -173,16 +180,16 @@ def test_a_third_sets_lists_where_the_same_rows_cannot(options):
         replace(gate, certificate=structs.replace(gate.certificate, notes=tuple(notes)))
     )
     assert last.startswith("500 labelled rows, drawn at random, set the lists")
-    whole = td.calibrate(p, **options)
+    all_rows_gate = td.calibrate(p, **options)
     with pytest.raises(InputError, match="these rows set the threshold for"):
-        td.shortlist(whole, p)
+        td.shortlist(all_rows_gate, p)
 
 
 def test_wrong_use_is_told_in_a_line():
     p, _ = draw(300, 5)
     gate = td.calibrate(p, frr=0.2)
     listed = td.shortlist(gate, p)
-    for given, options, match in (
+    for base, options, match in (
         (listed, {}, "this gate has a shortlist"),
         (td.Gate(0.0), {}, "a gate that scores predictions by itself"),
         ("gate", {}, "expected a gate .* got str"),
@@ -192,9 +199,9 @@ def test_wrong_use_is_told_in_a_line():
         (gate, {"method": "raps", "penalty": -1}, "of 0 or more"),
         (gate, {"max_size": 0}, "max size"),
     ):
-        with pytest.raises(InputError, match=match) as told:
-            td.shortlist(given, p, **options)
-        assert "\n" not in str(told.value)
+        with pytest.raises(InputError, match=match) as caught:
+            td.shortlist(base, p, **options)
+        assert "\n" not in str(caught.value)
     for wanted, match in ((0.2, "level"), ({"size": 3}, "got 'size'"), ("x", "level")):
         with pytest.raises(InputError, match=match):
             td.calibrate(p, frr=0.2, shortlist=wanted)
@@ -209,8 +216,8 @@ def test_too_few_rows_are_said_with_how_many_are_enough():
         p, _ = draw(400, 6)
         short = td.shortlist(td.Gate(INF, score="alpha"), p, level=level).shortlist
         assert short.rule == ListRule(INF, 0)
-        (_, told) = shortlist_notes(replace(short, same_rows=same))
-        least = int(told.split("At least ")[1].split()[0])
+        (_, note) = shortlist_notes(replace(short, same_rows=same))
+        least = int(note.split("At least ")[1].split()[0])
         nonconformity = np.zeros(least)
         assert conformal_rule(nonconformity, level, uncovered=same).threshold == above(
             0
@@ -232,11 +239,11 @@ def wrong_ones(p, row, wrong):
 def by_brute_force(p, short, row, options):
     """Return the list of a new row by swapping it with every calibration row."""
     other = (int(row.argmax()) + 1) % len(row)
-    kept = [
+    reference = [
         not td.calibrate(swapped, **options).screen(p[[j]]).accepted[0]
         for j, swapped in enumerate(wrong_ones(p, row, other))
     ]
-    nonconformity = sorted(truths(p, short)[np.array(kept)].tolist())
+    nonconformity = sorted(truths(p, short)[np.array(reference)].tolist())
     k = rank(len(nonconformity), short.level)
     at = nonconformity[k - 1] if k <= len(nonconformity) else INF
     return short.nonconformity(row[None])[0] <= at
@@ -246,23 +253,25 @@ def by_brute_force(p, short, row, options):
 @pytest.mark.parametrize("name", BY_RANK)
 def test_the_same_rows_give_lists_that_hold_those_of_brute_force(name):
     """Full conformal prediction among the rejected: every row is swapped."""
-    rng, seen, larger = np.random.default_rng(8), 0, 0
+    rng, n_rejected, larger = np.random.default_rng(8), 0, 0
     for turn in range(24):
         level, method = (0.5, 0.7, 0.9)[turn % 3], ("lac", "aps", "raps")[turn // 3 % 3]
         p, _ = draw(int(rng.integers(15, 45)), (9, turn), digits=(None, 1, 2)[turn % 3])
         options = BY_RANK[name]
-        asked = {"level": level, "method": method}
-        gate = td.calibrate(p, shortlist=asked, **options)
+        list_options = {"level": level, "method": method}
+        gate = td.calibrate(p, shortlist=list_options, **options)
         assert gate.shortlist.same_rows
         new, _ = draw(12, (10, turn), digits=(None, 1, 2)[turn % 3])
-        done = gate.screen(new)
-        for row in np.flatnonzero(~done.accepted)[:2]:
-            found = by_brute_force(p, gate.shortlist, new.logits[row], options)
-            assert not (found & ~done.shortlist[row]).any()
-            seen += 1
-            larger += (found != done.shortlist[row]).any()
-    assert seen >= 10
-    assert larger <= seen / 2, "lists on so few rows are a little longer, not more"
+        screened = gate.screen(new)
+        for row in np.flatnonzero(~screened.accepted)[:2]:
+            brute_force = by_brute_force(p, gate.shortlist, new.logits[row], options)
+            assert not (brute_force & ~screened.shortlist[row]).any()
+            n_rejected += 1
+            larger += (brute_force != screened.shortlist[row]).any()
+    assert n_rejected >= 10
+    assert larger <= n_rejected / 2, (
+        "lists on so few rows are a little longer, not more"
+    )
 
 
 @pytest.fixture
@@ -288,7 +297,7 @@ def counted(scores, errors):
 @pytest.mark.usefixtures("few_cells")
 @pytest.mark.parametrize("name", BY_RANK)
 def test_rows_in_ranges_give_thresholds_as_high_as_brute_force(name):
-    options, seen = BY_RANK[name], 0
+    options, n_compared = BY_RANK[name], 0
     for turn in range(6):
         rng = np.random.default_rng((11, turn))
         n, level = int(rng.integers(25, 60)), (0.5, 0.8)[turn % 2]
@@ -298,16 +307,16 @@ def test_rows_in_ranges_give_thresholds_as_high_as_brute_force(name):
         nonconformity = np.where(errors, rng.normal(size=n), -INF)
         rows = counted(scores, errors)
         gate = calibrate_scores(rows, **options)
-        kept, uncertain = find_reference_set(gate, rows).members(
+        members, uncertain = find_reference_set(gate, rows).members(
             scores, errors, ~gate.accept(scores)
         )
         ours = conformal_rule(
-            nonconformity[kept], level, uncovered=uncertain + 1
+            nonconformity[members], level, uncovered=uncertain + 1
         ).threshold
         for new in 1 + rng.normal(size=3):
             if gate.accept([new])[0]:
                 continue
-            seen += 1
+            n_compared += 1
             selected = np.zeros(n, bool)
             for j in range(n):
                 other, wrong = scores.copy(), errors.copy()
@@ -315,7 +324,7 @@ def test_rows_in_ranges_give_thresholds_as_high_as_brute_force(name):
                 swapped = calibrate_scores(counted(other, wrong), **options)
                 selected[j] = not swapped.accept(scores[[j]])[0]
             assert ours >= conformal_rule(nonconformity[selected], level).threshold
-    assert seen >= 3
+    assert n_compared >= 3
 
 
 # --- simulations --------------------------------------------------------------------
@@ -323,8 +332,8 @@ def test_rows_in_ranges_give_thresholds_as_high_as_brute_force(name):
 
 def covered(gate, new, probs):
     """Return rejected rows, and how many lists hold the truth, by expectation."""
-    done = gate.screen(new)
-    return (~done.accepted).sum(), (probs * done.shortlist).sum()
+    screened = gate.screen(new)
+    return (~screened.accepted).sum(), (probs * screened.shortlist).sum()
 
 
 @pytest.mark.sampled(6)
@@ -338,18 +347,18 @@ def test_other_rows_cover_what_is_promised_and_not_more(m, turns, missing):
     new, probs = draw(20_000, 1, missing=missing)
     rejected = ~gate.screen(new).accepted
     share, ranks = rejected.mean(), []
-    found = []
+    coverages = []
     for turn in range(turns):
         p, _ = draw(round(m / share), (12, turn), missing=missing)
         listed = td.shortlist(gate, p, level=level)
         assert math.isfinite(listed.shortlist.rule.threshold)
-        rows, held = covered(listed, new, probs)
-        found.append(held / rows)
-        own = listed.shortlist.rule.rows
-        ranks.append(rank(own, level) / (own + 1))
-        assert level <= ranks[-1] <= level + 1 / (own + 1)
-    spread = math.hypot(np.std(found) / math.sqrt(turns), 0.3 / math.sqrt(rows))
-    assert abs(np.mean(found) - np.mean(ranks)) < 4 * spread
+        rows, covered_rows = covered(listed, new, probs)
+        coverages.append(covered_rows / rows)
+        rule_rows = listed.shortlist.rule.rows
+        ranks.append(rank(rule_rows, level) / (rule_rows + 1))
+        assert level <= ranks[-1] <= level + 1 / (rule_rows + 1)
+    spread = math.hypot(np.std(coverages) / math.sqrt(turns), 0.3 / math.sqrt(rows))
+    assert abs(np.mean(coverages) - np.mean(ranks)) < 4 * spread
 
 
 @pytest.mark.parametrize("method", ["lac", "aps", "raps"])
@@ -357,20 +366,24 @@ def test_ties_and_groups_cover_at_least_what_is_promised(method):
     level, groups = 0.9, np.arange(4000) % 2
     gate = td.calibrate(draw(4000, 0)[0], frr=0.2, groups=groups)
     new, probs = draw(20_000, 1, digits=1)
-    own = np.arange(20_000) % 2
-    found = {0: [], 1: []}
+    new_groups = np.arange(20_000) % 2
+    coverages = {0: [], 1: []}
     for turn in range(60):
         p, _ = draw(600, (13, turn), digits=1)
         listed = td.shortlist(
             gate, p, groups=np.arange(600) % 2, level=level, method=method
         )
-        done = listed.screen(new, groups=own)
-        for name, held in found.items():
-            mine = (own == name) & ~done.accepted
-            held.append((probs * done.shortlist)[mine].sum() / mine.sum())
-    for held in found.values():
-        spread = math.hypot(np.std(held) / math.sqrt(60), 0.3 / math.sqrt(mine.sum()))
-        assert np.mean(held) > level - 4 * spread
+        screened = listed.screen(new, groups=new_groups)
+        for name, group_coverages in coverages.items():
+            mine = (new_groups == name) & ~screened.accepted
+            group_coverages.append(
+                (probs * screened.shortlist)[mine].sum() / mine.sum()
+            )
+    for group_coverages in coverages.values():
+        spread = math.hypot(
+            np.std(group_coverages) / math.sqrt(60), 0.3 / math.sqrt(mine.sum())
+        )
+        assert np.mean(group_coverages) > level - 4 * spread
 
 
 @pytest.mark.sampled(6)
@@ -378,26 +391,26 @@ def test_ties_and_groups_cover_at_least_what_is_promised(method):
 @pytest.mark.parametrize("name", BY_RANK)
 def test_the_same_rows_cover_at_least_what_is_promised(name, digits):
     level, new = 0.8, draw(10_000, 1, digits=digits)
-    rows, held, rates = 0, 0.0, []
+    rows, covered_rows, rates = 0, 0.0, []
     for turn in range(60):
         p, _ = draw(150, (14, turn), digits=digits)
         gate = td.calibrate(p, shortlist=level, **BY_RANK[name])
         assert gate.shortlist.same_rows
-        some = covered(gate, *new)
-        rows, held = rows + some[0], held + some[1]
-        rates.append(some[1] / max(1, some[0]))
+        counts = covered(gate, *new)
+        rows, covered_rows = rows + counts[0], covered_rows + counts[1]
+        rates.append(counts[1] / max(1, counts[0]))
     assert rows
     spread = math.hypot(np.std(rates) / math.sqrt(60), 0.4 / math.sqrt(rows / 60))
-    assert level - 4 * spread < held / rows < level + 0.15
+    assert level - 4 * spread < covered_rows / rows < level + 0.15
 
 
 # --- counted, not kept --------------------------------------------------------------
 
 
-def streamed(gate, p, *, parts=5, reference=None, **options):
+def streamed(gate, p, *, batches=5, reference=None, **options):
     """Set lists by rows that come in parts, to two states, in turn."""
     states = [ShortlistSketch(gate, options, reference) for _ in "xy"]
-    for k, rows in enumerate(np.array_split(np.arange(len(p)), parts)):
+    for k, rows in enumerate(np.array_split(np.arange(len(p)), batches)):
         states[k % 2].update(p[rows])
     states[0].merge(states[1])
     return states[0]
@@ -411,12 +424,12 @@ def test_other_rows_in_parts_give_the_very_lists(method, grouped):
     region = np.array(["a", "b", "c"])[np.arange(2400) % 3]
     p = td.Predictions.from_logits(p.logits, labels, groups=region)
     by = {"groups": "given"} if grouped else {}
-    known = p[:1200].has_label & (region[:1200] != "c")
-    gate = td.calibrate(p[:1200][known], risk=0.3, **by)
+    has_group = p[:1200].has_label & (region[:1200] != "c")
+    gate = td.calibrate(p[:1200][has_group], risk=0.3, **by)
     options = {"level": 0.9, "method": method}
     at_once = td.shortlist(gate, p[1200:], **options)
-    for parts in (1, 7, 400):
-        state = streamed(gate, p[1200:], parts=parts, **options)
+    for batches in (1, 7, 400):
+        state = streamed(gate, p[1200:], batches=batches, **options)
         assert not state.are_gate_rows
         assert state.calibrate() == at_once
     assert set(at_once.shortlist.groups) == ({"a", "b"} if grouped else set())
@@ -442,36 +455,38 @@ def test_ranges_of_scores_are_never_less_careful(name, monkeypatch):
     sketch = Sketch(cells=1 << 13)
     sketch.update(td.alpha(p), p.errors)
     assert not sketch.exact
-    made = calibrate_scores(sketch, **BY_RANK[name])
-    gate = replace(td.calibrate(p, **BY_RANK[name]), threshold=made.threshold)
+    sketch_gate = calibrate_scores(sketch, **BY_RANK[name])
+    gate = replace(td.calibrate(p, **BY_RANK[name]), threshold=sketch_gate.threshold)
     reference = find_reference_set(gate, sketch)
     assert reference.errors is not None
-    found = streamed(gate, p, reference=reference, level=0.95).calibrate().shortlist
+    streamed_lists = (
+        streamed(gate, p, reference=reference, level=0.95).calibrate().shortlist
+    )
     rejected = ~gate.screen(p).accepted
-    nonconformity = truths(p, found)
+    nonconformity = truths(p, streamed_lists)
     plain = conformal_rule(nonconformity[rejected], 0.95)
-    assert found.rule.threshold >= plain.threshold
+    assert streamed_lists.rule.threshold >= plain.threshold
     nearby = conformal_rule(nonconformity[rejected], 0.955)
-    assert found.rule.threshold <= nearby.threshold
+    assert streamed_lists.rule.threshold <= nearby.threshold
     usual = td.calibrate(p, **BY_RANK[name])
-    whole = td.shortlist(usual, p, level=0.95).shortlist.rule
+    exact_rule = td.shortlist(usual, p, level=0.95).shortlist.rule
     ranged = find_reference_set(
         replace(usual, threshold=usual.threshold + 1e-9), sketch
     )
     again = streamed(usual, p, reference=ranged, level=0.95).calibrate().shortlist.rule
-    assert again.threshold >= whole.threshold
+    assert again.threshold >= exact_rule.threshold
 
 
 def test_strangeness_in_ranges_is_taken_at_its_upper_end(rng):
-    nonconformity, few = rng.exponential(size=50_000), Sketch(cells=1 << 13)
-    found = NonconformitySketch(correct=1000, errors=few)
-    for part in np.split(nonconformity, 10):
-        found.add(10, part)
-    found.add(5, nonconformity[:0])
-    assert not few.exact
+    nonconformity, small_sketch = rng.exponential(size=50_000), Sketch(cells=1 << 13)
+    counted = NonconformitySketch(correct=1000, errors=small_sketch)
+    for batch in np.split(nonconformity, 10):
+        counted.add(10, batch)
+    counted.add(5, nonconformity[:0])
+    assert not small_sketch.exact
     every, above = np.append(nonconformity, np.full(1105, -INF)), 0
     for level in (0.5, 0.7, 0.9, 0.95, 0.99, 0.999):
-        exact, ranged = conformal_rule(every, level), found.rule(level)
+        exact, ranged = conformal_rule(every, level), counted.rule(level)
         assert ranged.rows == exact.rows
         assert exact.threshold <= ranged.threshold < exact.threshold * 1.01
         above += ranged.threshold > exact.threshold
@@ -494,10 +509,10 @@ def test_a_gate_of_ranges_gets_lists_from_its_rows_at_once(monkeypatch):
     listed = td.shortlist(other, p, level=0.9)
     assert listed.shortlist.same_rows
     reference = find_reference_set(other, sketch)
-    kept, uncertain = reference.members(
+    members, uncertain = reference.members(
         td.alpha(p), p.errors, ~other.screen(p).accepted
     )
-    nonconformity = truths(p, listed.shortlist)[kept]
+    nonconformity = truths(p, listed.shortlist)[members]
     assert listed.shortlist.rule == conformal_rule(
         nonconformity, 0.9, uncovered=uncertain + 1
     )
@@ -508,9 +523,13 @@ def test_states_refuse_what_has_no_lists():
     risk = td.calibrate(p, risk=0.4)
     with pytest.raises(InputError, match="these rows set the threshold for risk"):
         _ = streamed(risk, p, level=0.9).are_gate_rows
-    part = td.Predictions.from_logits(p.logits, np.where(p.errors, None, p.labels))
+    partly_labelled = td.Predictions.from_logits(
+        p.logits, np.where(p.errors, None, p.labels)
+    )
     with pytest.raises(InputError, match="some of the rows that set the threshold"):
-        _ = streamed(td.calibrate(part, coverage=0.8), part, level=0.9).are_gate_rows
+        _ = streamed(
+            td.calibrate(partly_labelled, coverage=0.8), partly_labelled, level=0.9
+        ).are_gate_rows
     bare = td.Predictions.from_logits(p.logits, np.full(300, None))
     with pytest.raises(InputError, match="true label of some rows"):
         streamed(risk, bare, level=0.9).calibrate()

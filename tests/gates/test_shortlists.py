@@ -45,8 +45,8 @@ def logits(rows=40, classes=5, seed=0):
 def defined(row, method, penalty=0.0, free=0):
     """Write out how strange each class is, in 50 digits."""
     with mpmath.workdps(50):
-        mass = [mpmath.exp(mpmath.mpf(float(one))) for one in row]
-        p = [one / mpmath.fsum(mass) for one in mass]
+        mass = [mpmath.exp(mpmath.mpf(float(logit))) for logit in row]
+        p = [logit / mpmath.fsum(mass) for logit in mass]
         order = sorted(range(len(row)), key=lambda k: (-row[k], k))
         out = []
         for k in range(len(row)):
@@ -63,29 +63,29 @@ def defined(row, method, penalty=0.0, free=0):
 @pytest.mark.parametrize("name", METHODS)
 def test_nonconformity_is_what_the_definition_says(name):
     options, z = METHODS[name], logits()
-    found = lists(**options).nonconformity(z)
+    scores = lists(**options).nonconformity(z)
     expected = [defined(row, **({"method": "lac"} | options)) for row in z]
-    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-14)
-    assert (found.min(1) == -INF).all()
-    assert (found.argmin(1) == z.argmax(1)).all()
+    np.testing.assert_allclose(scores, expected, rtol=1e-12, atol=1e-14)
+    assert (scores.min(1) == -INF).all()
+    assert (scores.argmin(1) == z.argmax(1)).all()
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_list_has_the_classes_up_to_the_threshold(name, monkeypatch):
     options, z = METHODS[name], logits(90)
     strange = lists(**options).nonconformity(z)
-    some = np.quantile(strange[np.isfinite(strange)], [0.1, 0.5, 0.9])
-    for at in (-INF, *some.tolist(), INF):
-        one = lists(at, **options)
-        whole = one.prediction_sets(z)
-        assert (whole == (strange <= at)).all()
-        assert whole[np.arange(90), z.argmax(1)].all()
-        short = replace(one, max_size=2).prediction_sets(z)
-        fits = whole.sum(1) <= 2
-        assert (short[fits] == whole[fits]).all()
+    thresholds = np.quantile(strange[np.isfinite(strange)], [0.1, 0.5, 0.9])
+    for at in (-INF, *thresholds.tolist(), INF):
+        shortlist = lists(at, **options)
+        sets = shortlist.prediction_sets(z)
+        assert (sets == (strange <= at)).all()
+        assert sets[np.arange(90), z.argmax(1)].all()
+        short = replace(shortlist, max_size=2).prediction_sets(z)
+        fits = sets.sum(1) <= 2
+        assert (short[fits] == sets[fits]).all()
         assert short[~fits].all()
         monkeypatch.setattr(shortlists, "_BLOCK", 7)
-        assert (one.prediction_sets(z) == whole).all()
+        assert (shortlist.prediction_sets(z) == sets).all()
         monkeypatch.undo()
     assert lists(INF).prediction_sets(z).all()
     assert (lists(-INF).prediction_sets(z).sum(1) == 1).all()
@@ -94,24 +94,24 @@ def test_a_list_has_the_classes_up_to_the_threshold(name, monkeypatch):
 def test_numbers_on_a_list_do_not_depend_on_what_is_beside_them(rng):
     z = rng.normal(size=(400, 37)).astype(np.float32)
     for options in METHODS.values():
-        whole = lists(classes=37, **options).nonconformity(z)
+        together = lists(classes=37, **options).nonconformity(z)
         for rows in (slice(0, 1), slice(5, 80), [399, 2, 7]):
-            part = lists(classes=37, **options).nonconformity(z[rows])
-            assert np.array_equal(part, whole[rows])
+            alone = lists(classes=37, **options).nonconformity(z[rows])
+            assert np.array_equal(alone, together[rows])
 
 
 def test_groups_have_thresholds_of_their_own():
     z, groups = logits(6), ["a", "b", "c"] * 2
     rules = {"a": ListRule(-INF, 3), "b": ListRule(1.5, 30)}
-    one = lists(groups=rules)
-    found = one.prediction_sets(z, groups=groups)
-    assert (found[::3].sum(1) == 1).all()
-    assert (found[1::3] == (one.nonconformity(z[1::3]) <= 1.5)).all()
-    assert found[2::3].all(), "a group that is not known gets a full review"
+    short = lists(groups=rules)
+    sets = short.prediction_sets(z, groups=groups)
+    assert (sets[::3].sum(1) == 1).all()
+    assert (sets[1::3] == (short.nonconformity(z[1::3]) <= 1.5)).all()
+    assert sets[2::3].all(), "a group that is not known gets a full review"
     with pytest.raises(InputError, match="no groups were given"):
-        one.prediction_sets(z)
-    assert one.least_probability is None
-    assert "of each group" in one.promise()
+        short.prediction_sets(z)
+    assert short.least_probability is None
+    assert "of each group" in short.promise()
     assert lists(2.0).least_probability == pytest.approx(np.exp(-2))
 
 
@@ -124,12 +124,12 @@ def rows(classes=4, n=60, seed=3, **options):
 def test_a_gate_gives_lists_to_rejected_rows_alone():
     p = rows()
     gate = td.Gate(-0.5, score="alpha", shortlist=lists(1.2, classes=4))
-    done = gate.screen(p)
-    assert done.accepted.any()
-    assert not done.accepted.all()
-    assert not done.shortlist[done.accepted].any()
-    expected = gate.shortlist.prediction_sets(p.logits[~done.accepted])
-    assert (done.shortlist[~done.accepted] == expected).all()
+    screened = gate.screen(p)
+    assert screened.accepted.any()
+    assert not screened.accepted.all()
+    assert not screened.shortlist[screened.accepted].any()
+    expected = gate.shortlist.prediction_sets(p.logits[~screened.accepted])
+    assert (screened.shortlist[~screened.accepted] == expected).all()
     none = replace(gate, state="accept-all").screen(p)
     assert not none.shortlist.any()
     assert td.Gate(-0.5, score="alpha").screen(p).shortlist is None
@@ -165,12 +165,12 @@ def test_lists_as_text_have_the_most_probable_class_first(names, rng, monkeypatc
     p = td.Predictions.from_logits(z, class_names=names)
     mask = rng.random((300, 5)) < 0.5
     mask[:5], mask[5:9] = True, False
-    found = describe_lists(mask, p)
-    assert found.tolist() == plainly(mask, p)
-    assert found.dtype == object
-    assert {type(one) for one in found.tolist()} == {str}
+    texts = describe_lists(mask, p)
+    assert texts.tolist() == plainly(mask, p)
+    assert texts.dtype == object
+    assert {type(text) for text in texts.tolist()} == {str}
     monkeypatch.setattr(shortlists, "_BLOCK", 30)
-    assert describe_lists(mask, p).tolist() == found.tolist()
+    assert describe_lists(mask, p).tolist() == texts.tolist()
     assert describe_lists(mask[:0], p[:0]).tolist() == []
 
 
@@ -196,23 +196,23 @@ def test_lists_as_text_have_the_most_probable_class_first(names, rng, monkeypatc
 )
 def test_what_no_shortlist_can_be_is_refused(wrong):
     usual = {"level": 0.9, "rule": ListRule(1.0, 5), "n_classes": 3}
-    with pytest.raises(InputError, match="of a shortlist") as told:
+    with pytest.raises(InputError, match="of a shortlist") as caught:
         Shortlist(**(usual | wrong))
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(caught.value)
     for threshold, count in ((np.nan, 5), ("x", 5), (1.0, -1), (1.0, 2.0), (1, 5)):
         with pytest.raises(InputError, match="a threshold and a number of rows"):
             ListRule(threshold, count)
 
 
 def test_equal_shortlists_are_equal_and_cross_processes():
-    one = lists(1.5, groups={"a": ListRule(0.5, 3)})
+    short = lists(1.5, groups={"a": ListRule(0.5, 3)})
     same = lists(1.5, groups={"a": ListRule(0.5, 3)})
     other = lists(1.5, groups={"a": ListRule(0.6, 3)})
-    assert one == same
-    assert hash(one) == hash(same)
-    assert one != other
-    assert pickle.loads(pickle.dumps(one)) == one
-    gates = [td.Gate(0.0, score="alpha", shortlist=s) for s in (one, same, other)]
+    assert short == same
+    assert hash(short) == hash(same)
+    assert short != other
+    assert pickle.loads(pickle.dumps(short)) == short
+    gates = [td.Gate(0.0, score="alpha", shortlist=s) for s in (short, same, other)]
     assert gates[0] == gates[1]
     assert hash(gates[0]) == hash(gates[1])
     assert gates[0] != gates[2]
@@ -253,17 +253,17 @@ def test_mapie_gives_the_same_lists_on_the_rejected_rows():
     from mapie.classification import SplitConformalClassifier
 
     p, probs = drawn(3000, seed=0)
-    new, others = drawn(2000, seed=1)
+    new, new_labels = drawn(2000, seed=1)
     gate = td.shortlist(td.Gate(0.8, score="alpha"), p, level=0.9)
     rejected = ~gate.screen(p).accepted
-    kept = SplitConformalClassifier(
+    conformal = SplitConformalClassifier(
         Said(6), confidence_level=0.9, conformity_score="lac", prefit=True
     )
-    kept.conformalize(probs[rejected], p.labels[rejected])
-    done = gate.screen(new)
+    conformal.conformalize(probs[rejected], p.labels[rejected])
+    screened = gate.screen(new)
     assert gate.shortlist.rule.rows == rejected.sum() > 1000
-    _, sets = kept.predict_set(others[~done.accepted])
-    assert (sets[:, :, 0] == done.shortlist[~done.accepted]).all()
+    _, sets = conformal.predict_set(new_labels[~screened.accepted])
+    assert (sets[:, :, 0] == screened.shortlist[~screened.accepted]).all()
 
 
 def test_mapie_sums_the_same_masses():
@@ -274,11 +274,13 @@ def test_mapie_sums_the_same_masses():
         p.labels, probs, np.arange(6)
     )
     strange = lists(classes=6, method="aps").nonconformity(p.logits)
-    own, true = (
-        np.take_along_axis(one, p.labels[:, None], 1)[p.errors]
-        for one in (strange, probs)
+    of_prediction, true = (
+        np.take_along_axis(array, p.labels[:, None], 1)[p.errors]
+        for array in (strange, probs)
     )
-    np.testing.assert_allclose(own + 1, mass[p.errors] - true, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        of_prediction + 1, mass[p.errors] - true, rtol=0, atol=1e-12
+    )
 
 
 # In a gate's file: whole and as they were, or refused in a line.
@@ -311,8 +313,8 @@ def test_a_gate_with_lists_is_what_it_was_saved_as(name, tmp_path):
     assert loaded == gate
     assert hash(loaded) == hash(gate)
     assert loaded.to_json() == gate.to_json()
-    one, two = gate.screen(new), loaded.screen(new)
-    assert (one.shortlist == two.shortlist).all()
+    before, after = gate.screen(new), loaded.screen(new)
+    assert (before.shortlist == after.shortlist).all()
     assert json.loads(gate.to_json(), parse_constant=pytest.fail)
 
 
@@ -333,37 +335,37 @@ def test_a_file_without_lists_has_no_word_of_them():
 def use(gate, p):
     """Screen rows; what cannot be done is told in a line."""
     try:
-        done = gate.screen(p)
+        screened = gate.screen(p)
     except InputError as error:
         assert "\n" not in str(error)  # noqa: PT017
         return
     if gate.shortlist is None:
-        assert done.shortlist is None
+        assert screened.shortlist is None
         return
-    assert done.shortlist.shape == (len(p), 4)
-    assert done.shortlist.any(1).tolist() == (~done.accepted).tolist()
+    assert screened.shortlist.shape == (len(p), 4)
+    assert screened.shortlist.any(1).tolist() == (~screened.accepted).tolist()
 
 
 @pytest.mark.parametrize("name", MAKE)
 def test_tampered_lists_are_refused_or_whole(name, monkeypatch):
     content = json.loads(MAKE[name](labelled_rows()).to_json())
-    new, kept = labelled_rows(30, seed=1), 0
-    for what, text in tampering.mutants({"shortlist": content["shortlist"]}):
-        if what[-1] == "twice":
+    new, n_loaded = labelled_rows(30, seed=1), 0
+    for change, text in tampering.mutants({"shortlist": content["shortlist"]}):
+        if change[-1] == "twice":
             continue
-        whole = json.dumps(content | json.loads(text))
-        monkeypatch.setattr(envelope, "read_bounded", lambda *_, text=whole: text)
+        gate_text = json.dumps(content | json.loads(text))
+        monkeypatch.setattr(envelope, "read_bounded", lambda *_, text=gate_text: text)
         try:
             gate = td.Gate.load("gate.json")
         except FileError as error:
-            assert "\n" not in str(error), what  # noqa: PT017
-            assert len(str(error)) < 600, what  # noqa: PT017
+            assert "\n" not in str(error), change  # noqa: PT017
+            assert len(str(error)) < 600, change  # noqa: PT017
             continue
         use(gate, new)
         again = json.loads(gate.to_json()).get("shortlist")
-        assert tampering.same(again, json.loads(whole).get("shortlist")), what
-        kept += 1
-    assert kept
+        assert tampering.same(again, json.loads(gate_text).get("shortlist")), change
+        n_loaded += 1
+    assert n_loaded
 
 
 def test_keys_given_twice_are_refused(tmp_path):

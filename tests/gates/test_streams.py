@@ -31,13 +31,13 @@ def test_the_same_rows_give_the_same_gate_in_parts(options, missing):
     )
     at_once = td.calibrate(p, **options)
     for size in (1000, 301, 40):
-        parts = [p[i : i + size] for i in range(0, 1000, size)]
+        batches = [p[i : i + size] for i in range(0, 1000, size)]
         needs = "frr" in options
         counted = [
             CalibrationSketch(find_score("alpha"), needs_labels=needs) for _ in "xyz"
         ]
-        for k, part in enumerate(reversed(parts)):
-            counted[k % 3].update(part)
+        for k, batch in enumerate(reversed(batches)):
+            counted[k % 3].update(batch)
         for other in counted[1:]:
             counted[0].merge(other)
         assert counted[0].calibrate(**options) == at_once
@@ -63,22 +63,29 @@ def test_files_give_the_same_gate_in_memory_and_streamed(suffix, tmp_path):
 def test_a_fingerprint_tells_every_bit_and_no_order(rng):
     scores, errors = rng.normal(size=70_000), rng.random(70_000) < 0.1
     order = rng.permutation(70_000)
-    whole = Rows(scores, errors).fingerprint
-    assert Rows(scores[order], errors[order]).fingerprint == whole
-    seen = {whole, Rows(scores).fingerprint, Rows(scores[1:], errors[1:]).fingerprint}
+    fingerprint = Rows(scores, errors).fingerprint
+    assert Rows(scores[order], errors[order]).fingerprint == fingerprint
+    fingerprints = {
+        fingerprint,
+        Rows(scores).fingerprint,
+        Rows(scores[1:], errors[1:]).fingerprint,
+    }
     for at in (0, 1, 69_999):
         other = scores.copy()
         other[at] = np.nextafter(other[at], 9)
         flipped = errors.copy()
         flipped[at] ^= True
-        seen |= {Rows(other, errors).fingerprint, Rows(scores, flipped).fingerprint}
+        fingerprints |= {
+            Rows(other, errors).fingerprint,
+            Rows(scores, flipped).fingerprint,
+        }
     twice = np.append(scores, scores[:1])
-    seen.add(Rows(twice, np.append(errors, errors[:1])).fingerprint)
+    fingerprints.add(Rows(twice, np.append(errors, errors[:1])).fingerprint)
     swapped = errors.copy()
-    one, two = np.flatnonzero(errors)[0], np.flatnonzero(~errors)[0]
-    swapped[[one, two]] = [False, True]
-    seen.add(Rows(scores, swapped).fingerprint)
-    assert len(seen) == 11
+    error, correct = np.flatnonzero(errors)[0], np.flatnonzero(~errors)[0]
+    swapped[[error, correct]] = [False, True]
+    fingerprints.add(Rows(scores, swapped).fingerprint)
+    assert len(fingerprints) == 11
     zeros = [Fingerprint.of(np.array([z]), np.array([True])) for z in (0.0, -0.0)]
     assert zeros[0] == zeros[1]
     single = scores.astype(np.float32)

@@ -75,30 +75,30 @@ TELLING = {"target", "mode", "n_errors", "feasible"}
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("kind", MAKE)
 def test_a_tampered_gate_is_refused_or_whole(kind, monkeypatch):
-    content, kept = json.loads(MAKE[kind]().to_json()), 0
-    for what, text in tampering.mutants(content):
-        if kind != "frr" and what[0] == "certificate" and what[1] not in TELLING:
+    content, n_loaded = json.loads(MAKE[kind]().to_json()), 0
+    for change, text in tampering.mutants(content):
+        if kind != "frr" and change[0] == "certificate" and change[1] not in TELLING:
             continue
         monkeypatch.setattr(envelope, "read_bounded", lambda *_, text=text: text)
         try:
             gate = td.Gate.load("gate.json")
         except FileError as error:
-            assert "\n" not in str(error), what  # noqa: PT017
-            assert len(str(error)) < 600, what  # noqa: PT017
+            assert "\n" not in str(error), change  # noqa: PT017
+            assert len(str(error)) < 600, change  # noqa: PT017
             continue
-        assert what[-1] != "twice", what
+        assert change[-1] != "twice", change
         use(gate, kind)
         again = gate.to_json()
-        if what[:3] != (
+        if change[:3] != (
             "score",
             "fitted",
             "plain",
         ):  # with defaults of its own
             assert tampering.same(plain(json.loads(again)), plain(json.loads(text)))
         monkeypatch.setattr(envelope, "read_bounded", lambda *_, again=again: again)
-        assert td.Gate.load("gate.json") == gate, what
-        kept += 1
-    assert kept
+        assert td.Gate.load("gate.json") == gate, change
+        n_loaded += 1
+    assert n_loaded
 
 
 def changed(gate, path, **changes):
@@ -213,7 +213,7 @@ def test_equality_does_not_ask_arrays(monkeypatch):
             return np.linalg.norm(predictions.features - self.mean, axis=1)
 
     monkeypatch.setitem(SCORES, "distance", Distance)
-    one, two = (td.Gate(0.0, score=Distance(np.arange(3.0))) for _ in "ab")
-    assert one == two
-    assert hash(one) == hash(two)
-    assert one != td.Gate(0.0, score=Distance(np.arange(4.0)))
+    gate, equal_gate = (td.Gate(0.0, score=Distance(np.arange(3.0))) for _ in "ab")
+    assert gate == equal_gate
+    assert hash(gate) == hash(equal_gate)
+    assert gate != td.Gate(0.0, score=Distance(np.arange(4.0)))

@@ -6,7 +6,7 @@ import pytest
 
 import trustdoctor as td
 from trustdoctor.errors import InputError
-from trustdoctor.gates import Expected
+from trustdoctor.gates import ExpectedCounts
 
 VALUES = {
     "frr": 0.1,
@@ -42,15 +42,15 @@ def test_gates(name, tmp_path):
 def test_the_safe_side_is_where_its_name_says(name):
     """Accepting more keeps FRR and coverage; rejecting more keeps the others."""
     target = td.TARGETS[name]
-    if target.expected is None:
+    if target.expected_to_hold is None:
         return
     correct, errors = np.array([0.9, 1.7, 2.3, 2.5]), np.array([0.1, 0.3, 0.7, 1.5])
-    given = Expected(np.arange(1.0, 5), correct, errors, 4)
-    good = target.expected(given, 0.3 if name != "trr" else 0.7)
+    expected = ExpectedCounts(np.arange(1.0, 5), correct, errors, 4)
+    good = target.expected_to_hold(expected, 0.3 if name != "trr" else 0.7)
     assert good.any()
     assert not good.all()
-    first = good.argmax() if target.safe == "accept" else (~good).argmax()
-    assert (good[first:] == (target.safe == "accept")).all()
+    first = good.argmax() if target.safe_side == "accept" else (~good).argmax()
+    assert (good[first:] == (target.safe_side == "accept")).all()
 
 
 def test_labels_are_asked_for_where_they_are_needed():

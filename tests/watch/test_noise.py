@@ -242,7 +242,7 @@ def test_a_state_keeps_its_noise(suffix, tmp_path):
 
 
 def test_a_target_of_ones_own_cannot_be_told_from_wrong_labels():
-    own = replace(gates.TARGETS["risk"], name="own", reviewed="even")
+    own = replace(gates.TARGETS["risk"], name="own", review_effect="even")
     gate = calibrated(risk=0.05)
     watch = gate.watch(label_noise=0.02)
     watch.tests["risk"].target = own

@@ -156,14 +156,14 @@ def plugin():
     """Targets of one's own, by what they are among the rows reviewed."""
     made = []
 
-    def register(counts, **options):
+    def register(fraction, **options):
         target = Target(
             "toy",
             "at most {}%, as a toy",
             "A toy.",
-            {"": Rule("A quantile.", lambda rows, *_: Cut(at=rows.of_kind("all").kth(
+            {"": Rule("A quantile.", lambda rows, *_: Cut(score=rows.of_kind("all").kth(
                 int(0.8 * len(rows)))[1]))},
-            counts=counts,
+            fraction=fraction,
             **options,
         )  # fmt: skip
         made.append(td.register_target(target))
@@ -190,7 +190,7 @@ def test_a_target_of_ones_own_under_unequal_rates_says_that_it_cannot_tell(plugi
 def test_a_share_of_ones_own_may_be_a_least_one(plugin):
     """At least half of all rows are right and accepted; three quarters are."""
     gate = plugin(
-        lambda at: (at.accepted_correct, at.n), at_least=True, reviewed="share"
+        lambda at: (at.accepted_correct, at.n), at_least=True, review_effect="share"
     )
     watch, rng = gate.watch(review=AUDIT), np.random.default_rng(0)
     for at in range(20):

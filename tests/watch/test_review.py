@@ -54,7 +54,7 @@ def test_the_null_is_the_rate_among_the_rows_reviewed(name, rates):
         sides = ((~kept & ~wrong), (~kept & wrong), (kept & wrong), (kept & ~wrong))
         return Confusion(*(int((side & of).sum()) for side in sides))
 
-    part, every = target.counts(table(drawn))
+    part, every = target.fraction(table(drawn))
     if name == "joint":
         every = n  # thinning: of all rows
     found = binomtest(part, every, review.reviewed_rate(target, rate))
@@ -130,7 +130,7 @@ def test_changed_rates_begin_another_window():
     ids=["none", "accepted", "uneven", "even"],
 )
 def test_rates_that_show_nothing_are_said(rates, blind):
-    odd = Target("odd", "{}", "", {}, counts=lambda at: (at.rejected_correct, at.n))
+    odd = Target("odd", "{}", "", {}, fraction=lambda c: (c.rejected_correct, c.n))
     targets = [*(gates.TARGETS[name] for name in ("frr", "trr", "risk", "joint")), odd]
     assert {one.name for one in targets if Review(*rates).untestable(one)} == blind
 

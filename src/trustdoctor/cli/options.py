@@ -341,7 +341,10 @@ def target_options() -> list[inspect.Parameter]:
     """Return one option per target."""
     options = []
     for target in TARGETS.values():
-        is_rate = target.counts is not None and (target.low, target.high) == (0.0, 1.0)
+        is_rate = target.fraction is not None and (target.low, target.high) == (
+            0.0,
+            1.0,
+        )
         kind: Any = str | None if is_rate else float | None
         metavar = "RATE" if is_rate else "X"
         options.append(

@@ -8,19 +8,19 @@ from trustdoctor.gates.advice import (
     remarks,
 )
 from trustdoctor.gates.calibration import (
-    GIVEN,
     calibrate,
     calibrate_rows,
     calibrate_scores,
     run_calibration,
 )
+from trustdoctor.gates.calibration_rows import draw_from_clusters
 from trustdoctor.gates.certificate import Certificate
 from trustdoctor.gates.classes import Classes, check_same_classes
-from trustdoctor.gates.clusters import draw_from_clusters
+from trustdoctor.gates.expected_rates import calibrate_unlabelled
 from trustdoctor.gates.gate import Gate, as_predictions
 from trustdoctor.gates.gate_file import read_classes
+from trustdoctor.gates.groups import GIVEN, PREDICTED
 from trustdoctor.gates.margins import Margins
-from trustdoctor.gates.missing_labels import calibrate_unlabelled
 from trustdoctor.gates.outcome import (
     NO_OUTCOME,
     ListCounts,
@@ -35,7 +35,7 @@ from trustdoctor.gates.outlook import (
     sufficient_rows,
 )
 from trustdoctor.gates.request import make_requests, needs_labels
-from trustdoctor.gates.rules import Cut, at_most_each, between
+from trustdoctor.gates.rules import Cut, binomial_cdfs, midpoint
 from trustdoctor.gates.sample import Fingerprint, Rows, Sample
 from trustdoctor.gates.score_choice import AUTO
 from trustdoctor.gates.shortlist_calibration import (
@@ -63,15 +63,14 @@ from trustdoctor.gates.shortlists import (
 from trustdoctor.gates.streams import CalibrationSketch, ShortlistSketch
 from trustdoctor.gates.targets import (
     TARGETS,
-    Expected,
+    ExpectedCounts,
     Rule,
+    RuleOptions,
     Target,
-    Terms,
     find_target,
-    observe,
+    rate_fractions,
     register_target,
 )
-from trustdoctor.gates.thresholds import PREDICTED
 
 __all__ = [
     "AUTO",
@@ -86,7 +85,7 @@ __all__ = [
     "Certificate",
     "Classes",
     "Cut",
-    "Expected",
+    "ExpectedCounts",
     "Fingerprint",
     "Gate",
     "ListCounts",
@@ -96,19 +95,18 @@ __all__ = [
     "Preview",
     "Rows",
     "Rule",
+    "RuleOptions",
     "Sample",
     "Screened",
     "Shortlist",
     "ShortlistSketch",
     "Target",
-    "Terms",
     "add_width",
     "advise",
     "advise_unlabelled",
     "as_predictions",
-    "at_most_each",
     "better_score",
-    "between",
+    "binomial_cdfs",
     "calibrate",
     "calibrate_rows",
     "calibrate_scores",
@@ -123,9 +121,10 @@ __all__ = [
     "find_target",
     "is_order_statistic",
     "make_requests",
+    "midpoint",
     "needs_labels",
-    "observe",
     "preview_gates",
+    "rate_fractions",
     "read_classes",
     "read_shortlist",
     "register_target",

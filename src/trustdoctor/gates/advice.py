@@ -7,6 +7,7 @@ What is chosen after a look at several settings on the same rows looks better th
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,8 @@ from trustdoctor.errors import InputError
 from trustdoctor.evaluation import better_score_sentence
 from trustdoctor.gates import rules
 from trustdoctor.gates.calibration import Calibration
+from trustdoctor.gates.expected_rates import calibrate_unlabelled
 from trustdoctor.gates.gate import Gate
-from trustdoctor.gates.missing_labels import calibrate_unlabelled
 from trustdoctor.gates.request import Request
 from trustdoctor.gates.sample import Rows, Sample
 from trustdoctor.gates.targets import TARGETS, Target
@@ -25,10 +26,10 @@ from trustdoctor.predictions import Predictions
 from trustdoctor.scores import available_scores, find_score, score_all
 
 MAX_COMPARED = 100_000
-"""Rows that scores are compared on, at most: more would not tell them apart better."""
+"""Rows that scores are compared on, at most: more do not tell them apart better."""
 
 CONFIDENCE = 0.95
-"""Of all comparisons of scores together."""
+"""The confidence of all comparisons of scores together."""
 
 EASY_TARGETS = {"frr": 0.05, "coverage": 0.9}
 """Targets that need few errors, and the values where the search starts."""
@@ -42,14 +43,14 @@ NamedSamples = Iterable[tuple[str, Sample]]
 def decides_nothing(gate: Gate) -> bool:
     """Return whether a gate accepts every row, or rejects every row, in all groups.
 
-    A threshold beyond all calibration rows decides nothing, either.
+    Nor does a threshold beyond all calibration rows decide anything.
 
     Examples
     --------
     >>> decides_nothing(Gate(0.0)), decides_nothing(Gate(0.0, state="accept-all"))
     (False, True)
     """
-    states = {gate.state, *(rule.state for rule in gate.groups.values())}
+    states = {gate.state, *(threshold.state for threshold in gate.groups.values())}
     certificate, coverage = gate.certificate, None
     if certificate and certificate.guarantee and "coverage" in certificate.observed:
         coverage = certificate.observed["coverage"].value
@@ -65,7 +66,7 @@ class Attempt:
 
     @property
     def state(self) -> str:
-        """A gate's state; less than 1% of the rows on one side counts as none."""
+        """The gate's state, if less than 1% of the rows on one side counts as none."""
         minimum = max(1, math.ceil(self.rows / 100))
         if self.accepted is None:
             return "unknown"
@@ -95,7 +96,7 @@ def advise(
     ----------
     rows : Sample
     requests : list of Request
-        The candidate values that were asked for, strictest first.
+        One for each candidate value, strictest first.
     other_scores : iterable of (str, Sample)
         The same rows under other scores, by the score's name.
     groups : int
@@ -123,7 +124,9 @@ def advise(
         *_first(_other_scores(other_scores, request, delta)),
         *_first(_other_methods(rows, request, delta)),
     ]
-    if not suggestions or (cut.short and request.targets[0].rests_on == "errors"):
+    if not suggestions or (
+        cut.too_few_rows and request.targets[0].rests_on == "errors"
+    ):
         easier = _first(_other_targets(rows, request, delta))
         suggestions = [*suggestions[:1], *easier]
     return _sentence(suggestions)
@@ -143,8 +146,7 @@ def advise_unlabelled(predictions: Predictions, **options: Any) -> str:
     def attempt(number: float) -> Attempt:
         gate = calibrate_unlabelled(predictions, **{**options, name: number})
         assert gate.certificate is not None
-        coverage = gate.certificate.observed["coverage"].value or 0.0
-        return Attempt(round(coverage * len(predictions)), len(predictions))
+        return Attempt(gate.certificate.accepted, len(predictions))
 
     nearest = _nearest_value(TARGETS[name], value, attempt)
     return _sentence([] if nearest is None else [_suggestion(name, *nearest)])
@@ -153,8 +155,9 @@ def advise_unlabelled(predictions: Predictions, **options: Any) -> str:
 def better_score(predictions: Predictions, gate: Gate) -> str:
     """Say which plain score ranks these errors clearly better than the gate's.
 
-    By DeLong's paired test (1988) at 0.95, with Bonferroni's correction for the number
-    of scores, and if the gain is half a point of AUROC or more; empty if none does.
+    Clearly is by the paired test of DeLong et al. (1988) at 0.95, with Bonferroni's
+    correction for the number of scores, and by half a point of AUROC or more. Empty if
+    none does.
 
     Examples
     --------
@@ -165,11 +168,11 @@ def better_score(predictions: Predictions, gate: Gate) -> str:
     >>> better_score(p, Gate(0.0, score="alpha"))[:53]
     'Careful: on these rows max_logit ranks errors better '
     """
-    rows, where = predictions, "these rows"
+    rows, rows_words = predictions, "these rows"
     if len(predictions) > MAX_COMPARED:
         order = np.random.default_rng(0).permutation(len(predictions))
         rows = predictions[order[:MAX_COMPARED]]
-        where = f"{MAX_COMPARED:,} of these rows"
+        rows_words = f"{MAX_COMPARED:,} of these rows"
     errors = rows.errors
     candidates = [name for name in available_scores(rows) if name != gate.score_name]
     if gate.score is None or errors.all() or not errors.any() or not candidates:
@@ -180,7 +183,7 @@ def better_score(predictions: Predictions, gate: Gate) -> str:
     for name, scores in doubts.items():
         ranking = Ranking(scores, errors, find_score(name).rounding)
         gains[name] = auroc_difference(ranking, gate_ranking, confidence=confidence)
-    warning = better_score_sentence(gate.score.name, gains, rows=where)
+    warning = better_score_sentence(gate.score.name, gains, rows=rows_words)
     if not warning:
         return ""
     return f"Careful: {warning}. Let other rows choose: --score auto, or compare."
@@ -206,10 +209,10 @@ def remarks(calibration: Calibration) -> Iterator[str]:
         predictions = calibration.predictions
     if decides_nothing(gate):
         if choice is not None and len(choice.choosing_rows):
-            total = f"{len(choice.choosing_rows) + len(choice.other_rows):,}"
+            total = f"{len(choice.choosing_rows) + len(choice.calibrating_rows):,}"
             yield (
                 f"{len(choice.choosing_rows):,} more rows chose the score; a score "
-                f"that is named would have all {total}: --score msp."
+                f"named in advance would have all {total}: --score msp."
             )
         samples = () if predictions is None else _other_samples(predictions, gate)
         yield advise(
@@ -241,8 +244,8 @@ def _suggestion(name: str, value: float, attempt: Attempt) -> str:
 
 
 def _first(suggestions: Iterator[str]) -> list[str]:
-    """Return the first suggestion alone, if there is one; no other is computed."""
-    return [line for line, _ in zip(suggestions, range(1), strict=False)]
+    """Return the first suggestion, if there is one; no other is computed."""
+    return list(islice(suggestions, 1))
 
 
 def _other_values(
@@ -250,7 +253,8 @@ def _other_values(
 ) -> Iterator[str]:
     """Yield the nearest value of one target that decides something.
 
-    Another target keeps its value. `stricter` are the values that share the level.
+    If there are two targets, the other keeps its value. `stricter` holds the stricter
+    candidate values, which share the level.
     """
     prefix = "".join(f"{value:g}," for value in stricter)
     for name, value in reversed(request.target.items()):
@@ -294,7 +298,7 @@ def _other_methods(rows: Sample, request: Request, delta: float) -> Iterator[str
 
 
 def _other_targets(rows: Sample, request: Request, delta: float) -> Iterator[str]:
-    """Yield targets that need few errors, at values that decide something."""
+    """Yield targets that need few errors, at the nearest values that decide."""
     for name, value in EASY_TARGETS.items():
         target = TARGETS[name]
         has_correct_rows = rows.labelled and rows.n_errors < len(rows)
@@ -321,8 +325,8 @@ def _attempt(rows: Sample, request: Request, delta: float) -> Attempt:
         return Attempt(None, len(rows))
     if cut.state != "threshold":
         return Attempt(len(rows) if cut.state == "accept-all" else 0, len(rows))
-    counts = rows.confusion(rules.place(cut, rows))
-    return Attempt(None if counts is None else counts.n_accepted, len(rows))
+    confusion = rows.confusion(rules.threshold_of(cut, rows))
+    return Attempt(None if confusion is None else confusion.n_accepted, len(rows))
 
 
 def _nearest_value(
@@ -336,7 +340,7 @@ def _nearest_value(
     if not slack.is_defined:
         return None
     state = attempt(value).state
-    tighter = state == "accept-all" and target.safe == "reject"
+    tighter = state == "accept-all" and target.safe_side == "reject"
     start, end = slack.of(value), 1e-6 if tighter else 1 - 1e-6
     if start == 0 or attempt(slack.value(end)).state == state:
         return None
@@ -360,17 +364,17 @@ def _nearest_value(
 
 @dataclass(frozen=True)
 class _Slack:
-    """What a target leaves open, between 0 and 1; more is easier to promise.
+    """What a target allows, between 0 and 1; more is easier to promise.
 
-    The rate itself if it is an upper limit, 1 minus the rate if it is a lower limit;
-    1 / cost.
+    The rate itself if it is an upper limit, 1 minus the rate if it is a lower limit,
+    and 1 / cost.
     """
 
     target: Target
 
     @property
     def is_defined(self) -> bool:
-        is_rate = self.target.counts is not None
+        is_rate = self.target.fraction is not None
         return (is_rate and self._limits == (0, 1)) or self._is_cost
 
     @property
@@ -384,12 +388,12 @@ class _Slack:
     def of(self, value: float) -> float:
         if self._is_cost:
             return 1 / value
-        return float(1 - rules.exact(value)) if self.target.at_least else value
+        return float(1 - rules.as_fraction(value)) if self.target.at_least else value
 
     def value(self, slack: float) -> float:
         if self._is_cost:
             return float(f"{1 / slack:.3g}")
-        return float(1 - rules.exact(slack)) if self.target.at_least else slack
+        return float(1 - rules.as_fraction(slack)) if self.target.at_least else slack
 
 
 def _rounded(slack: float, digits: int, *, up: bool) -> float:

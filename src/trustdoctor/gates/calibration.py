@@ -7,10 +7,11 @@ The pipeline is `run_calibration`, from top to bottom:
     choose   the score
     score    the rows
     cut      by the rule of the target, for all rows and for each group
-    certify  what the cut promises
+    certify  the promise of the cut
 
 The threshold is valid because the rows that set it chose nothing else: each rule is a
-test on rows that are exchangeable with those to come (docs/guarantees.md).
+test on rows that are exchangeable with those to come (docs/guarantees.md; the theorems
+are named in `rules` and `risk`).
 """
 
 import math
@@ -21,7 +22,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from trustdoctor.arrays import Array, as_groups
 from trustdoctor.errors import InputError, OddLabelsWarning
@@ -33,22 +33,28 @@ from trustdoctor.evaluation import (
     reversed_note,
 )
 from trustdoctor.gates import rules
+from trustdoctor.gates.calibration_rows import (
+    CalibrationRows,
+    cluster_note,
+    draw_from_clusters,
+)
 from trustdoctor.gates.certificate import ODD_LABELS
 from trustdoctor.gates.certification import certify
-from trustdoctor.gates.classes import ClassCounts, classes_of, predicted_groups
-from trustdoctor.gates.clusters import (
-    draw_from_clusters,
-    draw_note,
-    one_per_cluster,
-    repeat_notes,
-)
+from trustdoctor.gates.classes import classes_of
 from trustdoctor.gates.gate import Gate, on_confidences
-from trustdoctor.gates.group_thresholds import (
+from trustdoctor.gates.groups import (
+    GIVEN,
+    PREDICTED,
+    GroupThreshold,
     cut_groups,
     split_groups,
 )
-from trustdoctor.gates.missing_labels import missing_label_notes
-from trustdoctor.gates.outcome import NO_OUTCOME, Outcome, known_errors
+from trustdoctor.gates.outcome import (
+    NO_OUTCOME,
+    ClassCounts,
+    Outcome,
+    known_errors,
+)
 from trustdoctor.gates.request import (
     MIN_COVERAGE,
     Request,
@@ -59,8 +65,6 @@ from trustdoctor.gates.rules import Cut, Mode
 from trustdoctor.gates.sample import Rows, Sample, as_sample
 from trustdoctor.gates.score_choice import AUTO, ScoreChoice, choose_score
 from trustdoctor.gates.shortlist_calibration import (
-    SHORTLIST_SEED,
-    SHORTLIST_SHARE,
     is_order_statistic,
     shortlist_options,
     split_note,
@@ -70,14 +74,10 @@ from trustdoctor.gates.shortlist_calibration import (
 )
 from trustdoctor.gates.shortlists import require_classes
 from trustdoctor.gates.targets import TARGETS
-from trustdoctor.gates.thresholds import PREDICTED, GroupThreshold
-from trustdoctor.predictions import Intake, Predictions
+from trustdoctor.predictions import Predictions
 from trustdoctor.scores import Score, default_score, find_score
 
 CONSTANT_SCORE = "{} gives all rows one value, which cannot tell them apart"
-
-GIVEN = "given"
-"""What `grouped_by` says where the groups are the rows' own, without a name."""
 
 
 def calibrate(  # noqa: PLR0913 - options, by keyword only
@@ -105,21 +105,20 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
     Parameters
     ----------
     predictions : Predictions
-        Calibration rows that had no part in choosing the score. With labels, but for
-        `coverage` and `threshold`; rows that have none are left out where labels are
-        needed.
+        Calibration rows that had no part in choosing the score. All targets but
+        `coverage` and `threshold` need labels; rows without one are then left out.
     score : str or Score, optional
         A name from `SCORES`, or a fitted score, as `compare` recommends it. By default
-        alpha; for answers with a confidence, that. "auto": `tune` chooses it for the
-        target on a third of the rows, 2,000 at most, a random part that the promise
-        then does not use.
+        alpha, or the confidence of answers that have one. "auto": `tune` chooses it for
+        the target on a random third of the rows, 2,000 at most, which then have no part
+        in the promise.
     temperature : float
         Divides the logits, for a score that has a temperature.
     confidence : float
         The probability, over calibrations, that the promise holds.
     mode : str, optional
         "confidence" (the default), or "expectation": the promised rate holds on average
-        over calibrations. Not for `risk`, nor for two targets; `cost` has neither.
+        over calibrations. Not for `risk`, nor for two targets; `cost` promises nothing.
     method : str, optional
         For `risk`: "sequence" (the default), "sgr" or "grid" (for scores whose risk is
         not monotone).
@@ -127,26 +126,26 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
         For `risk` by sequence: the coverage where the main sequence starts.
     label_noise : float
         The share of labels that may be wrong, independently of the score; the promise
-        is about the truth then, and not about the labels.
+        is then about the truth, not about the labels.
     groups : str or array (n,), optional
-        A threshold and a promise for each group with enough rows, all promises together
-        at `confidence`. "predicted": by predicted class. "given": by the predictions'
-        own groups. Or each row's group.
+        A threshold and a promise for each group with enough rows; all promises hold
+        together at `confidence`. "predicted": by predicted class. "given": by
+        `predictions.groups`. Or each row's group.
     grouped_by : str
-        What groups that are given as an array are called.
+        The name of groups that are passed as an array.
     clusters : array (n,), optional
-        Each row's cluster (a patient, a video), where rows are not independent. One row
-        is drawn from each, and the promise is for a random row of a random cluster.
+        Each row's cluster (a patient, a video), if rows are not independent. One row is
+        drawn from each, and the promise is for a random row of a random cluster.
     seed : int
         Of that draw.
     shortlist : float or dict, optional
         Also give each rejected row a list of classes that holds the true one with this
-        probability; see `shortlist`, whose options a dict names. Where the target is
-        one of frr, trr, joint, coverage and threshold, without groups, the same rows
-        set both; else a third of them, which then has no part in the gate.
+        probability; a dict holds options of `shortlist`. If the target is one of frr,
+        trr, joint, coverage and threshold, without groups, the same rows set both; else
+        a third of them sets the lists, and has no part in the gate.
     target
-        A value, or several that were fixed before these rows were looked at: they share
-        the level, and the strictest that can be promised is taken.
+        A value, or several that were fixed before anybody looked at these rows: they
+        share the level, and the strictest that can be promised is taken.
 
         frr : at most this share of the correct predictions is rejected.
         trr : at least this share of the errors is rejected.
@@ -155,13 +154,14 @@ def calibrate(  # noqa: PLR0913 - options, by keyword only
         coverage : at least this share of the predictions is accepted.
         cost : an error let through costs as much as this number of rejections. No
             promise.
-        threshold : the threshold itself, chosen otherwise (by eye, say). No promise.
+        threshold : the threshold itself, chosen by other means. No promise.
 
     Returns
     -------
     Gate
-        With its certificate. Where the rows are too few, the gate accepts or rejects
-        everything and its certificate says how often calibrations on such rows succeed.
+        With its certificate. If the rows are too few, the gate accepts or rejects
+        everything, and its certificate says how often calibrations on such rows
+        succeed.
 
     Examples
     --------
@@ -204,20 +204,19 @@ def calibrate_scores(  # noqa: PLR0913 - options, by keyword only
     seed: int = 0,
     **options: Any,
 ) -> Gate:
-    """Choose a threshold for scores of your own; the gate names no score.
+    """Choose a threshold for scores of your own; the gate has no score.
 
     Parameters
     ----------
     scores : array (n,), or Sketch
-        Doubts of calibration rows, higher meaning trust less; or a sketch of them,
-        which knows the errors. Its threshold lies on the safe side of that of the rows
-        themselves.
+        Doubts of calibration rows, higher meaning trust less; or a sketch of them and
+        of their errors, whose threshold lies on the safe side of the rows' own.
     errors : bool array (n,), optional
-        Where the prediction is wrong; not needed for `coverage` and `threshold`.
+        Whether each prediction is wrong; not needed for `coverage` and `threshold`.
     groups, grouped_by
         Each row's group, and what the groups are.
     clusters, seed
-        Each row's cluster, of which one row is drawn, as in `calibrate`.
+        Each row's cluster, from which one row is drawn, as in `calibrate`.
     options
         Targets, confidence, mode, method, min_coverage and label_noise, as in
         `calibrate`.
@@ -237,8 +236,8 @@ def calibrate_scores(  # noqa: PLR0913 - options, by keyword only
     score_options = {"score", "temperature"} & set(options)
     if score_options:
         message = (
-            f"calibrate_scores takes no {sorted(score_options)[0]}: its gate names "
-            "none. Use calibrate(predictions, score=...) for a gate that scores by "
+            f"calibrate_scores takes no {sorted(score_options)[0]}: its gate has no "
+            "score. Use calibrate(predictions, score=...) for a gate that scores by "
             "itself."
         )
         raise InputError(message)
@@ -255,31 +254,31 @@ def calibrate_scores(  # noqa: PLR0913 - options, by keyword only
 def _one_score_per_cluster(
     sample: Sample, clusters: Any, groups: Any, seed: int
 ) -> tuple[Sample, Any, tuple[str, ...]]:
-    """Return one row of each cluster, its group, and what to say of the draw."""
+    """Return one row of each cluster, its group, and a note on the draw."""
     if not isinstance(sample, Rows):
-        message = "clusters need all rows, and a sketch counts them. Give the scores."
+        message = "clusters need all rows, and a sketch counts them. Pass the scores."
         raise InputError(message)
     n = len(sample)
     drawn = draw_from_clusters(clusters, rows=n, seed=seed)
     groups = None if groups is None else as_groups(groups, rows=n)[drawn]
-    return sample[drawn], groups, (draw_note(len(drawn), n, seed),)
+    return sample[drawn], groups, (cluster_note(len(drawn), n, seed),)
 
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """A gate, and what made it: for what there is to say beside its certificate.
+    """A gate, and what made it: advice on a calibration needs both.
 
     Attributes
     ----------
     gate : Gate
     requests : list of Request
-        The candidate values, strictest first.
+        One for each candidate value, strictest first.
     sample : Sample
         The doubts and errors that set the threshold.
     predictions : Predictions or None
-        The rows that they belong to, where these are held at once.
+        The rows that they belong to, if all are in memory.
     choice : ScoreChoice or None
-        Where some of the rows chose the score.
+        If some of the rows chose the score.
     """
 
     gate: Gate
@@ -315,9 +314,10 @@ def run_calibration(  # noqa: PLR0913 - what a calibration is made of
     notes, label_report = rows.notes(), LabelReport()
     doubts = np.asarray(chosen_score(rows.predictions))
     if requests[0].needs_labels:
-        label_report = report_labels(rows.predictions)
-        rows, doubts, missing = rows.leave_out_unlabelled(doubts)
-        notes = (*notes, *label_report.notes, *missing)
+        if rows.predictions.has_label.any():
+            label_report = check_labels(rows.predictions)
+        rows, doubts, missing_notes = rows.leave_out_unlabelled(doubts)
+        notes = (*notes, *label_report.notes, *missing_notes)
     errors = known_errors(rows.predictions)
     sample = as_sample(doubts, errors, rounding=chosen_score.rounding)
 
@@ -329,7 +329,7 @@ def run_calibration(  # noqa: PLR0913 - what a calibration is made of
         grouped_by=groups if isinstance(groups, str) else grouped_by or GIVEN,
         notes=notes,
         odd_labels=label_report.odd,
-        barred=barred_rows(rows.predictions),
+        n_always_rejected=_n_always_rejected(rows.predictions),
     )
     gate = replace(
         gate,
@@ -348,122 +348,15 @@ def run_calibration(  # noqa: PLR0913 - what a calibration is made of
     return Calibration(gate, requests, sample, rows.predictions, choice)
 
 
-@dataclass(frozen=True, eq=False)
-class CalibrationRows:
-    """Rows to calibrate on, and the group of each where groups get thresholds."""
-
-    predictions: Predictions
-    groups: NDArray[Any] | None = None
-
-    @classmethod
-    def of(cls, predictions: Any, groups: Any) -> "CalibrationRows":
-        """Check predictions and their groups: a name that stands for them, or each."""
-        if not isinstance(predictions, Predictions):
-            message = (
-                f"expected Predictions, got {type(predictions).__name__}. Build them "
-                "with Predictions.from_logits or from_probs, so that the gate scores "
-                "by itself; for scores of your own use calibrate_scores(scores, "
-                "errors, ...)."
-            )
-            raise InputError(message)
-        if isinstance(groups, str):
-            groups = groups_of(predictions, groups)
-        if groups is not None:
-            groups = as_groups(groups, rows=len(predictions))
-        return cls(predictions, groups)
-
-    def __getitem__(self, rows: Array) -> "CalibrationRows":
-        """Return some of the rows, by a mask or by their numbers."""
-        groups = None if self.groups is None else self.groups[rows]
-        return CalibrationRows(self.predictions[rows], groups)
-
-    def one_per_cluster(
-        self, clusters: Any, seed: int
-    ) -> tuple["CalibrationRows", tuple[str, ...]]:
-        """Return one row of each cluster, and what to say of the draw.
-
-        Without clusters all rows are independent, and all are returned.
-        """
-        if clusters is None:
-            return self, ()
-        predictions, groups, notes = one_per_cluster(
-            self.predictions, clusters, self.groups, seed
-        )
-        return CalibrationRows(predictions, groups), notes
-
-    def set_list_rows_aside(self) -> tuple["CalibrationRows", "CalibrationRows"]:
-        """Return the rows for the gate, and a random third of the labelled ones."""
-        self.predictions.labelled("a shortlist")  # says where there are no labels
-        is_labelled = self.predictions.has_label
-        labelled = np.flatnonzero(is_labelled)
-        order = labelled[
-            np.random.default_rng(SHORTLIST_SEED).permutation(len(labelled))
-        ]
-        for_lists, for_gate = np.split(order, [int(SHORTLIST_SHARE * len(order))])
-        if not len(for_lists):
-            message = (
-                f"expected more rows than {len(labelled)} for a gate and its lists."
-            )
-            raise InputError(message)
-        for_gate = np.append(for_gate, np.flatnonzero(~is_labelled))
-        return self[for_gate], self[for_lists]
-
-    def leave_out_unlabelled(
-        self, doubts: Array
-    ) -> tuple["CalibrationRows", Array, tuple[str, ...]]:
-        """Return the labelled rows, their doubts, and what to say of the others.
-
-        Where no row or every row has a label, all rows are returned.
-        """
-        is_labelled = self.predictions.has_label
-        if is_labelled.all() or not is_labelled.any():
-            return self, doubts, ()
-        # Rows that are rejected in any case have no doubt to compare.
-        barred = self.predictions.always_rejected
-        is_missing = ~is_labelled if barred is None else ~is_labelled & ~barred
-        notes = missing_label_notes(Rows(doubts[is_labelled]), Rows(doubts[is_missing]))
-        return self[is_labelled], doubts[is_labelled], notes
-
-    def notes(self) -> tuple[str, ...]:
-        """Say which rows come twice, and whose decisions are judged."""
-        decisions = Intake.of(self.predictions).decision_lines()
-        return (*repeat_notes(self.predictions), *decisions)
-
-
-def groups_of(predictions: Predictions, by: str) -> Any:
-    """Return the groups of rows: predicted classes, or the predictions' own."""
-    if by == PREDICTED:
-        return predicted_groups(predictions)
-    groups = predictions.groups
-    if by != GIVEN or groups is None:
-        message = (
-            "expected groups='predicted', groups='given' with predictions that have "
-            f"groups, or each row's group; got {by!r}."
-        )
-        raise InputError(message)
-    return groups
-
-
-def report_labels(predictions: Predictions) -> LabelReport:
-    """Return what looks wrong about labels, where there are some."""
-    if predictions.has_label.any():
-        return check_labels(predictions)
-    return LabelReport()
-
-
-def barred_rows(predictions: Predictions) -> int:
-    """Return how many rows are rejected whatever the threshold."""
-    return (
-        0
-        if predictions.always_rejected is None
-        else int(predictions.always_rejected.sum())
-    )
+def _n_always_rejected(predictions: Predictions) -> int:
+    always_rejected = predictions.always_rejected
+    return 0 if always_rejected is None else int(always_rejected.sum())
 
 
 def _neglected_class_notes(
     gate: Gate, rows: CalibrationRows, doubts: Array
 ) -> Iterator[str]:
-    """Say which predicted classes the gate hardly ever accepts."""
+    """Say which predicted classes the gate rarely accepts."""
     if gate.state == "threshold" and gate.grouped_by != PREDICTED:
         accepted = np.asarray(gate.accept(doubts, groups=rows.groups))
         counts = ClassCounts.of(rows.predictions, accepted)
@@ -474,10 +367,10 @@ def _neglected_class_notes(
 def _can_list_same_rows(
     rows: CalibrationRows, requests: list[Request], score: Any
 ) -> bool:
-    """Tell whether the rows that set the threshold may set the lists, too.
+    """Return whether the rows that set the threshold may set the lists as well.
 
-    Only where the threshold is next to an order statistic of known rank, so that a
-    calibration row and a new one can change places (Jin and Ren, 2024).
+    They may if the threshold lies next to an order statistic of known rank, so that a
+    calibration row and a new one can change places (Jin and Ren 2024).
     """
     require_classes(rows.predictions)
     return (
@@ -495,7 +388,7 @@ def _shortlist_of_rows_aside(
     n_gate_rows: int,
     settings: dict[str, Any],
 ) -> Gate:
-    """Return the gate with lists that were set by rows of their own."""
+    """Return the gate with lists that the rows set aside calibrate."""
     groups, predictions = list_rows.groups, list_rows.predictions
     gate = add_shortlist(gate, predictions, groups=groups, **settings)
     return gate.with_notes(split_note(len(predictions), n_gate_rows))
@@ -510,22 +403,29 @@ def _chosen_score(
     """Return the score, and the rows that had no part in choosing it."""
     if score == AUTO:
         choice = choose_score(rows.predictions, request, temperature=temperature)
-        return choice.score, rows[choice.other_rows], choice
+        return choice.score, rows[choice.calibrating_rows], choice
     name_or_score = score or default_score(rows.predictions)
     return find_score(name_or_score, temperature=temperature), rows, None
 
 
 def calibrate_rows(
-    scores: Any, errors: Any, *, score: Score, barred: int = 0, **options: Any
+    scores: Any,
+    errors: Any,
+    *,
+    score: Score,
+    n_always_rejected: int = 0,
+    **options: Any,
 ) -> Gate:
     """Calibrate on doubts that `score` has about these rows, for adapters.
 
-    An adapter scores by itself where the doubt is about a label that is not the
-    largest logit's.
+    An adapter scores by itself if its doubts are about other labels than those of the
+    largest logits.
     """
     sample = as_sample(scores, errors, rounding=score.rounding)
     requests = make_requests(**options)
-    return calibrate_sample(sample, requests, score=score, barred=barred)
+    return calibrate_sample(
+        sample, requests, score=score, n_always_rejected=n_always_rejected
+    )
 
 
 def calibrate_sample(  # noqa: PLR0913 - what a gate is made of
@@ -537,12 +437,12 @@ def calibrate_sample(  # noqa: PLR0913 - what a gate is made of
     grouped_by: str = GIVEN,
     notes: tuple[str, ...] = (),
     odd_labels: tuple[str, ...] = (),
-    barred: int = 0,
+    n_always_rejected: int = 0,
 ) -> Gate:
-    """Cut a sample of any kind as the strictest request allows, and certify the cut.
+    """Cut a sample by the strictest request that it allows, and certify the cut.
 
-    `barred` rows, whose score is inf, are rejected whatever the threshold.
-    `odd_labels` says what is odd about the labels: a warning, and a note.
+    The score of `n_always_rejected` rows is inf. `odd_labels` says what is odd about
+    the labels, for a warning and a note.
     """
     request = choose_request(sample, requests)
     _require_labels(sample, request)
@@ -552,19 +452,19 @@ def calibrate_sample(  # noqa: PLR0913 - what a gate is made of
     if request.promised:
         notes += constant_scores({score_name: sample.counts})
 
-    def reachable(cut: Cut, part: Sample) -> Cut:
-        """Return what the cut comes to on rows of score inf, or of one score."""
-        cut = _rejecting_barred(cut, part, request, barred)
-        return _on_constant_score(cut, part, score_name) if request.promised else cut
+    def adjust(cut: Cut, rows: Sample) -> Cut:
+        """Return the cut, changed if rows have the score inf or all the same score."""
+        cut = _below_infinity(cut, rows, request, n_always_rejected)
+        return _on_constant_score(cut, rows, score_name) if request.promised else cut
 
     samples = None if groups is None else split_groups(sample, groups, request)
-    cut = reachable(request.cut_all(sample), sample)
-    threshold = rules.place(cut, sample)
+    cut = adjust(request.cut_all(sample), sample)
+    threshold = rules.threshold_of(cut, sample)
     notes += _moved_note(request, threshold)
     group_cuts = None
     if samples is not None:
         pooled = GroupThreshold(threshold, cut.state)
-        group_cuts = cut_groups(samples, request, pooled, reachable)
+        group_cuts = cut_groups(samples, request, pooled, adjust)
     gate = Gate(
         threshold,
         score,
@@ -580,21 +480,21 @@ def calibrate_sample(  # noqa: PLR0913 - what a gate is made of
 
 
 def _moved_note(request: Request, threshold: float) -> tuple[str, ...]:
-    """Say where a threshold that was given had to make room for rounding."""
-    given = request.target.get("threshold", threshold)
-    if given == threshold or not math.isfinite(threshold):
+    """Say if a threshold chosen by hand was moved to leave room for rounding."""
+    requested = request.target.get("threshold", threshold)
+    if requested == threshold or not math.isfinite(threshold):
         return ()
     return (
-        f"The threshold {given!r} lies on scores of these rows, which other runtimes "
-        f"round differently. It was moved to {threshold!r}, so that all of them accept "
-        "these rows.",
+        f"The threshold {requested!r} lies on scores of these rows, which other "
+        f"runtimes round differently. It was moved to {threshold!r}, so that all of "
+        "them accept these rows.",
     )
 
 
 def _candidate_notes(
     sample: Sample, request: Request, requests: list[Request], groups: Any
 ) -> Iterator[str]:
-    """Say that the value is one of several, and what having the choice cost."""
+    """Say that the value is one of several candidates, and what the choice cost."""
     if request.candidates == 1:
         return
     ((name, value),) = request.target.items()
@@ -602,40 +502,40 @@ def _candidate_notes(
         f"{100 * v:.6g}%" for v in sorted(other.target[name] for other in requests)
     )
     cut = request.cut_all(sample)
-    which = "strictest" if not cut.failed else "least strict"
+    rank = "strictest" if not cut.failed else "least strict"
     allowed = "that these rows allow" if not cut.failed else "and none passed"
     yield (
-        f"{100 * value:.6g}% is the {which} of {request.candidates} values fixed in "
+        f"{100 * value:.6g}% is the {rank} of {request.candidates} values fixed in "
         f"advance ({values}) {allowed}. Each was tested at 1/{request.candidates} of "
         "the level, so that the choice costs no confidence."
     )
-    if groups is not None:  # which accept by thresholds of their own
+    if groups is not None:  # the pooled threshold does not decide their rows
         return
     alone = request.cut(sample, 1 - request.confidence)
     coverages = [_share_accepted(sample, c) for c in (cut, alone)]
     if None not in coverages:
         yield (
-            f"Asked for alone, {100 * value:.6g}% would accept {coverages[1]:.1%} of "
+            f"Requested alone, {100 * value:.6g}% would accept {coverages[1]:.1%} of "
             f"these rows; with the choice it is {coverages[0]:.1%}."
         )
 
 
 def _share_accepted(sample: Sample, cut: Cut) -> float | None:
-    """Return the share of the rows that a cut accepts; None where it is not known."""
+    """Return the share of the rows that a cut accepts; None if it is unknown."""
     if cut.state != "threshold":
         return float(cut.state == "accept-all")
-    counts = sample.confusion(rules.place(cut, sample))
+    counts = sample.confusion(rules.threshold_of(cut, sample))
     return None if counts is None else counts.coverage
 
 
 def _require_labels(sample: Sample, request: Request) -> None:
-    needing = [target.name for target in request.targets if target.needs_labels]
-    if needing and not sample.labelled:
-        free = " and ".join(n for n, t in TARGETS.items() if not t.needs_labels)
+    needs_labels = [target.name for target in request.targets if target.needs_labels]
+    if needs_labels and not sample.labelled:
+        label_free = " and ".join(n for n, t in TARGETS.items() if not t.needs_labels)
         message = (
-            f"{needing[0]} needs to know which predictions are wrong: by labels, or of "
-            f"answers by --correct NAME; only {free} do without. --no-labels trusts "
-            "the model itself."
+            f"{needs_labels[0]} needs to know which predictions are wrong: by labels, "
+            f"or of answers by --correct NAME; only {label_free} do without. "
+            "--no-labels trusts the model itself."
         )
         raise InputError(message)
 
@@ -643,7 +543,7 @@ def _require_labels(sample: Sample, request: Request) -> None:
 def _warn_of_odd_labels(
     sample: Sample, request: Request, odd_labels: tuple[str, ...], score_name: str
 ) -> tuple[str, ...]:
-    """Warn of labels that cannot be right, and return the same as notes."""
+    """Warn of labels that cannot be right, and return the warnings as notes."""
     if not request.needs_labels:
         return ()
     reversed_labels = reversed_note(sample.counts, score_name)
@@ -655,39 +555,41 @@ def _warn_of_odd_labels(
 
 
 def _on_constant_score(cut: Cut, sample: Sample, score_name: str) -> Cut:
-    """Say of a threshold on a constant score that it accepts all rows, or none."""
+    """Return a threshold on a constant score as what it does: accept all, or none."""
     if cut.state != "threshold" or not is_constant(sample.counts):
         return cut
     largest = sample.of_kind("all").kth(len(sample))[1]
-    accepts_all = rules.place(cut, sample) >= largest
+    accepts_all = rules.threshold_of(cut, sample) >= largest
     state: Any = "accept-all" if accepts_all else "reject-all"
     return replace(cut, state=state, trivial=CONSTANT_SCORE.format(score_name))
 
 
-def _rejecting_barred(cut: Cut, sample: Sample, request: Request, barred: int) -> Cut:
-    """Return a cut that rejects rows of score inf, or say that none keeps the promise.
+def _below_infinity(
+    cut: Cut, sample: Sample, request: Request, n_always_rejected: int
+) -> Cut:
+    """Return a cut that rejects rows of score inf; refuse if that breaks the promise.
 
-    Such rows are rejected in any case, so a promise that few rows are rejected may
-    already be broken by them.
+    Such rows are rejected in any case, so they alone may break a promise that few rows
+    are rejected.
     """
-    is_finite = cut.state == "threshold" and rules.place(cut, sample) < math.inf
-    if not barred or is_finite or cut.state == "reject-all":
+    is_finite = cut.state == "threshold" and rules.threshold_of(cut, sample) < math.inf
+    if not n_always_rejected or is_finite or cut.state == "reject-all":
         return cut
-    if any(target.safe == "accept" for target in request.targets):
+    if any(target.safe_side == "accept" for target in request.targets):
         message = (
             f"{' and '.join(request.target)} cannot be promised on these rows: "
-            f"{barred:,} of {len(sample):,} are ambiguous or have no answer or "
-            "confidence, and those are always rejected. Ask for less, or for trr, risk "
-            "or joint."
+            f"{n_always_rejected:,} of {len(sample):,} are ambiguous or have no answer "
+            "or confidence, and those are always rejected. Ask for less, or for trr, "
+            "risk or joint."
         )
         raise InputError(message)
-    return replace(cut, state="threshold", at=sys.float_info.max, side="exact")
+    return replace(cut, state="threshold", score=sys.float_info.max, side="exact")
 
 
 def _calibration_outcome(
     gate: Gate, sample: Sample, samples: dict[Any, Sample] | None
 ) -> Outcome | None:
-    """Count what the gate does to the calibration rows, where that is known."""
+    """Count what the gate does to the calibration rows; None if that is unknown."""
     if samples is None:
         return _outcome(sample, gate)
     total = NO_OUTCOME
@@ -699,10 +601,10 @@ def _calibration_outcome(
     return total
 
 
-def _outcome(sample: Sample, rule: Gate | GroupThreshold) -> Outcome | None:
-    if rule.state != "threshold":
-        return Outcome.of_state(rule.state, sample.n_errors, len(sample))
-    counts = sample.confusion(rule.threshold)
-    if counts is None:  # the threshold lies within a range of a sketch
+def _outcome(sample: Sample, gate: Gate | GroupThreshold) -> Outcome | None:
+    if gate.state != "threshold":
+        return Outcome.of_state(gate.state, sample.n_errors, len(sample))
+    confusion = sample.confusion(gate.threshold)
+    if confusion is None:  # the threshold lies within a range of a sketch
         return None
-    return Outcome(counts.n, counts.n_accepted, counts)
+    return Outcome(confusion.n, confusion.n_accepted, confusion)

@@ -12,9 +12,8 @@ from trustdoctor.envelope import MOST_ROWS, Count, Document
 from trustdoctor.errors import FileError
 from trustdoctor.gates.outcome import Outcome
 from trustdoctor.gates.outlook import Outlook
-from trustdoctor.gates.pairs import is_pair
-from trustdoctor.gates.risk import Passed
-from trustdoctor.gates.targets import TARGETS
+from trustdoctor.gates.risk import PassedThreshold
+from trustdoctor.gates.targets import TARGETS, is_pair
 from trustdoctor.metrics import Confusion, Estimate
 
 PromiseMode = Literal["confidence", "expectation", "none"]
@@ -59,7 +58,7 @@ class Certificate(Document, frozen=True, omit_defaults=True):
         What else to know: which rows did what, what was paid for several promises.
     feasible : tuple of float, or None
         For two targets: the least and the largest threshold that keep both.
-    passed : tuple of Passed
+    passed : tuple of PassedThreshold
         For risk: thresholds that passed their test, at most 20, with p-values. Any of
         them keeps the promise at `confidence`, and all of them together.
     passed_by_chance : bool
@@ -97,7 +96,7 @@ class Certificate(Document, frozen=True, omit_defaults=True):
     fingerprint: str = ""
     notes: tuple[str, ...] = ()
     feasible: tuple[float, float] | None = None
-    passed: tuple[Passed, ...] = ()
+    passed: tuple[PassedThreshold, ...] = ()
     passed_by_chance: bool = False
     outlook: tuple[Outlook, ...] = ()
     label_noise: Annotated[float, Meta(ge=0, lt=0.5)] = 0.0
@@ -198,12 +197,12 @@ class Certificate(Document, frozen=True, omit_defaults=True):
         target = " and ".join(TARGETS[k].promise(v) for k, v in self.target.items())
         if self.mode == "none":
             return f"no guarantee: {target}"
-        validity = (
+        how = (
             f"with confidence {self.confidence:g}"
             if self.mode == "confidence"
             else "on average over calibrations"
         )
-        return f"{target}, {validity}"
+        return f"{target}, {how}"
 
     def passed_lines(self, score: str | None = None) -> list[str]:
         r"""Return the thresholds that passed as lines of a table; none where none did.
@@ -237,7 +236,7 @@ class Certificate(Document, frozen=True, omit_defaults=True):
             *(
                 f"{0 - row.threshold if stated else row.threshold:>13.6g}"
                 f"{row.accepted:>10,}{row.errors:>8,}"
-                f"{row.p:>10.3g}{row.level:>9.3g}"
+                f"{row.p_value:>10.3g}{row.level:>9.3g}"
                 for row in self.passed
             ),
         ]

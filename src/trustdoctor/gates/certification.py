@@ -3,7 +3,7 @@
 from typing import Any
 
 from trustdoctor.gates.certificate import Certificate
-from trustdoctor.gates.group_thresholds import GroupCuts
+from trustdoctor.gates.groups import GroupCuts
 from trustdoctor.gates.outcome import Outcome
 from trustdoctor.gates.outlook import (
     Outlook,
@@ -11,7 +11,7 @@ from trustdoctor.gates.outlook import (
     passed_by_chance,
 )
 from trustdoctor.gates.request import Request
-from trustdoctor.gates.risk import list_passed
+from trustdoctor.gates.risk import passed_thresholds
 from trustdoctor.gates.rules import Cut
 from trustdoctor.gates.sample import Sample
 from trustdoctor.gates.targets import TARGETS
@@ -60,15 +60,17 @@ def certify(  # noqa: PLR0913 - what a certificate is made of
     `outcome` is what the cut did to the calibration rows, where that is known.
     """
     promised = request.promised and (
-        group_cuts.promised if group_cuts else not cut.broken
+        group_cuts.promised if group_cuts else cut.promised
     )
     mode = request.promise_mode if promised else "none"
     risk = request.tested_values.get("risk", 0.0)
-    chance_rows = group_cuts.lucky if group_cuts else _chance_rows(sample, cut, risk)
+    chance_rows = (
+        group_cuts.passed_by_chance if group_cuts else _chance_rows(sample, cut, risk)
+    )
     notes = (*notes, *(group_cuts.notes if group_cuts else ()))
     notes += (*_noise_notes(request), *_outcome_notes(request, outcome))
     counts = outcome.counts if outcome is not None and sample.labelled else None
-    assumes = any(target.assumes for target in request.targets)
+    assumes = any(target.assumes_exchangeable for target in request.targets)
     return Certificate(
         target=request.target,
         rule=request.rule_words,
@@ -84,7 +86,9 @@ def certify(  # noqa: PLR0913 - what a certificate is made of
         fingerprint=sample.fingerprint,
         notes=(*notes, *_confidence_notes(request, mode, chance_rows)),
         feasible=cut.feasible,
-        passed=list_passed(sample, cut, risk) if cut.stages and not group_cuts else (),
+        passed=passed_thresholds(sample, cut, risk)
+        if cut.passed and not group_cuts
+        else (),
         passed_by_chance=mode != "none" and bool(chance_rows),
         label_noise=request.label_noise,
         candidates=request.candidates,
@@ -129,7 +133,7 @@ def _chance_rows(sample: Sample, cut: Cut, risk: float) -> dict[Any, int]:
     """Return how many rows are accepted by chance, under the name of no group."""
     if not passed_by_chance(sample, cut, risk):
         return {}
-    return {"": max(stage.last for stage in cut.stages)}
+    return {"": max(passed.last for passed in cut.passed)}
 
 
 def _confidence_notes(

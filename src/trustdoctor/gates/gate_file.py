@@ -20,9 +20,9 @@ from trustdoctor.errors import FileError, InputError
 from trustdoctor.gates.certificate import Certificate
 from trustdoctor.gates.classes import Classes
 from trustdoctor.gates.gate import Gate
+from trustdoctor.gates.groups import Group, GroupThreshold, State
 from trustdoctor.gates.margins import Margins
 from trustdoctor.gates.shortlists import read_shortlist, shortlist_content
-from trustdoctor.gates.thresholds import Group, GroupThreshold, State
 from trustdoctor.predictions import AS_PREDICTED, check_cutoff
 from trustdoctor.scores import ScoreDocument, read_score, save_beside, score_document
 

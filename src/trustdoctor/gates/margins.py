@@ -1,4 +1,4 @@
-"""Margins: when a second opinion stops asking."""
+"""Margins: when a second opinion needs no further pass of the model."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Margins:
-    """How far from the threshold a doubt settles a row before its last pass.
+    """How far from the threshold a doubt must be to settle a row before its last pass.
 
     With s_k the doubt after k of K passes and t the threshold, a row is accepted early
-    if s_k <= t - accept_k, and rejected early if s_k > t + reject_k. That decides as
-    R_1 > t does, where R_K = s_K and
+    if s_k <= t - accept_k, and rejected early if s_k > t + reject_k. The decision is
+    that of R_1 > t, where R_K = s_K and
     R_k = clip(R_(k+1), s_k - reject_k, s_k + accept_k).
 
     Attributes
     ----------
     views : tuple of str
-        The views that are asked after the clean input, in this order.
+        The views scored after the clean input, in this order.
     accept, reject : tuple of float
         The margins after the first pass, the second, ...; one fewer than passes.
     """
@@ -34,7 +34,7 @@ class Margins:
     reject: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        """Refuse margins that make no sequential rule."""
+        """Refuse margins that do not define a sequential rule."""
         lengths = {len(self.views), len(self.accept), len(self.reject)}
         sums = [a + r for a, r in zip(self.accept, self.reject, strict=False)]
         distinct = len(set(self.views)) == len(self.views)
@@ -46,7 +46,7 @@ class Margins:
             raise InputError(message)
 
     def sequential(self, doubts: Any) -> NDArray[Any]:
-        """Return the one score (n,) that the procedure decides by, from (n, K)."""
+        """Return R_1, the score (n,) that the procedure decides by, from (n, K)."""
         s = np.asarray(doubts, np.float64)
         if s.ndim != 2 or s.shape[1] != len(self.views) + 1:
             message = (
@@ -54,7 +54,7 @@ class Margins:
             )
             raise InputError(message)
         if np.isnan(s).any():
-            message = "expected doubts without NaN, got one. Fix or remove that row."
+            message = "expected doubts without NaN, got NaN. Fix or remove that row."
             raise InputError(message)
         # One score for the whole procedure, so that one threshold on it can be
         # calibrated like any other: the promise needs no correction for stopping early.

@@ -8,10 +8,9 @@ from numpy.typing import NDArray
 
 from trustdoctor.arrays import Array
 from trustdoctor.errors import InputError
-from trustdoctor.gates.classes import ClassCounts
-from trustdoctor.gates.targets import observe
+from trustdoctor.gates.targets import rate_fractions
 from trustdoctor.metrics import Confusion, Estimate, share
-from trustdoctor.predictions import NO_ROWS, Intake, Predictions
+from trustdoctor.predictions import NO_ROWS, Answers, Intake, Predictions
 
 
 class Screened(NamedTuple):
@@ -125,6 +124,77 @@ classes); they hold the true class in 100.00 [2.50, 100.00] % (promised: 95%)
         )
 
 
+@dataclass(frozen=True, eq=False)
+class ClassCounts:
+    """Rows of each predicted class, and how many of them a gate accepted.
+
+    Attributes
+    ----------
+    rows, accepted : integer arrays (C,)
+    names : tuple of str, or None
+
+    Examples
+    --------
+    >>> counts = ClassCounts(np.array([900, 100]), np.array([850, 1]), ("no", "yes"))
+    >>> print(counts.neglected()[:78])
+    Careful: 1 of 100 rows predicted 'yes' is accepted (1.0%), of the others 94.4%
+    """
+
+    rows: Array
+    accepted: Array
+    names: tuple[str, ...] | None = None
+
+    @classmethod
+    def of(cls, predictions: Any, accepted: Array) -> "ClassCounts | None":
+        """Count rows; return None for answers, which have no set of classes."""
+        if isinstance(predictions, Answers):
+            return None
+        size, predicted = predictions.n_classes, predictions.predicted
+        answered = ~predictions.abstained
+        rows, accepted_rows = (
+            np.bincount(predicted[mask], minlength=size)
+            for mask in (answered, answered & accepted)
+        )
+        return cls(rows, accepted_rows, predictions.class_names)
+
+    def __add__(self, other: "ClassCounts") -> "ClassCounts":
+        """Count the rows of both."""
+        rows, accepted = self.rows + other.rows, self.accepted + other.accepted
+        return ClassCounts(rows, accepted, self.names)
+
+    def neglected(self) -> str:
+        """Say which predicted classes are hardly ever accepted; empty for none.
+
+        These are classes of 30 rows or more of which less than 5% are accepted, if of
+        the other rows at least 20% are, and ten times as large a share.
+        """
+        # One threshold for all rows then answers some classes and never others, though
+        # its rates over all rows look fine.
+        total, accepted = self.rows.sum(), self.accepted.sum()
+        accepted_share = self.accepted / np.maximum(self.rows, 1)
+        share_elsewhere = (accepted - self.accepted) / np.maximum(total - self.rows, 1)
+        is_neglected = (
+            (self.rows >= 30)
+            & (accepted_share < 0.05)
+            & (share_elsewhere >= np.maximum(0.2, 10 * accepted_share))
+        )
+        if not is_neglected.any():
+            return ""
+        largest = int(np.flatnonzero(is_neglected)[np.argmax(self.rows[is_neglected])])
+        name = repr(self.names[largest]) if self.names else str(largest)
+        n, k = int(self.rows[largest]), int(self.accepted[largest])
+        more = int(is_neglected.sum()) - 1
+        also = f", and {more} more class{'es' * (more > 1)} hardly ever" if more else ""
+        return (
+            f"Careful: {k:,} of {n:,} rows predicted {name} "
+            f"{'is' if k == 1 else 'are'} accepted ({accepted_share[largest]:.1%}), of "
+            f"the others {share_elsewhere[largest]:.1%}{also}. One threshold does not "
+            "fit these classes. --per-class (groups='predicted', instead of other "
+            "groups) gives each a threshold, and rejects a class that cannot keep the "
+            "promise."
+        )
+
+
 @dataclass(frozen=True)
 class Outcome:
     """Counts of a gate's decisions, which add up over batches.
@@ -219,7 +289,7 @@ class Outcome:
 
         With Clopper-Pearson intervals (1934); rates without rows are left out.
         """
-        fractions = observe(self.decisions, labelled=self.counts is not None)
+        fractions = rate_fractions(self.decisions, labelled=self.counts is not None)
         # Coverage needs no labels, so unlabelled rows count, too.
         if self.counts is not None and self.counts.n < self.rows:
             fractions["coverage"] = (self.accepted, self.rows)

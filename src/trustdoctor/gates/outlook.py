@@ -1,15 +1,14 @@
 """What calibrations on rows like these would give, by drawing such rows again.
 
 The rows are drawn from a population that this sample suggests: correct rows as they
-are, errors smoothed over the scores near them. Without the smoothing no drawn sample
-has an error before the first one of these rows, and the stated shares would be far
-from the observed ones (docs/guarantees.md shows both; benchmarks/guarantees.py, section
-outlook, measures them).
+are, errors smoothed over nearby scores (a smoothed bootstrap). Without the smoothing no
+drawn sample has an error before the first error of these rows, and the stated shares
+would be far from the observed ones (docs/guarantees.md shows both;
+benchmarks/guarantees.py, section outlook, measures them).
 
-A promise that was chosen after a look at several on the same rows is no promise. So a
-page that lets a reader choose shows previews: for values that are fixed in advance,
-what calibrations on as many rows give. The gate is then made from rows that had no
-part in the choice.
+A promise chosen after a look at several on the same rows is no promise. So a page that
+lets a reader choose shows previews: for values fixed in advance, what calibrations on
+as many rows give. Rows that had no part in the choice then calibrate the gate.
 
 References
 ----------
@@ -28,28 +27,28 @@ from msgspec import Meta
 from trustdoctor.arrays import Array
 from trustdoctor.envelope import MOST_ROWS, Rate
 from trustdoctor.gates.request import Request
-from trustdoctor.gates.rules import Cut, at_most, least_rows, place
+from trustdoctor.gates.rules import Cut, binomial_cdf, least_rows, threshold_of
 from trustdoctor.gates.sample import CountedRows, Sample
 from trustdoctor.metrics import Counts
 
 DRAWS = 100
-"""Calibrations that are simulated; a share of them is then known to 10 points."""
+"""Simulated calibrations: a share of them is then known to within 10 points."""
 
 PREVIEW_DRAWS = 50
-"""Calibrations that are simulated for each preview: a page waits for many values."""
+"""Simulated calibrations for each preview: a page waits for many values."""
 
 LIKELY = 0.8
-"""Rows suffice if this share of the calibrations decides something."""
+"""The number of rows suffices if this share of the calibrations decides something."""
 
 MAX_GROWTH = 1_000
-"""No more than this many times the sample's rows are looked at."""
+"""Numbers of rows up to this many times the sample's are tried."""
 
 PREVIEW_VALUES: Mapping[str, tuple[float, ...]] = {
     "risk": (0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3),
     "frr": (0.01, 0.02, 0.05, 0.1, 0.2),
     "coverage": (0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99),
 }
-"""Values that a page offers. They do not depend on the rows."""
+"""The values that a page offers, fixed in advance."""
 
 _MAX_GROUPS = 1024  # of scores; more change what a gate accepts by less than 0.1%
 _NORMAL_SCORES = np.linspace(-8.0, 12.0, 2001)
@@ -63,12 +62,12 @@ class Outlook(NamedTuple):
     Attributes
     ----------
     rows : int
-        Rows of each calibration.
+        The rows of each calibration.
     decides : float
         The share of the calibrations that can promise what was requested, and do not
         accept or reject everything for lack of rows.
     low, median, high : float
-        The coverage of those that do: between `low` and `high` in four of five.
+        The coverage of these: between `low` and `high` in four of five.
     """
 
     rows: Annotated[int, Meta(gt=0, lt=MOST_ROWS)]
@@ -80,7 +79,7 @@ class Outlook(NamedTuple):
     def words(self) -> str:
         """Say how often a calibration succeeds.
 
-        "About", because one sample can be lucky: see docs/guarantees.md.
+        "About", because a sample may have fewer errors than it should have.
 
         Examples
         --------
@@ -138,19 +137,20 @@ def simulate_outlooks(
     ----------
     sample : Sample
     rules : sequence of callable
-        Each finds the cut on a sample.
+        From a sample to its cut.
     rows : int, optional
-        Of each calibration; by default as many as the sample has.
+        The rows of each calibration; by default as many as the sample has.
     draws : int
+        The number of calibrations.
     """
-    size = len(sample) if rows is None else rows
-    return _simulate(Population.of(sample), rules, size, draws)
+    n_rows = len(sample) if rows is None else rows
+    return _simulate(Population.of(sample), rules, n_rows, draws)
 
 
 def find_sufficient_rows(
     sample: Sample, find_cut: FindCut, *, draws: int = DRAWS
 ) -> tuple[Outlook, ...]:
-    """Return the outlook on as many rows, and that on the fewest rows that suffice.
+    """Return the outlook with as many rows, and that with the fewest that suffice.
 
     The second is missing if no number of rows that was tried suffices.
     """
@@ -158,7 +158,7 @@ def find_sufficient_rows(
     (present,) = _simulate(population, [find_cut], len(sample), draws)
     outlooks = dict[int, Outlook]()
 
-    def suffice(rows: int) -> bool:
+    def is_sufficient(rows: int) -> bool:
         (outlooks[rows],) = _simulate(population, [find_cut], rows, draws)
         return outlooks[rows].decides >= LIKELY
 
@@ -166,9 +166,9 @@ def find_sufficient_rows(
     # show that better; so the largest number alone tells whether any suffices, and a
     # binary search finds the least.
     sizes = _round_numbers(len(sample))
-    if not sizes or not suffice(sizes[-1]):
+    if not sizes or not is_sufficient(sizes[-1]):
         return (present,)
-    least = sizes[bisect_left(sizes[:-1], 1, key=suffice)]
+    least = sizes[bisect_left(sizes[:-1], 1, key=is_sufficient)]
     return present, outlooks[least]
 
 
@@ -177,7 +177,7 @@ def _simulate(
 ) -> list[Outlook]:
     """Simulate calibrations by several rules, all on the same drawn rows."""
     coverages: list[list[float]] = [[] for _ in rules]
-    random = np.random.default_rng(0)  # the same rows get the same answer
+    random = np.random.default_rng(0)  # the same rows give the same outlook
     for _ in range(draws):
         drawn = population.draw(rows, random)
         for rule_coverages, find_cut in zip(coverages, rules, strict=True):
@@ -193,7 +193,7 @@ def _simulate(
 def _coverage(cut: Cut, sample: CountedRows) -> float:
     if cut.state != "threshold":
         return float(cut.state == "accept-all")
-    return sample.confusion(place(cut, sample)).coverage
+    return sample.confusion(threshold_of(cut, sample)).coverage
 
 
 def _coverage_range(coverages: list[float]) -> tuple[float, float, float]:
@@ -234,7 +234,7 @@ class Population:
 
     @classmethod
     def of(cls, sample: Sample) -> "Population":
-        """Return what a sample shows, in at most `_MAX_GROUPS` groups."""
+        """Return the population that a sample suggests."""
         counts = _merge_groups(sample.counts)
         return cls(counts, _smooth_errors(counts))
 
@@ -250,7 +250,7 @@ class Population:
 
 
 def _merge_groups(counts: Counts) -> Counts:
-    """Count neighbouring groups together where there are many, about equal in rows."""
+    """Return the counts in at most `_MAX_GROUPS` groups of similar numbers of rows."""
     groups = len(counts.errors)
     if groups <= _MAX_GROUPS:
         return counts
@@ -305,27 +305,28 @@ def _binormal_fit(counts: Counts) -> tuple[Array, float, float]:
 
 
 def passed_by_chance(rows: Sample, cut: Cut, risk: float) -> bool:
-    """Return whether a gate passed with no error, where that was not to be expected.
+    """Return whether a gate passed because of an unlikely lack of errors.
 
-    Such a gate would have failed with one error among the rows that it accepts. What
-    was to be expected is a smooth fit to all errors, rejected ones included: a run of
-    rows without an error says little where errors begin just after.
+    It would have failed with one error among the rows that it accepts, and by a smooth
+    fit to all errors, rejected ones included, some were to be expected: a run of rows
+    without an error says little if errors begin just after it.
 
     Examples
     --------
-    >>> from trustdoctor.gates.rules import Stage
+    >>> from trustdoctor.gates.rules import PassedRange
     >>> from trustdoctor.gates.sample import Rows
     >>> separated = Rows(np.arange(300.0), np.arange(300) >= 250)
-    >>> passed_by_chance(separated, Cut(stages=(Stage(240, 250, 0.09),)), 0.01)
+    >>> cut = Cut(passed=(PassedRange(240, 250, 0.09),))
+    >>> passed_by_chance(separated, cut, 0.01)
     False
     >>> scattered = Rows(np.arange(300.0), np.arange(300) % 3 == 2)
-    >>> passed_by_chance(scattered, Cut(stages=(Stage(240, 250, 0.09),)), 0.01)
+    >>> passed_by_chance(scattered, cut, 0.01)
     True
     """
-    if not cut.stages or rows.n_errors == len(rows):
+    if not cut.passed or rows.n_errors == len(rows):
         return False
-    farthest = max(cut.stages, key=lambda stage: stage.last)
-    if at_most(1, farthest.last, risk) <= farthest.level:
+    farthest = max(cut.passed, key=lambda passed: passed.last)
+    if binomial_cdf(1, farthest.last, risk) <= farthest.level:
         return False
     first_tested = max(farthest.first, least_rows(risk, farthest.level))
     expected = _fitted_risk(rows, first_tested / len(rows))
@@ -352,9 +353,9 @@ class Preview:
     target : str
     value : float
     confidence : float
-        Of the promise.
+        The confidence of the promise.
     outlook : Outlook
-        Of calibrations on as many rows.
+        What calibrations on as many rows give.
     """
 
     target: str
@@ -385,7 +386,7 @@ def preview_gates(
         The values of each target; each value is requested alone.
     confidence : float
     size : int, optional
-        Rows of a calibration; by default as many as these.
+        The rows of a calibration; by default as many as these.
 
     Examples
     --------

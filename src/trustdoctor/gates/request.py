@@ -1,4 +1,4 @@
-"""What is asked of a calibration, checked: targets, confidence, mode and method."""
+"""What a calibration is asked to promise: targets, confidence, mode, method."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,19 +7,22 @@ import numpy as np
 
 from trustdoctor.arrays import as_real, shown_number
 from trustdoctor.errors import InputError
-from trustdoctor.gates.pairs import (
-    both_cut,
-    is_pair,
-    pair_delta,
-    pair_rule,
-    pair_words,
-)
 from trustdoctor.gates.rules import Cut, Mode
 from trustdoctor.gates.sample import Rows, Sample
-from trustdoctor.gates.targets import TARGETS, Target, Terms, find_target
+from trustdoctor.gates.targets import (
+    PAIRS_IN_WORDS,
+    TARGETS,
+    RuleOptions,
+    Target,
+    find_target,
+    is_pair,
+    pair_cut,
+    pair_delta,
+    pair_rule_words,
+)
 
 IDEAL_ROWS = 100_000
-"""Rows of an ideal sample, at most: where these are too few, no number is enough."""
+"""Rows of an ideal sample, at most: if these are too few, no number suffices."""
 
 MIN_COVERAGE = 0.3
 """The coverage where the main sequence of the risk rule starts, by default."""
@@ -27,16 +30,16 @@ MIN_COVERAGE = 0.3
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked of a calibration.
+    """What a calibration is asked to promise.
 
     Attributes
     ----------
     target : dict of str to float
-        One target and its value, or two that go together.
+        One target and its value, or a pair.
     mode, method, confidence, min_coverage, label_noise
         As in `calibrate`.
     candidates : int
-        Values fixed in advance, of which this is one; they share the level.
+        The number of values fixed in advance that share the level, this one included.
     """
 
     target: dict[str, float]
@@ -48,7 +51,7 @@ class Request:
     candidates: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse what no rule gives."""
+        """Refuse what no rule can promise."""
         self._check_target()
         self._check_mode()
         for target in self.targets:
@@ -62,10 +65,12 @@ class Request:
             got = ", ".join(self.target) or "none"
             message = (
                 f"expected one target out of {', '.join(TARGETS)}, or two: "
-                f"{pair_words()}; got {got}."
+                f"{PAIRS_IN_WORDS}; got {got}."
             )
             raise InputError(message)
-        checked = {n: find_target(n).check(value) for n, value in self.target.items()}
+        checked = {
+            name: TARGETS[name].check(value) for name, value in self.target.items()
+        }
         object.__setattr__(self, "target", checked)
 
     def _check_mode(self) -> None:
@@ -74,13 +79,13 @@ class Request:
             raise InputError(message)
         name = next(iter(self.target))
         if self.mode is not None and not self.promised:
-            message = f"{name} carries no promise: leave mode out."
+            message = f"{name} promises nothing: leave mode out."
             raise InputError(message)
         if self.mode != "expectation":
             return
         if len(self.target) == 2:
-            both = " and ".join(self.target)
-            message = f"{both} together have no rule in expectation. Leave mode out."
+            pair = " and ".join(self.target)
+            message = f"{pair} together have no rule in expectation. Leave mode out."
             raise InputError(message)
         if not self.targets[0].in_expectation:
             message = (
@@ -113,7 +118,7 @@ class Request:
 
     @property
     def targets(self) -> list[Target]:
-        """The targets that are asked for."""
+        """The one or two targets."""
         return [TARGETS[name] for name in self.target]
 
     @property
@@ -123,38 +128,39 @@ class Request:
 
     @property
     def promised(self) -> bool:
-        """Whether all of the targets carry a promise."""
+        """Whether every target promises something about rows to come."""
         return all(target.promised for target in self.targets)
 
     @property
     def rule_words(self) -> str:
         """How the threshold is found, in one sentence."""
         if len(self.target) == 2:
-            return pair_rule(self.targets)
+            return pair_rule_words(self.targets)
         return self.targets[0].rule(self.method).words
 
     @property
     def promise_mode(self) -> Mode:
-        """The mode, "confidence" where none was named."""
+        """The mode, by default "confidence"."""
         return self.mode or "confidence"
 
     @property
     def delta(self) -> float:
         """The probability with which the promise may be broken.
 
-        Candidates share it (Bonferroni), so all promises that pass hold together and
-        the choice among them may rest on the same rows.
+        Candidate values share it (Bonferroni), so all promises that pass hold together,
+        and the same rows may choose among them.
         """
         return (1 - self.confidence) / self.candidates
 
     @property
     def tested_values(self) -> dict[str, float]:
-        """The values that are tested on labels of which a share `label_noise` is wrong.
+        """The values that are tested if a share `label_noise` of the labels is wrong.
 
-        Of the errors that are accepted, labels call at least 1 - noise errors. So where
-        the rate of errors is above r, that of errors by their labels is above
-        (1 - noise) r, whatever else the wrong labels do.
+        Rates of accepted errors are tested at (1 - label_noise) of their limit.
         """
+        # Labels call at least a share 1 - noise of the true errors errors. So if the
+        # true rate is above r, the rate by the labels is above (1 - noise) r, whatever
+        # else the wrong labels do.
         return {
             name: value * (1 - self.label_noise)
             if TARGETS[name].scaled_by_noise
@@ -163,38 +169,39 @@ class Request:
         }
 
     def cut_all(self, sample: Sample) -> Cut:
-        """Find the cut on all rows together, at the request's own delta."""
+        """Return the cut of all rows together, at the request's delta."""
         return self.cut(sample, self.delta)
 
     def cut(self, sample: Sample, delta: float) -> Cut:
-        """Find the cut of the target's rule, broken with probability delta at most."""
-        is_two = len(self.target) == 2
-        rule_delta = pair_delta(self.target, delta) if is_two else delta
-        terms = Terms(self.promise_mode, rule_delta, self.min_coverage)
+        """Return the cut; its promise is broken with probability delta at most."""
+        options = self._rule_options(delta)
         cuts = {
-            name: TARGETS[name].rule(self.method).cut(sample, value, terms)
+            name: TARGETS[name].rule(self.method).cut(sample, value, options)
             for name, value in self.tested_values.items()
         }
-        return both_cut(sample, cuts) if is_two else next(iter(cuts.values()))
+        return next(iter(cuts.values())) if len(cuts) == 1 else pair_cut(sample, cuts)
 
-    def can_promise(self, sample: Sample, groups: int) -> bool:
-        """Tell whether this number of rows can carry a promise that groups share.
-
-        Only the number of rows decides, not their scores, which must not choose who
-        shares the level. For FRR and TRR it is the number of correct rows or of errors,
-        which their rules condition on; else that of all rows.
-        """
-        delta = self.delta / groups
+    def _rule_options(self, delta: float) -> RuleOptions:
         if len(self.target) == 2:
             delta = pair_delta(self.target, delta)
-        terms = Terms(self.promise_mode, delta, self.min_coverage)
+        return RuleOptions(self.promise_mode, delta, self.min_coverage)
+
+    def can_promise(self, sample: Sample, groups: int) -> bool:
+        """Return whether this number of rows is enough if groups share the level.
+
+        Only the number of rows decides. For FRR and TRR it is the number of correct
+        rows or of errors, which their rules condition on; else that of all rows.
+        """
+        # The scores must not choose which groups share the level (see `cut_groups`).
+        options = self._rule_options(self.delta / groups)
         about_all = [target for target in self.targets if target.rests_on == "all"]
-        return not any(
-            target.rule(self.method)
-            .cut(_ideal_sample(sample, target), self.tested_values[target.name], terms)
-            .short
+        cuts = (
+            target.rule(self.method).cut(
+                _ideal_sample(sample, target), self.tested_values[target.name], options
+            )
             for target in about_all or self.targets
         )
+        return not any(cut.too_few_rows for cut in cuts)
 
 
 def make_requests(
@@ -215,8 +222,8 @@ def make_requests(
     >>> [request.target for request in make_requests(risk=0.05, coverage=0.5)]
     [{'risk': 0.05, 'coverage': 0.5}]
     """
-    named = {name: value for name, value in target.items() if value is not None}
-    candidates = _candidate_targets(named)
+    requested = {name: value for name, value in target.items() if value is not None}
+    candidates = _candidate_targets(requested)
     return [
         Request(
             candidate,
@@ -232,15 +239,15 @@ def make_requests(
 
 
 def _candidate_targets(target: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return a target's values that were fixed in advance, the strictest first."""
-    listed = [n for n, value in target.items() if isinstance(value, (list, tuple))]
-    if not listed:
+    """Return one target per value that was fixed in advance, the strictest first."""
+    lists = [n for n, value in target.items() if isinstance(value, (list, tuple))]
+    if not lists:
         return [target]
-    (name, *others), values = listed, list(target[listed[0]])
-    if others or len(target) > 1 or name not in TARGETS or not TARGETS[name].promised:
+    name, values = lists[0], list(target[lists[0]])
+    if len(target) > 1 or name not in TARGETS or not TARGETS[name].promised:
         message = (
-            "several values go with one target that is promised: risk, joint, frr, trr "
-            f"or coverage, alone; got {' and '.join(target)}. Give one value each."
+            "several values are for a single target out of risk, joint, frr, trr and "
+            f"coverage; got {' and '.join(target)}. Give one value each."
         )
         raise InputError(message)
     checked = {TARGETS[name].check(value) for value in values}
@@ -255,7 +262,7 @@ def _candidate_targets(target: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def choose_request(sample: Sample, requests: list[Request]) -> Request:
-    """Return the strictest request that the rows allow; the last where none does."""
+    """Return the strictest request that the rows allow, or the last if none is."""
     if len(requests) == 1 or (requests[0].needs_labels and not sample.labelled):
         return requests[0]
     allowed = (request for request in requests if not request.cut_all(sample).failed)
@@ -263,13 +270,13 @@ def choose_request(sample: Sample, requests: list[Request]) -> Request:
 
 
 def needs_labels(target: dict[str, Any]) -> bool:
-    """Tell whether one of the targets that are asked for needs labels."""
-    names = [name for name, value in target.items() if value is not None]
-    return any(TARGETS[name].needs_labels for name in names if name in TARGETS)
+    """Return whether a requested target needs labels; a value of None requests none."""
+    requested = [name for name, value in target.items() if value is not None]
+    return any(TARGETS[name].needs_labels for name in requested if name in TARGETS)
 
 
 def _ideal_sample(sample: Sample, target: Target) -> Sample:
-    """Return as many rows of the kind that a target rests on, with the best scores."""
+    """Return as many rows of the kind that a target rests on, in perfect order."""
     n_errors = sample.n_errors if sample.labelled else 0
     sizes = {"all": len(sample), "correct": len(sample) - n_errors, "errors": n_errors}
     size = min(max(1, sizes[target.rests_on]), IDEAL_ROWS)

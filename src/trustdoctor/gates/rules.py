@@ -4,9 +4,21 @@ Rates are read as exact decimals and counts stay integers; P[Bin(n, p) <= k] com
 the incomplete beta function. Each rule takes the rows that it rests on, or a sketch of
 them, and returns a `Cut`; `calibration.py` turns it into a gate. In a sketch a score is
 known to lie in a cell: the cut then goes to the end of the cell on the safe side.
+
+References
+----------
+Wilks, Determination of Sample Sizes for Setting Tolerance Limits, Annals of
+Mathematical Statistics 1941.
+Vovk, Gammerman and Shafer, Algorithmic Learning in a Random World, 2005.
+Bates et al., Distribution-Free, Risk-Controlling Prediction Sets, Journal of the ACM
+2021.
+Angelopoulos et al., Conformal Risk Control, ICLR 2024.
+Chow, On Optimum Recognition Error and Reject Tradeoff, IEEE Transactions on Information
+Theory 1970.
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -20,18 +32,18 @@ from trustdoctor.gates.sample import OrderedScores, Sample
 Mode = Literal["confidence", "expectation"]
 
 MOST_ROWS = 10**12
-"""No number of rows is said, or searched for, from here on: nobody has as many."""
+"""Numbers of rows from here on are neither stated nor searched for."""
 
 
-class Stage(NamedTuple):
-    """Thresholds that passed a test of the risk: by how many rows they accept.
+class PassedRange(NamedTuple):
+    """Thresholds that passed a test of the risk, by the number of rows they accept.
 
     Attributes
     ----------
     first, last : int
-        All thresholds that accept so many rows, and from that to that many.
+        Every threshold that accepts between `first` and `last` rows passed.
     level : float
-        What their p-values are at most.
+        Their p-values are at most this.
     """
 
     first: int
@@ -41,206 +53,253 @@ class Stage(NamedTuple):
 
 @dataclass(frozen=True)
 class Cut:
-    """Where to cut, or why not.
+    """The score next to which the threshold lies, or why there is none.
 
     Attributes
     ----------
     state : str
         "threshold", "accept-all" or "reject-all".
-    at : float
-        The score that the cut is next to.
+    score : float
+        The score that the threshold lies next to.
     side : str
-        "above": `at` is accepted. "below": `at` is rejected. "exact": `at` itself is
-        the threshold.
+        "above": the threshold is above `score`, which is accepted. "below": it is below
+        `score`, which is rejected. "exact": it is `score` itself.
     trivial : str
         Why everything is accepted or rejected.
-    short : bool
-        Whether too few rows are why.
-    broken : bool
-        Whether the answer keeps no promise: two targets that exclude each other.
+    too_few_rows : bool
+        Whether the number of rows is the reason.
+    promised : bool
+        Whether the cut keeps a promise; it keeps none if two targets exclude each
+        other.
     feasible : tuple of float, or None
-        For two targets: the thresholds between which both are kept.
-    stages : tuple of Stage
-        For risk: which thresholds passed a test.
+        For two targets: the least and the largest threshold that keep both.
+    passed : tuple of PassedRange
+        For risk: the thresholds that passed a test.
     """
 
     state: Literal["threshold", "accept-all", "reject-all"] = "threshold"
-    at: float = math.nan
+    score: float = math.nan
     side: Literal["above", "below", "exact"] = "above"
     trivial: str = ""
-    short: bool = False
-    broken: bool = False
+    too_few_rows: bool = False
+    promised: bool = True
     feasible: tuple[float, float] | None = None
-    stages: tuple[Stage, ...] = ()
+    passed: tuple[PassedRange, ...] = ()
 
     @property
     def failed(self) -> bool:
         """Whether the calibration could not promise what was requested."""
-        return self.short or self.broken or self.state == "reject-all"
+        return self.too_few_rows or not self.promised or self.state == "reject-all"
 
 
 def frr_cut(scores: OrderedScores, frr: float, *, mode: Mode, delta: float) -> Cut:
-    """Reject at most a share `frr` of rows like these (correct ones, or all)."""
-    n, keep = len(scores), 1 - exact(frr)
+    """Reject at most a share `frr` of rows like these (correct ones, or all).
+
+    The threshold is the k-th smallest of the n scores. In expectation k is
+    ceil((n + 1) (1 - frr)); with confidence it is the least k with
+    P[Bin(n, 1 - frr) >= k] <= delta; all rows are accepted if k > n.
+    """
+    # Expectation: split conformal prediction (Vovk et al. 2005, chapter 4), since the
+    # new score has each rank among n + 1 equally often. Confidence: a one-sided
+    # tolerance limit (Wilks 1941), since the share of rows up to the k-th score is
+    # below 1 - frr iff k or more of the n scores are among the lowest share 1 - frr.
+    n, keep = len(scores), 1 - as_fraction(frr)
     if mode == "expectation":
         k = math.ceil((n + 1) * keep)
-        least = math.ceil(keep / exact(frr)) if frr else None
+        needed = math.ceil(keep / as_fraction(frr)) if frr else None
     else:
-        k = _first(n, lambda k: at_least(k, n, float(keep)) <= delta)
-        least = _rows_for(float(keep), delta)
+        k = _first_true(n, lambda k: binomial_upper_tail(k, n, float(keep)) <= delta)
+        needed = _rows_for(float(keep), delta)
     if k > n:
         why = f"{n:,} rows of the kind that it protects are too few to reject any"
-        return Cut("accept-all", trivial=why + at_least_words(least, n), short=True)
-    return Cut(at=scores.kth(k)[1])
+        return Cut(
+            "accept-all", trivial=why + needed_words(needed, n), too_few_rows=True
+        )
+    return Cut(score=scores.kth(k)[1])
 
 
 def trr_cut(scores: OrderedScores, trr: float, *, mode: Mode, delta: float) -> Cut:
-    """Reject at least a share `trr` of rows like these (errors)."""
-    n, lose = len(scores), 1 - exact(trr)
+    """Reject at least a share `trr` of rows like these (errors).
+
+    The threshold is just below the k-th smallest of the n scores. In expectation k is
+    floor((n + 1) (1 - trr)); with confidence it is the largest k with
+    P[Bin(n, 1 - trr) <= k - 1] <= delta; all rows are rejected if k = 0.
+    """
+    # The rules of `frr_cut`, with the order of the scores reversed.
+    n, lose = len(scores), 1 - as_fraction(trr)
     if mode == "expectation":
         k = math.floor((n + 1) * lose)
-        least = math.ceil(1 / lose) - 1 if lose else None
+        needed = math.ceil(1 / lose) - 1 if lose else None
     else:
-        k = _first(n, lambda k: at_most(k, n, float(lose)) > delta)
-        least = _rows_for(float(exact(trr)), delta)
+        k = _first_true(n, lambda k: binomial_cdf(k, n, float(lose)) > delta)
+        needed = _rows_for(float(as_fraction(trr)), delta)
     if k == 0:
         why = f"{n:,} errors are too few to accept any row"
-        return Cut("reject-all", trivial=why + at_least_words(least, n), short=True)
-    return _below(scores.kth(k)[0])
+        return Cut(
+            "reject-all", trivial=why + needed_words(needed, n), too_few_rows=True
+        )
+    return _cut_below(scores.kth(k)[0])
 
 
-def joint_cut(rows: Sample, joint: float, *, mode: Mode, delta: float) -> Cut:
-    """Let at most a share `joint` of all rows be wrong and accepted."""
-    n, wrong = len(rows), rows.of_kind("errors")
-    rate = exact(joint)
+def joint_cut(sample: Sample, joint: float, *, mode: Mode, delta: float) -> Cut:
+    """Let at most a share `joint` of all rows be wrong and accepted.
+
+    K errors may be accepted, so the threshold is just below the (K + 1)-th smallest
+    score of an error. In expectation K is floor(joint (n + 1) - 1); with confidence it
+    is the largest K with P[Bin(n, joint) <= K] <= delta.
+    """
+    # The loss (wrong and accepted) is 0 or 1 and only rises with the threshold. In
+    # expectation: conformal risk control (Angelopoulos et al. 2024, theorem 1), with
+    # (errors accepted + 1) / (n + 1) <= joint. With confidence: an upper confidence
+    # bound of each risk suffices for a monotone one, without a correction for the
+    # choice of the threshold (Bates et al. 2021, theorem 1).
+    n, errors = len(sample), sample.of_kind("errors")
+    rate = as_fraction(joint)
     if mode == "expectation":
         allowed = math.floor(rate * (n + 1) - 1)
-        least = math.ceil(1 / rate) - 1 if rate else None
+        needed = math.ceil(1 / rate) - 1 if rate else None
     else:
-        allowed = _first(n, lambda k: at_most(k, n, float(rate)) > delta) - 1
-        least = _rows_for(1 - float(rate), delta)
+        allowed = _first_true(n, lambda k: binomial_cdf(k, n, float(rate)) > delta) - 1
+        needed = _rows_for(1 - float(rate), delta)
     if allowed < 0:
         why = f"{n:,} rows are too few to accept any and keep the promise"
-        return Cut("reject-all", trivial=why + at_least_words(least, n), short=True)
-    if allowed >= len(wrong):
+        return Cut(
+            "reject-all", trivial=why + needed_words(needed, n), too_few_rows=True
+        )
+    if allowed >= len(errors):
         why = "even accepting every row keeps the promise"
         return Cut("accept-all", trivial=why)
-    return _below(wrong.kth(allowed + 1)[0])
+    return _cut_below(errors.kth(allowed + 1)[0])
 
 
-def least_cost(rows: Sample, cost: float) -> Cut:
-    """Minimise errors accepted times `cost` plus rows rejected, on these rows."""
-    c = rows.counts
+def least_cost(sample: Sample, cost: float) -> Cut:
+    """Minimise `cost` times the errors accepted plus the rows rejected, on these rows.
+
+    On rows to come Chow's rule (1970) is best: reject iff the probability of an error
+    is above 1 / cost. The scores need not be probabilities, so the minimum on the
+    calibration rows takes its place, and promises nothing.
+    """
+    c = sample.counts
     accepted = np.cumsum(c.correct + c.errors)
-    with np.errstate(over="ignore"):  # an endless cost is that of any error
-        spent = cost * np.cumsum(c.errors) + (len(rows) - accepted)
-    best = int(np.argmin(spent))
-    if len(rows) <= spent[best]:
+    with np.errstate(over="ignore"):  # an infinite cost times any error is infinite
+        costs = cost * np.cumsum(c.errors) + (len(sample) - accepted)
+    best = int(np.argmin(costs))
+    if len(sample) <= costs[best]:
         return Cut("reject-all", trivial="no threshold costs less than rejecting all")
     if best == len(accepted) - 1:
         return Cut("accept-all", trivial="no threshold costs less than accepting all")
-    return accepting(rows, int(accepted[best]))
+    return cut_accepting(sample, int(accepted[best]))
 
 
-def place(cut: Cut, rows: Sample) -> float:
-    """Return the threshold: half way to the neighbouring score where there is one.
+def threshold_of(cut: Cut, sample: Sample) -> float:
+    """Return the threshold: half way to the neighbouring score, if there is one.
 
     It decides every calibration row as the cut does, and leaves room for the rounding
     of other runtimes on both sides.
     """
     if cut.state != "threshold":
         return math.inf if cut.state == "accept-all" else -math.inf
-    scores = rows.of_kind("all")
+    scores = sample.of_kind("all")
     if cut.side == "exact":
-        return _beside_ties(cut.at, rows, scores)
+        return _clear_of_ties(cut.score, sample, scores)
     if cut.side == "above":
-        return _above(cut.at, rows, scores)
-    low, high = scores.below(cut.at), cut.at
-    room = _room(high, rows) if low == -math.inf else 0.0
-    return between(low, high, high - room if room else scores.just_below(high))
+        return _threshold_above(cut.score, sample, scores)
+    low, high = scores.below(cut.score), cut.score
+    margin = _rounding_margin(high, sample) if low == -math.inf else 0.0
+    return midpoint(low, high, high - margin if margin else scores.just_below(high))
 
 
-def _above(accepted: float, rows: Sample, scores: OrderedScores) -> float:
+def _threshold_above(accepted: float, sample: Sample, scores: OrderedScores) -> float:
     """Return a threshold between a score and the next one."""
     high = scores.above(accepted)
-    room = _room(accepted, rows) if high == math.inf else 0.0
-    return between(accepted, high, accepted + room)
+    margin = _rounding_margin(accepted, sample) if high == math.inf else 0.0
+    return midpoint(accepted, high, accepted + margin)
 
 
-def _room(score: float, rows: Sample) -> float:
-    """Return how far rounding may move a score; nothing where it is infinite."""
-    return rows.rounding * max(1.0, abs(score)) if math.isfinite(score) else 0.0
+def _rounding_margin(score: float, sample: Sample) -> float:
+    """Return how far rounding may move a score; 0 if it is infinite."""
+    return sample.rounding * max(1.0, abs(score)) if math.isfinite(score) else 0.0
 
 
-def _beside_ties(threshold: float, rows: Sample, scores: OrderedScores) -> float:
-    """Return a given threshold; one that accepts the scores that it lies on, if any.
+def _clear_of_ties(threshold: float, sample: Sample, scores: OrderedScores) -> float:
+    """Return a threshold chosen by hand; one above the scores that it lies on, if any.
 
-    Of scores that rounding alone tells from a threshold, one runtime would accept what
-    another rejects.
+    If only rounding tells scores from a threshold, one runtime accepts what another
+    rejects.
     """
-    near = 2 * _room(threshold, rows)
-    if not near or not rows.exact or threshold + near == math.inf:
+    near = 2 * _rounding_margin(threshold, sample)
+    if not near or not sample.exact or threshold + near == math.inf:
         return threshold
     beyond = scores.above(threshold + near)
     last = scores.kth(len(scores))[1] if beyond == math.inf else scores.below(beyond)
-    return threshold if last < threshold - near else _above(last, rows, scores)
+    if last < threshold - near:
+        return threshold
+    return _threshold_above(last, sample, scores)
 
 
-def exact(rate: float) -> Fraction:
-    """Read a rate as the decimal that it was written as."""
+def as_fraction(rate: float) -> Fraction:
+    """Return a rate exactly as the decimal that it was written as.
+
+    Examples
+    --------
+    >>> math.floor(100 * (1 - 0.9)), math.floor(100 * (1 - as_fraction(0.9)))
+    (9, 10)
+    """
     return Fraction(repr(float(rate)))
 
 
-def between(low: float, high: float, otherwise: float) -> float:
-    """Return a threshold half way between two scores, where there is one."""
+def midpoint(low: float, high: float, otherwise: float) -> float:
+    """Return a threshold half way between two scores; `otherwise` if there is none."""
     if math.isinf(low) or math.isinf(high):
         return otherwise
     middle = low + (high - low) / 2
     return middle if low < middle < high else otherwise
 
 
-def _below(score: float) -> Cut:
+def _cut_below(score: float) -> Cut:
     if score == -math.inf:
-        why = "rows that must be rejected are fully certain, so no threshold parts them"
+        why = "no threshold rejects fully certain rows, and some must be rejected"
         return Cut("reject-all", trivial=why)
-    return Cut(at=score, side="below")
+    return Cut(score=score, side="below")
 
 
-def accepting(rows: Sample, accepted: int) -> Cut:
-    """Return the cut that accepts so many rows, the least doubtful ones."""
-    if accepted == len(rows):
+def cut_accepting(sample: Sample, accepted: int) -> Cut:
+    """Return the cut that accepts this number of rows, the least doubtful ones."""
+    if accepted == len(sample):
         why = "even accepting every row keeps the promise"
         return Cut("accept-all", trivial=why)
-    return Cut(at=rows.of_kind("all").kth(accepted)[1])
+    return Cut(score=sample.of_kind("all").kth(accepted)[1])
 
 
-def _first(n: int, holds: Callable[[int], bool]) -> int:
-    """Return the least k in 0..n+1 where a condition that then stays true holds."""
-    low, high = 0, n + 1
-    while low < high:
-        middle = (low + high) // 2
-        if holds(middle):
-            high = middle
-        else:
-            low = middle + 1
-    return low
+def _first_true(n: int, condition: Callable[[int], bool]) -> int:
+    """Return the least k in 0..n for which a condition is true, and stays so; or n + 1.
+
+    Examples
+    --------
+    >>> _first_true(10, lambda k: k * k > 30), _first_true(5, lambda k: k > 9)
+    (6, 6)
+    """
+    return bisect_left(range(n + 1), 1, key=condition)
 
 
-def last_holding(n: int, holds: Callable[[int], bool]) -> int:
-    """Return where a binary search ends for what holds below and fails above."""
-    return _first(n - 1, lambda j: not holds(j))
+def true_prefix(n: int, condition: Callable[[int], bool]) -> int:
+    """Return the length of the prefix of 0..n - 1 where a condition is true.
+
+    By binary search: if the condition is not true on a prefix alone, one such prefix.
+    """
+    return _first_true(n - 1, lambda k: not condition(k))
 
 
-def at_most(k: int, n: int, p: float) -> float:
-    """P[Bin(n, p) <= k]."""
+def binomial_cdf(k: int, n: int, p: float) -> float:
+    """Return P[Bin(n, p) <= k]."""
     from scipy.special import betainc
 
     # One number at a time: arrays of one would take ten times as long.
     return float(betainc(n - k, k + 1, 1 - p)) if 0 <= k < n else float(k >= n)
 
 
-def at_most_each(k: Array, n: Array, p: Array | float) -> Array:
-    """P[Bin(n, p) <= k] of each."""
+def binomial_cdfs(k: Array, n: Array, p: Array | float) -> Array:
+    """Return P[Bin(n, p) <= k] for each element."""
     from scipy.special import betainc
 
     k, n = np.asarray(k, np.float64), np.asarray(n, np.float64)
@@ -249,17 +308,18 @@ def at_most_each(k: Array, n: Array, p: Array | float) -> Array:
     return np.where(inside, tail, np.where(k < 0, 0.0, 1.0))
 
 
-def at_least(k: int, n: int, p: float) -> float:
-    """P[Bin(n, p) >= k]."""
-    return at_most(n - k, n, 1 - p)
+def binomial_upper_tail(k: int, n: int, p: float) -> float:
+    """Return P[Bin(n, p) >= k]."""
+    return binomial_cdf(n - k, n, 1 - p)
 
 
 def _rows_for(keep: float, delta: float) -> int | None:
     """Return the least n with keep^n <= delta, as the rules compute the power."""
     if not 0 < keep < 1:
         return None
-    n = max(_whole(math.log(delta) / math.log(keep)) - 1, 1)
-    while n < MOST_ROWS and at_least(n, n, keep) > delta:  # logarithms may be one off
+    n = max(_rounded_up(math.log(delta) / math.log(keep)) - 1, 1)
+    # Logarithms may be one row off.
+    while n < MOST_ROWS and binomial_upper_tail(n, n, keep) > delta:
         n += 1
     return n
 
@@ -267,21 +327,23 @@ def _rows_for(keep: float, delta: float) -> int | None:
 def least_rows(risk: float, level: float) -> int:
     """Return how many rows without an error pass the test of a risk.
 
+    That is ceil(log(level) / log(1 - risk)).
+
     Examples
     --------
     >>> least_rows(0.02, 0.09)
     120
     """
-    return _whole(math.log(level) / math.log1p(-risk))
+    return _rounded_up(math.log(level) / math.log1p(-risk))
 
 
-def _whole(rows: float) -> int:
-    """Return a number of rows, rounded up; the largest for a promise next to never."""
+def _rounded_up(rows: float) -> int:
+    """Return a number of rows rounded up, at most `MOST_ROWS`."""
     return math.ceil(min(rows, MOST_ROWS))
 
 
-def at_least_words(least: int | None, rows: int) -> str:
+def needed_words(needed: int | None, rows: int) -> str:
     """Say how many rows of that kind the rule needs in any case, if there are fewer."""
-    if least is None or not rows < least < MOST_ROWS:
+    if needed is None or not rows < needed < MOST_ROWS:
         return ""
-    return f" ({least:,} is the least that can be enough)"
+    return f" (at least {needed:,} are needed)"

@@ -2,6 +2,10 @@
 
 `Rows` holds every score; a `Sketch` of `trustdoctor.metrics` counts them in ranges.
 Both implement `Sample` completely, so the rules never ask which of the two they have.
+
+References
+----------
+Steele, Lea and Flood, Fast Splittable Pseudorandom Number Generators, OOPSLA 2014.
 """
 
 import hashlib
@@ -17,7 +21,7 @@ from trustdoctor.metrics import CellScores, Confusion, Counts, Sketch, confusion
 
 
 class OrderedScores(Protocol):
-    """The scores of one kind of rows, in order; each is known to lie in an interval."""
+    """The scores of one kind of rows, in order; each is known to be in an interval."""
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -32,7 +36,7 @@ class OrderedScores(Protocol):
         """Return the largest score below this one; -inf without any."""
 
     def just_below(self, score: float) -> float:
-        """Return the largest number below this score, in the scores' type."""
+        """Return the largest number of the scores' type that is below this score."""
 
 
 class Sample(Protocol):
@@ -69,13 +73,13 @@ class Sample(Protocol):
         """Return the scores of "correct", of "errors" or of "all" rows."""
 
     def worst(self) -> Counts:
-        """Return the counts in the least favourable order that the ranges allow."""
+        """Return the counts in the least favourable order of the rows of each range."""
 
-    def start(self, k: int) -> tuple[int, int, int]:
-        """Return rows and errors that the threshold at the k-th smallest score accepts.
+    def accepted_by_kth(self, k: int) -> tuple[int, int, int]:
+        """Return rows and errors that a threshold at the k-th smallest score accepts.
 
-        The third number is the fewest rows that it may accept: within a range of
-        scores their order is unknown.
+        The third number is the fewest rows that it may accept: within a range of scores
+        the order of the rows is unknown.
         """
 
     def confusion(self, threshold: float) -> Confusion | None:
@@ -85,7 +89,7 @@ class Sample(Protocol):
         """Return the sample of each group, in the order of their names."""
 
 
-class _Counted:
+class _TiedGroups:
     """Rows in groups of tied scores: what `Rows` and `CountedRows` share."""
 
     counts: Counts
@@ -101,7 +105,7 @@ class _Counted:
         return int(self.counts.n_errors)
 
     def worst(self) -> Counts:
-        """Return the counts: the order of the rows is known."""
+        """Return the counts themselves: the order of the rows is known."""
         return self.counts
 
     def of_kind(self, kind: str) -> CellScores:
@@ -113,8 +117,8 @@ class _Counted:
             c.scores if c.lowest is None else c.lowest, c.scores, sizes[kind]
         )
 
-    def start(self, k: int) -> tuple[int, int, int]:
-        """Return rows and errors that the k-th score accepts, and the rows again."""
+    def accepted_by_kth(self, k: int) -> tuple[int, int, int]:
+        """Return rows and errors accepted at the k-th score, and the rows again."""
         cumulative = np.cumsum(self.counts.correct + self.counts.errors)
         group = int(np.searchsorted(cumulative, k))
         accepted = int(cumulative[group])
@@ -122,7 +126,7 @@ class _Counted:
 
 
 @dataclass(frozen=True, eq=False)
-class Rows(_Counted):
+class Rows(_TiedGroups):
     """The scores of rows and, if known, their errors.
 
     Attributes
@@ -130,7 +134,7 @@ class Rows(_Counted):
     scores : array (n,)
     errors : bool array (n,), or None
     rounding : float
-        Scores that differ by no more than rounding are tied, as in `count`.
+        Scores that differ by no more than rounding are tied, as in `counts`.
     """
 
     scores: Array
@@ -184,7 +188,7 @@ class Rows(_Counted):
 
 
 @dataclass(frozen=True, eq=False)
-class CountedRows(_Counted):
+class CountedRows(_TiedGroups):
     """A sample in the form of its exact counts at every distinct score."""
 
     counts: Counts
@@ -209,7 +213,7 @@ class CountedRows(_Counted):
 class Fingerprint:
     """A digest of scores and errors that depends on neither order nor batches.
 
-    It tells samples apart; it does not protect against a forged one.
+    It tells samples apart, but is no protection against forged ones.
 
     Attributes
     ----------
@@ -267,13 +271,8 @@ _BLOCK = 1 << 15  # rows that stay in the cache
 
 
 def _mixed_bits(scores: Array) -> Array:
-    """Return the bits of each score, mixed by splitmix64.
-
-    References
-    ----------
-    Steele, Lea and Flood, Fast Splittable Pseudorandom Number Generators, 2014.
-    """
-    # A sum of plain bits would confuse samples whose scores differ in opposite ways.
+    """Return the bits of each score, mixed by splitmix64 (Steele et al. 2014)."""
+    # A sum of plain bits would not tell samples apart that differ in opposite ways.
     # Adding 0.0 turns -0.0 into 0.0: the two are equal, and so must their bits be.
     bits = (scores + 0.0).view(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
@@ -314,10 +313,10 @@ def cdf(sample: Sample, scores: Array) -> Array:
 
 
 def as_sample(scores: Any, errors: Any = None, *, rounding: float = 0.0) -> Sample:
-    """Check rows to calibrate on: scores and errors, or a sketch, which counts both."""
+    """Check the scores and errors of calibration rows, or a sketch that counts both."""
     if isinstance(scores, Sketch):
         if errors is not None:
-            message = "a sketch counts its errors. Leave errors out."
+            message = "a sketch counts errors itself. Leave errors out."
             raise InputError(message)
         if len(scores) == 0:
             message = "expected at least one score, got an empty sketch."

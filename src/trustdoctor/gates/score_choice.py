@@ -1,4 +1,8 @@
-"""What score="auto" does: some rows tune the score, and others calibrate it."""
+"""What score="auto" does: some rows tune the score, and the others calibrate it.
+
+Rows that chose the score are not exchangeable with rows to come: its doubts separate
+their errors better. So they have no part in the threshold (sample splitting).
+"""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -33,17 +37,17 @@ AUTO = "auto"
 """The name that stands for the score that some of the rows choose."""
 
 CHOOSING_SHARE = 1 / 3
-"""How many of the labelled rows choose; the others set the threshold."""
+"""The share of the labelled rows that choose; the others set the threshold."""
 
 MOST_CHOOSING = 2000
-"""Rows that choose, at most: more would add little, and calibration wants them."""
+"""Rows that choose, at most: more add little, and calibration needs them."""
 
 SEED = 0
 """Of the permutation that splits them."""
 
 GAIN_CONFIDENCE = 0.95
 DEFAULT_TRR = 0.95
-"""Where the gain in FRR is stated if the target does not say."""
+"""Where the gain in FRR is stated if the target does not name a TRR."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,22 +57,22 @@ class ScoreChoice:
     Attributes
     ----------
     score : Score
-        Tuned; softmax response where nothing stood out.
+        The tuned score, or softmax response if nothing was better.
     verdict : str
-        What was chosen, and by which rows; empty where there was one score alone.
-    choosing_rows, other_rows : integer arrays
+        What was chosen, and by which rows; empty if there was only one score.
+    choosing_rows, calibrating_rows : integer arrays
         The rows that chose, and the rows that are left to calibrate on.
     """
 
     score: Score
     verdict: str
     choosing_rows: NDArray[np.int64]
-    other_rows: NDArray[np.int64]
+    calibrating_rows: NDArray[np.int64]
 
     def notes(self, gate: Gate, predictions: Predictions) -> list[str]:
-        """Say what was chosen, and what it gained on rows that did not choose it.
+        """Say what was chosen, and what it gained on the rows that calibrated the gate.
 
-        `predictions` are those rows, which calibrated the gate.
+        `predictions` are those rows, which had no part in the choice.
         """
         if not len(self.choosing_rows):
             return [f"These rows allow one score, {self.score.name}: none was chosen."]
@@ -89,7 +93,7 @@ class ScoreChoice:
             return notes
         if gain.is_clear:
             return [*notes, gain.words]
-        total = f"{len(self.choosing_rows) + len(self.other_rows):,}"
+        total = f"{len(self.choosing_rows) + len(self.calibrating_rows):,}"
         unclear = f"{gain.words} That is no clear gain: msp would have all {total}."
         return [*notes, unclear]
 
@@ -99,9 +103,9 @@ def choose_score(
 ) -> ScoreChoice:
     """Tune a score to the request's target, on a third of the labelled rows.
 
-    The rows that choose are a random part, the same in every run, of 2,000 at most.
-    Where there is one score alone no row chooses. Of several candidate values give the
-    strictest: which of them will pass is not known yet.
+    The rows that choose are drawn at random, the same in every run, 2,000 at most. If
+    there is only one score, no row chooses. If there are several candidate values,
+    `request` is for the strictest: which of them passes is not known yet.
 
     Examples
     --------
@@ -110,7 +114,7 @@ def choose_score(
     >>> labels = np.where(rng.random(600) < 0.8, logits.argmax(1), 0)
     >>> p = Predictions.from_logits(logits, labels)
     >>> choice = choose_score(p, Request({"frr": 0.1}))
-    >>> len(choice.choosing_rows), len(choice.other_rows)
+    >>> len(choice.choosing_rows), len(choice.calibrating_rows)
     (200, 400)
     """
     require_predictions(predictions)
@@ -123,17 +127,17 @@ def choose_score(
         )
     require_all_classes(predictions, "score 'auto'")
     _check_choice(temperature, request)
-    predictions.labelled("choosing a score")  # says where there are no labels
+    predictions.labelled("choosing a score")  # refuses rows without any label
     labelled = np.flatnonzero(predictions.has_label)
     order = labelled[np.random.default_rng(SEED).permutation(len(labelled))]
     n_choosing = min(MOST_CHOOSING, int(CHOOSING_SHARE * len(order)))
-    choosing, others = np.split(order, [n_choosing])
+    choosing, calibrating = np.split(order, [n_choosing])
     tuned = _tuned_score(predictions[choosing], request)
     return ScoreChoice(
         tuned.only_member or tuned,
         tuned.verdict(),
         choosing,
-        np.append(others, np.flatnonzero(~predictions.has_label)),
+        np.append(calibrating, np.flatnonzero(~predictions.has_label)),
     )
 
 
@@ -153,9 +157,9 @@ def _check_choice(temperature: float, request: Request) -> None:
 
 
 def _tuned_score(rows: Predictions, request: Request) -> Tuned:
-    tunable = {n: value for n, value in request.target.items() if n in TUNED_FOR}
+    tuned_for = {n: value for n, value in request.target.items() if n in TUNED_FOR}
     try:
-        return Tuned.fit(rows, for_=tunable or None)
+        return Tuned.fit(rows, for_=tuned_for or None)
     except InputError as error:
         message = (
             f"score 'auto' chooses on {CHOOSING_SHARE:.0%} of the rows, here "
@@ -165,7 +169,7 @@ def _tuned_score(rows: Predictions, request: Request) -> Tuned:
 
 
 class Gain(NamedTuple):
-    """How a score compares with softmax response, and whether it is clearly better."""
+    """A comparison with softmax response, and whether the score is clearly better."""
 
     words: str
     is_clear: bool
@@ -174,9 +178,10 @@ class Gain(NamedTuple):
 def gain_over_baseline(score: Score, rows: Predictions, trr: float) -> Gain | None:
     """Compare a score with softmax response on labelled rows that did not choose it.
 
-    None where all rows are right, or all wrong. The threshold has no part in a ranking,
-    so the rows that set it can tell.
+    With paired intervals: of AUROC by DeLong et al. (1988), of FRR at `trr` by Newcombe
+    (1998). None if all rows are right, or all wrong.
     """
+    # The threshold has no part in a ranking, so the rows that set it may judge.
     errors = rows.errors
     if errors.all() or not errors.any():
         return None
@@ -184,10 +189,10 @@ def gain_over_baseline(score: Score, rows: Predictions, trr: float) -> Gain | No
         Ranking(s(rows), errors, s.rounding) for s in (score, find_score(BASELINE))
     )
     auroc_gain = auroc_difference(ranking, baseline, confidence=GAIN_CONFIDENCE)
-    parts, baseline_parts = (
+    frr, baseline_frr = (
         paired_frr(r, trr=trr, confidence=GAIN_CONFIDENCE) for r in (ranking, baseline)
     )
-    frr_change = frr_difference(parts, baseline_parts, errors)
+    frr_change = frr_difference(frr, baseline_frr, errors)
     words = (
         f"On {len(errors):,} rows that did not choose it, against {BASELINE}: AUROC "
         f"{auroc_gain.percent(sign=True)}, FRR@{trr * 100:.3g}TRR "

@@ -1,21 +1,21 @@
-"""Calibrating a shortlist: on other rows than the gate, or on the same.
+"""Calibration of shortlists, on the rows that set the gate's threshold or on others.
 
 On other rows the threshold is the ceil((m + 1) level)-th smallest nonconformity of the
-true class, over the m rows that the gate rejects: split conformal prediction among the
-rejected rows.
+true class, over the m rows that the gate rejects: split conformal prediction (Vovk et
+al. 2005, chapter 4) with the gate's decision as the category (Mondrian, section 4.5).
 
-On the rows that set the gate's threshold the rejected ones are a selection in which a
-new row takes part: if it were a calibration row, and one of those the new row, the
-threshold could differ. So the reference set holds the rows that would be rejected if
-the new row, an error and rejected, took their place. The prediction is on every list,
-so a new row that is correct needs no list. If the threshold is next to an order
-statistic, the reference set holds all rejected errors and, of the rejected correct
-rows, those that one more error would leave rejected; except the row next to the
-threshold, whose membership depends on the new row. One more row, which no list covers,
-makes up for it.
+On the rows that set the gate's threshold the rejected rows are a selection, and a new
+row has a part in it: had it been a calibration row, and one of these the new row, the
+threshold could differ. So the reference set holds the rows that would still be rejected
+if the new row, an error and rejected, took their place (Jin and Ren 2024). A new row
+that is correct needs no list, since the prediction is on every list. If the threshold
+lies next to an order statistic, the reference set holds all rejected errors, and the
+rejected correct rows that one more error would leave rejected; but not the row next to
+the threshold, whose membership depends on the new row. One more row, which no list
+covers, makes up for it.
 
-If rows were counted in ranges of scores, the threshold is next to the end of a range
-that its rows move. An error belongs to the reference set if it lies beyond all ranges
+If rows were counted in ranges of scores, the threshold lies next to the end of a range,
+which its rows move. An error belongs to the reference set if it lies beyond all ranges
 where the threshold could then be; one within them counts as a row that no list covers.
 
 References
@@ -40,7 +40,7 @@ from trustdoctor.errors import InputError
 from trustdoctor.gates.certification import EXCHANGEABLE
 from trustdoctor.gates.gate import Gate
 from trustdoctor.gates.request import Request
-from trustdoctor.gates.rules import Cut, exact, place
+from trustdoctor.gates.rules import Cut, as_fraction, threshold_of
 from trustdoctor.gates.sample import Fingerprint, Rows, Sample
 from trustdoctor.gates.shortlists import (
     FREE,
@@ -57,10 +57,10 @@ from trustdoctor.scores import ROUNDING
 
 LEVEL = 0.95
 SHORTLIST_SHARE = 1 / 3
-"""The share of the labelled rows that set the lists, if the others set the gate."""
+"""The share of the labelled rows that set the lists if the others set the gate."""
 
 SHORTLIST_SEED = 0
-"""Of the permutation that splits them."""
+"""The seed of the permutation that splits them."""
 
 OPTIONS = ("level", "method", "penalty", "free", "max_size")
 
@@ -86,8 +86,8 @@ def shortlist(  # noqa: PLR0913 - options, by keyword only
     gate : Gate
         One that scores by itself.
     predictions : Predictions
-        Labelled rows that had no part in the gate; or the very rows that set its
-        threshold, if its target is frr, trr, joint, coverage or threshold.
+        Labelled rows that had no part in the gate. If its target is frr, trr, joint,
+        coverage or threshold, they may also be the rows that set its threshold.
     level : float
         From 0.5 to below 1.
     method : str
@@ -97,7 +97,7 @@ def shortlist(  # noqa: PLR0913 - options, by keyword only
     max_size : int, optional
         A longer list becomes a full review, which holds every class.
     groups : array (n,), optional
-        Each row's group, for a gate with groups; by default the predictions' own.
+        Each row's group, for a gate with groups; by default `predictions.groups`.
 
     Examples
     --------
@@ -159,13 +159,12 @@ def uncalibrated_shortlist(  # noqa: PLR0913 - options, by keyword only
 
 
 def refuse_labelled_subset(gate: Gate, rows: Fingerprint) -> None:
-    """Refuse rows that set a threshold without labels, if only some have a label."""
-    c = gate.certificate
-    if c is not None and c.fingerprint == rows.digest:
+    """Refuse rows that set a threshold without labels if only some have a label."""
+    if gate.certificate is not None and gate.certificate.fingerprint == rows.digest:
         message = (
-            "some of the rows that set the threshold have no label, and the labelled "
-            "ones alone are not those rows: lists need other rows. Split the rows, or "
-            "use calibrate(..., shortlist=...), which does."
+            "some of the rows that set the threshold have no label, and lists cannot "
+            "be calibrated on the labelled ones alone: they need other rows. Split the "
+            "rows, or use calibrate(..., shortlist=...), which does."
         )
         raise InputError(message)
 
@@ -193,8 +192,10 @@ def calibrate_shortlist(  # noqa: PLR0913 - what lists are made of
         reference, uncertain = reference_set.members(doubts, errors, reference)
         uncovered = uncertain + 1
     scores = np.full(len(errors), -np.inf)  # of rows whose prediction is true
-    hard = np.flatnonzero(reference & errors)
-    scores[hard] = true_class_nonconformity(uncalibrated, rows, hard, predicted)
+    wrong_rows = np.flatnonzero(reference & errors)
+    scores[wrong_rows] = true_class_nonconformity(
+        uncalibrated, rows, wrong_rows, predicted
+    )
     level = uncalibrated.level
     rule = conformal_rule(scores[reference], level, uncovered=uncovered)
     group_rules: dict[Any, ListRule] = {}
@@ -211,7 +212,7 @@ def calibrate_shortlist(  # noqa: PLR0913 - what lists are made of
 
 
 def with_shortlist(gate: Gate, calibrated: Shortlist) -> Gate:
-    """Return a gate with a shortlist, and what that promises in its certificate."""
+    """Return the gate with this shortlist, whose promise its certificate states."""
     gate = replace(gate, shortlist=calibrated)
     if gate.certificate is None:
         return gate
@@ -227,18 +228,18 @@ def true_class_nonconformity(
     assert rows.labels is not None
     true_scores = np.empty(len(indices))
     for block in row_blocks((len(indices), rows.n_classes)):
-        chosen = indices[block]
-        scores = shortlist.nonconformity(rows.logits[chosen], predicted[chosen])
-        labels = rows.labels[chosen][:, None]
+        block_rows = indices[block]
+        scores = shortlist.nonconformity(rows.logits[block_rows], predicted[block_rows])
+        labels = rows.labels[block_rows][:, None]
         true_scores[block] = np.take_along_axis(scores, labels, 1)[:, 0]
     return true_scores
 
 
 def conformal_rule(scores: Array, level: float, *, uncovered: int = 0) -> ListRule:
-    """Return the threshold that covers a new row's true class with this probability.
+    """Return the threshold that covers a new row's true class with probability `level`.
 
-    `scores` are the nonconformities of the true classes in the reference set; besides
-    them `uncovered` rows count as of infinite nonconformity.
+    `scores` are the nonconformities of the true classes in the reference set; a further
+    `uncovered` rows count as of infinite nonconformity.
     """
     m = len(scores)
     k = conformal_rank(m + uncovered, level)
@@ -248,7 +249,7 @@ def conformal_rule(scores: Array, level: float, *, uncovered: int = 0) -> ListRu
 
 
 def threshold_above_ties(scores: Sample, k: int) -> float:
-    """Return a threshold just above the k-th smallest score, and all tied with it."""
+    """Return a threshold just above the k-th smallest score and all tied with it."""
     score = scores.of_kind("all").kth(k)[1]
     # Another runtime (ONNX, a GPU) rounds otherwise, and must list the same classes.
     margin = ROUNDING * max(1.0, abs(score)) if math.isfinite(score) else 0.0
@@ -256,10 +257,10 @@ def threshold_above_ties(scores: Sample, k: int) -> float:
 
 
 def conformal_rank(rows: int, level: float) -> int:
-    """Return ceil((m + 1) level), the level read as the decimal that it is.
+    """Return ceil((m + 1) level), for m rows and the level as an exact decimal.
 
-    Among m + 1 exchangeable scores the new one is at most the k-th smallest of the
-    others with probability at least k / (m + 1).
+    Of m + 1 exchangeable scores the new one is at most the k-th smallest of the others
+    with probability k / (m + 1) or more.
 
     Examples
     --------
@@ -267,24 +268,28 @@ def conformal_rank(rows: int, level: float) -> int:
     (19, 7)
     """
     # In floats 10 * 0.7 is above 7, and the rank would be 8.
-    return math.ceil((rows + 1) * exact(level))
+    return math.ceil((rows + 1) * as_fraction(level))
 
 
 def are_gate_rows(gate: Gate, rows: Fingerprint) -> bool:
-    """Return whether these rows set the gate's threshold; refuse some if they did.
+    """Return whether these rows set the gate's threshold.
 
-    A threshold that is not next to an order statistic would have to be found anew for
-    every row whose place a new one could take.
+    If they did, they are refused unless the threshold lies next to an order statistic.
     """
-    c = gate.certificate
-    unlabelled = replace(rows, labelled=False)
-    if c is None or c.fingerprint not in (rows.digest, unlabelled.digest):
+    # Any other threshold would have to be found again for every row whose place a new
+    # one could take.
+    certificate = gate.certificate
+    if certificate is None:
         return False
-    if gate.groups or c.candidates > 1 or not is_order_statistic(c.target):
+    unlabelled = replace(rows, labelled=False)
+    if certificate.fingerprint not in (rows.digest, unlabelled.digest):
+        return False
+    target, several = certificate.target, certificate.candidates > 1
+    if gate.groups or several or not is_order_statistic(target):
         circumstance = " in groups" if gate.groups else ""
-        circumstance += " at one of several values" if c.candidates > 1 else ""
+        circumstance += " at one of several values" if several else ""
         message = (
-            f"these rows set the threshold for {' and '.join(c.target)}{circumstance}: "
+            f"these rows set the threshold for {' and '.join(target)}{circumstance}: "
             "its lists need other rows. Split the rows, or use calibrate(..., "
             "shortlist=...), which does."
         )
@@ -293,9 +298,9 @@ def are_gate_rows(gate: Gate, rows: Fingerprint) -> bool:
 
 
 def is_order_statistic(target: Mapping[str, Any]) -> bool:
-    """Return whether a threshold is next to an order statistic, or was given.
+    """Return whether a threshold lies next to an order statistic, or is chosen by hand.
 
-    Of several values the rows choose one, and with it the order statistic.
+    If there are several values, the rows choose one, and with it the rank.
     """
     return len(target) == 1 and all(
         TARGETS[name].by_rank and isinstance(value, Real)
@@ -315,27 +320,27 @@ def require_scoring_gate(gate: Any) -> None:
         )
         raise InputError(message)
     if gate.shortlist is not None:
-        message = "this gate has a shortlist. Give the gate that it was made of."
+        message = "this gate has a shortlist. Give the gate without it."
         raise InputError(message)
 
 
 def shortlist_notes(shortlist: Shortlist) -> list[str]:
-    """Say what the lists promise, and on what grounds."""
+    """Say what the lists promise, which rows set them, and if those are too few."""
     rule, groups = shortlist.rule, shortlist.groups
-    grounds = "rows that had no part in the gate"
+    source = "rows that had no part in the gate"
     if shortlist.same_rows:
-        grounds = (
-            "the rows that set the threshold, by selection-conditional calibration"
-        )
+        source = "the rows that set the threshold, by selection-conditional calibration"
     notes = [
         f"Shortlist: {shortlist.promise()}. {rule.rows:,} rejected rows set it, of "
-        f"{grounds}."
+        f"{source}."
     ]
-    full = [name for name, own_rule in groups.items() if own_rule.threshold == math.inf]
-    if (not groups and rule.threshold == math.inf) or full:
-        names = f" in {', '.join(map(str, full[:20]))}" if full else ""
+    full_reviews = [
+        name for name, list_rule in groups.items() if list_rule.threshold == math.inf
+    ]
+    if (not groups and rule.threshold == math.inf) or full_reviews:
+        names = f" in {', '.join(map(str, full_reviews[:20]))}" if full_reviews else ""
         # The least m with conformal_rank(m + same_rows, level) <= m.
-        level = exact(shortlist.level)
+        level = as_fraction(shortlist.level)
         least = max(math.ceil((1 + shortlist.same_rows) * level / (1 - level)), 1)
         notes.append(
             f"Too few rejected rows for a list{names}, or their true classes too "
@@ -348,7 +353,7 @@ def split_note(list_rows: int, gate_rows: int) -> str:
     """Say how many rows set the lists, and how many the gate."""
     return (
         f"{list_rows:,} labelled rows, drawn at random, set the lists and had no part "
-        f"in the gate, which {gate_rows:,} others set."
+        f"in the gate; {gate_rows:,} others set the gate."
     )
 
 
@@ -359,8 +364,8 @@ def shortlist_options(requested: Any) -> dict[str, Any]:
     unknown = [name for name in requested if name not in OPTIONS]
     if unknown:
         message = (
-            f"expected a shortlist's {', '.join(OPTIONS)}, got {unknown[0]!r}. Leave "
-            "it out."
+            f"expected {', '.join(OPTIONS)} as options of a shortlist, got "
+            f"{unknown[0]!r}. Leave it out."
         )
         raise InputError(message)
     return dict(requested)
@@ -375,7 +380,7 @@ class ReferenceSet:
     correct : float
         Correct rows above this score are rejected.
     errors : tuple of float, or None
-        Errors above the second number are rejected, and those below the first are not;
+        Errors above the second number are rejected, those below the first are not, and
         between them it is uncertain. None if these are exactly the rejected errors.
     """
 
@@ -387,12 +392,12 @@ class ReferenceSet:
     ) -> tuple[NDArray[np.bool_], int]:
         """Return the mask of the members, and the number of uncertain errors."""
         d = np.asarray(doubts, np.float64)
-        certain, uncertain = errors & rejected, 0
+        certain_errors, uncertain = errors & rejected, 0
         if self.errors is not None:
             low, high = self.errors
-            certain = errors & (d > high)
+            certain_errors = errors & (d > high)
             uncertain = int((errors & (low <= d) & (d <= high)).sum())
-        return certain | (~errors & rejected & (d > self.correct)), uncertain
+        return certain_errors | (~errors & rejected & (d > self.correct)), uncertain
 
 
 def find_reference_set(gate: Gate, rows: Sample) -> ReferenceSet:
@@ -411,14 +416,14 @@ def find_reference_set(gate: Gate, rows: Sample) -> ReferenceSet:
         return request.cut(sample, 1 - certificate.confidence)
 
     cut = find_cut(rows)
-    reproduced = (cut.state, place(cut, rows)) == (gate.state, gate.threshold)
+    reproduced = (cut.state, threshold_of(cut, rows)) == (gate.state, gate.threshold)
     if reproduced and _scores_are_exact(rows):
-        # A rejected error that gives its place to a new rejected error leaves the
-        # threshold where it is. A correct row that does makes one more error.
+        # If a new rejected error takes the place of a rejected error, the threshold
+        # stays where it is; in the place of a correct row it is one more error.
         swapped = _ScoreRanges.of(rows).with_swap("correct", -1, math.inf)
         if swapped is None:
             return ReferenceSet(math.inf)
-        return ReferenceSet(place(find_cut(swapped), swapped))
+        return ReferenceSet(threshold_of(find_cut(swapped), swapped))
     if isinstance(rows, Rows):  # the gate was calibrated on ranges of their scores
         sketch = Sketch()
         sketch.update(rows.scores, rows.errors)
@@ -429,7 +434,7 @@ def find_reference_set(gate: Gate, rows: Sample) -> ReferenceSet:
 
 
 def _scores_are_exact(rows: Sample) -> bool:
-    """Return whether every score is known, and would be with one more of them."""
+    """Return whether every score is known, and would be with one score more."""
     if isinstance(rows, Sketch):
         return rows.cells.bits == 0 and len(rows.cells) < CELLS
     return rows.exact
@@ -437,7 +442,7 @@ def _scores_are_exact(rows: Sample) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class _ScoreRanges:
-    """Rows in ranges of scores: as much of a sample as rules by rank need."""
+    """The part of a sample that rules by rank need: rows in ranges of scores."""
 
     low: Array
     high: Array
@@ -491,7 +496,7 @@ class _ScoreRanges:
     def threshold_range(
         self, kind: str, find_cut: Callable[[Any], Cut]
     ) -> tuple[float, float]:
-        """Return the scores between which the threshold is, whatever row is swapped.
+        """Return the scores between which the threshold lies, whichever row is swapped.
 
         Both are included: a threshold half way to a score moves with it.
         """
@@ -513,6 +518,6 @@ class _ScoreRanges:
             end = math.inf if cut.state == "accept-all" else -math.inf
             return end, end
         if cut.side == "exact":
-            return math.inf, cut.at  # nothing is between them
-        scores, cell = self.of_kind("all"), int(np.searchsorted(self.high, cut.at))
+            return math.inf, cut.score  # nothing is between them
+        scores, cell = self.of_kind("all"), int(np.searchsorted(self.high, cut.score))
         return scores.below(float(self.low[cell])), scores.above(float(self.high[cell]))

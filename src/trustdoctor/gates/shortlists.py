@@ -1,11 +1,11 @@
 """A shortlist: the classes that a rejected row may be, from which a person chooses.
 
-It is a conformal prediction set. A class is on the list if its nonconformity is at most
-a threshold. The prediction always is: its nonconformity is -inf. That of another class
-is -log p by default ("lac": least ambiguous sets, in the order of 1 - p), or the mass
-of the classes more probable than it, less 1 ("aps"), with a penalty for each rank
-beyond the first few ("raps"). Each is a function of the row and the class alone, so the
-threshold is an order statistic, and nothing is interpolated or drawn at random.
+It is a conformal prediction set: a class is on the list if its nonconformity is at most
+a threshold. The prediction always is on it, with a nonconformity of -inf. That of any
+other class is -log p by default ("lac": least ambiguous sets, which have the order of
+1 - p), or the mass of the more probable classes, minus 1 ("aps"), with a penalty for
+each rank beyond the first few ("raps"). Each depends on the row and the class alone, so
+the threshold is an order statistic, and nothing is interpolated or drawn at random.
 
 References
 ----------
@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from trustdoctor.arrays import Array, as_groups, shown_number
 from trustdoctor.envelope import Count, Document, Number, convert, number, read_number
 from trustdoctor.errors import FileError, InputError
-from trustdoctor.gates.thresholds import Group
+from trustdoctor.gates.groups import Group
 from trustdoctor.predictions import Predictions, refuse_decisions
 
 METHODS = ("lac", "aps", "raps")
@@ -37,9 +37,9 @@ PENALTY, FREE = 0.05, 2
 """Of raps: the cost of a rank, and the ranks that cost nothing."""
 
 FULL_REVIEW = "full review"
-"""What stands for a list of all classes: it is too long, or could not be calibrated."""
+"""The text for a list of all classes: it is too long, or could not be calibrated."""
 
-_BLOCK = 1 << 22  # numbers that are computed at once, so that temporaries stay small
+_BLOCK = 1 << 22  # numbers computed at once, so that temporary arrays stay small
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class ListRule:
 
 @dataclass(frozen=True)
 class Shortlist:
-    """Which classes a rejected row may be; the function `shortlist` calibrates it.
+    """The rule of lists of classes for rejected rows, calibrated by `shortlist`.
 
     Attributes
     ----------
@@ -229,8 +229,8 @@ class Shortlist:
 
         With p_(1) >= p_(2) >= ... it is -(p_(k) + ... + p_(C)) + penalty (k - free)_+.
         """
-        # APS is the mass above a class. That less 1 is minus the mass from it on: a sum
-        # from below, which does not round away the small probabilities that matter.
+        # APS is the mass above a class. Minus 1, it is minus the mass from the class
+        # on: a sum from below, which keeps the small probabilities that matter.
         order = np.argsort(-z, axis=1, kind="stable")
         p = np.exp(-_negative_log_probs(np.take_along_axis(z, order, 1)))
         mass_below = np.cumsum(p[:, ::-1], 1)[:, ::-1]

@@ -1,7 +1,7 @@
 """Calibration on a stream: batches are counted in sketches, and sketches merge.
 
-A gate and its lists are calibrated on counts of scores, of all rows and by group, so
-memory does not grow with the rows. Engines fold these states over files.
+A gate and its lists are calibrated on counts of scores, of all rows and of each group,
+so memory does not grow with the rows. Engines fold these sketches over files.
 """
 
 import math
@@ -14,15 +14,11 @@ from msgspec import structs
 from trustdoctor.arrays import Array, as_groups
 from trustdoctor.errors import InputError
 from trustdoctor.evaluation import LabelCounts, count_labels
-from trustdoctor.gates.calibration import (
-    GIVEN,
-    Calibration,
-    calibrate_sample,
-    groups_of,
-)
+from trustdoctor.gates.calibration import Calibration, calibrate_sample
+from trustdoctor.gates.calibration_rows import missing_label_notes
 from trustdoctor.gates.classes import Classes, check_classes, classes_of
 from trustdoctor.gates.gate import Gate, on_confidences
-from trustdoctor.gates.missing_labels import missing_label_notes
+from trustdoctor.gates.groups import GIVEN, groups_of
 from trustdoctor.gates.outcome import add_width, known_errors
 from trustdoctor.gates.request import Request, make_requests
 from trustdoctor.gates.sample import Fingerprint
@@ -42,7 +38,7 @@ from trustdoctor.predictions import NO_ROWS, Answers, Intake, Predictions
 from trustdoctor.scores import ROUNDING, Score, score_all
 
 MIN_GROUP_CELLS = 1 << 13
-"""Cells of a group's sketch, at least."""
+"""The fewest cells of a group's sketch."""
 
 
 @dataclass
@@ -52,12 +48,12 @@ class CalibrationSketch:
     Attributes
     ----------
     score : Score
-    grouped : str
-        "", "predicted" for the predicted class, or "given" for the rows' own groups.
+    grouped_by : str
+        "", "predicted" for the predicted class, or "given" for `predictions.groups`.
     pooled : Sketch
     groups : dict of group to Sketch
     widths : set of int
-        The numbers of classes of the batches; more than one is refused.
+        The number of classes of each batch; more than one number is refused.
     needs_labels : bool
         Whether rows without a label are counted separately.
     unlabelled : Sketch
@@ -84,7 +80,7 @@ class CalibrationSketch:
     """
 
     score: Score
-    grouped: str = ""
+    grouped_by: str = ""
     pooled: Sketch = field(default_factory=Sketch)
     groups: dict[Any, Sketch] = field(default_factory=dict)
     widths: set[int] = field(default_factory=set)
@@ -100,7 +96,7 @@ class CalibrationSketch:
     def fresh(self) -> "CalibrationSketch":
         """Return an empty sketch for the same calibration."""
         return CalibrationSketch(
-            self.score, self.grouped, needs_labels=self.needs_labels
+            self.score, self.grouped_by, needs_labels=self.needs_labels
         )
 
     def update(self, predictions: Predictions) -> None:
@@ -117,13 +113,13 @@ class CalibrationSketch:
         scores, errors = self.score(predictions), known_errors(predictions)
         self.pooled.update(scores, errors)
         self.fingerprint += Fingerprint.of(scores, errors)
-        if not self.grouped:
+        if not self.grouped_by:
             return
-        group_of_row = groups_of(predictions, self.grouped)
+        group_of_row = groups_of(predictions, self.grouped_by)
         # All predicted classes share the cells of one sketch, so memory stays bounded.
         # The number of the rows' own groups is not known before the last batch.
         cells = MIN_GROUP_CELLS
-        if self.grouped != GIVEN and predictions.n_classes:
+        if self.grouped_by != GIVEN and predictions.n_classes:
             cells = max(MIN_GROUP_CELLS, CELLS // predictions.n_classes)
         for name in np.unique(group_of_row).tolist():
             members = group_of_row == name
@@ -131,12 +127,13 @@ class CalibrationSketch:
             sketch.update(scores[members], None if errors is None else errors[members])
 
     def _count_labels(self, predictions: Predictions) -> Predictions:
-        """Count labels and unlabelled rows; return the labelled rows."""
+        """Count labels, and doubts of unlabelled rows; return the labelled rows."""
         all_rows = predictions
         if not predictions.has_label.all():
-            barred, unlabelled = predictions.always_rejected, ~predictions.has_label
-            if barred is not None:  # their score is inf whatever the model says
-                unlabelled = unlabelled & ~barred
+            always_rejected = predictions.always_rejected
+            unlabelled = ~predictions.has_label
+            if always_rejected is not None:  # their score is inf in any case
+                unlabelled = unlabelled & ~always_rejected
             if unlabelled.any():
                 self.unlabelled.update(self.score(predictions[unlabelled]))
             predictions = predictions[predictions.has_label]
@@ -182,9 +179,9 @@ class CalibrationSketch:
             score=self.score,
             notes=(*self.intake.decision_lines(), *notes, *labels.notes),
             odd_labels=labels.odd,
-            groups=groups if self.grouped else None,
-            grouped_by=self.grouped,
-            barred=self.intake.always_rejected,
+            groups=groups if self.grouped_by else None,
+            grouped_by=self.grouped_by,
+            n_always_rejected=self.intake.always_rejected,
         )
         assert gate.certificate is not None
         certificate = structs.replace(
@@ -202,7 +199,7 @@ class CalibrationSketch:
 
 @dataclass
 class NonconformitySketch:
-    """Counts of the true class's nonconformity, in a reference set.
+    """Counts of the true classes' nonconformity in a reference set.
 
     Attributes
     ----------
@@ -239,7 +236,7 @@ class NonconformitySketch:
         self.uncovered += other.uncovered
 
     def rule(self, level: float) -> ListRule:
-        """Return the threshold of lists; within a range its upper end, to be safe."""
+        """Return the threshold of lists; within a range of scores, its upper end."""
         # Correct rows come first in the order: their nonconformity is -inf.
         rows = self.correct + len(self.errors)
         k = conformal_rank(rows + self.uncovered, level)
@@ -258,7 +255,7 @@ class ShortlistSketch:
     ----------
     gate : Gate
     options : dict
-        Of `shortlist`: level, method and so on.
+        The options of `shortlist`: level, method and so on.
     reference_set : ReferenceSet or None
         Which rows count, if the same rows set the gate's threshold.
     pooled : NonconformitySketch
@@ -266,7 +263,7 @@ class ShortlistSketch:
     labelled_rows, all_rows : Fingerprint
         Of the labelled rows with their errors, and of the doubts of all rows.
     widths : set of int
-        The numbers of classes of the batches; more than one is refused.
+        The number of classes of each batch; more than one number is refused.
 
     Examples
     --------
@@ -293,7 +290,7 @@ class ShortlistSketch:
         return ShortlistSketch(self.gate, self.options, self.reference_set)
 
     def update(self, predictions: Predictions) -> None:
-        """Count more rows; unlabelled ones have no part."""
+        """Count more rows; of unlabelled ones only the fingerprint."""
         require_classes(predictions)
         add_width(self.widths, predictions.n_classes)
         check_classes(self.gate, predictions)
@@ -317,9 +314,10 @@ class ShortlistSketch:
         if self.reference_set is not None:
             reference, uncertain = self.reference_set.members(doubts, errors, reference)
             self.pooled.uncovered += uncertain
-        hard = np.flatnonzero(reference & errors)  # others have nonconformity -inf
+        # The nonconformity of correct rows is -inf.
+        wrong_rows = np.flatnonzero(reference & errors)
         nonconformities = true_class_nonconformity(
-            self._uncalibrated(), rows, hard, rows.predicted
+            self._uncalibrated(), rows, wrong_rows, rows.predicted
         )
         correct = reference & ~errors
         self.pooled.add(int(correct.sum()), nonconformities)
@@ -328,7 +326,9 @@ class ShortlistSketch:
         for name in set(np.unique(groups).tolist()) & set(self.gate.groups):
             members = groups == name
             sketch = self.groups.setdefault(name, _group_sketch())
-            sketch.add(int((correct & members).sum()), nonconformities[members[hard]])
+            sketch.add(
+                int((correct & members).sum()), nonconformities[members[wrong_rows]]
+            )
 
     def merge(self, other: "ShortlistSketch") -> None:
         """Count the rows of another sketch, too."""
@@ -348,7 +348,7 @@ class ShortlistSketch:
 
     @property
     def are_gate_rows(self) -> bool:
-        """Whether these rows set the gate's threshold, which some gates refuse."""
+        """Whether these rows set the gate's threshold; some gates refuse them."""
         if self.labelled_rows.rows < self.all_rows.rows:
             refuse_labelled_subset(self.gate, self.all_rows)
         return are_gate_rows(self.gate, self.labelled_rows)

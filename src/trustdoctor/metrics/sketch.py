@@ -394,7 +394,7 @@ class Sketch:
             correct, errors, self.n_errors - errors, self.n_correct - correct
         )
 
-    def start(self, k: int) -> tuple[int, int, int]:
+    def accepted_by_kth(self, k: int) -> tuple[int, int, int]:
         """Return what the threshold at the k-th smallest score accepts.
 
         Rows and errors up to the end of its cell, and the fewest rows that it may

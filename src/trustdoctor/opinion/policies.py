@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trustdoctor.arrays import Array
-from trustdoctor.gates import at_most_each, between
+from trustdoctor.gates import binomial_cdfs, midpoint
 from trustdoctor.metrics import Confusion, Estimate
 
 MAX_POLICIES = 1 << 19
@@ -150,7 +150,7 @@ class PolicyCounts:
             wrong, denominator = np.ceil(wrong * share), np.floor(denominator * share)
         limit = CASCADE_TARGETS[target].limit(value)
         at_most = np.minimum(wrong, denominator)
-        return np.asarray(at_most_each(at_most, denominator, limit))
+        return np.asarray(binomial_cdfs(at_most, denominator, limit))
 
     def confusion(self, policy: int) -> Confusion:
         """Return the decisions of one policy, counted."""
@@ -198,7 +198,7 @@ def list_thresholds(stage_doubts: StageDoubts) -> list[Array]:
         places = np.searchsorted(distinct, np.unique(ranked))
         places = places[places < len(distinct) - 1]
         midpoints = [
-            between(float(distinct[i]), float(distinct[i + 1]), float(distinct[i]))
+            midpoint(float(distinct[i]), float(distinct[i + 1]), float(distinct[i]))
             for i in places
         ]
         finite = np.unique([t for t in midpoints if np.isfinite(t)])

@@ -210,13 +210,13 @@ class RateTest:
 
         A share of all rows does: most of these are not reviewed, and count, too.
         """
-        return review is not None and self.target.reviewed == "share"
+        return review is not None and self.target.review_effect == "share"
 
     def count(self, kinds: dict[Group, KindCounts], review: Review | None) -> None:
         """Count rows of a batch whose bets have started."""
         if _is_untestable(self.target, review):
             return
-        counts_of, at_least = self.target.counts, self.target.at_least
+        counts_of, at_least = self.target.fraction, self.target.at_least
         assert counts_of is not None
         for group, kind_counts in self._by_tested_group(kinds).items():
             lowest, highest = _rate_bounds(counts_of, kind_counts)
@@ -240,7 +240,7 @@ class RateTest:
         drawn_kinds = self._by_tested_group(kinds)
         for group, rows in self._by_tested_group(totals).items():
             kind_counts = drawn_kinds.get(group, np.zeros(N_KINDS, np.int64))
-            (fewest, _), (most, _) = _rate_bounds(self.target.counts, kind_counts)
+            (fewest, _), (most, _) = _rate_bounds(self.target.fraction, kind_counts)
             counted = most if self.target.at_least else fewest
             bounds = (fewest, rows, most, rows)
             self._bet_on_batch(group, review, (counted, rows, 0), bounds, start=True)
@@ -294,8 +294,8 @@ class RateTest:
         if _is_untestable(self.target, review):
             return
         target, share = self.target, self.needs_whole_batch(review)
-        assert target.counts is not None
-        rows = _contributions(target.counts, at_least=target.at_least, share=share)[
+        assert target.fraction is not None
+        rows = _contributions(target.fraction, at_least=target.at_least, share=share)[
             kinds
         ]
         before, steps = self.evidence, []
@@ -425,7 +425,7 @@ class RateTest:
         if review is None and not self.noise:
             return None
         rates = Review(1.0, 1.0) if review is None else review
-        compares_decisions = self.target.reviewed == "odds"
+        compares_decisions = self.target.review_effect == "odds"
         shift = 0.0 if compares_decisions or not self.needs_labels else self.noise
         low, high = self.low * (1 - shift), self.high + (1 - self.high) * shift
         return Null(
@@ -630,7 +630,7 @@ def _promises(certificate: Certificate) -> list[Target]:
     if not certificate.guarantee:
         return []
     targets = [TARGETS[name] for name in certificate.target]
-    return [target for target in targets if target.promised and target.counts]
+    return [target for target in targets if target.promised and target.fraction]
 
 
 def _all_are(gate: Gate, state: str) -> bool:
@@ -641,7 +641,7 @@ def _cannot_break(gate: Gate, target: Target) -> bool:
     """Return whether no row can break the promise: nothing is accepted, or all is."""
     if gate.groups:
         return not _breakable_groups(gate, target)
-    return gate.state == f"{target.safe}-all"
+    return gate.state == f"{target.safe_side}-all"
 
 
 def _breakable_groups(gate: Gate, target: Target) -> tuple[Group, ...]:
@@ -649,7 +649,7 @@ def _breakable_groups(gate: Gate, target: Target) -> tuple[Group, ...]:
     return tuple(
         name
         for name, rule in gate.groups.items()
-        if rule.promised and rule.state != f"{target.safe}-all"
+        if rule.promised and rule.state != f"{target.safe_side}-all"
     )
 
 
@@ -676,8 +676,8 @@ def _calibrated_limits(
     outcome = certificate.outcome
     if outcome is None or target.name not in certificate.observed:
         return 0.0, 1.0
-    assert target.counts is not None
-    counted, n = target.counts(outcome.decisions)
+    assert target.fraction is not None
+    counted, n = target.fraction(outcome.decisions)
     return clopper_pearson(counted, n, confidence=1 - level)
 
 

@@ -109,18 +109,18 @@ class Review(Document, frozen=True):
         ("odds"), p a where it is a share of all rows, and p where it is about accepted
         rows alone.
         """
-        if rate in (0.0, 1.0) or target.reviewed in ("plain", "even"):
+        if rate in (0.0, 1.0) or target.review_effect in ("plain", "even"):
             return rate
-        if target.reviewed == "share":
+        if target.review_effect == "share":
             return rate * self.accepted
         drawn = rate * self.rejected
         return drawn / (drawn + (1 - rate) * self.accepted)
 
     def overall_rate(self, target: Target, reviewed_rate: float) -> float:
         """Return the rate of all rows from that of reviewed rows."""
-        if target.reviewed == "share":
+        if target.review_effect == "share":
             return min(1.0, reviewed_rate / self.accepted)
-        if target.reviewed in ("plain", "even") or reviewed_rate in (0.0, 1.0):
+        if target.review_effect in ("plain", "even") or reviewed_rate in (0.0, 1.0):
             return reviewed_rate
         weighted = reviewed_rate * self.accepted
         return weighted / (weighted + (1 - reviewed_rate) * self.rejected)
@@ -132,9 +132,9 @@ class Review(Document, frozen=True):
                 "no accepted rows are reviewed, so their errors go unseen. Review some "
                 "at random: --review-accepted 0.02"
             )
-        if target.reviewed == "odds" and not self.rejected:
+        if target.review_effect == "odds" and not self.rejected:
             return "no rejected rows are reviewed. Review some: --review-rejected 1"
-        if target.reviewed == "even" and self.rejected != self.accepted:
+        if target.review_effect == "even" and self.rejected != self.accepted:
             return "it can be tested only if all rows are reviewed at one rate"
         return ""
 
@@ -509,14 +509,14 @@ class Sampling:
         )
         if self.traffic.lacks_accepted:
             return f"no accepted rows have labels, so their errors go unseen. {advice}"
-        if target.reviewed != "plain" and self.traffic.is_selected():
+        if target.review_effect != "plain" and self.traffic.is_selected():
             return (
                 "the labelled rows are not accepted as often as all rows, so they are "
                 f"not a random sample. {advice}"
             )
         if self.accepted.contradicts_rate:
             return _rates_off("accepted", self.accepted)
-        if target.reviewed in ("odds", "even") and self.rejected.contradicts_rate:
+        if target.review_effect in ("odds", "even") and self.rejected.contradicts_rate:
             return _rates_off("rejected", self.rejected)
         for name, preference in self._preferences(target).items():
             if preference.differs:
@@ -533,11 +533,11 @@ class Sampling:
         """Return whether an alarm has to wait, as labels may have been selected."""
         if any(kind.may_differ for kind in self._preferences(target).values()):
             return True
-        return target.reviewed != "plain" and self.traffic.is_selected(SUSPECT)
+        return target.review_effect != "plain" and self.traffic.is_selected(SUSPECT)
 
     def _preferences(self, target: Target) -> dict[str, Preference]:
         """Return the comparisons of the kinds of rows that a target rests on."""
-        if target.reviewed in ("plain", "share"):
+        if target.review_effect in ("plain", "share"):
             return {"accepted": self.among_accepted}
         return {"accepted": self.among_accepted, "rejected": self.among_rejected}
 

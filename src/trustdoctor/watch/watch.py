@@ -212,7 +212,7 @@ class Watch:
         target = self.tests[name].target
         if not target.needs_labels:
             return ""
-        if self.label_noise and target.reviewed == "even":
+        if self.label_noise and target.review_effect == "even":
             return "it cannot be tested if labels may be wrong"
         by_rates = "" if self.review is None else self.review.untestable(target)
         return by_rates or self.sampling.untestable(

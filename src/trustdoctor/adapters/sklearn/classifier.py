@@ -406,7 +406,7 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             name = default_score(answers.predictions(decided=decided))
         score = find_score(name, temperature=self.temperature)
         doubts = answers.scores(score, decided=decided)
-        barred = int((answers.numbers < 0).sum())
+        n_always_rejected = int((answers.numbers < 0).sum())
 
         def make_gate(rows: Any) -> Gate:
             return calibrate_rows(
@@ -414,7 +414,7 @@ class TrustedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
                 answers.wrong[rows],
                 score=score,
                 confidence=self.confidence,
-                barred=barred,
+                n_always_rejected=n_always_rejected,
                 **target,
             )
 
