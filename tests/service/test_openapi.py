@@ -62,6 +62,18 @@ def test_every_route_but_the_pages_is_described():
     assert described <= routes
 
 
+@pytest.mark.parametrize("path", sorted({o.path for o in OPERATIONS}))
+def test_other_methods_are_refused_and_those_allowed_are_named(served, path):
+    """Also where another path has the method: /v1/gates/{version} has GET."""
+    allowed = {o.method for o in OPERATIONS if o.path == path}
+    filled = path.format(id="x", version="1", name="m")
+    for method in {"GET", "POST", "PUT", "DELETE", "TRACE", "FOO"} - allowed:
+        answer = served.ask(method, filled)
+        assert answer.status == 405
+        if method != "FOO":
+            assert set(answer.headers["allow"].split(", ")) - {"HEAD"} == allowed
+
+
 def test_roles_are_described_where_tokens_are_asked_for():
     paths = describe_api(tokens=True)["paths"]
     for operation in DESCRIBED:

@@ -197,12 +197,12 @@ class Certificate(Document, frozen=True, omit_defaults=True):
         target = " and ".join(TARGETS[k].promise(v) for k, v in self.target.items())
         if self.mode == "none":
             return f"no guarantee: {target}"
-        how = (
+        validity = (
             f"with confidence {self.confidence:g}"
             if self.mode == "confidence"
             else "on average over calibrations"
         )
-        return f"{target}, {how}"
+        return f"{target}, {validity}"
 
     def passed_lines(self, score: str | None = None) -> list[str]:
         r"""Return the thresholds that passed as lines of a table; none where none did.

@@ -58,12 +58,12 @@ class Gate:
         "threshold", or "accept-all" or "reject-all", which no threshold can say: a
         fully certain row scores -inf, and -inf > -inf is false.
     certificate : Certificate or None
-        The promise, where `calibrate` made the gate.
+        The promise, if `calibrate` made the gate.
     groups : dict of group to GroupThreshold
-        Thresholds of their own for groups of rows; other rows get the gate's.
+        Thresholds for groups of rows; rows of other groups get the gate's.
     grouped_by : str
         What the groups are: "predicted" for the predicted class, which `screen` finds
-        by itself, or a name of the user's.
+        by itself, or what the user calls them.
     margins : Margins or None
         For a gate of `SecondOpinion`: when views stop being asked.
     on_confidences : bool
@@ -72,10 +72,10 @@ class Gate:
         How many classes the calibration rows have, or their names: rows of others are
         then refused.
     shortlist : Shortlist or None
-        Which classes a rejected row may be, where `trustdoctor.shortlist` was asked.
+        Which classes a rejected row may be, if `trustdoctor.shortlist` set it.
     decided_by : str
-        What made the decisions that it was calibrated on, where they are the system's
-        own: "cutoff 0.3" or "predicted". Rows decided otherwise are then refused.
+        What made the decisions of its calibration, if that is the user's system and
+        not argmax: "cutoff 0.3" or "predicted". Rows decided otherwise are refused.
 
     Examples
     --------
@@ -113,8 +113,8 @@ class Gate:
             message = "expected groups that are all integers, or all strings."
             raise InputError(message)
         if self.margins is not None and (self.groups or self.shortlist is not None):
-            what = "groups" if self.groups else "shortlist"
-            message = f"a gate with margins has no {what}. Leave one of them out."
+            excluded = "groups" if self.groups else "shortlist"
+            message = f"a gate with margins has no {excluded}. Leave one of them out."
             raise InputError(message)
 
     def __eq__(self, other: object) -> bool:
@@ -135,8 +135,8 @@ class Gate:
         is another function each time that its name is read.
         """
         digest = self.score.digest if isinstance(self.score, FittedScore) else None
-        others = [getattr(self, f.name) for f in fields(self) if f.name != "score"]
-        return [self.score_name, self.temperature, digest, *others]
+        values = [getattr(self, f.name) for f in fields(self) if f.name != "score"]
+        return [self.score_name, self.temperature, digest, *values]
 
     @property
     def score_name(self) -> str | None:
@@ -176,8 +176,8 @@ class Gate:
         >>> Gate.from_gamma(1.0).threshold
         0.0
         """
-        ready = find_score(score, temperature=temperature)
-        if ready.scale == "none":
+        ratio_score = find_score(score, temperature=temperature)
+        if ratio_score.scale == "none":
             message = (
                 f"gamma bounds a ratio, and the score {score} is not one. Give a "
                 "threshold on the score itself: Gate(threshold, score=...), or "
@@ -190,7 +190,7 @@ class Gate:
                 f"expected gamma above 0 and finite, got {ratio!r}. 1 means even odds."
             )
             raise InputError(message)
-        return cls(math.log(ratio), ready)
+        return cls(math.log(ratio), ratio_score)
 
     @property
     def gamma(self) -> float | None:
@@ -313,7 +313,7 @@ class Gate:
         )
 
     def groups_of(self, predictions: Predictions) -> Any:
-        """Return the groups of rows, as this gate has them; None where unknown."""
+        """Return the group of each row, as the gate names them; None if unknown."""
         if self.grouped_by == PREDICTED:
             numbered = any(type(group) is int for group in self.groups)
             if numbered and predictions.class_names is not None:
@@ -350,13 +350,13 @@ class Gate:
         return Watch.start(self, **options)
 
     def __repr__(self) -> str:
-        """Say what is decided, why where that is trivial, and what is promised."""
+        """Say what is decided and promised, and why if the gate is trivial."""
         c = self.certificate
         rule = f"reject iff {self.rejects(self.threshold)}"
         if self.state != "threshold":
             why = f", because {c.trivial}" if c and c.trivial else ""
             rule = f"{self.state.replace('-', ' ')}{why}"
-        groups = f", {len(self.groups)} groups with their own" if self.groups else ""
+        groups = f", thresholds for {len(self.groups)} groups" if self.groups else ""
         promise = c.promise() if c else "no certificate"
         chance = "; careful: it passed by chance" if c and c.passed_by_chance else ""
         return f"Gate({rule}{groups}; {promise}{chance})"
@@ -412,7 +412,7 @@ def on_confidences(predictions: Predictions) -> bool:
 
 
 def as_predictions(rows: Any, kind: str | None) -> Predictions:
-    """Return predictions as they are, or an array as what it is said to be."""
+    """Return predictions as they are, or an array as what `kind` says it is."""
     if isinstance(rows, Predictions):
         if kind is not None:
             message = "predictions know what they hold. Leave kind out."

@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -437,6 +438,9 @@ OPERATIONS: tuple[Operation, ...] = (
 )
 
 
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
+
+
 def make_routes(app: "App") -> list[Route]:
     """Return Starlette's routes for an app."""
     by_path: dict[str, dict[str, Operation]] = {}
@@ -444,23 +448,27 @@ def make_routes(app: "App") -> list[Route]:
         if operation.handler is not None:
             by_path.setdefault(operation.path, {})[operation.method] = operation
     return [
-        # Ids may contain slashes.
         Route(
-            path.replace("{id}", "{id:path}"),
+            path.replace("{id}", "{id:path}"),  # ids may contain slashes
             _endpoint(app, by_method),
-            methods=list(by_method),
+            # Of several paths Starlette takes the first that has the method: GET of
+            # /v1/gates/rollback would be taken for that of a version.
+            methods=_METHODS,
         )
         for path, by_method in by_path.items()
     ]
 
 
 def _endpoint(app: "App", by_method: dict[str, Operation]) -> Any:
+    allowed = ", ".join([*by_method, *(["HEAD"] if "GET" in by_method else [])])
+
     async def endpoint(request: Request) -> Response:
         # RFC 9110, section 9.3.2: HEAD is answered as GET. The server drops the body.
         method = "GET" if request.method == "HEAD" else request.method
-        operation = by_method[method]
+        operation = by_method.get(method)
+        if operation is None or operation.handler is None:
+            raise HTTPException(405, headers={"Allow": allowed})
         app.access.check(request.scope["headers"], operation.role)
-        assert operation.handler is not None
         return await operation.handler(app, request)
 
     return endpoint
