@@ -12,7 +12,7 @@ from service.house import NAMES, made_rows
 import trustdoctor as td
 from trustdoctor.service.request_rows import row_digests
 from trustdoctor.service.schemas import DecideRequest
-from trustdoctor.service.times import made_ids
+from trustdoctor.service.times import new_ids
 
 
 def as_rows(p, n, start=0):
@@ -258,7 +258,7 @@ def test_digests_tell_rows_apart(values):
 
 
 def test_made_ids_are_new_and_in_order():
-    ids = [one for _ in range(50) for one in made_ids(20)]
+    ids = [one for _ in range(50) for one in new_ids(20)]
     assert len(set(ids)) == 1000
     starts = [one[:14] for one in ids]
     assert starts == sorted(starts)

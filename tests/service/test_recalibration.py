@@ -7,8 +7,8 @@ from service.house import NAMES, made_rows
 
 import trustdoctor as td
 from trustdoctor.gates import Outcome
-from trustdoctor.service.recalibration import Reviewed, keep_plain
-from trustdoctor.service.times import shown
+from trustdoctor.service.recalibration import ReviewedRow, plain_sample
+from trustdoctor.service.times import format_time
 from trustdoctor.watch import CORRECT, WRONG
 
 
@@ -21,7 +21,7 @@ def made(n, seed, rates, gate):
     wrong = np.where(rows.predicted == rows.labels, CORRECT, WRONG)
     logits = np.asarray(rows.logits, float)
     reviewed = [
-        Reviewed(
+        ReviewedRow(
             at,
             int(accepted[at]),
             "logits",
@@ -42,17 +42,17 @@ def made(n, seed, rates, gate):
 @pytest.mark.parametrize("rates", [(1.0, 0.02), (0.5, 0.1), (0.02, 1.0), (1.0, 1.0)])
 def test_what_is_kept_is_a_plain_sample(gate, rates):
     reviewed, rows, accepted = made(40_000, 3, rates, gate)
-    kept, smallest = keep_plain(reviewed, seed=0)
+    kept, smallest = plain_sample(reviewed, seed=0)
     assert smallest == min(rates)
     if min(rates) == 1:
         assert kept == reviewed
     errors = rows.predicted != rows.labels
     for name, one, truth in (
         ("accepted", sum(row.accepted for row in kept), accepted.mean()),
-        ("wrong", sum(row.wrong == WRONG for row in kept), errors.mean()),
+        ("wrong", sum(row.judgement == WRONG for row in kept), errors.mean()),
         (
             "both",
-            sum(row.wrong == WRONG and row.accepted == 1 for row in kept),
+            sum(row.judgement == WRONG and row.accepted == 1 for row in kept),
             (errors & accepted).mean(),
         ),
     ):
@@ -64,7 +64,7 @@ def test_rates_that_changed(gate):
     """Rows of two eras, drawn at other rates: the kept ones are as many of each."""
     first, rows, _ = made(30_000, 3, (1.0, 0.05), gate)
     second, *_ = made(30_000, 4, (0.3, 0.3), gate)
-    kept, smallest = keep_plain(first + second, seed=1)
+    kept, smallest = plain_sample(first + second, seed=1)
     assert smallest == 0.05
     early = sum(row.accepted_rate == 0.05 for row in kept)
     assert binomtest(early, len(kept), 0.5).pvalue > 1e-3
@@ -74,9 +74,9 @@ def test_rates_that_changed(gate):
 
 def test_the_seed_decides(gate):
     reviewed, *_ = made(3000, 3, (1.0, 0.1), gate)
-    first, _ = keep_plain(reviewed, 0)
-    assert keep_plain(reviewed, 0)[0] == first
-    assert keep_plain(reviewed, 1)[0] != first
+    first, _ = plain_sample(reviewed, 0)
+    assert plain_sample(reviewed, 0)[0] == first
+    assert plain_sample(reviewed, 1)[0] != first
 
 
 def breaks(gate, rates, n, *, thinned):
@@ -84,8 +84,8 @@ def breaks(gate, rates, n, *, thinned):
     fresh, count = made_rows(20_000, 99), 0
     for seed in range(25):
         reviewed, *_ = made(n, seed, rates, gate)
-        rows = keep_plain(reviewed, seed)[0] if thinned else reviewed
-        logits = np.array([np.frombuffer(row.answer) for row in rows])
+        rows = plain_sample(reviewed, seed)[0] if thinned else reviewed
+        logits = np.array([np.frombuffer(row.output) for row in rows])
         found = td.Predictions.from_logits(logits, [int(row.label) for row in rows])
         candidate = td.calibrate(found, score="alpha", joint=0.1)
         done = Outcome.of_predictions(fresh, candidate.screen(fresh).accepted)
@@ -224,7 +224,7 @@ def test_since_leaves_earlier_rows_out(drawn):
         "UPDATE rows SET decided_at = decided_at - 10000 WHERE position <= 601"
     )
     (now,) = served.read("SELECT max(decided_at) FROM rows")[0]
-    since = shown(now - 5000)
+    since = format_time(now - 5000)
     made = served.done("/v1/recalibrate", {"since": since})
     assert made["since"] == since
     (later,) = served.read(
@@ -354,7 +354,7 @@ def test_combined_pvalues_of_kept_rows(gate):
     found = []
     for seed in range(8):
         reviewed, _, accepted = made(5000, seed, (1.0, 0.1), gate)
-        kept, _ = keep_plain(reviewed, seed)
+        kept, _ = plain_sample(reviewed, seed)
         count = sum(row.accepted for row in kept)
         found.append(binomtest(count, len(kept), accepted.mean()).pvalue)
     assert combine_pvalues(found).pvalue > 1e-3

@@ -124,7 +124,7 @@ def test_pieces_make_one_file(serve, gate, monkeypatch):
     decide(served, made_rows(40, 5))
     served.label({"id": "é35", "label": 2})
     whole = export(served)
-    monkeypatch.setattr(rows_module, "PIECE", 7)
+    monkeypatch.setattr(rows_module, "EXPORT_BATCH", 7)
     assert_frame_equal(export(served), whole)
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from trustdoctor.service.monitor import Monitor, WatchProgress, save_checkpoint
 from trustdoctor.service.settings import Settings
 from trustdoctor.service.store import DELETED, Database, Session, UnavailableError
-from trustdoctor.service.times import shown
+from trustdoctor.service.times import format_time
 from trustdoctor.service.versions import (
     WAITING,
     GateVersions,
@@ -166,7 +166,7 @@ class BackgroundJobs:
             alarm = {
                 "version": version,
                 "test": test,
-                "at": shown(raised_at),
+                "at": format_time(raised_at),
                 "words": reason,
             }
             was_taken = send_alarm(url, alarm, self.settings.webhook_secret)

@@ -20,7 +20,7 @@ from trustdoctor.service.scoring import (
     consecutive_slices,
 )
 from trustdoctor.service.store import Session
-from trustdoctor.service.times import made_ids
+from trustdoctor.service.times import new_ids
 from trustdoctor.service.versions import (
     WAITING,
     GateVersions,
@@ -192,7 +192,7 @@ class DecisionTransaction:
         joined, scored = batch.joined, batch.scored
         if isinstance(scored, Exception):
             return [scored] * len(batch.requests)
-        joined.ids = joined.ids or made_ids(len(joined))
+        joined.ids = joined.ids or new_ids(len(joined))
         sizes = [*map(len, batch.requests)]
         slices = consecutive_slices(sizes)
         if self._are_new(joined.ids):
@@ -231,7 +231,7 @@ class DecisionTransaction:
         shadow_accepts: list[bool | None] | None,
     ) -> Response:
         """Respond to one request; its new rows are added, unless any row conflicts."""
-        ids = request.ids = request.ids or made_ids(len(request))
+        ids = request.ids = request.ids or new_ids(len(request))
         if self._are_new(ids):
             return self._record_new(request, scored, shadow_accepts)
         conflict = self._conflict(ids, row_digests(request))

@@ -38,7 +38,7 @@ from trustdoctor.service.schemas import (
 )
 from trustdoctor.service.status import describe_gate, list_versions
 from trustdoctor.service.store import Session, UnavailableError
-from trustdoctor.service.times import made_ids
+from trustdoctor.service.times import new_ids
 from trustdoctor.service.versions import (
     add_gate,
     lock_head,
@@ -418,7 +418,7 @@ def _model_rows(
     if len(values) > app.limits.rows:
         message = f"expected {app.limits.rows:,} rows at most, got {len(values):,}."
         raise ProblemError(413, message)
-    start = checked_name(parsed.id, "id", app.limits) if parsed.id else made_ids(1)[0]
+    start = checked_name(parsed.id, "id", app.limits) if parsed.id else new_ids(1)[0]
     # A repetition is known by what went in: another processor may round otherwise.
     digest = blake2b(digest_size=16)
     for name in sorted(parsed.inputs):

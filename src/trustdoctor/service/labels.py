@@ -1,7 +1,7 @@
 """Labels: they come late, again, and corrected; the first one counts in the watch."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -22,13 +22,12 @@ from trustdoctor.watch import CORRECT, UNDECIDED, WRONG
 _ROWS = (
     "SELECT r.id, r.position, r.version, r.predicted, r.accepted, r.drawn, "
     "r.shadow_version, r.shadow_accepted, r.label, r.judgement, r.kind, r.decided_at "
-    "FROM ids i JOIN rows r ON r.position = i.position "
-    "WHERE i.id IN {}"
+    "FROM ids i JOIN rows r ON r.position = i.position WHERE i.id IN {}"
 )
 
 
-class Said(msgspec.Struct, forbid_unknown_fields=True):
-    """What somebody says of a row."""
+class RowLabel(msgspec.Struct, forbid_unknown_fields=True):
+    """What somebody says of a row: its class, whether it is correct, or neither."""
 
     id: Name
     label: Name | None = None
@@ -36,20 +35,20 @@ class Said(msgspec.Struct, forbid_unknown_fields=True):
     cannot_say: bool = False
 
 
-class Labels(msgspec.Struct, forbid_unknown_fields=True):
-    """Many of them."""
+class RowLabels(msgspec.Struct, forbid_unknown_fields=True):
+    """The labels of many rows."""
 
-    labels: list[Said]
+    labels: list[RowLabel]
 
 
 class LabelColumns(msgspec.Struct, forbid_unknown_fields=True):
-    """Many of them, by columns."""
+    """The labels of many rows, by columns."""
 
     ids: list[Name]
     labels: list[Name]
 
 
-class Result(msgspec.Struct, omit_defaults=True):
+class LabelResult(msgspec.Struct, omit_defaults=True):
     """What became of a label."""
 
     id: str
@@ -57,7 +56,7 @@ class Result(msgspec.Struct, omit_defaults=True):
     why: str | None = None
 
 
-class Row(msgspec.Struct):
+class RowToLabel(msgspec.Struct):
     """A row as a label finds it."""
 
     id: str
@@ -69,201 +68,224 @@ class Row(msgspec.Struct):
     shadow_version: int | None
     shadow_accepted: int | None
     label: str | None
-    wrong: int | None
+    judgement: int | None
     kind: str
-    at: float
+    decided_at: float
 
 
-_body = msgspec.json.Decoder(dict[str, Any])
+class LabelOrigin(NamedTuple):
+    """Where a label comes from."""
+
+    source: str
+    author: str | None = None
+    lease: str | None = None
 
 
-def read_labels(body: bytes, limits: Limits) -> list[Said]:
+BY_ID = LabelOrigin("labels")
+"""A label that was sent by its row's id."""
+
+
+class NewLabel(NamedTuple):
+    """A label that is stored, and what the row was judged to be before it."""
+
+    row: RowToLabel
+    label: str | None
+    judgement: int
+    earlier: int | None
+
+
+_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+def read_labels(body: bytes, limits: Limits) -> list[RowLabel]:
     """Read labels in any of their forms.
 
     Examples
     --------
-    >>> [one.label for one in read_labels(b'{"id": "r1", "label": 3}', Limits())]
+    >>> [row.label for row in read_labels(b'{"id": "r1", "label": 3}', Limits())]
     [3]
     """
-    top = _body.decode(body)
-    if isinstance(top.get("labels"), list) and "ids" in top:
-        both = msgspec.convert(top, LabelColumns)
-        if len(both.ids) != len(both.labels):
+    content = _decode_object(body)
+    if isinstance(content.get("labels"), list) and "ids" in content:
+        columns = msgspec.convert(content, LabelColumns)
+        if len(columns.ids) != len(columns.labels):
             message = (
-                f"expected one label per id, got {len(both.labels):,} for "
-                f"{len(both.ids):,} ids."
+                f"expected one label per id, got {len(columns.labels):,} for "
+                f"{len(columns.ids):,} ids."
             )
             raise ProblemError(400, message)
-        pairs = zip(both.ids, both.labels, strict=True)
-        found = [Said(name, label) for name, label in pairs]
-    elif "labels" in top:
-        found = msgspec.convert(top, Labels).labels
+        pairs = zip(columns.ids, columns.labels, strict=True)
+        labels = [RowLabel(name, label) for name, label in pairs]
+    elif "labels" in content:
+        labels = msgspec.convert(content, RowLabels).labels
     else:
-        found = [msgspec.convert(top, Said)]
-    if not 1 <= len(found) <= limits.labels:
+        labels = [msgspec.convert(content, RowLabel)]
+    if not 1 <= len(labels) <= limits.labels:
         message = (
-            f"expected 1 to {limits.labels:,} labels, got {len(found):,}. Send them in "
-            "several requests."
+            f"expected 1 to {limits.labels:,} labels, got {len(labels):,}. Send them "
+            "in several requests."
         )
-        raise ProblemError(413 if found else 400, message)
-    for one in found:
-        one.id = checked_name(one.id, "id", limits)
-        check_said(one, limits)
-    return found
+        raise ProblemError(413 if labels else 400, message)
+    for label in labels:
+        label.id = checked_name(label.id, "id", limits)
+        check_label(label, limits)
+    return labels
 
 
-def check_said(one: Said, limits: Limits) -> None:
-    """Refuse what is not one label, or none."""
-    given = (one.label is not None) + (one.correct is not None) + one.cannot_say
-    if given != 1:
+def check_label(label: RowLabel, limits: Limits) -> None:
+    """Refuse a label that says nothing, or several things."""
+    fields = (label.label is not None) + (label.correct is not None) + label.cannot_say
+    if fields != 1:
         message = (
-            f"expected a label, correct, or cannot_say of row {one.id!r}, got {given} "
-            "of them. Send one."
+            f"expected a label, correct, or cannot_say of row {label.id!r}, got "
+            f"{fields} of them. Send one."
         )
         raise ProblemError(400, message)
-    if one.label is not None:
-        checked_class(one.label, limits)
+    if label.label is not None:
+        checked_class(label.label, limits)
 
 
-def find_rows(session: Session, ids: Sequence[str]) -> dict[str, Row]:
-    """Return the rows of these ids, where they are known."""
-    among, value = session.in_list(list(ids))
-    found = session.rows(_ROWS.format(among), value)
-    return {row[0]: Row(*row) for row in found}
+def find_rows(session: Session, ids: Sequence[str]) -> dict[str, RowToLabel]:
+    """Return the rows of these ids; unknown ids are left out."""
+    placeholder, parameter = session.in_list(list(ids))
+    rows = session.rows(_ROWS.format(placeholder), parameter)
+    return {row[0]: RowToLabel(*row) for row in rows}
 
 
-def label_rows(  # noqa: PLR0913 - who says it, by keyword only
+def label_rows(
     session: Session,
     versions: GateVersions,
-    given: Sequence[Said],
+    labels: Sequence[RowLabel],
     *,
-    source: str = "labels",
-    author: str | None = None,
-    lease: str | None = None,
+    origin: LabelOrigin = BY_ID,
     deadline: float | None = None,
-) -> list[Result]:
-    """Take labels, and say of each what became of it.
+) -> list[LabelResult]:
+    """Take labels, and return what became of each.
 
     `deadline` is how long the watch waits for a label, in seconds.
     """
-    rows = find_rows(session, [str(one.id) for one in given])
-    at, out = session.now(), []
-    kept: list[Kept] = []
-    for one in given:
-        row = rows.get(str(one.id))
+    rows = find_rows(session, [str(label.id) for label in labels])
+    now = session.now()
+    results: list[LabelResult] = []
+    new_labels: list[NewLabel] = []
+    for row_label in labels:
+        row = rows.get(str(row_label.id))
         if row is None:
             why = "no row of this id is known"
-            out.append(Result(str(one.id), "refused", why))
+            results.append(LabelResult(str(row_label.id), "refused", why))
             continue
         version = versions.get(session, row.version)
         try:
-            label, wrong = judge(version, row, one)
+            label, judgement = judge_row(version, row, row_label)
         except ProblemError as error:
-            out.append(Result(row.id, "refused", str(error)))
+            results.append(LabelResult(row.id, "refused", str(error)))
             continue
-        if row.wrong is not None and (row.label, row.wrong) == (label, wrong):
-            out.append(Result(row.id, "repeated"))
+        has_label = row.judgement is not None
+        if has_label and (row.label, row.judgement) == (label, judgement):
+            results.append(LabelResult(row.id, "repeated"))
             continue
-        kept.append((row, label, wrong, row.wrong))
-        out.append(_result(row, at, deadline))
-        row.label, row.wrong = label, wrong
-    if kept:
-        _keep(session, kept, at, (source, author, lease))
-    return out
+        new_labels.append(NewLabel(row, label, judgement, row.judgement))
+        results.append(_new_label_result(row, now, deadline))
+        # The same id may come again in this request.
+        row.label, row.judgement = label, judgement
+    if new_labels:
+        _store_labels(session, new_labels, now, origin)
+    return results
 
 
-def _result(row: Row, now: float, deadline: float | None) -> Result:
-    """Say whether a label counts in the watch, or is kept alone."""
-    if row.wrong is not None:
-        return Result(row.id, "corrected")
+def _new_label_result(
+    row: RowToLabel, now: float, deadline: float | None
+) -> LabelResult:
+    """Say whether the watch counts a label, or it is only kept."""
+    if row.judgement is not None:
+        return LabelResult(row.id, "corrected")
     if not row.drawn:
         why = "the row was not drawn for review, so the watch does not count it"
-        return Result(row.id, "kept", why)
-    if deadline is not None and row.at < now - deadline:
-        return Result(row.id, "kept", "it came after the deadline of the watch")
-    return Result(row.id, "counted")
+        return LabelResult(row.id, "kept", why)
+    if deadline is not None and row.decided_at < now - deadline:
+        return LabelResult(row.id, "kept", "it came after the deadline of the watch")
+    return LabelResult(row.id, "counted")
 
 
-Kept = tuple[Row, str | None, int, int | None]
-"""A row, its label, whether it is wrong, and whether it was by an earlier label."""
-
-
-def _keep(
-    session: Session,
-    kept: list[Kept],
-    at: float,
-    who: tuple[str, str | None, str | None],
+def _store_labels(
+    session: Session, labels: list[NewLabel], now: float, origin: LabelOrigin
 ) -> None:
     """Store labels, all at once: a thousand may come together."""
-    first = next_position(session, len(kept))
+    first = next_position(session, len(labels))
     columns = ("position", "row_position", "labelled_at", "version", "label")
-    lines = [
-        # In the watch the first label counts, of rows that were drawn for review.
-        (at, row.version, label, wrong, int(before is None and bool(row.drawn)), *who)
-        for row, label, wrong, before in kept
-    ]
+    rows = []
+    for position, (row, label, judgement, earlier) in enumerate(labels, first):
+        # The watch counts the first label of a row that was drawn for review: a
+        # correction comes too late for it, and other rows somebody chose.
+        is_counted = int(earlier is None and bool(row.drawn))
+        values = position, row.position, now, row.version, label
+        rows.append((*values, judgement, is_counted, *origin))
     session.insert(
-        "labels",
-        (*columns, "judgement", "counted", "source", "author", "lease"),
-        [(first + n, kept[n][0].position, *line) for n, line in enumerate(lines)],
+        "labels", (*columns, "judgement", "counted", *LabelOrigin._fields), rows
     )
     session.run_many(
         "UPDATE rows SET label = ?, judgement = ? WHERE position = ?",
-        [(label, wrong, row.position) for row, label, wrong, _ in kept],
+        [(new.label, new.judgement, new.row.position) for new in labels],
     )
     session.run_many(
         "DELETE FROM review_queue WHERE position = ?",
-        [(row.position,) for row, *_ in kept],
+        [(new.row.position,) for new in labels],
     )
-    _count(session, kept, at)
+    _update_counts(session, labels, now)
 
 
-def _count(session: Session, kept: list[Kept], at: float) -> None:
-    """Bring the counts up to date that nobody should have to make by looking."""
-    counted: dict[int, int] = {}
-    for row, _, _, before in kept:
-        counted[row.version] = counted.get(row.version, 0) + (before is None)
-    for number, labels in counted.items():
-        count_minute(session, at, number, 0, 0, 0, labels)
+def _update_counts(session: Session, labels: list[NewLabel], now: float) -> None:
+    """Bring the kept counts up to date, so that nobody has to scan rows."""
+    first_labels: dict[int, int] = {}
+    for new in labels:
+        version = new.row.version
+        first_labels[version] = first_labels.get(version, 0) + (new.earlier is None)
+    for version, n_labels in first_labels.items():
+        count_minute(session, now, version, 0, 0, 0, n_labels)
         session.run(
             "UPDATE version_counts SET labels = labels + ? WHERE version = ?",
-            labels,
-            number,
+            n_labels,
+            version,
         )
-    for audit, what in enumerate(WAITING):
-        gone = sum(
-            before is None and bool(row.drawn) and row.accepted == audit
-            for row, _, _, before in kept
+    for accepted, name in enumerate(WAITING):
+        n_answered = sum(
+            new.earlier is None and bool(new.row.drawn) and new.row.accepted == accepted
+            for new in labels
         )
-        if gone:
-            count_review(session, what, -gone)
-    for (pair, accepts), (correct, wrong) in _beside(kept).items():
+        if n_answered:
+            count_review(session, name, -n_answered)
+    for (pair, accepts), (correct, wrong) in _shadow_counts(labels).items():
         count_shadow(session, pair, accepts, (0, correct, wrong))
 
 
-def _beside(kept: list[Kept]) -> dict[Any, list[int]]:
-    """Return how many correct and wrong rows of each kind a candidate decided, too."""
-    out: dict[Any, list[int]] = {}
-    for row, _, wrong, before in kept:
-        if (
-            row.shadow_version is None or not row.drawn
-        ):  # others were chosen by somebody
+def _shadow_counts(labels: list[NewLabel]) -> dict[Any, list[int]]:
+    """Return the change of correct and wrong rows that a shadow decided, too.
+
+    The keys are both versions, and whether each accepts. A correction moves a row from
+    one count to the other.
+    """
+    counts: dict[Any, list[int]] = {}
+    for row, _, judgement, earlier in labels:
+        if row.shadow_version is None or not row.drawn:  # others somebody chose
             continue
         pair = row.shadow_version, row.version
-        counts = out.setdefault((pair, (row.shadow_accepted, row.accepted)), [0, 0])
-        for one, rows in ((before, -1), (wrong, 1)):
-            if one in (CORRECT, WRONG):
-                counts[one] += rows
-    return out
+        accepts = row.shadow_accepted, row.accepted
+        changes = counts.setdefault((pair, accepts), [0, 0])
+        for outcome, change in ((earlier, -1), (judgement, 1)):
+            if outcome in (CORRECT, WRONG):
+                changes[outcome] += change
+    return counts
 
 
-def judge(version: GateVersion, row: Row, said: Said) -> tuple[str | None, int]:
-    """Return a label as it is stored, and whether the prediction is wrong."""
-    if said.cannot_say:
+def judge_row(
+    version: GateVersion, row: RowToLabel, row_label: RowLabel
+) -> tuple[str | None, int]:
+    """Return a label as it is stored, and what it says of the prediction."""
+    if row_label.cannot_say:
         return None, UNDECIDED
-    if said.correct is not None:
-        return None, CORRECT if said.correct else WRONG
-    assert said.label is not None
+    if row_label.correct is not None:
+        return None, CORRECT if row_label.correct else WRONG
+    assert row_label.label is not None
     if row.predicted == encode("").decode():
         message = (
             "expected correct as true or false, since this row came without predicted, "
@@ -271,13 +293,13 @@ def judge(version: GateVersion, row: Row, said: Said) -> tuple[str | None, int]:
         )
         raise ProblemError(400, message)
     predicted: Name = msgspec.json.decode(row.predicted)
-    label = as_class(version, row.kind, said.label)
-    wrong = str(label) != str(predicted)
-    return encode(label).decode(), WRONG if wrong else CORRECT
+    label = class_of_gate(version, row.kind, row_label.label)
+    is_wrong = str(label) != str(predicted)
+    return encode(label).decode(), WRONG if is_wrong else CORRECT
 
 
-def as_class(version: GateVersion, kind: str, label: Name) -> Name:
-    """Return a label as the gate has its classes, or refuse one that is none."""
+def class_of_gate(version: GateVersion, kind: str, label: Name) -> Name:
+    """Return a label in the gate's form, name or number, or refuse an unknown one."""
     if kind in ("confidence", "doubt"):
         return label
     names, size = version.names, version.n_classes
@@ -286,14 +308,14 @@ def as_class(version: GateVersion, kind: str, label: Name) -> Name:
             return str(label)
         if type(label) is int and 0 <= label < len(names):
             return names[label]
-        known = ", ".join(map(repr, names[:5])) + (", ..." if len(names) > 5 else "")
-        message = f"expected a class out of {known}, got {label!r}."
+        listed = ", ".join(map(repr, names[:5])) + (", ..." if len(names) > 5 else "")
+        message = f"expected a class out of {listed}, got {label!r}."
         raise ProblemError(400, message)
     number = label
     if isinstance(label, str) and label.isascii() and label.isdigit():
         number = int(label)
     if type(number) is int and 0 <= number < (size or 1 << 31):
         return number
-    end = f" from 0 to {size - 1}" if size else ""
-    message = f"expected the number of a class{end}, got {label!r}."
+    limits = f" from 0 to {size - 1}" if size else ""
+    message = f"expected the number of a class{limits}, got {label!r}."
     raise ProblemError(400, message)

@@ -20,7 +20,7 @@ from trustdoctor.errors import InputError
 from trustdoctor.gates import PREDICTED, Gate
 from trustdoctor.service.settings import Settings
 from trustdoctor.service.store import Session, UnavailableError
-from trustdoctor.service.times import shown
+from trustdoctor.service.times import format_time
 from trustdoctor.service.versions import GateVersions, read_head
 from trustdoctor.service.writer import Writer
 from trustdoctor.watch import (
@@ -364,7 +364,9 @@ def _summarize_test(watch: Watch, name: str) -> dict[str, Any]:
         "high": test.high,
         "evidence": evidence_to_show(watch)[name],
         "limit": test.limit,
-        "alarm": None if alarm is None else {"at": shown(alarm.time), "words": reason},
+        "alarm": None
+        if alarm is None
+        else {"at": format_time(alarm.time), "words": reason},
     }
 
 

@@ -40,7 +40,7 @@ _ANSWERS = ("label", "correct", "cannot_say")
 _EXACTLY_ONE = {
     "DecideRow": KINDS,
     "DecideColumns": KINDS,
-    "Said": _ANSWERS,
+    "RowLabel": _ANSWERS,
     "AnswerRequest": (*_ANSWERS, "release"),
 }
 

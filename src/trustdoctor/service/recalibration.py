@@ -17,7 +17,7 @@ from trustdoctor.service.problems import ProblemError
 from trustdoctor.service.schemas import DecideRequest, checked_note
 from trustdoctor.service.scoring import GateVersion
 from trustdoctor.service.store import Session
-from trustdoctor.service.times import read_time, shown
+from trustdoctor.service.times import format_time, read_time
 from trustdoctor.service.versions import (
     GateVersions,
     add_gate,
@@ -27,24 +27,23 @@ from trustdoctor.service.versions import (
 )
 from trustdoctor.watch import CORRECT, UNDECIDED, WRONG
 
-LARGEST = 500_000
-"""Reviewed rows that are taken at most: the latest."""
+MOST_ROWS = 500_000
+"""Reviewed rows that are read, the latest."""
 
-_ROWS = (
+_REVIEWED_ROWS = (
     "SELECT r.position, r.accepted, r.kind, r.output, r.features, r.group_name, "
     "r.predicted, r.label, r.judgement, r.decided_at, a.rejected, a.accepted "
     "FROM rows r JOIN review_rates a ON a.number = r.review_rates "
     "WHERE r.position > ? AND r.drawn = 1 AND r.decided_at >= ? "
-    "AND r.output IS NOT NULL "
-    "ORDER BY r.position DESC LIMIT ?"
+    "AND r.output IS NOT NULL ORDER BY r.position DESC LIMIT ?"
 )
-NO_LISTS = (
+NO_SHORTLISTS = (
     "The candidate has no shortlists: of some wrong rows the true class is not known."
 )
-_plain = msgspec.json.decode
+_decode = msgspec.json.decode
 
 
-class Request(msgspec.Struct, forbid_unknown_fields=True):
+class RecalibrateRequest(msgspec.Struct, forbid_unknown_fields=True):
     """What to calibrate on, and for what.
 
     Without targets, those of the current gate's certificate are taken.
@@ -57,29 +56,29 @@ class Request(msgspec.Struct, forbid_unknown_fields=True):
     note: str = ""
 
 
-_decoder = msgspec.json.Decoder(Request)
+_decoder = msgspec.json.Decoder(RecalibrateRequest)
 
 
-def read_request(body: bytes) -> Request:
-    """Read what is asked for."""
-    asked = _decoder.decode(body or b"{}")
-    checked_note(asked.note)
-    return asked
+def read_request(body: bytes) -> RecalibrateRequest:
+    """Read a request to recalibrate."""
+    request = _decoder.decode(body or b"{}")
+    checked_note(request.note)
+    return request
 
 
-class Reviewed(msgspec.Struct):
-    """A row that was drawn for review."""
+class ReviewedRow(msgspec.Struct):
+    """A row that was drawn for review, as it is stored."""
 
     position: int
     accepted: int
     kind: str
-    answer: bytes
+    output: bytes
     features: bytes | None
-    team: str | None
+    group_name: str | None
     predicted: str
     label: str | None
-    wrong: int | None
-    at: float
+    judgement: int | None
+    decided_at: float
     rejected_rate: float
     accepted_rate: float
 
@@ -89,19 +88,20 @@ class Reviewed(msgspec.Struct):
         return self.accepted_rate if self.accepted else self.rejected_rate
 
 
-def find_reviewed(session: Session, since: float) -> list[Reviewed]:
+def reviewed_rows(session: Session, since: float) -> list[ReviewedRow]:
     """Return the rows drawn for review since a time, labelled or not."""
     first = last_position_before(session, since) if since else 0
-    return [Reviewed(*row) for row in session.rows(_ROWS, first, since, LARGEST)][::-1]
+    rows = session.rows(_REVIEWED_ROWS, first, since, MOST_ROWS)
+    return [ReviewedRow(*row) for row in reversed(rows)]
 
 
-def keep_plain(rows: Sequence[Reviewed], seed: int) -> tuple[list[Reviewed], float]:
+def plain_sample(
+    rows: Sequence[ReviewedRow], seed: int
+) -> tuple[list[ReviewedRow], float]:
     """Return rows of which each kind is kept at the smallest rate, and that rate."""
     rates = np.array([row.rate for row in rows])
-    smallest = min(
-        rates.min(),
-        *(min(row.rejected_rate, row.accepted_rate) for row in rows),
-    )
+    # A kind that was never reviewed has a rate, too, though none of the rows is of it.
+    smallest = min(min(row.rejected_rate, row.accepted_rate) for row in rows)
     if not smallest:
         message = (
             "expected rows of both kinds to be reviewed, got a review rate of 0: the "
@@ -109,253 +109,264 @@ def keep_plain(rows: Sequence[Reviewed], seed: int) -> tuple[list[Reviewed], flo
             "0.02 or more, and ask again with since= that time."
         )
         raise ProblemError(409, message)
-    kept = np.random.default_rng(seed).random(len(rows)) < smallest / rates
-    return [row for row, one in zip(rows, kept, strict=True) if one], float(smallest)
+    draws = np.random.default_rng(seed).random(len(rows))
+    is_kept = draws < smallest / rates
+    sample = [row for row, keep in zip(rows, is_kept, strict=True) if keep]
+    return sample, float(smallest)
 
 
-def as_predictions(version: GateVersion, rows: Sequence[Reviewed]) -> Predictions:
+def as_predictions(version: GateVersion, rows: Sequence[ReviewedRow]) -> Predictions:
     """Return labelled rows as predictions."""
-    kinds = {(row.kind, len(row.answer) if row.kind != "topk" else 0) for row in rows}
+    kinds = {(row.kind, len(row.output) if row.kind != "topk" else 0) for row in rows}
     if len(kinds) > 1:
         message = (
             "expected reviewed rows of one kind and number of classes, got several. "
             "Ask for rows since= a time from which they are alike."
         )
         raise ProblemError(409, message)
-    if len({row.team is None for row in rows}) > 1:
+    groups: list[Any] = [
+        None if row.group_name is None else _decode(row.group_name) for row in rows
+    ]
+    if len({group is None for group in groups}) > 1:
         message = (
             "expected a group in every reviewed row, or in none, got both. Ask for "
             "rows since= a time from which they are alike."
         )
         raise ProblemError(409, message)
     kind = rows[0].kind
+    classes: list[Any] | None = None
     if kind == "topk":
-        pairs = [_plain(row.answer) for row in rows]
-        values, classes = [probs for _, probs in pairs], [own for own, _ in pairs]
+        pairs = [_decode(row.output) for row in rows]
+        values = [probs for _, probs in pairs]
+        classes = [row_classes for row_classes, _ in pairs]
     else:
-        arrays = [np.frombuffer(row.answer, np.float64).tolist() for row in rows]
-        values, classes = arrays, None
-        if kind in ("confidence", "doubt"):
-            values = [one[0] for one in arrays]
+        values = [np.frombuffer(row.output, np.float64).tolist() for row in rows]
+    if kind in ("confidence", "doubt"):
+        values = [value for (value,) in values]
     features = None
     if all(row.features is not None for row in rows):
         features = [np.frombuffer(row.features or b"", float).tolist() for row in rows]
-    given = DecideRequest(
+    predicted = [_decode(row.predicted) for row in rows]
+    request = DecideRequest(
         kind,
         values,
         None,
         classes,
-        _said(rows),
-        None if rows[0].team is None else [_plain(row.team or '""') for row in rows],
+        # A confidence may come without a class: then no row has one here.
+        None if "" in predicted else predicted,
+        None if groups[0] is None else groups,
         features,
     )
     if kind in ("confidence", "doubt"):
-        right = [row.wrong == CORRECT for row in rows]
-        return version.predictions(given, correct=right)
-    return version.predictions(given, _labels(version, rows, given))
+        correct = [row.judgement == CORRECT for row in rows]
+        return version.predictions(request, correct=correct)
+    return version.predictions(request, _true_classes(version, rows))
 
 
-def _said(rows: Sequence[Reviewed]) -> list[Any] | None:
-    """Return the answers; None where any row came without one."""
-    said = [_plain(row.predicted) for row in rows]
-    return None if "" in said else said
-
-
-def _labels(
-    version: GateVersion, rows: Sequence[Reviewed], given: DecideRequest
-) -> list[Any]:
-    """Return the true classes; where only right or wrong is known, one that fits."""
+def _true_classes(version: GateVersion, rows: Sequence[ReviewedRow]) -> list[Any]:
+    """Return the true classes; any other class of rows that are only known as wrong."""
     names, size = version.names, version.n_classes or 2
-    out = []
+    classes = []
     for row in rows:
-        said = _plain(row.predicted)
+        predicted = _decode(row.predicted)
         if row.label is not None:
-            label = _plain(row.label)
-        elif row.wrong == CORRECT:
-            label = said
+            label = _decode(row.label)
+        elif row.judgement == CORRECT:
+            label = predicted
         elif names is not None:
-            label = next(name for name in names if name != said)
+            label = next(name for name in names if name != predicted)
         else:
-            label = (said + 1) % size
+            label = (predicted + 1) % size
         # Top-k answers are labelled by number.
-        by_number = given.kind == "topk" and names is not None
-        out.append(names.index(label) if by_number and names else label)
-    return out
+        if row.kind == "topk" and names is not None:
+            label = names.index(label)
+        classes.append(label)
+    return classes
 
 
-def without_waiting(
-    rows: list[Reviewed], before: float
-) -> tuple[list[Reviewed], list[str]]:
-    """Return the rows up to the first whose label is awaited, and what to say of it.
+def rows_before_waiting(
+    rows: list[ReviewedRow], deadline: float
+) -> tuple[list[ReviewedRow], list[str]]:
+    """Return the rows up to the first whose label is awaited, and a note.
 
     Whoever reviews some rows first chooses which have labels, so that the labelled ones
-    are no sample. Rows that were drawn before a time are not waited for any more.
+    are no sample. Rows that were drawn before the deadline are not waited for any more.
     """
-    for place, row in enumerate(rows):
-        if row.wrong is None and row.at >= before:
-            behind = sum(one.wrong is not None for one in rows[place:])
-            told = (
-                f"{behind:,} labelled rows are left out: a row drawn before them, at "
-                f"{shown(row.at)}, still waits for its label. Review the oldest first."
+    for index, row in enumerate(rows):
+        if row.judgement is None and row.decided_at >= deadline:
+            left_out = sum(later.judgement is not None for later in rows[index:])
+            note = (
+                f"{left_out:,} labelled rows are left out: a row drawn before them, at "
+                f"{format_time(row.decided_at)}, still waits for its label. Review the "
+                "oldest first."
             )
-            return rows[:place], [told] if behind else []
+            return rows[:index], [note] if left_out else []
     return rows, []
 
 
 def recalibrate(
     session: Session,
     versions: GateVersions,
-    asked: Request,
+    request: RecalibrateRequest,
     deadline: float | None,
     label_noise: float | None = None,
 ) -> tuple[Gate, dict[str, Any]]:
     """Return a candidate made of reviewed rows, and what to say of it."""
     head = read_head(session)
     current = versions.get(session, head.current)
-    since = _since(session, asked)
-    before = 0.0 if deadline is None else session.now() - deadline
-    rows, told = without_waiting(find_reviewed(session, since), before)
-    known = [row for row in rows if row.wrong in (CORRECT, WRONG)]
-    kept, smallest = _sample(known, asked.seed, told)
-    found = as_predictions(current, kept)
-    guessed = any(row.label is None and row.wrong == WRONG for row in kept)
-    gate = _calibrated(current.gate, found, asked, label_noise, listed=not guessed)
+    since = _since(session, request)
+    not_before = 0.0 if deadline is None else session.now() - deadline
+    rows, notes = rows_before_waiting(reviewed_rows(session, since), not_before)
+    labelled = [row for row in rows if row.judgement in (CORRECT, WRONG)]
+    sample, rate = _sample(labelled, request.seed, notes)
+    predictions = as_predictions(current, sample)
+    # Shortlists need the true class of every wrong row.
+    is_class_unknown = any(
+        row.label is None and row.judgement == WRONG for row in sample
+    )
+    gate = _calibrated_gate(
+        current.gate, predictions, request, label_noise, shortlist=not is_class_unknown
+    )
     require_useful(gate)
+    notes += _notes(rows, labelled)
+    if is_class_unknown and current.gate.shortlist is not None:
+        notes.append(NO_SHORTLISTS)
+    certificate = gate.certificate
     return gate, {
-        "since": shown(since) if since else None,
+        "since": format_time(since) if since else None,
         "rows": len(rows),
-        "labelled": len(known),
-        "kept": len(kept),
-        "rate": smallest,
+        "labelled": len(labelled),
+        "kept": len(sample),
+        "rate": rate,
         "certificate": None
-        if gate.certificate is None
-        else {"promise": gate.certificate.promise(), **gate.certificate.to_dict()},
+        if certificate is None
+        else {"promise": certificate.promise(), **certificate.to_dict()},
         "comparison": {
-            "current": _rates(current.gate, found),
-            "candidate": _rates(gate, found),
+            "current": _rates(current.gate, predictions),
+            "candidate": _rates(gate, predictions),
         },
-        "notes": told
-        + _notes(rows, known)
-        + ([NO_LISTS] if guessed and current.gate.shortlist is not None else []),
+        "notes": notes,
     }
 
 
 def _sample(
-    known: list[Reviewed], seed: int, told: list[str]
-) -> tuple[list[Reviewed], float]:
-    """Return a plain sample, or refuse rows that are too few for one."""
-    if not known:
+    labelled: list[ReviewedRow], seed: int, notes: list[str]
+) -> tuple[list[ReviewedRow], float]:
+    """Return a plain sample and its rate, or refuse rows that are too few for one."""
+    if not labelled:
         message = (
             "expected reviewed rows with labels, got none. Review some first, the "
             "oldest first: POST /v1/review/lease, or label them by POST /v1/labels."
         )
-        raise ProblemError(409, " ".join([message, *told]))
-    kept, smallest = keep_plain(known, seed)
-    if not kept:
+        raise ProblemError(409, " ".join([message, *notes]))
+    sample, rate = plain_sample(labelled, seed)
+    if not sample:
         message = (
-            f"expected more reviewed rows: of {len(known):,} none was kept at the rate "
-            f"{smallest:g}. Review more of them."
+            f"expected more reviewed rows: of {len(labelled):,} none was kept at the "
+            f"rate {rate:g}. Review more of them."
         )
         raise ProblemError(409, message)
-    return kept, smallest
+    return sample, rate
 
 
-def _since(session: Session, asked: Request) -> float:
-    """Return the time from which rows count, which has to be said after an alarm."""
+def _since(session: Session, request: RecalibrateRequest) -> float:
+    """Return the time from which rows count; after an alarm it has to be named."""
+    if request.since is not None:
+        since = read_time(request.since)
+        if not 0 <= since <= session.now():
+            message = f"expected since= in the past, after 1970, got {request.since}."
+            raise ProblemError(400, message)
+        return since
     alarms = session.rows(
         "SELECT test, raised_at, version FROM alarms ORDER BY raised_at DESC LIMIT 1"
     )
-    if asked.since is not None:
-        since = read_time(asked.since)
-        if not 0 <= since <= session.now():
-            message = f"expected since= in the past, after 1970, got {asked.since}."
-            raise ProblemError(400, message)
-        return since
     if alarms:
-        test, at, version = alarms[0]
+        test, raised_at, version = alarms[0]
         message = (
             "expected since=, the time from which rows are like those to come: the "
-            f"watch of version {version} alarmed ({test}) at {shown(at)}, so earlier "
-            "rows may not be."
+            f"watch of version {version} alarmed ({test}) at {format_time(raised_at)}, "
+            "so earlier rows may not be."
         )
         raise ProblemError(409, message)
     return 0.0
 
 
-def _calibrated(
+def _calibrated_gate(
     current: Gate,
-    found: Predictions,
-    asked: Request,
+    predictions: Predictions,
+    request: RecalibrateRequest,
     label_noise: float | None,
     *,
-    listed: bool,
+    shortlist: bool,
 ) -> Gate:
+    """Return a gate with the score, groups and kind of promise of the current one."""
     certificate = current.certificate
     if label_noise is None:
         label_noise = 0.0 if certificate is None else certificate.label_noise
-    options: dict[str, Any] = {"label_noise": label_noise, **_targets(current, asked)}
-    if asked.confidence is not None:
-        options["confidence"] = asked.confidence
+    options: dict[str, Any] = {"label_noise": label_noise, **_targets(current, request)}
+    if request.confidence is not None:
+        options["confidence"] = request.confidence
     elif certificate is not None and certificate.mode == "confidence":
         options["confidence"] = certificate.confidence
     elif certificate is not None and certificate.mode == "expectation":
         options["mode"] = "expectation"
-    if current.shortlist is not None and listed:
-        own = current.shortlist
-        options["shortlist"] = {"level": own.level, "method": own.method}
+    if current.shortlist is not None and shortlist:
+        level, method = current.shortlist.level, current.shortlist.method
+        options["shortlist"] = {"level": level, "method": method}
     if current.groups:
-        options["groups"] = current.groups_of(found)
+        options["groups"] = current.groups_of(predictions)
         options["grouped_by"] = current.grouped_by
     try:
-        return calibrate(found, score=current.score, **options)
+        return calibrate(predictions, score=current.score, **options)
     except InputError as error:
-        given = asked.targets is not None or asked.confidence is not None
-        raise ProblemError(400 if given else 409, str(error)) from error
+        # The request is wrong if it asked for this; else the rows do not allow it.
+        asked = request.targets is not None or request.confidence is not None
+        raise ProblemError(400 if asked else 409, str(error)) from error
 
 
-def _targets(current: Gate, asked: Request) -> dict[str, float]:
-    """Return what is asked for; by default what the current gate promises."""
-    targets = asked.targets
+def _targets(current: Gate, request: RecalibrateRequest) -> dict[str, float]:
+    """Return the targets of the request; by default, of the current certificate."""
+    targets = request.targets
     if targets is None and current.certificate is not None:
         targets = dict(current.certificate.target)
     if not targets:
         message = 'expected targets, as {"targets": {"frr": 0.05}}, got none.'
         raise ProblemError(400, message)
-    odd = set(targets) - set(TARGETS)
-    if odd:
-        known = ", ".join(TARGETS)
-        message = f"expected targets out of {known}, got {sorted(odd)[0]!r}."
+    unknown = set(targets) - set(TARGETS)
+    if unknown:
+        expected = ", ".join(TARGETS)
+        message = f"expected targets out of {expected}, got {min(unknown)!r}."
         raise ProblemError(400, message)
     return targets
 
 
-def _rates(gate: Gate, found: Predictions) -> dict[str, Any]:
-    done = gate.screen(found)
-    rates = Outcome.of_predictions(found, np.asarray(done.accepted)).rates()
-    return {name: [r.value, r.low, r.high] for name, r in rates.items()}
+def _rates(gate: Gate, predictions: Predictions) -> dict[str, Any]:
+    accepted = np.asarray(gate.screen(predictions).accepted)
+    rates = Outcome.of_predictions(predictions, accepted).rates()
+    return {name: [rate.value, rate.low, rate.high] for name, rate in rates.items()}
 
 
-def _notes(rows: Sequence[Reviewed], known: Sequence[Reviewed]) -> list[str]:
-    out = [
+def _notes(rows: Sequence[ReviewedRow], labelled: Sequence[ReviewedRow]) -> list[str]:
+    notes = [
         "The candidate's rates are of the rows that set its threshold; those of the "
         "current gate are not.",
         "Nothing was promoted. Let it decide beside the current gate first: POST "
         "/v1/gates/VERSION/shadow.",
     ]
-    unsaid = sum(row.wrong == UNDECIDED for row in rows)
-    late = len(rows) - len(known) - unsaid
-    if late or unsaid:
-        out.append(
-            f"{late:,} rows that were drawn have no label in time, and of {unsaid:,} "
-            "nobody could say: if those differ from the others, so will the rates."
+    undecided = sum(row.judgement == UNDECIDED for row in rows)
+    late = len(rows) - len(labelled) - undecided
+    if late or undecided:
+        notes.append(
+            f"{late:,} rows that were drawn have no label in time, and of "
+            f"{undecided:,} nobody could say: if those differ from the others, so will "
+            "the rates."
         )
-    return out
+    return notes
 
 
 def add_candidate(
-    session: Session, gate: Gate, said: dict[str, Any], note: str
+    session: Session, gate: Gate, summary: dict[str, Any], note: str
 ) -> dict[str, Any]:
-    """Keep a candidate as a version."""
-    words = note or f"from {said['kept']:,} reviewed rows"
-    version = add_gate(session, gate, "recalibrate", words)
-    return {"version": version, **said}
+    """Store a candidate as a version."""
+    note = note or f"from {summary['kept']:,} reviewed rows"
+    return {"version": add_gate(session, gate, "recalibrate", note), **summary}

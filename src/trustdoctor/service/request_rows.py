@@ -10,7 +10,7 @@ import numpy as np
 
 from trustdoctor.arrays import Array
 from trustdoctor.service.schemas import DecideRequest, encode
-from trustdoctor.service.times import made_ids
+from trustdoctor.service.times import new_ids
 
 MOST_PREPARED = 1 << 18
 """Numbers of a request, at most, whose bytes are made before its turn."""
@@ -77,11 +77,7 @@ def join_requests(requests: Sequence[DecideRequest]) -> DecideRequest:
     return DecideRequest(
         first.kind,
         values,
-        [
-            name
-            for request in requests
-            for name in request.ids or made_ids(len(request))
-        ],
+        [name for request in requests for name in request.ids or new_ids(len(request))],
         joined_lists("classes"),
         joined_lists("predicted"),
         joined_lists("groups"),

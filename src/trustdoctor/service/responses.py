@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 from msgspec import Meta, Struct
 
 from trustdoctor.service.decisions import RowDecision
-from trustdoctor.service.labels import Result
+from trustdoctor.service.labels import LabelResult
 from trustdoctor.service.schemas import Name
 
 Time = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
@@ -41,7 +41,7 @@ class LabelResults(TypedDict):
     corrected: int
     kept: Annotated[int, Meta(description="Stored, but not counted in the watch.")]
     refused: int
-    rows: list[Result]
+    rows: list[LabelResult]
 
 
 class LeasedRow(TypedDict):

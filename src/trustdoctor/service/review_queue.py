@@ -6,32 +6,32 @@ from typing import Any, Literal
 import msgspec
 
 from trustdoctor.service.labels import (
-    Result,
-    Said,
-    check_said,
+    LabelOrigin,
+    RowLabel,
+    check_label,
     find_rows,
-    judge,
+    judge_row,
     label_rows,
 )
 from trustdoctor.service.problems import ProblemError
 from trustdoctor.service.schemas import Name, checked_name, json_number
 from trustdoctor.service.settings import Limits
 from trustdoctor.service.store import Session
-from trustdoctor.service.times import shown
+from trustdoctor.service.times import format_time
 from trustdoctor.service.versions import WAITING, GateVersions, count_review
 
-SKIPPED = 200
-"""Rows that a request may leave out at most."""
+MOST_SKIPPED = 200
+"""Rows that a request may leave out."""
 
-LONGEST = 86400.0
-"""Seconds of a lease at most."""
+LONGEST_LEASE = 86400.0
+"""Seconds."""
 
 _ORDERS = {
     "oldest": "q.position",
     "doubt": "q.doubt DESC, q.position",
     "audit": "q.accepted DESC, q.position",
 }
-_FREE = (
+_FREE_ROWS = (
     "SELECT q.position, q.id, q.doubt, q.accepted, r.predicted, r.shortlist, "
     "r.payload, r.group_name, r.decided_at, r.version FROM review_queue q "
     "JOIN rows r ON r.position = q.position "
@@ -60,166 +60,159 @@ class AnswerRequest(msgspec.Struct, forbid_unknown_fields=True):
     cannot_say: bool = False
     release: bool = False
 
+    def row_label(self) -> RowLabel:
+        """Return the answer as a label."""
+        return RowLabel(str(self.id), self.label, self.correct, self.cannot_say)
 
-_lease = msgspec.json.Decoder(LeaseRequest)
-_answer = msgspec.json.Decoder(AnswerRequest)
+
+_lease_decoder = msgspec.json.Decoder(LeaseRequest)
+_answer_decoder = msgspec.json.Decoder(AnswerRequest)
 
 
 def read_lease(body: bytes, limits: Limits) -> LeaseRequest:
     """Read a request for rows."""
-    asked = _lease.decode(body or b"{}")
-    if not 1 <= asked.count <= 100 or not 1 <= asked.seconds <= LONGEST:
+    request = _lease_decoder.decode(body or b"{}")
+    if not 1 <= request.count <= 100 or not 1 <= request.seconds <= LONGEST_LEASE:
         message = (
-            f"expected a count of 1 to 100 and 1 to {LONGEST:,.0f} seconds, got "
-            f"{asked.count} and {asked.seconds:g}."
+            f"expected a count of 1 to 100 and 1 to {LONGEST_LEASE:,.0f} seconds, got "
+            f"{request.count} and {request.seconds:g}."
         )
         raise ProblemError(400, message)
-    if asked.reviewer:
-        checked_name(asked.reviewer, "entry", limits)
-    if len(asked.skip) > SKIPPED:
-        message = f"expected {SKIPPED} ids to skip at most, got {len(asked.skip)}."
+    if request.reviewer:
+        checked_name(request.reviewer, "entry", limits)
+    if len(request.skip) > MOST_SKIPPED:
+        message = (
+            f"expected {MOST_SKIPPED} ids to skip at most, got {len(request.skip)}."
+        )
         raise ProblemError(400, message)
-    asked.skip = [checked_name(one, "id", limits) for one in asked.skip]
-    return asked
+    request.skip = [checked_name(name, "id", limits) for name in request.skip]
+    return request
 
 
 def read_answer(body: bytes, limits: Limits) -> AnswerRequest:
     """Read what a reviewer says."""
-    said = _answer.decode(body)
-    said.id = checked_name(said.id, "id", limits)
-    checked_name(said.lease, "entry", limits)
-    if said.release and (said.label, said.correct, said.cannot_say) == (
-        None,
-        None,
-        False,
-    ):
-        return said
-    if said.release:
+    answer = _answer_decoder.decode(body)
+    answer.id = checked_name(answer.id, "id", limits)
+    checked_name(answer.lease, "entry", limits)
+    if not answer.release:
+        check_label(answer.row_label(), limits)
+    elif (answer.label, answer.correct, answer.cannot_say) != (None, None, False):
         message = "expected an answer or release, got both. Send one."
         raise ProblemError(400, message)
-    check_said(Said(said.id, said.label, said.correct, said.cannot_say), limits)
-    return said
+    return answer
 
 
 def lease_rows(
-    session: Session, versions: GateVersions, asked: LeaseRequest
+    session: Session, versions: GateVersions, request: LeaseRequest
 ) -> dict[str, Any]:
     """Lease the next rows: nobody else gets them until the lease ends."""
     now = session.now()
-    order = _ORDERS[asked.order]
-    longest = now + 2 * LONGEST  # no lease lasts so long: the clock was ahead
-    among, skipped = session.in_list(list(map(str, asked.skip)))
-    found = session.rows(_FREE.format(among, order), now, longest, skipped, asked.count)
-    until, out = now + asked.seconds, []
-    for line, name, doubt, audit, said, short, payload, team, at, number in found:
+    until = now + request.seconds
+    # A lease that lasts longer than any may was given by a clock that was ahead.
+    impossible = now + 2 * LONGEST_LEASE
+    placeholder, skipped = session.in_list(list(map(str, request.skip)))
+    query = _FREE_ROWS.format(placeholder, _ORDERS[request.order])
+    leased_rows = []
+    for row in session.rows(query, now, impossible, skipped, request.count):
+        position, name, doubt, accepted, predicted, shortlist = row[:6]
+        payload, group, decided_at, version = row[6:]
         lease = token_hex(12)
         session.run(
             "UPDATE review_queue SET lease = ?, leased_until = ?, reviewer = ? "
             "WHERE position = ?",
             lease,
             until,
-            asked.reviewer,
-            line,
+            request.reviewer,
+            position,
         )
-        classes = versions.get(session, number).gate.classes
-        out.append(
+        leased_rows.append(
             {
                 "id": name,
                 "lease": lease,
-                "until": shown(until),
-                "kind": "audit" if audit else "rejected",
+                "until": format_time(until),
+                "kind": "audit" if accepted else "rejected",
                 "doubt": json_number(doubt),
-                "predicted": _plain(said),
-                "shortlist": _plain(short),
-                "classes": classes,
-                "payload": _plain(payload),
-                "group": _plain(team),
-                "at": shown(at),
-                "version": number,
+                "predicted": _decoded(predicted),
+                "shortlist": _decoded(shortlist),
+                "classes": versions.get(session, version).gate.classes,
+                "payload": _decoded(payload),
+                "group": _decoded(group),
+                "at": format_time(decided_at),
+                "version": version,
             }
         )
-    return {"rows": out, "waiting": sum(waiting(session))}
+    counts: dict[str, int] = dict(session.rows("SELECT name, rows FROM review_counts"))
+    waiting = sum(counts.get(name, 0) for name in WAITING)
+    return {"rows": leased_rows, "waiting": waiting}
 
 
-def waiting(session: Session) -> tuple[int, int]:
-    """Return how many rejected rows, and how many audited ones, wait for people."""
-    found = session.rows("SELECT name, rows FROM review_counts")
-    counts = {what: rows for what, rows in found}  # noqa: C416
-    rejected, audit = (counts.get(what, 0) for what in WAITING)
-    return rejected, audit
-
-
-def _plain(text: str | None) -> Any:
+def _decoded(text: str | None) -> Any:
     return None if text is None else msgspec.json.decode(text)
 
 
 def answer_row(
     session: Session,
     versions: GateVersions,
-    said: AnswerRequest,
+    answer: AnswerRequest,
     deadline: float | None = None,
 ) -> dict[str, Any]:
     """Take the answer of whoever holds the lease, or give the row back."""
-    name = str(said.id)
-    one = Said(name, said.label, said.correct, said.cannot_say)
-    found = session.rows(
+    name = str(answer.id)
+    leases = session.rows(
         "SELECT q.lease, q.position, q.reviewer FROM ids i JOIN review_queue q "
         "ON q.position = i.position WHERE i.id = ?",
         name,
     )
-    if not found:
-        return _answered_before(session, versions, said, one)
-    lease, line, reviewer = found[0]
-    if lease != said.lease:
+    if not leases:
+        return _repeat_answer(session, versions, answer)
+    lease, position, reviewer = leases[0]
+    if lease != answer.lease:
         message = (
             f"expected the lease of row {name!r}, got one that has ended: somebody "
             "else has the row, or it went back into the queue. Lease another."
         )
         raise ProblemError(409, message, id=name)
-    if said.release:
+    if answer.release:
         session.run(
             "UPDATE review_queue SET lease = NULL, leased_until = 0, reviewer = NULL "
             "WHERE position = ?",
-            line,
+            position,
         )
         return {"id": name, "result": "released"}
-    (done,) = label_rows(
+    (result,) = label_rows(
         session,
         versions,
-        [one],
-        source="review",
-        author=reviewer,
-        lease=lease,
+        [answer.row_label()],
+        origin=LabelOrigin("review", reviewer, lease),
         deadline=deadline,
     )
-    _require_taken(done)
-    count_review(session, "undecided" if said.cannot_say else "labelled")
-    return {"id": name, "result": done.result}
+    if result.result == "refused":
+        raise ProblemError(400, result.why or "the label was refused.")
+    count_review(session, "undecided" if answer.cannot_say else "labelled")
+    return {"id": name, "result": result.result}
 
 
-def _answered_before(
-    session: Session, versions: GateVersions, said: AnswerRequest, one: Said
+def _repeat_answer(
+    session: Session, versions: GateVersions, answer: AnswerRequest
 ) -> dict[str, Any]:
-    """Answer a repetition as the first time; anything else is too late."""
-    name = str(said.id)
+    """Confirm an answer that comes again: its first response may have been lost.
+
+    Anything else is too late, as the row is no longer in the queue.
+    """
+    name = str(answer.id)
     row = find_rows(session, [name]).get(name)
     if row is None:
         message = f"expected the id of a leased row, got {name!r}, which is not known."
         raise ProblemError(404, message, id=name)
-    by_lease = session.rows(
+    labels = session.rows(
         "SELECT label, judgement FROM labels WHERE row_position = ? AND lease = ?",
         row.position,
-        said.lease,
+        answer.lease,
     )
-    if by_lease and not said.release:
-        label, wrong = judge(versions.get(session, row.version), row, one)
-        if tuple(by_lease[0]) == (label, wrong):
+    if labels and not answer.release:
+        version = versions.get(session, row.version)
+        if tuple(labels[0]) == judge_row(version, row, answer.row_label()):
             return {"id": name, "result": "repeated"}
     why = "it has its label" if row.drawn else "it was not drawn for review"
     message = f"row {name!r} is not in the queue: {why}. Lease another."
     raise ProblemError(409, message, id=name)
-
-
-def _require_taken(done: Result) -> None:
-    if done.result == "refused":
-        raise ProblemError(400, done.why or "the label was refused.")

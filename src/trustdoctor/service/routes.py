@@ -15,9 +15,9 @@ from starlette.routing import Route
 
 from trustdoctor.service import handlers, responses
 from trustdoctor.service.decisions import RowDecision
-from trustdoctor.service.labels import LabelColumns, Labels, Said
+from trustdoctor.service.labels import LabelColumns, RowLabel, RowLabels
 from trustdoctor.service.open_inference import LENGTH, InferenceBody
-from trustdoctor.service.recalibration import Request as Recalibration
+from trustdoctor.service.recalibration import RecalibrateRequest
 from trustdoctor.service.review_queue import AnswerRequest, LeaseRequest
 from trustdoctor.service.schemas import (
     KINDS,
@@ -123,7 +123,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "label",
         handlers.label_rows,
         "Say what rows truly are: in any order, late, again, or corrected.",
-        body=Said | Labels | LabelColumns,
+        body=RowLabel | RowLabels | LabelColumns,
         answer=responses.LabelResults,
         example={"ids": ["r1", "r9"], "labels": ["dog", "cat"]},
         answer_example={
@@ -296,7 +296,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "admin",
         handlers.recalibrate,
         "Make a candidate of reviewed rows.",
-        body=Recalibration,
+        body=RecalibrateRequest,
         body_required=False,
         status=201,
         answer=responses.Candidate,

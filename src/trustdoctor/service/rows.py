@@ -3,7 +3,7 @@
 import asyncio
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from trustdoctor.gates import PREDICTED
 from trustdoctor.service.problems import ProblemError
 from trustdoctor.service.schemas import KINDS, json_number
 from trustdoctor.service.store import Session
-from trustdoctor.service.times import read_time, shown
+from trustdoctor.service.times import format_time, read_time
 from trustdoctor.service.versions import (
     WAITING,
     GateVersions,
@@ -26,6 +26,10 @@ from trustdoctor.service.versions import (
     last_position_before,
     parse_version,
 )
+from trustdoctor.watch import CORRECT, WRONG
+
+if TYPE_CHECKING:
+    from trustdoctor.service.service import Service
 
 _ROW = (
     "SELECT r.position, r.decided_at, r.version, r.group_name, r.predicted, r.doubt, "
@@ -33,30 +37,41 @@ _ROW = (
     "ON r.position = i.position WHERE i.id = ?"
 )
 
-
-_PERSONAL = (
+_PERSONAL_COLUMNS = (
     *("id", "digest", "doubt", "kind", "output", "features", "payload", "shortlist"),
     *("label", "shadow_version", "shadow_accepted"),
 )
+_IS_CORRECT = {CORRECT: True, WRONG: False}
+
+EXPORT_BATCH = 50_000
+"""Rows that an export reads at once."""
+
+_COLUMN_PREFIXES = {"logits": "logit_", "probs": "prob_"}
+_EXPORTED = (
+    *("position", "id", "decided_at", "version", "group_name", "predicted", "doubt"),
+    *("accepted", "drawn", "label", "judgement", "output"),
+)
+_EXPORT_PARAMETERS = ("kind", "version", "since", "until")
 
 
-def _plain(text: str | None) -> Any:
+def _decoded(text: str | None) -> Any:
     return None if text is None else msgspec.json.decode(text)
 
 
-def _find(session: Session, name: str) -> tuple[Any, ...]:
-    found = session.rows(_ROW, name)
-    if not found:
+def _read_row(session: Session, name: str) -> tuple[Any, ...]:
+    rows = session.rows(_ROW, name)
+    if not rows:
         message = f"expected the id of a row, got {name!r}, which is not known."
         raise ProblemError(404, message, id=name)
-    return found[0]
+    return rows[0]
 
 
 def find_row(session: Session, name: str) -> dict[str, Any]:
     """Return a decision, and the history of its labels."""
-    position, at, version, team, said, doubt, kept, drawn, kind, payload, short = _find(
+    position, decided_at, version, group, predicted, doubt, *rest = _read_row(
         session, name
     )
+    accepted, drawn, kind, payload, shortlist = rest
     labels = session.rows(
         "SELECT labelled_at, label, judgement, source, author FROM labels "
         "WHERE row_position = ? ORDER BY position",
@@ -64,53 +79,53 @@ def find_row(session: Session, name: str) -> dict[str, Any]:
     )
     return {
         "id": name,
-        "at": shown(at),
+        "at": format_time(decided_at),
         "version": version,
         "kind": kind,
-        "predicted": _plain(said),
+        "predicted": _decoded(predicted),
         "doubt": json_number(doubt),
-        "accepted": bool(kept),
+        "accepted": bool(accepted),
         "review": bool(drawn),
-        "group": _plain(team),
-        "shortlist": _plain(short),
-        "payload": _plain(payload),
+        "group": _decoded(group),
+        "shortlist": _decoded(shortlist),
+        "payload": _decoded(payload),
         "labels": [
             {
-                "at": shown(when),
-                "label": _plain(label),
-                "correct": {0: True, 1: False}.get(wrong),
+                "at": format_time(labelled_at),
+                "label": _decoded(label),
+                "correct": _IS_CORRECT.get(judgement),
                 "source": source,
                 "by": author,
             }
-            for when, label, wrong, source, author in labels
+            for labelled_at, label, judgement, source, author in labels
         ],
     }
 
 
 def forget_row(session: Session, versions: GateVersions, name: str) -> dict[str, Any]:
-    """Remove a person's data: what is left counts, and names nobody.
+    """Remove a person's data: what stays counts, and names nobody.
 
     The position, the version, and whether the row was accepted, drawn and wrong stay,
-    so that the watch is the same when it is computed anew; for a gate with groups, the
-    group stays, too.
+    so that the watch is the same when it is computed anew. So does the group, if the
+    gate has thresholds for groups.
     """
-    position, _, number, *_ = _find(session, name)
+    position, _, number, *_ = _read_row(session, name)
     gate = versions.get(session, number).gate
-    by_class = gate.grouped_by == PREDICTED
-    gone = [
-        *([] if gate.groups and not by_class else ["group_name"]),
-        *([] if gate.groups and by_class else ["predicted"]),
-    ]
+    group_column = None
+    if gate.groups:
+        group_column = "predicted" if gate.grouped_by == PREDICTED else "group_name"
+    columns = [*_PERSONAL_COLUMNS]
+    columns += [c for c in ("group_name", "predicted") if c != group_column]
     session.run("DELETE FROM ids WHERE id = ?", name)
-    for audit, what in enumerate(WAITING):
+    for accepted, count in enumerate(WAITING):
         if session.run(
             "DELETE FROM review_queue WHERE position = ? AND accepted = ?",
             position,
-            audit,
+            accepted,
         ):
-            count_review(session, what, -1)
-    empty = ", ".join(f"{column} = NULL" for column in (*_PERSONAL, *gone))
-    session.run(f"UPDATE rows SET {empty} WHERE position = ?", position)
+            count_review(session, count, -1)
+    nulls = ", ".join(f"{column} = NULL" for column in columns)
+    session.run(f"UPDATE rows SET {nulls} WHERE position = ?", position)
     session.run(
         "UPDATE labels SET label = NULL, author = NULL, lease = NULL "
         "WHERE row_position = ?",
@@ -119,27 +134,20 @@ def forget_row(session: Session, versions: GateVersions, name: str) -> dict[str,
     return {"id": name, "result": "forgotten"}
 
 
-if TYPE_CHECKING:
-    from trustdoctor.service.service import Service
-
-PIECE = 50_000
-"""Rows that are read at once."""
-
-_COLUMNS = {"logits": "logit_", "probs": "prob_"}
-_ASKED = ("kind", "version", "since", "until")
-
-
-async def export_rows(service: "Service", asked: dict[str, str]) -> Response:
+async def export_rows(service: "Service", parameters: dict[str, str]) -> Response:
     """Return rows as a file of Parquet; a large one is never in memory as a whole."""
-    odd = set(asked) - set(_ASKED)
-    if odd:
-        message = f"expected {', '.join(_ASKED)}, got {ascii(min(odd))[:40]}."
+    unknown = set(parameters) - set(_EXPORT_PARAMETERS)
+    if unknown:
+        expected = ", ".join(_EXPORT_PARAMETERS)
+        message = f"expected {expected}, got {ascii(min(unknown))[:40]}."
         raise ProblemError(400, message)
     handle, name = tempfile.mkstemp(suffix=".parquet")
     os.close(handle)
     path = Path(name)
     try:
-        await service.work(lambda s: write_export(s, service.versions, asked, path))
+        await service.work(
+            lambda s: write_export(s, service.versions, parameters, path)
+        )
     except BaseException:
         path.unlink()
         raise
@@ -153,81 +161,85 @@ async def export_rows(service: "Service", asked: dict[str, str]) -> Response:
 
 
 def write_export(
-    session: Session, versions: GateVersions, asked: dict[str, str], path: Path
+    session: Session, versions: GateVersions, parameters: dict[str, str], path: Path
 ) -> None:
     """Write rows of one kind into a file."""
-    where, values = _where(session, asked)
-    kind, names = _one_kind(session, versions, where, values)
+    condition, values = _condition(session, parameters)
+    kind, names = _kind_and_names(session, versions, condition, values)
     with tempfile.TemporaryDirectory() as folder:
         parts = []
-        for number, rows in enumerate(_pieces(session, where, values)):
+        for number, rows in enumerate(_batches(session, condition, values)):
             part = Path(folder) / f"{number:08d}.parquet"
             _table(kind, names, rows).write_parquet(part)
             parts.append(part)
-        whole = pl.scan_parquet(parts, glob=False)
-        whole.sink_parquet(path)
+        pl.scan_parquet(parts, glob=False).sink_parquet(path)
 
 
-def _where(session: Session, asked: dict[str, str]) -> tuple[str, list[Any]]:
-    parts, values = ["output IS NOT NULL"], list[Any]()
-    if "version" in asked:
-        parts.append("version = ?")
-        values.append(parse_version(asked["version"]))
-    for name, sign, place in (("since", ">=", ">"), ("until", "<", "<=")):
-        if name in asked:
-            at = read_time(asked[name])
-            # By position, which is found by halves; `decided_at` has no index.
-            parts += [f"position {place} ?", f"decided_at {sign} ?"]
-            values += [last_position_before(session, at), at]
-    if "kind" in asked:
-        if asked["kind"] not in KINDS:
+def _condition(
+    session: Session, parameters: dict[str, str]
+) -> tuple[str, list[int | float | str]]:
+    """Return what to export as SQL, and its values."""
+    terms = ["output IS NOT NULL"]  # that of a forgotten row is gone
+    values: list[int | float | str] = []
+    if "version" in parameters:
+        terms.append("version = ?")
+        values.append(parse_version(parameters["version"]))
+    for name, time_sign, position_sign in (("since", ">=", ">"), ("until", "<", "<=")):
+        if name in parameters:
+            time = read_time(parameters[name])
+            # Also by position: `decided_at` has no index.
+            terms += [f"position {position_sign} ?", f"decided_at {time_sign} ?"]
+            values += [last_position_before(session, time), time]
+    if "kind" in parameters:
+        if parameters["kind"] not in KINDS:
             message = f"expected a kind out of {', '.join(KINDS)}, got another."
             raise ProblemError(400, message)
-        parts.append("kind = ?")
-        values.append(asked["kind"])
-    return " AND ".join(parts), values
+        terms.append("kind = ?")
+        values.append(parameters["kind"])
+    return " AND ".join(terms), values
 
 
-def _one_kind(
-    session: Session, versions: GateVersions, where: str, values: list[Any]
+def _kind_and_names(
+    session: Session, versions: GateVersions, condition: str, values: Sequence[Any]
 ) -> tuple[str, tuple[str, ...] | None]:
     """Return the kind of all rows, and the names of their classes.
 
     A file has rows of one kind, over the same classes.
     """
-    found = session.rows(
+    groups = session.rows(
         "SELECT version, kind, CASE WHEN kind = 'topk' THEN 0 ELSE length(output) END "
-        f"AS size, count(*) FROM rows WHERE {where} GROUP BY version, kind, size",
+        f"AS size, count(*) FROM rows WHERE {condition} GROUP BY version, kind, size",
         *values,
     )
-    if not found:
+    if not groups:
         message = "expected rows to export, got none like that. Ask for others."
         raise ProblemError(404, message)
     kinds = {
         (kind, size, versions.get(session, version).names)
-        for version, kind, size, _ in found
+        for version, kind, size, _ in groups
     }
     if len(kinds) > 1:
-        told = ", ".join(sorted({f"version {v}: {kind}" for v, kind, *_ in found}))
+        listed = sorted({f"version {version}: {kind}" for version, kind, *_ in groups})
         message = (
-            f"expected rows of one kind over the same classes, got several ({told}). "
-            "Ask for one: ?version=N, or ?kind=NAME."
+            "expected rows of one kind over the same classes, got several "
+            f"({', '.join(listed)}). Ask for one: ?version=N, or ?kind=NAME."
         )
         raise ProblemError(409, message)
     kind, _, names = kinds.pop()
     return kind, names
 
 
-def _pieces(session: Session, where: str, values: list[Any]) -> Iterator[list[Any]]:
+def _batches(
+    session: Session, condition: str, values: Sequence[Any]
+) -> Iterator[list[Any]]:
     last = 0
     while True:
         rows = session.rows(
-            "SELECT position, id, decided_at, version, group_name, predicted, doubt, "
-            "accepted, drawn, label, judgement, kind, output FROM rows "
-            f"WHERE position > ? AND {where} ORDER BY position LIMIT ?",
+            f"SELECT {', '.join(_EXPORTED)} FROM rows "
+            f"WHERE position > ? AND {condition} ORDER BY position LIMIT ?",
             last,
             *values,
-            PIECE,
+            EXPORT_BATCH,
         )
         if not rows:
             return
@@ -236,49 +248,52 @@ def _pieces(session: Session, where: str, values: list[Any]) -> Iterator[list[An
 
 
 def _table(kind: str, names: tuple[str, ...] | None, rows: list[Any]) -> pl.DataFrame:
-    columns = list(zip(*rows, strict=True))
-    known = {0: True, 1: False}
-    numbers = names is None and kind in (*_COLUMNS, "topk")
-    out: dict[str, Any] = {
-        "id": pl.Series(columns[1], dtype=pl.String),
-        "at": [datetime.fromtimestamp(at, UTC) for at in columns[2]],
-        "version": pl.Series(columns[3], dtype=pl.Int64),
-        "group": pl.Series(_texts(columns[4]), dtype=pl.String),
-        "predicted": _classes(columns[5], numbers=numbers),
-        "doubt": pl.Series(columns[6], dtype=pl.Float64),
-        "accepted": pl.Series(columns[7], dtype=pl.Int64).cast(pl.Boolean),
-        "reviewed": pl.Series(columns[8], dtype=pl.Int64).cast(pl.Boolean),
-        "label": _classes(columns[9], numbers=numbers),
-        "correct": pl.Series([known.get(one) for one in columns[10]], dtype=pl.Boolean),
-    }
-    return pl.DataFrame(out | _answers(kind, columns[12], names))
+    # Types are given: a batch of nulls alone must have those of the others.
+    columns = dict(zip(_EXPORTED, zip(*rows, strict=True), strict=True))
+    by_number = names is None and kind in (*_COLUMN_PREFIXES, "topk")
+    correct = [_IS_CORRECT.get(judgement) for judgement in columns["judgement"]]
+    return pl.DataFrame(
+        {
+            "id": pl.Series(columns["id"], dtype=pl.String),
+            "at": [datetime.fromtimestamp(time, UTC) for time in columns["decided_at"]],
+            "version": pl.Series(columns["version"], dtype=pl.Int64),
+            "group": _class_series(columns["group_name"], by_number=False),
+            "predicted": _class_series(columns["predicted"], by_number=by_number),
+            "doubt": pl.Series(columns["doubt"], dtype=pl.Float64),
+            "accepted": pl.Series(columns["accepted"], dtype=pl.Int64).cast(pl.Boolean),
+            "reviewed": pl.Series(columns["drawn"], dtype=pl.Int64).cast(pl.Boolean),
+            "label": _class_series(columns["label"], by_number=by_number),
+            "correct": pl.Series(correct, dtype=pl.Boolean),
+            **_output_columns(kind, columns["output"], names),
+        }
+    )
 
 
-def _texts(values: Any) -> list[str | None]:
-    return [None if one is None else str(_plain(one)) for one in values]
+def _class_series(texts: Any, *, by_number: bool) -> pl.Series:
+    """Return groups or classes as numbers, or as text."""
+    values = [_decoded(text) for text in texts]
+    if by_number:
+        return pl.Series(values, dtype=pl.Int64)
+    names = [None if value is None else str(value) for value in values]
+    return pl.Series(names, dtype=pl.String)
 
 
-def _classes(values: Any, *, numbers: bool) -> pl.Series:
-    """Return classes as numbers, or as text: alike in every piece."""
-    plain = [None if one is None else _plain(one) for one in values]
-    if numbers:
-        return pl.Series(plain, dtype=pl.Int64)
-    texts = [None if one is None else str(one) for one in plain]
-    return pl.Series(texts, dtype=pl.String)
-
-
-def _answers(kind: str, answers: Any, names: tuple[str, ...] | None) -> dict[str, Any]:
+def _output_columns(
+    kind: str, outputs: Any, names: tuple[str, ...] | None
+) -> dict[str, Any]:
     if kind == "topk":
-        pairs = [_plain(one) for one in answers]
+        pairs = [msgspec.json.decode(output) for output in outputs]
         return {
             # Not "probs": those would be taken for the probabilities of all classes.
-            "topk_classes": [list(map(str, own)) for own, _ in pairs],
+            "topk_classes": [list(map(str, classes)) for classes, _ in pairs],
             "topk_probs": [probs for _, probs in pairs],
             "confidence": [max(probs) for _, probs in pairs],
         }
-    values = np.frombuffer(b"".join(answers), np.float64).reshape(len(answers), -1)
-    if kind not in _COLUMNS:
+    values = np.frombuffer(b"".join(outputs), np.float64).reshape(len(outputs), -1)
+    if kind not in _COLUMN_PREFIXES:
         return {kind: values[:, 0]}
-    start = _COLUMNS[kind]
-    ends = names if names is not None else range(values.shape[1])
-    return {f"{start}{end}": values[:, at] for at, end in enumerate(ends)}
+    suffixes = names if names is not None else range(values.shape[1])
+    return {
+        f"{_COLUMN_PREFIXES[kind]}{suffix}": values[:, number]
+        for number, suffix in enumerate(suffixes)
+    }

@@ -15,7 +15,7 @@ from trustdoctor.metrics import share
 from trustdoctor.service.monitor import WatchProgress, start_watch, summarize_watch
 from trustdoctor.service.settings import Settings
 from trustdoctor.service.store import Session
-from trustdoctor.service.times import shown
+from trustdoctor.service.times import format_time
 from trustdoctor.service.versions import WAITING, GateVersions, Head, read_head
 from trustdoctor.watch import Watch
 
@@ -47,8 +47,12 @@ def read_status(
     )[0]
     new_watch = start_watch(gate, settings, head.review)
     return {
-        "time": shown(now),
-        "gate": {"version": head.current, "since": shown(since), **describe_gate(gate)},
+        "time": format_time(now),
+        "gate": {
+            "version": head.current,
+            "since": format_time(since),
+            **describe_gate(gate),
+        },
         "shadow": _shadow_status(session, head),
         "traffic": _traffic(session, head, now),
         "watch": _watch_status(session, head, new_watch),
@@ -96,7 +100,7 @@ def _traffic(session: Session, head: Head, now: float) -> dict[str, Any]:
         "accepted": int(accepted or 0),
         "labels": int(labels or 0),
         "minutes": [
-            {"at": shown(60.0 * minute)}
+            {"at": format_time(60.0 * minute)}
             | dict(zip(names, map(int, counts), strict=True))
             for minute, *counts in minutes
         ],
@@ -140,7 +144,7 @@ def _watch_status(
 def _history_entry(number: int, taken_at: float, text: str) -> dict[str, Any]:
     entry = _decode(text)
     fields = {name: entry[name] for name in _SHOWN_FIELDS}
-    return {"number": number, "at": shown(taken_at)} | fields
+    return {"number": number, "at": format_time(taken_at)} | fields
 
 
 def _alarm_counts(session: Session) -> dict[str, int]:
@@ -159,9 +163,9 @@ def _latest_alarms(session: Session) -> list[dict[str, Any]]:
         {
             "version": version,
             "test": test,
-            "at": shown(raised_at),
+            "at": format_time(raised_at),
             "words": reason,
-            "sent": shown(sent_at),
+            "sent": format_time(sent_at),
         }
         for version, test, raised_at, reason, sent_at in rows
     ]
@@ -188,7 +192,7 @@ def list_versions(
     return [
         {
             "version": version,
-            "at": shown(added_at),
+            "at": format_time(added_at),
             "origin": origin,
             "state": state(version),
             "promise": describe_gate(versions.get(session, version).gate)["promise"],
@@ -220,7 +224,7 @@ def _queue_status(session: Session, now: float) -> dict[str, Any]:
         "leased": leased,
         "rejected": rejected,
         "audit": accepted,
-        "oldest": shown(oldest),
+        "oldest": format_time(oldest),
         "oldest_seconds": 0.0 if oldest is None else max(0.0, now - oldest),
         "answered": counts.get("labelled", 0),
         "cannot_say": counts.get("undecided", 0),
@@ -310,7 +314,7 @@ def describe_replica(
     """Return what this replica is."""
     return {
         "version": __version__,
-        "started": shown(started),
+        "started": format_time(started),
         "store": store,
         "replica": replica,
         "durable": not fast,

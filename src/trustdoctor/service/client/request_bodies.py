@@ -10,7 +10,7 @@ import numpy as np
 from trustdoctor.arrays import to_numpy
 from trustdoctor.errors import InputError
 from trustdoctor.predictions import Answers, Predictions
-from trustdoctor.service.times import made_ids
+from trustdoctor.service.times import new_ids
 
 ROWS = 1_000
 """Rows or labels of one request, at most; more are sent in several."""
@@ -163,7 +163,7 @@ def _with_id(row: Mapping[str, Any]) -> dict[str, Any]:
 def _as_ids(ids: Any, rows: int) -> list[str]:
     """Return ids as text; without any, random ones."""
     if ids is None:
-        return made_ids(rows)
+        return new_ids(rows)
     found = [_as_id(one) for one in _listed(ids, "ids")]
     if len(found) != rows:
         message = f"expected {rows:,} ids, one per row, got {len(found):,}."
