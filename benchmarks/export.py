@@ -100,7 +100,7 @@ def main():
     compare("one matrix, 10 classes", torch.nn.Linear(64, 10).eval(), x, 200)
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "../shared") / "models"
     if folder.is_dir():
-        from trustdoctor.adapters.torch.own_model import load_model
+        from trustdoctor.reproduce.local_model import load_model
 
         local = load_model(
             f"{folder / 'nets.py'}:ResNet20", folder / "resnet-20.safetensors"

@@ -255,7 +255,7 @@ def test_scikit_learns_models(zipmap, tmp_path):
 def test_resnet_20(shared, tmp_path):
     torch = pytest.importorskip("torch")
     pytest.importorskip("onnxscript")
-    from trustdoctor.adapters.torch.own_model import load_model
+    from trustdoctor.reproduce.local_model import load_model
 
     local = load_model(
         f"{shared / 'models' / 'nets.py'}:ResNet20",

@@ -39,7 +39,7 @@ def world_files(tmp_path_factory):
     torch = pytest.importorskip("torch")
     from safetensors.torch import save_file
 
-    from trustdoctor.adapters.torch.own_model import load_model
+    from trustdoctor.reproduce.local_model import load_model
 
     folder = tmp_path_factory.mktemp("world")
     (folder / "net.py").write_text(NET)

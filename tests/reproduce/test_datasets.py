@@ -362,8 +362,8 @@ def test_idx_files_may_have_a_dot_in_their_names(tmp_path, rng):
 def test_debian_has_fashion_mnist_where_ood_looks(tmp_path, rng, monkeypatch):
     idx(tmp_path / "fashion-mnist", rng.integers(0, 256, (N, 28, 28), dtype=np.uint8))
     monkeypatch.setattr(ood, "DEBIAN", tmp_path)
-    one = SimpleNamespace(bench=True, dataset=DATASETS["cifar10"])
-    assert list(ood._present(one, Options())) == ["fashion-mnist", "noise"]
+    one = SimpleNamespace(model_run=True, dataset=DATASETS["cifar10"])
+    assert list(ood._sets_in_data(one, Options())) == ["fashion-mnist", "noise"]
 
 
 @pytest.mark.parametrize("packed", [True, False])

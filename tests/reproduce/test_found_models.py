@@ -11,7 +11,7 @@ from reproduce.conftest import TEST
 
 from trustdoctor.errors import InputError
 from trustdoctor.metrics import Estimate
-from trustdoctor.reproduce import Options, reproduce, settings, table1
+from trustdoctor.reproduce import Options, reproduce, sweep, table1
 from trustdoctor.reproduce.datasets import DATASETS
 from trustdoctor.reproduce.sources import find_exhibits
 
@@ -28,7 +28,7 @@ def found_files(tmp_path_factory):
     torch = pytest.importorskip("torch")
     from safetensors.torch import save_file
 
-    from trustdoctor.adapters.torch.nets import ResNet20, load_net
+    from trustdoctor.reproduce.nets import ResNet20, load_net
 
     folder = tmp_path_factory.mktemp("found")
     (folder / "models").mkdir()
@@ -59,9 +59,9 @@ def found(found_files, monkeypatch):
 
 
 def test_the_weights_beside_predictions_fill_pbb(found, monkeypatch):
-    monkeypatch.setattr(settings, "ROWS", 50)
+    monkeypatch.setattr(sweep, "ROWS", 50)
     monkeypatch.setattr(table1, "ROWS", 50)
-    monkeypatch.setattr(settings, "COARSE_EPSILONS", (0.0, 0.002))
+    monkeypatch.setattr(sweep, "COARSE_EPSILONS", (0.0, 0.002))
     full, _, chosen = reproduce("table1", found).tables[:3]
     ours = {row[:2]: row[3] for row in full.rows}
     assert {"alpha", "beta", "mhlnb"} <= {m for m, s in ours if s == "PBB paper"}
@@ -74,13 +74,13 @@ def test_the_weights_beside_predictions_fill_pbb(found, monkeypatch):
 
 @pytest.mark.more
 def test_every_experiment_that_needs_a_model_finds_it(found, monkeypatch):
-    monkeypatch.setattr(settings, "COARSE_EPSILONS", (0.0, 0.002))
-    monkeypatch.setattr(settings, "SHOWN", (1.0,))
+    monkeypatch.setattr(sweep, "COARSE_EPSILONS", (0.0, 0.002))
+    monkeypatch.setattr(sweep, "SHOWN", (1.0,))
     monkeypatch.setattr("trustdoctor.reproduce.ood.MOST", 50)
     monkeypatch.setattr("trustdoctor.reproduce.whitebox.TRAIN", 75)
-    sweep = reproduce("sweep", replace(found, rows=60))
-    assert sweep.tables[0].title.startswith("CIFAR-10, resnet-20")
-    assert "coarser than the paper's" in sweep.words
+    swept = reproduce("sweep", replace(found, rows=60))
+    assert swept.tables[0].title.startswith("CIFAR-10, resnet-20")
+    assert "coarser than the paper's" in swept.words
     box = reproduce("whitebox", found)
     assert "the training images are absent, so 75 of the test images" in box.notes[1]
     assert f"{TEST - 75}" in box.notes[1]
@@ -102,8 +102,8 @@ def test_other_weights_are_not_run_and_it_says_so(found, found_files, tmp_path):
     state["head.bias"] += 1 + np.arange(10).sum() * (state["head.bias"] > 0)
     save_file(state, tmp_path / "resnet-20-cifar10.safetensors")
     (one,) = find_exhibits(replace(found, data=tmp_path))
-    assert one.bench is None
-    assert "resnet-20-cifar10.safetensors does not give these" in one.lack
+    assert one.model_run is None
+    assert "resnet-20-cifar10.safetensors does not give these" in one.needed_to_run
     with pytest.raises(InputError, match="does not give these predictions"):
         reproduce("sweep", replace(found, data=tmp_path))
 

@@ -8,8 +8,8 @@ from PIL import Image
 
 from trustdoctor.errors import InputError
 from trustdoctor.metrics import auroc
-from trustdoctor.reproduce import Options, Steps, ood, reproduce, settings, whitebox
-from trustdoctor.reproduce.cases import Case
+from trustdoctor.reproduce import Options, Steps, ood, reproduce, sweep, whitebox
+from trustdoctor.reproduce.methods import ScoredMethod
 
 
 @pytest.fixture
@@ -53,16 +53,20 @@ def test_one_row_to_reject_in_so_many_is_ood(monkeypatch):
         return 0.5, 0.5
 
     monkeypatch.setattr(ood, "_judge", judge)
-    own = Case("a", "TBB", np.arange(100.0), np.arange(100) < 12, np.arange(100.0))
-    out = Case("a", "TBB", np.arange(50.0), np.ones(50, bool), np.arange(50.0))
+    own = ScoredMethod(
+        "a", "TBB", np.arange(100.0), np.arange(100) < 12, np.arange(100.0)
+    )
+    out = ScoredMethod("a", "TBB", np.arange(50.0), np.ones(50, bool), np.arange(50.0))
     for one_in in (5, 3, 2):
         ood._draw(out, own, one_in, Options(draws=2))
     assert drawn[::2] == [12 + 3, 12 + 6, 12 + 12]
 
 
 def test_mixing_adds_errors():
-    own = Case("a", "TBB", np.array([0.0, 1]), np.array([False, True]), np.zeros(2))
-    out = Case("a", "TBB", np.array([5.0, 6]), np.ones(2, bool), np.ones(2))
+    own = ScoredMethod(
+        "a", "TBB", np.array([0.0, 1]), np.array([False, True]), np.zeros(2)
+    )
+    out = ScoredMethod("a", "TBB", np.array([5.0, 6]), np.ones(2, bool), np.ones(2))
     both = ood.mix(own, out, np.array([1]))
     assert both.scores.tolist() == [0, 1, 6]
     assert both.errors.tolist() == [False, True, True]
@@ -129,7 +133,7 @@ def test_whitebox_stands_beside_alpha(world):
 
 @pytest.mark.parametrize("protocol", ["exact", "grid"])
 def test_sweep_shows_best_settings_and_curves(protocol, world, monkeypatch):
-    monkeypatch.setattr(settings, "COARSE_EPSILONS", (0.0, 0.0003, 0.002))
+    monkeypatch.setattr(sweep, "COARSE_EPSILONS", (0.0, 0.0003, 0.002))
     report = reproduce("sweep", replace(world, rows=60, protocol=protocol))
     (table,) = report.tables
     assert [row[0] for row in table.rows[::3]] == [
@@ -148,7 +152,7 @@ def test_sweep_shows_best_settings_and_curves(protocol, world, monkeypatch):
         "T = 1",
         "T = 2",
     ]
-    assert len(everyone.panels) == 2 * len(settings.SHOWN)
+    assert len(everyone.panels) == 2 * len(sweep.SHOWN)
 
 
 class StoppedError(Exception):
@@ -168,7 +172,7 @@ def test_a_stopped_run_goes_on(world, tmp_path, monkeypatch):
         return plain(self, data, **options)
 
     monkeypatch.setattr(Doctor, "__call__", counted)
-    monkeypatch.setattr("trustdoctor.reproduce.bench.PART", 50)
+    monkeypatch.setattr("trustdoctor.reproduce.model_run.CHUNK", 50)
 
     def stop(_share, _what):
         if len(calls) == 2:
@@ -210,7 +214,7 @@ def test_steps_know_what_they_depend_on(tmp_path):
 
 
 def test_a_step_of_another_model_is_not_taken_for_ours(world, tmp_path):
-    from trustdoctor.adapters.torch.own_model import load_model
+    from trustdoctor.reproduce.local_model import load_model
 
     local = load_model(world.model, world.weights)
     other = tmp_path / "net.py"
@@ -231,7 +235,7 @@ def test_near_ood_has_the_papers_perturbed_alpha(world):
 
     (one,) = runnable_exhibits(world)
     one.dataset = DATASETS["cifar100"]
-    (crowd,) = ood._crowds(one, replace(world, ood=("noise",)))
+    (crowd,) = ood._out_sets(one, replace(world, ood=("noise",)))
     table = ood._pure(one, crowd._replace(name="cifar10"), world)
     printed = {row[0]: row[1] for row in table.rows}
     assert printed == {

@@ -235,7 +235,7 @@ def test_a_model_finds_its_public_predictions(world, tmp_path):
         (tmp_path / place / name).symlink_to(world.data / name)
     (one,) = find_exhibits(replace(world, data=tmp_path))
     assert one.public
-    assert one.bench is not None
+    assert one.model_run is not None
     assert one.files == ["tiny-cifar10-test.npz"]
 
 

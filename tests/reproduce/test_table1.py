@@ -8,8 +8,8 @@ import trustdoctor as td
 from trustdoctor.errors import FileError, InputError, LabelsMissingError
 from trustdoctor.evaluation import evaluate_perturbed
 from trustdoctor.reproduce import Options, reproduce
-from trustdoctor.reproduce.cases import PBB, TBB, make_case
-from trustdoctor.reproduce.sources import Answers, Setting, find_exhibits
+from trustdoctor.reproduce.methods import PBB, TBB, score_method
+from trustdoctor.reproduce.sources import ModelOutput, ScoreSetting, find_exhibits
 
 
 def cells(table):
@@ -124,14 +124,14 @@ def test_the_grid_doubts_the_prediction_that_it_judges(rng):
     """Where another class wins at the perturbed input, it is not that one's doubt."""
     logits, labels = 3 * rng.normal(size=(200, 4)), rng.integers(0, 4, 200)
     clean, moved = (
-        Answers(td.Predictions.from_logits(z, labels))
+        ModelOutput(td.Predictions.from_logits(z, labels))
         for z in (logits, logits + rng.normal(size=(200, 4)))
     )
     assert (clean.predictions.predicted != moved.predictions.predicted).sum() > 20
     for judged in (clean, moved):
-        case = make_case("beta", "PBB", PBB["beta"], moved, judged)
+        case = score_method("beta", "PBB", PBB["beta"], moved, judged)
         assert case.values == pytest.approx(np.exp(case.scores), rel=1e-3)
-        sr = make_case("sr", "PBB", TBB["sr"], moved, judged)
+        sr = score_method("sr", "PBB", TBB["sr"], moved, judged)
         assert sr.values == pytest.approx(-np.expm1(sr.scores), abs=1e-6)
 
 
@@ -149,7 +149,7 @@ def test_a_model_alone_makes_its_clean_predictions(world, tmp_path):
 def test_some_rows_are_the_same_for_files_and_model(world):
     (one,) = find_exhibits(replace(world, rows=40))
     assert len(one.clean.predictions) == 40
-    assert np.array_equal(one.clean.predictions.labels, one.bench.labels)
+    assert np.array_equal(one.clean.predictions.labels, one.model_run.labels)
 
 
 def test_labels_come_from_the_data_set_where_the_file_has_none(world, tmp_path):
@@ -180,7 +180,10 @@ def test_files_are_found_by_their_names(tmp_path, rng):
     (one,) = find_exhibits(Options(data=tmp_path))
     assert (one.dataset.title, one.model) == ("Amazon Fashion", "bert")
     assert one.train is not None
-    assert set(one.stored) == {Setting("alpha", 1.0, 0.001), Setting("odin", 1.5)}
+    assert set(one.stored) == {
+        ScoreSetting("alpha", 1.0, 0.001),
+        ScoreSetting("odin", 1.5),
+    }
 
 
 EXAMPLES = {
@@ -270,7 +273,7 @@ def test_perturbed_arrays_get_labels_of_the_data_set(world, tmp_path):
     np.savez(tmp_path / "x-cifar10-test.npz", logits=logits, pbb_alpha_T1=logits)
     options = Options(predictions=tmp_path / "x-cifar10-test.npz", data=world.data)
     (one,) = find_exhibits(options)
-    assert one.stored[Setting("alpha")].predictions.labels is not None
+    assert one.stored[ScoreSetting("alpha")].predictions.labels is not None
 
 
 def test_files_that_do_not_fit_are_named(tmp_path, rng):

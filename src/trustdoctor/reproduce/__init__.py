@@ -15,7 +15,7 @@ from trustdoctor.reproduce import (
     ood,
     page,
     roc_curves,
-    settings,
+    sweep,
     table1,
     timings,
     whitebox,
@@ -90,7 +90,7 @@ EXPERIMENTS = {
     "roc": Experiment("Figure 2: ROC curves", roc_curves.run, _ROWS | {"protocol"}),
     "sweep": Experiment(
         "appendix C.4: AUROC over temperature and magnitude",
-        settings.run,
+        sweep.run,
         _MODEL | {"protocol", "seed", "fine"},
     ),
     "ood": Experiment(
@@ -163,8 +163,8 @@ def _idle(entry: Experiment, options: Options) -> Iterator[tuple[str, Any]]:
     if options.rows is not None and "rows" in heeds:
         heeds |= {"seed"}  # rows are drawn
     for field in fields(Options):
-        given = getattr(options, field.name)
-        if field.name not in (*_ALWAYS, *heeds) and given != field.default:
+        option = getattr(options, field.name)
+        if field.name not in (*_ALWAYS, *heeds) and option != field.default:
             yield field.name, field.default
 
 

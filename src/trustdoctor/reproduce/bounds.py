@@ -51,16 +51,17 @@ WORDS = (
 def run(options: Options) -> Report:
     """Look for a violation among a million pairs of true and model posteriors."""
     rows: list[tuple[Cell, ...]] = []
-    real = [_real(one) for one in find_exhibits(options, labelled=False)]
-    seen: dict[int, Array] = {}
+    real = [_real_row(exhibit) for exhibit in find_exhibits(options, labelled=False)]
+    extremes_by_classes: dict[int, Array] = {}
     for i, classes in enumerate(CLASSES):
         options.tell(i / len(CLASSES), f"{classes} classes")
         each = ROWS // len(CLASSES)
         facts = [options.seed, classes, each]
-        kept = options.steps.take("bounds", facts, partial(_look, *facts))
-        counts = [int(count) for count in kept["broken"]]
-        rows.append((classes, each, *counts, f"{float(kept['gap']):.2e}"))
-        seen[classes] = kept["seen"]
+        step = partial(_count_violations, *facts)
+        arrays = options.steps.take("violations", facts, step)
+        counts = [int(count) for count in arrays["counts"]]
+        rows.append((classes, each, *counts, f"{float(arrays['gap']):.2e}"))
+        extremes_by_classes[classes] = arrays["extremes"]
     tables = [Table("Violations", COLUMNS, tuple(rows))]
     if real:
         title = "Violations on real predictions, by what needs no true posterior"
@@ -68,28 +69,31 @@ def run(options: Options) -> Report:
     notes: tuple[str, ...] = ()
     if options.data is not None and not real:
         notes = (f"There are no predictions in {options.data}.",)
-    return Report("bounds", TITLE, tuple(tables), WORDS, (_picture(seen),), notes)
+    return Report(
+        "bounds", TITLE, tuple(tables), WORDS, (_picture(extremes_by_classes),), notes
+    )
 
 
-def _look(seed: int, classes: int, each: int) -> Arrays:
+def _count_violations(seed: int, classes: int, posteriors: int) -> Arrays:
+    """Draw posteriors chunk by chunk, of 2,000,000 numbers each."""
     rng = np.random.default_rng([seed, classes])
-    broken, tightest, left = np.zeros(7, int), math.inf, each
-    seen = np.stack([np.full(BINS, np.inf), np.full(BINS, -np.inf)])
-    while left > 0:
-        n = min(left, max(1, 2_000_000 // classes))
-        true, model = draw(rng, n, classes)
-        found, gap = check(true, model)
-        broken, tightest, left = broken + found, min(tightest, gap), left - n
-        _remember(seen, model)
-    return {"broken": broken, "gap": np.array(tightest), "seen": seen}
+    counts, smallest_gap = np.zeros(7, int), math.inf
+    extremes = np.stack([np.full(BINS, np.inf), np.full(BINS, -np.inf)])
+    chunk = max(1, 2_000_000 // classes)
+    for start in range(0, posteriors, chunk):
+        true, model = draw(rng, min(chunk, posteriors - start), classes)
+        chunk_counts, gap = check(true, model)
+        counts, smallest_gap = counts + chunk_counts, min(smallest_gap, gap)
+        _update_extremes(extremes, model)
+    return {"counts": counts, "gap": np.array(smallest_gap), "extremes": extremes}
 
 
-def _remember(seen: Array, model: Array) -> None:
+def _update_extremes(extremes: Array, model: Array) -> None:
     """Note how near the error probability comes to its bounds, by 1 - g."""
     g, pe = (model**2).sum(1), 1 - model.max(1)
-    at = np.minimum(BINS - 1, (BINS * (1 - g)).astype(int))
-    np.minimum.at(seen[0], at, pe - (1 - np.sqrt(g)))
-    np.maximum.at(seen[1], at, pe - (1 - g))
+    bins = np.minimum(BINS - 1, (BINS * (1 - g)).astype(int))
+    np.minimum.at(extremes[0], bins, pe - (1 - np.sqrt(g)))
+    np.maximum.at(extremes[1], bins, pe - (1 - g))
 
 
 def draw(rng: np.random.Generator, n: int, classes: int) -> tuple[Array, Array]:
@@ -108,16 +112,16 @@ def check(true: Array, model: Array) -> tuple[Array, float]:
     divergence = np.where(true > 0, true * np.log(true / model), 0).sum(1)
     delta = 2 * np.sqrt(2 * np.maximum(divergence, 0))
     upper = 1 - g + delta - pe
-    own, renyi = check_model(model)
-    broken = [
+    outside_g, renyi = check_model(model)
+    violations = [
         ((1 - np.sqrt(g)) - delta > pe + SLACK).sum(),
         (upper < -SLACK).sum(),
         *_inequality_3(true, model, pe),
-        own,
+        outside_g,
         _markov(true, model, delta),
         renyi,
     ]
-    return np.array(broken), float(upper.min())
+    return np.array(violations), float(upper.min())
 
 
 def _markov(true: Array, model: Array, delta: Array, eta: float = 0.1) -> int:
@@ -136,11 +140,11 @@ def _markov(true: Array, model: Array, delta: Array, eta: float = 0.1) -> int:
 
 def _inequality_3(true: Array, model: Array, pe: Array) -> tuple[int, int]:
     """Count violations of max(Pe, Pe^) - P(Y^ = Y) <= P(E^ != E) <= P(Y^ != Y)."""
-    own = 1 - model.max(1)
+    model_pe = 1 - model.max(1)
     agree = (true * model).sum(1)
-    apart = pe * (1 - own) + own * (1 - pe)
+    apart = pe * (1 - model_pe) + model_pe * (1 - pe)
     upper = apart > 1 - agree + SLACK
-    lower = np.maximum(pe, own) - agree > apart + SLACK
+    lower = np.maximum(pe, model_pe) - agree > apart + SLACK
     return int(upper.sum()), int(lower.sum())
 
 
@@ -148,30 +152,32 @@ def check_model(model: Array) -> tuple[int, int]:
     """Count violations of what needs no true posterior: Pe <= 1 - g <= 2 Pe, Renyi."""
     g, pe = (model**2).sum(1), 1 - model.max(1)
     shannon = -(model * np.log(np.maximum(model, 1e-300))).sum(1)
-    own = (pe > 1 - g + SLACK) | (1 - g > 2 * pe + SLACK)
-    return int(own.sum()), int((-np.log(g) > shannon + SLACK).sum())
+    outside_g = (pe > 1 - g + SLACK) | (1 - g > 2 * pe + SLACK)
+    return int(outside_g.sum()), int((-np.log(g) > shannon + SLACK).sum())
 
 
-def _real(one: Exhibit) -> tuple[Cell, ...]:
-    model = _simplex(one.clean.softmax().astype(np.float64))
-    own, renyi = check_model(model)
-    return (one.name, model.shape[1], len(model), own, renyi)
+def _real_row(exhibit: Exhibit) -> tuple[Cell, ...]:
+    model = _simplex(exhibit.clean.softmax().astype(np.float64))
+    outside_g, renyi = check_model(model)
+    return (exhibit.name, model.shape[1], len(model), outside_g, renyi)
 
 
-def _picture(seen: dict[int, Array]) -> Picture:
+def _picture(extremes_by_classes: dict[int, Array]) -> Picture:
     panels = []
     for classes in (2, 10, 1000):
-        there = np.isfinite(seen[classes][0])
-        low, high = seen[classes][:, there]
-        x = (np.arange(BINS)[there] + 0.5) / BINS
+        counted = np.isfinite(extremes_by_classes[classes][0])
+        low, high = extremes_by_classes[classes][:, counted]
+        x = (np.arange(BINS)[counted] + 0.5) / BINS
         lower = 1 - np.sqrt(1 - x)
         lines = [("1 - sqrt g", lower), ("1 - g", x)]
         lines += [("least Pe seen", lower + low), ("greatest Pe seen", x + high)]
-        drawn = tuple(
+        curves = tuple(
             Line(label, tuple(x.tolist()), tuple(y.tolist())) for label, y in lines
         )
         title = f"{classes} classes"
-        panels.append(Panel(title, "1 - g", "error probability of the decision", drawn))
+        panels.append(
+            Panel(title, "1 - g", "error probability of the decision", curves)
+        )
     title = "Proposition 2 for a model that is right about itself (Delta = 0)"
     return Picture("bounds", title, tuple(panels), columns=3)
 

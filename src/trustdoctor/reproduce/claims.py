@@ -38,8 +38,8 @@ def claims(reports: Reports) -> Table:
 
 
 def _tables(reports: Reports, name: str, words: str = "") -> list[Table]:
-    found = reports[name].tables if name in reports else ()
-    return [table for table in found if words in table.title]
+    tables = reports[name].tables if name in reports else ()
+    return [table for table in tables if words in table.title]
 
 
 def _model(table: Table) -> str:
@@ -66,8 +66,8 @@ def _full(reports: Reports) -> list[Table]:
 
 def _authors(reports: Reports) -> Table | None:
     """Return the table of the predictions that the paper's authors published."""
-    found = (table for table in _full(reports) if "authors' own" in table.title)
-    return next(found, None)
+    tables = (table for table in _full(reports) if "authors' own" in table.title)
+    return next(tables, None)
 
 
 def _differences(
@@ -132,25 +132,25 @@ def _beta_falls_behind(reports: Reports) -> Iterator[Row]:
 
 
 def _two_classes(reports: Reports) -> Iterator[Row]:
-    found = []
+    areas = []
     for table in _full(reports):
         cells = _cells(table)
         if {key[0] for key in cells} == {"alpha", "beta", "sr"}:
             alpha, sr = (_value(cells[name, "TBB"][1]) for name in ("alpha", "sr"))
             if alpha is not None and sr is not None:
-                found.append(f"{_model(table)} {alpha:.2f} and {sr:.2f}")
-    if found:
+                areas.append(f"{_model(table)} {alpha:.2f} and {sr:.2f}")
+    if areas:
         yield (
             "DOCTOR beats softmax response on texts (Table 1)",
             "Amazon Fashion 89.7 against 87.4, Software 68.8 against 67.3, IMDb 84.4 "
             "against 83.7",
-            "; ".join(found),
+            "; ".join(areas),
             "cannot be with two classes, where all three rank alike",
         )
 
 
 def _perturbing(reports: Reports) -> Iterator[Row]:
-    found, gains = [], []
+    frrs, gains = [], []
     for table in _full(reports):
         cells = _cells(table)
         kinds = [("alpha", k) for k in ("TBB", "PBB paper", "PBB deployed")]
@@ -159,12 +159,12 @@ def _perturbing(reports: Reports) -> Iterator[Row]:
         frr = [_value(cells[key][3]) for key in kinds]
         numbers = [number for number in frr if number is not None]
         if len(numbers) == len(frr):
-            found.append(f"{_model(table)} {' / '.join(f'{n:.1f}' for n in numbers)}")
+            frrs.append(f"{_model(table)} {' / '.join(f'{n:.1f}' for n in numbers)}")
     for _, cells in _differences(reports):
         row = cells.get(("alpha", "PBB deployed"))
         if row is not None and isinstance(row[4], Estimate):
             gains.append((row[3], row[4]))
-    if not found:
+    if not frrs:
         return
     clear = sum(1 for _, frr in gains if (frr.high or 0.0) < 0)
     worse = sum(
@@ -175,7 +175,7 @@ def _perturbing(reports: Reports) -> Iterator[Row]:
         "alpha, FRR95 TBB / PBB: CIFAR-10 17.9 / 13.9, CIFAR-100 40.6 / 35.7, "
         "TinyImageNet 45.8 / 43.3, SVHN 38.6 / 36.6",
         "alpha, FRR95 TBB / PBB as the paper counts / PBB as deployed: "
-        + "; ".join(found),
+        + "; ".join(frrs),
         "where FRR95 falls the protocol does it, by counting errors that the step "
         f"itself makes. As deployed FRR95 is clearly below SR's on {clear} of "
         f"{len(gains)} models, AUROC clearly below on {worse}",
@@ -183,21 +183,21 @@ def _perturbing(reports: Reports) -> Iterator[Row]:
 
 
 def _choosing(reports: Reports) -> Iterator[Row]:
-    found, clear = [], 0
+    gains, clear = [], 0
     for table in _tables(reports, "table1", "T and eps chosen"):
         model = table.title.split("others, ")[1].removesuffix(", in %")
         for row in table.rows:
             if row[0] == "alpha":
-                found.append(f"{model} at {row[1]}: {_shown(row[4])}")
+                gains.append(f"{model} at {row[1]}: {_shown(row[4])}")
                 low = row[4].low if isinstance(row[4], Estimate) else None
                 clear += int(low is not None and low > 0)
-    if found:
+    if gains:
         yield (
             "T and epsilon can be chosen well (section 4, appendix C.4)",
             "one pair for all data sets, chosen on test rows",
             "alpha less SR in AUROC, T and epsilon chosen on 1,000 labelled rows, "
-            f"judged on others: {'; '.join(found)}",
-            f"clear on {clear} of {len(found)} models as deployed",
+            f"judged on others: {'; '.join(gains)}",
+            f"clear on {clear} of {len(gains)} models as deployed",
         )
 
 
@@ -209,23 +209,23 @@ def _baselines(reports: Reports) -> Iterator[Row]:
             value = None if row is None else _value(row[3])
             if value is not None:
                 values.append(value)
-    there = {name: values for name, values in gains.items() if values}
-    if there:
-        parts = (
+    measured = {name: values for name, values in gains.items() if values}
+    if measured:
+        ranges = (
             f"{name} {min(v):+.1f} to {max(v):+.1f} (mean {mean(v):+.1f})"
-            for name, v in there.items()
+            for name, v in measured.items()
         )
         yield (
             "DOCTOR beats ODIN, energy and Mahalanobis (Table 1)",
             "CIFAR-10, PBB: alpha 95.2, ODIN 94.2, energy 91.1, MHLNB 84.4",
-            f"AUROC less SR's, as deployed: {'; '.join(parts)}",
+            f"AUROC less SR's, as deployed: {'; '.join(ranges)}",
             "holds against energy and Mahalanobis; so it does for softmax response. "
             "ODIN is softmax response at another temperature",
         )
 
 
 def _mixtures(reports: Reports) -> Iterator[Row]:
-    best_ones: list[str] = []
+    best_methods: list[str] = []
     leads: list[float] = []
     for table in _tables(reports, "ood", " with "):
         half = {
@@ -236,11 +236,11 @@ def _mixtures(reports: Reports) -> Iterator[Row]:
         }
         if ("odin", "TBB") in areas:
             best = max(areas, key=lambda key: areas[key])
-            best_ones.append(f"{best[0]} {str(best[1]).split()[0]}")
+            best_methods.append(f"{best[0]} {str(best[1]).split()[0]}")
             leads.append(areas[best] - areas["odin", "TBB"])
     if not leads:
         return
-    counts = ", ".join(f"{n} on {k}" for n, k in Counter(best_ones).most_common())
+    counts = ", ".join(f"{n} on {k}" for n, k in Counter(best_methods).most_common())
     yield (
         "DOCTOR is best where other data are mixed in (Table 2)",
         "CIFAR-10 with iSUN, one in two: alpha PBB 95.6, ODIN 95.4",
@@ -253,19 +253,19 @@ def _mixtures(reports: Reports) -> Iterator[Row]:
 
 
 def _white_box(reports: Reports) -> Iterator[Row]:
-    found = []
+    areas = []
     for table in _tables(reports, "whitebox"):
         cells = _cells(table)
         wb, alpha = cells.get(("mhlnb", "WB")), cells.get(("alpha", "TBB"))
         if wb is not None and alpha is not None:
             pair = _value(wb[1]), _value(alpha[1])
             if None not in pair:
-                found.append(f"{_model(table)} {pair[0]:.1f} against {pair[1]:.1f}")
-    if found:
+                areas.append(f"{_model(table)} {pair[0]:.1f} against {pair[1]:.1f}")
+    if areas:
         yield (
             "Mahalanobis over all layers does not spot errors (appendix C.7)",
             "CIFAR-10 49.5 against 95.2, CIFAR-100 51.6 against 88.2",
-            f"AUROC against alpha, black-box: {'; '.join(found)}",
+            f"AUROC against alpha, black-box: {'; '.join(areas)}",
             "holds: it is far behind; it was built to spot other data",
         )
 
@@ -284,13 +284,15 @@ def _bounds(reports: Reports) -> Iterator[Row]:
 
 def _promise(reports: Reports) -> Iterator[Row]:
     for table in _tables(reports, "instead", "promised"):
-        held = [int(str(row[6]).split()[0]) for row in table.rows if row[3] == "SR"]
-        if held:
+        times_held = [
+            int(str(row[6]).split()[0]) for row in table.rows if row[3] == "SR"
+        ]
+        if times_held:
             yield (
                 "A threshold is left to the user",
                 "-",
-                f"half of the errors, promised at confidence 90%, {len(held)} models: "
-                f"held in {mean(held):.0f} of 100 draws on average "
-                f"({min(held)} to {max(held)})",
+                f"half of the errors, promised at confidence 90%, {len(times_held)} "
+                f"models: held in {mean(times_held):.0f} of 100 draws on average "
+                f"({min(times_held)} to {max(times_held)})",
                 "what the paper leaves open can be promised, whatever the score",
             )

@@ -54,14 +54,14 @@ class Dataset:
         names = " or ".join(
             str(Path(folder) / _spelled(name, split)) for name in self.readers
         )
-        what = self.title if split == "test" else f"{self.title} ({split})"
-        return f"data not present: put {what} at {names}"
+        title = self.title if split == "test" else f"{self.title} ({split})"
+        return f"data not present: put {title} at {names}"
 
     def locate(self, folder: str | Path, split: str = "test") -> Path | None:
         """Return where the data set is, if it is there."""
         for name in self.readers:
-            for found in places(Path(folder), _spelled(name, split)):
-                return found
+            for path in places(Path(folder), _spelled(name, split)):
+                return path
         return None
 
     def load(
@@ -69,13 +69,13 @@ class Dataset:
     ) -> Examples:
         """Read a split; `rows` is how many it must have, by default all."""
         for name, read in self.readers.items():
-            for found in places(Path(folder), _spelled(name, split)):
-                loaded = read(found, split)
-                _complete(found, len(loaded), rows or self.rows.get(split))
-                return loaded
+            for path in places(Path(folder), _spelled(name, split)):
+                examples = read(path, split)
+                _complete(path, len(examples), rows or self.rows.get(split))
+                return examples
         for name in self.archives:
-            for found in places(Path(folder), name):
-                message = f"{found} is still packed. Unpack it in its folder."
+            for path in places(Path(folder), name):
+                message = f"{path} is still packed. Unpack it in its folder."
                 raise FileError(message)
         message = f"{self.where(folder, split)}."
         raise FileError(message)
@@ -98,11 +98,11 @@ def _spelled(name: str, split: str) -> str:
     return name.format(split=split, labelled="val" if split == "test" else split)
 
 
-def _complete(path: Path, found: int, expected: int | None) -> None:
-    if expected is not None and found != expected:
+def _complete(path: Path, n: int, expected: int | None) -> None:
+    if expected is not None and n != expected:
         message = (
             f"{path} is not the whole data set: expected {expected:,} rows, found "
-            f"{found:,}. Download it again."
+            f"{n:,}. Download it again."
         )
         raise FileError(message)
 
@@ -229,13 +229,13 @@ OUT_SETS: dict[str, Dataset] = {
         ),
         *(
             Dataset(
-                f"tinyimagenet-{how}",
-                f"Tiny ({how}), made anew",
-                {f"ood-tinyimagenet-{how}.parquet": read_parquet},
+                f"tinyimagenet-{crop_or_resize}",
+                f"Tiny ({crop_or_resize}), made anew",
+                {f"ood-tinyimagenet-{crop_or_resize}.parquet": read_parquet},
                 {},
-                like=f"tiny-{how}",
+                like=f"tiny-{crop_or_resize}",
             )
-            for how in ("crop", "resize")
+            for crop_or_resize in ("crop", "resize")
         ),
         Dataset("places", "Places", {"ood-places.parquet": read_parquet}, {}),
         Dataset(
@@ -264,8 +264,8 @@ DEBIAN = Path("/usr/share/datasets")
 
 def find_dataset(name: str) -> Dataset:
     """Return a data set by its name, or name those that there are."""
-    known = DATASETS | OUT_SETS
-    if name not in known:
-        message = f"expected a data set out of {', '.join(known)}, got {name!r}."
+    datasets = DATASETS | OUT_SETS
+    if name not in datasets:
+        message = f"expected a data set out of {', '.join(datasets)}, got {name!r}."
         raise InputError(message)
-    return known[name]
+    return datasets[name]

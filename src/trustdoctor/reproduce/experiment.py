@@ -19,7 +19,7 @@ from trustdoctor.reproduce.report import make_folder
 Arrays = dict[str, NDArray[Any]]
 
 
-def _silent(_share: float, _what: str) -> None:
+def _silent(_share: float, _doing: str) -> None:
     """Tell nobody."""
 
 
@@ -40,13 +40,13 @@ class Steps:
             return make()
         path = make_folder(self.folder) / f"{name}-{fingerprint(facts)}.npz"
         try:
-            with path.open("rb") as raw, np.load(raw, allow_pickle=False) as kept:
-                return dict(kept)
+            with path.open("rb") as raw, np.load(raw, allow_pickle=False) as archive:
+                return dict(archive)
         except Exception:  # absent or damaged: made again
-            made = make()
+            arrays = make()
         with replacing(path) as temporary, temporary.open("wb") as file:
-            np.savez(file, **made)  # type: ignore[arg-type]
-        return made
+            np.savez(file, **arrays)  # type: ignore[arg-type]
+        return arrays
 
     def child(self, name: str) -> Path | None:
         """Return a folder for work that keeps its own steps."""

@@ -102,8 +102,8 @@ def cifar_pickles(names: dict[str, list[str]], label: bytes) -> Reader:
     """Return a reader of CIFAR's pickles: the files of each split, the labels' key."""
 
     def read(folder: Path, split: str) -> Examples:
-        parts = [_cifar_pickle(folder / name, label) for name in names[split]]
-        pixels, labels = zip(*parts, strict=True)
+        batches = [_cifar_pickle(folder / name, label) for name in names[split]]
+        pixels, labels = zip(*batches, strict=True)
         return Examples(np.concatenate(pixels), np.concatenate(labels))
 
     return read
@@ -116,8 +116,10 @@ def _cifar_pickle(path: Path, label: bytes) -> tuple[Any, Any]:
         pixels, labels = content[b"data"], content[label]
     except Exception as error:
         raise _broken(path, error) from error
-    whole = type(labels) is list and all(type(one) is int for one in labels)
-    if not whole or not 0 <= min(labels, default=-1) <= max(labels) < 100:
+    valid = type(labels) is list and all(
+        type(label_number) is int for label_number in labels
+    )
+    if not valid or not 0 <= min(labels, default=-1) <= max(labels) < 100:
         raise _broken(path, f"expected classes from 0 in a list {label.decode()!r}")
     shape = (len(labels), 3072)
     if getattr(pixels, "shape", None) != shape or pixels.dtype != np.uint8:
@@ -280,9 +282,9 @@ def _tiny_imagenet_train(folder: Path, number: dict[str, int]) -> Examples:
     for wnid, label in number.items():
         if Path(wnid).name != wnid:
             raise _broken(folder / "wnids.txt", "a class in it lies outside its folder")
-        own = sorted((folder / "train" / wnid / "images").glob("*.JPEG"))
-        files += own
-        labels += [label] * len(own)
+        class_files = sorted((folder / "train" / wnid / "images").glob("*.JPEG"))
+        files += class_files
+        labels += [label] * len(class_files)
     if not files:
         message = f"{folder / 'train'} holds no WNID/images/*.JPEG."
         raise FileError(message)
@@ -293,7 +295,7 @@ def read_imdb(folder: Path, split: str) -> Examples:
     """Read aclImdb: the negative reviews, then the positive ones, by file number."""
     texts: list[str] = []
     labels: list[int] = []
-    left = LIMIT
+    remaining = LIMIT
     for label, kind in enumerate(("neg", "pos")):
         try:
             files = sorted(
@@ -303,8 +305,8 @@ def read_imdb(folder: Path, split: str) -> Examples:
         except (OSError, ValueError) as error:
             raise _broken(folder / split / kind, error) from error
         for file in files:
-            texts.append(_read_text(file, left))
-            left -= len(texts[-1])
+            texts.append(_read_text(file, remaining))
+            remaining -= len(texts[-1])
         labels += [label] * len(files)
     return Examples(texts, np.array(labels, np.int64))
 
@@ -328,10 +330,10 @@ def read_amazon(path: Path, split: str) -> Examples:
     return Examples(texts, np.array(stars, np.int64) - 1)
 
 
-def _stars(given: Any) -> int:
-    if type(given) not in (int, float) or given not in range(1, 6):
-        raise ValueError(given)
-    return int(given)
+def _stars(number: Any) -> int:
+    if type(number) not in (int, float) or number not in range(1, 6):
+        raise ValueError(number)
+    return int(number)
 
 
 def _opened(path: Path) -> BinaryIO:
@@ -343,10 +345,10 @@ def _opened(path: Path) -> BinaryIO:
 
 def _lines(stream: BinaryIO) -> Iterator[str]:
     """Yield lines that are not empty; refuse long ones, and too many."""
-    left = LIMIT
+    remaining = LIMIT
     while line := stream.readline(LINE + 1):
-        left -= len(line)
-        if len(line) > LINE or left < 0:
+        remaining -= len(line)
+        if len(line) > LINE or remaining < 0:
             message = "it is too long"
             raise ValueError(message)
         if line.strip():
@@ -383,18 +385,18 @@ def holds_examples(path: Path) -> bool:
         schema = scan(path, glob=False).collect_schema()
     except (OSError, *POLARS_ERRORS):
         return False  # a damaged file is named by what reads it
-    others = [schema[name] for name in schema if name not in _EXAMPLES]
+    other_types = [schema[name] for name in schema if name not in _EXAMPLES]
     # A model's output is one list, or one number per class: a single number, as the
     # stars of a review, is none.
-    numbers = sum(dtype.is_float() for dtype in others)
-    output = numbers > 1 or any(isinstance(d, (pl.List, pl.Array)) for d in others)
-    return len(others) < len(schema) and not output
+    numbers = sum(dtype.is_float() for dtype in other_types)
+    output = numbers > 1 or any(isinstance(d, (pl.List, pl.Array)) for d in other_types)
+    return len(other_types) < len(schema) and not output
 
 
 def _table(path: Path, split: str) -> pl.DataFrame:
     """Return the columns that a data set may have, and the rows of the split."""
-    known = ("split", *_EXAMPLES, "label", "fine_label")
-    names = [name for name in pl.read_parquet_schema(path) if name in known]
+    wanted = ("split", *_EXAMPLES, "label", "fine_label")
+    names = [name for name in pl.read_parquet_schema(path) if name in wanted]
     groups = read_row_groups(path)
     if sum(g.rows for g in groups) > ROWS or sum(g.size for g in groups) > LIMIT:
         message = f"it announces more than {ROWS:,} rows or {LIMIT:,} bytes"
@@ -415,8 +417,8 @@ def _column(table: pl.DataFrame, *names: str) -> pl.Series | None:
 def _texts_or_pictures(path: Path, values: pl.Series) -> Any:
     text = values.name == "text"
     if values.dtype != (pl.String if text else pl.Binary) or values.null_count():
-        what = "a text" if text else "an encoded picture"
-        message = f"{path}: expected {what} in every row of {values.name!r}."
+        expected = "a text" if text else "an encoded picture"
+        message = f"{path}: expected {expected} in every row of {values.name!r}."
         raise FileError(message)
     size = values.str.len_bytes() if text else values.bin.size()
     if int(size.sum()) > LIMIT:  # one value, repeated by its number in a dictionary
@@ -436,7 +438,7 @@ def read_idx(path: Path, split: str) -> Examples:
 
 def _idx(folder: Path, name: str, ndim: int) -> NDArray[np.uint8]:
     spelled = (name, name.replace("-idx", ".idx"))  # mirrors use either
-    places = [folder / f"{one}{end}" for one in spelled for end in ("", ".gz")]
+    places = [folder / f"{stem}{end}" for stem in spelled for end in ("", ".gz")]
     path = next((place for place in places if place.is_file()), places[0])
     with _opened(path) as stream:
         try:
@@ -449,8 +451,10 @@ def _idx(folder: Path, name: str, ndim: int) -> NDArray[np.uint8]:
     if begin != bytes((0, 0, 8, ndim)):
         raise _broken(path, "it does not begin as an idx file of bytes does")
     if len(content) != size:
-        few = "fewer" if len(content) < size else "more"
-        raise _broken(path, f"it announces {size:,} bytes, and there are {few}")
+        fewer_or_more = "fewer" if len(content) < size else "more"
+        raise _broken(
+            path, f"it announces {size:,} bytes, and there are {fewer_or_more}"
+        )
     return np.frombuffer(content, np.uint8).reshape(shape)
 
 
@@ -493,9 +497,11 @@ def resize(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uin
     return np.stack(
         [
             np.asarray(
-                image.fromarray(one).resize((width, height), image.Resampling.BILINEAR)
+                image.fromarray(picture).resize(
+                    (width, height), image.Resampling.BILINEAR
+                )
             )
-            for one in pixels
+            for picture in pixels
         ]
     )
 

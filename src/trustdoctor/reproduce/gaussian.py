@@ -132,10 +132,10 @@ def _split(options: Options, variance: float, i: int, share: float) -> Split:
     order = np.random.default_rng([options.seed, int(variance), i]).permutation(len(x))
     rows, test = order[:TRAIN], order[TRAIN:]
     facts = [options.seed, variance, i, POINTS, TRAIN, EPOCHS, RATE]
-    kept = options.steps.take(
+    arrays = options.steps.take(
         "split", facts, lambda: {"weights": train(x[rows], y[rows])}
     )
-    return Split(kept["weights"], x[test], y[test], variance)
+    return Split(arrays["weights"], x[test], y[test], variance)
 
 
 def train(x: Array, y: Array) -> Array:
@@ -189,12 +189,12 @@ def _readings(
 
 def _gap(splits: list[Split], printed: dict[str, float], options: Options) -> float:
     """Return how far our AUROCs are from the paper's, on average."""
-    own = [
+    ours = [
         100 * np.mean([_auroc(split, name, options) for split in splits])
         for name in SCORES
     ]
     return float(
-        np.mean([abs(a - printed[n]) for a, n in zip(own, SCORES, strict=True)])
+        np.mean([abs(a - printed[n]) for a, n in zip(ours, SCORES, strict=True)])
     )
 
 
@@ -203,11 +203,11 @@ def _aurocs(
 ) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for sigma, variance, reading in READINGS:
-        found = [
+        areas = [
             [_auroc(s, name, options) for name in SCORES] for s in splits[variance]
         ]
         for j, name in enumerate(SCORES):
-            values = [100 * row[j] for row in found]
+            values = [100 * row[j] for row in areas]
             rows.append(
                 (
                     f"sigma {sigma}",
@@ -225,12 +225,12 @@ def _bayes(splits: dict[float, list[Split]]) -> Table:
     """Return the AUROCs where the model is the Bayes classifier itself."""
     rows: list[tuple[Cell, ...]] = []
     for variance in VARIANCES:
-        found = []
+        areas = []
         for split in splits[variance]:
             best = replace(split, weights=np.array([2.0, 2.0, 0.0]) / variance)
             scores = best.scores(best.x)
-            found.append([100 * auroc(scores[n], best.errors) for n in SCORES])
-        rows.append((f"variance {variance:g}", *np.mean(found, axis=0).tolist()))
+            areas.append([100 * auroc(scores[n], best.errors) for n in SCORES])
+        rows.append((f"variance {variance:g}", *np.mean(areas, axis=0).tolist()))
     columns = ("", *(NAMES[name] for name in SCORES))
     return Table(
         "AUROC where the model decides as Bayes does, in %", columns, tuple(rows)
@@ -276,10 +276,10 @@ def least_sum(scores: Array, right: Array, wrong: Array) -> float:
 
 def _proposition(splits: dict[float, list[Split]], theirs: dict[str, Any]) -> Table:
     columns = ("what", "variance 2", "variance 4", "variance 16")
-    found = {v: [_sums(s) for s in splits[v]] for v in VARIANCES}
+    sums = {v: [_sums(s) for s in splits[v]] for v in VARIANCES}
     rows: list[tuple[Cell, ...]] = [
-        (what, *(_mean([row[what] for row in found[v]]) for v in VARIANCES))
-        for what in found[VARIANCES[0]][0]
+        (rule, *(_mean([row[rule] for row in sums[v]]) for v in VARIANCES))
+        for rule in sums[VARIANCES[0]][0]
     ]
     printed = f"{theirs['type_1']} + {theirs['type_2']}"
     rows.append((f"the paper's, at sigma 2: {printed}", None, None, None))
@@ -300,21 +300,21 @@ def _sums(split: Split) -> dict[str, tuple[float, float]]:
     x, right, wrong = quadrature(split)
     tv = 0.5 * float(np.abs(right / right.sum() - wrong / wrong.sum()).sum())
     errors, odds = split.errors, split.odds(split.x)
-    out = {"1 - TV, by quadrature": (1 - tv, 0.0)}
+    sums = {"1 - TV, by quadrature": (1 - tv, 0.0)}
     n = (~errors).sum(), errors.sum()
     prior = math.log(errors.mean() / (1 - errors.mean()))
-    for what, cut in (("odds > P1/P0 (Definition 1)", prior), ("odds > 1", 0.0)):
+    for rule, cut in (("odds > P1/P0 (Definition 1)", prior), ("odds > 1", 0.0)):
         rejected = odds > cut
         rates = rejected[~errors].mean(), (~rejected)[errors].mean()
         spread = [r * (1 - r) / k for r, k in zip(rates, n, strict=True)]
-        out[f"{what}, test rows"] = sum(rates), 1.96 * math.sqrt(sum(spread))
+        sums[f"{rule}, test rows"] = sum(rates), 1.96 * math.sqrt(sum(spread))
         if cut == 0.0:
             for kind, rate in zip(("I", "II"), rates, strict=True):
-                out[f"  of these Type {kind}"] = (float(rate), 0.0)
+                sums[f"  of these Type {kind}"] = (float(rate), 0.0)
     for name, scores in split.scores(x).items():
         least = least_sum(scores, right, wrong)
-        out[f"best threshold of {NAMES[name]}, by quadrature"] = (least, 0.0)
-    return out
+        sums[f"best threshold of {NAMES[name]}, by quadrature"] = (least, 0.0)
+    return sums
 
 
 def _picture(splits: dict[float, list[Split]]) -> Picture:

@@ -5,8 +5,13 @@ import numpy as np
 from trustdoctor.arrays import Array
 from trustdoctor.metrics import histogram
 from trustdoctor.report import RIGHT, WRONG, Bars, Panel, Picture
-from trustdoctor.reproduce.cases import PBB, Case, cases_in_paper, make_case
 from trustdoctor.reproduce.experiment import Options
+from trustdoctor.reproduce.methods import (
+    PBB,
+    ScoredMethod,
+    methods_in_paper,
+    score_method,
+)
 from trustdoctor.reproduce.report import Cell, Report, Table
 from trustdoctor.reproduce.sources import Exhibit, require_exhibits
 from trustdoctor.reproduce.table1 import describe
@@ -42,41 +47,42 @@ def run(options: Options) -> Report:
     tables: list[Table] = []
     pictures: list[Picture] = []
     notes: list[str] = []
-    risen: tuple[tuple[Cell, ...], ...] = ()
-    for one in require_exhibits(options):
-        cases = cases_in_paper(one)
-        notes += describe(one, cases)
-        shown = [case for case in cases if isinstance(case, Case)]
-        found = [shares(_values(case, options), case.errors) for case in shown]
-        rows = [_row(c, h, options) for c, h in zip(shown, found, strict=True)]
-        tables.append(Table(one.title, COLUMNS, tuple(rows)))
-        pictures.append(_picture(one, shown, found, options))
-        risen += rises(one)
-    if risen:
-        tables.append(Table("Median rise in doubt at the perturbed input", RISE, risen))
+    rise_rows: tuple[tuple[Cell, ...], ...] = ()
+    for exhibit in require_exhibits(options):
+        methods = methods_in_paper(exhibit)
+        notes += describe(exhibit, methods)
+        scored = [method for method in methods if isinstance(method, ScoredMethod)]
+        histograms = [shares(_values(m, options), m.errors) for m in scored]
+        rows = [_row(m, h, options) for m, h in zip(scored, histograms, strict=True)]
+        tables.append(Table(exhibit.title, COLUMNS, tuple(rows)))
+        pictures.append(_picture(exhibit, scored, histograms, options))
+        rise_rows += rises(exhibit)
+    if rise_rows:
+        title = "Median rise in doubt at the perturbed input"
+        tables.append(Table(title, RISE, rise_rows))
     words = WORDS.format(scale=SCALES[options.protocol])
     return Report(
         "histograms", TITLE, tuple(tables), words, tuple(pictures), tuple(notes)
     )
 
 
-def rises(one: Exhibit) -> tuple[tuple[Cell, ...], ...]:
+def rises(exhibit: Exhibit) -> tuple[tuple[Cell, ...], ...]:
     """Return how far the perturbation raised the doubt of saturated and other rows."""
-    saturated = one.clean.softmax().astype(np.float32).max(1) == 1
+    saturated = exhibit.clean.softmax().astype(np.float32).max(1) == 1
     rows: list[tuple[Cell, ...]] = []
     for method, setting in PBB.items():
-        moved = one.perturbed(setting) if setting.epsilon else None
-        if moved is None:
+        perturbed = exhibit.perturbed(setting) if setting.epsilon else None
+        if perturbed is None:
             continue
-        clean, after = (
-            make_case(method, "PBB", setting, answers, one.clean).scores
-            for answers in (one.clean, moved)
+        before, after = (
+            score_method(method, "PBB", setting, output, exhibit.clean).scores
+            for output in (exhibit.clean, perturbed)
         )
         with np.errstate(invalid="ignore"):  # a row may stay certain, at -inf
-            rise = after - clean
-        middle = [_median(rise[kind]) for kind in (saturated, ~saturated)]
+            rise = after - before
+        medians = [_median(rise[kind]) for kind in (saturated, ~saturated)]
         share = 100 * float(saturated.mean())
-        rows.append((one.name, method, share, *middle))
+        rows.append((exhibit.name, method, share, *medians))
     return tuple(rows)
 
 
@@ -87,36 +93,36 @@ def shares(values: Array, errors: Array) -> tuple[Array, Array, Array]:
     return edges, right / n[0], wrong / n[1]
 
 
-def _values(case: Case, options: Options) -> Array:
-    return case.values if options.protocol == "grid" else case.scores
+def _values(scored: ScoredMethod, options: Options) -> Array:
+    return scored.values if options.protocol == "grid" else scored.scores
 
 
 def _row(
-    case: Case, found: tuple[Array, Array, Array], options: Options
+    scored: ScoredMethod, histogram: tuple[Array, Array, Array], options: Options
 ) -> tuple[Cell, ...]:
-    _, right, wrong = found
-    values = _values(case, options)
-    middle = [_median(values[kind]) for kind in (~case.errors, case.errors)]
+    _, right, wrong = histogram
+    values = _values(scored, options)
+    medians = [_median(values[kind]) for kind in (~scored.errors, scored.errors)]
     lowest = int((values == values.min()).sum())
     overlap = 100 * float(np.minimum(right, wrong).sum())
-    return (case.method, case.scenario, overlap, *middle, lowest)
+    return (scored.method, scored.scenario, overlap, *medians, lowest)
 
 
 def _median(values: Array) -> float | str:
-    """Return the median, in words where it is infinite."""
-    middle = float(np.median(values)) if len(values) else float("nan")
-    return middle if np.isfinite(middle) else str(middle)
+    """Return the median, in words if it is infinite."""
+    median = float(np.median(values)) if len(values) else float("nan")
+    return median if np.isfinite(median) else str(median)
 
 
 def _picture(
-    one: Exhibit,
-    cases: list[Case],
-    found: list[tuple[Array, Array, Array]],
+    exhibit: Exhibit,
+    scored: list[ScoredMethod],
+    histograms: list[tuple[Array, Array, Array]],
     options: Options,
 ) -> Picture:
     x = "value" if options.protocol == "grid" else "doubt"
     panels = []
-    for case, (edges, right, wrong) in zip(cases, found, strict=True):
+    for method, (edges, right, wrong) in zip(scored, histograms, strict=True):
         bars = tuple(
             Bars(label, tuple(edges.tolist()), tuple(heights.tolist()), colour)
             for label, heights, colour in (
@@ -124,6 +130,6 @@ def _picture(
                 ("wrong", wrong, WRONG),
             )
         )
-        title = f"{case.method}, {case.scenario}"
+        title = f"{method.method}, {method.scenario}"
         panels.append(Panel(title, x, "share of the rows", bars=bars))
-    return Picture(one.slug, one.title, tuple(panels), columns=4)
+    return Picture(exhibit.slug, exhibit.title, tuple(panels), columns=4)

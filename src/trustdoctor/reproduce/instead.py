@@ -10,11 +10,11 @@ from trustdoctor.metrics import Estimate
 from trustdoctor.opinion import image_views
 from trustdoctor.predictions import Predictions
 from trustdoctor.report import Line, Panel, Picture
-from trustdoctor.reproduce.cases import PBB, TBB, make_case
 from trustdoctor.reproduce.experiment import Options
+from trustdoctor.reproduce.methods import PBB, TBB, score_method
 from trustdoctor.reproduce.report import Cell, Report, Table
-from trustdoctor.reproduce.settings import JUDGES
 from trustdoctor.reproduce.sources import Exhibit, different_models
+from trustdoctor.reproduce.sweep import JUDGES
 from trustdoctor.scores import Score, find_logit_score, find_score
 from trustdoctor.tuning import tune
 
@@ -52,26 +52,31 @@ WORDS = (
 
 
 @dataclass(frozen=True, eq=False)
-class Parted:
-    """The rows of one model, parted at random into three."""
+class RowSplit:
+    """The rows of one model, split at random into three."""
 
-    one: Exhibit
+    exhibit: Exhibit
     tuning: Array
     calibrating: Array
     judging: Array
 
     @classmethod
-    def of(cls, one: Exhibit, options: Options) -> "Parted":
-        """Permute the rows and part them."""
-        n = len(one.clean.predictions)
+    def of(cls, exhibit: Exhibit, options: Options) -> "RowSplit":
+        """Permute the rows and split them."""
+        n = len(exhibit.clean.predictions)
         size = min(LABELLED, n // 3)
         order = np.random.default_rng(options.seed).permutation(n)
         judging = order[2 * size : 2 * size + JUDGES]
-        return cls(one, order[:size], order[size : 2 * size], np.sort(judging))
+        return cls(exhibit, order[:size], order[size : 2 * size], np.sort(judging))
 
-    def part(self, rows: Array) -> Predictions:
+    def predictions(self, rows: Array) -> Predictions:
         """Return the clean predictions of some rows."""
-        return self.one.clean.predictions[rows]
+        return self.exhibit.clean.predictions[rows]
+
+    def fewest_errors(self) -> int:
+        """Return the errors in the set that has the fewest."""
+        sets = (self.tuning, self.calibrating, self.judging)
+        return min(int(self.predictions(rows).errors.sum()) for rows in sets)
 
 
 def run(options: Options) -> Report:
@@ -79,16 +84,15 @@ def run(options: Options) -> Report:
     exhibits, notes = different_models(options)
     rows: list[tuple[Cell, ...]] = []
     promises: list[tuple[Cell, ...]] = []
-    for i, one in enumerate(exhibits):
-        options.tell(i / len(exhibits), one.name)
-        parted = Parted.of(one, options)
-        errors = [part.errors.sum() for part in map(parted.part, _rows(parted))]
-        if min(errors) < FEW_ERRORS:
-            notes += (f"{one.name}: left out, since a part has hardly any errors.",)
+    for i, exhibit in enumerate(exhibits):
+        options.tell(i / len(exhibits), exhibit.name)
+        split = RowSplit.of(exhibit, options)
+        if split.fewest_errors() < FEW_ERRORS:
+            notes += (f"{exhibit.name}: left out, since a part has hardly any errors.",)
             continue
-        tuned = tune(parted.part(parted.tuning))
-        rows += _judged(parted, tuned)
-        promises += _promised(parted, tuned)
+        tuned = tune(split.predictions(split.tuning))
+        rows += _method_rows(split, tuned)
+        promises += _promise_rows(split, tuned)
     tables = (
         Table("Methods on rows that chose nothing, in %", COLUMNS, tuple(rows)),
         Table("Half of the errors, promised, in %", PROMISES, tuple(promises)),
@@ -99,74 +103,72 @@ def run(options: Options) -> Report:
     return Report("instead", TITLE, tables, words, (_picture(rows),), notes)
 
 
-def _rows(parted: Parted) -> tuple[Array, Array, Array]:
-    return parted.tuning, parted.calibrating, parted.judging
+def _method_rows(split: RowSplit, tuned: Score) -> list[tuple[Cell, ...]]:
+    """Judge each available method on the same rows."""
+    exhibit, clean, rows = split.exhibit, split.exhibit.clean, split.judging
+    sr = score_method("SR", "", TBB["sr"], clean, clean).take(rows)
+    methods = [score_method("alpha", "", TBB["alpha"], clean, clean).take(rows)]
+    perturbed = exhibit.perturbed(PBB["alpha"])
+    if perturbed is not None:
+        pbb = score_method("alpha PBB", "", PBB["alpha"], perturbed, clean)
+        methods.append(pbb.take(rows))
+    other = replace(sr, same_rank=False)
+    doubts = np.asarray(tuned(split.predictions(rows)))
+    methods.append(replace(other, method="tuned", scores=doubts))
+    if exhibit.model_run is not None:
+        doubts = second_opinion(split, rows)
+        methods.append(replace(other, method="second opinion", scores=doubts))
+    options = Options()
+    return [
+        (exhibit.name, "SR", *sr.judge(options), None, None),
+        *((exhibit.name, m.method, *m.judge(options), *m.minus(sr)) for m in methods),
+    ]
 
 
-def _judged(parted: Parted, tuned: Score) -> list[tuple[Cell, ...]]:
-    """Judge each method that there is on the same rows."""
-    one, rows = parted.one, parted.judging
-    sr = make_case("SR", "", TBB["sr"], one.clean, one.clean).take(rows)
-    cases = [make_case("alpha", "", TBB["alpha"], one.clean, one.clean).take(rows)]
-    moved = one.perturbed(PBB["alpha"])
-    if moved is not None:
-        pbb = make_case("alpha PBB", "", PBB["alpha"], moved, one.clean)
-        cases.append(pbb.take(rows))
-    part = parted.part(rows)
-    own = replace(sr, same_rank=False)
-    cases.append(replace(own, method="tuned", scores=np.asarray(tuned(part))))
-    if one.bench is not None:
-        doubts = second_opinion(parted, rows)
-        cases.append(replace(own, method="second opinion", scores=doubts))
-    shown: list[tuple[Cell, ...]] = [(one.name, "SR", *sr.judge(Options()), None, None)]
-    shown += [(one.name, c.method, *c.judge(Options()), *c.minus(sr)) for c in cases]
-    return shown
-
-
-def second_opinion(parted: Parted, rows: Array) -> Array:
+def second_opinion(split: RowSplit, rows: Array) -> Array:
     """Doubt the clean prediction by the mean logits of an image and its views."""
-    bench = parted.one.bench
-    assert bench is not None
+    model_run = split.exhibit.model_run
+    assert model_run is not None
     views = image_views(5, layout="NHWC")
-    digits = parted.one.dataset.name in DIGITS  # a digit's mirror image is none
-    taken = [view for view in views if "flip" not in view.name] if digits else views[:1]
-    clean = parted.part(rows)
-    said = [clean.logits]
-    for view in taken:
-        pixels = np.ascontiguousarray(view(bench.images[rows]))
-        said.append(bench.logits(images=pixels))
-    mean = np.mean([z - z.mean(1, keepdims=True) for z in said], axis=0)
+    digits = split.exhibit.dataset.name in DIGITS  # a digit's mirror image is none
+    views = [v for v in views if "flip" not in v.name] if digits else views[:1]
+    clean = split.predictions(rows)
+    logits = [clean.logits]
+    for view in views:
+        pixels = np.ascontiguousarray(view(model_run.images[rows]))
+        logits.append(model_run.logits(images=pixels))
+    mean = np.mean([z - z.mean(1, keepdims=True) for z in logits], axis=0)
     beta = find_logit_score("beta").function
     return np.asarray(beta(mean, predicted=clean.predicted))
 
 
-def _promised(parted: Parted, tuned: Score) -> list[tuple[Cell, ...]]:
+def _promise_rows(split: RowSplit, tuned: Score) -> list[tuple[Cell, ...]]:
     """Promise half of the model's error rate many times, and count what held."""
-    one = parted.one
-    everything = one.clean.predictions
-    promised = round(float(parted.part(parted.tuning).errors.mean()) / 2, 3)
-    others = np.delete(np.arange(len(everything)), parted.tuning)
-    size = len(parted.calibrating)
-    shown: list[tuple[Cell, ...]] = []
+    p = split.exhibit.clean.predictions
+    tuning_errors = split.predictions(split.tuning).errors
+    promised = round(float(tuning_errors.mean()) / 2, 3)
+    untuned = np.delete(np.arange(len(p)), split.tuning)
+    size = len(split.calibrating)
+    rows: list[tuple[Cell, ...]] = []
     for name, score in (("SR", find_score("msp")), ("tuned", tuned)):
-        doubts = np.asarray(score(everything))
+        doubts = np.asarray(score(p))
         outcomes = []
-        for split in range(SPLITS):
-            order = np.random.default_rng([split, 7]).permutation(others)
+        for draw in range(SPLITS):
+            order = np.random.default_rng([draw, 7]).permutation(untuned)
             fitting, judging = order[:size], order[size:]
-            gate = calibrate_scores(
-                doubts[fitting], everything.errors[fitting], risk=promised
-            )
+            gate = calibrate_scores(doubts[fitting], p.errors[fitting], risk=promised)
             accepted = np.asarray(gate.accept(doubts[judging]))
-            wrong = int((everything.errors[judging] & accepted).sum())
+            wrong = int((p.errors[judging] & accepted).sum())
             n = int(accepted.sum())
             outcomes.append((n / len(judging), wrong / max(n, 1)))
         answered, risks = np.array(outcomes).T
-        held = f"{int((risks <= promised).sum())} of {SPLITS}"
+        times_held = f"{int((risks <= promised).sum())} of {SPLITS}"
         means = (100 * float(answered.mean()), 100 * float(risks.mean()))
-        all_errors = 100 * float(everything.errors.mean())
-        shown.append((one.name, all_errors, 100 * promised, name, *means, held))
-    return shown
+        error_rate = 100 * float(p.errors.mean())
+        rows.append(
+            (split.exhibit.name, error_rate, 100 * promised, name, *means, times_held)
+        )
+    return rows
 
 
 def _picture(rows: list[tuple[Cell, ...]]) -> Picture:
@@ -180,8 +182,8 @@ def _picture(rows: list[tuple[Cell, ...]]) -> Picture:
             for row in rows
             if row[1] == method
         ]
-        there = [(x, e) for x, e in points if isinstance(e, Estimate)]
-        x, gains = zip(*there, strict=True)
+        drawn = [(x, gain) for x, gain in points if isinstance(gain, Estimate)]
+        x, gains = zip(*drawn, strict=True)
         values, low, high = (
             tuple(float(getattr(gain, end) or 0.0) for gain in gains)
             for end in ("value", "low", "high")

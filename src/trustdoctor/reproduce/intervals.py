@@ -37,39 +37,41 @@ def run(options: Options) -> Report:
     tables: list[Table] = []
     pictures: list[Picture] = []
     saturated: list[str] = []
-    for i, one in enumerate(exhibits):
-        options.tell(i / len(exhibits), one.name)
-        rows, exact = _on_grids(one), _exactly(one)
-        grid = f"{one.title}; published evaluation (grid), in %"
+    for i, exhibit in enumerate(exhibits):
+        options.tell(i / len(exhibits), exhibit.name)
+        rows, exact = _on_grids(exhibit), _exactly(exhibit)
+        grid = f"{exhibit.title}; published evaluation (grid), in %"
         tables.append(Table(grid, COLUMNS, rows))
-        title = f"{one.name}; exact, in %"
+        title = f"{exhibit.name}; exact, in %"
         tables.append(Table(title, ("method", "AUROC", "FRR@95TRR"), exact))
-        share = f"{100 * float((one.clean.softmax().max(1) == 1).mean()):.1f}%"
+        share = f"{100 * float((exhibit.clean.softmax().max(1) == 1).mean()):.1f}%"
         alone = len(exhibits) == 1
-        saturated.append(share if alone else f"{share} ({one.name})")
-        pictures.append(_picture("auroc" if alone else one.slug, one, rows, exact))
+        saturated.append(share if alone else f"{share} ({exhibit.name})")
+        pictures.append(
+            _picture("auroc" if alone else exhibit.slug, exhibit, rows, exact)
+        )
     words = WORDS.format(saturated=", ".join(saturated))
     return Report("intervals", TITLE, tuple(tables), words, tuple(pictures), notes)
 
 
-def _on_grids(one: Exhibit) -> Cells:
+def _on_grids(exhibit: Exhibit) -> Cells:
     """Evaluate as published, beside the paper's numbers where they are of this data."""
-    probs, errors = one.clean.softmax(), one.clean.predictions.errors
-    theirs = paper("intervals") if one.dataset.name == "cifar10" else {}
+    probs, errors = exhibit.clean.softmax(), exhibit.clean.predictions.errors
+    theirs = paper("intervals") if exhibit.dataset.name == "cifar10" else {}
     rows: list[tuple[Cell, ...]] = []
     for size in (10, 100, 1000, 10_000):
         for method in METHODS:
             values = published_values(probs, method)
-            found = evaluate_grid(values, errors, below=method == "sr", size=size)
+            grid = evaluate_grid(values, errors, below=method == "sr", size=size)
             printed = theirs.get(str(size), {}).get(method, (None, None))
-            ends = "/".join(f"{100 * end:.1f}" for end in found.reach)
-            area = (printed[0], 100 * found.auroc)
-            rows.append((size, method, *area, printed[1], 100 * found.frr, ends))
+            ends = "/".join(f"{100 * end:.1f}" for end in grid.reach)
+            area = (printed[0], 100 * grid.auroc)
+            rows.append((size, method, *area, printed[1], 100 * grid.frr, ends))
     return tuple(rows)
 
 
-def _exactly(one: Exhibit) -> Cells:
-    p = one.clean.predictions
+def _exactly(exhibit: Exhibit) -> Cells:
+    p = exhibit.clean.predictions
     rows: list[tuple[Cell, ...]] = []
     for method in METHODS:
         scores = find_score(SCORE_OF[method])(p)
@@ -78,20 +80,22 @@ def _exactly(one: Exhibit) -> Cells:
     return tuple(rows)
 
 
-def _picture(name: str, one: Exhibit, rows: Cells, exact: Cells) -> Picture:
+def _picture(name: str, exhibit: Exhibit, rows: Cells, exact: Cells) -> Picture:
     """Draw AUROC over the number of thresholds, beside the exact one."""
     panels = []
     for method, value in ((str(row[0]), row[1]) for row in exact):
-        own = [row for row in rows if row[1] == method]
-        sizes = tuple(float(str(row[0])) for row in own)
+        method_rows = [row for row in rows if row[1] == method]
+        sizes = tuple(float(str(row[0])) for row in method_rows)
         lines = tuple(
-            Line(label, sizes, tuple(float(str(row[column])) for row in own))
+            Line(label, sizes, tuple(float(str(row[column])) for row in method_rows))
             for label, column in (("paper", 2), ("here", 3))
-            if own[0][column] is not None
+            if method_rows[0][column] is not None
         )
         level = float(str(value))
         panels.append(
             Panel(method, "thresholds", "AUROC %", lines, level=level, log_x=True)
         )
-    title = f"AUROC on a grid of thresholds, {one.name}; the dashed red line is exact"
+    title = (
+        f"AUROC on a grid of thresholds, {exhibit.name}; the dashed red line is exact"
+    )
     return Picture(name, title, tuple(panels), columns=3)

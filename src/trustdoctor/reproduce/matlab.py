@@ -33,7 +33,7 @@ def read_matlab(content: bytes, *, most: int) -> dict[str, NDArray[Any]]:
     if order is None or struct.unpack(f"{order}H", content[124:126]) != (0x100,):
         message = "it is no MATLAB file of version 5"
         raise ValueError(message)
-    found: dict[str, NDArray[Any]] = {}
+    arrays: dict[str, NDArray[Any]] = {}
     for kind, stored in _elements(content[128:], order):
         body = _unpacked(stored, order, most) if kind == _COMPRESSED else stored
         most -= len(body)
@@ -41,12 +41,12 @@ def read_matlab(content: bytes, *, most: int) -> dict[str, NDArray[Any]]:
             message = "it holds more than a data set does"
             raise ValueError(message)
         name, array = _matrix(body, order)
-        if name in found:
+        if name in arrays:
             message = f"it has the array {name[:80]!r} twice"
             raise ValueError(message)
         if array is not None:
-            found[name] = array
-    return found
+            arrays[name] = array
+    return arrays
 
 
 def _elements(content: bytes, order: str) -> Iterator[tuple[int, bytes]]:
@@ -74,24 +74,24 @@ def _unpacked(body: bytes, order: str, most: int) -> bytes:
     if kind != _MATRIX or size > most:
         message = f"{size:,} packed bytes are more than a data set has"
         raise ValueError(message)
-    found = packed.decompress(packed.unconsumed_tail, size + 1)
-    if len(found) != size or not packed.eof:
+    matrix = packed.decompress(packed.unconsumed_tail, size + 1)
+    if len(matrix) != size or not packed.eof:
         message = f"an element announces {size:,} bytes, and others are there"
         raise ValueError(message)
-    return found
+    return matrix
 
 
 def _matrix(body: bytes, order: str) -> tuple[str, NDArray[Any] | None]:
     """Return a matrix and its name; None for what is not real numbers."""
-    parts = list(islice(_elements(body, order), 4))
-    (_, flags), (_, shape), (_, name) = parts[:3]
+    elements = list(islice(_elements(body, order), 4))
+    (_, flags), (_, shape), (_, name) = elements[:3]
     (flag,) = struct.unpack_from(f"{order}I", flags)
     named = name.decode("latin-1")
     if flag & 0xFF not in _NUMBERS or flag & 0x800:  # or complex ones
         return named, None
     dims = tuple(np.frombuffer(shape, f"{order}i4").tolist())
-    kind, raw = parts[-1]
-    wrong = len(parts) < 4 or kind not in _STORED
+    kind, raw = elements[-1]
+    wrong = len(elements) < 4 or kind not in _STORED
     if wrong or min(dims, default=-1) < 0 or len(dims) > 32:
         message = f"the array {named[:80]!r} is not made as MATLAB makes one"
         raise ValueError(message)

@@ -7,8 +7,8 @@ from scipy.stats import t as student
 
 from trustdoctor.metrics import Estimate
 from trustdoctor.report import Line, Panel, Picture
-from trustdoctor.reproduce.cases import PBB, TBB, Case, make_case
 from trustdoctor.reproduce.experiment import Options
+from trustdoctor.reproduce.methods import PBB, TBB, ScoredMethod, score_method
 from trustdoctor.reproduce.report import Cell, Report, Table
 from trustdoctor.reproduce.sources import Exhibit, different_models
 
@@ -36,32 +36,33 @@ def run(options: Options) -> Report:
     """Compare the two on all predictions that are there."""
     exhibits, notes = different_models(options)
     rows: list[tuple[Cell, ...]] = []
-    for one in exhibits:
-        options.tell(exhibits.index(one) / len(exhibits), one.name)
-        rows += [_row(one, case, sr) for case, sr in _pairs(one)]
+    for exhibit in exhibits:
+        options.tell(exhibits.index(exhibit) / len(exhibits), exhibit.name)
+        rows += [_row(exhibit, alpha, sr) for alpha, sr in _alpha_and_sr(exhibit)]
     for scenario in ("TBB", "PBB"):
-        rows += _over([row for row in rows if row[1] == scenario])
+        rows += _mean_rows([row for row in rows if row[1] == scenario])
     tables = [Table(f"{TITLE}, in % and points", COLUMNS, tuple(rows))]
-    repeated = [row for row in map(_repeats, exhibits) if row]
-    if repeated:
-        tables.append(Table("Repeated rows", REPEATS, tuple(repeated)))
-    words = WORDS.format(pbb="PBB", repeats=REPEATED if repeated else "")
+    repeats = [row for row in map(_repeats_row, exhibits) if row]
+    if repeats:
+        tables.append(Table("Repeated rows", REPEATS, tuple(repeats)))
+    words = WORDS.format(pbb="PBB", repeats=REPEATED if repeats else "")
     return Report("models", TITLE, tuple(tables), words, (_picture(rows),), notes)
 
 
-def _pairs(one: Exhibit) -> list[tuple[Case, Case]]:
-    sr = make_case("sr", "TBB", TBB["sr"], one.clean, one.clean)
-    pairs = [(make_case("alpha", "TBB", TBB["alpha"], one.clean, one.clean), sr)]
-    moved = one.perturbed(PBB["alpha"])
-    if moved is not None:
-        pairs.append((make_case("alpha", "PBB", PBB["alpha"], moved, one.clean), sr))
-    return pairs
+def _alpha_and_sr(exhibit: Exhibit) -> list[tuple[ScoredMethod, ScoredMethod]]:
+    """Pair alpha with softmax response: black-box, and perturbed if that is there."""
+    clean, perturbed = exhibit.clean, exhibit.perturbed(PBB["alpha"])
+    sr = score_method("sr", "TBB", TBB["sr"], clean, clean)
+    alphas = [score_method("alpha", "TBB", TBB["alpha"], clean, clean)]
+    if perturbed is not None:
+        alphas.append(score_method("alpha", "PBB", PBB["alpha"], perturbed, clean))
+    return [(alpha, sr) for alpha in alphas]
 
 
-def _row(one: Exhibit, case: Case, sr: Case) -> tuple[Cell, ...]:
-    gain, change = case.minus(sr)
-    name = f"{one.name}{' *' if _binary(one) else ''}"
-    return (name, case.scenario, one.accuracy, gain, change, verdict(gain))
+def _row(exhibit: Exhibit, alpha: ScoredMethod, sr: ScoredMethod) -> tuple[Cell, ...]:
+    gain, change = alpha.minus(sr)
+    name = f"{exhibit.name}{' *' if _binary(exhibit) else ''}"
+    return (name, alpha.scenario, exhibit.accuracy, gain, change, verdict(gain))
 
 
 def verdict(gain: Estimate) -> str:
@@ -73,23 +74,23 @@ def verdict(gain: Estimate) -> str:
     return "worse" if gain.high < 0 else "alike"
 
 
-def _binary(one: Exhibit) -> bool:
-    return bool(one.clean.predictions.logits.shape[1] == 2)
+def _binary(exhibit: Exhibit) -> bool:
+    return bool(exhibit.clean.predictions.logits.shape[1] == 2)
 
 
-def _over(rows: list[tuple[Cell, ...]]) -> list[tuple[Cell, ...]]:
+def _mean_rows(rows: list[tuple[Cell, ...]]) -> list[tuple[Cell, ...]]:
     """Return the mean over models of more than two classes, with its interval."""
-    many = [row for row in rows if not str(row[0]).endswith("*")]
-    if len(many) < 2:
+    several_classes = [row for row in rows if not str(row[0]).endswith("*")]
+    if len(several_classes) < 2:
         return []
     means = []
     for column in (3, 4):
-        cells = [row[column] for row in many]
+        cells = [row[column] for row in several_classes]
         values = [
             c.value for c in cells if isinstance(c, Estimate) and c.value is not None
         ]
         means.append(mean_over(values))
-    name = f"{OVER} ({len(many)})"
+    name = f"{OVER} ({len(several_classes)})"
     return [(name, rows[0][1], None, *means, verdict(means[0]))]
 
 
@@ -101,18 +102,18 @@ def mean_over(values: list[float]) -> Estimate:
     return Estimate(mean, mean - reach, mean + reach)
 
 
-def _repeats(one: Exhibit) -> tuple[Cell, ...] | None:
-    """Count the distinct rows, where many are repeats."""
-    p = one.clean.predictions
+def _repeats_row(exhibit: Exhibit) -> tuple[Cell, ...] | None:
+    """Count the distinct rows, if many are repeats."""
+    p = exhibit.clean.predictions
     assert p.labels is not None
     # Equal texts get equal logits but for what padding does to their last digits.
-    whole = np.column_stack([p.logits.round(5), p.labels])
-    _, first = np.unique(whole, axis=0, return_index=True)
+    rows = np.column_stack([p.logits.round(5), p.labels])
+    _, first = np.unique(rows, axis=0, return_index=True)
     if len(first) > MOST_REPEATED * len(p) or p.from_probabilities:
         return None
-    case = make_case("alpha", "TBB", TBB["alpha"], one.clean, one.clean)
-    judged = [c.judge(Options())[0] for c in (case, case.take(np.sort(first)))]
-    return (one.name, len(p), len(first), *judged)
+    alpha = score_method("alpha", "TBB", TBB["alpha"], exhibit.clean, exhibit.clean)
+    areas = [a.judge(Options())[0] for a in (alpha, alpha.take(np.sort(first)))]
+    return (exhibit.name, len(p), len(first), *areas)
 
 
 def _picture(rows: list[tuple[Cell, ...]]) -> Picture:

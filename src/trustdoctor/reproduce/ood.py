@@ -12,7 +12,6 @@ from trustdoctor.errors import InputError
 from trustdoctor.metrics import auroc, frr_at_trr
 from trustdoctor.predictions import Predictions
 from trustdoctor.report import Line, Panel, Picture
-from trustdoctor.reproduce.cases import PBB, TBB, Case, Missing, make_case
 from trustdoctor.reproduce.datasets import (
     DATASETS,
     DEBIAN,
@@ -22,14 +21,21 @@ from trustdoctor.reproduce.datasets import (
 )
 from trustdoctor.reproduce.experiment import Options, paper
 from trustdoctor.reproduce.formats import read_images
+from trustdoctor.reproduce.methods import (
+    PBB,
+    TBB,
+    MissingMethod,
+    ScoredMethod,
+    score_method,
+)
 from trustdoctor.reproduce.report import Cell, Report, Table
 from trustdoctor.reproduce.roc_curves import points
 from trustdoctor.reproduce.sources import (
-    Answers,
     Exhibit,
-    Setting,
+    ModelOutput,
+    ScoreSetting,
     find_exhibits,
-    read_answers,
+    read_output,
     runnable_exhibits,
 )
 from trustdoctor.reproduce.whitebox import (
@@ -43,11 +49,11 @@ TITLE = "Out-of-distribution rows mixed in (Table 2, appendix C)"
 MOST = 2_000
 """Rows of each out-of-distribution set, drawn at random."""
 
-ODIN_OOD = Setting("odin", 1000.0, 0.0014)
+ODIN_OOD = ScoreSetting("odin", 1000.0, 0.0014)
 PERTURBED = PBB | {"odin_ood": ODIN_OOD}
 PURE = {
-    "alpha T=15": ("alpha", Setting("alpha", 15.0)),
-    "beta T=1000": ("beta", Setting("beta", 1000.0)),
+    "alpha T=15": ("alpha", ScoreSetting("alpha", 15.0)),
+    "beta T=1000": ("beta", ScoreSetting("beta", 1000.0)),
     "odin_ood": ("odin_ood", ODIN_OOD),
     "alpha PBB": ("alpha PBB", PBB["alpha"]),
     "energy": ("energy", PBB["energy"]),
@@ -73,7 +79,7 @@ WORDS = (
 )
 
 
-class Crowd(NamedTuple):
+class OutSet(NamedTuple):
     """A set of out-of-distribution rows."""
 
     name: str
@@ -83,26 +89,26 @@ class Crowd(NamedTuple):
     @property
     def like(self) -> str:
         """The set of the paper that it is, or that it was made like."""
-        known = OUT_SETS.get(self.name)
-        return known.like or self.name if known else self.name
+        dataset = OUT_SETS.get(self.name)
+        return dataset.like or self.name if dataset else self.name
 
 
 def run(options: Options) -> Report:
     """Mix each set into each model's own rows, and judge every method."""
     tables: list[Table] = []
     pictures: list[Picture] = []
-    models, notes = _model_rows(options)
-    for one in models:
-        own = "" if len(models) == 1 else f"{one.slug}-"
-        found = _report(one, own, options)
-        tables += found.tables
-        pictures += found.pictures
-        notes += found.notes
+    exhibits, notes = _model_rows(options)
+    for exhibit in exhibits:
+        prefix = "" if len(exhibits) == 1 else f"{exhibit.slug}-"
+        result = _mix_into(exhibit, prefix, options)
+        tables += result.tables
+        pictures += result.pictures
+        notes += result.notes
     words = WORDS.format(draws=options.draws, protocol=options.protocol)
     return Report("ood", TITLE, tuple(tables), words, tuple(pictures), tuple(notes))
 
 
-class Found(NamedTuple):
+class OodResult(NamedTuple):
     """What there is to show of one model."""
 
     tables: list[Table]
@@ -110,77 +116,85 @@ class Found(NamedTuple):
     notes: list[str]
 
 
-def _report(one: Exhibit, prefix: str, options: Options) -> Found:
+def _mix_into(exhibit: Exhibit, prefix: str, options: Options) -> OodResult:
     """Mix each set into the rows of one model."""
-    crowds = list(_crowds(one, options))
-    box = None
-    if one.bench is not None:
-        one.bench.runs = 4 * (1 + len(crowds)) + 1
-        if can_fit(one.bench):
-            box = fit_whitebox(one.bench, one.bench.train(TRAIN))
-    own = list(_cases(one, box))
-    known = {(c.method, c.scenario): c for c in own if isinstance(c, Case)}
+    out_sets = list(_out_sets(exhibit, options))
+    whitebox = None
+    if exhibit.model_run is not None:
+        # Clean, three perturbations, for the model's rows and each set.
+        exhibit.model_run.expected_passes = 4 * (1 + len(out_sets)) + 1
+        if can_fit(exhibit.model_run):
+            training = exhibit.model_run.training_examples(TRAIN)
+            whitebox = fit_whitebox(exhibit.model_run, training)
+    in_methods = list(_methods(exhibit, whitebox))
+    by_name = {
+        (m.method, m.scenario): m for m in in_methods if isinstance(m, ScoredMethod)
+    }
     tables, pictures = [], []
-    for i, crowd in enumerate(crowds):
-        mixed = [
-            (c, known[c.method, c.scenario])
-            for c in _cases(crowd.rows, box)
-            if isinstance(c, Case) and (c.method, c.scenario) in known
+    for i, out_set in enumerate(out_sets):
+        pairs = [
+            (outside, by_name[outside.method, outside.scenario])
+            for outside in _methods(out_set.rows, whitebox)
+            if isinstance(outside, ScoredMethod)
+            and (outside.method, outside.scenario) in by_name
         ]
-        tables.append(_mixtures(one, crowd, mixed, options))
-        tables.append(_pure(one, crowd, options))
-        name = f"{prefix}{i + 1}-{_slug(crowd.name)}"
-        pictures.append(_picture(name, one, crowd, mixed, options))
-    notes = [_described(crowd, one) for crowd in crowds]
-    if one.bench is not None and box is None:
+        tables.append(_mixtures(exhibit, out_set, pairs, options))
+        tables.append(_pure(exhibit, out_set, options))
+        name = f"{prefix}{i + 1}-{_slug(out_set.name)}"
+        pictures.append(_picture(name, exhibit, out_set, pairs, options))
+    notes = [_size_note(out_set, exhibit) for out_set in out_sets]
+    if exhibit.model_run is not None and whitebox is None:
         notes.append(
-            f"{one.name}: mhlnb_wb needs the training images in the data folder, and a "
-            "model of several layers."
+            f"{exhibit.name}: mhlnb_wb needs the training images in the data folder, "
+            "and a model of several layers."
         )
     notes += [
-        f"{case.method} {case.scenario} needs {case.why}."
-        for case in own
-        if isinstance(case, Missing)
+        f"{missing.method} {missing.scenario} needs {missing.needs}."
+        for missing in in_methods
+        if isinstance(missing, MissingMethod)
     ]
-    return Found(tables, pictures, notes)
+    return OodResult(tables, pictures, notes)
 
 
-def _described(crowd: Crowd, one: Exhibit) -> str:
+def _size_note(out_set: OutSet, exhibit: Exhibit) -> str:
     """Say how many rows a set has, and whether they are drawn more than once."""
-    n, errors = (
-        len(crowd.rows.clean.predictions),
-        int(one.clean.predictions.errors.sum()),
-    )
+    n = len(out_set.rows.clean.predictions)
+    errors = int(exhibit.clean.predictions.errors.sum())
     short = "" if n >= errors else ", fewer than errors: some are drawn repeatedly"
-    return f"{crowd.title}: {n:,} rows{short}."
+    return f"{out_set.title}: {n:,} rows{short}."
 
 
 def _model_rows(options: Options) -> tuple[list[Exhibit], list[str]]:
     """Return whose rows are mixed with others, and name what was left out."""
     if options.model is not None:
         return runnable_exhibits(options), []
-    found = find_exhibits(options)
-    if not found:
+    exhibits = find_exhibits(options)
+    if not exhibits:
         message = (
             "ood needs a model (--model, --weights, --data) or the predictions of one "
             "(--predictions FILE --ood FILE, or --data DIR --ood FILE)."
         )
         raise InputError(message)
     if all(_is_file(name) for name in options.ood) and options.ood:
-        taken = found[:1]
+        chosen = exhibits[:1]
     else:
-        taken = list(_lightest(found, options)) or found[:1]
-    note = f"The rows are of {', '.join(one.name for one in taken)}."
-    others = "; ".join(one.name for one in found if one not in taken)
-    return taken, [f"{note} Others, for --predictions: {others}."] if others else []
+        chosen = list(_lightest(exhibits, options)) or exhibits[:1]
+    unused = "; ".join(e.name for e in exhibits if e not in chosen)
+    if not unused:
+        return chosen, []
+    names = ", ".join(exhibit.name for exhibit in chosen)
+    return chosen, [f"The rows are of {names}. Others, for --predictions: {unused}."]
 
 
-def _lightest(found: list[Exhibit], options: Options) -> Iterator[Exhibit]:
+def _lightest(exhibits: list[Exhibit], options: Options) -> Iterator[Exhibit]:
     """Yield the fastest model that can be run on each data set of the paper's table."""
     names = [options.dataset] if options.dataset else list(paper("ood")["mixtures"])
     for name in names:
-        there = [one for one in found if one.dataset.name == name]
-        runnable = [(one.bench.local.size(), one) for one in there if one.bench]
+        runnable = [
+            (exhibit.model_run.local.size(), exhibit)
+            for exhibit in exhibits
+            if exhibit.dataset.name == name and exhibit.model_run
+        ]
         if runnable:
             yield min(runnable, key=lambda pair: pair[0])[1]
 
@@ -189,8 +203,8 @@ def _is_file(name: str) -> bool:
     return Path(name).suffix in (".npz", ".csv") and Path(name).is_file()
 
 
-def _crowds(one: Exhibit, options: Options) -> Iterator[Crowd]:
-    names = options.ood or tuple(_present(one, options))
+def _out_sets(exhibit: Exhibit, options: Options) -> Iterator[OutSet]:
+    names = options.ood or tuple(_sets_in_data(exhibit, options))
     if not names:
         message = (
             "expected out-of-distribution rows: --ood NAME, FOLDER or FILE, as "
@@ -200,20 +214,21 @@ def _crowds(one: Exhibit, options: Options) -> Iterator[Crowd]:
     for name in names:
         path = Path(name)
         if _is_file(name):
-            answers = read_answers(path)
-            _check_width(answers, one, path)
-            yield Crowd(name, path.stem, Exhibit(one.dataset, path.stem, answers))
+            output = read_output(path)
+            _check_width(output, exhibit, path)
+            rows = Exhibit(exhibit.dataset, path.stem, output)
+            yield OutSet(name, path.stem, rows)
         else:
-            yield _pictured(name, one, options)
+            yield _images_of_set(name, exhibit, options)
 
 
-def _present(one: Exhibit, options: Options) -> Iterator[str]:
-    """Name the sets that are there; noise always is, where there is a model."""
-    if one.bench is None:
+def _sets_in_data(exhibit: Exhibit, options: Options) -> Iterator[str]:
+    """Name the sets in the data folder, and noise; none without a model to run."""
+    if exhibit.model_run is None:
         return
-    others = {name: DATASETS[name] for name in ("svhn", "cifar10")}
-    for name, dataset in (OUT_SETS | others).items():
-        if name != one.dataset.name and _folder(dataset, options) is not None:
+    in_table_1 = {name: DATASETS[name] for name in ("svhn", "cifar10")}
+    for name, dataset in (OUT_SETS | in_table_1).items():
+        if name != exhibit.dataset.name and _folder(dataset, options) is not None:
             yield name
     yield "noise"
 
@@ -225,15 +240,16 @@ def _folder(dataset: Dataset, options: Options) -> Path | None:
     return None
 
 
-def _pictured(name: str, one: Exhibit, options: Options) -> Crowd:
-    bench = one.bench
-    if bench is None:
+def _images_of_set(name: str, exhibit: Exhibit, options: Options) -> OutSet:
+    """Run the model on some images of a set."""
+    model_run = exhibit.model_run
+    if model_run is None:
         message = f"{name!r} is of images, which need --model. Or name predictions."
         raise InputError(message)
     rng = np.random.default_rng(options.seed)
     title = name
     if name == "noise":
-        drawn = rng.normal(0.5, 1.0, (MOST, *bench.images.shape[1:]))
+        drawn = rng.normal(0.5, 1.0, (MOST, *model_run.images.shape[1:]))
         pixels = (255 * np.clip(drawn, 0, 1)).astype(np.uint8)
         title = "Gaussian noise"
     elif name in OUT_SETS or name in DATASETS:
@@ -247,194 +263,212 @@ def _pictured(name: str, one: Exhibit, options: Options) -> Crowd:
         message = f"{title} holds texts; the model takes images."
         raise InputError(message)
     pixels = pixels[np.sort(rng.permutation(len(pixels))[:MOST])]
-    pixels = bench.fitted(pixels)
-    clean = Answers(Predictions.from_logits(bench.logits(images=pixels)))
-    rows = Exhibit(one.dataset, title, clean, make_bench=lambda _: bench, images=pixels)
-    return Crowd(name, title, rows)
+    pixels = model_run.resized(pixels)
+    clean = ModelOutput(Predictions.from_logits(model_run.logits(images=pixels)))
+    rows = Exhibit(
+        exhibit.dataset,
+        title,
+        clean,
+        load_run=lambda _exhibit: model_run,
+        images=pixels,
+    )
+    return OutSet(name, title, rows)
 
 
-def _check_width(answers: Answers, one: Exhibit, path: Path) -> None:
-    width, own = (a.predictions.logits.shape[1] for a in (answers, one.clean))
-    if width != own:
-        message = f"{path} has {width} classes, the model's own rows have {own}."
+def _check_width(output: ModelOutput, exhibit: Exhibit, path: Path) -> None:
+    classes, expected = (o.predictions.logits.shape[1] for o in (output, exhibit.clean))
+    if classes != expected:
+        message = f"{path} has {classes} classes, the model's own rows have {expected}."
         raise InputError(message)
 
 
-def _cases(one: Exhibit, box: Any) -> Iterator[Case | Missing]:
-    """Yield all methods on rows; out-of-distribution rows all count as errors."""
-    known = one.clean.predictions.labels is not None
+def _methods(exhibit: Exhibit, whitebox: Any) -> Iterator[ScoredMethod | MissingMethod]:
+    """Yield all methods on the rows of a model or of an out-of-distribution set."""
+    clean = exhibit.clean
     for method, setting in TBB.items():
         if method != "sr":  # ODIN coincides with it there
-            yield _case(method, "TBB", setting, one.clean, one.clean, known=known)
+            yield _score(method, "TBB", setting, clean, clean)
     for method, setting in PERTURBED.items():
-        if method == "energy" and one.clean.predictions.from_probabilities:
-            yield Missing(method, "PBB", "true logits")
+        if method == "energy" and clean.predictions.from_probabilities:
+            yield MissingMethod(method, "PBB", "true logits")
             continue
-        answers = one.perturbed(setting)
-        if answers is None:
-            yield Missing(method, "PBB", "--model")
+        perturbed = exhibit.perturbed(setting)
+        if perturbed is None:
+            yield MissingMethod(method, "PBB", "--model")
             continue
         if setting.epsilon:
-            yield _case(method, "PBB paper", setting, answers, answers, known=known)
-        yield _case(method, "PBB deployed", setting, answers, one.clean, known=known)
-    if box is not None and one.bench is not None:
-        scores = whitebox_scores(one.bench, box, one.images)
-        errors = one.clean.predictions.errors if known else np.ones(len(scores), bool)
-        yield Case("mhlnb_wb", "WB", scores, errors, scores)
+            yield _score(method, "PBB paper", setting, perturbed, perturbed)
+        yield _score(method, "PBB deployed", setting, perturbed, clean)
+    if whitebox is not None and exhibit.model_run is not None:
+        scores = whitebox_scores(exhibit.model_run, whitebox, exhibit.images)
+        errors = _with_errors(clean).predictions.errors
+        yield ScoredMethod("mhlnb_wb", "WB", scores, errors, scores)
 
 
-def _case(  # noqa: PLR0913 - what `make_case` takes
+def _score(
     method: str,
     scenario: str,
-    setting: Setting,
-    answers: Answers,
-    judged: Answers,
-    *,
-    known: bool,
-) -> Case:
-    if known:
-        return make_case(method, scenario, setting, answers, judged)
-    labels = (judged.predictions.predicted + 1) % judged.predictions.logits.shape[1]
-    wrong = Answers(
-        Predictions.from_logits(judged.predictions.logits, labels), judged.probs
-    )
-    return make_case(method, scenario, setting, answers, wrong)
+    setting: ScoreSetting,
+    output: ModelOutput,
+    judged: ModelOutput,
+) -> ScoredMethod:
+    return score_method(method, scenario, setting, output, _with_errors(judged))
+
+
+def _with_errors(output: ModelOutput) -> ModelOutput:
+    """Label out-of-distribution rows, which have no labels, so that all are wrong."""
+    predictions = output.predictions
+    if predictions.labels is not None:
+        return output
+    other_class = (predictions.predicted + 1) % predictions.logits.shape[1]
+    wrong = Predictions.from_logits(predictions.logits, other_class)
+    return ModelOutput(wrong, output.probs)
 
 
 def _mixtures(
-    one: Exhibit, crowd: Crowd, mixed: list[tuple[Case, Case]], options: Options
+    exhibit: Exhibit,
+    out_set: OutSet,
+    pairs: list[tuple[ScoredMethod, ScoredMethod]],
+    options: Options,
 ) -> Table:
-    theirs = paper("ood")["mixtures"].get(one.dataset.name, {}).get(crowd.like, {})
+    """Judge each method on the model's rows with rows of the set among the errors."""
+    mixtures = paper("ood")["mixtures"].get(exhibit.dataset.name, {})
+    printed_by_share = mixtures.get(out_set.like, {})
     rows: list[tuple[Cell, ...]] = []
     for one_in in ONE_IN:
-        for out, own in mixed:
-            options.tell(0.95, f"{crowd.title}: {out.method}, one in {one_in}")
-            printed = theirs.get(str(one_in), {}).get(out.scenario[:3], {})
-            if out.scenario == "WB":
-                printed = theirs.get(str(one_in), {}).get("PBB", {})
-            cells = printed.get(out.method, {})
-            if _judged_otherwise(out):
+        for outside, inside in pairs:
+            doing = f"{out_set.title}: {outside.method}, one in {one_in}"
+            options.tell(0.95, doing)
+            # The paper has its white-box method among the PBB ones.
+            scenario = "PBB" if outside.scenario == "WB" else outside.scenario[:3]
+            printed = printed_by_share.get(str(one_in), {}).get(scenario, {})
+            cells = printed.get(outside.method, {})
+            if _judged_otherwise(outside):
                 cells = {}
-            ours = _draw(out, own, one_in, options)
+            areas_and_frrs = _draw(outside, inside, one_in, options)
             shown = [
-                (_pair(cells.get(metric)), _pair(found))
-                for metric, found in zip(("auroc", "frr"), ours, strict=True)
+                (_mean_and_deviation(cells.get(metric)), _mean_and_deviation(measured))
+                for metric, measured in zip(
+                    ("auroc", "frr"), areas_and_frrs, strict=True
+                )
             ]
-            rows.append((out.method, out.scenario, one_in, *shown[0], *shown[1]))
-    title = f"{one.dataset.title} ({one.model}) with {crowd.title}, in %"
+            rows.append(
+                (outside.method, outside.scenario, one_in, *shown[0], *shown[1])
+            )
+    title = f"{exhibit.dataset.title} ({exhibit.model}) with {out_set.title}, in %"
     return Table(title, COLUMNS, tuple(rows))
 
 
-def _judged_otherwise(case: Case) -> bool:
+def _judged_otherwise(scored: ScoredMethod) -> bool:
     """Tell whether the paper judges this method by its perturbed predictions."""
-    setting = PERTURBED.get(case.method)
+    setting = PERTURBED.get(scored.method)
     return (
-        case.scenario == "PBB deployed" and setting is not None and setting.epsilon > 0
+        scored.scenario == "PBB deployed"
+        and setting is not None
+        and setting.epsilon > 0
     )
 
 
-def _pair(pair: Any) -> str | None:
+def _mean_and_deviation(pair: Any) -> str | None:
     """Show mean / standard deviation."""
     if pair is None:
         return None
-    mean, spread = pair
-    return f"{mean:.1f}" if spread is None else f"{mean:.1f} / {spread:.1f}"
+    mean, deviation = pair
+    return f"{mean:.1f}" if deviation is None else f"{mean:.1f} / {deviation:.1f}"
 
 
 def _draw(
-    out: Case, own: Case, one_in: int, options: Options
+    outside: ScoredMethod, inside: ScoredMethod, one_in: int, options: Options
 ) -> tuple[tuple[float, float], tuple[float, float]]:
     """Return mean and standard deviation of AUROC and of FRR95 over the draws."""
-    wanted = round(int(own.errors.sum()) / (one_in - 1))
+    size = round(int(inside.errors.sum()) / (one_in - 1))
+    n = len(outside.scores)
     rng = np.random.default_rng([options.seed, one_in])
-    found = []
+    metrics = []
     for _ in range(options.draws):
-        rows = rng.choice(len(out.scores), wanted, replace=wanted > len(out.scores))
-        found.append(_judge(mix(own, out, rows), options))
-    mean, spread = 100 * np.mean(found, 0), 100 * np.std(found, 0, ddof=1)
-    return (mean[0], spread[0]), (mean[1], spread[1])
+        rows = rng.choice(n, size, replace=size > n)
+        metrics.append(_judge(mix(inside, outside, rows), options))
+    mean, deviation = 100 * np.mean(metrics, 0), 100 * np.std(metrics, 0, ddof=1)
+    return (mean[0], deviation[0]), (mean[1], deviation[1])
 
 
-def mix(own: Case, out: Case, rows: NDArray[np.int64]) -> Case:
+def mix(
+    inside: ScoredMethod, outside: ScoredMethod, rows: NDArray[np.int64]
+) -> ScoredMethod:
     """Return the model's rows with some out-of-distribution rows added as errors."""
-    return Case(
-        own.method,
-        own.scenario,
-        np.concatenate([own.scores, out.scores[rows]]),
-        np.concatenate([own.errors, np.ones(len(rows), bool)]),
-        np.concatenate([own.values, out.values[rows]]),
-        own.below,
+    return ScoredMethod(
+        inside.method,
+        inside.scenario,
+        np.concatenate([inside.scores, outside.scores[rows]]),
+        np.concatenate([inside.errors, np.ones(len(rows), bool)]),
+        np.concatenate([inside.values, outside.values[rows]]),
+        inside.below,
     )
 
 
-def _judge(case: Case, options: Options) -> tuple[float, float]:
+def _judge(scored: ScoredMethod, options: Options) -> tuple[float, float]:
     if options.protocol == "grid":
-        found = case.grid()
-        return found.auroc, found.frr
-    scores = np.asarray(case.scores)
-    return auroc(scores, case.errors), frr_at_trr(scores, case.errors)
+        grid = scored.grid()
+        return grid.auroc, grid.frr
+    scores = np.asarray(scored.scores)
+    return auroc(scores, scored.errors), frr_at_trr(scores, scored.errors)
 
 
-def _pure(one: Exhibit, crowd: Crowd, options: Options) -> Table:
-    everything = paper("ood")
-    theirs = everything["pure"].get(one.dataset.name, {}).get(crowd.like, {})
-    near = everything["near"]
-    if (one.dataset.name, crowd.name) == (near["in"], near["out"]):
+def _pure(exhibit: Exhibit, out_set: OutSet, options: Options) -> Table:
+    """Set all of the model's rows, right or wrong, against the set's."""
+    printed = paper("ood")
+    theirs = printed["pure"].get(exhibit.dataset.name, {}).get(out_set.like, {})
+    near = printed["near"]
+    if (exhibit.dataset.name, out_set.name) == (near["in"], near["out"]):
         theirs = {key: near[key] for key in ("energy", "odin_ood")}
         theirs["alpha PBB"] = near["alpha"]
     rows: list[tuple[Cell, ...]] = []
     for shown, (key, setting) in PURE.items():
-        parts = [exhibit.perturbed(setting) for exhibit in (one, crowd.rows)]
-        inside, outside = parts
-        if inside is None or outside is None or _needs_logits(setting, parts):
+        inside, outside = exhibit.perturbed(setting), out_set.rows.perturbed(setting)
+        if inside is None or outside is None:
             continue
-        both = _against(setting, inside, outside, one, crowd)
-        auc, frr = both.judge(options)
-        printed: list[Cell] = [None, None]
+        if setting.score == "energy" and (
+            inside.predictions.from_probabilities
+            or outside.predictions.from_probabilities
+        ):
+            continue  # it needs true logits
+        model_rows = _score("", "", setting, inside, exhibit.clean)
+        set_rows = _score("", "", setting, outside, out_set.rows.clean)
+        none_wrong = np.zeros(len(model_rows.errors), bool)
+        all_rows = np.arange(len(set_rows.scores))
+        scored = mix(replace(model_rows, errors=none_wrong), set_rows, all_rows)
+        area, frr = scored.judge(options)
+        cells: list[Cell] = [None, None]
         if key in theirs:
-            printed = [float(number) for number in theirs[key]]
-        rows.append((shown, printed[0], auc, printed[1], frr))
+            cells = [float(number) for number in theirs[key]]
+        rows.append((shown, cells[0], area, cells[1], frr))
     columns = ("method", "AUROC\npaper", "AUROC\nhere", "FRR95\npaper", "FRR95\nhere")
-    title = f"{one.dataset.title} ({one.model}) against {crowd.title} alone, in %"
-    return Table(title, columns, tuple(rows))
-
-
-def _needs_logits(setting: Setting, parts: list[Answers | None]) -> bool:
-    return setting.score == "energy" and any(
-        part is not None and part.predictions.from_probabilities for part in parts
+    title = (
+        f"{exhibit.dataset.title} ({exhibit.model}) against {out_set.title} alone, in %"
     )
-
-
-def _against(
-    setting: Setting, inside: Answers, outside: Answers, one: Exhibit, crowd: Crowd
-) -> Case:
-    """Set all rows of the model against all out-of-distribution rows."""
-    own = _case("", "", setting, inside, one.clean, known=True)
-    out = _case("", "", setting, outside, crowd.rows.clean, known=False)
-    own = replace(own, errors=np.zeros(len(own.errors), bool))
-    return mix(own, out, np.arange(len(out.scores)))
+    return Table(title, columns, tuple(rows))
 
 
 def _picture(
     name: str,
-    one: Exhibit,
-    crowd: Crowd,
-    mixed: list[tuple[Case, Case]],
+    exhibit: Exhibit,
+    out_set: OutSet,
+    pairs: list[tuple[ScoredMethod, ScoredMethod]],
     options: Options,
 ) -> Picture:
     rng = np.random.default_rng(options.seed)
     panels = []
     for scenario in ("TBB", "PBB paper", "PBB deployed"):
         lines = []
-        for out, own in mixed:
-            if out.scenario == scenario:
-                wanted, n = int(own.errors.sum()), len(out.scores)
-                rows = rng.choice(n, wanted, replace=wanted > n)
-                curve = mix(own, out, rows).curve(options)
-                lines.append(Line(out.method, *points(curve)))
+        for outside, inside in pairs:
+            if outside.scenario == scenario:
+                size, n = int(inside.errors.sum()), len(outside.scores)
+                rows = rng.choice(n, size, replace=size > n)
+                curve = mix(inside, outside, rows).curve(options)
+                lines.append(Line(outside.method, *points(curve)))
         if lines:
             panels.append(Panel(scenario, "FRR", "TRR", tuple(lines), level=0.95))
-    title = f"{one.name}: of two rows to reject one is of {crowd.title}"
+    title = f"{exhibit.name}: of two rows to reject one is of {out_set.title}"
     return Picture(name, title, tuple(panels), columns=3)
 
 

@@ -50,15 +50,16 @@ WORDS = (
 
 
 @dataclass(frozen=True)
-class Page(Report):
+class ReproductionPage(Report):
     """The whole, and what it was made of.
 
     Attributes
     ----------
     chapters : tuple of Report
         One per experiment.
-    seconds : dict of str to float
-        How long each took; what an earlier run left in the cache took no time.
+    seconds : tuple of (str, float)
+        What was run and how long it took; what an earlier run left in the cache took
+        no time.
     """
 
     chapters: tuple[Report, ...] = ()
@@ -67,11 +68,11 @@ class Page(Report):
     def to_markdown(self) -> str:
         """Return the page: the claims first, then a chapter per experiment."""
         front = replace(self, notes=())
-        parts = [Report.to_markdown(front).rstrip()]
-        shown = map(_for_the_page, self.chapters)
-        parts += ["#" + chapter.to_markdown().rstrip() for chapter in shown]
-        parts.append(f"## How this was made\n\n{self.how()}")
-        return "\n\n".join(parts) + "\n"
+        sections = [Report.to_markdown(front).rstrip()]
+        chapters = map(_for_the_page, self.chapters)
+        sections += ["#" + chapter.to_markdown().rstrip() for chapter in chapters]
+        sections.append(f"## How this was made\n\n{self.how()}")
+        return "\n\n".join(sections) + "\n"
 
     def how(self) -> str:
         """Say what was run: versions, processor, commands and times."""
@@ -80,8 +81,9 @@ class Page(Report):
             "- times: of this run; what an earlier one left in the cache took none"
         )
         lines += [
-            f"- `trustdoctor reproduce {name} --data DIR --out DIR`: {seconds:,.0f} s"
-            for name, seconds in self.seconds
+            f"- `trustdoctor reproduce {experiment} --data DIR --out DIR`: "
+            f"{seconds:,.0f} s"
+            for experiment, seconds in self.seconds
         ]
         return "\n".join([*lines, *(f"- {note}" for note in self.notes)])
 
@@ -99,12 +101,13 @@ def write_readme(folder: Path, report: Report, command: str, seconds: float) -> 
     took = f"{seconds:,.0f} s; what an earlier run left in `cache` takes no time again"
     lines = [f"- command: `{command}`", f"- took: {took}", *lines]
     lines += [f"- {note}" for note in report.notes]
-    own = f"## {report.name}\n\n" + "\n".join(lines) + "\n"
+    heading = f"## {report.name}\n"
     before = path.read_text(encoding="utf-8") if path.is_file() else ""
-    sections = [f"## {part}" for part in f"\n{before}".split("\n## ")[1:]]
-    kept = [part for part in sections if not part.startswith(f"## {report.name}\n")]
-    parts = [part.rstrip() + "\n" for part in (*kept, own)]
-    write_text(path, "# What was run\n\n" + "\n".join(parts))
+    sections = [f"## {section}" for section in f"\n{before}".split("\n## ")[1:]]
+    sections = [section for section in sections if not section.startswith(heading)]
+    sections.append(f"{heading}\n" + "\n".join(lines))
+    text = "\n".join(section.rstrip() + "\n" for section in sections)
+    write_text(path, f"# What was run\n\n{text}")
     return path
 
 
@@ -138,25 +141,29 @@ def _processor() -> str:
     return names[0].strip() if names else platform.machine()
 
 
-def run(options: Options, experiments: dict[str, Any]) -> Page:
+def run(options: Options, experiments: dict[str, Any]) -> ReproductionPage:
     """Run every experiment that the data allow, and gather the reports."""
     reports: dict[str, Report] = {}
     seconds: list[tuple[str, float]] = []
     notes: list[str] = []
     for i, (name, set_here) in enumerate(PARTS.items()):
 
-        def tell(share: float, what: str, i: int = i, name: str = name) -> None:
-            options.tell((i + share) / len(PARTS), f"{name}: {what}")
+        def tell(share: float, doing: str, i: int = i, name: str = name) -> None:
+            options.tell((i + share) / len(PARTS), f"{name}: {doing}")
 
-        begun = time.monotonic()
-        own = {k: v for k, v in set_here.items() if getattr(options, k) is None}
+        start = time.monotonic()
+        chosen = {k: v for k, v in set_here.items() if getattr(options, k) is None}
+        experiment = experiments[name]
         try:
-            reports[name] = experiments[name].run(replace(options, **own, tell=tell))
+            reports[name] = experiment.run(replace(options, **chosen, tell=tell))
         except TrustDoctorError as error:
             notes.append(f"{name} was left out: {error}")
             continue
-        seconds.append((name, time.monotonic() - begun))
-    return Page(
+        flags = [f"--{option} {value}" for option, value in chosen.items()]
+        if options.fine and "fine" in experiment.heeds:
+            flags.append("--fine")
+        seconds.append((" ".join([name, *flags]), time.monotonic() - start))
+    return ReproductionPage(
         "reproduction",
         TITLE,
         (claims(reports),),

@@ -9,8 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from trustdoctor.metrics import Estimate
-from trustdoctor.reproduce.cases import TBB, Missing, cases_in_paper, make_case
 from trustdoctor.reproduce.experiment import Options, paper
+from trustdoctor.reproduce.methods import (
+    TBB,
+    MissingMethod,
+    methods_in_paper,
+    score_method,
+)
 from trustdoctor.reproduce.report import Cell, Table
 from trustdoctor.reproduce.sources import Exhibit
 
@@ -47,11 +52,11 @@ class Overview:
 
 def look_over(exhibits: list[Exhibit], options: Options) -> Overview:
     """Take the public nets among the exhibits of one data set together."""
-    nets = [one for one in exhibits if one.public]
+    nets = [exhibit for exhibit in exhibits if exhibit.public]
     if not nets:
         return Overview()
     theirs = paper("table1")[nets[0].dataset.name]
-    nearest = min(nets, key=lambda one: abs(one.accuracy - theirs["accuracy"]))
+    nearest = min(nets, key=lambda exhibit: abs(exhibit.accuracy - theirs["accuracy"]))
     words = ALONE.format(
         data=nearest.dataset.title,
         net=nearest.net,
@@ -62,7 +67,9 @@ def look_over(exhibits: list[Exhibit], options: Options) -> Overview:
         return Overview(words=f"{words}.")
     table = _table(nets, theirs, options)
     words += f"{NEAREST.format(n=len(nets))}.{_alpha_minus_sr(table)}"
-    in_brief = tuple(one for one in nets if one.only_clean and one is not nearest)
+    in_brief = tuple(
+        exhibit for exhibit in nets if exhibit.only_clean and exhibit is not nearest
+    )
     return Overview(in_brief, (table,), words, tuple(_notes(in_brief)))
 
 
@@ -72,11 +79,12 @@ def _table(nets: list[Exhibit], theirs: dict[str, Any], options: Options) -> Tab
     for method in METHODS:
         auroc, frr = map(float, theirs["methods"][method]["TBB"])
         rows.append(("the paper's", theirs["accuracy"], method, auroc, frr))
-    for one in sorted(nets, key=lambda one: -one.accuracy):
-        options.tell(0.9, f"judging {one.name}")
+    for exhibit in sorted(nets, key=lambda exhibit: -exhibit.accuracy):
+        options.tell(0.9, f"judging {exhibit.name}")
         for method in METHODS:
-            case = make_case(method, "TBB", TBB[method], one.clean, one.clean)
-            rows.append((one.net, one.accuracy, method, *case.judge(options)))
+            clean = exhibit.clean
+            scored = score_method(method, "TBB", TBB[method], clean, clean)
+            rows.append((exhibit.net, exhibit.accuracy, method, *scored.judge(options)))
     title = (
         f"{nets[0].dataset.title}: {len(nets)} public nets, none of them the paper's, "
         "by accuracy, in %"
@@ -86,14 +94,14 @@ def _table(nets: list[Exhibit], theirs: dict[str, Any], options: Options) -> Tab
 
 def _alpha_minus_sr(table: Table) -> str:
     """Say by how much the two differ, on each of the nets and in the paper."""
-    found: dict[str, list[float]] = {method: [] for method in METHODS}
+    areas: dict[str, list[float]] = {method: [] for method in METHODS}
     for _, _, method, auroc, _ in table.rows:
         value = auroc.value if isinstance(auroc, Estimate) else auroc
         if isinstance(value, float):
-            found[str(method)].append(value)
+            areas[str(method)].append(value)
     theirs, *ours = (
         f"{round(alpha - sr, 2) + 0.0:+.2f}"  # never -0.00
-        for alpha, sr in zip(found["alpha"], found["sr"], strict=True)
+        for alpha, sr in zip(areas["alpha"], areas["sr"], strict=True)
     )
     if not ours:
         return ""
@@ -108,19 +116,25 @@ def _notes(nets: tuple[Exhibit, ...]) -> Iterator[str]:
     """Say what the nets were read from, and what all of them lack."""
     if not nets:
         return
-    which = f"{nets[0].dataset.title}, other public nets"
-    yield f"{which}: read from {', '.join(name for one in nets for name in one.files)}."
-    lacks = [
+    title = f"{nets[0].dataset.title}, other public nets"
+    files = ", ".join(file for exhibit in nets for file in exhibit.files)
+    yield f"{title}: read from {files}."
+    missing_by_net = [
         [
-            f"{c.method} {c.scenario}"
-            for c in cases_in_paper(one)
-            if isinstance(c, Missing)
+            f"{missing.method} {missing.scenario}"
+            for missing in methods_in_paper(exhibit)
+            if isinstance(missing, MissingMethod)
         ]
-        for one in nets
+        for exhibit in nets
     ]
-    shared = [lack for lack in lacks[0] if all(lack in some for some in lacks)]
-    if shared:
+    missing_everywhere = [
+        name
+        for name in missing_by_net[0]
+        if all(name in missing for missing in missing_by_net)
+    ]
+    if missing_everywhere:
+        names = ", ".join(missing_everywhere)
         yield (
-            f"{which}: {', '.join(shared)} are missing, since there is nothing but "
+            f"{title}: {names} are missing, since there is nothing but "
             "clean predictions of the test rows."
         )

@@ -67,12 +67,18 @@ class Report:
 
     def to_markdown(self) -> str:
         """Return the report in Markdown."""
-        parts = [f"# {self.title}", *(t.to_markdown() for t in self.tables), self.words]
+        paragraphs = [
+            f"# {self.title}",
+            *(t.to_markdown() for t in self.tables),
+            self.words,
+        ]
         if self.notes:
-            parts.append("\n".join(f"- {note}" for note in self.notes))
+            paragraphs.append("\n".join(f"- {note}" for note in self.notes))
         if can_draw():
-            parts += [f"![{p.title}]({self._file(p, '.svg')})" for p in self.pictures]
-        return "\n\n".join(parts) + "\n"
+            paragraphs += [
+                f"![{p.title}]({self._file(p, '.svg')})" for p in self.pictures
+            ]
+        return "\n\n".join(paragraphs) + "\n"
 
     def to_json(self) -> str:
         """Return the report as JSON, numbers in full, the pictures as their curves."""
@@ -83,16 +89,16 @@ class Report:
 
         The pictures need matplotlib, and are left out where it is not installed.
         """
-        where = make_folder(folder)
+        directory = make_folder(folder)
         written = []
         for picture in self.pictures if can_draw() else ():
             for suffix in (".svg", ".png"):
-                written.append(where / self._file(picture, suffix))
+                written.append(directory / self._file(picture, suffix))
                 save_picture(picture, written[-1])
         texts = {".md": self.to_markdown(), ".json": self.to_json()}
         for suffix, text in texts.items():
-            write_text(where / f"{self.name}{suffix}", text)
-        return [where / f"{self.name}{suffix}" for suffix in texts] + written
+            write_text(directory / f"{self.name}{suffix}", text)
+        return [directory / f"{self.name}{suffix}" for suffix in texts] + written
 
     def _file(self, picture: Picture, suffix: str) -> str:
         return f"{self.name}-{picture.name}{suffix}"
@@ -105,20 +111,20 @@ def can_draw() -> bool:
 
 def make_folder(folder: str | Path) -> Path:
     """Make a folder that is not there yet."""
-    where = Path(folder)
+    path = Path(folder)
     try:
-        where.mkdir(parents=True, exist_ok=True)
+        path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        message = f"cannot make the folder {where}: {error.strerror}."
+        message = f"cannot make the folder {path}: {error.strerror}."
         raise OutputError(message) from error
-    return where
+    return path
 
 
 def in_percent(estimate: Estimate) -> Estimate:
     """Return the estimate times 100, for a table in percent."""
     value, low, high = (
-        None if part is None else 100 * part
-        for part in (estimate.value, estimate.low, estimate.high)
+        None if number is None else 100 * number
+        for number in (estimate.value, estimate.low, estimate.high)
     )
     return Estimate(value, low, high, note=estimate.note)
 

@@ -5,8 +5,8 @@ import numpy as np
 from trustdoctor.arrays import Array
 from trustdoctor.metrics import thin_curve
 from trustdoctor.report import Line, Panel, Picture
-from trustdoctor.reproduce.cases import Case, cases_in_paper
 from trustdoctor.reproduce.experiment import Options
+from trustdoctor.reproduce.methods import ScoredMethod, methods_in_paper
 from trustdoctor.reproduce.report import Cell, Report, Table
 from trustdoctor.reproduce.sources import Exhibit, require_both_kinds
 from trustdoctor.reproduce.table1 import describe
@@ -34,17 +34,17 @@ def run(options: Options) -> Report:
     pictures: list[Picture] = []
     exhibits, left_out = require_both_kinds(options)
     notes = list(left_out)
-    for one in exhibits:
-        cases = cases_in_paper(one)
-        notes += describe(one, cases)
+    for exhibit in exhibits:
+        methods = methods_in_paper(exhibit)
+        notes += describe(exhibit, methods)
         curves = {
-            (case.method, case.scenario): case.curve(options)
-            for case in cases
-            if isinstance(case, Case)
+            (scored.method, scored.scenario): scored.curve(options)
+            for scored in methods
+            if isinstance(scored, ScoredMethod)
         }
         rows = [(*key, *_at(*curve)) for key, curve in curves.items()]
-        tables.append(Table(f"{one.title}, in %", COLUMNS, tuple(rows)))
-        pictures.append(_picture(one, curves))
+        tables.append(Table(f"{exhibit.title}, in %", COLUMNS, tuple(rows)))
+        pictures.append(_picture(exhibit, curves))
     words = WORDS.format(protocol=PROTOCOLS[options.protocol])
     return Report("roc", TITLE, tuple(tables), words, tuple(pictures), tuple(notes))
 
@@ -65,15 +65,15 @@ def points(
 
 
 def _picture(
-    one: Exhibit, curves: dict[tuple[str, str], tuple[Array, Array]]
+    exhibit: Exhibit, curves: dict[tuple[str, str], tuple[Array, Array]]
 ) -> Picture:
     panels = []
     for scenario in SCENARIOS:
         lines = tuple(
             Line(method, *points(curve))
-            for (method, where), curve in curves.items()
-            if where == scenario
+            for (method, curve_scenario), curve in curves.items()
+            if curve_scenario == scenario
         )
         if lines:
             panels.append(Panel(scenario, "FRR", "TRR", lines, level=0.95))
-    return Picture(one.slug, one.title, tuple(panels), columns=3)
+    return Picture(exhibit.slug, exhibit.title, tuple(panels), columns=3)

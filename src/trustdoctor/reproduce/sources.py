@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 from trustdoctor.errors import FileError, InputError, TrustDoctorError
 from trustdoctor.files import SETTING, read, read_perturbed
 from trustdoctor.predictions import Predictions
-from trustdoctor.reproduce.bench import Bench
 from trustdoctor.reproduce.datasets import DATASETS, Dataset, find_dataset, places
 from trustdoctor.reproduce.experiment import Options, choose_rows
 from trustdoctor.reproduce.formats import holds_examples
+from trustdoctor.reproduce.model_run import ModelRun
 
 _STEM = re.compile(
     rf"(?:(?P<before>.+)-)?(?P<data>{'|'.join(DATASETS)})(?:-(?P<after>.+?))?"
@@ -52,7 +52,7 @@ Key = tuple[str, str, bool]
 """An exhibit's data set and model, and whether the model is a public one."""
 
 
-class Setting(NamedTuple):
+class ScoreSetting(NamedTuple):
     """A score, its temperature, and the magnitude of the perturbation."""
 
     score: str
@@ -61,8 +61,8 @@ class Setting(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Answers:
-    """What a model answered.
+class ModelOutput:
+    """A model's predictions, and its softmax as it was stored.
 
     Attributes
     ----------
@@ -70,30 +70,34 @@ class Answers:
     probs : array (n, C), or None
         The softmax as it was stored: the published evaluation depends on how it was
         rounded.
-    at : float
+    softmax_temperature : float
         The temperature at which the softmax was taken.
-    authors : bool
+    by_authors : bool
         Whether the file has the arrays of those that the paper's authors published.
     """
 
     predictions: Predictions
     probs: NDArray[Any] | None = None
-    at: float = 1.0
-    authors: bool = False
+    softmax_temperature: float = 1.0
+    by_authors: bool = False
 
     def softmax(self, temperature: float = 1.0) -> NDArray[Any]:
         """Return the softmax, as stored or in float32, as models put it out."""
-        if self.probs is not None and temperature == self.at:
+        if self.probs is not None and temperature == self.softmax_temperature:
             return self.probs
         z = self.predictions.logits.astype(np.float32)
-        z = (z - z.max(1, keepdims=True)) * np.float32(self.at / temperature)
-        e = np.exp(z)
+        ratio = np.float32(self.softmax_temperature / temperature)
+        e = np.exp((z - z.max(1, keepdims=True)) * ratio)
         return np.asarray(e / e.sum(1, keepdims=True))
 
-    def take(self, rows: Any) -> "Answers":
+    def take(self, rows: Any) -> "ModelOutput":
         """Return some of the rows."""
         probs = None if self.probs is None else self.probs[rows]
-        return Answers(self.predictions[rows], probs, self.at, self.authors)
+        return replace(self, predictions=self.predictions[rows], probs=probs)
+
+    def with_labels(self, labels: NDArray[Any]) -> "ModelOutput":
+        """Return the same output with labels."""
+        return replace(self, predictions=replace(self.predictions, labels=labels))
 
 
 @dataclass(eq=False)
@@ -104,39 +108,39 @@ class Exhibit:
     ----------
     dataset : Dataset
     model : str
-    clean : Answers
+    clean : ModelOutput
         With labels.
     files : list of str
         What it was read from.
-    train : Answers or None
+    train : ModelOutput or None
         On the training rows.
-    stored : dict of Setting to Answers
+    stored : dict of ScoreSetting to ModelOutput
         At perturbed inputs.
-    make_bench : callable
-        Loads the model itself, where it is there to be run: what comes is `bench`.
-    lack : str
-        What keeps the model from being run, once that was tried.
+    load_run : callable
+        Loads the model itself, if it can be run: the result is `model_run`.
+    needed_to_run : str
+        What the model lacks to be run, once that was tried.
     images : array or None
-        What the bench is run on, if not on its own images.
+        What the model is run on, if not on its data set's test images.
     public : bool
         Whether it is a public model, and so not the paper's net.
     """
 
     dataset: Dataset
     model: str
-    clean: Answers
+    clean: ModelOutput
     files: list[str] = field(default_factory=list)
-    train: Answers | None = None
-    stored: dict[Setting, Answers] = field(default_factory=dict)
-    make_bench: Callable[["Exhibit"], Bench | None] | None = None
-    lack: str = ""
+    train: ModelOutput | None = None
+    stored: dict[ScoreSetting, ModelOutput] = field(default_factory=dict)
+    load_run: Callable[["Exhibit"], ModelRun | None] | None = None
+    needed_to_run: str = ""
     images: NDArray[np.uint8] | None = None
     public: bool = False
 
     @cached_property
-    def bench(self) -> Bench | None:
-        """The model itself, loaded when it is first asked for."""
-        return None if self.make_bench is None else self.make_bench(self)
+    def model_run(self) -> ModelRun | None:
+        """The model itself, loaded at the first use."""
+        return None if self.load_run is None else self.load_run(self)
 
     @property
     def net(self) -> str:
@@ -170,18 +174,19 @@ class Exhibit:
     @property
     def only_clean(self) -> bool:
         """Whether there is nothing but the clean predictions of the test rows."""
-        return self.train is None and not self.stored and self.make_bench is None
+        return self.train is None and not self.stored and self.load_run is None
 
-    def perturbed(self, setting: Setting) -> Answers | None:
-        """Return the answers at perturbed inputs: stored ones, or made by the model."""
+    def perturbed(self, setting: ScoreSetting) -> ModelOutput | None:
+        """Return the output at perturbed inputs: stored, or computed by the model."""
         if setting in self.stored:
             return self.stored[setting]
         if setting.epsilon == 0:
             return self.clean
-        if self.bench is None:
+        if self.model_run is None:
             return None
-        found = self.bench.logits(*setting, images=self.images)
-        return Answers(Predictions.from_logits(found, self.clean.predictions.labels))
+        logits = self.model_run.logits(*setting, images=self.images)
+        labels = self.clean.predictions.labels
+        return ModelOutput(Predictions.from_logits(logits, labels))
 
 
 def find_exhibits(options: Options, *, labelled: bool = True) -> list[Exhibit]:
@@ -189,110 +194,129 @@ def find_exhibits(options: Options, *, labelled: bool = True) -> list[Exhibit]:
 
     All have labels, their own or the data set's, unless `labelled` is False.
     """
-    found: dict[Key, Exhibit] = {}
-    if options.predictions is not None:
-        one = _single(options.predictions, options)
-        found[one.dataset.name, one.model, one.public] = one
-    elif options.data is not None:
-        found = _stored(options.data)
+    by_key = _stored_exhibits(options)
     if labelled:
-        for one in found.values():
-            _add_labels(one, options.data)
+        for exhibit in by_key.values():
+            _add_labels(exhibit, options.data)
     if options.predictions is None and options.model is None and options.dataset:
-        found = {key: one for key, one in found.items() if key[0] == options.dataset}
-    found = {key: _sampled(one, options) for key, one in found.items()}
+        by_key = {key: e for key, e in by_key.items() if key[0] == options.dataset}
+    for exhibit in by_key.values():
+        _sample(exhibit, options)
     if options.model is not None:
-        _add_bench(found, Bench.load(options), options)
+        _add_model(by_key, ModelRun.load(options), options)
     names = list(DATASETS)
-    exhibits = sorted(found.values(), key=lambda one: names.index(one.dataset.name))
+    exhibits = sorted(by_key.values(), key=lambda e: names.index(e.dataset.name))
     if options.data is not None and options.model is None:
         _offer_nets(exhibits, options)
     return exhibits
 
 
-def _add_bench(found: dict[Key, Exhibit], bench: Bench, options: Options) -> None:
-    """Give the model to its stored predictions, or make its clean ones."""
-    keys = [(options.about, bench.name, public) for public in (False, True)]
-    for key in keys:
-        if key in found and _same(found[key], bench):
-            found[key].make_bench = lambda _one: bench
+def _stored_exhibits(options: Options) -> dict[Key, Exhibit]:
+    if options.predictions is not None:
+        exhibit = _exhibit_of_file(options.predictions, options)
+        return {_key(exhibit): exhibit}
+    return {} if options.data is None else _exhibits_of_folder(options.data)
+
+
+def _key(exhibit: Exhibit) -> Key:
+    return exhibit.dataset.name, exhibit.model, exhibit.public
+
+
+def _add_model(
+    by_key: dict[Key, Exhibit], model_run: ModelRun, options: Options
+) -> None:
+    """Give the model to its stored predictions, or make an exhibit of it."""
+    for public in (False, True):
+        exhibit = by_key.get((options.about, model_run.name, public))
+        if exhibit is not None and _is_of_model(exhibit, model_run):
+            exhibit.load_run = lambda _exhibit: model_run
             return
-    clean = Answers(Predictions.from_logits(bench.logits(), bench.labels))
-    dataset = find_dataset(options.about)
-    one = Exhibit(dataset, bench.name, clean, make_bench=lambda _one: bench)
-    found[keys[0]] = one
+    predictions = Predictions.from_logits(model_run.logits(), model_run.labels)
+    exhibit = Exhibit(
+        find_dataset(options.about),
+        model_run.name,
+        ModelOutput(predictions),
+        load_run=lambda _exhibit: model_run,
+    )
+    by_key[_key(exhibit)] = exhibit
 
 
 def _offer_nets(exhibits: list[Exhibit], options: Options) -> None:
-    """Let the nets whose weights are in the data folder be run when asked for."""
+    """Let the nets whose weights are in the data folder be run on demand."""
     assert options.data is not None
-    for i, one in enumerate(exhibits):
-        weights = None if one.public else _find_weights(one, options.data)
+    for i, exhibit in enumerate(exhibits):
+        weights = None if exhibit.public else _find_weights(exhibit, options.data)
         if weights is not None:
-            tell = partial(_tell_share, options, i, len(exhibits), one.name)
-            one.make_bench = partial(
-                _bench_of, weights=weights, options=replace(options, tell=tell)
+            tell = partial(_tell_share, options, i, len(exhibits), exhibit.name)
+            exhibit.load_run = partial(
+                _load_net_run, weights=weights, options=replace(options, tell=tell)
             )
 
 
-def _tell_share(  # noqa: PLR0913 - what is known beforehand, then what is told
-    options: Options, i: int, n: int, name: str, share: float, what: str
+def _tell_share(  # noqa: PLR0913 - what is fixed beforehand, then what is told
+    options: Options, i: int, n: int, name: str, share: float, doing: str
 ) -> None:
     """Tell of one exhibit's work as its share of all exhibits' work."""
-    options.tell((i + share) / n, f"{name}: {what}")
+    options.tell((i + share) / n, f"{name}: {doing}")
 
 
-def _find_weights(one: Exhibit, folder: Path) -> Path | None:
-    names = (f"{one.model}-{one.dataset.name}", one.model)
+def _find_weights(exhibit: Exhibit, folder: Path) -> Path | None:
+    names = (f"{exhibit.model}-{exhibit.dataset.name}", exhibit.model)
     for name in (*names, f"{names[0]}-head"):
         for path in places(folder, f"{name}.safetensors"):
             return path
     return None
 
 
-def _bench_of(one: Exhibit, weights: Path, options: Options) -> Bench | None:
-    """Load a net by its weights; where that fails, the exhibit says why."""
+def _load_net_run(exhibit: Exhibit, weights: Path, options: Options) -> ModelRun | None:
+    """Load a net by its weights; if that fails, the exhibit says why."""
     if find_spec("torch") is None:
-        one.lack = f"torch, to run {weights.name}"
+        exhibit.needed_to_run = f"torch, to run {weights.name}"
         return None
-    from trustdoctor.adapters.torch.nets import known_net, load_net
+    from trustdoctor.reproduce.nets import known_net, load_net
 
     net = known_net(weights.stem)
     assert options.data is not None
     if net is None:
-        one.lack = f"--model FILE.py:NAME, since {weights.name} is of no known net"
-    elif one.dataset.locate(options.data) is None:
-        one.lack = f"images to run {weights.name} on"
+        exhibit.needed_to_run = (
+            f"--model FILE.py:NAME, since {weights.name} is of no known net"
+        )
+    elif exhibit.dataset.locate(options.data) is None:
+        exhibit.needed_to_run = f"images to run {weights.name} on"
     else:
         try:
-            bench = Bench.of(load_net(net, weights), one.dataset, options)
+            local = load_net(net, weights)
+            model_run = ModelRun.on_test_images(local, exhibit.dataset, options)
         except TrustDoctorError as error:
-            one.lack = str(error)
+            exhibit.needed_to_run = str(error)
             return None
-        if _same(one, bench):
-            return bench
-        one.lack = f"other weights: {weights.name} does not give these predictions"
+        if _is_of_model(exhibit, model_run):
+            return model_run
+        exhibit.needed_to_run = (
+            f"other weights: {weights.name} does not give these predictions"
+        )
     return None
 
 
-def read_answers(path: Path, at: float = 1.0) -> Answers:
+def read_output(path: Path, softmax_temperature: float = 1.0) -> ModelOutput:
     """Read a prediction file, keeping a stored softmax to the bit."""
     if path.suffix.lower() != ".npz":
         p = read(path, need_labels=False)
-        return Answers(p, np.exp(p.logits) if p.from_probabilities else None, at)
+        probs = np.exp(p.logits) if p.from_probabilities else None
+        return ModelOutput(p, probs, softmax_temperature)
     names = _array_names(path)
-    authors = "values" in names and not {"logits", "probs"} & names
-    name = "values" if authors else "probs"
-    p = read(path, probs=name if authors else None, need_labels=False)
+    by_authors = "values" in names and not {"logits", "probs"} & names
+    name = "values" if by_authors else "probs"
+    p = read(path, probs=name if by_authors else None, need_labels=False)
     stored = None
     if p.from_probabilities and name in names:  # read has checked what is there
         with np.load(path, allow_pickle=False) as archive:
             stored = archive[name]
-    return Answers(p, stored, at, authors)
+    return ModelOutput(p, stored, softmax_temperature, by_authors)
 
 
 def _array_names(path: Path) -> set[str]:
-    """Return the names of an NPZ's arrays; none where `read` says what is wrong."""
+    """Return the names of an NPZ's arrays; none if `read` will say what is wrong."""
     if not path.is_file():
         return set()
     try:
@@ -303,7 +327,7 @@ def _array_names(path: Path) -> set[str]:
 
 
 def check_sources(options: Options) -> None:
-    """Say how to name predictions where none are named."""
+    """Say how to name predictions if none are named."""
     if (options.predictions, options.data, options.model) == (None, None, None):
         message = (
             "this needs predictions: --data DIR with data sets and prediction files "
@@ -315,106 +339,114 @@ def check_sources(options: Options) -> None:
 def require_exhibits(options: Options) -> list[Exhibit]:
     """Find predictions with labels, or say where they belong."""
     check_sources(options)
-    found = find_exhibits(options)
-    if not found:
+    exhibits = find_exhibits(options)
+    if not exhibits:
         message = (
             f"there are no predictions in {options.data}. Put some there, called "
             "MODEL-DATASET-test.npz (as resnet-20-cifar10-test.npz), or name a --model."
         )
         raise InputError(message)
-    return found
+    return exhibits
 
 
 def require_both_kinds(options: Options) -> tuple[list[Exhibit], tuple[str, ...]]:
     """Find predictions, some right and some wrong; say what was left out."""
-    found = require_exhibits(options)
-    good = [one for one in found if 0 < one.clean.predictions.errors.mean() < 1]
-    if not good:
+    exhibits = require_exhibits(options)
+    mixed = [e for e in exhibits if 0 < e.clean.predictions.errors.mean() < 1]
+    if not mixed:
         message = (
             "the evaluation needs rows of both kinds, right and wrong. Take more rows."
         )
         raise InputError(message)
-    left = (one for one in found if one not in good)
-    return good, tuple(
-        f"{one.name}: left out, since its rows are all right or all wrong."
-        for one in left
+    return mixed, tuple(
+        f"{exhibit.name}: left out, since its rows are all right or all wrong."
+        for exhibit in exhibits
+        if exhibit not in mixed
     )
 
 
 def different_models(options: Options) -> tuple[list[Exhibit], tuple[str, ...]]:
     """Find the same, each model once: one may be stored under two names."""
-    found, notes = require_both_kinds(options)
-    kept: list[Exhibit] = []
-    for one in found:
-        twin = next((other for other in kept if _same_logits(one, other)), None)
+    exhibits, notes = require_both_kinds(options)
+    distinct: list[Exhibit] = []
+    for exhibit in exhibits:
+        twin = next((other for other in distinct if _same_logits(exhibit, other)), None)
         if twin is None:
-            kept.append(one)
+            distinct.append(exhibit)
         else:
-            notes += (f"{one.name}: left out, since it has the logits of {twin.name}.",)
-    return kept, notes
+            notes += (
+                f"{exhibit.name}: left out, since it has the logits of {twin.name}.",
+            )
+    return distinct, notes
 
 
-def _same_logits(one: Exhibit, other: Exhibit) -> bool:
-    first, second = (exhibit.clean.predictions for exhibit in (one, other))
-    if first.logits.shape != second.logits.shape:
-        return False
-    own = first.require_labels("telling models apart")
-    others = second.require_labels("telling models apart")
-    same = np.array_equal(own, others)
-    return same and np.allclose(first.logits, second.logits, atol=1e-3)
+def _same_logits(exhibit: Exhibit, other: Exhibit) -> bool:
+    first, second = exhibit.clean.predictions, other.clean.predictions
+    return (
+        first.logits.shape == second.logits.shape
+        and np.array_equal(
+            first.require_labels("telling models apart"),
+            second.require_labels("telling models apart"),
+        )
+        and np.allclose(first.logits, second.logits, atol=1e-3)
+    )
 
 
 def small_exhibits(options: Options) -> tuple[list[Exhibit], list[str]]:
     """Return those runnable exhibits that a processor gets through, and name the rest.
 
-    Whoever names a data set or a model gets it whatever it takes.
+    Whoever names a data set or a model gets it however long it takes.
     """
-    found = runnable_exhibits(options)
+    runnable = runnable_exhibits(options)
     if options.dataset is not None or options.model is not None:
-        return found, []
-    small = [one for one in found if _side(one) <= SMALL]
+        return runnable, []
+    small = [exhibit for exhibit in runnable if _longest_side(exhibit) <= SMALL]
     return small, [
-        f"{one.name}: left out, since its images are larger than {SMALL} x {SMALL}, "
-        f"which takes a processor long. --dataset {one.dataset.name} runs it."
-        for one in found
-        if one not in small
+        f"{exhibit.name}: left out, since its images are larger than {SMALL} x "
+        f"{SMALL}, which takes a processor long. --dataset {exhibit.dataset.name} "
+        "runs it."
+        for exhibit in runnable
+        if exhibit not in small
     ]
 
 
-def _side(one: Exhibit) -> int:
-    return 0 if one.bench is None else max(one.bench.images.shape[1:3])
+def _longest_side(exhibit: Exhibit) -> int:
+    run = exhibit.model_run
+    return 0 if run is None else max(run.images.shape[1:3])
 
 
 def runnable_exhibits(options: Options) -> list[Exhibit]:
-    """Return the exhibits with a bench: of `--model`, or of weights in the data."""
+    """Return the exhibits with a model: of `--model`, or of weights in the data."""
     if options.data is None:
-        Bench.load(options)  # says what is missing
+        ModelRun.load(options)  # says what is missing
     exhibits = find_exhibits(options)
-    found = [one for one in exhibits if one.bench is not None]
-    if not found:
-        lacks = "; ".join(
-            f"{one.name} needs {one.lack}" for one in exhibits if one.lack
+    runnable = [exhibit for exhibit in exhibits if exhibit.model_run is not None]
+    if not runnable:
+        needs = "; ".join(
+            f"{exhibit.name} needs {exhibit.needed_to_run}"
+            for exhibit in exhibits
+            if exhibit.needed_to_run
         )
         message = (
             "this runs a model on images: --model FILE.py:NAME --weights FILE --data "
             "DIR, where DIR holds the data set, or a DIR that holds MODEL-DATASET-test"
-            f".npz, the data set and MODEL-DATASET.safetensors.{lacks and ' '}{lacks}"
+            f".npz, the data set and MODEL-DATASET.safetensors.{needs and ' '}{needs}"
         )
         raise InputError(message)
-    return found
+    return runnable
 
 
-def _single(path: Path, options: Options) -> Exhibit:
-    answers = read_answers(path)
+def _exhibit_of_file(path: Path, options: Options) -> Exhibit:
+    output = read_output(path)
     parsed = _STEM.fullmatch(path.stem)
-    named = parsed["data"] if parsed else options.about
-    dataset = find_dataset(options.dataset or named)
+    dataset_name = parsed["data"] if parsed else options.about
+    dataset = find_dataset(options.dataset or dataset_name)
     model = path.stem
     if parsed:
         model = parsed["before"] or parsed["after"] or model
-    one = Exhibit(dataset, model, answers, [path.name], public=_is_public(path))
-    _add_arrays(one, path)
-    return one
+    exhibit = Exhibit(dataset, model, output, [path.name], public=_is_public(path))
+    _add_stored_perturbed(exhibit, path)
+    return exhibit
 
 
 def _is_public(path: Path) -> bool:
@@ -429,44 +461,50 @@ def printed_net(model: str) -> str:
     return model
 
 
-def _stored(folder: Path) -> dict[Key, Exhibit]:
-    parts: dict[Key, dict[Any, Path]] = {}
+def _exhibits_of_folder(folder: Path) -> dict[Key, Exhibit]:
+    paths_by_key: dict[Key, dict[Any, Path]] = {}
     for path, parsed in _prediction_files(folder):
         model = parsed["before"] or parsed["after"] or "model"
         key = (parsed["data"], model, _is_public(path))
         kind: Any = parsed["kind"]
         if parsed["score"]:
-            kind = _setting(parsed)
-        parts.setdefault(key, {})["test" if kind == "tbb" else kind] = path
-    found = {}
-    for key, kinds in parts.items():
-        if "test" not in kinds:
-            continue
-        name, model, public = key
-        clean = read_answers(kinds["test"])
-        one = Exhibit(find_dataset(name), model, clean, public=public)
-        one.files = sorted(path.name for path in kinds.values())
-        shape = one.clean.predictions.logits.shape
-        for kind, path in kinds.items():
-            if isinstance(kind, Setting):
-                answers = read_answers(path, kind.temperature)
-                _check_shape(path, answers, shape)
-                one.stored[kind] = answers
-            elif kind == "train":
-                one.train = read_answers(path)
-                _check_shape(path, one.train, (None, shape[1]))
-        _add_arrays(one, kinds["test"])
-        found[key] = one
-    return found
+            kind = _setting_in_name(parsed)
+        paths_by_key.setdefault(key, {})["test" if kind == "tbb" else kind] = path
+    return {
+        key: _exhibit_of_paths(key, paths)
+        for key, paths in paths_by_key.items()
+        if "test" in paths
+    }
 
 
-def _check_shape(path: Path, answers: Answers, wanted: tuple[int | None, int]) -> None:
-    n, classes = answers.predictions.logits.shape
-    if classes != wanted[1] or wanted[0] not in (None, n):
-        rows = "" if wanted[0] is None else f"{wanted[0]:,} rows of "
+def _exhibit_of_paths(key: Key, paths: dict[Any, Path]) -> Exhibit:
+    """Read the files of one model on one data set."""
+    dataset_name, model, public = key
+    clean = read_output(paths["test"])
+    exhibit = Exhibit(find_dataset(dataset_name), model, clean, public=public)
+    exhibit.files = sorted(path.name for path in paths.values())
+    shape = clean.predictions.logits.shape
+    for kind, path in paths.items():
+        if isinstance(kind, ScoreSetting):
+            output = read_output(path, kind.temperature)
+            _check_shape(path, output, shape)
+            exhibit.stored[kind] = output
+        elif kind == "train":
+            exhibit.train = read_output(path)
+            _check_shape(path, exhibit.train, (None, shape[1]))
+    _add_stored_perturbed(exhibit, paths["test"])
+    return exhibit
+
+
+def _check_shape(
+    path: Path, output: ModelOutput, expected: tuple[int | None, int]
+) -> None:
+    n, classes = output.predictions.logits.shape
+    if classes != expected[1] or expected[0] not in (None, n):
+        rows = "" if expected[0] is None else f"{expected[0]:,} rows of "
         message = (
             f"{path} has {n:,} rows of {classes} classes, the clean predictions of "
-            f"the same model have {rows}{wanted[1]} classes."
+            f"the same model have {rows}{expected[1]} classes."
         )
         raise FileError(message)
 
@@ -505,8 +543,9 @@ def passed_over(folder: Path) -> tuple[str, ...]:
             unnamed.append(path.name)
     notes = []
     if examples:
-        held = ", ".join(examples)
-        notes.append(f"Images or texts, so not read as predictions: {held}.")
+        notes.append(
+            f"Images or texts, so not read as predictions: {', '.join(examples)}."
+        )
     if unnamed:
         notes.append(
             f"Passed over, since MODEL-DATASET-test is how predictions are called: "
@@ -515,58 +554,54 @@ def passed_over(folder: Path) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _setting(parsed: re.Match[str]) -> Setting:
-    return Setting(parsed["score"], float(parsed["t"]), float(parsed["eps"] or 0))
+def _setting_in_name(parsed: re.Match[str]) -> ScoreSetting:
+    return ScoreSetting(parsed["score"], float(parsed["t"]), float(parsed["eps"] or 0))
 
 
-def _add_arrays(one: Exhibit, path: Path) -> None:
-    p = one.clean.predictions
+def _add_stored_perturbed(exhibit: Exhibit, path: Path) -> None:
+    """Add the perturbed logits that an NPZ of clean ones holds."""
+    clean = exhibit.clean.predictions
     for setting, logits in read_perturbed(path).items():
         try:
-            answers = Answers(Predictions.from_logits(logits, p.labels))
+            output = ModelOutput(Predictions.from_logits(logits, clean.labels))
         except InputError as error:
             message = f"{path}, perturbed logits: {error}"
             raise FileError(message) from error
-        _check_shape(path, answers, p.logits.shape)
-        one.stored[Setting(*setting)] = answers
+        _check_shape(path, output, clean.logits.shape)
+        exhibit.stored[ScoreSetting(*setting)] = output
 
 
-def _add_labels(one: Exhibit, folder: Path | None) -> None:
+def _add_labels(exhibit: Exhibit, folder: Path | None) -> None:
     """Take missing labels from the data set, in the order of its files."""
-    p = one.clean.predictions
+    p = exhibit.clean.predictions
     if p.labels is not None:
         return
-    if folder is None or one.dataset.locate(folder) is None:
-        p.require_labels(f"{one.files or one.model}")
+    if folder is None or exhibit.dataset.locate(folder) is None:
+        p.require_labels(f"{exhibit.files or exhibit.model}")
     assert folder is not None
-    labels = one.dataset.load(folder).labels
+    labels = exhibit.dataset.load(folder).labels
     if labels is None or len(labels) != len(p):
-        message = f"{one.files} has {len(p):,} rows, its data set another number."
+        message = f"{exhibit.files} has {len(p):,} rows, its data set another number."
         raise InputError(message)
-    one.clean = _with_labels(one.clean, labels)
-    for setting, answers in one.stored.items():
-        if answers.predictions.labels is None:
-            one.stored[setting] = _with_labels(answers, labels)
+    exhibit.clean = exhibit.clean.with_labels(labels)
+    for setting, output in exhibit.stored.items():
+        if output.predictions.labels is None:
+            exhibit.stored[setting] = output.with_labels(labels)
 
 
-def _with_labels(answers: Answers, labels: Any) -> Answers:
-    known = replace(answers.predictions, labels=labels)
-    return replace(answers, predictions=known)
-
-
-def _same(one: Exhibit, bench: Bench) -> bool:
+def _is_of_model(exhibit: Exhibit, model_run: ModelRun) -> bool:
     """Tell whether stored predictions are of this very model and these rows."""
-    p = one.clean.predictions
+    p = exhibit.clean.predictions
     if p.labels is None or p.from_probabilities:
         return False
-    return np.array_equal(p.labels, bench.labels) and bench.agrees(p.logits)
+    return np.array_equal(p.labels, model_run.labels) and model_run.reproduces(p.logits)
 
 
-def _sampled(one: Exhibit, options: Options) -> Exhibit:
-    """Take some rows of the stored answers: the same ones that a bench takes."""
-    rows = choose_rows(len(one.clean.predictions), options)
-    if rows is None:
-        return one
-    one.clean = one.clean.take(rows)
-    one.stored = {key: answers.take(rows) for key, answers in one.stored.items()}
-    return one
+def _sample(exhibit: Exhibit, options: Options) -> None:
+    """Keep `--rows` of the stored rows: the same ones that a model is run on."""
+    rows = choose_rows(len(exhibit.clean.predictions), options)
+    if rows is not None:
+        exhibit.clean = exhibit.clean.take(rows)
+        exhibit.stored = {
+            setting: output.take(rows) for setting, output in exhibit.stored.items()
+        }

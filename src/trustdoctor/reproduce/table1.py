@@ -10,26 +10,26 @@ import numpy as np
 from trustdoctor.metrics import Estimate
 from trustdoctor.predictions import Predictions
 from trustdoctor.report import Line, Panel, Picture
-from trustdoctor.reproduce.cases import (
-    PBB,
-    TBB,
-    Case,
-    Missing,
-    cases_in_paper,
-    make_case,
-)
 from trustdoctor.reproduce.datasets import DATASETS
 from trustdoctor.reproduce.experiment import Options, paper
+from trustdoctor.reproduce.methods import (
+    PBB,
+    TBB,
+    MissingMethod,
+    ScoredMethod,
+    methods_in_paper,
+    score_method,
+)
 from trustdoctor.reproduce.public import look_over
 from trustdoctor.reproduce.report import Cell, Report, Table
-from trustdoctor.reproduce.settings import ROWS, choose
 from trustdoctor.reproduce.sources import (
-    Answers,
     Exhibit,
-    Setting,
+    ModelOutput,
+    ScoreSetting,
     check_sources,
     find_exhibits,
 )
+from trustdoctor.reproduce.sweep import ROWS, choose
 
 PICTURED = "AUROC of Table 1: the paper's, and ours with intervals of 95%"
 IMAGES = ("cifar10", "cifar100", "tinyimagenet", "svhn")
@@ -47,8 +47,7 @@ PROTOCOLS = {
     "grid": "Evaluated as published, on a grid of thresholds; beta and SR rank alike, "
     "and where they differ the grid is why (see `reproduce intervals`).",
 }
-PROTOCOLS_BY_NAME = {"exact": "grid", "grid": "exact"}
-"""For each protocol the other one."""
+OTHER_PROTOCOL = {"exact": "grid", "grid": "exact"}
 WORDS = (
     "The paper's numbers stand beside those of the predictions that are here; models "
     "and images differ unless they are the authors' own. {protocol} PBB counts errors "
@@ -73,30 +72,32 @@ def run(options: Options) -> Report:
     panels: list[Panel] = []
     notes: list[str] = []
     words = WORDS.format(protocol=PROTOCOLS[options.protocol])
-    for _, same_data in groupby(exhibits, lambda one: one.dataset.name):
+    for _, same_data in groupby(exhibits, lambda exhibit: exhibit.dataset.name):
         group = list(same_data)
         public = look_over(group, options)
-        for one in (one for one in group if one not in public.in_brief):
-            cases = cases_in_paper(one)
-            tables.append(_table(one, cases, options))
+        for exhibit in group:
+            if exhibit in public.in_brief:
+                continue
+            methods = methods_in_paper(exhibit)
+            tables.append(_table(exhibit, methods, options))
             panels.append(_panel(tables[-1]))
-            tables += _compared(one, cases, options)
-            tables += _chosen(one, options)
-            notes += describe(one, cases)
+            tables += _comparison_with_sr(exhibit, methods, options)
+            tables += _chosen_settings(exhibit, options)
+            notes += describe(exhibit, methods)
         tables += public.tables
         notes += public.notes
         words += public.words
-    words += _on_two_classes(exhibits)
+    words += _two_class_note(exhibits)
     pictures = (Picture("auroc", PICTURED, tuple(panels), columns=1),) if panels else ()
     tables += absent(exhibits, options)
     return Report("table1", TITLE, tuple(tables), words, pictures, tuple(notes))
 
 
-def _on_two_classes(exhibits: list[Exhibit]) -> str:
+def _two_class_note(exhibits: list[Exhibit]) -> str:
     binary = {
-        one.dataset.title: None
-        for one in exhibits
-        if one.clean.predictions.logits.shape[1] == 2
+        exhibit.dataset.title: None
+        for exhibit in exhibits
+        if exhibit.clean.predictions.logits.shape[1] == 2
     }
     return BINARY.format(names=", ".join(binary)) if binary else ""
 
@@ -124,65 +125,70 @@ def _panel(table: Table) -> Panel:
     return Panel(table.title, "", "AUROC %", lines, ticks=names)
 
 
-def _table(one: Exhibit, cases: list[Case | Missing], options: Options) -> Table:
-    theirs = paper("table1")[one.dataset.name]
+def _table(
+    exhibit: Exhibit, methods: list[ScoredMethod | MissingMethod], options: Options
+) -> Table:
+    theirs = paper("table1")[exhibit.dataset.name]
     net = f"the paper's {theirs['net']}: {theirs['accuracy']}"
-    if one.clean.authors:
+    if exhibit.clean.by_authors:
         net = f"the authors' own predictions; the paper has {theirs['accuracy']}"
-    rows = [_row(case, theirs["methods"], options) for case in cases]
-    order = list(theirs["methods"])
+    printed = theirs["methods"]
+    rows = [_row(method, printed, options) for method in methods]
+    order = list(printed)
     rows.sort(key=lambda row: order.index(str(row[0])))
-    title = f"{one.title} ({net}), in %"
+    title = f"{exhibit.title} ({net}), in %"
     return Table(title, COLUMNS, tuple(rows))
 
 
-def describe(one: Exhibit, cases: list[Case | Missing]) -> Iterator[str]:
+def describe(
+    exhibit: Exhibit, methods: list[ScoredMethod | MissingMethod]
+) -> Iterator[str]:
     """Say what the exhibit was read from, and what it lacks."""
-    if one.files:
-        yield f"{one.name}: read from {', '.join(one.files)}."
-    lacks = [
-        f"{case.method} {case.scenario} needs {case.why}"
-        for case in cases
-        if isinstance(case, Missing)
+    if exhibit.files:
+        yield f"{exhibit.name}: read from {', '.join(exhibit.files)}."
+    needs = [
+        f"{missing.method} {missing.scenario} needs {missing.needs}"
+        for missing in methods
+        if isinstance(missing, MissingMethod)
     ]
-    if lacks:
-        yield f"{one.name}: {'; '.join(lacks)}."
+    if needs:
+        yield f"{exhibit.name}: {'; '.join(needs)}."
 
 
 def _row(
-    case: Case | Missing, methods: dict[str, Any], options: Options
+    method: ScoredMethod | MissingMethod, printed: dict[str, Any], options: Options
 ) -> tuple[Cell, ...]:
-    printed = methods[case.method][case.scenario[:3]]
-    auroc, frr = (float(number) for number in printed)
-    if isinstance(case, Missing):
-        return (case.method, case.scenario, auroc, None, frr, None)
-    options.tell(0.9, f"judging {case.method}")
-    ours = case.judge(options)
-    if case.scenario == "PBB deployed" and not _one_way(case):
-        return (case.method, case.scenario, None, ours[0], None, ours[1])
-    return (case.method, case.scenario, auroc, ours[0], frr, ours[1])
+    names = method.method, method.scenario
+    auroc, frr = (float(n) for n in printed[method.method][method.scenario[:3]])
+    if isinstance(method, MissingMethod):
+        return (*names, auroc, None, frr, None)
+    options.tell(0.9, f"judging {method.method}")
+    ours = method.judge(options)
+    if method.scenario == "PBB deployed" and not _same_predictions(method):
+        return (*names, None, ours[0], None, ours[1])
+    return (*names, auroc, ours[0], frr, ours[1])
 
 
-def _compared(
-    one: Exhibit, cases: list[Case | Missing], options: Options
+def _comparison_with_sr(
+    exhibit: Exhibit, methods: list[ScoredMethod | MissingMethod], options: Options
 ) -> Iterator[Table]:
     """Show each method by the other protocol, and against SR on the same rows."""
-    if one.clean.predictions.errors.mean() in (0, 1):
+    if exhibit.clean.predictions.errors.mean() in (0, 1):
         return
-    other = PROTOCOLS_BY_NAME[options.protocol]
-    by_other = f"The {other} numbers, and differences to SR on the same rows"
-    there = [case for case in cases if isinstance(case, Case)]
-    (sr,) = (case for case in there if case.method == "sr")
-    order = list(paper("table1")[one.dataset.name]["methods"])
+    other = OTHER_PROTOCOL[options.protocol]
+    scored = [method for method in methods if isinstance(method, ScoredMethod)]
+    (sr,) = (method for method in scored if method.method == "sr")
+    order = list(paper("table1")[exhibit.dataset.name]["methods"])
     rows: list[tuple[Cell, ...]] = []
-    for case in sorted(there, key=lambda case: order.index(case.method)):
-        options.tell(0.9, f"{one.name}: {case.method} against SR")
-        judged = case.judge(replace(options, protocol=other))
+    for method in sorted(scored, key=lambda method: order.index(method.method)):
+        options.tell(0.9, f"{exhibit.name}: {method.method} against SR")
+        metrics = method.judge(replace(options, protocol=other))
         # Under the paper's protocol PBB has other errors than SR: no pairs.
-        same = np.array_equal(case.errors, sr.errors)
-        minus = case.minus(sr) if same and case is not sr else (None, None)
-        accuracy = 100 * (1 - float(case.errors.mean()))
-        rows.append((case.method, case.scenario, accuracy, *judged, *minus))
+        same_errors = np.array_equal(method.errors, sr.errors)
+        paired = same_errors and method is not sr
+        gains = method.minus(sr) if paired else (None, None)
+        accuracy = 100 * (1 - float(method.errors.mean()))
+        rows.append((method.method, method.scenario, accuracy, *metrics, *gains))
     columns = (
         "method",
         "scenario",
@@ -192,56 +198,58 @@ def _compared(
         "AUROC\n- SR",
         "FRR95\n- SR",
     )
-    title = f"{by_other}, {one.name}, in %"
+    title = (
+        f"The {other} numbers, and differences to SR on the same rows, {exhibit.name}, "
+        "in %"
+    )
     yield Table(title, columns, tuple(rows))
 
 
-def _chosen(one: Exhibit, options: Options) -> Iterator[Table]:
+def _chosen_settings(exhibit: Exhibit, options: Options) -> Iterator[Table]:
     """Show settings chosen on labelled rows, judged on others against SR."""
-    if "PBB" not in paper("table1")[one.dataset.name]["methods"]["alpha"]:
+    if "PBB" not in paper("table1")[exhibit.dataset.name]["methods"]["alpha"]:
         return
-    found = choose(one, options)
-    if found is None:
+    choice = choose(exhibit, options)
+    if choice is None:
         return
-    best, rows = found
-    sr = make_case("sr", "TBB", TBB["sr"], one.clean, one.clean).take(rows)
-    shown: list[tuple[Cell, ...]] = [("sr", "-", *sr.judge(options), None, None)]
+    best, rows = choice
+    sr = score_method("sr", "TBB", TBB["sr"], exhibit.clean, exhibit.clean).take(rows)
+    cells: list[tuple[Cell, ...]] = [("sr", "-", *sr.judge(options), None, None)]
     for name, setting in best.items():
-        case = _at_setting(one, setting, rows)
-        at = f"{setting.temperature:g}, {setting.epsilon:g}"
-        judged = (*case.judge(options), *case.minus(sr))
-        shown.append((name, at, *judged))
+        scored = _score_at(exhibit, setting, rows)
+        t_and_eps = f"{setting.temperature:g}, {setting.epsilon:g}"
+        cells.append((name, t_and_eps, *scored.judge(options), *scored.minus(sr)))
     title = (
         f"T and eps chosen on {ROWS:,} labelled rows by the AUROC as deployed, judged "
-        f"on {len(rows):,} others, {one.name}, in %"
+        f"on {len(rows):,} others, {exhibit.name}, in %"
     )
     columns = ("method", "T, eps", "AUROC", "FRR95", "AUROC\n- SR", "FRR95\n- SR")
-    yield Table(title, columns, tuple(shown))
+    yield Table(title, columns, tuple(cells))
 
 
-def _at_setting(one: Exhibit, setting: Setting, rows: Any) -> Case:
+def _score_at(exhibit: Exhibit, setting: ScoreSetting, rows: Any) -> ScoredMethod:
     """Score some rows at a setting, and judge the clean predictions."""
-    bench, clean = one.bench, one.clean.take(rows)
-    assert bench is not None
-    answers = clean
+    model_run, clean = exhibit.model_run, exhibit.clean.take(rows)
+    assert model_run is not None
+    output = clean
     if setting.epsilon:
-        logits = bench.logits(*setting, images=bench.images[rows])
-        answers = Answers(Predictions.from_logits(logits, clean.predictions.labels))
-    return make_case(setting.score, "PBB deployed", setting, answers, clean)
+        logits = model_run.logits(*setting, images=model_run.images[rows])
+        output = ModelOutput(Predictions.from_logits(logits, clean.predictions.labels))
+    return score_method(setting.score, "PBB deployed", setting, output, clean)
 
 
-def _one_way(case: Case) -> bool:
+def _same_predictions(scored: ScoredMethod) -> bool:
     """Tell whether clean and perturbed predictions are the same, as at epsilon 0."""
-    return case.method in PBB and PBB[case.method].epsilon == 0
+    return scored.method in PBB and PBB[scored.method].epsilon == 0
 
 
 def absent(exhibits: list[Exhibit], options: Options) -> Iterator[Table]:
     """Show the paper's rows for data sets without predictions, and what they need."""
     if options.data is None:
         return
-    there = {one.dataset.name for one in exhibits}
+    present = {exhibit.dataset.name for exhibit in exhibits}
     for name, dataset in DATASETS.items():
-        if name in there or options.dataset not in (None, name):
+        if name in present or options.dataset not in (None, name):
             continue
         place = options.data / f"MODEL-{name}-test.npz"
         title = f"{dataset.where(options.data)}, or its predictions at {place}"

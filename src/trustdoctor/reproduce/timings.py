@@ -9,11 +9,16 @@ import numpy as np
 from trustdoctor.arrays import Array
 from trustdoctor.metrics import measure
 from trustdoctor.report import Line, Panel, Picture
-from trustdoctor.reproduce.cases import TBB, Case, fit, make_case
 from trustdoctor.reproduce.experiment import Options, paper
 from trustdoctor.reproduce.grid import evaluate_grid
+from trustdoctor.reproduce.methods import (
+    TBB,
+    ScoredMethod,
+    fit_mahalanobis,
+    score_method,
+)
 from trustdoctor.reproduce.report import Cell, Report, Table
-from trustdoctor.reproduce.sources import Answers, Exhibit, require_both_kinds
+from trustdoctor.reproduce.sources import Exhibit, ModelOutput, require_both_kinds
 
 TITLE = "Seconds per score (appendix C.1)"
 SIZE = 10_000
@@ -42,38 +47,37 @@ def run(options: Options) -> Report:
     """Time every method on all predictions that are there."""
     exhibits, notes = require_both_kinds(options)
     tables, panels = [], []
-    for i, one in enumerate(exhibits):
-        share = i / len(exhibits), 1 / len(exhibits)
-        table = _table(one, options, *share)
+    for i, exhibit in enumerate(exhibits):
+        table = _table(exhibit, options, i / len(exhibits), 1 / len(exhibits))
         tables.append(table)
-        panels.append(_panel(table, "" if len(exhibits) == 1 else one.name))
+        panels.append(_panel(table, "" if len(exhibits) == 1 else exhibit.name))
     picture = Picture("seconds", TITLE, tuple(panels))
     words = WORDS.format(size=SIZE)
     return Report("timings", TITLE, tuple(tables), words, (picture,), notes)
 
 
-def _table(one: Exhibit, options: Options, done: float, share: float) -> Table:
-    """Time the methods on one exhibit; `done` and `share` are of the whole work."""
+def _table(exhibit: Exhibit, options: Options, start: float, share: float) -> Table:
+    """Time the methods on one exhibit, whose work is a share of all from `start` on."""
     theirs = paper("timings")
-    found: list[tuple[Cell, ...]] = []
+    rows: list[tuple[Cell, ...]] = []
     for i, method in enumerate(METHODS):
-        options.tell(done + share * i / len(METHODS), f"the loops of {method}")
-        loops, grid, exact = _times(method, one.clean)
+        options.tell(start + share * i / len(METHODS), f"the loops of {method}")
+        loops, grid, exact = _times(method, exhibit.clean)
         pbb = theirs["PBB"].get("odin" if method == "sr" else method)
         shown = [f"{seconds:.4f}" for seconds in (grid, exact)]
         times = f"{loops / exact:,.0f}"
-        found.append((method, theirs["TBB"][method], pbb, loops, *shown, times))
-    n, classes = one.clean.predictions.logits.shape
-    title = f"Seconds, {one.name}: {n:,} rows of {classes} classes"
-    return Table(title, COLUMNS, tuple(found))
+        rows.append((method, theirs["TBB"][method], pbb, loops, *shown, times))
+    n, classes = exhibit.clean.predictions.logits.shape
+    title = f"Seconds, {exhibit.name}: {n:,} rows of {classes} classes"
+    return Table(title, COLUMNS, tuple(rows))
 
 
 def _panel(table: Table, title: str) -> Panel:
-    at = tuple(float(i) for i in range(len(table.rows)))
+    x = tuple(float(i) for i in range(len(table.rows)))
     lines = tuple(
         Line(
             label,
-            at,
+            x,
             tuple(float(str(row[column])) for row in table.rows),
             joined=False,
         )
@@ -88,27 +92,31 @@ def _panel(table: Table, title: str) -> Panel:
     return Panel(title, "", "seconds", lines, log_y=True, ticks=names)
 
 
-def _times(method: str, answers: Answers) -> tuple[float, float, float]:
-    probs, errors = answers.softmax(), answers.predictions.errors
-    fitted = fit(answers, "softmax") if method == "mhlnb" else None
-    wrong, below = errors.tolist(), method == "sr"
+def _times(method: str, output: ModelOutput) -> tuple[float, float, float]:
+    """Return the seconds of the published loops, of the grid and of every score."""
+    probs, errors = output.softmax(), output.predictions.errors
+    mahalanobis = fit_mahalanobis(output, "softmax") if method == "mhlnb" else None
+    error_list, below = errors.tolist(), method == "sr"
 
-    def case() -> Case:
-        if fitted is None:
-            return make_case(method, "TBB", TBB[method], answers, answers)
-        scores = np.asarray(fitted.function(answers.predictions.logits))
-        return Case(method, "TBB", scores, errors, scores)
+    def scored() -> ScoredMethod:
+        if mahalanobis is None:
+            return score_method(method, "TBB", TBB[method], output, output)
+        scores = np.asarray(mahalanobis.function(output.predictions.logits))
+        return ScoredMethod(method, "TBB", scores, errors, scores)
 
     def loops() -> None:
-        values = case().values.tolist() if fitted else values_published(probs, method)
+        if mahalanobis is None:
+            values = values_published(probs, method)
+        else:
+            values = scored().values.tolist()
         thresholds = np.linspace(min(values), max(values), SIZE)
-        area_published(*count_published(values, wrong, thresholds, below=below))
+        area_published(*count_published(values, error_list, thresholds, below=below))
 
     def grid() -> None:
-        evaluate_grid(case().values, errors, below=below, size=SIZE)
+        evaluate_grid(scored().values, errors, below=below, size=SIZE)
 
     def exact() -> None:
-        measure(case().scores, errors)
+        measure(scored().scores, errors)
 
     return _seconds(loops, 1), _seconds(grid, 3), _seconds(exact, 3)
 

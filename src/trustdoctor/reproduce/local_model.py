@@ -7,11 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
-from trustdoctor.errors import FileError, InputError
+from trustdoctor.errors import FileError, InputError, missing_package
+
+try:
+    import torch
+    from torch import Tensor, nn
+except ImportError as error:
+    raise missing_package(
+        what="running a model", package="PyTorch", extra="torch"
+    ) from error
 
 
 @dataclass(frozen=True, eq=False)

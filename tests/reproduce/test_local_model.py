@@ -5,8 +5,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from trustdoctor.adapters.torch.own_model import load_model
 from trustdoctor.errors import FileError, InputError
+from trustdoctor.reproduce.local_model import load_model
 
 SOURCE = """
 import torch

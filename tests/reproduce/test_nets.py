@@ -7,15 +7,15 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from trustdoctor.adapters.torch.nets import (
+from trustdoctor.errors import FileError, InputError, MissingPackageError
+from trustdoctor.reproduce.formats import read_parquet
+from trustdoctor.reproduce.nets import (
     DenseNetBC,
     ResNet20,
     ResNet56,
     known_net,
     load_net,
 )
-from trustdoctor.errors import FileError, InputError, MissingPackageError
-from trustdoctor.reproduce.formats import read_parquet
 
 REAL = (
     ("resnet-20", "cifar10-test", "resnet-20-cifar10"),

@@ -13,12 +13,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from trustdoctor.adapters.torch.own_model import (
+from trustdoctor.errors import MissingPackageError
+from trustdoctor.reproduce.local_model import (
     LocalModel,
     give_weights,
     read_weights,
 )
-from trustdoctor.errors import MissingPackageError
 
 Numbers = tuple[float, float, float]
 CIFAR10: tuple[Numbers, Numbers] = (
