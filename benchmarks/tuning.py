@@ -27,7 +27,7 @@ from scipy.stats import rankdata, t
 import trustdoctor as td
 from trustdoctor.errors import InputError
 from trustdoctor.metrics import Ranking, auroc_difference, frr_difference, paired_frr
-from trustdoctor.report.look import LIMIT, RIGHT, WRONG
+from trustdoctor.report.theme import LIMIT, RIGHT, WRONG
 from trustdoctor.tuning import FAMILY
 
 ROOT = Path(__file__).parents[1]

@@ -1,5 +1,5 @@
 import trustdoctor as td
-from trustdoctor.report.advice import best_score, say_alike
+from trustdoctor.report.offers import best_score, say_alike
 
 
 def rows(rng, n=4000):

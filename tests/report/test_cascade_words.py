@@ -8,16 +8,16 @@ import pytest
 import trustdoctor as td
 from trustdoctor.errors import InputError
 from trustdoctor.opinion import Alone
-from trustdoctor.report.cascade_words import (
+from trustdoctor.report.cascade_page import (
     combined,
-    cost_form,
     cost_words,
     decimals,
     doubtful_gains,
-    find_view,
+    format_of_costs,
     headline,
     list_steps,
     require_measured,
+    visible_range,
 )
 
 
@@ -91,7 +91,7 @@ def test_costs_have_enough_digits_at_any_scale(scale, shown, by_hand):
         return replace(one, cost=cost)
 
     seen = replace(seen, whole=scaled(seen.whole), alone=tuple(map(scaled, seen.alone)))
-    assert f"{seen.whole.cost.value:{cost_form(seen)}}" == shown
+    assert f"{seen.whole.cost.value:{format_of_costs(seen)}}" == shown
 
 
 def test_costs_are_shown_with_their_interval():
@@ -104,7 +104,7 @@ def test_costs_are_shown_with_their_interval():
 
 def test_the_view_holds_the_limit_the_cascade_and_every_model(by_hand, calibrated):
     for seen in (by_hand.measured, calibrated.measured):
-        (left, right), (low, high) = find_view(seen)
+        (left, right), (low, high) = visible_range(seen)
         assert left < seen.limit < right <= 1
         for one in (seen.whole, *seen.alone):
             assert left <= one.rate <= right
@@ -120,7 +120,7 @@ def test_the_view_holds_the_limit_the_cascade_and_every_model(by_hand, calibrate
         tested=np.zeros((1, 2)),
         curves={"small": np.zeros((1, 2))},
     )
-    low, high = find_view(flat).costs
+    low, high = visible_range(flat).costs
     assert low < high
 
 

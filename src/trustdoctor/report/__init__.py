@@ -1,12 +1,8 @@
 """What people look at: the page, the terminal, figures."""
 
 from trustdoctor.report.cascade_page import render_cascade
-from trustdoctor.report.cascade_text import (
-    show_cascade,
-    show_cascaded,
-    summarize_cascaded,
-)
-from trustdoctor.report.compare_page import render_comparison
+from trustdoctor.report.comparison_page import render_comparison
+from trustdoctor.report.evaluation_page import frame, render
 from trustdoctor.report.extras import Extras
 from trustdoctor.report.figures import (
     Bars,
@@ -20,18 +16,20 @@ from trustdoctor.report.figures import (
     plot_roc,
     save_picture,
 )
-from trustdoctor.report.look import COLOURS, RIGHT, WRONG
-from trustdoctor.report.page import frame, render
-from trustdoctor.report.text import (
+from trustdoctor.report.terminal import (
     make_console,
     needed_words,
+    show_cascade,
+    show_cascaded,
     show_comparison,
     show_evaluation,
     show_gate,
     show_screened,
+    summarize_cascaded,
     summarize_screened,
     trivial_words,
 )
+from trustdoctor.report.theme import COLOURS, RIGHT, WRONG
 from trustdoctor.report.watch_page import render_watch, write_watch
 
 __all__ = [

@@ -32,7 +32,7 @@ class Commands:
     flags : dict of str to str
         What names each score.
     look : list of str
-        How to part the file, and to make the page of one part.
+        How to split the file, and to make the page of one part.
     menu : list of two str
         How to take one of several values fixed in advance: before and after the score.
     shell : bool
@@ -66,23 +66,24 @@ def offer_commands(evaluation: Evaluation, extras: Extras) -> Commands:
     options = as_typed(extras.options)
     if temperature != 1:
         options += f" --temperature {temperature!r}"
-    file, rest = extras.file, extras.calibrate_on or extras.file
+    file, gate_file = extras.file, extras.calibrate_on or extras.file
     clusters = evaluation.clustered_by
-    end = f"{f' --clusters {shlex.quote(clusters)}' * bool(clusters)} -o gate.json"
-    end = f"{options}{end}"
+    end = f"{options} -o gate.json"
+    if clusters:
+        end = f"{options} --clusters {shlex.quote(clusters)} -o gate.json"
     return Commands(
-        [f"trustdoctor calibrate {shlex.quote(rest)} ", " --score ", end],
+        [f"trustdoctor calibrate {shlex.quote(gate_file)} ", " --score ", end],
         [f"trustdoctor calibrate {shlex.quote(file)} ", " --score ", end],
         {name: shlex.quote(_flag(name, extras)) for name in evaluation.scores},
-        part_first("diagnose", file, extras.options, options, clusters=clusters),
+        split_first("diagnose", file, extras.options, options, clusters=clusters),
         [f"trustdoctor calibrate {shlex.quote(file)} --risk {MENU} --score ", end],
     )
 
 
-def part_first(
+def split_first(
     command: str, file: str, options: Sequence[str], typed: str, *, clusters: str = ""
 ) -> list[str]:
-    r"""Return how to part a file, and to run a command that makes a page of one part.
+    r"""Return how to split a file, and to run a command that makes a page of one part.
 
     Parameters
     ----------
@@ -96,23 +97,23 @@ def part_first(
 
     Examples
     --------
-    >>> print(*part_first("compare", "a b.csv", ["--ids", "no"], " --ids no"), sep="\n")
+    >>> lines = split_first("compare", "a b.csv", ["--ids", "no"], " --ids no")
+    >>> print(*lines, sep="\n")
     trustdoctor split 'a b.csv' --part 50% --ids no -o look.csv rest.csv
     trustdoctor compare look.csv --ids no --html look.html --calibrate-on rest.csv
     """
     suffix = PurePath(file).suffix or ".csv"
-    look, rest = f"look{suffix}", f"rest{suffix}"
+    first, second = shlex.quote(f"look{suffix}"), shlex.quote(f"rest{suffix}")
     return [
         f"trustdoctor split {shlex.quote(file)} --part 50%"
-        f"{_together(options, clusters)} -o "
-        f"{shlex.join([look, rest])}",
-        f"trustdoctor {command} {shlex.quote(look)}{typed} --html look.html "
-        f"--calibrate-on {shlex.quote(rest)}",
+        f"{_together(options, clusters)} -o {first} {second}",
+        f"trustdoctor {command} {first}{typed} --html look.html "
+        f"--calibrate-on {second}",
     ]
 
 
 def as_typed(options: Sequence[str]) -> str:
-    """Return options as they are typed after a file; empty where there are none."""
+    """Return options as they are typed after a file; empty if there are none."""
     return f" {shlex.join(options)}" if options else ""
 
 
@@ -149,5 +150,5 @@ def _together(options: Sequence[str], clusters: str) -> str:
     """Return the option that keeps rows of one cluster, or of one id, in one part."""
     if clusters:
         return f" --clusters {shlex.quote(clusters)}"
-    named = dict(pairwise(options))
-    return f" --ids {shlex.quote(named['--ids'])}" if "--ids" in named else ""
+    by_flag = dict(pairwise(options))
+    return f" --ids {shlex.quote(by_flag['--ids'])}" if "--ids" in by_flag else ""

@@ -1,4 +1,4 @@
-"""What makes a page easier to read, where it is known."""
+"""What makes a page easier to read: names, texts, pictures, the file it is about."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +14,7 @@ Thumbnail = Callable[[int], bytes | None]
 
 @dataclass(frozen=True)
 class Extras:
-    """What makes the page easier to read, where it is known.
+    """What makes a page easier to read, if it is known.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class Extras:
     calibrate_on : str
         The path of other rows, which had no part in this page and may make the gate.
     calibration_rows : int, optional
-        How many these are.
+        Their number.
     shared_rows : int
         How many of them are rows of this page, too, as far as was looked.
     score_files : dict of str to str
@@ -58,53 +58,57 @@ class Extras:
     shared_rows: int = 0
     score_files: Mapping[str, str] = field(default_factory=dict)
 
-    def of(self, predictions: Predictions, kept: Array | None) -> "Extras":
-        """Return what is known of the rows that have a label, and check it."""
-        names = self.class_names or predictions.class_names
-        own = _of_kept(replace(self, class_names=names), kept, predictions)
-        _check(predictions, own)
-        return own
+    def of(self, predictions: Predictions, labelled: Array | None) -> "Extras":
+        """Return the extras of the rows that are evaluated, and check them.
+
+        `labelled` are the rows that have a label, if some have none.
+        """
+        extras = replace(
+            self,
+            class_names=self.class_names or predictions.class_names,
+            ids=_as_list(self.ids),
+            texts=_as_list(self.texts),
+        )
+        if labelled is not None:
+            extras = _of_rows(extras, labelled, has_ids=predictions.ids is not None)
+        if extras.ids is None:
+            extras = replace(extras, ids=predictions.ids)
+        _check(predictions, extras)
+        return extras
 
 
-def _of_kept(extras: Extras, kept: Array | None, predictions: Predictions) -> Extras:
-    """Return what is known of the rows that have a label, where some have none."""
-    listed: dict[str, Any] = {
-        name: list(given)
-        for name in ("ids", "texts")
-        for given in [getattr(extras, name)]
-        if hasattr(given, "__len__") and not isinstance(given, str)
-    }
-    extras = replace(extras, **listed)  # a Series is looked up by its index
-    if kept is not None:
-        every: Any = extras.thumbnails
-        chosen: dict[str, Any] = {}
-        for name in ("ids", "texts"):
-            given = getattr(extras, name)
-            if hasattr(given, "__len__") and len(given) > kept[-1]:
-                chosen[name] = [given[row] for row in kept]
-        if predictions.ids is None:
-            chosen.setdefault("ids", kept.tolist())
-        if callable(every):
-            chosen["thumbnails"] = lambda row: every(int(kept[row]))
-        extras = replace(extras, **chosen)
-    ids = predictions.ids if extras.ids is None else extras.ids
-    return replace(extras, ids=ids)
+def _as_list(values: Any) -> Any:
+    """Return values as a list, for a Series would be looked up by its index."""
+    is_sequence = hasattr(values, "__len__") and not isinstance(values, str)
+    return list(values) if is_sequence else values
+
+
+def _of_rows(extras: Extras, rows: Array, *, has_ids: bool) -> Extras:
+    """Return the extras of some rows; those that are for these rows already stay."""
+    selected: dict[str, Any] = {}
+    for name in ("ids", "texts"):
+        values = getattr(extras, name)
+        if hasattr(values, "__len__") and len(values) > rows[-1]:
+            selected[name] = [values[row] for row in rows]
+    if not has_ids:
+        selected.setdefault("ids", rows.tolist())
+    thumbnail = extras.thumbnails
+    if thumbnail is not None and callable(thumbnail):
+        selected["thumbnails"] = lambda row: thumbnail(int(rows[row]))
+    return replace(extras, **selected)
 
 
 def _check(predictions: Predictions, extras: Extras) -> None:
-    for name, wanted in (
-        ("ids", len(predictions)),
-        ("texts", len(predictions)),
-        ("class_names", predictions.n_classes),
-    ):
-        if name == "class_names" and isinstance(predictions, Answers):
-            continue
-        given = getattr(extras, name)
-        if given is not None and not hasattr(given, "__len__"):
-            message = f"expected {name} as a list, got {given!r}."
+    lengths = {"ids": len(predictions), "texts": len(predictions)}
+    if not isinstance(predictions, Answers):
+        lengths["class_names"] = predictions.n_classes
+    for name, length in lengths.items():
+        values = getattr(extras, name)
+        if values is not None and not hasattr(values, "__len__"):
+            message = f"expected {name} as a list, got {values!r}."
             raise InputError(message)
-        if given is not None and len(given) != wanted:
-            message = f"expected {wanted:,} {name}, got {len(given):,}."
+        if values is not None and len(values) != length:
+            message = f"expected {length:,} {name}, got {len(values):,}."
             raise InputError(message)
     if extras.thumbnails is not None and not callable(extras.thumbnails):
         message = "expected thumbnails as a function of a row's number."

@@ -23,13 +23,13 @@ from trustdoctor.metrics import (
 )
 from trustdoctor.opinion import Cascade, Measured
 from trustdoctor.predictions import Predictions
-from trustdoctor.report.cascade_words import (
-    RATES,
-    find_view,
+from trustdoctor.report.cascade_page import (
+    LIMITED_RATES,
     require_measured,
     short_name,
+    visible_range,
 )
-from trustdoctor.report.look import COLOURS, DASHES, LIMIT, MARKERS, RIGHT, WRONG
+from trustdoctor.report.theme import COLOURS, DASHES, LIMIT, MARKERS, RIGHT, WRONG
 from trustdoctor.visible import visible
 
 Numbers = tuple[float, ...]
@@ -37,7 +37,7 @@ Numbers = tuple[float, ...]
 
 @dataclass(frozen=True)
 class Line:
-    """A curve with a band around it, or points with bars, where there are any."""
+    """A curve, or points that are not joined, with intervals if there are any."""
 
     label: str
     x: Numbers
@@ -59,7 +59,7 @@ class Bars:
 
 @dataclass(frozen=True)
 class Dots:
-    """Points that are not joined; those one sees through lie below the lines."""
+    """Points that are not joined; transparent ones lie below the lines."""
 
     label: str
     x: Numbers
@@ -124,8 +124,8 @@ def draw(picture: Picture) -> Any:
         ) from error
     columns = min(picture.columns, len(picture.panels))
     rows = -(-len(picture.panels) // columns)
-    wide = max(4.2, *(0.75 * len(panel.ticks) for panel in picture.panels))
-    figure = Figure(figsize=(wide * columns, 3.4 * rows), layout="constrained")
+    width = max(4.2, *(0.75 * len(panel.ticks) for panel in picture.panels))
+    figure = Figure(figsize=(width * columns, 3.4 * rows), layout="constrained")
     if picture.title:
         figure.suptitle(picture.title)
     grid = figure.subplots(rows, columns, squeeze=False)
@@ -165,9 +165,9 @@ def _draw_panel(axes: Any, panel: Panel) -> None:
 
 
 def _draw_limits(axes: Any, panel: Panel) -> None:
-    for at, line in ((panel.level, axes.axhline), (panel.upright, axes.axvline)):
-        if at is not None:
-            line(at, color=LIMIT, linestyle="--", lw=1)
+    for value, draw_at in ((panel.level, axes.axhline), (panel.upright, axes.axvline)):
+        if value is not None:
+            draw_at(value, color=LIMIT, linestyle="--", lw=1)
     if panel.view is not None:
         axes.set_xlim(*panel.view[0])
         axes.set_ylim(*panel.view[1])
@@ -192,15 +192,15 @@ def _draw_dots(axes: Any, dots: Dots) -> None:
 def _draw_line(axes: Any, line: Line, i: int) -> None:
     colour = COLOURS[i % len(COLOURS)]
     if not line.joined:
-        ends = None
+        whiskers = None
         if line.low:
-            ends = [
+            whiskers = [
                 [y - low for y, low in zip(line.y, line.low, strict=True)],
                 [high - y for y, high in zip(line.y, line.high, strict=True)],
             ]
         marker = MARKERS[i % len(MARKERS)]
         axes.errorbar(
-            line.x, line.y, ends, fmt=marker, ms=4, color=colour, label=line.label
+            line.x, line.y, whiskers, fmt=marker, ms=4, color=colour, label=line.label
         )
         return
     style = DASHES[i % len(DASHES)]
@@ -214,70 +214,70 @@ def save_picture(picture: Picture, path: str | Path) -> None:
     import matplotlib as mpl
 
     figure = draw(picture)
-    kind = Path(path).suffix[1:]
-    plain = {"Date": None} if kind == "svg" else {"Software": None}
+    file_format = Path(path).suffix[1:]
+    # Without its date and version, the same picture is always the same bytes.
+    metadata = {"Date": None} if file_format == "svg" else {"Software": None}
     with replacing(path) as temporary, mpl.rc_context({"svg.hashsalt": picture.name}):
-        figure.savefig(temporary, format=kind, dpi=150, metadata=plain)
+        figure.savefig(temporary, format=file_format, dpi=150, metadata=metadata)
 
 
-def plot_histogram(found: Evaluation, *, score: str | None = None) -> Any:
+def plot_histogram(evaluation: Evaluation, *, score: str | None = None) -> Any:
     """Return a figure of a score's values for right and for wrong predictions.
 
     By default the evaluation's first score.
     """
-    name, (scores,) = _named(found, [score] if score else list(found.scores)[:1])
-    wrong = _predictions(found).errors
-    edges, right, bad = histogram(scores, wrong)
-    n = max(1, int((~wrong).sum())), max(1, int(wrong.sum()))
-    bars = tuple(
-        Bars(label, _tuple(edges), _tuple(heights), colour)
-        for label, heights, colour in (
-            ("right", right / n[0], RIGHT),
-            ("wrong", bad / n[1], WRONG),
-        )
+    names = [score] if score else list(evaluation.scores)[:1]
+    ((name, scores),) = _doubts(evaluation, names)
+    errors = _predictions(evaluation).errors
+    edges, right, wrong = histogram(scores, errors)
+    n_right, n_wrong = max(1, int((~errors).sum())), max(1, int(errors.sum()))
+    bars = (
+        Bars("right", _floats(edges), _floats(right / n_right), RIGHT),
+        Bars("wrong", _floats(edges), _floats(wrong / n_wrong), WRONG),
     )
-    panel = Panel("", f"{name[0]} (doubt)", "share of the rows", bars=bars)
+    panel = Panel("", f"{name} (doubt)", "share of the rows", bars=bars)
     return draw(Picture("histogram", "", (panel,)))
 
 
-def plot_roc(found: Evaluation, *, scores: Sequence[str] | None = None) -> Any:
+def plot_roc(evaluation: Evaluation, *, scores: Sequence[str] | None = None) -> Any:
     """Return a figure of TRR over FRR, one curve per score."""
-    wrong = _predictions(found).errors
+    errors = _predictions(evaluation).errors
     lines = []
-    for name, values in zip(*_named(found, scores), strict=True):
-        frr, trr, _ = roc(values, wrong)
-        lines.append(Line(name, *map(_tuple, thin_curve(frr, trr))))
+    for name, doubts in _doubts(evaluation, scores):
+        frr, trr, _ = roc(doubts, errors)
+        lines.append(Line(name, *map(_floats, thin_curve(frr, trr))))
     return draw(Picture("roc", "", (Panel("", "FRR", "TRR", tuple(lines)),)))
 
 
 def plot_risk_coverage(
-    found: Evaluation, *, scores: Sequence[str] | None = None
+    evaluation: Evaluation, *, scores: Sequence[str] | None = None
 ) -> Any:
     """Return a figure of the risk of the accepted rows over coverage."""
-    wrong = _predictions(found).errors
+    errors = _predictions(evaluation).errors
     lines = []
-    for name, values in zip(*_named(found, scores), strict=True):
-        chart = threshold_grid(values, wrong)
-        some = chart.coverage > 0
-        x, y = chart.coverage[some], chart.risk[some]
-        lines.append(Line(name, _tuple(x), _tuple(y)))
+    for name, doubts in _doubts(evaluation, scores):
+        grid = threshold_grid(doubts, errors)
+        accepts = grid.coverage > 0
+        coverage, risk = grid.coverage[accepts], grid.risk[accepts]
+        lines.append(Line(name, _floats(coverage), _floats(risk)))
     panel = Panel("", "coverage", "risk", tuple(lines))
     return draw(Picture("risk-coverage", "", (panel,)))
 
 
-def plot_reliability(found: Evaluation) -> Any:
+def plot_reliability(evaluation: Evaluation) -> Any:
     """Return a figure of accuracy over confidence, with intervals."""
-    at = found.settings
+    settings = evaluation.settings
     bins = reliability_bins(
-        _predictions(found),
-        temperature=at.temperature,
-        confidence=at.confidence,
-        doubts=found.doubts,
+        _predictions(evaluation),
+        temperature=settings.temperature,
+        confidence=settings.confidence,
+        doubts=evaluation.doubts,
     )
-    cells = [(b.confidence, b.accuracy) for b in bins]
-    columns = zip(*((c, a.value, a.low, a.high) for c, a in cells), strict=True)
+    points = [
+        (b.confidence, b.accuracy.value, b.accuracy.low, b.accuracy.high) for b in bins
+    ]
     lines = (
-        Line("accuracy", *(tuple(column) for column in columns)),
+        Line("accuracy", *(tuple(column) for column in zip(*points, strict=True))),
         Line("calibrated", (0.0, 1.0), (0.0, 1.0)),
     )
     panel = Panel("", "confidence", "accuracy", lines)
@@ -303,71 +303,79 @@ def plot_cascade(cascade: Cascade) -> Any:
     >>> plot_cascade(cascade).axes[0].get_xlabel()
     'errors among the accepted (risk), %'
     """
-    seen, _ = require_measured(cascade)
-    view = find_view(seen)
+    measured, _ = require_measured(cascade)
+    shown = visible_range(measured)
     lines = tuple(
-        Line(f"{_label(one.name)} alone", *_columns(seen.curves[one.name]))
-        for one in seen.alone
+        Line(
+            f"{_plain_label(model.name)} alone",
+            *_rates_and_costs(measured.curves[model.name]),
+        )
+        for model in measured.alone
     )
     panel = Panel(
         "",
-        f"{RATES[seen.target]}, %",
+        f"{LIMITED_RATES[measured.target]}, %",
         "cost per row",
         lines,
-        dots=tuple(_policies(seen)),
-        upright=100 * seen.limit,
-        view=((100 * view.rates[0], 100 * view.rates[1]), view.costs),
+        dots=tuple(_policy_dots(measured)),
+        upright=100 * measured.limit,
+        view=((100 * shown.rates[0], 100 * shown.rates[1]), shown.costs),
     )
     return draw(Picture("cascade", "", (panel,)))
 
 
-def _policies(seen: Measured) -> Iterator[Dots]:
+def _policy_dots(measured: Measured) -> Iterator[Dots]:
     """Yield the points of a cascade's picture, the least important first."""
-    k = seen.passed
+    tested, k = measured.tested, measured.passed
     black = COLOURS[-1]
-    yield Dots("policies", *_columns(seen.policies), "#777777", size=2, opacity=0.3)
-    yield Dots("tested, passed", *_columns(seen.tested[:k]), black, filled=False)
-    if len(seen.tested) > k:
-        yield Dots("tested, failed", *_columns(seen.tested[k:]), LIMIT, "x", 5)
-    for i, one in enumerate(seen.alone):
-        at = (100 * one.rate,), (one.cost.value or 0.0,)
-        yield Dots("", *at, COLOURS[i % len(COLOURS)], "s", 6)
-    yield Dots("cascade", *_columns(seen.tested[k - 1 : k]), black, "*", 11)
+    policies = _rates_and_costs(measured.policies)
+    yield Dots("policies", *policies, "#777777", size=2, opacity=0.3)
+    yield Dots("tested, passed", *_rates_and_costs(tested[:k]), black, filled=False)
+    if len(tested) > k:
+        yield Dots("tested, failed", *_rates_and_costs(tested[k:]), LIMIT, "x", 5)
+    for i, model in enumerate(measured.alone):
+        rate, cost = (100 * model.rate,), (model.cost.value or 0.0,)
+        yield Dots("", rate, cost, COLOURS[i % len(COLOURS)], "s", 6)
+    yield Dots("cascade", *_rates_and_costs(tested[k - 1 : k]), black, "*", 11)
 
 
-def _columns(points: Array) -> tuple[Numbers, Numbers]:
-    """Return rates, in percent, and costs."""
-    return _tuple(100 * points[:, 0]), _tuple(points[:, 1])
+def _rates_and_costs(points: Array) -> tuple[Numbers, Numbers]:
+    """Return the rates of points, in percent, and their costs."""
+    return _floats(100 * points[:, 0]), _floats(points[:, 1])
 
 
-def _label(name: str) -> str:
+def _plain_label(name: str) -> str:
     """Return a name that matplotlib shows as it is."""
-    shown = visible(short_name(name)).replace("$", r"\$")
-    return f" {shown}" if shown.startswith("_") else shown
+    # $ would begin a formula, and a leading _ hides a label from the legend.
+    label = visible(short_name(name)).replace("$", r"\$")
+    return f" {label}" if label.startswith("_") else label
 
 
-def _predictions(found: Evaluation) -> Predictions:
-    if found.predictions is None:
+def _predictions(evaluation: Evaluation) -> Predictions:
+    if evaluation.predictions is None:
         message = "this evaluation has no predictions with it; evaluate them again."
         raise InputError(message)
-    return found.predictions
+    return evaluation.predictions
 
 
-def _named(
-    found: Evaluation, scores: Sequence[str] | None
-) -> tuple[list[str], list[Any]]:
+def _doubts(
+    evaluation: Evaluation, scores: Sequence[str] | None
+) -> list[tuple[str, Array]]:
+    """Return the names of scores and the doubts of the rows; by default of all."""
     if isinstance(scores, str):
         message = f"expected a list of scores, got the string {scores!r}. Use [...]."
         raise InputError(message)
-    names = list(scores or found.scores)
-    missing = [name for name in names if name not in found.scores]
+    names = list(scores or evaluation.scores)
+    missing = [name for name in names if name not in evaluation.scores]
     if missing:
-        known = ", ".join(found.scores)
-        message = f"expected a score that was evaluated, {known}; got {missing[0]!r}."
+        evaluated = ", ".join(evaluation.scores)
+        message = (
+            f"expected a score that was evaluated, {evaluated}; got {missing[0]!r}."
+        )
         raise InputError(message)
-    _predictions(found)
-    return names, [found.doubts[name] for name in names]
+    _predictions(evaluation)
+    return [(name, evaluation.doubts[name]) for name in names]
 
 
-def _tuple(values: Any) -> Numbers:
+def _floats(values: Any) -> Numbers:
     return tuple(float(value) for value in values)

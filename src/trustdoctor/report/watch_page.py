@@ -10,19 +10,12 @@ from msgspec.structs import asdict
 from trustdoctor.atomic import write_text
 from trustdoctor.gates import Gate
 from trustdoctor.report.template import MOST_NAME, fill_page, shorten
-from trustdoctor.report.text import RATE_NAMES
 from trustdoctor.report.watch_charts import make_charts, shown_groups
-from trustdoctor.watch import HistoryEntry, RateTest, Watch, wording
+from trustdoctor.watch import RATE_NAMES, HistoryEntry, RateTest, Watch, wording
 
 MOST_UPDATES = 200
 """Updates that the table shows."""
 
-_NAMES = {
-    "accepted": "rows accepted",
-    "coverage": "rows accepted (coverage)",
-    "joint": "wrong and accepted, of all (joint)",
-    **RATE_NAMES,
-}
 _WHAT = {"update": "rows", "labels": "late labels"}
 _BATCH = "batch"
 _MAY_BE_EMPTY = {
@@ -84,7 +77,7 @@ def write_watch(watch: Watch, path: str | Path) -> None:
 
 
 def _name(test: str) -> str:
-    return _sentence(_NAMES.get(test, test))
+    return _sentence(RATE_NAMES.get(test, test))
 
 
 def _sentence(text: str) -> str:

@@ -13,9 +13,9 @@ from importlib.resources import files
 from typing import Any
 
 from trustdoctor.gates import TARGETS
-from trustdoctor.report.text import RATE_NAMES
 from trustdoctor.service.access import SESSION
 from trustdoctor.visible import visible
+from trustdoctor.watch import RATE_NAMES
 
 _SCRIPTS = {
     "live": ("charts.js", "common.js", "plots.js", "live.js"),
@@ -23,13 +23,7 @@ _SCRIPTS = {
     "login": (),
 }
 _PAGES = ("/", "/review")
-_SHARED = {"charts.js", "look.css"}
-_NAMES = {
-    "accepted": "rows accepted",
-    "coverage": "rows accepted (coverage)",
-    "joint": "wrong and accepted, of all (joint)",
-    **RATE_NAMES,
-}
+_SHARED = {"charts.js", "components.css"}
 
 
 def render_live(*, tokens: bool = False) -> str:
@@ -131,7 +125,7 @@ def _render(name: str, **content: Any) -> str:
         lstrip_blocks=True,
     )
     data = {
-        "names": _NAMES,
+        "names": RATE_NAMES,
         "unlabelled": ["accepted", *_without_labels()],
         "tokens": content.get("tokens", False),
     }
@@ -157,12 +151,12 @@ def _script(name: str) -> str:
 
 @cache
 def _style() -> str:
-    return "\n" + _file("look.css") + _file("page.css")
+    return "\n" + _file("components.css") + _file("page.css")
 
 
 def _file(name: str) -> str:
     """Return one of our files, or of those that all pages share."""
-    room = "report/look" if name in _SHARED else "service/page"
+    room = "report/assets" if name in _SHARED else "service/page"
     return (files("trustdoctor") / room / name).read_text(encoding="utf-8")
 
 

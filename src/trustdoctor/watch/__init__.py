@@ -17,9 +17,11 @@ from trustdoctor.watch.state_file import from_state, require_state, to_state
 from trustdoctor.watch.stream import StreamLabels, StreamRows, follow
 from trustdoctor.watch.update_rows import check_noise
 from trustdoctor.watch.watch import Watch
+from trustdoctor.watch.wording import RATE_NAMES
 
 __all__ = [
     "CORRECT",
+    "RATE_NAMES",
     "UNDECIDED",
     "WRONG",
     "Alarm",

@@ -18,6 +18,16 @@ from trustdoctor.watch.rate_tests import (
 if TYPE_CHECKING:
     from trustdoctor.watch.watch import Watch
 
+RATE_NAMES = {
+    "accepted": "rows accepted",
+    "coverage": "rows accepted (coverage)",
+    "joint": "wrong and accepted, of all (joint)",
+    "risk": "errors among the accepted (risk)",
+    "trr": "errors caught (TRR)",
+    "frr": "correct predictions lost (FRR)",
+}
+"""The names of rates for people who do not know their abbreviations."""
+
 _MOST_GROUPS = 3  # in a line
 
 

@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 
 from trustdoctor import Predictions
-from trustdoctor.report import findings
-from trustdoctor.report.findings import (
+from trustdoctor.report.class_tables import (
     MOST_NUMBERS,
     count_tables,
     extremes,
@@ -39,7 +38,7 @@ def test_classes_and_confusions_are_counted_at_every_threshold(rows, rng):
 
 @pytest.mark.parametrize("wide", [1000, 1])
 def test_the_worst_come_first(wide, rows, monkeypatch):
-    monkeypatch.setattr(findings, "_WIDE", wide)
+    monkeypatch.setattr("trustdoctor.report.class_tables._DENSE_PAIRS", wide)
     found = find_subjects(rows)
     errors = [(rows.errors & (rows.predicted == k)).sum() for k in found.classes]
     assert errors == sorted(errors, reverse=True)
