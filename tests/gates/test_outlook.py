@@ -8,7 +8,7 @@ from scipy.stats import binom
 
 import trustdoctor as td
 from trustdoctor.errors import FileError
-from trustdoctor.gates import outlook
+from trustdoctor.gates import Rows, outlook
 from trustdoctor.gates.outlook import (
     CountedRows,
     Outlook,
@@ -17,7 +17,7 @@ from trustdoctor.gates.outlook import (
     simulate_outlook,
 )
 from trustdoctor.gates.request import Request
-from trustdoctor.gates.sample import Rows
+from trustdoctor.metrics import Sketch
 
 
 def binormal(rng, rows):
@@ -310,15 +310,15 @@ def flags(scores, errors, n, runs, risk, seed=0):
 
 
 @pytest.mark.soak
-def test_gates_that_were_luck_are_flagged(shared):
+def test_gates_that_passed_by_chance_are_flagged(shared):
     """IMDb: one calibration in eight accepts anything, and most of those break."""
     p = td.read(shared / "predictions" / "minilm-imdb-test.npz")
-    able, luck, broken = flags(td.alpha(p), p.errors, 500, 500, risk=0.01)
+    able, by_chance, broken = flags(td.alpha(p), p.errors, 500, 500, risk=0.01)
     assert 0.05 < able.mean() < 0.25
     assert broken.mean() <= 0.1
     assert (broken & able).sum() / able.sum() > 0.4
-    assert (luck & broken).sum() / broken.sum() > 0.75
-    assert not (luck & ~able).any()
+    assert (by_chance & broken).sum() / broken.sum() > 0.75
+    assert not (by_chance & ~able).any()
 
 
 @pytest.mark.sampled(2)
@@ -326,13 +326,13 @@ def test_gates_that_were_luck_are_flagged(shared):
 def test_gates_on_enough_rows_are_not(n, risk, rng):
     errors = rng.random(50_000) < 0.1
     scores = rng.normal(size=50_000) + 2 * errors
-    able, luck, _ = flags(scores, errors, n, 200, risk=risk)
+    able, by_chance, _ = flags(scores, errors, n, 200, risk=risk)
     assert able.mean() > 0.9
-    assert luck.mean() < 0.03
+    assert by_chance.mean() < 0.03
 
 
 @pytest.mark.more
-def test_no_gate_is_luck_where_one_error_is_allowed(rng):
+def test_no_gate_passes_by_chance_where_one_error_is_allowed(rng):
     """By scipy: the flag needs that one error would have failed."""
     errors = rng.random(4000) < 0.2
     scores = rng.normal(size=4000) + errors
@@ -345,14 +345,14 @@ def test_no_gate_is_luck_where_one_error_is_allowed(rng):
             assert not errors[drawn][gate.accept(scores[drawn])].any()
 
 
-def lucky(first=250):
+def without_errors_accepted(first=250):
     """No error among the first rows, then every third."""
     errors = (np.arange(500) >= first) & (np.arange(500) % 3 == 0)
     return np.arange(500.0), errors
 
 
 def test_the_flag_is_in_the_text_the_file_and_the_gate(tmp_path):
-    gate = td.calibrate_scores(*lucky(), risk=0.01)
+    gate = td.calibrate_scores(*without_errors_accepted(), risk=0.01)
     assert gate.certificate.passed_by_chance
     assert "Careful: it passed with no error among 252 accepted rows" in str(
         gate.certificate.notes
@@ -365,8 +365,10 @@ def test_the_flag_is_in_the_text_the_file_and_the_gate(tmp_path):
     assert td.Gate.load(tmp_path / "gate.json").certificate.passed_by_chance
 
 
-def test_groups_that_were_lucky_are_named():
-    scores, errors = (np.tile(group_rows, 2) for group_rows in lucky(330))
+def test_groups_that_passed_by_chance_are_named():
+    scores, errors = (
+        np.tile(group_rows, 2) for group_rows in without_errors_accepted(330)
+    )
     errors[500:] = np.arange(500) >= 495
     groups = np.repeat(["bad", "good"], 500)
     certificate = td.calibrate_scores(
@@ -395,3 +397,71 @@ def test_gates_that_decide_nothing_say_why():
     assert repr(gate).startswith("Gate(reject all, because 0 errors are too few")
     gate = td.calibrate_scores([1.0, 2.0, 3.0], [False] * 3, frr=0.05)
     assert repr(gate).startswith("Gate(accept all, because 3 rows of the kind")
+
+
+UNPROMISED = [
+    {"frr": 0.05},
+    {"frr": 0.9},  # 0.1 at confidence 0.9: where logarithms are one off
+    {"trr": 0.95},
+    {"trr": 0.1},
+    {"risk": 0.02},
+    {"risk": 0.1},
+    {"risk": 0.05, "method": "sgr"},
+    {"risk": 0.05, "method": "grid"},
+    {"joint": 0.02},
+    {"joint": 0.9},
+    {"coverage": 0.99},
+    {"frr": 0.05, "trr": 0.9},
+    {"frr": 0.1, "trr": 0.5},
+    {"frr": 0.05, "mode": "expectation"},
+    {"trr": 0.95, "mode": "expectation"},
+    {"joint": 0.02, "mode": "expectation"},
+]
+
+
+def samples():
+    """Rows of every size, good and bad, continuous, tied, and with certain errors."""
+    for n in (1, 3, 10, 40, 100, 400, 1500, 3600):
+        for accuracy, gap in ((0.6, 0.5), (0.9, 1.5), (0.97, 1.5)):
+            for kind in ("continuous", "tied", "certain"):
+                rng = np.random.default_rng(n)
+                errors = rng.random(n) > accuracy
+                scores = rng.normal(size=n) + gap * errors
+                if kind == "tied":
+                    scores = np.round(scores)
+                if kind == "certain":
+                    scores[rng.random(n) < 0.05] = -np.inf
+                yield scores, errors
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("target", UNPROMISED, ids=str)
+def test_an_outlook_is_given_where_a_promise_fails(target):
+    """Of as many rows first; of more rows only where most calibrations succeed."""
+    for scores, errors in samples():
+        if len(scores) not in (10, 400):
+            continue
+        certificate = td.calibrate_scores(scores, errors, **target).certificate
+        looks = certificate.outlook
+        if not certificate.trivial or not errors.any() or errors.all():
+            assert looks == ()
+        if looks:
+            assert looks[0].rows == len(scores)
+            assert all(look.rows > len(scores) for look in looks[1:])
+            assert all(look.decides >= 0.8 for look in looks[1:])
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("target", UNPROMISED, ids=str)
+def test_sketches_have_the_outlook_of_their_rows(target):
+    for scores, errors in samples():
+        if len(scores) == 400 and "method" not in target:
+            sketch = Sketch()
+            sketch.update(scores, errors)
+            looks = [
+                td.calibrate_scores(*rows, **target).certificate.outlook
+                for rows in ((scores, errors), (sketch,))
+            ]
+            if all(looks):
+                rows, cells = (look[0].decides for look in looks)
+                assert rows == pytest.approx(cells, abs=0.15)

@@ -1,13 +1,11 @@
 """Two targets at once: both kept, or how near one gets."""
 
-import json
-
 import numpy as np
 import pytest
-from scipy.stats import binom, norm
+from scipy.stats import norm
 
 import trustdoctor as td
-from trustdoctor.errors import FileError, InputError
+from trustdoctor.errors import InputError
 from trustdoctor.metrics import Sketch
 
 
@@ -141,59 +139,3 @@ def test_too_few_rows_for_one_of_them_are_said(rng):
 def test_other_questions_are_refused(options, match):
     with pytest.raises(InputError, match=match):
         td.calibrate_scores([0.1, 0.2], [True, False], **options)
-
-
-@pytest.mark.parametrize("method", ["sequence", "sgr", "grid"])
-def test_thresholds_that_passed_are_listed_with_scipys_p_values(method, rng, tmp_path):
-    scores, errors = draw(rng, 3000)
-    gate = td.calibrate_scores(scores, errors, risk=0.05, method=method)
-    listed = gate.certificate.passed
-    assert 1 <= len(listed) <= 20
-    assert listed[-1].threshold == gate.threshold
-    assert [passed.accepted for passed in listed] == sorted(
-        {o.accepted for o in listed}
-    )
-    for passed in listed:
-        accepted = scores <= passed.threshold
-        assert (accepted.sum(), errors[accepted].sum()) == (
-            passed.accepted,
-            passed.errors,
-        )
-        assert passed.p_value == pytest.approx(
-            binom.cdf(passed.errors, passed.accepted, 0.05)
-        )
-        assert passed.p_value <= passed.level <= 0.09
-    gate.save(tmp_path / "gate.json")
-    content = json.loads((tmp_path / "gate.json").read_text())["certificate"]
-    assert content["passed"][-1] == [listed[-1].threshold, *listed[-1][1:]]
-    assert td.Gate.load(tmp_path / "gate.json") == gate
-    assert len(gate.certificate.passed_lines()) == len(listed) + 2
-
-
-def test_nothing_is_listed_where_nothing_is_tested(rng):
-    certificate = td.calibrate_scores(*draw(rng), frr=0.1).certificate
-    assert (certificate.passed, certificate.passed_lines()) == ((), [])
-    assert "passed" not in certificate.to_dict()
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"passed": 3},
-        {"passed": [1]},
-        {"passed": [[0.1, 2, 3]]},
-        {"passed": [[0.1, 2, 3, 0.1, 0.1]]},
-        {"passed": [["x", 3, 2, 0.1, 0.1]]},
-        {"passed": [[0.1, 3, 2, 7, 0.1]]},
-        {"passed_by_chance": "no"},
-        {"passed_by_chance": 1},
-    ],
-)
-def test_lists_that_are_not_understood_are_refused(change, rng, tmp_path):
-    path = tmp_path / "gate.json"
-    td.calibrate_scores(*draw(rng), risk=0.05).save(path)
-    content = json.loads(path.read_text())
-    content["certificate"] |= change
-    path.write_text(json.dumps(content))
-    with pytest.raises(FileError, match="not valid"):
-        td.Gate.load(path)

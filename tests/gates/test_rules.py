@@ -9,10 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-import trustdoctor as td
 from trustdoctor.gates import Rows, rules
-from trustdoctor.gates import risk as risk_rules
-from trustdoctor.metrics import Sketch
 
 rates = st.sampled_from([0.01, 0.05, 0.1, 0.29, 0.5, 0.9])
 deltas = st.sampled_from([0.01, 0.1, 0.3])
@@ -101,66 +98,6 @@ def test_rates_are_read_as_decimals():
     )
 
 
-def walk_by_hand(scores, errors, risk, start, level):
-    """Fixed-sequence testing, one distinct threshold after another."""
-    best = 0
-    for t in np.unique(scores):
-        accepted = scores <= t
-        j = int(accepted.sum())
-        if j < start:
-            continue
-        if binom.cdf(int(errors[accepted].sum()), j, risk) > level:
-            break
-        best = j
-    return best
-
-
-@given(
-    n=st.integers(20, 300),
-    seed=st.integers(0, 50),
-    risk=st.sampled_from([0.05, 0.2, 0.4]),
-    tied=st.booleans(),
-)
-def test_the_risk_sequences_are_those_walked_by_hand(n, seed, risk, tied):
-    rng = np.random.default_rng(seed)
-    errors = rng.random(n) < 0.2
-    scores = rng.normal(size=n) + 2 * errors
-    scores = np.round(scores) if tied else scores
-    cut = risk_rules.risk_sequence(
-        Rows(scores, errors), risk, delta=0.1, min_coverage=0.3
-    )
-    expected = 0
-    for share, level in ((0.3, 0.09), (0.05, 0.01)):
-        start = max(
-            int(np.ceil(np.log(level) / np.log(1 - risk))),
-            int(np.ceil(Fraction(str(share)) * n)),
-        )
-        expected = max(expected, walk_by_hand(scores, errors, risk, start, level))
-    if expected == 0:
-        assert cut.state == "reject-all"
-    elif expected == n:
-        assert cut.state == "accept-all"
-    else:
-        assert (scores <= cut.score).sum() == expected
-
-
-@given(n=st.integers(20, 300), seed=st.integers(0, 50))
-def test_sgr_and_grid_stop_where_their_bounds_hold(n, seed):
-    rng = np.random.default_rng(seed)
-    errors = rng.random(n) < 0.1
-    scores = rng.normal(size=n) + 3 * errors
-    level = {"sgr": 0.1 / np.ceil(np.log2(n)), "grid": 0.1 / 20}
-    for name, cut in (
-        ("sgr", risk_rules.risk_sgr(Rows(scores, errors), 0.2, delta=0.1)),
-        ("grid", risk_rules.risk_grid(Rows(scores, errors), 0.2, delta=0.1)),
-    ):
-        if cut.state == "reject-all":
-            continue
-        accepted = scores <= (cut.score if cut.state == "threshold" else np.inf)
-        p = binom.cdf(errors[accepted].sum(), accepted.sum(), 0.2)
-        assert p <= level[name] * (1 + 1e-9)
-
-
 @given(seed=st.integers(0, 50), cost=st.sampled_from([1.0, 5.0, 20.0, 200.0]))
 def test_least_cost_is_the_least_of_all_thresholds(seed, cost):
     rng = np.random.default_rng(seed)
@@ -202,88 +139,6 @@ def test_binomial_tails_meet_scipy():
                 assert rules.binomial_upper_tail(k, n, p) == pytest.approx(
                     binom.sf(k - 1, n, p), rel=1e-9
                 )
-
-
-UNPROMISED = [
-    {"frr": 0.05},
-    {"frr": 0.9},  # 0.1 at confidence 0.9: where logarithms are one off
-    {"trr": 0.95},
-    {"trr": 0.1},
-    {"risk": 0.02},
-    {"risk": 0.1},
-    {"risk": 0.05, "method": "sgr"},
-    {"risk": 0.05, "method": "grid"},
-    {"joint": 0.02},
-    {"joint": 0.9},
-    {"coverage": 0.99},
-    {"frr": 0.05, "trr": 0.9},
-    {"frr": 0.1, "trr": 0.5},
-    {"frr": 0.05, "mode": "expectation"},
-    {"trr": 0.95, "mode": "expectation"},
-    {"joint": 0.02, "mode": "expectation"},
-]
-
-
-def samples():
-    """Rows of every size, good and bad, continuous, tied, and with certain errors."""
-    for n in (1, 3, 10, 40, 100, 400, 1500, 3600):
-        for accuracy, gap in ((0.6, 0.5), (0.9, 1.5), (0.97, 1.5)):
-            for kind in ("continuous", "tied", "certain"):
-                rng = np.random.default_rng(n)
-                errors = rng.random(n) > accuracy
-                scores = rng.normal(size=n) + gap * errors
-                if kind == "tied":
-                    scores = np.round(scores)
-                if kind == "certain":
-                    scores[rng.random(n) < 0.05] = -np.inf
-                yield scores, errors
-
-
-@pytest.mark.sampled(4)
-@pytest.mark.parametrize("target", UNPROMISED, ids=str)
-def test_an_outlook_is_given_where_a_promise_fails(target):
-    """Of as many rows first; of more rows only where most calibrations succeed."""
-    for scores, errors in samples():
-        if len(scores) not in (10, 400):
-            continue
-        certificate = td.calibrate_scores(scores, errors, **target).certificate
-        looks = certificate.outlook
-        if not certificate.trivial or not errors.any() or errors.all():
-            assert looks == ()
-        if looks:
-            assert looks[0].rows == len(scores)
-            assert all(look.rows > len(scores) for look in looks[1:])
-            assert all(look.decides >= 0.8 for look in looks[1:])
-
-
-@pytest.mark.sampled(4)
-@pytest.mark.parametrize("target", UNPROMISED, ids=str)
-def test_sketches_have_the_outlook_of_their_rows(target):
-    for scores, errors in samples():
-        if len(scores) == 400 and "method" not in target:
-            sketch = Sketch()
-            sketch.update(scores, errors)
-            looks = [
-                td.calibrate_scores(*rows, **target).certificate.outlook
-                for rows in ((scores, errors), (sketch,))
-            ]
-            if all(looks):
-                rows, cells = (look[0].decides for look in looks)
-                assert rows == pytest.approx(cells, abs=0.15)
-
-
-@pytest.mark.filterwarnings("ignore::trustdoctor.errors.OddLabelsWarning")
-def test_more_rows_do_not_help_where_the_search_starts_badly():
-    """Risk is lowest in the middle, where no sequence starts."""
-    rng = np.random.default_rng(0)
-    scores = np.arange(4000.0)
-    errors = (rng.random(4000) < 0.3) & ((scores < 1500) | (scores > 3900))
-    certificate = td.calibrate_scores(scores, errors, risk=0.15).certificate
-    assert "risk does not fall with this score" in certificate.trivial
-    assert "too few" not in certificate.trivial
-    assert len(certificate.outlook) == 1  # no number of rows is enough
-    grid = td.calibrate_scores(scores, errors, risk=0.15, method="grid")
-    assert grid.state == "accept-all"
 
 
 # --- room for rounding --------------------------------------------------------------

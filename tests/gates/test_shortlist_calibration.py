@@ -82,7 +82,7 @@ def test_the_threshold_is_an_order_statistic(level, rng):
         )
 
 
-def test_strangeness_that_rounding_tells_apart_is_listed_as_one():
+def test_nonconformity_that_rounding_tells_apart_is_listed_as_one():
     size = 4e-6 * np.arange(30) // 1e-5  # three of a kind
     for seed in range(20):
         jitter = np.random.default_rng(seed).uniform(-ROUNDING, ROUNDING, 30)
@@ -449,7 +449,7 @@ def test_the_same_rows_in_parts_give_the_very_lists(name, digits):
 
 @pytest.mark.parametrize("name", BY_RANK)
 def test_ranges_of_scores_are_never_less_careful(name, monkeypatch):
-    """Of many rows some are counted as stranger, and none is left out."""
+    """Of many rows some are counted as less conforming, and none is left out."""
     monkeypatch.setattr(shortlist_calibration, "CELLS", 1 << 13)
     p, _ = draw(40_000, 17)
     sketch = Sketch(cells=1 << 13)
@@ -477,7 +477,7 @@ def test_ranges_of_scores_are_never_less_careful(name, monkeypatch):
     assert again.threshold >= exact_rule.threshold
 
 
-def test_strangeness_in_ranges_is_taken_at_its_upper_end(rng):
+def test_nonconformity_in_ranges_is_taken_at_its_upper_end(rng):
     nonconformity, small_sketch = rng.exponential(size=50_000), Sketch(cells=1 << 13)
     counted = NonconformitySketch(correct=1000, errors=small_sketch)
     for batch in np.split(nonconformity, 10):

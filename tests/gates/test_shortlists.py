@@ -43,7 +43,7 @@ def logits(rows=40, classes=5, seed=0):
 
 
 def defined(row, method, penalty=0.0, free=0):
-    """Write out how strange each class is, in 50 digits."""
+    """Return the nonconformity of each class, in 50 digits."""
     with mpmath.workdps(50):
         mass = [mpmath.exp(mpmath.mpf(float(logit))) for logit in row]
         p = [logit / mpmath.fsum(mass) for logit in mass]
@@ -52,11 +52,11 @@ def defined(row, method, penalty=0.0, free=0):
         for k in range(len(row)):
             place = order.index(k)
             if method == "lac":
-                strange = -mpmath.log(p[k]) if p[k] else mpmath.inf
+                nonconformity = -mpmath.log(p[k]) if p[k] else mpmath.inf
             else:
-                strange = mpmath.fsum(p[j] for j in order[:place]) - 1
-                strange += penalty * max(0, place + 1 - free)
-            out.append(float(strange) if place else -INF)
+                nonconformity = mpmath.fsum(p[j] for j in order[:place]) - 1
+                nonconformity += penalty * max(0, place + 1 - free)
+            out.append(float(nonconformity) if place else -INF)
         return out
 
 
@@ -73,12 +73,12 @@ def test_nonconformity_is_what_the_definition_says(name):
 @pytest.mark.parametrize("name", METHODS)
 def test_a_list_has_the_classes_up_to_the_threshold(name, monkeypatch):
     options, z = METHODS[name], logits(90)
-    strange = lists(**options).nonconformity(z)
-    thresholds = np.quantile(strange[np.isfinite(strange)], [0.1, 0.5, 0.9])
+    nonconformity = lists(**options).nonconformity(z)
+    thresholds = np.quantile(nonconformity[np.isfinite(nonconformity)], [0.1, 0.5, 0.9])
     for at in (-INF, *thresholds.tolist(), INF):
         shortlist = lists(at, **options)
         sets = shortlist.prediction_sets(z)
-        assert (sets == (strange <= at)).all()
+        assert (sets == (nonconformity <= at)).all()
         assert sets[np.arange(90), z.argmax(1)].all()
         short = replace(shortlist, max_size=2).prediction_sets(z)
         fits = sets.sum(1) <= 2
@@ -229,7 +229,7 @@ def drawn(n, seed, classes=6):
     return td.Predictions.from_probs(p, labels), p
 
 
-class Said:
+class FixedClassifier:
     """A classifier whose inputs are its probabilities."""
 
     def __init__(self, classes):
@@ -257,7 +257,7 @@ def test_mapie_gives_the_same_lists_on_the_rejected_rows():
     gate = td.shortlist(td.Gate(0.8, score="alpha"), p, level=0.9)
     rejected = ~gate.screen(p).accepted
     conformal = SplitConformalClassifier(
-        Said(6), confidence_level=0.9, conformity_score="lac", prefit=True
+        FixedClassifier(6), confidence_level=0.9, conformity_score="lac", prefit=True
     )
     conformal.conformalize(probs[rejected], p.labels[rejected])
     screened = gate.screen(new)
@@ -273,10 +273,10 @@ def test_mapie_sums_the_same_masses():
     mass, _ = APSConformityScore.get_true_label_cumsum_proba(
         p.labels, probs, np.arange(6)
     )
-    strange = lists(classes=6, method="aps").nonconformity(p.logits)
+    nonconformity = lists(classes=6, method="aps").nonconformity(p.logits)
     of_prediction, true = (
         np.take_along_axis(array, p.labels[:, None], 1)[p.errors]
-        for array in (strange, probs)
+        for array in (nonconformity, probs)
     )
     np.testing.assert_allclose(
         of_prediction + 1, mass[p.errors] - true, rtol=0, atol=1e-12
