@@ -188,9 +188,11 @@ def test_files_of_another_kind_are_refused(tmp_path):
         td.Gate.load(cascade)
     with pytest.raises(FileError, match="cannot read the cascade"):
         Cascade.load(tmp_path / "nothing.json")
-    cascade.write_text(cascade.read_text().replace('"schema": 1', '"schema": 99'))
-    with pytest.raises(FileError, match="expected a cascade of schema 1"):
-        Cascade.load(cascade)
+    text = cascade.read_text()
+    for schema, advice in ((99, "Use the version"), (1, "Calibrate it again")):
+        cascade.write_text(text.replace('"schema": 2', f'"schema": {schema}'))
+        with pytest.raises(FileError, match=f"a cascade of schema 2 .*{advice}"):
+            Cascade.load(cascade)
 
 
 @pytest.mark.usefixtures("full_disk")

@@ -31,7 +31,9 @@ from trustdoctor.metrics import Estimate
 from trustdoctor.opinion.cascade import Cascade
 from trustdoctor.opinion.policies import Alone, Measured
 
-SCHEMA = 1
+SCHEMA = 2
+RENEWAL = "Calibrate it again."
+"""What to do with a cascade of an earlier version."""
 
 Positive = Annotated[int, msgspec.Meta(ge=1, lt=MOST_ROWS)]
 Interval = tuple[float, float, float]
@@ -162,7 +164,7 @@ def to_json(cascade: Cascade) -> str:
 
 def load_cascade(path: str | os.PathLike[str]) -> Cascade:
     """Read a cascade; refuse a file that is not valid."""
-    content = envelope.load(path, "cascade", schemas=(SCHEMA,))
+    content = envelope.load(path, "cascade", schemas=(SCHEMA,), renewal=RENEWAL)
     try:
         return _cascade(convert(content, CascadeDocument))
     except (InputError, FileError, TypeError, ValueError) as error:

@@ -189,7 +189,7 @@ class _ResultOptions:
 
     def write_summary(self, summary: dict[str, Any]) -> Console:
         """Write the summary, and return where to show it."""
-        write_result(envelope.dump("screening", 1, summary), self.json_path)
+        write_result(envelope.dump("screening", 2, summary), self.json_path)
         quiet = self.quiet or self.json_path == "-"
         return make_console(quiet=quiet, stderr=self.is_printed)
 
