@@ -23,7 +23,7 @@ from trustdoctor.adapters.onnx import export
 from trustdoctor.errors import FileError, InputError
 from trustdoctor.service.access import Access
 from trustdoctor.service.app import App
-from trustdoctor.service.model import Model
+from trustdoctor.service.model import OnnxModel
 from trustdoctor.service.service import Service
 from trustdoctor.service.settings import Settings
 from trustdoctor.service.store import open_database
@@ -67,7 +67,7 @@ def x(rng):
 
 
 def test_metadata_is_as_the_protocol_wants_it(tmp_path):
-    model = Model(softmax_model(tmp_path / "cats.onnx"))
+    model = OnnxModel(softmax_model(tmp_path / "cats.onnx"))
     assert model.metadata() == {
         "name": "cats",
         "versions": ["1"],
@@ -79,14 +79,14 @@ def test_metadata_is_as_the_protocol_wants_it(tmp_path):
             {"name": "accepted", "datatype": "BOOL", "shape": [-1]},
         ],
     }
-    assert repr(model) == "Model('cats', logits of z)"
-    assert Model(tmp_path / "cats.onnx", "pets").metadata()["name"] == "pets"
+    assert repr(model) == "OnnxModel('cats', logits of z)"
+    assert OnnxModel(tmp_path / "cats.onnx", "pets").metadata()["name"] == "pets"
 
 
 def test_the_logits_behind_a_softmax_are_decided_on(tmp_path, x):
-    model = Model(softmax_model(tmp_path / "m.onnx"))
+    model = OnnxModel(softmax_model(tmp_path / "m.onnx"))
     outputs = model.run({"x": 300 * x})
-    kind, z = model.answers(outputs)
+    kind, z = model.logits_or_probs(outputs)
     assert kind == "logits"
     assert "behind the final Softmax" in model.why
     assert np.allclose(z, 300 * x @ WEIGHTS, rtol=1e-4, atol=1e-2)
@@ -102,9 +102,11 @@ def test_an_output_is_known_by_its_name(name, tmp_path, x):
     save(tmp_path / "m.onnx", [linear, soft, one, last], [(name, FLOAT, ["n", C])])
     if name == "probs":  # called so, and the graph does not show it
         with pytest.raises(InputError, match="cannot tell which output"):
-            Model(tmp_path / "m.onnx")
-    model = Model(tmp_path / "m.onnx", **({} if name == "logits" else {"probs": name}))
-    kind, found = model.answers(model.run({"x": x}))
+            OnnxModel(tmp_path / "m.onnx")
+    model = OnnxModel(
+        tmp_path / "m.onnx", **({} if name == "logits" else {"probs": name})
+    )
+    kind, found = model.logits_or_probs(model.run({"x": x}))
     z = x @ WEIGHTS
     wanted = z if name == "logits" else np.exp(z) / np.exp(z).sum(1, keepdims=True)
     assert kind == name
@@ -116,17 +118,17 @@ def test_an_output_is_known_by_its_name(name, tmp_path, x):
 @pytest.mark.parametrize("make", [softmax_model, logits_model])
 def test_a_guarded_model_is_decided_on_as_it_decides(make, shortlist, tmp_path, rng):
     x = rng.normal(size=(800, 4)).astype(np.float32)
-    plain = Model(make(tmp_path / "m.onnx"))
-    z = plain.answers(plain.run({"x": x}))[1]
+    plain = OnnxModel(make(tmp_path / "m.onnx"))
+    z = plain.logits_or_probs(plain.run({"x": x}))[1]
     labels = (z + rng.gumbel(size=z.shape)).argmax(1)
     rows = td.Predictions.from_logits(z, labels)
     gate = td.calibrate(rows, score="alpha", frr=0.2, shortlist=shortlist)
     export(tmp_path / "m.onnx", gate, tmp_path / "guarded.onnx")
-    model = Model(tmp_path / "guarded.onnx")
+    model = OnnxModel(tmp_path / "guarded.onnx")
     assert model.metadata()["outputs"] == plain.metadata()["outputs"]
     outputs = model.run({"x": x})
     assert set(outputs).isdisjoint({"doubt", "accepted", "shortlist"})
-    kind, again = model.answers(outputs)
+    kind, again = model.logits_or_probs(outputs)
     assert kind == "logits"
     assert np.array_equal(again, z)
     session = onnxruntime.InferenceSession(tmp_path / "guarded.onnx")
@@ -147,12 +149,12 @@ def test_a_table_stands_for_the_dicts_of_a_zipmap(tmp_path):
     fitted = LogisticRegression().fit(x[:300], y[:300])
     made = to_onnx(fitted, x[:1])
     (tmp_path / "m.onnx").write_bytes(made.SerializeToString())
-    model = Model(tmp_path / "m.onnx")
+    model = OnnxModel(tmp_path / "m.onnx")
     assert [model.outputs[name].datatype for name in model.outputs] == [
         *("INT64", "FP32", "FP64", "BOOL"),
     ]
     outputs = model.run({"X": x})
-    kind, found = model.answers(outputs)
+    kind, found = model.logits_or_probs(outputs)
     assert kind == "probs"
     assert np.allclose(found, fitted.predict_proba(x), atol=1e-5)
     assert np.array_equal(outputs["output_probability"], found)
@@ -170,8 +172,10 @@ def test_weights_in_another_file_are_found_from_anywhere(tmp_path, x, monkeypatc
     softmax_model(tmp_path / "models" / "m.onnx", **outside)
     assert (tmp_path / "models" / "m.weights").stat().st_size == WEIGHTS.nbytes
     monkeypatch.chdir(tmp_path / "elsewhere")
-    model = Model("../models/m.onnx")
-    assert np.allclose(model.answers(model.run({"x": x}))[1], x @ WEIGHTS, atol=1e-5)
+    model = OnnxModel("../models/m.onnx")
+    assert np.allclose(
+        model.logits_or_probs(model.run({"x": x}))[1], x @ WEIGHTS, atol=1e-5
+    )
 
 
 def test_every_type_that_the_protocol_has(tmp_path):
@@ -193,7 +197,7 @@ def test_every_type_that_the_protocol_has(tmp_path):
     nodes.append(("MatMul", ["x", "w"], ["logits"], {}))
     outputs = [(f"out_{name}", kind, [None, 2]) for name, kind in numbers.items()]
     outputs.append(("logits", FLOAT, ["n", C]))
-    model = Model(save(tmp_path / "m.onnx", nodes, outputs, inputs=given))
+    model = OnnxModel(save(tmp_path / "m.onnx", nodes, outputs, inputs=given))
     inputs = {name: np.ones((1, 2), kind) for name, kind in kinds.items()}
     inputs |= {"BYTES": np.array([["a", "é"]], object), "x": np.ones((1, 4), "f4")}
     made = model.run(inputs)
@@ -204,21 +208,21 @@ def test_every_type_that_the_protocol_has(tmp_path):
 
 
 def test_threads_share_a_model(tmp_path, x):
-    model = Model(softmax_model(tmp_path / "m.onnx"))
+    model = OnnxModel(softmax_model(tmp_path / "m.onnx"))
     batches = [x[at : at + 5] for at in range(0, 50, 5)]
-    alone = [model.answers(model.run({"x": batch}))[1] for batch in batches]
+    alone = [model.logits_or_probs(model.run({"x": batch}))[1] for batch in batches]
     with ThreadPoolExecutor(8) as pool:
         many = list(pool.map(lambda batch: model.run({"x": batch}), batches * 30))
     for at, outputs in enumerate(many):
-        assert np.array_equal(model.answers(outputs)[1], alone[at % 10])
+        assert np.array_equal(model.logits_or_probs(outputs)[1], alone[at % 10])
 
 
 def test_one_thread_works_on_a_request_unless_told(tmp_path):
     code = (
         "import os, sys\n"
-        "from trustdoctor.service.model import Model\n"
+        "from trustdoctor.service.model import OnnxModel\n"
         "before = len(os.listdir('/proc/self/task'))\n"
-        "kept = Model(sys.argv[1], threads=int(sys.argv[2]))\n"
+        "kept = OnnxModel(sys.argv[1], threads=int(sys.argv[2]))\n"
         "print(len(os.listdir('/proc/self/task')) - before)\n"
     )
     path = softmax_model(tmp_path / "m.onnx")
@@ -237,9 +241,9 @@ def test_a_missing_package_is_named(package, tmp_path):
     code = (
         f"import sys; sys.modules[{package!r}] = None\n"
         "from trustdoctor.errors import MissingPackageError\n"
-        "from trustdoctor.service.model import Model\n"
+        "from trustdoctor.service.model import OnnxModel\n"
         "try:\n"
-        "    Model(sys.argv[1])\n"
+        "    OnnxModel(sys.argv[1])\n"
         "except MissingPackageError as error:\n"
         "    print(error)\n"
     )
@@ -254,7 +258,7 @@ def test_a_missing_package_is_named(package, tmp_path):
 def refused(path, kind=InputError, **options):
     """The one line that a model is refused by."""
     with pytest.raises(kind) as found:
-        Model(path, **options)
+        OnnxModel(path, **options)
     assert type(found.value) is kind
     assert "\n" not in str(found.value)
     return str(found.value)
@@ -270,14 +274,16 @@ def test_two_candidates_or_none_are_refused(tmp_path, x):
         said = refused(tmp_path / name)
         assert "cannot tell which output holds logits or probabilities" in said
         assert "logits=NAME or probs=NAME (--logits, --probs)" in said
-    model = Model(tmp_path / "two.onnx", probs="y2")
-    kind, found = model.answers(model.run({"x": x}))
+    model = OnnxModel(tmp_path / "two.onnx", probs="y2")
+    kind, found = model.logits_or_probs(model.run({"x": x}))
     z = (x @ WEIGHTS) ** 2
     wanted = np.exp(z - z.max(1, keepdims=True))
     assert kind == "probs"
     assert np.allclose(found, wanted / wanted.sum(1, keepdims=True), atol=1e-5)
-    model = Model(tmp_path / "none.onnx", logits="scores")
-    assert np.allclose(model.answers(model.run({"x": x}))[1], x @ WEIGHTS, atol=1e-5)
+    model = OnnxModel(tmp_path / "none.onnx", logits="scores")
+    assert np.allclose(
+        model.logits_or_probs(model.run({"x": x}))[1], x @ WEIGHTS, atol=1e-5
+    )
     assert "no tensor 'what'" in refused(tmp_path / "two.onnx", logits="what")
     assert "got both" in refused(tmp_path / "two.onnx", logits="y", probs="y")
 
@@ -341,8 +347,8 @@ def test_what_the_model_cannot_run_on_is_the_senders_mistake(tmp_path, x, capfd)
     zero = ("Constant", [], ["zero"], {"value_int": 0})
     linear = ("MatMul", ["half", "w"], ["logits"], {})
     nodes = [two, halves, zero, first, linear]
-    model = Model(save(tmp_path / "m.onnx", nodes, [("logits", FLOAT, ["m", C])]))
-    assert model.answers(model.run({"x": x}))[1].shape == (25, C)
+    model = OnnxModel(save(tmp_path / "m.onnx", nodes, [("logits", FLOAT, ["m", C])]))
+    assert model.logits_or_probs(model.run({"x": x}))[1].shape == (25, C)
     with pytest.raises(InputError, match="expected inputs that the model m runs on"):
         model.run({"x": x[:3]})
     with pytest.raises(InputError) as found:
@@ -352,9 +358,9 @@ def test_what_the_model_cannot_run_on_is_the_senders_mistake(tmp_path, x, capfd)
 
 
 def test_no_rows_are_no_answer(tmp_path, x):
-    model = Model(softmax_model(tmp_path / "m.onnx"))
+    model = OnnxModel(softmax_model(tmp_path / "m.onnx"))
     with pytest.raises(InputError, match="Send at least one row"):
-        model.answers(model.run({"x": x[:0]}))
+        model.logits_or_probs(model.run({"x": x[:0]}))
 
 
 @contextmanager
@@ -394,7 +400,7 @@ GATE = td.Gate(0.5, score="alpha")
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
     folder = tmp_path_factory.mktemp("served")
-    model = Model(softmax_model(folder / "cats.onnx"))
+    model = OnnxModel(softmax_model(folder / "cats.onnx"))
     with serving(folder, model, GATE) as address:
         yield address
 
@@ -499,7 +505,7 @@ def test_a_certain_row_has_a_doubt_in_json_too(tmp_path):
     save(tmp_path / "m.onnx", [logs], [("logits", FLOAT, ["n", 4])])
     x = np.array([[1, 0, 0, 0], [0.5, 0.25, 0.25, 0]], np.float32)
     with (
-        serving(tmp_path, Model(tmp_path / "m.onnx"), GATE) as address,
+        serving(tmp_path, OnnxModel(tmp_path / "m.onnx"), GATE) as address,
         triton.InferenceServerClient(address) as client,
     ):
         plain, raw = (

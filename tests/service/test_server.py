@@ -166,9 +166,9 @@ def test_the_end_finishes_what_was_taken(gate, tmp_path, monkeypatch):
     decider = running.service.writer.decider
     real, leave = decider.decide, threading.Event()
 
-    def slowly(session, requests):
+    def slowly(session, head, requests):
         leave.wait(60)
-        return real(session, requests)
+        return real(session, head, requests)
 
     monkeypatch.setattr(decider, "decide", slowly)
     stream = running.connect()
@@ -209,7 +209,7 @@ def test_a_store_that_is_away(start, monkeypatch):
         raise UnavailableError(message)
 
     with monkeypatch.context() as patch:
-        patch.setattr(session, "_ready", broken)
+        patch.setattr(session, "_open_session", broken)
         answer, content = running.ask("POST", "/v1/decide", ROW | {"id": "x"})
         assert answer.status == 503
         assert answer.headers["retry-after"] == "1"

@@ -60,12 +60,12 @@ def test_what_one_breaks_is_not_the_others_fault(held, monkeypatch):
     decider = held.service.writer.decider
     real = decider.decide
 
-    def decide(session, requests):
+    def decide(session, head, requests):
         if any(rows.ids == ["bad"] for rows in requests):
             session.run("UPDATE gates SET note = 'spoilt'")
             message = "nobody expected this"
             raise ZeroDivisionError(message)
-        return real(session, requests)
+        return real(session, head, requests)
 
     monkeypatch.setattr(decider, "decide", decide)
     names = ["a", "bad", "b"]
@@ -113,7 +113,7 @@ def test_a_commit_that_fails_is_answered_to_nobody(held, monkeypatch):
         monkeypatch.setattr(session, "commit", commit)
 
     # The job that holds it commits well; the next commit does not.
-    held.service.writer._items.put((spoil, lambda _: None, None, 0))
+    held.service.writer._tasks.put(module.Task(spoil, lambda _: None, None, 0))
     answers = asyncio.run_coroutine_threadsafe(send(), held.loop).result(30)
     assert {answer.status for answer in answers} == {503}
     assert held.everything() == before

@@ -10,7 +10,7 @@ from starlette.routing import Router
 
 from trustdoctor.service.access import Access
 from trustdoctor.service.handlers import Receive, read_body
-from trustdoctor.service.model import Model
+from trustdoctor.service.model import OnnxModel
 from trustdoctor.service.openapi import describe_api
 from trustdoctor.service.problems import (
     CONTENT_TYPE,
@@ -42,7 +42,7 @@ class App:
     ----------
     service : Service
     access : Access
-    model : Model or None
+    model : OnnxModel or None
     api : dict
         The description of all routes.
     closing : asyncio.Event
@@ -54,7 +54,7 @@ class App:
     """
 
     def __init__(
-        self, service: Service, access: Access, model: Model | None = None
+        self, service: Service, access: Access, model: OnnxModel | None = None
     ) -> None:
         self.service, self.access, self.model = service, access, model
         self.limits = service.settings.limits

@@ -26,7 +26,6 @@ from trustdoctor.service.versions import (
     GateVersions,
     Head,
     count_review,
-    lock_head,
 )
 
 COLUMNS = ("position", "id", "digest", "doubt", "accepted", "drawn", "output")
@@ -76,10 +75,12 @@ class RequestDecider:
         self.random = random.Random(os.urandom(32))
 
     def decide(
-        self, session: Session, requests: Sequence[DecideRequest]
+        self, session: Session, head: Head, requests: Sequence[DecideRequest]
     ) -> list[Response]:
-        """Decide on all requests; a refused one gets its error as the response."""
-        head = lock_head(session)
+        """Decide on all requests; a refused one gets its error as the response.
+
+        The caller has locked `head` in this transaction.
+        """
         transaction = DecisionTransaction(session, head, self.random)
         transaction.load_earlier_decisions(requests)
         # A repeated id gets its first answer again, whichever gate decides by now.

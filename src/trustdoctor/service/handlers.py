@@ -17,8 +17,7 @@ from trustdoctor.errors import TrustDoctorError
 from trustdoctor.gates import Gate
 from trustdoctor.service import labels, open_inference, recalibration, review_queue
 from trustdoctor.service.access import COOKIE, SESSION
-from trustdoctor.service.counters import exposition
-from trustdoctor.service.model import VERSION, Model
+from trustdoctor.service.model import VERSION, OnnxModel
 from trustdoctor.service.open_inference import InferenceRequest
 from trustdoctor.service.pages import (
     page_headers,
@@ -27,6 +26,7 @@ from trustdoctor.service.pages import (
     render_review,
 )
 from trustdoctor.service.problems import ProblemError
+from trustdoctor.service.prometheus import exposition
 from trustdoctor.service.rows import export_rows, find_row, forget_row
 from trustdoctor.service.schemas import (
     AddGateRequest,
@@ -185,7 +185,7 @@ async def delete_row(app: "App", request: Request) -> Response:
     name = checked_name(request.path_params["id"], "id", app.limits)
     versions = app.service.versions
     forgotten = await app.service.change(lambda s: forget_row(s, versions, name))
-    await app.service.work(lambda s: s.scrub())
+    await app.service.read_long(lambda s: s.scrub())
     return _json(forgotten)
 
 
@@ -276,7 +276,7 @@ async def recalibrate(app: "App", request: Request) -> Response:
     """Make a candidate of reviewed rows."""
     wanted = recalibration.read_request(await _body(app, request))
     versions, settings = app.service.versions, app.service.settings
-    gate, summary = await app.service.work(
+    gate, summary = await app.service.read_long(
         lambda s: recalibration.recalibrate(
             s, versions, wanted, settings.deadline, settings.label_noise
         )
@@ -367,7 +367,7 @@ async def log_out(_app: "App", _request: Request) -> Response:
     return response
 
 
-def _model(app: "App", request: Request) -> Model:
+def _model(app: "App", request: Request) -> OnnxModel:
     name = request.path_params["name"]
     if app.model is None or name != app.model.name:
         loaded = "none was loaded" if app.model is None else app.model.name
@@ -390,7 +390,7 @@ async def infer(app: "App", request: Request) -> Response:
             body, json_length, model.inputs, model.outputs
         )
         outputs = model.run(parsed.inputs)
-        return parsed, outputs, _model_rows(app, model.answers(outputs), parsed)
+        return parsed, outputs, _model_rows(app, model.logits_or_probs(outputs), parsed)
 
     parsed, outputs, rows = await asyncio.to_thread(run)
     decisions = await app.service.decide(rows, asyncio.get_running_loop())

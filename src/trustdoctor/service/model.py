@@ -10,13 +10,16 @@ from trustdoctor.errors import FileError, InputError, missing_package
 from trustdoctor.service.open_inference import TensorSpec
 
 VERSION = "1"
-"""A file has no versions; the protocol wants one."""
+"""A file has no versions, and the protocol asks for one."""
 
-ADDED = {"doubt": TensorSpec("FP64", (-1,)), "accepted": TensorSpec("BOOL", (-1,))}
-"""The outputs that the service adds to a model's own."""
+ADDED_OUTPUTS = {
+    "doubt": TensorSpec("FP64", (-1,)),
+    "accepted": TensorSpec("BOOL", (-1,)),
+}
+"""The outputs that the service adds to those of a model."""
 
-GUARDED = (*ADDED, "shortlist")
-"""The outputs of a guarded model that hold what its own gate says."""
+GUARD_OUTPUTS = (*ADDED_OUTPUTS, "shortlist")
+"""The outputs of the gate that `trustdoctor export` put into a model."""
 
 TYPES = {
     "tensor(bool)": "BOOL",
@@ -30,24 +33,24 @@ TYPES = {
 """What the protocol calls onnxruntime's types."""
 
 
-class Model:
+class OnnxModel:
     """A model in a file; threads may share it.
 
-    The gate decides on the logits behind a final Softmax, or on an output called as
-    such things are called. A guarded model, which `trustdoctor export` wrote, works,
-    too: the service decides on its logits, by the gate that it serves.
+    The gate decides on the input of a final Softmax, or on an output with a usual name
+    of logits or probabilities. A guarded model, which `trustdoctor export` wrote,
+    works, too: the service decides on its logits, by the gate that it serves.
 
     Parameters
     ----------
     path : path
         An ONNX file.
     name : str, optional
-        What it is called in URLs; by default as the file, without its suffix.
+        Its name in URLs; by default that of the file, without its suffix.
     logits, probs : str, optional
-        The tensor (an output, or any other) that holds them, where neither the graph
-        nor a name tells.
+        The tensor (an output, or any other) that holds them, if neither the graph nor
+        a name tells.
     threads : int
-        How many work on one request.
+        Threads that work on one request.
 
     Attributes
     ----------
@@ -57,14 +60,14 @@ class Model:
     tensor : str
         Which tensor holds them.
     why : str
-        How it was found, in words.
-    inputs, outputs : dict of Tensor
+        Why this tensor, in words.
+    inputs, outputs : dict of TensorSpec
         By name; doubt and accepted come last.
 
     Examples
     --------
-    >>> Model("model.onnx")  # doctest: +SKIP
-    Model('model', logits of z)
+    >>> OnnxModel("model.onnx")  # doctest: +SKIP
+    OnnxModel('model', logits of z)
     """
 
     def __init__(
@@ -80,23 +83,26 @@ class Model:
 
         file = Path(path)
         self.name = _checked_name(file.stem if name is None else name)
-        graph = _load(file)
-        taken = find_scores(graph, logits=logits, probs=probs)
-        self.kind = "probs" if taken.probs else "logits"
-        self.tensor, self.why = taken.tensor, taken.why
-        self._fetched = _fetched(graph, file)
-        tensors = {self.tensor, *self._fetched.values()}
-        self._session = _session(graph, file, tensors, threads)
-        made = {one.name: one for one in self._session.get_outputs()}
-        _check_decided(made[self.tensor], file)
-        own = {one: _tensor(made[its], file) for one, its in self._fetched.items()}
-        self.outputs = own | ADDED
-        taken_in = self._session.get_inputs()
-        self.inputs = {one.name: _tensor(one, file) for one in taken_in}
+        graph_model = _load(file)
+        scores = find_scores(graph_model, logits=logits, probs=probs)
+        self.kind = "probs" if scores.probs else "logits"
+        self.tensor, self.why = scores.tensor, scores.why
+        self._output_tensors = _output_tensors(graph_model, file)
+        tensors = {self.tensor, *self._output_tensors.values()}
+        self._session = _session(graph_model, file, tensors, threads)
+        infos = {info.name: info for info in self._session.get_outputs()}
+        _require_scores(infos[self.tensor], file)
+        self.outputs = {
+            output: _tensor(infos[tensor], file)
+            for output, tensor in self._output_tensors.items()
+        } | ADDED_OUTPUTS
+        self.inputs = {
+            info.name: _tensor(info, file) for info in self._session.get_inputs()
+        }
 
     def __repr__(self) -> str:
         """Say which model it is, and what the gate decides on."""
-        return f"Model({self.name!r}, {self.kind} of {self.tensor})"
+        return f"OnnxModel({self.name!r}, {self.kind} of {self.tensor})"
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Return the outputs, and beside them the tensor that the gate decides on.
@@ -106,18 +112,18 @@ class Model:
         inputs : dict of arrays
             By name, as `protocol.parse` returns them.
         """
-        named = self._fetched | {self.tensor: self.tensor}
+        tensors = self._output_tensors | {self.tensor: self.tensor}
         try:
-            arrays = self._session.run(list(named.values()), dict(inputs))
+            arrays = self._session.run(list(tensors.values()), dict(inputs))
         except Exception as error:  # onnxruntime's have no common class
             message = (
                 f"expected inputs that the model {self.name} runs on, got others: "
-                f"{_said(error)}. Send rows as the model takes them."
+                f"{_one_line(error)}. Send rows as the model takes them."
             )
             raise InputError(message) from error
-        return dict(zip(named, arrays, strict=True))
+        return dict(zip(tensors, arrays, strict=True))
 
-    def answers(self, outputs: Mapping[str, Array]) -> tuple[str, Array]:
+    def logits_or_probs(self, outputs: Mapping[str, Array]) -> tuple[str, Array]:
         """Return "logits" or "probs", and the array (n, C) of what `run` returned."""
         array = outputs[self.tensor]
         if array.ndim != 2 or 0 in array.shape:
@@ -134,15 +140,15 @@ class Model:
             "name": self.name,
             "versions": [VERSION],
             "platform": "onnxruntime_onnx",
-            "inputs": _listed(self.inputs),
-            "outputs": _listed(self.outputs),
+            "inputs": _metadata(self.inputs),
+            "outputs": _metadata(self.outputs),
         }
 
 
-def _listed(tensors: dict[str, TensorSpec]) -> list[dict[str, Any]]:
+def _metadata(tensors: dict[str, TensorSpec]) -> list[dict[str, Any]]:
     return [
-        {"name": name, "datatype": one.datatype, "shape": list(one.shape)}
-        for name, one in tensors.items()
+        {"name": name, "datatype": spec.datatype, "shape": list(spec.shape)}
+        for name, spec in tensors.items()
     ]
 
 
@@ -166,7 +172,7 @@ def _load(path: Path) -> Any:
             raise ValueError(message)
         model = onnx.load(str(path), load_external_data=False)
     except Exception as error:
-        message = f"cannot read {path} as an ONNX model: {_said(error)}."
+        message = f"cannot read {path} as an ONNX model: {_one_line(error)}."
         raise FileError(message) from error
     if not model.graph.node:
         message = f"cannot read {path} as an ONNX model: it has no nodes."
@@ -174,8 +180,11 @@ def _load(path: Path) -> Any:
     return model
 
 
-def _fetched(model: Any, path: Path) -> dict[str, str]:
-    """Return which tensor each output is: what a ZipMap makes dicts of is a table."""
+def _output_tensors(model: Any, path: Path) -> dict[str, str]:
+    """Return the tensor to read for each output.
+
+    That of a ZipMap is its input: a table, and not dictionaries of each row.
+    """
     zipped = {
         node.output[0]: node.input[0]
         for node in model.graph.node
@@ -183,13 +192,13 @@ def _fetched(model: Any, path: Path) -> dict[str, str]:
     }
     names = [value.name for value in model.graph.output]
     if any(entry.key == "trustdoctor.gate" for entry in model.metadata_props):
-        names = [name for name in names if name not in GUARDED]
-    taken = [name for name in names if name in ADDED]
-    if taken:
+        names = [name for name in names if name not in GUARD_OUTPUTS]
+    clashes = [name for name in names if name in ADDED_OUTPUTS]
+    if clashes:
         message = (
-            f"expected a model without outputs called {' or '.join(ADDED)}, which the "
-            f"service adds, got {', '.join(taken)} in {path}, which trustdoctor export "
-            "did not write. Call them something else."
+            f"expected a model without outputs called {' or '.join(ADDED_OUTPUTS)}, "
+            f"which the service adds, got {', '.join(clashes)} in {path}, which "
+            "trustdoctor export did not write. Call them something else."
         )
         raise InputError(message)
     return {name: zipped.get(name, name) for name in names}
@@ -211,59 +220,60 @@ def _session(model: Any, path: Path, tensors: set[str], threads: int) -> Any:
         "session.model_external_initializers_file_folder_path",
         str(path.resolve().parent),
     )
-    source = str(path) if _keep(model.graph, tensors) else model.SerializeToString()
+    is_unchanged = _set_outputs(model.graph, tensors)
+    source = str(path) if is_unchanged else model.SerializeToString()
     try:
         return onnxruntime.InferenceSession(
             source, options, providers=["CPUExecutionProvider"]
         )
     except Exception as error:
-        message = f"onnxruntime cannot load {path}: {_said(error)}. Export it anew."
+        message = f"onnxruntime cannot load {path}: {_one_line(error)}. Export it anew."
         raise FileError(message) from error
 
 
-def _keep(graph: Any, tensors: set[str]) -> bool:
-    """Let a graph put out these tensors alone; return whether it did already.
+def _set_outputs(graph: Any, tensors: set[str]) -> bool:
+    """Make these tensors a graph's only outputs; return whether they were already.
 
-    What leads to no other output, as the score of a guarded model, is then left out.
+    onnxruntime then leaves out what leads to no other, as the score of a guarded model.
     """
-    own = {value.name: value for value in graph.output}
-    if set(own) == tensors:
+    outputs = {value.name: value for value in graph.output}
+    if set(outputs) == tensors:
         return True
-    kept = [value for name, value in own.items() if name in tensors]
+    staying = [value for name, value in outputs.items() if name in tensors]
     del graph.output[:]
-    graph.output.extend(kept)
-    for name in sorted(tensors - set(own)):
+    graph.output.extend(staying)
+    for name in sorted(tensors - set(outputs)):
         graph.output.add().name = name
     return False
 
 
-def _check_decided(found: Any, path: Path) -> None:
+def _require_scores(info: Any, path: Path) -> None:
     """Refuse a tensor that cannot be logits or probabilities (rows, classes)."""
-    floats = TYPES.get(found.type, "").startswith("FP")
-    sizes = found.shape
-    narrow = bool(sizes) and (len(sizes) != 2 or sizes[1] in (0, 1))
-    if not floats or narrow:
+    is_float = TYPES.get(info.type, "").startswith("FP")
+    sizes = info.shape  # empty if unknown
+    is_table = not sizes or (len(sizes) == 2 and sizes[1] not in (0, 1))
+    if not is_float or not is_table:
         message = (
-            f"expected floats (rows, classes) to decide on, got {found.type} of shape "
-            f"{sizes} as {found.name!r} in {path}. Name another: logits=NAME or "
+            f"expected floats (rows, classes) to decide on, got {info.type} of shape "
+            f"{sizes} as {info.name!r} in {path}. Name another: logits=NAME or "
             "probs=NAME (--logits, --probs)."
         )
         raise InputError(message)
 
 
-def _tensor(found: Any, path: Path) -> TensorSpec:
-    """Return an input or an output as the protocol has it."""
-    if found.type not in TYPES:
+def _tensor(info: Any, path: Path) -> TensorSpec:
+    """Return the protocol's type and shape of an input or an output."""
+    if info.type not in TYPES:
         message = (
-            f"expected tensors of numbers, booleans or text, got {found.type} as "
-            f"{found.name!r} in {path}, which the protocol cannot carry. Export it "
+            f"expected tensors of numbers, booleans or text, got {info.type} as "
+            f"{info.name!r} in {path}, which the protocol cannot carry. Export it "
             "without."
         )
         raise InputError(message)
-    sizes = (size if isinstance(size, int) else -1 for size in found.shape)
-    return TensorSpec(TYPES[found.type], tuple(sizes))
+    sizes = (size if isinstance(size, int) else -1 for size in info.shape)
+    return TensorSpec(TYPES[info.type], tuple(sizes))
 
 
-def _said(error: Exception) -> str:
-    """Return what an error says, on one line."""
+def _one_line(error: Exception) -> str:
+    """Return the message of an error on one line."""
     return " ".join(str(error).split())[:300].rstrip(".")

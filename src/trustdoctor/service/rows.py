@@ -145,7 +145,7 @@ async def export_rows(service: "Service", parameters: dict[str, str]) -> Respons
     os.close(handle)
     path = Path(name)
     try:
-        await service.work(
+        await service.read_long(
             lambda s: write_export(s, service.versions, parameters, path)
         )
     except BaseException:

@@ -20,7 +20,7 @@ from trustdoctor.errors import InputError
 from trustdoctor.gates import Gate
 from trustdoctor.service.access import Access, Token, require_loopback
 from trustdoctor.service.app import CONNECTIONS, App
-from trustdoctor.service.model import Model
+from trustdoctor.service.model import OnnxModel
 from trustdoctor.service.problems import (
     CONTENT_TYPE,
     TITLES,
@@ -54,7 +54,7 @@ def serve(
     *,
     settings: Settings | None = None,
     listening: ListenOptions | None = None,
-    model: Model | None = None,
+    model: OnnxModel | None = None,
 ) -> None:
     """Serve a gate until the process is told to stop.
 
@@ -65,7 +65,7 @@ def serve(
         A file of SQLite, or postgresql://...
     settings : Settings, optional
     listening : ListenOptions, optional
-    model : Model, optional
+    model : OnnxModel, optional
         Which `/v2/models/{name}/infer` then runs.
     """
     settings, where = settings or Settings(), listening or ListenOptions()
@@ -98,12 +98,12 @@ def _make_room() -> None:
 
 def load_model(
     path: str | Path | None, logits: str | None, probs: str | None
-) -> Model | None:
+) -> OnnxModel | None:
     """Return an ONNX model to run; None where none is named."""
     if path is None and (logits or probs):
         message = "expected --model FILE beside --logits or --probs, got none."
         raise InputError(message)
-    return None if path is None else Model(path, logits=logits, probs=probs)
+    return None if path is None else OnnxModel(path, logits=logits, probs=probs)
 
 
 def _listen(where: ListenOptions) -> socket.socket:

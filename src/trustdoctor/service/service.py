@@ -1,4 +1,4 @@
-"""The service: what it is made of, and what it does, whatever brings the requests."""
+"""The service: its parts, and what it does, whatever brings the requests."""
 
 import asyncio
 import logging
@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 from trustdoctor.gates import Gate
 from trustdoctor.service.background import BackgroundJobs
-from trustdoctor.service.counters import Latency
 from trustdoctor.service.decisions import RequestDecider, RowDecision
+from trustdoctor.service.prometheus import Latency
 from trustdoctor.service.request_rows import precompute_bytes
 from trustdoctor.service.schemas import DecideRequest
 from trustdoctor.service.settings import Settings
@@ -52,7 +52,7 @@ class Service:
         self.database, self.settings = database, settings
         self.versions = GateVersions()
         self.replica = f"{os.uname().nodename}/{os.getpid()}/{token_hex(4)}"
-        self.secret, self.started = self._prepare(gate)
+        self.secret, self.started = self._open_store(gate)
         self.writer = Writer(database, RequestDecider(self.versions))
         self.background = BackgroundJobs(
             database, self.writer, self.versions, settings, self.replica
@@ -62,11 +62,11 @@ class Service:
         self._readers: queue.SimpleQueue[Session | None] = queue.SimpleQueue()
         for _ in range(READERS):
             self._readers.put(None)
-        self._worker = ThreadPoolExecutor(1, "worker")
+        self._long_reader = ThreadPoolExecutor(1, "long-reader")
         self._status: tuple[float, dict[str, Any]] | None = None
         self._status_lock = threading.Lock()
 
-    def _prepare(self, gate: Gate) -> tuple[str, float]:
+    def _open_store(self, gate: Gate) -> tuple[str, float]:
         """Bring the store up to date, and refuse what cannot be served from it."""
         session = self.database.open()
         try:
@@ -75,8 +75,10 @@ class Service:
                 start_with(session, gate, self.settings.review)
             head = read_head(session)
             self.versions.get(session, head.current)
-            found = session.rows("SELECT value FROM meta WHERE name = 'cookie secret'")
-            return str(found[0][0]), session.now()
+            (secret,) = session.rows(
+                "SELECT value FROM meta WHERE name = 'cookie secret'"
+            )[0]
+            return str(secret), session.now()
         except BaseException:
             self.database.close()
             raise
@@ -84,13 +86,13 @@ class Service:
             session.close()
 
     def start(self) -> None:
-        """Begin to write and to watch."""
+        """Start to write and to watch."""
         self.writer.start()
         self.background.start()
 
     def close(self) -> None:
-        """Finish what was taken, count it, and end."""
-        self._worker.shutdown(cancel_futures=True)
+        """Finish what was submitted, count it, and stop."""
+        self._long_reader.shutdown(cancel_futures=True)
         self.background.close()
         self.writer.close()
         for _ in range(READERS):
@@ -100,28 +102,30 @@ class Service:
         self.database.close()
 
     def decide(
-        self, rows: DecideRequest, loop: asyncio.AbstractEventLoop
+        self, request: DecideRequest, loop: asyncio.AbstractEventLoop
     ) -> "asyncio.Future[list[RowDecision]]":
-        """Decide on rows; the answers come when they are stored."""
-        precompute_bytes(rows)
-        return self.writer.submit(rows, loop)
+        """Decide on rows; the decisions come when they are stored."""
+        precompute_bytes(request)
+        return self.writer.submit(request, loop)
 
     async def change(self, job: Callable[[Session], Result]) -> Result:
         """Change what is stored; the result comes when that is durable."""
-        done = await self.writer.submit(job, asyncio.get_running_loop())
+        result = await self.writer.submit(job, asyncio.get_running_loop())
         self._status = None  # whoever changed something sees it
-        return done
+        return result
 
     async def read(self, job: Callable[[Session], Result]) -> Result:
         """Read what is stored, beside what is written."""
         return await asyncio.to_thread(self.read_now, job)
 
-    async def work(self, job: Callable[[Session], Result]) -> Result:
+    async def read_long(self, job: Callable[[Session], Result]) -> Result:
         """Read what takes long: one such job at a time, so that others are answered."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._worker, self._work, job)
+        return await loop.run_in_executor(
+            self._long_reader, self._read_in_new_session, job
+        )
 
-    def _work(self, job: Callable[[Session], Result]) -> Result:
+    def _read_in_new_session(self, job: Callable[[Session], Result]) -> Result:
         session = self.database.open()
         try:
             return job(session)
@@ -150,7 +154,7 @@ class Service:
             self._readers.put(session)
 
     async def status(self) -> dict[str, Any]:
-        """Return how the service stands; asked often, it is read once per second."""
+        """Return how the service stands, read once per second at most."""
         return await asyncio.to_thread(self._fresh_status)
 
     def _fresh_status(self) -> dict[str, Any]:
@@ -170,7 +174,7 @@ class Service:
         }
 
     def is_ready(self) -> bool:
-        """Tell whether the store answers, and keeps what it is given."""
+        """Tell whether the store answers, and the last commit succeeded."""
         return not self.writer.is_failing and bool(
             self.read_now(lambda session: session.rows("SELECT 1 FROM head"))
         )

@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from service.house import made_rows
 
 import trustdoctor as td
-from trustdoctor.service.counters import BUCKETS, Latency, exposition
+from trustdoctor.service.prometheus import BUCKETS, Latency, exposition
 
 
 def parse(text):
