@@ -15,7 +15,7 @@ IDS = np.arange(N)
 ORDER = RNG.permutation(N)
 ALL = np.arange(N)
 
-said = Predictions.from_logits
+from_logits = Predictions.from_logits
 
 
 def logits_of(stages, k=1, rows=ALL):
@@ -23,7 +23,7 @@ def logits_of(stages, k=1, rows=ALL):
 
 
 def small():
-    return said(SMALL, LABELS, ids=IDS)
+    return from_logits(SMALL, LABELS, ids=IDS)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def small():
     ids=lambda ids: f"{ids.dtype}",
 )  # fmt: skip
 def test_rows_are_matched_by_id_however_it_is_written(ids):
-    stages = align_stages([small(), said(LARGE[ORDER], ids=ids[ORDER])])
+    stages = align_stages([small(), from_logits(LARGE[ORDER], ids=ids[ORDER])])
     assert np.array_equal(logits_of(stages), LARGE)
     assert np.array_equal(logits_of(stages, rows=ORDER[:7]), LARGE[ORDER[:7]])
     assert stages.labels.tolist() == LABELS.tolist()
@@ -44,22 +44,24 @@ def test_rows_are_matched_by_id_however_it_is_written(ids):
 def test_ids_that_are_text_stay_different():
     """'07' is not '7', and 'nan' is a name like any other."""
     ids = [f"{i:02}" for i in range(N)]
-    stages = align_stages([said(SMALL, ids=ids), said(LARGE[ORDER], ids=IDS[ORDER])])
+    stages = align_stages(
+        [from_logits(SMALL, ids=ids), from_logits(LARGE[ORDER], ids=IDS[ORDER])]
+    )
     with pytest.raises(InputError, match="not in stage 2, the first is id '00'"):
         stages.ask(1, ALL)
     assert np.array_equal(logits_of(stages, rows=ALL[10:]), LARGE[10:])
     named = np.array([*map(str, IDS[:-1]), "nan"])
     stages = align_stages(
-        [said(SMALL, ids=named), said(LARGE[ORDER], ids=named[ORDER])]
+        [from_logits(SMALL, ids=named), from_logits(LARGE[ORDER], ids=named[ORDER])]
     )
     assert np.array_equal(logits_of(stages), LARGE)
 
 
-@pytest.mark.parametrize("gone", [np.nan, None, "", "  "], ids=repr)
-def test_a_row_without_an_id_is_refused(gone):
+@pytest.mark.parametrize("missing", [np.nan, None, "", "  "], ids=repr)
+def test_a_row_without_an_id_is_refused(missing):
     ids = IDS.astype(object).copy()
-    ids[3] = gone
-    p = said(LARGE, ids=ids)
+    ids[3] = missing
+    p = from_logits(LARGE, ids=ids)
     for pair in ([small(), p], [p, small()]):
         with pytest.raises(InputError, match="an id for every row, row 3 has none"):
             align_stages(pair)
@@ -67,7 +69,10 @@ def test_a_row_without_an_id_is_refused(gone):
 
 def test_an_id_that_comes_twice_is_refused():
     twice = np.where(IDS == 3, 4, IDS)
-    for pair in ([small(), said(LARGE, ids=twice)], [said(LARGE, ids=twice), small()]):
+    for pair in (
+        [small(), from_logits(LARGE, ids=twice)],
+        [from_logits(LARGE, ids=twice), small()],
+    ):
         with pytest.raises(InputError, match="every id once, '4' comes 2 times"):
             align_stages(pair)
     with pytest.raises(InputError, match="every id once, '4' comes 2 times"):
@@ -77,7 +82,7 @@ def test_an_id_that_comes_twice_is_refused():
 
 
 def test_a_later_stage_may_lack_rows_until_they_are_asked_about():
-    stages = align_stages([small(), said(LARGE[5:], ids=IDS[5:])])
+    stages = align_stages([small(), from_logits(LARGE[5:], ids=IDS[5:])])
     assert np.array_equal(logits_of(stages, rows=ALL[5:]), LARGE[5:])
     with pytest.raises(InputError, match="5 rows in doubt are not in stage 2"):
         stages.ask(1, ALL)
@@ -85,25 +90,27 @@ def test_a_later_stage_may_lack_rows_until_they_are_asked_about():
         stages.ask(1, np.array([8, 4, 9]))
     with pytest.raises(InputError, match="5 are not in stage 2, the first is id '0'"):
         stages.require_rows(ALL)
-    more = align_stages([said(SMALL[5:], ids=IDS[5:]), said(LARGE, ids=IDS)])
+    more = align_stages(
+        [from_logits(SMALL[5:], ids=IDS[5:]), from_logits(LARGE, ids=IDS)]
+    )
     assert np.array_equal(logits_of(more, rows=ALL[: N - 5]), LARGE[5:])
     with pytest.raises(InputError, match="5 are only in stage 2, the first is id '0'"):
         more.require_rows(ALL[: N - 5])
 
 
 def test_rows_are_matched_by_position_only_where_that_is_said():
-    bare = said(LARGE)
+    bare = from_logits(LARGE)
     for pair in ([small(), bare], [bare, small()]):
         with pytest.raises(InputError, match=r"stage \d has none, so rows cannot be"):
             align_stages(pair)
     stages = align_stages([small(), bare], by_position=True)
     assert np.array_equal(logits_of(stages), LARGE)
     assert stages.ids.tolist() == IDS.astype(str).tolist()
-    shuffled = said(LARGE[ORDER], ids=IDS[ORDER])
+    shuffled = from_logits(LARGE[ORDER], ids=IDS[ORDER])
     with pytest.raises(InputError, match="same order, as by_position says, but row"):
         align_stages([small(), shuffled], by_position=True)
     with pytest.raises(InputError, match="stage 1 has 60, stage 2 has 59"):
-        align_stages([small(), said(LARGE[1:])], by_position=True)
+        align_stages([small(), from_logits(LARGE[1:])], by_position=True)
     assert align_stages([SMALL, LARGE]).ids is None
 
 

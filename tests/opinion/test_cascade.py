@@ -74,9 +74,9 @@ GOOD = {"stages": ("a", "b"), "thresholds": (0.0, 1.0), "costs": (0, 1, 10)}
     ids=str,
 )
 def test_what_no_cascade_can_be_is_refused_in_a_line(change, match):
-    with pytest.raises(InputError, match=match) as found:
+    with pytest.raises(InputError, match=match) as refusal:
         Cascade(**(GOOD | change))
-    assert "\n" not in str(found.value)
+    assert "\n" not in str(refusal.value)
 
 
 @pytest.mark.parametrize(
@@ -100,13 +100,13 @@ def test_sequences_and_numbers_of_any_kind_make_the_same_cascade(change):
 
 
 def test_equal_cascades_are_equal_when_copied():
-    said, labels = world()
+    predictions, labels = world()
     options = {"risk": 0.1, "costs": [0, 1, 10], "shortlist": 0.9}
-    cascade, again = (Cascade.calibrate(said, labels, **options) for _ in "ab")
+    cascade, again = (Cascade.calibrate(predictions, labels, **options) for _ in "ab")
     for other in (again, copy.deepcopy(cascade), pickle.loads(pickle.dumps(cascade))):
         assert other == cascade
         assert {cascade: 1}[other] == 1
-    assert cascade != Cascade.calibrate(said, labels, **options, seed=1)
+    assert cascade != Cascade.calibrate(predictions, labels, **options, seed=1)
     assert cascade != Cascade(**GOOD)
     assert cascade != "a cascade"
 
@@ -117,34 +117,36 @@ def test_it_says_what_is_asked_and_what_is_promised():
     )
     first = Cascade(("a", "b"), (-INF, 1.0), (0, 1, 2))
     assert "a, goes on, b if alpha <= 1" in repr(first)
-    own = Cascade(("a", "b"), (-INF, 1.0), (0, 1, 2), combine="own", score="beta")
-    assert repr(own).startswith("Cascade(b if beta <= 1, else a person")
-    said, labels = world()
-    found = Cascade.calibrate(said, labels, risk=0.1, costs=[0, 1, 10])
-    assert "at most 10% errors among the accepted, with confidence 0.9" in repr(found)
+    separate = Cascade(("a", "b"), (-INF, 1.0), (0, 1, 2), combine="own", score="beta")
+    assert repr(separate).startswith("Cascade(b if beta <= 1, else a person")
+    predictions, labels = world()
+    calibrated = Cascade.calibrate(predictions, labels, risk=0.1, costs=[0, 1, 10])
+    assert "at most 10% errors among the accepted, with confidence 0.9" in repr(
+        calibrated
+    )
     assert td.Cascade is Cascade
 
 
-@pytest.mark.parametrize("given", [None, 3, np.zeros((3, 2)), len, (), {}])
-def test_screen_takes_a_list_of_stages(given):
+@pytest.mark.parametrize("stages", [None, 3, np.zeros((3, 2)), len, (), {}])
+def test_screen_takes_a_list_of_stages(stages):
     with pytest.raises(InputError, match="stages as a list"):
-        Cascade(**GOOD).screen(given)
+        Cascade(**GOOD).screen(stages)
 
 
 def test_files_in_the_wrong_order_are_refused(tmp_path):
-    said, _ = world(240)
+    predictions, _ = world(240)
     paths = []
-    for name, one in zip(("small", "large"), said, strict=True):
-        columns = {f"logit_{j}": one.logits[:, j] for j in range(4)}
+    for name, stage in zip(("small", "large"), predictions, strict=True):
+        columns = {f"logit_{j}": stage.logits[:, j] for j in range(4)}
         table = pl.DataFrame(columns | {"id": np.arange(240)})
         paths.append(tmp_path / f"{name}.parquet")
         table.write_parquet(paths[-1])
     cascade = Cascade(("small", "large"), (-2.0, -1.0), (0, 1, 10))
-    wanted = cascade.screen(said).scores.tolist()
-    assert cascade.screen(paths).scores.tolist() == wanted
+    expected = cascade.screen(predictions).scores.tolist()
+    assert cascade.screen(paths).scores.tolist() == expected
     with pytest.raises(InputError, match=r"expected small .* got large"):
         cascade.screen(paths[::-1])
     with pytest.raises(InputError, match=r"expected small .* got large"):
         cascade.screen(paths[1:])
     renamed = paths[1].rename(tmp_path / "new rows.parquet")
-    assert cascade.screen([paths[0], renamed]).scores.tolist() == wanted
+    assert cascade.screen([paths[0], renamed]).scores.tolist() == expected

@@ -43,13 +43,13 @@ MAKE = {
 
 
 @cache
-def made(kind):
+def calibrated(kind):
     return MAKE[kind]()
 
 
 @pytest.mark.parametrize("kind", MAKE)
 def test_what_is_written_is_read_again(kind, tmp_path):
-    cascade, path = made(kind), tmp_path / "cascade.json"
+    cascade, path = calibrated(kind), tmp_path / "cascade.json"
     cascade.save(path)
     again = td.Cascade.load(path)
     assert again == cascade
@@ -57,11 +57,11 @@ def test_what_is_written_is_read_again(kind, tmp_path):
     assert repr(again) == repr(cascade)
     assert to_json(again) == path.read_text()
     stages = [SMALL, LARGE][: len(cascade.stages)]
-    one, two = cascade.screen(stages), again.screen(stages)
+    decisions, decisions_again = cascade.screen(stages), again.screen(stages)
     for name in ("scores", "accepted", "predicted", "passes", "costs", "goes_to"):
-        assert np.array_equal(getattr(one, name), getattr(two, name))
+        assert np.array_equal(getattr(decisions, name), getattr(decisions_again, name))
     if cascade.shortlist is not None:
-        assert np.array_equal(one.shortlist, two.shortlist)
+        assert np.array_equal(decisions.shortlist, decisions_again.shortlist)
     if cascade.measured is not None:
         assert again.measured == cascade.measured
         assert again.measured.policies.shape == cascade.measured.policies.shape
@@ -70,12 +70,13 @@ def test_what_is_written_is_read_again(kind, tmp_path):
 
 def thinned(cascade):
     """The same with fewer points, so that many changes are tried in little time."""
-    seen = cascade.measured
-    if seen is None:
+    measured = cascade.measured
+    if measured is None:
         return cascade
-    curves = {name: curve[:4] for name, curve in seen.curves.items()}
+    curves = {name: curve[:4] for name, curve in measured.curves.items()}
     return replace(
-        cascade, measured=replace(seen, policies=seen.policies[:4], curves=curves)
+        cascade,
+        measured=replace(measured, policies=measured.policies[:4], curves=curves),
     )
 
 
@@ -96,25 +97,29 @@ def use(cascade):
     ["by hand", *(pytest.param(k, marks=pytest.mark.soak) for k in ("trr", "lists"))],
 )
 def test_a_tampered_cascade_is_refused_or_whole(kind, monkeypatch):
-    content, kept = json.loads(to_json(thinned(made(kind)))), 0
-    for what, text in tampering.mutants(content):
-        if kind != "trr" and what[0] in ("certificate", "measured") and len(what) > 3:
+    content, accepted_count = json.loads(to_json(thinned(calibrated(kind)))), 0
+    for change, text in tampering.mutants(content):
+        if (
+            kind != "trr"
+            and change[0] in ("certificate", "measured")
+            and len(change) > 3
+        ):
             continue  # these are tried once
         monkeypatch.setattr(envelope, "read_bounded", lambda *_, text=text: text)
         try:
             cascade = Cascade.load("cascade.json")
         except FileError as error:
-            assert "\n" not in str(error), what  # noqa: PT017
-            assert len(str(error)) < 600, what  # noqa: PT017
+            assert "\n" not in str(error), change  # noqa: PT017
+            assert len(str(error)) < 600, change  # noqa: PT017
             continue
-        assert what[-1] != "twice", what
+        assert change[-1] != "twice", change
         use(cascade)
         again = to_json(cascade)
-        assert tampering.same(json.loads(again), json.loads(text)), what
+        assert tampering.same(json.loads(again), json.loads(text)), change
         monkeypatch.setattr(envelope, "read_bounded", lambda *_, again=again: again)
-        assert Cascade.load("cascade.json") == cascade, what
-        kept += 1
-    assert kept
+        assert Cascade.load("cascade.json") == cascade, change
+        accepted_count += 1
+    assert accepted_count
 
 
 def changed(cascade, path, *at, value):
@@ -164,14 +169,14 @@ def changed(cascade, path, *at, value):
     ids=str,
 )
 def test_what_cannot_be_is_refused(at, value, tmp_path):
-    path = changed(made("lists"), tmp_path / "cascade.json", *at, value=value)
-    with pytest.raises(FileError, match=r"the cascade in .* is not valid") as found:
+    path = changed(calibrated("lists"), tmp_path / "cascade.json", *at, value=value)
+    with pytest.raises(FileError, match=r"the cascade in .* is not valid") as refusal:
         Cascade.load(path)
-    assert "\n" not in str(found.value)
+    assert "\n" not in str(refusal.value)
 
 
 def test_a_file_cut_short_is_refused(tmp_path):
-    text, path = to_json(made("trr")), tmp_path / "cascade.json"
+    text, path = to_json(calibrated("trr")), tmp_path / "cascade.json"
     for end in range(0, len(text) - 2, max(1, len(text) // 150)):
         path.write_text(text[:end])
         with pytest.raises(FileError, match="expected a cascade as JSON"):
@@ -181,7 +186,7 @@ def test_a_file_cut_short_is_refused(tmp_path):
 def test_files_of_another_kind_are_refused(tmp_path):
     gate, cascade = tmp_path / "gate.json", tmp_path / "cascade.json"
     td.Gate(0.5).save(gate)
-    made("by hand").save(cascade)
+    calibrated("by hand").save(cascade)
     with pytest.raises(FileError, match="a cascade of trustdoctor"):
         Cascade.load(gate)
     with pytest.raises(FileError, match="a gate of trustdoctor"):
@@ -200,6 +205,6 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path):
     path = tmp_path / "cascade.json"
     path.write_text("kept")
     with pytest.raises(td.errors.OutputError):
-        made("risk").save(path)
+        calibrated("risk").save(path)
     assert path.read_text() == "kept"
-    assert [one.name for one in tmp_path.iterdir()] == ["cascade.json"]
+    assert [file.name for file in tmp_path.iterdir()] == ["cascade.json"]

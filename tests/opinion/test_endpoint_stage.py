@@ -49,14 +49,14 @@ def test_only_rows_in_doubt_are_asked_about_and_once(server, tmp_path):
     assert len(server.asked) == N  # all of them, to calibrate
     again = endpoint(server, answers=tmp_path / "others.jsonl")
     server.asked.clear()
-    done = two.screen([small(), again], **options)
+    decisions = two.screen([small(), again], **options)
     doubted = np.flatnonzero(two.screen([small()]).goes_to == "stage 2")
     assert sorted(server.texts) == sorted(TEXTS[i] for i in doubted)
     assert 0 < len(doubted) < N
     server.asked.clear()
-    kept = two.screen([small(), again], **options)
+    decisions_by_file = two.screen([small(), again], **options)
     assert not server.asked
-    np.testing.assert_array_equal(kept.scores, done.scores)
+    np.testing.assert_array_equal(decisions_by_file.scores, decisions.scores)
 
 
 def test_other_choices_are_refused_before_any_call(server):
@@ -88,8 +88,8 @@ def test_the_command_line_asks_within_a_budget_and_goes_on(server, run, tmp_path
     assert "150 rows are answered, 250 are left" in stopped.stderr
     assert not (tmp_path / "two.json").exists()
     assert len(server.asked) == 150
-    done = run(*line, "--max-calls", "400", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    process = run(*line, "--max-calls", "400", cwd=tmp_path)
+    assert process.returncode == 0, process.stderr
     assert len(server.asked) == N
     screen = ["screen", "small.csv", "llm.json", "--gate", "two.json", "--text"]
     screen += ["review", "--class-names", "names.txt", "-o", "decided.csv"]

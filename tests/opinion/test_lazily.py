@@ -16,20 +16,22 @@ INF = np.inf
 @pytest.mark.parametrize("passes", [0, 1, 3])
 def test_only_rows_in_doubt_are_asked_about_and_each_once(rows, passes):
     stops = np.random.default_rng(0).integers(0, 4, rows)  # 3: at no pass
-    heard = []
+    asked_rows = []
 
-    def ask(k, still):
-        assert len(still)
-        heard.append((k, still.tolist()))
+    def ask(k, rows_in_doubt):
+        assert len(rows_in_doubt)
+        asked_rows.append((k, rows_in_doubt.tolist()))
         return f"answers to pass {k}"
 
-    def settle(k, still, said):
-        assert said == f"answers to pass {k}"
-        return stops[still] == k
+    def settle(k, rows_in_doubt, answers):
+        assert answers == f"answers to pass {k}"
+        return stops[rows_in_doubt] == k
 
     ask_lazily(rows, passes, ask, settle)
-    every = [(k, np.flatnonzero(stops >= k).tolist()) for k in range(passes)]
-    assert heard == [(k, still) for k, still in every if still]
+    expected = [(k, np.flatnonzero(stops >= k).tolist()) for k in range(passes)]
+    assert asked_rows == [
+        (k, rows_in_doubt) for k, rows_in_doubt in expected if rows_in_doubt
+    ]
 
 
 def test_minus_infinity_and_probabilities_of_zero_count_as_forty_below_the_top():
@@ -60,16 +62,16 @@ def test_a_row_does_not_depend_on_the_rows_beside_it(classes):
     z[rng.random(z.shape) < 0.02] = -INF
     z[:, 0] = 1.0
     p = Predictions.from_logits(z)
-    whole = log_probs(p)
+    all_rows = log_probs(p)
     order = rng.permutation(150)
-    parts = (slice(0, 1), slice(3, 10), slice(1, 150), order, order[:17])
-    for part in parts:
-        assert np.array_equal(log_probs(p[part]), whole[part])
+    subsets = (slice(0, 1), slice(3, 10), slice(1, 150), order, order[:17])
+    for subset in subsets:
+        assert np.array_equal(log_probs(p[subset]), all_rows[subset])
     columns = Predictions(np.asfortranarray(z), None)
-    assert np.array_equal(log_probs(columns), whole)
+    assert np.array_equal(log_probs(columns), all_rows)
 
 
-class Sure:
+class ZeroProbs:
     """Probabilities of which many are 0."""
 
     def __init__(self, weights):
@@ -86,7 +88,7 @@ MODELS = {
     "double": lambda x: x @ WEIGHTS,
     "half": lambda x: (x @ WEIGHTS).astype(np.float16),
     "masked": lambda x: np.where(x[:, :5] > 1.5, -INF, x @ WEIGHTS),
-    "probabilities": Sure(WEIGHTS),
+    "probabilities": ZeroProbs(WEIGHTS),
 }
 
 
@@ -122,9 +124,9 @@ def test_a_second_opinion_is_its_rule_row_by_row(model, batch_size):
     ]
     ask = SecondOpinion(MODELS[model], views, batch_size=batch_size)
     gate = ask.calibrate(x[:250], labels[:250], trr=0.7, level=0.002)
-    done = ask.screen(x[250:], gate)
-    wanted = [one_row(ask, gate, row) for row in x[250:]]
-    assert done.accepted.tolist() == [one[0] for one in wanted]
-    assert done.passes.tolist() == [one[1] for one in wanted]
-    assert done.predicted.tolist() == [one[2] for one in wanted]
-    assert {1, 4} <= set(done.passes.tolist())
+    decisions = ask.screen(x[250:], gate)
+    expected = [one_row(ask, gate, row) for row in x[250:]]
+    assert decisions.accepted.tolist() == [row[0] for row in expected]
+    assert decisions.passes.tolist() == [row[1] for row in expected]
+    assert decisions.predicted.tolist() == [row[2] for row in expected]
+    assert {1, 4} <= set(decisions.passes.tolist())

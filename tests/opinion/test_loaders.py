@@ -41,33 +41,44 @@ FORMS = {
 
 
 @pytest.fixture(scope="module")
-def whole():
+def opinions_on_rows():
     return SecondOpinion(NET, image_views(5))(IMAGES, LABELS)
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_batches_say_what_all_rows_say(form, whole):
+def test_batches_say_what_all_rows_say(form, opinions_on_rows):
     data, options = FORMS[form]
-    found = SecondOpinion(NET, image_views(5), batch_size=64, **options)(data())
-    np.testing.assert_allclose(found.doubts, whole.doubts, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(found.confidence, whole.confidence, rtol=1e-4)
-    assert np.array_equal(found.answers, whole.answers)
-    assert np.array_equal(found.predictions.labels, LABELS)
+    opinions = SecondOpinion(NET, image_views(5), batch_size=64, **options)(data())
+    np.testing.assert_allclose(
+        opinions.doubts, opinions_on_rows.doubts, rtol=1e-4, atol=1e-5
+    )
+    np.testing.assert_allclose(
+        opinions.confidence, opinions_on_rows.confidence, rtol=1e-4
+    )
+    assert np.array_equal(opinions.answers, opinions_on_rows.answers)
+    assert np.array_equal(opinions.predictions.labels, LABELS)
 
 
-def test_gates_are_made_and_used_on_batches(whole):
+def test_gates_are_made_and_used_on_batches(opinions_on_rows):
     ask = SecondOpinion(NET, image_views(5))
     gate = ask.calibrate(loader(IMAGES, LABELS), frr=0.3)
     assert gate.threshold == pytest.approx(
         ask.calibrate(IMAGES, LABELS, frr=0.3).threshold, rel=1e-5
     )
-    one, many = ask.screen(IMAGES, gate), ask.screen(loader(IMAGES, LABELS), gate)
-    np.testing.assert_allclose(many.scores, one.scores, rtol=1e-4, atol=1e-5)
-    assert np.array_equal(many.accepted, one.accepted)
-    assert np.array_equal(many.passes, one.passes)
-    assert np.array_equal(many.predicted, one.predicted)
-    assert np.array_equal(many.predictions.errors, whole.predictions.errors)
-    assert one.predictions.labels is None
+    screened_rows, screened_batches = (
+        ask.screen(IMAGES, gate),
+        ask.screen(loader(IMAGES, LABELS), gate),
+    )
+    np.testing.assert_allclose(
+        screened_batches.scores, screened_rows.scores, rtol=1e-4, atol=1e-5
+    )
+    assert np.array_equal(screened_batches.accepted, screened_rows.accepted)
+    assert np.array_equal(screened_batches.passes, screened_rows.passes)
+    assert np.array_equal(screened_batches.predicted, screened_rows.predicted)
+    assert np.array_equal(
+        screened_batches.predictions.errors, opinions_on_rows.predictions.errors
+    )
+    assert screened_rows.predictions.labels is None
     assert len(ask.screen(loader(IMAGES), gate).scores) == 300
     checks = ask.check(loader(IMAGES, LABELS))
     for batched, at_once in zip(checks, ask.check(IMAGES, LABELS), strict=True):
@@ -76,13 +87,15 @@ def test_gates_are_made_and_used_on_batches(whole):
         assert batched.auroc == pytest.approx(at_once.auroc, abs=1e-6)
 
 
-def test_shuffled_rows_keep_their_labels(whole):
+def test_shuffled_rows_keep_their_labels(opinions_on_rows):
     shuffled = loader(IMAGES, LABELS, shuffle=True)
-    found = SecondOpinion(NET, image_views(5))(shuffled)
-    assert found.predictions.errors.sum() == whole.predictions.errors.sum()
+    opinions = SecondOpinion(NET, image_views(5))(shuffled)
+    assert (
+        opinions.predictions.errors.sum() == opinions_on_rows.predictions.errors.sum()
+    )
     np.testing.assert_allclose(
-        np.sort(found.scores[found.predictions.errors]),
-        np.sort(whole.scores[whole.predictions.errors]),
+        np.sort(opinions.scores[opinions.predictions.errors]),
+        np.sort(opinions_on_rows.scores[opinions_on_rows.predictions.errors]),
         rtol=1e-4,
         atol=1e-5,
     )
@@ -105,14 +118,16 @@ def test_texts_in_batches():
         DataLoader([{"text": t, "label": y} for t, y in rows], batch_size=7),
         (texts, labels),
     ):
-        found = ask(data)
-        assert np.array_equal(found.doubts, plain.doubts)
-        assert found.predictions.labels.tolist() == labels.tolist()
+        opinions = ask(data)
+        assert np.array_equal(opinions.doubts, plain.doubts)
+        assert opinions.predictions.labels.tolist() == labels.tolist()
 
 
-def test_one_hot_labels_beside_rows(whole):
-    found = SecondOpinion(NET, image_views(5))(IMAGES, HOT.numpy())
-    assert np.array_equal(found.predictions.labels, whole.predictions.labels)
+def test_one_hot_labels_beside_rows(opinions_on_rows):
+    opinions = SecondOpinion(NET, image_views(5))(IMAGES, HOT.numpy())
+    assert np.array_equal(
+        opinions.predictions.labels, opinions_on_rows.predictions.labels
+    )
     with pytest.raises(InputError, match="each of 4 classes, got 5 columns"):
         SecondOpinion(NET, image_views(1))(IMAGES, nn.functional.one_hot(LABELS, 5))
 
@@ -122,14 +137,16 @@ def answer_of(x):
 
 
 @pytest.mark.parametrize("model", [answer_of, NET])
-def test_networks_inside_functions_are_asked_in_eval_mode(model, whole):
+def test_networks_inside_functions_are_asked_in_eval_mode(model, opinions_on_rows):
     NET.train()
     try:
-        found = SecondOpinion(model, image_views(5))(loader(IMAGES, LABELS))
+        opinions = SecondOpinion(model, image_views(5))(loader(IMAGES, LABELS))
         assert NET.training
     finally:
         NET.eval()
-    np.testing.assert_allclose(found.doubts, whole.doubts, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        opinions.doubts, opinions_on_rows.doubts, rtol=1e-4, atol=1e-5
+    )
 
 
 def test_functions_get_their_inputs_as_they_come():
@@ -142,18 +159,18 @@ def test_functions_get_their_inputs_as_they_come():
 
     views = image_views(1)
     rows = SecondOpinion(answer, views)(IMAGES.numpy())
-    batches = SecondOpinion(answer, views)(part for part in IMAGES.numpy()[None])
+    batches = SecondOpinion(answer, views)(images for images in IMAGES.numpy()[None])
     assert set(kinds) == {np.ndarray}
     assert np.array_equal(rows.doubts, batches.doubts)
 
 
 def test_progress_counts_batches():
-    told = []
+    shares = []
     ask = SecondOpinion(NET, image_views(1))
-    ask(loader(IMAGES, LABELS), progress=lambda share, _what: told.append(share))
-    assert told == sorted(told)
-    assert told[-1] == 1.0
-    assert len(told) == 20  # two passes over ten batches
+    ask(loader(IMAGES, LABELS), progress=lambda share, _task: shares.append(share))
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+    assert len(shares) == 20  # two passes over ten batches
 
 
 @pytest.mark.parametrize(
@@ -173,9 +190,9 @@ def test_progress_counts_batches():
 )
 def test_mistakes_are_named_in_one_line(data, options, match):
     same = [View("same", lambda x: x)]
-    with pytest.raises(InputError, match=match) as found:
+    with pytest.raises(InputError, match=match) as refusal:
         SecondOpinion(NET, same, **options)(data())
-    assert "\n" not in str(found.value)
+    assert "\n" not in str(refusal.value)
     with pytest.raises(InputError, match="Leave the labels out"):
         SecondOpinion(NET, same)(loader(IMAGES, LABELS), LABELS)
 

@@ -19,13 +19,13 @@ def place(tmp_path, run):
     z = 2 * rng.normal(size=(3000, 3))
     label = (z + rng.gumbel(size=z.shape)).argmax(1)
     for name, noise in (("small", 2.0), ("large", 0.1)):
-        own = z + noise * rng.normal(size=z.shape)
-        columns = {f"logit_{j}": own[:, j] for j in range(3)}
+        noisy = z + noise * rng.normal(size=z.shape)
+        columns = {f"logit_{j}": noisy[:, j] for j in range(3)}
         table = pl.DataFrame({"id": np.arange(3000), **columns, "label": label})
         table.write_csv(tmp_path / f"{name}.csv")
     words = "cascade small.csv large.csv --costs 0,1,9 --risk 0.4 -o both.json"
-    done = run(*words.split(), cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    process = run(*words.split(), cwd=tmp_path)
+    assert process.returncode == 0, process.stderr
     (tmp_path / "soft.csv").symlink_to("small.csv")
     (tmp_path / "large").mkdir()
     (tmp_path / "large" / "small.csv").hardlink_to(tmp_path / "small.csv")
@@ -45,10 +45,10 @@ def place(tmp_path, run):
 )
 def test_one_file_as_two_stages_is_refused(words, other, place, run):
     before = sorted(place.iterdir())
-    done = run(*words.replace("OTHER", other).split(), cwd=place)
-    assert done.returncode == 2
-    assert "expected one FILE per stage" in done.stderr
-    assert done.stderr.count("\n") == 1
+    process = run(*words.replace("OTHER", other).split(), cwd=place)
+    assert process.returncode == 2
+    assert "expected one FILE per stage" in process.stderr
+    assert process.stderr.count("\n") == 1
     assert sorted(place.iterdir()) == before
 
 
@@ -65,10 +65,10 @@ def test_the_library_refuses_it_as_well(place):
 @pytest.mark.more
 def test_a_cascade_is_one_file_whatever_the_order_of_hashes(place):
     words = "cascade small.csv large.csv --costs 0,1,9 --risk 0.4 --shortlist 0.9 -q"
-    found = set()
+    contents = set()
     for seed in ("0", "1", "2"):
         command = [sys.executable, "-m", "trustdoctor", *words.split(), "-o", "h.json"]
         env = os.environ | {"PYTHONHASHSEED": seed}
         subprocess.run(command, env=env, cwd=place, check=True)
-        found.add((place / "h.json").read_bytes())
-    assert len(found) == 1
+        contents.add((place / "h.json").read_bytes())
+    assert len(contents) == 1

@@ -20,15 +20,15 @@ def world(n, seed=0, classes=5, views=3):
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, classes, n)
     truth = 2.2 * np.eye(classes)[labels] + rng.normal(size=(n, classes))
-    heard = [truth + 1.2 * rng.normal(size=truth.shape) for _ in range(1 + views)]
-    total = np.cumsum(heard, 0)
-    clean = heard[0]
+    logits = [truth + 1.2 * rng.normal(size=truth.shape) for _ in range(1 + views)]
+    total = np.cumsum(logits, 0)
+    clean = logits[0]
     means = [total[k] / (k + 1) for k in range(1 + views)]
     p = td.Predictions.from_logits(clean, labels)
     doubts = np.stack([td.beta(m, predicted=p.predicted) for m in means], 1)
-    sure = [1 / (1 + np.exp(td.beta(z))) for z in heard]
-    answers = np.stack([z.argmax(1) for z in heard], 1)
-    return Opinions(p, doubts, answers, np.stack(sure, 1))
+    confidence = [1 / (1 + np.exp(td.beta(z))) for z in logits]
+    answers = np.stack([z.argmax(1) for z in logits], 1)
+    return Opinions(p, doubts, answers, np.stack(confidence, 1))
 
 
 NAMES = ("a", "b", "c")
@@ -39,16 +39,18 @@ def test_the_doubt_is_the_clean_labels_odds_under_the_mean_log_softmax():
     x, w = rng.normal(size=(300, 4)), rng.normal(size=(4, 3))
     noise = rng.normal(size=4)
     ask = SecondOpinion(lambda rows: rows @ w, [View("moved", lambda r: r + noise)])
-    found = ask(x)
+    opinions = ask(x)
 
     def log_softmax(z):
         return z - np.log(np.exp(z).sum(1, keepdims=True))
 
     mean = (log_softmax(x @ w) + log_softmax((x + noise) @ w)) / 2
     p = np.exp(mean) / np.exp(mean).sum(1, keepdims=True)
-    own = p[np.arange(300), (x @ w).argmax(1)]
-    np.testing.assert_allclose(found.scores, np.log((1 - own) / own), rtol=1e-10)
-    np.testing.assert_allclose(found.doubts[:, 0], td.beta(x @ w), rtol=1e-10)
+    p_predicted = p[np.arange(300), (x @ w).argmax(1)]
+    np.testing.assert_allclose(
+        opinions.scores, np.log((1 - p_predicted) / p_predicted), rtol=1e-10
+    )
+    np.testing.assert_allclose(opinions.doubts[:, 0], td.beta(x @ w), rtol=1e-10)
 
 
 @pytest.mark.parametrize("level", [0.0, 0.002, 0.05])
@@ -124,25 +126,25 @@ def test_the_promise_holds_for_the_procedure_as_a_whole(target, broken):
     count = 0
     for i in range(200):
         rows = slice(1500 * i, 1500 * (i + 1))
-        part = Opinions(
+        sample = Opinions(
             pool.predictions[rows],
             pool.doubts[rows],
             pool.answers[rows],
             pool.confidence[rows],
         )
-        gate = calibrate_opinions(part, NAMES, seed=i, **target)
+        gate = calibrate_opinions(sample, NAMES, seed=i, **target)
         accepted = gate.accept(gate.margins.sequential(judge.doubts))
         count += bool(broken(accepted, judge.predictions.errors))
     assert count <= 20 + 3 * np.sqrt(200 * 0.1 * 0.9)
 
 
 def test_gates_carry_their_margins(tmp_path):
-    found = world(3000)
-    gate = calibrate_opinions(found, NAMES, trr=0.9)
+    opinions = world(3000)
+    gate = calibrate_opinions(opinions, NAMES, trr=0.9)
     gate.save(tmp_path / "gate.json")
     assert Gate.load(tmp_path / "gate.json") == gate
     with pytest.raises(InputError, match="second opinion"):
-        gate.screen(found.predictions)
+        gate.screen(opinions.predictions)
     trivial = calibrate_opinions(world(30), NAMES, trr=0.999)
     trivial.save(tmp_path / "gate.json")
     assert Gate.load(tmp_path / "gate.json").margins.accept[0] == np.inf
@@ -157,8 +159,8 @@ def test_views_that_harm_are_found():
         View("bad", lambda r: 0.5 * r + 1.5 * np.sin(40 * r)),
     ]
     ask = SecondOpinion(lambda r: r, views)
-    for known in (labels, None):
-        good, bad = ask.check(x, known)
+    for known_labels in (labels, None):
+        good, bad = ask.check(x, known_labels)
         assert good.keep
         assert not bad.keep
         assert good.agreement > bad.agreement
@@ -177,8 +179,8 @@ def test_models_of_every_kind(tmp_path):
     model = LogisticRegression(max_iter=500).fit(x[:900], y[:900])
     views = table_views(x[:900], count=3)
     ask = SecondOpinion(model, views)
-    found = ask(x[900:], y[900:])
-    assert (found.predictions.predicted == model.predict(x[900:])).all()
+    opinions = ask(x[900:], y[900:])
+    assert (opinions.predictions.predicted == model.predict(x[900:])).all()
     net = torch.nn.Sequential(
         torch.nn.Flatten(), torch.nn.Dropout(), torch.nn.Linear(48, 3)
     )
@@ -210,8 +212,8 @@ def test_tables_keep_their_kind():
     scaled = ColumnTransformer([("s", StandardScaler(), ["a", "b"])])
     model = make_pipeline(scaled, LogisticRegression())
     model.fit(table, rng.integers(0, 2, 60))
-    found = SecondOpinion(model, table_views(table))(table)
-    assert found.doubts.shape == (60, 5)
+    opinions = SecondOpinion(model, table_views(table))(table)
+    assert opinions.doubts.shape == (60, 5)
     tensor = torch.randn(30, 4)
     net = torch.nn.Linear(4, 3)
     ours = SecondOpinion(net, table_views(tensor))(tensor)
@@ -221,9 +223,9 @@ def test_tables_keep_their_kind():
 
 def test_a_view_that_turns_every_answer_does_not_change_nothing():
     ask = SecondOpinion(lambda a: np.c_[a[:, 0], -a[:, 0]], [View("neg", lambda a: -a)])
-    (found,) = ask.check(np.random.default_rng(0).normal(size=(50, 1)))
-    assert found.agreement == 0
-    assert found.reason != "it changes nothing"
+    (check,) = ask.check(np.random.default_rng(0).normal(size=(50, 1)))
+    assert check.agreement == 0
+    assert check.reason != "it changes nothing"
 
 
 def test_probabilities_of_zero_do_no_harm():
@@ -232,24 +234,24 @@ def test_probabilities_of_zero_do_no_harm():
         [View("other", lambda r: (r + 1) % 3)],
     )
     with np.errstate(divide="ignore"):
-        found = ask(np.zeros((4, 1)))
-    assert np.isfinite(found.scores).all()
+        opinions = ask(np.zeros((4, 1)))
+    assert np.isfinite(opinions.scores).all()
 
     class Sure:
         def predict_proba(self, rows):
             tiny = rows[:, 0]
             return np.column_stack([1 - tiny, tiny])
 
-    said = SecondOpinion(Sure(), [View("same", lambda r: r)])(
+    opinions = SecondOpinion(Sure(), [View("same", lambda r: r)])(
         np.array([[0.0], [1e-12], [1e-8], [0.4]])
     )
-    assert (np.diff(said.scores) > 0).all()
-    assert said.predictions.from_probabilities
-    assert said.predictions.logits[0, 1] == -np.inf
+    assert (np.diff(opinions.scores) > 0).all()
+    assert opinions.predictions.from_probabilities
+    assert opinions.predictions.logits[0, 1] == -np.inf
 
 
 def test_mistakes_are_named():
-    found = world(500)
+    opinions = world(500)
     ask = SecondOpinion(lambda r: r, [View("a", lambda r: r)])
     with pytest.raises(InputError, match="expected a model"):
         SecondOpinion(3, [View("a", len)])
@@ -260,9 +262,9 @@ def test_mistakes_are_named():
     with pytest.raises(InputError, match="got one for none"):
         ask.screen(np.eye(3), Gate(0.0))
     with pytest.raises(InputError, match="share"):
-        calibrate_opinions(found, NAMES, trr=0.9, share=2.0)
+        calibrate_opinions(opinions, NAMES, trr=0.9, share=2.0)
     with pytest.raises(InputError, match="Leave it out"):
-        calibrate_opinions(found, NAMES, trr=0.9, score="alpha")
+        calibrate_opinions(opinions, NAMES, trr=0.9, score="alpha")
     with pytest.raises(InputError, match="margin"):
         Margins(("a",), (1.0,), (-2.0,))
     with pytest.raises(InputError, match="answers to"):
@@ -291,11 +293,11 @@ def test_mistakes_are_named():
 
 
 def test_margins_stop_a_share_of_the_rows():
-    found = world(20_000)
-    gate = td.calibrate_scores(found.scores, found.predictions.errors, trr=0.9)
-    margins = learn_margins(found.doubts, gate, NAMES, level=0.01)
-    rejected = ~gate.accept(found.scores)
-    early = found.doubts[rejected][:, 0] < gate.threshold - margins.accept[0]
+    opinions = world(20_000)
+    gate = td.calibrate_scores(opinions.scores, opinions.predictions.errors, trr=0.9)
+    margins = learn_margins(opinions.doubts, gate, NAMES, level=0.01)
+    rejected = ~gate.accept(opinions.scores)
+    early = opinions.doubts[rejected][:, 0] < gate.threshold - margins.accept[0]
     assert early.mean() == pytest.approx(0.01, abs=0.002)
 
 
@@ -316,9 +318,9 @@ def test_resnet_20_is_judged_better(shared, monkeypatch):
     model = nets.ResNet20()
     model.load_state_dict(load_file(shared / "models" / "resnet-20.safetensors"))
     ask = SecondOpinion(model, image_views(1))
-    found = ask(torch.from_numpy(x.astype(np.float32)), table["label"].to_numpy())
-    ours = 100 * td.auroc(found.scores, found.predictions.errors)
-    alone = 100 * td.auroc(found.doubts[:, 0], found.predictions.errors)
+    opinions = ask(torch.from_numpy(x.astype(np.float32)), table["label"].to_numpy())
+    ours = 100 * td.auroc(opinions.scores, opinions.predictions.errors)
+    alone = 100 * td.auroc(opinions.doubts[:, 0], opinions.predictions.errors)
     assert ours > alone + 1
     assert ours == pytest.approx(92.8, abs=3)
 

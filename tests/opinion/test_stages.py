@@ -24,7 +24,7 @@ NAMES, OTHER = ("x", "y", "z"), ("z", "x", "y")
 TURNED = [2, 0, 1]  # columns of x, y, z in the other order
 ALL = np.arange(N)
 
-said = Predictions.from_logits
+from_logits = Predictions.from_logits
 
 
 def logits_of(stages, k=1, rows=ALL):
@@ -32,11 +32,11 @@ def logits_of(stages, k=1, rows=ALL):
 
 
 def small(**beside):
-    return said(SMALL, LABELS, ids=IDS, **beside)
+    return from_logits(SMALL, LABELS, ids=IDS, **beside)
 
 
 def turned(z=LARGE, **beside):
-    return said(z[:, TURNED], class_names=OTHER, **beside)
+    return from_logits(z[:, TURNED], class_names=OTHER, **beside)
 
 
 def test_classes_in_another_order_are_brought_into_one():
@@ -45,55 +45,66 @@ def test_classes_in_another_order_are_brought_into_one():
     assert np.array_equal(logits_of(stages), LARGE)
     assert stages.class_names == NAMES
     assert stages.labels.tolist() == LABELS.tolist()
-    only = align_stages([said(SMALL, class_names=NAMES), turned(labels=by_name)])
-    assert only.labels.tolist() == LABELS.tolist()
-    holes = [None if i % 2 else name for i, name in enumerate(by_name)]
-    some = align_stages([said(SMALL, class_names=NAMES), turned(labels=holes)])
-    assert some.labels.tolist() == np.where(ALL % 2, -1, LABELS).tolist()
+    without_ids = align_stages(
+        [from_logits(SMALL, class_names=NAMES), turned(labels=by_name)]
+    )
+    assert without_ids.labels.tolist() == LABELS.tolist()
+    labels_with_holes = [None if i % 2 else name for i, name in enumerate(by_name)]
+    with_holes = align_stages(
+        [from_logits(SMALL, class_names=NAMES), turned(labels=labels_with_holes)]
+    )
+    assert with_holes.labels.tolist() == np.where(ALL % 2, -1, LABELS).tolist()
 
 
 def test_models_too_say_what_their_classes_are_called():
-    def one(rows):
-        return said(SMALL[rows[:, 0]], class_names=NAMES)
+    def small_model(rows):
+        return from_logits(SMALL[rows[:, 0]], class_names=NAMES)
 
-    def two(rows):
+    def large_model(rows):
         return turned(LARGE[rows[:, 0]])
 
-    stages = align_stages([one, two], data=ALL[:, None], batch_size=7)
+    stages = align_stages([small_model, large_model], data=ALL[:, None], batch_size=7)
     assert np.array_equal(logits_of(stages, 0), SMALL)
     assert np.array_equal(logits_of(stages, 1), LARGE)
-    beside = align_stages([said(SMALL, class_names=NAMES), two], data=ALL[:, None])
+    beside = align_stages(
+        [from_logits(SMALL, class_names=NAMES), large_model], data=ALL[:, None]
+    )
     assert np.array_equal(logits_of(beside, 1), LARGE)
 
     def fickle(rows):
         return replace(turned(LARGE[rows[:, 0]]), class_names=NAMES[: len(rows)])
 
-    odd = align_stages([fickle], data=ALL[:, None], batch_size=59)
+    stages_of_fickle = align_stages([fickle], data=ALL[:, None], batch_size=59)
     with pytest.raises(InputError, match="different names of classes from batch"):
-        odd.ask(0, ALL)
+        stages_of_fickle.ask(0, ALL)
 
 
 def test_scikit_learn_models_are_aligned_by_their_classes():
     words = np.array(NAMES)[LABELS]
-    one = LogisticRegression().fit(SMALL, words)
-    two = LogisticRegression().fit(LARGE, words)
-    two.classes_, two.coef_ = two.classes_[TURNED], two.coef_[TURNED]
-    two.intercept_ = two.intercept_[TURNED]
-    assert two.classes_.tolist() == list(OTHER)
-    stages = align_stages([one, two], words, data=LARGE)
+    small_model = LogisticRegression().fit(SMALL, words)
+    large_model = LogisticRegression().fit(LARGE, words)
+    large_model.classes_, large_model.coef_ = (
+        large_model.classes_[TURNED],
+        large_model.coef_[TURNED],
+    )
+    large_model.intercept_ = large_model.intercept_[TURNED]
+    assert large_model.classes_.tolist() == list(OTHER)
+    stages = align_stages([small_model, large_model], words, data=LARGE)
     proper = LogisticRegression().fit(LARGE, words)
-    wanted = np.log(proper.predict_proba(LARGE))
-    np.testing.assert_allclose(logits_of(stages), wanted, rtol=1e-12)
+    expected = np.log(proper.predict_proba(LARGE))
+    np.testing.assert_allclose(logits_of(stages), expected, rtol=1e-12)
     assert stages.labels.tolist() == LABELS.tolist()
-    strange = LogisticRegression().fit(LARGE, np.array(["w", "x", "y"])[LABELS])
+    other_classes = LogisticRegression().fit(LARGE, np.array(["w", "x", "y"])[LABELS])
     with pytest.raises(InputError, match="stage 2 answers with w, x, y"):
-        align_stages([one, strange], words, data=LARGE).ask(1, ALL)
+        align_stages([small_model, other_classes], words, data=LARGE).ask(1, ALL)
 
 
 def test_classes_are_compared_without_outer_blanks():
     words = np.array([" <=50K", " >50K", "x "])[LABELS]
-    one, two = (LogisticRegression().fit(x, words) for x in (SMALL, LARGE))
-    stages = align_stages([one, two], words, data=LARGE)
+    small_model, large_model = (
+        LogisticRegression().fit(x, words) for x in (SMALL, LARGE)
+    )
+    stages = align_stages([small_model, large_model], words, data=LARGE)
     assert stages.ask(0, ALL).class_names == ("<=50K", ">50K", "x")
     assert stages.ask(1, ALL).class_names == ("<=50K", ">50K", "x")
     assert stages.labels.tolist() == LABELS.tolist()
@@ -115,13 +126,15 @@ def test_what_a_network_calls_choices_are_not_its_classes():
 def test_labels_are_as_the_models_classes_are_written(form):
     """Also where some are missing, which makes numbers floats, or objects."""
     truth = np.array([1, 2, 5])[LABELS]
-    one, two = (LogisticRegression().fit(x, truth) for x in (SMALL, LARGE))
-    given, known = truth.astype(form), np.ones(N, bool)
+    small_model, large_model = (
+        LogisticRegression().fit(x, truth) for x in (SMALL, LARGE)
+    )
+    labels, labelled = truth.astype(form), np.ones(N, bool)
     if form in (float, object):
-        known[::2] = False
-        given[::2] = np.nan if form is float else None
-    stages = align_stages([one, two], given, data=LARGE)
-    assert stages.labels.tolist() == np.where(known, LABELS, -1).tolist()
+        labelled[::2] = False
+        labels[::2] = np.nan if form is float else None
+    stages = align_stages([small_model, large_model], labels, data=LARGE)
+    assert stages.labels.tolist() == np.where(labelled, LABELS, -1).tolist()
 
 
 WIDER = np.c_[LARGE, LARGE[:, 0]]
@@ -130,16 +143,28 @@ WIDER = np.c_[LARGE, LARGE[:, 0]]
 @pytest.mark.parametrize(
     ("names", "other", "match"),
     [
-        (NAMES, said(LARGE, class_names=("x", "y", "w")), "'w' is not in all of them"),
-        (NAMES, said(WIDER, class_names=("x", "y", "z", "w")), "'w' is not in all"),
+        (
+            NAMES,
+            from_logits(LARGE, class_names=("x", "y", "w")),
+            "'w' is not in all of them",
+        ),
+        (
+            NAMES,
+            from_logits(WIDER, class_names=("x", "y", "z", "w")),
+            "'w' is not in all",
+        ),
         (NAMES, WIDER, "expected 3 classes from every stage, got 4 from stage 2"),
-        (None, said(WIDER, class_names=tuple("xyzw")), "3 classes from every stage"),
+        (
+            None,
+            from_logits(WIDER, class_names=tuple("xyzw")),
+            "3 classes from every stage",
+        ),
         (None, LARGE[:, :2], "expected 3 classes from every stage, got 2 from stage 2"),
     ],
 )
 def test_other_classes_are_refused(names, other, match):
     def ask_all():
-        stages = align_stages([said(SMALL, class_names=names), other])
+        stages = align_stages([from_logits(SMALL, class_names=names), other])
         return [stages.ask(k, ALL) for k in (0, 1)]
 
     with pytest.raises(InputError, match=match):
@@ -150,12 +175,14 @@ def test_labels_that_differ_are_refused():
     wrong = np.where(IDS == 7, (LABELS + 1) % 3, LABELS)
     match = f"id '7' is {wrong[7]} in stage 2 and {LABELS[7]} before; 1 rows? differ"
     with pytest.raises(InputError, match=match):
-        align_stages([small(), said(LARGE[ORDER], wrong[ORDER], ids=IDS[ORDER])])
+        align_stages([small(), from_logits(LARGE[ORDER], wrong[ORDER], ids=IDS[ORDER])])
     with pytest.raises(InputError, match="row 7 is"):
-        align_stages([said(SMALL, LABELS), LARGE], wrong)
-    holes = np.where(IDS % 2, LABELS, np.nan)
-    others = np.where(IDS % 2, np.nan, LABELS)
-    stages = align_stages([said(SMALL, holes), said(LARGE, others)])
+        align_stages([from_logits(SMALL, LABELS), LARGE], wrong)
+    odd_labels = np.where(IDS % 2, LABELS, np.nan)
+    even_labels = np.where(IDS % 2, np.nan, LABELS)
+    stages = align_stages(
+        [from_logits(SMALL, odd_labels), from_logits(LARGE, even_labels)]
+    )
     assert stages.labels.tolist() == LABELS.tolist()
     assert align_stages([SMALL, LARGE]).labels is None
     assert align_stages([SMALL, LARGE], np.full(N, np.nan)).labels is None
@@ -176,30 +203,32 @@ def write(folder, name, z, *, ids="id", order=ALL, labels=True):
 
 
 def test_files_are_matched_by_their_column_of_ids(tmp_path):
-    one = write(tmp_path, "one.parquet", SMALL)
-    two = write(tmp_path, "two.csv", LARGE, order=ORDER, labels=False)
-    stages = align_stages([one, str(two)])
+    small_file = write(tmp_path, "one.parquet", SMALL)
+    large_file = write(tmp_path, "two.csv", LARGE, order=ORDER, labels=False)
+    stages = align_stages([small_file, str(large_file)])
     assert stages.names == ("one", "two")
     assert np.array_equal(logits_of(stages), LARGE)
     assert stages.labels.tolist() == LABELS.tolist()
-    one, two = (
+    small_file, large_file = (
         write(tmp_path, f"{n}.csv", z, ids="key", order=o)
         for n, z, o in (("three", SMALL, ALL), ("four", LARGE, ORDER))
     )
-    assert np.array_equal(logits_of(align_stages([one, two], ids="key")), LARGE)
+    assert np.array_equal(
+        logits_of(align_stages([small_file, large_file], ids="key")), LARGE
+    )
     with pytest.raises(InputError, match=r"three has none.*ids='NAME'"):
-        align_stages([one, two])
+        align_stages([small_file, large_file])
     with pytest.raises(FileError, match="'nothing'"):
-        align_stages([one, two], ids="nothing")
-    assert read_stage(one).ids is None
+        align_stages([small_file, large_file], ids="nothing")
+    assert read_stage(small_file).ids is None
 
 
 def test_folders_and_patterns_are_files_too(tmp_path):
     write(tmp_path, "parts/a.parquet", SMALL, order=ALL[:20])
     write(tmp_path, "parts/b.parquet", SMALL, order=ALL[20:])
-    two = write(tmp_path, "two.parquet", LARGE, order=ORDER)
-    for one in (tmp_path / "parts", str(tmp_path / "parts" / "*.parquet")):
-        stages = align_stages([one, two])
+    large_file = write(tmp_path, "two.parquet", LARGE, order=ORDER)
+    for small_files in (tmp_path / "parts", str(tmp_path / "parts" / "*.parquet")):
+        stages = align_stages([small_files, large_file])
         assert np.array_equal(logits_of(stages, 0), SMALL)
         assert np.array_equal(logits_of(stages, 1), LARGE)
 
@@ -232,9 +261,9 @@ def test_a_single_file_needs_no_ids(tmp_path):
     ids=lambda value: str(type(value).__name__),
 )  # fmt: skip
 def test_what_is_not_a_stage_is_refused_in_a_line(stage, match):
-    with pytest.raises(TrustDoctorError, match=match) as found:
+    with pytest.raises(TrustDoctorError, match=match) as refusal:
         align_stages([SMALL, stage])
-    assert "\n" not in str(found.value)
+    assert "\n" not in str(refusal.value)
 
 
 @pytest.mark.parametrize(
@@ -248,15 +277,15 @@ def test_what_is_not_a_stage_is_refused_in_a_line(stage, match):
     ],
 )
 def test_what_a_model_does_wrong_is_told_in_a_line(model, match):
-    with pytest.raises(InputError, match=match) as found:
+    with pytest.raises(InputError, match=match) as refusal:
         align_stages([model], data=SMALL).ask(0, ALL)
-    assert "\n" not in str(found.value)
+    assert "\n" not in str(refusal.value)
 
 
-@pytest.mark.parametrize("given", [None, 3, SMALL, {}, [], (), np.asarray, "ab"])
-def test_stages_come_as_a_list(given):
+@pytest.mark.parametrize("stages", [None, 3, SMALL, {}, [], (), np.asarray, "ab"])
+def test_stages_come_as_a_list(stages):
     with pytest.raises(InputError, match=r"stages as a list, .*\[small, large\], got"):
-        align_stages(given)
+        align_stages(stages)
 
 
 def test_stages_are_named_as_told_by_their_files_or_by_number():
@@ -345,12 +374,12 @@ def test_data_are_for_models_and_there_are_some():
 
 
 def test_progress_is_told():
-    told = []
+    reports = []
     stages = align_stages(
         [np.asarray, np.asarray], data=SMALL, batch_size=20, names=["a", "b"],
-        progress=lambda share, what: told.append((share, what)),
+        progress=lambda share, task: reports.append((share, task)),
     )  # fmt: skip
     stages.ask(0, ALL)
     stages.ask(1, ALL[:30])
-    wanted = [(0, "a"), (1 / 3, "a"), (2 / 3, "a"), (0, "b"), (2 / 3, "b")]
-    assert [(share, what.split()[-1]) for share, what in told] == wanted
+    expected = [(0, "a"), (1 / 3, "a"), (2 / 3, "a"), (0, "b"), (2 / 3, "b")]
+    assert [(share, task.split()[-1]) for share, task in reports] == expected

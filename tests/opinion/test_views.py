@@ -93,9 +93,9 @@ def test_mistakes_are_named():
         View("bad", lambda x: x[:1])(np.zeros(2))
     with pytest.raises(InputError, match="window"):
         text_views(window=0)
-    for given in ({"count": 2.5}, {"noise": np.inf}, {"noise": "a"}):
+    for options in ({"count": 2.5}, {"noise": np.inf}, {"noise": "a"}):
         with pytest.raises(InputError, match="training rows"):
-            table_views(np.zeros((3, 2)), **given)
+            table_views(np.zeros((3, 2)), **options)
     with pytest.raises(InputError, match="training rows"):
         table_views(np.zeros(3))
     with pytest.raises(InputError, match="expected numbers"):
