@@ -3,13 +3,13 @@ import pytest
 
 def _state(model):
     """All of a torch model that calling it must leave alone."""
-    parts = dict(model.named_modules())
+    modules = dict(model.named_modules())
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     return {
-        "modes": {name: part.training for name, part in parts.items()},
+        "modes": {name: module.training for name, module in modules.items()},
         "hooks": {
-            name: (len(part._forward_hooks), len(part._forward_pre_hooks))
-            for name, part in parts.items()
+            name: (len(module._forward_hooks), len(module._forward_pre_hooks))
+            for name, module in modules.items()
         },
         "facts": {
             name: (id(t), t.device, t.dtype, t.requires_grad, id(t.grad))

@@ -33,14 +33,14 @@ def tables():
 def test_batches_get_what_the_gate_decides(kind):
     table, decide = tables()[kind], Decider(GATE)
     expected = GATE.screen(td.Predictions.from_logits(Z))
-    whole = decide(table)
+    decided_table = decide(table)
     batches = list(decide.map(table.to_batches(max_chunksize=130)))
     assert all(isinstance(batch, pa.RecordBatch) for batch in batches)
-    for found in (whole, pa.Table.from_batches(batches)):
-        assert found.schema.names == [*table.schema.names, "score", "accepted"]
-        assert (found["score"].to_numpy() == expected.scores).all()
-        assert (found["accepted"].to_numpy() == expected.accepted).all()
-        assert found.select(table.schema.names).equals(table)
+    for decided in (decided_table, pa.Table.from_batches(batches)):
+        assert decided.schema.names == [*table.schema.names, "score", "accepted"]
+        assert (decided["score"].to_numpy() == expected.scores).all()
+        assert (decided["accepted"].to_numpy() == expected.accepted).all()
+        assert decided.select(table.schema.names).equals(table)
 
 
 def test_an_empty_batch_keeps_its_columns():
@@ -69,9 +69,9 @@ def test_polars_speaks_it():
     import polars as pl
 
     frame = pl.from_arrow(tables()["numbered"])
-    found = pl.from_arrow(Decider(GATE)(frame.to_arrow()))
+    decided = pl.from_arrow(Decider(GATE)(frame.to_arrow()))
     assert (
-        found["accepted"].sum() == GATE.screen(td.Predictions.from_logits(Z))[1].sum()
+        decided["accepted"].sum() == GATE.screen(td.Predictions.from_logits(Z))[1].sum()
     )
 
 
@@ -85,25 +85,25 @@ def listed(max_size=None):
 def test_a_gate_with_lists_adds_them_as_text(kind):
     table, decide = tables()[kind], Decider(listed())
     p = softmax(Z.astype(np.float64), axis=1)
-    wanted = []
-    for own, accepted in zip(p, GATE.screen(Z, kind="logits").accepted, strict=True):
-        on = [k for k in np.argsort(-own) if own[k] >= 0.25 or own[k] == own.max()]
-        text = "full review" if len(on) == 3 else " | ".join(map(str, on))
-        wanted.append("" if accepted else text)
-    assert {"", "full review", "2 | 0"} <= set(wanted)
-    whole = decide(table)
+    expected = []
+    for row, accepted in zip(p, GATE.screen(Z, kind="logits").accepted, strict=True):
+        classes = [k for k in np.argsort(-row) if row[k] >= 0.25 or row[k] == row.max()]
+        text = "full review" if len(classes) == 3 else " | ".join(map(str, classes))
+        expected.append("" if accepted else text)
+    assert {"", "full review", "2 | 0"} <= set(expected)
+    decided_table = decide(table)
     batches = list(decide.map(table.to_batches(max_chunksize=130)))
-    for found in (whole, pa.Table.from_batches(batches)):
+    for decided in (decided_table, pa.Table.from_batches(batches)):
         names = [*table.schema.names, "score", "accepted", "shortlist"]
-        assert found.schema.names == names
-        assert found["shortlist"].to_pylist() == wanted
-        assert found.select(names[:-1]).equals(Decider(GATE)(table))
+        assert decided.schema.names == names
+        assert decided["shortlist"].to_pylist() == expected
+        assert decided.select(names[:-1]).equals(Decider(GATE)(table))
 
 
 def test_lists_name_the_classes():
     names = {"prob_cat": [0.5], "prob_a|b": [0.4], "prob_ox": [0.1]}
-    found = Decider(listed(max_size=2))(pa.table(names))
-    assert found["shortlist"].to_pylist() == [r"cat | a\|b"]
+    decided = Decider(listed(max_size=2))(pa.table(names))
+    assert decided["shortlist"].to_pylist() == [r"cat | a\|b"]
 
 
 def test_lists_of_no_rows_are_text():

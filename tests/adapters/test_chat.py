@@ -20,18 +20,18 @@ def test_a_chats_first_token_speaks_for_a_label(tmp_path):
         response(**{"positive": 0.6, " Positive": 0.2, "neg": 0.1, "I": 0.05}),
         response(**{" Neutral": 0.5, "pos": 0.4}),
     ]
-    found = read_chat(rows, names, labels=[0, 1])
-    assert found.predicted.tolist() == [0, 2]
-    assert found.top.probs[0] == pytest.approx([0.8, 0.1, 0.0])
-    assert found.errors.tolist() == [False, True]
-    low, high = found.interval("beta")
+    answers = read_chat(rows, names, labels=[0, 1])
+    assert answers.predicted.tolist() == [0, 2]
+    assert answers.top.probs[0] == pytest.approx([0.8, 0.1, 0.0])
+    assert answers.errors.tolist() == [False, True]
+    low, high = answers.interval("beta")
     assert high[0] == pytest.approx(np.log(0.2 / 0.8))
     assert low[0] == pytest.approx(np.log(0.1 / 0.9))
-    assert found.ambiguous.tolist() == [False, True]  # 0.1 of the mass is not seen
+    assert answers.ambiguous.tolist() == [False, True]  # 0.1 of the mass is not seen
     for text in (json.dumps(rows), "\n".join(map(json.dumps, rows))):
         (tmp_path / "chat.json").write_text(text)
         again = read_chat(tmp_path / "chat.json", names)
-        assert np.array_equal(again.top.probs, found.top.probs)
+        assert np.array_equal(again.top.probs, answers.top.probs)
     (tmp_path / "chat.json").write_text(json.dumps(rows[0]))
     assert len(read_chat(tmp_path / "chat.json", names)) == 1
 
@@ -54,17 +54,17 @@ def test_chats_that_cannot_be_read_are_named(tmp_path):
 
 
 def test_chats_are_read_however_they_are_written(tmp_path):
-    one = response(**{"A": 0.6, "B\u2028": 0.3})
-    one["choices"][0]["logprobs"]["content"][0]["logprob"] -= 1e-5  # another digit
+    chat = response(**{"A": 0.6, "B\u2028": 0.3})
+    chat["choices"][0]["logprobs"]["content"][0]["logprob"] -= 1e-5  # another digit
     texts = (
-        json.dumps(one, indent=2),
-        json.dumps([one]),
-        json.dumps(one, ensure_ascii=False) + "\n\n",
+        json.dumps(chat, indent=2),
+        json.dumps([chat]),
+        json.dumps(chat, ensure_ascii=False) + "\n\n",
     )
     for text in texts:
         (tmp_path / "chat.json").write_text(text, encoding="utf-8")
-        found = read_chat(tmp_path / "chat.json", [" A", "B"])
-        assert found.top.probs[0] == pytest.approx([0.6, 0.3])
+        answers = read_chat(tmp_path / "chat.json", [" A", "B"])
+        assert answers.top.probs[0] == pytest.approx([0.6, 0.3])
 
 
 def test_what_is_named_bounds_the_odds_where_p_rounds_to_one():

@@ -21,7 +21,7 @@ EVIL = "raise SystemExit('run')\n"
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bert")
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film"]
     vocabulary = {word: i for i, word in enumerate(words)}
@@ -40,8 +40,8 @@ def whole(tmp_path_factory):
 
 
 @pytest.fixture
-def folder(whole, tmp_path):
-    for name, content in whole.items():
+def folder(files, tmp_path):
+    for name, content in files.items():
         (tmp_path / name).write_bytes(content)
     return tmp_path
 
@@ -99,15 +99,15 @@ def test_damaged_files_are_refused(name, content, folder):
 @pytest.fixture
 def kernels(monkeypatch):
     """The kernels that transformers asked the Hub for; none of them comes."""
-    asked = []
+    requests = []
 
     def get_kernel(name, **_options):
-        asked.append(name)
+        requests.append(name)
         raise ImportError(name)
 
     monkeypatch.setattr(f"{HUB}.get_kernel", get_kernel)
     monkeypatch.setattr(f"{HUB}.is_kernels_available", lambda: True)
-    return asked
+    return requests
 
 
 @pytest.mark.parametrize(
@@ -161,8 +161,8 @@ def test_configurations_fetch_and_run_nothing(fields, folder, kernels):
 def test_settings_that_fetch_nothing_are_taken(fields, folder, kernels):
     wanted = predict(folder, ["good film"], quiet=True).logits
     change(folder, "config.json", **fields)
-    found = predict(folder, ["good film"], quiet=True).logits
-    np.testing.assert_allclose(found, wanted, atol=1e-5)
+    logits = predict(folder, ["good film"], quiet=True).logits
+    np.testing.assert_allclose(logits, wanted, atol=1e-5)
     assert not kernels
 
 
@@ -174,9 +174,9 @@ def test_processors_fetch_nothing(folder):
 
 
 @pytest.mark.parametrize(
-    "part", ["evil.bin", "../model.safetensors", "a/b.safetensors"]
+    "name", ["evil.bin", "../model.safetensors", "a/b.safetensors"]
 )
-def test_an_index_of_weights_names_safetensors_beside_it(part, folder):
+def test_an_index_of_weights_names_safetensors_beside_it(name, folder):
     (folder / "part.safetensors").write_bytes(
         (folder / "model.safetensors").read_bytes()
     )
@@ -189,7 +189,7 @@ def test_an_index_of_weights_names_safetensors_beside_it(part, folder):
     index = folder / "model.safetensors.index.json"
     index.write_text(json.dumps(content))
     assert len(predict(folder, ["good film"], quiet=True)) == 1
-    content["weight_map"]["classifier.bias"] = part
+    content["weight_map"]["classifier.bias"] = name
     index.write_text(json.dumps(content))
     with pytest.raises(FileError, match="names of safetensors beside it"):
         load_folder(folder)
@@ -209,8 +209,8 @@ def test_adapters_are_not_left_out_in_silence(folder):
         load_folder(folder)
 
 
-def test_weights_cut_short_are_refused(folder, whole):
-    (folder / "model.safetensors").write_bytes(whole["model.safetensors"][:-10])
+def test_weights_cut_short_are_refused(folder, files):
+    (folder / "model.safetensors").write_bytes(files["model.safetensors"][:-10])
     with pytest.raises(FileError, match="cannot load"):
         load_folder(folder)
 
@@ -246,7 +246,7 @@ class PanicException(BaseException):
 
 @pytest.mark.parametrize("error", [PanicException("a\nb"), MemoryError(), KeyError()])
 def test_panics_and_errors_without_words_are_mistakes(folder, monkeypatch, error):
-    def fails(*_given, **_options):
+    def fails(*_args, **_options):
         raise error
 
     model, tokenizer = load_folder(folder)
@@ -259,7 +259,7 @@ def test_panics_and_errors_without_words_are_mistakes(folder, monkeypatch, error
 
 
 def test_stopping_is_not_a_mistake(folder, monkeypatch):
-    def stopped(*_given, **_options):
+    def stopped(*_args, **_options):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(adapter, "_load", stopped)
@@ -289,6 +289,6 @@ def test_a_model_and_a_gate_are_not_written_over(folder, tmp_path, run):
     gate = tmp_path / "gate.json"
     td.Gate(0.0, score="alpha").save(gate)
     before = gate.read_bytes()
-    found = run("export", tmp_path / "m.onnx", "--gate", gate, "-o", gate)
-    assert (found.returncode, found.stderr.count("\n")) == (2, 1)
+    process = run("export", tmp_path / "m.onnx", "--gate", gate, "-o", gate)
+    assert (process.returncode, process.stderr.count("\n")) == (2, 1)
     assert gate.read_bytes() == before

@@ -58,19 +58,22 @@ def digits(store):
     x, y = load_digits(return_X_y=True, as_frame=True)
     x[400:].to_parquet(store / "all.parquet")
     x[1200:].to_parquet(store / "rows.parquet")  # as another process will have them
-    held, new = pd.read_parquet(store / "all.parquet"), store / "rows.parquet"
+    later_rows, new_rows = (
+        pd.read_parquet(store / "all.parquet"),
+        store / "rows.parquet",
+    )
     fitted = LogisticRegression(max_iter=5000).fit(x[:400], y[:400])
-    return fitted, held[:800], y[400:1200], pd.read_parquet(new)
+    return fitted, later_rows[:800], y[400:1200], pd.read_parquet(new_rows)
 
 
 @pytest.fixture(scope="module")
 def graph(store, digits):
     """The same classifier as an ONNX file."""
-    fitted, held, *_ = digits
-    made = skl2onnx.to_onnx(
-        fitted, held.to_numpy(np.float32)[:1], options={"zipmap": False}
+    fitted, gate_rows, *_ = digits
+    onnx_model = skl2onnx.to_onnx(
+        fitted, gate_rows.to_numpy(np.float32)[:1], options={"zipmap": False}
     )
-    (store / "model.onnx").write_bytes(made.SerializeToString())
+    (store / "model.onnx").write_bytes(onnx_model.SerializeToString())
     return store / "model.onnx"
 
 
@@ -85,11 +88,11 @@ NAMES = np.array([f"digit {k}" for k in range(10)])
 @pytest.fixture(scope="module")
 def gates(digits, graph):
     """A gate for each of the models below."""
-    fitted, held, labels, _ = digits
-    p = td.Predictions.from_probs(fitted.predict_proba(held), labels)
-    probs = np.exp(predict(graph, held.to_numpy()).logits)
+    fitted, gate_rows, labels, _ = digits
+    p = td.Predictions.from_probs(fitted.predict_proba(gate_rows), labels)
+    probs = np.exp(predict(graph, gate_rows.to_numpy()).logits)
     return {
-        "estimator": calibrated(fitted.predict_proba(held), labels),
+        "estimator": calibrated(fitted.predict_proba(gate_rows), labels),
         "graph": calibrated(probs, NAMES[labels], class_names=NAMES),
         "by class": td.calibrate(p, score="beta", frr=0.2, groups="predicted"),
         "with a step": td.Gate.from_gamma(0.3),
@@ -99,9 +102,9 @@ def gates(digits, graph):
 @pytest.fixture(scope="module")
 def stepped(digits):
     """A pipeline with a function that is not scikit-learn's own."""
-    _, held, labels, _ = digits
+    _, gate_rows, labels, _ = digits
     steps = FunctionTransformer(np.nan_to_num), StandardScaler(), LogisticRegression()
-    return make_pipeline(*steps).fit(held, labels)
+    return make_pipeline(*steps).fit(gate_rows, labels)
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +123,7 @@ def logged(digits, graph, gates, stepped):
 
 
 @pytest.fixture(scope="module")
-def said(logged, digits):
+def answers(logged, digits):
     """What the logged models answer here, and what MLflow says of them."""
     answers = {}
     for name, info in logged.items():
@@ -130,68 +133,72 @@ def said(logged, digits):
 
 
 @pytest.mark.soak
-def test_another_process_gets_the_same_answers(store, logged, said):
+def test_another_process_gets_the_same_answers(store, logged, answers):
     uris = [info.model_uri for info in logged.values()]
     command = [sys.executable, "-c", ASK, mlflow.get_tracking_uri(), *uris]
     subprocess.run(command, check=True, capture_output=True, cwd=store)
-    for number, (here, _) in enumerate(said.values()):
+    for number, (table, _) in enumerate(answers.values()):
         there = pd.read_parquet(store / f"{number}.parquet")
-        pd.testing.assert_frame_equal(there, here, check_exact=True)
+        pd.testing.assert_frame_equal(there, table, check_exact=True)
 
 
-def test_an_estimator_and_its_gate_decide_as_the_gate_does(said, digits, gates):
+def test_an_estimator_and_its_gate_decide_as_the_gate_does(answers, digits, gates):
     fitted, *_, new = digits
-    found, info = said["estimator"]
-    done = gates["estimator"].screen(fitted.predict_proba(new), kind="probs")
-    assert found["predicted"].tolist() == fitted.predict(new).tolist()
-    assert found["doubt"].tolist() == done.scores.tolist()
-    assert found["accepted"].tolist() == done.accepted.tolist()
-    assert found.index.tolist() == new.index.tolist()
-    assert 0 < done.accepted.sum() < len(new)
-    listed = [set(text.split(" | ")) - {""} for text in found["shortlist"]]
-    named = [set(map(str, np.flatnonzero(row))) for row in done.shortlist]
-    assert listed == [{"full review"} if len(row) == 10 else row for row in named]
+    table, info = answers["estimator"]
+    screened = gates["estimator"].screen(fitted.predict_proba(new), kind="probs")
+    assert table["predicted"].tolist() == fitted.predict(new).tolist()
+    assert table["doubt"].tolist() == screened.scores.tolist()
+    assert table["accepted"].tolist() == screened.accepted.tolist()
+    assert table.index.tolist() == new.index.tolist()
+    assert 0 < screened.accepted.sum() < len(new)
+    listed = [set(text.split(" | ")) - {""} for text in table["shortlist"]]
+    expected_lists = [set(map(str, np.flatnonzero(row))) for row in screened.shortlist]
+    assert listed == [
+        {"full review"} if len(row) == 10 else row for row in expected_lists
+    ]
     names = ["predicted", "doubt", "accepted", "shortlist"]
     assert info.signature.outputs.input_names() == names
 
 
-def test_an_onnx_file_and_its_gate_decide_as_the_gate_does(said, digits, gates, graph):
-    found, _ = said["graph"]
+def test_an_onnx_file_and_its_gate_decide_as_the_gate_does(
+    answers, digits, gates, graph
+):
+    table, _ = answers["graph"]
     p = predict(graph, digits[3].to_numpy())
-    done = gates["graph"].screen(p)
-    assert found["predicted"].tolist() == NAMES[p.predicted].tolist()
-    assert found["doubt"].tolist() == done.scores.tolist()
-    assert found["accepted"].tolist() == done.accepted.tolist()
-    first = found["shortlist"][~done.accepted].iloc[0]
-    assert first.split(" | ")[0] == NAMES[p.predicted[~done.accepted][0]]
+    screened = gates["graph"].screen(p)
+    assert table["predicted"].tolist() == NAMES[p.predicted].tolist()
+    assert table["doubt"].tolist() == screened.scores.tolist()
+    assert table["accepted"].tolist() == screened.accepted.tolist()
+    first = table["shortlist"][~screened.accepted].iloc[0]
+    assert first.split(" | ")[0] == NAMES[p.predicted[~screened.accepted][0]]
 
 
-def test_gates_by_predicted_class_travel_too(said, digits, gates):
+def test_gates_by_predicted_class_travel_too(answers, digits, gates):
     fitted, *_, new = digits
-    done = gates["by class"].screen(fitted.predict_proba(new), kind="probs")
-    found, _ = said["by class"]
-    assert found["accepted"].tolist() == done.accepted.tolist()
-    assert "shortlist" not in found
+    screened = gates["by class"].screen(fitted.predict_proba(new), kind="probs")
+    table, _ = answers["by class"]
+    assert table["accepted"].tolist() == screened.accepted.tolist()
+    assert "shortlist" not in table
 
 
-def test_types_of_others_must_be_trusted(said, digits, gates, stepped):
+def test_types_of_others_must_be_trusted(answers, digits, gates, stepped):
     fitted, gate = stepped, gates["with a step"]
     named = "not scikit-learn's own: numpy.nan_to_num. If you trust them, pass"
     assert named in refused(fitted, gate)
-    done = gate.screen(fitted.predict_proba(digits[3]), kind="probs")
-    assert said["with a step"][0]["doubt"].tolist() == done.scores.tolist()
+    screened = gate.screen(fitted.predict_proba(digits[3]), kind="probs")
+    assert answers["with a step"][0]["doubt"].tolist() == screened.scores.tolist()
 
 
-def test_nothing_is_pickled(said, tmp_path):
+def test_nothing_is_pickled(answers, tmp_path):
     for name, model in (("estimator", "model.skops"), ("graph", "model.onnx")):
-        info, folder = said[name][1], tmp_path / name
+        info, folder = answers[name][1], tmp_path / name
         mlflow.artifacts.download_artifacts(info.model_uri, dst_path=str(folder))
-        files = {one.name for one in (folder / "data" / "guarded").iterdir()}
+        files = {file.name for file in (folder / "data" / "guarded").iterdir()}
         assert files == {"gate.json", "options.json", model}
         assert not [*folder.rglob("*.pkl")]
     needed = (tmp_path / "estimator" / "requirements.txt").read_text().split()
-    own = f"trustdoctor[mlflow,sklearn]=={td.__version__}"
-    assert {own, f"scikit-learn=={sklearn.__version__}"} <= set(needed)
+    requirement = f"trustdoctor[mlflow,sklearn]=={td.__version__}"
+    assert {requirement, f"scikit-learn=={sklearn.__version__}"} <= set(needed)
 
 
 def test_weights_beside_an_onnx_file_come_along(store, tmp_path):
@@ -201,19 +208,19 @@ def test_weights_beside_an_onnx_file_come_along(store, tmp_path):
         for name, size in (("x", 600), ("logits", 5))
     ]
     node = onnx.helper.make_node("MatMul", ["x", "w"], ["logits"])
-    held = [onnx.numpy_helper.from_array(weights, "w")]
-    made = onnx.helper.make_graph([node], "g", ends[:1], ends[1:], held)
+    tensors = [onnx.numpy_helper.from_array(weights, "w")]
+    graph_proto = onnx.helper.make_graph([node], "g", ends[:1], ends[1:], tensors)
     model = onnx.helper.make_model(
-        made, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9
+        graph_proto, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9
     )
     path = tmp_path / "model.onnx"
     onnx.save(model, path, save_as_external_data=True, location="beside")
     rows, gate = np.ones((2, 600), np.float32) / 100, td.Gate.from_gamma(0.5)
     info = log_model(path, gate)
     (tmp_path / "beside").unlink()
-    found = mlflow.pyfunc.load_model(info.model_uri).predict(rows)
+    table = mlflow.pyfunc.load_model(info.model_uri).predict(rows)
     expected = gate.screen(rows.astype(float) @ weights, kind="logits")
-    np.testing.assert_allclose(found["doubt"], expected.scores, rtol=1e-4)
+    np.testing.assert_allclose(table["doubt"], expected.scores, rtol=1e-4)
     assert store.exists()
 
 
@@ -230,24 +237,24 @@ def test_classes_in_another_order_are_refused_with_the_example():
 
 
 def refused(model, gate, **options):
-    with pytest.raises(InputError) as found:
+    with pytest.raises(InputError) as refusal:
         log_model(model, gate, **options)
-    assert "\n" not in str(found.value)
-    return str(found.value)
+    assert "\n" not in str(refusal.value)
+    return str(refusal.value)
 
 
 def test_what_cannot_be_logged_is_refused(digits, tmp_path):
-    fitted, held, labels, _ = digits
+    fitted, gate_rows, labels, _ = digits
     plain = td.Gate.from_gamma(0.5)
     assert "it names no score" in refused(fitted, td.Gate(0.0))
-    said = refused(fitted, td.Gate(0.0, score="energy"))
-    assert "its score energy needs logits, which the model lacks" in said
+    refusal = refused(fitted, td.Gate(0.0, score="energy"))
+    assert "its score energy needs logits, which the model lacks" in refusal
     rows = td.Predictions.from_probs(
-        fitted.predict_proba(held), labels, groups=np.arange(800) % 2
+        fitted.predict_proba(gate_rows), labels, groups=np.arange(800) % 2
     )
     grouped = td.calibrate(rows, score="alpha", frr=0.2, groups="given")
     assert "thresholds for groups (given)" in refused(fitted, grouped)
-    trusted = TrustedClassifier(fitted, cv="prefit").fit(held, labels)
+    trusted = TrustedClassifier(fitted, cv="prefit").fit(gate_rows, labels)
     assert "log_model(model.estimator_, model.gate_)" in refused(trusted, plain)
     assert "got SVC. Fit it" in refused(SVC(), plain)
     assert "got LogisticRegression. Fit it" in refused(LogisticRegression(), plain)
@@ -259,12 +266,12 @@ def test_what_cannot_be_logged_is_refused(digits, tmp_path):
 
 
 def test_an_onnx_file_of_unclear_outputs_is_refused(digits, tmp_path):
-    fitted, held, _, _ = digits
+    fitted, gate_rows, _, _ = digits
     path = tmp_path / "model.onnx"
-    made = skl2onnx.to_onnx(fitted, held.to_numpy(np.float32)[:1])
-    made.graph.output[1].name = "x"
-    made.graph.node[-1].output[0] = "x"
-    path.write_bytes(made.SerializeToString())
+    onnx_model = skl2onnx.to_onnx(fitted, gate_rows.to_numpy(np.float32)[:1])
+    onnx_model.graph.output[1].name = "x"
+    onnx_model.graph.node[-1].output[0] = "x"
+    path.write_bytes(onnx_model.SerializeToString())
     gate = td.Gate.from_gamma(0.5)
     assert "has no tensor 'y'" in refused(path, gate, logits="y")
     assert "got both" in refused(path, gate, logits="x", probs="x")
@@ -284,17 +291,17 @@ def test_without_its_packages_the_pip_line_is_named(package, line):
         "except td.errors.MissingPackageError as error:\n"
         "    print(error)\n"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
-    assert line in done.stdout
-    assert 'pip install "trustdoctor[mlflow]"' in done.stdout
+    assert line in process.stdout
+    assert 'pip install "trustdoctor[mlflow]"' in process.stdout
 
 
 def test_importing_the_adapter_imports_no_framework():
     code = "import sys, trustdoctor.adapters.mlflow; print(*sys.modules)"
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     heavy = {"mlflow", "pandas", "sklearn", "onnx", "skops"}
-    assert heavy.isdisjoint(done.stdout.split())
+    assert heavy.isdisjoint(process.stdout.split())

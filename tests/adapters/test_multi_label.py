@@ -64,9 +64,9 @@ def test_folders_of_such_models_are_refused(fields, why, tmp_path, run):
         load_folder(folder)
     (tmp_path / "rows.csv").write_text("text\ngood\n")
     options = ("--data", tmp_path / "rows.csv", "-o", tmp_path / "out.csv")
-    done = run("predict", "--model", folder, *options)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert why in done.stderr
+    process = run("predict", "--model", folder, *options)
+    assert (process.returncode, process.stderr.count("\n")) == (2, 1)
+    assert why in process.stderr
     assert not (tmp_path / "out.csv").exists()
 
 
@@ -85,8 +85,8 @@ def test_such_models_and_pipelines_are_refused(fields, why, tmp_path):
 
 def test_pipelines_that_apply_a_sigmoid_are_refused(tmp_path):
     folder = str(make_folder(tmp_path / "model"))
-    made = {"model": folder, "function_to_apply": "sigmoid"}
-    pipe = transformers.pipeline("text-classification", **made)
+    options = {"model": folder, "function_to_apply": "sigmoid"}
+    pipe = transformers.pipeline("text-classification", **options)
     with pytest.raises(InputError, match=SEVERAL):
         TrustedPipeline(pipe, GATE)
     TrustedPipeline(transformers.pipeline("text-classification", model=folder), GATE)
@@ -123,22 +123,22 @@ def test_a_classifier_that_answers_with_a_column_has_one_label():
             return super().predict(x)[:, None]
 
     plain = TrustedClassifier(LogisticRegression(), frr=0.2).fit(X, Y[:, 0])
-    found = TrustedClassifier(Column(), frr=0.2).fit(X, Y[:, 0])
-    assert found.gate_.threshold == plain.gate_.threshold
-    np.testing.assert_array_equal(found.predict(X), plain.predict(X))
+    model = TrustedClassifier(Column(), frr=0.2).fit(X, Y[:, 0])
+    assert model.gate_.threshold == plain.gate_.threshold
+    np.testing.assert_array_equal(model.predict(X), plain.predict(X))
 
 
 def graph_of(path, *nodes, outputs=("y",), kinds=None):
     """A model of rows (n, 4) whose first node is the product z (n, 3)."""
     weights = onnx.numpy_helper.from_array(np.ones((4, 3), np.float32), "w")
-    made = [helper.make_node("MatMul", ["x", "w"], ["z"])]
-    made += [helper.make_node(op, [a], [b], **more) for op, a, b, more in nodes]
-    given = {name: (TensorProto.FLOAT, ["n", 3]) for name in outputs} | (kinds or {})
+    onnx_nodes = [helper.make_node("MatMul", ["x", "w"], ["z"])]
+    onnx_nodes += [helper.make_node(op, [a], [b], **more) for op, a, b, more in nodes]
+    types = {name: (TensorProto.FLOAT, ["n", 3]) for name in outputs} | (kinds or {})
     graph = helper.make_graph(
-        made,
+        onnx_nodes,
         "g",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])],
-        [helper.make_tensor_value_info(name, *given[name]) for name in outputs],
+        [helper.make_tensor_value_info(name, *types[name]) for name in outputs],
         [weights],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
@@ -174,8 +174,8 @@ def test_graphs_that_end_in_sigmoids_are_refused(case, tmp_path):
 def test_sigmoids_within_a_model_are_none_of_ours(tmp_path):
     nodes = [("Sigmoid", "z", "s", {}), ("Softmax", "s", "y", {"axis": -1})]
     path = graph_of(tmp_path / "m.onnx", *nodes)
-    taken = onnx_adapter.export(path, GATE, tmp_path / "g.onnx")
-    assert taken.tensor == "s"
+    source = onnx_adapter.export(path, GATE, tmp_path / "g.onnx")
+    assert source.tensor == "s"
 
 
 @pytest.mark.parametrize("model", CLASSIFIERS[:3], ids=named)
@@ -184,9 +184,9 @@ def test_exports_of_such_classifiers_are_refused(model, tmp_path):
 
     rows = X.astype(np.float32)
     options = {"zipmap": False}
-    made = to_onnx(model.fit(rows, Y), rows[:1], options=options)
+    onnx_model = to_onnx(model.fit(rows, Y), rows[:1], options=options)
     path = tmp_path / "m.onnx"
-    path.write_bytes(made.SerializeToString())
+    path.write_bytes(onnx_model.SerializeToString())
     named = {"probs": "probabilities"}
     with pytest.raises(InputError, match=SEVERAL):
         onnx_adapter.export(path, GATE, tmp_path / "g.onnx", **named)

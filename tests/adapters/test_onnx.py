@@ -32,9 +32,11 @@ def model_of(path, *, last=None, kind=np.float32, opset=17, name="y", classes=C)
         [helper.make_tensor_value_info(name, number, ["n", classes])],
         [weights],
     )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
-    made.ir_version = 9
-    onnx.save(made, path)
+    onnx_model = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", opset)]
+    )
+    onnx_model.ir_version = 9
+    onnx.save(onnx_model, path)
     return path
 
 
@@ -44,14 +46,14 @@ def run(path, x, *names):
     return session.run(list(names), {fed.name: x})
 
 
-def agree(doubt, accepted, wanted, threshold, *, within=1e-5):
+def agree(doubt, accepted, expected, threshold, *, within=1e-5):
     """Check doubts to 1e-5, and decisions farther than that from the threshold."""
-    finite = np.isfinite(wanted)
-    scale = np.maximum(1, np.abs(wanted[finite]))
-    assert (np.abs(doubt[finite] - wanted[finite]) / scale).max(initial=0) < within
-    assert np.array_equal(doubt[~finite], wanted[~finite])
-    far = np.abs(wanted - threshold) > within * np.maximum(1, np.abs(wanted))
-    assert np.array_equal(accepted[far], (wanted <= threshold)[far])
+    finite = np.isfinite(expected)
+    scale = np.maximum(1, np.abs(expected[finite]))
+    assert (np.abs(doubt[finite] - expected[finite]) / scale).max(initial=0) < within
+    assert np.array_equal(doubt[~finite], expected[~finite])
+    far = np.abs(expected - threshold) > within * np.maximum(1, np.abs(expected))
+    assert np.array_equal(accepted[far], (expected <= threshold)[far])
     return int((~far).sum())
 
 
@@ -63,13 +65,13 @@ def test_every_score_is_the_librarys(score, opset, tmp_path, rng):
     model = model_of(tmp_path / "m.onnx", opset=opset, name="logits")
     for temperature in (1.0, 2.5):
         (z,) = run(model, x, "logits")
-        wanted = find_logit_score(score).function(z, temperature=temperature)
-        threshold = float(np.median(wanted))
+        expected = find_logit_score(score).function(z, temperature=temperature)
+        threshold = float(np.median(expected))
         gate = td.Gate(threshold, find_score(score, temperature=temperature))
         export(model, gate, tmp_path / "g.onnx")
         onnx.checker.check_model(str(tmp_path / "g.onnx"), full_check=True)
         doubt, accepted = run(tmp_path / "g.onnx", x, "doubt", "accepted")
-        agree(doubt, accepted, wanted, threshold)
+        agree(doubt, accepted, expected, threshold)
         assert run(tmp_path / "g.onnx", x[:1], "doubt")[0].shape == (1,)
     grown = (tmp_path / "g.onnx").stat().st_size - model.stat().st_size
     assert grown < 10_000
@@ -101,15 +103,15 @@ def test_a_fitted_score_decides_as_in_python(name, kind, tmp_path, rng):
     export(model, gate, tmp_path / "g.onnx")
     z, doubt, accepted = run(tmp_path / "g.onnx", x, "logits", "doubt", "accepted")
     new = td.Predictions.from_logits(z)
-    wanted = gate.screen(new)
+    expected = gate.screen(new)
     within = 1e-2 if kind == np.float16 else 1e-5
-    near = agree(doubt, accepted, wanted.scores, gate.threshold, within=within)
+    near = agree(doubt, accepted, expected.scores, gate.threshold, within=within)
     assert near <= 2 or kind == np.float16
     assert 0.05 < accepted.mean() < 0.95
-    kept = onnx.load(tmp_path / "g.onnx").metadata_props[0]
-    (tmp_path / "gate.json").write_text(kept.value)
+    entry = onnx.load(tmp_path / "g.onnx").metadata_props[0]
+    (tmp_path / "gate.json").write_text(entry.value)
     again = td.Gate.load(tmp_path / "gate.json").screen(new)
-    assert np.array_equal(again.scores, wanted.scores)
+    assert np.array_equal(again.scores, expected.scores)
 
 
 def test_fitted_scores_of_probabilities(tmp_path, rng):
@@ -129,8 +131,10 @@ def test_scores_that_no_graph_holds_are_refused(tmp_path, rng):
     model = model_of(tmp_path / "m.onnx", name="logits")
     x = rng.normal(size=(300, 4)).astype(np.float32)
     p = errors_of(model, x, rng)
-    seen = td.Predictions.from_logits(p.logits, p.labels, features=x)
-    gate = td.calibrate(seen, score=td.KNN.fit(seen, k=5), coverage=0.8)
+    with_features = td.Predictions.from_logits(p.logits, p.labels, features=x)
+    gate = td.calibrate(
+        with_features, score=td.KNN.fit(with_features, k=5), coverage=0.8
+    )
     with pytest.raises(InputError, match="cannot hold the score 'knn'"):
         export(model, gate, tmp_path / "g.onnx")
     fusion = td.Fusion.fit(p, scores=["alpha", "margin"])
@@ -145,9 +149,9 @@ def test_scores_that_no_graph_holds_are_refused(tmp_path, rng):
 def test_the_logits_behind_a_final_softmax_are_taken(last, tmp_path, rng):
     model = model_of(tmp_path / "m.onnx", last=last, name="anything")
     x = 400 * rng.normal(size=(100, 4)).astype(np.float32)
-    taken = export(model, td.Gate(-3.0, score="energy"), tmp_path / "g.onnx")
-    assert (taken.tensor, taken.probs) == ("z", False)
-    assert f"behind the final {last}" in taken.why
+    source = export(model, td.Gate(-3.0, score="energy"), tmp_path / "g.onnx")
+    assert (source.tensor, source.probs) == ("z", False)
+    assert f"behind the final {last}" in source.why
     z = x @ onnx.numpy_helper.to_array(onnx.load(model).graph.initializer[0])
     doubt, accepted = run(tmp_path / "g.onnx", x, "doubt", "accepted")
     agree(doubt, accepted, td.energy(z), -3.0)
@@ -159,11 +163,11 @@ def test_probabilities_alone_will_do(score, tmp_path, rng):
     x = rng.normal(size=(200, 4)).astype(np.float32)
     x[:30] *= 300  # some answers are 0 and 1
     (probs,) = run(model, x, "y")
-    wanted = find_logit_score(score).function(td.Predictions.from_probs(probs).logits)
+    expected = find_logit_score(score).function(td.Predictions.from_probs(probs).logits)
     gate = td.Gate(-1.0, score=score)
     export(model, gate, tmp_path / "g.onnx", probs="y")
     doubt, accepted = run(tmp_path / "g.onnx", x, "doubt", "accepted")
-    agree(doubt, accepted, wanted, -1.0)
+    agree(doubt, accepted, expected, -1.0)
 
 
 @pytest.mark.parametrize("kind", [np.float16, np.float64])
@@ -182,11 +186,11 @@ def test_other_precisions(kind, tmp_path, rng):
 def test_what_overflows_in_half_precision_is_rejected(score, tmp_path):
     """Also where the runtime works in float32 and rounds the output alone."""
     model = model_of(tmp_path / "m.onnx", kind=np.float16, name="logits", classes=3)
-    made = onnx.load(model)
+    onnx_model = onnx.load(model)
     weights = np.zeros((4, 3), np.float16)
     weights[:2] = [[300, 1, 1], [1, 300, -300]]
-    made.graph.initializer[0].CopyFrom(numpy_helper.from_array(weights, "w"))
-    onnx.save(made, model)
+    onnx_model.graph.initializer[0].CopyFrom(numpy_helper.from_array(weights, "w"))
+    onnx.save(onnx_model, model)
     gate = td.Gate(0.0, score=score, state="accept-all")
     export(model, gate, tmp_path / "g.onnx")
     x = np.zeros((5, 4), np.float16)
@@ -239,13 +243,13 @@ def test_scikit_learns_models(zipmap, tmp_path):
     x = x.astype(np.float32)
     for kind in (LogisticRegression(max_iter=300), RandomForestClassifier(10)):
         fitted = kind.fit(x[:900], y[:900])
-        made = skl2onnx.to_onnx(fitted, x[:1], options={"zipmap": zipmap})
-        (tmp_path / "m.onnx").write_bytes(made.SerializeToString())
+        onnx_model = skl2onnx.to_onnx(fitted, x[:1], options={"zipmap": zipmap})
+        (tmp_path / "m.onnx").write_bytes(onnx_model.SerializeToString())
         p = predict(tmp_path / "m.onnx", x[900:], labels=y[900:])
         assert p.from_probabilities
         gate = td.calibrate(p, coverage=0.9, score="alpha")
-        taken = export(tmp_path / "m.onnx", gate, tmp_path / "g.onnx")
-        assert taken.probs
+        source = export(tmp_path / "m.onnx", gate, tmp_path / "g.onnx")
+        assert source.probs
         doubt, accepted = run(tmp_path / "g.onnx", x[900:], "doubt", "accepted")
         agree(doubt, accepted, td.alpha(p.logits), gate.threshold)
 
@@ -294,8 +298,8 @@ def test_a_temperature_keeps_the_digits(tmp_path, rng):
         gate = td.Gate(-1.0, find_score(score, temperature=3.0))
         export(model, gate, tmp_path / "g.onnx")
         z, doubt = run(tmp_path / "g.onnx", x, "logits", "doubt")
-        wanted = find_logit_score(score).function(z, temperature=3.0)
-        agree(doubt, wanted <= -1, wanted, -1.0)
+        expected = find_logit_score(score).function(z, temperature=3.0)
+        agree(doubt, expected <= -1, expected, -1.0)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -308,10 +312,10 @@ def test_probabilities_are_not_believed_by_their_name(tmp_path):
     x, y = load_iris(return_X_y=True)
     gate = td.Gate(0.0, score="alpha")
     for kind in (SVC(), RidgeClassifier()):
-        made = skl2onnx.to_onnx(
+        onnx_model = skl2onnx.to_onnx(
             kind.fit(x, y), x[:1].astype(np.float32), options={"zipmap": False}
         )
-        (tmp_path / "m.onnx").write_bytes(made.SerializeToString())
+        (tmp_path / "m.onnx").write_bytes(onnx_model.SerializeToString())
         with pytest.raises(InputError, match="cannot tell"):
             export(tmp_path / "m.onnx", gate, tmp_path / "g.onnx")
 
@@ -327,9 +331,9 @@ def test_energy_of_probabilities_is_refused(tmp_path):
 
 
 def softmax_over(path, axis):
-    made = onnx.load(model_of(path, last="Softmax"))
-    made.graph.node[-1].attribute[0].i = axis
-    onnx.save(made, path)
+    onnx_model = onnx.load(model_of(path, last="Softmax"))
+    onnx_model.graph.node[-1].attribute[0].i = axis
+    onnx.save(onnx_model, path)
     return path
 
 
@@ -341,14 +345,16 @@ def test_a_softmax_over_the_rows_is_none_of_ours(tmp_path):
 
 
 def test_logits_and_their_softmax_are_one_answer(tmp_path):
-    made = onnx.load(model_of(tmp_path / "m.onnx", last="Softmax"))
-    made.graph.node[0].output[0] = made.graph.node[1].input[0] = "logits"
-    made.graph.output.append(
+    onnx_model = onnx.load(model_of(tmp_path / "m.onnx", last="Softmax"))
+    onnx_model.graph.node[0].output[0] = onnx_model.graph.node[1].input[0] = "logits"
+    onnx_model.graph.output.append(
         helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["n", C])
     )
-    onnx.save(made, tmp_path / "m.onnx")
-    taken = export(tmp_path / "m.onnx", td.Gate(0.0, score="beta"), tmp_path / "g.onnx")
-    assert taken.tensor == "logits"
+    onnx.save(onnx_model, tmp_path / "m.onnx")
+    source = export(
+        tmp_path / "m.onnx", td.Gate(0.0, score="beta"), tmp_path / "g.onnx"
+    )
+    assert source.tensor == "logits"
 
 
 def test_the_inputs_weights_are_never_written_over(tmp_path):
@@ -365,15 +371,15 @@ def test_the_inputs_weights_are_never_written_over(tmp_path):
 
 
 def test_names_that_are_taken_are_avoided(tmp_path, rng):
-    made = onnx.load(model_of(tmp_path / "m.onnx", name="logits"))
-    made.graph.node[0].input[1] = "trustdoctor/1"
-    made.graph.initializer[0].name = "trustdoctor/1"
-    onnx.save(made, tmp_path / "m.onnx")
+    onnx_model = onnx.load(model_of(tmp_path / "m.onnx", name="logits"))
+    onnx_model.graph.node[0].input[1] = "trustdoctor/1"
+    onnx_model.graph.initializer[0].name = "trustdoctor/1"
+    onnx.save(onnx_model, tmp_path / "m.onnx")
     export(tmp_path / "m.onnx", td.Gate(0.0, score="beta"), tmp_path / "g.onnx")
     x = rng.normal(size=(3, 4)).astype(np.float32)
     assert run(tmp_path / "g.onnx", x, "doubt")[0].shape == (3,)
-    made.graph.input[0].name = made.graph.node[0].input[0] = "doubt"
-    onnx.save(made, tmp_path / "m.onnx")
+    onnx_model.graph.input[0].name = onnx_model.graph.node[0].input[0] = "doubt"
+    onnx.save(onnx_model, tmp_path / "m.onnx")
     with pytest.raises(InputError, match="'doubt' already"):
         export(tmp_path / "m.onnx", td.Gate(0.0, score="beta"), tmp_path / "h.onnx")
 
@@ -381,12 +387,12 @@ def test_names_that_are_taken_are_avoided(tmp_path, rng):
 def test_a_batch_of_fixed_size_is_filled_up(tmp_path, rng):
     model = model_of(tmp_path / "m.onnx", name="logits")
     x = rng.normal(size=(10, 4)).astype(np.float32)
-    wanted = predict(model, x)
-    made = onnx.load(model)
-    for value in (made.graph.input[0], made.graph.output[0]):
+    expected = predict(model, x)
+    onnx_model = onnx.load(model)
+    for value in (onnx_model.graph.input[0], onnx_model.graph.output[0]):
         value.type.tensor_type.shape.dim[0].dim_value = 4
-    onnx.save(made, model)
-    np.testing.assert_allclose(predict(model, x).logits, wanted.logits, rtol=1e-6)
+    onnx.save(onnx_model, model)
+    np.testing.assert_allclose(predict(model, x).logits, expected.logits, rtol=1e-6)
 
 
 def test_what_a_model_cannot_run_on_is_named(tmp_path, rng):
@@ -435,9 +441,9 @@ def test_what_cannot_be_exported_is_refused_by_name(tmp_path):
     export(model, gate, tmp_path / "g.onnx", logits="y")
     with pytest.raises(InputError, match="guarded"):
         export(tmp_path / "g.onnx", gate, tmp_path / "h.onnx", logits="y")
-    one = model_of(tmp_path / "one.onnx", classes=1)
+    one_class = model_of(tmp_path / "one.onnx", classes=1)
     with pytest.raises(InputError, match="one column"):
-        export(one, gate, tmp_path / "h.onnx", logits="y")
+        export(one_class, gate, tmp_path / "h.onnx", logits="y")
     (tmp_path / "bad.onnx").write_bytes(b"not a model")
     with pytest.raises(FileError, match="ONNX"):
         export(tmp_path / "bad.onnx", gate, tmp_path / "h.onnx")
@@ -448,18 +454,18 @@ def test_the_command_says_what_it_took(tmp_path):
     model_of(tmp_path / "m.onnx", last="Softmax")
     td.Gate(-1.5, score="alpha").save(tmp_path / "gate.json")
     program = Path(sys.executable).with_name("trustdoctor")
-    done = subprocess.run(
+    process = subprocess.run(
         [program, "export", "m.onnx", "--gate", "gate.json", "-o", "g.onnx"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    assert "behind the final Softmax" in done.stdout
-    kept = onnx.load(tmp_path / "g.onnx").metadata_props[0]
-    assert kept.key == "trustdoctor.gate"
-    (tmp_path / "again.json").write_text(kept.value)
+    assert process.returncode == 0, process.stderr
+    assert "behind the final Softmax" in process.stdout
+    entry = onnx.load(tmp_path / "g.onnx").metadata_props[0]
+    assert entry.key == "trustdoctor.gate"
+    (tmp_path / "again.json").write_text(entry.value)
     assert td.Gate.load(tmp_path / "again.json").threshold == -1.5
     assert (
         onnx.load(tmp_path / "g.onnx").graph.output[-1].type.tensor_type.elem_type

@@ -28,9 +28,11 @@ def model_of(path, classes, kind=np.float32, *, op="Identity", name="logits", op
         [helper.make_tensor_value_info("x", number, ["n", classes])],
         [helper.make_tensor_value_info(name, number, ["n", classes])],
     )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
-    made.ir_version = 8
-    onnx.save(made, path)
+    onnx_model = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", opset)]
+    )
+    onnx_model.ir_version = 8
+    onnx.save(onnx_model, path)
     return path
 
 
@@ -74,11 +76,11 @@ def test_lists_are_those_of_the_definitions(method, classes, opset, tmp_path, rn
     z[:20] *= 50
     threshold = np.log(5 * classes) if method == "lac" else -0.2
     gate = replace(NONE, shortlist=lists(method, threshold, classes))
-    accepted, found = guarded(gate, tmp_path, classes, opset=opset)(z)
-    wanted = by_hand(z, method, threshold)
+    accepted, masks = guarded(gate, tmp_path, classes, opset=opset)(z)
+    expected = by_hand(z, method, threshold)
     assert not accepted.any()
-    assert np.array_equal(found, wanted)
-    assert 1 < wanted.sum(1).mean() < classes
+    assert np.array_equal(masks, expected)
+    assert 1 < expected.sum(1).mean() < classes
 
 
 def calibrated(rng, classes, kind, method, **target):
@@ -87,8 +89,8 @@ def calibrated(rng, classes, kind, method, **target):
     p = softmax(z.astype(kind).astype(float), axis=1)
     labels = (p.cumsum(1) > rng.random((3000, 1))).argmax(1)
     rows = td.Predictions.from_logits(z.astype(kind), labels)
-    asked = {"level": 0.8, "method": method, "max_size": classes // 2}
-    return rows, td.calibrate(rows, shortlist=asked, **target)
+    options = {"level": 0.8, "method": method, "max_size": classes // 2}
+    return rows, td.calibrate(rows, shortlist=options, **target)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -97,22 +99,22 @@ def test_a_calibrated_gate_lists_as_in_python(method, kind, tmp_path, rng):
     """But for a class that is exactly as strange as the threshold, which it set."""
     for classes, target in ((4, {"frr": 0.2}), (40, {"risk": 0.3})):
         p, gate = calibrated(rng, classes, kind, method, **target)
-        wanted, short = gate.screen(p), gate.shortlist
-        accepted, found = guarded(gate, tmp_path, classes, kind)(p.logits)
-        apart = np.abs(wanted.scores - gate.threshold) > 1e-5
-        assert np.array_equal(accepted[apart], wanted.accepted[apart])
+        expected, short = gate.screen(p), gate.shortlist
+        accepted, masks = guarded(gate, tmp_path, classes, kind)(p.logits)
+        apart = np.abs(expected.scores - gate.threshold) > 1e-5
+        assert np.array_equal(accepted[apart], expected.accepted[apart])
         near = np.abs(short.nonconformity(p.logits) - short.rule.threshold) < 1e-12
-        sure = ~near.any(1) & apart
-        assert np.array_equal(found[sure], wanted.shortlist[sure])
-        assert sure.mean() > 0.99
-        rejected = ~wanted.accepted
-        assert 1.2 < wanted.shortlist[rejected].sum(1).mean() < classes
-        assert wanted.shortlist.all(1).any()
-        kept = onnx.load(tmp_path / "g").metadata_props[0].value
-        (tmp_path / "gate.json").write_text(kept)
+        certain = ~near.any(1) & apart
+        assert np.array_equal(masks[certain], expected.shortlist[certain])
+        assert certain.mean() > 0.99
+        rejected = ~expected.accepted
+        assert 1.2 < expected.shortlist[rejected].sum(1).mean() < classes
+        assert expected.shortlist.all(1).any()
+        gate_json = onnx.load(tmp_path / "g").metadata_props[0].value
+        (tmp_path / "gate.json").write_text(gate_json)
         again = td.Gate.load(tmp_path / "gate.json")
         assert again == gate
-        assert np.array_equal(again.screen(p).shortlist, wanted.shortlist)
+        assert np.array_equal(again.screen(p).shortlist, expected.shortlist)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -123,20 +125,20 @@ def test_probabilities_alone_will_do(method, kind, tmp_path, rng):
     probs = (probs / probs.sum(1, keepdims=True)).astype(kind)
     threshold = 1.5 if method == "lac" else -0.15
     gate = replace(NONE, shortlist=lists(method, threshold, 6))
-    _, found = guarded(gate, tmp_path, 6, kind, name="probs")(probs)
+    _, masks = guarded(gate, tmp_path, 6, kind, name="probs")(probs)
     with np.errstate(divide="ignore"):
         z = np.log(probs.astype(np.float64))
-    assert np.array_equal(found, by_hand(z, method, threshold))
-    assert np.array_equal(found, gate.screen(probs, kind="probs").shortlist)
+    assert np.array_equal(masks, by_hand(z, method, threshold))
+    assert np.array_equal(masks, gate.screen(probs, kind="probs").shortlist)
 
 
 def test_the_logits_behind_a_softmax_are_listed(tmp_path, rng):
     z = (40 * rng.normal(size=(300, 5))).astype(np.float32)
     gate = replace(NONE, shortlist=lists("lac", 60.0, 5))
-    _, found = guarded(gate, tmp_path, 5, op="Softmax", name="y")(z)
+    _, masks = guarded(gate, tmp_path, 5, op="Softmax", name="y")(z)
     log_p = log_softmax(z.astype(np.float64), axis=1)
-    assert np.array_equal(found, log_p >= -60)
-    assert 0.2 < found.mean() < 0.9
+    assert np.array_equal(masks, log_p >= -60)
+    assert 0.2 < masks.mean() < 0.9
 
 
 @pytest.mark.parametrize("method", ["lac", "aps", "raps"])
@@ -144,10 +146,10 @@ def test_the_ends_of_the_threshold_and_ties(method, tmp_path):
     z = np.array([[1, 3, 3, 0], [2, 2, 2, 2], [-np.inf, 0, -np.inf, 0]], np.float32)
     first = [[False, True, False, False], [True, False, False, False]]
     first.append([False, True, False, False])
-    for threshold, wanted in ((-np.inf, first), (np.inf, np.ones((3, 4)))):
+    for threshold, expected in ((-np.inf, first), (np.inf, np.ones((3, 4)))):
         gate = replace(NONE, shortlist=lists(method, threshold, 4))
-        _, found = guarded(gate, tmp_path, 4)(z)
-        assert np.array_equal(found, wanted)
+        _, masks = guarded(gate, tmp_path, 4)(z)
+        assert np.array_equal(masks, expected)
 
 
 @pytest.mark.parametrize("state", ["threshold", "accept-all", "reject-all"])
@@ -155,34 +157,39 @@ def test_who_has_a_list(state, tmp_path):
     """Rejected rows do; one that cannot be scored gets a full review."""
     z = np.array([[9, 0, 0], [1, 0.9, -5], [1, np.nan, 0], [np.inf, 0, 0]], np.float32)
     gate = td.Gate(-3.0, score="beta", state=state, shortlist=lists("lac", 1.0, 3))
-    accepted, found = guarded(gate, tmp_path, 3)(z)
-    kept = {"threshold": [1, 0], "accept-all": [1, 1], "reject-all": [0, 0]}[state]
-    assert accepted.tolist() == [*map(bool, kept), False, False]
-    own = [[True, False, False], [True, True, False]]
-    wanted = [[False] * 3 if on else row for on, row in zip(kept, own, strict=True)]
-    assert found.tolist() == [*wanted, [True] * 3, [True] * 3]
-    accepted, found = guarded(gate, tmp_path, 3)(z[:0])
-    assert (accepted.shape, found.shape) == ((0,), (0, 3))
+    accepted, masks = guarded(gate, tmp_path, 3)(z)
+    accepted_rows = {"threshold": [1, 0], "accept-all": [1, 1], "reject-all": [0, 0]}[
+        state
+    ]
+    assert accepted.tolist() == [*map(bool, accepted_rows), False, False]
+    row_lists = [[True, False, False], [True, True, False]]
+    expected = [
+        [False] * 3 if is_accepted else row
+        for is_accepted, row in zip(accepted_rows, row_lists, strict=True)
+    ]
+    assert masks.tolist() == [*expected, [True] * 3, [True] * 3]
+    accepted, masks = guarded(gate, tmp_path, 3)(z[:0])
+    assert (accepted.shape, masks.shape) == ((0,), (0, 3))
 
 
 def test_long_lists_become_full_reviews(tmp_path):
     z = np.log([[0.4, 0.3, 0.2, 0.1], [0.6, 0.3, 0.06, 0.04], [0.97, 0.01, 0.01, 0.01]])
     gate = replace(NONE, shortlist=lists("lac", -np.log(0.15), 4, max_size=2))
-    _, found = guarded(gate, tmp_path, 4, np.float64)(z)
-    assert found.sum(1).tolist() == [4, 2, 1]
+    _, masks = guarded(gate, tmp_path, 4, np.float64)(z)
+    assert masks.sum(1).tolist() == [4, 2, 1]
 
 
 def test_whole_penalties(tmp_path):
     """The second class costs 1, the third 2."""
     z = np.log([[0.4, 0.3, 0.2, 0.1]])
     # 1 + 0.4 - 1, 2 + 0.7 - 1 and 3 + 0.9 - 1
-    for threshold, wanted in ((0.3, 1), (0.5, 2), (1.8, 3), (2.95, 4)):
+    for threshold, expected in ((0.3, 1), (0.5, 2), (1.8, 3), (2.95, 4)):
         rule = ListRule(threshold, 9)
         gate = replace(
             NONE, shortlist=Shortlist(0.9, rule, 4, "raps", penalty=1, free=1)
         )
-        _, found = guarded(gate, tmp_path, 4, np.float64)(z)
-        assert found.sum() == wanted
+        _, masks = guarded(gate, tmp_path, 4, np.float64)(z)
+        assert masks.sum() == expected
 
 
 def test_what_is_infinite_in_half_precision_is_improbable(tmp_path):
@@ -196,18 +203,18 @@ def test_what_is_infinite_in_half_precision_is_improbable(tmp_path):
         [helper.make_tensor_value_info("logits", half, ["n", 3])],
         [numpy_helper.from_array(weights, "w")],
     )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    made.ir_version = 8
-    onnx.save(made, tmp_path / "m.onnx")
-    for threshold, wanted in ((1000.0, 1), (131_000.0, 2), (np.inf, 3)):
+    onnx_model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    onnx_model.ir_version = 8
+    onnx.save(onnx_model, tmp_path / "m.onnx")
+    for threshold, expected in ((1000.0, 1), (131_000.0, 2), (np.inf, 3)):
         gate = replace(NONE, shortlist=lists("lac", threshold, 3))
         export(tmp_path / "m.onnx", gate, tmp_path / "g.onnx")
         session = onnxruntime.InferenceSession(tmp_path / "g.onnx")
         x = np.array([[200]], np.float16)
-        z, found = session.run(["logits", "shortlist"], {"x": x})
+        z, masks = session.run(["logits", "shortlist"], {"x": x})
         assert z.tolist() == [[60_000, 0, -np.inf]]
-        assert np.array_equal(found, gate.screen(z, kind="logits").shortlist)
-        assert found.sum() == wanted
+        assert np.array_equal(masks, gate.screen(z, kind="logits").shortlist)
+        assert masks.sum() == expected
 
 
 def test_a_gate_without_lists_adds_no_output(tmp_path):
@@ -250,9 +257,11 @@ def test_lists_by_group_are_refused():
 def test_the_command_says_that_lists_are_there(tmp_path, run):
     model_of(tmp_path / "m.onnx", 3)
     replace(NONE, shortlist=lists("aps", -0.1, 3)).save(tmp_path / "gate.json")
-    done = run("export", "m.onnx", "--gate", "gate.json", "-o", "g.onnx", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "Added doubt (alpha), accepted and shortlist (aps, 90%);" in done.stdout
+    process = run(
+        "export", "m.onnx", "--gate", "gate.json", "-o", "g.onnx", cwd=tmp_path
+    )
+    assert process.returncode == 0, process.stderr
+    assert "Added doubt (alpha), accepted and shortlist (aps, 90%);" in process.stdout
     last = onnx.load(tmp_path / "g.onnx").graph.output[-1]
     assert last.name == "shortlist"
     assert last.type.tensor_type.elem_type == onnx.TensorProto.BOOL

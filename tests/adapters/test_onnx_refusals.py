@@ -24,9 +24,9 @@ def model_of(path, nodes, *, shape=("n", 3), inputs=("x",)):
         [helper.make_tensor_value_info("logits", TensorProto.FLOAT, shape)],
         [weights],
     )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    made.ir_version = 9
-    onnx.save(made, path)
+    onnx_model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    onnx_model.ir_version = 9
+    onnx.save(onnx_model, path)
     return path
 
 
@@ -69,7 +69,7 @@ def test_graphs_that_are_none_are_refused(nodes, inputs, opset, tmp_path):
         with pytest.raises(TrustDoctorError) as refused:
             ask()
         assert "\n" not in str(refused.value)
-    assert [found.name for found in tmp_path.iterdir()] == ["m.onnx"]
+    assert [file.name for file in tmp_path.iterdir()] == ["m.onnx"]
 
 
 def gate_of(classes, *, names=None, score="alpha"):
@@ -91,9 +91,9 @@ def test_a_gate_of_other_classes_is_refused(names, tmp_path, run):
         export(path, gate, tmp_path / "g.onnx")
     gate.save(tmp_path / "gate.json")
     options = ("--gate", tmp_path / "gate.json", "-o", tmp_path / "g.onnx")
-    done = run("export", path, *options)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "got 3" in done.stderr
+    process = run("export", path, *options)
+    assert (process.returncode, process.stderr.count("\n")) == (2, 1)
+    assert "got 3" in process.stderr
     assert not (tmp_path / "g.onnx").exists()
     export(path, gate_of(3, names=names and names[:3]), tmp_path / "g.onnx")
 

@@ -43,9 +43,9 @@ def model_of(path, classes, kind):
         [helper.make_tensor_value_info("x", number, ["n", classes])],
         [helper.make_tensor_value_info("logits", number, ["n", classes])],
     )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    made.ir_version = 9
-    onnx.save(made, path)
+    onnx_model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    onnx_model.ir_version = 9
+    onnx.save(onnx_model, path)
     return path
 
 
@@ -71,8 +71,8 @@ def awkward(classes, kind, rng):
 
 def check(score, z, path, within):
     """Compare a gate in a graph with the one in Python; return both decisions."""
-    wanted = np.asarray(score(td.Predictions.from_logits(z)), np.float64)
-    threshold = float(np.median(wanted))
+    expected = np.asarray(score(td.Predictions.from_logits(z)), np.float64)
+    threshold = float(np.median(expected))
     model = model_of(path / "m.onnx", z.shape[1], z.dtype)
     export(model, td.Gate(threshold, score=score), path / "g.onnx")
     onnx.checker.check_model(str(path / "g.onnx"), full_check=True)
@@ -80,15 +80,15 @@ def check(score, z, path, within):
         path / "g.onnx", providers=["CPUExecutionProvider"]
     )
     doubt, accepted = session.run(["doubt", "accepted"], {"x": z})
-    finite = np.abs(wanted) < 1e30
-    room = within * np.maximum(1, np.abs(wanted))
-    assert (np.abs(doubt[finite] - wanted[finite]) < room[finite]).all()
+    finite = np.abs(expected) < 1e30
+    room = within * np.maximum(1, np.abs(expected))
+    assert (np.abs(doubt[finite] - expected[finite]) < room[finite]).all()
     # Gaps that float32 cannot hold are -inf to some kernels, and 1e35 or so to others.
-    assert (np.sign(doubt[~finite]) == np.sign(wanted[~finite])).all()
+    assert (np.sign(doubt[~finite]) == np.sign(expected[~finite])).all()
     assert (np.abs(doubt[~finite]) > 9e29).all()
-    far = ~finite | (np.abs(wanted - threshold) > room)
-    assert np.array_equal(accepted[far], (wanted <= threshold)[far])
-    return wanted
+    far = ~finite | (np.abs(expected - threshold) > room)
+    assert np.array_equal(accepted[far], (expected <= threshold)[far])
+    return expected
 
 
 @pytest.mark.parametrize("classes", [2, 40])
@@ -96,15 +96,20 @@ def check(score, z, path, within):
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_scores_with_parameters(name, kind, classes, tmp_path, rng):
     score = find_logit_score(name)
-    wanted = check(score, awkward(classes, kind, rng), tmp_path, KINDS[kind])
-    assert np.isneginf(wanted[60:70]).all()
+    expected = check(score, awkward(classes, kind, rng), tmp_path, KINDS[kind])
+    assert np.isneginf(expected[60:70]).all()
 
 
 def fit(members, z):
     """A tuned score of some members: its knots are quantiles, made to rise."""
     p, at = td.Predictions.from_logits(z), np.linspace(0, 1, N_KNOTS)
     knots = [np.quantile(find_member(name)(p).astype(float), at) for name in members]
-    rising = np.stack([own + at * max(0.01, np.ptp(own) / 20) for own in knots])
+    rising = np.stack(
+        [
+            member_knots + at * max(0.01, np.ptp(member_knots) / 20)
+            for member_knots in knots
+        ]
+    )
     ranks = np.tile(at, (len(members), 1))
     return td.Tuned(tuple(members), 99, 20, 59, "AUROC", rising, ranks)
 
@@ -126,8 +131,8 @@ def test_mean_ranks(members, kind, classes, tmp_path, rng):
     """Steep quantiles enlarge what other runtimes round."""
     z = rng.normal(size=(1000, classes)) * rng.exponential(5, size=(1000, 1))
     score = fit(members, z.astype(kind))
-    wanted = check(score, awkward(classes, kind, rng), tmp_path, 10 * KINDS[kind])
-    assert np.isneginf(wanted[60:70]).all()
+    expected = check(score, awkward(classes, kind, rng), tmp_path, 10 * KINDS[kind])
+    assert np.isneginf(expected[60:70]).all()
 
 
 @pytest.mark.parametrize("name", ["msp", "alpha:temperature=2", "pnorm:p=4"])
@@ -135,8 +140,8 @@ def test_a_tuned_score_of_one_member_is_that_member(name, tmp_path, rng):
     none = np.empty((1, 0))
     score = td.Tuned((name,), 99, 20, 59, "AUROC", none, none)
     z = awkward(5, np.float32, rng)
-    wanted = check(score, z, tmp_path, 1e-5)
-    assert np.array_equal(wanted, find_member(name)(td.Predictions.from_logits(z)))
+    expected = check(score, z, tmp_path, 1e-5)
+    assert np.array_equal(expected, find_member(name)(td.Predictions.from_logits(z)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -152,14 +157,14 @@ def test_an_exported_gate_of_auto_decides_alike(kind, tmp_path, rng):
     export(model_of(tmp_path / "m.onnx", 5, kind), gate, tmp_path / "g.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "g.onnx")
     (accepted,) = session.run(["accepted"], {"x": z})
-    done = gate.screen(td.Predictions.from_logits(z))
-    near = np.abs(done.scores - gate.threshold) < KINDS[kind]
-    assert np.array_equal(accepted[~near], done.accepted[~near])
+    screened = gate.screen(td.Predictions.from_logits(z))
+    near = np.abs(screened.scores - gate.threshold) < KINDS[kind]
+    assert np.array_equal(accepted[~near], screened.accepted[~near])
     assert near.sum() <= (40 if kind is np.float16 else 1)
     assert 0.2 < accepted.mean() < 0.9
-    kept = onnx.load(tmp_path / "g.onnx").metadata_props[0]
-    assert json.loads(kept.value)["score"]["name"] == "tuned"
-    (tmp_path / "gate.json").write_text(kept.value)
+    entry = onnx.load(tmp_path / "g.onnx").metadata_props[0]
+    assert json.loads(entry.value)["score"]["name"] == "tuned"
+    (tmp_path / "gate.json").write_text(entry.value)
     assert td.Gate.load(tmp_path / "gate.json") == gate
 
 
@@ -180,11 +185,11 @@ def test_members_that_need_logits_are_not_for_probabilities(tmp_path, rng):
     session = onnxruntime.InferenceSession(tmp_path / "g.onnx")
     z[:20] *= 300  # some answers are 0 and 1
     probs, doubt = session.run(["y", "doubt"], {"x": z})
-    wanted = score(td.Predictions.from_probs(probs))
-    assert np.isneginf(wanted).any()
-    finite = np.isfinite(wanted)
-    np.testing.assert_allclose(doubt[finite], wanted[finite], rtol=1e-4, atol=1e-4)
-    assert np.array_equal(doubt[~finite], wanted[~finite])
+    expected = score(td.Predictions.from_probs(probs))
+    assert np.isneginf(expected).any()
+    finite = np.isfinite(expected)
+    np.testing.assert_allclose(doubt[finite], expected[finite], rtol=1e-4, atol=1e-4)
+    assert np.array_equal(doubt[~finite], expected[~finite])
 
 
 @pytest.mark.parametrize("mask", [-np.inf, -1e4, -1e9, np.finfo("f4").min])

@@ -64,12 +64,12 @@ def test_rejected_rows_get_their_label(rows):
     x, new, y, _ = rows
     for reject in (-1, "ask a person"):
         model = TrustedClassifier(LogisticRegression(), reject_label=reject, frr=0.3)
-        found = model.fit(x, y).predict(new)
+        labels = model.fit(x, y).predict(new)
         rejected = ~model.accept(new)
         assert rejected.any()
-        assert all(label == reject for label in found[rejected])
+        assert all(label == reject for label in labels[rejected])
         plain = model.estimator_.predict(new)[~rejected]
-        assert [int(label) for label in found[~rejected]] == plain.tolist()
+        assert [int(label) for label in labels[~rejected]] == plain.tolist()
 
 
 def test_string_labels(rows):
@@ -96,16 +96,16 @@ def test_decision_values_count_as_logits(kind, rows):
 def test_a_fitted_score_sits_behind_a_classifier(rows):
     x, new, y, new_y = rows
     plain = LogisticRegression().fit(x, y)
-    held = td.Predictions.from_probs(plain.predict_proba(new[:100]), new_y[:100])
-    score = td.RelU.fit(held)
+    gate_rows = td.Predictions.from_probs(plain.predict_proba(new[:100]), new_y[:100])
+    score = td.RelU.fit(gate_rows)
     model = TrustedClassifier(plain, score=score, cv="prefit", coverage=0.7)
-    done = clone(model).set_params(estimator=plain).fit(new[100:], new_y[100:])
-    found = done.predict_trusted(x)
+    refitted = clone(model).set_params(estimator=plain).fit(new[100:], new_y[100:])
+    screened = refitted.predict_trusted(x)
     p = td.Predictions.from_probs(plain.predict_proba(x))
-    np.testing.assert_allclose(found.scores, score(p))
-    assert np.array_equal(found.accepted, done.gate_.screen(p).accepted)
-    assert 0.5 < found.accepted.mean() < 0.9
-    assert done.gate_.score_name == "rel_u"
+    np.testing.assert_allclose(screened.scores, score(p))
+    assert np.array_equal(screened.accepted, refitted.gate_.screen(p).accepted)
+    assert 0.5 < screened.accepted.mean() < 0.9
+    assert refitted.gate_.score_name == "rel_u"
 
 
 def test_cross_fitting_promises_nothing_and_says_what_holds(rows):
@@ -139,20 +139,20 @@ def test_the_promised_frr_holds_over_a_hundred_splits(load):
     model = make_pipeline(StandardScaler(), LogisticRegression(C=0.01, max_iter=1000))
     rates, cross = [], []
     for seed in range(100):
-        x, rest, y, rest_y = train_test_split(
+        x, unseen, y, unseen_y = train_test_split(
             data, target, train_size=150, random_state=seed
         )
         if seed % 10 == 0:  # one model, many calibrations
             fitted = clone(model).fit(x, y)
-            own = TrustedClassifier(clone(model), frr=0.1).fit(x, y)
-        held, new, held_y, new_y = train_test_split(
-            rest, rest_y, train_size=200, random_state=seed
+            crossed = TrustedClassifier(clone(model), frr=0.1).fit(x, y)
+        gate_rows, new, gate_y, new_y = train_test_split(
+            unseen, unseen_y, train_size=200, random_state=seed
         )
-        gated = TrustedClassifier(fitted, cv="prefit", frr=0.1).fit(held, held_y)
-        for found, out in ((gated, rates), (own, cross)):
-            done = found.predict_trusted(new)
-            right = done.predicted == new_y
-            out.append((~done.accepted)[right].mean())
+        gated = TrustedClassifier(fitted, cv="prefit", frr=0.1).fit(gate_rows, gate_y)
+        for classifier, out in ((gated, rates), (crossed, cross)):
+            decisions = classifier.predict_trusted(new)
+            correct = decisions.predicted == new_y
+            out.append((~decisions.accepted)[correct].mean())
     # At most 10% of the calibrations may break the promise; three standard errors.
     spread = 0.02  # of a rate measured on the new rows
     assert np.mean(np.array(rates) > 0.1 + spread) <= 0.1 + 3 * np.sqrt(0.09 / 100)
@@ -258,13 +258,13 @@ def test_the_errors_are_those_of_the_labels_given(rows):
     odd = FixedThresholdClassifier(LogisticRegression(), threshold=0.02).fit(x, y)
     model = TrustedClassifier(odd, coverage=0.9, cv="prefit").fit(new, new_y)
     assert model.gate_.certificate.n_errors == (odd.predict(new) != new_y).sum()
-    done = model.predict_trusted(new)
-    assert np.array_equal(done.predicted, odd.predict(new))
+    decisions = model.predict_trusted(new)
+    assert np.array_equal(decisions.predicted, odd.predict(new))
     beta = TrustedClassifier(odd, score="beta", coverage=0.9, cv="prefit")
     scores = beta.fit(new, new_y).predict_trusted(new).scores
-    p = odd.predict_proba(new)[np.arange(len(new)), done.predicted.astype(int)]
+    p = odd.predict_proba(new)[np.arange(len(new)), decisions.predicted.astype(int)]
     np.testing.assert_allclose(scores, np.log((1 - p) / p), rtol=1e-6, atol=1e-9)
-    assert done.accepted.any()
+    assert decisions.accepted.any()
 
 
 def test_votes_of_pairs_are_no_logits(rows):
@@ -310,9 +310,9 @@ def test_labels_for_rejections_are_no_class_and_keep_their_kind(rows):
         TrustedClassifier(LogisticRegression(), reject_label=1).fit(x, y)
     for kind in (float, np.uint8):
         model = TrustedClassifier(LogisticRegression(), reject_label=-1, frr=0.3)
-        found = model.fit(x, y.astype(kind)).predict(new)
-        assert found.dtype.kind in "if"
-        assert set(found.tolist()) == {-1, 0, 1, 2}
+        labels = model.fit(x, y.astype(kind)).predict(new)
+        assert labels.dtype.kind in "if"
+        assert set(labels.tolist()) == {-1, 0, 1, 2}
 
 
 def test_a_pipelines_step_gets_its_weights(rows):
@@ -366,16 +366,18 @@ def test_a_search_goes_over_scores(rows):
     model = make_pipeline(StandardScaler(), TrustedClassifier(LogisticRegression()))
     scores = ["alpha", "beta", td.SCORES["margin"]]
 
-    def trusted(found, x, y):
-        return found[-1].trusted_score(found[:-1].transform(x), y)[0]
+    def trusted(pipeline, x, y):
+        return pipeline[-1].trusted_score(pipeline[:-1].transform(x), y)[0]
 
     search = GridSearchCV(
         model, {"trustedclassifier__score": scores}, cv=3, scoring=trusted
     ).fit(x, y)
     assert len(set(search.cv_results_["mean_test_score"])) > 1
     assert search.best_params_["trustedclassifier__score"] in scores
-    found = search.best_estimator_
-    assert found.score(new, new_y) == found[-1].score(found[:-1].transform(new), new_y)
+    pipeline = search.best_estimator_
+    assert pipeline.score(new, new_y) == pipeline[-1].score(
+        pipeline[:-1].transform(new), new_y
+    )
 
 
 VALUES = {
@@ -390,13 +392,15 @@ def test_every_target_sets_the_gate_that_calibrate_sets(name, rows):
     plain = LogisticRegression().fit(x, y)
     p = td.Predictions.from_probs(plain.predict_proba(new), new_y)
     gate = td.calibrate(p, score="beta", **{name: VALUES[name]})
-    for how in ({name: VALUES[name]}, {"target": {name: VALUES[name]}}):
-        model = TrustedClassifier(plain, score="beta", cv="prefit", **how)
-        own = model.fit(new, new_y).gate_
-        assert own.threshold == pytest.approx(gate.threshold, rel=1e-12)
-        assert own.certificate.target == gate.certificate.target
-        assert own.certificate.guarantee == gate.certificate.guarantee
-    crossed = TrustedClassifier(LogisticRegression(), **how).fit(x, y).gate_.certificate
+    for targets in ({name: VALUES[name]}, {"target": {name: VALUES[name]}}):
+        model = TrustedClassifier(plain, score="beta", cv="prefit", **targets)
+        model_gate = model.fit(new, new_y).gate_
+        assert model_gate.threshold == pytest.approx(gate.threshold, rel=1e-12)
+        assert model_gate.certificate.target == gate.certificate.target
+        assert model_gate.certificate.guarantee == gate.certificate.guarantee
+    crossed = (
+        TrustedClassifier(LogisticRegression(), **targets).fit(x, y).gate_.certificate
+    )
     promised = gates.TARGETS[name].promised
     assert crossed.notes[-1] == (CROSS_FITTED if promised else OUT_OF_FOLD)
 
@@ -406,8 +410,8 @@ def test_two_targets_hold_together(rows):
     plain = LogisticRegression().fit(x, y)
     p = td.Predictions.from_probs(plain.predict_proba(new), new_y)
     gate = td.calibrate(p, frr=0.6, trr=0.4)
-    for how in ({"frr": 0.6, "trr": 0.4}, {"frr": 0.6, "target": {"trr": 0.4}}):
-        model = TrustedClassifier(plain, cv="prefit", **how).fit(new, new_y)
+    for targets in ({"frr": 0.6, "trr": 0.4}, {"frr": 0.6, "target": {"trr": 0.4}}):
+        model = TrustedClassifier(plain, cv="prefit", **targets).fit(new, new_y)
         assert model.gate_.threshold == pytest.approx(gate.threshold)
         assert model.gate_.certificate.target == {"frr": 0.6, "trr": 0.4}
 
@@ -475,10 +479,10 @@ def test_a_frozen_estimator_outlives_a_search(rows):
     pipe, counted = counting(x, y)
     model = TrustedClassifier(FrozenEstimator(pipe))
     search = GridSearchCV(model, {"score": ["alpha", "beta"], "frr": [0.1, 0.3]}, cv=3)
-    found = search.fit(new, new_y).best_estimator_
+    best = search.fit(new, new_y).best_estimator_
     assert counted.fits == 1
-    assert found.gate_.certificate.n == len(new)
-    assert np.array_equal(found.predict(x), pipe.predict(x))
+    assert best.gate_.certificate.n == len(new)
+    assert np.array_equal(best.predict(x), pipe.predict(x))
     weighted = model.fit(new, new_y, sample_weight=np.ones(len(new)))  # ignored, as by
     assert weighted.gate_.certificate.n == len(new)  # FrozenEstimator.fit itself
     plain = GridSearchCV(
@@ -552,17 +556,17 @@ def test_a_threshold_of_the_estimators_own_decides(cv):
         if cv == "prefit":
             moved.fit(x[:1000], y[:1000])
         model = TrustedClassifier(moved, risk=0.1, cv=cv).fit(x[1000:], y[1000:])
-        done, gate = model.predict_trusted(new), model.gate_
+        decisions, gate = model.predict_trusted(new), model.gate_
         assert (gate.score_name, gate.decided_by) == ("beta", "predicted")
         assert any(
             "answer is not the most probable" in n for n in gate.certificate.notes
         )
         probs = model.predict_proba(new)
-        assert (done.predicted != probs.argmax(1)).any()
-        assert np.array_equal(done.predicted, model.estimator_.predict(new))
-        p = probs[np.arange(len(new)), done.predicted]
-        np.testing.assert_allclose(done.scores, np.log((1 - p) / p), rtol=1e-9)
-        rows = td.Predictions.from_probs(probs, new_y, predicted=done.predicted)
-        assert np.array_equal(gate.screen(rows).accepted, done.accepted)
+        assert (decisions.predicted != probs.argmax(1)).any()
+        assert np.array_equal(decisions.predicted, model.estimator_.predict(new))
+        p = probs[np.arange(len(new)), decisions.predicted]
+        np.testing.assert_allclose(decisions.scores, np.log((1 - p) / p), rtol=1e-9)
+        rows = td.Predictions.from_probs(probs, new_y, predicted=decisions.predicted)
+        assert np.array_equal(gate.screen(rows).accepted, decisions.accepted)
         with pytest.raises(InputError, match="Choose beta"):
             TrustedClassifier(moved, score="alpha", cv=cv).fit(x, y)

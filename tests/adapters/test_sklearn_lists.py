@@ -51,23 +51,25 @@ def test_scikit_learns_own_checks_pass():
     check_estimator(TrustedClassifier(LogisticRegression(), shortlist=0.9))
 
 
-@pytest.mark.parametrize("asked", [0.8, {"level": 0.8, "method": "aps", "max_size": 4}])
+@pytest.mark.parametrize(
+    "shortlist", [0.8, {"level": 0.8, "method": "aps", "max_size": 4}]
+)
 @pytest.mark.parametrize("name", gates.TARGETS)
-def test_every_target_lists_as_calibrate_does(name, asked, rows, fitted):
+def test_every_target_lists_as_calibrate_does(name, shortlist, rows, fitted):
     """The same rows set both where the threshold is next to an order statistic."""
     _, new, _, new_y = rows
     labels = np.searchsorted(NAMES, new_y)
     p = td.Predictions.from_probs(fitted.predict_proba(new), labels)
-    gate = td.calibrate(p, shortlist=asked, **{name: VALUES[name]})
-    own = TrustedClassifier(
-        fitted, shortlist=asked, cv="prefit", **{name: VALUES[name]}
+    gate = td.calibrate(p, shortlist=shortlist, **{name: VALUES[name]})
+    model = TrustedClassifier(
+        fitted, shortlist=shortlist, cv="prefit", **{name: VALUES[name]}
     ).fit(new, new_y)
-    assert own.gate_.shortlist == gate.shortlist
-    assert own.gate_.threshold == gate.threshold
-    assert own.gate_.certificate.notes == gate.certificate.notes
-    assert own.gate_.certificate.n == (600 if gate.shortlist.same_rows else 400)
-    found = own.predict_trusted(new).shortlist
-    assert np.array_equal(found, gate.screen(p).shortlist)
+    assert model.gate_.shortlist == gate.shortlist
+    assert model.gate_.threshold == gate.threshold
+    assert model.gate_.certificate.notes == gate.certificate.notes
+    assert model.gate_.certificate.n == (600 if gate.shortlist.same_rows else 400)
+    lists = model.predict_trusted(new).shortlist
+    assert np.array_equal(lists, gate.screen(p).shortlist)
 
 
 def test_lists_hold_the_label_that_was_given(rows):
@@ -76,15 +78,18 @@ def test_lists_hold_the_label_that_was_given(rows):
     y, new_y = y < "dog", new_y < "dog"
     odd = FixedThresholdClassifier(LogisticRegression(), threshold=0.9).fit(x, y)
     model = TrustedClassifier(odd, coverage=0.3, shortlist=0.5, cv="prefit")
-    done = model.fit(new, new_y).predict_trusted(new)
-    at, said = np.flatnonzero(~done.accepted), odd.predict(new).astype(int)
-    assert done.shortlist[at, said[at]].all()
-    assert not done.shortlist[done.accepted].any()
-    other = odd.predict_proba(new)[at, 1 - said[at]]
-    listed = done.shortlist[at, 1 - said[at]]
+    decisions = model.fit(new, new_y).predict_trusted(new)
+    rejected, answered = (
+        np.flatnonzero(~decisions.accepted),
+        odd.predict(new).astype(int),
+    )
+    assert decisions.shortlist[rejected, answered[rejected]].all()
+    assert not decisions.shortlist[decisions.accepted].any()
+    other = odd.predict_proba(new)[rejected, 1 - answered[rejected]]
+    listed = decisions.shortlist[rejected, 1 - answered[rejected]]
     least = np.exp(-model.gate_.shortlist.rule.threshold)
     assert np.array_equal(listed, other >= least)
-    assert (odd.predict_proba(new).argmax(1) != said)[at].any()
+    assert (odd.predict_proba(new).argmax(1) != answered)[rejected].any()
 
 
 def test_the_threshold_is_an_order_statistic(rows, fitted):
@@ -98,23 +103,25 @@ def test_the_threshold_is_an_order_statistic(rows, fitted):
     strange = 1 - p[np.arange(len(mine)), truth]
     strange[p.argmax(1) == truth] = -1
     rejected = np.sort(strange[~model.accept(new[mine])])
-    wanted = rejected[int(np.ceil((len(rejected) + 1) * 0.75)) - 1]
+    expected = rejected[int(np.ceil((len(rejected) + 1) * 0.75)) - 1]
     assert gate.shortlist.rule.rows == len(rejected)
-    wanted = -np.log(1 - wanted)
-    wanted += ROUNDING * max(1, wanted)  # room for rounding
-    assert gate.shortlist.least_probability == pytest.approx(np.exp(-wanted), rel=1e-12)
+    expected = -np.log(1 - expected)
+    expected += ROUNDING * max(1, expected)  # room for rounding
+    assert gate.shortlist.least_probability == pytest.approx(
+        np.exp(-expected), rel=1e-12
+    )
 
 
 def test_lists_by_name_have_the_most_probable_first(rows, fitted):
     x, new, _, new_y = rows
-    asked = {"level": 0.9, "max_size": 4}
-    model = TrustedClassifier(fitted, frr=0.2, shortlist=asked, cv="prefit")
-    done = model.fit(new, new_y).predict_trusted(x)
+    options = {"level": 0.9, "max_size": 4}
+    model = TrustedClassifier(fitted, frr=0.2, shortlist=options, cv="prefit")
+    decisions = model.fit(new, new_y).predict_trusted(x)
     lists, p = model.shortlists(x), fitted.predict_proba(x)
     assert len(lists) == len(x)
     kinds = set()
-    for mask, names, own in zip(done.shortlist, lists, p, strict=True):
-        ordered = NAMES[np.argsort(-own)]
+    for mask, names, row in zip(decisions.shortlist, lists, p, strict=True):
+        ordered = NAMES[np.argsort(-row)]
         assert names.tolist() == [n for n in ordered if mask[NAMES.tolist().index(n)]]
         kinds.add(len(names))
     assert {0, 2, 6} <= kinds
@@ -129,23 +136,23 @@ def test_lists_hold_the_truth_as_often_as_asked(rows):
     """Over splits, of prefit models and of cross-fitted ones."""
     x = np.concatenate([rows[0], rows[1]])
     y = np.concatenate([rows[2], rows[3]])
-    held = {"prefit": [], "cross-fitted": []}
+    coverages = {"prefit": [], "cross-fitted": []}
     for seed in range(12):
-        some, new, some_y, new_y = train_test_split(
+        train, new, train_y, new_y = train_test_split(
             x, y, train_size=1500, random_state=seed
         )
-        fitted = LogisticRegression().fit(some[:700], some_y[:700])
+        fitted = LogisticRegression().fit(train[:700], train_y[:700])
         prefit = TrustedClassifier(fitted, frr=0.3, shortlist=0.8, cv="prefit")
         crossed = TrustedClassifier(LogisticRegression(), frr=0.3, shortlist=0.8)
-        prefit.fit(some[700:], some_y[700:])
-        crossed.fit(some, some_y)
+        prefit.fit(train[700:], train_y[700:])
+        crossed.fit(train, train_y)
         for name, model in (("prefit", prefit), ("cross-fitted", crossed)):
-            done = model.predict_trusted(new)
+            decisions = model.predict_trusted(new)
             truth = np.searchsorted(NAMES, new_y)
-            hits = done.shortlist[np.arange(len(new)), truth]
-            held[name].append(hits[~done.accepted].mean())
-    for found in held.values():
-        assert 0.78 < np.mean(found) < 0.84
+            hits = decisions.shortlist[np.arange(len(new)), truth]
+            coverages[name].append(hits[~decisions.accepted].mean())
+    for rates in coverages.values():
+        assert 0.78 < np.mean(rates) < 0.84
     assert crossed.gate_.certificate.notes[-1] == CROSS_FITTED_LISTS
     assert CROSS_FITTED_LISTS not in prefit.gate_.certificate.notes
 
@@ -155,17 +162,17 @@ def test_a_class_that_a_fold_does_not_know(method, rows):
     """No list of its own holds it; the lists' columns are the final model's."""
     x, new, y, _ = rows
     y = np.where(np.arange(len(y)) < 3, "gnu", y)
-    asked = {"level": 0.9, "method": method}
-    model = TrustedClassifier(LogisticRegression(max_iter=500), shortlist=asked)
-    found = model.fit(x, y).predict_trusted(new).shortlist
+    options = {"level": 0.9, "method": method}
+    model = TrustedClassifier(LogisticRegression(max_iter=500), shortlist=options)
+    lists = model.fit(x, y).predict_trusted(new).shortlist
     assert model.classes_.tolist() == [*NAMES, "gnu"]
-    assert found.shape == (len(new), 7)
+    assert lists.shape == (len(new), 7)
     cv = PredefinedSplit(np.where(np.arange(len(y)) < 900, 0, -1))
     split = clone(model).set_params(cv=cv, frr=0.3).fit(x, y)
     assert split.classes_.tolist() == NAMES.tolist()
-    done = split.predict_trusted(new)
-    assert done.shortlist.shape == (len(new), 6)
-    assert done.shortlist[~done.accepted].any(1).all()
+    decisions = split.predict_trusted(new)
+    assert decisions.shortlist.shape == (len(new), 6)
+    assert decisions.shortlist[~decisions.accepted].any(1).all()
     assert split.gate_.shortlist.n_classes == 6
 
 
@@ -176,10 +183,10 @@ def test_unknown_classes_can_ask_for_full_reviews(rows):
     y = np.where(far & (np.arange(len(y)) % 2 == 0), "gnu", y)
     cv = PredefinedSplit(np.where(far, 0, -1))
     for method in ("lac", "aps"):
-        asked = {"level": 0.9, "method": method}
+        options = {"level": 0.9, "method": method}
         model = TrustedClassifier(LogisticRegression(), coverage=0.5, cv=cv)
-        done = model.set_params(shortlist=asked).fit(x, y).predict_trusted(new)
-        assert done.shortlist[~done.accepted].all()
+        decisions = model.set_params(shortlist=options).fit(x, y).predict_trusted(new)
+        assert decisions.shortlist[~decisions.accepted].all()
 
 
 class Unsorted(ClassifierMixin, BaseEstimator):
@@ -213,9 +220,9 @@ def test_columns_are_those_of_the_estimator(cv, rows):
 def test_decision_values_count_as_logits(rows):
     x, new, y, _ = rows
     model = TrustedClassifier(LinearSVC(), frr=0.3, shortlist=0.8).fit(x, y)
-    done = model.predict_trusted(new)
+    decisions = model.predict_trusted(new)
     p = td.Predictions.from_logits(model.decision_function(new))
-    assert np.array_equal(done.shortlist, model.gate_.screen(p).shortlist)
+    assert np.array_equal(decisions.shortlist, model.gate_.screen(p).shortlist)
     binary = TrustedClassifier(LinearSVC(), frr=0.3, shortlist=0.6)
     assert binary.fit(x, y > "cow").predict_trusted(new).shortlist.shape[1] == 2
 
@@ -226,31 +233,31 @@ def test_it_works_where_estimators_work(rows, fitted):
     assert clone(model).get_params()["shortlist"] == {"level": 0.8}
     assert TrustedClassifier(fitted).get_params()["shortlist"] is None
 
-    def shortness(found, rows, _labels):
-        return -np.mean([len(names) for names in found.shortlists(rows)])
+    def shortness(model, rows, _labels):
+        return -np.mean([len(names) for names in model.shortlists(rows)])
 
-    asked = [{"level": 0.9, "method": "raps"}, 0.6]
-    search = GridSearchCV(model, {"shortlist": asked}, cv=2, scoring=shortness)
+    settings = [{"level": 0.9, "method": "raps"}, 0.6]
+    search = GridSearchCV(model, {"shortlist": settings}, cv=2, scoring=shortness)
     assert search.fit(new, new_y).best_params_ == {"shortlist": 0.6}
     loaded = pickle.loads(pickle.dumps(search.best_estimator_))
-    found = loaded.predict_trusted(x).shortlist
-    assert np.array_equal(found, search.best_estimator_.predict_trusted(x).shortlist)
+    lists = loaded.predict_trusted(x).shortlist
+    assert np.array_equal(lists, search.best_estimator_.predict_trusted(x).shortlist)
 
 
 def test_mistakes_are_named(rows, fitted):
     x, new, y, new_y = rows
-    for asked, match in (
+    for shortlist, match in (
         (0.2, "from 0.5 to below 1"),
         ({"level": 0.9, "size": 3}, "got 'size'"),
         ({"method": "best"}, "lac, aps, raps"),
         ({"free": 3}, "belong to raps"),
     ):
-        model = TrustedClassifier(fitted, shortlist=asked, cv="prefit")
+        model = TrustedClassifier(fitted, shortlist=shortlist, cv="prefit")
         with pytest.raises(InputError, match=match):
             model.fit(new, new_y)
-    few = TrustedClassifier(fitted, shortlist=0.9, cost=2.0, cv="prefit")
+    too_few = TrustedClassifier(fitted, shortlist=0.9, cost=2.0, cv="prefit")
     with pytest.raises(InputError, match="more rows than 2"):
-        few.fit(new[:2], new_y[:2])
+        too_few.fit(new[:2], new_y[:2])
     inner = TrustedClassifier(fitted, cv="prefit", reject_label="?", frr=0.3)
     outer = TrustedClassifier(inner.fit(new, new_y), shortlist=0.9, cv="prefit")
     with pytest.raises(InputError, match=r"its own classes, got '\?'"):

@@ -76,8 +76,8 @@ def test_texts_come_back_in_their_order(text_folder, texts):
     p = predict(model, texts, processor=tokenizer, batch_size=7, quiet=True)
     assert model.training  # as it was
     model.eval()
-    wanted = np.stack([by_hand(model, tokenizer, text) for text in texts])
-    np.testing.assert_allclose(p.logits, wanted, atol=1e-5)
+    expected = np.stack([by_hand(model, tokenizer, text) for text in texts])
+    np.testing.assert_allclose(p.logits, expected, atol=1e-5)
     again = predict(text_folder, texts, labels=np.zeros(50, int), quiet=True)
     np.testing.assert_allclose(again.logits, p.logits, atol=1e-5)
     assert again.labels is not None
@@ -160,8 +160,8 @@ def test_images_too(image_folder, rng):
     assert p.logits.shape == (9, 4)
     model, processor = load_folder(image_folder)
     with torch.no_grad():
-        one = model(**processor(images[5], return_tensors="pt")).logits
-    np.testing.assert_allclose(p.logits[5], one[0].numpy(), atol=1e-5)
+        single_row = model(**processor(images[5], return_tensors="pt")).logits
+    np.testing.assert_allclose(p.logits[5], single_row[0].numpy(), atol=1e-5)
 
 
 def test_a_pipeline_knows_when_to_be_silent(text_folder, texts, state):
@@ -204,9 +204,9 @@ def test_embeddings_can_be_perturbed(text_folder, texts):
 
     model, tokenizer = load_folder(text_folder)
     batch = dict(tokenizer(texts[:8], return_tensors="pt", padding=True))
-    found = Doctor(model, score="alpha", epsilon=1e-3)([batch])
-    clean = td.alpha(found.predictions.logits)
-    assert (found.scores >= clean - 1e-6).mean() > 0.8
+    examination = Doctor(model, score="alpha", epsilon=1e-3)([batch])
+    clean = td.alpha(examination.predictions.logits)
+    assert (examination.scores >= clean - 1e-6).mean() > 0.8
 
 
 def test_only_safe_folders_are_loaded(text_folder, tmp_path):
@@ -287,12 +287,12 @@ def test_the_commands_follow_one_another(text_folder, texts, tmp_path, run):
     table = table.with_columns(label=pl.Series(labels))
     table.write_parquet(tmp_path / "rows.parquet")
     options = ("--data", "rows.parquet", "-o", "preds.parquet", "--where", "split=test")
-    done = run("predict", "--model", text_folder, *options, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "48 rows over 3 classes" in done.stdout
-    assert done.stderr == ""
-    made = pl.read_parquet(tmp_path / "preds.parquet")
-    assert made["text"].to_list() == texts[:48]
+    process = run("predict", "--model", text_folder, *options, cwd=tmp_path)
+    assert process.returncode == 0, process.stderr
+    assert "48 rows over 3 classes" in process.stdout
+    assert process.stderr == ""
+    table = pl.read_parquet(tmp_path / "preds.parquet")
+    assert table["text"].to_list() == texts[:48]
     calibrated = run(
         "calibrate", "preds.parquet", "--coverage", "0.5", "-o", "g.json", cwd=tmp_path
     )
@@ -322,19 +322,19 @@ def test_names_of_classes_become_numbers(text_folder, texts, tmp_path, run):
     table = pl.DataFrame({"text": texts[:6], "label": names * 2, "logit_7": [0.0] * 6})
     table.write_parquet(tmp_path / "rows.parquet")
     options = ("--data", "rows.parquet", "-o", "preds.parquet", "-q")
-    done = run("predict", "--model", text_folder, *options, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    made = pl.read_parquet(tmp_path / "preds.parquet")
-    assert made["label"].to_list() == [0, 1, 2] * 2
-    assert "logit_7" not in made.columns
+    process = run("predict", "--model", text_folder, *options, cwd=tmp_path)
+    assert process.returncode == 0, process.stderr
+    table = pl.read_parquet(tmp_path / "preds.parquet")
+    assert table["label"].to_list() == [0, 1, 2] * 2
+    assert "logit_7" not in table.columns
     table.with_columns(label=pl.lit("else")).write_parquet(tmp_path / "rows.parquet")
-    done = run("predict", "--model", text_folder, *options, cwd=tmp_path)
-    assert (done.returncode, "'else'" in done.stderr) == (2, True)
+    process = run("predict", "--model", text_folder, *options, cwd=tmp_path)
+    assert (process.returncode, "'else'" in process.stderr) == (2, True)
     images = pl.DataFrame({"image": [b"no picture"]})
     images.write_parquet(tmp_path / "i.parquet")
     options = ("--data", "i.parquet", "-o", "p.parquet", "--column", "image")
-    done = run("predict", "--model", text_folder, *options, cwd=tmp_path)
-    assert (done.returncode, "row 0" in done.stderr) == (2, True)
+    process = run("predict", "--model", text_folder, *options, cwd=tmp_path)
+    assert (process.returncode, "row 0" in process.stderr) == (2, True)
 
 
 def test_minilm_gives_its_stored_logits(shared):
@@ -342,24 +342,24 @@ def test_minilm_gives_its_stored_logits(shared):
     table = table.filter(pl.col("split") == "test")
     rows = np.sort(np.random.default_rng(0).permutation(len(table))[:40])
     texts = [t.replace("<br />", " ") for t in table["text"][rows]]
-    found = predict(
+    predictions = predict(
         shared / "models" / "minilm-imdb", texts, max_length=256, quiet=True
     )
     with np.load(shared / "predictions" / "minilm-imdb-test.npz") as stored:
-        assert np.abs(found.logits - stored["logits"][rows]).max() < 2e-2
+        assert np.abs(predictions.logits - stored["logits"][rows]).max() < 2e-2
 
 
 def test_a_second_opinion_on_texts(text_folder):
     texts = ["The good film!", "a  dull plot", "fine", "the film was bad, dull"]
     ask = td.SecondOpinion(text_folder, td.text_views(window=2))
-    found = ask(texts)
-    assert found.doubts.shape == (4, 6)
+    opinions = ask(texts)
+    assert opinions.doubts.shape == (4, 6)
     alone = predict(text_folder, texts, quiet=True)
-    np.testing.assert_allclose(found.predictions.logits, alone.logits, atol=1e-5)
+    np.testing.assert_allclose(opinions.predictions.logits, alone.logits, atol=1e-5)
     model, processor = load_folder(text_folder)
     again = td.SecondOpinion((model, processor), td.text_views(window=2))(texts)
-    np.testing.assert_allclose(again.doubts, found.doubts, atol=1e-5)
+    np.testing.assert_allclose(again.doubts, opinions.doubts, atol=1e-5)
     last = predict(
         text_folder, ["good film!", "dull plot", "fine", "bad, dull"], quiet=True
     )
-    assert (found.answers[:, 5] == last.predicted).all()
+    assert (opinions.answers[:, 5] == last.predicted).all()

@@ -14,6 +14,6 @@ def server(monkeypatch):
 @pytest.fixture
 def pauses(monkeypatch):
     """The pauses between calls, which are not waited for."""
-    found = []
-    monkeypatch.setattr(workers, "_wait", lambda _stop, seconds: found.append(seconds))
-    return found
+    pauses = []
+    monkeypatch.setattr(workers, "_wait", lambda _stop, seconds: pauses.append(seconds))
+    return pauses

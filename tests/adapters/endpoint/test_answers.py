@@ -19,12 +19,12 @@ def test_what_was_answered_is_not_asked_again(server, tmp_path):
     first = model(["a", "bb", "a"])
     assert len(server.asked) == 2
     for again in (model, endpoint(server, answers=str(path))):
-        found = again(["bb", "a", "a"])
-        assert np.array_equal(found.logits, first.logits[[1, 0, 0]])
+        answers = again(["bb", "a", "a"])
+        assert np.array_equal(answers.logits, first.logits[[1, 0, 0]])
     assert len(server.asked) == 2
     model(["a", "ccc"])
     assert server.texts[2:] == ["ccc"]
-    assert sorted(one.name for one in tmp_path.iterdir()) == [
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
         "answers.jsonl",
         "answers.jsonl.calls",
     ]
@@ -76,19 +76,21 @@ def test_the_file_of_answers_is_one_of_responses(server, tmp_path, run):
     path, truth = tmp_path / "answers.jsonl", tmp_path / "truth.csv"
     texts = ["", *("x" * i for i in range(2, 9))]
     server.say = lambda text: {**say(text), "\u2028\u00e9": 0.01, "\ud83d": 0.001}
-    said = endpoint(server, answers=path, workers=1)(texts)
-    found = td.read(path, choices="yes,no")
-    assert found.predicted_names.tolist() == [CHOICES[i] for i in said.predicted]
+    predictions = endpoint(server, answers=path, workers=1)(texts)
+    answers = td.read(path, choices="yes,no")
+    assert answers.predicted_names.tolist() == [
+        CHOICES[i] for i in predictions.predicted
+    ]
     np.testing.assert_allclose(  # what is certain of it: not divided by anything
-        found.confidence, 0.9 * by_hand(texts).max(1), rtol=1e-9
+        answers.confidence, 0.9 * by_hand(texts).max(1), rtol=1e-9
     )
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     body = lines[0]["response"]["body"]
     assert body == completion({**say(""), "\u2028\u00e9": 0.01, "?": 0.001})
     rows = "".join(f"{line['custom_id']},yes\n" for line in lines)
     truth.write_text("id,label\n" + rows)
-    done = run("diagnose", path, "--choices", "yes,no", "--truth", truth)
-    assert done.returncode == 0, done.stderr
+    process = run("diagnose", path, "--choices", "yes,no", "--truth", truth)
+    assert process.returncode == 0, process.stderr
 
 
 @pytest.mark.parametrize("share", [0.0001, 0.3, 0.9999])
@@ -96,17 +98,17 @@ def test_a_torn_last_line_is_ignored_and_rewritten(server, tmp_path, share):
     path = tmp_path / "answers.jsonl"
     model = endpoint(server, answers=path, workers=1)
     model(["a", "bb", "ccc"])
-    whole = path.read_bytes()
-    start = whole[:-1].rfind(b"\n") + 1
-    cut = start + max(1, int(share * (len(whole) - 1 - start)))
-    path.write_bytes(whole[:cut])
-    found = endpoint(server, answers=path)(["a", "bb"])
+    complete = path.read_bytes()
+    start = complete[:-1].rfind(b"\n") + 1
+    cut = start + max(1, int(share * (len(complete) - 1 - start)))
+    path.write_bytes(complete[:cut])
+    predictions = endpoint(server, answers=path)(["a", "bb"])
     assert len(server.asked) == 3
-    assert path.read_bytes() == whole[:cut]  # nothing was to be written
-    found = endpoint(server, answers=path)(["a", "bb", "ccc"])
-    np.testing.assert_allclose(probs_of(found), by_hand(["a", "bb", "ccc"]))
+    assert path.read_bytes() == complete[:cut]  # nothing was to be written
+    predictions = endpoint(server, answers=path)(["a", "bb", "ccc"])
+    np.testing.assert_allclose(probs_of(predictions), by_hand(["a", "bb", "ccc"]))
     assert server.texts[3:] == ["ccc"]
-    assert path.read_bytes() == whole
+    assert path.read_bytes() == complete
 
 
 @pytest.mark.parametrize(
@@ -166,10 +168,10 @@ def test_a_budget_ends_the_run_and_what_was_answered_is_kept(server, tmp_path):
     texts = [f"text {'x' * i}" for i in range(10)]
     model = endpoint(server, answers=path, max_calls=4)
     for _ in range(2):  # nothing more is asked the second time
-        with pytest.raises(InputError) as found:
+        with pytest.raises(InputError) as refusal:
             model([*texts, texts[0]])
-        assert type(found.value) is InputError
-        assert str(found.value) == (
+        assert type(refusal.value) is InputError
+        assert str(refusal.value) == (
             f"max_calls=4 is spent: 5 rows are answered, 6 are left. The answers are "
             f"kept in {path}; raise max_calls, and run again."
         )

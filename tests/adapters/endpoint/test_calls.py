@@ -33,8 +33,8 @@ from trustdoctor.errors import FileError, InputError
 )
 def test_what_may_pass_is_tried_again(server, pauses, fault):
     server.faults = [fault, fault]
-    found = endpoint(server)(["four"])
-    np.testing.assert_allclose(probs_of(found), by_hand(["four"]))
+    predictions = endpoint(server)(["four"])
+    np.testing.assert_allclose(probs_of(predictions), by_hand(["four"]))
     assert len(server.asked) == 3
     assert 0.25 <= pauses[0] <= 0.5
     assert 0.5 <= pauses[1] <= 1.0
@@ -47,12 +47,17 @@ def test_an_answer_may_come_in_chunks(server):
 
 def test_pauses_grow_and_differ(server, pauses):
     server.faults = [500] * 40
-    said = refused(server, retries=11)
+    refusal = refused(server, retries=11)
     assert len(server.asked) == 12
-    assert "answered 500 to row 0: told to fail. Calls made: 12. See" in said
+    assert "answered 500 to row 0: told to fail. Calls made: 12. See" in refusal
     grown = [min(0.5 * 2**i, 30) for i in range(11)]
-    assert all(g / 2 <= one <= g for one, g in zip(pauses, grown, strict=True))
-    assert len({one / g for one, g in zip(pauses, grown, strict=True)}) > 5
+    assert all(
+        longest / 2 <= pause <= longest
+        for pause, longest in zip(pauses, grown, strict=True)
+    )
+    assert (
+        len({pause / longest for pause, longest in zip(pauses, grown, strict=True)}) > 5
+    )
 
 
 @pytest.mark.parametrize(
@@ -71,36 +76,38 @@ def test_pauses_grow_and_differ(server, pauses):
     ],
 )
 def test_a_server_may_ask_to_wait(server, pauses, after, least, most):
-    given = after if isinstance(after, str) else after()
-    server.faults = [(429, {"Retry-After": given})]
+    value = after if isinstance(after, str) else after()
+    server.faults = [(429, {"Retry-After": value})]
     endpoint(server)(["a"])
     assert least <= pauses[0] <= most
 
 
 def test_answers_that_do_not_come_in_time(server, pauses):
     server.delay = 0.4
-    said = refused(server, timeout=0.05, retries=1)
-    assert "did not answer row 0: timed out. Calls made: 2." in said
+    refusal = refused(server, timeout=0.05, retries=1)
+    assert "did not answer row 0: timed out. Calls made: 2." in refusal
     assert len(pauses) == 1
 
 
 def test_a_server_that_is_not_there(pauses):
     with serving(say) as gone:
         pass
-    said = refused(gone, retries=2)
-    assert "did not answer row 0: Connection refused. Calls made: 3." in said
+    refusal = refused(gone, retries=2)
+    assert "did not answer row 0: Connection refused. Calls made: 3." in refusal
     assert len(pauses) == 2
 
 
 def test_a_missing_key_is_named(server, monkeypatch):
     server.key = f"Bearer {KEY}"
-    said = refused(server)
-    assert "answered 401 to row 0: wrong key None. Set the environment variable" in said
-    assert "OPENAI_API_KEY, which is empty" in said
+    refusal = refused(server)
+    assert (
+        "answered 401 to row 0: wrong key None. Set the environment variable" in refusal
+    )
+    assert "OPENAI_API_KEY, which is empty" in refusal
     monkeypatch.setenv("MY_KEY", "another-wrong-key")
-    said = refused(server, key_env="MY_KEY")
-    assert "Set the environment variable MY_KEY to a key that it takes" in said
-    assert "another" not in said
+    refusal = refused(server, key_env="MY_KEY")
+    assert "Set the environment variable MY_KEY to a key that it takes" in refusal
+    assert "another" not in refusal
     assert "in key_env" in refused(server, key_env="")
     server.faults = [403]
     assert "answered 403" in refused(server)
@@ -108,9 +115,9 @@ def test_a_missing_key_is_named(server, monkeypatch):
 
 
 def test_an_unknown_model_is_named_with_those_that_are_known(server):
-    said = refused(server, model="big")
-    assert "answered 404 to row 0: no model big. Name a model that GET" in said
-    assert said.endswith("/v1/models lists: tiny, large.")
+    refusal = refused(server, model="big")
+    assert "answered 404 to row 0: no model big. Name a model that GET" in refusal
+    assert refusal.endswith("/v1/models lists: tiny, large.")
     server.faults = [400]
     assert "Change the question" in refused(server)
     server.faults = [422]
@@ -119,10 +126,10 @@ def test_an_unknown_model_is_named_with_those_that_are_known(server):
 
 
 def test_other_addresses_are_not_a_servers(server):
-    said = refused(server, url=server.url + "x")
-    assert "answered 404 to row 0: Not Found. Name a model that GET" in said
-    said = refused(server, url=server.url.replace("http:", "https:"), retries=0)
-    assert "did not answer row 0" in said
+    refusal = refused(server, url=server.url + "x")
+    assert "answered 404 to row 0: Not Found. Name a model that GET" in refusal
+    refusal = refused(server, url=server.url.replace("http:", "https:"), retries=0)
+    assert "did not answer row 0" in refusal
 
 
 @pytest.mark.parametrize(
@@ -157,15 +164,15 @@ def test_a_server_without_log_probabilities_is_refused(server, tmp_path, change)
     path = tmp_path / "answers.jsonl"
     choice = {**completion({"yes": 1.0})["choices"][0], **change}
     server.faults = [(200, {}, {"choices": [choice]})]
-    said = refused(server, answers=path)
-    assert "answered row 0 without log-probabilities" in said
-    assert "though asked for them" in said
+    refusal = refused(server, answers=path)
+    assert "answered row 0 without log-probabilities" in refusal
+    assert "though asked for them" in refusal
     assert not path.read_bytes()  # a better server is asked again
     assert len(server.asked) == 1
 
 
 @pytest.mark.parametrize(
-    ("tokens", "said"),
+    ("tokens", "reason"),
     [
         ([("yes", 3)], "log-probabilities, 0 or below, got 3"),
         ([("so", 0.5)], "log-probabilities, 0 or below, got 0.5"),
@@ -174,26 +181,28 @@ def test_a_server_without_log_probabilities_is_refused(server, tmp_path, change)
         ([("yes", 0), (" Yes", -0.7)], "sum to 1 at most, got 1.5"),
     ],
 )
-def test_probabilities_above_1_are_refused_as_in_a_file(server, tmp_path, tokens, said):
+def test_probabilities_above_1_are_refused_as_in_a_file(
+    server, tmp_path, tokens, reason
+):
     top = [{"token": token, "logprob": logprob} for token, logprob in tokens]
     body = completion({"yes": 1.0})
     first = {**top[0], "top_logprobs": top}
     body["choices"][0]["logprobs"]["content"] = [first]
-    path, kept = tmp_path / "answers.jsonl", tmp_path / "responses.jsonl"
+    path, responses = tmp_path / "answers.jsonl", tmp_path / "responses.jsonl"
     server.faults = [(200, {}, body)]
-    assert said in refused(server, answers=path)
+    assert reason in refused(server, answers=path)
     assert not path.read_bytes()
     assert len(server.asked) == 1
-    kept.write_text(json.dumps(body) + "\n")
-    with pytest.raises(FileError, match=said):
-        td.read(kept, choices=CHOICES)
+    responses.write_text(json.dumps(body) + "\n")
+    with pytest.raises(FileError, match=reason):
+        td.read(responses, choices=CHOICES)
 
 
 def test_what_rounding_adds_to_1_is_divided_out(server, tmp_path):
     body = completion({"yes": 0.7, "no": 0.305})
     server.faults = [(200, {}, body)]
-    found = probs_of(endpoint(server)(["a"]))
-    np.testing.assert_allclose(found, [[0.7 / 1.005, 0.305 / 1.005]])
+    shares = probs_of(endpoint(server)(["a"]))
+    np.testing.assert_allclose(shares, [[0.7 / 1.005, 0.305 / 1.005]])
     path = tmp_path / "responses.jsonl"
     path.write_text(json.dumps(body) + "\n")
     assert td.read(path, choices=CHOICES).confidence[0] == pytest.approx(0.7 / 1.005)
@@ -208,15 +217,15 @@ def test_a_model_that_thinks_first_is_not_taken_for_a_silent_one(server):
 def test_what_a_server_says_is_shown_in_part_and_cannot_steer(server):
     message = "\x1b[31mred\u202e\n" + "y" * 1000
     server.faults = [(400, {}, {"error": {"message": message}})]
-    said = refused(server)
-    assert "\\x1b[31mred\\u202e yyy" in said
-    assert 150 < said.count("y") < 220
+    refusal = refused(server)
+    assert "\\x1b[31mred\\u202e yyy" in refusal
+    assert 150 < refusal.count("y") < 220
     server.faults = [(302, {"Location": "http://a.example/\x1b"})]
     assert "here to http://a.example/\\x1b; give" in refused(server)
     server.models = ["a\nb\x1b[0m", "c" * 1000]
-    said = refused(server, model="big")
-    assert "lists: a b\\x1b[0m, ccc" in said
-    assert len(said) < 600
+    refusal = refused(server, model="big")
+    assert "lists: a b\\x1b[0m, ccc" in refusal
+    assert len(refusal) < 600
 
 
 def test_an_error_stops_all_workers(server):
@@ -228,13 +237,13 @@ def test_an_error_stops_all_workers(server):
 def test_an_error_says_what_became_of_the_answers_before(server, tmp_path):
     texts = ["a", "b", "c"]
     server.faults = [(200, {}, completion({"yes": 1.0})), 400]
-    said = refused(server, texts, workers=1)
-    assert said.endswith("1 answers are lost; name a file in answers= to keep them.")
+    refusal = refused(server, texts, workers=1)
+    assert refusal.endswith("1 answers are lost; name a file in answers= to keep them.")
     server.faults = [(200, {}, completion({"yes": 1.0})), 400]
     path = tmp_path / "answers.jsonl"
-    said = refused(server, texts, workers=1, answers=path)
-    assert "to row 1" in said
-    assert said.endswith(f"1 answers are kept in {path}.")
+    refusal = refused(server, texts, workers=1, answers=path)
+    assert "to row 1" in refusal
+    assert refusal.endswith(f"1 answers are kept in {path}.")
 
 
 def test_the_key_goes_to_the_server_and_nowhere_else(
@@ -252,16 +261,16 @@ def test_the_key_goes_to_the_server_and_nowhere_else(
     shown = [repr(model), repr(model.question("a")), repr(pickle.dumps(model))]
     for fault in ((401, {}, f"bad {KEY}"), (500, {}, KEY), (200, {}, KEY)):
         server.faults = [fault] * 2
-        with pytest.raises(InputError) as found:
+        with pytest.raises(InputError) as refusal:
             model(["c"])
-        cause = found.value
+        cause = refusal.value
         while cause is not None:
             shown.append(repr(cause))
             cause = cause.__cause__ or cause.__context__
-    shown += [one.read_text() for one in tmp_path.iterdir()]
+    shown += [text.read_text() for text in tmp_path.iterdir()]
     assert len(pauses) == 1
-    assert all(KEY not in one for one in shown)
-    assert any("you sent ***" in one for one in shown)
+    assert all(KEY not in text for text in shown)
+    assert any("you sent ***" in text for text in shown)
 
 
 def test_no_key_is_sent_where_none_is_set(server, monkeypatch):
@@ -275,9 +284,9 @@ def test_no_key_is_sent_where_none_is_set(server, monkeypatch):
 @pytest.mark.parametrize("key", [f"{KEY}\nX-Evil: 1", f"{KEY} b", f"{KEY}é"])
 def test_a_key_that_no_header_takes_is_not_shown(server, monkeypatch, key):
     monkeypatch.setenv("OPENAI_API_KEY", key)
-    said = refused(server)
-    assert "OPENAI_API_KEY" in said
-    assert KEY not in said
+    refusal = refused(server)
+    assert "OPENAI_API_KEY" in refusal
+    assert KEY not in refusal
     assert not server.asked
 
 
@@ -286,9 +295,9 @@ def test_a_key_that_no_header_takes_is_not_shown(server, monkeypatch, key):
 def test_a_key_is_not_sent_unencrypted(monkeypatch, scheme, host):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     model = Endpoint(f"{scheme}://{host}:8000/v1", "tiny", CHOICES)
-    with pytest.raises(InputError, match=r"Use https, or key_env=''") as found:
+    with pytest.raises(InputError, match=r"Use https, or key_env=''") as refusal:
         model(["a"])
-    assert KEY not in str(found.value)
+    assert KEY not in str(refusal.value)
 
 
 def test_redirects_are_not_followed(server, monkeypatch):
@@ -296,9 +305,9 @@ def test_redirects_are_not_followed(server, monkeypatch):
     with serving(say) as other:
         for status in (301, 302, 303, 307, 308):
             server.faults = [(status, {"Location": other.url + "/chat/completions"})]
-            said = refused(server)
-            assert f"answered {status}" in said
-            assert f"here to {other.url}/chat/completions; give the URL" in said
+            refusal = refused(server)
+            assert f"answered {status}" in refusal
+            assert f"here to {other.url}/chat/completions; give the URL" in refusal
         assert not other.asked
         assert not other.paths
     assert len(server.asked) == 5
@@ -335,8 +344,8 @@ def test_a_server_is_asked_where_its_certificate_is_trusted(
     context.load_cert_chain(*certificate)
     server.socket = context.wrap_socket(server.socket, server_side=True)
     url = server.url.replace("http:", "https:")
-    said = refused(server, url=url)
-    assert "cannot be trusted: self-signed certificate" in said
+    refusal = refused(server, url=url)
+    assert "cannot be trusted: self-signed certificate" in refusal
     assert not pauses
     assert not server.asked
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))

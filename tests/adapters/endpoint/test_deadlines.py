@@ -59,7 +59,7 @@ class Script:
                     request = connection.makefile("rb")
                     lines = list(iter(request.readline, b"\r\n"))
                     sizes = [
-                        int(one[15:]) for one in lines if b"Content-Length:" in one
+                        int(line[15:]) for line in lines if b"Content-Length:" in line
                     ]
                     request.read(sum(sizes))
                 connection.sendall(self._start)
@@ -71,16 +71,16 @@ class Script:
                 return
 
 
-def asked(server, **options):
+def refusal_of(server, **options):
     """The one line that a run ends with, long before the server comes to its end."""
-    given = {"url": server.url, "model": "tiny", "choices": CHOICES}
+    fields = {"url": server.url, "model": "tiny", "choices": CHOICES}
     began = time.monotonic()
-    with pytest.raises(InputError) as found:
-        Endpoint(**{**given, "timeout": SOON, "retries": 0, **options})(["a text"])
+    with pytest.raises(InputError) as refusal:
+        Endpoint(**{**fields, "timeout": SOON, "retries": 0, **options})(["a text"])
     assert time.monotonic() - began < FOR_EVER / 2
-    assert type(found.value) is InputError
-    assert "\n" not in str(found.value)
-    return str(found.value)
+    assert type(refusal.value) is InputError
+    assert "\n" not in str(refusal.value)
+    return str(refusal.value)
 
 
 DRIPS = {
@@ -101,21 +101,28 @@ DRIPS = {
 @pytest.mark.parametrize("drip", DRIPS)
 def test_a_timeout_is_for_the_whole_call(drip):
     with Script(*DRIPS[drip], pause=SOON / 8) as server:
-        said = asked(server)
-    assert "did not answer row 0: timed out" in said or "more than 100 headers" in said
+        refusal = refusal_of(server)
+    assert (
+        "did not answer row 0: timed out" in refusal
+        or "more than 100 headers" in refusal
+    )
 
 
 @pytest.mark.parametrize("drip", ["continue", "headers", "chunks"])
 def test_a_flood_ends_as_well(drip):
     start, again = DRIPS[drip]
     with Script(start, again * 1000, pause=0) as server:
-        said = asked(server)
-    assert "timed out" in said or "more than 100 headers" in said or "got: xxx" in said
+        refusal = refusal_of(server)
+    assert (
+        "timed out" in refusal
+        or "more than 100 headers" in refusal
+        or "got: xxx" in refusal
+    )
 
 
 def test_a_server_that_does_not_read_is_given_up():
     with Script(again=b"", reads=False) as server:
-        assert "timed out" in asked(server, prompt="{text}" + "x" * 50_000_000)
+        assert "timed out" in refusal_of(server, prompt="{text}" + "x" * 50_000_000)
 
 
 @pytest.mark.parametrize("drip", ["nothing", "continue", "one header", "body"])
@@ -175,10 +182,10 @@ ANSWERS = {
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_odd_answers_are_told_in_one_line(answer):
     with Script(ANSWERS[answer], None) as server:
-        said = asked(server, timeout=FOR_EVER)
-    assert server.url in said
-    assert "redirect" not in answer or "Redirects are not followed" in said
-    assert len(said) < 1000
+        refusal = refusal_of(server, timeout=FOR_EVER)
+    assert server.url in refusal
+    assert "redirect" not in answer or "Redirects are not followed" in refusal
+    assert len(refusal) < 1000
 
 
 WAITS = {
@@ -210,8 +217,8 @@ WAITS = {
 def test_odd_waits_are_waits_or_none(after, pauses):
     header = b"HTTP/1.1 503 Busy\r\nRetry-After: " + after.encode() + b"\r\n\r\n"
     with Script(header, None) as server:
-        said = asked(server, retries=1, timeout=FOR_EVER)
-    assert "answered 503 to row 0" in said
+        refusal = refusal_of(server, retries=1, timeout=FOR_EVER)
+    assert "answered 503 to row 0" in refusal
     least = WAITS[after]
     assert least <= pauses[0] <= max(least, 0.5)
 
@@ -221,7 +228,7 @@ def test_names_that_no_server_has_are_told_in_one_line(host):
     class Named:
         url = f"http://{host}/v1"
 
-    assert "did not answer row 0" in asked(Named, timeout=FOR_EVER)
+    assert "did not answer row 0" in refusal_of(Named, timeout=FOR_EVER)
 
 
 @pytest.mark.parametrize("timeout", [1e20, 1e308, 10**400, 86_401], ids="abcd")

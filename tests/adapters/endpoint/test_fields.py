@@ -54,8 +54,8 @@ def written(tmp_path, **content):
 
 
 def test_a_short_file_is_enough(tmp_path):
-    found = Endpoint.load(written(tmp_path, **LEAST))
-    assert found == Endpoint(LEAST["url"], "m", ("a", "b"))
+    loaded = Endpoint.load(written(tmp_path, **LEAST))
+    assert loaded == Endpoint(LEAST["url"], "m", ("a", "b"))
 
 
 @pytest.mark.parametrize(
@@ -81,19 +81,19 @@ def test_a_short_file_is_enough(tmp_path):
     ],
 )
 def test_files_that_are_not_understood_are_refused(tmp_path, change, match):
-    with pytest.raises(FileError, match=match) as found:
+    with pytest.raises(FileError, match=match) as error:
         Endpoint.load(written(tmp_path, **{**LEAST, **change}))
-    said = str(found.value)
-    assert "\n" not in said
-    assert KEY not in said
-    assert "gsk_" not in said
+    message = str(error.value)
+    assert "\n" not in message
+    assert KEY not in message
+    assert "gsk_" not in message
 
 
 def test_a_file_that_lacks_something_is_refused(tmp_path):
     for name in LEAST:
-        rest = {key: value for key, value in LEAST.items() if key != name}
+        fields = {key: value for key, value in LEAST.items() if key != name}
         with pytest.raises(FileError, match=f"missing field {name}"):
-            Endpoint.load(written(tmp_path, **rest))
+            Endpoint.load(written(tmp_path, **fields))
     with pytest.raises(FileError, match="cannot read"):
         Endpoint.load(tmp_path / "absent.json")
 
@@ -142,7 +142,7 @@ def test_a_file_that_lacks_something_is_refused(tmp_path):
     ],
 )
 def test_fields_that_cannot_be_meant_are_refused(change, match):
-    with pytest.raises(InputError, match=match) as found:
+    with pytest.raises(InputError, match=match) as error:
         Endpoint(**{**LEAST, **change})
-    assert "\n" not in str(found.value)
-    assert KEY not in str(found.value)
+    assert "\n" not in str(error.value)
+    assert KEY not in str(error.value)

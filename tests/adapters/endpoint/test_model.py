@@ -17,26 +17,26 @@ from trustdoctor.opinion.models import predictor
 
 def test_probabilities_are_those_of_the_choices_in_order_of_the_rows(server):
     texts = ["one", "a longer text", "", "one", "four"]
-    found = endpoint(server)(texts)
-    assert isinstance(found, td.Predictions)
-    np.testing.assert_allclose(probs_of(found), by_hand(texts), rtol=1e-12)
-    assert found.class_names == CHOICES
-    assert found.predicted.tolist() == [0, 0, 1, 0, 0]
+    predictions = endpoint(server)(texts)
+    assert isinstance(predictions, td.Predictions)
+    np.testing.assert_allclose(probs_of(predictions), by_hand(texts), rtol=1e-12)
+    assert predictions.class_names == CHOICES
+    assert predictions.predicted.tolist() == [0, 0, 1, 0, 0]
     assert Counter(server.texts) == Counter(set(texts))  # equal ones once
 
 
 def test_a_response_for_no_choice_is_the_largest_doubt(server):
     server.say = lambda text: {"I": 0.9, "Hm": 0.1} if text == "odd" else say(text)
-    found = endpoint(server)(["plain", "odd"])
-    assert probs_of(found)[1] == pytest.approx([0.5, 0.5])
-    assert td.beta(found.logits).argmax() == 1
+    predictions = endpoint(server)(["plain", "odd"])
+    assert probs_of(predictions)[1] == pytest.approx([0.5, 0.5])
+    assert td.beta(predictions.logits).argmax() == 1
 
 
 @pytest.mark.parametrize("end", ["stop", "content_filter"])
 def test_an_answer_without_any_text_is_the_largest_doubt(server, end):
     server.say = lambda _: completion({}, end=end)
-    found = endpoint(server, choices=("A", "B", "C"))(["silence"])
-    assert probs_of(found)[0] == pytest.approx([1 / 3] * 3)
+    predictions = endpoint(server, choices=("A", "B", "C"))(["silence"])
+    assert probs_of(predictions)[0] == pytest.approx([1 / 3] * 3)
 
 
 def test_the_request_is_as_written(server):
@@ -47,8 +47,8 @@ def test_the_request_is_as_written(server):
         extra={"top_logprobs": 5, "temperature": None, "seed": 1},
     )
     model(["a {choices} {text} %s"])
-    (asked,) = server.asked
-    assert asked == {
+    (request,) = server.asked
+    assert request == {
         "model": "tiny",
         "messages": [
             {"role": "system", "content": "Say yes, no."},
@@ -63,7 +63,7 @@ def test_the_request_is_as_written(server):
         "top_logprobs": 5,
         "seed": 1,
     }
-    assert asked == model.question("a {choices} {text} %s")
+    assert request == model.question("a {choices} {text} %s")
     assert server.paths == ["/v1/chat/completions"]
     plain = endpoint(server).question("hello")
     assert plain["temperature"] == 0
@@ -111,17 +111,17 @@ def test_as_many_calls_at_once_as_there_are_workers(server):
     texts = [f"text {'x' * i}" for i in range(12)]
     for workers in (1, 6):
         server.busiest = 0
-        found = endpoint(server, workers=workers)(texts)
-        np.testing.assert_allclose(probs_of(found), by_hand(texts), rtol=1e-12)
+        predictions = endpoint(server, workers=workers)(texts)
+        np.testing.assert_allclose(probs_of(predictions), by_hand(texts), rtol=1e-12)
         assert server.busiest == workers
     assert Counter(server.texts) == Counter(texts * 2)
 
 
 def test_progress_is_told(server):
-    told = []
-    endpoint(server)(["a", "b", "a"], progress=lambda *said: told.append(said))
-    assert [share for share, _ in told] == [0.5, 1.0]
-    assert told[1][1] == "2 of 2 questions asked"
+    reports = []
+    endpoint(server)(["a", "b", "a"], progress=lambda *report: reports.append(report))
+    assert [share for share, _ in reports] == [0.5, 1.0]
+    assert reports[1][1] == "2 of 2 questions asked"
 
 
 def test_an_endpoint_can_be_copied(server, tmp_path):
@@ -139,11 +139,14 @@ def test_an_endpoint_is_a_model_that_is_asked(server):
     assert predictor(model) is model
     views = [td.View("doubled", lambda rows: [row * 2 for row in rows])]
     texts = ["aa", "bbbb"]
-    found = td.SecondOpinion(model, views)(texts, [0, 1])
-    assert found.predictions.errors.tolist() == [False, True]
+    opinions = td.SecondOpinion(model, views)(texts, [0, 1])
+    assert opinions.predictions.errors.tolist() == [False, True]
     odds = np.log(by_hand(texts))
     np.testing.assert_allclose(
-        found.doubts[:, 0], np.abs(odds[:, 0] - odds[:, 1]) * -1, rtol=1e-9, atol=1e-12
+        opinions.doubts[:, 0],
+        np.abs(odds[:, 0] - odds[:, 1]) * -1,
+        rtol=1e-9,
+        atol=1e-12,
     )
 
 
@@ -151,10 +154,10 @@ def test_a_gate_is_calibrated_on_what_an_endpoint_says(server, rng):
     """End to end: the promise is kept on rows that come later."""
     texts = [f"{i} {'x' * int(k)}" for i, k in enumerate(rng.integers(0, 9, 300))]
     labels = (rng.random(300) > by_hand(texts)[:, 0]).astype(int)
-    said = endpoint(server, workers=8)(texts)
-    rows = td.Predictions.from_logits(said.logits, labels)
+    predictions = endpoint(server, workers=8)(texts)
+    rows = td.Predictions.from_logits(predictions.logits, labels)
     gate = td.calibrate(rows, score="alpha", frr=0.2)
-    assert 0 < gate.screen(said).accepted.mean() < 1
+    assert 0 < gate.screen(predictions).accepted.mean() < 1
 
 
 def test_a_model_that_names_no_choice_is_given_up_early(server):

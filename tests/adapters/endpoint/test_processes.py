@@ -52,13 +52,13 @@ def test_a_killed_run_goes_on_and_asks_nothing_twice(server, tmp_path):
         job.communicate()
         assert job.returncode == -signal.SIGKILL
     texts = [f"text {i}" for i in range(rows)]
-    found = endpoint(server, answers=path)(texts)
-    np.testing.assert_allclose(probs_of(found), by_hand(texts), rtol=1e-12)
-    asked = Counter(server.texts)
-    assert set(asked) == set(texts)
-    assert asked.total() - rows <= 2 * 4
+    predictions = endpoint(server, answers=path)(texts)
+    np.testing.assert_allclose(probs_of(predictions), by_hand(texts), rtol=1e-12)
+    calls_by_text = Counter(server.texts)
+    assert set(calls_by_text) == set(texts)
+    assert calls_by_text.total() - rows <= 2 * 4
     count = (tmp_path / "answers.jsonl.calls").stat().st_size
-    assert asked.total() <= count <= asked.total() + 2 * 4
+    assert calls_by_text.total() <= count <= calls_by_text.total() + 2 * 4
     assert len(td.read(path, choices="yes,no")) == rows
 
 
