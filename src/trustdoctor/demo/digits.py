@@ -21,8 +21,8 @@ def split_digits() -> list[tuple[Tensor, Tensor]]:
     images = torch.tensor(digits.images, dtype=torch.float32)[:, None] / 16
     labels = torch.tensor(digits.target)
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
-    parts = order[:300], order[300:1000], order[1000:]
-    return [(images[part], labels[part]) for part in parts]
+    row_sets = order[:300], order[300:1000], order[1000:]
+    return [(images[rows], labels[rows]) for rows in row_sets]
 
 
 def train(images: Tensor, labels: Tensor, *, epochs: int = 40) -> nn.Module:
@@ -39,8 +39,8 @@ def train(images: Tensor, labels: Tensor, *, epochs: int = 40) -> nn.Module:
     )
     optimiser = torch.optim.Adam(model.parameters(), lr=2e-3)
     for _ in range(epochs):
-        for part in torch.randperm(len(images)).split(64):
-            loss = nn.functional.cross_entropy(model(images[part]), labels[part])
+        for rows in torch.randperm(len(images)).split(64):
+            loss = nn.functional.cross_entropy(model(images[rows]), labels[rows])
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
@@ -49,21 +49,21 @@ def train(images: Tensor, labels: Tensor, *, epochs: int = 40) -> nn.Module:
 
 def choose(model: nn.Module, rows: tuple[Tensor, Tensor]) -> Setting:
     """Choose temperature and magnitude on rows that judge nothing later."""
-    tried = sweep(
+    swept = sweep(
         model,
         [rows],
         scores=["alpha"],
         temperatures=TEMPERATURES,
         epsilons=EPSILONS,
     )
-    errors = tried.predictions.errors
+    errors = swept.predictions.errors
 
     def quality(setting: Setting) -> float:
-        return auroc(tried.column(setting), errors)
+        return auroc(swept.column(setting), errors)
 
-    best = max(tried.settings, key=quality)
+    best = max(swept.settings, key=quality)
     print(
-        f"Chosen on {len(errors)} other rows among {len(tried.settings)} settings: "
+        f"Chosen on {len(errors)} other rows among {len(swept.settings)} settings: "
         f"T = {best.temperature:g}, epsilon = {best.epsilon:g}"
     )
     return best
@@ -86,16 +86,17 @@ def main() -> None:
     if epsilon != best.epsilon:
         print("No perturbation did best there; 0.01 is shown all the same.")
     doctor = Doctor(model, temperature=best.temperature, epsilon=epsilon)
-    moved = doctor([judging])
+    perturbed = doctor([judging])
     print(f"With a perturbation of {epsilon:g}:")
-    print(moved.evaluate())
+    print(perturbed.evaluate())
 
-    clean = moved.predictions.errors
-    change = auroc(moved.scores, clean) - auroc(plain.scores, clean)
-    low, high = delong_difference(moved.scores, plain.scores, clean)
-    said = "helps" if low > 0 else "harms" if high < 0 else "changes little"
+    clean = perturbed.predictions.errors
+    change = auroc(perturbed.scores, clean) - auroc(plain.scores, clean)
+    low, high = delong_difference(perturbed.scores, plain.scores, clean)
+    verdict = "helps" if low > 0 else "harms" if high < 0 else "changes little"
     print(
-        f"\nOn the predictions that a user acts on (deployed), perturbation {said}:\n"
+        "\nOn the predictions that a user acts on (deployed), perturbation "
+        f"{verdict}:\n"
         f"AUROC {100 * change:+.2f} [{100 * low:+.2f}, {100 * high:+.2f}]."
     )
 

@@ -298,9 +298,9 @@ def as_batches(
             "Leave the labels out; labels= of SecondOpinion names them in a batch."
         )
         raise InputError(message)
-    from trustdoctor.adapters.torch.batches import ONE_INPUT, Layout, batches
+    from trustdoctor.adapters.torch.batches import ONE_INPUT, BatchLayout, batches
 
-    layout = Layout(inputs, key, takes=ONE_INPUT)
+    layout = BatchLayout(inputs, key, takes=ONE_INPUT)
     torch_batches, count = batches(data, batch_size=batch_size, layout=layout)
     return map(_rows_of_batch, torch_batches), count
 

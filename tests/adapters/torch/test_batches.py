@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import trustdoctor as td
 from trustdoctor.adapters.torch import Doctor, WhiteBox, radius, sweep
-from trustdoctor.adapters.torch.batches import Layout, Takes
+from trustdoctor.adapters.torch.batches import BatchLayout, CallSignature
 from trustdoctor.errors import InputError
 
 LABELS = torch.arange(20) % 4
@@ -395,10 +395,10 @@ def test_one_dict_is_cut_into_batches(small, images):
 
 
 def test_a_model_that_takes_any_name_gets_names():
-    layout = Layout(takes=Takes(any_name=True))
+    layout = BatchLayout(takes=CallSignature(any_name=True))
     x = torch.zeros(3, 2)
     assert list(layout.batch({"image": x, "mask": x}).inputs) == ["image", "mask"]
-    named = Layout(inputs="image", takes=Takes(any_name=True))
+    named = BatchLayout(inputs="image", takes=CallSignature(any_name=True))
     assert list(named.batch({"image": x, "mask": x}).inputs) == [0]
-    several = Layout(inputs=("mask", "image"), takes=Takes(any_name=True))
+    several = BatchLayout(inputs=("mask", "image"), takes=CallSignature(any_name=True))
     assert list(several.batch({"image": x, "mask": x}).inputs) == ["mask", "image"]

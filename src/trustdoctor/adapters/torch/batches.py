@@ -67,7 +67,7 @@ class Batch:
         """Return the batch with one input exchanged."""
         return replace(self, inputs={**self.inputs, place: value})
 
-    def part(self, rows: slice) -> "Batch":
+    def take(self, rows: slice) -> "Batch":
         """Return some rows; inputs that have no rows stay as they are."""
         n = len(self)
         inputs = {k: v[rows] if _rows(v) == n else v for k, v in self.inputs.items()}
@@ -92,7 +92,7 @@ def _tensor(value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Takes:
+class CallSignature:
     """What a model can be called with.
 
     Attributes
@@ -110,35 +110,35 @@ class Takes:
     positions: int | None = None
 
 
-ONE_INPUT = Takes(any_name=False, positions=1)
+ONE_INPUT = CallSignature(any_name=False, positions=1)
 
 
-def taken_by(function: Callable[..., Any], *, after: int = 0) -> Takes:
+def call_signature(function: Callable[..., Any], *, after: int = 0) -> CallSignature:
     """Look at a function's parameters, those that come after the first few.
 
     Examples
     --------
-    >>> taken_by(lambda model, x, mask=None: x, after=1).positions
+    >>> call_signature(lambda model, x, mask=None: x, after=1).positions
     2
     """
     try:
-        given = list(inspect.signature(function).parameters.values())[after:]
+        parameters = list(inspect.signature(function).parameters.values())[after:]
     except (TypeError, ValueError):  # not written in Python: nothing is known
-        return Takes()
-    kinds = {one.kind for one in given}
-    by_place = [
-        p.name for p in given if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-    ]
-    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return Takes(
-        frozenset(p.name for p in given if p.kind in by_name),
+        return CallSignature()
+    kinds = [p.kind for p in parameters]
+    either = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    by_position = (inspect.Parameter.POSITIONAL_ONLY, either)
+    by_name = (either, inspect.Parameter.KEYWORD_ONLY)
+    any_position = inspect.Parameter.VAR_POSITIONAL in kinds
+    return CallSignature(
+        frozenset(p.name for p in parameters if p.kind in by_name),
         inspect.Parameter.VAR_KEYWORD in kinds,
-        None if inspect.Parameter.VAR_POSITIONAL in kinds else len(by_place),
+        None if any_position else sum(kind in by_position for kind in kinds),
     )
 
 
 @dataclass(frozen=True)
-class Layout:
+class BatchLayout:
     """Which parts of a batch are the inputs, and which are the labels.
 
     A batch is a tensor, a tuple, or a dict. Of a tuple the first part is the input and
@@ -161,16 +161,16 @@ class Layout:
     Examples
     --------
     >>> x, y = torch.zeros(4, 3), torch.arange(4)
-    >>> Layout().batch((x, y)).labels
+    >>> BatchLayout().batch((x, y)).labels
     tensor([0, 1, 2, 3])
-    >>> list(Layout(inputs=0).batch((x, y, y)).inputs)
+    >>> list(BatchLayout(inputs=0).batch((x, y, y)).inputs)
     [0]
     """
 
     inputs: Any = None
     labels: Place | None = None
     labelled: bool | None = None
-    takes: Takes = Takes()
+    takes: CallSignature = CallSignature()
 
     def __post_init__(self) -> None:
         """Refuse what names no part of a batch."""
@@ -179,10 +179,11 @@ class Layout:
         ):
             message = "labelled= says what inputs= and labels= say. Leave it out."
             raise InputError(message)
-        if self.labels is not None and self.labels in self._named():
+        if self.labels is not None and self.labels in self._input_places():
             message = f"inputs= and labels= name the same part, {self.labels!r}."
             raise InputError(message)
-        for name in (*self._named(), *([] if self.labels is None else [self.labels])):
+        label_places = () if self.labels is None else (self.labels,)
+        for name in (*self._input_places(), *label_places):
             if isinstance(name, bool) or not isinstance(name, (int, str)):
                 message = (
                     "expected inputs= and labels= as positions in a tuple or keys of a "
@@ -196,7 +197,7 @@ class Layout:
             return item
         if isinstance(item, Mapping):
             return self._of_dict(item)
-        if isinstance(item, (tuple, list)) and item and not _texts(item):
+        if isinstance(item, (tuple, list)) and item and not _all_texts(item):
             return self._of_tuple(item)
         if not isinstance(item, (Tensor, np.ndarray, list, tuple)):
             message = (
@@ -204,7 +205,7 @@ class Layout:
                 f"{type(item).__name__}."
             )
             raise InputError(message)
-        if self.labels is not None or self._named() not in ((), (0,)):
+        if self.labels is not None or self._input_places() not in ((), (0,)):
             message = (
                 "expected batches with the parts that inputs= and labels= name, got "
                 f"{describe_inputs(item)}. Leave them out, or give tuples or dicts."
@@ -212,7 +213,7 @@ class Layout:
             raise InputError(message)
         return Batch({0: item})
 
-    def _named(self) -> tuple[Place, ...]:
+    def _input_places(self) -> tuple[Place, ...]:
         """Return what `inputs` names."""
         if self.inputs is None:
             return ()
@@ -220,25 +221,28 @@ class Layout:
         return tuple(self.inputs) if several else (self.inputs,)
 
     def _of_tuple(self, item: Any) -> Batch:
-        at, labels = self._places(item)
-        if len(at) == 1 and not isinstance(item[at[0]], (Tensor, np.ndarray)):
-            inner = Layout(labelled=False, takes=self.takes).batch(item[at[0]]).inputs
+        places, label_place = self._places(item)
+        first = item[places[0]]
+        if len(places) == 1 and not isinstance(first, (Tensor, np.ndarray)):
+            nested = BatchLayout(labelled=False, takes=self.takes)
+            inputs = nested.batch(first).inputs
         else:
-            inner = {i: item[place] for i, place in enumerate(at)}
-        return _made(inner, None if labels is None else item[labels])
+            inputs = {i: item[place] for i, place in enumerate(places)}
+        labels = None if label_place is None else item[label_place]
+        return _batch_with_classes(inputs, labels)
 
     def _places(self, item: Any) -> tuple[list[int], int | None]:
         """Return the positions of the inputs, and that of the labels."""
         n = len(item)
         if self.inputs is not None or self.labels is not None:
-            return self._said(item)
+            return self._named_places(item)
         if n == 1 or self.labelled is False:
             return list(range(n)), None
         if self.labelled:
             return list(range(n - 1)), n - 1
-        if self.takes.positions == 1 or _integers(item[1]):
+        if self.takes.positions == 1 or _is_integer_vector(item[1]):
             return [0], 1
-        if any(_integers(part) or _one_hot(part) for part in item[1:]):
+        if any(map(_like_labels, item[1:])):
             message = (
                 f"expected batches of (input, labels), got {n} parts "
                 f"({describe_inputs(*item)}), and the model may take several. Say "
@@ -247,68 +251,68 @@ class Layout:
             raise InputError(message)
         return list(range(n)), None
 
-    def _said(self, item: Any) -> tuple[list[int], int | None]:
+    def _named_places(self, item: Any) -> tuple[list[int], int | None]:
         """Return the positions that were named; labels come after the inputs."""
         n = len(item)
         labels = None if self.labels is None else _position(self.labels, n)
         if self.inputs is None:
             assert labels is not None
             return list(range(labels)) or list(range(1, n)), labels
-        at = [_position(place, n) for place in self._named()]
-        after = max(at) + 1
+        places = [_position(place, n) for place in self._input_places()]
+        after = max(places) + 1
         if labels is None and after < n:
-            known = _integers(item[after]) or _one_hot(item[after])
-            labels = after if known else None
-        return at, labels
+            labels = after if _like_labels(item[after]) else None
+        return places, labels
 
     def _of_dict(self, item: Mapping[Any, Any]) -> Batch:
-        missing = [
-            name for name in (*self._named(), self.labels) if name not in (None, *item)
-        ]
+        named = (*self._input_places(), self.labels)
+        missing = [name for name in named if name not in (None, *item)]
         if missing:
             message = (
                 f"expected batches with a key {missing[0]!r}, got the keys "
-                f"{_listed(item)}. Name them with inputs= and labels=."
+                f"{_sorted_names(item)}. Name them with inputs= and labels=."
             )
             raise InputError(message)
         key = self._label_key(item) if self.labels is None else self.labels
-        rest = {name: value for name, value in item.items() if name != key}
-        names = self._named() or self._input_keys(rest)
-        given: dict[Place, Any] = {}
+        others_by_key = {name: value for name, value in item.items() if name != key}
+        names = self._input_places() or self._input_keys(others_by_key)
+        inputs: dict[Place, Any] = {}
         for i, name in enumerate(names):
-            given[name if self._by_name(name) else i] = item[name]
-        return _made(given, None if key is None else item[key])
+            inputs[name if self._by_name(name) else i] = item[name]
+        return _batch_with_classes(inputs, None if key is None else item[key])
 
     def _label_key(self, item: Mapping[Any, Any]) -> Place | None:
         """Find the labels; `y` and `target` may be inputs of the model's own."""
-        own = self.takes.names - {"labels", "label"} | set(self._named())
-        found = [name for name in LABELS if name in item and name not in own]
-        if len(found) > 1:
+        input_names = self.takes.names - {"labels", "label"} | set(self._input_places())
+        keys = [name for name in LABELS if name in item and name not in input_names]
+        if len(keys) > 1:
             message = (
-                f"expected one key of labels, got {_listed(found)}. Name one with "
+                f"expected one key of labels, got {_sorted_names(keys)}. Name one with "
                 "labels=."
             )
             raise InputError(message)
-        return found[0] if found else None
+        return keys[0] if keys else None
 
-    def _input_keys(self, rest: dict[Any, Any]) -> list[Any]:
+    def _input_keys(self, candidates: dict[Any, Any]) -> list[Any]:
         """Find the inputs; what is left out must not look like one."""
         takes = self.takes
-        clear = len(rest) == 1 or takes.any_name or set(rest) <= takes.names
-        if rest and clear:
-            return list(rest)
-        common = [name for name in rest if name in INPUTS]
-        chosen = [name for name in rest if name in takes.names]
+        clear = len(candidates) == 1 or takes.any_name or set(candidates) <= takes.names
+        if candidates and clear:
+            return list(candidates)
+        common = [name for name in candidates if name in INPUTS]
+        chosen = [name for name in candidates if name in takes.names]
         if not chosen and len(common) == 1:
             chosen = common
-        others = [value for name, value in rest.items() if name not in chosen]
-        if chosen and not any(_like_input(value) for value in others):
+        left_out = [value for name, value in candidates.items() if name not in chosen]
+        if chosen and not any(_like_input(value) for value in left_out):
             return chosen
-        own = f", which names {_listed(takes.names)}" if takes.names else ""
+        model = "the model"
+        if takes.names:
+            model += f", which names {_sorted_names(takes.names)}"
         message = (
             f"expected a batch whose input can be told from its keys, got "
-            f"{_listed(rest) or 'labels alone'} for the model{own}. Name what it "
-            f"takes, as in inputs={next(iter(rest), 'x')!r}."
+            f"{_sorted_names(candidates) or 'labels alone'} for {model}. Name what it "
+            f"takes, as in inputs={next(iter(candidates), 'x')!r}."
         )
         raise InputError(message)
 
@@ -317,7 +321,7 @@ class Layout:
         return isinstance(name, str) and (name in self.takes.names or any_name)
 
 
-def _made(inputs: dict[Place, Any], labels: Any) -> Batch:
+def _batch_with_classes(inputs: dict[Place, Any], labels: Any) -> Batch:
     """Return a batch whose labels are one class per row."""
     batch = Batch(inputs)
     if labels is None:
@@ -333,45 +337,52 @@ def _made(inputs: dict[Place, Any], labels: Any) -> Batch:
     return Batch(inputs, torch.as_tensor(classes), width)
 
 
-def _position(place: Place, parts: int) -> int:
-    if isinstance(place, str) or not -parts <= place < parts:
+def _position(place: Place, n: int) -> int:
+    if isinstance(place, str) or not -n <= place < n:
         message = (
-            f"expected inputs= and labels= as positions from 0 to {parts - 1} in "
+            f"expected inputs= and labels= as positions from 0 to {n - 1} in "
             f"batches that are tuples, got {place!r}."
         )
         raise InputError(message)
-    return place % parts
+    return place % n
 
 
-def _listed(names: Iterable[Any]) -> str:
+def _sorted_names(names: Iterable[Any]) -> str:
     return ", ".join(sorted(map(str, names)))
 
 
-def _texts(parts: Any) -> bool:
-    return all(isinstance(part, str) for part in parts)
+def _all_texts(values: Any) -> bool:
+    return all(isinstance(value, str) for value in values)
 
 
-def _integers(part: Any) -> bool:
+def _is_integer_vector(value: Any) -> bool:
     """Tell whether a part is a vector of integers."""
-    if isinstance(part, np.ndarray):
-        return part.ndim == 1 and part.dtype.kind in "biu"
-    return isinstance(part, Tensor) and part.ndim == 1 and not part.is_floating_point()
+    if isinstance(value, np.ndarray):
+        return value.ndim == 1 and value.dtype.kind in "biu"
+    return (
+        isinstance(value, Tensor) and value.ndim == 1 and not value.is_floating_point()
+    )
 
 
-def _one_hot(part: Any) -> bool:
-    known = isinstance(part, (Tensor, np.ndarray))
-    if not (known and part.ndim == 2 and part.shape[1] > 1):
+def _is_one_hot(value: Any) -> bool:
+    if not isinstance(value, (Tensor, np.ndarray)) or value.ndim != 2:
         return False
-    return bool(((part == 0) | (part == 1)).all() and (part.sum(1) == 1).all())
+    if value.shape[1] < 2:  # a column of ones is no label
+        return False
+    return bool(((value == 0) | (value == 1)).all() and (value.sum(1) == 1).all())
+
+
+def _like_labels(value: Any) -> bool:
+    return _is_integer_vector(value) or _is_one_hot(value)
 
 
 def _like_input(value: Any) -> bool:
     """Tell whether a part could be an input: not a name, a number, a row's index."""
-    return isinstance(value, (Tensor, np.ndarray)) and not _integers(value)
+    return isinstance(value, (Tensor, np.ndarray)) and not _is_integer_vector(value)
 
 
 def batches(
-    data: Any, *, batch_size: int, layout: Layout
+    data: Any, *, batch_size: int, layout: BatchLayout
 ) -> tuple[Iterator[Batch], int | None]:
     """Cut one tensor, tuple or dict into batches, or take batches as they come.
 
@@ -380,9 +391,10 @@ def batches(
     """
     check_batch_size(batch_size)
     if isinstance(data, (Tensor, np.ndarray, Mapping, tuple)):
-        whole = layout.batch(data)
-        starts = range(0, len(whole), batch_size)
-        return (whole.part(slice(at, at + batch_size)) for at in starts), len(starts)
+        all_rows = layout.batch(data)
+        starts = range(0, len(all_rows), batch_size)
+        cuts = (slice(start, start + batch_size) for start in starts)
+        return map(all_rows.take, cuts), len(starts)
     if isinstance(data, Dataset):
         data = DataLoader(data, batch_size=batch_size)
     if not isinstance(data, Iterable) or isinstance(data, str):

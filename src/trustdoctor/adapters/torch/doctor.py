@@ -196,27 +196,27 @@ class Doctor:
         Parameters
         ----------
         data
-            See `trustdoctor.adapters.torch.batches.Layout` for what a batch may be.
+            See `trustdoctor.adapters.torch.batches.BatchLayout` for what a batch may be.
         quiet : bool
             Show no progress bar.
         """
-        found = run(
+        results = run(
             self.model,
             data,
-            self._examined,
+            self._examine_batch,
             batch_size=self.batch_size,
             layout=self.layout,
             device=self.device,
             mode=self.mode,
             quiet=quiet,
         )
-        clean, moved, rises, labels = zip(*found, strict=True)
-        judged = predictions(clean, labels)
+        clean_logits, perturbed_logits, rises, labels = zip(*results, strict=True)
+        judged = predictions(clean_logits, labels)
         if self.order == 1 and self.epsilon:
             return Examination(judged, self._score(judged) + _join(rises))
         if self.epsilon == 0:
             return Examination(judged, self._score(judged))
-        perturbed = predictions(moved, labels)
+        perturbed = predictions(perturbed_logits, labels)
         scores = self._score(perturbed, judged)
         about = self._score(perturbed) if self.objective.about_class else scores
         return Examination(judged, scores, perturbed, about)
@@ -233,15 +233,21 @@ class Doctor:
         self._check(gate)
         return self.decide(self(data, quiet=quiet), gate, groups=groups)
 
-    def decide(self, found: Examination, gate: Gate, *, groups: Any = None) -> Screened:
+    def decide(
+        self, examination: Examination, gate: Gate, *, groups: Any = None
+    ) -> Screened:
         """Decide on rows that this doctor has examined."""
         self._check(gate)
-        done = gate.decide(found.scores, found.predictions, groups=groups)
-        return done._replace(predictions=found.predictions)
+        screened = gate.decide(
+            examination.scores, examination.predictions, groups=groups
+        )
+        return screened._replace(predictions=examination.predictions)
 
     def _check(self, gate: Gate) -> None:
-        own = (self.objective.name, self.temperature) if self.epsilon == 0 else None
-        if gate.score is not None and (gate.score_name, gate.temperature) != own:
+        if gate.score is None:
+            return
+        scored_by = (gate.score_name, gate.temperature)
+        if self.epsilon or scored_by != (self.objective.name, self.temperature):
             message = (
                 f"the gate is for {gate.score_name} of clean logits at temperature "
                 f"{gate.temperature:g}, which this doctor does not score by. Calibrate "
@@ -249,15 +255,16 @@ class Doctor:
             )
             raise InputError(message)
 
-    def _examined(self, _i: int, batch: Batch, where: torch.device) -> Any:
-        return (*self._examine(batch.to(where)), batch.labels)
+    def _examine_batch(self, _i: int, batch: Batch, device: torch.device) -> Any:
+        return (*self._examine(batch.to(device)), batch.labels)
 
     def _score(
-        self, found: Predictions, judged: Predictions | None = None
+        self, predictions: Predictions, judged: Predictions | None = None
     ) -> NDArray[Any]:
         """Score gathered logits, to the bit as `td.alpha` and its kin would."""
         about = judged.predicted if judged is not None else None
-        return np.asarray(doubt(self.objective, found.logits, self.temperature, about))
+        logits = predictions.logits
+        return np.asarray(doubt(self.objective, logits, self.temperature, about))
 
     def _examine(self, batch: Batch) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Return clean logits, perturbed logits, and the first-order rise in doubt."""
@@ -293,13 +300,13 @@ class Traced:
 
     def gradient(self, doubt: Tensor, *, keep: bool = False) -> Tensor:
         """Return the gradient of each row's doubt by its input."""
-        (found,) = torch.autograd.grad(
+        (gradient,) = torch.autograd.grad(
             doubt.sum(), self.leaf, retain_graph=keep, allow_unused=True
         )
-        if found is None:
+        if gradient is None:
             message = f"the logits do not depend on the input {self.place!r}."
             raise InputError(message)
-        return found
+        return gradient
 
     @torch.no_grad()
     def logits_at(self, shift: Tensor) -> Tensor:
@@ -356,14 +363,14 @@ def step_size(epsilon: float, scale: Any, like: Tensor) -> Tensor:
     if scale is None:
         return torch.tensor(epsilon, dtype=like.dtype, device=like.device)
     try:
-        given = torch.as_tensor(scale, dtype=like.dtype, device=like.device)
+        factors = torch.as_tensor(scale, dtype=like.dtype, device=like.device)
     except (TypeError, ValueError, RuntimeError) as error:
         message = f"expected scale as numbers, got {scale!r}."
         raise InputError(message) from error
-    if not ((given >= 0) & torch.isfinite(given)).all():
+    if not ((factors >= 0) & torch.isfinite(factors)).all():
         message = "expected scale as numbers of 0 or more, got others."
         raise InputError(message)
-    size = epsilon * given
+    size = epsilon * factors
     if size.ndim == 1 and like.ndim > 2:
         size = size.reshape(1, -1, *[1] * (like.ndim - 2))
     try:
@@ -383,24 +390,22 @@ def first_order(size: Tensor, gradient: Tensor) -> Tensor:
     Towards less doubt an infinite step would make a row fully certain.
     """
     wide = torch.promote_types(gradient.dtype, torch.float32)
-    found = (size * gradient.abs()).flatten(1).sum(1, dtype=wide)
-    return torch.where(found.isfinite(), found, torch.nan)
+    rise = (size * gradient.abs()).flatten(1).sum(1, dtype=wide)
+    return torch.where(rise.isfinite(), rise, torch.nan)
 
 
 def predictions(logits: Any, labels: Any) -> Predictions:
     """Join batches of logits and labels."""
-    known = [label for label in labels if label is not None]
-    if known and len(known) != len(labels):
+    arrays = [np.asarray(to_cpu(batch)) for batch in labels if batch is not None]
+    if arrays and len(arrays) != len(labels):
         message = "expected labels in all batches or in none, got some without."
         raise InputError(message)
-    joined = (
-        np.concatenate([np.asarray(k) for k in map(to_cpu, known)]) if known else None
-    )
+    joined = np.concatenate(arrays) if arrays else None
     return Predictions.from_logits(_join(logits), joined)
 
 
-def _join(parts: Any) -> NDArray[Any]:
-    return torch.cat([to_cpu(part) for part in parts]).numpy()
+def _join(tensors: Any) -> NDArray[Any]:
+    return torch.cat([to_cpu(tensor) for tensor in tensors]).numpy()
 
 
 def to_cpu(tensor: Any) -> Any:

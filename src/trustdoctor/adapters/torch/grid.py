@@ -170,22 +170,33 @@ def sweep(  # noqa: PLR0913 - options, by keyword only
         perturb,
     )
     settings = tuple(plan.settings())
-    named: dict[str, Any] = {"inputs": inputs, "labels": labels, "labelled": labelled}
-    how: dict[str, Any] = {"device": device, "quiet": quiet, "progress": progress}
-    how |= {"layout": lay_out(plan.model, forward, **named), "batch_size": batch_size}
-    store = _Store(checkpoint, plan, settings)
-    return _joined(run(plan.model, data, store.work, **how), settings, order)
+    store = _Checkpoint(checkpoint, plan, settings)
+    results = run(
+        plan.model,
+        data,
+        store.work,
+        layout=lay_out(
+            plan.model, forward, inputs=inputs, labels=labels, labelled=labelled
+        ),
+        batch_size=batch_size,
+        device=device,
+        quiet=quiet,
+        progress=progress,
+    )
+    return _join_batches(results, settings, order)
 
 
-def _joined(done: list[Any], settings: tuple[Setting, ...], order: int) -> Sweep:
+def _join_batches(
+    results: list[Any], settings: tuple[Setting, ...], order: int
+) -> Sweep:
     """Put what was found batch by batch together."""
-    found, labels = zip(*done, strict=True)
+    arrays_by_batch, labels = zip(*results, strict=True)
 
     def joined(name: str) -> Any:
-        return np.concatenate([part[name] for part in found])
+        return np.concatenate([arrays[name] for arrays in arrays_by_batch])
 
     return Sweep(
-        predictions([part["logits"] for part in found], labels),
+        predictions([arrays["logits"] for arrays in arrays_by_batch], labels),
         settings,
         joined("scores"),
         joined("paper_scores") if order == 2 else None,
@@ -246,8 +257,8 @@ def _magnitudes(
             yield doubt(objective, logits, temperature, predicted), logits
 
 
-class _Store:
-    """The checkpoint folder; without one it remembers nothing."""
+class _Checkpoint:
+    """The checkpoint folder; without one nothing is kept."""
 
     def __init__(
         self, folder: str | Path | None, plan: _Plan, settings: tuple[Setting, ...]
@@ -255,7 +266,7 @@ class _Store:
         if not settings:
             message = "expected at least one score, temperature and epsilon."
             raise InputError(message)
-        self.what = plan
+        self.plan = plan
         self.folder = None if folder is None else Path(folder)
         if self.folder is None:
             return
@@ -279,12 +290,12 @@ class _Store:
         for name, tensor in sorted(plan.model.state_dict().items()):
             digest.update(name.encode())
             digest.update(_bytes(tensor))
-        self.plan = digest.hexdigest()
+        self.plan_digest = digest.hexdigest()
 
-    def work(self, i: int, batch: Batch, where: torch.device) -> Any:
+    def work(self, i: int, batch: Batch, device: torch.device) -> Any:
         """Return what was found for a batch, now or in an earlier run."""
-        found = self.get(i, batch) or self.put(i, batch, self.what, where)
-        return found, batch.labels
+        arrays = self.get(i, batch) or self.put(i, batch, device)
+        return arrays, batch.labels
 
     def get(self, i: int, batch: Batch) -> dict[str, NDArray[Any]] | None:
         """Return what an earlier run found for this batch."""
@@ -305,22 +316,22 @@ class _Store:
         return content
 
     def put(
-        self, i: int, batch: Batch, plan: _Plan, device: torch.device
+        self, i: int, batch: Batch, device: torch.device
     ) -> dict[str, NDArray[Any]]:
         """Sweep a batch, and keep what was found."""
-        found = _sweep_batch(plan, batch.to(device))
+        arrays = _sweep_batch(self.plan, batch.to(device))
         if self.folder is not None:
-            kept = found | {"fingerprint": np.array(self._fingerprint(batch))}
+            content = arrays | {"fingerprint": np.array(self._fingerprint(batch))}
             with replacing(self._path(i)) as temporary, temporary.open("wb") as file:
-                np.savez(file, **kept)  # type: ignore[arg-type]
-        return found
+                np.savez(file, **content)  # type: ignore[arg-type]
+        return arrays
 
     def _path(self, i: int) -> Path:
         assert self.folder is not None
         return self.folder / f"batch-{i:06d}.npz"
 
     def _fingerprint(self, batch: Batch) -> str:
-        digest = hashlib.blake2b(self.plan.encode(), digest_size=16)
+        digest = hashlib.blake2b(self.plan_digest.encode(), digest_size=16)
         for place, value in batch.inputs.items():
             digest.update(str(place).encode())
             tensor = isinstance(value, Tensor)

@@ -50,8 +50,8 @@ class RejectionMetrics:
     ) -> None:
         unknown = [name for name in metrics if name not in RANK_METRICS]
         if unknown:
-            known = ", ".join(RANK_METRICS)
-            message = f"expected metrics out of {known}, got {unknown[0]!r}."
+            names = ", ".join(RANK_METRICS)
+            message = f"expected metrics out of {names}, got {unknown[0]!r}."
             raise InputError(message)
         self.score = find_logit_score(score)
         self.temperature = temperature
@@ -71,8 +71,8 @@ class RejectionMetrics:
                 raise InputError(message)
             if len(logits) == 0:
                 return
-            whole = not (labels.is_floating_point() or labels.is_complex())
-            if not whole or bool(((labels < 0) | (labels >= logits.shape[1])).any()):
+            integers = not (labels.is_floating_point() or labels.is_complex())
+            if not integers or bool(((labels < 0) | (labels >= logits.shape[1])).any()):
                 message = (
                     f"expected labels from 0 to {logits.shape[1] - 1}, as integers. "
                     "Leave rows that are to be ignored out."
@@ -84,8 +84,8 @@ class RejectionMetrics:
 
     def compute(self) -> dict[str, Tensor]:
         """Return each metric over all rows of all processes."""
-        found = self.bounds()
-        return {name: torch.tensor((low + high) / 2) for name, (low, high) in found}
+        bounds = self.bounds()
+        return {name: torch.tensor((low + high) / 2) for name, (low, high) in bounds}
 
     def bounds(self) -> list[tuple[str, tuple[float, float]]]:
         """Return between what each metric lies, over all rows of all processes.
@@ -108,8 +108,7 @@ class RejectionMetrics:
 
     def merge_state(self, other: "RejectionMetrics") -> None:
         """Count the rows of another metric, too."""
-        own, others = (self.score, self.temperature), (other.score, other.temperature)
-        if own != others:
+        if (self.score, self.temperature) != (other.score, other.temperature):
             message = "expected a metric of the same score and temperature, got others."
             raise InputError(message)
         self.sketch.merge(other.sketch)
@@ -119,13 +118,13 @@ class RejectionMetrics:
         before, self.sketch = self.sketch, Sketch()
         try:
             self.update(logits, labels)
-            own = {n: torch.tensor((a + b) / 2) for n, (a, b) in self._own()}
+            bounds = self._bounds_of_this_process()
             before.merge(self.sketch)
         finally:
             self.sketch = before
-        return own
+        return {name: torch.tensor((low + high) / 2) for name, (low, high) in bounds}
 
-    def _own(self) -> list[tuple[str, tuple[float, float]]]:
+    def _bounds_of_this_process(self) -> list[tuple[str, tuple[float, float]]]:
         group, self.process_group = self.process_group, _ALONE
         try:
             return self.bounds()
@@ -139,10 +138,10 @@ class RejectionMetrics:
         group = self.process_group
         contents: list[Any] = [None] * distributed.get_world_size(group)
         distributed.all_gather_object(contents, self.sketch.to_bytes(), group=group)
-        whole = Sketch()
+        joined = Sketch()
         for content in contents:
-            whole.merge(Sketch.from_bytes(content))
-        return whole
+            joined.merge(Sketch.from_bytes(content))
+        return joined
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint has to keep."""
@@ -151,11 +150,11 @@ class RejectionMetrics:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a checkpoint."""
-        known = (state.get("score"), state.get("temperature"))
-        if known != (self.score.name, self.temperature) or "sketch" not in state:
+        stored = (state.get("score"), state.get("temperature"))
+        if stored != (self.score.name, self.temperature) or "sketch" not in state:
             message = (
                 f"expected the state of {self.score.name} at temperature "
-                f"{self.temperature:g}, got that of {known[0]} at {known[1]}."
+                f"{self.temperature:g}, got that of {stored[0]} at {stored[1]}."
             )
             raise InputError(message)
         self.sketch = Sketch.from_bytes(state["sketch"])

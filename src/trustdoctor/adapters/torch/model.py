@@ -10,7 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from trustdoctor.adapters.errors import as_input_errors
-from trustdoctor.adapters.torch.batches import Batch, Layout, Place, batches, taken_by
+from trustdoctor.adapters.torch.batches import (
+    Batch,
+    BatchLayout,
+    Place,
+    batches,
+    call_signature,
+)
 from trustdoctor.errors import InputError
 from trustdoctor.progress import Tell, bar
 
@@ -63,12 +69,13 @@ def networks(function: Callable[..., Any]) -> list[nn.Module]:
     if isinstance(function, functools.partial):
         near = [function.func, *function.args, *function.keywords.values()]
     elif inspect.isfunction(function):
-        found = inspect.getclosurevars(function)
-        near = [*found.nonlocals.values(), *found.globals.values()]
+        referenced = inspect.getclosurevars(function)
+        near = [*referenced.nonlocals.values(), *referenced.globals.values()]
     else:
         owner = getattr(function, "__self__", function)
         near = [owner, *getattr(owner, "__dict__", {}).values()]
-    return list({id(one): one for one in near if isinstance(one, nn.Module)}.values())
+    modules = [value for value in near if isinstance(value, nn.Module)]
+    return list({id(module): module for module in modules}.values())
 
 
 def as_model(model: Any) -> nn.Module:
@@ -80,10 +87,11 @@ def as_model(model: Any) -> nn.Module:
         return model
     if callable(model) and not isinstance(model, type):
         return Function(model)
-    what = f"the class {model.__name__}" if isinstance(model, type) else ""
+    name = type(model).__name__
+    if isinstance(model, type):
+        name = f"the class {model.__name__}"
     message = (
-        "expected a torch.nn.Module or a function of inputs to logits, got "
-        f"{what or type(model).__name__}."
+        f"expected a torch.nn.Module or a function of inputs to logits, got {name}."
     )
     raise InputError(message)
 
@@ -95,14 +103,14 @@ def lay_out(
     inputs: Any = None,
     labels: Place | None = None,
     labelled: bool | None = None,
-) -> Layout:
-    """Return how to sort the batches of a model; see `Layout`."""
+) -> BatchLayout:
+    """Return how to sort the batches of a model; see `BatchLayout`."""
     if forward is not None:
-        takes = taken_by(forward, after=1)
+        takes = call_signature(forward, after=1)
     else:
-        own = model.function if isinstance(model, Function) else model.forward
-        takes = taken_by(own)
-    return Layout(inputs, labels, labelled, takes)
+        function = model.function if isinstance(model, Function) else model.forward
+        takes = call_signature(function)
+    return BatchLayout(inputs, labels, labelled, takes)
 
 
 def check_model(model: Any) -> nn.Module:
@@ -139,7 +147,7 @@ def call(model: nn.Module, batch: Batch, forward: Forward | None) -> Tensor:
 
 
 ONE_OUTPUT = (
-    "Where the one output is the log odds of the second of two classes: "
+    "If the one output is the log odds of the second of two classes: "
     "forward=lambda m, x: torch.nn.functional.pad(m(x).reshape(-1, 1), (1, 0))."
 )
 
@@ -219,16 +227,15 @@ def untouched(model: nn.Module, *, mode: str) -> Iterator[None]:
 
     Parameters and their `.grad` are never written to in the first place.
     """
-    found = [
-        (module, module.training, {n: _kept(b) for n, b in module._buffers.items()})
-        for module in model.modules()
+    before = [
+        (module, module.training, _buffer_copies(module)) for module in model.modules()
     ]
     try:
         if mode == "eval":
             model.eval()
         yield
     finally:
-        for module, training, buffers in found:
+        for module, training, buffers in before:
             module.training = training
             for name in set(module._buffers) - set(buffers):
                 delattr(module, name)
@@ -239,8 +246,12 @@ def untouched(model: nn.Module, *, mode: str) -> Iterator[None]:
                     tensor.data.copy_(content)
 
 
-def _kept(buffer: Tensor | None) -> tuple[Tensor | None, Any]:
-    return buffer, None if buffer is None else buffer.detach().clone()
+def _buffer_copies(module: nn.Module) -> dict[str, tuple[Tensor | None, Any]]:
+    """Return each buffer with a copy of what is in it."""
+    return {
+        name: (buffer, None if buffer is None else buffer.detach().clone())
+        for name, buffer in module._buffers.items()
+    }
 
 
 def device_of(model: nn.Module, device: Any) -> torch.device:
@@ -248,17 +259,17 @@ def device_of(model: nn.Module, device: Any) -> torch.device:
     here = next((p.device for p in model.parameters()), None)
     if device is None:
         return here or torch.device("cpu")
-    asked = as_device(device)
+    requested = as_device(device)
     same = here is None or (
-        here.type == asked.type and asked.index in (None, here.index)
+        here.type == requested.type and requested.index in (None, here.index)
     )
     if not same:
         message = (
-            f"the model is on {here}, and device={asked} was asked for. Move it first: "
-            f"model.to({str(asked)!r})."
+            f"the model is on {here}, and device={requested} was asked for. Move it "
+            f"first: model.to({str(requested)!r})."
         )
         raise InputError(message)
-    return here or asked
+    return here or requested
 
 
 def as_device(device: Any) -> torch.device:
@@ -280,7 +291,7 @@ def run(  # noqa: PLR0913 - options, by keyword only
     work: Callable[[int, Batch, torch.device], Result],
     *,
     batch_size: int = 256,
-    layout: Layout | None = None,
+    layout: BatchLayout | None = None,
     device: Any = None,
     mode: str = "eval",
     total: int | None = None,
@@ -293,7 +304,7 @@ def run(  # noqa: PLR0913 - options, by keyword only
     ----------
     work : callable
         Takes the batch's number, the batch as it came, and where the model is.
-    layout : Layout, optional
+    layout : BatchLayout, optional
         What the parts of a batch are; by default what can be told from the model.
     mode : str
         "eval", or "as-is". The model is left as found either way.
@@ -303,17 +314,18 @@ def run(  # noqa: PLR0913 - options, by keyword only
         As in `Doctor` and `sweep`.
     """
     model = as_model(model)
-    where = device_of(model, device)
-    parts, known = batches(data, batch_size=batch_size, layout=layout or lay_out(model))
-    total, found = total or known, []
+    model_device = device_of(model, device)
+    layout = layout or lay_out(model)
+    all_batches, n_batches = batches(data, batch_size=batch_size, layout=layout)
+    total, results = total or n_batches, []
     with bar(quiet=quiet or progress is not None) as tell, untouched(model, mode=mode):
-        for i, batch in enumerate(parts):
+        for i, batch in enumerate(all_batches):
             (progress or tell)(i / total if total else 0.0, f"batch {i + 1}")
-            found.append(work(i, batch.as_tensors(), where))
-    if not found:
+            results.append(work(i, batch.as_tensors(), model_device))
+    if not results:
         message = "expected at least one batch, got none."
         raise InputError(message)
-    return found
+    return results
 
 
 def predictor(
@@ -324,23 +336,23 @@ def predictor(
     The model is in eval mode while it is asked, and as before afterwards. A function
     gets its inputs as they come.
     """
-    asked = as_model(model)
+    network = as_model(model)
 
-    def answer(_i: int, batch: Batch, where: torch.device) -> Tensor:
+    def logits(_i: int, batch: Batch, device: torch.device) -> Tensor:
         with torch.no_grad():
-            return call(asked, batch.to(where), forward).cpu()
+            return call(network, batch.to(device), forward).cpu()
 
     def predict(inputs: Any) -> Tensor:
         with as_input_errors(inputs):
             value = torch.as_tensor(inputs)
-        kinds = [p.dtype for p in asked.parameters() if p.is_floating_point()]
+        kinds = [p.dtype for p in network.parameters() if p.is_floating_point()]
         if value.is_floating_point() and kinds:
             value = value.to(kinds[0])
-        return run(asked, [Batch({0: value})], answer, device=device, quiet=True)[0]
+        return run(network, [Batch({0: value})], logits, device=device, quiet=True)[0]
 
     def call_function(inputs: Any) -> Any:
-        with untouched(asked, mode="eval"), as_input_errors(inputs):
+        with untouched(network, mode="eval"), as_input_errors(inputs):
             return model(inputs)
 
-    plain = isinstance(asked, Function) and forward is None
+    plain = isinstance(network, Function) and forward is None
     return call_function if plain else predict

@@ -52,8 +52,8 @@ def radius(  # noqa: PLR0913 - options, by keyword only
     model = as_model(model)
     layout = lay_out(model, forward, inputs=inputs, labels=labels, labelled=labelled)
 
-    def work(_i: int, batch: Batch, where: torch.device) -> Any:
-        with tracked(model, batch.to(where), forward, perturb) as traced:
+    def work(_i: int, batch: Batch, device: torch.device) -> Any:
+        with tracked(model, batch.to(device), forward, perturb) as traced:
             gap = margin(traced.logits)
             gradient = traced.gradient(gap)
         reach = first_order(step_size(1.0, scale, gradient), gradient)
@@ -61,6 +61,6 @@ def radius(  # noqa: PLR0913 - options, by keyword only
         doubt = torch.where(gap < 0, gap / reach, gap)  # where nothing moves it, -inf
         return traced.logits.detach(), doubt.float().cpu().numpy(), batch.labels
 
-    done = run(model, data, work, batch_size=batch_size, layout=layout, quiet=quiet)
-    logits, doubts, known = zip(*done, strict=True)
-    return Examination(predictions(logits, known), np.concatenate(doubts))
+    results = run(model, data, work, batch_size=batch_size, layout=layout, quiet=quiet)
+    logits, doubts, labels_by_batch = zip(*results, strict=True)
+    return Examination(predictions(logits, labels_by_batch), np.concatenate(doubts))

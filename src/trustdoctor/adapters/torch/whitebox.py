@@ -108,23 +108,33 @@ class WhiteBox:
         check_positive("magnitude", magnitude)
         check_positive("steps", steps)
         layout = lay_out(check_model(model), forward, inputs=inputs, labels=labels)
-        how: dict[str, Any] = {"batch_size": batch_size, "quiet": quiet}
-        how["layout"] = layout
-        distances = _class_distances(model, train, layers, ridge, forward, **how)
+        options: dict[str, Any] = {
+            "batch_size": batch_size,
+            "quiet": quiet,
+            "layout": layout,
+        }
+        distances = _class_distances(model, train, layers, ridge, forward, **options)
         generator = torch.Generator(device=device_of(model, None)).manual_seed(seed)
-        options: dict[str, Any] = {"scale": scale, "steps": steps}
-        options["generator"] = generator
 
-        def work(_i: int, batch: Batch, where: torch.device) -> Any:
-            clean = _correct_rows(model, _labelled(batch).to(where), forward)
+        def work(_i: int, batch: Batch, device: torch.device) -> Any:
+            clean = _correct_rows(model, _labelled(batch).to(device), forward)
             if not len(clean):
                 return None
-            moved = attack(model, clean, magnitude, forward=forward, **options)
-            pair = (clean, moved)
-            own = (_layer_distances(model, p, forward, layers, distances) for p in pair)
-            return [found for _, found in own]
+            adversarial = attack(
+                model,
+                clean,
+                magnitude,
+                scale=scale,
+                steps=steps,
+                forward=forward,
+                generator=generator,
+            )
+            return [
+                _layer_distances(model, inputs, forward, layers, distances)[1]
+                for inputs in (clean, adversarial)
+            ]
 
-        pairs = run(model, held_out, work, **how)
+        pairs = run(model, held_out, work, **options)
         weights, bias = _regression([pair for pair in pairs if pair is not None])
         return cls(tuple(layers), distances, weights, bias)
 
@@ -142,22 +152,23 @@ class WhiteBox:
         """Examine data with the model that this was fitted on; options as in `fit`."""
         layout = lay_out(check_model(model), forward, inputs=inputs, labels=labels)
 
-        def work(_i: int, batch: Batch, where: torch.device) -> Any:
+        def work(_i: int, batch: Batch, device: torch.device) -> Any:
             logits, distances = _layer_distances(
-                model, batch.to(where), forward, self.layers, self.distances
+                model, batch.to(device), forward, self.layers, self.distances
             )
             return logits, self._doubts(distances), batch.labels
 
-        how: dict[str, Any] = {"batch_size": batch_size, "quiet": quiet}
-        found = run(model, data, work, layout=layout, **how)
-        clean, scores, known = zip(*found, strict=True)
-        return Examination(predictions(clean, known), np.concatenate(scores))
+        options: dict[str, Any] = {"batch_size": batch_size, "quiet": quiet}
+        results = run(model, data, work, layout=layout, **options)
+        logits, scores, labels_by_batch = zip(*results, strict=True)
+        return Examination(predictions(logits, labels_by_batch), np.concatenate(scores))
 
     def _doubts(self, distances: Array) -> Array:
         """Weight distances; NaN where one is not finite, whatever its weight's sign."""
-        fine = np.isfinite(distances).all(1, keepdims=True)
-        known = np.where(fine, distances, np.nan)
-        return np.asarray(known @ self.weights + self.bias)
+        finite = np.isfinite(distances).all(1, keepdims=True)
+        # An infinite distance times a negative weight would make the row trusted.
+        distances = np.where(finite, distances, np.nan)
+        return np.asarray(distances @ self.weights + self.bias)
 
     def save(self, path: str | Path) -> None:
         """Write to a safetensors file, whole or not at all."""
@@ -236,19 +247,19 @@ def _class_distances(
     layers: Sequence[str],
     ridge: float,
     forward: Forward | None,
-    **how: Any,
+    **options: Any,
 ) -> tuple[Mahalanobis, ...]:
     """Fit the distance to the nearest class at each layer."""
     moments = [ClassMoments() for _ in layers]
-    with _watching(check_model(model), layers) as seen:
+    with _layer_outputs(check_model(model), layers) as outputs:
 
-        def work(_i: int, batch: Batch, where: torch.device) -> None:
+        def work(_i: int, batch: Batch, device: torch.device) -> None:
             with torch.no_grad():
-                call(model, _labelled(batch).to(where), forward)
-            for moment, features in zip(moments, seen(), strict=True):
+                call(model, _labelled(batch).to(device), forward)
+            for moment, features in zip(moments, outputs(), strict=True):
                 moment.update(features, batch.labels)
 
-        run(model, train, work, **how)
+        run(model, train, work, **options)
     return tuple(
         Mahalanobis.from_moments(m, space="features", ridge=ridge) for m in moments
     )
@@ -259,7 +270,7 @@ def _regression(pairs: list[Any]) -> tuple[Array, float]:
     if not pairs:
         message = "expected held-out rows that the model gets right, got none."
         raise InputError(message)
-    rows, adversarial = (np.concatenate(part) for part in zip(*pairs, strict=True))
+    rows, adversarial = (np.concatenate(arrays) for arrays in zip(*pairs, strict=True))
     x = np.concatenate([rows, adversarial])
     design, means, spreads = standardise(x)
     weights, bias = fit_logistic(design, np.arange(len(x)) >= len(rows))
@@ -268,35 +279,37 @@ def _regression(pairs: list[Any]) -> tuple[Array, float]:
 
 
 @contextmanager
-def _watching(model: nn.Module, layers: Sequence[str]) -> Iterator[Any]:
+def _layer_outputs(model: nn.Module, layers: Sequence[str]) -> Iterator[Any]:
     """Yield a function that returns what the layers put out in the last call."""
     modules = dict(model.named_modules())
     missing = [name for name in layers if name not in modules]
     if missing or not layers:
-        some = ", ".join(name for name in list(modules)[1:9])
-        what = f"there is no layer {missing[0]!r}" if missing else "no layer was named"
-        message = f"{what}; the model has: {some}, ..."
+        names = ", ".join(name for name in list(modules)[1:9])
+        problem = "no layer was named"
+        if missing:
+            problem = f"there is no layer {missing[0]!r}"
+        message = f"{problem}; the model has: {names}, ..."
         raise InputError(message)
-    seen: dict[str, Tensor] = {}
+    outputs: dict[str, Tensor] = {}
 
-    def remember(name: str) -> Any:
+    def hook_for(name: str) -> Any:
         def hook(_module: nn.Module, _inputs: Any, output: Any) -> None:
             first = output[0] if isinstance(output, (tuple, list)) else output
-            seen[name] = _features(first.detach())
+            outputs[name] = _features(first.detach())
 
         return hook
 
-    handles = [modules[name].register_forward_hook(remember(name)) for name in layers]
+    handles = [modules[name].register_forward_hook(hook_for(name)) for name in layers]
     try:
-        yield lambda: [_seen(seen, name) for name in layers]
+        yield lambda: [_output_of(outputs, name) for name in layers]
     finally:
         for handle in handles:
             handle.remove()
 
 
-def _seen(seen: dict[str, Tensor], name: str) -> Tensor:
-    if name in seen:
-        return seen[name]
+def _output_of(outputs: dict[str, Tensor], name: str) -> Tensor:
+    if name in outputs:
+        return outputs[name]
     message = f"the layer {name!r} was not called; name layers that every row passes."
     raise InputError(message)
 
@@ -315,11 +328,11 @@ def _layer_distances(
     layers: Sequence[str],
     distances: Sequence[Mahalanobis],
 ) -> tuple[Tensor, Array]:
-    with _watching(model, layers) as seen, torch.no_grad():
+    with _layer_outputs(model, layers) as outputs, torch.no_grad():
         logits = call(model, batch, forward)
         columns = [
             score.function(features).cpu().numpy()
-            for score, features in zip(distances, seen(), strict=True)
+            for score, features in zip(distances, outputs(), strict=True)
         ]
     return logits, np.column_stack(columns)
 
@@ -327,12 +340,12 @@ def _layer_distances(
 def _correct_rows(model: nn.Module, batch: Batch, forward: Forward | None) -> Batch:
     assert batch.labels is not None
     with torch.no_grad():
-        right = call(model, batch, forward).argmax(1).cpu() == batch.labels.cpu()
-    kept = {
-        place: value[right.to(value.device)] if isinstance(value, Tensor) else value
+        correct = call(model, batch, forward).argmax(1).cpu() == batch.labels.cpu()
+    inputs = {
+        place: value[correct.to(value.device)] if isinstance(value, Tensor) else value
         for place, value in batch.inputs.items()
     }
-    return Batch(kept, batch.labels.cpu()[right])
+    return Batch(inputs, batch.labels.cpu()[correct])
 
 
 def _labelled(batch: Batch) -> Batch:
