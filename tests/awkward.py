@@ -15,7 +15,7 @@ import trustdoctor as td
 from trustdoctor.errors import InputError
 from trustdoctor.gates.groups import GroupThreshold
 from trustdoctor.gates.shortlists import ListRule
-from trustdoctor.scores import logit_scores
+from trustdoctor.scores import find_score, logit_scores
 
 INF, NAN = np.inf, np.nan
 KINDS = {
@@ -201,16 +201,16 @@ def right(score, kind, t):
 @cache
 def gate_of(score, kind, t, state):
     """A gate whose threshold is far from every row's doubt."""
-    known = [float(min(max(d, -30), 30)) for d in right(score, kind, t) if d == d]
-    known = np.unique(known)
-    at = int(np.diff(known).argmax())
-    threshold = float(known[at] + known[at + 1]) / 2
+    doubts = [float(min(max(d, -30), 30)) for d in right(score, kind, t) if d == d]
+    doubts = np.unique(doubts)
+    widest = int(np.diff(doubts).argmax())
+    threshold = float(doubts[widest] + doubts[widest + 1]) / 2
     plain = score in logit_scores()
-    options = {"score": score if plain else fitted(score), "temperature": t}
+    ready = find_score(score if plain else fitted(score), temperature=t)
     if state == "groups":
-        options["groups"] = {0: GroupThreshold(0.0, "accept-all")}
-        return td.Gate(threshold, grouped_by="predicted", **options)
-    return td.Gate(threshold, state=state, **options)
+        groups = {0: GroupThreshold(0.0, "accept-all")}
+        return td.Gate(threshold, ready, groups=groups, grouped_by="predicted")
+    return td.Gate(threshold, ready, state=state)
 
 
 def expected(score, kind, t, state):

@@ -149,7 +149,7 @@ def test_calibrated_from_sketches(grid, kind):
         rng = np.random.default_rng([GRIDS.index(grid), SCORES.index(score)])
         labels = drawn_labels(logits(grid, rng), rng)
         p = td.Predictions.from_logits(z.astype(kind), labels)
-        counted = CalibrationSketch(gates[0][0].scorer, needs_labels=True)
+        counted = CalibrationSketch(gates[0][0].score, needs_labels=True)
         with quiet("rel_u"):
             for rows in np.array_split(np.arange(len(z)), 3):
                 counted.update(p[rows])
