@@ -95,12 +95,14 @@ def test_the_law_counts_a_row_more_that_lowers_the_mean(n, weight, sign, rng):
     apart = sign * (first - second)
     top = np.sort(np.abs(apart))[::-1][:11]
     far = top[0] + 3 * (top[:10] - top[10]).mean()
-    for few, unseen in ((True, -0.5), (False, -min(1.0, far))):
+    for has_few_rows, unseen in ((True, -0.5), (False, -min(1.0, far))):
         weights = np.append(np.ones(n), weight)
         values = np.append(apart, unseen)
         mean = np.average(values, weights=weights)
         true = moments_of_influences(mean, (values, weights))
-        law = differences._PlacementDifferences(first, second, few=few).moments(sign)
+        law = differences._PlacementDifferences(
+            first, second, has_few_rows=has_few_rows
+        ).moments(sign)
         for name in ("value", "variance", "third"):
             assert getattr(law, name) == pytest.approx(getattr(true, name), rel=1e-9)
 

@@ -613,7 +613,7 @@ class _Trial:
     ) -> CandidateResult:
         ranking = selected.scored.ranking(self.errors, rows)
         c = ranking.counts
-        few = few_note(int(c.n_errors), int(c.n_correct))
+        note = few_note(int(c.n_errors), int(c.n_correct))
         interval = area_interval("auroc", c, confidence=self.confidence)
         gain = auroc_difference(ranking, base, confidence=self.corrected_confidence)
         point = ranking.frr_point(trr=self.points.trr, confidence=self.confidence)
@@ -630,9 +630,9 @@ class _Trial:
             passes=selected.candidate.passes,
             setting=selected.setting,
             selection_auroc=selected.selection_auroc,
-            auroc=Estimate(auroc(c), *interval, note=few),
-            frr_at_trr=Estimate(point.value, *point.interval, note=few or point.note),
-            auroc_gain=replace(gain, note=few),
-            frr_change=replace(change, note=few or change.note),
+            auroc=Estimate(auroc(c), *interval, note=note),
+            frr_at_trr=Estimate(point.value, *point.interval, note=note or point.note),
+            auroc_gain=replace(gain, note=note),
+            frr_change=replace(change, note=note or change.note),
             better=selected.name != baseline and (gain.low or 0.0) > 0,
         )

@@ -41,13 +41,13 @@ def paired_differences(
         first, second = (score.name for score in pair)
         rankings = frr[first].ranking, frr[second].ranking
         counts = rankings[0].counts
-        few = few_note(int(counts.n_errors), int(counts.n_correct))
+        note = few_note(int(counts.n_errors), int(counts.n_correct))
         auroc = auroc_difference(*rankings, confidence=confidence)
         rate = frr_difference(frr[first], frr[second], rankings[0].wrong)
         return (
-            _difference("auroc", first, second, replace(auroc, note=few)),
+            _difference("auroc", first, second, replace(auroc, note=note)),
             _difference(
-                "frr_at_trr", first, second, replace(rate, note=few or rate.note)
+                "frr_at_trr", first, second, replace(rate, note=note or rate.note)
             ),
         )
 

@@ -161,10 +161,10 @@ def auroc_difference(
 ) -> Estimate:
     """`delong_difference` of two rankings of the same rows."""
     tail = (1 - check_confidence(confidence)) / 2
-    few = min(map(len, first.placements)) < FEW_ROWS
+    has_few_rows = min(map(len, first.placements)) < FEW_ROWS
     steps = map(max, first.largest_steps, second.largest_steps)
     kinds = [
-        _PlacementDifferences(a, b, few=few, step=step)
+        _PlacementDifferences(a, b, has_few_rows=has_few_rows, step=step)
         for a, b, step in zip(first.placements, second.placements, steps, strict=True)
     ]
     difference = kinds[0].mean
@@ -212,9 +212,9 @@ class _PlacementDifferences:
     """Differences in placement between two scores, of rows of one kind."""
 
     def __init__(
-        self, first: Array, second: Array, *, few: bool, step: float = 0.0
+        self, first: Array, second: Array, *, has_few_rows: bool, step: float = 0.0
     ) -> None:
-        self.n, self._few, self._step = len(first), few, step
+        self.n, self._has_few_rows, self._step = len(first), has_few_rows, step
         powers, largest = np.zeros(3), []
         for start in range(0, self.n, _BLOCK_ROWS):
             rows = slice(start, start + _BLOCK_ROWS)
@@ -238,7 +238,7 @@ class _PlacementDifferences:
         # Few rows do not tell: one score may be blind where the other is not. Where
         # rows are tied, all that were seen may agree, and the next be one step off.
         far = max(self._step, float(largest[0]) + _UNSEEN_STEPS * step)
-        unseen = -0.5 if self._few else -min(1.0, far)
+        unseen = -0.5 if self._has_few_rows else -min(1.0, far)
         weight = unseen_weight(self.n)
         n = self.n + weight
         sum_1, sum_2, sum_3 = self._powers

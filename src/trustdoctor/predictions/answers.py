@@ -363,14 +363,17 @@ class TopClasses:
         if score == "alpha":
             lowest, highest = self._sums_of_squares()
             return self._alpha(highest), self._alpha(lowest)
-        rest = self.rest if self.open_rest else 0.0
-        not_top = np.maximum(0.0, self.not_top - rest), self.not_top
+        for_named = self.rest if self.open_rest else 0.0
+        not_top = np.maximum(0.0, self.not_top - for_named), self.not_top
         with np.errstate(divide="ignore"):
             low, high = (np.log(end) for end in not_top)
             if score == "msp":
                 return low, high
             top = self.probs[:, 0]
-            return low - np.log(np.minimum(1.0, top + rest)), high - np.log(top)
+            return (
+                low - np.log(np.minimum(1.0, top + for_named)),
+                high - np.log(top),
+            )
 
     def _alpha(self, squares: Floats) -> Floats:
         """Return log((1 - g) / g) for g = p^2 + `squares`, p the top probability."""
@@ -388,17 +391,17 @@ class TopClasses:
         giving it to as few classes as possible, greatest.
         """
         named = (self.probs[:, 1:] ** 2).sum(1)
-        rest = self.rest
+        mass = self.rest
         if self.open_rest:
             top = self.probs[:, 0]
-            return self._levelled_squares() - top**2, named + rest * (2 * top + rest)
+            return self._levelled_squares() - top**2, named + mass * (2 * top + mass)
         k = (self.probs > 0).sum(1)
-        others = np.inf if self.n_classes is None else self.n_classes - k
+        n_unnamed = np.inf if self.n_classes is None else self.n_classes - k
         least_named = self.probs[np.arange(len(self.probs)), np.maximum(k - 1, 0)]
         with np.errstate(divide="ignore", invalid="ignore"):
-            spread = np.where(others > 0, rest**2 / others, 0.0)
-            full = np.where(least_named > 0, np.floor(rest / least_named), 0.0)
-        remainder = rest - full * least_named
+            spread = np.where(n_unnamed > 0, mass**2 / n_unnamed, 0.0)
+            full = np.where(least_named > 0, np.floor(mass / least_named), 0.0)
+        remainder = mass - full * least_named
         greatest = named + full * least_named**2 + remainder**2
         return np.minimum(named + spread, greatest), greatest
 

@@ -246,8 +246,8 @@ class Bet:
             """Return the log ratios of one (n, counted, opposed) row on each side."""
             bounds = zip((above, below), (high, 1 - low), strict=True)
             by_side = [
-                _log_ratios(rows, towards, bound, noise, others)
-                for (rows, towards, others), bound in bounds
+                _log_ratios(n_rows, n_counted, bound, noise, n_opposed)
+                for (n_rows, n_counted, n_opposed), bound in bounds
             ]
             return np.array(by_side)[sides].ravel()
 

@@ -120,13 +120,16 @@ class TrafficSums(Document, frozen=True):
     def __post_init__(self) -> None:
         """Refuse subsets that are larger than the set."""
         accepted = self.accepted or ConfidenceSums()
-        both = self.labelled_accepted or ConfidenceSums()
+        labelled_accepted = self.labelled_accepted or ConfidenceSums()
         # Late labels may be of rows whose confidences were not counted here, so
         # `labelled` may exceed `rows`.
         if accepted.rows > self.rows.rows:
             message = "more accepted rows than rows"
             raise InputError(message)
-        if both.rows > self.labelled.rows or both.correct > self.labelled.correct:
+        if (
+            labelled_accepted.rows > self.labelled.rows
+            or labelled_accepted.correct > self.labelled.correct
+        ):
             message = "more labelled_accepted rows than labelled rows"
             raise InputError(message)
 

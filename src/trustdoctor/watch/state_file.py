@@ -177,9 +177,9 @@ def open_state(
 ) -> Iterator[Watch]:
     """Continue a state, or start one; other processes wait meanwhile."""
     require_no_link(path, "the state")
-    given = options if level is None else {"level": level, **options}
+    start_options = options if level is None else {"level": level, **options}
     open_stored = _open_database if is_database(path) else _open_json
-    with open_stored(path, gate, given) as watch:
+    with open_stored(path, gate, start_options) as watch:
         try:
             yield watch
         finally:
@@ -459,11 +459,11 @@ def _convert(
     content: dict[str, Any], path: str | Path, gate: Gate, kind: type[_StateT]
 ) -> _StateT:
     """Return the document, or refuse one of another gate."""
-    own, stored = (
-        json.dumps(identity, sort_keys=True)
-        for identity in (identify(gate), content.get("gate"))
+    identity, stored_identity = (
+        json.dumps(gate_identity, sort_keys=True)
+        for gate_identity in (identify(gate), content.get("gate"))
     )
-    if "gate" in content and own != stored:
+    if "gate" in content and identity != stored_identity:
         message = f"the state in {path} belongs to another gate. Name another file."
         raise FileError(message)
     fields = {name: value for name, value in content.items() if name != "schema"}
