@@ -196,7 +196,7 @@ class Doctor:
         Parameters
         ----------
         data
-            See `trustdoctor.adapters.torch.batches.BatchLayout` for what a batch may be.
+            See `trustdoctor.adapters.torch.batches.BatchLayout` for what a batch is.
         quiet : bool
             Show no progress bar.
         """
