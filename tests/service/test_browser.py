@@ -267,7 +267,7 @@ class Desk:
     def _break(self, route, status):
         if not status:
             return route.abort()
-        problem = {"title": "Not available now", "detail": "the store is away."}
+        problem = {"title": "Unavailable", "detail": "the store is away."}
         kind = "application/problem+json"
         return route.fulfill(status=status, json=problem, content_type=kind)
 

@@ -307,7 +307,7 @@ def test_a_database_that_crashes_and_comes_back_has_all_that_was_answered(
             postgres.crash()
             row = {"id": "while it is away", "logits": [1, 2, 3]}
             status, said = pair[0].ask("POST", "/v1/decide", row)
-            assert (status, said["title"]) == (503, "Not available now")
+            assert (status, said["title"]) == (503, "Unavailable")
             assert pair[0].ask("GET", "/readyz")[0] == 503
             assert pair[0].ask("GET", "/healthz")[0] == 200
             time.sleep(1)

@@ -71,7 +71,7 @@ def echo(takes):
     def infer(body, length):
         found = parse_request(body, length, takes, takes)
         return encode_response(
-            "echo", "1", found.id or "made", found.inputs, found.asked
+            "echo", "1", found.id or "made", found.inputs, found.binary_by_output
         )
 
     return infer
@@ -202,11 +202,13 @@ def test_the_example_of_the_protocol():
     takes = {"input0": TensorSpec("UINT32", (2, 2)), "input1": TensorSpec("BOOL", (3,))}
     found = parse_request(body, None, takes, ["output0", "output1"])
     assert found.id == "42"
-    assert found.asked == {"output0": False}
+    assert found.binary_by_output == {"output0": False}
     assert found.inputs["input0"].tolist() == [[1, 2], [3, 4]]
     assert found.inputs["input1"].tolist() == [True, False, True]
     output = np.array([[1.0, 1.1], [2.0, 2.1], [3.0, 3.1]])
-    answer, _ = encode_response("mymodel", "1", "42", {"output0": output}, found.asked)
+    answer, _ = encode_response(
+        "mymodel", "1", "42", {"output0": output}, found.binary_by_output
+    )
     assert strict(answer) == {
         "model_name": "mymodel",
         "model_version": "1",
@@ -260,9 +262,9 @@ def test_the_bytes_are_those_of_the_extension():
     assert found.inputs["numbers"].tolist() == [[1, 2], [3, 0xFF000000]]
     assert found.inputs["flags"].tolist() == [True, False, True]
     assert found.inputs["texts"].tolist() == ["a", "é!"]
-    assert found.asked == {"y": True}
+    assert found.binary_by_output == {"y": True}
     body, headers = encode_response(
-        "m", "1", "r", {"y": np.array([1.0, -2.0])}, found.asked
+        "m", "1", "r", {"y": np.array([1.0, -2.0])}, found.binary_by_output
     )
     said = strict(body[: int(headers[LENGTH])])
     assert said["outputs"][0]["parameters"] == {"binary_data_size": 16}
@@ -304,7 +306,9 @@ def test_which_outputs_come_and_how():
         more = {} if outputs is None else {"outputs": outputs}
         if default is not None:
             more["parameters"] = {"binary_data_output": default}
-        return parse_request(request(more), None, TAKES, ["y", "doubt"]).asked
+        return parse_request(
+            request(more), None, TAKES, ["y", "doubt"]
+        ).binary_by_output
 
     binary = {"name": "doubt", "parameters": {"binary_data": True}}
     plain = {"name": "doubt", "parameters": {"binary_data": False}}

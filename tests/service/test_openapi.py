@@ -161,7 +161,7 @@ def answers(served):
         for row, label in enumerate(made.labels.tolist())
     ]
     served.post("/v1/labels", {"labels": right})
-    since = {"since": "2020-01-01", "targets": {"risk": 0.15}}
+    since = {"since": "2020-01-01", "targets": {"frr": 0.3}}
     yield "/v1/recalibrate", "post", "201", served.post("/v1/recalibrate", since)
     yield "/v1/rows/{id}", "delete", "200", served.ask("DELETE", f"/v1/rows/{ids[0]}")
     yield "/v1/gates", "get", "200", served.get("/v1/gates")

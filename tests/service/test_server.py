@@ -33,7 +33,7 @@ class Running:
         self.service = Service(open_database(place), gate, settings)
         app = App(self.service, Access((), (), self.service.secret))
         self.service.start()
-        self.server = server._Server(app, server._config(app, where, settings))
+        self.server = server._Server(app, server._uvicorn_config(app, where, settings))
         self.thread = threading.Thread(target=self.server.run, args=([self.listener],))
         self.thread.start()
         while not self.server.started:
@@ -213,7 +213,7 @@ def test_a_store_that_is_away(start, monkeypatch):
         answer, content = running.ask("POST", "/v1/decide", ROW | {"id": "x"})
         assert answer.status == 503
         assert answer.headers["retry-after"] == "1"
-        assert json.loads(content)["detail"].endswith("Send it again later.")
+        assert json.loads(content)["detail"].endswith("Retry after 1 s.")
     assert running.ask("POST", "/v1/decide", ROW | {"id": "x"})[0].status == 200
 
 

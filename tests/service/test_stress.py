@@ -144,7 +144,7 @@ def test_a_full_disk_is_said_and_lost_nothing_when_there_is_room_again(gate, tmp
         load.stop()
         large = ROW | {"payload": {"text": "x" * 500_000}}
         status, said = service.ask("POST", "/v1/decide", large)
-        assert (status, said["title"]) == (503, "Not available now")
+        assert (status, said["title"]) == (503, "Unavailable")
         assert service.ask("GET", "/readyz")[0] == 503
         inside = ["nsenter", "-m", "-t", str(service.process.pid)]
         more = ["mount", "-o", "remount,size=200m", str(disk)]

@@ -1,4 +1,8 @@
-"""HTTP: parses, calls and answers. Deciding is a bare ASGI function, for speed."""
+"""The ASGI application: decides without a framework, and routes everything else.
+
+Starlette costs a third of the requests per second, as docs/serving.md measures, so
+`/v1/decide` does without it.
+"""
 
 import asyncio
 import logging
@@ -16,7 +20,7 @@ from trustdoctor.service.problems import (
     CONTENT_TYPE,
     ProblemError,
     as_problem,
-    body_of,
+    problem_body,
 )
 from trustdoctor.service.routes import make_routes
 from trustdoctor.service.schemas import encode, read_decide_request
@@ -25,18 +29,18 @@ from trustdoctor.service.service import Service
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-HELD = 40 << 20
+PENDING_BYTES = 40 << 20
 """Bytes of requests to decide that are worked on at the same time."""
 
 CONNECTIONS = 1000
-"""Connections at the same time; more are refused."""
+"""Open connections; requests on further ones are refused."""
 
 _JSON = (b"content-type", b"application/json")
 _log = logging.getLogger("trustdoctor.service")
 
 
 class App:
-    """The service over HTTP.
+    """The service over HTTP, as an ASGI application.
 
     Attributes
     ----------
@@ -46,11 +50,11 @@ class App:
     api : dict
         The description of all routes.
     closing : asyncio.Event
-        Set when the service ends: streams then end, too.
+        Set when the service stops: streams then end, too.
     streams : int
-        Pages that are fed now.
+        Open pages, which get the status every second.
     connections : collection
-        Those that are open.
+        The open ones; the server sets it.
     """
 
     def __init__(
@@ -62,8 +66,10 @@ class App:
         self.closing = asyncio.Event()
         self.streams = 0
         self.connections: Collection[Any] = ()
-        self._held = 0  # bytes of requests that are not answered yet
-        self._rest = Router(make_routes(self), redirect_slashes=False, default=_nothing)
+        self._pending_bytes = 0
+        self._router = Router(
+            make_routes(self), redirect_slashes=False, default=_refuse_path
+        )
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -73,12 +79,12 @@ class App:
         elif scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
         elif len(self.connections) > CONNECTIONS:
-            message = "too many connections. Send it again later."
+            message = "too many connections; retry after 1 s."
             await self.refuse(scope, ProblemError(503, message), send)
         elif scope["path"] == "/v1/decide":
             await self._decide(scope, receive, send)
         else:
-            await self._other(scope, receive, send)
+            await self._route(scope, receive, send)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
@@ -115,37 +121,43 @@ class App:
         self.service.latency.add(time.perf_counter() - started)
 
     async def _answer(self, body: bytes, loop: asyncio.AbstractEventLoop) -> bytes:
-        """Return the answers to rows, when they are stored."""
+        """Return the decisions on a request's rows as JSON, once they are stored."""
         size = len(body)
-        if self._held + size > HELD and self._held:
-            message = "the service has enough to do. Send it again later."
+        # One is always taken: `limits.body` may be above the bound.
+        if self._pending_bytes and self._pending_bytes + size > PENDING_BYTES:
+            message = "overloaded; retry after 1 s."
             raise ProblemError(503, message)
-        self._held += size
+        self._pending_bytes += size
         try:
-            rows = read_decide_request(body, self.limits)
-            done = await self.service.decide(rows, loop)
+            request = read_decide_request(body, self.limits)
+            decisions = await self.service.decide(request, loop)
         finally:
-            self._held -= size
-        return encode(done[0]) if rows.single else encode({"rows": done})
+            self._pending_bytes -= size
+        if request.single:
+            return encode(decisions[0])
+        return encode({"rows": decisions})
 
-    async def _other(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer all other requests, and log them."""
         started, status = time.perf_counter(), 0
 
-        async def noting(message: MutableMapping[str, Any]) -> None:
+        async def send_and_note_status(message: MutableMapping[str, Any]) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
             await send(message)
 
-        scope["app"] = self  # so that Starlette raises where it refuses
+        # Starlette then raises for other methods, instead of answering by itself.
+        scope["app"] = self
         try:
-            await self._rest(scope, receive, noting)
+            await self._router(scope, receive, send_and_note_status)
         except Exception as error:
-            if status:  # its head is sent already
+            if status:  # too late for another one: the head is sent
                 raise
-            await self.refuse(scope, error, noting)
+            await self.refuse(scope, error, send_and_note_status)
+        # The path of the table, not that of the request: ids may be personal data.
         route = getattr(scope.get("route"), "path", "?")
-        took = round(1000 * (time.perf_counter() - started), 1)
+        milliseconds = round(1000 * (time.perf_counter() - started), 1)
         _log.info(
             "request",
             extra={
@@ -153,31 +165,32 @@ class App:
                     "method": scope["method"],
                     "route": route,
                     "status": status,
-                    "ms": took,
+                    "ms": milliseconds,
                 }
             },
         )
 
     async def refuse(self, scope: Scope, error: BaseException, send: Send) -> None:
-        """Answer by a problem."""
+        """Answer an error as a problem."""
         problem = as_problem(error)
         counts = self.service.problems
         counts[problem.status] = counts.get(problem.status, 0) + 1
         if problem.status == 500:
             _log.error("%s", type(error).__name__, exc_info=error)
-        body = body_of(problem, inference=scope["path"].startswith("/v2"))
+        body = problem_body(problem, inference=scope["path"].startswith("/v2"))
         headers = [
             (b"content-type", CONTENT_TYPE),
             (b"content-length", b"%d" % len(body)),
             (b"cache-control", b"no-store"),
         ]
-        if problem.status == 401:
+        if problem.status == 401:  # RFC 9110, section 15.5.2
             headers.append((b"www-authenticate", b"Bearer"))
         if problem.status in (429, 503):
             headers.append((b"retry-after", b"1"))
-        if "allow" in problem.more:
-            headers.append((b"allow", problem.more["allow"].encode()))
-        if problem.status in (408, 413):  # the rest of the body is not read
+        if "allow" in problem.fields:  # RFC 9110, section 15.5.6
+            headers.append((b"allow", problem.fields["allow"].encode()))
+        if problem.status in (408, 413):
+            # The rest of the body is not read, and must not be taken for a request.
             headers.append((b"connection", b"close"))
         await send(
             {
@@ -189,7 +202,7 @@ class App:
         await send({"type": "http.response.body", "body": body})
 
 
-async def _nothing(scope: Scope, _receive: Receive, _send: Send) -> None:
+async def _refuse_path(scope: Scope, _receive: Receive, _send: Send) -> None:
     message = (
         f"expected a path of the service, got {ascii(scope['path'])[:80]}. GET "
         "/openapi.json lists them."

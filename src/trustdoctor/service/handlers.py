@@ -404,7 +404,7 @@ async def infer(app: "App", request: Request) -> Response:
         VERSION,
         decisions[0].id.rpartition("/")[0],
         outputs,
-        parsed.asked,
+        parsed.binary_by_output,
         {"gate_version": decisions[0].version},
     )
     return Response(answer, 200, headers | _NO_STORE)

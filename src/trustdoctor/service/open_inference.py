@@ -2,8 +2,8 @@
 
 Tensors travel as JSON, or in binary after it (the extension for binary tensors). JSON
 has no NaN and no infinities. In tensors of floats they are the words "nan", "inf" and
-"-inf", in both directions and as in `/v1/decide`: what stays is JSON that every reader
-takes, no row is lost, and numpy reads the words, `tritonclient` therefore, too.
+"-inf", in both directions and as in `/v1/decide`: so the JSON is valid, no row is lost,
+and numpy reads the words, and with it `tritonclient`.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from trustdoctor.envelope import shown
 from trustdoctor.errors import InputError
 
 LENGTH = "Inference-Header-Content-Length"
-"""The header that says how many bytes of a body are JSON, where tensors follow."""
+"""The header that says how many bytes of a body are JSON, if binary tensors follow."""
 
 TYPES: dict[str, Any] = {
     "BOOL": np.bool_,
@@ -34,11 +34,11 @@ TYPES: dict[str, Any] = {
 """The protocol's datatypes, as numpy has them; BYTES are text."""
 
 MOST_AXES = 64
-"""More of them no array has."""
+"""Of an array of numpy 2, at most."""
 
-_NAMES = {np.dtype(kind): name for name, kind in TYPES.items()}
+_NAMES = {np.dtype(dtype): name for name, dtype in TYPES.items()}
 _WORDS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
-_NOT_HERE = {
+_UNSUPPORTED = {
     "sequence_id": "sequences",
     "shared_memory_region": "shared memory",
     "classification": "classification",
@@ -48,14 +48,14 @@ _NOT_HERE = {
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """What a model takes or gives.
+    """A tensor that a model takes or gives.
 
     Attributes
     ----------
     datatype : str
         One of `TYPES`.
     shape : tuple of int
-        -1 where any size will do; () where nothing is known of it.
+        -1 for any size; () if the model says nothing of it.
     """
 
     datatype: str
@@ -64,7 +64,8 @@ class TensorSpec:
     def fits(self, shape: list[int]) -> bool:
         """Tell whether an array of this shape is one."""
         same = len(shape) == len(self.shape) and all(
-            own in (-1, size) for own, size in zip(self.shape, shape, strict=True)
+            expected in (-1, size)
+            for expected, size in zip(self.shape, shape, strict=True)
         )
         return same or not self.shape
 
@@ -78,7 +79,7 @@ class InferenceRequest:
     id : str or None
     inputs : dict of arrays
         By name; every input of the model.
-    asked : dict of bool
+    binary_by_output : dict of bool
         The outputs to send, in order, and whether in binary.
     parameters : dict
         As the request had them.
@@ -86,7 +87,7 @@ class InferenceRequest:
 
     id: str | None
     inputs: dict[str, Array]
-    asked: dict[str, bool]
+    binary_by_output: dict[str, bool]
     parameters: dict[str, Any] = field(default_factory=dict)
 
 
@@ -101,14 +102,14 @@ class InputTensor(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class RequestedOutput(msgspec.Struct, forbid_unknown_fields=True):
-    """An output to send; without any, all are sent."""
+    """An output to send."""
 
     name: str
     parameters: dict[str, Any] | None = None
 
 
 class InferenceBody(msgspec.Struct, forbid_unknown_fields=True):
-    """A request to infer, as JSON."""
+    """A request to infer, as JSON; without `outputs` all are sent."""
 
     inputs: list[InputTensor]
     id: str | None = None
@@ -137,7 +138,7 @@ def read_length(header: str | None) -> int | None:
 
 def parse_request(
     body: bytes,
-    header_length: int | None,
+    json_length: int | None,
     inputs: Mapping[str, TensorSpec],
     outputs: Collection[str],
 ) -> InferenceRequest:
@@ -146,40 +147,40 @@ def parse_request(
     Parameters
     ----------
     body : bytes
-    header_length : int or None
+    json_length : int or None
         How many bytes of it are JSON; None for all.
-    inputs : dict of Tensor
+    inputs : dict of TensorSpec
         What the model takes.
     outputs : names
-        What can be asked for; all of it is where a request names none.
+        What the model gives; a request that names none gets all of them.
 
     Examples
     --------
     >>> body = b'''{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2],
     ...             "data": [[0.5, 2]]}]}'''
-    >>> found = parse_request(body, None, {"x": TensorSpec("FP32", (-1, 2))}, ["y"])
-    >>> found.inputs["x"], found.asked
+    >>> request = parse_request(body, None, {"x": TensorSpec("FP32", (-1, 2))}, ["y"])
+    >>> request.inputs["x"], request.binary_by_output
     (array([[0.5, 2. ]], dtype=float32), {'y': False})
     """
-    request, rest = _split(body, header_length)
-    parameters = _parameters(request.parameters, "the request")
+    content, binary = _split(body, json_length)
+    parameters = _supported_parameters(content.parameters, "the request")
     return InferenceRequest(
-        request.id or None,
-        _read_inputs(request.inputs, rest, inputs),
-        _read_outputs(request.outputs or [], parameters, outputs),
+        content.id or None,
+        _read_inputs(content.inputs, binary, inputs),
+        _read_outputs(content.outputs or [], parameters, outputs),
         parameters,
     )
 
 
-def _split(body: bytes, length: int | None) -> tuple[InferenceBody, memoryview]:
+def _split(body: bytes, json_length: int | None) -> tuple[InferenceBody, memoryview]:
     """Return the JSON of a body, and the bytes after it."""
-    if length is not None and not 0 < length <= len(body):
+    if json_length is not None and not 0 < json_length <= len(body):
         message = (
-            f"expected 1 to {len(body):,} bytes of JSON, got {length:,} in {LENGTH}. "
-            "Send the length of the JSON alone."
+            f"expected 1 to {len(body):,} bytes of JSON, got {json_length:,} in "
+            f"{LENGTH}. Send the length of the JSON alone."
         )
         raise InputError(message)
-    end = len(body) if length is None else length
+    end = len(body) if json_length is None else json_length
     try:
         return _decoder.decode(memoryview(body)[:end]), memoryview(body)[end:]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -192,228 +193,247 @@ def _split(body: bytes, length: int | None) -> tuple[InferenceBody, memoryview]:
         raise InputError(message) from error
 
 
-def _parameters(given: dict[str, Any] | None, where: str) -> dict[str, Any]:
-    """Return parameters, without those of extensions that are not offered."""
-    given = given or {}
-    for name, what in _NOT_HERE.items():
-        if given.get(name):
+def _supported_parameters(
+    parameters: dict[str, Any] | None, place: str
+) -> dict[str, Any]:
+    """Return parameters, or refuse those of extensions that are not offered."""
+    parameters = parameters or {}
+    for name, extension in _UNSUPPORTED.items():
+        if parameters.get(name):
             message = (
-                f"expected tensors in the request itself, got {name} in {where}: "
-                f"{what} is not offered. Leave it out."
+                f"expected tensors in the request itself, got {name} in {place}: "
+                f"{extension} is not offered. Leave it out."
             )
             raise InputError(message)
-    return given
+    return parameters
 
 
-def _flag(given: dict[str, Any], name: str, default: bool) -> bool:  # noqa: FBT001
-    value = given.get(name, default)
-    if type(value) is not bool:
-        message = f"expected true or false as {name}, got {shown(value)}. Send one."
+def _flag(parameters: dict[str, Any], name: str, default: bool) -> bool:  # noqa: FBT001
+    flag = parameters.get(name, default)
+    if type(flag) is not bool:
+        message = f"expected true or false as {name}, got {shown(flag)}. Send one."
         raise InputError(message)
-    return value
+    return flag
 
 
 def _read_outputs(
-    given: list[RequestedOutput], parameters: dict[str, Any], offered: Collection[str]
+    requested: list[RequestedOutput],
+    parameters: dict[str, Any],
+    offered: Collection[str],
 ) -> dict[str, bool]:
-    """Return which outputs are asked for, and which of them in binary."""
+    """Return which outputs to send, and which of them in binary."""
     default = _flag(parameters, "binary_data_output", default=False)
-    asked: dict[str, bool] = {}
-    for one in given:
-        if one.name not in offered or one.name in asked:
-            twice = " twice" if one.name in asked else ""
+    binary_by_output: dict[str, bool] = {}
+    for output in requested:
+        if output.name not in offered or output.name in binary_by_output:
+            twice = " twice" if output.name in binary_by_output else ""
             message = (
-                f"expected outputs from {', '.join(offered)}, got {shown(one.name)}"
+                f"expected outputs from {', '.join(offered)}, got {shown(output.name)}"
                 f"{twice}. Ask for each once, or for none to get all."
             )
             raise InputError(message)
-        own = _parameters(one.parameters, f"the output {shown(one.name)}")
-        asked[one.name] = _flag(own, "binary_data", default)
-    return asked or dict.fromkeys(offered, default)
+        place = f"the output {shown(output.name)}"
+        own_parameters = _supported_parameters(output.parameters, place)
+        binary_by_output[output.name] = _flag(own_parameters, "binary_data", default)
+    return binary_by_output or dict.fromkeys(offered, default)
 
 
 def _read_inputs(
-    given: list[InputTensor], rest: memoryview, takes: Mapping[str, TensorSpec]
+    tensors: list[InputTensor], binary: memoryview, specs: Mapping[str, TensorSpec]
 ) -> dict[str, Array]:
-    """Return the arrays of all inputs; those in binary follow each other."""
-    names = [one.name for one in given]
-    if sorted(names) != sorted(takes):
+    """Return the arrays of all inputs; the binary ones follow each other."""
+    names = [tensor.name for tensor in tensors]
+    if sorted(names) != sorted(specs):
         message = (
-            f"expected the inputs {', '.join(takes)}, got {shown(names)}. Send each of "
+            f"expected the inputs {', '.join(specs)}, got {shown(names)}. Send each of "
             "them once."
         )
         raise InputError(message)
-    arrays, at = {}, 0
-    for one in given:
-        _check(one, takes[one.name])
-        size = _binary_size(one)
-        start, at = at, at + (size or 0)
-        if at > len(rest):
-            got = f"{len(rest) - start:,} after the JSON"
-            raise _wrong(one, f"{size:,} bytes", got, f"Send them, and {LENGTH}.")
-        flat = _from_json(one) if size is None else _from_bytes(one, rest[start:at])
-        arrays[one.name] = _shaped(one, flat)
-    if at != len(rest):
+    arrays, end = {}, 0
+    for tensor in tensors:
+        _check_spec(tensor, specs[tensor.name])
+        size = _binary_size(tensor)
+        start, end = end, end + (size or 0)
+        if end > len(binary):
+            got = f"{len(binary) - start:,} after the JSON"
+            raise _error(tensor, f"{size:,} bytes", got, f"Send them, and {LENGTH}.")
+        entries = (
+            _from_json(tensor)
+            if size is None
+            else _from_bytes(tensor, binary[start:end])
+        )
+        arrays[tensor.name] = _shaped(tensor, entries)
+    if end != len(binary):
         message = (
-            f"expected {at:,} bytes after the JSON, got {len(rest):,}. Send what "
+            f"expected {end:,} bytes after the JSON, got {len(binary):,}. Send what "
             "binary_data_size says."
         )
         raise InputError(message)
     return arrays
 
 
-def _wrong(one: InputTensor, expected: str, got: str, do: str) -> InputError:
-    message = f"expected {expected} as the input {one.name}, got {got}. {do}"
+def _error(tensor: InputTensor, expected: str, got: str, advice: str) -> InputError:
+    message = f"expected {expected} as the input {tensor.name}, got {got}. {advice}"
     return InputError(message)
 
 
-def _check(one: InputTensor, takes: TensorSpec) -> None:
-    """Refuse another datatype or shape than a model's."""
-    if one.datatype != takes.datatype:
-        raise _wrong(one, takes.datatype, shown(one.datatype), "Convert it first.")
-    sizes = one.shape
-    if len(sizes) > MOST_AXES or min(sizes, default=0) < 0 or not takes.fits(sizes):
-        wanted = f"the shape {list(takes.shape)}, -1 being any size,"
-        do = "Send rows as the model takes them."
-        raise _wrong(one, wanted, shown(sizes), do)
+def _check_spec(tensor: InputTensor, spec: TensorSpec) -> None:
+    """Refuse another datatype or shape than the model's."""
+    if tensor.datatype != spec.datatype:
+        got = shown(tensor.datatype)
+        raise _error(tensor, spec.datatype, got, "Convert it first.")
+    shape = tensor.shape
+    if len(shape) > MOST_AXES or min(shape, default=0) < 0 or not spec.fits(shape):
+        expected = f"the shape {list(spec.shape)}, -1 being any size,"
+        raise _error(
+            tensor, expected, shown(shape), "Send rows as the model takes them."
+        )
 
 
-def _binary_size(one: InputTensor) -> int | None:
-    """Return how many bytes after the JSON are an input's; None where it is JSON."""
-    own = _parameters(one.parameters, f"the input {one.name}")
-    size = own.get("binary_data_size")
+def _binary_size(tensor: InputTensor) -> int | None:
+    """Return how many bytes after the JSON are an input's; None if it is JSON."""
+    parameters = _supported_parameters(tensor.parameters, f"the input {tensor.name}")
+    size = parameters.get("binary_data_size")
     if size is not None and (type(size) is not int or size < 0):
-        wanted = "bytes in number (binary_data_size)"
-        raise _wrong(one, wanted, shown(size), "Send a whole number.")
-    if (size is None) == (one.data is None):
+        expected = "a number of bytes (binary_data_size)"
+        raise _error(tensor, expected, shown(size), "Send a whole number.")
+    if (size is None) == (tensor.data is None):
         got = "neither" if size is None else "both"
-        raise _wrong(one, "data or binary_data_size", got, "Send one of them.")
+        raise _error(tensor, "data or binary_data_size", got, "Send one of them.")
     return size
 
 
-def _shaped(one: InputTensor, flat: Array) -> Array:
-    """Return an array of the shape that an input names."""
-    if len(flat) == math.prod(one.shape):
-        # Where one size is 0, another may be beyond 64 bits.
+def _shaped(tensor: InputTensor, entries: Array) -> Array:
+    """Return entries in the shape that their tensor names."""
+    if len(entries) == math.prod(tensor.shape):
+        # If one size is 0, the product says nothing of another beyond 64 bits.
         with contextlib.suppress(ValueError):
-            return flat.reshape(one.shape)
-    wanted = f"as many entries as the shape {shown(one.shape)} has"
-    raise _wrong(one, wanted, f"{len(flat):,}", "Send data and shape that agree.")
+            return entries.reshape(tensor.shape)
+    expected = f"as many entries as the shape {shown(tensor.shape)} has"
+    got = f"{len(entries):,}"
+    raise _error(tensor, expected, got, "Send data and shape that agree.")
 
 
-def _from_json(one: InputTensor) -> Array:
-    """Return the entries of an input, flat, whether they came nested or not."""
-    flat = _flat(one)
-    kind, kinds = np.dtype(TYPES[one.datatype]), set(map(type, flat))
-    if kind.kind == "f":
-        return _floats(one, flat, kinds)
-    wanted = {"b": bool, "O": str}.get(kind.kind, int)
-    if not kinds <= {wanted}:
-        raise _odd(one, next(x for x in flat if type(x) is not wanted))
+def _from_json(tensor: InputTensor) -> Array:
+    """Return the entries of a tensor, flat, whether they came nested or not."""
+    entries = _flat_entries(tensor)
+    dtype, kinds = np.dtype(TYPES[tensor.datatype]), set(map(type, entries))
+    if dtype.kind == "f":
+        return _floats(tensor, entries, kinds)
+    expected = {"b": bool, "O": str}.get(dtype.kind, int)
+    if not kinds <= {expected}:
+        raise _entry_error(tensor, next(x for x in entries if type(x) is not expected))
     try:
-        return np.array(flat, kind)
+        return np.array(entries, dtype)
     except OverflowError:
-        ends = np.iinfo(kind)
-        outside = next(x for x in flat if not ends.min <= x <= ends.max)
-        raise _odd(one, outside) from None
+        limits = np.iinfo(dtype)
+        outside = next(x for x in entries if not limits.min <= x <= limits.max)
+        raise _entry_error(tensor, outside) from None
 
 
-def _flat(one: InputTensor) -> list[Any]:
-    data = one.data or []
-    if not data or type(data[0]) is not list:
-        return data
-    for size in one.shape[1:]:
-        if any(type(part) is not list or len(part) != size for part in data):
-            wanted = f"data that are flat, or nested as the shape {shown(one.shape)},"
-            raise _wrong(one, wanted, "other lists", "Send lists of these sizes.")
-        data = list(chain.from_iterable(data))
-    return data
+def _flat_entries(tensor: InputTensor) -> list[Any]:
+    entries = tensor.data or []
+    if not entries or type(entries[0]) is not list:
+        return entries
+    for size in tensor.shape[1:]:
+        if any(type(nested) is not list or len(nested) != size for nested in entries):
+            expected = (
+                f"data that are flat, or nested as the shape {shown(tensor.shape)},"
+            )
+            raise _error(tensor, expected, "other lists", "Send lists of these sizes.")
+        entries = list(chain.from_iterable(entries))
+    return entries
 
 
-def _floats(one: InputTensor, flat: list[Any], kinds: set[type]) -> Array:
+def _floats(tensor: InputTensor, entries: list[Any], kinds: set[type]) -> Array:
     if str in kinds:
-        flat = [_WORDS.get(x, x) if type(x) is str else x for x in flat]
-        kinds = set(map(type, flat))
+        entries = [_WORDS.get(x, x) if type(x) is str else x for x in entries]
+        kinds = set(map(type, entries))
     if not kinds <= {int, float}:
-        raise _odd(one, next(x for x in flat if type(x) not in (int, float)))
+        odd = next(x for x in entries if type(x) not in (int, float))
+        raise _entry_error(tensor, odd)
     try:
-        wide = np.array(flat, np.float64)
+        doubles = np.array(entries, np.float64)
     except OverflowError:  # a whole number of more than 308 digits
-        raise _odd(one, max(flat, key=abs)) from None
+        raise _entry_error(tensor, max(entries, key=abs)) from None
     with np.errstate(over="ignore"):
-        array = wide.astype(TYPES[one.datatype])
-    lost = np.isinf(array) & np.isfinite(wide)
-    if lost.any():
-        raise _odd(one, flat[int(lost.argmax())])
+        array = doubles.astype(TYPES[tensor.datatype])
+    overflowed = np.isinf(array) & np.isfinite(doubles)
+    if overflowed.any():
+        raise _entry_error(tensor, entries[int(overflowed.argmax())])
     return array
 
 
-def _odd(one: InputTensor, entry: Any) -> InputError:
-    """Return the error of an entry that its datatype cannot hold."""
-    do = {
+def _entry_error(tensor: InputTensor, entry: Any) -> InputError:
+    """Return the error for an entry that its datatype cannot hold."""
+    advice = {
         "b": "Send true or false.",
         "O": "Send text.",
         "f": 'Send numbers in its range, or "nan", "inf" or "-inf".',
-    }.get(np.dtype(TYPES[one.datatype]).kind, "Send whole numbers in its range.")
-    return _wrong(one, one.datatype, shown(entry), do)
+    }.get(np.dtype(TYPES[tensor.datatype]).kind, "Send whole numbers in its range.")
+    return _error(tensor, tensor.datatype, shown(entry), advice)
 
 
-def _from_bytes(one: InputTensor, raw: memoryview) -> Array:
-    """Return the entries of an input, flat, from their bytes (little-endian)."""
-    if one.datatype == "BYTES":
-        return _texts(one, raw)
-    kind = np.dtype(TYPES[one.datatype])
-    size = kind.itemsize * math.prod(one.shape)
-    if len(raw) != size:
-        do = "Send a binary_data_size that agrees with datatype and shape."
-        raise _wrong(one, f"{size:,} bytes", f"{len(raw):,}", do)
-    if kind == np.bool_:
-        numbers = np.frombuffer(raw, np.uint8)
+def _from_bytes(tensor: InputTensor, binary: memoryview) -> Array:
+    """Return the entries of a tensor, flat, from their bytes (little-endian)."""
+    if tensor.datatype == "BYTES":
+        return _texts(tensor, binary)
+    dtype = np.dtype(TYPES[tensor.datatype])
+    size = dtype.itemsize * math.prod(tensor.shape)
+    if len(binary) != size:
+        advice = "Send a binary_data_size that agrees with datatype and shape."
+        raise _error(tensor, f"{size:,} bytes", f"{len(binary):,}", advice)
+    if dtype == np.bool_:
+        # A view of other bytes as booleans is neither true nor false to numpy.
+        numbers = np.frombuffer(binary, np.uint8)
         if (numbers > 1).any():
-            raise _odd(one, int(numbers.max()))
+            raise _entry_error(tensor, int(numbers.max()))
         return numbers.view(np.bool_)
-    found = np.frombuffer(raw, kind.newbyteorder("<"))
-    return np.require(found, kind, ["ALIGNED"])  # the JSON before has any length
+    entries = np.frombuffer(binary, dtype.newbyteorder("<"))
+    # The JSON before has any length, so the bytes may lie unaligned, and onnxruntime,
+    # which is C++, must not read them so.
+    return np.require(entries, dtype, ["ALIGNED"])
 
 
-def _texts(one: InputTensor, raw: memoryview) -> Array:
-    """Return texts, each after its length in four bytes."""
-    found, at = [], 0
-    while at < len(raw):
-        start = at + 4
-        (size,) = struct.unpack_from("<I", raw, at) if start <= len(raw) else (0,)
-        at = start + size
+def _texts(tensor: InputTensor, binary: memoryview) -> Array:
+    """Return texts, each of which comes after its length in four bytes."""
+    texts, end = [], 0
+    while end < len(binary):
+        start = end + 4
+        (size,) = (
+            struct.unpack_from("<I", binary, end) if start <= len(binary) else (0,)
+        )
+        end = start + size
         try:
-            found.append(str(raw[start:at], "utf-8"))
+            texts.append(str(binary[start:end], "utf-8"))
         except UnicodeDecodeError:
-            got = f"other bytes in entry {len(found)}"
-            raise _wrong(one, "text in UTF-8", got, "Encode it so.") from None
-    if at > len(raw):
-        wanted = "lengths in four bytes, each before its bytes,"
-        raise _wrong(one, wanted, "fewer bytes", "Send them whole.")
-    return np.array(found, np.object_)
+            got = f"other bytes in entry {len(texts)}"
+            raise _error(tensor, "text in UTF-8", got, "Encode it so.") from None
+    if end > len(binary):
+        expected = "lengths in four bytes, each before its bytes,"
+        raise _error(tensor, expected, "fewer bytes", "Send them whole.")
+    return np.array(texts, np.object_)
 
 
-def encode_response(  # noqa: PLR0913 - parts of an answer, each of them in the protocol
-    name: str,
-    version: str,
+def encode_response(  # noqa: PLR0913 - the protocol has these parts
+    model_name: str,
+    model_version: str,
     request_id: str,
     outputs: Mapping[str, Array],
-    asked: Mapping[str, bool],
+    binary_by_output: Mapping[str, bool],
     parameters: dict[str, Any] | None = None,
 ) -> tuple[bytes, dict[str, str]]:
-    """Return the body of an answer, and its headers.
+    """Return the body of a response, and its headers.
 
     Parameters
     ----------
-    name, version : str
-        The model's.
+    model_name, model_version : str
     request_id : str
     outputs : dict of arrays
-    asked : dict of bool
-        Those to send, in order, and whether in binary: as `Inference.asked`.
+    binary_by_output : dict of bool
+        Those to send, in order, and whether in binary.
     parameters : dict, optional
-        What else the answer says.
+        What else the response says.
 
     Examples
     --------
@@ -422,30 +442,36 @@ def encode_response(  # noqa: PLR0913 - parts of an answer, each of them in the 
     >>> msgspec.json.decode(body)["outputs"]
     [{'name': 'doubt', 'shape': [2], 'datatype': 'FP64', 'data': [-2.5, '-inf']}]
     """
-    listed, raw = [], []
-    for one, binary in asked.items():
-        array = outputs[one]
-        said = {"name": one, "shape": array.shape, "datatype": _NAMES[array.dtype]}
-        if binary:
-            raw.append(_to_bytes(array))
-            size = {"binary_data_size": len(raw[-1])}
-            listed.append({**said, "parameters": size})
+    tensors: list[dict[str, Any]] = []
+    binary: list[bytes] = []
+    for name, is_binary in binary_by_output.items():
+        array = outputs[name]
+        tensor = {"name": name, "shape": array.shape, "datatype": _NAMES[array.dtype]}
+        if is_binary:
+            binary.append(_to_bytes(array))
+            size = {"binary_data_size": len(binary[-1])}
+            tensors.append({**tensor, "parameters": size})
         else:
-            listed.append({**said, "data": _to_json(array)})
-    answer = {"model_name": name, "model_version": version, "id": request_id}
-    more = {} if parameters is None else {"parameters": parameters}
-    header = msgspec.json.encode({**answer, **more, "outputs": listed})
-    if not any(asked.values()):
+            tensors.append({**tensor, "data": _to_json(array)})
+    content = {
+        "model_name": model_name,
+        "model_version": model_version,
+        "id": request_id,
+        **({} if parameters is None else {"parameters": parameters}),
+        "outputs": tensors,
+    }
+    header = msgspec.json.encode(content)
+    if not binary:
         return header, {"Content-Type": "application/json"}
     headers = {"Content-Type": "application/octet-stream", LENGTH: str(len(header))}
-    return b"".join([header, *raw]), headers
+    return b"".join([header, *binary]), headers
 
 
 def _to_json(array: Array) -> list[Any]:
-    flat = array.ravel().tolist()
+    entries = array.ravel().tolist()
     if array.dtype.kind == "f" and not np.isfinite(array).all():
-        return [x if math.isfinite(x) else str(x) for x in flat]
-    return flat
+        return [x if math.isfinite(x) else str(x) for x in entries]
+    return entries
 
 
 def _to_bytes(array: Array) -> bytes:

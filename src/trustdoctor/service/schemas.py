@@ -382,7 +382,7 @@ def _matrix(rows: list[list[float]], widest: int, name: str) -> Any:
         raise ProblemError(400, message)
     if len(rows) == 1:
         return rows
-    # np.array takes a third longer for nested lists (165 us, not 127, for 1,000 of 10).
+    # Of 1,000 rows of 10 numbers: 127 us, where np.array takes 165.
     flat = np.fromiter(chain.from_iterable(rows), np.float64, width * len(rows))
     return flat.reshape(len(rows), width)
 
