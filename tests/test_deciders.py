@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
-from awkward import (
+from exact_scores import (
     INF,
     KINDS,
     NAN,

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
-from awkward import SCORES, fitted, quiet
+from exact_scores import SCORES, fitted, quiet
 from test_deciders import guard, named
 
 import trustdoctor as td

@@ -90,19 +90,19 @@ def check_screen(cluster, folder, n):
 
 
 def check_counts(source):
-    one, two = (
+    locally, on_cluster = (
         fold(source, td.Tally(["alpha", "energy"]), means).evaluate()
         for means in (LOCAL, RAY)
     )
-    assert one.to_json() == two.to_json()
-    one, two = (
+    assert locally.to_json() == on_cluster.to_json()
+    locally, on_cluster = (
         fold(source, CalibrationSketch(find_score("alpha"), "predicted"), means)
         for means in (LOCAL, RAY)
     )
-    assert one.pooled.to_bytes() == two.pooled.to_bytes()
-    assert set(one.groups) == set(two.groups) == set(range(8))
-    for name, own in one.groups.items():
-        assert two.groups[name].to_bytes() == own.to_bytes()
+    assert locally.pooled.to_bytes() == on_cluster.pooled.to_bytes()
+    assert set(locally.groups) == set(on_cluster.groups) == set(range(8))
+    for name, group in locally.groups.items():
+        assert on_cluster.groups[name].to_bytes() == group.to_bytes()
     print("diagnose, calibrate: the same to the bit")
 
 
@@ -111,20 +111,20 @@ def check_folder(folder):
     inner.mkdir(parents=True)
     for i in range(3):
         rows(5_000, seed=i).write_parquet(inner / f"{i}.parquet")
-    many = find_source(folder / "in")
-    first = screen(many, GATE, folder / "one", means=LOCAL)
-    assert screen(many, GATE, folder / "two", means=RAY) == first
-    assert screen(many, GATE, folder / "two", resume=True, means=RAY) == first
+    source = find_source(folder / "in")
+    first = screen(source, GATE, folder / "one", means=LOCAL)
+    assert screen(source, GATE, folder / "two", means=RAY) == first
+    assert screen(source, GATE, folder / "two", resume=True, means=RAY) == first
     files = list((folder / "one").rglob("*.parquet"))
     assert len(files) == 3
     for file in files:
         other = folder / "two" / file.relative_to(folder / "one")
         assert other.read_bytes() == file.read_bytes()
-    screen(many, GATE, folder / "one.parquet", means=LOCAL)
-    screen(many, GATE, folder / "two.parquet", means=RAY)
-    both = [pl.read_parquet(folder / f"{name}.parquet") for name in ("one", "two")]
-    assert both[0].equals(both[1])
-    assert "day" in both[0].columns
+    screen(source, GATE, folder / "one.parquet", means=LOCAL)
+    screen(source, GATE, folder / "two.parquet", means=RAY)
+    tables = [pl.read_parquet(folder / f"{name}.parquet") for name in ("one", "two")]
+    assert tables[0].equals(tables[1])
+    assert "day" in tables[0].columns
     print("folders: the same bytes")
 
 
@@ -135,52 +135,61 @@ def check_columns(folder):
     p = source.read()
     gate = td.calibrate(p, score=td.RelU.fit(p[:2000]), groups="given", risk=0.15)
     assert len({rule.threshold for rule in gate.groups.values()}) == 3
-    done = [
+    outcomes = [
         screen(
             source, gate, folder / f"regions {means.engine.name}.parquet", means=means
         )
         for means in (LOCAL, RAY)
     ]
-    assert done[0] == done[1] == td.Outcome.of_predictions(p, gate.screen(p).accepted)
-    both = [
+    assert (
+        outcomes[0]
+        == outcomes[1]
+        == td.Outcome.of_predictions(p, gate.screen(p).accepted)
+    )
+    tables = [
         pl.read_parquet(folder / f"regions {name}.parquet") for name in ("local", "ray")
     ]
-    assert both[0].equals(both[1])
+    assert tables[0].equals(tables[1])
     print("groups, fitted scores: the same decisions")
 
 
 def check_lists(folder, source):
     """Lists are set by counted rows, and written beside them, alike."""
-    made = []
+    gates = []
     for means in (LOCAL, RAY):
         means.engine.in_memory = False
-        made.append(calibrate_files(source, frr=0.1, shortlist=0.9, means=means))
+        gates.append(calibrate_files(source, frr=0.1, shortlist=0.9, means=means))
     LOCAL.engine.in_memory = True
-    assert made[0] == made[1]
-    assert made[0].shortlist.same_rows
+    assert gates[0] == gates[1]
+    assert gates[0].shortlist.same_rows
     rows(5_000, seed=5).write_parquet(folder / "others.parquet")
-    others = find_source(folder / "others.parquet")
+    other_rows = find_source(folder / "others.parquet")
     alone = calibrate_files(source, risk=0.2, means=RAY)
-    listed = list_files(others, alone, 0.9, means=RAY)
-    assert listed == list_files(others, alone, 0.9, means=LOCAL)
-    done = [
-        screen(others, listed, folder / f"lists {one.engine.name}.parquet", means=one)
-        for one in (LOCAL, RAY)
+    listed = list_files(other_rows, alone, 0.9, means=RAY)
+    assert listed == list_files(other_rows, alone, 0.9, means=LOCAL)
+    outcomes = [
+        screen(
+            other_rows,
+            listed,
+            folder / f"lists {engine_means.engine.name}.parquet",
+            means=engine_means,
+        )
+        for engine_means in (LOCAL, RAY)
     ]
-    assert done[0] == done[1]
-    assert done[0].lists.rows == 5_000 - done[0].accepted > 0
-    both = [
+    assert outcomes[0] == outcomes[1]
+    assert outcomes[0].lists.rows == 5_000 - outcomes[0].accepted > 0
+    tables = [
         pl.read_parquet(folder / f"lists {name}.parquet") for name in ("local", "ray")
     ]
-    assert both[0].equals(both[1])
+    assert tables[0].equals(tables[1])
     for name in ("in lists", "out lists"):
         (folder / name).mkdir()
     rows(300).write_parquet(folder / "in lists" / "a.parquet")
-    many = find_source(folder / "in lists")
-    assert screen(many, listed, folder / "out lists", means=RAY) == (
-        screen(many, listed, None, means=LOCAL)
+    folder_source = find_source(folder / "in lists")
+    assert screen(folder_source, listed, folder / "out lists", means=RAY) == (
+        screen(folder_source, listed, None, means=LOCAL)
     )
-    both[0].drop("score", "accepted").write_parquet(folder / "taken.parquet")
+    tables[0].drop("score", "accepted").write_parquet(folder / "taken.parquet")
     with pytest.raises(FileError, match="already has a column 'shortlist'"):
         screen(find_source(folder / "taken.parquet"), listed, None, means=RAY)
     with pytest.raises(InputError, match="--shortlist for risk needs all rows"):
@@ -202,19 +211,24 @@ def check_whole_file(folder):
     )
     table = pl.concat([likely[:2000], rows(2000)])
     engine.SCREEN_BYTES, before = 1 << 14, engine.SCREEN_BYTES
-    for name, part in (("some", table), ("all", likely)):
-        part.write_parquet(folder / f"{name}.parquet", row_group_size=200)
+    for name, file_rows in (("some", table), ("all", likely)):
+        file_rows.write_parquet(folder / f"{name}.parquet", row_group_size=200)
     source = find_source(folder / "some.parquet")
-    done = [
-        screen(source, GATE, folder / f"some {one.engine.name}.parquet", means=one)
-        for one in (LOCAL, RAY)
+    outcomes = [
+        screen(
+            source,
+            GATE,
+            folder / f"some {engine_means.engine.name}.parquet",
+            means=engine_means,
+        )
+        for engine_means in (LOCAL, RAY)
     ]
     engine.SCREEN_BYTES = before
-    assert done[0] == done[1]
-    both = [
+    assert outcomes[0] == outcomes[1]
+    tables = [
         pl.read_parquet(folder / f"some {name}.parquet") for name in ("local", "ray")
     ]
-    assert both[0].equals(both[1])
+    assert tables[0].equals(tables[1])
     with pytest.raises(FileError, match="all rows are probabilities"):
         screen(find_source(folder / "all.parquet"), GATE, None, means=RAY)
     print("whole file: a stretch of likely rows is taken, and no more")
@@ -230,16 +244,16 @@ def check_model():
     here = Doctor(build(), **options)(torch.from_numpy(inputs), quiet=True)
     gate = td.Gate(float(np.median(here.scores)))
     data = ray.data.from_items([{"row": i, "x": x} for i, x in enumerate(inputs)])
-    found = engine.examine(
+    rows = engine.examine(
         data, build, column="x", gate=gate, workers=2, batch_size=64, **options
     ).take_all()
-    found.sort(key=lambda row: row["row"])
-    scores = np.array([row["score"] for row in found])
-    logits = np.array([row["logits"] for row in found])
+    rows.sort(key=lambda row: row["row"])
+    scores = np.array([row["score"] for row in rows])
+    logits = np.array([row["logits"] for row in rows])
     np.testing.assert_allclose(logits, here.predictions.logits, atol=1e-4)
     np.testing.assert_allclose(scores, here.scores, atol=1e-4)
     clear = np.abs(here.scores - gate.threshold) > 1e-4
-    accepted = np.array([row["accepted"] for row in found])
+    accepted = np.array([row["accepted"] for row in rows])
     assert (accepted == gate.accept(here.scores))[clear].all()
     print("model: within 1e-4, the same decisions")
 

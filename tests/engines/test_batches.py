@@ -73,11 +73,11 @@ def arrays(table):
 @pytest.fixture
 def batches(monkeypatch):
     """The sizes of the batches that are decided on."""
-    sizes, whole = [], td.Gate.screen
+    sizes, gate_screen = [], td.Gate.screen
 
-    def noted(self, given, **options):
-        sizes.append(len(given))
-        return whole(self, given, **options)
+    def noted(self, predictions, **options):
+        sizes.append(len(predictions))
+        return gate_screen(self, predictions, **options)
 
     monkeypatch.setattr(td.Gate, "screen", noted)
     return sizes
@@ -86,8 +86,8 @@ def batches(monkeypatch):
 def screened(path, gate, out):
     """Return what the engine writes, in the order of the rows."""
     source = find_source(path, Columns(**NAMES))
-    done = screen(source, gate, out, means=Means(find_engine("local"), 10**9))
-    return done, pl.read_parquet(out)
+    outcome = screen(source, gate, out, means=Means(find_engine("local"), 10**9))
+    return outcome, pl.read_parquet(out)
 
 
 @pytest.mark.sampled(4)
@@ -98,11 +98,11 @@ def test_fitted_scores_decide_alike(name, path, train, batches, tmp_path):
     gate = td.calibrate(p, score=FITTED[name](train), frr=0.2)
     expected = gate.screen(p)
     batches.clear()
-    done, found = screened(path, gate, tmp_path / "out.parquet")
+    outcome, decisions = screened(path, gate, tmp_path / "out.parquet")
     assert len(batches) > 3, "the rows came at once"
-    assert (found["score"].to_numpy() == expected.scores).all()
-    assert (found["accepted"].to_numpy() == expected.accepted).all()
-    assert done == td.Outcome.of_predictions(p, expected.accepted)
+    assert (decisions["score"].to_numpy() == expected.scores).all()
+    assert (decisions["accepted"].to_numpy() == expected.accepted).all()
+    assert outcome == td.Outcome.of_predictions(p, expected.accepted)
 
 
 def test_groups_decide_alike(path, batches, tmp_path):
@@ -111,20 +111,20 @@ def test_groups_decide_alike(path, batches, tmp_path):
     assert len({rule.threshold for rule in gate.groups.values()}) == 3
     expected = gate.screen(p)
     batches.clear()
-    done, found = screened(path, gate, tmp_path / "out.parquet")
+    outcome, decisions = screened(path, gate, tmp_path / "out.parquet")
     assert len(batches) > 3, "the rows came at once"
-    assert (found["score"].to_numpy() == expected.scores).all()
-    assert (found["accepted"].to_numpy() == expected.accepted).all()
-    assert done == td.Outcome.of_predictions(p, expected.accepted)
+    assert (decisions["score"].to_numpy() == expected.scores).all()
+    assert (decisions["accepted"].to_numpy() == expected.accepted).all()
+    assert outcome == td.Outcome.of_predictions(p, expected.accepted)
 
 
 def test_ids_come_in_their_order(path):
-    found = td.read(path, **NAMES)
-    assert found.ids.tolist() == [f"{i:06}" for i in range(N)]
-    assert found.groups.tolist() == [f"r{i % 3}" for i in range(N)]
+    predictions = td.read(path, **NAMES)
+    assert predictions.ids.tolist() == [f"{i:06}" for i in range(N)]
+    assert predictions.groups.tolist() == [f"r{i % 3}" for i in range(N)]
     table = rows(N, seed=0)
     features = table.select(pl.col("^feature_.*$")).to_numpy()
-    assert (found.features == features).all()
+    assert (predictions.features == features).all()
 
 
 @pytest.mark.sampled(4)
@@ -133,26 +133,29 @@ def test_ids_come_in_their_order(path):
 def test_counts_do_not_depend_on_the_batches(name, grouped, path, train):
     score = FITTED[name](train) if name in FITTED else td.SCORES[name]
     source = find_source(path, Columns(**NAMES))
-    whole = CalibrationSketch(score, grouped)
-    whole.update(source.read())
+    at_once = CalibrationSketch(score, grouped)
+    at_once.update(source.read())
     engine, pace = find_engine("local"), Pace(None, "", 1)
     counted = engine.fold(
         source, CalibrationSketch(score, grouped), memory=10**9, pace=pace
     )
     assert pace.rows == N
-    assert counted.pooled.to_bytes() == whole.pooled.to_bytes()
-    assert set(counted.groups) == set(whole.groups)
-    for group, sketch in whole.groups.items():
+    assert counted.pooled.to_bytes() == at_once.pooled.to_bytes()
+    assert set(counted.groups) == set(at_once.groups)
+    for group, sketch in at_once.groups.items():
         assert counted.groups[group].to_bytes() == sketch.to_bytes()
-    gates = [one.calibrate(frr=0.1) for one in (counted, whole)]
+    gates = [
+        calibration_sketch.calibrate(frr=0.1)
+        for calibration_sketch in (counted, at_once)
+    ]
     assert gates[0].to_json() == gates[1].to_json()
 
 
 def test_a_diagnosis_does_not_depend_on_the_batches(path, train):
     scores = ["alpha", td.RelU.fit(train), td.KNN.fit(train, k=3)]
     source = find_source(path, Columns(**NAMES))
-    whole = td.Tally(scores)
-    whole.update(source.read())
+    at_once = td.Tally(scores)
+    at_once.update(source.read())
     engine, pace = find_engine("local"), Pace(None, "", 1)
     counted = engine.fold(source, td.Tally(scores), memory=10**9, pace=pace)
-    assert counted.evaluate().to_json() == whole.evaluate().to_json()
+    assert counted.evaluate().to_json() == at_once.evaluate().to_json()

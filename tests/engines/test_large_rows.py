@@ -64,18 +64,18 @@ def parts(tmp_path):
     for i, day in enumerate(("mon", "tue", "tue")):
         folder = tmp_path / "in" / f"day={day}"
         folder.mkdir(parents=True, exist_ok=True)
-        part = table[i * 2000 : (i + 1) * 2000]
-        part.write_parquet(folder / f"{i}.parquet")
+        file_rows = table[i * 2000 : (i + 1) * 2000]
+        file_rows.write_parquet(folder / f"{i}.parquet")
     return tmp_path / "in"
 
 
 @pytest.fixture
 def batches(monkeypatch):
     """The sizes of the batches that predictions are made of."""
-    sizes, whole = [], parquet._slices
+    sizes, read_slices = [], parquet._slices
 
-    def noted(*asked):
-        for frame in whole(*asked):
+    def noted(*arguments):
+        for frame in read_slices(*arguments):
             sizes.append(len(frame))
             yield frame
 
@@ -86,28 +86,28 @@ def batches(monkeypatch):
 def folded(path, state, memory):
     engine = find_engine("local")
     pace = Pace(None, "", 1)
-    done = engine.fold(find_source(path), state, memory=memory, pace=pace)
+    counted = engine.fold(find_source(path), state, memory=memory, pace=pace)
     assert pace.rows == ROWS
-    return done
+    return counted
 
 
-@pytest.mark.parametrize("where", ["path", "parts"])
-def test_a_diagnosis_is_that_of_all_rows(where, request, batches):
-    source = request.getfixturevalue(where)
-    found = folded(source, td.Tally(["alpha"]), NARROW).evaluate()
+@pytest.mark.parametrize("files_fixture", ["path", "parts"])
+def test_a_diagnosis_is_that_of_all_rows(files_fixture, request, batches):
+    source = request.getfixturevalue(files_fixture)
+    evaluation = folded(source, td.Tally(["alpha"]), NARROW).evaluate()
     assert sum(batches) == ROWS
     assert 64 <= max(batches) < 1000
-    known = td.Tally(["alpha"])
-    known.update(predictions(rows()))
-    assert found.to_json() == known.evaluate().to_json()
+    at_once = td.Tally(["alpha"])
+    at_once.update(predictions(rows()))
+    assert evaluation.to_json() == at_once.evaluate().to_json()
 
 
 def test_a_gate_is_that_of_all_rows(path, batches):
-    known = CalibrationSketch(find_score("alpha"), "predicted")
-    known.update(predictions(rows()))
-    found = folded(path, CalibrationSketch(find_score("alpha"), "predicted"), NARROW)
+    at_once = CalibrationSketch(find_score("alpha"), "predicted")
+    at_once.update(predictions(rows()))
+    sketch = folded(path, CalibrationSketch(find_score("alpha"), "predicted"), NARROW)
     assert len(batches) > 5
-    assert found.pooled.to_bytes() == known.pooled.to_bytes()
+    assert sketch.pooled.to_bytes() == at_once.pooled.to_bytes()
     gates = [
         engines.calibrate_files(find_source(path), frr=0.1, means=within(memory))
         for memory in (NARROW, 2 * 10**9)
@@ -117,30 +117,32 @@ def test_a_gate_is_that_of_all_rows(path, batches):
 
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("suffix", [".parquet", ".csv", ".arrow", ".npz", ""])
-@pytest.mark.parametrize("where", ["path", "parts"])
+@pytest.mark.parametrize("files_fixture", ["path", "parts"])
 def test_decisions_come_in_the_order_of_the_rows(
-    where, suffix, request, batches, tmp_path
+    files_fixture, suffix, request, batches, tmp_path
 ):
     table, out = rows(), tmp_path / f"out{suffix}"
-    source = request.getfixturevalue(where)
+    source = request.getfixturevalue(files_fixture)
     gate = td.calibrate(predictions(table), frr=0.2)
     expected = gate.screen(predictions(table))
-    done = engines.screen(find_source(source), gate, out, means=within(NARROW))
+    outcome = engines.screen(find_source(source), gate, out, means=within(NARROW))
     assert sum(batches) >= ROWS
     assert max(batches) < 1000
-    assert done == td.Outcome.of_predictions(predictions(table), expected.accepted)
+    assert outcome == td.Outcome.of_predictions(predictions(table), expected.accepted)
     if suffix == ".npz":
-        with np.load(out) as found:
-            assert np.array_equal(found["score"], expected.scores)
+        with np.load(out) as decisions:
+            assert np.array_equal(decisions["score"], expected.scores)
         return
     read = {".csv": pl.read_csv, ".arrow": pl.read_ipc}.get(suffix, pl.read_parquet)
     files = [out] if suffix else sorted(out.rglob("*.parquet"))
-    found = pl.concat([read(file) for file in files], how="diagonal")
+    decisions = pl.concat([read(file) for file in files], how="diagonal")
     if suffix != ".csv":
-        assert found.select(table.columns).equals(table)
-    assert found["id"].cast(pl.Int64).to_list() == list(range(ROWS))
-    assert found["score"].cast(pl.Float32).to_numpy() == pytest.approx(expected.scores)
-    assert found["accepted"].to_list() == expected.accepted.tolist()
+        assert decisions.select(table.columns).equals(table)
+    assert decisions["id"].cast(pl.Int64).to_list() == list(range(ROWS))
+    assert decisions["score"].cast(pl.Float32).to_numpy() == pytest.approx(
+        expected.scores
+    )
+    assert decisions["accepted"].to_list() == expected.accepted.tolist()
 
 
 def test_a_bad_row_is_told_with_its_number(tmp_path, batches):
@@ -159,9 +161,11 @@ def test_a_bad_row_is_told_with_its_number(tmp_path, batches):
 def test_only_what_is_needed_counts_where_nothing_is_written(path, batches):
     """A column that repeats itself takes little of the file, and much when read."""
     source = find_source(path)
-    needed, whole = (source.largest_piece(all_columns=one) for one in (False, True))
+    needed, complete = (
+        source.largest_piece(all_columns=every) for every in (False, True)
+    )
     assert 4 * CLASSES * ROWS <= needed < 2 * 4 * CLASSES * ROWS
-    assert 900 * ROWS <= whole < 1.5 * 1000 * ROWS
+    assert 900 * ROWS <= complete < 1.5 * 1000 * ROWS
     enough = BASE_MEMORY + 4 * needed
     gate = td.Gate(-0.5, score="alpha")
     engines.screen(source, gate, None, means=within(enough))
@@ -195,8 +199,8 @@ def test_rows_are_as_large_as_all_their_columns(suffix, tmp_path):
 
 def test_batches_are_smaller_where_all_columns_pass(path):
     sizes = []
-    for whole in (False, True):
-        with tuned(find_source(path), 10**9, all_columns=whole):
+    for every in (False, True):
+        with tuned(find_source(path), 10**9, all_columns=every):
             sizes.append(int(os.environ["POLARS_IDEAL_MORSEL_SIZE"]))
     assert sizes[0] > 5 * sizes[1]
 
@@ -230,8 +234,8 @@ def test_record_batches_that_do_not_fit_are_refused(tmp_path, run):
     assert not out.exists()
     small = tmp_path / "small.arrow"
     table.write_ipc(small, record_batch_size=100)
-    done = engines.screen(find_source(small), gate, out, means=within(NARROW))
-    assert done.rows == ROWS
+    outcome = engines.screen(find_source(small), gate, out, means=within(NARROW))
+    assert outcome.rows == ROWS
     assert pl.read_ipc(out)["id"].equals(table["id"])
     assert run("screen", path, "--gamma", 1, "--memory", "1GB").returncode == 0
 
@@ -252,8 +256,10 @@ main()
 def peak(arguments, cwd):
     """Run the command line, and return the most memory that it had."""
     command = [sys.executable, "-c", RUN, *map(str, arguments), "-q"]
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=True)
-    return int(done.stdout) * 1024
+    completed = subprocess.run(
+        command, cwd=cwd, capture_output=True, text=True, check=True
+    )
+    return int(completed.stdout) * 1024
 
 
 @pytest.mark.soak
@@ -262,20 +268,26 @@ def test_fat_rows_stay_within_the_memory(tmp_path):
     rng = np.random.default_rng(0)
     path = tmp_path / "fat.parquet"
     with pq.ParquetWriter(path, _schema(), compression="zstd") as out:
-        for part in range(10):
+        for number in range(10):
             z = rng.normal(size=(n, 3))
             labels = z.argmax(1)
             labels[::7] = 0
-            texts = [f"{part} {i} ".ljust(size, "x") for i in range(n)]
+            texts = [f"{number} {i} ".ljust(size, "x") for i in range(n)]
             columns = [*(z[:, j] for j in range(3)), labels, texts]
             out.write_table(pa.table(columns, schema=_schema()), row_group_size=n)
     assert path.stat().st_size < 10**7
     assert peak(["screen", path, "--gamma", 1, "--memory", "1GB"], tmp_path) < 1.2e9
     options = ["--gamma", 1, "--memory", "1GB", "-o", "d.parquet"]
     assert peak(["screen", path, *options], tmp_path) < 1.2e9
-    found = pq.ParquetFile(tmp_path / "d.parquet").metadata
-    assert found.num_rows == 10 * n
-    assert max(found.row_group(i).num_rows for i in range(found.num_row_groups)) < n
+    written_metadata = pq.ParquetFile(tmp_path / "d.parquet").metadata
+    assert written_metadata.num_rows == 10 * n
+    assert (
+        max(
+            written_metadata.row_group(i).num_rows
+            for i in range(written_metadata.num_row_groups)
+        )
+        < n
+    )
 
 
 def _schema():

@@ -58,22 +58,22 @@ def big(tmp_path_factory):
 @pytest.mark.parametrize("suffix", [".parquet", ".csv"])
 def test_rows_are_kept_in_order_with_all_columns(big, tmp_path, suffix):
     out = tmp_path / f"out{suffix}"
-    done = screen(find_source(big), GATE, out, means=within(10**9))
+    outcome = screen(find_source(big), GATE, out, means=within(10**9))
     table = rows()
     expected = GATE.screen(predictions(table))
     types = {"id": pl.String, "score": pl.Float32}
-    found = pl.read_parquet(out) if suffix == ".parquet" else None
-    if found is None:
-        found = pl.read_csv(out, schema_overrides=types)
-    assert found.columns == [*table.columns, "predicted", "score", "accepted"]
-    assert found["id"].equals(table["id"])
-    assert (found["score"].to_numpy() == expected.scores).all()
-    assert (found["accepted"].to_numpy() == expected.accepted).all()
+    decisions = pl.read_parquet(out) if suffix == ".parquet" else None
+    if decisions is None:
+        decisions = pl.read_csv(out, schema_overrides=types)
+    assert decisions.columns == [*table.columns, "predicted", "score", "accepted"]
+    assert decisions["id"].equals(table["id"])
+    assert (decisions["score"].to_numpy() == expected.scores).all()
+    assert (decisions["accepted"].to_numpy() == expected.accepted).all()
     if suffix == ".parquet":
-        assert found.drop("predicted", "score", "accepted").equals(table)
+        assert decisions.drop("predicted", "score", "accepted").equals(table)
     wrong = predictions(table).errors
-    assert done.counts.accepted_errors == (expected.accepted & wrong).sum()
-    assert done.rows == len(table)
+    assert outcome.counts.accepted_errors == (expected.accepted & wrong).sum()
+    assert outcome.rows == len(table)
 
 
 def test_csv_text_stays_as_it_was(tmp_path):
@@ -85,29 +85,29 @@ def test_csv_text_stays_as_it_was(tmp_path):
     second = (tmp_path / "out.csv").read_text().splitlines()
     assert all(b.startswith(a + ",") for a, b in zip(first, second, strict=True))
     screen(source, GATE, tmp_path / "out.parquet")
-    found = pl.read_parquet(tmp_path / "out.parquet")
-    assert found["id"].to_list() == table["id"].to_list()
-    assert found["x"].dtype == pl.Float64
+    decisions = pl.read_parquet(tmp_path / "out.parquet")
+    assert decisions["id"].to_list() == table["id"].to_list()
+    assert decisions["x"].dtype == pl.Float64
 
 
 def test_diagnosis_and_calibration_count_what_the_rows_hold(big):
     source, p = find_source(big), predictions(rows())
-    found = fold(source, td.Tally(["alpha", "energy"])).evaluate()
+    evaluation = fold(source, td.Tally(["alpha", "energy"])).evaluate()
     exact = td.measure(td.alpha(p), p.errors)
     for name, value in exact.items():
-        ours = found.scores["alpha"][name]
+        ours = evaluation.scores["alpha"][name]
         assert ours.value == pytest.approx(value, abs=ours.within + 1e-11)
     again = fold(source, td.Tally(["alpha", "energy"]), memory=10**10).evaluate()
-    assert again.to_json() == found.to_json()
+    assert again.to_json() == evaluation.to_json()
     sketches = fold(source, CalibrationSketch(find_score("alpha"), "predicted"))
-    own = td.Sketch()
-    own.update(td.alpha(p), p.errors)
-    assert sketches.pooled.to_bytes() == own.to_bytes()
+    score_sketch = td.Sketch()
+    score_sketch.update(td.alpha(p), p.errors)
+    assert sketches.pooled.to_bytes() == score_sketch.to_bytes()
     for label, sketch in sketches.groups.items():
         rows_of = p[p.predicted == label]
-        part = td.Sketch(cells=CELLS // 4)
-        part.update(td.alpha(rows_of), rows_of.errors)
-        assert sketch.to_bytes() == part.to_bytes()
+        coarse = td.Sketch(cells=CELLS // 4)
+        coarse.update(td.alpha(rows_of), rows_of.errors)
+        assert sketch.to_bytes() == coarse.to_bytes()
     assert sum(map(len, sketches.groups.values())) == len(p)
 
 
@@ -117,16 +117,16 @@ def test_rows_without_a_label_are_left_out_of_the_rates(tmp_path):
     )
     table.write_parquet(tmp_path / "a.parquet")
     source = find_source(tmp_path / "a.parquet")
-    known = table.filter(pl.col("label").is_not_null())
-    known.write_parquet(tmp_path / "known.parquet")
+    labelled = table.filter(pl.col("label").is_not_null())
+    labelled.write_parquet(tmp_path / "known.parquet")
     alone = find_source(tmp_path / "known.parquet")
-    done = screen(source, GATE, None)
-    assert done.rows == 1000
-    assert done.counts == screen(alone, GATE, None).counts
-    assert done.intake.unlabelled == 1000 - len(known)
-    found, expected = (fold(s, td.Tally()).evaluate() for s in (source, alone))
-    assert found.scores == expected.scores
-    assert "of 1,000 rows have no label" in found.warnings[0]
+    outcome = screen(source, GATE, None)
+    assert outcome.rows == 1000
+    assert outcome.counts == screen(alone, GATE, None).counts
+    assert outcome.intake.unlabelled == 1000 - len(labelled)
+    evaluation, expected = (fold(s, td.Tally()).evaluate() for s in (source, alone))
+    assert evaluation.scores == expected.scores
+    assert "of 1,000 rows have no label" in evaluation.warnings[0]
 
 
 def test_a_column_that_is_taken_is_not_overwritten(tmp_path):
@@ -141,10 +141,10 @@ def test_row_groups_may_be_larger_than_the_memory(size, tmp_path):
     z = np.random.default_rng(0).normal(size=(20_000, 500)).astype(np.float32)
     path, out = tmp_path / "a.parquet", tmp_path / "out.npz"
     pl.DataFrame({"logits": z}).write_parquet(path, row_group_size=size)
-    done = screen(find_source(path), GATE, out, means=within(6 * 10**8))
-    assert done.rows == 20_000
-    with np.load(out) as found:
-        assert np.array_equal(found["score"], td.alpha(z))
+    outcome = screen(find_source(path), GATE, out, means=within(6 * 10**8))
+    assert outcome.rows == 20_000
+    with np.load(out) as decisions:
+        assert np.array_equal(decisions["score"], td.alpha(z))
 
 
 def test_engines_are_found_by_name():
@@ -156,10 +156,10 @@ def test_engines_are_found_by_name():
         find_engine("local=1")
 
 
-def split(folder, parts=4):
+def split(folder, n_files=4):
     """Write rows as a partitioned folder of files."""
     table = rows(80_000)
-    for i in range(parts):
+    for i in range(n_files):
         inner = folder / f"day={i // 2}"
         inner.mkdir(parents=True, exist_ok=True)
         table[i * 20_000 : (i + 1) * 20_000].write_parquet(inner / f"{i}.parquet")
@@ -182,11 +182,11 @@ def test_a_folder_goes_on_from_where_it_stopped(tmp_path):
     screen(source, GATE, out)
     removed = out / "day=1" / "2.parquet"
     removed.unlink()
-    kept = out / "day=0" / "1.parquet"
-    before = kept.stat().st_mtime_ns
+    finished = out / "day=0" / "1.parquet"
+    before = finished.stat().st_mtime_ns
     again = screen(source, GATE, out, resume=True)
     assert content(out) == content(tmp_path / "once")
-    assert kept.stat().st_mtime_ns == before
+    assert finished.stat().st_mtime_ns == before
     assert again == once
     assert once.rows == len(table)
     changed = tmp_path / "in" / "day=0" / "0.parquet"
@@ -232,11 +232,11 @@ def test_an_empty_file_of_a_folder_is_screened_as_well(tmp_path):
     (tmp_path / "in").mkdir()
     rows(10).write_parquet(tmp_path / "in" / "a.parquet")
     rows(10)[:0].write_parquet(tmp_path / "in" / "b.parquet")
-    done = screen(find_source(tmp_path / "in"), GATE, tmp_path / "out")
-    assert done.rows == 10
-    both = [pl.read_parquet(tmp_path / "out" / f"{n}.parquet") for n in "ab"]
-    assert both[0].schema == both[1].schema
-    assert len(both[1]) == 0
+    outcome = screen(find_source(tmp_path / "in"), GATE, tmp_path / "out")
+    assert outcome.rows == 10
+    tables = [pl.read_parquet(tmp_path / "out" / f"{n}.parquet") for n in "ab"]
+    assert tables[0].schema == tables[1].schema
+    assert len(tables[1]) == 0
 
 
 def test_labels_beside_an_array_count_as_part_of_it(tmp_path):
@@ -259,9 +259,9 @@ def run_screen(*arguments):
 
 @pytest.mark.soak
 def test_kill_9_leaves_no_file_or_the_finished_one(big, tmp_path):
-    whole = tmp_path / "whole.parquet"
-    assert run_screen(big, "-o", whole).wait() == 0
-    chance, outcomes, left = random.Random(0), [], []
+    finished = tmp_path / "whole.parquet"
+    assert run_screen(big, "-o", finished).wait() == 0
+    chance, outcomes, leftovers = random.Random(0), [], []
     for i in range(20):
         out, before = tmp_path / f"{i}.parquet", set(tmp_path.iterdir())
         job = run_screen(big, "-o", out)
@@ -271,14 +271,16 @@ def test_kill_9_leaves_no_file_or_the_finished_one(big, tmp_path):
         job.kill()
         job.wait()
         outcomes.append(out.exists())
-        left.append(set(tmp_path.iterdir()) - before - {out})
+        leftovers.append(set(tmp_path.iterdir()) - before - {out})
         if out.exists():
-            assert out.read_bytes() == whole.read_bytes()
+            assert out.read_bytes() == finished.read_bytes()
     assert not all(outcomes)
     stopped = outcomes.index(False)
-    assert left[stopped]
+    assert leftovers[stopped]
     assert run_screen(big, "-o", tmp_path / f"{stopped}.parquet").wait() == 0
-    assert not left[stopped] & set(tmp_path.iterdir())  # what the kill left is gone
+    assert not leftovers[stopped] & set(
+        tmp_path.iterdir()
+    )  # what the kill left is gone
 
 
 @pytest.mark.soak

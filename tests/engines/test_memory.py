@@ -21,11 +21,11 @@ LISTENING: list[list[tuple[str, str]]] = []
 
 
 def _note(event, arguments):
-    for seen in LISTENING:
+    for events in LISTENING:
         if event in ("os.putenv", "os.unsetenv"):
-            seen.append(("environment", os.fsdecode(arguments[0])))
+            events.append(("environment", os.fsdecode(arguments[0])))
         if event == "ctypes.dlsym" and arguments[1] == "mallopt":
-            seen.append(("malloc", "mallopt"))
+            events.append(("malloc", "mallopt"))
 
 
 sys.addaudithook(_note)  # it stays for the life of the process, idle
@@ -75,7 +75,7 @@ def test_rows_fit_where_they_take_less_than_the_limit(path):
 
 def test_a_library_call_leaves_the_process_as_it_is(path, tmp_path):
     before = dict(os.environ)
-    with audited() as seen:
+    with audited() as events:
         p = td.read(path)
         GATE.screen(p)
         td.evaluate(p, scores=["alpha"])
@@ -85,7 +85,7 @@ def test_a_library_call_leaves_the_process_as_it_is(path, tmp_path):
         engines.calibrate_files(source, frr=0.1, means=small)
         engines.screen(source, GATE, tmp_path / "out.parquet", means=small)
         engines.screen(source, GATE, tmp_path / "out")
-    assert seen == []
+    assert events == []
     assert dict(os.environ) == before
 
 
@@ -99,11 +99,11 @@ def test_the_command_line_tunes_and_restores(command, path, tmp_path, monkeypatc
     arguments = ["trustdoctor", command, str(path), "--quiet", *options[command]]
     monkeypatch.setattr(sys, "argv", arguments)
     before = dict(os.environ)
-    with audited() as seen, pytest.raises(SystemExit) as done:
+    with audited() as events, pytest.raises(SystemExit) as ended:
         cli.main()
-    assert done.value.code == 0
+    assert ended.value.code == 0
     names = {"POLARS_ROW_GROUP_PREFETCH_SIZE", "POLARS_IDEAL_MORSEL_SIZE"}
-    assert {("malloc", "mallopt"), *(("environment", n) for n in names)} <= set(seen)
+    assert {("malloc", "mallopt"), *(("environment", n) for n in names)} <= set(events)
     assert dict(os.environ) == before
 
 

@@ -22,7 +22,7 @@ pytest.importorskip("ray")
 def test_a_cluster_gives_what_one_machine_gives(tmp_path):
     token = tmp_path / "token"
     token.write_text("0123456789abcdef" * 4)
-    found = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, Path(__file__).with_name("cluster.py"), tmp_path],
         env=os.environ | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)},
         capture_output=True,
@@ -30,11 +30,11 @@ def test_a_cluster_gives_what_one_machine_gives(tmp_path):
         timeout=300,
         check=False,
     )
-    assert found.returncode == 0, found.stdout + found.stderr
-    done = ("screen", "diagnose, calibrate", "lists", "folders", "groups")
-    done += ("whole file", "model")
-    for what in done:
-        assert re.search(rf"^{what}\b.*: ", found.stdout, re.MULTILINE)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    checks = ("screen", "diagnose, calibrate", "lists", "folders", "groups")
+    checks += ("whole file", "model")
+    for name in checks:
+        assert re.search(rf"^{name}\b.*: ", completed.stdout, re.MULTILINE)
 
 
 def test_mistakes_are_named_before_a_cluster_is_asked(tmp_path):
@@ -44,8 +44,8 @@ def test_mistakes_are_named_before_a_cluster_is_asked(tmp_path):
     table.write_csv(tmp_path / "a.csv")
     table.write_parquet(tmp_path / "a.parquet")
     text, source = (find_source(tmp_path / f"a.{kind}") for kind in ("csv", "parquet"))
-    for one, out in ((text, None), (source, tmp_path / "b.csv")):
+    for files, out in ((text, None), (source, tmp_path / "b.csv")):
         with pytest.raises(FileError, match=r"reads and writes \.parquet, got \.csv"):
-            screen(one, gate, out, means=nowhere)
+            screen(files, gate, out, means=nowhere)
     with pytest.raises(InputError, match="--resume"):
         screen(source, gate, tmp_path / "b.parquet", resume=True, means=nowhere)

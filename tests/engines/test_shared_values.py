@@ -17,8 +17,8 @@ def table(seed=0, *, documents=250, spread=True):
     wrong = rng.random(n) < 0.12
     if spread:
         wrong = (rng.random(documents) < 0.2)[document] & (rng.random(n) < 0.6)
-    said = logits.argmax(1)
-    label = (said + wrong) % 4
+    predicted = logits.argmax(1)
+    label = (predicted + wrong) % 4
     names = np.array([f"class {k}" for k in range(4)])
     return pl.DataFrame(
         {
@@ -29,7 +29,7 @@ def table(seed=0, *, documents=250, spread=True):
             "time": rng.random(n),
             "row": np.arange(n),
             "category": rng.integers(0, 12, n).astype(str),
-            "predicted name": names[said],
+            "predicted name": names[predicted],
             "remark": [None if k % 7 else "odd" for k in range(n)],
         }
     )
@@ -38,8 +38,8 @@ def table(seed=0, *, documents=250, spread=True):
 def write(rows, folder, kind):
     if kind == "folder":
         (folder / "in").mkdir()
-        for k, some in enumerate((rows[:1000], rows[1000:])):
-            some.write_csv(folder / "in" / f"{k}.csv")
+        for k, file_rows in enumerate((rows[:1000], rows[1000:])):
+            file_rows.write_csv(folder / "in" / f"{k}.csv")
         return folder / "in"
     path = folder / f"rows.{kind}"
     rows.write_csv(path) if kind == "csv" else rows.write_parquet(path)
@@ -86,16 +86,16 @@ def test_another_name_of_the_classes_is_no_cluster(tmp_path):
     """Some classes are harder, and 40 of them have a name in a column of its own."""
     rng = np.random.default_rng(0)
     logits = 3 * rng.normal(size=(1200, 40))
-    said = logits.argmax(1)
-    wrong = rng.random(1200) < np.where(said % 2, 0.5, 0.02)
+    predicted = logits.argmax(1)
+    wrong = rng.random(1200) < np.where(predicted % 2, 0.5, 0.02)
     rows = pl.DataFrame({f"logit_{k}": logits[:, k] for k in range(40)}).with_columns(
-        label=np.where(wrong, (said + 2) % 40, said),
-        said=pl.Series([f"class {k}" for k in said]),
+        label=np.where(wrong, (predicted + 2) % 40, predicted),
+        said=pl.Series([f"class {k}" for k in predicted]),
     )
     rows.write_parquet(tmp_path / "rows.parquet")
     source = find_source(tmp_path / "rows.parquet", Columns())
     assert not any("Errors go" in line for line in diagnose(source).warnings)
-    other = rows.with_columns(batch=said * 31 % 40)
+    other = rows.with_columns(batch=predicted * 31 % 40)
     other = other.with_columns(
         batch=pl.when(pl.int_range(pl.len()) % 50 == 0).then(7).otherwise("batch")
     )

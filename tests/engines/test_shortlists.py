@@ -27,13 +27,13 @@ def table(n=1500, seed=0, *, digits=None):
     labels = (p.cumsum(1) > rng.random((n, 1))).argmax(1)
     z = z if digits is None else np.round(z, digits)
     named = {f"logit_{name}": z[:, k] for k, name in enumerate(NAMES)}
-    told = {"label": [NAMES[k] for k in labels], "region": np.arange(n) % 3}
-    return pl.DataFrame(named | told)
+    columns = {"label": [NAMES[k] for k in labels], "region": np.arange(n) % 3}
+    return pl.DataFrame(named | columns)
 
 
 def predictions(rows):
     z = rows.select(pl.col("^logit_.*$")).to_numpy()
-    labels = [None if one is None else NAMES.index(one) for one in rows["label"]]
+    labels = [None if name is None else NAMES.index(name) for name in rows["label"]]
     return td.Predictions.from_logits(z, labels, class_names=NAMES)
 
 
@@ -80,35 +80,37 @@ def test_every_format_gets_a_column_of_lists(suffix, gate, tmp_path):
     rows = table()
     path = written(rows, tmp_path / "rows.parquet")
     out = tmp_path / f"out{suffix}"
-    done = screen(find_source(path), gate, out)
+    outcome = screen(find_source(path), gate, out)
     p = predictions(rows)
     expected = gate.screen(p)
     texts = describe_lists(expected.shortlist, p)
-    found = content(out)
-    assert found.columns[-1] == "shortlist"
-    assert found["shortlist"].to_list() == texts.tolist()
+    decisions = content(out)
+    assert decisions.columns[-1] == "shortlist"
+    assert decisions["shortlist"].to_list() == texts.tolist()
     assert set(texts[expected.accepted]) == {""}
-    assert {" | " in one for one in texts[~expected.accepted]} == {True, False}
-    assert any(r"a\|b" in one for one in texts)
-    assert done == td.Outcome.of_predictions(p, expected.accepted, expected.shortlist)
-    assert done.lists == ListCounts.of(p, expected.shortlist)
+    assert {" | " in text for text in texts[~expected.accepted]} == {True, False}
+    assert any(r"a\|b" in text for text in texts)
+    assert outcome == td.Outcome.of_predictions(
+        p, expected.accepted, expected.shortlist
+    )
+    assert outcome.lists == ListCounts.of(p, expected.shortlist)
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet", ".arrow", ".npz"])
 def test_every_format_is_read(suffix, tmp_path):
     path = written(table(), tmp_path / f"rows{suffix}")
     bare = td.calibrate(td.read(path), frr=0.2, shortlist=0.9)
-    done = screen(find_source(path), bare, tmp_path / "out.parquet")
+    outcome = screen(find_source(path), bare, tmp_path / "out.parquet")
     p = td.read(path)
     expected = bare.screen(p)
-    found = pl.read_parquet(tmp_path / "out.parquet")
+    decisions = pl.read_parquet(tmp_path / "out.parquet")
     texts = describe_lists(expected.shortlist, p).tolist()
-    assert found["shortlist"].to_list() == texts
-    assert done.lists == ListCounts.of(p, expected.shortlist)
-    part = tmp_path / "part.parquet"
+    assert decisions["shortlist"].to_list() == texts
+    assert outcome.lists == ListCounts.of(p, expected.shortlist)
+    npz_path = tmp_path / "part.parquet"
     if suffix != ".npz":
-        assert screen(find_source(path), bare, part, only="rejected") == done
-        assert pl.read_parquet(part).equals(found.filter(~pl.col("accepted")))
+        assert screen(find_source(path), bare, npz_path, only="rejected") == outcome
+        assert pl.read_parquet(npz_path).equals(decisions.filter(~pl.col("accepted")))
 
 
 def test_lists_add_up_by_hand():
@@ -124,9 +126,13 @@ def test_lists_add_up_by_hand():
     assert ListCounts.of(bare, mask) == ListCounts(3, 6, 1)
     assert ListCounts.of(bare, mask).rate() is None
     assert ListCounts().words() == "No row was rejected, so there are no lists"
-    one = td.Outcome(4, 1, lists=ListCounts(3, 6, 1))
-    assert (td.Outcome(2, 2) + one).lists == (one + td.Outcome(2, 2)).lists == one.lists
-    assert (one + one).lists == ListCounts(6, 12, 2)
+    outcome = td.Outcome(4, 1, lists=ListCounts(3, 6, 1))
+    assert (
+        (td.Outcome(2, 2) + outcome).lists
+        == (outcome + td.Outcome(2, 2)).lists
+        == outcome.lists
+    )
+    assert (outcome + outcome).lists == ListCounts(6, 12, 2)
 
 
 def test_a_folder_goes_on_with_what_was_counted(gate, tmp_path):
@@ -137,8 +143,8 @@ def test_a_folder_goes_on_with_what_was_counted(gate, tmp_path):
     written(table(200).head(0), folder / "none.csv")
     source = find_source(folder)
     first = screen(source, gate, tmp_path / "out")
-    whole = screen(source, gate, tmp_path / "out.parquet")
-    assert first == whole
+    uninterrupted = screen(source, gate, tmp_path / "out.parquet")
+    assert first == uninterrupted
     assert first.lists.rows == first.rows - first.accepted
     before = {f.name: f.read_bytes() for f in (tmp_path / "out").glob("*.csv")}
     assert before["none.csv"].decode().strip().endswith("score,accepted,shortlist")
@@ -154,9 +160,11 @@ def test_rows_of_no_file_have_types(gate, tmp_path):
     for name, rows in (("a", table(50)), ("b", table(50).head(0))):
         written(rows, folder / f"{name}.parquet")
     screen(find_source(folder), gate, tmp_path / "out")
-    some, none = (pl.read_parquet(tmp_path / "out" / f"{n}.parquet") for n in "ab")
-    assert some.schema == none.schema
-    assert none.schema["shortlist"] == pl.String
+    with_rows, without_rows = (
+        pl.read_parquet(tmp_path / "out" / f"{n}.parquet") for n in "ab"
+    )
+    assert with_rows.schema == without_rows.schema
+    assert without_rows.schema["shortlist"] == pl.String
 
 
 @pytest.mark.parametrize(
@@ -184,8 +192,8 @@ def test_counts_of_lists_that_cannot_be_are_refused(lists, gate, tmp_path):
     folder.mkdir()
     written(table(100), folder / "a.csv")
     source = find_source(folder)
-    done = screen(source, gate, tmp_path / "out")
-    assert done.rows - done.accepted == 30
+    outcome = screen(source, gate, tmp_path / "out")
+    assert outcome.rows - outcome.accepted == 30
     path = tmp_path / "out" / JOURNAL
     noted = json.loads(path.read_text())
     (stamp,) = noted["done"]
@@ -201,15 +209,15 @@ def test_a_journal_of_earlier_versions_is_read(tmp_path):
     folder.mkdir()
     written(table(20), folder / "a.csv")
     source = find_source(folder)
-    done = screen(source, gate, tmp_path / "out")
+    outcome = screen(source, gate, tmp_path / "out")
     path = tmp_path / "out" / JOURNAL
     noted = json.loads(path.read_text())
     ((stamp, entry),) = noted["done"].items()
     assert len(entry) == 13
-    assert done.lists is None
+    assert outcome.lists is None
     noted["done"][stamp] = entry[:7]  # before there were groups
     path.write_text(json.dumps(noted))
-    assert screen(source, gate, tmp_path / "out", resume=True) == done
+    assert screen(source, gate, tmp_path / "out", resume=True) == outcome
 
 
 def test_a_column_of_that_name_is_refused_where_lists_are_written(gate, tmp_path):
@@ -227,11 +235,11 @@ def test_answers_without_classes_are_refused_in_a_line(gate, tmp_path):
     path = tmp_path / "stated.csv"
     path.write_text("confidence\n0.9\n0.4\n")
     short = gate.shortlist
-    own = td.Gate(-0.5, score="confidence", shortlist=short)
+    answers_gate = td.Gate(-0.5, score="confidence", shortlist=short)
     source = find_source(path, Columns(confidence="confidence"))
-    with pytest.raises(FileError, match="a shortlist needs the logits") as told:
-        screen(source, own, None)
-    assert "\n" not in str(told.value)
+    with pytest.raises(FileError, match="a shortlist needs the logits") as refusal:
+        screen(source, answers_gate, None)
+    assert "\n" not in str(refusal.value)
 
 
 @pytest.mark.parametrize("options", BY_RANK, ids=str)
@@ -257,14 +265,14 @@ def test_many_rows_streamed_are_as_careful_as_at_once(streaming, tmp_path):
     source = find_source(path)
     gate = calibrate_files(source, frr=0.1, means=streaming)
     ours = calibrate_files(source, frr=0.1, shortlist=0.95, means=streaming)
-    whole = td.shortlist(td.calibrate(source.read(), frr=0.1), source.read())
+    at_once = td.shortlist(td.calibrate(source.read(), frr=0.1), source.read())
     alone = td.Gate(gate.threshold, score="alpha")  # as if it were of other rows
     least = td.shortlist(alone, source.read()).shortlist.rule
-    assert ours.threshold == gate.threshold >= whole.threshold
+    assert ours.threshold == gate.threshold >= at_once.threshold
     rule = ours.shortlist.rule
     assert least.threshold <= rule.threshold
-    assert rule.threshold == pytest.approx(whole.shortlist.rule.threshold, abs=0.01)
-    assert rule.rows == pytest.approx(whole.shortlist.rule.rows, rel=0.001)
+    assert rule.threshold == pytest.approx(at_once.shortlist.rule.threshold, abs=0.01)
+    assert rule.rows == pytest.approx(at_once.shortlist.rule.rows, rel=0.001)
     again = list_files(source, gate, 0.95, means=streaming)
     assert again == ours
     assert td.shortlist(gate, source.read()).shortlist.rule.threshold >= least.threshold
@@ -273,21 +281,21 @@ def test_many_rows_streamed_are_as_careful_as_at_once(streaming, tmp_path):
 @pytest.mark.parametrize("grouped", [False, True])
 def test_other_rows_give_a_gate_its_lists(grouped, streaming, tmp_path):
     columns = Columns(groups="region") if grouped else Columns()
-    one, two = (
+    from_file, two = (
         find_source(written(table(2000, seed), tmp_path / f"{seed}.csv"), columns)
         for seed in (1, 2)
     )
     groups = "given" if grouped else None
-    gate = calibrate_files(one, risk=0.3, groups=groups)
+    gate = calibrate_files(from_file, risk=0.3, groups=groups)
     expected = td.shortlist(gate, two.read(), level=0.8)
     assert bool(expected.shortlist.groups) is grouped
-    said = []
-    assert list_files(two, gate, 0.8, remark=said.append) == expected
+    remarks = []
+    assert list_files(two, gate, 0.8, remark=remarks.append) == expected
     assert list_files(two, gate, 0.8, means=streaming) == expected
-    assert said[0].startswith("Lists for ")
+    assert remarks[0].startswith("Lists for ")
     for means in (None, streaming):
         with pytest.raises(InputError, match="these rows set the threshold for risk"):
-            list_files(one, gate, 0.8, means=means)
+            list_files(from_file, gate, 0.8, means=means)
         with pytest.raises(InputError, match="this gate has a shortlist"):
             list_files(two, expected, 0.8, means=means)
 
@@ -295,15 +303,15 @@ def test_other_rows_give_a_gate_its_lists(grouped, streaming, tmp_path):
 def test_what_needs_all_rows_is_refused_where_they_do_not_fit(streaming, tmp_path):
     path = written(table(), tmp_path / "rows.parquet")
     source = find_source(path, Columns(groups="region"))
-    for options, what in (
+    for options, task in (
         ({"risk": 0.3}, "--shortlist for risk"),
         ({"cost": 3.0}, "--shortlist for cost"),
         ({"frr": 0.3, "trr": 0.3}, "--shortlist for frr and trr"),
         ({"frr": 0.3, "groups": "given"}, "--shortlist for groups"),
     ):
-        with pytest.raises(InputError, match=f"^{what} needs all rows") as told:
+        with pytest.raises(InputError, match=f"^{task} needs all rows") as refusal:
             calibrate_files(source, shortlist=0.9, means=streaming, **options)
-        assert "calibrate OTHER --gate GATE --shortlist RATE" in str(told.value)
+        assert "calibrate OTHER --gate GATE --shortlist RATE" in str(refusal.value)
         assert not calibrate_files(source, shortlist=0.9, **options).shortlist.same_rows
     small = Means(find_engine("local"), 100)
     with pytest.raises(InputError, match=r"Raise --memory, .* --gate GATE"):
@@ -318,20 +326,22 @@ def test_lists_need_labels_and_sound_options(streaming, tmp_path):
             calibrate_files(bare, coverage=0.8, shortlist=0.9, means=means)
         with pytest.raises(LabelsMissingError, match="a shortlist needs"):
             list_files(bare, gate, 0.9, means=means)
-    known = pl.when(pl.int_range(1500) % 2 == 0).then("label").alias("label")
-    part = find_source(written(table().with_columns(known), tmp_path / "part.csv"))
-    at_once = calibrate_files(part, coverage=0.8, shortlist=0.9)
+    label = pl.when(pl.int_range(1500) % 2 == 0).then("label").alias("label")
+    half_labelled = find_source(
+        written(table().with_columns(label), tmp_path / "part.csv")
+    )
+    at_once = calibrate_files(half_labelled, coverage=0.8, shortlist=0.9)
     assert not at_once.shortlist.same_rows
     with pytest.raises(InputError, match="some rows have no label, so they cannot"):
-        calibrate_files(part, coverage=0.8, shortlist=0.9, means=streaming)
+        calibrate_files(half_labelled, coverage=0.8, shortlist=0.9, means=streaming)
     frr = [
-        calibrate_files(part, frr=0.2, shortlist=0.9, means=m)
+        calibrate_files(half_labelled, frr=0.2, shortlist=0.9, means=m)
         for m in (None, streaming)
     ]
     assert frr[0] == frr[1]
     for wanted in (0.3, {"level": 0.9, "method": "x"}, {"levels": 0.9}):
         with pytest.raises(InputError):
-            list_files(part, gate, wanted, means=streaming)
+            list_files(half_labelled, gate, wanted, means=streaming)
 
 
 def test_remarks_are_those_without_lists_and_how_long_they_are(tmp_path):
@@ -341,13 +351,13 @@ def test_remarks_are_those_without_lists_and_how_long_they_are(tmp_path):
     calibrate_files(source, frr=0.1, remark=plain.append)
     gate = calibrate_files(source, frr=0.1, shortlist=0.9, remark=listed.append)
     p = source.read()
-    found = ListCounts.of(p, gate.screen(p).shortlist)
-    assert listed == [*plain, f"{found.words(scope=' of this file')}."]
-    said = []
-    few = find_source(written(table(8), tmp_path / "few.csv"))
-    calibrate_files(few, frr=0.05, shortlist=0.9, remark=said.append)
-    assert said[0].startswith("Tried on these rows")
-    assert said[-1] == "No row was rejected, so there are no lists."
+    counts = ListCounts.of(p, gate.screen(p).shortlist)
+    assert listed == [*plain, f"{counts.words(scope=' of this file')}."]
+    remarks = []
+    small_source = find_source(written(table(8), tmp_path / "few.csv"))
+    calibrate_files(small_source, frr=0.05, shortlist=0.9, remark=remarks.append)
+    assert remarks[0].startswith("Tried on these rows")
+    assert remarks[-1] == "No row was rejected, so there are no lists."
 
 
 @pytest.mark.parametrize(
@@ -356,14 +366,14 @@ def test_remarks_are_those_without_lists_and_how_long_they_are(tmp_path):
 def test_rows_that_choose_or_are_drawn_do_as_in_python(options, tmp_path):
     rows = table(3000).with_columns(region=pl.int_range(3000) // 2)
     source = find_source(written(rows, tmp_path / "rows.csv"))
-    said = []
+    remarks = []
     gate = calibrate_files(
-        source, frr=0.1, shortlist=0.9, remark=said.append, **options
+        source, frr=0.1, shortlist=0.9, remark=remarks.append, **options
     )
     drawn = {"clusters": rows["region"].to_numpy()} if "clusters" in options else {}
-    given = options | drawn
-    assert gate == td.calibrate(source.read(), frr=0.1, shortlist=0.9, **given)
-    assert said[-1].startswith("Lists for ")
+    all_options = options | drawn
+    assert gate == td.calibrate(source.read(), frr=0.1, shortlist=0.9, **all_options)
+    assert remarks[-1].startswith("Lists for ")
 
 
 def test_lists_in_arrays_are_as_wide_as_the_longest(tmp_path, monkeypatch):
@@ -385,11 +395,11 @@ def test_lists_in_arrays_are_as_wide_as_the_longest(tmp_path, monkeypatch):
 
     monkeypatch.setattr(array_format, "_widen", noted)
     p = td.read(path)
-    own = td.calibrate(p, coverage=0.7, shortlist=0.9)
-    screen(find_source(path), own, tmp_path / "out.npz")
+    gate = td.calibrate(p, coverage=0.7, shortlist=0.9)
+    screen(find_source(path), gate, tmp_path / "out.npz")
     assert any(n_written)
-    found = np.load(tmp_path / "out.npz")["shortlist"]
-    texts = describe_lists(own.screen(p).shortlist, p)
-    assert (found == texts).all()
-    assert found.dtype.itemsize == 4 * max(map(len, texts))
+    written_lists = np.load(tmp_path / "out.npz")["shortlist"]
+    texts = describe_lists(gate.screen(p).shortlist, p)
+    assert (written_lists == texts).all()
+    assert written_lists.dtype.itemsize == 4 * max(map(len, texts))
     assert sorted(f.name for f in tmp_path.iterdir()) == ["out.npz", "rows.parquet"]

@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 import pytest
-from first_contact import IN_MEMORY, STREAMED
+from file_kinds import IN_MEMORY, STREAMED
 
 import trustdoctor as td
 from trustdoctor import engines
@@ -25,9 +25,11 @@ def rows(regions, seed=0):
 def gate(tmp_path):
     path = tmp_path / "known.csv"
     rows([f"r{i % 3}" for i in range(600)]).write_csv(path)
-    found = engines.calibrate_files(find_source(path, GROUPS), groups="given", frr=0.2)
-    found.save(tmp_path / "gate.json")
-    return found
+    calibrated = engines.calibrate_files(
+        find_source(path, GROUPS), groups="given", frr=0.2
+    )
+    calibrated.save(tmp_path / "gate.json")
+    return calibrated
 
 
 REGIONS = [f"r{i % 5}" for i in range(1000)]
@@ -44,9 +46,9 @@ def test_strangers_are_counted_in_every_batch(suffix, means, gate, tmp_path):
         table.write_parquet(path, row_group_size=90)
     source = find_source(path, GROUPS)
     for out in (None, tmp_path / "out.parquet"):
-        done = engines.screen(source, gate, out, means=means)
-        assert done.intake.unknown_groups == STRANGE == 400
-        assert done.intake.rows == done.rows == 1000
+        outcome = engines.screen(source, gate, out, means=means)
+        assert outcome.intake.unknown_groups == STRANGE == 400
+        assert outcome.intake.rows == outcome.rows == 1000
     decided = pl.read_parquet(tmp_path / "out.parquet")
     strange = decided.filter(pl.col("region").is_in(["r3", "r4"]))
     accepted = strange["score"] <= gate.threshold  # that of all
@@ -64,8 +66,8 @@ def test_a_journal_keeps_them(gate, tmp_path):
     (out / "2.parquet").unlink()
     again = engines.screen(source, gate, out, resume=True)
     assert again == first
-    whole = engines.screen(source, gate, out, resume=True)
-    assert whole == first
+    resumed = engines.screen(source, gate, out, resume=True)
+    assert resumed == first
 
 
 @pytest.mark.parametrize(
@@ -84,21 +86,21 @@ def test_screen_says_it(regions, words, run, tmp_path):
     rows(regions, seed=1).write_csv(tmp_path / "new.csv")
     for output in ((), ("-o", "out.csv"), ("-o", "-")):
         options = ("--gate", "gate.json", "--groups", "region", *output)
-        done = run("screen", "new.csv", *options, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        told = " ".join((done.stdout + done.stderr).split())
-        assert ("that the gate does not know" in told) is bool(words)
-        assert words is None or words in told
+        completed = run("screen", "new.csv", *options, cwd=tmp_path)
+        assert completed.returncode == 0, completed.stderr
+        text = " ".join((completed.stdout + completed.stderr).split())
+        assert ("that the gate does not know" in text) is bool(words)
+        assert words is None or words in text
 
 
 def test_classes_that_a_gate_has_not_seen_are_strange():
     p = td.Predictions.from_logits(
         rows(REGIONS).select("^logit_.$").to_numpy(), rows(REGIONS)["label"].to_numpy()
     )
-    some = p[p.predicted != 2]
-    gate = td.calibrate(some, groups="predicted", frr=0.2)
+    known_classes = p[p.predicted != 2]
+    gate = td.calibrate(known_classes, groups="predicted", frr=0.2)
     assert set(gate.groups) == {0, 1}
-    _, done = engines.BatchScreen(gate)(p)
-    assert done.intake.unknown_groups == int((p.predicted == 2).sum()) > 0
-    _, done = engines.BatchScreen(gate)(some)
-    assert done.intake.unknown_groups == 0
+    _, outcome = engines.BatchScreen(gate)(p)
+    assert outcome.intake.unknown_groups == int((p.predicted == 2).sum()) > 0
+    _, outcome = engines.BatchScreen(gate)(known_classes)
+    assert outcome.intake.unknown_groups == 0

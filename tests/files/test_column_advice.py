@@ -18,13 +18,13 @@ def shares(rng):
 
 def table(shares, kind):
     names = ["cat", "dog", "ship"]
-    said = [names[i] for i in shares.argmax(1)]
+    predicted = [names[i] for i in shares.argmax(1)]
     plain = {name: shares[:, i] for i, name in enumerate(names)}
     ids = {"number": [f"A{i}" for i in range(60)], "amount": np.arange(60) * 10.0}
     return {
-        "named": ids | plain | {"label": said},
-        "other label": ids | plain | {"y_true": said},
-        "stated": {"conf": shares.max(1), "prediction": said, "label": said},
+        "named": ids | plain | {"label": predicted},
+        "other label": ids | plain | {"y_true": predicted},
+        "stated": {"conf": shares.max(1), "prediction": predicted, "label": predicted},
         "judged": {"confidence": shares.max(1), "correct": [True] * 60},
         "binary": ids | {"chance": shares[:, 0], "target": ["yes", "no"] * 30},
     }[kind]
@@ -36,12 +36,12 @@ def test_what_is_suggested_works(kind, suffix, shares, run, tmp_path):
     rows = pl.DataFrame(table(shares, kind))
     path = tmp_path / f"rows{suffix}"
     (rows.write_csv if suffix == ".csv" else rows.write_parquet)(path)
-    done = run("diagnose", path)
-    assert done.returncode == 2
-    advice = done.stderr.partition("Name them: ")[2].strip().removesuffix(".")
-    given = shlex.split(advice.replace("LABEL", "yes"))
-    done = run("diagnose", path, *given)
-    assert done.returncode == 0, (advice, done.stderr)
+    completed = run("diagnose", path)
+    assert completed.returncode == 2
+    advice = completed.stderr.partition("Name them: ")[2].strip().removesuffix(".")
+    options = shlex.split(advice.replace("LABEL", "yes"))
+    completed = run("diagnose", path, *options)
+    assert completed.returncode == 0, (advice, completed.stderr)
 
 
 def test_a_missing_column_of_labels_is_named(shares, run, tmp_path):
@@ -52,7 +52,7 @@ def test_a_missing_column_of_labels_is_named(shares, run, tmp_path):
         ("compare",),
         ("calibrate", "--frr", "5%", "-o", "g"),
     ):
-        done = run(
+        completed = run(
             command[0],
             "rows.csv",
             "--probs",
@@ -60,9 +60,9 @@ def test_a_missing_column_of_labels_is_named(shares, run, tmp_path):
             *command[1:],
             cwd=tmp_path,
         )
-        assert done.returncode == 2
-        assert "--labels NAME" in done.stderr
-        assert "amount" in done.stderr
+        assert completed.returncode == 2
+        assert "--labels NAME" in completed.stderr
+        assert "amount" in completed.stderr
 
 
 def test_percent_signs_are_read_with_percent(shares, tmp_path):
@@ -70,8 +70,8 @@ def test_percent_signs_are_read_with_percent(shares, tmp_path):
     pl.DataFrame(rows).write_csv(tmp_path / "signs.csv")
     with pytest.raises(td.errors.FileError, match="--percent"):
         td.read(tmp_path / "signs.csv")
-    found = td.read(tmp_path / "signs.csv", percent=True)
-    assert np.allclose(np.exp(found.logits), shares, atol=1e-5)
+    predictions = td.read(tmp_path / "signs.csv", percent=True)
+    assert np.allclose(np.exp(predictions.logits), shares, atol=1e-5)
 
 
 def test_tables_and_columns_in_the_wrong_place_are_told(shares):
@@ -83,16 +83,16 @@ def test_tables_and_columns_in_the_wrong_place_are_told(shares):
     numbered = pl.DataFrame(shares, schema=["0", "1", "2"]).with_columns(
         pl.Series("3", shares.argmax(1))
     )
-    found = td.Predictions.from_frame(numbered, probs=[0, 1, 2], labels=3)
-    assert not found.errors.any()
+    predictions = td.Predictions.from_frame(numbered, probs=[0, 1, 2], labels=3)
+    assert not predictions.errors.any()
 
 
 def test_no_columns_at_all_are_refused(shares, run, tmp_path):
     frame = pl.DataFrame(table(shares, "named"))
     frame.write_csv(tmp_path / "rows.csv")
     for option in (("--probs", ","), ("--logits", " , "), ("--probs", "")):
-        done = run("diagnose", "rows.csv", *option, cwd=tmp_path)
-        assert done.returncode == 2, (option, done.stderr)
+        completed = run("diagnose", "rows.csv", *option, cwd=tmp_path)
+        assert completed.returncode == 2, (option, completed.stderr)
     with pytest.raises(InputError, match="got none"):
         td.Predictions.from_frame(frame, probs=[])
 

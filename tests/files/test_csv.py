@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import polars as pl
 import pytest
-from first_contact import IN_MEMORY, STREAMED
+from file_kinds import IN_MEMORY, STREAMED
 
 import trustdoctor as td
 from trustdoctor import engines
@@ -36,7 +36,7 @@ def test_thousands_of_classes_take_little_memory(tmp_path, rng):
     path = tmp_path / "wide.csv"
     table.write_csv(path)
     for command in (["diagnose"], ["screen", "--gamma", "1", "-o", "d.parquet"]):
-        done = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, "-c", LIMITED, *command, path, "--memory", "1GB"],
             capture_output=True,
             text=True,
@@ -44,12 +44,12 @@ def test_thousands_of_classes_take_little_memory(tmp_path, rng):
             timeout=300,
             check=False,
         )
-        assert done.returncode == 0, done.stderr
-    found = pl.read_parquet(tmp_path / "d.parquet")
-    assert found.columns == [*table.columns, "predicted", "score", "accepted"]
-    assert found["predicted"].to_list() == z.argmax(1).tolist()
-    assert found["logit_3999"].to_list() == z[:, -1].tolist()
-    assert found["score"].to_numpy() == pytest.approx(td.alpha(z), rel=1e-12)
+        assert completed.returncode == 0, completed.stderr
+    decisions = pl.read_parquet(tmp_path / "d.parquet")
+    assert decisions.columns == [*table.columns, "predicted", "score", "accepted"]
+    assert decisions["predicted"].to_list() == z.argmax(1).tolist()
+    assert decisions["logit_3999"].to_list() == z[:, -1].tolist()
+    assert decisions["score"].to_numpy() == pytest.approx(td.alpha(z), rel=1e-12)
 
 
 def lines(rows=300):
@@ -81,16 +81,16 @@ def test_a_line_of_too_many_values_is_refused_by_all(at, more, packed, tmp_path,
             engines.screen(find_source(path), GATE, out, means=means)
     with pytest.raises(FileError, match="cannot read"):
         engines.screen(find_source(path), GATE, None)
-    done = run("screen", path, "--gamma", 1, "-o", out)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    completed = run("screen", path, "--gamma", 1, "-o", out)
+    assert (completed.returncode, completed.stderr.count("\n")) == (2, 1)
     assert list(tmp_path.iterdir()) == [path]
 
 
 def blank(content, kind):
     """Return lines without a value among the others."""
-    some = {"empty": "", "separators": ",,,,"}[kind]
-    first, rest = content[0], content[1:]
-    return [first, some, some, *rest[:100], some, *rest[100:], some, some, some]
+    line = {"empty": "", "separators": ",,,,"}[kind]
+    header, rows = content[0], content[1:]
+    return [header, line, line, *rows[:100], line, *rows[100:], line, line, line]
 
 
 @pytest.mark.parametrize(
@@ -99,46 +99,48 @@ def blank(content, kind):
 )
 def test_blank_lines_are_left_out(kind, end, packed, tmp_path):
     (tmp_path / "whole").mkdir()
-    whole = write(tmp_path / "whole", lines())
+    full_path = write(tmp_path / "whole", lines())
     path = write(tmp_path, blank(lines(), kind), packed=packed, end=end)
-    source, known = find_source(path), find_source(whole)
+    source, full_source = find_source(path), find_source(full_path)
     assert len(source.read()) == source.rows == 300
     for means in (IN_MEMORY, STREAMED):
-        found, expected = (
-            engines.diagnose(one, scores=["alpha"], means=means)
-            for one in (source, known)
+        evaluation, expected = (
+            engines.diagnose(files, scores=["alpha"], means=means)
+            for files in (source, full_source)
         )
-        assert found.to_json() == expected.to_json()
+        assert evaluation.to_json() == expected.to_json()
         for name in ("d.csv", "d.npz"):
             out, other = tmp_path / name, tmp_path / "whole" / name
-            done = engines.screen(source, GATE, out, means=means)
-            assert done == engines.screen(known, GATE, other, means=means)
-            assert done.rows == 300
+            outcome = engines.screen(source, GATE, out, means=means)
+            assert outcome == engines.screen(full_source, GATE, other, means=means)
+            assert outcome.rows == 300
             assert out.read_bytes() == other.read_bytes()
 
 
 def test_a_file_of_blank_lines_has_no_rows(tmp_path, run):
     path = write(tmp_path, [lines()[0], "", ",,,,", ""])
     for command in (("diagnose", path), ("screen", path, "--gamma", 1)):
-        done = run(*command)
-        assert done.returncode == 2
-        assert "rows" in done.stderr
-        assert done.stderr.count("\n") == 1
+        completed = run(*command)
+        assert completed.returncode == 2
+        assert "rows" in completed.stderr
+        assert completed.stderr.count("\n") == 1
 
 
 def test_blank_lines_of_a_binary_model_are_left_out(tmp_path):
     rng = np.random.default_rng(0)
     p = rng.random(200).round(3)
     words = np.where(rng.random(200) < p, "yes", "no")
-    whole = ["p,label", *(f"{a},{b}" for a, b in zip(p, words, strict=True))]
-    some = [*whole[:50], "", ",", *whole[50:], ",", ""]
+    text = ["p,label", *(f"{a},{b}" for a, b in zip(p, words, strict=True))]
+    with_blanks = [*text[:50], "", ",", *text[50:], ",", ""]
     columns = Columns(probs="p", positive="yes")
-    path = write(tmp_path, some)
+    path = write(tmp_path, with_blanks)
     source = find_source(path, columns)
     assert source.read().labels.tolist() == (words == "yes").astype(int).tolist()
     for means in (IN_MEMORY, STREAMED):
         out = tmp_path / "d.csv"
         assert engines.screen(source, GATE, out, means=means).rows == 200
-        found = pl.read_csv(io.StringIO(out.read_text()))
-        assert found["p"].to_list() == p.tolist()
-        assert found["predicted"].to_list() == np.where(p > 0.5, "yes", "no").tolist()
+        decisions = pl.read_csv(io.StringIO(out.read_text()))
+        assert decisions["p"].to_list() == p.tolist()
+        assert (
+            decisions["predicted"].to_list() == np.where(p > 0.5, "yes", "no").tolist()
+        )

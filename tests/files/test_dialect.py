@@ -9,15 +9,15 @@ import sys
 import numpy as np
 import polars as pl
 import pytest
-from first_contact import (
+from file_kinds import (
     KINDS,
     STREAMED,
     arrow,
     by_name,
+    held_out,
     lines,
     parquet,
     plain_probs,
-    said,
     text,
 )
 
@@ -125,7 +125,7 @@ def test_decisions_in_other_formats_can_be_read_again(suffix, tmp_path):
     engines.screen(find_source(path), td.Gate(-1.0, score="alpha"), out)
     again = td.read(out)
     assert again.logits.tobytes() == td.read(path).logits.tobytes()
-    assert again.labels.tolist() == said().labels.tolist()
+    assert again.labels.tolist() == held_out().labels.tolist()
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".arrow", ".parquet"])
@@ -133,20 +133,20 @@ def test_folders_that_say_something_of_their_files(suffix, tmp_path):
     """A column of the folders' names, and the same folders with decisions."""
     kind = {".csv": text, ".jsonl": lines, ".arrow": arrow, ".parquet": parquet}[suffix]
     table = by_name("prob_")
-    for day, part in (("day=1", table[:100]), ("day=2", table[100:])):
+    for day, day_rows in (("day=1", table[:100]), ("day=2", table[100:])):
         (tmp_path / "in" / day).mkdir(parents=True)
-        kind(part, tmp_path / "in" / day / f"rows{suffix}")
+        kind(day_rows, tmp_path / "in" / day / f"rows{suffix}")
     source = find_source(tmp_path / "in")
-    assert source.read().labels.tolist() == said().labels.tolist()
-    done = engines.screen(source, td.Gate(-1.0, score="alpha"), tmp_path / "out")
-    assert done.rows == len(table)
+    assert source.read().labels.tolist() == held_out().labels.tolist()
+    outcome = engines.screen(source, td.Gate(-1.0, score="alpha"), tmp_path / "out")
+    assert outcome.rows == len(table)
     assert (tmp_path / "out" / "day=2" / f"rows{suffix}").is_file()
 
 
 @pytest.mark.parametrize("name", ["run[12].jsonl", "a*.jsonl", "run[12].arrow"])
 def test_names_are_not_patterns(name, tmp_path):
     (lines if name.endswith("l") else arrow)(by_name("prob_"), tmp_path / name)
-    assert len(td.read(tmp_path / name)) == len(said().labels)
+    assert len(td.read(tmp_path / name)) == len(held_out().labels)
 
 
 def test_parts_whose_names_differ_in_their_normal_form_are_one(tmp_path):
@@ -159,13 +159,13 @@ def test_parts_whose_names_differ_in_their_normal_form_are_one(tmp_path):
 
 @pytest.mark.parametrize("damage", ["cut", "changed"])
 def test_damaged_packed_files_are_said_to_be(damage, tmp_path):
-    whole = bytearray(gzip.compress(plain_probs().write_csv().encode()))
+    content = bytearray(gzip.compress(plain_probs().write_csv().encode()))
     if damage == "cut":
-        whole = whole[:-40]
+        content = content[:-40]
     else:
-        whole[15:25] = b"\xff" * 10
+        content[15:25] = b"\xff" * 10
     path = tmp_path / "p.csv.gz"
-    path.write_bytes(whole)
+    path.write_bytes(content)
     with pytest.raises(FileError, match="cannot read"):
         td.read(path)
 
@@ -238,14 +238,14 @@ def test_a_pipe_into_the_command_line(tmp_path):
     text(by_name(), path, separator=";")
     command = [sys.executable, "-m", "trustdoctor", "diagnose", "-", "--quiet"]
     command += ["--probs", "cat,dog,horse,ship", "--score", "alpha", "--json", "-"]
-    done = subprocess.run(
+    completed = subprocess.run(
         command, input=path.read_bytes(), capture_output=True, check=False
     )
-    assert done.returncode == 0, done.stderr.decode()
-    found = json.loads(done.stdout)
-    wrong = said().probs.argmax(1) != said().labels
-    assert found["n"] == len(wrong)
-    assert found["n_errors"] == wrong.sum()
+    assert completed.returncode == 0, completed.stderr.decode()
+    report = json.loads(completed.stdout)
+    wrong = held_out().probs.argmax(1) != held_out().labels
+    assert report["n"] == len(wrong)
+    assert report["n_errors"] == wrong.sum()
 
 
 def test_text_stays_text_and_numbers_stay_numbers(tmp_path):
@@ -254,6 +254,6 @@ def test_text_stays_text_and_numbers_stay_numbers(tmp_path):
     path.write_text("code;prob_a;prob_b;label\n007;0,5;0,5;a\n010;0,25;0,75;b\n")
     out = tmp_path / "out.csv"
     engines.screen(find_source(path), td.Gate(0.0, score="alpha"), out)
-    found = pl.read_csv(out, separator=";", infer_schema=False)
-    assert found["code"].to_list() == ["007", "010"]
-    assert found["prob_a"].to_list() == ["0,5", "0,25"]
+    decisions = pl.read_csv(out, separator=";", infer_schema=False)
+    assert decisions["code"].to_list() == ["007", "010"]
+    assert decisions["prob_a"].to_list() == ["0,5", "0,25"]

@@ -30,9 +30,9 @@ def png(pixels):
     return buffer.getvalue()
 
 
-def make_thumbnails(where, path, ids=None):
+def make_thumbnails(pictures_in, path, ids=None):
     source = find_source(path)
-    return thumbnails(str(where), source, source.load()[1], ids)
+    return thumbnails(str(pictures_in), source, source.load()[1], ids)
 
 
 @pytest.fixture
@@ -59,20 +59,20 @@ def test_ids_come_from_tables_and_archives(tmp_path):
     for name, match in (("id", "pickled objects"), ("one", "'one' as 2 entries")):
         with pytest.raises(FileError, match=match):
             read(tmp_path / "o.npz", ids=name)
-    for name, known in (
+    for name, expected_ids in (
         ("p.csv", "it has id, logit_0"),
         ("p.npz", "it has id, logits"),
     ):
-        with pytest.raises(FileError, match=f"no 'name' .*{known}"):
+        with pytest.raises(FileError, match=f"no 'name' .*{expected_ids}"):
             read(tmp_path / name, ids="name")
 
 
 def test_texts_are_kept_beside_predictions(tmp_path):
     path = tmp_path / "p.csv"
     path.write_text("logit_0,logit_1,review\n1,2,fine\n2,1,007\n")
-    found, table = find_source(path, Columns(texts="review")).load()
+    predictions, table = find_source(path, Columns(texts="review")).load()
     assert table["review"].to_list() == ["fine", "007"]
-    assert len(found) == 2
+    assert len(predictions) == 2
 
 
 def test_class_names_are_lines(tmp_path):
@@ -88,8 +88,8 @@ def test_perturbed_arrays_are_found_by_name(tmp_path):
     arrays = {"pbb_alpha_T1.0_eps0.00035": np.eye(2), "pbb_odin_T1.3": np.eye(2)}
     arrays["pbb_alpha_T1.2.3_eps0.1"] = np.eye(2)  # not a number, so not a setting
     np.savez(tmp_path / "p.npz", logits=np.eye(2), **arrays)
-    found = read_perturbed(tmp_path / "p.npz")
-    assert set(found) == {("alpha", 1.0, 0.00035), ("odin", 1.3, 0.0)}
+    perturbed = read_perturbed(tmp_path / "p.npz")
+    assert set(perturbed) == {("alpha", 1.0, 0.00035), ("odin", 1.3, 0.0)}
     assert read_perturbed(tmp_path / "p.csv") == {}
 
 
@@ -110,9 +110,9 @@ def test_perturbed_arrays_of_another_kind_are_refused(arrays, why, tmp_path, run
     np.savez(path, logits=2 * np.eye(2), labels=np.array([0, 0]), **arrays)
     with pytest.raises(FileError, match=why):
         read_perturbed(path)
-    found = run("diagnose", path, "--html", tmp_path / "page.html")
-    assert found.returncode == 2
-    assert found.stderr.count("\n") == 1
+    completed = run("diagnose", path, "--html", tmp_path / "page.html")
+    assert completed.returncode == 2
+    assert completed.stderr.count("\n") == 1
     assert not (tmp_path / "page.html").exists()
 
 
@@ -153,10 +153,12 @@ def test_damaged_archives_are_named(tmp_path):
     path = tmp_path / "p.npz"
     moved = np.arange(4.0).reshape(2, 2)
     np.savez_compressed(path, logits=np.eye(2), pbb_alpha_T1=moved)
-    whole = path.read_bytes()
-    at = whole.index(b"pbb_alpha_T1.npy") + 60
-    changed = whole[:at] + bytes(b ^ 255 for b in whole[at : at + 9]) + whole[at + 9 :]
-    for damaged in (whole[:-30], changed, b"PK", b""):
+    content = path.read_bytes()
+    at = content.index(b"pbb_alpha_T1.npy") + 60
+    changed = (
+        content[:at] + bytes(b ^ 255 for b in content[at : at + 9]) + content[at + 9 :]
+    )
+    for damaged in (content[:-30], changed, b"PK", b""):
         path.write_bytes(damaged)
         with pytest.raises(FileError, match=r"p\.npz"):
             read_perturbed(path)
@@ -187,8 +189,8 @@ def test_thumbnails_are_small_whatever_they_come_from(tmp_path, pictures, archiv
         (tmp_path / "j.parquet", None),
         ("pixels", None),
     ]
-    for where, ids in places:
-        make = make_thumbnails(where, archive, ids)
+    for pictures_in, ids in places:
+        make = make_thumbnails(pictures_in, archive, ids)
         for row in range(4):
             small = Image.open(io.BytesIO(make(row)))
             assert small.format == "JPEG"
@@ -209,19 +211,21 @@ def test_pictures_of_rows_come_in_their_order(tmp_path, kind):
     if kind == "npy":
         np.save(folder / "logits.npy", z)
         np.save(folder / "pixels.npy", pixels)
-    for i, part in enumerate([slice(0, 3), slice(3, None)] if kind != "npy" else ()):
+    for i, file_rows in enumerate(
+        [slice(0, 3), slice(3, None)] if kind != "npy" else ()
+    ):
         path = folder / f"{i}.{kind}"
         if kind == "npz":
-            np.savez(path, logits=z[part], pixels=pixels[part])
+            np.savez(path, logits=z[file_rows], pixels=pixels[file_rows])
         else:
-            images = [png(one) for one in pixels[part]]
-            rows = {"logits": z[part], "pixels": images}
+            images = [png(pixel) for pixel in pixels[file_rows]]
+            rows = {"logits": z[file_rows], "pixels": images}
             pl.DataFrame(rows).write_parquet(path)
     source = find_source(folder)
     more = ["pixels"] if kind == "parquet" else []
     make = thumbnails("pixels", source, source.load(*more)[1])
-    seen = [brightness(make(row)) for row in range(len(shades))]
-    assert seen == pytest.approx(shades, abs=2)
+    shown_shades = [brightness(make(row)) for row in range(len(shades))]
+    assert shown_shades == pytest.approx(shades, abs=2)
 
 
 def test_what_is_not_a_picture_is_left_out(tmp_path):
@@ -239,10 +243,10 @@ def test_what_is_not_a_picture_is_left_out(tmp_path):
 
 
 def test_pixels_of_any_usual_kind(pictures):
-    whole = Image.open(io.BytesIO(shrink(pictures[0])))
+    thumbnail = Image.open(io.BytesIO(shrink(pictures[0])))
     for other in (pictures[0] / 255.0, pictures[0].transpose(2, 0, 1)):
         same = Image.open(io.BytesIO(shrink(other)))
-        gap = np.abs(np.asarray(whole, int) - np.asarray(same, int))
+        gap = np.abs(np.asarray(thumbnail, int) - np.asarray(same, int))
         assert gap.mean() < 3
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
-from first_contact import (
+from file_kinds import (
     ANSWERS,
     IN_MEMORY,
     KINDS,
@@ -15,9 +15,9 @@ from first_contact import (
     STREAMED,
     Kind,
     by_name,
+    held_out,
     percentages,
     rounded,
-    said,
     unlabelled,
 )
 
@@ -33,14 +33,14 @@ every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
     """Write the plain file of the same rows, once each: a kind to a path."""
-    folder, known = tmp_path_factory.mktemp("plain"), {}
+    folder, paths = tmp_path_factory.mktemp("plain"), {}
 
     def write(kind):
         content = kind.plain().write_csv()
-        if content not in known:
-            known[content] = folder / f"{len(known)}.csv"
-            known[content].write_text(content)
-        return known[content]
+        if content not in paths:
+            paths[content] = folder / f"{len(paths)}.csv"
+            paths[content].write_text(content)
+        return paths[content]
 
     return write
 
@@ -48,57 +48,57 @@ def plain(tmp_path_factory):
 @pytest.fixture(scope="module")
 def results(plain):
     """What the verbs find in plain files, once for each."""
-    known = {}
+    results_by_path = {}
 
     def find(kind):
         key = plain(kind)
-        if key not in known:
-            known[key] = verbs(find_source(key))[:3]
-        return known[key]
+        if key not in results_by_path:
+            results_by_path[key] = verbs(find_source(key))[:3]
+        return results_by_path[key]
 
     return find
 
 
 def verbs(source, folder=None):
     """Run the verbs that read in batches; return what they give, and the gate."""
-    found = engines.diagnose(source, scores=["alpha"], means=STREAMED)
+    evaluation = engines.diagnose(source, scores=["alpha"], means=STREAMED)
     gate = engines.calibrate_files(source, score="alpha", frr=0.1, means=STREAMED)
     target = None if folder is None else folder / "decided.parquet"
     outcome = engines.screen(source, gate, target, means=STREAMED)
     unnamed = replace(gate, classes=None)
-    return found.to_json(), unnamed.to_json(), outcome, gate
+    return evaluation.to_json(), unnamed.to_json(), outcome, gate
 
 
-def place(kind, where, folder):
-    if where == "alone":
+def place(kind, form, folder):
+    if form == "alone":
         return kind.alone(folder)
-    parts = kind.parts(folder / "parts")
-    return parts if where == "folder" else f"{folder}/parts/*{kind.suffix}"
+    half_files = kind.halves(folder / "parts")
+    return half_files if form == "folder" else f"{folder}/parts/*{kind.suffix}"
 
 
-def same(found, expected):
-    assert found.from_probabilities == expected.from_probabilities
-    assert found.logits.tobytes() == expected.logits.tobytes()
-    assert found.labels.tolist() == expected.labels.tolist()
-    assert found.errors.tolist() == expected.errors.tolist()
+def same(predictions, expected):
+    assert predictions.from_probabilities == expected.from_probabilities
+    assert predictions.logits.tobytes() == expected.logits.tobytes()
+    assert predictions.labels.tolist() == expected.labels.tolist()
+    assert predictions.errors.tolist() == expected.errors.tolist()
 
 
 def test_the_models_predictions_are_worth_a_look():
     for classes in (2, 4):
-        found = said(classes)
-        wrong = (found.probs.argmax(1) != found.labels).mean()
+        rows = held_out(classes)
+        wrong = (rows.probs.argmax(1) != rows.labels).mean()
         assert 0.05 < wrong < 0.3
-        assert set(found.labels) == set(range(classes))
+        assert set(rows.labels) == set(range(classes))
 
 
-@pytest.mark.parametrize("where", ["alone", "folder", "pattern"])
+@pytest.mark.parametrize("form", ["alone", "folder", "pattern"])
 @every_kind
-def test_every_kind_is_read_as_the_plain_file(kind, where, plain, tmp_path):
-    found = td.read(place(kind, where, tmp_path), **kind.options)
+def test_every_kind_is_read_as_the_plain_file(kind, form, plain, tmp_path):
+    predictions = td.read(place(kind, form, tmp_path), **kind.options)
     expected = td.read(plain(kind))
-    same(found, expected)
-    assert found.class_names == kind.names
-    assert td.alpha(found).tobytes() == td.alpha(expected).tobytes()
+    same(predictions, expected)
+    assert predictions.class_names == kind.names
+    assert td.alpha(predictions).tobytes() == td.alpha(expected).tobytes()
 
 
 @pytest.mark.sampled(3)
@@ -106,17 +106,17 @@ def test_every_kind_is_read_as_the_plain_file(kind, where, plain, tmp_path):
 def test_every_kind_is_diagnosed_calibrated_and_screened_in_batches(
     kind, results, tmp_path
 ):
-    source = kind.source(kind.parts(tmp_path / "in"))
-    *found, gate = verbs(source, tmp_path)
-    assert tuple(found) == results(kind)
+    source = kind.source(kind.halves(tmp_path / "in"))
+    *streamed, gate = verbs(source, tmp_path)
+    assert tuple(streamed) == results(kind)
     p = source.read()
     assert gate.classes == (kind.names or p.n_classes)
-    done = gate.screen(p)
+    decisions = gate.screen(p)
     table = pl.read_parquet(tmp_path / "decided.parquet")
-    assert table["score"].to_numpy().tobytes() == done.scores.tobytes()
-    assert table["accepted"].to_list() == done.accepted.tolist()
+    assert table["score"].to_numpy().tobytes() == decisions.scores.tobytes()
+    assert table["accepted"].to_list() == decisions.accepted.tolist()
     names = range(p.n_classes) if kind.names is None else kind.names
-    assert table["predicted"].to_list() == [names[i] for i in done.predicted]
+    assert table["predicted"].to_list() == [names[i] for i in decisions.predicted]
 
 
 def test_streaming_meets_several_batches(tmp_path, monkeypatch):
@@ -126,7 +126,7 @@ def test_streaming_meets_several_batches(tmp_path, monkeypatch):
         td.Tally, "update", lambda self, p: (met.append(len(p)), update(self, p))
     )
     kind = KINDS["columns by name"]
-    engines.diagnose(kind.source(kind.parts(tmp_path)), means=STREAMED)
+    engines.diagnose(kind.source(kind.halves(tmp_path)), means=STREAMED)
     assert len(met) > 1
     assert sum(met) == ROWS
 
@@ -138,9 +138,9 @@ def log(probs):
 
 def test_percentages_are_divided_as_numpy_does(tmp_path):
     kind = KINDS["percentages"]
-    found = td.read(kind.alone(tmp_path), **kind.options)
-    expected = log(percentages(said().probs) / 100)
-    assert found.logits.tobytes() == expected.tobytes()
+    predictions = td.read(kind.alone(tmp_path), **kind.options)
+    expected = log(percentages(held_out().probs) / 100)
+    assert predictions.logits.tobytes() == expected.tobytes()
 
 
 def normalised_alpha(probs):
@@ -150,10 +150,12 @@ def normalised_alpha(probs):
     return log((1 - g) / g)
 
 
-@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("means_name", HOW)
 @pytest.mark.parametrize("digits", [2, 3])
-def test_rounded_rows_are_divided_by_their_sum_and_it_is_said(digits, how, tmp_path):
-    probs = np.round(said().probs, digits)
+def test_rounded_rows_are_divided_by_their_sum_and_it_is_said(
+    digits, means_name, tmp_path
+):
+    probs = np.round(held_out().probs, digits)
     kind = rounded(digits)
     path = kind.alone(tmp_path)
     p = td.read(path)
@@ -162,8 +164,10 @@ def test_rounded_rows_are_divided_by_their_sum_and_it_is_said(digits, how, tmp_p
     certain = probs.max(1) == probs.sum(1)
     assert np.allclose(td.alpha(p)[~certain], expected[~certain], rtol=1e-9)
     miss = np.abs(probs.sum(1) - 1).max()
-    found = engines.diagnose(find_source(path), scores=["alpha"], means=HOW[how])
-    said_so = [line for line in found.warnings if "rounded" in line]
+    evaluation = engines.diagnose(
+        find_source(path), scores=["alpha"], means=HOW[means_name]
+    )
+    said_so = [line for line in evaluation.warnings if "rounded" in line]
     assert bool(said_so) == (miss > 1e-3)
     if said_so:
         assert f"{miss:.2g}" in said_so[0]
@@ -187,9 +191,11 @@ def test_four_decimals_of_a_thousand_classes_may_miss_more():
     probs = np.full((1, 1000), 0.00004)
     probs[0, 1] = 0.1234
     probs[0, 0] += 1 - probs.sum()
-    given = np.round(probs, 4)
-    assert given.sum() == pytest.approx(0.96, abs=1e-3)
-    assert td.Predictions.from_probs(given).sum_error == pytest.approx(0.04, abs=1e-3)
+    rounded_probs = np.round(probs, 4)
+    assert rounded_probs.sum() == pytest.approx(0.96, abs=1e-3)
+    assert td.Predictions.from_probs(rounded_probs).sum_error == pytest.approx(
+        0.04, abs=1e-3
+    )
 
 
 # Labels that are missing on some rows.
@@ -201,11 +207,11 @@ def drawn(share=0.4, seed=1):
 
 def missing_kind(rows, blank=None, **changed):
     def table():
-        found = unlabelled(by_name("prob_"), rows)
+        table_with_gaps = unlabelled(by_name("prob_"), rows)
         return (
-            found
+            table_with_gaps
             if blank is None
-            else found.with_columns(pl.col("label").fill_null(blank))
+            else table_with_gaps.with_columns(pl.col("label").fill_null(blank))
         )
 
     return Kind(table, **changed)
@@ -216,30 +222,34 @@ def test_labels_may_be_missing_on_some_rows(blank, tmp_path):
     rows = drawn()
     p = td.read(missing_kind(rows, blank).alone(tmp_path))
     assert p.has_label.tolist() == (~rows).tolist()
-    assert p.labels.tolist() == np.where(rows, -1, said().labels).tolist()
-    own = p.labelled("accuracy")
-    assert own.labels.tolist() == said().labels[~rows].tolist()
+    assert p.labels.tolist() == np.where(rows, -1, held_out().labels).tolist()
+    with_labels = p.labelled("accuracy")
+    assert with_labels.labels.tolist() == held_out().labels[~rows].tolist()
     with pytest.raises(td.errors.LabelsMissingError, match="have none"):
         _ = p.errors
 
 
-@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("means_name", HOW)
 @pytest.mark.parametrize("order", ["mixed", "a part without any"])
-def test_rows_without_labels_have_no_part_in_rates_and_promises(how, order, tmp_path):
+def test_rows_without_labels_have_no_part_in_rates_and_promises(
+    means_name, order, tmp_path
+):
     rows = drawn() if order == "mixed" else np.arange(ROWS) >= ROWS // 2
-    source = find_source(missing_kind(rows).parts(tmp_path / "in"))
+    source = find_source(missing_kind(rows).halves(tmp_path / "in"))
     (tmp_path / "known").mkdir()
-    known = tmp_path / "known" / "p.csv"
-    by_name("prob_").filter(pl.Series(~rows)).write_csv(known)
-    only = find_source(known)
-    means = HOW[how]
-    found = engines.diagnose(source, scores=["alpha"], means=means)
+    labelled_path = tmp_path / "known" / "p.csv"
+    by_name("prob_").filter(pl.Series(~rows)).write_csv(labelled_path)
+    only = find_source(labelled_path)
+    means = HOW[means_name]
+    evaluation = engines.diagnose(source, scores=["alpha"], means=means)
     alone = engines.diagnose(only, scores=["alpha"], means=means)
-    assert found.n == (~rows).sum()
-    assert found.scores == alone.scores
-    assert found.calibration == alone.calibration
+    assert evaluation.n == (~rows).sum()
+    assert evaluation.scores == alone.scores
+    assert evaluation.calibration == alone.calibration
     count = int(rows.sum())
-    assert any(f"{count} of {ROWS} rows have no label" in w for w in found.warnings)
+    assert any(
+        f"{count} of {ROWS} rows have no label" in w for w in evaluation.warnings
+    )
     gate = engines.calibrate_files(source, trr=0.9, means=means)
     same_gate = engines.calibrate_files(only, trr=0.9, means=means)
     assert gate.threshold == same_gate.threshold
@@ -247,23 +257,23 @@ def test_rows_without_labels_have_no_part_in_rates_and_promises(how, order, tmp_
     assert gate.certificate.observed == same_gate.certificate.observed
     notes = " ".join(gate.certificate.notes)
     assert "for rows like the labelled ones" in notes
-    done = engines.screen(source, gate, tmp_path / "out.csv", means=means)
-    assert done.rows == ROWS
-    assert done.counts.n == (~rows).sum()
+    outcome = engines.screen(source, gate, tmp_path / "out.csv", means=means)
+    assert outcome.rows == ROWS
+    assert outcome.counts.n == (~rows).sum()
     decided = pl.read_csv(tmp_path / "out.csv")
     assert len(decided) == ROWS
     assert decided["accepted"].null_count() == 0
 
 
-@pytest.mark.parametrize("how", HOW)
-def test_labels_that_were_not_drawn_at_random_are_told(how, tmp_path):
+@pytest.mark.parametrize("means_name", HOW)
+def test_labels_that_were_not_drawn_at_random_are_told(means_name, tmp_path):
     """Whoever labels only what looks easy gets a promise for easy rows."""
     from scipy.stats import ks_2samp
 
-    doubts = td.alpha(td.Predictions.from_probs(said().probs))
+    doubts = td.alpha(td.Predictions.from_probs(held_out().probs))
     for name, rows in (("chance", drawn()), ("easy", doubts > np.median(doubts))):
         source = find_source(missing_kind(rows).alone(tmp_path / name))
-        gate = engines.calibrate_files(source, frr=0.1, means=HOW[how])
+        gate = engines.calibrate_files(source, frr=0.1, means=HOW[means_name])
         careful = [n for n in gate.certificate.notes if n.startswith("Careful")]
         differ = ks_2samp(doubts[rows], doubts[~rows]).pvalue < 1e-3
         assert bool(careful) == differ == (name == "easy")
@@ -287,8 +297,8 @@ def test_checks_and_comparisons_leave_rows_without_labels_out(tmp_path):
     right = ~p.labelled("x").errors
     assert watch.tests["frr"].n == right.sum()
     assert watch.tests["frr"].counted == (~accepted[~rows] & right).sum()
-    found = td.compare(p)
-    assert found.to_json() == td.compare(p.labelled("x")).to_json()
+    comparison = td.compare(p)
+    assert comparison.to_json() == td.compare(p.labelled("x")).to_json()
 
 
 # Labels from a table of their own.
@@ -305,32 +315,32 @@ def test_labels_come_by_id(suffix, tmp_path):
     truth = pl.DataFrame(
         {
             "id": [f"r{i}" for i in order],
-            "label": [NAMES[said().labels[i]] for i in order],
+            "label": [NAMES[held_out().labels[i]] for i in order],
         }
     )
     path = tmp_path / f"truth{suffix}"
     truth.write_csv(path) if suffix == ".csv" else truth.write_parquet(path)
-    rows = truth_kind().parts(tmp_path / "in")
+    rows = truth_kind().halves(tmp_path / "in")
     p = td.read(rows, ids="id", truth=path)
-    known = np.isin(np.arange(ROWS), order)
-    assert p.labels.tolist() == np.where(known, said().labels, -1).tolist()
+    has_label = np.isin(np.arange(ROWS), order)
+    assert p.labels.tolist() == np.where(has_label, held_out().labels, -1).tolist()
     source = find_source(rows, Columns(ids="id", truth=path))
-    one, two = (
+    at_once, streamed = (
         engines.calibrate_files(source, threshold=-1.0, means=means)
         for means in HOW.values()
     )
-    assert one.certificate.observed == two.certificate.observed
+    assert at_once.certificate.observed == streamed.certificate.observed
 
 
 def test_the_truths_column_may_be_named(tmp_path):
     path = tmp_path / "truth.csv"
-    labels = [NAMES[i] for i in said().labels]
+    labels = [NAMES[i] for i in held_out().labels]
     pl.DataFrame(
         {"id": [f"r{i}" for i in range(ROWS)], "y": labels, "who": "me"}
     ).write_csv(path)
     rows = truth_kind().alone(tmp_path)
     p = td.read(rows, ids="id", truth=path, labels="y")
-    assert p.labels.tolist() == said().labels.tolist()
+    assert p.labels.tolist() == held_out().labels.tolist()
 
 
 # The same through the command line, which reads at once what fits.
@@ -347,7 +357,8 @@ def commands(path, folder, options, score):
         "compare": ["--json", folder / "compare.json"],
     }
     return {
-        verb: [verb, path, *options, "--quiet", *own] for verb, own in arguments.items()
+        verb: [verb, path, *options, "--quiet", *verb_options]
+        for verb, verb_options in arguments.items()
     }
 
 
@@ -356,8 +367,12 @@ def run_all(run, path, folder, options, *, score="alpha", but=()):
     folder.mkdir()
     for verb, arguments in commands(path, folder, options, score).items():
         if verb not in but:
-            done = run(*arguments)
-            assert (done.returncode, done.stdout, done.stderr) == (0, "", ""), verb
+            completed = run(*arguments)
+            assert (completed.returncode, completed.stdout, completed.stderr) == (
+                0,
+                "",
+                "",
+            ), verb
     out = {file.stem: json.loads(file.read_text()) for file in folder.glob("*.json")}
     out["gate"].pop("classes", None)
     for errors in out["diagnose"]["least_doubtful_errors"].values():
@@ -377,13 +392,13 @@ def plainly():
 @pytest.mark.sampled(4)
 @every_kind
 def test_every_kind_through_every_command(kind, run, plain, plainly, tmp_path):
-    key, path = plain(kind), kind.parts(tmp_path / "in")
+    key, path = plain(kind), kind.halves(tmp_path / "in")
     if key not in plainly:
         plainly[key] = run_all(run, key, tmp_path / "plain", [])
     but = () if kind.options else ("check", "compare")  # which read alike
-    found = run_all(run, path, tmp_path / "own", kind.arguments(tmp_path), but=but)
-    assert len(found) == 5 - len(but)
-    assert found == {verb: plainly[key][verb] for verb in found}
+    documents = run_all(run, path, tmp_path / "own", kind.arguments(tmp_path), but=but)
+    assert len(documents) == 5 - len(but)
+    assert documents == {verb: plainly[key][verb] for verb in documents}
 
 
 @pytest.mark.sampled(2)
@@ -394,28 +409,28 @@ def test_every_kind_of_answers_through_every_command(kind, run, plainly, tmp_pat
         first = ANSWERS[f"{score} and correct"]
         path, options = first.alone(tmp_path / "first"), first.arguments(tmp_path)
         plainly[score] = run_all(run, path, tmp_path / "plain", options, score=score)
-    path, options = kind.parts(tmp_path / "in"), kind.arguments(tmp_path)
-    found = run_all(run, path, tmp_path / "own", options, score=score)
+    path, options = kind.halves(tmp_path / "in"), kind.arguments(tmp_path)
+    documents = run_all(run, path, tmp_path / "own", options, score=score)
     expected = plainly[score]
-    assert set(found) == set(expected)
+    assert set(documents) == set(expected)
     if kind.options.get("percent"):  # 100 p / 100 is not p to the last bit
-        assert found["diagnose"]["n_errors"] == expected["diagnose"]["n_errors"]
-        assert found["check"]["tests"] == expected["check"]["tests"]
+        assert documents["diagnose"]["n_errors"] == expected["diagnose"]["n_errors"]
+        assert documents["check"]["tests"] == expected["check"]["tests"]
     else:
-        assert found == expected
+        assert documents == expected
 
 
 def test_missing_labels_are_counted_in_a_line_of_output(run, tmp_path):
     rows = drawn()
     path = missing_kind(rows).alone(tmp_path)
     line = f"{int(rows.sum())} of {ROWS} rows have no label"
-    done = run("diagnose", path, "--score", "alpha")
-    assert done.returncode == 0
-    assert line in done.stdout
+    completed = run("diagnose", path, "--score", "alpha")
+    assert completed.returncode == 0
+    assert line in completed.stdout
     gate = tmp_path / "gate.json"
-    done = run("calibrate", path, "--frr", "0.1", "-o", gate)
-    assert "for rows like the labelled ones" in done.stdout
-    done = run("screen", path, "--gate", gate, "-o", tmp_path / "out.csv")
-    assert done.returncode == 0
-    assert line in done.stdout
+    completed = run("calibrate", path, "--frr", "0.1", "-o", gate)
+    assert "for rows like the labelled ones" in completed.stdout
+    completed = run("screen", path, "--gate", gate, "-o", tmp_path / "out.csv")
+    assert completed.returncode == 0
+    assert line in completed.stdout
     assert len(pl.read_csv(tmp_path / "out.csv")) == ROWS

@@ -70,12 +70,12 @@ def folder(path, **arrays):
     return path
 
 
-def one_line(done):
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert done.stderr.startswith("trustdoctor: ")
-    assert done.stderr.count("\n") == 1
-    assert "internal error" not in done.stderr
-    return done.stderr
+def one_line(completed):
+    assert completed.returncode == 2, completed.stdout + completed.stderr
+    assert completed.stderr.startswith("trustdoctor: ")
+    assert completed.stderr.count("\n") == 1
+    assert "internal error" not in completed.stderr
+    return completed.stderr
 
 
 def refused_by_all(path, run, tmp_path, word):
@@ -156,13 +156,13 @@ def test_arrays_of_any_byte_order_are_read_as_numpy_reads_them(
     z = np.array(8 * values(), dtype=kind, order=order)
     truth = labels().astype(">i4")
     path = write(tmp_path / "in.npz", logits=npy(z), labels=npy(truth))
-    found = read(path)
-    assert np.array_equal(found.logits, z.astype(float))
-    assert np.array_equal(found.labels, truth.astype(int))
+    predictions = read(path)
+    assert np.array_equal(predictions.logits, z.astype(float))
+    assert np.array_equal(predictions.labels, truth.astype(int))
     out = tmp_path / "out.npz"
     engines.screen(find_source(path), GATE, out)
     with np.load(out) as decided:
-        assert np.array_equal(decided["score"], td.alpha(found))
+        assert np.array_equal(decided["score"], td.alpha(predictions))
         assert decided["accepted"].shape == (ROWS,)
 
 
@@ -220,15 +220,17 @@ def test_record_batches_are_those_of_pyarrow(rows, packing, write, tmp_path):
     path = tmp_path / "a.arrow"
     none = packing == "uncompressed" and write is by_pyarrow
     write(path, None if none else packing, rows)
-    with pa.ipc.open_file(path) as known:
-        batches = [known.get_batch(i) for i in range(known.num_record_batches)]
-    found = read_batches(path)
-    assert [one.rows for one in found] == [one.num_rows for one in batches]
-    for one, batch in zip(found, batches, strict=True):
-        exact = batch.get_total_buffer_size()
+    with pa.ipc.open_file(path) as reader:
+        arrow_batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
+    batches = read_batches(path)
+    assert [batch.rows for batch in batches] == [
+        batch.num_rows for batch in arrow_batches
+    ]
+    for batch, arrow_batch in zip(batches, arrow_batches, strict=True):
+        exact = arrow_batch.get_total_buffer_size()
         # Of few bytes packing makes more, at most a frame for each buffer.
         room = 0 if packing == "uncompressed" else 32 * 12
-        assert exact <= one.size <= exact + room
+        assert exact <= batch.size <= exact + room
     assert find_source(path).rows == 1000
 
 
@@ -247,7 +249,7 @@ def test_damaged_arrow_files_are_refused(tmp_path, rng):
 
     path, bad = tmp_path / "a.arrow", tmp_path / "bad.arrow"
     by_pyarrow(path, "lz4", 300)
-    good = read_batches(path)
+    intact_batches = read_batches(path)
     content = path.read_bytes()
     for cut in (0, 1, 6, 10, 40, len(content) // 2, len(content) - 1):
         bad.write_bytes(content[:cut])
@@ -261,11 +263,11 @@ def test_damaged_arrow_files_are_refused(tmp_path, rng):
             changed[at] ^= 1 << rng.integers(0, 8)
         bad.write_bytes(changed)
         try:
-            found = read_batches(bad)
+            batches = read_batches(bad)
         except FileError:
             refused += 1
             continue
-        assert all(one.rows >= 0 and one.size >= 0 for one in found)
-        assert len(found) <= len(content) // 24
+        assert all(batch.rows >= 0 and batch.size >= 0 for batch in batches)
+        assert len(batches) <= len(content) // 24
     assert 0 < refused < 500
-    assert [one.rows for one in good] == [300, 300, 300, 100]
+    assert [batch.rows for batch in intact_batches] == [300, 300, 300, 100]

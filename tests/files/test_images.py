@@ -9,7 +9,7 @@ import zlib
 import numpy as np
 import polars as pl
 import pytest
-from blank_pictures import png
+from blank_images import png
 from PIL import Image
 
 from trustdoctor.errors import FileError
@@ -41,9 +41,9 @@ def test_the_largest_picture_is_decoded():
 def test_usual_formats_are_decoded(kind):
     buffer = io.BytesIO()
     Image.new("RGB", (4, 3), (250, 0, 0)).save(buffer, kind)
-    found = np.asarray(decode(buffer.getvalue(), "a"))
-    assert found.shape == (3, 4, 3)
-    assert abs(int(found[0, 0, 0]) - 250) < 10
+    pixels = np.asarray(decode(buffer.getvalue(), "a"))
+    assert pixels.shape == (3, 4, 3)
+    assert abs(int(pixels[0, 0, 0]) - 250) < 10
 
 
 @pytest.mark.parametrize(
@@ -69,10 +69,10 @@ def test_warnings_of_the_decoder_stay_inside(recwarn):
     note = b"acTL" + struct.pack(">II", 0, 0)  # an animation without pictures
     chunk = struct.pack(">I", 8) + note + struct.pack(">I", zlib.crc32(note))
     odd = content[:33] + chunk + content[33:]
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         Image.open(io.BytesIO(odd))
-    assert told  # it warns by itself
+    assert caught  # it warns by itself
     decode(odd, "a")
     assert not recwarn.list
 
@@ -85,15 +85,15 @@ def test_pages_refuse_large_pictures_in_one_line(tmp_path, run, archive):
     (tmp_path / "folder").mkdir()
     for name, content in zip("ab", pictures, strict=True):
         (tmp_path / "folder" / f"{name}.png").write_bytes(content)
-    for file, where in (
+    for file, pictures_in in (
         (tmp_path / "p.parquet", "image"),
         (archive, tmp_path / "p.parquet"),
         (archive, tmp_path / "folder"),
     ):
-        found = run("diagnose", file, "--html", page, "--thumbnails", where)
-        assert found.returncode == 2
-        assert found.stderr.count("\n") == 1
-        assert "67,108,864 pixels" in found.stderr
+        completed = run("diagnose", file, "--html", page, "--thumbnails", pictures_in)
+        assert completed.returncode == 2
+        assert completed.stderr.count("\n") == 1
+        assert "67,108,864 pixels" in completed.stderr
         assert not page.exists()
 
 
@@ -104,7 +104,7 @@ def test_damaged_tables_of_pictures_are_named(tmp_path, archive, monkeypatch):
     with pytest.raises(FileError, match=r"i\.parquet: it is damaged"):
         thumbnails(str(tmp_path / "i.parquet"), source, table)
 
-    def panics(*_given, **_options):
+    def panics(*_arguments, **_options):
         raise pl.exceptions.PanicException
 
     pl.DataFrame({"image": [b"a", b"b"]}).write_parquet(tmp_path / "i.parquet")

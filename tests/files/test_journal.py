@@ -39,7 +39,7 @@ def contents(folder):
 @pytest.mark.parametrize("change", ["shorter", "as long", "empty", "gone"])
 def test_an_output_that_was_changed_is_written_again(change, folder):
     first = run(folder)
-    before, kept = contents(folder), (folder / "out" / "a.csv").stat()
+    before, intact_state = contents(folder), (folder / "out" / "a.csv").stat()
     path = folder / "out" / "b.csv"
     text = path.read_text()
     if change == "gone":
@@ -51,7 +51,10 @@ def test_an_output_that_was_changed_is_written_again(change, folder):
     assert run(folder, resume=True) == first
     assert contents(folder) == before
     again = (folder / "out" / "a.csv").stat()
-    assert (again.st_ino, again.st_mtime_ns) == (kept.st_ino, kept.st_mtime_ns)
+    assert (again.st_ino, again.st_mtime_ns) == (
+        intact_state.st_ino,
+        intact_state.st_mtime_ns,
+    )
 
 
 def test_a_truth_that_was_changed_is_counted_again(folder):
@@ -95,17 +98,17 @@ def test_processes_that_share_a_folder_keep_what_the_others_noted(folder):
     journals = [Journal(folder / "out", GATE, find_source(folder / "in")) for _ in "xy"]
     journals[0].begin(resume=False)
     journals[1].begin(resume=True)
-    parts = [td.gates.Outcome(20, k) for k in range(3)]
-    for turn, file, part in zip((0, 1, 0), files, parts, strict=True):
-        journals[turn].note(file, part)
+    outcomes = [td.gates.Outcome(20, k) for k in range(3)]
+    for turn, file, outcome in zip((0, 1, 0), files, outcomes, strict=True):
+        journals[turn].note(file, outcome)
     last = Journal(folder / "out", GATE, find_source(folder / "in"))
     last.begin(resume=True)
-    assert [last.find(file) for file in files] == parts
+    assert [last.find(file) for file in files] == outcomes
     assert first.rows == 60
     gate = td.Gate(0.0, score="alpha")
     other = Journal(folder / "out", gate, find_source(folder / "in"))
     with pytest.raises(FileError, match="another gate"):
-        other.note(files[0], parts[0])
+        other.note(files[0], outcomes[0])
     assert not [f for f in (folder / "out").iterdir() if f.name.endswith(".lock")]
 
 
@@ -171,8 +174,8 @@ def test_counts_that_can_be_are_kept(entry, folder):
     content = json.loads(path.read_text())
     content["done"] = dict.fromkeys(content["done"], entry)
     path.write_text(json.dumps(content))
-    done = run(folder, resume=True)
-    assert (done.rows, done.accepted) == (60, 30)
+    outcome = run(folder, resume=True)
+    assert (outcome.rows, outcome.accepted) == (60, 30)
 
 
 def test_a_journal_is_a_file_and_strict_json(folder):
@@ -192,8 +195,8 @@ def test_a_journal_is_a_file_and_strict_json(folder):
 def test_folders_whose_names_are_not_utf_8_have_journals(folder):
     out = folder / os.fsdecode(b"\xff\xfe")
     out.mkdir()
-    source, done = find_source(folder / "in"), td.gates.Outcome(20, 1)
-    Journal(out, GATE, source).note(source.files[0], done)
+    source, outcome = find_source(folder / "in"), td.gates.Outcome(20, 1)
+    Journal(out, GATE, source).note(source.files[0], outcome)
     later = Journal(out, GATE, source)
     later.begin(resume=True)
-    assert later.find(source.files[0]) == done
+    assert later.find(source.files[0]) == outcome

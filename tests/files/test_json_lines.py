@@ -5,7 +5,7 @@ import json
 import numpy as np
 import polars as pl
 import pytest
-from first_contact import CHOICES, IN_MEMORY, STREAMED, response, write_responses
+from file_kinds import CHOICES, IN_MEMORY, STREAMED, response, write_responses
 
 import trustdoctor as td
 from trustdoctor import engines
@@ -15,37 +15,37 @@ from trustdoctor.files import Columns, find_source
 GATE = td.Gate(-0.5, score="confidence")
 
 
-def one_line(done):
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert done.stderr.startswith("trustdoctor: ")
-    assert done.stderr.count("\n") == 1
-    assert "internal error" not in done.stderr
-    return done.stderr
+def one_line(completed):
+    assert completed.returncode == 2, completed.stdout + completed.stderr
+    assert completed.stderr.startswith("trustdoctor: ")
+    assert completed.stderr.count("\n") == 1
+    assert "internal error" not in completed.stderr
+    return completed.stderr
 
 
 def refused(path, run, match, **columns):
     """Have rows refused at once, in batches and on the command line, alike."""
-    said = set()
+    messages = set()
     for means in (IN_MEMORY, STREAMED):
-        with pytest.raises(FileError, match=match) as told:
+        with pytest.raises(FileError, match=match) as refusal:
             engines.screen(
                 find_source(path, Columns(need_labels=False, **columns)),
                 GATE,
                 None,
                 means=means,
             )
-        said.add(str(told.value))
-    assert len(said) == 1
+        messages.add(str(refusal.value))
+    assert len(messages) == 1
     options = Columns(**columns).options()
-    told = one_line(run("screen", path, "--threshold", 0.5, *options))
-    assert told == f"trustdoctor: {said.pop()}\n"
+    line = one_line(run("screen", path, "--threshold", 0.5, *options))
+    assert line == f"trustdoctor: {messages.pop()}\n"
 
 
 def answered(**first):
     """A response whose first token is another."""
-    made = response(0.7)
-    made["choices"][0]["logprobs"]["content"][0] |= first
-    return made
+    changed = response(0.7)
+    changed["choices"][0]["logprobs"]["content"][0] |= first
+    return changed
 
 
 def top(token, logprob):
@@ -80,8 +80,8 @@ def test_responses_that_say_nothing_are_told(case, run, tmp_path):
 def test_probabilities_may_be_rounded_above_1(tmp_path):
     rows = [{"id": "r", **answered(**top("positive", 1e-6))}]
     path = write_responses(tmp_path, rows)
-    found = td.read(path, choices=",".join(CHOICES))
-    assert found.confidence[0] == pytest.approx(1)
+    answers = td.read(path, choices=",".join(CHOICES))
+    assert answers.confidence[0] == pytest.approx(1)
 
 
 @pytest.mark.parametrize(
@@ -98,8 +98,8 @@ def test_probabilities_may_be_rounded_above_1(tmp_path):
 def test_lines_that_are_no_responses_are_told(line, match, run, tmp_path):
     path = tmp_path / "answers.jsonl"
     good = [json.dumps({"id": f"r{i}", **response(0.7)}) for i in range(2)]
-    whole = [*good, line, *good] if line else [""]
-    path.write_text("\n".join(whole) + "\n")
+    rows = [*good, line, *good] if line else [""]
+    path.write_text("\n".join(rows) + "\n")
     refused(path, run, match, choices=",".join(CHOICES))
 
 
@@ -130,8 +130,8 @@ def test_a_name_stands_once_in_a_row(line, run, tmp_path):
 def test_names_in_texts_and_further_in_are_no_repetition(rows, tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found = td.read(path, confidence="confidence")
-    assert found.confidence.tolist() == [row["confidence"] for row in rows]
+    answers = td.read(path, confidence="confidence")
+    assert answers.confidence.tolist() == [row["confidence"] for row in rows]
     source = find_source(path, Columns(confidence="confidence"))
     out = tmp_path / "out.jsonl"
     engines.screen(source, GATE, out, means=STREAMED)
@@ -160,9 +160,9 @@ def test_long_numbers_are_read_alike(suffix, digits, run, tmp_path):
         refused(path, run, "InvalidNumber", logits="logit_")
         return
     source, gate = find_source(path), td.Gate(0, score="alpha")
-    whole = source.read()
-    assert whole.logits[:, 0].tolist() == [float(number)] * 20
+    answers = source.read()
+    assert answers.logits[:, 0].tolist() == [float(number)] * 20
     out = tmp_path / "out.parquet"
     engines.screen(source, gate, out, means=STREAMED)
-    found = pl.read_parquet(out)
-    assert np.array_equal(found["score"].to_numpy(), td.alpha(whole))
+    decisions = pl.read_parquet(out)
+    assert np.array_equal(decisions["score"].to_numpy(), td.alpha(answers))

@@ -73,7 +73,7 @@ def test_whole_last_lines_are_taken(end, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("logit_0,logit_1,la", "has no line end"),
         (WHOLE + '1,2,"a\nb', "has no line end"),
@@ -84,10 +84,10 @@ def test_whole_last_lines_are_taken(end, tmp_path):
         ("sep=,\n" + WHOLE + "1,2\n", "has 2 of 3 values"),
     ],
 )
-def test_cut_lines_are_refused_however_they_look(text, told, tmp_path):
-    with pytest.raises(FileError, match=told):
+def test_cut_lines_are_refused_however_they_look(text, message, tmp_path):
+    with pytest.raises(FileError, match=message):
         td.read(write(tmp_path / "a.csv", text))
-    with pytest.raises(FileError, match=told):
+    with pytest.raises(FileError, match=message):
         td.read(write(tmp_path / "b.csv", text.encode("utf-16")))
 
 
@@ -95,10 +95,10 @@ def test_every_cut_of_a_packed_file_is_refused(tmp_path, run):
     packed = gzip.compress(WHOLE.encode() * 30)
     for size in range(2, len(packed), 7):
         (tmp_path / "a.csv.gz").write_bytes(packed[:size])
-        done = run("screen", tmp_path / "a.csv.gz", "--gamma", 1)
-        assert done.returncode == 2, size
-        assert "cut short" in done.stderr or "is empty" in done.stderr
-        assert done.stderr.count("\n") == 1
+        completed = run("screen", tmp_path / "a.csv.gz", "--gamma", 1)
+        assert completed.returncode == 2, size
+        assert "cut short" in completed.stderr or "is empty" in completed.stderr
+        assert completed.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])
@@ -120,13 +120,13 @@ def test_every_command_refuses_a_cut_file_and_takes_a_kept_one(tmp_path, run):
     table = table.with_columns(
         label=pl.Series((z + rng.gumbel(size=z.shape)).argmax(1))
     )
-    cut, whole, truth = (tmp_path / f"{n}.csv" for n in ("cut", "whole", "truth"))
-    table.write_csv(whole)
-    cut.write_text(whole.read_text()[:-1])
+    cut, complete, truth = (tmp_path / f"{n}.csv" for n in ("cut", "whole", "truth"))
+    table.write_csv(complete)
+    cut.write_text(complete.read_text()[:-1])
     truth.write_text(table.select("id", "label").write_csv()[:-1])
     table.drop("label").write_csv(tmp_path / "bare.csv")
     gate, state, out = (tmp_path / n for n in ("gate.json", "state.json", "o.csv"))
-    assert run("calibrate", whole, "--frr", "0.2", "-o", gate).returncode == 0
+    assert run("calibrate", complete, "--frr", "0.2", "-o", gate).returncode == 0
     new = ("-o", tmp_path / "new.json")
     commands = (
         ("diagnose", cut),
@@ -134,30 +134,30 @@ def test_every_command_refuses_a_cut_file_and_takes_a_kept_one(tmp_path, run):
         ("calibrate", cut, "--frr", "0.2", *new),
         ("screen", cut, "--gate", gate, "-o", out),
         ("check", cut, "--gate", gate, "--state", state),
-        ("check", whole, "--gate", gate, "--state", state, "--reference", cut),
+        ("check", complete, "--gate", gate, "--state", state, "--reference", cut),
         ("compare", cut),
         ("split", cut, "-o", out, tmp_path / "p.csv"),
-        ("cascade", cut, whole, *("--costs", "0,1,9"), "--risk", "0.4", *new),
+        ("cascade", cut, complete, *("--costs", "0,1,9"), "--risk", "0.4", *new),
     )
     for command in commands:
         before = sorted(tmp_path.iterdir())
-        done = run(*command)
-        assert done.returncode == 2, command
-        assert "has no line end" in done.stderr
-        assert done.stderr.count("\n") == 1
+        completed = run(*command)
+        assert completed.returncode == 2, command
+        assert "has no line end" in completed.stderr
+        assert completed.stderr.count("\n") == 1
         assert sorted(tmp_path.iterdir()) == before
-        kept = run(*command, "--last-line", "keep")
-        assert kept.returncode in (0, 3), (command, kept.stderr)
-    done = run("diagnose", cut, "--last-line", "drop")
-    assert "expected --last-line keep" in done.stderr
+        accepted = run(*command, "--last-line", "keep")
+        assert accepted.returncode in (0, 3), (command, accepted.stderr)
+    completed = run("diagnose", cut, "--last-line", "drop")
+    assert "expected --last-line keep" in completed.stderr
 
 
 def test_rows_to_classify_are_whole(tmp_path):
     path = write(tmp_path / "a.csv", "text,n\ngood,1\nba")
-    given = {"where": None, "rows": None, "seed": 0}
+    options = {"where": None, "rows": None, "seed": 0}
     with pytest.raises(FileError, match="no line end"):
-        read_rows(path, "text", **given)
-    table = read_rows(path, "text", **given, last_line="keep")
+        read_rows(path, "text", **options)
+    table = read_rows(path, "text", **options, last_line="keep")
     assert table["text"].to_list() == ["good", "ba"]
 
 
@@ -188,10 +188,10 @@ ENDLESS = {
 @pytest.mark.parametrize("kind", ENDLESS)
 def test_endless_lines_are_refused_before_they_are_parsed(kind, name, tmp_path, run):
     path = write(tmp_path / name, ENDLESS[kind])
-    done = run("screen", path, "--gamma", 1)
-    assert done.returncode == 2
-    assert "expected lines of at most 16,777,216 bytes" in done.stderr
-    assert done.stderr.count("\n") == 1
+    completed = run("screen", path, "--gamma", 1)
+    assert completed.returncode == 2
+    assert "expected lines of at most 16,777,216 bytes" in completed.stderr
+    assert completed.stderr.count("\n") == 1
 
 
 @pytest.mark.usefixtures("parser")
@@ -199,8 +199,8 @@ def test_packed_lines_are_bounded_whatever_the_file_is_called(tmp_path, run):
     endless = gzip.compress(ENDLESS["in a row"])
     for name in ("a.csv", "a.jsonl"):
         (tmp_path / name).write_bytes(endless)
-        done = run("diagnose", tmp_path / name)
-        assert "expected lines of at most" in done.stderr, name
+        completed = run("diagnose", tmp_path / name)
+        assert "expected lines of at most" in completed.stderr, name
 
 
 @pytest.mark.usefixtures("parser")
@@ -208,19 +208,19 @@ def test_columns_are_bounded_before_they_are_parsed(tmp_path, run):
     columns = [f"logit_{i}" for i in range(lines.MOST_COLUMNS + 1)]
     text = ",".join(columns) + "\n" + ",".join(["1"] * len(columns)) + "\n"
     for name in ("a.csv", "a.csv.gz"):
-        done = run("screen", write(tmp_path / name, text), "--gamma", 1)
-        assert done.returncode == 2
-        assert "at most 32,768 columns" in done.stderr
-        assert "got 32,769" in done.stderr
+        completed = run("screen", write(tmp_path / name, text), "--gamma", 1)
+        assert completed.returncode == 2
+        assert "at most 32,768 columns" in completed.stderr
+        assert "got 32,769" in completed.stderr
 
 
 def test_wide_tables_say_which_memory_they_need(tmp_path, run):
     columns = [f"logit_{i}" for i in range(9_000)]
     text = ",".join(columns) + "\n" + ",".join(["1"] * len(columns)) + "\n"
     path = write(tmp_path / "a.csv", text)
-    done = run("screen", path, "--gamma", 1, "--memory", "1GB")
-    assert done.returncode == 2
-    assert "Give --memory 1.1GB" in done.stderr
+    completed = run("screen", path, "--gamma", 1, "--memory", "1GB")
+    assert completed.returncode == 2
+    assert "Give --memory 1.1GB" in completed.stderr
     source = find_source(path)
     assert not fits(source, GB)
     assert fits(source, 1_100_000_000)
@@ -233,13 +233,13 @@ def test_long_lines_say_which_memory_they_need(name, tmp_path):
     rows = {"csv": f"logit_0,logit_1,t\n1,2,{long}\n"}
     rows["jsonl"] = f'{{"logit_0": 1, "logit_1": 2, "t": "{long}"}}\n'
     source = find_source(write(tmp_path / name, rows[name.split(".")[1]]))
-    for whole, least in ((False, 1.2 * GB), (True, 3 * GB)):
+    for are_written, least in ((False, 1.2 * GB), (True, 3 * GB)):
         with (
             pytest.raises(FileError, match=r"Give --memory [\d.]+GB"),
-            tuned(source, GB, all_columns=whole),
+            tuned(source, GB, all_columns=are_written),
         ):
             pass
-        with tuned(source, int(least), all_columns=whole):
+        with tuned(source, int(least), all_columns=are_written):
             pass
     assert not fits(source, GB)
 
@@ -262,13 +262,13 @@ finally:
 def test_long_lines_are_refused_before_any_is_parsed(words, tmp_path):
     line = f'{{"logit_0": 1, "logit_1": 2, "label": 0, "t": "{"x" * 15_000_000}"}}\n'
     path = write(tmp_path / "a.jsonl", line * 8)
-    given = [*words.replace("FILE", str(path)).split(), "--memory", "1GB"]
-    command = [sys.executable, "-c", PEAK, *given]
-    done = subprocess.run(
+    arguments = [*words.replace("FILE", str(path)).split(), "--memory", "1GB"]
+    command = [sys.executable, "-c", PEAK, *arguments]
+    completed = subprocess.run(
         command, check=False, cwd=tmp_path, capture_output=True, text=True
     )
-    assert done.returncode == 2, done.stderr
-    message, peak = done.stderr.splitlines()
+    assert completed.returncode == 2, completed.stderr
+    message, peak = completed.stderr.splitlines()
     assert "memory" in message
     assert int(peak) < 300_000  # kB; 430,000 where the lines are parsed
 
@@ -285,12 +285,18 @@ def test_lines_end_outside_of_quotes(text, block):
             ends.append(at)
     with patch.object(lines, "_BLOCK", block):
         walked = list(lines._blocks_with_ends(io.BytesIO(text.encode())))
-    assert b"".join(part for part, _ in walked).decode() == text
+    assert b"".join(block_text for block_text, _ in walked).decode() == text
     first = 0
-    for part, found in walked:
-        own = [at - first for at in ends if first <= at < first + len(part)]
-        assert found == ((own[0], own[-1], len(own)) if own else None)
-        first += len(part)
+    for block_text, block_ends in walked:
+        expected_ends = [
+            at - first for at in ends if first <= at < first + len(block_text)
+        ]
+        assert block_ends == (
+            (expected_ends[0], expected_ends[-1], len(expected_ends))
+            if expected_ends
+            else None
+        )
+        first += len(block_text)
 
 
 def test_columns_say_how_a_last_line_is_read():
@@ -304,15 +310,15 @@ def test_cells_that_nobody_wrote_are_bounded(line, tmp_path, run):
     rows = ",".join(["1"] * 200) + "\n"
     text = ",".join(columns) + "\n" + rows + (line + "\n") * 400_000 + rows
     for name in ("a.csv", "a.csv.gz"):
-        done = run("screen", write(tmp_path / name, text), "--gamma", 1)
-        assert done.returncode == 2
-        assert "most are blank or short" in done.stderr
-    few = ",".join(columns) + "\n" + rows + "\n" * 4_000 + rows
-    assert len(td.read(write(tmp_path / "a.csv", few))) == 2
+        completed = run("screen", write(tmp_path / name, text), "--gamma", 1)
+        assert completed.returncode == 2
+        assert "most are blank or short" in completed.stderr
+    some_blank = ",".join(columns) + "\n" + rows + "\n" * 4_000 + rows
+    assert len(td.read(write(tmp_path / "a.csv", some_blank))) == 2
 
 
 def test_values_that_no_object_has_are_bounded(tmp_path):
-    whole = "{" + ", ".join(f'"logit_{i}": 1.5' for i in range(200)) + "}\n"
-    path = write(tmp_path / "a.jsonl", whole + "{}\n" * 400_000 + whole)
+    full_line = "{" + ", ".join(f'"logit_{i}": 1.5' for i in range(200)) + "}\n"
+    path = write(tmp_path / "a.jsonl", full_line + "{}\n" * 400_000 + full_line)
     with pytest.raises(FileError, match="most are blank or short"):
         td.read(path)

@@ -18,8 +18,8 @@ LABELS = np.array([0, 2, 0])
 
 
 def write_decisions(path, source):
-    found = find_source(source, Columns(need_labels=False))
-    return engines.screen(found, Gate.from_gamma(1.0), path)
+    files = find_source(source, Columns(need_labels=False))
+    return engines.screen(files, Gate.from_gamma(1.0), path)
 
 
 def columns(prefix, values):
@@ -127,7 +127,7 @@ def test_a_header_comes_out_as_it_went_in(name, tmp_path):
     tab = "\t" if ".tsv" in name else ","
     header = [*QUOTED, "prob_0", "prob_1"]
     text = io.StringIO()
-    rows = [[f'{i} "x" {one}' for one in QUOTED] for i in range(3)]
+    rows = [[f'{i} "x" {quoted}' for quoted in QUOTED] for i in range(3)]
     table = csv.writer(text, delimiter=tab, lineterminator="\n")
     table.writerows([header, *([*row, "0.75", "0.25"] for row in rows)])
     source = tmp_path / name
@@ -136,8 +136,8 @@ def test_a_header_comes_out_as_it_went_in(name, tmp_path):
     for out in (tmp_path / f"out{name[2:]}", tmp_path / "out.parquet"):
         write_decisions(out, source)
         if out.suffix == ".parquet":
-            found = pl.read_parquet(out)
-            names, back = found.columns, found.select(QUOTED_OUT).rows()
+            decisions = pl.read_parquet(out)
+            names, back = decisions.columns, decisions.select(QUOTED_OUT).rows()
             assert [list(row) for row in back] == rows
         else:
             raw = out.read_bytes()
@@ -175,8 +175,8 @@ def test_ids_keep_every_digit(suffix, tmp_path):
         ),
     }
     row = read_all[suffix](out).row(0)
-    found = [str(cell) for cell in row[: len(ids) + 1]]
-    assert found == [*ids, f"-{ids[9]}"]
+    written_ids = [str(cell) for cell in row[: len(ids) + 1]]
+    assert written_ids == [*ids, f"-{ids[9]}"]
 
 
 def of_many_kinds(rows=40):
@@ -213,12 +213,12 @@ def of_many_kinds(rows=40):
 )
 def test_columns_of_any_kind_are_taken_or_told_in_one_line(words, kind, run, tmp_path):
     of_many_kinds().write_parquet(tmp_path / "in.parquet")
-    done = run(*words.format(kind).split(), "-q", cwd=tmp_path)
-    assert done.returncode in (0, 2), done.stderr
-    assert done.stderr.count("\n") == (done.returncode == 2)
+    completed = run(*words.format(kind).split(), "-q", cwd=tmp_path)
+    assert completed.returncode in (0, 2), completed.stderr
+    assert completed.stderr.count("\n") == (completed.returncode == 2)
     compared = any(f"--{option}" in words for option in ("labels", "groups", "where"))
     if compared and kind in ("span", "raw", "list", "inner"):
-        assert f"expected names or numbers in {kind!r}, got" in done.stderr
+        assert f"expected names or numbers in {kind!r}, got" in completed.stderr
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
@@ -229,11 +229,11 @@ def test_groups_may_be_numbers_of_128_bits(suffix, run, tmp_path):
         table.write_parquet(path)
     else:
         path.write_text("".join(json.dumps(row) + "\n" for row in table.to_dicts()))
-    found = read(path, groups="long")
-    assert found.groups.tolist() == [str(one) for one in table["long"]]
+    predictions = read(path, groups="long")
+    assert predictions.groups.tolist() == [str(number) for number in table["long"]]
     options = ["--groups", "long", "-q"]
-    made = ["--frr", 0.2, "--allow-trivial", "-o", gate]
-    assert run("calibrate", path, *made, *options).returncode == 0
+    target = ["--frr", 0.2, "--allow-trivial", "-o", gate]
+    assert run("calibrate", path, *target, *options).returncode == 0
     assert run("screen", path, "--gate", gate, *options).returncode == 0
 
 

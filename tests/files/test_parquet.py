@@ -23,12 +23,14 @@ def tables():
     numbers = rng.normal(size=ROWS)
     holes = [None if i % 3 == 0 else float(i) for i in range(ROWS)]
     long = ["x" * 4000 + str(i % 5) for i in range(ROWS)]
-    few = ["red", "green", ""]
+    repeated = ["red", "green", ""]
     return {
         "numbers": pa.table({f"c{i}": rng.normal(size=ROWS) for i in range(30)}),
         "nulls": pa.table({"a": holes, "none": pa.nulls(ROWS, pa.float64())}),
         "texts": pa.table({"a": [f"row {i}" for i in range(ROWS)], "long": long}),
-        "words": pa.table({"a": [few[i % 3] for i in range(ROWS)], "b": [""] * ROWS}),
+        "words": pa.table(
+            {"a": [repeated[i % 3] for i in range(ROWS)], "b": [""] * ROWS}
+        ),
         "lists": pa.table(
             {
                 "a": [[float(i)] * (i % 4) for i in range(ROWS)],
@@ -80,30 +82,30 @@ def by_polars(table, path, rows):
 
 
 def check_meets_pyarrow(path):
-    known = pq.ParquetFile(path).metadata
-    found = read_row_groups(path)
-    assert len(found) == known.num_row_groups
-    for at, group in enumerate(found):
-        own = known.row_group(at)
+    arrow_metadata = pq.ParquetFile(path).metadata
+    groups = read_row_groups(path)
+    assert len(groups) == arrow_metadata.num_row_groups
+    for at, group in enumerate(groups):
+        expected = arrow_metadata.row_group(at)
         sizes = {}
-        for column in (own.column(i) for i in range(own.num_columns)):
+        for column in (expected.column(i) for i in range(expected.num_columns)):
             name = column.path_in_schema.split(".")[0]
             sizes[name] = sizes.get(name, 0) + column.total_uncompressed_size
-        assert group.rows == own.num_rows
+        assert group.rows == expected.num_rows
         assert group.sizes == sizes
-        assert group.size == own.total_byte_size
+        assert group.size == expected.total_byte_size
 
 
-@pytest.mark.parametrize("how", [*WRITERS, "polars"])
+@pytest.mark.parametrize("writer", [*WRITERS, "polars"])
 @pytest.mark.parametrize("name", tables())
-def test_row_groups_meet_pyarrow(name, how, tmp_path):
+def test_row_groups_meet_pyarrow(name, writer, tmp_path):
     table, path = tables()[name], tmp_path / "a.parquet"
     for rows in (300, 5000):
-        if how == "polars":
+        if writer == "polars":
             by_polars(table, path, rows)
         else:
-            told = table.replace_schema_metadata({"a": "b" * 300})
-            pq.write_table(told, path, row_group_size=rows, **WRITERS[how])
+            with_metadata = table.replace_schema_metadata({"a": "b" * 300})
+            pq.write_table(with_metadata, path, row_group_size=rows, **WRITERS[writer])
         check_meets_pyarrow(path)
         path.unlink()
 
@@ -135,14 +137,16 @@ def test_a_footer_of_endless_maps_is_refused_at_once(tmp_path):
     endless = bytes([0x1B]) + b"\xff" * 8 + b"\x7f" + bytes([0x11, 0])  # of booleans
     length = len(endless).to_bytes(4, "little")
     path.write_bytes(b"PAR1" + endless + length + b"PAR1")
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "trustdoctor", "diagnose", path],
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert (completed.returncode, completed.stderr.count("\n")) == (2, 1), (
+        completed.stderr
+    )
 
 
 def test_a_file_that_changed_is_looked_at_again(tmp_path):
@@ -186,14 +190,14 @@ def test_a_page_of_less_than_nothing_does_not_end_the_process(tmp_path):
     path = tmp_path / "a.parquet"
     path.write_bytes(with_page_of(-56))
     for command in (["diagnose"], ["screen", "--gamma", "1", "-o", "d.parquet"]):
-        done = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, "-m", "trustdoctor", *command, path],
             capture_output=True,
             text=True,
             cwd=tmp_path,
             check=False,
         )
-        assert done.returncode == 2, done.returncode
-        assert done.stderr.startswith("trustdoctor: cannot read ")
-        assert done.stderr.count("\n") == 1
+        assert completed.returncode == 2, completed.returncode
+        assert completed.stderr.startswith("trustdoctor: cannot read ")
+        assert completed.stderr.count("\n") == 1
     assert [file.name for file in tmp_path.iterdir()] == ["a.parquet"]

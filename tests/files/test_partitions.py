@@ -34,7 +34,7 @@ def test_folders_that_say_alike_are_read(kind, tmp_path):
 
 @pytest.mark.parametrize("kind", WRITE)
 @pytest.mark.parametrize(
-    ("places", "told"),
+    ("places", "message"),
     [
         (("a=1/a=2",), "say 'a' twice"),
         (("a=1/b=3/a=1", "a=2/b=3/a=1"), "say 'a' twice"),
@@ -46,12 +46,14 @@ def test_folders_that_say_alike_are_read(kind, tmp_path):
         (("day=1", "date=1"), r"got date=\.\.\. for .* and day=\.\.\. for"),
     ],
 )
-def test_folders_that_contradict_each_other_are_told(kind, places, told, tmp_path, run):
+def test_folders_that_contradict_each_other_are_told(
+    kind, places, message, tmp_path, run
+):
     place = folder(tmp_path / "in", kind, *places)
-    with pytest.raises(FileError, match=told):
+    with pytest.raises(FileError, match=message):
         td.read(place)
-    done = run("screen", place, "--gamma", 1, "-o", tmp_path / "out")
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
-    assert "folders" in done.stderr
+    completed = run("screen", place, "--gamma", 1, "-o", tmp_path / "out")
+    assert completed.returncode == 2
+    assert completed.stderr.count("\n") == 1
+    assert "folders" in completed.stderr
     assert not (tmp_path / "out").exists()

@@ -16,8 +16,8 @@ from trustdoctor.files import find_source, split_file
 def split(path, *names, **options):
     """Split beside the file; the parts' paths and their numbers of rows."""
     suffix = "".join(path.suffixes)
-    parts = [path.parent / (name if "." in name else name + suffix) for name in names]
-    return parts, split_file(find_source(path), *parts, **options)
+    outputs = [path.parent / (name if "." in name else name + suffix) for name in names]
+    return outputs, split_file(find_source(path), *outputs, **options)
 
 
 def lines(path):
@@ -50,11 +50,11 @@ def test_cells_of_a_csv_come_out_byte_for_byte(tmp_path):
     (first, second), sizes = split(path, "a", "b", share=0.4)
     assert sizes == (2, 3)
     header, *rows = list(csv.reader(lines(path)))
-    parts = [list(csv.reader(lines(part))) for part in (first, second)]
-    assert [part[0] for part in parts] == [header, header]
-    assert sorted(parts[0][1:] + parts[1][1:]) == rows
-    for part in parts:  # in the order that they had
-        assert part[1:] == sorted(part[1:])
+    tables = [list(csv.reader(lines(output))) for output in (first, second)]
+    assert [output[0] for output in tables] == [header, header]
+    assert sorted(tables[0][1:] + tables[1][1:]) == rows
+    for output in tables:  # in the order that they had
+        assert output[1:] == sorted(output[1:])
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".csv.gz", ".parquet", ".arrow"])
@@ -72,12 +72,12 @@ def test_each_row_once_in_its_order(suffix, tmp_path):
     write(path)
     (first, second), sizes = split(path, "a", "b", share=0.3)
     assert sizes == (round(0.3 * len(rows)), len(rows) - round(0.3 * len(rows)))
-    parts = [_read(part, rows.schema) for part in (first, second)]
-    assert tuple(map(len, parts)) == sizes
-    for part in parts:
-        assert part.schema == rows.schema
-        assert part["id"].is_sorted()
-    assert pl.concat(parts).sort("id").equals(rows)
+    tables = [_read(output, rows.schema) for output in (first, second)]
+    assert tuple(map(len, tables)) == sizes
+    for output in tables:
+        assert output.schema == rows.schema
+        assert output["id"].is_sorted()
+    assert pl.concat(tables).sort("id").equals(rows)
 
 
 def _read(path, schema):
@@ -94,8 +94,8 @@ def test_json_lines_keep_their_values_and_lists(tmp_path):
     rows = [{"id": f"{i:03d}", "probs": [i / 40, 1 - i / 40]} for i in range(40)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     (first, second), _ = split(path, "a", "b", share=0.5)
-    parts = [json.loads(line) for part in (first, second) for line in lines(part)]
-    assert sorted(parts, key=lambda row: row["id"]) == rows
+    objects = [json.loads(line) for output in (first, second) for line in lines(output)]
+    assert sorted(objects, key=lambda row: row["id"]) == rows
 
 
 def test_parquet_keeps_types_that_text_would_lose(tmp_path):
@@ -109,9 +109,9 @@ def test_parquet_keeps_types_that_text_would_lose(tmp_path):
     )
     rows.write_parquet(path)
     (first, second), _ = split(path, "a", "b", rows=20)
-    both = pl.concat([pl.read_parquet(first), pl.read_parquet(second)]).sort("id")
-    assert both.equals(rows)
-    assert both.schema == rows.schema
+    joined = pl.concat([pl.read_parquet(first), pl.read_parquet(second)]).sort("id")
+    assert joined.equals(rows)
+    assert joined.schema == rows.schema
 
 
 def test_arrays_of_an_npz_are_parted_by_row_and_others_kept(tmp_path):
@@ -132,15 +132,15 @@ def test_arrays_of_an_npz_are_parted_by_row_and_others_kept(tmp_path):
         np.lib.format.write_array(entry, arrays["file"])
     paths, sizes = split(path, "a", "b", share=0.5)
     assert sizes == (3, 3)
-    parts = [np.load(part) for part in paths]
-    order = np.concatenate([part["labels"] for part in parts])
+    archives = [np.load(half) for half in paths]
+    order = np.concatenate([half["labels"] for half in archives])
     assert sorted(order) == list(range(n))
     for name in ("logits", "labels", "file"):
-        both = np.concatenate([part[name] for part in parts])
-        assert np.array_equal(both, arrays[name][order])
-        assert both.dtype == arrays[name].dtype
+        joined = np.concatenate([half[name] for half in archives])
+        assert np.array_equal(joined, arrays[name][order])
+        assert joined.dtype == arrays[name].dtype
     for name in ("class_names", "temperature", "bins"):
-        assert all(np.array_equal(part[name], arrays[name]) for part in parts)
+        assert all(np.array_equal(half[name], arrays[name]) for half in archives)
 
 
 def test_arrays_that_cannot_be_split_are_refused(tmp_path):
@@ -180,11 +180,11 @@ def test_rows_of_one_value_stay_together(suffix, tmp_path):
         rows = pl.DataFrame({"row": np.arange(400), "person": person})
         rows.write_csv(path) if suffix == ".csv" else rows.write_parquet(path)
     paths, sizes = split(path, "a", "b", rows=10, together="person")
-    found = [_column(part, "person") for part in paths]
-    assert tuple(map(len, found)) == sizes
-    assert len(set(found[0])) == 10
-    assert set(found[0]).isdisjoint(found[1])
-    every = np.concatenate([_column(part, "row") for part in paths])
+    people = [_column(output, "person") for output in paths]
+    assert tuple(map(len, people)) == sizes
+    assert len(set(people[0])) == 10
+    assert set(people[0]).isdisjoint(people[1])
+    every = np.concatenate([_column(output, "row") for output in paths])
     assert sorted(every) == list(range(400))
 
 
@@ -205,10 +205,10 @@ NO_VALUE = {
 }
 
 
-@pytest.mark.parametrize("how", NO_VALUE)
-def test_rows_without_an_id_stand_alone(how, tmp_path):
+@pytest.mark.parametrize("blank", NO_VALUE)
+def test_rows_without_an_id_stand_alone(blank, tmp_path):
     """Else all of them would be one unit, and fall into one part."""
-    suffix, ids = NO_VALUE[how]
+    suffix, ids = NO_VALUE[blank]
     path = tmp_path / f"in{suffix}"
     if suffix == ".csv":
         path.write_text("id,row\n" + "".join(f"{v},{i}\n" for i, v in enumerate(ids)))
@@ -217,7 +217,7 @@ def test_rows_without_an_id_stand_alone(how, tmp_path):
     else:
         np.savez(path, logits=np.zeros((42, 2)), id=np.array(ids), row=np.arange(42))
     paths, sizes = split(path, "a", "b", rows=20, together="id")
-    rows = [set(_column(part, "row")) for part in paths]
+    rows = [set(_column(output, "row")) for output in paths]
     assert rows[0] | rows[1] == set(range(42))
     assert len({0, 1} & rows[0]) in (0, 2)
     assert sizes[0] in (20, 21)  # of 41 units, one of two rows
@@ -287,7 +287,7 @@ def test_an_empty_part_is_refused(n, options, tmp_path):
     table(n).with_columns(one=pl.lit("x")).write_csv(tmp_path / "in.csv")
     with pytest.raises(InputError, match="expected each part to get at least 1 of"):
         split(tmp_path / "in.csv", "a", "b", **options)
-    assert [one.name for one in tmp_path.iterdir()] == ["in.csv"]
+    assert [file.name for file in tmp_path.iterdir()] == ["in.csv"]
 
 
 def test_a_file_without_rows_is_refused(tmp_path):
@@ -307,13 +307,13 @@ def test_folders_and_patterns_are_one_table(tmp_path):
     rows = table(90)
     for month in range(3):
         (tmp_path / "in" / f"month={month}").mkdir(parents=True)
-        part = rows[30 * month : 30 * month + 30]
-        part.write_parquet(tmp_path / "in" / f"month={month}" / "x.parquet")
+        month_rows = rows[30 * month : 30 * month + 30]
+        month_rows.write_parquet(tmp_path / "in" / f"month={month}" / "x.parquet")
     outputs = tmp_path / "a.parquet", tmp_path / "b.parquet"
     for place in (tmp_path / "in", str(tmp_path / "in" / "*" / "*.parquet")):
         split_file(find_source(place), *outputs, share=0.5, seed=3)
-        both = pl.concat(map(pl.read_parquet, outputs)).sort("id")
-        assert both.select(rows.columns).equals(rows)
+        joined = pl.concat(map(pl.read_parquet, outputs)).sort("id")
+        assert joined.select(rows.columns).equals(rows)
     inside = tmp_path / "in" / "month=0" / "x.parquet"
     with pytest.raises(OutputError, match="the input itself"):
         split_file(find_source(tmp_path / "in"), outputs[0], inside, share=0.5)
@@ -346,8 +346,8 @@ def test_a_csv_may_become_another_table(tmp_path):
     paths, _ = split(tmp_path / "in.csv", "a.parquet", "b.jsonl", share=0.5)
     typed = pl.read_parquet(paths[0])
     assert typed.schema == {"id": pl.String, "p": pl.Float64}
-    rest = [json.loads(line)["id"] for line in lines(paths[1])]
-    assert sorted([*typed["id"], *rest]) == ["007", "008", "009", "010"]
+    second_ids = [json.loads(line)["id"] for line in lines(paths[1])]
+    assert sorted([*typed["id"], *second_ids]) == ["007", "008", "009", "010"]
     for name in ("b.npz", "b.txt"):
         with pytest.raises(FileError, match=r"expected (a table|an output)"):
             split(tmp_path / "in.csv", "a.csv", name, share=0.5)
@@ -358,8 +358,8 @@ def test_a_semicolon_and_utf_16_are_read_as_elsewhere(tmp_path):
     path.write_text("id;p\nä;0,5\nb;0,25\n", encoding="utf-16")
     paths, sizes = split(path, "a", "b", share=0.5)
     assert sizes == (1, 1)
-    both = [csv.reader(lines(part), delimiter=";") for part in paths]
-    rows = [row for part in both for row in list(part)[1:]]
+    readers = [csv.reader(lines(output), delimiter=";") for output in paths]
+    rows = [row for output in readers for row in list(output)[1:]]
     assert sorted(rows) == [["b", "0,25"], ["ä", "0,5"]]
 
 

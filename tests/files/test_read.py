@@ -118,8 +118,8 @@ def test_bad_csv_files_are_refused(text, match, tmp_path):
 def test_bad_npz_files_are_refused(tmp_path):
     path = tmp_path / "p.npz"
     write(path, {"probs": PROBS, "labels": LABELS})
-    whole = path.read_bytes()
-    for content in (b"", b"not a zip", whole[:100], whole[:-30]):
+    intact = path.read_bytes()
+    for content in (b"", b"not a zip", intact[:100], intact[:-30]):
         path.write_bytes(content)
         with pytest.raises(FileError, match="cannot read"):
             read(path)
@@ -155,8 +155,8 @@ def test_bad_parquet_files_are_refused(tmp_path):
     write(path, {"probs": [[0.5, 0.5], [1.0]], "label": [0, 0]})
     with pytest.raises(FileError, match="one length"):
         read(path)
-    whole = path.read_bytes()
-    for content in (b"", whole[: len(whole) // 2]):
+    intact = path.read_bytes()
+    for content in (b"", intact[: len(intact) // 2]):
         path.write_bytes(content)
         with pytest.raises(FileError, match="cannot read"):
             read(path)
@@ -213,9 +213,9 @@ def test_spaces_blank_lines_and_other_numbers_are_read(tmp_path):
         "logit_1": pl.Series([1, 1], dtype=pl.Int8),
         "label": [True, False],
     }
-    found = read(write(tmp_path / "p.parquet", table))
-    assert found.logits.tolist() == [[0.5, 1], [1.5, 1]]
-    assert found.labels.tolist() == [1, 0]
+    predictions = read(write(tmp_path / "p.parquet", table))
+    assert predictions.logits.tolist() == [[0.5, 1], [1.5, 1]]
+    assert predictions.labels.tolist() == [1, 0]
 
 
 def test_labels_that_are_not_needed_may_be_missing_in_part(tmp_path):
@@ -279,21 +279,23 @@ def test_bad_list_columns_are_refused(column, match, tmp_path):
 def test_damaged_archives_are_refused_or_read_as_they_were(tmp_path, rng):
     path = tmp_path / "p.npz"
     np.savez_compressed(path, probs=PROBS, labels=LABELS)
-    whole = bytearray(path.read_bytes())
+    content = bytearray(path.read_bytes())
     messages = []
     for _ in range(300):
-        damaged = bytearray(whole)
-        for at in rng.integers(0, len(whole), 3):
+        damaged = bytearray(content)
+        for at in rng.integers(0, len(content), 3):
             damaged[at] = rng.integers(256)
         path.write_bytes(damaged)
         try:
-            found = read(path)
+            predictions = read(path)
         except FileError as error:
             messages.append(str(error))
             continue
         # The damage lies where nothing is read: times, modes, or the labels' name.
-        assert np.allclose(found.logits, np.log(PROBS))
-        assert found.labels is None or found.labels.tolist() == LABELS.tolist()
+        assert np.allclose(predictions.logits, np.log(PROBS))
+        assert (
+            predictions.labels is None or predictions.labels.tolist() == LABELS.tolist()
+        )
     assert 150 <= len(messages) < 300
     assert all("p.npz" in message for message in messages)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 import pytest
-from first_contact import IN_MEMORY, STREAMED
+from file_kinds import IN_MEMORY, STREAMED
 
 import trustdoctor as td
 from trustdoctor import engines
@@ -45,15 +45,15 @@ def small_files(suffix):
     def write(table, folder):
         (folder / "in").mkdir()
         for first in range(0, ROWS, 100):
-            part, path = (
+            group, path = (
                 table[first : first + 100],
                 folder / "in" / f"{first:04}{suffix}",
             )
             if suffix == ".npz":
-                z = part.drop("label").to_numpy()
-                np.savez(path, logits=z, labels=part["label"].to_numpy())
+                z = group.drop("label").to_numpy()
+                np.savez(path, logits=z, labels=group["label"].to_numpy())
             else:
-                part.write_csv(path)
+                group.write_csv(path)
         return folder / "in"
 
     return write
@@ -70,14 +70,14 @@ WRITERS = {
 @pytest.fixture
 def batches(monkeypatch):
     """The batches that were decided on."""
-    met, whole = [], td.Gate.screen
+    screened, gate_screen = [], td.Gate.screen
 
-    def noted(self, given, **options):
-        met.append(given)
-        return whole(self, given, **options)
+    def noted(self, predictions, **options):
+        screened.append(predictions)
+        return gate_screen(self, predictions, **options)
 
     monkeypatch.setattr(td.Gate, "screen", noted)
-    return met
+    return screened
 
 
 def likely(p):
@@ -100,8 +100,10 @@ def test_a_stretch_of_likely_rows_is_taken(stretch, kind, batches, run, tmp_path
     p = source.read()
     assert np.array_equal(p.logits, z)
     for means in (IN_MEMORY, STREAMED):
-        found = engines.diagnose(source, scores=["alpha"], means=means)
-        assert found.accuracy.value == pytest.approx((z.argmax(1) == labels).mean())
+        evaluation = engines.diagnose(source, scores=["alpha"], means=means)
+        assert evaluation.accuracy.value == pytest.approx(
+            (z.argmax(1) == labels).mean()
+        )
     gates = [
         engines.calibrate_files(source, frr=0.1, means=means)
         for means in (IN_MEMORY, STREAMED)
@@ -111,9 +113,9 @@ def test_a_stretch_of_likely_rows_is_taken(stretch, kind, batches, run, tmp_path
     out = tmp_path / "out.parquet"
     engines.screen(source, GATE, out, means=STREAMED)
     assert any(map(likely, batches)), "no batch was the like of probabilities"
-    found = pl.read_parquet(out)
-    assert found["score"].to_numpy().tobytes() == td.alpha(p).tobytes()
-    assert found["accepted"].to_list() == (td.alpha(p) <= -0.5).tolist()
+    evaluation = pl.read_parquet(out)
+    assert evaluation["score"].to_numpy().tobytes() == td.alpha(p).tobytes()
+    assert evaluation["accepted"].to_list() == (td.alpha(p) <= -0.5).tolist()
     out.unlink()
     assert run("screen", path, "--gamma", 1, "-o", out).returncode == 0
 
@@ -121,7 +123,7 @@ def test_a_stretch_of_likely_rows_is_taken(stretch, kind, batches, run, tmp_path
 @pytest.mark.parametrize("kind", WRITERS)
 def test_likely_rows_alone_are_refused_by_all_alike(kind, run, tmp_path):
     path = WRITERS[kind](rows(slice(None)), tmp_path)
-    source, said = find_source(path), set()
+    source, messages = find_source(path), set()
     gate = tmp_path / "gate.json"
     p = td.Predictions.from_probs(
         rows(slice(None)).drop("label").to_numpy(), [0] * ROWS
@@ -138,8 +140,8 @@ def test_likely_rows_alone_are_refused_by_all_alike(kind, run, tmp_path):
                 FileError, match="all rows are probabilities"
             ) as refused:
                 work(means)
-            said.add(str(refused.value))
-    assert len(said) == 1
+            messages.add(str(refused.value))
+    assert len(messages) == 1
     for command in (
         ("diagnose", path),
         ("calibrate", path, "--frr", 0.1, "-o", tmp_path / "g.json"),
@@ -147,10 +149,10 @@ def test_likely_rows_alone_are_refused_by_all_alike(kind, run, tmp_path):
         ("check", path, "--gate", gate, "--state", tmp_path / "state.json"),
         ("compare", path),
     ):
-        done = run(*command)
-        assert (done.returncode, done.stderr) == (
+        completed = run(*command)
+        assert (completed.returncode, completed.stderr) == (
             2,
-            f"trustdoctor: {said.copy().pop()}\n",
+            f"trustdoctor: {messages.copy().pop()}\n",
         )
     names = {file.name for file in tmp_path.iterdir()}
     assert names <= {"gate.json", "in", "a.parquet", "a.arrow"}
@@ -181,9 +183,9 @@ def test_a_part_of_predictions_is_scored():
     z = rows(STRETCHES["the first"]).drop("label").to_numpy()
     p = td.Predictions.from_logits(z)
     for name in ("alpha", "beta", "msp", "entropy", "energy", "margin", "max_logit"):
-        whole = td.SCORES[name](p)
-        for part in (slice(0, 20), slice(0, 200), slice(50, 60)):
-            assert np.array_equal(td.SCORES[name](p[part]), whole[part])
+        doubts = td.SCORES[name](p)
+        for rows_slice in (slice(0, 20), slice(0, 200), slice(50, 60)):
+            assert np.array_equal(td.SCORES[name](p[rows_slice]), doubts[rows_slice])
     assert np.array_equal(td.alpha(p[:20]), td.alpha(p)[:20])
     assert len(td.evaluate(td.Predictions.from_logits(z, z.argmin(1))[:20]).scores)
     assert (

@@ -22,11 +22,11 @@ def test_folders_and_patterns_are_read_in_the_order_of_names(tmp_path):
         table(seed=ord(name)).write_parquet(tmp_path / f"{name}.parquet")
     (tmp_path / "_SUCCESS").touch()
     (tmp_path / ".hidden.parquet").touch()
-    whole = pl.concat([table(seed=ord(name)) for name in "abc"])
+    joined = pl.concat([table(seed=ord(name)) for name in "abc"])
     for path in (tmp_path, tmp_path / "*.parquet", f"{tmp_path}/[abc].parquet"):
         source = find_source(path)
         assert source.rows == 300
-        assert (source.read().labels == whole["label"].to_numpy()).all()
+        assert (source.read().labels == joined["label"].to_numpy()).all()
         assert source.needed == ["logit_0", "logit_1", "logit_2", "label"]
 
 
@@ -50,8 +50,8 @@ def test_partitions_become_columns(tmp_path):
         days = ["monday"] * 100 + ["tuesday"] * 100
         assert pl.read_parquet(out)["day"].to_list() == days
         engines.screen(source, gate, tmp_path / f"{kind} out")
-        one = find_source(tmp_path / f"{kind} out" / "day=monday" / f"0.{kind}")
-        assert "day" not in one.names
+        monday = find_source(tmp_path / f"{kind} out" / "day=monday" / f"0.{kind}")
+        assert "day" not in monday.names
 
 
 def test_labels_may_be_partitions(tmp_path):
@@ -60,9 +60,11 @@ def test_labels_may_be_partitions(tmp_path):
         inner = tmp_path / "in" / f"label={label}" / "0.parquet"
         table(seed=label).drop("label").write_parquet(inner)
     gate = Gate(0.0, score="alpha")
-    one = engines.screen(find_source(tmp_path / "in"), gate, None)
-    assert one.counts is not None
-    assert engines.screen(find_source(tmp_path / "in"), gate, tmp_path / "out") == one
+    outcome = engines.screen(find_source(tmp_path / "in"), gate, None)
+    assert outcome.counts is not None
+    assert (
+        engines.screen(find_source(tmp_path / "in"), gate, tmp_path / "out") == outcome
+    )
 
 
 ARRAYS = {
@@ -92,13 +94,13 @@ def test_arrays_are_read_in_batches(tmp_path, save, kind):
     source, out = find_source(path), tmp_path / "out.npz"
     assert source.rows == n
     gate = Gate(0.0, score="alpha")
-    done = engines.screen(source, gate, out)
+    outcome = engines.screen(source, gate, out)
     expected = gate.screen(Predictions.from_logits(z, labels))
-    with np.load(out) as found:
-        assert (found["score"] == expected.scores).all()
-        assert found["score"].dtype == expected.scores.dtype
-        assert (found["accepted"] == expected.accepted).all()
-    assert done.accepted == expected.accepted.sum()
+    with np.load(out) as decisions:
+        assert (decisions["score"] == expected.scores).all()
+        assert decisions["score"].dtype == expected.scores.dtype
+        assert (decisions["accepted"] == expected.accepted).all()
+    assert outcome.accepted == expected.accepted.sum()
 
 
 def test_an_array_of_its_own_says_what_it_holds(tmp_path):
@@ -159,16 +161,18 @@ def test_files_of_other_columns_are_refused(tmp_path, kind):
 
 def test_csv_files_may_differ_in_what_types_would_be_guessed(tmp_path):
     gate = Gate(0.0, score="alpha")
-    parts = [table(), table().with_columns(logit_1=1), table(seed=1)]
+    tables = [table(), table().with_columns(logit_1=1), table(seed=1)]
     (tmp_path / "in").mkdir()
-    for i, part in enumerate(parts):
-        order = part.columns if i < 2 else part.columns[::-1]
-        part.select(order).write_csv(tmp_path / "in" / f"{i}.csv")
-    done = engines.screen(find_source(tmp_path / "in"), gate, tmp_path / "out.parquet")
-    found = pl.read_parquet(tmp_path / "out.parquet")
-    assert done.rows == len(found) == 300
-    assert found.schema["logit_1"] == pl.Float64
-    assert found["id"].to_list() == [*range(100)] * 3
+    for i, file_rows in enumerate(tables):
+        order = file_rows.columns if i < 2 else file_rows.columns[::-1]
+        file_rows.select(order).write_csv(tmp_path / "in" / f"{i}.csv")
+    outcome = engines.screen(
+        find_source(tmp_path / "in"), gate, tmp_path / "out.parquet"
+    )
+    decisions = pl.read_parquet(tmp_path / "out.parquet")
+    assert outcome.rows == len(decisions) == 300
+    assert decisions.schema["logit_1"] == pl.Float64
+    assert decisions["id"].to_list() == [*range(100)] * 3
 
 
 def test_rows_of_other_widths_are_refused(tmp_path):

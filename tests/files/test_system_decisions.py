@@ -5,7 +5,7 @@ import json
 import numpy as np
 import polars as pl
 import pytest
-from first_contact import (
+from file_kinds import (
     CHOICES,
     IN_MEMORY,
     STREAMED,
@@ -24,10 +24,10 @@ BINARY = {"probs": "p", "positive": "yes"}
 STATED = {"confidence": "sure", "predicted": "answer", "labels": "label"}
 
 
-def flat(done):
+def flat(completed):
     """What was printed, in one line."""
-    assert done.returncode == 0, done.stderr
-    return " ".join(done.stdout.split())
+    assert completed.returncode == 0, completed.stderr
+    return " ".join(completed.stdout.split())
 
 
 @pytest.fixture
@@ -35,12 +35,12 @@ def binary(tmp_path):
     """A model that answers yes from 0.2 on, but for 30 rows without an answer."""
     rng = np.random.default_rng(0)
     p = expit(rng.normal(-1.5, 2, 3000))
-    said = np.where(p >= 0.2, "yes", "no").astype(object)
-    said[::100] = None
+    decisions = np.where(p >= 0.2, "yes", "no").astype(object)
+    decisions[::100] = None
     table = pl.DataFrame(
         {
             "p": p,
-            "decision": said.tolist(),
+            "decision": decisions.tolist(),
             "sex": rng.integers(0, 2, 3000),
             "label": np.where(rng.random(3000) < p, "yes", "no"),
         }
@@ -55,11 +55,11 @@ def answers(tmp_path):
     """Answers, of which 60 are missing, 40 with their confidence; and 5 bare ones."""
     rng = np.random.default_rng(0)
     sure = rng.random(2000).round(3).astype(object)
-    said = np.where(rng.random(2000) < sure.astype(float), "a", "b").astype(object)
-    said[:60], sure[:40], sure[60:65] = None, None, None
+    predicted = np.where(rng.random(2000) < sure.astype(float), "a", "b").astype(object)
+    predicted[:60], sure[:40], sure[60:65] = None, None, None
     labels = np.where(rng.random(2000) < 0.9, "a", "b")
     path = tmp_path / "answers.csv"
-    columns = {"answer": said.tolist(), "sure": sure.tolist(), "label": labels}
+    columns = {"answer": predicted.tolist(), "sure": sure.tolist(), "label": labels}
     pl.DataFrame(columns).write_csv(path)
     return path
 
@@ -95,31 +95,34 @@ def test_every_verb_judges_these_decisions(options, binary, tmp_path):
     assert source.scores == ["beta", "msp", "margin", "normalised_margin"]
     wrong, gates = int(p.errors.sum()), []
     for means in (IN_MEMORY, STREAMED):
-        found = engines.diagnose(source, means=means)
-        assert (found.n_errors, list(found.scores)) == (wrong, ["beta", "msp"])
+        evaluation = engines.diagnose(source, means=means)
+        assert (evaluation.n_errors, list(evaluation.scores)) == (
+            wrong,
+            ["beta", "msp"],
+        )
         gates.append(engines.calibrate_files(source, risk=0.1, means=means))
         out = tmp_path / "out.csv"
-        done = engines.screen(source, gates[0], out, means=means)
-        assert done.counts.n_errors == wrong
+        outcome = engines.screen(source, gates[0], out, means=means)
+        assert outcome.counts.n_errors == wrong
         decided = pl.read_csv(out, infer_schema_length=None)
         assert np.array_equal(decided["predicted"].fill_null(""), p.predicted_names)
         assert np.array_equal(decided["accepted"], gates[0].screen(p).accepted)
-        assert done.intake.unanswered == int(p.abstained.sum())
+        assert outcome.intake.unanswered == int(p.abstained.sum())
     assert {gate.score_name for gate in gates} == {"beta"}
     assert {gate.decided_by for gate in gates} == {p.decided_by}
     assert gates[0].threshold == pytest.approx(gates[1].threshold, abs=0.01)
-    found = td.compare(p)
-    assert not {"alpha", "entropy", "gen"} & set(found.scores)
+    evaluation = td.compare(p)
+    assert not {"alpha", "entropy", "gen"} & set(evaluation.scores)
 
 
 def test_the_command_line_says_whose_decisions_are_judged(binary, run, tmp_path):
     path, _ = binary
     base, gate = (path, "--probs", "p", "--positive", "yes"), tmp_path / "gate.json"
-    made = run("calibrate", *base, "--cutoff", "20%", "--risk", "10%", "-o", gate)
-    assert "reject where beta >" in made.stdout
-    assert "system's own (cutoff 0.2)" in flat(made)
-    done = run("screen", *base, "--cutoff", "0.2", "--gate", gate)
-    assert "system's own (cutoff 0.2)" in flat(done)
+    calibrated = run("calibrate", *base, "--cutoff", "20%", "--risk", "10%", "-o", gate)
+    assert "reject where beta >" in calibrated.stdout
+    assert "system's own (cutoff 0.2)" in flat(calibrated)
+    screened = run("screen", *base, "--cutoff", "0.2", "--gate", gate)
+    assert "system's own (cutoff 0.2)" in flat(screened)
     other = run("screen", *base, "--gate", gate)
     assert other.returncode == 2
     assert "Read the rows with --cutoff 0.2" in other.stderr
@@ -141,11 +144,11 @@ def test_a_column_that_looks_like_the_systems_answer_is_named(binary, run):
         f"in {other} of 2,970 rows. If it is what the system answers, judge that: "
         "--predicted decision (or --cutoff 0.2)."
     )
-    told = [run("diagnose", *base, columns=500)]
-    told += [run("compare", *base, columns=500)]
-    for done in told:
-        assert line in flat(done)
-        assert "'sex'" not in done.stdout
+    runs = [run("diagnose", *base, columns=500)]
+    runs += [run("compare", *base, columns=500)]
+    for completed in runs:
+        assert line in flat(completed)
+        assert "'sex'" not in completed.stdout
     for options in ({"cutoff": 0.2}, {"predicted": "decision"}):
         assert not warn_of_answers(find_source(path, Columns(**BINARY, **options)))
 
@@ -168,8 +171,8 @@ def test_columns_that_are_no_answers_are_not_named(tmp_path):
         pl.Series("y_pred", rng.integers(0, 4, 2000)),
     )
     table.write_csv(tmp_path / "rows.csv")
-    found = warn_of_answers(find_source(tmp_path / "rows.csv"))
-    assert [line.split("'")[1] for line in found] == ["answered", "y_pred"]
+    warnings = warn_of_answers(find_source(tmp_path / "rows.csv"))
+    assert [line.split("'")[1] for line in warnings] == ["answered", "y_pred"]
 
 
 @pytest.mark.parametrize(
@@ -190,9 +193,9 @@ def test_columns_that_say_two_things_are_refused(options, match):
 
 def test_a_decision_that_is_not_a_class_is_refused(binary):
     path, _ = binary
-    with pytest.raises(FileError, match="predictions out of the classes") as told:
+    with pytest.raises(FileError, match="predictions out of the classes") as refused:
         td.read(path, **BINARY, predicted="p")
-    assert "label" not in str(told.value).split("csv: ")[1]
+    assert "label" not in str(refused.value).split("csv: ")[1]
 
 
 def test_the_layout_of_doctor_names_the_way_out(tmp_path):
@@ -215,15 +218,15 @@ def test_rows_without_an_answer_stay_in_every_count(means, answers, tmp_path):
     assert (p.abstained.sum(), p.always_rejected.sum()) == (60, 65)
     assert p.errors[:60].all()
     assert not p.errors[60:65].all()  # an answer without a confidence may be right
-    found = engines.diagnose(source, means=means)
-    assert found.n == 2000
-    assert found.warnings[0].startswith("60 of 2,000 rows have no answer")
-    assert found.warnings[1].startswith("5 of 2,000 answers have no confidence")
+    evaluation = engines.diagnose(source, means=means)
+    assert evaluation.n == 2000
+    assert evaluation.warnings[0].startswith("60 of 2,000 rows have no answer")
+    assert evaluation.warnings[1].startswith("5 of 2,000 answers have no confidence")
     gate = engines.calibrate_files(source, risk=0.2, means=means)
     assert gate.certificate.n == 2000
-    done = engines.screen(source, gate, tmp_path / "out.csv", means=means)
-    assert (done.rows, done.counts.n) == (2000, 2000)
-    assert (done.intake.unanswered, done.intake.without_confidence) == (60, 5)
+    outcome = engines.screen(source, gate, tmp_path / "out.csv", means=means)
+    assert (outcome.rows, outcome.counts.n) == (2000, 2000)
+    assert (outcome.intake.unanswered, outcome.intake.without_confidence) == (60, 5)
     decided = pl.read_csv(tmp_path / "out.csv", infer_schema_length=None)
     assert not decided["accepted"][:65].any()
     assert decided["predicted"][:60].fill_null("").to_list() == [""] * 60
@@ -241,10 +244,10 @@ def test_every_command_takes_rows_without_an_answer(answers, run, tmp_path):
         ("screen", answers, *base, "--gate", gate),
         ("check", answers, *base, "--gate", gate, "--state", tmp_path / "state.json"),
     ):  # fmt: skip
-        done = run(*arguments)
-        told = flat(done)
+        completed = run(*arguments)
+        text = flat(completed)
         if arguments[0] != "check":
-            assert "60 of 2,000 rows have no answer" in told, arguments[0]
+            assert "60 of 2,000 rows have no answer" in text, arguments[0]
     assert "60 of 2,000 rows have no answer" in page.read_text()
 
 
@@ -279,7 +282,7 @@ def test_real_answers_of_a_language_model(shared):
 
 def test_a_request_that_failed_has_no_answer(tmp_path):
     lines = responses(batch=True)[:40]
-    whole = td.read(
+    all_answered = td.read(
         write_responses(tmp_path, lines), choices=CHOICES, truth=write_truth(tmp_path)
     )
     failed = [json.loads(json.dumps(line)) for line in lines]
@@ -290,9 +293,9 @@ def test_a_request_that_failed_has_no_answer(tmp_path):
     assert np.flatnonzero(p.abstained).tolist() == [2, 5]
     assert p.errors[[2, 5]].all()
     assert np.isposinf(p.doubts[[2, 5]]).all()
-    others = np.delete(np.arange(40), [2, 5])
-    assert np.array_equal(p.doubts[others], whole.doubts[others])
-    assert p.ids.tolist() == whole.ids.tolist()
+    answered_rows = np.delete(np.arange(40), [2, 5])
+    assert np.array_equal(p.doubts[answered_rows], all_answered.doubts[answered_rows])
+    assert p.ids.tolist() == all_answered.ids.tolist()
 
 
 # One class against the rest.
@@ -309,22 +312,24 @@ def test_one_against_the_rest_is_read(run, tmp_path):
     assert plain.returncode == 2
     assert "--one-vs-rest" in plain.stderr
     assert "--logits" not in plain.stderr
-    done = run("diagnose", path, "--one-vs-rest")
-    assert "each row was divided by its sum" in flat(done)
+    completed = run("diagnose", path, "--one-vs-rest")
+    assert "each row was divided by its sum" in flat(completed)
     p = td.read(path, one_vs_rest=True)
     divided = shares / shares.sum(1, keepdims=True)
     same = td.Predictions.from_probs(divided, labels)
     np.testing.assert_allclose(td.alpha(p), td.alpha(same), rtol=1e-12)
 
 
-@pytest.mark.parametrize("many", [False, True])
-def test_one_number_above_1_makes_no_percentages(many, tmp_path):
-    p = np.linspace(0.1, 0.9, 100) * (100 if many else 1)
-    p[17] = 120 if many else 1.2
-    if many:
+@pytest.mark.parametrize("n_above", [False, True])
+def test_one_number_above_1_makes_no_percentages(n_above, tmp_path):
+    p = np.linspace(0.1, 0.9, 100) * (100 if n_above else 1)
+    p[17] = 120 if n_above else 1.2
+    if n_above:
         p = np.minimum(p, 99)
     path = tmp_path / "p.csv"
     pl.DataFrame({"p": p, "label": ["yes", "no"] * 50}).write_csv(path)
-    words = "as percentages are. Give --percent" if many else "1.2 at row 17; 1 of 100"
+    words = (
+        "as percentages are. Give --percent" if n_above else "1.2 at row 17; 1 of 100"
+    )
     with pytest.raises(FileError, match=words):
         td.read(path, probs="p", positive="yes")

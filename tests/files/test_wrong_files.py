@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from first_contact import (
+from file_kinds import (
     CHOICES,
     NAMES,
     STREAMED,
     Kind,
     answers,
     by_name,
-    called,
+    class_labels,
+    held_out,
     plain_probs,
     response,
     responses,
-    said,
     text,
     write_responses,
     write_truth,
@@ -72,21 +72,21 @@ def ranked(first=1, width=4):
     )
 
 
-def twins(one, other):
+def twins(first, second):
     """The column of one class twice, under names that could mean the same."""
     return (
         by_name("prob_")
-        .with_columns(pl.col("prob_cat").alias(other))
-        .rename({"prob_cat": one})
+        .with_columns(pl.col("prob_cat").alias(second))
+        .rename({"prob_cat": first})
     )
 
 
 def binary(labels, name="prob"):
-    return pl.DataFrame({name: said(2).probs[:, 1], "label": labels})
+    return pl.DataFrame({name: held_out(2).probs[:, 1], "label": labels})
 
 
 def words(labels, names):
-    return called(labels, names)
+    return class_labels(labels, names)
 
 
 def truth_of(content, **more):
@@ -112,7 +112,7 @@ WRONG: dict[str, Wrong] = {
     ),
     "names without columns for them": Wrong(
         lambda: plain_probs().with_columns(
-            label=pl.Series(words(said().labels, NAMES))
+            label=pl.Series(words(held_out().labels, NAMES))
         ),
         ("at row 0", "--probs A,B,C", "--class-names"),
     ),
@@ -174,7 +174,9 @@ WRONG: dict[str, Wrong] = {
         ("sums to", "fix those rows"),
     ),
     "logits that are said to be probabilities": Wrong(
-        lambda: pl.DataFrame(said().logits, [f"prob_{n}" for n in NAMES], orient="row"),
+        lambda: pl.DataFrame(
+            held_out().logits, [f"prob_{n}" for n in NAMES], orient="row"
+        ),
         ("look like logits", "--logits"),
     ),
     "probabilities that are said to be logits": Wrong(
@@ -187,8 +189,8 @@ WRONG: dict[str, Wrong] = {
     "percentages of a binary model": Wrong(
         lambda: pl.DataFrame(
             {
-                "prob": 100 * said(2).probs[:, 1],
-                "label": words(said(2).labels, ("no", "yes")),
+                "prob": 100 * held_out(2).probs[:, 1],
+                "label": words(held_out(2).labels, ("no", "yes")),
             }
         ),
         ("percent",),
@@ -223,27 +225,27 @@ WRONG: dict[str, Wrong] = {
         {"probs": "yes,no"},
     ),
     "one column of probabilities": Wrong(
-        lambda: binary(words(said(2).labels, ("no", "yes"))),
+        lambda: binary(words(held_out(2).labels, ("no", "yes"))),
         ("--positive LABEL",),
         {"probs": "prob"},
     ),
     "one column that nothing says of": Wrong(
-        lambda: binary(words(said(2).labels, ("no", "yes"))),
+        lambda: binary(words(held_out(2).labels, ("no", "yes"))),
         ("--probs prob --positive LABEL",),
     ),
     "a positive label that is not there": Wrong(
-        lambda: binary(words(said(2).labels, ("ham", "spam"))),
+        lambda: binary(words(held_out(2).labels, ("ham", "spam"))),
         ("'yes' of --positive", "'ham' and 'spam'"),
         POSITIVE,
     ),
     "a positive label in other letters": Wrong(
-        lambda: binary(words(said(2).labels, ("No", "Yes"))),
+        lambda: binary(words(held_out(2).labels, ("No", "Yes"))),
         ("'yes' of --positive",),
         POSITIVE,
     ),
     "three labels of a binary model": Wrong(
         lambda: binary(
-            [("no", "yes", "maybe")[i % 3] for i in range(len(said(2).labels))]
+            [("no", "yes", "maybe")[i % 3] for i in range(len(held_out(2).labels))]
         ),
         ("two classes",),
         POSITIVE,
@@ -351,7 +353,7 @@ WRONG: dict[str, Wrong] = {
         truth_of("id,label\nr0,positive\nr1,neutral\n"),
     ),
     "a positive label that is not the last name": Wrong(
-        lambda: binary(words(said(2).labels, ("no", "yes"))),
+        lambda: binary(words(held_out(2).labels, ("no", "yes"))),
         ("yes",),
         {**POSITIVE, "class_names": ("yes", "no")},
     ),
@@ -365,8 +367,8 @@ every_wrong = pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
 
 def matches(line, words):
     for word in words:
-        parts = word.split("|")
-        assert any(part in line for part in parts), line
+        alternatives = word.split("|")
+        assert any(alternative in line for alternative in alternatives), line
 
 
 @every_wrong
@@ -385,11 +387,13 @@ def test_wrong_files_end_commands_with_one_line_and_code_2(wrong, run, tmp_path)
     path, options = wrong.write(tmp_path)
     arguments = Kind(by_name, options).arguments(tmp_path)
     before = sorted(tmp_path.rglob("*"))
-    done = run("calibrate", path, *arguments, "--frr", "0.1", "-o", tmp_path / "g.json")
-    assert done.returncode == 2, done.stdout
-    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
-    matches(done.stderr, wrong.words)
-    assert done.stdout == ""
+    completed = run(
+        "calibrate", path, *arguments, "--frr", "0.1", "-o", tmp_path / "g.json"
+    )
+    assert completed.returncode == 2, completed.stdout
+    assert len(completed.stderr.strip().splitlines()) == 1, completed.stderr
+    matches(completed.stderr, wrong.words)
+    assert completed.stdout == ""
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -423,18 +427,18 @@ def test_wrong_files_leave_no_decisions(name, run, tmp_path):
     path, options = wrong.write(tmp_path)
     arguments = Kind(by_name, options).arguments(tmp_path)
     before = sorted(tmp_path.rglob("*"))
-    done = run(
+    completed = run(
         *("screen", path, *arguments, "--threshold", "-1", "--quiet"),
         *("-o", tmp_path / "out.csv"),
     )
-    assert done.returncode == 2
-    matches(done.stderr, wrong.words)
+    assert completed.returncode == 2
+    matches(completed.stderr, wrong.words)
     assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_truth_that_is_asked_for_in_vain_is_told(tmp_path):
     """Responses without an id cannot find their truth."""
-    rows = [response(p) for p in said(2).probs[:20, 1]]
+    rows = [response(p) for p in held_out(2).probs[:20, 1]]
     path = write_responses(tmp_path, rows)
     with pytest.raises(TrustDoctorError, match="id"):
         td.calibrate(
@@ -457,8 +461,8 @@ def test_the_positive_label_is_the_one_that_was_meant(tmp_path):
         first, second = labels.split()
         path.write_text(f"prob,label\n0.9,{first}\n0.2,{second}\n")
         options = {"probs": "prob", "positive": positive}
-        found = errors_or_none(lambda given=options: td.read(path, **given))
-        assert found in (None, [False, False])
+        errors = errors_or_none(lambda named=options: td.read(path, **named))
+        assert errors in (None, [False, False])
 
 
 @pytest.mark.parametrize("positive", ["False", "false"])
@@ -488,9 +492,9 @@ def test_gates_for_each_class_go_by_its_name(tmp_path):
     table = by_name("prob_")
     text(table, tmp_path / "a.csv")
     text(table.select("label", *reversed(table.columns[:-1])), tmp_path / "b.csv")
-    one, two = (td.read(tmp_path / f"{name}.csv") for name in "ab")
-    assert one.predicted_names.tolist() == two.predicted_names.tolist()
-    gate = td.calibrate(one, frr=0.3, groups="predicted")
+    first, second = (td.read(tmp_path / f"{name}.csv") for name in "ab")
+    assert first.predicted_names.tolist() == second.predicted_names.tolist()
+    gate = td.calibrate(first, frr=0.3, groups="predicted")
     assert len({rule.threshold for rule in gate.groups.values()}) > 1
-    found = gate.screen(two).accepted
-    assert found.tolist() == gate.screen(one).accepted.tolist()
+    second_accepted = gate.screen(second).accepted
+    assert second_accepted.tolist() == gate.screen(first).accepted.tolist()

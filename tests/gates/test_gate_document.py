@@ -5,7 +5,7 @@ import json
 import laws
 import numpy as np
 import pytest
-import tampering
+import tampered_documents
 
 import trustdoctor as td
 from trustdoctor import envelope
@@ -59,12 +59,16 @@ def use(gate, kind):
 
 def plain(content):
     """Leave out what a file need not say."""
-    plain = tampering.without_defaults(content, GateDocument)
+    plain = tampered_documents.without_defaults(content, GateDocument)
     certificate = content.get("certificate")
     if certificate is not None:
-        plain["certificate"] = tampering.without_defaults(certificate, Certificate)
+        plain["certificate"] = tampered_documents.without_defaults(
+            certificate, Certificate
+        )
     if content["score"] is not None:
-        plain["score"] = tampering.without_defaults(content["score"], ScoreDocument)
+        plain["score"] = tampered_documents.without_defaults(
+            content["score"], ScoreDocument
+        )
     return plain
 
 
@@ -76,7 +80,7 @@ TELLING = {"target", "mode", "n_errors", "feasible"}
 @pytest.mark.parametrize("kind", MAKE)
 def test_a_tampered_gate_is_refused_or_whole(kind, monkeypatch):
     content, n_loaded = json.loads(MAKE[kind]().to_json()), 0
-    for change, text in tampering.mutants(content):
+    for change, text in tampered_documents.mutants(content):
         if kind != "frr" and change[0] == "certificate" and change[1] not in TELLING:
             continue
         monkeypatch.setattr(envelope, "read_bounded", lambda *_, text=text: text)
@@ -94,7 +98,9 @@ def test_a_tampered_gate_is_refused_or_whole(kind, monkeypatch):
             "fitted",
             "plain",
         ):  # with defaults of its own
-            assert tampering.same(plain(json.loads(again)), plain(json.loads(text)))
+            assert tampered_documents.same(
+                plain(json.loads(again)), plain(json.loads(text))
+            )
         monkeypatch.setattr(envelope, "read_bounded", lambda *_, again=again: again)
         assert td.Gate.load("gate.json") == gate, change
         n_loaded += 1

@@ -8,7 +8,7 @@ from dataclasses import replace
 import mpmath
 import numpy as np
 import pytest
-import tampering
+import tampered_documents
 
 import trustdoctor as td
 from trustdoctor import envelope
@@ -350,7 +350,7 @@ def use(gate, p):
 def test_tampered_lists_are_refused_or_whole(name, monkeypatch):
     content = json.loads(MAKE[name](labelled_rows()).to_json())
     new, n_loaded = labelled_rows(30, seed=1), 0
-    for change, text in tampering.mutants({"shortlist": content["shortlist"]}):
+    for change, text in tampered_documents.mutants({"shortlist": content["shortlist"]}):
         if change[-1] == "twice":
             continue
         gate_text = json.dumps(content | json.loads(text))
@@ -363,7 +363,9 @@ def test_tampered_lists_are_refused_or_whole(name, monkeypatch):
             continue
         use(gate, new)
         again = json.loads(gate.to_json()).get("shortlist")
-        assert tampering.same(again, json.loads(gate_text).get("shortlist")), change
+        assert tampered_documents.same(again, json.loads(gate_text).get("shortlist")), (
+            change
+        )
         n_loaded += 1
     assert n_loaded
 

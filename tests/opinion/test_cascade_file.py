@@ -6,7 +6,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-import tampering
+import tampered_documents
 
 import trustdoctor as td
 from trustdoctor import envelope
@@ -98,7 +98,7 @@ def use(cascade):
 )
 def test_a_tampered_cascade_is_refused_or_whole(kind, monkeypatch):
     content, accepted_count = json.loads(to_json(thinned(calibrated(kind)))), 0
-    for change, text in tampering.mutants(content):
+    for change, text in tampered_documents.mutants(content):
         if (
             kind != "trr"
             and change[0] in ("certificate", "measured")
@@ -115,7 +115,7 @@ def test_a_tampered_cascade_is_refused_or_whole(kind, monkeypatch):
         assert change[-1] != "twice", change
         use(cascade)
         again = to_json(cascade)
-        assert tampering.same(json.loads(again), json.loads(text)), change
+        assert tampered_documents.same(json.loads(again), json.loads(text)), change
         monkeypatch.setattr(envelope, "read_bounded", lambda *_, again=again: again)
         assert Cascade.load("cascade.json") == cascade, change
         accepted_count += 1

@@ -4,17 +4,17 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from first_contact import (
+from file_kinds import (
     ANSWERS,
     CHOICES,
     IN_MEMORY,
     ROWS,
     STREAMED,
     answers,
-    called,
+    class_labels,
+    held_out,
     response,
     responses,
-    said,
     write_responses,
     write_truth,
 )
@@ -43,7 +43,7 @@ both_ways = pytest.mark.parametrize("how", HOW)
 
 
 def confidences():
-    found = said()
+    found = held_out()
     return found.probs.max(1), found.probs.argmax(1) == found.labels
 
 
@@ -55,7 +55,7 @@ def given():
 @every_kind
 def test_every_kind_of_answers_is_read(kind, tmp_path):
     stated, right = confidences()
-    for path in (kind.alone(tmp_path / "one"), kind.parts(tmp_path / "two")):
+    for path in (kind.alone(tmp_path / "one"), kind.halves(tmp_path / "two")):
         p = td.read(path, **kind.options)
         assert p.errors.tolist() == (~right).tolist()
         assert p.n_classes == 0
@@ -71,7 +71,7 @@ def test_every_kind_of_answers_is_read(kind, tmp_path):
 def test_metrics_are_those_of_other_libraries(how, tmp_path):
     stated, right = confidences()
     kind = ANSWERS["confidence and correct"]
-    source = kind.source(kind.parts(tmp_path))
+    source = kind.source(kind.halves(tmp_path))
     found = engines.diagnose(source, means=HOW[how])
     assert list(found.scores) == ["confidence"]
     assert found.n_errors == (~right).sum()
@@ -100,7 +100,7 @@ def binned(stated, right, bins=15):
 def test_a_doubt_has_a_rank_and_no_calibration(how, tmp_path):
     stated, right = confidences()
     kind = ANSWERS["doubt and correct"]
-    found = engines.diagnose(kind.source(kind.parts(tmp_path)), means=HOW[how])
+    found = engines.diagnose(kind.source(kind.halves(tmp_path)), means=HOW[how])
     assert found.calibration == {}
     auroc = found.scores["doubt"]["auroc"].value
     assert auroc == pytest.approx(roc_auc_score(~right, -stated), abs=1e-6)
@@ -122,7 +122,7 @@ def test_confidences_beyond_1_have_no_calibration_in_whichever_batch(how, tmp_pa
 def test_every_promise_is_that_of_the_bare_scores(target, tmp_path):
     stated, right = confidences()
     kind = ANSWERS["prediction and label"]
-    source = kind.source(kind.parts(tmp_path / "in"))
+    source = kind.source(kind.halves(tmp_path / "in"))
     gate = engines.calibrate_files(source, means=IN_MEMORY, **target)
     assert gate.score_name == "confidence"
     bare = td.calibrate_scores(-stated, ~right, **target)
@@ -178,7 +178,7 @@ def test_a_page_of_doubts_and_of_answers_by_name():
 def test_classes_scores_are_refused_for_answers_and_the_reverse():
     with pytest.raises(InputError, match="Choose confidence"):
         td.calibrate(given(), score="alpha", frr=0.1)
-    probs = td.Predictions.from_probs(said().probs, said().labels)
+    probs = td.Predictions.from_probs(held_out().probs, held_out().labels)
     with pytest.raises(InputError, match="Choose alpha"):
         td.calibrate(probs, score="confidence", frr=0.1)
 
@@ -186,7 +186,7 @@ def test_classes_scores_are_refused_for_answers_and_the_reverse():
 def test_a_threshold_for_each_answer_goes_by_its_name(tmp_path):
     """Numbers of answers depend on which answers a batch holds; names do not."""
     kind = ANSWERS["prediction and label"]
-    source = kind.source(kind.parts(tmp_path))
+    source = kind.source(kind.halves(tmp_path))
     for means in HOW.values():
         gate = engines.calibrate_files(source, frr=0.4, groups="predicted", means=means)
         assert sorted(gate.groups) == ["cat", "dog", "horse", "ship"]
@@ -340,12 +340,12 @@ def test_responses_are_those_of_the_chat_adapter(batch, tmp_path):
     path = write_responses(tmp_path, responses(batch=batch))
     p = td.read(path, choices=CHOICES, truth=write_truth(tmp_path))
     plain = write_responses(tmp_path, responses(batch=False), "plain.jsonl")
-    top = read_chat(plain, CHOICES, said(2).labels)
-    assert p.predicted_names.tolist() == called(top.predicted, CHOICES)
+    top = read_chat(plain, CHOICES, held_out(2).labels)
+    assert p.predicted_names.tolist() == class_labels(top.predicted, CHOICES)
     assert p.ambiguous.tolist() == top.ambiguous.tolist()
     assert p.errors.tolist() == top.errors.tolist()
     assert p.ids.tolist() == [f"r{i}" for i in range(ROWS)]
-    sure = 0.9 * said(2).probs.max(1)
+    sure = 0.9 * held_out(2).probs.max(1)
     expected = np.where(top.ambiguous, 0, sure)
     assert np.allclose(p.confidence, expected, rtol=1e-12)
     assert p.ambiguous.any()
@@ -397,5 +397,7 @@ def test_a_response_that_speaks_for_no_choice_is_rejected(tmp_path):
 
 def test_truth_that_lacks_some_ids_is_missing_there(tmp_path):
     path = write_responses(tmp_path, responses(batch=True)[:20])
-    p = td.read(path, choices=CHOICES, truth=write_truth(tmp_path, said(2).labels[:15]))
+    p = td.read(
+        path, choices=CHOICES, truth=write_truth(tmp_path, held_out(2).labels[:15])
+    )
     assert p.has_label.tolist() == [True] * 15 + [False] * 5

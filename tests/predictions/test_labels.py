@@ -5,7 +5,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from first_contact import NAMES, by_name, called, plain_probs, said
+from file_kinds import NAMES, by_name, class_labels, held_out, plain_probs
 from scipy.special import expit, log_softmax, softmax
 
 import trustdoctor as td
@@ -125,7 +125,7 @@ TABLES = {
         label=pd.array(by_name()["label"].to_list(), dtype="string")
     ),
     "pandas of Arrow": lambda: pandas_table().convert_dtypes(dtype_backend="pyarrow"),
-    "float labels": lambda: pandas_table(label=said().labels.astype(float)),
+    "float labels": lambda: pandas_table(label=held_out().labels.astype(float)),
     "polars, categorical": lambda: by_name().with_columns(
         pl.col("label").cast(pl.Categorical)
     ),
@@ -138,14 +138,14 @@ TABLES = {
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
 def test_tables_are_as_the_arrays_in_them(table):
     p = td.Predictions.from_frame(table(), probs=list(NAMES), labels="label")
-    expected = td.Predictions.from_probs(said().probs, said().labels)
+    expected = td.Predictions.from_probs(held_out().probs, held_out().labels)
     assert p.logits.tobytes() == expected.logits.tobytes()
     assert p.labels.tolist() == expected.labels.tolist()
     assert p.class_names == NAMES
 
 
 def test_integers_that_may_be_missing():
-    labels, expected = nullable(said().labels)
+    labels, expected = nullable(held_out().labels)
     p = td.Predictions.from_frame(
         pandas_table(label=labels), probs=list(NAMES), labels="label"
     )
@@ -159,7 +159,7 @@ def test_integers_that_may_be_missing():
 
 @pytest.mark.parametrize("kind", ["bool", "boolean", "object", "category"])
 def test_booleans_of_pandas(kind):
-    found = said(2)
+    found = held_out(2)
     truth = pd.Series(found.labels == 1).astype(kind)
     table = pd.DataFrame({"prob": found.probs[:, 1], "spam": truth})
     p = td.Predictions.from_frame(table, probs="prob", positive="True", labels="spam")
@@ -170,7 +170,7 @@ def test_booleans_of_pandas(kind):
 
 
 def test_answers_in_tables():
-    found = said()
+    found = held_out()
     right = found.probs.argmax(1) == found.labels
     known = pd.Series(right, dtype="boolean")
     known[5] = pd.NA
@@ -182,10 +182,10 @@ def test_answers_in_tables():
 
 def test_ids_groups_and_features_of_tables():
     table = pandas_table(
-        who=[f"r{i}" for i in range(len(said().labels))],
-        site=["a", "b"] * (len(said().labels) // 2),
-        f0=said().features[:, 0],
-        f1=said().features[:, 1],
+        who=[f"r{i}" for i in range(len(held_out().labels))],
+        site=["a", "b"] * (len(held_out().labels) // 2),
+        f0=held_out().features[:, 0],
+        f1=held_out().features[:, 1],
     )
     p = td.Predictions.from_frame(
         table, probs=NAMES, labels="label", ids="who", groups="site", features="f"
@@ -193,15 +193,18 @@ def test_ids_groups_and_features_of_tables():
     assert p.ids.tolist() == table["who"].tolist()
     assert p.groups.tolist() == table["site"].tolist()
     assert (
-        p.features.tobytes() == np.ascontiguousarray(said().features[:, :2]).tobytes()
+        p.features.tobytes()
+        == np.ascontiguousarray(held_out().features[:, :2]).tobytes()
     )
 
 
 def test_lists_of_numbers_in_pandas():
-    for values in (said().probs.tolist(), list(said().probs)):
-        table = pd.DataFrame({"probs": values, "label": called(said().labels)})
+    for values in (held_out().probs.tolist(), list(held_out().probs)):
+        table = pd.DataFrame(
+            {"probs": values, "label": class_labels(held_out().labels)}
+        )
         p = td.Predictions.from_frame(table, class_names=NAMES)
-        assert p.labels.tolist() == said().labels.tolist()
+        assert p.labels.tolist() == held_out().labels.tolist()
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hostile import STEERED
+from injections import INJECTIONS
 
 import trustdoctor as td
 from trustdoctor.errors import InputError
@@ -214,7 +214,7 @@ def test_nothing_stands_in_the_way_of_a_screen_reader(
 
 def test_hostile_names_are_text_and_run_nothing(three_models, tab, tmp_path):
     every, labels = three_models
-    names = [*STEERED, "x" * 600]
+    names = [*INJECTIONS, "x" * 600]
     found = td.Cascade.calibrate(
         [every[i % 3] for i in range(6)],
         labels,
@@ -228,7 +228,7 @@ def test_hostile_names_are_text_and_run_nothing(three_models, tab, tmp_path):
     assert tab.evaluate("window.hacked") is None
     assert tab.locator("img").count() == 0
     body = tab.locator("body").inner_text()
-    assert all(name in body for name in (*STEERED[:3], STEERED[4], "\\u202egnp"))
+    assert all(name in body for name in (*INJECTIONS[:3], INJECTIONS[4], "\\u202egnp"))
     assert tab.evaluate("document.documentElement.scrollWidth") <= 360
     for place in range(0, 300, 60):
         tab.locator("#picture").hover(position={"x": 60 + place, "y": 100})

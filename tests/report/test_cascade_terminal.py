@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hostile import STEERED
+from injections import INJECTIONS
 from scipy.stats import beta
 
 import trustdoctor as td
@@ -68,7 +68,7 @@ def test_a_gain_that_is_not_clear_is_printed(by_hand, printed):
 
 def test_names_steer_no_terminal_and_fit(three_models, printed):
     every, labels = three_models
-    names = [STEERED[3], "\x1b[31mred\nline" + "x" * 300]
+    names = [INJECTIONS[3], "\x1b[31mred\nline" + "x" * 300]
     found = td.Cascade.calibrate(
         every[:2], labels, risk=0.05, costs=[0.00001, 0.00002, 0.0001], names=names
     )

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hostile import STEERED
+from injections import INJECTIONS
 
 import trustdoctor as td
 
@@ -38,11 +38,11 @@ def test_it_fits_the_screen(width, opened):
 
 
 def test_it_is_one_file_that_runs_nothing_else(compared):
-    page = compared.to_html(source=STEERED[0])
+    page = compared.to_html(source=INJECTIONS[0])
     assert len(page.encode()) < 100_000
     assert "https://" not in page
     assert "http://" not in page.replace("http://www.w3.org/2000/svg", "")
-    assert page == compared.to_html(source=STEERED[0])
+    assert page == compared.to_html(source=INJECTIONS[0])
 
 
 def test_without_a_file_no_command_is_offered(compared):

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from hostile import STEERED
+from injections import INJECTIONS
 
 import trustdoctor as td
 from trustdoctor.errors import InputError
 from trustdoctor.evaluation import evaluate_logits
 
-HOSTILE = (*STEERED, "x" * 10_000)
+HOSTILE = (*INJECTIONS, "x" * 10_000)
 
 
 def data_of(html):

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 import pytest
-from hostile import STEERED
+from injections import INJECTIONS
 from msgspec import structs
 
 import trustdoctor as td
@@ -21,7 +21,7 @@ from trustdoctor.watch import HistoryEntry, RateEstimate
 DAY = 86400
 START = 1.75e9
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-HOSTILE = (*STEERED, "x" * 600)
+HOSTILE = (*INJECTIONS, "x" * 600)
 
 
 def drawn(n, seed, worse=0.0):

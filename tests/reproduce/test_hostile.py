@@ -9,7 +9,7 @@ import tracemalloc
 import numpy as np
 import polars as pl
 import pytest
-from blank_pictures import png
+from blank_images import png
 
 from trustdoctor.errors import FileError
 from trustdoctor.reproduce import Options, formats

@@ -7,7 +7,7 @@ import laws
 import msgspec
 import numpy as np
 import pytest
-import tampering
+import tampered_documents
 
 import trustdoctor as td
 from trustdoctor import envelope
@@ -100,7 +100,7 @@ def test_changed_documents_are_refused_or_the_same(name, rows):
     score = td.SCORES[name].fit(rows[:60] if name == "knn" else rows)
     content = json.loads(written(score))
     n_refused = 0
-    for change, text in tampering.mutants(content):
+    for change, text in tampered_documents.mutants(content):
         try:
             again = read(text)
         except (TrustDoctorError, ValueError):  # envelope.parse raises ValueError

@@ -1,6 +1,6 @@
 """Values against mpmath, gradients against finite differences and closed forms."""
 
-import awkward
+import exact_scores
 import mpmath as mp
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ FORMULAS = {n: s for n, s in SCORES.items() if isinstance(s, LogitScore)}
 def reference(name, row, t, *, exponent=0.1, top=None):
     """The definition, in 60 digits and with no thought for stability."""
     if name != "gen":
-        return awkward.definition({"odin": "msp"}.get(name, name), row, mp.mpf(t))
+        return exact_scores.definition({"odin": "msp"}.get(name, name), row, mp.mpf(t))
     e = [mp.exp((mp.mpf(float(x)) - mp.mpf(float(max(row)))) / mp.mpf(t)) for x in row]
     e, total = sorted(e, reverse=True), mp.fsum(e)
     others_sums = [

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from functools import partial
 
-import awkward
+import exact_scores
 import laws
 import mpmath as mp
 import numpy as np
@@ -78,7 +78,7 @@ def cases(classes, dtype, rng):
 def truth(name, z, **options):
     with mp.workdps(50):
         scored = mp.mpf(1)
-        return [awkward.definition(name, row, scored, **options) for row in z]
+        return [exact_scores.definition(name, row, scored, **options) for row in z]
 
 
 def check_values(name, rows, dtype, **options):

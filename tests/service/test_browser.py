@@ -17,7 +17,7 @@ from urllib.request import Request, urlopen
 
 import numpy as np
 import pytest
-from hostile import STEERED
+from injections import INJECTIONS
 
 import trustdoctor as td
 from trustdoctor.service.pages import (
@@ -916,11 +916,11 @@ def test_rows_of_a_gate_without_classes_are_judged_or_typed(desk):
 
 
 def test_payloads_with_scripts_are_inert(desk):
-    name = STEERED[1]
-    texts = "\n".join(STEERED)
+    name = INJECTIONS[1]
+    texts = "\n".join(INJECTIONS)
     hostile = row(
-        1, payload={"text": texts}, classes=list(STEERED), shortlist=list(STEERED[:3]),
-        predicted=name, group=name, id=name, kind=name,
+        1, payload={"text": texts}, classes=list(INJECTIONS),
+        shortlist=list(INJECTIONS[:3]), predicted=name, group=name, id=name, kind=name,
     )  # fmt: skip
     links = (
         "javascript:window.hacked=1",
@@ -939,7 +939,7 @@ def test_payloads_with_scripts_are_inert(desk):
     tab = desk.review(hostile, *others, width=360)
     ready(tab, "window.hacked")
     text = tab.locator("#payload").inner_text()
-    assert STEERED[0] in text
+    assert INJECTIONS[0] in text
     assert not STEERING.search(tab.locator("body").inner_text())
     assert tab.locator("img, #payload script").count() == 0
     for i, link in enumerate(links, 2):
@@ -994,18 +994,18 @@ def test_an_injected_script_is_stopped_by_the_policy(path, desk):
 
 def test_hostile_names_on_the_live_page_are_text(desk):
     desk.status = alarmed()
-    for name, text in zip(("score", "promise"), STEERED, strict=False):
+    for name, text in zip(("score", "promise"), INJECTIONS, strict=False):
         desk.status["gate"][name] = text
-    desk.status["watch"] |= {"headline": STEERED[2] + STEERED[3]}
-    desk.status["watch"]["tests"][1] |= {"why": STEERED[3]}
-    desk.status["watch"]["tests"][1]["alarm"]["words"] = STEERED[4]
-    desk.status["alarms"][0] |= {"words": STEERED[0], "test": STEERED[1]}
-    desk.status["versions"][0] |= {"note": "x" * 5000, "promise": STEERED[3]}
-    desk.status["service"] |= {"replica": STEERED[0], "store": STEERED[1]}
+    desk.status["watch"] |= {"headline": INJECTIONS[2] + INJECTIONS[3]}
+    desk.status["watch"]["tests"][1] |= {"why": INJECTIONS[3]}
+    desk.status["watch"]["tests"][1]["alarm"]["words"] = INJECTIONS[4]
+    desk.status["alarms"][0] |= {"words": INJECTIONS[0], "test": INJECTIONS[1]}
+    desk.status["versions"][0] |= {"note": "x" * 5000, "promise": INJECTIONS[3]}
+    desk.status["service"] |= {"replica": INJECTIONS[0], "store": INJECTIONS[1]}
     tab = desk.open("/", width=360)
     said(tab, "#title", "ALARM")
     body = tab.locator("body").inner_text()
-    assert all(text in body for text in STEERED[:3])
+    assert all(text in body for text in INJECTIONS[:3])
     assert not STEERING.search(body)
     assert tab.evaluate("window.hacked") is None
     assert tab.locator("img").count() == 0
@@ -1150,7 +1150,7 @@ def test_the_service_itself_from_login_to_the_end(real, browser):
     said(tab, "#title", "No rows yet")
     said(tab, "#heard", "Live.")
     assert "Bearer $TOKEN" in tab.inner_text("#curl")
-    text = "\n".join(STEERED)
+    text = "\n".join(INJECTIONS)
     row = {"id": "r/1", "logits": [0.1, 0, 0], "payload": {"text": text}}
     assert call(f"{home}/v1/decide", row)["accepted"] is False
     said(tab, "#figures", "1 row in all")

@@ -6,7 +6,7 @@ import html
 import re
 
 import pytest
-from hostile import STEERED
+from injections import INJECTIONS
 
 from trustdoctor.service.pages import (
     page_headers,
@@ -68,7 +68,7 @@ def test_scripts_put_in_text_and_never_markup(name):
     assert "new Function" not in script
 
 
-@pytest.mark.parametrize("message", STEERED)
+@pytest.mark.parametrize("message", INJECTIONS)
 def test_what_login_says_is_text(message):
     page = render_login(message)
     plain = re.search(r'role="alert">(.*?)</p>', page)[1]

@@ -8,7 +8,7 @@ from contextlib import closing
 
 import numpy as np
 import pytest
-import tampering
+import tampered_documents
 from watch.streams import ALL, busy, calibrated, decided, whole
 
 import trustdoctor as td
@@ -253,7 +253,7 @@ def refused_or_whole(load, text, what, tmp_path):
     told = json.loads(text)
     if "history" not in told:  # of a database
         again = {name: again[name] for name in told}
-    assert tampering.same(again, told), what
+    assert tampered_documents.same(again, told), what
     repr(watch), watch.to_dict(), watch.history
     watch.update([0.3], [True], at=5000)
     known = [key[2:] for key, _ in watch.ledger.items() if key.startswith("r:")]
@@ -272,7 +272,7 @@ def test_a_tampered_state_is_refused_or_whole(part, tmp_path, monkeypatch):
     busy(GATE).save(tmp_path / "state.json")
     content = json.loads((tmp_path / "state.json").read_text())
     kept = 0
-    for number, (what, text) in enumerate(tampering.mutants(content)):
+    for number, (what, text) in enumerate(tampered_documents.mutants(content)):
         if number % 31 != part:
             continue
         monkeypatch.setattr(envelope, "read_bounded", lambda *_, text=text: text)
@@ -287,7 +287,9 @@ def test_a_tampered_database_is_refused_or_whole(tmp_path):
     busy(GATE).save(path)
     with closing(sqlite3.connect(path)) as store:
         (text,) = store.execute("SELECT value FROM state").fetchone()
-    for number, (what, other) in enumerate(tampering.mutants(json.loads(text))):
+    for number, (what, other) in enumerate(
+        tampered_documents.mutants(json.loads(text))
+    ):
         if number % 150:
             continue
         with closing(sqlite3.connect(path)) as store, store:

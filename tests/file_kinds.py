@@ -41,8 +41,8 @@ IN_MEMORY = Means(LocalEngine(), 2 * 10**9)
 
 
 @dataclass(frozen=True)
-class Said:
-    """What a model said of held-out rows."""
+class HeldOut:
+    """Rows that a model was not fitted on, and its predictions."""
 
     probs: Any
     logits: Any
@@ -51,8 +51,8 @@ class Said:
 
 
 @cache
-def said(classes: int = 4) -> Said:
-    """Fit a model on one part of some data, and ask it about the rest."""
+def held_out(classes: int = 4) -> HeldOut:
+    """Fit a model on some rows, and let it predict the others."""
     x, y = make_classification(
         n_samples=600 + ROWS,
         n_features=12,
@@ -63,12 +63,12 @@ def said(classes: int = 4) -> Said:
         flip_y=0.05,
         random_state=7,
     )
-    own, held_out, own_labels, labels = train_test_split(
+    training_features, features, training_labels, labels = train_test_split(
         x, y, test_size=ROWS, random_state=0
     )
-    model = LogisticRegression(max_iter=500).fit(own, own_labels)
-    logits = model.decision_function(held_out)
-    return Said(model.predict_proba(held_out), logits, labels, held_out)
+    model = LogisticRegression(max_iter=500).fit(training_features, training_labels)
+    logits = model.decision_function(features)
+    return HeldOut(model.predict_proba(features), logits, labels, features)
 
 
 def columns(names: Any, values: Any) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def numbered(prefix: str, values: Any, first: int = 0) -> dict[str, Any]:
     return columns([f"{prefix}{first + i}" for i in range(values.shape[1])], values)
 
 
-def called(labels: Any, names: Any = NAMES) -> list[str]:
+def class_labels(labels: Any, names: Any = NAMES) -> list[str]:
     """Return labels by name."""
     return [names[i] for i in labels]
 
@@ -128,15 +128,15 @@ def archive(table: pl.DataFrame, path: Path) -> None:
 
 
 def written(**options: Any) -> Callable[[pl.DataFrame, Path], None]:
-    """Return what writes text files so."""
+    """Return a function that writes text files with these options."""
     return lambda table, path: text(table, path, **options)
 
 
 def plain_probs(classes: int = 4, change: Any = None) -> pl.DataFrame:
     """Return the plain rows: `prob_0..` and `label`."""
-    found = said(classes)
-    probs = found.probs if change is None else change(found.probs)
-    return pl.DataFrame(numbered("prob_", probs) | {"label": found.labels})
+    rows = held_out(classes)
+    probs = rows.probs if change is None else change(rows.probs)
+    return pl.DataFrame(numbered("prob_", probs) | {"label": rows.labels})
 
 
 @dataclass(frozen=True)
@@ -148,9 +148,9 @@ class Kind:
     table : callable
         Returns all rows.
     options : dict
-        What has to be said of the columns.
+        The names of columns that must be given.
     suffix, write
-        How a part of the rows is written.
+        How rows are written.
     plain : callable
         Returns the rows as the plain file has them.
     names : tuple of str, or None
@@ -171,76 +171,78 @@ class Kind:
         self.write(self.table(), path)
         return path
 
-    def parts(self, folder: Path) -> Path:
-        """Write the rows in two files of one folder."""
+    def halves(self, folder: Path) -> Path:
+        """Write the rows into two files of one folder."""
         folder.mkdir(parents=True, exist_ok=True)
         rows = self.table()
         half = len(rows) // 2
-        for name, part in (("a", rows[:half]), ("b", rows[half:])):
-            self.write(part, folder / f"{name}{self.suffix}")
+        self.write(rows[:half], folder / f"a{self.suffix}")
+        self.write(rows[half:], folder / f"b{self.suffix}")
         return folder
 
     def source(self, path: Path, **more: Any) -> Any:
-        """Return the files as the verbs take them."""
+        """Return the files as tasks take them."""
         return find_source(path, Columns(**self.options, **more))
 
     def arguments(self, folder: Path) -> list[str]:
         """Return the options as the command line takes them."""
-        given = dict(self.options)
-        names = given.pop("class_names", None)
-        out = Columns(**given).options()
+        options = dict(self.options)
+        names = options.pop("class_names", None)
+        arguments = Columns(**options).options()
         if names is not None:
             path = folder / "names.txt"
             path.write_text("\n".join(names) + "\n", encoding="utf-8")
-            out += ["--class-names", str(path)]
-        return out
+            arguments += ["--class-names", str(path)]
+        return arguments
 
 
 def plain_logits() -> pl.DataFrame:
     """Return the plain rows as logits."""
-    found = said()
-    return pl.DataFrame(numbered("logit_", found.logits) | {"label": found.labels})
+    rows = held_out()
+    return pl.DataFrame(numbered("logit_", rows.logits) | {"label": rows.labels})
 
 
 def plain_binary() -> pl.DataFrame:
-    """Return the binary rows: what is left of 1 is the other class's."""
-    found = said(2)
-    one = found.probs[:, 1]
-    probs = np.column_stack([1 - one, one])
-    return pl.DataFrame(numbered("prob_", probs) | {"label": found.labels})
+    """Return the binary rows: the rest of 1 is the other class's."""
+    rows = held_out(2)
+    positive = rows.probs[:, 1]
+    probs = np.column_stack([1 - positive, positive])
+    return pl.DataFrame(numbered("prob_", probs) | {"label": rows.labels})
 
 
 def plain_binary_logits() -> pl.DataFrame:
     """Return the binary rows as logits: 0 and the model's one output."""
-    found = said(2)
-    z = np.column_stack([np.zeros(ROWS), found.logits])
-    return pl.DataFrame(numbered("logit_", z) | {"label": found.labels})
+    rows = held_out(2)
+    z = np.column_stack([np.zeros(ROWS), rows.logits])
+    return pl.DataFrame(numbered("logit_", z) | {"label": rows.labels})
 
 
 def by_name(prefix: str = "", names: Any = NAMES) -> pl.DataFrame:
     """Return columns called as the classes are, and labels by name."""
-    found = said()
-    values = columns([prefix + name for name in names], found.probs)
-    return pl.DataFrame(values | {"label": called(found.labels, names)})
+    rows = held_out()
+    values = columns([prefix + name for name in names], rows.probs)
+    return pl.DataFrame(values | {"label": class_labels(rows.labels, names)})
 
 
 def _logits_by_name() -> pl.DataFrame:
-    found = said()
-    return pl.DataFrame(columns(NAMES, found.logits) | {"label": called(found.labels)})
+    rows = held_out()
+    return pl.DataFrame(
+        columns(NAMES, rows.logits) | {"label": class_labels(rows.labels)}
+    )
 
 
 def _from_one(first: int) -> pl.DataFrame:
-    found = said()
-    values = numbered("prob_", found.probs, first)
-    return pl.DataFrame(values | {"label": found.labels + 1})
+    rows = held_out()
+    values = numbered("prob_", rows.probs, first)
+    return pl.DataFrame(values | {"label": rows.labels + 1})
 
 
 def _binary(labels: Any, name: str = "prob") -> pl.DataFrame:
-    return pl.DataFrame({name: said(2).probs[:, 1], "label": labels})
+    return pl.DataFrame({name: held_out(2).probs[:, 1], "label": labels})
 
 
 def _yes_no() -> list[str]:
-    return called(said(2).labels, ("no", "yes"))
+    return class_labels(held_out(2).labels, ("no", "yes"))
 
 
 def _labelled(labels: pl.Series) -> pl.DataFrame:
@@ -248,7 +250,7 @@ def _labelled(labels: pl.Series) -> pl.DataFrame:
 
 
 def _whole_floats() -> pl.DataFrame:
-    return _labelled(pl.Series(said().labels.astype(float)))
+    return _labelled(pl.Series(held_out().labels.astype(float)))
 
 
 def _categorical() -> pl.DataFrame:
@@ -256,38 +258,38 @@ def _categorical() -> pl.DataFrame:
 
 
 def _booleans() -> pl.DataFrame:
-    found = said(2)
-    truth = pl.Series(found.labels == 1)
-    return pl.DataFrame(numbered("prob_", found.probs)).with_columns(label=truth)
+    rows = held_out(2)
+    truth = pl.Series(rows.labels == 1)
+    return pl.DataFrame(numbered("prob_", rows.probs)).with_columns(label=truth)
 
 
 def _true_false(*, as_text: bool) -> pl.DataFrame:
     """Return columns as scikit-learn's classes_ of booleans name them; True first."""
-    found = said(2)
-    values = columns(("prob_True", "prob_False"), found.probs[:, ::-1])
-    truth = pl.Series(found.labels == 1)
+    rows = held_out(2)
+    values = columns(("prob_True", "prob_False"), rows.probs[:, ::-1])
+    truth = pl.Series(rows.labels == 1)
     if as_text:
-        truth = pl.Series([str(bool(one)) for one in truth])
+        truth = pl.Series([str(bool(label)) for label in truth])
     return pl.DataFrame(values).with_columns(label=truth)
 
 
 def _swapped() -> pl.DataFrame:
-    found = said(2)
-    probs = found.probs[:, ::-1]
-    return pl.DataFrame(numbered("prob_", probs) | {"label": 1 - found.labels})
+    rows = held_out(2)
+    probs = rows.probs[:, ::-1]
+    return pl.DataFrame(numbered("prob_", probs) | {"label": 1 - rows.labels})
 
 
 def _float_names() -> pl.DataFrame:
     """Return what f"prob_{c}" makes of the classes 1.0 to 4.0."""
-    found = said()
-    values = columns([f"prob_{c}.0" for c in range(1, 5)], found.probs)
-    return pl.DataFrame(values | {"label": (found.labels + 1).astype(float)})
+    rows = held_out()
+    values = columns([f"prob_{c}.0" for c in range(1, 5)], rows.probs)
+    return pl.DataFrame(values | {"label": (rows.labels + 1).astype(float)})
 
 
 def _lists() -> pl.DataFrame:
-    found = said()
-    values = pl.Series(found.probs.tolist(), dtype=pl.List(pl.Float64))
-    return pl.DataFrame({"probs": values, "label": called(found.labels)})
+    rows = held_out()
+    values = pl.Series(rows.probs.tolist(), dtype=pl.List(pl.Float64))
+    return pl.DataFrame({"probs": values, "label": class_labels(rows.labels)})
 
 
 def percentages(probs: Any) -> Any:
@@ -310,7 +312,7 @@ def _accented() -> pl.DataFrame:
 
 
 def rounded(digits: int) -> Kind:
-    """Return a kind of file whose probabilities have so many decimals."""
+    """Return a kind of file whose probabilities have this number of decimals."""
 
     def table() -> pl.DataFrame:
         return plain_probs(change=lambda probs: np.round(probs, digits))
@@ -338,7 +340,7 @@ KINDS: dict[str, Kind] = {
         lambda: _logits_by_name().rename(lambda n: n if n == "label" else f"logit_{n}"),
         plain=plain_logits,
     ),
-    "a prefix of one's own": Kind(lambda: by_name("p."), {"probs": "p."}),
+    "another prefix": Kind(lambda: by_name("p."), {"probs": "p."}),
     "columns from 1": Kind(
         lambda: _from_one(1), {"first_class": 1}, names=("1", "2", "3", "4")
     ),
@@ -346,17 +348,17 @@ KINDS: dict[str, Kind] = {
         lambda: _from_one(0), {"first_class": 1}, names=("1", "2", "3", "4")
     ),
     "binary, yes and no": _BINARY,
-    "binary, 1 and 0": replace(_BINARY, table=lambda: _binary(said(2).labels)),
+    "binary, 1 and 0": replace(_BINARY, table=lambda: _binary(held_out(2).labels)),
     "binary, booleans": replace(
         _BINARY,
-        table=lambda: _binary(said(2).labels == 1),
+        table=lambda: _binary(held_out(2).labels == 1),
         options={"probs": "prob", "positive": "true"},
         suffix=".parquet",
         write=parquet,
         names=("false", "true"),
     ),
     "binary, one logit": Kind(
-        lambda: pl.DataFrame({"z": said(2).logits, "label": _yes_no()}),
+        lambda: pl.DataFrame({"z": held_out(2).logits, "label": _yes_no()}),
         {"logits": "z", "positive": "yes"},
         plain=plain_binary_logits,
         names=("no", "yes"),
@@ -379,7 +381,7 @@ KINDS: dict[str, Kind] = {
     ),
     "classes that are floats": Kind(_float_names, names=("1.0", "2.0", "3.0", "4.0")),
     "numbers of named classes": Kind(
-        lambda: by_name().with_columns(label=pl.Series(said().labels)), _LISTED
+        lambda: by_name().with_columns(label=pl.Series(held_out().labels)), _LISTED
     ),
     "a list column": Kind(_lists, {"class_names": NAMES}, ".parquet", parquet),
     "arrays": Kind(by_name, {"class_names": NAMES}, ".npz", archive),
@@ -407,60 +409,64 @@ KINDS: dict[str, Kind] = {
 
 
 def answers(classes: int = 4) -> pl.DataFrame:
-    """Return answers with a confidence, and what is known of them."""
-    found = said(classes)
-    best = found.probs.argmax(1)
+    """Return answers with a confidence, and what tells whether they are right."""
+    rows = held_out(classes)
+    best = rows.probs.argmax(1)
     return pl.DataFrame(
         {
             "id": [f"row {i}" for i in range(ROWS)],
-            "prediction": called(best),
-            "confidence": found.probs.max(1),
-            "uncertainty": -np.log(found.probs.max(1)),
-            "label": called(found.labels),
-            "correct": best == found.labels,
+            "prediction": class_labels(best),
+            "confidence": rows.probs.max(1),
+            "uncertainty": -np.log(rows.probs.max(1)),
+            "label": class_labels(rows.labels),
+            "correct": best == rows.labels,
         }
     )
 
 
-def _stated(*names: str, **changed: Any) -> Callable[[], pl.DataFrame]:
+def _answer_columns(*names: str, **changed: Any) -> Callable[[], pl.DataFrame]:
     return lambda: answers().select(*names).with_columns(**changed)
 
 
 _RIGHT = {"confidence": "confidence", "correct": "correct"}
 
 ANSWERS: dict[str, Kind] = {
-    "confidence and correct": Kind(_stated("id", "confidence", "correct"), _RIGHT),
+    "confidence and correct": Kind(
+        _answer_columns("id", "confidence", "correct"), _RIGHT
+    ),
     "correct as 1 and 0": Kind(
-        _stated("confidence", correct=answers()["correct"].cast(pl.Int64)), _RIGHT
+        _answer_columns("confidence", correct=answers()["correct"].cast(pl.Int64)),
+        _RIGHT,
     ),
     "correct, Parquet": Kind(
-        _stated("confidence", "correct"), _RIGHT, ".parquet", parquet
+        _answer_columns("confidence", "correct"), _RIGHT, ".parquet", parquet
     ),
     "correct, semicolons": Kind(
-        _stated("confidence", "correct"),
+        _answer_columns("confidence", "correct"),
         _RIGHT,
         write=written(separator=";", comma=True),
     ),
     "correct, JSON lines": Kind(
-        _stated("confidence", "correct"), _RIGHT, ".jsonl", lines
+        _answer_columns("confidence", "correct"), _RIGHT, ".jsonl", lines
     ),
     "prediction and label": Kind(
-        _stated("confidence", "prediction", "label"),
+        _answer_columns("confidence", "prediction", "label"),
         {"confidence": "confidence", "predicted": "prediction", "labels": "label"},
     ),
     "usual names": Kind(
-        _stated("confidence", "prediction", "label"), {"confidence": "confidence"}
+        _answer_columns("confidence", "prediction", "label"),
+        {"confidence": "confidence"},
     ),
     "percent": Kind(
-        _stated("correct", confidence=100 * answers()["confidence"]),
+        _answer_columns("correct", confidence=100 * answers()["confidence"]),
         {**_RIGHT, "percent": True},
     ),
     "doubt and correct": Kind(
-        _stated("uncertainty", "correct"),
+        _answer_columns("uncertainty", "correct"),
         {"doubt": "uncertainty", "correct": "correct"},
     ),
     "doubt, prediction and label": Kind(
-        _stated("uncertainty", "prediction", "label"), {"doubt": "uncertainty"}
+        _answer_columns("uncertainty", "prediction", "label"), {"doubt": "uncertainty"}
     ),
 }
 """Files of answers with one number each, and no classes."""
@@ -475,16 +481,16 @@ def unlabelled(table: pl.DataFrame, rows: Any) -> pl.DataFrame:
 CHOICES = ("negative", "positive")
 
 
-def response(p: float, rest: float = 0.1) -> dict[str, Any]:
+def response(p: float, other: float = 0.1) -> dict[str, Any]:
     """Return a chat completion whose first token says positive with probability p.
 
-    The mass of a choice is split between two tokens that begin it, and `rest` is left
+    The mass of a choice is split between two tokens that begin it, and `other` is left
     for a token that begins none.
     """
     mass = {"positive": 0.75 * p, " Pos": 0.25 * p}
     mass |= {"negative": 0.75 * (1 - p), " Neg": 0.25 * (1 - p)}
-    shares = {token: (1 - rest) * share for token, share in mass.items()}
-    shares["The"] = rest
+    shares = {token: (1 - other) * share for token, share in mass.items()}
+    shares["The"] = other
     tops = [
         {"token": token, "logprob": float(np.log(share))}
         for token, share in sorted(shares.items(), key=lambda item: -item[1])
@@ -495,14 +501,14 @@ def response(p: float, rest: float = 0.1) -> dict[str, Any]:
 
 
 def responses(*, batch: bool) -> list[dict[str, Any]]:
-    """Return what a language model could have answered for the binary rows."""
-    out = []
-    for i, p in enumerate(said(2).probs[:, 1]):
+    """Return possible responses of a language model for the binary rows."""
+    lines = []
+    for i, p in enumerate(held_out(2).probs[:, 1]):
         body = response(p)
-        wrapped = {"custom_id": f"r{i}", "error": None}
-        inner = {"status_code": 200, "body": {"id": f"chat-{i}", **body}}
-        out.append({**wrapped, "response": inner} if batch else {"id": f"r{i}", **body})
-    return out
+        answer = {"status_code": 200, "body": {"id": f"chat-{i}", **body}}
+        batched = {"custom_id": f"r{i}", "error": None, "response": answer}
+        lines.append(batched if batch else {"id": f"r{i}", **body})
+    return lines
 
 
 def write_responses(folder: Path, rows: Any, name: str = "answers.jsonl") -> Path:
@@ -513,9 +519,9 @@ def write_responses(folder: Path, rows: Any, name: str = "answers.jsonl") -> Pat
 
 
 def write_truth(folder: Path, labels: Any = None, name: str = "truth.csv") -> Path:
-    """Write what would have been right, by id."""
+    """Write the true labels by id."""
     path = folder / name
-    right = said(2).labels if labels is None else labels
-    ids = [f"r{i}" for i in range(len(right))]
-    pl.DataFrame({"id": ids, "label": called(right, CHOICES)}).write_csv(path)
+    truth = held_out(2).labels if labels is None else labels
+    ids = [f"r{i}" for i in range(len(truth))]
+    pl.DataFrame({"id": ids, "label": class_labels(truth, CHOICES)}).write_csv(path)
     return path

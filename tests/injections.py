@@ -1,6 +1,6 @@
-"""Names that would do harm where a page takes them as they are."""
+"""Names that run as script, or mislead a reader, if a page shows them unescaped."""
 
-STEERED = (
+INJECTIONS = (
     "<script>window.hacked=1</script>\"'>&lt;",
     "<img src=x onerror=window.hacked=1>",
     "</script><script>window.hacked=1</script>",
