@@ -40,17 +40,17 @@ def main() -> None:
     p = td.read(folder / "audit.csv", probs=CLASSES)
     print(p)
     first, later = p[:5000], p[5000:]
-    found = td.evaluate(first, scores=["alpha", "msp"])
-    print(found.verdict())
-    found.to_html(folder / "page.html")  # to look at, to mail and to file
+    evaluation = td.evaluate(first, scores=["alpha", "msp"])
+    print(evaluation.verdict())
+    evaluation.to_html(folder / "page.html")  # to look at, to mail and to file
 
     gate = td.calibrate(first, score="alpha", risk=0.05)
     gate.save(folder / "gate.json")
     print(gate.certificate.promise())
-    done = td.Gate.load(folder / "gate.json").screen(later)
-    print(f"later rows accepted: {done.accepted.mean():.1%}")
-    print(f"of these wrong: {later.errors[done.accepted].mean():.1%}")
-    rejected = pl.Series(later.predicted_names).filter(~done.accepted)
+    screened = td.Gate.load(folder / "gate.json").screen(later)
+    print(f"later rows accepted: {screened.accepted.mean():.1%}")
+    print(f"of these wrong: {later.errors[screened.accepted].mean():.1%}")
+    rejected = pl.Series(later.predicted_names).filter(~screened.accepted)
     name, count = rejected.value_counts(sort=True).row(0)
     print(f"most often rejected: {name}, {count} of {len(rejected)}")
 

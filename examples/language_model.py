@@ -30,9 +30,9 @@ import trustdoctor as td
 CHOICES = ["negative", "positive"]
 
 
-def respond(name: str, p: float, rest: float) -> str:
+def respond(name: str, p: float, odd: float) -> str:
     """Return a response whose first token says positive with probability p."""
-    mass = {"positive": (1 - rest) * p, "negative": (1 - rest) * (1 - p), "The": rest}
+    mass = {"positive": (1 - odd) * p, "negative": (1 - odd) * (1 - p), "The": odd}
     best = sorted(mass, key=mass.__getitem__, reverse=True)
     tokens = [{"token": t, "logprob": float(np.log(mass[t]))} for t in best]
     content = [{**tokens[0], "top_logprobs": tokens}]
@@ -41,14 +41,14 @@ def respond(name: str, p: float, rest: float) -> str:
 
 def simulate(folder: Path, rows: int, rng: np.random.Generator) -> None:
     """Write responses, and the truth by their ids."""
-    known = rng.normal(0, 4, rows)  # the log-odds of positive
-    truth = rng.random(rows) < 1 / (1 + np.exp(-known))
-    stated = 1 / (1 + np.exp(-1.5 * (known + rng.normal(0, 1, rows))))
+    log_odds = rng.normal(0, 4, rows)  # the log-odds of positive
+    truth = rng.random(rows) < 1 / (1 + np.exp(-log_odds))
+    stated = 1 / (1 + np.exp(-1.5 * (log_odds + rng.normal(0, 1, rows))))
     ids = [f"review-{i}" for i in range(rows)]
     lines = map(respond, ids, stated, rng.uniform(0, 0.02, rows))
     (folder / "answers.jsonl").write_text("\n".join(lines) + "\n")
-    right = pl.DataFrame({"id": ids, "label": [CHOICES[int(one)] for one in truth]})
-    right.write_csv(folder / "truth.csv")
+    labels = np.where(truth, "positive", "negative")
+    pl.DataFrame({"id": ids, "label": labels}).write_csv(folder / "truth.csv")
 
 
 def main() -> None:

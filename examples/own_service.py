@@ -1,4 +1,4 @@
-"""For whoever has a web service already: the gate in ten lines of FastAPI.
+"""For someone with a web service: the gate in ten lines of FastAPI.
 
 `app` is the service; ``uvicorn own_service:app`` serves it. `trustdoctor serve` is a
 service that also keeps the rows, lets people review them, and watches the promise.
@@ -30,11 +30,11 @@ app = FastAPI()
 def decide(logits: list[list[float]]) -> list[dict[str, str | bool]]:
     """Say which class each row is, and whether to trust that."""
     try:
-        done = GATE.screen(logits, kind="logits")
+        screened = GATE.screen(logits, kind="logits")
     except td.errors.InputError as error:
         raise HTTPException(422, str(error)) from error
-    decisions = zip(done.predicted, done.accepted, strict=True)
-    return [{"predicted": CLASSES[k], "accepted": bool(ok)} for k, ok in decisions]
+    rows = zip(screened.predicted, screened.accepted.tolist(), strict=True)
+    return [{"predicted": CLASSES[k], "accepted": accepted} for k, accepted in rows]
 
 
 def main() -> None:
@@ -43,7 +43,8 @@ def main() -> None:
     client, new = TestClient(app), ROWS[5000:7000].logits.tolist()
     for answer in client.post("/decide", json=new[:3]).json():
         print(answer)
-    accepted = sum(one["accepted"] for one in client.post("/decide", json=new).json())
+    decisions = client.post("/decide", json=new).json()
+    accepted = sum(decision["accepted"] for decision in decisions)
     print(f"{len(new):,} rows at once: {accepted:,} accepted")
     refused = client.post("/decide", json=[[1.0, 0.0]])
     print(f"{refused.status_code}: {refused.json()['detail']}")

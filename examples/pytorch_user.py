@@ -21,22 +21,22 @@ from trustdoctor.demo.digits import split_digits, train
 
 def main() -> None:
     """Train a small CNN, calibrate on some rows, decide on others."""
-    training, held, new = split_digits()  # pairs of images and labels
+    training, gate_rows, new = split_digits()  # pairs of images and labels
     model = train(*training)  # in your case: the module that you have
-    known, later = (
-        DataLoader(TensorDataset(*part), batch_size=128) for part in (held, new)
+    gate_loader, new_loader = (
+        DataLoader(TensorDataset(*split), batch_size=128) for split in (gate_rows, new)
     )
     doctor = Doctor(model, score="alpha")
-    found = doctor(known, quiet=True).predictions
-    print(found)
-    print(td.evaluate(found).verdict())
-    gate = td.calibrate(found, score="alpha", trr=0.8)
+    predictions = doctor(gate_loader, quiet=True).predictions
+    print(predictions)
+    print(td.evaluate(predictions).verdict())
+    gate = td.calibrate(predictions, score="alpha", trr=0.8)
     print(gate.certificate.promise())
 
-    done = doctor.screen(later, gate, quiet=True)
-    errors = done.predictions.errors
-    print(f"new images accepted: {done.accepted.mean():.1%}")
-    print(f"of these wrong: {errors[done.accepted].mean():.1%}")
+    screened = doctor.screen(new_loader, gate, quiet=True)
+    errors = screened.predictions.errors
+    print(f"new images accepted: {screened.accepted.mean():.1%}")
+    print(f"of these wrong: {errors[screened.accepted].mean():.1%}")
     print(f"of all wrong: {errors.mean():.1%}")
 
 

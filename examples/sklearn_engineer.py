@@ -1,4 +1,4 @@
-"""For a scikit-learn engineer: a Pipeline that knows when not to answer.
+"""For a scikit-learn engineer: a Pipeline with a gate.
 
 `TrustedClassifier` is an estimator itself. It is fitted on rows that the Pipeline has
 not seen, so its promise holds. It prints::
@@ -21,16 +21,16 @@ from trustdoctor.adapters.sklearn import TrustedClassifier
 def main() -> None:
     """Train on few digits, so that there are errors; guard the answers to others."""
     x, y = load_digits(return_X_y=True)
-    x, rest, y, rest_y = train_test_split(x, y, train_size=300, random_state=0)
-    held, new, held_y, new_y = train_test_split(rest, rest_y, random_state=0)
+    x, unseen, y, unseen_y = train_test_split(x, y, train_size=300, random_state=0)
+    gate_x, new, gate_y, new_y = train_test_split(unseen, unseen_y, random_state=0)
 
     pipeline = make_pipeline(StandardScaler(), LogisticRegression()).fit(x, y)
-    model = TrustedClassifier(pipeline, risk=0.02, cv="prefit").fit(held, held_y)
+    model = TrustedClassifier(pipeline, risk=0.02, cv="prefit").fit(gate_x, gate_y)
     print(model.gate_.certificate.promise())
 
-    right, answered = model.trusted_score(new, new_y)
-    print(f"new digits accepted: {answered:.1%}")
-    print(f"right on the accepted: {right:.1%}")
+    accuracy, coverage = model.trusted_score(new, new_y)
+    print(f"new digits accepted: {coverage:.1%}")
+    print(f"right on the accepted: {accuracy:.1%}")
     print(f"right on all: {model.score(new, new_y):.1%}")
 
 
