@@ -23,6 +23,7 @@ from trustdoctor.evaluation.label_checks import (
     is_constant,
     label_quality,
     reversed_note,
+    score_and_check_labels,
 )
 from trustdoctor.evaluation.label_counts import LabelCounts, LabelReport
 from trustdoctor.evaluation.protocols import (
@@ -61,4 +62,5 @@ __all__ = [
     "repeated_rows",
     "repeats",
     "reversed_note",
+    "score_and_check_labels",
 ]

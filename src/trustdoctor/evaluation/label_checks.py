@@ -14,7 +14,7 @@ from trustdoctor.evaluation.label_counts import (
 )
 from trustdoctor.metrics import Counts, Estimate, auroc, calibration_terms
 from trustdoctor.predictions import Answers, Predictions, require_predictions
-from trustdoctor.scores import score_all
+from trustdoctor.scores import Score, find_score, score_all, score_together
 
 Range = tuple[float, float]
 """The lowest and the highest of some numbers; (inf, -inf) of none."""
@@ -107,6 +107,21 @@ def check_labels(
     return counts.report(
         predictions.class_names, lambda pair: numbers[suspected_rows(labelled, pair)]
     )
+
+
+def score_and_check_labels(
+    predictions: Predictions, score: Score
+) -> tuple[Array, LabelReport]:
+    """Return the doubts by a score, and what looks wrong about the labels.
+
+    Some rows have a label. A check needs beta of the rows, which shares the pass over
+    the logits with a score that has a C kernel.
+    """
+    if isinstance(predictions, Answers):
+        return np.asarray(score(predictions)), check_labels(predictions)
+    doubts, beta = score_together(predictions, [score, find_score("beta")])
+    of_labelled = {"beta": beta[predictions.has_label]}
+    return np.asarray(doubts), check_labels(predictions, of_labelled)
 
 
 def count_labels(

@@ -27,10 +27,10 @@ from trustdoctor.arrays import Array, as_groups
 from trustdoctor.errors import InputError, OddLabelsWarning
 from trustdoctor.evaluation import (
     LabelReport,
-    check_labels,
     constant_scores,
     is_constant,
     reversed_note,
+    score_and_check_labels,
 )
 from trustdoctor.gates import rules
 from trustdoctor.gates.calibration_rows import (
@@ -312,10 +312,11 @@ def run_calibration(  # noqa: PLR0913 - what a calibration is made of
     chosen_score, rows, choice = _chosen_score(score, temperature, rows, requests[0])
 
     notes, label_report = rows.notes(), LabelReport()
-    doubts = np.asarray(chosen_score(rows.predictions))
+    if requests[0].needs_labels and rows.predictions.has_label.any():
+        doubts, label_report = score_and_check_labels(rows.predictions, chosen_score)
+    else:
+        doubts = np.asarray(chosen_score(rows.predictions))
     if requests[0].needs_labels:
-        if rows.predictions.has_label.any():
-            label_report = check_labels(rows.predictions)
         rows, doubts, missing_notes = rows.leave_out_unlabelled(doubts)
         notes = (*notes, *label_report.notes, *missing_notes)
     errors = known_errors(rows.predictions)
@@ -461,22 +462,25 @@ def calibrate_sample(  # noqa: PLR0913 - what a gate is made of
     cut = adjust(request.cut_all(sample), sample)
     threshold = rules.threshold_of(cut, sample)
     notes += _moved_note(request, threshold)
-    group_cuts = None
+    pooled, group_cuts = GroupThreshold(threshold, cut.state), None
     if samples is not None:
-        pooled = GroupThreshold(threshold, cut.state)
         group_cuts = cut_groups(samples, request, pooled, adjust)
-    gate = Gate(
+    thresholds = group_cuts.thresholds if group_cuts else {}
+    outcome = (
+        _outcome(sample, pooled)
+        if samples is None
+        else _outcome_of_groups(samples, thresholds)
+    )
+    return Gate(
         threshold,
         score,
         state=cut.state,
-        groups=group_cuts.thresholds if group_cuts else {},
+        certificate=certify(
+            request, sample, cut, outcome, group_cuts=group_cuts, notes=notes
+        ),
+        groups=thresholds,
         grouped_by=grouped_by if group_cuts else "",
     )
-    outcome = _calibration_outcome(gate, sample, samples)
-    certificate = certify(
-        request, sample, cut, outcome, group_cuts=group_cuts, notes=notes
-    )
-    return replace(gate, certificate=certificate)
 
 
 def _moved_note(request: Request, threshold: float) -> tuple[str, ...]:
@@ -586,25 +590,23 @@ def _below_infinity(
     return replace(cut, state="threshold", score=sys.float_info.max, side="exact")
 
 
-def _calibration_outcome(
-    gate: Gate, sample: Sample, samples: dict[Any, Sample] | None
+def _outcome_of_groups(
+    samples: dict[Any, Sample], thresholds: dict[Any, GroupThreshold]
 ) -> Outcome | None:
-    """Count what the gate does to the calibration rows; None if that is unknown."""
-    if samples is None:
-        return _outcome(sample, gate)
+    """Count what the thresholds do to their groups; None if that is unknown."""
     total = NO_OUTCOME
     for name, group_sample in samples.items():
-        outcome = _outcome(group_sample, gate.groups[name])
+        outcome = _outcome(group_sample, thresholds[name])
         if outcome is None:
             return None
         total += outcome
     return total
 
 
-def _outcome(sample: Sample, gate: Gate | GroupThreshold) -> Outcome | None:
-    if gate.state != "threshold":
-        return Outcome.of_state(gate.state, sample.n_errors, len(sample))
-    confusion = sample.confusion(gate.threshold)
+def _outcome(sample: Sample, threshold: GroupThreshold) -> Outcome | None:
+    if threshold.state != "threshold":
+        return Outcome.of_state(threshold.state, sample.n_errors, len(sample))
+    confusion = sample.confusion(threshold.threshold)
     if confusion is None:  # the threshold lies within a range of a sketch
         return None
     return Outcome(confusion.n, confusion.n_accepted, confusion)

@@ -340,6 +340,8 @@ class Gate:
     def with_notes(self, *notes: str) -> "Gate":
         """Return the gate, with more notes in its certificate."""
         assert self.certificate is not None
+        if not notes:
+            return self
         notes = (*self.certificate.notes, *notes)
         return replace(self, certificate=structs.replace(self.certificate, notes=notes))
 
