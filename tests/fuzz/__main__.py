@@ -1,4 +1,4 @@
-"""``python -m tests.fuzz``: run cases, and tell what was found."""
+"""``python -m tests.fuzz``: run cases, and print the findings."""
 
 import argparse
 import re
@@ -14,7 +14,7 @@ from fuzz.verdicts import EQUAL, REFUSED, Verdict
 
 
 def cause(verdict: Verdict) -> str:
-    """Return what findings of one cause have in common."""
+    """Return a key that findings of one cause share."""
     kind = verdict.case.split(" ", 1)[1].split(" (")[0].split(",")[0]
     place = re.search(r"crates/[\w./-]+|\w+\.py:\d+: \w+Warning", verdict.detail)
     if place or "control character" in verdict.outcome:
@@ -35,50 +35,52 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def replay(which: str, keep: Path | None) -> int:
-    """Run one case in this process, and show all of what became of it."""
-    seed, number = map(int, which.split(":"))
+def replay(case_id: str, keep: Path | None) -> int:
+    """Run one case in this process, and show how it ended in full."""
+    seed, number = map(int, case_id.split(":"))
     verdict = pool.run_one(seed, number, keep)
     sys.stdout.write(f"{verdict.case}\n{verdict.outcome}\n{verdict.detail}\n")
     return int(not verdict.good)
 
 
 def main() -> int:
-    given = _arguments()
-    if given.keep is not None:
-        given.keep = given.keep.resolve()
-        given.keep.mkdir(parents=True, exist_ok=True)
-    if given.replay:
-        return replay(given.replay, given.keep)
+    arguments = _arguments()
+    if arguments.keep is not None:
+        arguments.keep = arguments.keep.resolve()
+        arguments.keep.mkdir(parents=True, exist_ok=True)
+    if arguments.replay:
+        return replay(arguments.replay, arguments.keep)
     begun, counts = time.monotonic(), Counter[str]()
-    found: dict[str, list[Verdict]] = {}
-    numbers = cases.numbers(given.cases, given.only, given.first)
-    for verdict in pool.run_all(given.seed, numbers, given.jobs, given.keep):
+    findings: dict[str, list[Verdict]] = {}
+    numbers = cases.numbers(arguments.cases, arguments.only, arguments.first)
+    for verdict in pool.run_all(
+        arguments.seed, numbers, arguments.jobs, arguments.keep
+    ):
         counts[verdict.outcome] += 1
         if not verdict.good:
-            if cause(verdict) not in found:
+            if cause(verdict) not in findings:
                 sys.stderr.write(f"{verdict.case}: {verdict.outcome}\n")
-            found.setdefault(cause(verdict), []).append(verdict)
-    taken = time.monotonic() - begun
-    sys.stdout.write(summary(given.cases, counts, found, taken))
-    return int(bool(found))
+            findings.setdefault(cause(verdict), []).append(verdict)
+    seconds = time.monotonic() - begun
+    sys.stdout.write(summary(arguments.cases, counts, findings, seconds))
+    return int(bool(findings))
 
 
 def summary(
-    count: int, counts: Counter[str], found: dict[str, list[Verdict]], taken: float
+    count: int, counts: Counter[str], findings: dict[str, list[Verdict]], seconds: float
 ) -> str:
-    """Return how many cases came to what, and one of each cause."""
-    good = ", ".join(f"{counts[one]:,} {one}" for one in (REFUSED, EQUAL))
-    odd = sum(map(len, found.values()))
-    out = [f"{count:,} cases in {taken:.0f} s: {good}, {odd:,} findings."]
-    for name, verdicts in sorted(found.items(), key=lambda item: -len(item[1])):
-        which = verdicts[0].case.split(" ")[0]
+    """Return how many cases ended how, and one finding of each cause."""
+    good = ", ".join(f"{counts[outcome]:,} {outcome}" for outcome in (REFUSED, EQUAL))
+    odd = sum(map(len, findings.values()))
+    out = [f"{count:,} cases in {seconds:.0f} s: {good}, {odd:,} findings."]
+    for name, verdicts in sorted(findings.items(), key=lambda item: -len(item[1])):
+        case_id = verdicts[0].case.split(" ")[0]
         detail = " ".join(verdicts[0].detail.split())[:400]
         out += [
             f"\n{len(verdicts)} x {name}",
             f"  {verdicts[0].case}",
             f"  {detail}",
-            f"  python -m tests.fuzz --replay {which}",
+            f"  python -m tests.fuzz --replay {case_id}",
         ]
     return "\n".join(out) + "\n"
 

@@ -19,7 +19,7 @@ from unittest.mock import patch
 
 from typer.main import get_command
 
-from fuzz.verdicts import found
+from fuzz.verdicts import report
 from trustdoctor.cli import app
 from trustdoctor.errors import TrustDoctorError
 
@@ -28,12 +28,12 @@ LIMIT = 60.0
 
 
 class HangError(BaseException):
-    """The time is up; not an Exception, so that nobody takes it for one."""
+    """The time is up; no Exception, so that no handler swallows it."""
 
 
 @dataclass
-class Ran:
-    """How a command, or a call, ended.
+class Execution:
+    """How a command, or a call, ended, and what it wrote.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class Ran:
 def _redirected(number: int) -> Iterator[Any]:
     """Send a descriptor, and Python's stream of it, into a file."""
     name = {1: "stdout", 2: "stderr"}[number]
-    before, kept = getattr(sys, name), os.dup(number)
+    before, duplicate = getattr(sys, name), os.dup(number)
     errors = "strict" if number == 1 else "backslashreplace"
     with tempfile.TemporaryFile() as file:
         os.dup2(file.fileno(), number)
@@ -69,8 +69,8 @@ def _redirected(number: int) -> Iterator[Any]:
         finally:
             getattr(sys, name).close()  # the command line may have made another
             setattr(sys, name, before)
-            os.dup2(kept, number)
-            os.close(kept)
+            os.dup2(duplicate, number)
+            os.close(duplicate)
 
 
 def _content(file: Any) -> str:
@@ -95,9 +95,9 @@ def _limited() -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def call(work: Callable[[], Any]) -> Ran:
-    """Run something, and tell how it ended."""
-    ran = Ran()
+def call(work: Callable[[], Any]) -> Execution:
+    """Call a function, and return how that ended."""
+    ran = Execution()
     with warnings.catch_warnings(), _redirected(1) as out, _redirected(2) as err:
         warnings.simplefilter("always")  # as in a process of its own
         for kind in (DeprecationWarning, PendingDeprecationWarning, ResourceWarning):
@@ -121,42 +121,42 @@ def _commands() -> Any:
     return get_command(app.make_app())
 
 
-def command(*arguments: str | Path) -> Ran:
+def command(*arguments: str | Path) -> Execution:
     """Run the command line with these arguments."""
-    given = ["trustdoctor", *map(str, arguments)]
-    made = _commands()
+    argv = ["trustdoctor", *map(str, arguments)]
+    commands = _commands()
     with (
-        patch.object(sys, "argv", given),
+        patch.object(sys, "argv", argv),
         patch.dict(os.environ, COLUMNS="100"),
-        patch.object(app, "make_app", lambda: made),
+        patch.object(app, "make_app", lambda: commands),
     ):
         return call(app.main)
 
 
-def check_clean(ran: Ran) -> None:
-    """Refuse panics, tracebacks, hangs and control characters."""
+def check_clean(ran: Execution) -> None:
+    """Report panics, tracebacks, hangs and control characters."""
     if isinstance(ran.error, HangError):
-        found("hang", str(ran.error))
+        report("hang", str(ran.error))
     if ran.error is not None:
-        told = f"{type(ran.error).__name__}: {ran.error}"
-        found("an error that is not ours", told)
+        message = f"{type(ran.error).__name__}: {ran.error}"
+        report("an error that is not ours", message)
     for words in ("panicked at", "Traceback (most", "internal error", "Warning:"):
         if words in ran.err:
-            found(words, ran.err)
+            report(words, ran.err)
     for sign in ran.out + ran.err:
         if unicodedata.category(sign) == "Cc" and sign != "\n":
-            found("a control character is printed", repr(ran.out + ran.err))
+            report("a control character is printed", repr(ran.out + ran.err))
 
 
-def check_line(ran: Ran) -> None:
-    """Refuse what is not one line that begins with our name."""
+def check_line(ran: Execution) -> None:
+    """Report errors that are not one line beginning with the program's name."""
     lines = ran.err.split("\n")
     if len(lines) != 2 or lines[1] or not lines[0].startswith("trustdoctor: "):
-        found("not one line", ran.err)
+        report("not one line", ran.err)
 
 
 def called(work: Callable[[], Any]) -> Any:
-    """Return what a call of the library gives, or the error that refuses it."""
+    """Return the result of a call of the library, or the error that refused it."""
     ran = call(work)
     if isinstance(ran.error, TrustDoctorError):
         return ran.error
@@ -164,10 +164,10 @@ def called(work: Callable[[], Any]) -> Any:
         ran.err = ""
     check_clean(ran)
     if ran.err:
-        found("stderr of a call", ran.err)
+        report("stderr of a call", ran.err)
     return ran.value
 
 
 def refusal(value: Any) -> str:
-    """Return the words of what `called` gives for a refusal, else nothing."""
+    """Return the message of a refusal that `called` returned, else an empty string."""
     return str(value) if isinstance(value, TrustDoctorError) else ""

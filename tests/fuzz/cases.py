@@ -1,31 +1,39 @@
-"""A case: a kind of file, what became of it, and what is done with it."""
+"""A case: a kind of file, its mutations, and the command that reads it."""
 
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from fuzz import arrays, kinds, raw, stores, tables, trees, words
+from fuzz import (
+    kinds,
+    mutate_arrays,
+    mutate_bytes,
+    mutate_json,
+    mutate_sqlite,
+    mutate_tables,
+    mutate_text,
+)
 from fuzz.seeds import Seed
 
-MUTATORS: dict[str, tuple[raw.Mutator, ...]] = {
-    "csv": words.TEXT,
-    "tsv": words.TEXT,
-    "truth": words.TEXT,
-    "names": words.TEXT,
-    "csv.gz": (words.packed,),
-    "parquet": tables.PARQUET,
-    "arrow": tables.ARROW,
-    "jsonl": trees.LINES,
-    "responses": trees.LINES,
-    "npz": arrays.ARCHIVE,
-    "npy": arrays.ARRAY,
-    "gate": trees.DOCUMENT,
-    "state": trees.DOCUMENT,
-    "database": stores.STORE,
-    "score": arrays.TENSORS,
-    "dataset": raw.BYTES,
-    "journal": (raw.keep,),
-    "links": (raw.keep,),
+MUTATORS: dict[str, tuple[mutate_bytes.Mutator, ...]] = {
+    "csv": mutate_text.TEXT,
+    "tsv": mutate_text.TEXT,
+    "truth": mutate_text.TEXT,
+    "names": mutate_text.TEXT,
+    "csv.gz": (mutate_text.packed,),
+    "parquet": mutate_tables.PARQUET,
+    "arrow": mutate_tables.ARROW,
+    "jsonl": mutate_json.LINES,
+    "responses": mutate_json.LINES,
+    "npz": mutate_arrays.ARCHIVE,
+    "npy": mutate_arrays.ARRAY,
+    "gate": mutate_json.DOCUMENT,
+    "state": mutate_json.DOCUMENT,
+    "database": mutate_sqlite.STORE,
+    "score": mutate_arrays.TENSORS,
+    "dataset": mutate_bytes.BYTES,
+    "journal": (mutate_bytes.keep,),
+    "links": (mutate_bytes.keep,),
 }
 
 VERBS = ("screen", "screen", "screen", "diagnose", "calibrate", "check")
@@ -39,17 +47,17 @@ MOST = 2_000_000
 
 @dataclass(frozen=True)
 class Case:
-    """What is tried.
+    """A mutated file, and the command that reads it.
 
     Attributes
     ----------
     seed, number : int
-        What the case is made of.
+        The case is made of these two alone.
     name : str
         The kind of file, of `kinds.SEEDS`.
     verb : str
     suffix : str
-        Of what `screen` writes.
+        Of the file that `screen` writes.
     quiet, page : bool
         Whether nothing is printed, and whether `diagnose` writes a page.
     folder : Path
@@ -92,7 +100,7 @@ def name_of(number: int) -> str:
 
 
 def numbers(cases: int, only: str | None = None, first: int = 0) -> list[int]:
-    """Return the numbers of so many cases, all or those of one format."""
+    """Return the numbers of the next cases, of all formats or of one."""
     every = (i for i in range(first, 10**9))
     wanted = (i for i in every if only in (None, kinds.SEEDS[name_of(i)].format))
     return [next(wanted) for _ in range(cases)]
@@ -113,14 +121,14 @@ def _verb(rng: Random, kind: Seed) -> str:
 
 
 def mutated(rng: Random, kind: Seed, data: bytes) -> tuple[bytes, tuple[str, ...]]:
-    """Return what becomes of a file in a few steps, and their names."""
-    own = MUTATORS[kind.format]
+    """Return a file after a few mutations, and their names."""
+    mutators = MUTATORS[kind.format]
     if data.startswith(b"\xff\xfe") and kind.format == "csv":
-        own = (words.utf16,)
+        mutators = (mutate_text.utf16,)
     steps = []
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         blind = rng.random() < BLIND and kind.format not in ("journal", "links")
-        mutate = rng.choice(raw.BYTES if blind else own)
+        mutate = rng.choice(mutate_bytes.BYTES if blind else mutators)
         changed = mutate(rng, data)
         data = changed if len(changed) <= MOST else changed[:MOST]
         steps.append(mutate.__name__)
@@ -152,7 +160,7 @@ def make(seed: int, number: int, folder: Path) -> Case:
 
 
 def _suffix(kind: Seed) -> str:
-    """Return the suffix of what is written in the format of what is read."""
+    """Return the suffix of output in the format of the input."""
     name = Path(kind.rows or kind.target).name
-    own = name[name.find(".") :] if "." in name else ".csv"
-    return ".npz" if own == ".npy" else own
+    suffix = name[name.find(".") :] if "." in name else ".csv"
+    return ".npz" if suffix == ".npy" else suffix

@@ -1,4 +1,4 @@
-"""Every kind of file that is mutated, by a name of its own."""
+"""Every kind of file that is mutated, by its name."""
 
 import gzip
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from fuzz import datasets, seeds
+from fuzz import check_datasets, seeds
 from fuzz.seeds import CHOICES, NAMES, Seed
 
 FLOAT32 = [pl.col(f"logit_{i}").cast(pl.Float32) for i in range(4)]
@@ -18,22 +18,26 @@ BINARY = {"probs": "prob", "positive": "yes"}
 CHOSEN = {"choices": ",".join(CHOICES)}
 
 
-def _one(format: str, name: str, content: Callable[[], bytes], **more: Any) -> Seed:
-    """Return a kind of which a case has one file."""
+def _single_file(
+    format: str, name: str, content: Callable[[], bytes], **more: Any
+) -> Seed:
+    """Return a kind whose cases have one file."""
     return Seed(format, name, lambda: {name: content()}, **more)
 
 
-def _beside(
+def _several_files(
     format: str, target: str, files: dict[str, Callable[[], bytes]], **more: Any
 ) -> Seed:
-    """Return a kind of which a case has several files; the target is mutated."""
+    """Return a kind whose cases have several files; the target is mutated."""
     return Seed(format, target, lambda: {n: f() for n, f in files.items()}, **more)
 
 
-def _text(name: str, table: Any, *how: Any, **more: Any) -> Seed:
+def _text(name: str, table: Any, *dialect: Any, **more: Any) -> Seed:
     comma = more.pop("comma", False)
     kind = "tsv" if name.endswith(".tsv") else "csv"
-    return _one(kind, name, lambda: seeds.text(table(), *how, comma=comma), **more)
+    return _single_file(
+        kind, name, lambda: seeds.text(table(), *dialect, comma=comma), **more
+    )
 
 
 def _packed() -> bytes:
@@ -62,7 +66,7 @@ FILES: dict[str, Seed] = {
     "csv": _text("rows.csv", seeds.logits_table),
     "csv, plain": _text("rows.csv", seeds.plain_table, options={"groups": "region"}),
     "csv, quantised": _text("rows.csv", seeds.quantised_table),
-    "parquet, quantised": _one(
+    "parquet, quantised": _single_file(
         "parquet",
         "rows.parquet",
         lambda: seeds.by_polars(seeds.quantised_table().with_columns(*FLOAT32)),
@@ -73,8 +77,8 @@ FILES: dict[str, Seed] = {
         "rows.csv", seeds.answers_table, options=CONFIDENT, score="confidence"
     ),
     "csv, binary": _text("rows.csv", seeds.binary_table, options=BINARY),
-    "csv, UTF-16": _one("csv", "rows.csv", _utf16),
-    "csv, folder": _beside(
+    "csv, UTF-16": _single_file("csv", "rows.csv", _utf16),
+    "csv, folder": _several_files(
         "csv",
         "rows/b.csv",
         {
@@ -84,18 +88,18 @@ FILES: dict[str, Seed] = {
         rows="rows",
     ),
     "tsv": _text("rows.tsv", seeds.probs_table, "\t"),
-    "csv.gz": _one("csv.gz", "rows.csv.gz", _packed),
-    "parquet": _one(
+    "csv.gz": _single_file("csv.gz", "rows.csv.gz", _packed),
+    "parquet": _single_file(
         "parquet",
         "rows.parquet",
         lambda: seeds.parquet(seeds.logits_table(), compression="none"),
     ),
-    "parquet, polars": _one("parquet", "rows.parquet", _odd_types),
-    "parquet, lists": _one(
+    "parquet, polars": _single_file("parquet", "rows.parquet", _odd_types),
+    "parquet, lists": _single_file(
         "parquet", "rows.parquet", lambda: seeds.parquet(seeds.lists_table(300))
     ),
-    "parquet, fixed lists": _one("parquet", "rows.parquet", _fixed),
-    "parquet, folder": _beside(
+    "parquet, fixed lists": _single_file("parquet", "rows.parquet", _fixed),
+    "parquet, folder": _several_files(
         "parquet",
         "rows/b.parquet",
         {
@@ -104,38 +108,44 @@ FILES: dict[str, Seed] = {
         },
         rows="rows",
     ),
-    "arrow": _one("arrow", "rows.arrow", lambda: seeds.arrow(seeds.logits_table())),
-    "arrow, lists": _one(
+    "arrow": _single_file(
+        "arrow", "rows.arrow", lambda: seeds.arrow(seeds.logits_table())
+    ),
+    "arrow, lists": _single_file(
         "arrow", "rows.arrow", lambda: seeds.arrow(seeds.lists_table(), "zstd")
     ),
-    "feather": _one(
+    "feather": _single_file(
         "arrow", "rows.feather", lambda: seeds.feather(seeds.probs_table())
     ),
-    "jsonl": _one("jsonl", "rows.jsonl", lambda: _objects(seeds.logits_table())),
-    "jsonl, lists": _one("jsonl", "rows.jsonl", lambda: _objects(seeds.lists_table())),
-    "jsonl, answers": _one(
+    "jsonl": _single_file(
+        "jsonl", "rows.jsonl", lambda: _objects(seeds.logits_table())
+    ),
+    "jsonl, lists": _single_file(
+        "jsonl", "rows.jsonl", lambda: _objects(seeds.lists_table())
+    ),
+    "jsonl, answers": _single_file(
         "jsonl",
         "rows.jsonl",
         lambda: _objects(seeds.answers_table()),
         options=CONFIDENT,
         score="confidence",
     ),
-    "npz": _one("npz", "rows.npz", lambda: seeds.npz(**seeds.arrays())),
-    "npz, packed": _one(
+    "npz": _single_file("npz", "rows.npz", lambda: seeds.npz(**seeds.arrays())),
+    "npz, packed": _single_file(
         "npz",
         "rows.npz",
         lambda: seeds.npz(np.savez_compressed, **seeds.arrays(np.float32)),
     ),
-    "npz, by column": _one(
+    "npz, by column": _single_file(
         "npz", "rows.npz", seeds.named_arrays, options={"class_names": NAMES}
     ),
-    "npz, perturbed": _one(
+    "npz, perturbed": _single_file(
         "npz",
         "rows.npz",
         lambda: seeds.npz(**seeds.arrays(), **seeds.perturbed()),
         page=True,
     ),
-    "npy": _beside(
+    "npy": _several_files(
         "npy",
         "rows/logits.npy",
         {
@@ -144,7 +154,7 @@ FILES: dict[str, Seed] = {
         },
         rows="rows",
     ),
-    "npy, labels": _beside(
+    "npy, labels": _several_files(
         "npy",
         "rows/labels.npy",
         {
@@ -160,18 +170,18 @@ FILES: dict[str, Seed] = {
 def _answered(content: Callable[[], bytes], target: str, format: str) -> Seed:
     files = {"rows.jsonl": content, "truth.csv": lambda: seeds.text(seeds.truth())}
     options = {**CHOSEN, "truth": "truth.csv"}
-    return _beside(
+    return _several_files(
         format, target, files, rows="rows.jsonl", options=options, score="confidence"
     )
 
 
 def _gated(kind: str, format: str) -> Seed:
     """Return a gate, or the state of a watch of one, with rows to decide on."""
-    own = {
+    tables = {
         "groups": (seeds.plain_table, {"groups": "region"}),
         "confidence": (seeds.answers_table, CONFIDENT),
     }
-    table, options = own.get(kind, (seeds.plain_table, {}))
+    table, options = tables.get(kind, (seeds.plain_table, {}))
     files = {
         "rows.csv": lambda: seeds.text(table()),
         "gate.json": lambda: seeds.gate(kind),
@@ -179,7 +189,7 @@ def _gated(kind: str, format: str) -> Seed:
     target = "state.db" if format == "database" else f"{format}.json"
     if format != "gate":
         files[target] = lambda: seeds.state(kind, target)
-    return _beside(
+    return _several_files(
         format,
         target,
         files,
@@ -193,7 +203,7 @@ BESIDE: dict[str, Seed] = {
     "responses": _answered(seeds.responses, "rows.jsonl", "responses"),
     "responses, batch": _answered(seeds.batch, "rows.jsonl", "responses"),
     "truth": _answered(seeds.responses, "truth.csv", "truth"),
-    "truth, rows": _beside(
+    "truth, rows": _several_files(
         "truth",
         "truth.csv",
         {
@@ -205,7 +215,7 @@ BESIDE: dict[str, Seed] = {
     ),
     "journal": replace(FILES["csv, folder"], format="journal"),
     "links": replace(FILES["csv, folder"], format="links"),
-    "names": _beside(
+    "names": _several_files(
         "names",
         "names.txt",
         {
@@ -215,7 +225,7 @@ BESIDE: dict[str, Seed] = {
         rows="rows.csv",
         options={"names_file": "names.txt"},
     ),
-    "fitted score": _beside(
+    "fitted score": _several_files(
         "score",
         "score.safetensors",
         {
@@ -237,26 +247,30 @@ BESIDE: dict[str, Seed] = {
         for kind in ("plain", "groups", "confidence")
     },
 }  # fmt: skip
-"""What stands beside predictions."""
+"""Files beside predictions: gates, watches, scores, names, true labels."""
 
 DATASETS: dict[str, Seed] = {
-    "dataset, pickle": _one("dataset", "batch", datasets.cifar),
-    "dataset, pickle 5": _one("dataset", "batch", lambda: datasets.cifar(5)),
-    "dataset, matlab": _one(
-        "dataset", "test_32x32.mat", lambda: datasets.svhn(packed=False)
+    "dataset, pickle": _single_file("dataset", "batch", check_datasets.cifar),
+    "dataset, pickle 5": _single_file(
+        "dataset", "batch", lambda: check_datasets.cifar(5)
     ),
-    "dataset, packed matlab": _one(
-        "dataset", "test_32x32.mat", lambda: datasets.svhn(packed=True)
+    "dataset, matlab": _single_file(
+        "dataset", "test_32x32.mat", lambda: check_datasets.svhn(packed=False)
     ),
-    "dataset, idx": _beside(
+    "dataset, packed matlab": _single_file(
+        "dataset", "test_32x32.mat", lambda: check_datasets.svhn(packed=True)
+    ),
+    "dataset, idx": _several_files(
         "dataset",
         "t10k-images-idx3-ubyte",
         {
-            "t10k-images-idx3-ubyte": lambda: datasets.idx(3, 28, 28),
-            "t10k-labels-idx1-ubyte": lambda: datasets.idx(3),
+            "t10k-images-idx3-ubyte": lambda: check_datasets.idx(3, 28, 28),
+            "t10k-labels-idx1-ubyte": lambda: check_datasets.idx(3),
         },
     ),
-    "dataset, reviews": _one("dataset", "reviews.json.gz", datasets.reviews),
+    "dataset, reviews": _single_file(
+        "dataset", "reviews.json.gz", check_datasets.reviews
+    ),
 }
 """What `reproduce` reads."""
 

@@ -1,4 +1,4 @@
-"""What every case must come to: one line and exit code 2, or the same everywhere."""
+"""How every case must end: one line and exit code 2, or equal results everywhere."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -11,12 +11,20 @@ import numpy as np
 import polars as pl
 
 import trustdoctor as td
-from fuzz import capture, datasets, independent, journals, links, seeds, stores
-from fuzz.capture import Ran, called, check_clean, check_line, refusal
+from fuzz import (
+    capture,
+    check_datasets,
+    check_journals,
+    check_links,
+    mutate_sqlite,
+    reference,
+    seeds,
+)
+from fuzz.capture import Execution, called, check_clean, check_line, refusal
 from fuzz.cases import Case
-from fuzz.documents import check_saved
-from fuzz.outputs import check_kept, reread
-from fuzz.verdicts import EQUAL, REFUSED, FindingError, Verdict, found
+from fuzz.check_documents import check_saved
+from fuzz.check_outputs import check_kept, reread
+from fuzz.verdicts import EQUAL, REFUSED, FindingError, Verdict, report
 from trustdoctor import engines
 from trustdoctor.engines import Means, local
 from trustdoctor.engines.local import LocalEngine
@@ -34,7 +42,7 @@ _OF_A_COMMAND = re.compile(
 
 
 def judge(case: Case) -> Verdict:
-    """Run a case, and say what became of it."""
+    """Run a case, and return how it ended."""
     try:
         outcome = _JUDGES[case.verb](case)
     except FindingError as finding:
@@ -42,11 +50,11 @@ def judge(case: Case) -> Verdict:
     return Verdict(str(case), outcome)
 
 
-# What is said on the command line
+# The command line
 
 
 def _options(case: Case) -> list[str]:
-    """Return what the command line is told of the columns."""
+    """Return the command line's options for the columns."""
     out = []
     for name, value in case.kind.options.items():
         if name == "groups" and case.verb == "diagnose":
@@ -65,35 +73,35 @@ def _options(case: Case) -> list[str]:
 
 
 def _columns(case: Case, **more: Any) -> Columns:
-    """Return the same for a call of the library."""
-    given = dict(case.kind.options)
+    """Return the same options for a call of the library."""
+    named = dict(case.kind.options)
     if case.verb == "diagnose":
-        given.pop("groups", None)
-    names = given.pop("names_file", None)
+        named.pop("groups", None)
+    names = named.pop("names_file", None)
     if names is not None:
-        given["class_names"] = read_class_names(case.folder / names)
-    if "truth" in given:
-        given["truth"] = case.folder / given["truth"]
-    return Columns(**given, **more)
+        named["class_names"] = read_class_names(case.folder / names)
+    if "truth" in named:
+        named["truth"] = case.folder / named["truth"]
+    return Columns(**named, **more)
 
 
-def _told(case: Case, *arguments: str | Path) -> Ran:
-    """Run a command; what it says and leaves is as promised."""
+def _run_command(case: Case, *arguments: str | Path) -> Execution:
+    """Run a command, and check what it prints and leaves behind."""
     before = {p: p.read_bytes() for p in case.folder.rglob("*") if p.is_file()}
     options = _options(case)
     before |= {p: p.read_bytes() for p in case.folder.glob("classes.txt")}
     ran = capture.command(*arguments, *options)
     check_clean(ran)
     if ran.code not in (2, *ALLOWED[case.verb]):
-        found(f"exit code {ran.code}", ran.err or ran.out)
+        report(f"exit code {ran.code}", ran.err or ran.out)
     if ran.code in (2, 3):
         check_line(ran)
         after = {p: p.read_bytes() for p in case.folder.rglob("*") if p.is_file()}
         if after != before:
             odd = [str(p.name) for p in after if before.get(p) != after[p]]
-            found("a refusal leaves or changes files", ", ".join(odd))
+            report("a refusal leaves or changes files", ", ".join(odd))
     elif ran.err:
-        found("stderr of a success", ran.err)
+        report("stderr of a success", ran.err)
     return ran
 
 
@@ -112,16 +120,16 @@ STREAMED = Means(Streaming(), MEMORY)
 @contextmanager
 def small_batches() -> Iterator[None]:
     """Hand the core a few rows at a time, however polars splits them."""
-    whole = local._on_batches
+    on_batches = local._on_batches
 
     def split(
         source: Any, function: Callable[[pl.Series], pl.Series], kind: Any
     ) -> Any:
-        def parts(columns: pl.Series) -> pl.Series:
+        def in_small_batches(columns: pl.Series) -> pl.Series:
             starts = range(0, max(len(columns), 1), BATCH)
             return pl.concat([function(columns[i : i + BATCH]) for i in starts])
 
-        return whole(source, parts, kind)
+        return on_batches(source, in_small_batches, kind)
 
     with patch.object(local, "_on_batches", split):
         yield
@@ -148,7 +156,7 @@ def in_memory(case: Case) -> Any:
 
 
 def is_damaged(case: Case) -> bool:
-    """Say whether a typed table cannot be read whole; what is needed perhaps can."""
+    """Tell whether some column of a typed table cannot be read, needed or not."""
     source = called(lambda: _find(case, need_labels=False))
     if refusal(source) or not (source.format.typed and source.format.is_table):
         return False
@@ -169,22 +177,27 @@ def streamed(case: Case) -> Any:
 
 def _screen(case: Case) -> str:
     output = case.folder / f"decided{case.suffix}"
-    how: list[str | Path] = ["--threshold", _threshold(case), "--score", _score(case)]
+    arguments: list[str | Path] = [
+        "--threshold",
+        _threshold(case),
+        "--score",
+        _score(case),
+    ]
     if case.kind.gate:
-        how = ["--gate", case.folder / case.kind.gate]
-    ran = _told(case, "screen", case.rows, *how, "-o", output)
+        arguments = ["--gate", case.folder / case.kind.gate]
+    ran = _run_command(case, "screen", case.rows, *arguments, "-o", output)
     at_once, by_batch = called(lambda: in_memory(case)), called(lambda: streamed(case))
-    told = [ran.err if ran.code == 2 else "", *map(refusal, (at_once, by_batch))]
-    check_alike(case, *told)
+    messages = [ran.err if ran.code == 2 else "", *map(refusal, (at_once, by_batch))]
+    check_alike(case, *messages)
     if case.kind.format == "gate":
         check_saved(case, td.Gate.load)
-    if any(told):
+    if any(messages):
         return REFUSED
-    rows, done = at_once
+    rows, decisions = at_once
     again = called(lambda: reread(output))
     for way, decided in (("streamed", by_batch), ("re-read", again)):
-        check_decisions(f"{way}, {case.suffix[1:]}", done, *decided)
-    check_rows(case, rows, done)
+        check_decisions(f"{way}, {case.suffix[1:]}", decisions, *decided)
+    check_rows(case, rows, decisions)
     if not case.kind.options.get("choices") and case.rows.is_file():
         check_kept(case.rows, output)
     return EQUAL
@@ -200,65 +213,80 @@ def _score(case: Case) -> str:
 
 
 def check_alike(case: Case, line: str, at_once: str, by_batch: str) -> None:
-    """Refuse that one way takes rows which another does not take."""
+    """Report rows that one way takes and another refuses."""
     ways = {"command": line, "in memory": at_once, "streamed": by_batch}
-    refused = {way: told for way, told in ways.items() if told}
+    refused = {way: message for way, message in ways.items() if message}
     if len(refused) in (0, len(ways)) or any(map(_OF_A_COMMAND.search, ways.values())):
         return
     if not is_damaged(case):
-        ways = {way: told or "taken" for way, told in ways.items()}
-        found("refused one way alone", str(ways))
+        ways = {way: message or "taken" for way, message in ways.items()}
+        report("refused one way alone", str(ways))
 
 
-def check_decisions(how: str, done: Any, scores: Any, accepted: Any) -> None:
-    """Refuse other scores or decisions than those of the rows at once."""
-    own = np.asarray(done.scores)
-    other = np.asarray(scores).astype(own.dtype)
-    if len(own) != len(other):
-        found(f"{how}: rows lost or made", f"{len(own)} and {len(other)}")
-    if how.endswith("jsonl"):  # JSON has numbers that are finite alone
-        own, other = (np.where(np.isfinite(v), v, np.nan) for v in (own, other))
-    if not np.array_equal(own, other, equal_nan=True):
-        at = int(np.argmax(~((own == other) | (np.isnan(own) & np.isnan(other)))))
-        told = f"row {at}: {own[at]!r} and {other[at]!r}"
-        found(f"{how}: other scores", told)
-    if not np.array_equal(np.asarray(done.accepted), np.asarray(accepted).astype(bool)):
-        found(f"{how}: other decisions")
+def check_decisions(way: str, decisions: Any, scores: Any, accepted: Any) -> None:
+    """Report scores or decisions that differ from those of all rows at once."""
+    expected = np.asarray(decisions.scores)
+    scores_again = np.asarray(scores).astype(expected.dtype)
+    if len(expected) != len(scores_again):
+        report(f"{way}: rows lost or made", f"{len(expected)} and {len(scores_again)}")
+    if way.endswith("jsonl"):  # JSON has numbers that are finite alone
+        expected, scores_again = (
+            np.where(np.isfinite(v), v, np.nan) for v in (expected, scores_again)
+        )
+    if not np.array_equal(expected, scores_again, equal_nan=True):
+        at = int(
+            np.argmax(
+                ~(
+                    (expected == scores_again)
+                    | (np.isnan(expected) & np.isnan(scores_again))
+                )
+            )
+        )
+        detail = f"row {at}: {expected[at]!r} and {scores_again[at]!r}"
+        report(f"{way}: other scores", detail)
+    if not np.array_equal(
+        np.asarray(decisions.accepted), np.asarray(accepted).astype(bool)
+    ):
+        report(f"{way}: other decisions")
 
 
-def check_rows(case: Case, rows: Any, done: Any) -> None:
-    """Refuse rows or scores that are not those of the file, as others read it."""
-    count = independent.rows_of(case.rows, case.kind)
+def check_rows(case: Case, rows: Any, decisions: Any) -> None:
+    """Report rows or scores that differ from what other readers find in the file."""
+    count = reference.rows_of(case.rows, case.kind)
     if count is not None and count != len(rows):
-        told = f"{count} in the file, {len(rows)} read"
-        found("rows lost or made", told)
+        detail = f"{count} in the file, {len(rows)} read"
+        report("rows lost or made", detail)
     texts = case.rows.iterdir() if case.rows.is_dir() else [case.rows]
-    for odd in filter(None, map(independent.cut_or_endless, texts)):
-        found("a cut file is taken", odd)
-    if independent.repeats_a_key(case.rows):
-        found("a key twice is taken", "in a line of JSON")
+    for odd in filter(None, map(reference.cut_or_endless, texts)):
+        report("a cut file is taken", odd)
+    if reference.repeats_a_key(case.rows):
+        report("a key twice is taken", "in a line of JSON")
     beside = case.kind.format in ("gate", "score", "names")
     if beside or case.kind.options.get("choices"):
         return
-    values = independent.values_of(case.rows)
+    values = reference.values_of(case.rows)
     if values is None or case.kind.score != "alpha":
         return
     make = getattr(td.Predictions, f"from_{values[0]}")
     expected = called(lambda: make(values[1]))
     if refusal(expected):
-        found("taken from a file alone", str(expected))
-    own = _gate(case).screen(expected).scores
-    if len(own) != len(rows) or not np.allclose(own, done.scores, 1e-4, 1e-4):
-        found("scores of other numbers", f"{own[:3]}, {done.scores[:3]}")
+        report("taken from a file alone", str(expected))
+    expected_scores = _gate(case).screen(expected).scores
+    if len(expected_scores) != len(rows) or not np.allclose(
+        expected_scores, decisions.scores, 1e-4, 1e-4
+    ):
+        report(
+            "scores of other numbers", f"{expected_scores[:3]}, {decisions.scores[:3]}"
+        )
 
 
-# Other verbs
+# Other commands
 
 
 def _diagnose(case: Case) -> str:
     out, page = case.folder / "found.json", case.folder / "page.html"
     html = ["--html", page] if case.page else []
-    ran = _told(case, "diagnose", case.rows, "--json", out, *html)
+    ran = _run_command(case, "diagnose", case.rows, "--json", out, *html)
 
     def counted(means: Means) -> Any:
         with small_batches():
@@ -266,65 +294,69 @@ def _diagnose(case: Case) -> str:
 
     at_once = called(lambda: counted(Means(LocalEngine(), MEMORY)))
     by_batch = called(lambda: counted(STREAMED))
-    told = [ran.err if ran.code == 2 else "", *map(refusal, (at_once, by_batch))]
-    check_alike(case, "" if case.page and not any(told[1:]) else told[0], *told[1:])
-    if any(told):
+    messages = [ran.err if ran.code == 2 else "", *map(refusal, (at_once, by_batch))]
+    check_alike(
+        case, "" if case.page and not any(messages[1:]) else messages[0], *messages[1:]
+    )
+    if any(messages):
         return REFUSED
     for name in ("n", "n_errors"):
-        own, other = (getattr(one, name, None) for one in (at_once, by_batch))
-        if own != other:
-            found("streamed: other counts", f"{name}: {own} and {other}")
+        first, second = (
+            getattr(evaluation, name, None) for evaluation in (at_once, by_batch)
+        )
+        if first != second:
+            report("streamed: other counts", f"{name}: {first} and {second}")
     return EQUAL
 
 
 def _calibrate(case: Case) -> str:
     out = case.folder / "made.json"
     score = [] if case.kind.score == "confidence" else ["--score", _score(case)]
-    how = ("--coverage", "0.7", *score, "-o", out, "--allow-trivial")
-    ran = _told(case, "calibrate", case.rows, *how)
+    arguments = ("--coverage", "0.7", *score, "-o", out, "--allow-trivial")
+    ran = _run_command(case, "calibrate", case.rows, *arguments)
 
-    def made() -> td.Gate:
+    def calibrated() -> td.Gate:
         with small_batches():
             source = _find(case, need_labels=False)
             return engines.calibrate_files(source, means=STREAMED, coverage=0.7)
 
-    by_batch = called(made)
-    told = ran.err if ran.code == 2 else ""
-    check_alike(case, told, told, refusal(by_batch))
-    if told:
+    by_batch = called(calibrated)
+    message = ran.err if ran.code == 2 else ""
+    check_alike(case, message, message, refusal(by_batch))
+    if message:
         return REFUSED
     gate = called(lambda: td.Gate.load(out))
     if refusal(gate):
-        found("a gate that was written is refused", str(gate))
-    own, other = gate.certificate.n, by_batch.certificate.n
-    if own != other:
-        found("streamed: other counts", f"n: {own} and {other}")
+        report("a gate that was written is refused", str(gate))
+    n_gate, n_batches = gate.certificate.n, by_batch.certificate.n
+    if n_gate != n_batches:
+        report("streamed: other counts", f"n: {n_gate} and {n_batches}")
     return EQUAL
 
 
 def _check(case: Case) -> str:
     gate = case.folder / (case.kind.gate or "made.json")
-    kept = case.kind.format in ("state", "database")
-    state = case.target if kept else case.folder / "state.json"
+    is_watch = case.kind.format in ("state", "database")
+    state = case.target if is_watch else case.folder / "state.json"
     if not case.kind.gate:
-        own = "confidence" if case.kind.score == "confidence" else "plain"
-        gate.write_bytes(seeds.gate(own))
+        gate_kind = "confidence" if case.kind.score == "confidence" else "plain"
+        gate.write_bytes(seeds.gate(gate_kind))
     damaged = ""
-    if kept:
+    if is_watch:
         loaded = called(lambda: td.Gate.load(gate))
         check_saved(case, lambda path: Watch.load(path, loaded))
         damaged = refusal(called(lambda: Watch.load(state, loaded)))
     elif case.kind.format == "gate":
         check_saved(case, td.Gate.load)
-    foreign = stores.objects(state.read_bytes()) if kept else set()
-    ran = _told(case, "check", case.rows, "--gate", gate, "--state", state)
+    foreign = mutate_sqlite.objects(state.read_bytes()) if is_watch else set()
+    ran = _run_command(case, "check", case.rows, "--gate", gate, "--state", state)
     if ran.code == 2:
         return REFUSED
     if foreign and case.kind.format == "database":
-        found("a database with foreign objects is taken", ", ".join(foreign))
+        report("a database with foreign objects is taken", ", ".join(foreign))
     again = called(lambda: Watch.load(state, td.Gate.load(gate)))
     if refusal(again) and not damaged:  # of a database the history is not read
-        found("a state that was written is refused", str(again))
+        report("a state that was written is refused", str(again))
     return EQUAL
 
 
@@ -333,7 +365,7 @@ _JUDGES = {
     "diagnose": _diagnose,
     "calibrate": _calibrate,
     "check": _check,
-    "read": datasets.judge,
-    "resume": journals.judge,
-    "link": links.judge,
+    "read": check_datasets.judge,
+    "resume": check_journals.judge,
+    "link": check_links.judge,
 }

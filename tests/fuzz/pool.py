@@ -1,4 +1,4 @@
-"""Cases in processes of their own, so that a crash is found, and whose it is."""
+"""Cases in worker processes, so that a crash is noticed, and the case that made it."""
 
 import faulthandler
 import json
@@ -22,13 +22,13 @@ MEMORY = 700_000_000
 """Bytes that a case may add to what the process had: its files are far smaller."""
 
 ADDRESS_SPACE = 10 << 30
-"""What a process may ask for at most, so that no case takes the machine's memory."""
+"""Address space of a process at most, so that no case takes the machine's memory."""
 
 TESTS = Path(__file__).parents[1]
 
 
 class Memory:
-    """What the process takes more than it had when this was made."""
+    """How far the memory of this process grew since this was made."""
 
     def __init__(self) -> None:
         self.before = self._status("VmRSS")
@@ -60,13 +60,13 @@ def run_one(seed: int, number: int, keep: Path | None = None) -> Verdict:
 
 
 def work(keep: Path | None) -> None:
-    """Run the cases that come in, one per line, and write what became of each."""
+    """Run the cases that come in, one per line, and write how each ended."""
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     log = os.fdopen(os.dup(2), "w", encoding="utf-8")
     for line in sys.stdin:
         seed, number = map(int, line.split(":"))
-        # Where Python does not get to its signals, this ends the process.
+        # A library that never returns keeps Python from its signals; this kills it.
         faulthandler.dump_traceback_later(5 * capture.LIMIT, exit=True, file=log)
         memory = Memory()
         verdict = run_one(seed, number, keep)
@@ -74,13 +74,13 @@ def work(keep: Path | None) -> None:
         faulthandler.cancel_dump_traceback_later()
         if verdict.good and grown > MEMORY:
             verdict = Verdict(verdict.case, "memory", f"{grown / 1e6:.0f} MB more")
-        told = [verdict.case, verdict.outcome, verdict.detail]
-        out.write(json.dumps(told) + "\n")
+        record = [verdict.case, verdict.outcome, verdict.detail]
+        out.write(json.dumps(record) + "\n")
         out.flush()
 
 
 class Worker:
-    """A process that runs cases; started again after one that ends it."""
+    """A process that runs cases; it is started again after a case that kills it."""
 
     def __init__(self, keep: Path | None) -> None:
         self.arguments = [
@@ -117,11 +117,11 @@ class Worker:
         line = self.process.stdout.readline()
         if line:
             return Verdict(*json.loads(line))
-        _, told = self.process.communicate()
+        _, log = self.process.communicate()
         code, self.process = self.process.returncode, None
-        kind = "hang" if "Timeout" in told else "crash"
+        kind = "hang" if "Timeout" in log else "crash"
         case = f"{seed}:{number} {cases.name_of(number)}"
-        return Verdict(case, kind, f"exit code {code}; {told[-600:]}")
+        return Verdict(case, kind, f"exit code {code}; {log[-600:]}")
 
     def end(self) -> None:
         if self.process is not None:
@@ -131,12 +131,12 @@ class Worker:
 def run_all(
     seed: int, numbers: list[int], jobs: int, keep: Path | None = None
 ) -> Iterator[Verdict]:
-    """Run cases in so many processes; yield what became of each, as they are done."""
+    """Run cases in `jobs` processes; yield how each ended, in their order."""
     workers: Queue[Worker] = Queue()
     for _ in range(jobs):
         workers.put(Worker(keep))
 
-    def one(number: int) -> Verdict:
+    def run_number(number: int) -> Verdict:
         worker = workers.get()
         try:
             return worker.run(seed, number)
@@ -144,7 +144,7 @@ def run_all(
             workers.put(worker)
 
     with ThreadPoolExecutor(jobs) as threads:
-        yield from threads.map(one, numbers)
+        yield from threads.map(run_number, numbers)
     while not workers.empty():
         workers.get().end()
 

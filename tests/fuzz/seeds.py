@@ -1,4 +1,4 @@
-"""The files that cases are made from: one of every kind, small, the same every time."""
+"""The files that cases are made from: small, and the same every time."""
 
 import io
 import json
@@ -37,11 +37,11 @@ class Seed:
     rows : str
         The file, or the folder, of predictions; by default the target.
     options : dict
-        What is said of the columns; `truth` and `names_file` name files of the folder.
+        The names of columns; `truth` and `names_file` name files of the folder.
     score : str
-        What a threshold is on.
+        The score that a threshold is on.
     gate : str
-        The gate's file among `files`; empty where a case screens at a threshold.
+        The gate's file among `files`; empty if a case screens at a threshold.
     page : bool
         Whether `diagnose` always writes a page, which shows more of the file.
     """
@@ -57,8 +57,8 @@ class Seed:
 
 
 @dataclass(frozen=True)
-class Said:
-    """What a model could have said of some rows."""
+class PredictedRows:
+    """Labels, features and predictions of random rows."""
 
     logits: Any
     probs: Any
@@ -67,31 +67,36 @@ class Said:
 
 
 @cache
-def said(rows: int = ROWS, classes: int = 4, seed: int = 0) -> Said:
+def predicted_rows(rows: int = ROWS, classes: int = 4, seed: int = 0) -> PredictedRows:
     """Return logits whose largest is right for about four rows of five."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, classes, rows)
     logits = rng.normal(size=(rows, classes)).round(4)
     logits[np.arange(rows), labels] += 1.6
     probs = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-    return Said(logits, probs, labels, labels[:, None] + rng.normal(size=(rows, 3)))
+    return PredictedRows(
+        logits, probs, labels, labels[:, None] + rng.normal(size=(rows, 3))
+    )
 
 
 def numbered(prefix: str, values: Any) -> dict[str, Any]:
     return {f"{prefix}{i}": values[:, i] for i in range(values.shape[1])}
 
 
-def called(labels: Any, names: Any = NAMES) -> list[str]:
+def class_labels(labels: Any, names: Any = NAMES) -> list[str]:
     return [names[i] for i in labels]
 
 
 def logits_table(rows: int = ROWS) -> pl.DataFrame:
     """Return logits beside ids, groups, labels and texts with signs in them."""
-    found = said(rows)
+    sample = predicted_rows(rows)
     texts = [f'{i}, "quoted" é\n' if i % 9 == 0 else f"text {i}" for i in range(rows)]
-    beside = {"id": [f"r{i}" for i in range(rows)], "region": called(found.labels % 2)}
-    own = numbered("logit_", found.logits) | {"label": found.labels}
-    return pl.DataFrame(beside | own | {"text": texts})
+    beside = {
+        "id": [f"r{i}" for i in range(rows)],
+        "region": class_labels(sample.labels % 2),
+    }
+    values = numbered("logit_", sample.logits) | {"label": sample.labels}
+    return pl.DataFrame(beside | values | {"text": texts})
 
 
 def plain_table(rows: int = ROWS) -> pl.DataFrame:
@@ -107,34 +112,34 @@ def quantised_table(rows: int = ROWS) -> pl.DataFrame:
 
 def probs_table(rows: int = ROWS) -> pl.DataFrame:
     """Return probabilities in columns by the classes' names, and labels by name."""
-    found = said(rows)
-    own = {f"prob_{name}": found.probs[:, i] for i, name in enumerate(NAMES)}
-    return pl.DataFrame(own | {"label": called(found.labels)})
+    sample = predicted_rows(rows)
+    values = {f"prob_{name}": sample.probs[:, i] for i, name in enumerate(NAMES)}
+    return pl.DataFrame(values | {"label": class_labels(sample.labels)})
 
 
 def answers_table() -> pl.DataFrame:
-    found = said()
-    best = found.probs.argmax(1)
+    sample = predicted_rows()
+    best = sample.probs.argmax(1)
     return pl.DataFrame(
         {
             "id": [f"r{i}" for i in range(ROWS)],
-            "prediction": called(best),
-            "confidence": found.probs.max(1),
-            "correct": best == found.labels,
+            "prediction": class_labels(best),
+            "confidence": sample.probs.max(1),
+            "correct": best == sample.labels,
         }
     )
 
 
 def binary_table() -> pl.DataFrame:
-    found = said(classes=2)
-    truth = called(found.labels, ("no", "yes"))
-    return pl.DataFrame({"prob": found.probs[:, 1], "label": truth})
+    sample = predicted_rows(classes=2)
+    truth = class_labels(sample.labels, ("no", "yes"))
+    return pl.DataFrame({"prob": sample.probs[:, 1], "label": truth})
 
 
 def lists_table(rows: int = ROWS) -> pl.DataFrame:
-    found = said(rows)
-    values = pl.Series(found.logits.tolist(), dtype=pl.List(pl.Float64))
-    return pl.DataFrame({"logits": values, "label": found.labels})
+    sample = predicted_rows(rows)
+    values = pl.Series(sample.logits.tolist(), dtype=pl.List(pl.Float64))
+    return pl.DataFrame({"logits": values, "label": sample.labels})
 
 
 def text(table: pl.DataFrame, separator: str = ",", *, comma: bool = False) -> bytes:
@@ -182,19 +187,22 @@ def npz(save: Any = np.savez, **arrays: Any) -> bytes:
 
 
 def arrays(kind: Any = np.float64) -> dict[str, Any]:
-    found = said()
-    return {"logits": found.logits.astype(kind), "labels": found.labels}
+    sample = predicted_rows()
+    return {"logits": sample.logits.astype(kind), "labels": sample.labels}
 
 
 def perturbed() -> dict[str, Any]:
     """Return logits of perturbed inputs, as pages show them."""
-    return {"pbb_alpha_T1_eps0.001": said().logits + 0.1, "pbb_odin_T2": said().logits}
+    return {
+        "pbb_alpha_T1_eps0.001": predicted_rows().logits + 0.1,
+        "pbb_odin_T2": predicted_rows().logits,
+    }
 
 
 def named_arrays() -> bytes:
-    found = said()
-    truth = np.array(called(found.labels))
-    more = {"features": found.features, "probs": np.asfortranarray(found.probs)}
+    sample = predicted_rows()
+    truth = np.array(class_labels(sample.labels))
+    more = {"features": sample.features, "probs": np.asfortranarray(sample.probs)}
     return npz(np.savez_compressed, labels=truth, **more)
 
 
@@ -207,33 +215,33 @@ def response(p: float) -> dict[str, Any]:
 
 
 def responses() -> bytes:
-    found = said(classes=2).probs[:, 1]
-    return lines({"id": f"r{i}", **response(p)} for i, p in enumerate(found))
+    sample = predicted_rows(classes=2).probs[:, 1]
+    return lines({"id": f"r{i}", **response(p)} for i, p in enumerate(sample))
 
 
 def batch() -> bytes:
     rows = []
-    for i, p in enumerate(said(classes=2).probs[:, 1]):
+    for i, p in enumerate(predicted_rows(classes=2).probs[:, 1]):
         inner = {"status_code": 200, "body": {"id": f"c{i}", **response(p)}}
         rows.append({"custom_id": f"r{i}", "error": None, "response": inner})
     return lines(rows)
 
 
 def truth(classes: int = 2, names: Any = CHOICES) -> pl.DataFrame:
-    labels = called(said(classes=classes).labels, names)
+    labels = class_labels(predicted_rows(classes=classes).labels, names)
     return pl.DataFrame({"id": [f"r{i}" for i in range(ROWS)], "label": labels})
 
 
 @cache
 def read(kind: str) -> td.Predictions:
     """Return the rows that gates and states are made on."""
-    found = said(400, seed=1)
-    groups = np.array(called(found.labels % 2))
+    sample = predicted_rows(400, seed=1)
+    groups = np.array(class_labels(sample.labels % 2))
     if kind == "confidence":
-        right = found.probs.argmax(1) == found.labels
-        return td.Predictions.from_confidence(found.probs.max(1), right)
+        right = sample.probs.argmax(1) == sample.labels
+        return td.Predictions.from_confidence(sample.probs.max(1), right)
     return td.Predictions.from_logits(
-        found.logits, found.labels, features=found.features, groups=groups
+        sample.logits, sample.labels, features=sample.features, groups=groups
     )
 
 
@@ -257,11 +265,11 @@ def _gate(kind: str) -> td.Gate:
     return makers[kind]()
 
 
-def saved(thing: Any, name: str = "saved.json") -> bytes:
-    """Return what a thing's `save` writes."""
+def saved(document: Any, name: str = "saved.json") -> bytes:
+    """Return what `save` writes."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / name
-        thing.save(path)
+        document.save(path)
         return path.read_bytes()
 
 
@@ -272,14 +280,16 @@ def gate(kind: str) -> bytes:
 
 @cache
 def state(kind: str, name: str = "saved.json") -> bytes:
-    """Return a state with rows that wait, rows by their ids, and a named batch."""
-    own = read("confidence" if kind == "confidence" else "logits")
+    """Return a watch with waiting rows, rows by their ids, and a named batch."""
+    predictions = read("confidence" if kind == "confidence" else "logits")
     rates = {"rejected": 1.0, "accepted": 0.5}
     watch = _gate(kind).watch(review=rates, deadline=None)
-    drawn = [row % 3 == 0 for row in range(len(own))]
-    watch.update(own, batch="first", at=1.5e9)
-    errors = [None if row % 2 else False for row in range(len(own))]
-    watch.update(own, errors, ids=range(len(own)), reviewed=drawn, at=1.6e9)
+    drawn = [row % 3 == 0 for row in range(len(predictions))]
+    watch.update(predictions, batch="first", at=1.5e9)
+    errors = [None if row % 2 else False for row in range(len(predictions))]
+    watch.update(
+        predictions, errors, ids=range(len(predictions)), reviewed=drawn, at=1.6e9
+    )
     return saved(watch, name)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fuzz import capture, cases, documents, kinds, oracle, pool
+from fuzz import capture, cases, check_documents, kinds, oracle, pool
 from fuzz.verdicts import EQUAL, REFUSED
 from trustdoctor.cli import app
 from trustdoctor.engines import local, run
@@ -23,12 +23,12 @@ CASES, PARTS = 200, 4
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize("part", range(PARTS))
-def test_mutated_files_are_refused_or_read_alike(part):
-    found = [pool.run_one(0, i) for i in range(part, CASES, PARTS)]
-    odd = [one for one in found if not one.good]
+@pytest.mark.parametrize("first", range(PARTS))
+def test_mutated_files_are_refused_or_read_alike(first):
+    verdicts = [pool.run_one(0, i) for i in range(first, CASES, PARTS)]
+    odd = [verdict for verdict in verdicts if not verdict.good]
     assert not odd, "\n".join(map(str, odd))
-    assert {one.outcome for one in found} == {REFUSED, EQUAL}
+    assert {verdict.outcome for verdict in verdicts} == {REFUSED, EQUAL}
 
 
 def number_of(name):
@@ -65,33 +65,35 @@ def test_every_verb_takes_it(untouched, name, verb):
 
 def test_a_case_is_made_of_its_seed_and_number_alone(tmp_path):
     for i in range(len(kinds.SEEDS)):
-        one, other = (cases.make(3, i, tmp_path / f"{i}{n}") for n in "ab")
-        assert one.target.read_bytes() == other.target.read_bytes()
-        assert str(one) == str(other)
+        first, second = (cases.make(3, i, tmp_path / f"{i}{n}") for n in "ab")
+        assert first.target.read_bytes() == second.target.read_bytes()
+        assert str(first) == str(second)
 
 
 def test_cases_differ_and_every_format_has_its_turn(tmp_path):
-    made = [cases.make(0, i, tmp_path / str(i)) for i in range(2 * len(kinds.SEEDS))]
-    made = [case for case in made if case.kind.format != "journal"]
-    kept = Counter(
+    all_cases = [
+        cases.make(0, i, tmp_path / str(i)) for i in range(2 * len(kinds.SEEDS))
+    ]
+    all_cases = [case for case in all_cases if case.kind.format != "journal"]
+    unchanged = Counter(
         case.target.read_bytes() == kinds.content(case.name)[case.kind.target]
-        for case in made
+        for case in all_cases
     )
-    assert kept[True] < len(made) / 10
-    assert {case.kind.format for case in made} == {*kinds.formats()} - {"journal"}
+    assert unchanged[True] < len(all_cases) / 10
+    assert {case.kind.format for case in all_cases} == {*kinds.formats()} - {"journal"}
 
 
 def invent_rows(monkeypatch):
-    whole = Source.scan
-    rows = lambda self: pl.concat([whole(self), whole(self).head(2)])  # noqa: E731
+    original_scan = Source.scan
+    rows = lambda self: pl.concat([original_scan(self), original_scan(self).head(2)])  # noqa: E731
     monkeypatch.setattr(Source, "scan", rows)
 
 
 def lose_batches(monkeypatch):
     """Score the rows of a batch by another temperature than rows at once."""
-    whole = run.BatchScreen.__call__
+    decide = run.BatchScreen.__call__
     other = Gate(-0.4, SCORES["alpha"].with_temperature(3.0))
-    changed = lambda self, p: whole(replace(self, gate=other), p)  # noqa: E731
+    changed = lambda self, p: decide(replace(self, gate=other), p)  # noqa: E731
     monkeypatch.setattr(run.BatchScreen, "__call__", changed)
 
 
@@ -116,21 +118,20 @@ def hang(monkeypatch):
 
 def misread(monkeypatch):
     """Read other numbers than the file holds, in memory and streamed alike."""
-    whole = frames._matrix
-    other = lambda *given: whole(*given)[:, ::-1] ** 3  # noqa: E731
+    matrix = frames._matrix
+    other = lambda *arguments: matrix(*arguments)[:, ::-1] ** 3  # noqa: E731
     monkeypatch.setattr(frames, "_matrix", other)
 
 
 def write_backwards(monkeypatch):
-    whole = local.sink
-    other = lambda rows, *given: whole(rows.reverse(), *given)  # noqa: E731
+    original_sink = local.sink
+    other = lambda rows, *arguments: original_sink(rows.reverse(), *arguments)  # noqa: E731
     monkeypatch.setattr(local, "sink", other)
 
 
 def change_cells(monkeypatch):
-    whole = local.sink
-    region = pl.col("region").str.to_uppercase()
-    other = lambda rows, *given: whole(rows.with_columns(region), *given)  # noqa: E731
+    sink, region = local.sink, pl.col("region").str.to_uppercase()
+    other = lambda rows, *beside: sink(rows.with_columns(region), *beside)  # noqa: E731
     monkeypatch.setattr(local, "sink", other)
 
 
@@ -163,8 +164,10 @@ def test_a_planted_defect_is_found(untouched, monkeypatch, plant, outcome):
 )
 def test_what_is_read_otherwise_is_found(untouched, monkeypatch, kind, loaded, change):
     case = untouched(f"{kind}, plain", "check")
-    whole = loaded.load
-    monkeypatch.setattr(loaded, "load", lambda *given: change(whole(*given)))
+    original_load = loaded.load
+    monkeypatch.setattr(
+        loaded, "load", lambda *arguments: change(original_load(*arguments))
+    )
     assert oracle.judge(case).outcome in (
         "saved again, it is another",
         "what was saved is refused",
@@ -174,11 +177,11 @@ def test_what_is_read_otherwise_is_found(untouched, monkeypatch, kind, loaded, c
 def test_a_file_that_a_refusal_leaves_is_found(untouched, monkeypatch):
     case = untouched("csv")
     case.target.write_text("nothing\n")
-    whole = capture.command
+    original_command = capture.command
 
     def leaving(*arguments):
         (case.folder / "left.tmp").write_text("half")
-        return whole(*arguments)
+        return original_command(*arguments)
 
     monkeypatch.setattr(capture, "command", leaving)
     assert oracle.judge(case).outcome == "a refusal leaves or changes files"
@@ -199,7 +202,7 @@ def test_memory_that_a_case_takes_is_seen():
 
 
 @pytest.mark.parametrize(
-    ("own", "new", "alike"),
+    ("first", "second", "alike"),
     [
         ({"a": 1}, {"a": 1.0}, True),
         ({"a": 1}, {"a": True}, False),
@@ -208,5 +211,5 @@ def test_memory_that_a_case_takes_is_seen():
         ({"a": None}, {}, True),
     ],
 )
-def test_documents_are_compared_as_values(own, new, alike):
-    assert documents.same(own, new) is alike
+def test_documents_are_compared_as_values(first, second, alike):
+    assert check_documents.same(first, second) is alike

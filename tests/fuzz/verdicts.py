@@ -1,4 +1,4 @@
-"""What becomes of a case."""
+"""How a case ends."""
 
 from dataclasses import dataclass
 from typing import NoReturn
@@ -14,14 +14,14 @@ class FindingError(Exception):
         self.kind, self.detail = kind, detail
 
 
-def found(kind: str, detail: str = "") -> NoReturn:
-    """End a case: something is wrong."""
+def report(kind: str, detail: str = "") -> NoReturn:
+    """End a case with a finding."""
     raise FindingError(kind, detail)
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a case: refused, equal, or the kind of a finding."""
+    """How a case ended: refused, equal, or the kind of a finding."""
 
     case: str
     outcome: str

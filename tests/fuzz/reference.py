@@ -1,6 +1,6 @@
 """Files read without the package: how many rows there are, and which logits.
 
-None where it cannot be told for sure, as where a text has quotes.
+None if that is uncertain, as for a text with quotes.
 """
 
 import gzip
@@ -29,10 +29,14 @@ Values = tuple[str, Any]
 
 
 def rows_of(path: Path, kind: Seed) -> int | None:
-    """Return how many rows a file has, if that can be told for sure."""
+    """Return how many rows a file has, or None if that is uncertain."""
     if path.is_dir() and kind.format != "npy":
-        found = [_count(one) for one in sorted(path.iterdir())]
-        return None if None in found else sum(one for one in found if one is not None)
+        counts = [_count(file) for file in sorted(path.iterdir())]
+        return (
+            None
+            if None in counts
+            else sum(count for count in counts if count is not None)
+        )
     return _count(path)
 
 
@@ -70,7 +74,7 @@ def _text(path: Path) -> list[list[str]] | None:
 
 
 def cut_or_endless(path: Path) -> str:
-    """Say what is wrong with the lines of a text; empty where nothing is."""
+    """Return what is wrong with the lines of a text, or an empty string."""
     if not path.name.endswith((".csv", ".tsv", ".csv.gz")):
         return ""
     data = path.read_bytes()
@@ -126,13 +130,13 @@ def _array(path: Path, wanted: tuple[str, ...] = ("logits.npy", "probs.npy")) ->
 
 
 def _load(data: bytes) -> Any:
-    """Read an array, refusing one whose head tells another length."""
-    found = np.load(io.BytesIO(data), allow_pickle=False)
-    return np.asarray(found)
+    """Read an array, refusing one whose header announces another length."""
+    array = np.load(io.BytesIO(data), allow_pickle=False)
+    return np.asarray(array)
 
 
 def values_of(path: Path) -> Values | None:
-    """Return the four numbers of every row, if they can be told for sure."""
+    """Return the four numbers of every row, or None if they are uncertain."""
     if path.is_dir() and not (path / "logits.npy").exists():
         return None
     if path.is_dir() or path.suffix in (".npz", ".npy"):
@@ -149,9 +153,11 @@ def values_of(path: Path) -> Values | None:
 
 
 def _kind(names: list[str]) -> str:
-    """Return what the columns hold; empty where there are others of the kind."""
-    about = sorted(n for n in names if "logit" in n.lower() or "prob" in n.lower())
-    return next((kind for kind, own in KINDS.items() if own == about), "")
+    """Return what the columns hold; empty if there are other such columns."""
+    value_names = sorted(
+        n for n in names if "logit" in n.lower() or "prob" in n.lower()
+    )
+    return next((kind for kind, columns in KINDS.items() if columns == value_names), "")
 
 
 def _from_text(path: Path) -> Values | None:
@@ -159,8 +165,8 @@ def _from_text(path: Path) -> Values | None:
     kind = _kind(text[0]) if text else ""
     if not text or not kind or any(len(row) != len(text[0]) for row in text):
         return None
-    own = [text[0].index(name) for name in KINDS[kind]]
-    cells = [[row[i] for i in own] for row in text[1:]]
+    positions = [text[0].index(name) for name in KINDS[kind]]
+    cells = [[row[i] for i in positions] for row in text[1:]]
     if not cells or not all(PLAIN.fullmatch(cell) for row in cells for cell in row):
         return None
     return kind, np.array(cells, np.float64)
@@ -207,9 +213,13 @@ def _from_table(path: Path) -> Values | None:
     if table.schema.names.count("logits") == 1 and "logits" in table.schema.names[0]:
         rows = table.column("logits").to_pylist()
         widths = {0 if row is None else len(row) for row in rows}
-        whole = len(widths) == 1 and all(None not in row for row in rows if row)
-        return ("logits", np.array(rows)) if whole and widths != {0} else None
-    own = [table.column(name) for name in KINDS.get(kind, ())]
-    if not own or any(c.null_count or not pa.types.is_floating(c.type) for c in own):
+        complete = len(widths) == 1 and all(None not in row for row in rows if row)
+        return ("logits", np.array(rows)) if complete and widths != {0} else None
+    value_columns = [table.column(name) for name in KINDS.get(kind, ())]
+    if not value_columns or any(
+        c.null_count or not pa.types.is_floating(c.type) for c in value_columns
+    ):
         return None
-    return kind, np.column_stack([c.to_numpy().astype(np.float64) for c in own])
+    return kind, np.column_stack(
+        [c.to_numpy().astype(np.float64) for c in value_columns]
+    )

@@ -4,7 +4,7 @@ import gzip
 import zlib
 from random import Random
 
-from fuzz import raw
+from fuzz import mutate_bytes
 
 CELLS = (
     "", " ", "NaN", "nan", "inf", "-inf", "Infinity", "1e308", "-1e308", "1e309",
@@ -65,7 +65,7 @@ def _set(rng: Random, row: str, value: str, separator: str) -> str:
 
 
 def value(rng: Random) -> str:
-    """Return a number in one of many notations, or what is none."""
+    """Return a number in one of many notations, or a text that is not a number."""
     if rng.random() < 0.5:
         return rng.choice(CELLS)
     number = rng.choice(
@@ -109,7 +109,7 @@ def column(rng: Random, data: bytes) -> bytes:
 
 
 def more(rng: Random, data: bytes) -> bytes:
-    """Add a column of its own, which is no business of ours."""
+    """Add another column, which must not matter."""
     rows, separator = _rows(data)
     same = _quoted(rng, value(rng), separator) if rng.random() < 0.5 else None
     name = rng.choice((*HEADERS, "note", "weight", "a b"))
@@ -139,16 +139,16 @@ def cells(rng: Random, data: bytes) -> bytes:
     """Swap two cells, drop one, or add one."""
     rows, separator = _rows(data)
     at = rng.randrange(len(rows))
-    own = rows[at].split(separator)
-    i, j = rng.randrange(len(own)), rng.randrange(len(own))
-    how = rng.randrange(3)
-    if how == 0:
-        own[i], own[j] = own[j], own[i]
-    elif how == 1:
-        del own[i]
+    row_cells = rows[at].split(separator)
+    i, j = rng.randrange(len(row_cells)), rng.randrange(len(row_cells))
+    change = rng.randrange(3)
+    if change == 0:
+        row_cells[i], row_cells[j] = row_cells[j], row_cells[i]
+    elif change == 1:
+        del row_cells[i]
     else:
-        own.insert(i, own[j])
-    rows[at] = separator.join(own)
+        row_cells.insert(i, row_cells[j])
+    rows[at] = separator.join(row_cells)
     return _joined(rows)
 
 
@@ -156,12 +156,12 @@ def shuffle(rng: Random, data: bytes) -> bytes:
     """Swap, drop or repeat lines; the header is one of them."""
     rows, _ = _rows(data)
     i, j = rng.randrange(len(rows)), rng.randrange(len(rows))
-    how = rng.randrange(4)
-    if how == 0:
+    change = rng.randrange(4)
+    if change == 0:
         rows[i], rows[j] = rows[j], rows[i]
-    elif how == 1:
+    elif change == 1:
         del rows[i]
-    elif how == 2:
+    elif change == 2:
         rows[i:i] = [rows[j]] * rng.choice((1, 2, 50))
     else:
         rows = rows[:1] + rows[min(i, j) :]
@@ -185,9 +185,9 @@ def endings(rng: Random, data: bytes) -> bytes:
 
 
 def separators(rng: Random, data: bytes) -> bytes:
-    own = _separator(data).encode()
+    current = _separator(data).encode()
     other = rng.choice((b",", b";", b"\t", b"|", b" ", b",,", b", ", b":"))
-    return data.replace(own, other, rng.choice((-1, -1, 1, 5)))
+    return data.replace(current, other, rng.choice((-1, -1, 1, 5)))
 
 
 def encoding(rng: Random, data: bytes) -> bytes:
@@ -210,7 +210,7 @@ def cut(rng: Random, data: bytes) -> bytes:
 
 
 def bomb(rng: Random, data: bytes) -> bytes:
-    """Pack a line, or a header, that unpacks to more than anyone parses."""
+    """Pack a line, or a header, that unpacks to more than a parser should take."""
     rows, separator = _rows(data)
     at = rng.randrange(len(rows))
     fill = rng.choice(("1", "x", separator, '"', "\n", "1" + separator, "[", '""'))
@@ -219,7 +219,7 @@ def bomb(rng: Random, data: bytes) -> bytes:
     return gzip.compress(_joined(rows), 1, mtime=0)
 
 
-TEXT: tuple[raw.Mutator, ...] = (
+TEXT: tuple[mutate_bytes.Mutator, ...] = (
     cell, cell, cell, cell, cell, column, more, more, header, header, rename, cells,
     shuffle, shuffle, blank, endings, separators, encoding, preface, cut, cut, bomb,
 )  # fmt: skip
@@ -230,13 +230,13 @@ def packed(rng: Random, data: bytes) -> bytes:
     try:
         inner = gzip.decompress(data)
     except (OSError, EOFError, zlib.error):
-        return rng.choice(raw.BYTES)(rng, data)
-    how = rng.random()
-    if how < 0.1:
+        return rng.choice(mutate_bytes.BYTES)(rng, data)
+    chance = rng.random()
+    if chance < 0.1:
         return bomb(rng, inner)
-    if how < 0.8:
+    if chance < 0.8:
         return gzip.compress(rng.choice(TEXT)(rng, inner), mtime=0)
-    if how < 0.9:
+    if chance < 0.9:
         return data + gzip.compress(rng.choice((b"", inner, b"\n")), mtime=0)
     return rng.choice((inner, data + rng.randbytes(9), gzip.compress(data, mtime=0)))
 

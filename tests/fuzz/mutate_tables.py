@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet as pq
 
-from fuzz import raw, words
+from fuzz import mutate_bytes, mutate_text
 
 ODD = (
     float("nan"), float("inf"), -float("inf"), 1e308, -1e308, 1e-320, 0.0, -0.0, 3e38,
@@ -34,18 +34,20 @@ FAILURES = (
 )
 
 
-def _one(rng: Random, kind: Any) -> Any:
+def _odd_value(rng: Random, kind: Any) -> Any:
     """Return an odd value that may fit a type."""
     if pa.types.is_floating(kind):
         return rng.choice((rng.choice(ODD), rng.gauss(0, 3), rng.random()))
     if pa.types.is_integer(kind):
         return rng.choice((-1, 0, 4, 127, 2**31, 2**62, -(2**63)))
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        inner = [_one(rng, kind.value_type) for _ in range(rng.choice((0, 1, 3, 4, 5)))]
+        inner = [
+            _odd_value(rng, kind.value_type) for _ in range(rng.choice((0, 1, 3, 4, 5)))
+        ]
         return [*inner, None] if rng.random() < 0.3 else inner
     if pa.types.is_fixed_size_list(kind):
-        return [_one(rng, kind.value_type) for _ in range(kind.list_size)]
-    return rng.choice(words.CELLS)
+        return [_odd_value(rng, kind.value_type) for _ in range(kind.list_size)]
+    return rng.choice(mutate_text.CELLS)
 
 
 def values(rng: Random, table: Any) -> Any:
@@ -54,13 +56,13 @@ def values(rng: Random, table: Any) -> Any:
     field, column = table.schema.field(at), table.column(at).to_pylist()
     for _ in range(rng.choice((1, 1, 5, len(column)))):
         if column:
-            new = None if rng.random() < 0.2 else _one(rng, field.type)
+            new = None if rng.random() < 0.2 else _odd_value(rng, field.type)
             column[rng.randrange(len(column))] = new
     return table.set_column(at, field, pa.array(column, field.type))
 
 
 def cast(rng: Random, table: Any) -> Any:
-    """Give a column another type, or nothing of its own in that type."""
+    """Give a column another type; nulls if it cannot be cast."""
     at = rng.randrange(table.num_columns)
     kind = rng.choice(TYPES)()
     try:
@@ -72,36 +74,38 @@ def cast(rng: Random, table: Any) -> Any:
 
 def rename(rng: Random, table: Any) -> Any:
     names = list(table.schema.names)
-    new = rng.choice((*words.HEADERS, rng.choice(names)))
+    new = rng.choice((*mutate_text.HEADERS, rng.choice(names)))
     names[rng.randrange(len(names))] = new
     return table.rename_columns(names)
 
 
 def shape(rng: Random, table: Any) -> Any:
     """Take rows or columns away, or have them twice."""
-    how = rng.randrange(5)
-    if how == 0:
+    change = rng.randrange(5)
+    if change == 0:
         return table.slice(0, rng.choice((0, 1, table.num_rows // 2)))
-    if how == 1:
+    if change == 1:
         return pa.concat_tables([table] * rng.choice((2, 5)))
     at = rng.randrange(table.num_columns)
-    if how == 2:
+    if change == 2:
         return table.remove_column(at)
-    if how == 3:
-        return table.append_column(rng.choice(words.HEADERS), table.column(at))
+    if change == 3:
+        return table.append_column(rng.choice(mutate_text.HEADERS), table.column(at))
     order = list(range(table.num_columns))
     rng.shuffle(order)
     return table.select(order)
 
 
 def more(rng: Random, table: Any) -> Any:
-    """Add a column of its own, of any type, which is no business of ours."""
+    """Add another column, of any type, which must not matter."""
     kind = rng.choice(TYPES)()
     try:
-        column = pa.array([_one(rng, kind) for _ in range(table.num_rows)], kind)
+        column = pa.array([_odd_value(rng, kind) for _ in range(table.num_rows)], kind)
     except FAILURES:
         column = pa.nulls(table.num_rows, kind)
-    return table.append_column(rng.choice(("note", rng.choice(words.HEADERS))), column)
+    return table.append_column(
+        rng.choice(("note", rng.choice(mutate_text.HEADERS))), column
+    )
 
 
 CHANGES = (values, values, values, more, more, cast, cast, rename, shape)
@@ -121,18 +125,20 @@ def _parquet(rng: Random, table: Any, out: Any) -> None:
 
 
 def _arrow(rng: Random, table: Any, out: Any) -> None:
-    how = rng.random()
-    if how < 0.45:
+    chance = rng.random()
+    if chance < 0.45:
         pa.feather.write_feather(table, out, chunksize=rng.choice((5, 1000)))
         return
     # A stream of Arrow batches has another head than a file.
-    make = pa.ipc.new_file if how < 0.9 else pa.ipc.new_stream
+    make = pa.ipc.new_file if chance < 0.9 else pa.ipc.new_stream
     with make(out, table.schema) as writer:
         writer.write_table(table, max_chunksize=rng.choice((5, 1000)))
 
 
-def _tables(read: Callable[[Any], Any], write: Callable[..., None]) -> raw.Mutator:
-    """Return what changes the columns of a file and writes it anew."""
+def _tables(
+    read: Callable[[Any], Any], write: Callable[..., None]
+) -> mutate_bytes.Mutator:
+    """Return a mutator that changes the columns of a file and writes it again."""
 
     def mutate(rng: Random, data: bytes) -> bytes:
         try:
@@ -144,16 +150,16 @@ def _tables(read: Callable[[Any], Any], write: Callable[..., None]) -> raw.Mutat
             write(rng, table, out)
             return out.getvalue()
         except FAILURES:
-            return rng.choice(raw.BYTES)(rng, data)
+            return rng.choice(mutate_bytes.BYTES)(rng, data)
 
     return mutate
 
 
 def foot(rng: Random, data: bytes) -> bytes:
-    """Change bytes of a Parquet file's foot, whose length its end tells."""
+    """Change bytes of a Parquet file's footer, whose length stands at its end."""
     length = int.from_bytes(data[-8:-4], "little")
     if not 0 < length < len(data) - 8:
-        return raw.flip(rng, data)
+        return mutate_bytes.flip(rng, data)
     start = len(data) - 8 - length
     out = bytearray(data)
     for _ in range(rng.choice((1, 1, 2, 5))):
@@ -167,5 +173,5 @@ def foot(rng: Random, data: bytes) -> bytes:
 _PARQUET = _tables(pq.read_table, _parquet)
 _ARROW = _tables(pa.feather.read_table, _arrow)
 
-PARQUET: tuple[raw.Mutator, ...] = (*[_PARQUET] * 4, foot)
-ARROW: tuple[raw.Mutator, ...] = (*[_ARROW] * 9, raw.number)
+PARQUET: tuple[mutate_bytes.Mutator, ...] = (*[_PARQUET] * 4, foot)
+ARROW: tuple[mutate_bytes.Mutator, ...] = (*[_ARROW] * 9, mutate_bytes.number)

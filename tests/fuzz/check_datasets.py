@@ -12,7 +12,7 @@ import numpy as np
 import scipy.io
 
 from fuzz.capture import called, refusal
-from fuzz.verdicts import EQUAL, REFUSED, found
+from fuzz.verdicts import EQUAL, REFUSED, report
 from trustdoctor.reproduce import formats
 
 if TYPE_CHECKING:
@@ -71,12 +71,12 @@ def judge(case: "Case") -> str:
     if refusal(read):
         return REFUSED
     if len(read.values) != len(read.labels):
-        found("rows lost or made", f"{len(read.values)} and {len(read.labels)}")
+        report("rows lost or made", f"{len(read.values)} and {len(read.labels)}")
     if case.kind.target == "test_32x32.mat":
         try:
-            own = scipy.io.loadmat(case.target)["X"].transpose(3, 0, 1, 2)
-        except Exception:  # what scipy does not read, it does not tell
+            expected = scipy.io.loadmat(case.target)["X"].transpose(3, 0, 1, 2)
+        except Exception:  # then there is nothing to compare with
             return EQUAL
-        if not np.array_equal(own, read.values):
-            found("scores of other numbers", "other pixels than scipy reads")
+        if not np.array_equal(expected, read.values):
+            report("scores of other numbers", "other pixels than scipy reads")
     return EQUAL

@@ -1,4 +1,4 @@
-"""A folder of outputs with links in it: nothing that they lead to is written."""
+"""A folder of outputs with links in it: no file is written through a link."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ from typing import Any
 from fuzz import capture
 from fuzz.capture import check_clean, check_line
 from fuzz.cases import Case
-from fuzz.verdicts import EQUAL, REFUSED, found
+from fuzz.verdicts import EQUAL, REFUSED, report
 
 PLACES = ("a.csv", "b.csv", ".trustdoctor-screen.json", "deep", "c.csv", "page.html")
 LEADS_TO = (
@@ -18,7 +18,7 @@ LEADS_TO = (
 
 
 def _victims(folder: Path) -> dict[str, Any]:
-    """Return what is none of the outputs, links as what they say."""
+    """Return the content of all files that are not outputs."""
     out: dict[str, Any] = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
@@ -54,28 +54,28 @@ def judge(case: Case) -> str:
     """Screen a folder into one with links: refused, or the same files as without."""
     rng = Random(f"{case}")
     (case.folder / "victim.txt").write_text("the only copy\n")
-    how = ("screen", case.rows, "--threshold", "-0.4", "--quiet", "-o")
-    check_clean(capture.command(*how, case.folder / "clean"))
+    arguments = ("screen", case.rows, "--threshold", "-0.4", "--quiet", "-o")
+    check_clean(capture.command(*arguments, case.folder / "clean"))
     clean = {p.name: p.read_bytes() for p in (case.folder / "clean").glob("*.csv")}
     decided = case.folder / "decided"
     through = _place_links(rng, case.folder, decided)
     before = _victims(case.folder)
-    more = [one for one in ("--resume",) if rng.random() < 0.5]
-    ran = capture.command(*how, decided, *more)
+    options = [option for option in ("--resume",) if rng.random() < 0.5]
+    ran = capture.command(*arguments, decided, *options)
     check_clean(ran)
     after = _victims(case.folder)
     if after != before and not (through and ran.code == 0):
         odd = [
             name for name in {**before, **after} if before.get(name) != after.get(name)
         ]
-        found("something is written through a link", ", ".join(odd))
+        report("something is written through a link", ", ".join(odd))
     if ran.code == 2:
         check_line(ran)
         return REFUSED
     if ran.code or ran.err:
-        found(f"exit code {ran.code}", ran.err)
+        report(f"exit code {ran.code}", ran.err)
     for name, content in clean.items():
-        own = decided / name
-        if own.is_symlink() or own.read_bytes() != content:
-            found("other files among links", name)
+        written = decided / name
+        if written.is_symlink() or written.read_bytes() != content:
+            report("other files among links", name)
     return EQUAL

@@ -4,7 +4,7 @@ import json
 from random import Random
 from typing import Any
 
-from fuzz import raw, words
+from fuzz import mutate_bytes, mutate_text
 
 INFINITE = float("inf")
 VALUES: tuple[Any, ...] = (
@@ -54,11 +54,11 @@ def _parse(text: str | bytes) -> Any:
 
 def _places(value: Any) -> list[tuple[list[Any], int]]:
     """Return every place in a document: the list or object, and the index in it."""
-    found = []
+    places = []
     for i, inner in enumerate(value if isinstance(value, list) else []):
-        found.append((value, i))
-        found += _places(inner[1] if isinstance(value, Pairs) else inner)
-    return found
+        places.append((value, i))
+        places += _places(inner[1] if isinstance(value, Pairs) else inner)
+    return places
 
 
 def _deep(rng: Random) -> Raw:
@@ -84,16 +84,16 @@ def _near(rng: Random, value: Any) -> Any:
         )
         return rng.choice((*steps, value + 1e-9, Raw(f"{value}0"), bool(value)))
     if isinstance(value, str):
-        other = rng.choice(words.CELLS)
+        other = rng.choice(mutate_text.CELLS)
         return rng.choice((value.upper(), value + " ", value[:-1], value * 2, other))
     return rng.choice((None, [value], Raw(_dump(value) + ","), []))
 
 
 def _other(rng: Random, value: Any) -> Any:
-    how = rng.random()
-    if how < 0.4:
+    chance = rng.random()
+    if chance < 0.4:
         return _near(rng, value)
-    return _deep(rng) if how < 0.43 else rng.choice(VALUES)
+    return _deep(rng) if chance < 0.43 else rng.choice(VALUES)
 
 
 def _change(rng: Random, tree: Any) -> Any:
@@ -103,20 +103,20 @@ def _change(rng: Random, tree: Any) -> Any:
         return _other(rng, tree)
     inside, at = rng.choice(places)
     keyed = isinstance(inside, Pairs)
-    how = rng.random()
-    if how < 0.6:
+    chance = rng.random()
+    if chance < 0.6:
         value = inside[at][1] if keyed else inside[at]
         new = _other(rng, value)
         inside[at] = (inside[at][0], new) if keyed else new
-    elif how < 0.72:
+    elif chance < 0.72:
         del inside[at]
-    elif how < 0.84:
+    elif chance < 0.84:
         again = inside[at]
         if keyed and rng.random() < 0.6:
             again = (again[0], _other(rng, again[1]))
         inside.insert(rng.randrange(len(inside) + 1), again)
-    elif how < 0.92 and keyed:
-        names = (*words.HEADERS, inside[at][0].upper(), inside[at][0] + " ")
+    elif chance < 0.92 and keyed:
+        names = (*mutate_text.HEADERS, inside[at][0].upper(), inside[at][0] + " ")
         inside[at] = (rng.choice(names), inside[at][1])
     else:
         other, to = rng.choice(places)
@@ -130,7 +130,7 @@ def document(rng: Random, data: bytes) -> bytes:
     try:
         tree = _parse(data)
     except (ValueError, RecursionError):
-        return rng.choice(raw.BYTES)(rng, data)
+        return rng.choice(mutate_bytes.BYTES)(rng, data)
     return (_dump(_change(rng, tree)) + "\n").encode("utf-8", "surrogatepass")
 
 
@@ -146,7 +146,7 @@ def line(rng: Random, data: bytes) -> bytes:
 def key(rng: Random, data: bytes) -> bytes:
     """Give one key another name on every line, or drop it."""
     name = rng.choice((b'"logit_0"', b'"logits"', b'"label"', b'"confidence"', b'"id"'))
-    other = json.dumps(rng.choice(words.HEADERS)).encode()
+    other = json.dumps(rng.choice(mutate_text.HEADERS)).encode()
     return data.replace(name, other)
 
 
@@ -172,8 +172,8 @@ def literal(rng: Random, data: bytes) -> bytes:
     return data[:at] + rng.choice(odd) + data[end:]
 
 
-DOCUMENT: tuple[raw.Mutator, ...] = (*[document] * 14, literal)
-LINES: tuple[raw.Mutator, ...] = (
-    *[line] * 10, key, literal, literal, words.shuffle, words.shuffle, words.blank,
-    words.endings, words.encoding, words.preface,
+DOCUMENT: tuple[mutate_bytes.Mutator, ...] = (*[document] * 14, literal)
+LINES: tuple[mutate_bytes.Mutator, ...] = (
+    *[line] * 10, key, literal, literal, mutate_text.shuffle, mutate_text.shuffle,
+    mutate_text.blank, mutate_text.endings, mutate_text.encoding, mutate_text.preface,
 )  # fmt: skip

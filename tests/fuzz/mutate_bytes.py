@@ -1,4 +1,4 @@
-"""Mutations of bytes, whatever they mean."""
+"""Mutations of bytes, regardless of their meaning."""
 
 from collections.abc import Callable
 from random import Random
@@ -10,7 +10,7 @@ NUMBERS += (2**40, 2**62, 2**63 - 1, 2**63, 2**64 - 1)
 
 
 def place(rng: Random, data: bytes) -> int:
-    """Return a place in the data, often near its begin or end, where heads are."""
+    """Return a position in the data, often near its start or end, where headers are."""
     near = rng.random()
     if near < 0.25:
         return rng.randrange(min(len(data), 64) + 1)
@@ -20,7 +20,7 @@ def place(rng: Random, data: bytes) -> int:
 
 
 def piece(rng: Random, data: bytes) -> tuple[int, int]:
-    """Return where a piece begins and ends."""
+    """Return the start and end of a piece."""
     start = place(rng, data)
     most = rng.choice((1, 4, 16, 64, 512, max(len(data), 1)))
     return start, min(start + rng.randint(1, most), len(data))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from fuzz.verdicts import found
+from fuzz.verdicts import report
 
 ADDED = ("id", "predicted", "score", "accepted")
 csv.field_size_limit(10**9)
@@ -53,17 +53,17 @@ def _text(path: Path) -> tuple[list[str], list[list[str]]]:
 
 
 def check_kept(rows: Path, output: Path) -> None:
-    """Refuse that a column of the file is another in what was written."""
+    """Report a column of the input that is another in the output."""
     if _is_text(rows) and _is_text(output):
         _check_text(rows, output)
     elif rows.suffix == output.suffix and rows.suffix in (".parquet", ".arrow"):
         before, after = _table(rows), _table(output)
-        own = [name for name in before.columns if name in after.columns]
-        if len(own) < len(before.columns):
-            found("a column is lost", str(set(before.columns) - set(own)))
-        if not before.equals(after.select(own)):
-            odd = [n for n in own if not before[n].equals(after[n])]
-            found("a column is changed", str(odd))
+        kept_names = [name for name in before.columns if name in after.columns]
+        if len(kept_names) < len(before.columns):
+            report("a column is lost", str(set(before.columns) - set(kept_names)))
+        if not before.equals(after.select(kept_names)):
+            odd = [n for n in kept_names if not before[n].equals(after[n])]
+            report("a column is changed", str(odd))
     elif rows.suffix == output.suffix == ".jsonl":
         _check_lines(rows, output)
 
@@ -85,20 +85,20 @@ def _check_text(rows: Path, output: Path) -> None:
     header, after = _text(output)
     names = [unicodedata.normalize("NFC", name).strip() for name in before[0]]
     if header[: len(names)] != names:
-        found("the header is changed", f"{names} and {header}"[:300])
-    for at, (one, other) in enumerate(zip(before[1:], after, strict=False)):
-        if one != other[: len(one)]:
-            found("a cell is changed", f"row {at}: {one} and {other}"[:300])
+        report("the header is changed", f"{names} and {header}"[:300])
+    for at, (cells, written_cells) in enumerate(zip(before[1:], after, strict=False)):
+        if cells != written_cells[: len(cells)]:
+            report("a cell is changed", f"row {at}: {cells} and {written_cells}"[:300])
 
 
 def _check_lines(rows: Path, output: Path) -> None:
     try:
-        before = [json.loads(one) for one in rows.read_bytes().split(b"\n") if one]
+        before = [json.loads(row) for row in rows.read_bytes().split(b"\n") if row]
     except (ValueError, RecursionError):
         return
-    after = [json.loads(one) for one in output.read_bytes().split(b"\n") if one]
-    for at, (one, other) in enumerate(zip(before, after, strict=False)):
-        texts = {name: value for name, value in one.items() if isinstance(value, str)}
-        odd = [n for n, v in texts.items() if other.get(n, v) != v and n not in ADDED]
+    after = [json.loads(row) for row in output.read_bytes().split(b"\n") if row]
+    for at, (row, written) in enumerate(zip(before, after, strict=False)):
+        texts = {name: value for name, value in row.items() if isinstance(value, str)}
+        odd = [n for n, v in texts.items() if written.get(n, v) != v and n not in ADDED]
         if odd:
-            found("a text is changed", f"row {at}, {odd[0]}"[:300])
+            report("a text is changed", f"row {at}, {odd[0]}"[:300])

@@ -8,7 +8,7 @@ from random import Random
 
 import numpy as np
 
-from fuzz import raw, trees
+from fuzz import mutate_bytes, mutate_json
 
 SHAPES = (
     "()", "(60,)", "(59,)", "(61,)", "(60, 4)", "(60, 3)", "(60, 5)", "(120, 2)",
@@ -27,7 +27,7 @@ KINDS = (
 
 
 def _head(data: bytes) -> tuple[int, int]:
-    """Return where the head of an array begins and ends."""
+    """Return where the header of an array begins and ends."""
     wide = data[6:7] != b"\x01"
     width = 4 if wide else 2
     length = int.from_bytes(data[8 : 8 + width], "little")
@@ -35,20 +35,20 @@ def _head(data: bytes) -> tuple[int, int]:
 
 
 def head(rng: Random, data: bytes) -> bytes:
-    """Say another shape, type or order in the head, its own length kept right."""
+    """Announce another shape, type or order in the header, with its length adjusted."""
     start, end = _head(data)
     text = data[start:end].decode("latin-1")
     try:
         shape = text[text.index("(") : text.index(")") + 1]
         kind = text.split("'descr': ")[1].split(",")[0].strip("'\" ")
     except (ValueError, IndexError):
-        return raw.flip(rng, data)
-    how = rng.random()
-    if how < 0.45:
+        return mutate_bytes.flip(rng, data)
+    chance = rng.random()
+    if chance < 0.45:
         text = text.replace(shape, rng.choice(SHAPES))
-    elif how < 0.8:
+    elif chance < 0.8:
         text = text.replace(kind, rng.choice(KINDS))
-    elif how < 0.9:
+    elif chance < 0.9:
         swapped = {"True": "False", "False": "True"}
         order = "True" if "True" in text else "False"
         text = text.replace(order, swapped[order])
@@ -63,13 +63,13 @@ def head(rng: Random, data: bytes) -> bytes:
 
 
 def body(rng: Random, data: bytes) -> bytes:
-    """Cut the numbers short, add some, or make some odd; the head stays."""
+    """Cut the numbers short, add some, or make some odd; the header stays."""
     _, end = _head(data)
     numbers = data[end:]
-    how = rng.randrange(3)
-    if how == 0:
+    change = rng.randrange(3)
+    if change == 0:
         return data[: end + rng.randrange(len(numbers) + 1)]
-    if how == 1:
+    if change == 1:
         return data + rng.randbytes(rng.choice((1, 8, 32, 1000)))
     odd = np.array([np.nan, np.inf, -np.inf, 1e308, -1e308, 1e-320, 0.0, -0.0])
     value = odd[rng.randrange(len(odd))].tobytes()
@@ -77,7 +77,7 @@ def body(rng: Random, data: bytes) -> bytes:
     return data[:at] + value + data[at + 8 :]
 
 
-ARRAY: tuple[raw.Mutator, ...] = (*[head] * 3, *[body] * 2)
+ARRAY: tuple[mutate_bytes.Mutator, ...] = (*[head] * 3, *[body] * 2)
 NAMES = (
     "labels.npy", "logits.npy", "probs.npy", "Labels.npy", "label.npy", "x.npy",
     "logits", "../logits.npy", "/logits.npy", "logits.npy/", "", "a/logits.npy",
@@ -103,20 +103,20 @@ def _zipped(rng: Random, members: list[tuple[str, bytes]]) -> bytes:
 def archive(rng: Random, data: bytes) -> bytes:
     """Change a member, a name, or the list of members; sums are right again."""
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as found:
-            members = [(n, found.read(n)) for n in found.namelist()]
+        with zipfile.ZipFile(io.BytesIO(data)) as archive_file:
+            members = [(n, archive_file.read(n)) for n in archive_file.namelist()]
     except Exception:  # what an earlier mutation left is no archive any more
-        return rng.choice(raw.BYTES)(rng, data)
+        return rng.choice(mutate_bytes.BYTES)(rng, data)
     if not members:
         return data
     at = rng.randrange(len(members))
     name, content = members[at]
-    how = rng.random()
-    if how < 0.7:
+    chance = rng.random()
+    if chance < 0.7:
         members[at] = name, rng.choice(ARRAY)(rng, content)
-    elif how < 0.8:
+    elif chance < 0.8:
         members[at] = rng.choice(NAMES), content
-    elif how < 0.9:
+    elif chance < 0.9:
         members.insert(rng.randrange(len(members) + 1), (rng.choice(NAMES), content))
     else:
         del members[at]
@@ -130,29 +130,31 @@ def directory(rng: Random, data: bytes) -> bytes:
     at = rng.choice([mark for mark in marks if mark >= 0] or [0])
     place = at + rng.choice((4, 6, 8, 10, 14, 16, 18, 20, 22, 24, 26, 28, 30, 42, 46))
     width = rng.choice((1, 2, 4))
-    value = rng.choice(raw.NUMBERS) % 256**width
+    value = rng.choice(mutate_bytes.NUMBERS) % 256**width
     return data[:place] + value.to_bytes(width, "little") + data[place + width :]
 
 
-ARCHIVE: tuple[raw.Mutator, ...] = (*[archive] * 5, directory)
+ARCHIVE: tuple[mutate_bytes.Mutator, ...] = (*[archive] * 5, directory)
 
 
 def tensors(rng: Random, data: bytes) -> bytes:
     """Change the JSON that a safetensors file begins with."""
     length = int.from_bytes(data[:8], "little")
-    text, rest = data[8 : 8 + length], data[8 + length :]
+    text, tensor_bytes = data[8 : 8 + length], data[8 + length :]
     try:
         tree = json.loads(text)
-        own = tree["__metadata__"]["json"].encode()
+        inner_json = tree["__metadata__"]["json"].encode()
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return rng.choice(raw.BYTES)(rng, data)
+        return rng.choice(mutate_bytes.BYTES)(rng, data)
     if rng.random() < 0.5:
-        changed = trees.document(rng, own).decode("utf-8", "replace").strip()
+        changed = (
+            mutate_json.document(rng, inner_json).decode("utf-8", "replace").strip()
+        )
         tree["__metadata__"]["json"] = changed
         text = json.dumps(tree).encode()
     else:
-        text = trees.document(rng, text).strip()
-    return len(text).to_bytes(8, "little") + text + rest
+        text = mutate_json.document(rng, text).strip()
+    return len(text).to_bytes(8, "little") + text + tensor_bytes
 
 
-TENSORS: tuple[raw.Mutator, ...] = (tensors,)
+TENSORS: tuple[mutate_bytes.Mutator, ...] = (tensors,)

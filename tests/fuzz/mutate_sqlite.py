@@ -8,7 +8,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from fuzz import raw, trees
+from fuzz import mutate_bytes, mutate_json
 
 VALUES: tuple[Any, ...] = (
     None, 0, 1, -1, 7, 0.5, 2**62, "", "x", "r:1", "b:x", b"", b"\xff\x00", "\0", "{}",
@@ -21,7 +21,7 @@ PLACES = (
 
 
 def _changed(data: bytes, change: Callable[[sqlite3.Connection], None]) -> bytes:
-    """Return a database after a change; as it was, where that cannot be."""
+    """Return a database after a change, or unchanged if the change fails."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "state.db"
         path.write_bytes(data)
@@ -36,7 +36,7 @@ def _changed(data: bytes, change: Callable[[sqlite3.Connection], None]) -> bytes
 def document(rng: Random, data: bytes) -> bytes:
     """Mutate the state, or an update of the history."""
     table, column = rng.choice((("state", "value"), ("history", "entry")))
-    mutate = rng.choice(trees.DOCUMENT)
+    mutate = rng.choice(mutate_json.DOCUMENT)
 
     def change(store: sqlite3.Connection) -> None:
         ask = f"SELECT rowid, {column} FROM {table} ORDER BY rowid"
@@ -52,40 +52,40 @@ def document(rng: Random, data: bytes) -> bytes:
 def value(rng: Random, data: bytes) -> bytes:
     """Set a value of one row, or of all, to another."""
     table, column = rng.choice(PLACES)
-    few = rng.random() < 0.8
+    only_first = rng.random() < 0.8
     new = rng.choice(VALUES)
 
     def change(store: sqlite3.Connection) -> None:
         first = f" WHERE {column} = (SELECT min({column}) FROM {table})"
         every = f"UPDATE OR REPLACE {table} SET {column} = ?"
-        store.execute(every + (first if few else ""), (new,))
+        store.execute(every + (first if only_first else ""), (new,))
 
     return _changed(data, change)
 
 
 def table(rng: Random, data: bytes) -> bytes:
     """Drop, empty or add a table."""
-    own = rng.choice(("state", "history", "ids"))
+    name = rng.choice(("state", "history", "ids"))
     line = rng.choice(
         (
-            f"DROP TABLE {own}",
-            f"DELETE FROM {own}",
+            f"DROP TABLE {name}",
+            f"DELETE FROM {name}",
             "CREATE TABLE more (x)",
-            f"ALTER TABLE {own} ADD COLUMN more",
-            f"ALTER TABLE {own} RENAME TO other",
+            f"ALTER TABLE {name} ADD COLUMN more",
+            f"ALTER TABLE {name} RENAME TO other",
         )
     )
     return _changed(data, lambda store: store.execute(line) and None)
 
 
 def foreign(rng: Random, data: bytes) -> bytes:
-    """Add what is not the state's: it would change what is written, or what is read."""
-    own = rng.choice(("state", "history", "ids"))
+    """Add foreign objects, which could change what is written or read."""
+    table = rng.choice(("state", "history", "ids"))
     line = rng.choice(
         (
-            f"CREATE TRIGGER t AFTER INSERT ON {own} BEGIN DELETE FROM {own}; END",
-            f"CREATE TRIGGER t AFTER UPDATE ON {own} BEGIN DELETE FROM ids; END",
-            f"CREATE VIEW v AS SELECT * FROM {own}",
+            f"CREATE TRIGGER t AFTER INSERT ON {table} BEGIN DELETE FROM {table}; END",
+            f"CREATE TRIGGER t AFTER UPDATE ON {table} BEGIN DELETE FROM ids; END",
+            f"CREATE VIEW v AS SELECT * FROM {table}",
             "CREATE TABLE other (x)",
             "CREATE TABLE sequence (x INTEGER PRIMARY KEY AUTOINCREMENT)",
             "CREATE INDEX i ON ids (status)",
@@ -96,7 +96,7 @@ def foreign(rng: Random, data: bytes) -> bytes:
 
 
 def objects(data: bytes) -> set[str]:
-    """Return what a database has beside the tables of a state."""
+    """Return the objects of a database beside the tables of a watch."""
     out: set[str] = set()
 
     def look(store: sqlite3.Connection) -> None:
@@ -110,4 +110,4 @@ def objects(data: bytes) -> set[str]:
 
 OWN = {("table", name) for name in ("state", "history", "ids")}
 
-STORE: tuple[raw.Mutator, ...] = (document, document, value, table, foreign)
+STORE: tuple[mutate_bytes.Mutator, ...] = (document, document, value, table, foreign)
