@@ -16,6 +16,12 @@ from trustdoctor.report.figures import (
     plot_roc,
     save_picture,
 )
+from trustdoctor.report.template import (
+    embed_json,
+    hash_content,
+    make_environment,
+    read_asset,
+)
 from trustdoctor.report.terminal import (
     make_console,
     needed_words,
@@ -41,14 +47,18 @@ __all__ = [
     "Line",
     "Panel",
     "Picture",
+    "embed_json",
     "frame",
+    "hash_content",
     "make_console",
+    "make_environment",
     "needed_words",
     "plot_cascade",
     "plot_histogram",
     "plot_reliability",
     "plot_risk_coverage",
     "plot_roc",
+    "read_asset",
     "render",
     "render_cascade",
     "render_comparison",

@@ -17,7 +17,7 @@ MOST_TEXT = 400
 MOST_NAME = 80
 """Characters of a name that a page shows."""
 
-_SHARED_SCRIPTS = ("charts.js",)
+_SHARED_SCRIPTS = ("dom.js", "charts.js", "tables.js")
 
 
 def fill_page(

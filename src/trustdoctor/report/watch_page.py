@@ -42,13 +42,15 @@ def render_watch(watch: Watch) -> str:
     return fill_page(
         "watch",
         {"charts": payloads},
+        scripts=("time_series.js",),
         watch=watch,
         gate=watch.gate,
         score=_score(watch.gate),
         banner=_banner(watch, entries),
         cards=[_card(watch, name) for name in watch.tests],
         charts=[
-            (chart, len(own["x"])) for chart, own in zip(charts, payloads, strict=True)
+            (chart, len(payload["updates"]))
+            for chart, payload in zip(charts, payloads, strict=True)
         ],
         heads=heads,
         updates=updates,

@@ -4,26 +4,33 @@ Each is one text. Its script and its style stand in it, and `page_headers` names
 by hash: a browser runs these, and nothing that came with a row.
 """
 
-import base64
-import hashlib
-import json
 from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
 from typing import Any
 
 from trustdoctor.gates import TARGETS
+from trustdoctor.report import embed_json, hash_content, make_environment, read_asset
 from trustdoctor.service.access import SESSION
-from trustdoctor.visible import visible
 from trustdoctor.watch import RATE_NAMES
 
 _SCRIPTS = {
-    "live": ("charts.js", "common.js", "plots.js", "live.js"),
-    "review": ("charts.js", "common.js", "review.js"),
+    "live": (
+        "dom.js",
+        "charts.js",
+        "tables.js",
+        "time_series.js",
+        "common.js",
+        "live.js",
+    ),
+    "review": ("dom.js", "common.js", "review.js"),
     "login": (),
 }
 _PAGES = ("/", "/review")
-_SHARED = {"charts.js", "components.css"}
+_OF_THE_REPORT = {
+    *("dom.js", "charts.js", "tables.js", "time_series.js"),
+    "components.css",
+}
 
 
 def render_live(*, tokens: bool = False) -> str:
@@ -75,7 +82,7 @@ def render_login(message: str = "", next: str = "/") -> str:
     """
     page = next if next in _PAGES else "/"
     hours = SESSION // 3600
-    return _render("login", message=visible(message), next=page, hours=hours)
+    return _render("login", message=message, next=page, hours=hours)
 
 
 @cache
@@ -115,26 +122,18 @@ def page_headers() -> dict[str, str]:
 
 
 def _render(name: str, **content: Any) -> str:
-    from jinja2 import Environment, FunctionLoader
-    from markupsafe import Markup
-
-    environment = Environment(
-        loader=FunctionLoader(_file),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     data = {
         "names": RATE_NAMES,
         "unlabelled": ["accepted", *_without_labels()],
         "tokens": content.get("tokens", False),
     }
-    return environment.get_template(f"{name}.html").render(
+    template = make_environment(_read_file).get_template(f"{name}.html")
+    return template.render(
         **content,
         page=name,
-        data=Markup(json.dumps(data)),
-        css=Markup(_style()),
-        js=Markup(_script(name)),
+        data=embed_json(data),
+        css=_style(),
+        js=_script(name),
         version=version("trustdoctor"),
     )
 
@@ -146,20 +145,20 @@ def _without_labels() -> list[str]:
 
 @cache
 def _script(name: str) -> str:
-    return "".join(map(_file, _SCRIPTS[name]))
+    return "".join(map(_read_file, _SCRIPTS[name]))
 
 
 @cache
 def _style() -> str:
-    return "\n" + _file("components.css") + _file("page.css")
+    return "\n" + _read_file("components.css") + _read_file("page.css")
 
 
-def _file(name: str) -> str:
-    """Return one of our files, or of those that all pages share."""
-    room = "report/assets" if name in _SHARED else "service/page"
-    return (files("trustdoctor") / room / name).read_text(encoding="utf-8")
+def _read_file(name: str) -> str:
+    """Return a file of these pages, or one that they share with the report's."""
+    if name in _OF_THE_REPORT:
+        return read_asset(name)
+    return (files("trustdoctor.service") / "page" / name).read_text(encoding="utf-8")
 
 
 def _hash(text: str) -> str:
-    digest = hashlib.sha256(text.encode()).digest()
-    return f"'sha256-{base64.b64encode(digest).decode()}'"
+    return f"'sha256-{hash_content(text)}'"

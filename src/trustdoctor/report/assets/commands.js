@@ -1,7 +1,7 @@
 /* Commands: words that stay whole, and buttons that copy them. */
-const copying = (() => {
+const commands = (() => {
 "use strict";
-const { byId } = charts;
+const { byId } = dom;
 const put = (id, text) => {
   byId(id).replaceChildren(...text.split(" ").flatMap((word, i) => {
     const node = document.createElement("span");
@@ -12,19 +12,19 @@ const put = (id, text) => {
 };
 document.querySelectorAll("button.copy").forEach((button) => button.addEventListener("click", async () => {
   const code = byId(button.dataset.copies);
-  let done = false;
+  let copied = false;
   try {
     await navigator.clipboard.writeText(code.textContent);
-    done = true;
-  } catch {
+    copied = true;
+  } catch {  /* not allowed, or no secure context */
     const range = document.createRange();
     range.selectNodeContents(code);
     const selection = getSelection();
     selection.removeAllRanges();
     selection.addRange(range);
-    done = document.execCommand("copy");
+    copied = document.execCommand("copy");
   }
-  byId("copied").textContent = done ? "Copied." : "Select it and copy it by hand.";
+  byId("copied").textContent = copied ? "Copied." : "Select it and copy it by hand.";
 }));
 return { put };
 })();

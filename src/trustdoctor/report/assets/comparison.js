@@ -1,6 +1,8 @@
 (() => {
 "use strict";
-const { byId, data, draw, ticks, fill, fixed, RIGHT } = charts;
+const { byId, data, fixed } = dom;
+const { draw, ticks, RIGHT } = charts;
+const { fill } = tables;
 if (!byId("gains")) return;
 
 /* One line per score: a dot, and a bar for its interval. */

@@ -1,7 +1,7 @@
 /* Rates with their intervals, as the library has them. */
 const intervals = (() => {
 "use strict";
-const { data, percent } = charts;
+const { data, percent } = dom;
 
 /* Clopper-Pearson: quantiles of the beta distribution by bisection. */
 const lgamma = (x) => {

@@ -1,14 +1,24 @@
 /* Tables that fold on a phone, sort, and can be saved. */
 const tables = (() => {
 "use strict";
-const { byId } = charts;
+const { byId } = dom;
 
 const heads = (table) => [...table.tHead.rows[0].cells].map((head) => head.textContent.trim());
+/* On a phone every cell stands on a line of its own, with its head before it. */
 const label = (table) => {
   const names = heads(table);
   for (const row of table.tBodies[0].rows) {
     [...row.cells].forEach((cell, i) => { cell.dataset.label = names[i]; });
   }
+};
+const fill = (id, rows) => {
+  const table = byId(id);
+  table.tBodies[0].replaceChildren(...rows.map((cells) => {
+    const row = document.createElement("tr");
+    for (const cell of cells) row.insertCell().textContent = cell;
+    return row;
+  }));
+  label(table);
 };
 
 /* A cell is a text, or { text, value, image, head, wide }. Where only some of the rows are
@@ -17,8 +27,8 @@ const put = (table, rows, every) => {
   table.every = every;
   table.tBodies[0].replaceChildren(...rows.map((cells) => {
     const row = document.createElement("tr");
-    for (const given of cells) {
-      const cell = typeof given === "object" ? given : { text: given };
+    for (const content of cells) {
+      const cell = typeof content === "object" ? content : { text: content };
       const node = document.createElement(cell.head ? "th" : "td");
       if (cell.head) node.scope = "row";
       if (cell.value !== undefined) node.dataset.value = cell.value ?? "";
@@ -96,5 +106,5 @@ const save = (button) => button.addEventListener("click", () => {
 document.querySelectorAll("table.sortable").forEach(sortable);
 document.querySelectorAll("table.fold").forEach(label);
 document.querySelectorAll("button.save").forEach(save);
-return { put };
+return { fill, put };
 })();

@@ -1,11 +1,10 @@
 (() => {
 "use strict";
-const { byId, data, percent, count, fill } = charts;
-const { visible, sentence, many, make, put, show, duration, when, clock, ask, trouble } = service;
+const { byId, data, visible, sentence, make, put, percent, plainPercent, count, counted, minute } = dom;
+const { show, duration, clock, ask, trouble } = service;
 const MINUTE = 60000, SHOWN = 180;
 const nameOf = (test) => sentence(Object.hasOwn(data.names, test) ? data.names[test] : test);
 const share = (part, whole) => (whole ? `${percent(part / whole)}%` : "-");
-const bare = (rate) => `${Number((100 * rate).toFixed(2))}%`;
 const band = ([value, low, high]) => `${percent(value)}% [${percent(low)}%, ${percent(high)}%]`;
 
 /* Only what changed is written: a reader, or a pointer, may be there. */
@@ -15,11 +14,8 @@ const changed = (what, value) => {
   written.set(what, text);
   return !same;
 };
-const rowsOf = (id, rows) => {
-  if (!changed(id, rows)) return;
-  fill(id, rows.map((cells) => cells.map(visible)));
-  const { tHead, tBodies } = byId(id), heads = [...tHead.rows[0].cells].map((cell) => cell.textContent);
-  for (const { cells } of tBodies[0].rows) heads.forEach((head, i) => { cells[i].dataset.head = head; });
+const fillTable = (id, rows) => {
+  if (changed(id, rows)) tables.fill(id, rows.map((cells) => cells.map(visible)));
 };
 
 /* Labels tell little until they are many and the interval is narrow. What a window told stays so
@@ -41,7 +37,7 @@ const NO_SIGN = "No sign against it yet";
 const untold = (test, history) => {
   if (test.verdict !== "holds" || !needsLabels(test)) return null;
   const weak = toldOf(test, history).filter(({ sure }) => !sure).sort((a, b) => a.n - b.n)[0];
-  return weak ? { ...weak, words: `${many(weak.n, "label")}${weak.group ? ` of ${weak.group}` : ""} so far; more will tell.` } : null;
+  return weak ? { ...weak, words: `${counted(weak.n, "label")}${weak.group ? ` of ${weak.group}` : ""} so far; more will tell.` } : null;
 };
 
 /* The headline. */
@@ -51,7 +47,7 @@ const verdictOf = ({ traffic, watch }) => {
   const said = watch?.headline ? `${sentence(watch.headline)}.` : "";
   if (verdicts.includes("alarm")) {
     const first = tests.flatMap(({ alarm }) => (alarm ? [alarm.at] : [])).sort()[0];
-    return ["alarm", "ALARM", first ? `${said} Since ${when(first)} UTC.` : said];
+    return ["alarm", "ALARM", first ? `${said} Since ${minute(first)} UTC.` : said];
   }
   if (verdicts.includes("cannot tell")) return ["unsure", "Cannot tell", said];
   if (!traffic.rows) return ["unsure", "No rows yet", "The service waits for the first one."];
@@ -71,7 +67,7 @@ const showVerdict = (status, live) => {
   show("todo", state === "alarm");
   put("recalibrate", command("/v1/recalibrate", '{"since": "TIME"}'));
   document.title = `${live ? title : "Connection lost"} - trustdoctor`;
-  put("promise", `Version ${gate.version} of the gate, on ${gate.score ?? "scores of your own"}: ${gate.promise}. In use since ${when(gate.since)} UTC.`);
+  put("promise", `Version ${gate.version} of the gate, on ${gate.score ?? "scores of your own"}: ${gate.promise}. In use since ${minute(gate.since)} UTC.`);
 };
 
 /* Commands. Before the first row: how to send one. */
@@ -104,7 +100,7 @@ const figuresOf = (status, minutes) => {
   const age = review.oldest && duration((Date.parse(time) - Date.parse(review.oldest)) / 1000);
   const speed = (own) => `${Number(own.toPrecision(3))} ms`;
   return [
-    ["Rows per minute", count(full.rows), `in the last full minute; ${many(traffic.rows, "row")} in all`],
+    ["Rows per minute", count(full.rows), `in the last full minute; ${counted(traffic.rows, "row")} in all`],
     ["Accepted", share(full.kept, full.own), `in the last full minute, by this gate; ${share(traffic.accepted, traffic.rows)} of all`],
     ["Waiting for review", count(review.waiting), age ? `the oldest for ${age}` : "nothing waits"],
     ["Time to answer", latency.count ? speed(latency.p50_ms) : "-",
@@ -119,8 +115,8 @@ const showFigures = (figures) => {
 
 /* What is watched. */
 const asked = ({ low, high }) => {
-  if (low > 0 && high < 1) return `${bare(low)} to ${bare(high)}`;
-  return low > 0 ? `At least ${bare(low)}` : `At most ${bare(high)}`;
+  if (low > 0 && high < 1) return `${plainPercent(low)} to ${plainPercent(high)}`;
+  return low > 0 ? `At least ${plainPercent(low)}` : `At most ${plainPercent(high)}`;
 };
 const beyond = ({ alarm, low, high, estimate: { value } }) => {
   if (alarm || (low <= value && value <= high)) return "";
@@ -141,12 +137,12 @@ const card = ({ groups, weak, ...test }) => {
   const say = (term, ...words) => list.append(make("dt", {}, term), ...words.map((own) => make("dd", {}, visible(own))));
   if (why) say("Why", `${sentence(why)}.`);
   say("Asked", asked(test));
-  if (estimate) say("Seen now", `${band([estimate.value, estimate.low, estimate.high])} of ${many(estimate.n, "row")}${beyond(test)}`);
-  if (groups.length) say("Seen now, in the worst groups", ...groups.map(([name, own]) => `${name}: ${band(own)} of ${many(own[3], "row")}`));
+  if (estimate) say("Seen now", `${band([estimate.value, estimate.low, estimate.high])} of ${counted(estimate.n, "row")}${beyond(test)}`);
+  if (groups.length) say("Seen now, in the worst groups", ...groups.map(([name, own]) => `${name}: ${band(own)} of ${counted(own[3], "row")}`));
   if (["holds", "alarm"].includes(verdict)) say(alarm ? "How surprising" : "How far from an alarm", surprise(test));
   const state = verdict === "alarm" ? "ALARM" : weak ? NO_SIGN : sentence(verdict);
-  return make("article", { class: `card ${weak ? "unsure" : STATES[verdict] ?? ""}` }, make("h3", {}, visible(nameOf(test.name))),
-    make("p", { class: "state" }, alarm ? `${state} since ${when(alarm.at)} UTC` : state), list);
+  return make("article", { class: `card status ${weak ? "unsure" : STATES[verdict] ?? ""}` }, make("h3", {}, visible(nameOf(test.name))),
+    make("p", { class: "state" }, alarm ? `${state} since ${minute(alarm.at)} UTC` : state), list);
 };
 /* What is asked of each group is estimated by group; the history has the worst of them. */
 const WORST = 5;
@@ -165,71 +161,61 @@ const showTests = ({ watch }) => {
   show("watched", tests.length > 0);
   if (changed("cards", tests)) byId("cards").replaceChildren(...tests.map(card));
   const rates = watch?.review;
-  put("rates", rates ? `Drawn for review: ${bare(rates.rejected)} of the rejected rows, ${bare(rates.accepted)} of the accepted. ` +
-    (watch.waiting ? `${many(watch.waiting, "drawn row")} ${watch.waiting === 1 ? "has" : "have"} no label yet; ` +
+  put("rates", rates ? `Drawn for review: ${plainPercent(rates.rejected)} of the rejected rows, ${plainPercent(rates.accepted)} of the accepted. ` +
+    (watch.waiting ? `${counted(watch.waiting, "drawn row")} ${watch.waiting === 1 ? "has" : "have"} no label yet; ` +
     `until it comes a row counts in the promise's favour.` : "") : "");
 };
 
 /* Charts. */
 const legend = () => make("p", { class: "small" }, make("span", { class: "key right" }), "accepted",
   make("span", { class: "key rest" }), "rejected; the last minute is not over");
-const drawTraffic = (minutes, limits) => {
+const drawTraffic = (minutes, accepted) => {
   if (!minutes.length) return;
-  if (!plots.figures.has("rows")) {
-    plots.figure(byId("charts"), "rows", "Rows per minute", ["time (UTC)", "rows", "accepted"], [legend()]);
-    plots.figure(byId("charts"), "share", "Accepted by this gate, minute by minute", ["time (UTC)", "accepted"]);
+  if (!timeSeries.figures.has("rows")) {
+    timeSeries.add(byId("charts"), "rows", "Rows per minute", ["time (UTC)", "rows", "accepted"], [legend()]);
+    timeSeries.add(byId("charts"), "share", "Accepted by this gate, minute by minute", ["time (UTC)", "accepted"]);
   }
   const times = minutes.map(({ at }) => at), rows = minutes.map((own) => own.rows);
-  const part = minutes.map(({ accepted }) => accepted);
-  plots.plot("rows", { unit: "rows", axis: "rows", bars: true, times, least: MINUTE, limits: [], alarms: [],
-    lines: [{ name: "rows", values: rows }, { name: "accepted", values: part }], range: [0, Math.max(1, ...rows) * 1.05] });
-  const own = minutes.map((one) => one.own);
-  const line = { name: "accepted", values: minutes.map(({ own: n, kept }) => (n ? kept / n : null)), rows: own };
-  plots.plot("share", { unit: "percent", axis: "%", times, least: MINUTE, limits, alarms: [], lines: [line],
-    range: plots.rangeOf(line, limits.map(([value]) => value)) });
+  timeSeries.plot("rows", { unit: "rows", axis: "rows", bars: true, times, least: MINUTE, limits: [],
+    lines: [{ name: "rows", values: rows }, { name: "accepted", values: minutes.map((own) => own.accepted) }],
+    range: [0, Math.max(1, ...rows) * 1.05] });
+  const line = { name: "accepted", values: minutes.map(({ own: n, kept }) => (n ? kept / n : null)), rows: minutes.map(({ own }) => own) };
+  timeSeries.plot("share", { times, least: MINUTE, ...timeSeries.ratesOf([line], accepted) });
 };
-const limitsOf = ({ low, high }) => [[low, "at least", 0], [high, "at most", 1]]
-  .flatMap(([end, how, nothing]) => (end === nothing ? [] : [[end, `${how} ${bare(end)}`]]));
-const drawRate = (id, test, steps) => {
-  const seen = steps.map(({ estimates }) => estimates[test.name] ?? null);
-  const column = (k) => seen.map((own) => own && own[k]);
+const drawRate = (id, test, steps, times) => {
+  const estimates = steps.map((step) => step.estimates[test.name] ?? null);
+  const column = (k) => estimates.map((estimate) => estimate && estimate[k]);
   const line = { name: "estimate", values: column(0), low: column(1), high: column(2), rows: column(3), windows: column(4) };
-  const limits = limitsOf(test);
-  plots.plot(id, { unit: "percent", axis: "%", times: steps.map(({ at }) => Date.parse(at)), lines: [line], limits,
-    alarms: test.alarm ? [Date.parse(test.alarm.at)] : [], range: plots.rangeOf(line, limits.map(([value]) => value)) });
+  timeSeries.plot(id, { times, alarms: alarmsOf(test), ...timeSeries.ratesOf([line], test) });
 };
-const drawEvidence = (id, test, steps) => {
-  const values = steps.map(({ evidence }) => (evidence[test.name] ?? null) === null ? null
-    : Math.max(0, evidence[test.name] / Math.LN10));
-  const limit = test.limit / Math.LN10, reach = Math.max(1.3 * limit, 1.05 * Math.max(...values));
-  plots.plot(id, { unit: "chance", axis: "1 in so many cases", times: steps.map(({ at }) => Date.parse(at)),
-    lines: [{ name: "chance", values }], limits: [[limit, `alarm at 1 in ${plots.odds(limit)}`]],
-    alarms: test.alarm ? [Date.parse(test.alarm.at)] : [], range: [0, Math.min(reach, plots.FAR)] });
+const drawEvidence = (id, test, steps, times) => {
+  const logs = steps.map(({ evidence }) => evidence[test.name] ?? null);
+  timeSeries.plot(id, { times, alarms: alarmsOf(test), ...timeSeries.evidenceOf(logs, test.limit) });
 };
-let drawn = [];
+const alarmsOf = ({ alarm }) => (alarm ? [Date.parse(alarm.at)] : []);
+let testCharts = [];
 const drawTests = ({ watch }) => {
-  const steps = watch?.history ?? [];
-  const told = (steps.length ? watch.tests : []).filter(({ verdict }) => verdict !== "cannot tell");
+  const steps = watch?.history ?? [], times = steps.map(({ at }) => Date.parse(at));
+  const tests = (steps.length ? watch.tests : []).filter(({ verdict }) => verdict !== "cannot tell");
   const hasRate = ({ name }) => steps.some(({ estimates }) => estimates[name]);
-  if (changed("drawn", [watch?.version, told.map((test) => [test.name, hasRate(test)])])) {
-    drawn.forEach(plots.drop);
-    drawn = told.flatMap((test, i) => {
+  if (changed("test charts", [watch?.version, tests.map((test) => [test.name, hasRate(test)])])) {
+    testCharts.forEach(timeSeries.remove);
+    testCharts = tests.flatMap((test, i) => {
       const title = visible(nameOf(test.name));
-      if (hasRate(test)) plots.figure(byId("charts"), `rate-${i}`, title, ["time (UTC)", "estimate"]);
-      plots.figure(byId("charts"), `evidence-${i}`, `${title}: how surprising it is`, ["time (UTC)", "chance"]);
+      if (hasRate(test)) timeSeries.add(byId("charts"), `rate-${i}`, title, ["time (UTC)", "estimate"]);
+      timeSeries.add(byId("charts"), `evidence-${i}`, `${title}: how surprising it is`, ["time (UTC)", "chance"]);
       return [`rate-${i}`, `evidence-${i}`];
     });
   }
-  told.forEach((test, i) => {
-    if (hasRate(test)) drawRate(`rate-${i}`, test, steps);
-    drawEvidence(`evidence-${i}`, test, steps);
+  tests.forEach((test, i) => {
+    if (hasRate(test)) drawRate(`rate-${i}`, test, steps, times);
+    drawEvidence(`evidence-${i}`, test, steps, times);
   });
 };
 const showCharts = (status, minutes) => {
-  const accepted = status.watch?.tests.find(({ name }) => name === "accepted");
   show("s-charts", minutes.length > 0);
   if (!minutes.length) return;
-  drawTraffic(minutes, accepted ? limitsOf(accepted) : []);
+  drawTraffic(minutes, status.watch?.tests.find(({ name }) => name === "accepted"));
   drawTests(status);
 };
 
@@ -238,16 +224,16 @@ const showAlarms = ({ alarms }) => {
   show("s-alarms", true);
   show("no-alarms", !alarms.length);
   show("some-alarms", alarms.length > 0);
-  rowsOf("alarms", alarms.map((own) => [when(own.at), own.version, nameOf(own.test), own.words, own.sent ? when(own.sent) : "-"]));
+  fillTable("alarms", alarms.map((own) => [minute(own.at), own.version, nameOf(own.test), own.words, own.sent ? minute(own.sent) : "-"]));
 };
 const showReview = ({ time, review }) => {
   show("s-review", true);
   const { waiting, leased, rejected, audit, oldest, answered, cannot_say: unsaid } = review;
-  const age = oldest ? `; the oldest has waited for ${duration((Date.parse(time) - Date.parse(oldest)) / 1000)}, since ${when(oldest)} UTC` : "";
-  const queue = waiting ? `${many(waiting, "row")} ${waiting === 1 ? "waits" : "wait"}: ${count(rejected)} rejected, ` +
+  const age = oldest ? `; the oldest has waited for ${duration((Date.parse(time) - Date.parse(oldest)) / 1000)}, since ${minute(oldest)} UTC` : "";
+  const queue = waiting ? `${counted(waiting, "row")} ${waiting === 1 ? "waits" : "wait"}: ${count(rejected)} rejected, ` +
     `${count(audit)} drawn from the accepted${age}.` : "No row waits.";
-  const done = answered || unsaid ? `Reviewers have labelled ${many(answered, "row")} so far, and said "cannot say" of ${count(unsaid)}.` : "None reviewed so far.";
-  put("queue", `${queue} ${many(leased, "row")} ${leased === 1 ? "is" : "are"} with a reviewer now. ${done}`);
+  const done = answered || unsaid ? `Reviewers have labelled ${counted(answered, "row")} so far, and said "cannot say" of ${count(unsaid)}.` : "None reviewed so far.";
+  put("queue", `${queue} ${counted(leased, "row")} ${leased === 1 ? "is" : "are"} with a reviewer now. ${done}`);
 };
 const risk = (seen) => (seen === null ? "not known, as too few labelled rows were accepted" : band(seen));
 const showShadow = ({ gate, shadow }) => {
@@ -255,22 +241,22 @@ const showShadow = ({ gate, shadow }) => {
   if (shadow === null) return;
   const { version, rows, both, only_current: current, only_shadow: other, neither, labelled } = shadow;
   put("beside", `Version ${version} decides beside version ${gate.version}; only version ${gate.version} counts. ` +
-    `They differ in ${share(current + other, rows)} of ${many(rows, "row")}.`);
-  rowsOf("shadow", [["both accept", both], [`only version ${gate.version} accepts`, current], [`only version ${version} accepts`, other],
+    `They differ in ${share(current + other, rows)} of ${counted(rows, "row")}.`);
+  fillTable("shadow", [["both accept", both], [`only version ${gate.version} accepts`, current], [`only version ${version} accepts`, other],
     ["both reject", neither]].map(([what, n]) => [what, count(n), share(n, rows)]));
-  put("beside-risk", labelled ? `Errors among the accepted (risk), on ${many(labelled.rows, "labelled row")}: ` +
+  put("beside-risk", labelled ? `Errors among the accepted (risk), on ${counted(labelled.rows, "labelled row")}: ` +
     `version ${gate.version} ${risk(labelled.risk_current)}, version ${version} ${risk(labelled.risk_shadow)}.` : "No labelled rows to compare yet.");
 };
 const VERSIONS = { current: "decides now", shadow: "in the shadow", candidate: "candidate", earlier: "earlier" };
 const ORIGINS = { start: "the start", upload: "an upload", recalibrate: "recalibration" };
 const showVersions = ({ versions }) => {
   show("s-versions", versions.length > 0);
-  rowsOf("versions", versions.map((own) => [own.version, VERSIONS[own.state] ?? own.state, own.promise, count(own.rows),
-    when(own.at), ORIGINS[own.origin] ?? own.origin, own.note ?? ""]));
+  fillTable("versions", versions.map((own) => [own.version, VERSIONS[own.state] ?? own.state, own.promise, count(own.rows),
+    minute(own.at), ORIGINS[own.origin] ?? own.origin, own.note ?? ""]));
 };
 const showService = ({ service: own }) => {
   const fast = own.durable ? "" : " Answers are sent before they are on disk (--fast): after a power cut the last ones may be missing.";
-  put("service", `trustdoctor ${own.version}, ${own.store}, replica ${own.replica}, running since ${when(own.started)} UTC.${fast}`);
+  put("service", `trustdoctor ${own.version}, ${own.store}, replica ${own.replica}, running since ${minute(own.started)} UTC.${fast}`);
 };
 
 /* What the service says arrives here, by events or by asking. */

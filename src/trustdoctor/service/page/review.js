@@ -1,7 +1,7 @@
 (() => {
 "use strict";
-const { byId, count } = charts;
-const { visible, many, make, put, show, when, sent, ask, trouble } = service;
+const { byId, visible, make, put, count, counted, minute } = dom;
+const { show, send, ask, trouble } = service;
 const SECONDS = 300, AGAIN = 5000, SETTLE = 250, MOST = 50, NUMBERED = 9, SKIPPED = 200;
 const state = { row: null, ends: 0, since: 0, busy: false, done: 0, keys: new Map(), working: false, paused: false, warned: false,
   skipped: [], last: null, changing: false };
@@ -49,7 +49,7 @@ const WHY = {
 };
 const isKnown = (value) => value !== null && value !== undefined && value !== "";
 const showFacts = (row) => {
-  const facts = [["Id", row.id], ["Decided", `${when(row.at)} UTC, by version ${row.version}`], ["Doubt", row.doubt],
+  const facts = [["Id", row.id], ["Decided", `${minute(row.at)} UTC, by version ${row.version}`], ["Doubt", row.doubt],
     ["The model's answer", row.predicted], ["Group", row.group]].filter(([, value]) => isKnown(value));
   byId("facts").replaceChildren(...facts.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, make("bdi", {}, visible(value)))]));
   byId("details").open = false;
@@ -204,7 +204,7 @@ const taken = (row, given, words, result) => {
   if (given.release) state.skipped = [...state.skipped, row.id].slice(-SKIPPED);
   else Object.assign(state, { done: state.done + 1, last: { row, words } });
   const late = result === "kept" ? " It came too late for the watch, which does not count it." : "";
-  tell(`${given.release ? "Given back." : `Stored: ${words}.${late}`} ${many(state.done, "row")} answered.`);
+  tell(`${given.release ? "Given back." : `Stored: ${words}.${late}`} ${counted(state.done, "row")} answered.`);
 };
 const answer = async (given, words) => {
   const { row } = state;
@@ -217,7 +217,7 @@ const answer = async (given, words) => {
     taken(row, given, words, result);
   } catch (error) {
     gone = error.status === 409;
-    if (gone) tell(`Not stored: the row is no longer yours. It was answered by somebody else, or your time was over. ${many(state.done, "row")} answered.`);
+    if (gone) tell(`Not stored: the row is no longer yours. It was answered by somebody else, or your time was over. ${counted(state.done, "row")} answered.`);
     else complain(`${trouble(error)} ${error.status ? "Your answer was not stored" : "It is not known whether your answer was stored"}: give it again.`);
   }
   state.busy = false;
@@ -258,7 +258,7 @@ const correct = async (given, words) => {
   state.busy = false;
   if (!done) return;
   state.last.words = words;
-  tell(`Changed: row ${row.id} is now ${words}. ${many(state.done, "row")} answered.`);
+  tell(`Changed: row ${row.id} is now ${words}. ${counted(state.done, "row")} answered.`);
   back();
 };
 const skip = () => {
@@ -271,7 +271,7 @@ const leave = (row = state.row) => {
   state.row = null;
   if (!row) return;
   const given = { id: row.id, lease: row.lease, release: true };
-  sent("/v1/review/answer", given, { keepalive: true }).catch(() => {});
+  send("/v1/review/answer", given, { keepalive: true }).catch(() => {});
 };
 const stop = () => {
   clearTimeout(timer);
