@@ -45,7 +45,7 @@ def render_comparison(  # noqa: PLR0913 - what is known of the rows, by keyword 
     gains = ((c.name, c.auroc_gain) for c in comparison.candidates[1:])
     return fill_page(
         "comparison",
-        scripts=("commands.js",),
+        scripts=("sortable_tables.js", "commands.js"),
         payload={
             "gains": [
                 [name, *(100 * (x or 0.0) for x in (gain.value, gain.low, gain.high))]

@@ -67,7 +67,7 @@ def render(evaluation: Evaluation, predictions: Predictions, extras: Extras) -> 
     extras = extras.of(predictions, evaluation.labelled_rows)
     return fill_page(
         "evaluation",
-        scripts=("intervals.js", "commands.js"),
+        scripts=("sortable_tables.js", "intervals.js", "commands.js"),
         evaluation=evaluation,
         extras=extras,
         metrics=_METRICS,

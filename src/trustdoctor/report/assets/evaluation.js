@@ -114,7 +114,7 @@ const showTables = () => {
     const sum = (column) => rows.reduce((all, row) => all + row[column], 0);
     const others = ["all others", "", curve.errors[place] - sum(2), data.errors - sum(3)];
     rows.sort((a, b) => b[2] - a[2] || b[3] - a[3]);
-    tables.put(byId("pairs"), [...rows, others].filter((row) => row[2])
+    sortableTables.put(byId("pairs"), [...rows, others].filter((row) => row[2])
       .map((row) => [row[0], row[1], count(row[2]), count(row[3])]));
   }
   if (byId("classes")) {
@@ -126,7 +126,7 @@ const showTables = () => {
         share(right[end] - right[t], right[end]), share(wrong[end] - wrong[t], wrong[end]), share(wrong[t], accepted)];
     });
     rows.sort((a, b) => (b[5].value ?? -1) - (a[5].value ?? -1));
-    tables.put(byId("classes"), rows);
+    sortableTables.put(byId("classes"), rows);
   }
 };
 const FIRST = 10;  /* rows that are shown at once */
@@ -154,7 +154,7 @@ const showRows = () => {
     if (row.text !== undefined) cells.push({ text: row.text, wide: true });
     return cells;
   };
-  tables.put(byId("rows"), matching.slice(0, limit).map(cellsOf), matching.map(cellsOf));
+  sortableTables.put(byId("rows"), matching.slice(0, limit).map(cellsOf), matching.map(cellsOf));
 };
 
 /* Targets. */
