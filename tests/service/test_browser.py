@@ -386,7 +386,7 @@ def test_tables_fold_on_a_small_screen(desk):
         )
         assert inside <= box
     heads = tab.evaluate(
-        "[...document.querySelectorAll('#alarms td')].map(cell => cell.dataset.head)"
+        "[...document.querySelectorAll('#alarms td')].map(cell => cell.dataset.label)"
     )
     assert heads == ["time (UTC)", "version", "what", "why", "sent on"]
 
@@ -650,7 +650,8 @@ def test_who_is_not_logged_in_is_asked_to(path, desk):
 def test_the_form_sends_the_token_with_an_origin_that_can_be_checked(desk):
     tab = desk.open("/login")
     tab.fill("#token", "secret")
-    with tab.expect_request(lambda r: r.method == "POST") as sent:
+    is_sent = tab.expect_request(lambda r: r.method == "POST")
+    with tab.expect_navigation(), is_sent as sent:
         tab.keyboard.press("Enter")
     assert "token=secret" in sent.value.post_data
     assert sent.value.headers["origin"] == desk.home
