@@ -39,8 +39,8 @@ NOISE_SAFE = (
     "readily than errors."
 )
 BY_CHANCE = (
-    "Careful: it passed with no error among {}, where one would have been too many. By "
-    "the errors among all rows that was luck, and such gates break their promise more "
+    "Careful: it passed with no error among {}, and would have failed with one. By the "
+    "errors among all rows that was chance, and such gates break their promise more "
     "often than the confidence says. Calibrate on more rows."
 )
 NOTHING_ASSUMED = "Nothing is promised, so nothing is assumed."
@@ -57,7 +57,7 @@ def certify(  # noqa: PLR0913 - what a certificate is made of
 ) -> Certificate:
     """Return the certificate of a cut.
 
-    `outcome` is what the cut did to the calibration rows, where that is known.
+    `outcome` is what the cut did to the calibration rows, if that was counted.
     """
     promised = request.promised and (
         group_cuts.promised if group_cuts else cut.promised
@@ -96,7 +96,7 @@ def certify(  # noqa: PLR0913 - what a certificate is made of
 
 
 def outlooks(request: Request, sample: Sample, cut: Cut) -> tuple[Outlook, ...]:
-    """Say how often calibrations on such rows succeed, where this one did not."""
+    """Return how often calibrations on such rows succeed, if this one did not."""
     has_both = sample.labelled and 0 < sample.n_errors < len(sample)
     if not (request.promised and cut.failed and has_both):
         return ()
@@ -104,7 +104,7 @@ def outlooks(request: Request, sample: Sample, cut: Cut) -> tuple[Outlook, ...]:
 
 
 def _noise_notes(request: Request) -> list[str]:
-    """Say what wrong labels do to the promise, where some may be wrong."""
+    """Say what wrong labels do to the promise, if some may be wrong."""
     if not request.label_noise or not request.promised:
         return []
     noise, notes = 100 * request.label_noise, []
@@ -118,7 +118,7 @@ def _noise_notes(request: Request) -> list[str]:
 
 
 def _outcome_notes(request: Request, outcome: Outcome | None) -> list[str]:
-    """Say what the targets have to say of the outcome on the calibration rows."""
+    """Return the targets' notes on the outcome on the calibration rows."""
     if outcome is None:
         return [UNSEEN]
     values = zip(request.targets, request.target.values(), strict=True)
@@ -130,7 +130,7 @@ def _outcome_notes(request: Request, outcome: Outcome | None) -> list[str]:
 
 
 def _chance_rows(sample: Sample, cut: Cut, risk: float) -> dict[Any, int]:
-    """Return how many rows are accepted by chance, under the name of no group."""
+    """Return the accepted rows if the cut passed by chance, under an empty name."""
     if not passed_by_chance(sample, cut, risk):
         return {}
     return {"": max(passed.last for passed in cut.passed)}
@@ -139,7 +139,7 @@ def _chance_rows(sample: Sample, cut: Cut, risk: float) -> dict[Any, int]:
 def _confidence_notes(
     request: Request, mode: str, chance_rows: dict[Any, int]
 ) -> list[str]:
-    """Say what the confidence counts, and which gates deserve less."""
+    """Say what the confidence means, and which gates deserve less of it."""
     if mode != "confidence":
         return []
     confidence = request.confidence

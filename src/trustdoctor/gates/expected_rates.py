@@ -118,6 +118,8 @@ def _expected_cut(
     rows: Rows, confidences: Array, target: Target, value: float
 ) -> tuple[Any, float]:
     """Return state and threshold; `confidences` are in the order of the scores."""
+    # A threshold accepts all rows of a tied score or none, so only the sums up to the
+    # last row of each group count. Without errors, all rows count as correct.
     accepted = np.cumsum(rows.counts.correct)
     last_accepted = accepted - 1
     expected = ExpectedCounts(

@@ -309,6 +309,8 @@ def pair_cut(sample: Sample, cuts: dict[str, Cut]) -> Cut:
     passed = tuple(range_ for cut in cuts.values() for range_ in cut.passed)
     if passed and all(cut.state == "accept-all" for cut in cuts.values()):
         return cuts["risk"]
+    # Accepting all rows always keeps FRR and coverage, rejecting all the other targets:
+    # a cut in that state means that no threshold was found.
     failed = {name: cut for name, cut in cuts.items() if _fails(TARGETS[name], cut)}
     if failed:
         return _failed_pair(failed)
@@ -330,7 +332,7 @@ def pair_cut(sample: Sample, cuts: dict[str, Cut]) -> Cut:
         why = "even accepting every row keeps the promise"
         return Cut("accept-all", trivial=why, passed=passed)
     middle = least + (most - least) / 2 if math.isfinite(least) else most
-    if not sample.exact:  # half way may lie within a cell
+    if not sample.exact:  # half way may be within a range of scores
         middle = least if math.isfinite(least) else most
     feasible = (least, most) if math.isfinite(least) else None
     return Cut(score=middle, side="exact", feasible=feasible, passed=passed)
@@ -403,6 +405,7 @@ def _failed_pair(failed: dict[str, Cut]) -> Cut:
 
 
 def _coverage(sample: Sample, value: float, options: RuleOptions) -> Cut:
+    # A coverage of 1 - a is an FRR of a over all rows, right or wrong: no label counts.
     rejected = float(1 - rules.as_fraction(value))
     rows = sample.of_kind("all")
     return rules.frr_cut(rows, rejected, mode=options.mode, delta=options.delta)
