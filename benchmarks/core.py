@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import scipy.special
 import torch
-from machine import processor
+from pages import processor
 from sklearn.metrics import roc_auc_score
 
 import trustdoctor as td

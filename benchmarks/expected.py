@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-from machine import processor
+from pages import processor
 from scipy.special import softmax
 from scipy.stats import t
 

@@ -1,25 +1,32 @@
-"""What scripts write into pages: tables, between marks, part by part."""
+"""Scripts that fill pages: tables, between marks, part by part."""
 
 import argparse
 import os
+import platform
 import sys
 import time
 from multiprocessing import get_context
 from pathlib import Path
 
-from machine import processor
+
+def processor():
+    """Name the processor."""
+    cpuinfo = Path("/proc/cpuinfo")
+    fields = cpuinfo.read_text().split("model name") if cpuinfo.exists() else []
+    name = fields[1].split("\n")[0].strip("\t: ") if len(fields) > 1 else ""
+    return name or platform.machine()
 
 
 def table(head, lines):
     """Return a table as Markdown."""
-    parts = [head, ["---"] * len(head), *lines]
-    return "\n".join("| " + " | ".join(map(str, part)) + " |" for part in parts)
+    rows = [head, ["---"] * len(head), *lines]
+    return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in rows)
 
 
-def fill(path, title, parts):
+def fill(path, title, texts):
     """Put each part into its place of a page, or at the end where it has none."""
     page = path.read_text(encoding="utf-8") if path.exists() else f"# {title}\n"
-    for name, text in parts.items():
+    for name, text in texts.items():
         start, end = f"<!-- made: {name} -->", "<!-- end -->"
         if start not in page:
             print(f"{path} had no place {start}: it is at the end now.")
@@ -41,24 +48,24 @@ def run(parts, page, title, doc):
     parser.add_argument("--out", type=Path, default=page)
     parser.add_argument("--peers", default="")
     parser.add_argument("--quick", action="store_true")
-    given = parser.parse_args()
-    names = given.only.split(",") if given.only else list(parts)
-    if odd := set(names) - set(parts):
-        sys.exit(f"expected parts of {', '.join(parts)}, got {', '.join(odd)}.")
+    options = parser.parse_args()
+    names = options.only.split(",") if options.only else list(parts)
+    if unknown := set(names) - set(parts):
+        sys.exit(f"expected parts of {', '.join(parts)}, got {', '.join(unknown)}.")
 
-    def write(made):
-        if given.quick:
-            print("\n\n".join(made.values()), flush=True)
+    def write(texts):
+        if options.quick:
+            print("\n\n".join(texts.values()), flush=True)
         else:
-            fill(given.out, title, made)
+            fill(options.out, title, texts)
 
-    bad = []
+    failures = []
     with get_context("spawn").Pool(len(os.sched_getaffinity(0))) as pool:
         for name in names:
             start = time.perf_counter()
-            made, wrong = parts[name](pool, given)
-            write(made)
-            bad += wrong
+            texts, part_failures = parts[name](pool, options)
+            write(texts)
+            failures += part_failures
             print(f"{name}: {time.perf_counter() - start:.0f} s", flush=True)
         pool.close()
         pool.join()
@@ -69,5 +76,5 @@ def run(parts, page, title, doc):
     )
     if names == list(parts):
         write({"head": words})
-    if bad:
-        sys.exit(f"not as it should be: {'; '.join(bad)}")
+    if failures:
+        sys.exit(f"not as it should be: {'; '.join(failures)}")

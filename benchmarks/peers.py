@@ -17,17 +17,17 @@ from pathlib import Path
 
 import numpy as np
 
-WANTED = {"sets": ("mapie", "crepes"), "fallback": ("scikit-fallback",)}
+PACKAGES = {"sets": ("mapie", "crepes"), "fallback": ("scikit-fallback",)}
 
 
-def ask(python, what, **arrays):
+def ask(python, task, **arrays):
     """Run this file with another interpreter; return what it found."""
     with tempfile.TemporaryDirectory() as folder:
-        given, found = Path(folder) / "in.npz", Path(folder) / "out.npz"
-        np.savez(given, **arrays)
-        subprocess.run([python, __file__, what, given, found], check=True)
-        with np.load(found) as out:
-            return dict(out)
+        input_file, output_file = Path(folder) / "in.npz", Path(folder) / "out.npz"
+        np.savez(input_file, **arrays)
+        subprocess.run([python, __file__, task, input_file, output_file], check=True)
+        with np.load(output_file) as arrays_out:
+            return dict(arrays_out)
 
 
 def named(*packages):
@@ -35,11 +35,11 @@ def named(*packages):
     return ", ".join(f"{name} {version(name)}" for name in packages)
 
 
-def make_said():
+def recorded_classifier():
     """Return a scikit-learn classifier whose rows are its own probabilities."""
     from sklearn.base import BaseEstimator, ClassifierMixin
 
-    class Said(ClassifierMixin, BaseEstimator):
+    class RecordedClassifier(ClassifierMixin, BaseEstimator):
         """What a fitted model said of numbered rows; without any, of the rows."""
 
         said = None
@@ -57,7 +57,7 @@ def make_said():
         def __sklearn_clone__(self):
             return self
 
-    return Said
+    return RecordedClassifier
 
 
 def by_mapie(probs, labels, rows, new, level):
@@ -69,18 +69,18 @@ def by_mapie(probs, labels, rows, new, level):
         RAPSConformityScore,
     )
 
-    model = make_said()().fit(None, range(probs.shape[1]))
-    ways = LACConformityScore, APSConformityScore, RAPSConformityScore
-    for way in ways:
+    model = recorded_classifier()().fit(None, range(probs.shape[1]))
+    scores = LACConformityScore, APSConformityScore, RAPSConformityScore
+    for score in scores:
         split = SplitConformalClassifier(
             model,
             confidence_level=level,
-            conformity_score=way(),
+            conformity_score=score(),
             prefit=True,
             random_state=0,
         )
         split.conformalize(probs[rows], labels[rows])
-        name = way.__name__.removesuffix("ConformityScore")
+        name = score.__name__.removesuffix("ConformityScore")
         yield f"MAPIE {name}, all rows", split.predict_set(probs[new])[1][:, :, 0]
 
 
@@ -90,8 +90,8 @@ def by_crepes(probs, labels, rows, new, level):
     from crepes.extras import hinge
 
     (rows, rejected), classes = rows, np.arange(probs.shape[1])
-    strange = hinge(probs[rows], classes, labels[rows])
-    split = ConformalClassifier().fit(strange, bins=rejected.astype(int))
+    nonconformity = hinge(probs[rows], classes, labels[rows])
+    split = ConformalClassifier().fit(nonconformity, bins=rejected.astype(int))
     return split.predict_set(
         hinge(probs[new]),
         bins=np.ones(len(new), int),
@@ -100,32 +100,32 @@ def by_crepes(probs, labels, rows, new, level):
     )
 
 
-def sets(given):
+def sets(arrays):
     """Return coverage and size of each package's sets, one line per split."""
-    probs, labels, level = given["probs"], given["labels"], float(given["level"])
-    found = {}
-    for rows, out, new in zip(
-        given["rows"], given["rejected"], given["new"], strict=True
+    probs, labels, level = arrays["probs"], arrays["labels"], float(arrays["level"])
+    results = {}
+    for rows, rejected, new in zip(
+        arrays["rows"], arrays["rejected"], arrays["new"], strict=True
     ):
-        own = new[new >= 0]
-        lists = dict(by_mapie(probs, labels, rows, own, level))
+        new_rows = new[new >= 0]
+        lists = dict(by_mapie(probs, labels, rows, new_rows, level))
         name = "crepes, Mondrian by the decision"
-        lists[name] = by_crepes(probs, labels, (rows, out), own, level)
+        lists[name] = by_crepes(probs, labels, (rows, rejected), new_rows, level)
         for name, mask in lists.items():
-            held = np.asarray(mask, bool)
-            hit = held[np.arange(len(own)), labels[own]].mean()
-            found.setdefault(name, []).append((hit, held.sum(1).mean()))
-    return found
+            sets_mask = np.asarray(mask, bool)
+            coverage = sets_mask[np.arange(len(new_rows)), labels[new_rows]].mean()
+            results.setdefault(name, []).append((coverage, sets_mask.sum(1).mean()))
+    return results
 
 
-def accepted_right(labels, predicted, **_):
+def accepted_accuracy(labels, predicted, **_):
     """Return the accuracy where the last stage, a person, was not needed."""
     person = predicted.ensemble_mask.toarray()[:, -1]
-    right = np.asarray(predicted) == np.asarray(labels)
-    return right[~person].mean() if not person.all() else 1.0
+    correct = np.asarray(predicted) == np.asarray(labels)
+    return correct[~person].mean() if not person.all() else 1.0
 
 
-def fallback(given):
+def fallback(arrays):
     """Return the thresholds that cross-validation picks, one line per split.
 
     A person is a third model, which is always right; costs are those of all models
@@ -134,41 +134,41 @@ def fallback(given):
     from skfb.ensemble import ThresholdCascadeClassifierCV
     from sklearn.metrics import make_scorer
 
-    labels, said = given["labels"], make_said()
-    person = np.eye(given["small"].shape[1])[labels]
+    labels, classifier = arrays["labels"], recorded_classifier()
+    person = np.eye(arrays["small"].shape[1])[labels]
     models = []
-    for probs in (given["small"], given["large"], person):
-        models.append(said().fit(None, range(probs.shape[1])))
+    for probs in (arrays["small"], arrays["large"], person):
+        models.append(classifier().fit(None, range(probs.shape[1])))
         models[-1].said = probs
-    found = {"default": [], "by ranks": []}
-    for rows, (way, lines) in ((r, w) for r in given["rows"] for w in found.items()):
-        sure = np.r_[given["small"][rows].max(1), given["large"][rows].max(1)]
-        ranks = np.unique(np.quantile(sure, np.linspace(0, 0.98, 15)))
+    picked = {"default": [], "by ranks": []}
+    for rows, (way, lines) in ((r, w) for r in arrays["rows"] for w in picked.items()):
+        confidence = np.r_[arrays["small"][rows].max(1), arrays["large"][rows].max(1)]
+        ranks = np.unique(np.quantile(confidence, np.linspace(0, 0.98, 15)))
         cascade = ThresholdCascadeClassifierCV(
             models,
-            costs=given["costs"],
+            costs=arrays["costs"],
             cv_thresholds=None if way == "default" else ranks,
-            min_score=1 - float(given["risk"]),
+            min_score=1 - float(arrays["risk"]),
             strategy="max_cost",
-            scoring=make_scorer(accepted_right),
+            scoring=make_scorer(accepted_accuracy),
         )
         start = time.perf_counter()
         with warnings.catch_warnings(action="ignore"):  # where no thresholds will do
             cascade.fit(rows[:, None], labels[rows])
-        took = time.perf_counter() - start
-        enough = (cascade.mean_cv_scores_ >= cascade.min_score).any()
-        picked = cascade.best_thresholds_ if enough else (np.nan, np.nan)
-        lines.append((*picked, took))
-    return found
+        seconds = time.perf_counter() - start
+        reached = (cascade.mean_cv_scores_ >= cascade.min_score).any()
+        thresholds = cascade.best_thresholds_ if reached else (np.nan, np.nan)
+        lines.append((*thresholds, seconds))
+    return picked
 
 
 def main():
     warnings.simplefilter("ignore")
-    what, given, out = sys.argv[1:]
-    with np.load(given) as arrays:
-        found = {"sets": sets, "fallback": fallback}[what](dict(arrays))
-    lines = {name: np.array(own) for name, own in found.items()}
-    np.savez(out, versions=named(*WANTED[what]), **lines)
+    task, input_file, output_file = sys.argv[1:]
+    with np.load(input_file) as arrays:
+        results = {"sets": sets, "fallback": fallback}[task](dict(arrays))
+    arrays = {name: np.array(lines) for name, lines in results.items()}
+    np.savez(output_file, versions=named(*PACKAGES[task]), **arrays)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import torch
-from machine import processor
+from pages import processor
 
 import trustdoctor as td
 from trustdoctor.adapters.onnx import export

@@ -31,8 +31,7 @@ from statistics import median
 from subprocess import PIPE
 
 import numpy as np
-from machine import processor
-from pages import table
+from pages import processor, table
 
 import trustdoctor as td
 

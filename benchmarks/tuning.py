@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 from guarantees import chance
-from machine import processor
+from pages import processor
 from scipy.stats import rankdata, t
 
 import trustdoctor as td

@@ -26,7 +26,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
-from machine import processor
+from pages import processor
 
 import trustdoctor as td
 from trustdoctor.gates import TARGETS
