@@ -53,7 +53,9 @@ class Served:
                 zip(("rejected", "accepted"), review, strict=True)
             )
         database = open_database(place)
-        self.service = Service(database, gate, Settings(every=3600.0, **settings))
+        self.service = Service(
+            database, gate, Settings(watch_interval=3600.0, **settings)
+        )
         self.app = App(self.service, Access(tokens, (), self.service.secret))
         self.service.start()
         self.background = self.service.background

@@ -1145,7 +1145,7 @@ def test_the_service_itself_from_login_to_the_end(real, browser):
     tab.goto(home)
     tab.fill("#token", "another-token-that-is-not-known")
     tab.keyboard.press("Enter")
-    said(tab, "[role=alert]", "not known")
+    said(tab, "[role=alert]", "unknown")
     tab.fill("#token", TOKEN)
     tab.keyboard.press("Enter")
     said(tab, "#title", "No rows yet")

@@ -26,7 +26,7 @@ class Running:
     """A server in a thread of this process."""
 
     def __init__(self, gate, place, **limits):
-        settings = Settings(every=3600.0, limits=Limits(**limits))
+        settings = Settings(watch_interval=3600.0, limits=Limits(**limits))
         where = ListenOptions(port=0)
         self.listener = _listen(where)
         self.port = self.listener.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Who may do what: tokens with roles, cookies of the page, hosts and origins."""
+"""Who may do what: tokens with roles, cookies of sessions, hosts and origins."""
 
 import hmac
 import ipaddress
@@ -15,23 +15,26 @@ from trustdoctor.errors import FileError, InputError
 from trustdoctor.service.problems import ProblemError
 
 ROLES = ("decide", "label", "admin")
-"""Who decides sends rows; who labels also reviews and reads; an admin may all."""
+"""decide: send rows; label: label, review, read; admin: everything."""
 
 VARIABLE = "TRUSTDOCTOR_TOKENS"
 COOKIE = "trustdoctor"
 SESSION = 12 * 3600
-"""Seconds that a login lasts."""
+"""Seconds from a login to the next."""
 
 SHORTEST = 20
-"""Characters of a token at least: it is checked without delay."""
+"""Characters of a token. Attempts are not slowed down, so it must not be guessable."""
 
-_MAY = {"decide": {"decide"}, "label": {"label", "read"}, "admin": {"admin"}}
+KNOWN_HOSTS = 1000
+"""Host headers that are remembered as good, so that no client can fill the memory."""
+
+_TASKS = {"decide": {"decide"}, "label": {"label", "read"}, "admin": {"admin"}}
 _LINE = re.compile(r"(\w+)\s+sha256:([0-9a-f]{64})(?:\s+(\S.*))?\Z")
 
 
 @dataclass(frozen=True)
 class Token:
-    """A token, of which only the hash is known."""
+    """A token: its hash, not the token itself."""
 
     role: str
     digest: bytes = field(repr=False)
@@ -46,11 +49,11 @@ def roles_for(task: str) -> list[str]:
     >>> roles_for("read")
     ['label', 'admin']
     """
-    return [role for role in ROLES if role == "admin" or task in _MAY[role]]
+    return [role for role in ROLES if role == "admin" or task in _TASKS[role]]
 
 
 def new_token(role: str) -> tuple[str, str]:
-    """Return a token, and the line that a file of tokens has for it.
+    """Return a token, and its line in a file of tokens.
 
     Examples
     --------
@@ -76,51 +79,51 @@ def read_tokens(path: str | Path) -> list[Token]:
     except (OSError, UnicodeDecodeError) as error:
         message = f"cannot read the tokens in {path}: {error}."
         raise FileError(message) from error
-    out = []
+    tokens = []
     for number, line in enumerate(lines, 1):
         text = line.split("#")[0].strip()
         if not text:
             continue
-        found = _LINE.match(text)
-        if found is None:
+        fields = _LINE.match(text)
+        if fields is None:
             message = (
                 f"expected ROLE sha256:HEX in line {number} of {path}, got something "
                 "else. trustdoctor serve --new-token ROLE prints such a line."
             )
             raise FileError(message)
-        _check_role(found[1])
-        out.append(Token(found[1], bytes.fromhex(found[2]), found[3] or ""))
-    if not out:
+        _check_role(fields[1])
+        tokens.append(Token(fields[1], bytes.fromhex(fields[2]), fields[3] or ""))
+    if not tokens:
         message = f"expected tokens in {path}, got none. Add a line, or leave it out."
         raise FileError(message)
-    return out
+    return tokens
 
 
 def tokens_from(environment: Mapping[str, str] = os.environ) -> list[Token]:
     """Read tokens from the environment: ``decide=TOKEN,admin=TOKEN``."""
-    out = []
-    for one in environment.get(VARIABLE, "").split(","):
-        role, sign, token = one.strip().partition("=")
+    tokens = []
+    for assignment in environment.get(VARIABLE, "").split(","):
+        role, _, token = assignment.strip().partition("=")
         if not role:
             continue
-        if not sign or len(token) < SHORTEST:
+        if len(token) < SHORTEST:
             message = (
                 f"expected {VARIABLE} as ROLE=TOKEN,ROLE=TOKEN with tokens of "
                 f"{SHORTEST} characters or more, got something else."
             )
             raise InputError(message)
         _check_role(role)
-        out.append(Token(role, sha256(token.encode()).digest()))
-    return out
+        tokens.append(Token(role, sha256(token.encode()).digest()))
+    return tokens
 
 
 class Access:
-    """Checks every request before anything of it is read.
+    """Checks every request before its body is read.
 
     Attributes
     ----------
     tokens : list of Token
-        Without any, everything is open to whoever reaches a loopback address.
+        Without any, every process on this machine may do everything.
     hosts : set of str
         The names that the service goes by.
     """
@@ -131,47 +134,55 @@ class Access:
         self.tokens = list(tokens)
         self.hosts = {"localhost", *(host.lower() for host in hosts)}
         self._secret = secret.encode()
-        self._good_hosts: set[bytes] = set()
+        self._known_hosts: set[bytes] = set()
 
     def check(self, headers: list[tuple[bytes, bytes]], task: str | None) -> str:
-        """Return the role of whoever asks, or refuse them; None is for everybody."""
-        own = dict(headers)
+        """Return the role of a request, or refuse it.
+
+        A task of None is for everybody.
+        """
+        by_name = dict(headers)
         hosts = [value for name, value in headers if name == b"host"]
-        if len(hosts) != 1:
+        if len(hosts) != 1:  # RFC 9112, section 3.2
             message = f"expected one Host header, got {len(hosts)}."
             raise ProblemError(400, message)
-        self.check_host(hosts[0], own.get(b"origin"))
+        self.check_host(hosts[0], by_name.get(b"origin"))
         if task is None or not self.tokens:
             return "admin"
-        token, cookie = own.get(b"authorization"), own.get(b"cookie")
-        found = self._bearer(token) if token else self._session(cookie)
-        if found is None:
+        header, cookie = by_name.get(b"authorization"), by_name.get(b"cookie")
+        token = self._bearer_token(header) if header else self._session_token(cookie)
+        if token is None:
             message = (
                 "expected a token, as the header Authorization: Bearer TOKEN, got "
-                f"{'one that is not known' if token else 'none'}. Ask whoever runs the "
+                f"{'an unknown one' if header else 'none'}. Ask whoever runs the "
                 "service for one; tokens in addresses are not read."
             )
             raise ProblemError(401, message)
-        if found.role != "admin" and task not in _MAY[found.role]:
+        if token.role != "admin" and task not in _TASKS[token.role]:
             role = "label" if task == "read" else task
             message = (
-                f"expected a token that may do this, got one for {found.role!r}. Use "
+                f"expected a token that may do this, got one for {token.role!r}. Use "
                 f"one with the role {role!r}."
             )
             raise ProblemError(403, message)
-        return found.role
+        return token.role
 
     def check_host(self, host: bytes, origin: bytes | None) -> None:
-        """Refuse names that are not ours, and pages of others."""
-        if host not in self._good_hosts:
-            if not self._is_ours(host):
+        """Refuse a request under another name, or from another site's page.
+
+        A page of any site can send requests to this machine. If its name is bound to
+        127.0.0.1 (DNS rebinding), the browser even lets it read the answers, but the
+        Host header still has that name. Other pages betray themselves by their Origin.
+        """
+        if host not in self._known_hosts:
+            if not self._is_own_host(host):
                 message = (
                     "expected a host that is served here, got "
                     f"{_shown(host)}. Add it by --allow-host NAME."
                 )
                 raise ProblemError(421, message)
-            if len(self._good_hosts) < 1000:
-                self._good_hosts.add(host)
+            if len(self._known_hosts) < KNOWN_HOSTS:
+                self._known_hosts.add(host)
         if origin is not None and origin not in (b"http://" + host, b"https://" + host):
             message = (
                 "expected requests from pages of this service, got one from "
@@ -179,8 +190,11 @@ class Access:
             )
             raise ProblemError(403, message)
 
-    def _is_ours(self, host: bytes) -> bool:
-        """Tell whether a host is known; an address cannot be a name of others."""
+    def _is_own_host(self, host: bytes) -> bool:
+        """Tell whether a host is this service: by name, or by an address.
+
+        Nobody can bind an address to another one, so with tokens any will do.
+        """
         text = host.decode("latin-1").lower()
         name = re.sub(r":\d{1,5}\Z", "", text)
         if name in self.hosts:
@@ -191,45 +205,52 @@ class Access:
             return False
         return bool(self.tokens) or address.is_loopback
 
-    def _bearer(self, header: bytes) -> Token | None:
-        kind, _, token = header.partition(b" ")
-        if kind.lower() != b"bearer" or not token:
+    def _bearer_token(self, header: bytes) -> Token | None:
+        scheme, _, text = header.partition(b" ")
+        if scheme.lower() != b"bearer" or not text:
             return None
-        return self._find(sha256(token.strip()).digest())
+        return self._token_of(sha256(text.strip()).digest())
 
-    def _find(self, digest: bytes) -> Token | None:
-        found = None
-        for one in self.tokens:  # all of them: how long it takes tells nothing
-            if hmac.compare_digest(one.digest, digest):
-                found = one
-        return found
+    def _token_of(self, digest: bytes) -> Token | None:
+        match = None
+        for token in self.tokens:  # all of them: how long it takes tells nothing
+            if hmac.compare_digest(token.digest, digest):
+                match = token
+        return match
 
-    def log_in(self, token: str) -> str | None:
-        """Return a cookie for a token; None where it is not known."""
-        found = self._find(sha256(token.strip().encode()).digest())
-        if found is None or found.role == "decide":
+    def log_in(self, text: str) -> str | None:
+        """Return a session's cookie for a token; None if the token may not read.
+
+        The cookie is signed with a secret of the store, so it is good at every replica
+        and after a restart, and none of them has to remember it.
+        """
+        token = self._token_of(sha256(text.strip().encode()).digest())
+        if token is None or token.role == "decide":
             return None
-        until = str(int(time.time()) + SESSION)
-        content = f"{found.digest.hex()[:32]}.{until}"
-        return f"{content}.{self._mark(content)}"
+        expiry = str(int(time.time()) + SESSION)
+        content = f"{token.digest.hex()[:32]}.{expiry}"
+        return f"{content}.{self._signature(content)}"
 
-    def _mark(self, content: str) -> str:
+    def _signature(self, content: str) -> str:
         return hmac.new(self._secret, content.encode(), "sha256").hexdigest()
 
-    def _session(self, cookie: bytes | None) -> Token | None:
-        """Return the token that a cookie stands for, while it is good."""
+    def _session_token(self, cookie: bytes | None) -> Token | None:
+        """Return the token that a session was given for, until it expires."""
         if cookie is None:
             return None
         pairs = (
-            one.strip().partition("=") for one in cookie.decode("latin-1").split(";")
+            pair.strip().partition("=") for pair in cookie.decode("latin-1").split(";")
         )
         value = next((value for name, _, value in pairs if name == COOKIE), "")
-        content, _, mark = value.rpartition(".")
-        start, _, until = content.partition(".")
-        good = hmac.compare_digest(mark.encode(), self._mark(content).encode())
-        if not good or not until.isdigit() or int(until) < time.time():
+        content, _, signature = value.rpartition(".")
+        digest, _, expiry = content.partition(".")
+        is_ours = hmac.compare_digest(
+            signature.encode(), self._signature(content).encode()
+        )
+        if not is_ours or not expiry.isdigit() or int(expiry) < time.time():
             return None
-        return next((t for t in self.tokens if t.digest.hex()[:32] == start), None)
+        # A token that was taken away takes its sessions with it.
+        return next((t for t in self.tokens if t.digest.hex()[:32] == digest), None)
 
 
 def _shown(value: bytes) -> str:
@@ -237,7 +258,7 @@ def _shown(value: bytes) -> str:
 
 
 def require_loopback(host: str, tokens: list[Token]) -> None:
-    """Refuse to listen to others than this machine without tokens."""
+    """Refuse to listen to other machines without tokens."""
     if tokens or host in ("localhost",):
         return
     try:

@@ -87,7 +87,7 @@ class BackgroundJobs:
             session.close()
 
     def _repeat(self, job: Callable[[], None]) -> None:
-        while not self._stop.wait(self.settings.every):
+        while not self._stop.wait(self.settings.watch_interval):
             try:
                 job()
             except UnavailableError as error:
@@ -276,7 +276,7 @@ class Retention:
             return
         if time.monotonic() < self._next:
             return
-        interval = min(RETENTION_INTERVAL, max(settings.every, 1.0) * 60)
+        interval = min(RETENTION_INTERVAL, max(settings.watch_interval, 1.0) * 60)
         self._next = time.monotonic() + interval
         if settings.keep_payloads is not None:
             last = last_position_before(session, now - settings.keep_payloads)

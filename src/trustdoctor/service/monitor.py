@@ -516,7 +516,7 @@ class Monitor:
             return False
         for name in alarms:
             _log.warning("ALARM of version %d: %s", step.version, name)
-        if alarms or step.taken_at - progress.saved_at > self.settings.saved:
+        if alarms or step.taken_at - progress.saved_at > self.settings.save_interval:
             self.save(progress)
         return True
 

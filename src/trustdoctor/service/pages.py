@@ -1,7 +1,8 @@
-"""The pages of the service: live, review, login. None asks for anything else.
+"""The pages of the service: live, review, login. Each is one file.
 
-Each is one text. Its script and its style stand in it, and `page_headers` names them
-by hash: a browser runs these, and nothing that came with a row.
+Scripts and styles stand in the page, and `page_headers` names them by hash: a browser
+runs these, and nothing that came with a row. The room of reports is imported when a
+page is asked for: it takes 0.1 s, which a start should not wait for.
 """
 
 from functools import cache
@@ -10,7 +11,6 @@ from importlib.resources import files
 from typing import Any
 
 from trustdoctor.gates import TARGETS
-from trustdoctor.report import embed_json, hash_content, make_environment, read_asset
 from trustdoctor.service.access import SESSION
 from trustdoctor.watch import RATE_NAMES
 
@@ -34,12 +34,12 @@ _OF_THE_REPORT = {
 
 
 def render_live(*, tokens: bool = False) -> str:
-    """Return the page that shows how the service does, as it happens.
+    """Return the page that shows how the service stands, second by second.
 
     Parameters
     ----------
     tokens : bool
-        Whether the service asks for tokens: there is a button to log out then.
+        Whether the service asks for tokens; the page then has a button to log out.
 
     Examples
     --------
@@ -50,12 +50,12 @@ def render_live(*, tokens: bool = False) -> str:
 
 
 def render_review(*, tokens: bool = False) -> str:
-    """Return the screen on which people label rows, one after the other.
+    """Return the page on which people label rows, one after the other.
 
     Parameters
     ----------
     tokens : bool
-        Whether the service asks for tokens: there is a button to log out then.
+        Whether the service asks for tokens; the page then has a button to log out.
 
     Examples
     --------
@@ -71,13 +71,13 @@ def render_login(message: str = "", next: str = "/") -> str:
     Parameters
     ----------
     message : str
-        What to say above it, such as why the last token was refused.
+        What to say above the form, such as why the last token was refused.
     next : str
-        The page that was asked for, "/" or "/review"; anything else is "/".
+        The page to go to after the login, "/" or "/review"; anything else is "/".
 
     Examples
     --------
-    >>> "This token is not known." in render_login("This token is not known.")
+    >>> "This token is unknown." in render_login("This token is unknown.")
     True
     """
     page = next if next in _PAGES else "/"
@@ -89,20 +89,22 @@ def render_login(message: str = "", next: str = "/") -> str:
 def page_headers() -> dict[str, str]:
     """Return the HTTP headers that all pages are sent with.
 
-    The policy allows their own scripts and style by hash, pictures in data URLs, and
-    requests to the service itself. Referrers stay on for the service: without them a
-    browser sends `Origin: null` with the form, which the service refuses.
+    The content security policy allows the pages' own scripts and style by hash, images
+    in data URLs, and requests to the service itself. Referrers stay on within the
+    service: without them browsers send `Origin: null` with a form, which it refuses.
 
     Examples
     --------
     >>> "default-src 'none'" in page_headers()["Content-Security-Policy"]
     True
     """
-    scripts = " ".join(_hash(_script(name)) for name, own in _SCRIPTS.items() if own)
+    scripts = " ".join(
+        _source(_script(page)) for page, names in _SCRIPTS.items() if names
+    )
     rules = (
         "default-src 'none'",
         f"script-src {scripts}",
-        f"style-src {_hash(_style())}",
+        f"style-src {_source(_style())}",
         "img-src data:",
         "connect-src 'self'",
         "form-action 'self'",
@@ -122,7 +124,9 @@ def page_headers() -> dict[str, str]:
 
 
 def _render(name: str, **content: Any) -> str:
-    data = {
+    from trustdoctor.report import embed_json, make_environment
+
+    payload = {
         "names": RATE_NAMES,
         "unlabelled": ["accepted", *_without_labels()],
         "tokens": content.get("tokens", False),
@@ -131,7 +135,7 @@ def _render(name: str, **content: Any) -> str:
     return template.render(
         **content,
         page=name,
-        data=embed_json(data),
+        data=embed_json(payload),
         css=_style(),
         js=_script(name),
         version=version("trustdoctor"),
@@ -155,10 +159,15 @@ def _style() -> str:
 
 def _read_file(name: str) -> str:
     """Return a file of these pages, or one that they share with the report's."""
+    from trustdoctor.report import read_asset
+
     if name in _OF_THE_REPORT:
         return read_asset(name)
     return (files("trustdoctor.service") / "page" / name).read_text(encoding="utf-8")
 
 
-def _hash(text: str) -> str:
+def _source(text: str) -> str:
+    """Return a script or a style as a source of the policy."""
+    from trustdoctor.report import hash_content
+
     return f"'sha256-{hash_content(text)}'"

@@ -1,4 +1,4 @@
-"""What the service was told at its start."""
+"""The settings of a service, which stay as they are while it runs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,22 +9,22 @@ DAY = 86400.0
 
 @dataclass(frozen=True)
 class Limits:
-    """What a request may have at most.
+    """Limits of a request.
 
     Attributes
     ----------
     body : int
         Bytes of a request.
     rows, labels : int
-        Of one.
+        In one request.
     classes, features : int
-        Of one row.
+        In one row.
     payload : int
         Bytes of one row's payload.
     name : int
         Characters of an id, a group, a label.
     patience : float
-        Seconds in which a request has to be there.
+        Seconds in which a request must have arrived.
     """
 
     body: int = 16 << 20
@@ -44,25 +44,26 @@ class Settings:
     Attributes
     ----------
     review : dict
-        The rates at which rows are drawn for review, "rejected" and "accepted"; those
-        that are not given stay as they are in the store.
+        The rates at which rows are drawn for review, "rejected" and "accepted"; one
+        that is missing stays as it is in the store.
     level : float
         The probability of a false alarm of each gate's watch.
     deadline : float or None
-        Seconds that the label of a drawn row is waited for.
+        Seconds that the watch waits for the label of a drawn row.
     label_noise : float, optional
         The share of labels that may be wrong, in watches and new gates; by default what
         the gate was calibrated with.
     keep, keep_payloads : float or None
-        Seconds after which rows, and payloads, are deleted; None never.
+        Seconds after which rows, and payloads, are deleted; None: never.
     webhook, webhook_secret : str or None
-        Where alarms are sent, and what they are signed with.
+        Where alarms are sent, and the secret that signs them.
     fast : bool
-        Whether an answer may come before the disk has what it says.
-    every : float
+        Whether to answer before the disk has the answer.
+    watch_interval : float
         Seconds between steps of the watch.
-    saved : float
+    save_interval : float
         Seconds between full states of the watch in the store.
+    limits : Limits
     """
 
     review: Mapping[str, float] = field(default_factory=dict)
@@ -74,6 +75,6 @@ class Settings:
     webhook: str | None = None
     webhook_secret: str | None = field(default=None, repr=False)
     fast: bool = False
-    every: float = 1.0
-    saved: float = 60.0
+    watch_interval: float = 1.0
+    save_interval: float = 60.0
     limits: Limits = field(default_factory=Limits)

@@ -138,6 +138,6 @@ def test_tokens_have_roles(served):
         said = refused(client.status)
         assert said.startswith("expected a token that may do this, got one for")
     with Client(served, "another-" + TOKEN) as client:
-        assert "got one that is not known" in refused(client.status)
+        assert "got an unknown one" in refused(client.status)
     with Client(served) as client:
         assert "expected a token" in refused(client.status)
