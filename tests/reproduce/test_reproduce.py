@@ -50,7 +50,7 @@ def test_the_grid_is_the_loop_over_thresholds(method, rng, monkeypatch):
     thresholds = np.linspace(values.min(), values.max(), 50)
     below = method == "sr"
     counted = count_published(values.tolist(), errors.tolist(), thresholds, below=below)
-    monkeypatch.setattr(grid, "AT_ONCE", 7)  # parts make no difference
+    monkeypatch.setattr(grid, "CHUNK", 7)  # chunks make no difference
     found = evaluate_grid(values, errors, below=below, size=50)
     assert (found.auroc, found.frr) == pytest.approx(area_published(*counted))
     assert found.reach == (max(counted[0]), max(counted[1]))
@@ -208,10 +208,10 @@ def test_every_experiment_takes_every_option(name, monkeypatch):
     entry = EXPERIMENTS[name]
     monkeypatch.setitem(EXPERIMENTS, name, replace(entry, run=run))
     report = reproduce(name, Options(**GIVEN))
-    idle = [option for option in GIVEN if option not in entry.heeds]
+    idle = [option for option in GIVEN if option not in entry.uses]
     for option, value in GIVEN.items():
         wanted = getattr(Options(), option) if option in idle else value
-        if option == "seed" and "rows" in entry.heeds:
+        if option == "seed" and "rows" in entry.uses:
             wanted = value  # rows are drawn by it
             idle = [one for one in idle if one != "seed"]
         assert getattr(seen[0], option) == wanted, option

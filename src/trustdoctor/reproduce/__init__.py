@@ -46,18 +46,18 @@ class Experiment:
 
     Attributes
     ----------
-    what : str
+    title : str
         What it is in the paper.
     run : callable
         From options to a report.
-    heeds : frozenset of str
+    uses : frozenset of str
         The options that can change the report. All others are accepted, too; the
         report's notes say that they change nothing.
     """
 
-    what: str
+    title: str
     run: Callable[[Options], Report]
-    heeds: frozenset[str]
+    uses: frozenset[str]
 
 
 _MODEL = frozenset({"data", "dataset", "model", "weights", "rows"})
@@ -118,7 +118,7 @@ EXPERIMENTS = {
 EXPERIMENTS["all"] = Experiment(
     "everything that the data allow, and one page about it",
     lambda options: page.run(options, EXPERIMENTS),
-    frozenset().union(*(entry.heeds for entry in EXPERIMENTS.values())),
+    frozenset().union(*(entry.uses for entry in EXPERIMENTS.values())),
 )
 
 
@@ -141,7 +141,7 @@ def reproduce(name: str, options: Options | None = None) -> Report:
     if (
         options.data is not None
         and options.data.is_dir()
-        and "data" in EXPERIMENTS[name].heeds
+        and "data" in EXPERIMENTS[name].uses
     ):
         notes += passed_over(options.data)
     if idle:
@@ -157,31 +157,31 @@ PROTOCOLS = ("exact", "grid")
 
 def _idle(entry: Experiment, options: Options) -> Iterator[tuple[str, Any]]:
     """Yield the options that were given and change nothing, with their defaults."""
-    heeds = set(entry.heeds)
+    used = set(entry.uses)
     if (options.model, options.predictions, options.data) == (None, None, None):
-        heeds -= {"dataset", "rows"}  # there is nothing that they could be about
-    if options.rows is not None and "rows" in heeds:
-        heeds |= {"seed"}  # rows are drawn
+        used -= {"dataset", "rows"}  # there is nothing that they could be about
+    if options.rows is not None and "rows" in used:
+        used |= {"seed"}  # rows are drawn
     for field in fields(Options):
-        option = getattr(options, field.name)
-        if field.name not in (*_ALWAYS, *heeds) and option != field.default:
+        value = getattr(options, field.name)
+        if field.name not in (*_ALWAYS, *used) and value != field.default:
             yield field.name, field.default
 
 
 def _check(options: Options) -> None:
     """Refuse values that make no sense for any experiment."""
-    for needy in ("weights", "layers"):
-        if getattr(options, needy) and options.model is None:
-            message = f"--{needy} goes with --model FILE.py:NAME. Give both, or none."
+    for option in ("weights", "layers"):
+        if getattr(options, option) and options.model is None:
+            message = f"--{option} goes with --model FILE.py:NAME. Give both, or none."
             raise InputError(message)
-    for option, known_ones in (("protocol", PROTOCOLS), ("dataset", (None, *DATASETS))):
-        given = getattr(options, option)
-        if given not in known_ones:
-            named = ", ".join(one for one in known_ones if one)
-            message = f"expected --{option} out of {named}, got {given!r}."
+    for option, choices in (("protocol", PROTOCOLS), ("dataset", (None, *DATASETS))):
+        value = getattr(options, option)
+        if value not in choices:
+            names = ", ".join(choice for choice in choices if choice)
+            message = f"expected --{option} out of {names}, got {value!r}."
             raise InputError(message)
     for option, least in (("rows", 10), ("draws", 2), ("seed", 0)):
-        given = getattr(options, option)
-        if given is not None and given < least:
-            message = f"expected --{option} of {least} or more, got {given}."
+        value = getattr(options, option)
+        if value is not None and value < least:
+            message = f"expected --{option} of {least} or more, got {value}."
             raise InputError(message)

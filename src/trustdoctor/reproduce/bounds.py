@@ -15,6 +15,8 @@ TITLE = "Proposition 2 and what follows it (section 3)"
 CLASSES = (2, 3, 5, 10, 30, 100, 300, 1000)
 ROWS = 1_000_000
 SLACK = 1e-12
+"""What rounding may take from an inequality that holds with equality."""
+
 BINS = 40
 COLUMNS = (
     "C",
@@ -109,6 +111,7 @@ def check(true: Array, model: Array) -> tuple[Array, float]:
     """Count violations of each inequality; return also the smallest upper gap."""
     g = (model**2).sum(1)
     pe = 1 - true[np.arange(len(true)), model.argmax(1)]
+    # Pinsker's inequality turns the divergence into Delta, the bound of the paper.
     divergence = np.where(true > 0, true * np.log(true / model), 0).sum(1)
     delta = 2 * np.sqrt(2 * np.maximum(divergence, 0))
     upper = 1 - g + delta - pe
@@ -125,7 +128,7 @@ def check(true: Array, model: Array) -> tuple[Array, float]:
 
 
 def _markov(true: Array, model: Array, delta: Array, eta: float = 0.1) -> int:
-    """Return 1 where Delta exceeds its Markov bound on more than a share `eta`.
+    """Return 1 if Delta exceeds its Markov bound on more than a share `eta`.
 
     The cross-entropy that the bound stands on is that of the other half of the rows: on
     the same rows the bound would hold by arithmetic.
@@ -183,5 +186,6 @@ def _picture(extremes_by_classes: dict[int, Array]) -> Picture:
 
 
 def _simplex(weights: Array) -> Array:
+    # Gamma draws of small shape underflow to 0, of which there is no logarithm.
     weights = np.maximum(weights, 1e-300)
     return np.asarray(weights / weights.sum(1, keepdims=True))

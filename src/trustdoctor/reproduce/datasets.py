@@ -35,7 +35,7 @@ class Dataset:
     readers : dict of str to reader
         What its file or folder is called, and what reads it.
     rows : dict of str to int
-        How many rows each split has, where that is fixed.
+        How many rows each split has, if that is fixed.
     archives : tuple of str
         What it is downloaded as.
     like : str

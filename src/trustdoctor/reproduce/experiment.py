@@ -42,7 +42,7 @@ class Steps:
         try:
             with path.open("rb") as raw, np.load(raw, allow_pickle=False) as archive:
                 return dict(archive)
-        except Exception:  # absent or damaged: made again
+        except Exception:  # absent, or damaged in one of many ways: made again
             arrays = make()
         with replacing(path) as temporary, temporary.open("wb") as file:
             np.savez(file, **arrays)  # type: ignore[arg-type]

@@ -116,22 +116,20 @@ def _cifar_pickle(path: Path, label: bytes) -> tuple[Any, Any]:
         pixels, labels = content[b"data"], content[label]
     except Exception as error:
         raise _broken(path, error) from error
-    valid = type(labels) is list and all(
-        type(label_number) is int for label_number in labels
-    )
-    if not valid or not 0 <= min(labels, default=-1) <= max(labels) < 100:
+    integers = type(labels) is list and all(type(k) is int for k in labels)
+    if not integers or not 0 <= min(labels, default=-1) <= max(labels) < 100:
         raise _broken(path, f"expected classes from 0 in a list {label.decode()!r}")
     shape = (len(labels), 3072)
     if getattr(pixels, "shape", None) != shape or pixels.dtype != np.uint8:
         raise _broken(path, f"expected bytes of the shape {shape} as 'data'")
-    planes = pixels.reshape(-1, 3, 32, 32)
+    planes = pixels.reshape(-1, 3, 32, 32)  # red, then green, then blue
     return planes.transpose(0, 2, 3, 1), np.array(labels, np.int64)
 
 
 def cifar_binary(names: dict[str, list[str]], label: int, head: int) -> Reader:
     """Read records of `head` label bytes and 3,072 of pixels; `label` is which byte."""
 
-    def one(path: Path) -> tuple[Any, Any]:
+    def read_batch(path: Path) -> tuple[Any, Any]:
         raw = np.frombuffer(_read_bytes(path), np.uint8)
         if not len(raw) or len(raw) % (head + 3072):
             raise _broken(
@@ -142,7 +140,8 @@ def cifar_binary(names: dict[str, list[str]], label: int, head: int) -> Reader:
         return planes.transpose(0, 2, 3, 1), records[:, label].astype(np.int64)
 
     def read(folder: Path, split: str) -> Examples:
-        pixels, labels = zip(*map(one, (folder / n for n in names[split])), strict=True)
+        batches = [read_batch(folder / name) for name in names[split]]
+        pixels, labels = zip(*batches, strict=True)
         return Examples(np.concatenate(pixels), np.concatenate(labels))
 
     return read
@@ -162,8 +161,9 @@ def read_svhn(path: Path, split: str) -> Examples:
         raise _broken(path, f"expected bytes of the shape {shape}, got {pixels.shape}")
     if not np.isin(labels, np.arange(1, 11)).all():
         raise _broken(path, "expected digits from 1 to 10 as labels")
-    moved = np.ascontiguousarray(pixels.transpose(3, 0, 1, 2))
-    return Examples(moved, labels.astype(np.int64) % 10)
+    images = np.ascontiguousarray(pixels.transpose(3, 0, 1, 2))
+    # MATLAB counts from 1, and the digit 0 comes last.
+    return Examples(images, labels.astype(np.int64) % 10)
 
 
 def read_house_numbers(path: Path, split: str) -> Examples:

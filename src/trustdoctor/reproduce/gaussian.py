@@ -126,6 +126,7 @@ def bayes_accuracy(variance: float) -> float:
 
 def _split(options: Options, variance: float, i: int, share: float) -> Split:
     options.tell(share, f"variance {variance:g}, split {i + 1}")
+    # The splits of a variance share their points: only the permutation differs.
     rng = np.random.default_rng([options.seed, int(variance)])
     y = np.repeat([-1, 1], POINTS)
     x = y[:, None] + rng.normal(0, math.sqrt(variance), (2 * POINTS, 2))
@@ -145,6 +146,7 @@ def train(x: Array, y: Array) -> Array:
     for _ in range(EPOCHS):
         for x1, x2, label in rows:
             margin = label * (w1 * x1 + w2 * x2 + b)
+            # exp(710) overflows, and the pull is zero long before.
             pull = RATE * label / (1 + math.exp(min(margin, 700)))
             w1, w2, b = w1 + pull * x1, w2 + pull * x2, b + pull
     return np.array([w1, w2, b])
@@ -254,7 +256,7 @@ def _auroc(split: Split, name: str, options: Options) -> float:
 
 def quadrature(split: Split) -> tuple[Array, Array, Array]:
     """Return a grid of points, and the densities of correct and wrong predictions."""
-    reach = 1 + 7 * math.sqrt(split.variance)
+    reach = 1 + 7 * math.sqrt(split.variance)  # all but 1e-11 of the mass
     axis = np.linspace(-reach, reach, GRID)
     x = np.stack(np.meshgrid(axis, axis, indexing="ij"), -1).reshape(-1, 2)
     density = [
@@ -302,6 +304,7 @@ def _sums(split: Split) -> dict[str, tuple[float, float]]:
     errors, odds = split.errors, split.odds(split.x)
     sums = {"1 - TV, by quadrature": (1 - tv, 0.0)}
     n = (~errors).sum(), errors.sum()
+    # Definition 1 at gamma = 1 compares with the prior odds, appendix B with 1.
     prior = math.log(errors.mean() / (1 - errors.mean()))
     for rule, cut in (("odds > P1/P0 (Definition 1)", prior), ("odds > 1", 0.0)):
         rejected = odds > cut

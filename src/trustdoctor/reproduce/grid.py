@@ -21,7 +21,8 @@ from trustdoctor.arrays import Array
 from trustdoctor.errors import InputError
 
 METHODS = ("alpha", "beta", "sr")
-AT_ONCE = 1_000_000
+CHUNK = 1_000_000
+"""Thresholds at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +36,7 @@ class GridResult:
     thresholds : int
         How many were tried.
     curve : tuple of arrays
-        FRR and TRR along the curve; it ends at (1, 1) where nothing is lost.
+        FRR and TRR along the curve; it ends at (1, 1) if nothing is lost.
     """
 
     auroc: float
@@ -52,10 +53,11 @@ class GridResult:
 def published_values(probs: Any, method: str, predicted: Any = None) -> Array:
     """Return what the published code puts a threshold on.
 
-    `predicted` are the classes that beta and SR doubt, where those are not the most
+    `predicted` are the classes that beta and SR doubt, if those are not the most
     probable ones: the clean predictions, at a perturbed input.
     """
     p = np.asarray(probs).astype(np.float64)
+    # Naive on purpose: log odds would break the ties that the published numbers show.
     if method == "alpha":
         g = (p**2).sum(1)
         return np.asarray((1 - g) / g)
@@ -89,19 +91,21 @@ def evaluate_grid(
     if not (n > 0).all():
         message = "the evaluation needs rows of both kinds, right and wrong."
         raise InputError(message)
-    kinds = [np.sort(values[kind]) for kind in (~errors, errors)]
-    step, points = (high - low) / (size - 1), []
-    for start in range(0, size, AT_ONCE):  # as np.linspace, a part at a time
-        thresholds = low + step * np.arange(start, min(start + AT_ONCE, size))
-        if start + AT_ONCE >= size:
+    by_kind = [np.sort(values[kind]) for kind in (~errors, errors)]
+    step, chunks = (high - low) / (size - 1), []
+    # The ratio of a doubtful row of a thousand classes makes ten million thresholds:
+    # the same numbers as np.linspace, a chunk at a time.
+    for start in range(0, size, CHUNK):
+        thresholds = low + step * np.arange(start, min(start + CHUNK, size))
+        if start + CHUNK >= size:
             thresholds[-1] = high
-        counts = [np.searchsorted(kind, thresholds, "right") for kind in kinds]
-        points.append(_distinct(np.stack(counts, 1)))
-    passed = _distinct(np.concatenate(points))
-    frr, trr = np.sort((passed if below else n - passed) / n, axis=0).T
+        counts = [np.searchsorted(kind, thresholds, "right") for kind in by_kind]
+        chunks.append(_distinct(np.stack(counts, 1)))
+    not_above = _distinct(np.concatenate(chunks))
+    frr, trr = np.sort((not_above if below else n - not_above) / n, axis=0).T
     area = float(np.trapezoid(trr, frr))
-    at = float(np.interp(0.95, trr, frr))
-    return GridResult(area, at, size, (frr, trr))
+    frr_at_95 = float(np.interp(0.95, trr, frr))
+    return GridResult(area, frr_at_95, size, (frr, trr))
 
 
 def _distinct(counts: Array) -> Array:

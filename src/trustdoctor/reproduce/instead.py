@@ -112,6 +112,7 @@ def _method_rows(split: RowSplit, tuned: Score) -> list[tuple[Cell, ...]]:
     if perturbed is not None:
         pbb = score_method("alpha PBB", "", PBB["alpha"], perturbed, clean)
         methods.append(pbb.take(rows))
+    # `same_rank` is about SR's own ranks, which these scores do not have.
     other = replace(sr, same_rank=False)
     doubts = np.asarray(tuned(split.predictions(rows)))
     methods.append(replace(other, method="tuned", scores=doubts))
@@ -137,6 +138,7 @@ def second_opinion(split: RowSplit, rows: Array) -> Array:
     for view in views:
         pixels = np.ascontiguousarray(view(model_run.images[rows]))
         logits.append(model_run.logits(images=pixels))
+    # A constant added to all logits of a view changes nothing: centre, then average.
     mean = np.mean([z - z.mean(1, keepdims=True) for z in logits], axis=0)
     beta = find_logit_score("beta").function
     return np.asarray(beta(mean, predicted=clean.predicted))

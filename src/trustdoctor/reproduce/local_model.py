@@ -63,6 +63,7 @@ class LocalModel:
         """Return a name for the model: its code, weights and normalisation."""
         digest = hashlib.blake2b(self.source, digest_size=8)
         digest.update(repr((self.mean, self.std)).encode())
+        # By name: the order of a state dict is that of the code, which may change.
         for name, tensor in sorted(self.model.state_dict().items()):
             digest.update(name.encode() + tensor.cpu().numpy().tobytes())
         return digest.hexdigest()
@@ -74,17 +75,19 @@ class LocalModel:
     def blocks(self) -> tuple[str, ...]:
         """Return the layers before the last: containers opened, lone layers left out.
 
-        These are the blocks of a convolutional net; where there are none, its layers.
+        These are the blocks of a convolutional net; if there are none, its layers.
         """
-        named = [
-            (f"{name}.{inner}", part)
-            for name, child in self.model.named_children()
+        children = list(self.model.named_children())
+        blocks = [
+            (f"{name}.{inner}", block)
+            for name, child in children
             if isinstance(child, nn.Sequential)
-            for inner, part in child.named_children()
+            for inner, block in child.named_children()
         ]
-        named = named or list(self.model.named_children())[:-1]
         return tuple(
-            name for name, part in named if any(True for _ in part.parameters())
+            name
+            for name, block in blocks or children[:-1]
+            if any(True for _ in block.parameters())
         )
 
 
@@ -113,7 +116,8 @@ def load_model(spec: str, weights: str | Path | None) -> LocalModel:
         raise InputError(message)
     give_weights(model, read_weights(Path(weights)), Path(weights))
     mean, std = (
-        _three(module, name, default) for name, default in (("MEAN", 0), ("STD", 1))
+        _per_channel(module, name, default)
+        for name, default in (("MEAN", 0), ("STD", 1))
     )
     if min(std) <= 0:
         message = f"expected STD of {file} as numbers above 0, got {std}."
@@ -121,24 +125,24 @@ def load_model(spec: str, weights: str | Path | None) -> LocalModel:
     return LocalModel(Path(weights).stem, model.eval(), mean, std, file.read_bytes())
 
 
-def _three(module: Any, name: str, default: float) -> tuple[float, float, float]:
+def _per_channel(module: Any, name: str, default: float) -> tuple[float, float, float]:
     """Return one number per channel that the model's file defines."""
-    given = getattr(module, name, (default,) * 3)
+    values = getattr(module, name, (default,) * 3)
     try:
-        red, green, blue = (float(number) for number in given)
+        red, green, blue = (float(value) for value in values)
     except (TypeError, ValueError) as error:
-        message = f"expected {name} as three numbers, one per channel, got {given!r}."
+        message = f"expected {name} as three numbers, one per channel, got {values!r}."
         raise InputError(message) from error
     return red, green, blue
 
 
 def _run_file(file: Path) -> Any:
     try:
-        found = importlib.util.spec_from_file_location(f"_model_{file.stem}", file)
-        assert found is not None
-        assert found.loader is not None
-        module = importlib.util.module_from_spec(found)
-        found.loader.exec_module(module)
+        spec = importlib.util.spec_from_file_location(f"_model_{file.stem}", file)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
     except Exception as error:
         message = f"cannot run {file}: {type(error).__name__}: {error}."
         raise FileError(message) from error

@@ -1,8 +1,10 @@
 """Arrays of numbers in MATLAB files of version 5.
 
-Cells, structures and functions are passed over. SciPy's reader follows them however
-deep they are nested, until the process ends.
+Cells, structures and functions are passed over.
 """
+
+# Why not `scipy.io.loadmat`: it follows cells however deep they are nested, until the
+# process ends, and unpacks as many bytes as a compressed element announces.
 
 import math
 import struct

@@ -38,7 +38,7 @@ PBB = {
 
 MHLNB_EPSILON = 0.0002
 PUBLISHED = {"alpha": "alpha", "beta": "beta", "odin": "sr", "msp": "sr"}
-"""The published evaluation's method by the score's name, where it has one."""
+"""The published evaluation's method by the score's name, if it has one."""
 
 
 class MissingMethod(NamedTuple):
@@ -128,9 +128,12 @@ def score_method(
 ) -> ScoredMethod:
     """Score a model's output; the errors are those of the predictions judged."""
     entry = find_logit_score(setting.score)
+    # Logits of a stored softmax are divided by its temperature already.
     options: dict[str, Any] = {
         "temperature": setting.temperature / output.softmax_temperature
     }
+    # As deployed the user acts on the clean prediction, so the doubt is about its
+    # class, also if the perturbed input would get another.
     if entry.about_class:
         options["predicted"] = judged.predictions.predicted
     scores = np.asarray(entry.function(output.predictions.logits, **options))

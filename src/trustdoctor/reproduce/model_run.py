@@ -130,6 +130,7 @@ class ModelRun:
             at_input = examination.predictions if perturbed is None else perturbed
             return {"logits": at_input.logits}
 
+        # A fitted score of one name can have been fitted on other rows.
         means = getattr(score, "means", None)
         name = score if isinstance(score, str) else score.name
         facts = [name, temperature, epsilon, *([] if means is None else [means])]

@@ -83,6 +83,7 @@ def _mean_rows(rows: list[tuple[Cell, ...]]) -> list[tuple[Cell, ...]]:
     several_classes = [row for row in rows if not str(row[0]).endswith("*")]
     if len(several_classes) < 2:
         return []
+    # Between models, not rows: a paired interval of one model says nothing of others.
     means = []
     for column in (3, 4):
         cells = [row[column] for row in several_classes]

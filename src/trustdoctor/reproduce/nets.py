@@ -134,7 +134,7 @@ class ResNet20(nn.Module):
 
 
 class ConvBlock(nn.Module):
-    """Two convolutions beside a shortcut that is one, where the shape changes."""
+    """Two convolutions beside a shortcut that is one if the shape changes."""
 
     def __init__(self, channels: int, out: int, stride: int = 1) -> None:
         super().__init__()
@@ -154,8 +154,8 @@ class ConvBlock(nn.Module):
 
 
 def _nine_blocks(channels: int, out: int, stride: int) -> nn.Sequential:
-    rest = (ConvBlock(out, out) for _ in range(8))
-    return nn.Sequential(ConvBlock(channels, out, stride), *rest)
+    following = (ConvBlock(out, out) for _ in range(8))
+    return nn.Sequential(ConvBlock(channels, out, stride), *following)
 
 
 class ResNet56(nn.Module):

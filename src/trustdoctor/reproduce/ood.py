@@ -248,7 +248,7 @@ def _images_of_set(name: str, exhibit: Exhibit, options: Options) -> OutSet:
         raise InputError(message)
     rng = np.random.default_rng(options.seed)
     title = name
-    if name == "noise":
+    if name == "noise":  # as the ODIN paper draws it
         drawn = rng.normal(0.5, 1.0, (MOST, *model_run.images.shape[1:]))
         pixels = (255 * np.clip(drawn, 0, 1)).astype(np.uint8)
         title = "Gaussian noise"
@@ -386,6 +386,7 @@ def _draw(
     rng = np.random.default_rng([options.seed, one_in])
     metrics = []
     for _ in range(options.draws):
+        # A model that is often wrong has more errors than a set has rows.
         rows = rng.choice(n, size, replace=size > n)
         metrics.append(_judge(mix(inside, outside, rows), options))
     mean, deviation = 100 * np.mean(metrics, 0), 100 * np.std(metrics, 0, ddof=1)

@@ -112,7 +112,7 @@ def write_readme(folder: Path, report: Report, command: str, seconds: float) -> 
 
 
 def _for_the_page(chapter: Report) -> Report:
-    """Leave out the public nets where our own tell the same."""
+    """Leave out the public nets if our own tell the same."""
     if chapter.name in EVERY_NET:
         return chapter
     tables = tuple(t for t in chapter.tables if "(public)" not in t.title)
@@ -160,7 +160,7 @@ def run(options: Options, experiments: dict[str, Any]) -> ReproductionPage:
             notes.append(f"{name} was left out: {error}")
             continue
         flags = [f"--{option} {value}" for option, value in chosen.items()]
-        if options.fine and "fine" in experiment.heeds:
+        if options.fine and "fine" in experiment.uses:
             flags.append("--fine")
         seconds.append((" ".join([name, *flags]), time.monotonic() - start))
     return ReproductionPage(

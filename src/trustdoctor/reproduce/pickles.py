@@ -1,10 +1,14 @@
 """Pickles of plain values and arrays of numbers, read without the pickle machine.
 
-A few opcodes are known, and none imports anything: where a pickle names what rebuilds
-an array in numpy, a stand-in takes its bytes, if they are as many as its shape
-announces. Python's own machine is not used at all: there a high position in the memo
-costs gigabytes, and a deep tuple as the key of a dict ends the process.
+A few opcodes are known, and none imports anything: if a pickle names what rebuilds an
+array in numpy, a stand-in takes its bytes, if they are as many as its shape announces.
 """
+
+# Why not `pickle.Unpickler` with a `find_class` of its own: in C a high position in the
+# memo costs gigabytes. The one in pure Python asks for the memory of a bytearray before
+# it reads, unpacks a text byte by byte as arguments, sets attributes of stand-ins, and
+# hashes a deep tuple as the key of a dict, which ends the process. A subclass that
+# prevents all this needs as many lines as this module, on undocumented attributes.
 
 import math
 import pickletools
@@ -27,25 +31,27 @@ def read_pickle(content: bytes) -> dict[Any, Any]:
     Texts of Python 2 are bytes. What is not plain values and arrays of numbers raises
     a ValueError or another plain exception.
     """
-    found = _Machine(len(content)).run(content)
-    if type(found) is not dict:
+    values = _Machine(len(content)).run(content)
+    if type(values) is not dict:
         message = "it holds no dict"
         raise ValueError(message)
     return {
-        key: value.numbers() if type(value) is _Array else value
-        for key, value in found.items()
+        key: value.numbers() if type(value) is _PickledArray else value
+        for key, value in values.items()
     }
 
 
-class _Kind:
-    """A type of numbers, once its byte order is known."""
+class _NumberType:
+    """A type of numbers, complete once its byte order is known."""
 
     def __init__(self, code: str) -> None:
         self.code, self.order = code, ""
 
     def build(self, _machine: "_Machine", state: Any) -> None:
         """Take the byte order; all the rest is as it is for plain numbers."""
-        order = _word(state[1]) if type(state) is tuple and len(state) == 8 else ""
+        order = (
+            _short_text(state[1]) if type(state) is tuple and len(state) == 8 else ""
+        )
         plain = (3, None, None, None, -1, -1, 0)
         if order not in ("<", ">", "|") or (*state[:1], *state[2:]) != plain:
             message = "an array in it holds no plain numbers"
@@ -60,7 +66,7 @@ class _Kind:
         return np.dtype(self.order + self.code)
 
 
-class _Array:
+class _PickledArray:
     """An array, empty until it is built."""
 
     def __init__(self, values: NDArray[Any] | None = None) -> None:
@@ -68,9 +74,9 @@ class _Array:
 
     def build(self, machine: "_Machine", state: Any) -> None:
         """Take the version, the shape, the type, whether by column, and the bytes."""
-        _, shape, kind, by_column, raw = state
+        _, shape, number_type, by_column, raw = state
         order = "F" if by_column is True else "C"
-        self.values = _filled(machine, raw, kind, shape, order)
+        self.values = _array_of_bytes(machine, raw, number_type, shape, order)
 
     def numbers(self) -> NDArray[Any]:
         """Return the array."""
@@ -80,17 +86,19 @@ class _Array:
         return self.values
 
 
-def _filled(
-    machine: "_Machine", raw: Any, kind: Any, shape: Any, order: Any
+def _array_of_bytes(
+    machine: "_Machine", raw: Any, number_type: Any, shape: Any, order: Any
 ) -> NDArray[Any]:
-    good = type(raw) is bytes and type(kind) is _Kind and order in ("C", "F")
-    if not good or type(shape) is not tuple or not 0 < len(shape) <= 32:
+    valid = type(number_type) is _NumberType and order in ("C", "F")
+    valid = valid and type(raw) is bytes
+    if not valid or type(shape) is not tuple or not 0 < len(shape) <= 32:
         message = "an array in it is not made as numpy makes one"
         raise ValueError(message)
-    dtype = kind.dtype()
+    dtype = number_type.dtype()
+    # Each size by itself: the product of two huge ones and a zero is small.
     most = len(raw) // dtype.itemsize
-    whole = all(type(n) is int and 0 <= n <= most for n in shape)
-    if not whole or math.prod(shape) * dtype.itemsize != len(raw):
+    sizes_fit = all(type(n) is int and 0 <= n <= most for n in shape)
+    if not sizes_fit or math.prod(shape) * dtype.itemsize != len(raw):
         message = f"{len(raw):,} bytes do not fill an array of the shape announced"
         raise ValueError(message)
     machine.spend(len(raw))
@@ -99,7 +107,7 @@ def _filled(
     return np.frombuffer(raw, dtype).reshape(shape, order=order)
 
 
-def _word(value: Any) -> str:
+def _short_text(value: Any) -> str:
     """Return a short text, which Python 2 has as bytes."""
     if type(value) is bytes:
         return value[:8].decode("latin-1")
@@ -108,31 +116,33 @@ def _word(value: Any) -> str:
 
 def _encode(machine: "_Machine", text: Any, encoding: Any) -> bytes:
     """Return bytes, as Python 3 spells them in protocol 2."""
-    if type(text) is not str or _word(encoding) != "latin1":
+    if type(text) is not str or _short_text(encoding) != "latin1":
         message = "it encodes something else than bytes"
         raise ValueError(message)
     machine.spend(len(text))
     return text.encode("latin-1")
 
 
-def _dtype(_machine: "_Machine", code: Any, *_copy: Any) -> _Kind:
-    if _word(code) not in _NUMBERS:
+def _dtype(_machine: "_Machine", code: Any, *_copy: Any) -> _NumberType:
+    if _short_text(code) not in _NUMBERS:
         message = "an array in it holds no plain numbers"
         raise ValueError(message)
-    return _Kind(_word(code))
+    return _NumberType(_short_text(code))
 
 
-def _reconstruct(_machine: "_Machine", _kind: Any, _shape: Any, _code: Any) -> _Array:
-    return _Array()
+def _reconstruct(
+    _machine: "_Machine", _type: Any, _shape: Any, _code: Any
+) -> _PickledArray:
+    return _PickledArray()
 
 
 def _frombuffer(
-    machine: "_Machine", raw: Any, kind: Any, shape: Any, order: Any
-) -> _Array:
-    return _Array(_filled(machine, raw, kind, shape, order))
+    machine: "_Machine", raw: Any, number_type: Any, shape: Any, order: Any
+) -> _PickledArray:
+    return _PickledArray(_array_of_bytes(machine, raw, number_type, shape, order))
 
 
-def _ndarray(_machine: "_Machine", *_given: Any) -> None:
+def _ndarray(_machine: "_Machine", *_arguments: Any) -> None:
     message = "it asks for an array without a type"
     raise ValueError(message)
 
@@ -149,17 +159,18 @@ _STAND_INS: dict[str, Callable[..., Any]] = {
 
 
 class _Machine:
-    """Follows opcodes; a stack holds plain values, `_Kind`, `_Array` and stand-ins."""
+    """Follows opcodes; plain values, number types, arrays and stand-ins are stacked."""
 
     def __init__(self, size: int) -> None:
         self.stack: list[Any] = []
         self.below: list[list[Any]] = []
         self.memo: dict[int, Any] = {}
-        self.left = 2 * size  # each byte is encoded once and put into an array once
+        # Each byte is encoded once and put into an array once.
+        self.bytes_left = 2 * size
 
     def run(self, content: bytes) -> Any:
         """Follow all opcodes and return what they make."""
-        for step, (opcode, given, _) in enumerate(pickletools.genops(content)):
+        for step, (opcode, argument, _) in enumerate(pickletools.genops(content)):
             name = opcode.name
             if step == STEPS:
                 message = f"it has more than {STEPS:,} steps"
@@ -167,9 +178,9 @@ class _Machine:
             if name in _IDLE:
                 continue
             if name in _PUSHED:
-                self.push(_PUSHED[name](given))
+                self.push(_PUSHED[name](argument))
             elif name in _ACTIONS:
-                _ACTIONS[name](self, given)
+                _ACTIONS[name](self, argument)
             else:
                 message = f"it asks for the opcode {name}"
                 raise ValueError(message)
@@ -177,15 +188,15 @@ class _Machine:
 
     def spend(self, size: int) -> None:
         """Count bytes that are made, so that one text is not copied for ever."""
-        self.left -= size
-        if self.left < 0:
+        self.bytes_left -= size
+        if self.bytes_left < 0:
             message = "it makes more bytes than the file has"
             raise ValueError(message)
 
     def push(self, value: Any) -> None:
         self.stack.append(value)
 
-    def mark(self, _given: Any) -> None:
+    def mark(self, _argument: Any) -> None:
         self.below.append(self.stack)
         self.stack = []
 
@@ -207,38 +218,38 @@ class _Machine:
         self.top(list).extend(items)
 
     def update(self, items: list[Any]) -> None:
-        keys = items[::2]
+        keys = items[::2]  # the hash of a deep tuple ends the process
         if any(type(key) not in (bytes, str, int) for key in keys):
             message = "a key in it is neither a text nor a number"
             raise ValueError(message)
         self.top(dict).update(zip(keys, items[1::2], strict=True))
 
-    def put(self, at: Any) -> None:
-        self.memo[len(self.memo) if at is None else at] = self.stack[-1]
+    def put(self, key: Any) -> None:
+        self.memo[len(self.memo) if key is None else key] = self.stack[-1]
 
-    def name(self, named: str) -> None:
-        if named not in _STAND_INS:
-            message = f"it asks for {named[:80].replace(' ', '.')!r}"
+    def push_stand_in(self, name: str) -> None:
+        if name not in _STAND_INS:
+            message = f"it asks for {name[:80].replace(' ', '.')!r}"
             raise ValueError(message)
-        self.push(_STAND_INS[named])
+        self.push(_STAND_INS[name])
 
-    def reduce(self, _given: Any) -> None:
-        function, given = self.take(2)
-        if type(function) is not FunctionType or type(given) is not tuple:
+    def reduce(self, _argument: Any) -> None:
+        function, arguments = self.take(2)
+        if type(function) is not FunctionType or type(arguments) is not tuple:
             message = "it calls what is no function"
             raise ValueError(message)
-        self.push(function(self, *given))
+        self.push(function(self, *arguments))
 
-    def build(self, _given: Any) -> None:
+    def build(self, _argument: Any) -> None:
         state = self.stack.pop()
-        if type(self.stack[-1]) not in (_Kind, _Array):
+        if type(self.stack[-1]) not in (_NumberType, _PickledArray):
             message = "it sets the state of something else than an array"
             raise ValueError(message)
         self.stack[-1].build(self, state)
 
 
-def _same(given: Any) -> Any:
-    return given
+def _unchanged(argument: Any) -> Any:
+    return argument
 
 
 _IDLE = ("PROTO", "FRAME", "STOP")
@@ -253,9 +264,9 @@ _PUSHED: dict[str, Callable[[Any], Any]] = {
     "BYTEARRAY8": bytes,
     "BINSTRING": lambda text: text.encode("latin-1"),
     "SHORT_BINSTRING": lambda text: text.encode("latin-1"),
-    **dict.fromkeys(("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"), _same),
-    **dict.fromkeys(("BINBYTES", "SHORT_BINBYTES", "BINBYTES8"), _same),
-    **dict.fromkeys(("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"), _same),
+    **dict.fromkeys(("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"), _unchanged),
+    **dict.fromkeys(("BINBYTES", "SHORT_BINBYTES", "BINBYTES8"), _unchanged),
+    **dict.fromkeys(("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"), _unchanged),
 }
 
 _ACTIONS: dict[str, Callable[[_Machine, Any], None]] = {
@@ -271,10 +282,10 @@ _ACTIONS: dict[str, Callable[[_Machine, Any], None]] = {
     "BINPUT": _Machine.put,
     "LONG_BINPUT": _Machine.put,
     "MEMOIZE": _Machine.put,
-    "BINGET": lambda m, at: m.push(m.memo[at]),
-    "LONG_BINGET": lambda m, at: m.push(m.memo[at]),
-    "GLOBAL": _Machine.name,
-    "STACK_GLOBAL": lambda m, _: m.name(" ".join(m.take(2))),
+    "BINGET": lambda m, key: m.push(m.memo[key]),
+    "LONG_BINGET": lambda m, key: m.push(m.memo[key]),
+    "GLOBAL": _Machine.push_stand_in,
+    "STACK_GLOBAL": lambda m, _: m.push_stand_in(" ".join(m.take(2))),
     "REDUCE": _Machine.reduce,
     "BUILD": _Machine.build,
 }

@@ -37,7 +37,7 @@ class Overview:
     in_brief : tuple of Exhibit
         Those that the one table is enough for.
     tables : tuple of Table
-        That table, where there are several nets.
+        That table, if there are several nets.
     words : str
         Which net is the nearest to the paper's, and how alpha and SR compare.
     notes : tuple of str

@@ -20,7 +20,7 @@ Cell = str | float | int | None | Estimate
 class Table:
     """A table: numbers are shown to two decimals, None as a dash.
 
-    Estimates are in the unit of the table, as numbers are: in percent where it says so.
+    Estimates are in the unit of the table, as numbers are: in percent if it says so.
     """
 
     title: str
@@ -87,7 +87,7 @@ class Report:
     def write(self, folder: str | Path) -> list[Path]:
         """Write NAME.md, NAME.json and the pictures (SVG and PNG) into a folder.
 
-        The pictures need matplotlib, and are left out where it is not installed.
+        The pictures need matplotlib, and are left out if it is not installed.
         """
         directory = make_folder(folder)
         written = []

@@ -85,6 +85,7 @@ class ModelOutput:
         """Return the softmax, as stored or in float32, as models put it out."""
         if self.probs is not None and temperature == self.softmax_temperature:
             return self.probs
+        # The published evaluation saw float32, in which the surest rows are exactly 1.
         z = self.predictions.logits.astype(np.float32)
         ratio = np.float32(self.softmax_temperature / temperature)
         e = np.exp((z - z.max(1, keepdims=True)) * ratio)
@@ -290,6 +291,7 @@ def _load_net_run(exhibit: Exhibit, weights: Path, options: Options) -> ModelRun
         except TrustDoctorError as error:
             exhibit.needed_to_run = str(error)
             return None
+        # A file of that name can hold the weights of another training run.
         if _is_of_model(exhibit, model_run):
             return model_run
         exhibit.needed_to_run = (
@@ -382,6 +384,7 @@ def different_models(options: Options) -> tuple[list[Exhibit], tuple[str, ...]]:
 
 def _same_logits(exhibit: Exhibit, other: Exhibit) -> bool:
     first, second = exhibit.clean.predictions, other.clean.predictions
+    # The same net run on two machines differs by rounding.
     return (
         first.logits.shape == second.logits.shape
         and np.array_equal(

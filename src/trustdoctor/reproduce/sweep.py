@@ -118,6 +118,7 @@ def choose(
         method = setting.score
         if method not in best or result.deployed > results[best[method]].deployed:
             best[method] = setting
+    # The best of many settings flatters itself on the rows that chose it.
     rng = np.random.default_rng(options.seed)
     judging = rng.permutation(np.delete(np.arange(n), rows))[:JUDGES]
     return best, np.sort(judging)
@@ -212,6 +213,8 @@ def _area(score: str, scores: Array, errors: Array, options: Options) -> float:
     if options.protocol == "exact":
         return auroc(scores, errors)
     wide = np.asarray(scores, np.float64)
+    # Alpha and beta are the logs of the published ratios, ODIN of the probability.
+    # Stored probabilities are float32, and saturate to 1 there: the grid needs that.
     if score == "alpha":
         return evaluate_grid(np.exp(wide), errors).auroc
     if score == "beta":

@@ -123,7 +123,7 @@ def fit_whitebox(model_run: ModelRun, rows: Examples) -> Any:
     layers = options.layers or local.blocks()
     labels = rows.labels
     assert labels is not None
-    cut = len(labels) * 5 // 6
+    cut = len(labels) * 5 // 6  # the regression must not see rows of the means
 
     def fit() -> Arrays:
         train, held_out = (

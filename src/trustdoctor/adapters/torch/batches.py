@@ -55,6 +55,7 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """Return copies of the inputs on a device; the caller's stay as they are."""
+        # Also on the same device: a model may work in place (ReLU(inplace=True)).
         return replace(
             self, inputs={k: _copy(v, device) for k, v in self.inputs.items()}
         )
@@ -296,6 +297,7 @@ class BatchLayout:
     def _input_keys(self, candidates: dict[Any, Any]) -> list[Any]:
         """Find the inputs; what is left out must not look like one."""
         takes = self.takes
+        # One that is left out by mistake would change the logits without a word.
         clear = len(candidates) == 1 or takes.any_name or set(candidates) <= takes.names
         if candidates and clear:
             return list(candidates)

@@ -389,6 +389,7 @@ def first_order(size: Tensor, gradient: Tensor) -> Tensor:
 
     Towards less doubt an infinite step would make a row fully certain.
     """
+    # In half precision a sum over all pixels can overflow.
     wide = torch.promote_types(gradient.dtype, torch.float32)
     rise = (size * gradient.abs()).flatten(1).sum(1, dtype=wide)
     return torch.where(rise.isfinite(), rise, torch.nan)

@@ -245,6 +245,7 @@ def _magnitudes(
     if any(plan.epsilons):
         gradient = traced.gradient(clean, keep=True)
     clean = clean.detach()
+    # The step is along the sign, so one gradient serves all magnitudes.
     for epsilon in plan.epsilons:
         if epsilon == 0 or gradient is None:
             yield clean, None

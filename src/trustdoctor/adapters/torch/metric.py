@@ -136,6 +136,7 @@ class RejectionMetrics:
         if alone or self.process_group is _ALONE:
             return self.sketch
         group = self.process_group
+        # Sketches, not logits: a few megabytes, whatever each process has counted.
         contents: list[Any] = [None] * distributed.get_world_size(group)
         distributed.all_gather_object(contents, self.sketch.to_bytes(), group=group)
         joined = Sketch()

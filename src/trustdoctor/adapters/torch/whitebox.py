@@ -274,6 +274,7 @@ def _regression(pairs: list[Any]) -> tuple[Array, float]:
     x = np.concatenate([rows, adversarial])
     design, means, spreads = standardise(x)
     weights, bias = fit_logistic(design, np.arange(len(x)) >= len(rows))
+    # The regression saw standardised distances; new rows come as they are.
     weights = weights / spreads
     return weights, float(bias - weights @ means)
 
@@ -340,6 +341,7 @@ def _layer_distances(
 def _correct_rows(model: nn.Module, batch: Batch, forward: Forward | None) -> Batch:
     assert batch.labels is not None
     with torch.no_grad():
+        # An attack on a row that is wrong already need not change anything.
         correct = call(model, batch, forward).argmax(1).cpu() == batch.labels.cpu()
     inputs = {
         place: value[correct.to(value.device)] if isinstance(value, Tensor) else value

@@ -96,7 +96,7 @@ def reproduce(  # noqa: PLR0913 - one parameter per option
     console = make_console(quiet=quiet)
     if listing or name is None:
         for experiment, entry in room.EXPERIMENTS.items():
-            console.print(f"{experiment:<12}{entry.what}", highlight=False)
+            console.print(f"{experiment:<12}{entry.title}", highlight=False)
         return
     started = time.monotonic()
     steps = room.Steps(None if out is None else room.make_folder(out) / "cache")
