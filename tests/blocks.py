@@ -45,20 +45,20 @@ def updated(page, folder):
     runner = _Runner(folder, page)
     try:
         with contextlib.chdir(folder):
-            found = BLOCK.sub(runner, page)
+            new_page = BLOCK.sub(runner, page)
     finally:
         runner.stop()
     runner.expect_nothing_printed()
-    return found
+    return new_page
 
 
 def steady(text):
     """Return a page with long numbers to eight digits, as processors differ beyond."""
-    return _LONG.sub(lambda found: f"{float(found[0]):.8g}", text)
+    return _LONG.sub(lambda match: f"{float(match[0]):.8g}", text)
 
 
-def _refuse(what, body):
-    message = f"{what}: {body[:60]!r}"
+def _refuse(defect, body):
+    message = f"{defect}: {body[:60]!r}"
     raise PageError(message)
 
 
@@ -116,30 +116,30 @@ class _Runner:
 
     def stop(self):
         """End what goes on, with all that it started."""
-        for one in self.going_on:
-            os.killpg(one.pid, signal.SIGTERM)
-        for one in self.going_on:
+        for process in self.going_on:
+            os.killpg(process.pid, signal.SIGTERM)
+        for process in self.going_on:
             try:
-                one.wait(30)
+                process.wait(30)
             except subprocess.TimeoutExpired:
-                os.killpg(one.pid, signal.SIGKILL)
-                one.wait()
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
 
 
 def _free_ports(ports):
     """Return a port that nobody uses for each of these."""
     with contextlib.ExitStack() as stack:
         for port in ports:
-            taken = stack.enter_context(socket.socket())
-            taken.bind(("127.0.0.1", 0))
-            yield port, str(taken.getsockname()[1])
+            listener = stack.enter_context(socket.socket())
+            listener.bind(("127.0.0.1", 0))
+            yield port, str(listener.getsockname()[1])
 
 
 def _replaced(text, ports):
     if not ports:
         return text
-    known = "|".join(ports)
-    return re.sub(rf"\b({known})\b", lambda found: ports[found[0]], text)
+    pattern = "|".join(ports)
+    return re.sub(rf"\b({pattern})\b", lambda match: ports[match[0]], text)
 
 
 def _environment():
@@ -163,7 +163,7 @@ def _begun(command, folder):
 
 
 def _run(command, folder):
-    done = subprocess.run(
+    completed = subprocess.run(
         command,
         shell=True,
         cwd=folder,
@@ -173,10 +173,10 @@ def _run(command, folder):
         text=True,
         check=False,
     )
-    if done.returncode not in (0, 2):
-        message = f"{command} failed: {done.stdout}"
+    if completed.returncode not in (0, 2):
+        message = f"{command} failed: {completed.stdout}"
         raise PageError(message)
-    return "".join(f"{line.rstrip()}\n" for line in done.stdout.splitlines())
+    return "".join(f"{line.rstrip()}\n" for line in completed.stdout.splitlines())
 
 
 def _python(body, scope):

@@ -18,15 +18,15 @@ ROOT = Path(__file__).parents[1]
 
 def pytest_collection_modifyitems(items):
     """Leave cases of sampled tests, and of the service on PostgreSQL, to the soak."""
-    seen = {}
+    last_index = {}
     for item in items:
         name = item.nodeid.partition("[")[0]
         sampled = item.get_closest_marker("sampled")
         every = sampled.args[0] if sampled else 1
         if "tests/service/" in name and "postgresql" in item.nodeid:
             name, every = "postgresql", 4
-        seen[name] = seen.get(name, -1) + 1
-        if seen[name] % every:
+        last_index[name] = last_index.get(name, -1) + 1
+        if last_index[name] % every:
             item.add_marker(pytest.mark.more)
 
 
@@ -99,9 +99,9 @@ def run(capsys, monkeypatch):
     from trustdoctor import cli
 
     def run(*arguments, columns=200, cwd=None):
-        given = ["trustdoctor", *map(str, arguments)]
+        argv = ["trustdoctor", *map(str, arguments)]
         with monkeypatch.context() as patch:
-            patch.setattr(sys, "argv", given)
+            patch.setattr(sys, "argv", argv)
             patch.setenv("COLUMNS", str(columns))
             if cwd is not None:
                 patch.chdir(cwd)
@@ -109,7 +109,7 @@ def run(capsys, monkeypatch):
             with pytest.raises(SystemExit) as ended:
                 cli.main()
         out, err = capsys.readouterr()
-        return CompletedProcess(given, ended.value.code or 0, out, err)
+        return CompletedProcess(argv, ended.value.code or 0, out, err)
 
     return run
 

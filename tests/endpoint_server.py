@@ -25,12 +25,12 @@ def completion(probs, *, text=None, end="length"):
         for token, p in probs.items()
         if p > 0
     ]
-    first = max(top, key=lambda one: one["logprob"]) if top else None
+    first = max(top, key=lambda entry: entry["logprob"]) if top else None
     content = [] if first is None else [{**first, "top_logprobs": top}]
-    said = (first["token"] if first else "") if text is None else text
+    answer = (first["token"] if first else "") if text is None else text
     choice = {
         "index": 0,
-        "message": {"role": "assistant", "content": said},
+        "message": {"role": "assistant", "content": answer},
         "logprobs": {"content": content},
         "finish_reason": end,
     }
@@ -77,7 +77,7 @@ class Server(ThreadingHTTPServer):
 
     @property
     def texts(self):
-        return [one["messages"][-1]["content"] for one in self.asked]
+        return [request["messages"][-1]["content"] for request in self.asked]
 
     def handle_error(self, *_):
         """Whoever asked may be gone."""
@@ -124,30 +124,30 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body[: len(body) // 2])
             self.close_connection = True
         elif fault in ("chunks", "cut chunk"):
-            self._send_chunks(whole=fault == "chunks")
+            self._send_chunks(complete=fault == "chunks")
         elif fault is not None:
             self._send(*_triple(fault))
         elif server.key not in (None, self.headers["Authorization"]):
-            given = self.headers["Authorization"]
-            self._send(401, {}, {"error": {"message": f"wrong key {given}"}})
+            authorization = self.headers["Authorization"]
+            self._send(401, {}, {"error": {"message": f"wrong key {authorization}"}})
         elif self.path != "/v1/chat/completions":
             self._send(404, {}, {"detail": "Not Found"})
         elif question["model"] not in server.models:
             name = question["model"]
             self._send(404, {}, {"error": {"message": f"no model {name}"}})
         else:
-            said = server.say(question["messages"][-1]["content"])
-            tokens = isinstance(said, dict) and "choices" not in said
-            self._send(200, {}, completion(said) if tokens else said)
+            answer = server.say(question["messages"][-1]["content"])
+            tokens = isinstance(answer, dict) and "choices" not in answer
+            self._send(200, {}, completion(answer) if tokens else answer)
 
-    def _send_chunks(self, *, whole):
+    def _send_chunks(self, *, complete):
         body = json.dumps(completion({"yes": 1.0})).encode()
         self.send_response(200)
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        for part in (body[:100], body[100:]):
-            self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
-            if not whole:
+        for chunk in (body[:100], body[100:]):
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
+            if not complete:
                 self.close_connection = True
                 return
         self.wfile.write(b"0\r\n\r\n")
@@ -166,8 +166,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _triple(fault):
     fault = fault if isinstance(fault, tuple) else (fault,)
-    rest = ({}, {"error": {"message": "told to fail"}})
-    return *fault, *rest[len(fault) - 1 :]
+    defaults = ({}, {"error": {"message": "told to fail"}})
+    return *fault, *defaults[len(fault) - 1 :]
 
 
 @contextmanager
@@ -200,8 +200,8 @@ def by_hand(texts):
 
 
 def endpoint(server, **options):
-    given = {"url": server.url, "model": "tiny", "choices": CHOICES}
-    return Endpoint(**{**given, **options})
+    usual = {"url": server.url, "model": "tiny", "choices": CHOICES}
+    return Endpoint(**{**usual, **options})
 
 
 def probs_of(predictions):
@@ -210,8 +210,8 @@ def probs_of(predictions):
 
 def refused(server, texts=("a text",), **options):
     """The one line that a run ends with."""
-    with pytest.raises(InputError) as found:
+    with pytest.raises(InputError) as refusal:
         endpoint(server, **options)(list(texts))
-    assert type(found.value) is InputError
-    assert "\n" not in str(found.value)
-    return str(found.value)
+    assert type(refusal.value) is InputError
+    assert "\n" not in str(refusal.value)
+    return str(refusal.value)

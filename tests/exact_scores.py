@@ -1,4 +1,4 @@
-"""Awkward rows of logits, and what is right of them: doubts, decisions, lists."""
+"""Extreme rows of logits, and their exact doubts, decisions and lists by mpmath."""
 
 import warnings
 from dataclasses import replace
@@ -84,7 +84,7 @@ def tensor(kind):
 
 @cache
 def array(kind):
-    """The rows as numpy has them, which knows no bfloat16."""
+    """The rows as numpy has them, which lacks bfloat16."""
     rows = tensor(kind)
     return (rows.float() if kind == "bfloat16" else rows).numpy()
 
@@ -156,14 +156,14 @@ def plain_definition(score, z, t):
         return -(z[0] + t * mp.log1p(s))
     if not u:
         return -mp.inf
-    others = [mp.exp(x) / (1 + s) for x in u]
+    other_probs = [mp.exp(x) / (1 + s) for x in u]
     defined = {
         "alpha": lambda: mp.log((2 * s + s * s - s2) / (1 + s2)),
         "beta": lambda: mp.log(s),
         "msp": lambda: mp.log(s / (1 + s)),
-        "entropy": lambda: mp.log(mp.log1p(s) - mp.fdot(u, others)),
+        "entropy": lambda: mp.log(mp.log1p(s) - mp.fdot(u, other_probs)),
         "gen": lambda: mp.log(
-            mp.fsum((p * (1 - p)) ** mp.mpf("0.1") for p in others)
+            mp.fsum((p * (1 - p)) ** mp.mpf("0.1") for p in other_probs)
             + (s / (1 + s) ** 2) ** mp.mpf("0.1")
         ),
     }
@@ -183,14 +183,14 @@ def _fusion(row):
     total = mp.mpf(f.bias)
     for k, name in enumerate(f.names):
         low, high = f.bounds[:, k]
-        own = min(max(definition(name, row, 1), low), high)
-        total += f.weights[k] * (own - f.means[k]) / f.deviations[k]
+        part_doubt = min(max(definition(name, row, 1), low), high)
+        total += f.weights[k] * (part_doubt - f.means[k]) / f.deviations[k]
     return total
 
 
 @cache
 def right(score, kind, t):
-    """The doubts of all rows; NaN where there is none."""
+    """The doubts of all rows; NaN for rows without one."""
     with mp.workdps(40):
         return [
             definition(score, row, mp.mpf(t)) if fine else mp.nan
@@ -206,11 +206,11 @@ def gate_of(score, kind, t, state):
     widest = int(np.diff(doubts).argmax())
     threshold = float(doubts[widest] + doubts[widest + 1]) / 2
     plain = score in logit_scores()
-    ready = find_score(score if plain else fitted(score), temperature=t)
+    scorer = find_score(score if plain else fitted(score), temperature=t)
     if state == "groups":
         groups = {0: GroupThreshold(0.0, "accept-all")}
-        return td.Gate(threshold, ready, groups=groups, grouped_by="predicted")
-    return td.Gate(threshold, ready, state=state)
+        return td.Gate(threshold, scorer, groups=groups, grouped_by="predicted")
+    return td.Gate(threshold, scorer, state=state)
 
 
 def expected(score, kind, t, state):
@@ -231,9 +231,9 @@ def cases(states=STATES, temperatures=TEMPERATURES, scores=SCORES):
                 yield score, t, state
 
 
-def check(found, score, kind, t, state):
-    """Compare doubts and decisions with what is right."""
-    doubts, accepted = found
+def check(decided, score, kind, t, state):
+    """Compare doubts and decisions with the exact ones."""
+    doubts, accepted = decided
     names = np.array(list(table(kind)))
     wanted = expected(score, kind, t, state)
     off = names[np.asarray(accepted) != wanted].tolist()
@@ -241,20 +241,20 @@ def check(found, score, kind, t, state):
     largest = np.finfo(np.float64 if kind == "double" else np.float32).max
     bound = 1e-12 if kind == "double" else 1e-5
     for name, doubt, true in zip(names, doubts, right(score, kind, t), strict=True):
-        where = f"{score} of {kind} at {t}, {name}: {doubt}, not {mp.nstr(true, 8)}"
+        detail = f"{score} of {kind} at {t}, {name}: {doubt}, not {mp.nstr(true, 8)}"
         if np.isnan(doubt) or mp.isnan(true):
-            assert np.isnan(doubt), where
-            assert mp.isnan(true), where
+            assert np.isnan(doubt), detail
+            assert mp.isnan(true), detail
         elif np.isinf(doubt):  # beyond what can be written, or on the way there
-            assert (doubt > 0) == (true > 0), where
-            assert abs(true) * max(1, t) > largest / 20, where
+            assert (doubt > 0) == (true > 0), detail
+            assert abs(true) * max(1, t) > largest / 20, detail
         else:
             size = max(1, abs(true), t if score == "energy" else 0)
-            assert abs(mp.mpf(float(doubt)) - true) <= bound * size, where
+            assert abs(mp.mpf(float(doubt)) - true) <= bound * size, detail
 
 
 def quiet(score):
-    """REL-U warns of what it puts right afterwards."""
+    """REL-U warns of operations whose results it then replaces."""
     action = "ignore" if score == "rel_u" else "error"
     return warnings.catch_warnings(action=action, category=RuntimeWarning)
 
@@ -277,8 +277,8 @@ def one_by_one(kind, decide):
 LISTS = {"lac": {}, "aps": {}, "raps": {"penalty": 0.05, "free": 1}}
 
 
-def strangeness(row, method, penalty=0, free=0):
-    """How strange each class of a row is, by definition; the prediction is not."""
+def nonconformity(row, method, penalty=0, free=0):
+    """The nonconformity of each class, by definition; -inf for the prediction."""
     z = [mp.mpf(float(x)) for x in row]
     top = z.index(max(z))
     mass = [mp.exp(x - z[top]) for x in z]
@@ -293,25 +293,27 @@ def strangeness(row, method, penalty=0, free=0):
 
 
 @cache
-def strange(method, kind):
-    """The same for all rows; None where there is no prediction."""
+def nonconformities(method, kind):
+    """The same for all rows; None for rows without a prediction."""
     with mp.workdps(40):
         return [
-            strangeness(row, method, **LISTS[method]) if fine else None
+            nonconformity(row, method, **LISTS[method]) if fine else None
             for row, fine in zip(array(kind), good(kind), strict=True)
         ]
 
 
 def list_gates(kind, states=STATES[:3]):
-    """Gates with lists whose thresholds are far from every class, and their lists.
+    """Gates with lists whose thresholds are far from all classes, and the right lists.
 
     A row that has no prediction may be any class.
     """
     for method in LISTS:
-        own = [x for row in strange(method, kind) if row for x in row if x > -INF]
-        known = np.unique([float(min(x, 30)) for x in own])
-        wide = np.argsort(np.diff(known))[-3:]
-        for at in (*(known[wide] + known[wide + 1]) / 2, INF, -INF):
+        finite = [
+            x for row in nonconformities(method, kind) if row for x in row if x > -INF
+        ]
+        levels = np.unique([float(min(x, 30)) for x in finite])
+        wide = np.argsort(np.diff(levels))[-3:]
+        for at in (*(levels[wide] + levels[wide + 1]) / 2, INF, -INF):
             for state, size in zip(states, (None, 2, 3), strict=False):
                 rule = ListRule(float(at), 9)
                 short = td.Shortlist(
@@ -322,9 +324,9 @@ def list_gates(kind, states=STATES[:3]):
 
 
 def listed(short, kind, state):
-    """The lists that are right."""
+    """The right lists of all rows."""
     out = np.ones((len(good(kind)), C), bool)
-    for k, row in enumerate(strange(short.method, kind)):
+    for k, row in enumerate(nonconformities(short.method, kind)):
         if row is not None:
             out[k] = [x <= short.rule.threshold for x in row]
             if short.max_size is not None and out[k].sum() > short.max_size:
@@ -333,10 +335,10 @@ def listed(short, kind, state):
     return out
 
 
-def check_lists(found, wanted, gate, kind):
+def check_lists(lists, wanted, gate, kind):
     """Compare lists of all rows, or of the good ones alone, with what is right."""
     names, rows = np.array(list(table(kind))), np.ones(len(wanted), bool)
-    if len(found) < len(wanted):
+    if len(lists) < len(wanted):
         rows = good(kind)
-    off = names[rows][(np.asarray(found) != wanted[rows]).any(1)].tolist()
+    off = names[rows][(np.asarray(lists) != wanted[rows]).any(1)].tolist()
     assert not off, f"{gate.shortlist} of {kind}, {gate.state}: {off}"

@@ -25,9 +25,9 @@ def rows(n=600, classes=4, *, seed=0, features=5, groups=False):
     right = rng.random(n) < 1 / (1 + np.exp(td.beta(z)))
     labels = np.where(right, z.argmax(1), rng.integers(0, classes, n))
     wrong = labels != z.argmax(1)
-    seen = rng.normal(size=(n, features)) + 2 * wrong[:, None] + 3
-    given = np.where(np.arange(n) % 2, "odd", "even") if groups else None
-    return td.Predictions.from_logits(z, labels, features=seen, groups=given)
+    p_features = rng.normal(size=(n, features)) + 2 * wrong[:, None] + 3
+    row_groups = np.where(np.arange(n) % 2, "odd", "even") if groups else None
+    return td.Predictions.from_logits(z, labels, features=p_features, groups=row_groups)
 
 
 def close(a, b, tolerance=1e-9):
@@ -50,7 +50,7 @@ def with_logits(p, logits, labels=None):
 # --- scores -------------------------------------------------------------------------
 
 
-def given(p, kind):
+def as_answers(p, kind):
     """The same rows as a system answers that gives one number with each."""
     doubts = td.msp(p.logits)
     make = {
@@ -63,7 +63,7 @@ def given(p, kind):
 def rows_for(entry, *size, **options):
     """Rows of the kind that a score is for."""
     kind = entry.needs & {"confidence", "doubt"}
-    return given(rows(*size, **options), *kind) if kind else rows(*size, **options)
+    return as_answers(rows(*size, **options), *kind) if kind else rows(*size, **options)
 
 
 def score_gives_one_doubt_per_row(entry, tmp_path):
@@ -77,10 +77,10 @@ def score_does_not_depend_on_other_rows(entry, tmp_path):
     """To the bit, also where a library would sum in another order for fewer rows."""
     p = rows_for(entry, 500, 50, features=64)
     score = entry.fit(p)
-    whole = score(p)
-    parts = [slice(0, k) for k in (1, 2, 7, 100, 333)]
-    for part in (*parts, slice(7, 40), slice(131, 498), [5, 3, 4]):
-        assert np.array_equal(score(p[part]), whole[part])
+    doubts = score(p)
+    slices = [slice(0, k) for k in (1, 2, 7, 100, 333)]
+    for some_rows in (*slices, slice(7, 40), slice(131, 498), [5, 3, 4]):
+        assert np.array_equal(score(p[some_rows]), doubts[some_rows])
 
 
 def score_obeys_the_laws_that_it_declares(entry, tmp_path):
@@ -103,10 +103,10 @@ def score_ranks_as_it_says(entry, tmp_path):
     if isinstance(entry, type) or not getattr(entry, "ranks_as", ""):
         return
     p = rows_for(entry, 3000, 5)
-    own, other = entry(p), td.SCORES[entry.ranks_as](p)
-    assert len(np.unique(own)) > 2900
-    in_order = np.argsort(own)
-    assert (np.diff(other[in_order]) > 0).all()
+    doubts, other_doubts = entry(p), td.SCORES[entry.ranks_as](p)
+    assert len(np.unique(doubts)) > 2900
+    in_order = np.argsort(doubts)
+    assert (np.diff(other_doubts[in_order]) > 0).all()
     assert same_ranking(entry, td.SCORES[entry.ranks_as])
 
 
@@ -137,7 +137,11 @@ def score_refuses_rows_of_another_kind(entry, tmp_path):
     """Answers with a confidence, with a doubt, and predictions of classes."""
     p = rows_for(entry)
     score = entry.fit(p)
-    for other in (rows(), given(rows(), "confidence"), given(rows(), "doubt")):
+    for other in (
+        rows(),
+        as_answers(rows(), "confidence"),
+        as_answers(rows(), "doubt"),
+    ):
         if other.row_kind != p.row_kind and score.needs - {"features"}:
             with pytest.raises(InputError, match=r"the score \w+ needs"):
                 score(other)
@@ -172,9 +176,9 @@ def score_works_in_a_gate(entry, tmp_path):
     assert np.array_equal(again.screen(new).accepted, gate.screen(new).accepted)
     watch = again.watch().update(new)
     assert watch.tests["accepted"].n == len(new)
-    found = td.evaluate(p, scores=[score])
+    evaluation = td.evaluate(p, scores=[score])
     right = td.auroc(tied(score(p), score.rounding), p.errors)
-    assert found.scores[score.name]["auroc"].value == right
+    assert evaluation.scores[score.name]["auroc"].value == right
 
 
 SCORE_LAWS = (
@@ -214,21 +218,23 @@ def target_makes_a_gate(target, value):
     assert gate.certificate.target == {target.name: value}
     assert gate.certificate.guarantee == target.promised
     assert (gate.state == "threshold") or gate.certificate.trivial
-    seen = gate.screen(p)
+    decisions = gate.screen(p)
     if target.fraction is not None:
-        wrong, kept = p.errors, seen.accepted
+        wrong, passed = p.errors, decisions.accepted
         counts = Confusion(
-            rejected_correct=int((~kept & ~wrong).sum()),
-            rejected_errors=int((~kept & wrong).sum()),
-            accepted_errors=int((kept & wrong).sum()),
-            accepted_correct=int((kept & ~wrong).sum()),
+            rejected_correct=int((~passed & ~wrong).sum()),
+            rejected_errors=int((~passed & wrong).sum()),
+            accepted_errors=int((passed & wrong).sum()),
+            accepted_correct=int((passed & ~wrong).sum()),
         )
-        part, whole = target.fraction(counts)
-        assert gate.certificate.observed[target.name].value == part / whole
-        assert rate_fractions(counts)[target.name] == (part, whole)
+        numerator, denominator = target.fraction(counts)
+        assert gate.certificate.observed[target.name].value == numerator / denominator
+        assert rate_fractions(counts)[target.name] == (numerator, denominator)
         if gate.state == "threshold" and target.promised:
             kept_it = (
-                part / whole >= value if target.at_least else part / whole <= value
+                numerator / denominator >= value
+                if target.at_least
+                else numerator / denominator <= value
             )
             assert kept_it  # on its own rows, with room to spare
 
@@ -271,12 +277,12 @@ def format_reads_a_file_a_folder_and_a_pattern(write, suffix, tmp_path):
     write(table_of(p), tmp_path / f"whole{suffix}")
     for path in ("parts", f"parts/*{suffix}", f"whole{suffix}"):
         source = files.find_source(tmp_path / path, COLUMNS)
-        found = source.read()
-        assert source.rows == len(found) == 90
-        assert np.array_equal(found.logits, p.logits)
-        assert np.array_equal(found.features, p.features)
-        assert np.array_equal(found.labels, p.labels)
-        assert found.ids.tolist() == [
+        predictions = source.read()
+        assert source.rows == len(predictions) == 90
+        assert np.array_equal(predictions.logits, p.logits)
+        assert np.array_equal(predictions.features, p.features)
+        assert np.array_equal(predictions.labels, p.labels)
+        assert predictions.ids.tolist() == [
             f"row {i % 30 if path != f'whole{suffix}' else i}" for i in range(90)
         ]
 
@@ -293,10 +299,10 @@ def format_takes_decisions(write, suffix, tmp_path):
     again = files.find_source(output, COLUMNS)
     _, table = again.load("score", "accepted")
     close(table["score"].cast(pl.Float64), td.alpha(p))
-    kept = table["accepted"].cast(pl.String).to_list() == [
-        str(one).lower() for one in gate.screen(p).accepted
+    are_same = table["accepted"].cast(pl.String).to_list() == [
+        str(is_accepted).lower() for is_accepted in gate.screen(p).accepted
     ]
-    assert kept
+    assert are_same
     assert np.array_equal(again.read().logits, p.logits)
 
 
@@ -315,26 +321,26 @@ def engine_folds_to_the_same_counts(engine, source):
     alone.update(p)
     assert counted.pooled.to_bytes() == alone.pooled.to_bytes()
     tally = engine.fold(source, Tally(["alpha"]), memory=MEMORY, pace=Pace(None, "", 1))
-    whole = Tally(["alpha"])
-    whole.update(p)
-    assert tally.evaluate().to_json() == whole.evaluate().to_json()
+    expected_tally = Tally(["alpha"])
+    expected_tally.update(p)
+    assert tally.evaluate().to_json() == expected_tally.evaluate().to_json()
 
 
 def engine_maps_to_the_same_decisions(engine, source, tmp_path):
     gate = td.Gate(-1.0, score="alpha")
     means = Means(engine, MEMORY)
     output = tmp_path / "decided.parquet"
-    done = engines.screen(source, gate, output, means=means)
+    outcome = engines.screen(source, gate, output, means=means)
     p = source.read()
-    seen = gate.screen(p)
+    decisions = gate.screen(p)
     table = pl.read_parquet(output)
-    assert np.array_equal(table["score"].to_numpy(), seen.scores)
-    assert np.array_equal(table["accepted"].to_numpy(), seen.accepted)
-    assert np.array_equal(table["predicted"].to_numpy(), seen.predicted)
+    assert np.array_equal(table["score"].to_numpy(), decisions.scores)
+    assert np.array_equal(table["accepted"].to_numpy(), decisions.accepted)
+    assert np.array_equal(table["predicted"].to_numpy(), decisions.predicted)
     added = ("predicted", "score", "accepted")
     assert table.drop(added).equals(source.scan().collect())
-    assert done == td.Outcome.of_predictions(p, seen.accepted)
-    assert engines.screen(source, gate, None, means=means) == done
+    assert outcome == td.Outcome.of_predictions(p, decisions.accepted)
+    assert engines.screen(source, gate, None, means=means) == outcome
 
 
 def engine_refuses_bad_rows_with_their_place(engine, tmp_path):

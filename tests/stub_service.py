@@ -45,11 +45,11 @@ class Service(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
     def handle_error(self, *_):
-        """Whoever asked may be gone."""
+        """The client may be gone."""
 
-    def finish_request(self, *given):
+    def finish_request(self, *arguments):
         self.connections += 1
-        super().finish_request(*given)
+        super().finish_request(*arguments)
 
     def shutdown_request(self, request):
         super().shutdown_request(request)
@@ -73,27 +73,27 @@ class Service(ThreadingHTTPServer):
             rows = td.Predictions.from_topk([top["probs"]], [top["classes"]])
         else:
             rows = getattr(td.Predictions, f"from_{kind}")([row[kind]])
-        done = self.gate.screen(rows)
-        doubt = float(done.scores[0])
-        own = {
+        decisions = self.gate.screen(rows)
+        doubt = float(decisions.scores[0])
+        response = {
             "id": id,
-            "predicted": row.get("predicted", int(done.predicted[0])),
+            "predicted": row.get("predicted", int(decisions.predicted[0])),
             "doubt": doubt if np.isfinite(doubt) else str(doubt),
-            "accepted": bool(done.accepted[0]),
+            "accepted": bool(decisions.accepted[0]),
             "version": 1,
-            "review": not done.accepted[0].item(),
+            "review": not decisions.accepted[0].item(),
             "of_a_newer_service": 1,
         }
-        return self.kept.setdefault(id, own)
+        return self.kept.setdefault(id, response)
 
     def label(self, entries):
         rows = []
-        for one in entries:
-            known = one["id"] in self.kept
-            self.labels.setdefault(one["id"], one) if known else None
-            why = {} if known else {"why": "no such row"}
-            result = "counted" if known else "refused"
-            rows.append({"id": one["id"], "result": result, **why})
+        for entry in entries:
+            is_decided = entry["id"] in self.kept
+            self.labels.setdefault(entry["id"], entry) if is_decided else None
+            why = {} if is_decided else {"why": "no such row"}
+            result = "counted" if is_decided else "refused"
+            rows.append({"id": entry["id"], "result": result, **why})
         counted = sum(row["result"] == "counted" for row in rows)
         counts = {"counted": counted, "repeated": 0, "corrected": 0, "kept": 0}
         return {**counts, "refused": len(rows) - counted, "rows": rows}
@@ -106,7 +106,7 @@ def by_rows(columns):
         row = {}
         for name, values in columns.items():
             if name == "topk":
-                row[name] = {key: own[at] for key, own in values.items()}
+                row[name] = {key: lists[at] for key, lists in values.items()}
             else:
                 row[single.get(name, name)] = values[at]
         yield row
@@ -174,20 +174,20 @@ def problem(status, detail, **headers):
     return status, headers, json.dumps(body).encode()
 
 
-def refused(call, *given, **options):
+def refused(call, *arguments, **options):
     """The one line that a call ends with."""
-    with pytest.raises(InputError) as found:
-        call(*given, **options)
-    said = str(found.value)
-    assert "\n" not in said
-    assert TOKEN not in said
-    return said
+    with pytest.raises(InputError) as refusal:
+        call(*arguments, **options)
+    message = str(refusal.value)
+    assert "\n" not in message
+    assert TOKEN not in message
+    return message
 
 
 def doubts(decisions):
-    return [one.doubt for one in decisions]
+    return [decision.doubt for decision in decisions]
 
 
 def answered_as(name):
-    one = {"id": "a", "predicted": name, "doubt": 0.0, "accepted": True}
-    return json.dumps({"rows": [{**one, "version": 1, "review": False}]}).encode()
+    row = {"id": "a", "predicted": name, "doubt": 0.0, "accepted": True}
+    return json.dumps({"rows": [{**row, "version": 1, "review": False}]}).encode()

@@ -67,14 +67,14 @@ def _twice(content, at):
     return marked.replace(f'"{at[-1]}#"', f'"{at[-1]}"')
 
 
-def same(one, other):
+def same(first, second):
     """Compare two documents; true is not 1."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        known = one.keys() == other.keys()
-        return known and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same, one, other))
-    return (one is other) if bool in {type(one), type(other)} else one == other
+    if isinstance(first, dict) and isinstance(second, dict):
+        same_keys = first.keys() == second.keys()
+        return same_keys and all(same(first[key], second[key]) for key in first)
+    if isinstance(first, list) and isinstance(second, list):
+        return len(first) == len(second) and all(map(same, first, second))
+    return (first is second) if bool in {type(first), type(second)} else first == second
 
 
 def without_defaults(content, kind):

@@ -60,12 +60,12 @@ def test_a_browser_decides_as_the_server_does(address, tmp_path, browser):
         "document.getElementById('status').textContent !== 'Loading.'"
     )
     assert page.locator("#status").inner_text().endswith("rows answered.")
-    found = page.evaluate("window.answers")
+    answers = page.evaluate("window.answers")
     page.close()
     rows = np.array(json.loads((tmp_path / "rows.json").read_text()), np.float32)
     session = onnxruntime.InferenceSession(
         tmp_path / "guarded.onnx", providers=["CPUExecutionProvider"]
     )
     doubt, accepted = session.run(["doubt", "accepted"], {"X": rows})
-    np.testing.assert_allclose(found["doubt"], doubt, rtol=1e-3, atol=1e-3)
-    assert np.mean(np.array(found["accepted"]) == accepted) > 0.99
+    np.testing.assert_allclose(answers["doubt"], doubt, rtol=1e-3, atol=1e-3)
+    assert np.mean(np.array(answers["accepted"]) == accepted) > 0.99

@@ -69,14 +69,14 @@ def test_numpy(kind):
 
         def decide(at, gate=gate, score=score):
             with quiet(score):
-                done = gate.screen(rows[at], kind="logits")
-            return done.scores, done.accepted
+                decisions = gate.screen(rows[at], kind="logits")
+            return decisions.scores, decisions.accepted
 
         check(one_by_one(kind, decide), score, kind, t, state)
 
 
-class Said(BaseEstimator):
-    """A classifier that says what it is given."""
+class EchoClassifier(BaseEstimator):
+    """A classifier whose decision function returns its input."""
 
     classes_ = np.arange(C)
 
@@ -93,16 +93,16 @@ def test_lists_in_python(kind):
     from trustdoctor.adapters.torch import Doctor
 
     rows, doctor = array(kind)[good(kind)], Doctor(torch.nn.Identity())
-    given, model = tensor(kind)[good(kind)], TrustedClassifier(Said())
+    tensor_rows, model = tensor(kind)[good(kind)], TrustedClassifier(EchoClassifier())
     model.estimator_, model.classes_ = model.estimator, model.estimator.classes_
     for gate, wanted in list_gates(kind):
         model.gate_ = gate
-        for done in (
+        for decisions in (
             gate.screen(rows, kind="logits"),
-            doctor.screen(given, gate, quiet=True),
+            doctor.screen(tensor_rows, gate, quiet=True),
             model.predict_trusted(rows),
         ):
-            check_lists(done.shortlist, wanted, gate, kind)
+            check_lists(decisions.shortlist, wanted, gate, kind)
 
 
 def spread(rows, classes):
@@ -138,8 +138,8 @@ def by_torch(rows, score, kind, t, state):
     assert doubts.isnan().tolist() == (~good(kind)).tolist()
 
     def decide(at):
-        taken = doubts[torch.from_numpy(at).to(doubts.device)]
-        return taken.cpu().numpy(), gate.accept(taken).cpu().numpy()
+        batch = doubts[torch.from_numpy(at).to(doubts.device)]
+        return batch.cpu().numpy(), gate.accept(batch).cpu().numpy()
 
     check(one_by_one(kind, decide), score, kind, t, state)
 
@@ -160,8 +160,8 @@ def test_the_torch_doctor(kind):
         gate = gate_of(score, kind, t, state)
 
         def decide(at, doctor=doctor, gate=gate):
-            done = doctor.screen(tensor(kind)[at], gate, quiet=True)
-            return done.scores, done.accepted
+            decisions = doctor.screen(tensor(kind)[at], gate, quiet=True)
+            return decisions.scores, decisions.accepted
 
         check(one_by_one(kind, decide), score, kind, t, state)
 
@@ -195,9 +195,9 @@ def guard(kind, gate, folder, name="logits"):
     ]
     ends = [value("x", types.DOUBLE, ["n", C])], [value(name, to, ["n", C])]
     graph = make.make_graph(nodes, "g", *ends)
-    made = make.make_model(graph, opset_imports=[make.make_opsetid("", 17)])
-    made.ir_version = 9
-    onnx.save(made, folder / "m.onnx")
+    onnx_model = make.make_model(graph, opset_imports=[make.make_opsetid("", 17)])
+    onnx_model.ir_version = 9
+    onnx.save(onnx_model, folder / "m.onnx")
     export(folder / "m.onnx", gate, folder / "g.onnx")
     session = onnxruntime.InferenceSession(
         folder / "g.onnx", providers=["CPUExecutionProvider"]
@@ -271,14 +271,14 @@ def test_arrow(kind):
     pa = pytest.importorskip("pyarrow")
     from trustdoctor.adapters.arrow import Decider
 
-    whole = pa.table({n: pa.array(v) for n, v in named(array(kind)).items()})
+    arrow_table = pa.table({n: pa.array(v) for n, v in named(array(kind)).items()})
     for score, t, state in cases(temperatures=(1.0,)):
         decider = Decider(gate_of(score, kind, t, state))
 
         def decide(at, decider=decider, score=score):
             with quiet(score):
-                done = decider(whole.take(pa.array(at)))
-            return done["score"].to_numpy(), done["accepted"].to_numpy()
+                decisions = decider(arrow_table.take(pa.array(at)))
+            return decisions["score"].to_numpy(), decisions["accepted"].to_numpy()
 
         check(one_by_one(kind, decide), score, kind, t, state)
 
@@ -302,9 +302,9 @@ def test_lists_in_arrow(kind):
     from trustdoctor.adapters.arrow import Decider
 
     rows = named(array(kind)[good(kind)])
-    whole = pa.table({name: pa.array(column) for name, column in rows.items()})
+    arrow_table = pa.table({name: pa.array(column) for name, column in rows.items()})
     for gate, wanted in list_gates(kind):
-        lists = Decider(gate)(whole)["shortlist"].to_pylist()
+        lists = Decider(gate)(arrow_table)["shortlist"].to_pylist()
         check_lists(unwritten(lists), wanted, gate, kind)
 
 
@@ -318,13 +318,13 @@ def by_engine(name, kind, folder, scores):
         gate, output = gate_of(score, kind, t, state), folder / "out.parquet"
         with quiet(score):
             screen(source, gate, output, means=means)
-        done = pl.read_parquet(output)
+        decisions = pl.read_parquet(output)
         doubts, accepted = np.full(len(rows), NAN), np.zeros(len(rows), bool)
-        doubts[fine], accepted[fine] = done["score"], done["accepted"]
+        doubts[fine], accepted[fine] = decisions["score"], decisions["accepted"]
         check((doubts, accepted), score, kind, t, state)
     for bad in np.flatnonzero(~fine):
-        both = np.concatenate([rows[fine], rows[[bad]]])
-        pl.DataFrame(named(both)).write_parquet(folder / "bad.parquet")
+        with_bad_row = np.concatenate([rows[fine], rows[[bad]]])
+        pl.DataFrame(named(with_bad_row)).write_parquet(folder / "bad.parquet")
         gate = gate_of(SCORES[0], kind, 1.0, "accept-all")
         with pytest.raises(FileError, match=rf"row {fine.sum()}\b"):
             screen(find_source(folder / "bad.parquet"), gate, None, means=means)
@@ -341,7 +341,7 @@ def test_ray(tmp_path):
     pytest.importorskip("ray")
     token = tmp_path / "token"
     token.write_text("0123456789abcdef" * 4)
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, __file__, tmp_path],
         env=os.environ | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)},
         capture_output=True,
@@ -349,7 +349,7 @@ def test_ray(tmp_path):
         timeout=300,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert completed.returncode == 0, completed.stdout + completed.stderr
 
 
 def on_ray(folder):

@@ -136,9 +136,9 @@ def test_the_reference_has_every_public_name_once():
 def test_the_reference_has_what_others_build_upon(room, contracts):
     assert set(contracts) <= set(room.__all__)
     inside = room.__name__.removeprefix("trustdoctor.")
-    known = set(names_in_the_reference())
+    documented = set(names_in_the_reference())
     public = set(td.__all__)
-    missing = {n for n in contracts if f"{inside}.{n}" not in known} - public
+    missing = {n for n in contracts if f"{inside}.{n}" not in documented} - public
     assert missing == set()
 
 
@@ -178,8 +178,8 @@ def site(tmp_path_factory):
     shutil.copytree(ROOT / "docs", folder / "docs")
     (folder / "src").symlink_to(ROOT / "src")
     command = [sys.executable, ROOT / "docs" / "build.py", folder]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
     return folder / "build" / "site"
 
 
@@ -197,14 +197,14 @@ def test_the_documentation_builds_without_a_warning(site):
 @pytest.mark.soak
 def test_the_search_works_from_disk(site, browser):
     page = browser.new_page()
-    asked = []
-    page.on("request", lambda one: asked.append(one.url))
+    urls = []
+    page.on("request", lambda request: urls.append(request.url))
     page.goto((site / "index.html").as_uri())
     page.keyboard.press("/")
     page.keyboard.type("shortlist", delay=30)
     page.get_by_text(re.compile(r"\d+ results")).wait_for()
     page.close()
-    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+    assert [url for url in urls if not url.startswith(("file:", "data:"))] == []
 
 
 def test_a_page_outside_the_navigation_is_missed(tmp_path):
@@ -213,24 +213,24 @@ def test_a_page_outside_the_navigation_is_missed(tmp_path):
     (tmp_path / "docs" / "index.md").write_text("# Home")
     (tmp_path / "mkdocs.yml").write_text("nav:\n  - Start: index.md\n")
     command = [sys.executable, ROOT / "docs" / "build.py", tmp_path]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "not in the navigation of mkdocs.yml: lost.md" in done.stderr
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert completed.returncode == 1
+    assert "not in the navigation of mkdocs.yml: lost.md" in completed.stderr
 
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.stem)
 def test_examples_run(example, tmp_path):
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, example],
         cwd=tmp_path,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr
     shown = textwrap.dedent(load(example).__doc__.split("prints::\n\n")[1])
-    assert [x.rstrip() for x in done.stdout.splitlines()] == shown.splitlines()
+    assert [x.rstrip() for x in completed.stdout.splitlines()] == shown.splitlines()
 
 
 USED = """
@@ -294,11 +294,11 @@ def test_the_examples_for_contributors_run(tmp_path):
     blocks = load(ROOT / "tests" / "blocks.py").BLOCK.finditer(text)
     code = [m["body"] for m in blocks if m["kind"] == "python" and not m["skip"]]
     assert len(code) == 6
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", "\n".join([*code, USED])],
         cwd=tmp_path,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr

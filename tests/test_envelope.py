@@ -42,8 +42,8 @@ def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path):
     assert "got a pipe" in refused(fifo)
     loop.symlink_to(loop)
     assert "cannot read the gate" in refused(loop)
-    with socket.socket(socket.AF_UNIX) as one:
-        one.bind(str(named))
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(named))
         assert "a socket" in refused(named)
     assert "no such file" in refused(tmp_path / "absent")
     assert "null" in refused("a\0b")

@@ -137,9 +137,9 @@ def test_a_webhook_that_is_no_address_takes_nothing(url):
 def test_retries_stop_at_the_first_final_response():
     policy = RetryPolicy(3, frozenset({0, 503}), 0.25)
     for statuses, calls in [([200], 1), ([503, 0, 400, 200], 3), ([0] * 9, 4)]:
-        left, pauses = list(statuses), []
+        to_come, pauses = list(statuses), []
         response = policy.call(
-            lambda left=left: ServerResponse(left.pop(0), ""), pauses.append
+            lambda to_come=to_come: ServerResponse(to_come.pop(0), ""), pauses.append
         )
         assert response.status == statuses[calls - 1]
         assert len(pauses) == calls - 1

@@ -56,7 +56,7 @@ def _display(value):
 
 def _shell(command):
     places = [str(Path(sys.executable).parent), os.environ["PATH"]]
-    done = subprocess.run(
+    completed = subprocess.run(
         command,
         shell=True,
         env=os.environ | {"PATH": os.pathsep.join(places), "COLUMNS": "80"},
@@ -64,7 +64,7 @@ def _shell(command):
         text=True,
         check=True,
     )
-    return done.stdout
+    return completed.stdout
 
 
 def _shown(printed):
@@ -93,5 +93,5 @@ def test_there_is_a_notebook_for_each_way_in():
 if __name__ == "__main__":
     for notebook in NOTEBOOKS:
         with tempfile.TemporaryDirectory() as scratch:
-            found = _written(run(notebook, scratch))
-        notebook.write_text(found, encoding="utf-8")
+            written = _written(run(notebook, scratch))
+        notebook.write_text(written, encoding="utf-8")

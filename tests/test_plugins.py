@@ -98,29 +98,29 @@ class Slow(engines.Engine):
 
     def fold(self, source, state, *, memory, pace):
         for batch in self.batches(source):
-            part = state.fresh()
-            part.update(source.predictions(batch))
-            state.merge(part)
+            partial = state.fresh()
+            partial.update(source.predictions(batch))
+            state.merge(partial)
         return state
 
     def map(self, source, function, output, *, alone=False, only=None, memory, pace):
-        done, parts = NO_OUTCOME, []
+        outcome, decided_batches = NO_OUTCOME, []
         for batch in self.batches(source):
             try:
                 added, counted = function(source.predictions(batch))
             except td.errors.InputError:
                 source.locate()
                 raise
-            parts.append(
+            decided_batches.append(
                 batch.with_columns(**{k: pl.Series(v) for k, v in added.items()})
             )
-            done += counted
+            outcome += counted
         if output is not None:
-            decided = pl.concat(parts)
+            decided = pl.concat(decided_batches)
             if only is not None:
                 decided = decided.filter(pl.col("accepted") == (only == "accepted"))
             decided.write_parquet(output)
-        return done
+        return outcome
 
 
 @pytest.fixture(autouse=True)
@@ -142,9 +142,9 @@ def test_toy_scores_obey_the_laws_of_scores(entry, law, tmp_path):
 
 
 def test_a_toy_fitted_score_is_compared_like_the_others():
-    found = td.compare(laws.rows(3000))
-    assert {"toy_centre", "toy_spread"} <= {c.name for c in found.candidates}
-    assert found.scores["toy_centre"].mean.shape == (5,)
+    comparison = td.compare(laws.rows(3000))
+    assert {"toy_centre", "toy_spread"} <= {c.name for c in comparison.candidates}
+    assert comparison.scores["toy_centre"].mean.shape == (5,)
 
 
 def test_the_toy_target_obeys_the_laws_of_targets(tmp_path):
@@ -171,42 +171,42 @@ def test_the_toy_engine_obeys_the_laws_of_engines(tmp_path):
 
 
 def run(*words):
-    done = CliRunner().invoke(make_app(), [str(word) for word in words])
-    assert done.exit_code == 0, (done.output, done.exception)
-    return done.output
+    invocation = CliRunner().invoke(make_app(), [str(word) for word in words])
+    assert invocation.exit_code == 0, (invocation.output, invocation.exception)
+    return invocation.output
 
 
 def test_every_command_takes_all_of_them(tmp_path):
     p, new = laws.rows(1200), laws.rows(300, seed=4)
-    rows, others = tmp_path / "rows.toylines", tmp_path / "new.toylines"
+    rows, new_rows = tmp_path / "rows.toylines", tmp_path / "new.toylines"
     laws.table_of(p).write_ndjson(rows)
-    laws.table_of(new).write_ndjson(others)
+    laws.table_of(new).write_ndjson(new_rows)
     fitted = Centre.fit(laws.rows(600, seed=6))
     fitted.save(tmp_path / "centre.safetensors")
-    for score, ready in (
+    for score, entry in (
         ("toy_spread", SPREAD),
         (tmp_path / "centre.safetensors", fitted),
     ):
         for engine in ("local", "toy_slow"):
-            told = run(
+            printed = run(
                 "diagnose", rows, "--score", score, "--features", "f_",
                 "--engine", engine,
             )  # fmt: skip
-            assert ready.name in told
+            assert entry.name in printed
             gate, out = tmp_path / "gate.json", tmp_path / "out.parquet"
-            told = run(
+            printed = run(
                 "calibrate", rows, "--toy-share", 0.5, "--score", score,
                 "--features", "f_", "--engine", engine, "-o", gate,
             )  # fmt: skip
-            assert "the least doubtful 50% accepted" in told
+            assert "the least doubtful 50% accepted" in printed
             run(
-                "screen", others, "--gate", gate, "--features", "f_",
+                "screen", new_rows, "--gate", gate, "--features", "f_",
                 "--engine", engine, "-o", out,
             )  # fmt: skip
-            threshold = td.calibrate(p, score=ready, toy_share=0.5).threshold
+            threshold = td.calibrate(p, score=entry, toy_share=0.5).threshold
             decided = pl.read_parquet(out)
-            assert np.array_equal(decided["score"], ready(new))
-            assert np.array_equal(decided["accepted"], ready(new) <= threshold)
+            assert np.array_equal(decided["score"], entry(new))
+            assert np.array_equal(decided["accepted"], entry(new) <= threshold)
 
 
 def test_gates_made_beside_toys_load_without_them(tmp_path):

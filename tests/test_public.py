@@ -135,7 +135,7 @@ def test_an_adapter_without_its_package_names_the_pip_line(adapter, package, ext
         "except MissingPackageError as error:\n"
         "    print(error)\n"
     )
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
-    assert f'pip install "trustdoctor[{extra}]"' in done.stdout
+    assert f'pip install "trustdoctor[{extra}]"' in completed.stdout

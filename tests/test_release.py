@@ -20,14 +20,16 @@ def project(root):
 
 
 def test_the_core_needs_no_more_than_at_first(project):
-    names = {re.match(r"[\w-]+", one)[0] for one in project["dependencies"]}
+    names = {
+        re.match(r"[\w-]+", requirement)[0] for requirement in project["dependencies"]
+    }
     assert names == CORE
 
 
 def test_every_core_package_has_its_licence_listed(root, project):
     listed = (root / "docs" / "licences.md").read_text()
-    for one in project["dependencies"]:
-        assert re.match(r"[\w-]+", one)[0] in listed
+    for requirement in project["dependencies"]:
+        assert re.match(r"[\w-]+", requirement)[0] in listed
 
 
 def test_the_citation_is_of_this_version(root):
@@ -59,9 +61,11 @@ def test_workflows_run_what_there_is(root):
         for job in yaml.safe_load(path.read_text())["jobs"].values():
             assert job["timeout-minutes"] <= 90, path
             commands += [step["run"] for step in job["steps"] if "run" in step]
-    made = {name for one in commands for name in re.findall(r"^make (\w+)", one)}
-    assert made == {"check", "soak", "dist", "docs"}
-    assert made <= targets
+    make_targets = {
+        name for command in commands for name in re.findall(r"^make (\w+)", command)
+    }
+    assert make_targets == {"check", "soak", "dist", "docs"}
+    assert make_targets <= targets
     for script in re.findall(r"python (\S+\.py)", "\n".join(commands)):
         assert (root / script).is_file(), script
 

@@ -13,14 +13,14 @@ PAGE = "reproduction.md"
 
 def tables(name):
     """Return {title: rows} of a page's tables; several of one title are joined."""
-    found, title = {}, ""
+    rows_by_title, title = {}, ""
     for line in (DOCS / name).read_text(encoding="utf-8").splitlines():
         if line.startswith("|"):
             cells = [cell.strip() for cell in line.strip("| ").split("|")]
-            found.setdefault(title, []).append(cells)
+            rows_by_title.setdefault(title, []).append(cells)
         elif line.strip():
             title = line.strip("*# ")
-    return found
+    return rows_by_title
 
 
 @pytest.fixture(scope="module")

@@ -33,8 +33,8 @@ def logits(grid, rng, rows=ROWS, classes=CLASSES):
     if grid == "int8":
         return np.round(4 * z) / 4
     if grid == "permuted":
-        few = z[: rows // 8].astype(np.float32).astype(np.float64)
-        return rng.permuted(few[rng.integers(len(few), size=rows)], axis=1)
+        distinct = z[: rows // 8].astype(np.float32).astype(np.float64)
+        return rng.permuted(distinct[rng.integers(len(distinct), size=rows)], axis=1)
     p = np.round(np.exp(z) / np.exp(z).sum(1, keepdims=True), 2)
     with np.errstate(divide="ignore"):
         return np.log(p).astype(np.float32).astype(np.float64)
@@ -47,27 +47,27 @@ def drawn_labels(z, rng):
 
 
 @cache
-def known(grid, score):
+def rows_and_gates(grid, score):
     """Rows, and gates made of them with what they decide in double precision."""
     rng = np.random.default_rng([GRIDS.index(grid), SCORES.index(score)])
     z = logits(grid, rng)
     p = td.Predictions.from_logits(z, drawn_labels(z, rng))
-    ready = find_score(score if score in logit_scores() else fitted(score))
+    scorer = find_score(score if score in logit_scores() else fitted(score))
     with quiet("rel_u"):
-        doubts = np.unique(ready(p))
+        doubts = np.unique(scorer(p))
         on_scores = [*rng.choice(doubts[np.isfinite(doubts)], 4), doubts[-1]]
         targets = [*TARGETS, *({"threshold": float(at)} for at in on_scores)]
-        gates = [td.calibrate(p, score=ready, **target) for target in targets]
+        gates = [td.calibrate(p, score=scorer, **target) for target in targets]
         return z, [(gate, gate.screen(p).accepted) for gate in gates]
 
 
 def check(grid, score, decide):
     """Compare what `decide` makes of rows in single precision with what is right."""
-    z, gates = known(grid, score)
+    z, gates = rows_and_gates(grid, score)
     for gate, right in gates:
         with quiet("rel_u"):
-            found = np.asarray(decide(gate, z.astype(np.float32)))
-        off = np.flatnonzero(found != right)
+            accepted = np.asarray(decide(gate, z.astype(np.float32)))
+        off = np.flatnonzero(accepted != right)
         assert not len(off), f"{score} on {grid} rows, {gate}: rows {off[:5]}"
 
 
@@ -77,7 +77,7 @@ def test_kernels(grid, kernel, monkeypatch):
     if kernel not in ("numpy", *_native.instruction_sets()):
         pytest.skip(f"this processor has no {kernel}")
     for score in SCORES:
-        known(grid, score)
+        rows_and_gates(grid, score)
         with monkeypatch.context() as patch:
             if kernel == "numpy":
                 patch.setattr(_native, "available", False)
@@ -129,7 +129,7 @@ MEANS = Means(find_engine("local"), 10**9)
 @pytest.mark.parametrize("grid", GRIDS)
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_streamed(suffix, grid, score, tmp_path):
-    frame = pl.DataFrame(named(known(grid, score)[0].astype(np.float32)))
+    frame = pl.DataFrame(named(rows_and_gates(grid, score)[0].astype(np.float32)))
     path, output = tmp_path / f"rows{suffix}", tmp_path / "decided.parquet"
     frame.write_csv(path) if suffix == ".csv" else frame.write_parquet(path)
 
@@ -145,7 +145,7 @@ def test_streamed(suffix, grid, score, tmp_path):
 def test_calibrated_from_sketches(grid, kind):
     """Counted in parts, and in single precision: the gate decides the same."""
     for score in SCORES:
-        z, gates = known(grid, score)
+        z, gates = rows_and_gates(grid, score)
         rng = np.random.default_rng([GRIDS.index(grid), SCORES.index(score)])
         labels = drawn_labels(logits(grid, rng), rng)
         p = td.Predictions.from_logits(z.astype(kind), labels)
@@ -155,8 +155,8 @@ def test_calibrated_from_sketches(grid, kind):
                 counted.update(p[rows])
             for target, (_, right) in zip(TARGETS, gates, strict=False):
                 gate = counted.calibrate(**target)
-                found = gate.screen(z, kind="logits").accepted
-                assert np.array_equal(found, right), f"{score}, {target}"
+                is_accepted = gate.screen(z, kind="logits").accepted
+                assert np.array_equal(is_accepted, right), f"{score}, {target}"
 
 
 @pytest.mark.parametrize("grid", ["permuted", "rounded"])
@@ -170,7 +170,7 @@ def test_metrics_are_those_of_any_precision(grid):
         for kind in (np.float64, np.float32)
     )
     for score, metrics in double.scores.items():
-        for name, found in metrics.items():
+        for name, values in metrics.items():
             other = single.scores[score][name]
-            assert other.value == pytest.approx(found.value, abs=1e-12), (score, name)
-            assert other.low == pytest.approx(found.low, abs=1e-9), (score, name)
+            assert other.value == pytest.approx(values.value, abs=1e-12), (score, name)
+            assert other.low == pytest.approx(values.low, abs=1e-9), (score, name)

@@ -47,16 +47,16 @@ def by_every_kernel(gate, rows, monkeypatch):
             else:
                 patch.setattr(_native, "isa", _native.ISAS.index(kernel))
             for kind in (np.float32, np.float64):
-                done = gate.screen(rows.astype(kind), kind="logits")
-                yield f"{kernel}, {kind.__name__}", done.accepted
+                decisions = gate.screen(rows.astype(kind), kind="logits")
+                yield f"{kernel}, {kind.__name__}", decisions.accepted
 
 
 def by_every_decider(path, gate_file, z, run):
     """Decide as the command line, the streams, Arrow, torch and ONNX Runtime do."""
     gate, folder = td.Gate.load(gate_file), path.parent
     single, output = z.astype(np.float32), folder / "decided.parquet"
-    done = run("screen", path, "--gate", gate_file, "-o", output)
-    assert done.returncode == 0, done.stderr
+    completed = run("screen", path, "--gate", gate_file, "-o", output)
+    assert completed.returncode == 0, completed.stderr
     yield "command line", pl.read_parquet(output)["accepted"].to_numpy()
     means = Means(find_engine("local"), 10**9)
     screen(find_source(path), gate, output, means=means)
@@ -68,11 +68,11 @@ def by_every_decider(path, gate_file, z, run):
     yield "ONNX", guard("single", gate, folder)(z)[1]
 
 
-@pytest.mark.parametrize("part", range(PARTS))
-def test_random_files_are_decided_alike_by_all(part, tmp_path, run, monkeypatch):
+@pytest.mark.parametrize("first", range(PARTS))
+def test_random_files_are_decided_alike_by_all(first, tmp_path, run, monkeypatch):
     """Thresholds are exactly on scores; every decision of every row is the same."""
     suffixes, scores = (*SUFFIXES, ".npz"), logit_scores()
-    for number in range(part, FILES, PARTS):
+    for number in range(first, FILES, PARTS):
         rng = np.random.default_rng([35, number])
         path = tmp_path / f"rows{number}{suffixes[number % len(suffixes)]}"
         z = logits(GRIDS[number % 3], rng, int(rng.integers(40, 400)))
@@ -86,10 +86,14 @@ def test_random_files_are_decided_alike_by_all(part, tmp_path, run, monkeypatch)
         gate_file = tmp_path / f"gate{number}.json"
         td.calibrate(p, score=score, threshold=float(at)).save(gate_file)
         right = td.Gate.load(gate_file).screen(p).accepted
-        found = dict(by_every_decider(path, gate_file, z, run))
+        decided = dict(by_every_decider(path, gate_file, z, run))
         gate = td.Gate.load(gate_file)
-        found |= dict(by_every_kernel(gate, z, monkeypatch))
-        off = [who for who, own in found.items() if not np.array_equal(own, right)]
+        decided |= dict(by_every_kernel(gate, z, monkeypatch))
+        off = [
+            who
+            for who, decisions in decided.items()
+            if not np.array_equal(decisions, right)
+        ]
         assert not off, f"file {number}, {path.suffix}, {score}: {off} decide otherwise"
 
 
@@ -99,17 +103,20 @@ def test_exports_keep_promises_as_often_as_gates(score, tmp_path):
     risk, delta, gates = 0.16, 0.1, 200
     broken = {"gate": 0, "export": 0}
     rng = np.random.default_rng(len(score))
-    some = logits("int8", rng, 3000)
-    many = rng.permuted(np.repeat(some, 5, 0), axis=1)
-    truth, wide = drawn_labels(many, rng), many.astype(np.float32).astype(float)
-    wrong = truth != many.argmax(1)
+    distinct = logits("int8", rng, 3000)
+    rows_of_z = rng.permuted(np.repeat(distinct, 5, 0), axis=1)
+    truth, wide = (
+        drawn_labels(rows_of_z, rng),
+        rows_of_z.astype(np.float32).astype(float),
+    )
+    wrong = truth != rows_of_z.argmax(1)
     for _ in range(gates):
-        rows = rng.integers(len(many), size=800)
-        p = td.Predictions.from_logits(many[rows], truth[rows])
+        rows = rng.integers(len(rows_of_z), size=800)
+        p = td.Predictions.from_logits(rows_of_z[rows], truth[rows])
         gate = td.calibrate(p, score=score, risk=risk, confidence=1 - delta)
-        own = gate.screen(many, kind="logits").accepted
+        accepted_by_gate = gate.screen(rows_of_z, kind="logits").accepted
         exported = guard("single", gate, tmp_path)(wide)[1]
-        assert np.array_equal(own, exported)
-        for name, accepted in (("gate", own), ("export", exported)):
+        assert np.array_equal(accepted_by_gate, exported)
+        for name, accepted in (("gate", accepted_by_gate), ("export", exported)):
             broken[name] += wrong[accepted].mean() > risk if accepted.any() else 0
     assert broken["gate"] == broken["export"] <= 1.5 * delta * gates
