@@ -137,7 +137,7 @@ def test_columns_in_another_order_are_found(client, service):
         ({"rows": {"logits": [1.0]}, "ids": ["a"]}, "in the dicts themselves"),
         ({"rows": [{"logits": [1.0]}], "payloads": []}, "in the dicts themselves"),
         ({"rows": {"logits": [np.nan, 1.0]}}, "got NaN or an infinity, which JSON"),
-        ({"logits": [[-np.inf, 1.0]]}, "Where a logit is -inf, send probabilities"),
+        ({"logits": [[-np.inf, 1.0]]}, "If a logit is -inf, send probabilities"),
         ({"logits": [[np.nan, 1.0]]}, "logits hold NaN"),
         ({"probs": [[2.0, 1.0]]}, "sum"),
         ({"rows": {"payload": object()}}, "expected plain values, lists and arrays"),

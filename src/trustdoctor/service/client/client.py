@@ -1,6 +1,6 @@
-"""The service, called from Python. It needs nothing that is not in Python itself.
+"""The service, called from Python.
 
-Every row has an id before it is sent, so a request that got no answer can be repeated:
+Every row has an id before it is sent, so a request without an answer can be repeated:
 the service gives the first answer again.
 """
 
@@ -18,13 +18,13 @@ from trustdoctor.service.client.request_bodies import (
     RowsRequest,
     are_dicts,
     check_names,
+    checked_version,
     column_requests,
-    dumped,
     label_entries,
-    read_time,
-    read_version,
     row_request,
     row_requests,
+    time_in_utc,
+    to_json,
 )
 from trustdoctor.service.client.transport import ServiceTransport
 
@@ -32,13 +32,13 @@ Record = TypeVar("Record", "Decision", "Lease")
 
 
 class Decision(NamedTuple):
-    """What the service says of a row.
+    """The service's decision on a row.
 
     Attributes
     ----------
     id : str
     predicted : str, int or None
-        The class by name where the gate knows names, else by number.
+        The class by name if the gate has names, else by number.
     doubt : float
     accepted : bool
     version : int
@@ -46,7 +46,7 @@ class Decision(NamedTuple):
     review : bool
         Whether a person will look at it.
     shortlist : list or None
-        The classes that a rejected row may be, where the gate has lists.
+        The classes that a rejected row may be, if the gate has shortlists.
     """
 
     id: str
@@ -59,14 +59,14 @@ class Decision(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """A row that waits for a person's answer, and is nobody else's for a while.
+    """A row to review, which nobody else gets until the lease ends.
 
     Attributes
     ----------
     id, lease : str
-        Of the row, and of the right to answer.
+        Of the row, and of the lease.
     until : str
-        When that right ends, in UTC.
+        When the lease ends, in UTC.
     kind : str
         "rejected", or "audit" for an accepted row drawn at random.
     doubt, predicted, shortlist, version
@@ -101,10 +101,10 @@ class Labelled(NamedTuple):
     ----------
     counted, repeated, corrected : int
     kept : int
-        Stored, but not counted in the watch: of rows that were not drawn for review,
-        or too late.
+        Stored, but not counted in the watch: the row was not drawn for review, or the
+        label came too late.
     refused : dict
-        Why, by id.
+        The reasons by id.
     """
 
     counted: int
@@ -115,28 +115,28 @@ class Labelled(NamedTuple):
 
 
 class Client:
-    """A service that runs elsewhere, or on this machine.
+    """A client of a running service.
 
     Any number of threads may use one client; they share its connection pool. ``with
     Client(url) as client:`` closes it at the end.
 
-    What is safe to repeat is repeated where no answer comes, and after 429, 502, 503
-    and 504: decisions, labels, answers and questions. The pauses grow, and are as long
-    as the service asks for, up to a minute. Calls that would add something twice are
-    made once: `add_gate`, `recalibrate`, `rollback`. Redirects are not followed.
+    Decisions, labels, reviews and reads are safe to repeat, and are repeated if no
+    answer comes, and after 429, 502, 503 and 504. The pauses grow, and are as long as
+    the service asks for, up to a minute. Calls that would add something twice are made
+    once: `add_gate`, `recalibrate`, `rollback`. Redirects are not followed.
 
     Parameters
     ----------
     url : str
         Where the service is, as "http://127.0.0.1:8571".
     token : str, optional
-        It is sent to that host alone, and never shown.
+        It is sent to that host only, and never shown.
     timeout : float
         Seconds for one request, from its beginning to the end of the answer.
     retries : int
         How often a request is repeated.
     unencrypted : bool
-        Whether the token may go to another machine over http, as within a private
+        Whether the token may go to another machine over http, within a private
         network. By default that is refused: others could read it on the way.
 
     Examples
@@ -154,13 +154,13 @@ class Client:
         retries: int = 3,
         unencrypted: bool = False,
     ) -> None:
-        self._line = ServiceTransport(
+        self._transport = ServiceTransport(
             url, token, timeout, retries, unencrypted=unencrypted
         )
 
     def __repr__(self) -> str:
-        """Say where the service is."""
-        return f"Client({self._line.url!r})"
+        """Return the client with the service's URL, but without its token."""
+        return f"Client({self._transport.url!r})"
 
     def __enter__(self) -> "Client":
         """Return the client itself."""
@@ -171,8 +171,8 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close all connections; the next call opens one again."""
-        self._line.close()
+        """Close idle connections; the next call opens one again."""
+        self._transport.close()
 
     def decide(  # noqa: PLR0913 - options, by keyword only
         self,
@@ -185,19 +185,18 @@ class Client:
         features: Any = None,
         payloads: Sequence[Mapping[str, str] | None] | None = None,
     ) -> Any:
-        """Ask for decisions.
+        """Decide on rows.
 
         Parameters
         ----------
         rows : dict, sequence of dicts, or Predictions
             A dict is one row: ``{"id": "r1", "logits": [2.0, 0.5]}``, with probs, topk
-            or confidence in the place of logits, and optionally group, features and
-            payload.
+            or confidence instead of logits, and optionally group, features and payload.
         logits, probs : array (n, C)
-            In the place of rows.
+            Instead of rows.
         ids : sequence (n,), optional
-            Text or whole numbers. Rows without one get a random id. Give ids where you
-            may have to send the same rows again.
+            Text or whole numbers. Rows without one get a random id. Give ids if you may
+            have to send the same rows again.
         groups, features, payloads : optional
             One per row, with predictions or arrays. A payload is what a reviewer sees:
             a dict with text, image or link.
@@ -213,19 +212,19 @@ class Client:
         >>> client.decide({"id": "r1", "logits": [2.0, 0.5]})  # doctest: +SKIP
         Decision(id='r1', predicted=0, doubt=-1.5, accepted=True, ...)
         """
-        given = {"rows": rows, "logits": logits, "probs": probs}
-        named = [name for name, one in given.items() if one is not None]
-        if len(named) != 1:
-            got = " and ".join(named) or "none of them"
+        sources = {"rows": rows, "logits": logits, "probs": probs}
+        given = [name for name, source in sources.items() if source is not None]
+        if len(given) != 1:
+            got = " and ".join(given) or "none of them"
             message = f"expected rows, logits= or probs=, got {got}. Give one."
             raise InputError(message)
-        beside = {"groups": groups, "features": features, "payloads": payloads}
+        columns = {"groups": groups, "features": features, "payloads": payloads}
         if not are_dicts(rows):
-            p, requests = column_requests(rows, logits, probs, ids, beside)
-            done = self._decide(requests)
-            check_names(p, [one.predicted for one in done])
-            return done
-        if ids is not None or any(one is not None for one in beside.values()):
+            p, requests = column_requests(rows, logits, probs, ids, columns)
+            decisions = self._decide(requests)
+            check_names(p, [decision.predicted for decision in decisions])
+            return decisions
+        if ids is not None or any(column is not None for column in columns.values()):
             message = (
                 "expected ids, groups, features and payloads in the dicts themselves, "
                 "as id, group, features, payload. Leave the options out."
@@ -233,25 +232,25 @@ class Client:
             raise InputError(message)
         if not isinstance(rows, Mapping):
             return self._decide(row_requests(rows))
-        (one,) = self._decide([row_request(rows)])
-        return one
+        (decision,) = self._decide([row_request(rows)])
+        return decision
 
     def _decide(self, requests: Iterable[RowsRequest]) -> list[Decision]:
-        out: list[Decision] = []
+        decisions: list[Decision] = []
         for ids, body in requests:
             try:
-                answer = self._line.call("POST", "/v1/decide", body)
+                answer = self._transport.call("POST", "/v1/decide", body)
             except InputError as error:
-                if not out:
+                if not decisions:
                     raise
-                message = f"{error} The first {len(out):,} rows are decided."
+                message = f"{error} The first {len(decisions):,} rows are decided."
                 raise InputError(message) from error
             rows = answer.get("rows", [answer])
-            found = self._records(Decision, rows)
-            if [one.id for one in found] != ids:
-                self._line.refuse(f"answers to the {len(ids):,} rows sent", rows)
-            out += found
-        return out
+            answered = self._records(Decision, rows)
+            if [decision.id for decision in answered] != ids:
+                self._transport.refuse(f"answers to the {len(ids):,} rows sent", rows)
+            decisions += answered
+        return decisions
 
     def label(
         self,
@@ -261,7 +260,7 @@ class Client:
         correct: Any = None,
         cannot_say: bool = False,
     ) -> Labelled:
-        """Say what rows really are; in any order, late, again, or corrected.
+        """Say what rows truly are: in any order, late, again, or corrected.
 
         Parameters
         ----------
@@ -269,9 +268,9 @@ class Client:
         labels : sequence (n,), optional
             Classes by name or number.
         correct : bool sequence (n,), optional
-            In the place of labels: whether the prediction was right.
+            Instead of labels: whether the predictions were right.
         cannot_say : bool
-            In the place of labels: nobody can tell.
+            Instead of labels: nobody can tell.
 
         Examples
         --------
@@ -282,8 +281,8 @@ class Client:
         entries = label_entries(ids, labels, correct=correct, cannot_say=cannot_say)
         counts, refused = dict.fromkeys(Labelled._fields[:4], 0), {}
         for first in range(0, len(entries), ROWS):
-            body = dumped({"labels": entries[first : first + ROWS]})
-            answer = self._line.call("POST", "/v1/labels", body)
+            body = to_json({"labels": entries[first : first + ROWS]})
+            answer = self._transport.call("POST", "/v1/labels", body)
             try:
                 for name in counts:
                     counts[name] += answer.get(name, 0)
@@ -291,7 +290,7 @@ class Client:
                     if row["result"] == "refused":
                         refused[row["id"]] = str(row.get("why", ""))
             except (LookupError, TypeError):
-                self._line.refuse("what became of labels", answer)
+                self._transport.refuse("what became of labels", answer)
         return Labelled(**counts, refused=refused)
 
     def lease(
@@ -303,7 +302,7 @@ class Client:
         seconds: float | None = None,
         skip: Sequence[str] = (),
     ) -> list[Lease]:
-        """Take rows that wait for review; nobody else gets them for a while.
+        """Lease rows that wait for review: nobody else gets them for a while.
 
         Parameters
         ----------
@@ -318,9 +317,14 @@ class Client:
         skip : sequence of str
             Ids of rows that you do not want now, 200 at most.
         """
-        asked = {"reviewer": reviewer, "order": order, "count": count}
-        more = {"seconds": seconds, "skip": list(skip) or None}
-        answer = self._send("POST", "/v1/review/lease", {**asked, **more})
+        content = {
+            "reviewer": reviewer,
+            "order": order,
+            "count": count,
+            "seconds": seconds,
+            "skip": list(skip) or None,
+        }
+        answer = self._send("POST", "/v1/review/lease", content)
         return self._records(Lease, answer.get("rows"))
 
     def answer(
@@ -333,28 +337,27 @@ class Client:
     ) -> str:
         """Answer a leased row by its class, or by whether the prediction was right.
 
-        Returns what became of it: "counted", or "repeated" or "corrected" where the
-        row had a label.
+        Returns what became of it: "counted", or "repeated" or "corrected" if the row
+        had a label.
         """
-        labels, truths = (
-            [one] if one is not None else None for one in (label, correct)
+        labels = None if label is None else [label]
+        flags = None if correct is None else [correct]
+        (entry,) = label_entries(
+            [lease.id], labels, correct=flags, cannot_say=cannot_say
         )
-        (said,) = label_entries(
-            [lease.id], labels, correct=truths, cannot_say=cannot_say
-        )
-        return self._answer(lease, said)
+        return self._answer(lease, entry)
 
     def release(self, lease: Lease) -> str:
         """Give a leased row back, for another person to answer."""
         return self._answer(lease, {"release": True})
 
-    def _answer(self, lease: Lease, said: dict[str, Any]) -> str:
-        content = {"id": lease.id, "lease": lease.lease, **said}
+    def _answer(self, lease: Lease, entry: dict[str, Any]) -> str:
+        content = {"id": lease.id, "lease": lease.lease, **entry}
         answer = self._send("POST", "/v1/review/answer", content)
         return str(answer.get("result", ""))
 
     def status(self) -> dict[str, Any]:
-        """Return how the service does: gate, traffic, watch, alarms, review, latency.
+        """Return how the service stands: gate, traffic, watch, alarms, review, latency.
 
         ``status()["watch"]["tests"]`` has the verdict and the estimate of each promise.
         """
@@ -364,7 +367,7 @@ class Client:
         """Return the versions of the gate, the newest first."""
         answer = self._send("GET", "/v1/gates")
         if not isinstance(answer.get("gates"), list):
-            self._line.refuse("gates", answer)
+            self._transport.refuse("gates", answer)
         return list(answer["gates"])
 
     def add_gate(self, gate: Gate, *, note: str | None = None) -> dict[str, Any]:
@@ -385,8 +388,8 @@ class Client:
         Parameters
         ----------
         since : datetime or str, optional
-            Rows from then on count; a datetime knows its time zone. After an alarm it
-            is needed.
+            Use rows from then on; a datetime needs a time zone. Required after an
+            alarm.
         confidence : float, optional
             Of the promise; by default that of the current gate.
         note : str, optional
@@ -394,7 +397,7 @@ class Client:
             As in `calibrate`: frr=0.05. By default those of the current gate.
         """
         content = {
-            "since": read_time(since),
+            "since": time_in_utc(since),
             "targets": targets or None,
             "confidence": confidence,
             "note": note,
@@ -406,7 +409,7 @@ class Client:
 
         `anyway` also promotes a gate that rejects or accepts every row.
         """
-        path = f"/v1/gates/{read_version(version)}/promote"
+        path = f"/v1/gates/{checked_version(version)}/promote"
         return self._send("POST", path, {"anyway": anyway or None})
 
     def rollback(self) -> dict[str, Any]:
@@ -414,17 +417,17 @@ class Client:
         return self._send("POST", "/v1/gates/rollback", {}, once=True)
 
     def shadow(self, version: int | None) -> dict[str, Any]:
-        """Let a version decide beside the current one, unheard; None ends that."""
+        """Let a version decide in the shadow of the current one; None ends that."""
         if version is None:
             return self._send("DELETE", "/v1/gates/shadow")
-        return self._send("POST", f"/v1/gates/{read_version(version)}/shadow", {})
+        return self._send("POST", f"/v1/gates/{checked_version(version)}/shadow", {})
 
     def row(self, name: str) -> dict[str, Any]:
-        """Return all that is known of a row, with the history of its labels."""
+        """Return a decision, and the history of its labels."""
         return self._send("GET", f"/v1/rows/{quote(str(name), safe='')}")
 
     def forget(self, name: str) -> dict[str, Any]:
-        """Remove what is known of a row."""
+        """Forget a row: its content goes, the counts stay."""
         return self._send("DELETE", f"/v1/rows/{quote(str(name), safe='')}")
 
     def _send(
@@ -432,18 +435,19 @@ class Client:
     ) -> dict[str, Any]:
         """Call the service; fields that are None are left out."""
         if content is not None:
-            known = {name: one for name, one in content.items() if one is not None}
-            content = dumped(known)
-        return self._line.call(method, path, content, once=once)
+            content = to_json(
+                {name: field for name, field in content.items() if field is not None}
+            )
+        return self._transport.call(method, path, content, once=once)
 
     def _records(self, kind: type[Record], rows: Any) -> list[Record]:
-        """Return rows of an answer; fields that a newer service adds are left out."""
-        out: list[Record] = []
+        """Return rows of an answer, without fields that a newer service adds."""
+        records: list[Record] = []
         try:
             for row in rows:
-                known = {name: row[name] for name in kind._fields if name in row}
-                known["doubt"] = float(known["doubt"])  # infinities are words
-                out.append(kind(**known))
+                fields = {name: row[name] for name in kind._fields if name in row}
+                fields["doubt"] = float(fields["doubt"])  # infinities are words
+                records.append(kind(**fields))
         except (LookupError, TypeError, ValueError):
-            self._line.refuse("rows", rows)
-        return out
+            self._transport.refuse("rows", rows)
+        return records

@@ -1,7 +1,7 @@
-"""What a client sends: rows and labels, checked, and in requests of bounded size."""
+"""The bodies of a client's requests: rows and labels, checked, of bounded size."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,12 +13,13 @@ from trustdoctor.predictions import Answers, Predictions
 from trustdoctor.service.times import new_ids
 
 ROWS = 1_000
-"""Rows or labels of one request, at most; more are sent in several."""
+"""Rows or labels in one request; further ones are sent in the next."""
 
 BODY = 4_000_000
-"""Bytes of one request, about, at most."""
+"""Bytes of one request, roughly, with several rows."""
 
-_DIGITS = 24  # characters of a number in JSON, at most
+_NUMBER = 24
+"""Characters of a number in JSON, at most: "-1.7976931348623157e+308"."""
 
 Name = str | int
 RowsRequest = tuple[list[str], str]
@@ -26,15 +27,15 @@ RowsRequest = tuple[list[str], str]
 
 
 def are_dicts(rows: Any) -> bool:
-    """Tell whether rows are dicts, or one; refuse what cannot be rows."""
+    """Tell whether rows are a dict or dicts; refuse what cannot be rows."""
     if rows is None or isinstance(rows, (Mapping, Predictions)):
         return isinstance(rows, Mapping)
-    listed = isinstance(rows, Sequence) and not isinstance(rows, (str, bytes))
-    if listed and rows and all(isinstance(row, Mapping) for row in rows):
+    is_list = isinstance(rows, Sequence) and not isinstance(rows, (str, bytes))
+    if is_list and rows and all(isinstance(row, Mapping) for row in rows):
         return True
     message = (
         "expected rows as a dict, a list of dicts or Predictions, got "
-        f"{'an empty list' if listed and not rows else type(rows).__name__}. Give "
+        f"{'an empty list' if is_list and not rows else type(rows).__name__}. Give "
         "arrays by name: logits= or probs=."
     )
     raise InputError(message)
@@ -42,16 +43,16 @@ def are_dicts(rows: Any) -> bool:
 
 def row_request(row: Mapping[str, Any]) -> RowsRequest:
     """Return the request about one row, which is answered by one object."""
-    whole = _with_id(row)
-    return [whole["id"]], dumped(whole)
+    (name,) = _checked_ids(None if row.get("id") is None else [row["id"]], 1)
+    return [name], to_json({**row, "id": name})
 
 
 def row_requests(rows: Sequence[Mapping[str, Any]]) -> Iterator[RowsRequest]:
     """Yield requests about rows."""
-    single = [row_request(row) for row in rows]
-    for part in _parts([len(body) for _, body in single]):
-        ids = [own for (own,), _ in single[part]]
-        bodies = ",".join(body for _, body in single[part])
+    requests = [row_request(row) for row in rows]
+    for batch in _batches([len(body) for _, body in requests]):
+        ids = [name for (name,), _ in requests[batch]]
+        bodies = ",".join(body for _, body in requests[batch])
         yield ids, f'{{"rows":[{bodies}]}}'
 
 
@@ -60,20 +61,20 @@ def column_requests(
     logits: Any,
     probs: Any,
     ids: Any,
-    beside: Mapping[str, Any],
+    optional_columns: Mapping[str, Any],
 ) -> tuple[Predictions, Iterator[RowsRequest]]:
     """Return predictions, and requests about their rows."""
     p = _predictions(rows, logits, probs)
-    columns = _said(p)
+    columns = _output_columns(p)
     if probs is not None:
-        columns["probs"] = to_numpy(probs)  # not the logarithms' exponentials
-    own = p.ids if ids is None else ids
-    columns["ids"] = _as_ids(own, len(p))
-    for name, given in beside.items():
-        values = getattr(p, name, None) if given is None else given
+        # As given: Predictions hold logarithms, and exp(log(p)) may differ from p.
+        columns["probs"] = to_numpy(probs)
+    columns["ids"] = _checked_ids(p.ids if ids is None else ids, len(p))
+    for name, option in optional_columns.items():
+        values = getattr(p, name, None) if option is None else option
         if values is not None:
-            columns[name] = _as_column(name, values, len(p))
-    return p, _cut_columns(columns, len(p))
+            columns[name] = _checked_column(name, values, len(p))
+    return p, _batch_requests(columns, len(p))
 
 
 def _predictions(rows: Any, logits: Any, probs: Any) -> Predictions:
@@ -82,8 +83,8 @@ def _predictions(rows: Any, logits: Any, probs: Any) -> Predictions:
     return rows if probs is None else Predictions.from_probs(probs)
 
 
-def _said(p: Predictions) -> dict[str, Any]:
-    """Return what a classifier said, as columns of a request."""
+def _output_columns(p: Predictions) -> dict[str, Any]:
+    """Return the output of a classifier as columns of a request."""
     if isinstance(p, Answers) and p.top is not None:
         if p.top.open_rest:
             message = (
@@ -101,7 +102,7 @@ def _said(p: Predictions) -> dict[str, Any]:
     return {"logits": p.logits}
 
 
-def _as_column(name: str, values: Any, rows: int) -> Any:
+def _checked_column(name: str, values: Any, rows: int) -> Any:
     column = list(values) if name == "payloads" else to_numpy(values)
     if len(column) != rows:
         message = f"expected {rows:,} {name}, one per row, got {len(column):,}."
@@ -109,74 +110,69 @@ def _as_column(name: str, values: Any, rows: int) -> Any:
     return column
 
 
-def _cut_columns(columns: dict[str, Any], rows: int) -> Iterator[RowsRequest]:
-    for part in _parts(_sizes(columns, rows)):
-        content = {name: _cut(values, part) for name, values in columns.items()}
-        yield content["ids"], dumped(content)
+def _batch_requests(columns: dict[str, Any], rows: int) -> Iterator[RowsRequest]:
+    for batch in _batches(_row_sizes(columns, rows)):
+        content = {name: _sliced(column, batch) for name, column in columns.items()}
+        yield content["ids"], to_json(content)
 
 
-def _cut(values: Any, part: slice) -> Any:
-    if isinstance(values, dict):
-        return {name: own[part] for name, own in values.items()}
-    return values[part]
+def _sliced(column: Any, batch: slice) -> Any:
+    if isinstance(column, dict):  # topk has two columns
+        return {name: inner[batch] for name, inner in column.items()}
+    return column[batch]
 
 
-def _sizes(columns: Mapping[str, Any], rows: int) -> list[int]:
-    """Return about how many bytes each row takes."""
+def _row_sizes(columns: Mapping[str, Any], rows: int) -> list[int]:
+    """Return roughly how many bytes each row takes."""
     arrays = [*columns.values(), *columns.get("topk", {}).values()]
-    cells = sum(one[:1].size for one in arrays if isinstance(one, np.ndarray))
+    cells = sum(array[:1].size for array in arrays if isinstance(array, np.ndarray))
     payloads = columns.get("payloads", [None] * rows)
-    return [_DIGITS * cells + len(dumped(one)) for one in payloads]
+    return [_NUMBER * cells + len(to_json(payload)) for payload in payloads]
 
 
-def _parts(sizes: Sequence[int]) -> Iterator[slice]:
-    """Cut rows into requests of neither too many rows nor too many bytes."""
-    first = size = 0
-    for row, own in enumerate(sizes):
-        if row > first and (row - first == ROWS or size + own > BODY):
+def _batches(sizes: Sequence[int]) -> Iterator[slice]:
+    """Cut rows into batches of neither too many rows nor too many bytes."""
+    first = batch_size = 0
+    for row, size in enumerate(sizes):
+        if row > first and (row - first == ROWS or batch_size + size > BODY):
             yield slice(first, row)
-            first, size = row, 0
-        size += own
+            first, batch_size = row, 0
+        batch_size += size
     yield slice(first, len(sizes))
 
 
 def check_names(p: Predictions, predicted: Sequence[Name | None]) -> None:
-    """Refuse answers by which the columns have other names than here."""
+    """Refuse decisions that call a column by another name than the predictions do."""
     names = p.class_names
     if names is None or isinstance(p, Answers):
         return
-    for column, theirs in zip(p.predicted.tolist(), predicted, strict=True):
-        if isinstance(theirs, str) and theirs != names[column]:
+    for column, answered in zip(p.predicted.tolist(), predicted, strict=True):
+        if isinstance(answered, str) and answered != names[column]:
             message = (
                 f"expected class {column} to be {names[column]!r}, the service calls "
-                f"it {theirs!r}. Put the columns into the order of its gate's classes; "
-                "what it decided is stored."
+                f"it {answered!r}. Put the columns into the order of its gate's "
+                "classes; the decisions are stored."
             )
             raise InputError(message)
 
 
-def _with_id(row: Mapping[str, Any]) -> dict[str, Any]:
-    (own,) = _as_ids(None if row.get("id") is None else [row["id"]], 1)
-    return {**row, "id": own}
-
-
-def _as_ids(ids: Any, rows: int) -> list[str]:
+def _checked_ids(ids: Any, rows: int) -> list[str]:
     """Return ids as text; without any, random ones."""
     if ids is None:
         return new_ids(rows)
-    found = [_as_id(one) for one in _listed(ids, "ids")]
-    if len(found) != rows:
-        message = f"expected {rows:,} ids, one per row, got {len(found):,}."
+    texts = [_checked_id(value) for value in _checked_list(ids, "ids")]
+    if len(texts) != rows:
+        message = f"expected {rows:,} ids, one per row, got {len(texts):,}."
         raise InputError(message)
-    return found
+    return texts
 
 
-def _as_id(value: Any) -> str:
-    return str(_name(value, "an id"))
+def _checked_id(value: Any) -> str:
+    return str(_checked_name(value, "an id"))
 
 
-def _name(value: Any, what: str) -> Name:
-    """Return text or a whole number as JSON has them."""
+def _checked_name(value: Any, what: str) -> Name:
+    """Return text or a whole number, as JSON has them."""
     plain = value.item() if isinstance(value, np.generic) else value
     if isinstance(plain, (str, int)) and not isinstance(plain, bool):
         return plain
@@ -184,7 +180,7 @@ def _name(value: Any, what: str) -> Name:
     raise InputError(message)
 
 
-def _listed(values: Any, what: str) -> list[Any]:
+def _checked_list(values: Any, what: str) -> list[Any]:
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
         message = f"expected a list of {what}, got {values!r}. Give a list."
         raise InputError(message)
@@ -194,27 +190,28 @@ def _listed(values: Any, what: str) -> list[Any]:
 def label_entries(
     ids: Any, labels: Any, *, correct: Any, cannot_say: bool
 ) -> list[dict[str, Any]]:
-    """Return what is said of each row, as the service takes it."""
+    """Return one entry per row, as the service takes labels."""
     if isinstance(ids, Mapping) and labels is None:
         ids, labels = list(ids), list(ids.values())
     if (labels is not None) + (correct is not None) + cannot_say != 1:
         message = "expected labels, correct= or cannot_say=True. Give one of them."
         raise InputError(message)
-    names = [_as_id(one) for one in _listed(ids, "ids")]
+    names = [_checked_id(value) for value in _checked_list(ids, "ids")]
     if cannot_say:
         return [{"id": name, "cannot_say": True} for name in names]
-    kind, given, read = "label", labels, _read_label
+    field: str = "label"
+    check: Callable[[Any], Name] = _checked_label
     if correct is not None:
-        kind, given, read = "correct", correct, _read_truth
-    values = _listed(given, "labels")
+        field, labels, check = "correct", correct, _checked_flag
+    values = _checked_list(labels, "labels")
     if len(values) != len(names):
         message = f"expected {len(names):,} labels, one per id, got {len(values):,}."
         raise InputError(message)
     pairs = zip(names, values, strict=True)
-    return [{"id": name, kind: read(value)} for name, value in pairs]
+    return [{"id": name, field: check(value)} for name, value in pairs]
 
 
-def _read_label(value: Any) -> Name:
+def _checked_label(value: Any) -> Name:
     """Return a class by name or number; True is neither."""
     if isinstance(value, (bool, np.bool_)):
         message = (
@@ -222,17 +219,17 @@ def _read_label(value: Any) -> Name:
             "predictions were right, call label(ids, correct=...)."
         )
         raise InputError(message)
-    return _name(value, "a label")
+    return _checked_name(value, "a label")
 
 
-def _read_truth(value: Any) -> bool:
+def _checked_flag(value: Any) -> bool:
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
     message = f"expected True or False in correct, got {value!r}."
     raise InputError(message)
 
 
-def read_version(version: Any) -> int:
+def checked_version(version: Any) -> int:
     """Return the number of a gate's version."""
     if isinstance(version, int) and not isinstance(version, bool):
         return version
@@ -240,27 +237,27 @@ def read_version(version: Any) -> int:
     raise InputError(message)
 
 
-def read_time(since: datetime | str | None) -> str | None:
-    """Return a time as the service takes it, in UTC."""
-    if not isinstance(since, datetime):
-        return since
-    if since.tzinfo is None:
+def time_in_utc(time: datetime | str | None) -> str | None:
+    """Return a time as the service takes it, in UTC; text stays as it is."""
+    if not isinstance(time, datetime):
+        return time
+    if time.tzinfo is None:
         message = (
-            f"expected a time with its time zone, got {since}. Give it as "
+            f"expected a time with its time zone, got {time}. Give it as "
             "datetime(..., tzinfo=UTC)."
         )
         raise InputError(message)
-    return since.astimezone(UTC).isoformat()
+    return time.astimezone(UTC).isoformat()
 
 
-def dumped(content: Any) -> str:
+def to_json(content: Any) -> str:
     """Return JSON; arrays become lists."""
     try:
-        return json.dumps(content, default=_plain, allow_nan=False)
+        return json.dumps(content, default=_as_list, allow_nan=False)
     except ValueError as error:
         message = (
             "expected finite numbers, got NaN or an infinity, which JSON does not "
-            "have. Where a logit is -inf, send probabilities; fix other rows."
+            "have. If a logit is -inf, send probabilities; fix other rows."
         )
         raise InputError(message) from error
     except TypeError as error:
@@ -268,9 +265,9 @@ def dumped(content: Any) -> str:
         raise InputError(message) from error
 
 
-def _plain(value: Any) -> Any:
-    found = to_numpy(value)
-    if found.dtype == object and not found.ndim:
+def _as_list(value: Any) -> Any:
+    array = to_numpy(value)
+    if array.dtype == object and not array.ndim:
         message = f"got {type(value).__name__}"
         raise TypeError(message)
-    return found.tolist()
+    return array.tolist()
