@@ -249,7 +249,7 @@ def curve(small, later):
 
 
 def by_share(first, later, weights, shares):
-    """Return the accuracy where the second answers so many of the rows."""
+    """Return the accuracy if the second answers these shares of the rows."""
     before, gain = weights * first, weights * (later.astype(int) - first)
     ends = np.searchsorted(np.cumsum(weights), np.round(shares * weights.sum()))
     summed = np.append(0, np.cumsum(gain))

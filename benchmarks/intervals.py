@@ -102,7 +102,7 @@ def metric(name, c):
 
 
 def confidence_cuts(digits):
-    """Return the doubts at which a confidence of so many digits is rounded otherwise.
+    """Return the doubts at which a confidence rounded to `digits` digits changes.
 
     Confidences are those of two classes, their log-odds 2.2 less 1.5 times the doubt.
     """
@@ -267,7 +267,7 @@ def log_odds(mean, step):
 
 @cache
 def mean_for(rate, step):
-    """Return the mean of the log-odds that makes so many errors."""
+    """Return the mean of the log-odds that gives this rate of errors."""
     low, high = -40.0, 40.0
     for _ in range(60):
         middle = (low + high) / 2

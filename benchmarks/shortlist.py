@@ -242,7 +242,7 @@ def simulated_cell(task):
 
 
 def foreseen(rows):
-    """Return the exact coverage of lists set by so many rejected rows."""
+    """Return the exact coverage of lists set by this number of rejected rows."""
     return math.ceil((rows + 1) * LEVEL - 1e-9) / (rows + 1)
 
 
@@ -268,8 +268,8 @@ def simulated(pool, given):
         f"{SIZE}. {many:,} calibrations per cell, each judged by {FRESH:,} new rows of "
         "its own; ± is the 95% interval of the simulation. Without ties it must be "
         f"{exact}; with ties, or where long lists become a full review, at least "
-        f"{LEVEL:.0%}. Two groups: so many rejected rows in each. The gate's rows: "
-        "about so many, and at least 95%."
+        f"{LEVEL:.0%}. Two groups: that number of rejected rows in each. The "
+        "gate's rows: about that number, and at least 95%."
     )
     return {"simulated": f"{table(head, lines)}\n\n{words}"}, bad
 

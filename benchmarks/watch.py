@@ -583,7 +583,7 @@ def preference(pool, quick):
         f"change from batch to batch and of doubts that drift, were said to differ in "
         f"{plain:.2%} of {plain_streams:,} streams of {ROWS:,} rows; at most "
         f"{DIFFERENT:.1%} was promised. One stream of each cell went through a "
-        f"`Watch`, too. Doubtful rows preferred are found after so many audited rows: "
+        f"`Watch`, too. Audited rows until a preference for doubtful ones is found: "
         f"{', '.join(delays_by_age.values())}."
     )
     return {"preference": f"{table(head, lines)}\n\n{words}"}, worst
@@ -776,7 +776,7 @@ def blind(pool, quick):
     labels = run(pool, audit_delay, tasks, "blind")
     text = (
         "With an audit of 2% of the accepted rows, a rise of the risk from 2% to 6% "
-        "against a promise of 3% is found after so many audited labels (median of 200 "
+        "against a promise of 3% is found after this number of audited labels (median of 200 "
         "streams): "
         + ", ".join(
             f"{n:,.0f} after {age:,} good rows"
