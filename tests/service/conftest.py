@@ -12,13 +12,13 @@ import trustdoctor as td
 @pytest.fixture(scope="session")
 def loop():
     """An event loop in a thread of its own."""
-    made = asyncio.new_event_loop()
-    thread = threading.Thread(target=made.run_forever)
+    created = asyncio.new_event_loop()
+    thread = threading.Thread(target=created.run_forever)
     thread.start()
-    yield made
-    made.call_soon_threadsafe(made.stop)
+    yield created
+    created.call_soon_threadsafe(created.stop)
     thread.join()
-    made.close()
+    created.close()
 
 
 @pytest.fixture(scope="session")

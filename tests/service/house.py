@@ -70,7 +70,7 @@ class Served:
         """Send requests together, so that one commit takes them."""
 
         async def together():
-            return await asyncio.gather(*(self.asked(*one) for one in requests))
+            return await asyncio.gather(*(self.asked(*request) for request in requests))
 
         return asyncio.run_coroutine_threadsafe(together(), self.loop).result(60)
 
@@ -92,7 +92,7 @@ class Served:
             "client": ("127.0.0.1", 1),
         }
         incoming = [{"type": "http.request", "body": body, "more_body": False}]
-        parts, head = [], {}
+        chunks, head = [], {}
 
         async def receive():
             return incoming.pop() if incoming else await asyncio.Future()
@@ -101,12 +101,12 @@ class Served:
             if message["type"] == "http.response.start":
                 head.update(message)
             else:
-                parts.append(message.get("body", b""))
+                chunks.append(message.get("body", b""))
 
         self.service._status = None  # which is otherwise read once per second
         await self.app(scope, receive, send)
         names = {k.decode(): v.decode() for k, v in head["headers"]}
-        return Answer(head["status"], names, b"".join(parts))
+        return Answer(head["status"], names, b"".join(chunks))
 
     def get(self, path, **more):
         return self.ask("GET", path, **more)
@@ -123,14 +123,14 @@ class Served:
     def decide(self, body):
         return self.done("/v1/decide", body)
 
-    def label(self, *said):
-        return self.done("/v1/labels", {"labels": list(said)})
+    def label(self, *labels):
+        return self.done("/v1/labels", {"labels": list(labels)})
 
-    def lease(self, **asked):
-        return self.done("/v1/review/lease", asked)["rows"]
+    def lease(self, **request):
+        return self.done("/v1/review/lease", request)["rows"]
 
-    def answer(self, row, **said):
-        body = {"id": row["id"], "lease": row["lease"], **said}
+    def answer(self, row, **fields):
+        body = {"id": row["id"], "lease": row["lease"], **fields}
         return self.post("/v1/review/answer", body)
 
     def read(self, statement, *values):
@@ -216,5 +216,5 @@ def made_rows(n, seed=0, *, classes=4, names=None, scale=3.0):
     logits = scale * rng.normal(size=(n, classes))
     probs = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     labels = (probs.cumsum(1) > rng.random((n, 1))).argmax(1)
-    said = labels if names is None else np.array(names)[labels]
-    return td.Predictions.from_logits(logits, said, class_names=names)
+    row_labels = labels if names is None else np.array(names)[labels]
+    return td.Predictions.from_logits(logits, row_labels, class_names=names)

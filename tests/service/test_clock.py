@@ -14,12 +14,12 @@ START = 1.8e9
 @pytest.fixture
 def passing(monkeypatch):
     """A function by which time passes for this process."""
-    own = [100.0]
-    monkeypatch.setattr(time, "monotonic", lambda: own[0])
+    process_time = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: process_time[0])
 
     def wait(seconds):
-        own[0] += seconds
-        return own[0] - 100.0
+        process_time[0] += seconds
+        return process_time[0] - 100.0
 
     return wait
 

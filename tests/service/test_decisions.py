@@ -23,45 +23,45 @@ def as_rows(p, n, start=0):
 
 
 def test_answers_are_the_gates(served, gate, rows):
-    given = as_rows(rows, 300)
-    done = served.decide({"rows": given})["rows"]
+    request_rows = as_rows(rows, 300)
+    decisions = served.decide({"rows": request_rows})["rows"]
     expected = gate.screen(np.asarray(rows.logits, float)[:300], kind="logits")
-    assert [one["id"] for one in done] == [one["id"] for one in given]
-    assert [one["doubt"] for one in done] == expected.scores.tolist()
-    assert [one["accepted"] for one in done] == expected.accepted.tolist()
-    assert [one["predicted"] for one in done] == expected.predicted.tolist()
-    assert {one["version"] for one in done} == {1}
-    assert all(one["review"] for one in done if not one["accepted"])
-    assert "shortlist" not in done[0]
+    assert [row["id"] for row in decisions] == [row["id"] for row in request_rows]
+    assert [row["doubt"] for row in decisions] == expected.scores.tolist()
+    assert [row["accepted"] for row in decisions] == expected.accepted.tolist()
+    assert [row["predicted"] for row in decisions] == expected.predicted.tolist()
+    assert {row["version"] for row in decisions} == {1}
+    assert all(row["review"] for row in decisions if not row["accepted"])
+    assert "shortlist" not in decisions[0]
 
 
 def without(answers, *names):
-    return [{k: v for k, v in one.items() if k not in names} for one in answers]
+    return [{k: v for k, v in answer.items() if k not in names} for answer in answers]
 
 
 def test_the_form_does_not_matter(serve, rows):
     """One by one, in rows, in columns, in one commit with others: the same answers."""
     gate = td.calibrate(made_rows(2000, 1), score="alpha", frr=0.1, shortlist=0.9)
     served = serve(gate, review=(1.0, 0.0))
-    given = as_rows(rows, 40)
+    request_rows = as_rows(rows, 40)
 
     def named(start):
-        return [row | {"id": start + row["id"]} for row in given]
+        return [row | {"id": start + row["id"]} for row in request_rows]
 
     alone = [served.decide(row) for row in named("a")]
-    many = served.decide({"rows": named("b")})["rows"]
-    own = named("c")
+    in_rows = served.decide({"rows": named("b")})["rows"]
+    renamed = named("c")
     columns = served.decide(
-        {"ids": [r["id"] for r in own], "logits": [r["logits"] for r in own]}
+        {"ids": [r["id"] for r in renamed], "logits": [r["logits"] for r in renamed]}
     )["rows"]
-    asked = [("POST", "/v1/decide", row) for row in named("d")]
-    asked.insert(20, ("POST", "/v1/decide", {"logits": [1.0] * 5}))
-    asked.insert(30, ("POST", "/v1/decide", b"{"))
+    requests = [("POST", "/v1/decide", row) for row in named("d")]
+    requests.insert(20, ("POST", "/v1/decide", {"logits": [1.0] * 5}))
+    requests.insert(30, ("POST", "/v1/decide", b"{"))
     before = served.service.writer.commits
-    together = [a.json for a in served.ask_all(*asked) if a.status == 200]
+    together = [a.json for a in served.ask_all(*requests) if a.status == 200]
     assert served.service.writer.commits - before < 40
-    nameless = [served.decide({"logits": row["logits"]}) for row in given]
-    for answers in (many, columns, together, nameless):
+    nameless = [served.decide({"logits": row["logits"]}) for row in request_rows]
+    for answers in (in_rows, columns, together, nameless):
         assert without(answers, "id") == without(alone, "id")
 
 
@@ -69,28 +69,28 @@ def test_a_repetition_gets_the_same_bytes(serve, rows):
     served = serve(
         td.calibrate(made_rows(2000, 1), score="alpha", frr=0.1, shortlist=0.9)
     )
-    one = as_rows(rows, 1)[0] | {"group": "ä", "payload": {"text": "a"}}
-    many = {"rows": as_rows(rows, 60, 1)}
+    single = as_rows(rows, 1)[0] | {"group": "ä", "payload": {"text": "a"}}
+    several = {"rows": as_rows(rows, 60, 1)}
     certain = {"id": "sure", "probs": [1.0, 0.0, 0.0, 0.0]}
-    first = [served.post("/v1/decide", body) for body in (one, many, certain)]
+    first = [served.post("/v1/decide", body) for body in (single, several, certain)]
     assert first[2].json["doubt"] == "-inf"
-    kept = served.everything()
-    again = [served.post("/v1/decide", body) for body in (one, many, certain)]
+    stored = served.everything()
+    again = [served.post("/v1/decide", body) for body in (single, several, certain)]
     assert [a.content for a in again] == [a.content for a in first]
-    assert served.everything() == kept
+    assert served.everything() == stored
     served.close()
     served = serve(served.gate)
-    again = [served.post("/v1/decide", body) for body in (one, many, certain)]
+    again = [served.post("/v1/decide", body) for body in (single, several, certain)]
     assert [a.content for a in again] == [a.content for a in first]
 
 
 def test_a_row_repeated_alone_or_in_other_company(served, rows):
-    one, two = as_rows(rows, 2)
-    shown = two | {"payload": {"text": "a"}}
-    first = served.decide({"rows": [one, shown]})["rows"]
-    assert [served.decide(one), served.decide(shown)] == first
-    assert served.decide({"rows": [shown, one]})["rows"] == first[::-1]
-    ids, values = ["r0", "r1"], [one["logits"], two["logits"]]
+    first_row, second_row = as_rows(rows, 2)
+    shown = second_row | {"payload": {"text": "a"}}
+    first = served.decide({"rows": [first_row, shown]})["rows"]
+    assert [served.decide(first_row), served.decide(shown)] == first
+    assert served.decide({"rows": [shown, first_row]})["rows"] == first[::-1]
+    ids, values = ["r0", "r1"], [first_row["logits"], second_row["logits"]]
     columns = {"ids": ids, "logits": values, "payloads": [None, {"text": "a"}]}
     assert served.decide(columns)["rows"] == first
 
@@ -111,16 +111,16 @@ def test_other_content_is_a_conflict(served, other):
     row = {"id": "x", "logits": [1.0, 2.0, 3.0, 4.0], "group": "a"}
     row |= {"payload": {"text": "a"}}
     served.decide(row)
-    kept = served.everything()
+    stored = served.everything()
     answer = served.post("/v1/decide", row | other)
     assert answer.status == 409
     assert "row 'x' had before" in answer.detail
     assert answer.json["id"] == "x"
-    both = {
+    two_rows = {
         "rows": [{"id": "y", "logits": [1.0] * 4}, {"id": "x", "logits": [1.0] * 4}]
     }
-    assert served.post("/v1/decide", both).status == 409
-    assert served.everything() == kept
+    assert served.post("/v1/decide", two_rows).status == 409
+    assert served.everything() == stored
 
 
 def test_an_id_twice_in_one_request(served):
@@ -164,23 +164,25 @@ def test_what_is_stored_is_what_was_said(serve, rows):
         made_rows(2000, 1, names=NAMES), score="alpha", frr=0.1, shortlist=0.9
     )
     served = serve(gate, review=(0.5, 0.5))
-    given = [
+    request_rows = [
         row | {"group": at % 3, "payload": {"text": row["id"]}}
         for at, row in enumerate(as_rows(rows, 100))
     ]
-    for answer, row in zip(served.decide({"rows": given})["rows"], given, strict=True):
-        kept = served.get(f"/v1/rows/{row['id']}").json
+    for answer, row in zip(
+        served.decide({"rows": request_rows})["rows"], request_rows, strict=True
+    ):
+        stored_row = served.get(f"/v1/rows/{row['id']}").json
         for name in ("id", "predicted", "doubt", "accepted", "version", "review"):
-            assert kept[name] == answer[name]
-        assert kept["group"] == row["group"]
-        assert kept["payload"] == row["payload"]
-        assert kept["shortlist"] == answer["shortlist"]
-        assert kept["kind"] == "logits"
-        assert kept["labels"] == []
+            assert stored_row[name] == answer[name]
+        assert stored_row["group"] == row["group"]
+        assert stored_row["payload"] == row["payload"]
+        assert stored_row["shortlist"] == answer["shortlist"]
+        assert stored_row["kind"] == "logits"
+        assert stored_row["labels"] == []
     stored = served.read("SELECT position, output FROM rows ORDER BY position")
     assert [at for at, _ in stored] == list(range(2, 102))  # the first gate is 1
-    back = np.array([np.frombuffer(bytes(own), np.float64) for _, own in stored])
-    assert back.tolist() == [row["logits"] for row in given]
+    back = np.array([np.frombuffer(bytes(output), np.float64) for _, output in stored])
+    assert back.tolist() == [row["logits"] for row in request_rows]
 
 
 def test_rows_are_drawn_at_their_rates(serve, rows):
@@ -195,8 +197,8 @@ def test_rows_are_drawn_at_their_rates(serve, rows):
         )
     }
     for accepted, rate in ((True, 0.2), (False, 0.7)):
-        drawn, left = counts[accepted, True], counts[accepted, False]
-        assert binomtest(drawn, drawn + left, rate).pvalue > 1e-7
+        drawn, not_drawn = counts[accepted, True], counts[accepted, False]
+        assert binomtest(drawn, drawn + not_drawn, rate).pvalue > 1e-7
     queued = served.read(
         "SELECT accepted, count(*) FROM review_queue GROUP BY accepted"
     )
@@ -207,7 +209,7 @@ def test_rows_are_drawn_at_their_rates(serve, rows):
     assert status["traffic"]["rows"] == 3600
     assert status["traffic"]["accepted"] == counts[True, True] + counts[True, False]
     minutes = status["traffic"]["minutes"]
-    assert sum(one["drawn"] for one in minutes) == sum(dict(queued).values())
+    assert sum(minute["drawn"] for minute in minutes) == sum(dict(queued).values())
 
 
 def test_a_candidate_decides_beside(serve, gate, rows):
@@ -217,33 +219,33 @@ def test_a_candidate_decides_beside(serve, gate, rows):
     served.done("/v1/gates/2/shadow")
     values = np.asarray(rows.logits, float)[:400]
     served.decide({"logits": values.tolist()})
-    own = gate.screen(values, kind="logits").accepted
-    beside = other.screen(values, kind="logits").accepted
+    current_accepts = gate.screen(values, kind="logits").accepted
+    shadow_accepts = other.screen(values, kind="logits").accepted
     shadow = served.get("/v1/status").json["shadow"]
     assert shadow["version"] == 2
     assert shadow["rows"] == 400
-    assert shadow["both"] == (own & beside).sum()
-    assert shadow["only_current"] == (own & ~beside).sum()
-    assert shadow["only_shadow"] == (~own & beside).sum()
-    assert shadow["neither"] == (~own & ~beside).sum()
+    assert shadow["both"] == (current_accepts & shadow_accepts).sum()
+    assert shadow["only_current"] == (current_accepts & ~shadow_accepts).sum()
+    assert shadow["only_shadow"] == (~current_accepts & shadow_accepts).sum()
+    assert shadow["neither"] == (~current_accepts & ~shadow_accepts).sum()
     assert shadow["labelled"] is None
 
 
 def test_gates_of_other_classes_are_refused(serve, gate):
     served = serve(gate)
     other = td.calibrate(made_rows(2000, 1, classes=6), score="beta", risk=0.1)
-    done = served.post("/v1/gates", json.loads(other.to_json()))
-    assert done.status == 409
-    assert "6 classes" in done.json["detail"]
+    response = served.post("/v1/gates", json.loads(other.to_json()))
+    assert response.status == 409
+    assert "6 classes" in response.json["detail"]
 
 
 def test_gates_that_reject_everything_are_promoted_only_if_asked_twice(serve, gate):
     served = serve(gate)
     other = td.Gate(0.0, score="alpha", state="reject-all")
     served.done("/v1/gates", json.loads(other.to_json()))
-    done = served.post("/v1/gates/2/promote", {})
-    assert done.status == 409
-    assert "rejects every row" in done.json["detail"]
+    response = served.post("/v1/gates/2/promote", {})
+    assert response.status == 409
+    assert "rejects every row" in response.json["detail"]
     assert served.done("/v1/gates/2/promote", {"anyway": True})["version"] == 2
 
 
@@ -258,7 +260,7 @@ def test_digests_tell_rows_apart(values):
 
 
 def test_made_ids_are_new_and_in_order():
-    ids = [one for _ in range(50) for one in new_ids(20)]
+    ids = [name for _ in range(50) for name in new_ids(20)]
     assert len(set(ids)) == 1000
-    starts = [one[:14] for one in ids]
+    starts = [name[:14] for name in ids]
     assert starts == sorted(starts)

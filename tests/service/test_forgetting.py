@@ -81,11 +81,11 @@ def test_it_leaves_the_file(personal, place):
     personal.close()
     from pathlib import Path
 
-    kept = b"".join(
+    content = b"".join(
         path.read_bytes() for path in Path(place).parent.iterdir() if path.is_file()
     )
-    assert SECRET.encode() not in kept
-    assert b"blood" not in kept
+    assert SECRET.encode() not in content
+    assert b"blood" not in content
 
 
 def test_a_row_that_waits(serve, gate):
@@ -105,8 +105,8 @@ def test_a_row_that_waits(serve, gate):
 @pytest.mark.parametrize("groups", ["team", "predicted"])
 def test_groups_stay_where_the_watch_needs_them(serve, groups):
     rows = made_rows(2000, 1)
-    own = np.arange(2000) % 2 if groups == "team" else "predicted"
-    gate = td.calibrate(rows, score="alpha", risk=0.15, groups=own)
+    gate_groups = np.arange(2000) % 2 if groups == "team" else "predicted"
+    gate = td.calibrate(rows, score="alpha", risk=0.15, groups=gate_groups)
     served = serve(gate, review=(1.0, 1.0))
     logits = np.asarray(made_rows(20, 2).logits, float).tolist()
     body = {"ids": list(range(20)), "logits": logits}
@@ -115,8 +115,8 @@ def test_groups_stay_where_the_watch_needs_them(serve, groups):
     for name in range(0, 20, 3):
         forget(served, name)
     served.check_watch()
-    kept = served.read("SELECT group_name, predicted FROM rows WHERE id IS NULL")
-    for team, predicted in kept:
+    forgotten = served.read("SELECT group_name, predicted FROM rows WHERE id IS NULL")
+    for team, predicted in forgotten:
         assert (team is not None) == (groups == "team")
         assert (predicted is not None) == (groups == "predicted")
 

@@ -44,8 +44,8 @@ def check_answers(load, service, latest=3000):
         again = decide(link, {name: load.decided[name][0] for name in names})
         assert again == [load.decided[name][1] for name in names]
     for names in batches(list(load.labels)[-latest:], 1000):
-        given = {name: load.labels[name] for name in names}
-        assert set(label(link, given)) == {"repeated"}
+        labels = {name: load.labels[name] for name in names}
+        assert set(label(link, labels)) == {"repeated"}
     for name, (said, lease) in list(load.answers.items())[-50:]:
         assert answer(link, name, lease, said) == "repeated"
     send_again(load, link)
@@ -56,24 +56,24 @@ def send_again(load, link):
     """Send what was not answered; nobody knows whether it was stored."""
     if load.unsure:
         answers = decide(link, load.unsure)
-        for (name, row), said in zip(load.unsure.items(), answers, strict=True):
-            load.decided[name] = row, said
-    given = {name: said for name, said in load.told.items() if name[0] == "L"}
-    if given:
-        assert set(label(link, given)) <= {"counted", "kept", "repeated"}
-        load.labels |= given
-    for name in set(load.told) - set(given):
-        said, lease = load.told[name], load.leased[name]
-        assert answer(link, name, lease, said) in ("counted", "repeated")
-        load.answers[name] = said, lease
+        for (name, row), decision in zip(load.unsure.items(), answers, strict=True):
+            load.decided[name] = row, decision
+    labels = {name: klass for name, klass in load.told.items() if name[0] == "L"}
+    if labels:
+        assert set(label(link, labels)) <= {"counted", "kept", "repeated"}
+        load.labels |= labels
+    for name in set(load.told) - set(labels):
+        answered, lease = load.told[name], load.leased[name]
+        assert answer(link, name, lease, answered) in ("counted", "repeated")
+        load.answers[name] = answered, lease
     load.unsure.clear()
     load.told.clear()
 
 
 def good(link, path, content):
-    status, said = ask(link, "POST", path, content)
-    assert status == 200, said
-    return said
+    status, response = ask(link, "POST", path, content)
+    assert status == 200, response
+    return response
 
 
 def decide(link, rows):
@@ -86,8 +86,8 @@ def label(link, labels):
     return [row["result"] for row in good(link, "/v1/labels", content)["rows"]]
 
 
-def answer(link, name, lease, said):
-    content = {"id": name, "lease": lease, "label": said}
+def answer(link, name, lease, label):
+    content = {"id": name, "lease": lease, "label": label}
     return good(link, "/v1/review/answer", content)["result"]
 
 
@@ -126,50 +126,52 @@ def check_store(load, place, *, saved=False):
 def is_watched(place):
     """Tell whether the watch has counted all rows and labels."""
     session = open_database(place).open()
-    found = session.rows(
+    watches = session.rows(
         "SELECT (SELECT max(position) FROM rows), (SELECT max(position) FROM labels "
         "WHERE counted = 1), position FROM watches"
     )
     session.close()
-    return bool(found) and max(found[0][:2]) <= max(upto for *_, upto in found)
+    return bool(watches) and max(watches[0][:2]) <= max(upto for *_, upto in watches)
 
 
 def check_positions(session):
     """All who were given a position used it, and each was given once."""
-    given = [
+    positions = [
         position
         for table in ("rows", "labels", "gate_changes")
         for (position,) in session.rows(f"SELECT position FROM {table}")
     ]
-    assert sorted(given) == list(range(1, read_head(session).position + 1))
+    assert sorted(positions) == list(range(1, read_head(session).position + 1))
 
 
 def check_rows(load, session):
     """All that was answered is there once; besides, only what was sent may be."""
     rows = session.rows("SELECT id, position, accepted, drawn FROM rows")
-    stored = {name: (bool(kept), bool(drawn)) for name, _, kept, drawn in rows}
+    stored = {name: (bool(accepted), bool(drawn)) for name, _, accepted, drawn in rows}
     assert len(stored) == len(rows)
     places = {name: position for name, position, _, _ in rows}
     assert dict(session.rows("SELECT id, position FROM ids")) == places
-    known = {
+    decided = {
         name: (answer["accepted"], answer["review"])
         for name, (_, answer) in load.decided.items()
     }
-    assert known.items() <= stored.items()
-    assert set(stored) <= set(known) | set(load.unsure)
+    assert decided.items() <= stored.items()
+    assert set(stored) <= set(decided) | set(load.unsure)
 
 
 def check_labels(load, session):
     """The same of labels; what was leased still is."""
-    found = session.rows(
+    rows = session.rows(
         "SELECT r.id, l.label, l.lease FROM labels l "
         "JOIN rows r ON r.position = l.row_position"
     )
-    labels = {name: (json.loads(label), lease) for name, label, lease in found}
-    assert len(labels) == len(found)
-    known = {name: (label, None) for name, label in load.labels.items()} | load.answers
-    assert known.items() <= labels.items()
-    assert set(labels) <= set(known) | set(load.told)
+    labels = {name: (json.loads(label), lease) for name, label, lease in rows}
+    assert len(labels) == len(rows)
+    answered = {
+        name: (label, None) for name, label in load.labels.items()
+    } | load.answers
+    assert answered.items() <= labels.items()
+    assert set(labels) <= set(answered) | set(load.told)
     waiting = dict(session.rows("SELECT id, lease FROM review_queue"))
     drawn = session.rows("SELECT id FROM rows WHERE drawn = 1 AND judgement IS NULL")
     assert set(waiting) == {name for (name,) in drawn}
@@ -180,18 +182,20 @@ def check_labels(load, session):
 def check_counts(session):
     """The aggregates that the page shows are sums of what is stored."""
 
-    def one(statement):
+    def sums_of(statement):
         return tuple(int(value or 0) for value in session.rows(statement)[0])
 
-    rows = one("SELECT count(*), sum(accepted) FROM rows")
-    labels = one("SELECT count(*) FROM labels")
+    rows = sums_of("SELECT count(*), sum(accepted) FROM rows")
+    labels = sums_of("SELECT count(*) FROM labels")
     for table in ("version_counts", "minute_counts"):
-        sums = one(f"SELECT sum(rows), sum(accepted), sum(labels) FROM {table}")
+        sums = sums_of(f"SELECT sum(rows), sum(accepted), sum(labels) FROM {table}")
         assert (table, sums) == (table, (*rows, *labels))
-    kept = dict(session.rows("SELECT name, rows FROM review_counts"))
-    for audit, what in enumerate(("waiting rejected", "waiting accepted")):
-        (waiting,) = one(f"SELECT count(*) FROM review_queue WHERE accepted = {audit}")
-        assert kept.get(what, 0) == waiting
+    review_counts = dict(session.rows("SELECT name, rows FROM review_counts"))
+    for audit, name in enumerate(("waiting rejected", "waiting accepted")):
+        (waiting,) = sums_of(
+            f"SELECT count(*) FROM review_queue WHERE accepted = {audit}"
+        )
+        assert review_counts.get(name, 0) == waiting
 
 
 def check_watches(session, *, saved):
@@ -228,12 +232,12 @@ def check_steps(session, version, upto):
         ("labels", "sum(counted)", "labels"),
     ):
         counted = sum(entry[name] for entry in entries)
-        (found,) = session.rows(
+        (stored,) = session.rows(
             f"SELECT {column} FROM {table} WHERE position <= ? AND version = ?",
             upto,
             version,
         )[0]
-        assert (name, counted) == (name, found or 0)
+        assert (name, counted) == (name, stored or 0)
 
 
 def test_a_service_that_is_killed_loses_nothing_that_it_answered(gate, tmp_path):
@@ -278,13 +282,13 @@ def test_a_replica_that_is_killed_loses_nothing_and_stops_nobody(
         for number in range(KILLS):
             load.start(*pair)
             time.sleep(rng.uniform(0.1, 1.2))
-            which = number % 2
-            assert pair[which].kill() == -9
+            killed = number % 2
+            assert pair[killed].kill() == -9
             before = len(load.decided)
-            pair[which] = stack.enter_context(serving(gate, place))
+            pair[killed] = stack.enter_context(serving(gate, place))
             assert len(load.decided) > before
             load.stop()
-            check_answers(load, pair[which])
+            check_answers(load, pair[killed])
             check_store(load, place)
         check_answers(load, pair[0], latest=0)
         # Where the replica that watched was killed, another takes over.
@@ -306,14 +310,14 @@ def test_a_database_that_crashes_and_comes_back_has_all_that_was_answered(
             time.sleep(rng.uniform(0.3, 1.0))
             postgres.crash()
             row = {"id": "while it is away", "logits": [1, 2, 3]}
-            status, said = pair[0].ask("POST", "/v1/decide", row)
-            assert (status, said["title"]) == (503, "Unavailable")
+            status, response = pair[0].ask("POST", "/v1/decide", row)
+            assert (status, response["title"]) == (503, "Unavailable")
             assert pair[0].ask("GET", "/readyz")[0] == 503
             assert pair[0].ask("GET", "/healthz")[0] == 200
             time.sleep(1)
             postgres.start()
             before = len(load.decided)
-            wait_until(lambda seen=before: len(load.decided) > seen + 100)
+            wait_until(lambda before=before: len(load.decided) > before + 100)
             load.stop()
             for service in pair:
                 check_answers(load, service)
@@ -333,8 +337,8 @@ TRACED = "fdatasync,fsync,pwrite64,write,writev,sendto,sendmsg"
 def traced(gate, folder, *options):
     """Return a load of two seconds, and what the service asked of the system."""
     path, load = folder / "trace", Load()
-    given = ["-f", "-y", "-s", "8192", "-o", path, "-e", f"trace={TRACED}"]
-    before = ["strace", "-D", *map(str, given)]
+    strace_options = ["-f", "-y", "-s", "8192", "-o", path, "-e", f"trace={TRACED}"]
+    before = ["strace", "-D", *map(str, strace_options)]
     with serving(gate, folder / "rows.db", *options, before=before) as service:
         load.start(service)
         time.sleep(2)
@@ -360,11 +364,11 @@ def times_in(trace):
             begun[thread] = call
             if "<socket:" not in call:  # which is done only when it returns
                 continue
-        where = call.partition("<")[2].partition(">")[0]
-        if where.endswith("-wal") and "sync" in call[:9] and call.endswith("= 0"):
+        target = call.partition("<")[2].partition(">")[0]
+        if target.endswith("-wal") and "sync" in call[:9] and call.endswith("= 0"):
             synced.append(now)
-        elif where.endswith("-wal") or where.startswith("socket:"):
-            place = written if where.endswith("-wal") else sent
+        elif target.endswith("-wal") or target.startswith("socket:"):
+            place = written if target.endswith("-wal") else sent
             for name in re.findall(r"(?=([LR]-\d+-\d{6}|[0-9a-f]{24}))", call):
                 place.setdefault(name, now)
     return written, synced, sent
@@ -382,11 +386,11 @@ def test_an_answer_is_sent_after_the_disk_has_what_it_says(gate, tmp_path):
     times = times_in(trace)
     # Rows named by L may get their label, and leave the queue, in the same commit.
     leases = [lease for name, lease in load.leased.items() if name[0] == "R"]
-    told = [*load.decided, *leases]
+    answered = [*load.decided, *leases]
     assert len(load.decided) > 100
     assert len(leases) > 10
     assert not load.wrong
-    assert [name for name in told if is_early(name, *times)] == []
+    assert [name for name in answered if is_early(name, *times)] == []
 
 
 @needs_strace

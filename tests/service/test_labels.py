@@ -17,7 +17,7 @@ def named(serve):
 
 
 def result(answer):
-    return [one["result"] for one in answer["rows"]]
+    return [row["result"] for row in answer["rows"]]
 
 
 def decide(served, n, width=4, start=""):
@@ -26,34 +26,35 @@ def decide(served, n, width=4, start=""):
     return served.decide({"ids": ids, "logits": logits})["rows"]
 
 
-def kept(served):
+def stored_labels(served):
     """What the rows are labelled by in the end."""
     return served.read("SELECT position, label, judgement FROM rows ORDER BY position")
 
 
 def test_right_and_wrong_are_those_of_the_classes(named):
-    done = decide(named, 40)
+    decisions = decide(named, 40)
     labels = [NAMES[at % 4] for at in range(40)]
-    said = named.done("/v1/labels", {"ids": list(range(40)), "labels": labels})
-    assert said["counted"] + said["kept"] == 40  # those that were drawn, and others
-    for row, label in zip(done, labels, strict=True):
-        (told,) = named.get(f"/v1/rows/{row['id']}").json["labels"]
-        assert told["label"] == label
-        assert told["correct"] == (row["predicted"] == label)
-        assert told["source"] == "labels"
+    response = named.done("/v1/labels", {"ids": list(range(40)), "labels": labels})
+    # Those that were drawn, and others.
+    assert response["counted"] + response["kept"] == 40
+    for row, label in zip(decisions, labels, strict=True):
+        (stored_label,) = named.get(f"/v1/rows/{row['id']}").json["labels"]
+        assert stored_label["label"] == label
+        assert stored_label["correct"] == (row["predicted"] == label)
+        assert stored_label["source"] == "labels"
 
 
 def test_three_forms(served):
     decide(served, 6)
-    one = served.done("/v1/labels", {"id": 0, "label": 1})
-    many = served.label({"id": "1", "correct": True}, {"id": 2, "cannot_say": True})
+    single = served.done("/v1/labels", {"id": 0, "label": 1})
+    several = served.label({"id": "1", "correct": True}, {"id": 2, "cannot_say": True})
     columns = served.done("/v1/labels", {"ids": [3, "4"], "labels": [0, "2"]})
-    assert [result(one), result(many), result(columns)] == [
+    assert [result(single), result(several), result(columns)] == [
         ["counted"],
         ["counted"] * 2,
         ["counted"] * 2,
     ]
-    assert one == {
+    assert single == {
         "counted": 1,
         "repeated": 0,
         "corrected": 0,
@@ -69,37 +70,37 @@ def test_three_forms(served):
 def test_again_and_corrected(served):
     decide(served, 2)
     says = [1, 1, 2, 2, 1]
-    done = [result(served.label({"id": "0", "label": one}))[0] for one in says]
-    assert done == ["counted", "repeated", "corrected", "repeated", "corrected"]
+    results = [result(served.label({"id": "0", "label": label}))[0] for label in says]
+    assert results == ["counted", "repeated", "corrected", "repeated", "corrected"]
     history = served.get("/v1/rows/0").json["labels"]
-    assert [one["label"] for one in history] == [1, 2, 1]
+    assert [entry["label"] for entry in history] == [1, 2, 1]
     traffic = served.get("/v1/status").json["traffic"]
     assert traffic["labels"] == 1
 
 
 def test_twice_in_one_request(served):
     decide(served, 1)
-    done = served.label(
+    response = served.label(
         {"id": 0, "label": 1}, {"id": "0", "label": 1}, {"id": 0, "correct": False}
     )
-    assert result(done) == ["counted", "repeated", "corrected"]
-    assert kept(served)[0][2] == 1
+    assert result(response) == ["counted", "repeated", "corrected"]
+    assert stored_labels(served)[0][2] == 1
 
 
 def test_refused_row_by_row(named):
     decide(named, 3)
-    before = kept(named)
-    done = named.label(
+    before = stored_labels(named)
+    response = named.label(
         {"id": "0", "label": "emu"},
         {"id": "nobody", "label": "cat"},
         {"id": "1", "label": 4},
         {"id": "2", "label": "cat"},
     )
-    assert result(done) == ["refused", "refused", "refused", "counted"]
-    why = [one.get("why", "") for one in done["rows"]]
+    assert result(response) == ["refused", "refused", "refused", "counted"]
+    why = [row.get("why", "") for row in response["rows"]]
     assert "expected a class out of 'cat', 'dog', 'eel', 'fox', got 'emu'" in why[0]
     assert why[1] == "no row of this id is known"
-    assert kept(named)[:2] == before[:2]
+    assert stored_labels(named)[:2] == before[:2]
 
 
 @pytest.mark.sampled(3)
@@ -139,8 +140,8 @@ def test_what_is_wrong_changes_nothing(served, body):
 def test_too_many_labels(served):
     most = served.service.settings.limits.labels
     for n, status in ((most, 200), (most + 1, 413)):
-        given = {"ids": ["x"] * n, "labels": [0] * n}
-        assert served.post("/v1/labels", given).status == status
+        body = {"ids": ["x"] * n, "labels": [0] * n}
+        assert served.post("/v1/labels", body).status == status
 
 
 @pytest.mark.sampled(3)
@@ -153,10 +154,10 @@ def test_the_order_of_rows_does_not_matter(serve, gate, order):
         [{"id": "2", "correct": False}, {"id": "3", "label": 0}],
         [{"id": "4", "cannot_say": True}, {"id": "5", "label": 3}],
     ]
-    for one in order:
-        served.label(*groups[one])
+    for name in order:
+        served.label(*groups[name])
     served.check_watch()
-    assert [row[1] for row in kept(served)] == ["1", "2", None, "0", None, "3"]
+    assert [row[1] for row in stored_labels(served)] == ["1", "2", None, "0", None, "3"]
     status = served.get("/v1/status").json
     assert status["traffic"]["labels"] == 6
     assert status["review"]["waiting"] == 0
@@ -186,29 +187,29 @@ def test_rows_without_classes(serve, kind):
     value = sure if kind == "confidence" else 1 - sure
     served = serve(td.calibrate(make(value, right), score=kind, risk=0.2))
     bare = {"ids": ["a", "b", "c"], kind: [0.9, 0.4, 0.3]}
-    assert {one["predicted"] for one in served.decide(bare)["rows"]} <= {"", None}
-    said = {"ids": ["d", "e", "f"], kind: [0.9, 0.4, 0.3], "predicted": ["x", "7", "8"]}
-    served.decide(said)
-    done = served.label({"id": "a", "label": "x"}, {"id": "a", "correct": True})
-    assert result(done)[0] == "refused"
-    assert result(done)[1] in ("counted", "kept")
-    assert "correct" in done["rows"][0]["why"]
-    done = served.label(*({"id": one, "label": 7} for one in "def"))
-    assert set(result(done)) <= {"counted", "kept"}
+    assert {row["predicted"] for row in served.decide(bare)["rows"]} <= {"", None}
+    body = {"ids": ["d", "e", "f"], kind: [0.9, 0.4, 0.3], "predicted": ["x", "7", "8"]}
+    served.decide(body)
+    response = served.label({"id": "a", "label": "x"}, {"id": "a", "correct": True})
+    assert result(response)[0] == "refused"
+    assert result(response)[1] in ("counted", "kept")
+    assert "correct" in response["rows"][0]["why"]
+    response = served.label(*({"id": name, "label": 7} for name in "def"))
+    assert set(result(response)) <= {"counted", "kept"}
     wrong = served.read(
         "SELECT judgement FROM rows WHERE id IN ('d', 'e', 'f') ORDER BY id"
     )
-    assert [one for (one,) in wrong] == [1, 0, 1]
-    done = served.post("/v1/labels", {"id": "d", "label": 10**30})
-    assert done.status in (200, 400)
+    assert [judgement for (judgement,) in wrong] == [1, 0, 1]
+    response = served.post("/v1/labels", {"id": "d", "label": 10**30})
+    assert response.status in (200, 400)
 
 
 def test_a_row_that_was_not_drawn_is_labelled_but_not_watched(serve, gate):
     served = serve(gate, review=(0.0, 0.0))
     decide(served, 20)
-    done = served.label(*({"id": str(at), "correct": False} for at in range(20)))
-    assert (done["counted"], done["kept"]) == (0, 20)
-    assert "not drawn for review" in done["rows"][0]["why"]
+    response = served.label(*({"id": str(at), "correct": False} for at in range(20)))
+    assert (response["counted"], response["kept"]) == (0, 20)
+    assert "not drawn for review" in response["rows"][0]["why"]
     watch = served.check_watch()
     assert watch.totals.labels == 0
     assert served.read("SELECT sum(counted) FROM labels") == [(0,)]

@@ -36,15 +36,18 @@ FLOAT = TensorProto.FLOAT
 def save(path, nodes, outputs, *, inputs=None, weights=WEIGHTS, **options):
     """Write a model of x (n, 4), whose weights are called w."""
     graph = helper.make_graph(
-        [helper.make_node(op, given, made, **own) for op, given, made, own in nodes],
+        [
+            helper.make_node(op, node_inputs, node_outputs, **attributes)
+            for op, node_inputs, node_outputs, attributes in nodes
+        ],
         "g",
         inputs or [helper.make_tensor_value_info("x", FLOAT, ["n", 4])],
-        [helper.make_tensor_value_info(*one) for one in outputs],
+        [helper.make_tensor_value_info(*output) for output in outputs],
         [numpy_helper.from_array(weights, "w")],
     )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    made.ir_version = 9
-    onnx.save(made, path, **options)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 9
+    onnx.save(model, path, **options)
     return path
 
 
@@ -98,19 +101,19 @@ def test_the_logits_behind_a_softmax_are_decided_on(tmp_path, x):
 def test_an_output_is_known_by_its_name(name, tmp_path, x):
     linear, soft = MATMUL, ("Softmax", ["z"], ["p"], {"axis": -1})
     last = ("Mul", ["z" if name == "logits" else "p", "one"], [name], {})
-    one = ("Constant", [], ["one"], {"value_float": 1.0})
-    save(tmp_path / "m.onnx", [linear, soft, one, last], [(name, FLOAT, ["n", C])])
+    constant = ("Constant", [], ["one"], {"value_float": 1.0})
+    save(tmp_path / "m.onnx", [linear, soft, constant, last], [(name, FLOAT, ["n", C])])
     if name == "probs":  # called so, and the graph does not show it
         with pytest.raises(InputError, match="cannot tell which output"):
             OnnxModel(tmp_path / "m.onnx")
     model = OnnxModel(
         tmp_path / "m.onnx", **({} if name == "logits" else {"probs": name})
     )
-    kind, found = model.logits_or_probs(model.run({"x": x}))
+    kind, scores = model.logits_or_probs(model.run({"x": x}))
     z = x @ WEIGHTS
     wanted = z if name == "logits" else np.exp(z) / np.exp(z).sum(1, keepdims=True)
     assert kind == name
-    assert np.allclose(found, wanted, atol=1e-5)
+    assert np.allclose(scores, wanted, atol=1e-5)
     assert list(model.outputs) == [name, "doubt", "accepted"]
 
 
@@ -133,10 +136,10 @@ def test_a_guarded_model_is_decided_on_as_it_decides(make, shortlist, tmp_path, 
     assert np.array_equal(again, z)
     session = onnxruntime.InferenceSession(tmp_path / "guarded.onnx")
     doubt, accepted = session.run(["doubt", "accepted"], {"x": x})
-    done = gate.screen(td.Predictions.from_logits(again))
-    assert np.allclose(done.scores, doubt, atol=1e-5)
-    near = np.abs(done.scores - gate.threshold) < 1e-5
-    assert np.array_equal(done.accepted[~near], accepted[~near])
+    screened = gate.screen(td.Predictions.from_logits(again))
+    assert np.allclose(screened.scores, doubt, atol=1e-5)
+    near = np.abs(screened.scores - gate.threshold) < 1e-5
+    assert np.array_equal(screened.accepted[~near], accepted[~near])
 
 
 def test_a_table_stands_for_the_dicts_of_a_zipmap(tmp_path):
@@ -147,17 +150,17 @@ def test_a_table_stands_for_the_dicts_of_a_zipmap(tmp_path):
     x, y = load_digits(return_X_y=True)
     x = x.astype(np.float32) / 16
     fitted = LogisticRegression().fit(x[:300], y[:300])
-    made = to_onnx(fitted, x[:1])
-    (tmp_path / "m.onnx").write_bytes(made.SerializeToString())
+    converted = to_onnx(fitted, x[:1])
+    (tmp_path / "m.onnx").write_bytes(converted.SerializeToString())
     model = OnnxModel(tmp_path / "m.onnx")
     assert [model.outputs[name].datatype for name in model.outputs] == [
         *("INT64", "FP32", "FP64", "BOOL"),
     ]
     outputs = model.run({"X": x})
-    kind, found = model.logits_or_probs(outputs)
+    kind, scores = model.logits_or_probs(outputs)
     assert kind == "probs"
-    assert np.allclose(found, fitted.predict_proba(x), atol=1e-5)
-    assert np.array_equal(outputs["output_probability"], found)
+    assert np.allclose(scores, fitted.predict_proba(x), atol=1e-5)
+    assert np.array_equal(outputs["output_probability"], scores)
     assert np.array_equal(outputs["output_label"], fitted.predict(x))
 
 
@@ -189,22 +192,22 @@ def test_every_type_that_the_protocol_has(tmp_path):
         n: helper.np_dtype_to_tensor_dtype(np.dtype(k)) for n, k in kinds.items()
     }
     numbers["BYTES"] = TensorProto.STRING
-    given = [helper.make_tensor_value_info("x", FLOAT, ["n", 4])]
-    given += [
+    infos = [helper.make_tensor_value_info("x", FLOAT, ["n", 4])]
+    infos += [
         helper.make_tensor_value_info(n, t, [None, 2]) for n, t in numbers.items()
     ]
     nodes = [("Identity", [name], [f"out_{name}"], {}) for name in numbers]
     nodes.append(("MatMul", ["x", "w"], ["logits"], {}))
     outputs = [(f"out_{name}", kind, [None, 2]) for name, kind in numbers.items()]
     outputs.append(("logits", FLOAT, ["n", C]))
-    model = OnnxModel(save(tmp_path / "m.onnx", nodes, outputs, inputs=given))
+    model = OnnxModel(save(tmp_path / "m.onnx", nodes, outputs, inputs=infos))
     inputs = {name: np.ones((1, 2), kind) for name, kind in kinds.items()}
     inputs |= {"BYTES": np.array([["a", "é"]], object), "x": np.ones((1, 4), "f4")}
-    made = model.run(inputs)
+    results = model.run(inputs)
     for name in numbers:
         assert model.inputs[name].datatype == name
         assert model.outputs[f"out_{name}"].datatype == name
-        assert np.array_equal(made[f"out_{name}"], inputs[name])
+        assert np.array_equal(results[f"out_{name}"], inputs[name])
 
 
 def test_threads_share_a_model(tmp_path, x):
@@ -212,8 +215,8 @@ def test_threads_share_a_model(tmp_path, x):
     batches = [x[at : at + 5] for at in range(0, 50, 5)]
     alone = [model.logits_or_probs(model.run({"x": batch}))[1] for batch in batches]
     with ThreadPoolExecutor(8) as pool:
-        many = list(pool.map(lambda batch: model.run({"x": batch}), batches * 30))
-    for at, outputs in enumerate(many):
+        results = list(pool.map(lambda batch: model.run({"x": batch}), batches * 30))
+    for at, outputs in enumerate(results):
         assert np.array_equal(model.logits_or_probs(outputs)[1], alone[at % 10])
 
 
@@ -229,8 +232,8 @@ def test_one_thread_works_on_a_request_unless_told(tmp_path):
 
     def started(threads):
         command = [sys.executable, "-c", code, path, str(threads)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        return int(done.stdout)
+        completed = subprocess.run(command, capture_output=True, text=True, check=True)
+        return int(completed.stdout)
 
     assert started(4) - started(1) == 3
 
@@ -248,20 +251,20 @@ def test_a_missing_package_is_named(package, tmp_path):
         "    print(error)\n"
     )
     path = softmax_model(tmp_path / "m.onnx")
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", code, path], capture_output=True, text=True, check=True
     )
-    assert f"needs {package}, which is not installed" in done.stdout
-    assert 'pip install "trustdoctor[onnx]"' in done.stdout
+    assert f"needs {package}, which is not installed" in completed.stdout
+    assert 'pip install "trustdoctor[onnx]"' in completed.stdout
 
 
 def refused(path, kind=InputError, **options):
     """The one line that a model is refused by."""
-    with pytest.raises(kind) as found:
+    with pytest.raises(kind) as raised:
         OnnxModel(path, **options)
-    assert type(found.value) is kind
-    assert "\n" not in str(found.value)
-    return str(found.value)
+    assert type(raised.value) is kind
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
 
 
 def test_two_candidates_or_none_are_refused(tmp_path, x):
@@ -271,15 +274,15 @@ def test_two_candidates_or_none_are_refused(tmp_path, x):
     save(tmp_path / "two.onnx", [MATMUL, SOFTMAX, second, soft], outputs)
     logits_model(tmp_path / "none.onnx", "scores")
     for name in ("two.onnx", "none.onnx"):
-        said = refused(tmp_path / name)
-        assert "cannot tell which output holds logits or probabilities" in said
-        assert "logits=NAME or probs=NAME (--logits, --probs)" in said
+        message = refused(tmp_path / name)
+        assert "cannot tell which output holds logits or probabilities" in message
+        assert "logits=NAME or probs=NAME (--logits, --probs)" in message
     model = OnnxModel(tmp_path / "two.onnx", probs="y2")
-    kind, found = model.logits_or_probs(model.run({"x": x}))
+    kind, scores = model.logits_or_probs(model.run({"x": x}))
     z = (x @ WEIGHTS) ** 2
     wanted = np.exp(z - z.max(1, keepdims=True))
     assert kind == "probs"
-    assert np.allclose(found, wanted / wanted.sum(1, keepdims=True), atol=1e-5)
+    assert np.allclose(scores, wanted / wanted.sum(1, keepdims=True), atol=1e-5)
     model = OnnxModel(tmp_path / "none.onnx", logits="scores")
     assert np.allclose(
         model.logits_or_probs(model.run({"x": x}))[1], x @ WEIGHTS, atol=1e-5
@@ -293,9 +296,9 @@ def test_a_model_with_such_outputs_of_another_kind_is_refused(tmp_path):
     linear = ("MatMul", ["x", "w"], ["logits"], {})
     outputs = [("logits", FLOAT, ["n", C]), ("doubt", FLOAT, ["n", C])]
     save(tmp_path / "m.onnx", [linear, doubt], outputs)
-    said = refused(tmp_path / "m.onnx")
-    assert "got doubt in" in said
-    assert "trustdoctor export did not write. Call them something else" in said
+    message = refused(tmp_path / "m.onnx")
+    assert "got doubt in" in message
+    assert "trustdoctor export did not write. Call them something else" in message
 
 
 def test_tensors_that_cannot_be_logits_are_refused(tmp_path):
@@ -303,8 +306,8 @@ def test_tensors_that_cannot_be_logits_are_refused(tmp_path):
     linear = ("MatMul", ["x", "w"], ["logits"], {})
     outputs = [("logits", FLOAT, ["n", C]), ("best", TensorProto.INT64, ["n", 1])]
     save(tmp_path / "m.onnx", [linear, most], outputs)
-    said = refused(tmp_path / "m.onnx", probs="best")
-    assert "expected floats (rows, classes) to decide on, got tensor(int64)" in said
+    message = refused(tmp_path / "m.onnx", probs="best")
+    assert "expected floats (rows, classes) to decide on, got tensor(int64)" in message
     path, one = tmp_path / "one.onnx", [("logits", FLOAT, ["n", 1])]
     save(path, [linear], one, weights=WEIGHTS[:, :1])
     assert "of shape ['n', 1] as 'logits'" in refused(path)
@@ -315,9 +318,9 @@ def test_types_that_the_protocol_cannot_carry_are_refused(tmp_path):
     narrow = ("Cast", ["logits"], ["b"], {"to": TensorProto.BFLOAT16})
     outputs = [("logits", FLOAT, ["n", C]), ("b", TensorProto.BFLOAT16, ["n", C])]
     save(tmp_path / "m.onnx", [linear, narrow], outputs)
-    said = refused(tmp_path / "m.onnx")
-    assert "got tensor(bfloat16) as 'b'" in said
-    assert "Export it without" in said
+    message = refused(tmp_path / "m.onnx")
+    assert "got tensor(bfloat16) as 'b'" in message
+    assert "Export it without" in message
 
 
 def test_files_that_are_not_models(tmp_path):
@@ -326,8 +329,8 @@ def test_files_that_are_not_models(tmp_path):
     os.mkfifo(tmp_path / "pipe.onnx")
     (tmp_path / "folder.onnx").mkdir()
     for name in ("noise", "empty", "pipe", "folder", "absent"):
-        said = refused(tmp_path / f"{name}.onnx", FileError)
-        assert "as an ONNX model" in said, name
+        message = refused(tmp_path / f"{name}.onnx", FileError)
+        assert "as an ONNX model" in message, name
     softmax_model(tmp_path / "m.onnx", save_as_external_data=True, location="gone",
                   size_threshold=0)  # fmt: skip
     (tmp_path / "gone").unlink()
@@ -351,9 +354,9 @@ def test_what_the_model_cannot_run_on_is_the_senders_mistake(tmp_path, x, capfd)
     assert model.logits_or_probs(model.run({"x": x}))[1].shape == (25, C)
     with pytest.raises(InputError, match="expected inputs that the model m runs on"):
         model.run({"x": x[:3]})
-    with pytest.raises(InputError) as found:
+    with pytest.raises(InputError) as raised:
         model.run({})
-    assert "\n" not in str(found.value)
+    assert "\n" not in str(raised.value)
     assert capfd.readouterr() == ("", "")
 
 
@@ -386,8 +389,8 @@ def serving(folder, model, gate):
 
 
 def tensor(x, *, binary):
-    given = triton.InferInput("x", list(x.shape), "FP32")
-    return given.set_data_from_numpy(x, binary_data=binary)
+    infer_input = triton.InferInput("x", list(x.shape), "FP32")
+    return infer_input.set_data_from_numpy(x, binary_data=binary)
 
 
 def asked(*names, binary):
@@ -420,9 +423,13 @@ def test_the_service_says_what_it_serves(client):
         "version": td.__version__,
         "extensions": ["binary_tensor_data"],
     }
-    said = client.get_model_metadata("cats")
-    assert (said["name"], said["platform"]) == ("cats", "onnxruntime_onnx")
-    assert [one["name"] for one in said["outputs"]] == ["y", "doubt", "accepted"]
+    metadata = client.get_model_metadata("cats")
+    assert (metadata["name"], metadata["platform"]) == ("cats", "onnxruntime_onnx")
+    assert [output["name"] for output in metadata["outputs"]] == [
+        "y",
+        "doubt",
+        "accepted",
+    ]
     assert not client.is_model_ready("dogs")
 
 
@@ -445,9 +452,9 @@ def test_the_service_decides_on_what_the_model_says(sent, out, client, x):
     assert 0.1 < accepted.mean() < 0.9
     p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
     assert np.allclose(answer.as_numpy("y"), p, atol=1e-5)
-    said = answer.get_response()
-    assert [one["name"] for one in said["outputs"]] == list(names)
-    assert said["id"] == f"{sent}-{out}"
+    response = answer.get_response()
+    assert [output["name"] for output in response["outputs"]] == list(names)
+    assert response["id"] == f"{sent}-{out}"
 
 
 def test_all_outputs_come_where_none_is_named(client, x):
@@ -465,9 +472,9 @@ def test_rows_are_stored_by_the_requests_id(address, client, x):
     assert row["doubt"] == first.as_numpy("doubt")[2]
     second = client.infer("cats", [tensor(x[:3], binary=False)], request_id="again")
     assert np.array_equal(second.as_numpy("doubt"), first.as_numpy("doubt"))
-    with pytest.raises(triton.InferenceServerException) as found:
+    with pytest.raises(triton.InferenceServerException) as raised:
         client.infer("cats", [tensor(x[3:6], binary=True)], request_id="again")
-    assert found.value.status() == "409"
+    assert raised.value.status() == "409"
 
 
 def test_many_clients_at_once_get_their_own_rows(address, x):
@@ -493,11 +500,11 @@ def test_many_clients_at_once_get_their_own_rows(address, x):
 )
 def test_a_client_is_told_what_is_wrong(change, status, words, client):
     outputs = asked(change["out"], binary=True) if "out" in change else None
-    given = tensor(change["x"].astype(np.float32), binary=True)
-    with pytest.raises(triton.InferenceServerException) as found:
-        client.infer(change["name"], [given], outputs=outputs)
-    assert found.value.status() == status
-    assert words in found.value.message()
+    x_input = tensor(change["x"].astype(np.float32), binary=True)
+    with pytest.raises(triton.InferenceServerException) as raised:
+        client.infer(change["name"], [x_input], outputs=outputs)
+    assert raised.value.status() == status
+    assert words in raised.value.message()
 
 
 def test_a_certain_row_has_a_doubt_in_json_too(tmp_path):

@@ -46,17 +46,17 @@ class Traffic:
         }
         if self.served.gate.grouped_by not in ("", "predicted"):
             body["groups"] = TEAMS[:n].tolist()
-        done = self.served.decide(body)["rows"]
-        self.open += [one["id"] for one in done if one["review"]]
+        decisions = self.served.decide(body)["rows"]
+        self.open += [decision["id"] for decision in decisions if decision["review"]]
         self.at += n
 
     def label(self, share=0.7):
-        chosen = [one for one in self.open if self.rng.random() < share]
+        chosen = [name for name in self.open if self.rng.random() < share]
         self.rng.shuffle(chosen)
-        self.open = [one for one in self.open if one not in chosen]
-        said = [self._said(one) for one in chosen]
-        if said:
-            self.served.label(*said)
+        self.open = [name for name in self.open if name not in chosen]
+        labels = [self._said(name) for name in chosen]
+        if labels:
+            self.served.label(*labels)
 
     def _said(self, name):
         if self.rng.random() < 0.1:
@@ -74,8 +74,8 @@ class Traffic:
 def counted_one_by_one(served):
     """The library's own watch, given what is stored: one row, one label at a time."""
     rates = {
-        number: Review(*both)
-        for number, *both in served.read(
+        number: Review(*rates_pair)
+        for number, *rates_pair in served.read(
             "SELECT number, rejected, accepted FROM review_rates"
         )
     }
@@ -86,14 +86,14 @@ def counted_one_by_one(served):
         "WHERE counted = 1 ORDER BY position"
     )
     watch = served.gate.watch(level=0.1, deadline=None)
-    for position, kind, *rest in events:
+    for position, kind, *values in events:
         if kind:
-            line, wrong = rest[:2]
+            line, wrong = values[:2]
             mute = wrong == UNDECIDED
             error = [None if mute else bool(wrong)]
             watch.label(errors=error, undecided=[mute], ids=[line], at=1000.0)
             continue
-        accepted, drawn, number, team, predicted = rest
+        accepted, drawn, number, team, predicted = values
         group = team if served.gate.grouped_by != "predicted" else predicted
         watch.update(
             decided([accepted]),
@@ -117,15 +117,15 @@ def test_rows_count_as_in_the_library(serve, name):
     served = traffic.served = serve(served.gate, review=(0.5, 0.8)).lead()
     traffic.decide(20)
     traffic.go(3)
-    watch, own = served.check_watch(), counted_one_by_one(served)
-    assert watch.totals.rows == own.totals.rows == traffic.at
-    assert watch.totals.labels == own.totals.labels
-    assert len(watch.queue) == len(own.queue)
-    for test, its in own.tests.items():
+    watch, by_hand = served.check_watch(), counted_one_by_one(served)
+    assert watch.totals.rows == by_hand.totals.rows == traffic.at
+    assert watch.totals.labels == by_hand.totals.labels
+    assert len(watch.queue) == len(by_hand.queue)
+    for test, its in by_hand.tests.items():
         mine = watch.tests[test]
         assert mine.evidence == pytest.approx(its.evidence, rel=1e-9, abs=1e-9)
         assert mine.estimate() == pytest.approx(its.estimate(), abs=1e-12)
-        assert watch.verdict(test) == own.verdict(test)
+        assert watch.verdict(test) == by_hand.verdict(test)
 
 
 @pytest.mark.sampled(4)
@@ -188,7 +188,7 @@ def test_with_rows_forgotten(serve, gate):
         traffic.go()
         for name in traffic.rng.choice(traffic.at, 5, replace=False):
             served.ask("DELETE", f"/v1/rows/{name}")
-            traffic.open = [one for one in traffic.open if one != str(name)]
+            traffic.open = [other for other in traffic.open if other != str(name)]
         served.check_watch()
     served.die()
     served = serve(gate).lead()

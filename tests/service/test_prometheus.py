@@ -17,7 +17,7 @@ def parse(text):
     for family in families:
         assert family.documentation
         assert family.type in ("counter", "gauge", "histogram")
-    samples = [one for family in families for one in family.samples]
+    samples = [sample for family in families for sample in family.samples]
     out = {(s.name, tuple(sorted(s.labels.items()))): s.value for s in samples}
     assert len(out) == len(samples)
     return out
@@ -27,7 +27,7 @@ def test_what_is_counted(serve):
     gate = td.calibrate(made_rows(2000, 1), score="alpha", risk=0.15)
     served = serve(gate, review=(1.0, 0.5))
     logits = np.asarray(made_rows(200, 2).logits, float).tolist()
-    done = served.decide({"ids": list(range(200)), "logits": logits})["rows"]
+    decisions = served.decide({"ids": list(range(200)), "logits": logits})["rows"]
     served.decide({"id": "more", "logits": logits[0]})
     served.label(*({"id": at, "correct": True} for at in range(50)))
     served.lease(count=3)
@@ -35,17 +35,17 @@ def test_what_is_counted(serve):
     served.get("/nowhere")
     served.post("/v1/decide", b"{")
     served.post("/v1/decide", b"{")
-    found = parse(served.get("/metrics").content.decode())
+    samples = parse(served.get("/metrics").content.decode())
     status = served.get("/v1/status").json
     accepted = status["traffic"]["accepted"]
     assert (
         accepted
-        == sum(one["accepted"] for one in done)
+        == sum(decision["accepted"] for decision in decisions)
         + (served.get("/v1/rows/more").json["accepted"])
     )
 
     def value(name, **labels):
-        return found[f"trustdoctor_{name}", tuple(sorted(labels.items()))]
+        return samples[f"trustdoctor_{name}", tuple(sorted(labels.items()))]
 
     assert value("rows_total", accepted="true") == accepted
     assert value("rows_total", accepted="false") == 201 - accepted
@@ -63,13 +63,13 @@ def test_what_is_counted(serve):
         assert value("evidence_limit", test=name) == pytest.approx(test["limit"])
         assert value("alarms_total", test=name) == 0
         for end in ("value", "low", "high"):
-            own = test["estimate"][end]
-            assert value("estimate", test=name, end=end) == pytest.approx(own)
+            estimate = test["estimate"][end]
+            assert value("estimate", test=name, end=end) == pytest.approx(estimate)
 
 
 def test_an_empty_service(served):
-    found = parse(served.get("/metrics").content.decode())
-    assert found["trustdoctor_rows_total", (("accepted", "true"),)] == 0
+    samples = parse(served.get("/metrics").content.decode())
+    assert samples["trustdoctor_rows_total", (("accepted", "true"),)] == 0
 
 
 def test_counters_do_not_fall(serve):
@@ -83,8 +83,8 @@ def test_counters_do_not_fall(serve):
             version,
             1000.0 + version,
         )
-    found = parse(served.get("/metrics").content.decode())
-    assert found["trustdoctor_alarms_total", (("test", "risk"),)] == 70
+    samples = parse(served.get("/metrics").content.decode())
+    assert samples["trustdoctor_alarms_total", (("test", "risk"),)] == 70
 
 
 def status_with(name):
@@ -102,8 +102,8 @@ def status_with(name):
 
 @given(st.text(st.characters(codec="utf-8"), max_size=20))
 def test_any_name_is_read_back(name):
-    found = parse(exposition(status_with(name), Latency(), {}))
-    assert found["trustdoctor_evidence", (("test", name),)] == -0.5
+    samples = parse(exposition(status_with(name), Latency(), {}))
+    assert samples["trustdoctor_evidence", (("test", name),)] == -0.5
 
 
 @given(st.lists(st.floats(0, 20), min_size=1, max_size=200))
@@ -119,14 +119,14 @@ def test_latencies(seconds):
         assert end >= min(exact, BUCKETS[-1])
         below = [one for one in (0.0, *BUCKETS) if one < end]
         assert exact >= below[-1] or exact == 0
-    found = parse(exposition(status_with("x"), latency, {}))
+    samples = parse(exposition(status_with("x"), latency, {}))
     last = 0
     for end in (*BUCKETS, "+Inf"):
-        seen = found["trustdoctor_decide_seconds_bucket", (("le", str(end)),)]
+        count = samples["trustdoctor_decide_seconds_bucket", (("le", str(end)),)]
         most = float("inf") if end == "+Inf" else end
-        assert seen == sum(one <= most for one in seconds)
-        assert seen >= last
-        last = seen
+        assert count == sum(one <= most for one in seconds)
+        assert count >= last
+        last = count
 
 
 def test_no_requests_yet():

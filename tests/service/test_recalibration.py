@@ -12,7 +12,7 @@ from trustdoctor.service.times import format_time
 from trustdoctor.watch import CORRECT, WRONG
 
 
-def made(n, seed, rates, gate):
+def draw_reviewed(n, seed, rates, gate):
     """Rows that were drawn at these rates, as the store has them; and all rows."""
     rows = made_rows(n, seed)
     rng = np.random.default_rng(seed + 1000)
@@ -41,39 +41,39 @@ def made(n, seed, rates, gate):
 
 @pytest.mark.parametrize("rates", [(1.0, 0.02), (0.5, 0.1), (0.02, 1.0), (1.0, 1.0)])
 def test_what_is_kept_is_a_plain_sample(gate, rates):
-    reviewed, rows, accepted = made(40_000, 3, rates, gate)
-    kept, smallest = plain_sample(reviewed, seed=0)
+    reviewed, rows, accepted = draw_reviewed(40_000, 3, rates, gate)
+    sample, smallest = plain_sample(reviewed, seed=0)
     assert smallest == min(rates)
     if min(rates) == 1:
-        assert kept == reviewed
+        assert sample == reviewed
     errors = rows.predicted != rows.labels
-    for name, one, truth in (
-        ("accepted", sum(row.accepted for row in kept), accepted.mean()),
-        ("wrong", sum(row.judgement == WRONG for row in kept), errors.mean()),
+    for name, count, truth in (
+        ("accepted", sum(row.accepted for row in sample), accepted.mean()),
+        ("wrong", sum(row.judgement == WRONG for row in sample), errors.mean()),
         (
             "both",
-            sum(row.judgement == WRONG and row.accepted == 1 for row in kept),
+            sum(row.judgement == WRONG and row.accepted == 1 for row in sample),
             (errors & accepted).mean(),
         ),
     ):
-        assert binomtest(one, len(kept), truth).pvalue > 1e-3, name
-    assert binomtest(len(kept), 40_000, min(rates)).pvalue > 1e-3 or min(rates) == 1
+        assert binomtest(count, len(sample), truth).pvalue > 1e-3, name
+    assert binomtest(len(sample), 40_000, min(rates)).pvalue > 1e-3 or min(rates) == 1
 
 
 def test_rates_that_changed(gate):
     """Rows of two eras, drawn at other rates: the kept ones are as many of each."""
-    first, rows, _ = made(30_000, 3, (1.0, 0.05), gate)
-    second, *_ = made(30_000, 4, (0.3, 0.3), gate)
-    kept, smallest = plain_sample(first + second, seed=1)
+    first, rows, _ = draw_reviewed(30_000, 3, (1.0, 0.05), gate)
+    second, *_ = draw_reviewed(30_000, 4, (0.3, 0.3), gate)
+    sample, smallest = plain_sample(first + second, seed=1)
     assert smallest == 0.05
-    early = sum(row.accepted_rate == 0.05 for row in kept)
-    assert binomtest(early, len(kept), 0.5).pvalue > 1e-3
-    share = np.mean([row.accepted for row in kept])
+    early = sum(row.accepted_rate == 0.05 for row in sample)
+    assert binomtest(early, len(sample), 0.5).pvalue > 1e-3
+    share = np.mean([row.accepted for row in sample])
     assert share == pytest.approx(gate.screen(rows).accepted.mean(), abs=0.03)
 
 
 def test_the_seed_decides(gate):
-    reviewed, *_ = made(3000, 3, (1.0, 0.1), gate)
+    reviewed, *_ = draw_reviewed(3000, 3, (1.0, 0.1), gate)
     first, _ = plain_sample(reviewed, 0)
     assert plain_sample(reviewed, 0)[0] == first
     assert plain_sample(reviewed, 1)[0] != first
@@ -83,21 +83,23 @@ def breaks(gate, rates, n, *, thinned):
     """Count the gates out of 25 that break their promise, joint 10%, on other rows."""
     fresh, count = made_rows(20_000, 99), 0
     for seed in range(25):
-        reviewed, *_ = made(n, seed, rates, gate)
+        reviewed, *_ = draw_reviewed(n, seed, rates, gate)
         rows = plain_sample(reviewed, seed)[0] if thinned else reviewed
         logits = np.array([np.frombuffer(row.output) for row in rows])
-        found = td.Predictions.from_logits(logits, [int(row.label) for row in rows])
-        candidate = td.calibrate(found, score="alpha", joint=0.1)
-        done = Outcome.of_predictions(fresh, candidate.screen(fresh).accepted)
-        count += done.rates()["joint"].value > 0.1
+        predictions = td.Predictions.from_logits(
+            logits, [int(row.label) for row in rows]
+        )
+        candidate = td.calibrate(predictions, score="alpha", joint=0.1)
+        outcome = Outcome.of_predictions(fresh, candidate.screen(fresh).accepted)
+        count += outcome.rates()["joint"].value > 0.1
     return count
 
 
 @pytest.mark.parametrize(("rates", "n"), [((1.0, 0.02), 12_000), ((0.5, 0.1), 4000)])
 def test_thinning_keeps_the_promise(gate, rates, n):
     """Without it accepted errors are too rare, and the gates too lax."""
-    kept = breaks(gate, rates, n, thinned=True)
-    assert binomtest(kept, 25, 0.1, alternative="greater").pvalue > 0.01
+    n_broken = breaks(gate, rates, n, thinned=True)
+    assert binomtest(n_broken, 25, 0.1, alternative="greater").pvalue > 0.01
     assert breaks(gate, rates, n, thinned=False) > 20
 
 
@@ -113,7 +115,7 @@ def drawn(serve, gate):
         logits = np.asarray(rows.logits, float).tolist()
         served.decide({"ids": list(range(n)), "logits": logits, **more})
         labels = [row if names is None else names[row] for row in rows.labels.tolist()]
-        served.label(*({"id": at, "label": one} for at, one in enumerate(labels)))
+        served.label(*({"id": at, "label": label} for at, label in enumerate(labels)))
         return served, rows
 
     return start
@@ -121,20 +123,20 @@ def drawn(serve, gate):
 
 def test_a_candidate_allows_for_wrong_labels(drawn):
     served, _ = drawn(label_noise=0.02)
-    made = served.done("/v1/recalibrate", {"targets": {"joint": 0.1}})
-    (note,) = (n for n in made["certificate"]["notes"] if "may be wrong" in n)
+    response = served.done("/v1/recalibrate", {"targets": {"joint": 0.1}})
+    (note,) = (n for n in response["certificate"]["notes"] if "may be wrong" in n)
     assert "Up to 2% of the labels" in note
     assert "9.8% instead of 10%" in note
 
 
 def test_a_candidate(drawn, gate):
     served, rows = drawn()
-    made = served.done("/v1/recalibrate", {"note": "again"})
-    assert made["version"] == 2
-    assert made["rate"] == 0.5
-    assert made["labelled"] == made["rows"]
-    assert 500 < made["kept"] < 700
-    assert made["certificate"]["promise"] == gate.certificate.promise()
+    response = served.done("/v1/recalibrate", {"note": "again"})
+    assert response["version"] == 2
+    assert response["rate"] == 0.5
+    assert response["labelled"] == response["rows"]
+    assert 500 < response["kept"] < 700
+    assert response["certificate"]["promise"] == gate.certificate.promise()
     listed = served.get("/v1/gates").json["gates"][0]
     assert (listed["origin"], listed["note"]) == ("recalibrate", "again")
     assert listed["state"] == "candidate"  # nothing is promoted by itself
@@ -143,31 +145,37 @@ def test_a_candidate(drawn, gate):
     assert candidate.score == gate.score
     assert candidate.certificate.target == gate.certificate.target
     # Compared on the same rows: each gate's own rates there.
-    kept = kept_rows(served, rows, seed=0)
-    assert len(kept) == made["kept"]
-    for name, one in (("current", gate), ("candidate", candidate)):
-        own = Outcome.of_predictions(kept, one.screen(kept).accepted).rates()
-        told = made["comparison"][name]
-        assert {k: v[0] for k, v in told.items()} == {
-            k: r.value for k, r in own.items()
+    sample = expected_sample(served, rows, seed=0)
+    assert len(sample) == response["kept"]
+    for name, version_gate in (("current", gate), ("candidate", candidate)):
+        rates = Outcome.of_predictions(
+            sample, version_gate.screen(sample).accepted
+        ).rates()
+        comparison = response["comparison"][name]
+        assert {k: v[0] for k, v in comparison.items()} == {
+            k: r.value for k, r in rates.items()
         }
-    assert td.calibrate(kept, score="alpha", frr=0.1) == candidate
+    assert td.calibrate(sample, score="alpha", frr=0.1) == candidate
 
 
-def kept_rows(served, rows, seed):
+def expected_sample(served, rows, seed):
     """The rows that the service keeps, by hand."""
     stored = served.read(
         "SELECT id, accepted FROM rows WHERE drawn = 1 ORDER BY position"
     )
     rates = np.where([accepted for _, accepted in stored], 0.5, 1.0)
     keep = np.random.default_rng(seed).random(len(stored)) < 0.5 / rates
-    return rows[[int(name) for (name, _), one in zip(stored, keep, strict=True) if one]]
+    return rows[
+        [int(name) for (name, _), is_kept in zip(stored, keep, strict=True) if is_kept]
+    ]
 
 
 def test_other_targets(drawn):
     served, _ = drawn()
-    made = served.done("/v1/recalibrate", {"targets": {"risk": 0.2}, "confidence": 0.8})
-    promise = made["certificate"]["promise"]
+    response = served.done(
+        "/v1/recalibrate", {"targets": {"risk": 0.2}, "confidence": 0.8}
+    )
+    promise = response["certificate"]["promise"]
     assert "at most 20% errors among the accepted, with confidence 0.8" in promise
 
 
@@ -212,9 +220,9 @@ def test_too_few_rows(serve, gate):
 
 def test_a_rate_of_zero_says_nothing_of_the_others(drawn):
     served, _ = drawn(review=(1.0, 0.0))
-    told = served.post("/v1/recalibrate")
-    assert told.status == 409
-    assert "a review rate of 0" in told.detail
+    response = served.post("/v1/recalibrate")
+    assert response.status == 409
+    assert "a review rate of 0" in response.detail
 
 
 def test_since_leaves_earlier_rows_out(drawn):
@@ -225,12 +233,12 @@ def test_since_leaves_earlier_rows_out(drawn):
     )
     (now,) = served.read("SELECT max(decided_at) FROM rows")[0]
     since = format_time(now - 5000)
-    made = served.done("/v1/recalibrate", {"since": since})
-    assert made["since"] == since
+    response = served.done("/v1/recalibrate", {"since": since})
+    assert response["since"] == since
     (later,) = served.read(
         "SELECT count(*) FROM rows WHERE drawn = 1 AND position > 601"
     )[0]
-    assert made["rows"] == later < everything
+    assert response["rows"] == later < everything
 
 
 def test_rows_that_wait_are_waited_for(serve, gate):
@@ -245,18 +253,18 @@ def test_rows_that_wait_are_waited_for(serve, gate):
     labels = rows.labels.tolist()
     served.label(
         *(
-            {"id": one, "label": labels[int(one)]}
-            for at, one in enumerate(names)
+            {"id": row_id, "label": labels[int(row_id)]}
+            for at, row_id in enumerate(names)
             if at != hole
         )
     )
-    made = served.done("/v1/recalibrate")
-    assert made["labelled"] == hole
-    assert any("still waits for its label" in note for note in made["notes"])
+    response = served.done("/v1/recalibrate")
+    assert response["labelled"] == hole
+    assert any("still waits for its label" in note for note in response["notes"])
     served.label({"id": names[hole], "cannot_say": True})
-    made = served.done("/v1/recalibrate")
-    assert made["labelled"] == len(names) - 1
-    assert any("nobody could say" in note for note in made["notes"])
+    response = served.done("/v1/recalibrate")
+    assert response["labelled"] == len(names) - 1
+    assert any("nobody could say" in note for note in response["notes"])
 
 
 def test_names_groups_and_lists(drawn):
@@ -268,10 +276,10 @@ def test_names_groups_and_lists(drawn):
     served, _ = drawn(
         review=(1.0, 1.0), gate=gate, names=NAMES, groups=teams[:1200].tolist()
     )
-    made = served.done("/v1/recalibrate")
+    response = served.done("/v1/recalibrate")
     candidate = td.Gate.from_json(served.get("/v1/gates/2").content.decode())
     fresh = made_rows(1200, 5, names=NAMES)
-    own = td.calibrate(
+    expected = td.calibrate(
         fresh,
         score="alpha",
         risk=0.15,
@@ -279,25 +287,25 @@ def test_names_groups_and_lists(drawn):
         grouped_by="team",
         shortlist=0.9,
     )
-    assert candidate == own
-    assert made["kept"] == 1200
+    assert candidate == expected
+    assert response["kept"] == 1200
 
 
 def test_lists_need_the_true_class(drawn):
     gate = td.calibrate(made_rows(2000, 1), score="alpha", frr=0.1, shortlist=0.9)
     served, rows = drawn(gate=gate, review=(1.0, 1.0))
-    assert td.Gate.from_json(made_text(served)).shortlist is not None
+    assert td.Gate.from_json(candidate_text(served)).shortlist is not None
     wrong = np.flatnonzero(rows.predicted != rows.labels)[:1].tolist()
     served.label({"id": wrong[0], "correct": False})
-    made = served.done("/v1/recalibrate")
-    text = served.get(f"/v1/gates/{made['version']}").content.decode()
+    response = served.done("/v1/recalibrate")
+    text = served.get(f"/v1/gates/{response['version']}").content.decode()
     assert td.Gate.from_json(text).shortlist is None
-    assert any("no shortlists" in note for note in made["notes"])
+    assert any("no shortlists" in note for note in response["notes"])
 
 
-def made_text(served):
-    made = served.done("/v1/recalibrate")
-    return served.get(f"/v1/gates/{made['version']}").content.decode()
+def candidate_text(served):
+    response = served.done("/v1/recalibrate")
+    return served.get(f"/v1/gates/{response['version']}").content.decode()
 
 
 @pytest.mark.parametrize("names", [None, NAMES], ids=["numbers", "names"])
@@ -309,18 +317,20 @@ def test_topk(serve, names):
     probs = np.exp(fresh.logits) / np.exp(fresh.logits).sum(1, keepdims=True)
     order = np.argsort(-probs, 1)[:, :3]
     best = np.take_along_axis(probs, order, 1)
-    own = order if names is None else np.array(names)[order]
-    topk = {"classes": own.tolist(), "probs": best.tolist()}
+    classes = order if names is None else np.array(names)[order]
+    topk = {"classes": classes.tolist(), "probs": best.tolist()}
     served.decide({"ids": list(range(600)), "topk": topk})
     labels = fresh.labels if names is None else np.array(names)[fresh.labels]
-    said = [{"id": at, "label": one} for at, one in enumerate(labels.tolist())]
-    served.label(*said)
-    made = served.done("/v1/recalibrate")
-    found = td.Predictions.from_topk(best, order, fresh.labels, n_classes=4)
-    expected = td.calibrate(found, score="alpha", frr=0.1)
+    row_labels = [
+        {"id": at, "label": label} for at, label in enumerate(labels.tolist())
+    ]
+    served.label(*row_labels)
+    response = served.done("/v1/recalibrate")
+    predictions = td.Predictions.from_topk(best, order, fresh.labels, n_classes=4)
+    expected = td.calibrate(predictions, score="alpha", frr=0.1)
     text = served.get("/v1/gates/2").content.decode()
     assert td.Gate.from_json(text).threshold == expected.threshold
-    assert made["kept"] == 600
+    assert response["kept"] == 600
 
 
 @pytest.mark.parametrize("kind", ["confidence", "doubt"])
@@ -344,17 +354,17 @@ def test_rows_of_several_kinds_are_refused(drawn):
     served, _ = drawn(review=(1.0, 1.0))
     served.decide({"id": "p", "probs": [0.4, 0.3, 0.2, 0.1]})
     served.label({"id": "p", "label": 0})
-    told = served.post("/v1/recalibrate")
-    assert told.status == 409
-    assert "of one kind" in told.detail
+    response = served.post("/v1/recalibrate")
+    assert response.status == 409
+    assert "of one kind" in response.detail
 
 
 def test_combined_pvalues_of_kept_rows(gate):
     """Over several seeds, too, nothing is off."""
-    found = []
+    pvalues = []
     for seed in range(8):
-        reviewed, _, accepted = made(5000, seed, (1.0, 0.1), gate)
-        kept, _ = plain_sample(reviewed, seed)
-        count = sum(row.accepted for row in kept)
-        found.append(binomtest(count, len(kept), accepted.mean()).pvalue)
-    assert combine_pvalues(found).pvalue > 1e-3
+        reviewed, _, accepted = draw_reviewed(5000, seed, (1.0, 0.1), gate)
+        sample, _ = plain_sample(reviewed, seed)
+        count = sum(row.accepted for row in sample)
+        pvalues.append(binomtest(count, len(sample), accepted.mean()).pvalue)
+    assert combine_pvalues(pvalues).pvalue > 1e-3

@@ -31,7 +31,9 @@ def decide(served, n, start):
     logits = np.asarray(made_rows(n, start).logits, float).tolist()
     ids = [f"{start}/{at}" for at in range(n)]
     body = {"ids": ids, "logits": logits, "payloads": [{"text": "a"}] * n}
-    return [one["id"] for one in served.decide(body)["rows"] if one["review"]]
+    return [
+        decision["id"] for decision in served.decide(body)["rows"] if decision["review"]
+    ]
 
 
 def age(served, days):
@@ -45,7 +47,7 @@ def age(served, days):
 
 
 def label(served, ids):
-    served.label(*({"id": one, "correct": True} for one in ids))
+    served.label(*({"id": name, "correct": True} for name in ids))
 
 
 def tick(served):
@@ -54,7 +56,7 @@ def tick(served):
 
 
 def ids(served):
-    return [one for (one,) in served.read("SELECT id FROM rows ORDER BY position")]
+    return [name for (name,) in served.read("SELECT id FROM rows ORDER BY position")]
 
 
 def check_counts(served):
@@ -67,9 +69,9 @@ def check_counts(served):
     )
     assert review.get("waiting rejected", 0) == waiting.get(0, 0)
     assert review.get("waiting accepted", 0) == waiting.get(1, 0)
-    (known,) = served.read("SELECT count(*) FROM ids")
+    (n_ids,) = served.read("SELECT count(*) FROM ids")
     (stored,) = served.read("SELECT count(*) FROM rows WHERE id IS NOT NULL")
-    assert known == stored
+    assert n_ids == stored
     lost = "SELECT count(*) FROM {} WHERE {} NOT IN (SELECT position FROM rows)"
     for table in (("review_queue", "position"), ("labels", "row_position")):
         assert served.read(lost.format(*table)) == [(0,)]
@@ -84,7 +86,7 @@ def test_old_rows_go_and_the_watch_stays(aged):
     before = aged.check_watch()
     rows = before.totals.rows
     tick(aged)
-    assert {one.split("/")[0] for one in ids(aged)} == {"2"}
+    assert {name.split("/")[0] for name in ids(aged)} == {"2"}
     check_counts(aged)
     watch = aged.check_watch()
     assert watch.totals.rows == rows == 80
@@ -133,7 +135,7 @@ def test_half_of_a_partition(aged):
         decide(aged, 13, start)
         age(aged, 3)
     tick(aged)
-    assert {one.split("/")[0] for one in ids(aged)} == {"3", "4", "5"}
+    assert {name.split("/")[0] for name in ids(aged)} == {"3", "4", "5"}
     check_counts(aged)
     aged.check_watch()
 
@@ -146,8 +148,8 @@ def test_payloads_go_earlier(serve, gate, monkeypatch):
     age(served, 3)
     decide(served, 20, 2)
     tick(served)
-    kept = served.read("SELECT id FROM rows WHERE payload IS NOT NULL")
-    assert {one.split("/")[0] for (one,) in kept} == {"2"}
+    with_payload = served.read("SELECT id FROM rows WHERE payload IS NOT NULL")
+    assert {name.split("/")[0] for (name,) in with_payload} == {"2"}
     assert served.get("/v1/rows/1/0").json["payload"] is None
     logits = np.asarray(made_rows(20, 1).logits, float).tolist()
     again = {"id": "1/0", "logits": logits[0], "payload": {"text": "a"}}
@@ -167,8 +169,8 @@ def test_the_binary_search(served):
     stored = served.read("SELECT position, decided_at FROM rows ORDER BY position")
     for at in {at + shift for _, at in stored for shift in (-1.0, 0.0, 1.0)}:
         expected = max((p for p, when in stored if when < at), default=0)
-        found = served.service.read_now(lambda s, at=at: last_position_before(s, at))
-        assert found == expected
+        last = served.service.read_now(lambda s, at=at: last_position_before(s, at))
+        assert last == expected
 
 
 def test_an_empty_store(aged):
@@ -193,8 +195,10 @@ def test_a_clock_that_jumps_deletes_nothing(aged):
     assert len(aged.check_watch().queue) > 0  # nothing has expired either
 
 
-@pytest.mark.parametrize("where", ["", "WHERE position > 65"], ids=["all", "the last"])
-def test_what_somebody_reads_is_not_waited_for(aged, place, where):
+@pytest.mark.parametrize(
+    "condition", ["", "WHERE position > 65"], ids=["all", "the last"]
+)
+def test_what_somebody_reads_is_not_waited_for(aged, place, condition):
     """Decisions go on while somebody reads for long."""
     if not place.startswith("postgresql"):
         pytest.skip("SQLite has no partitions")
@@ -202,7 +206,7 @@ def test_what_somebody_reads_is_not_waited_for(aged, place, where):
     age(aged, 11)
     decide(aged, 5, 2)
     with psycopg.connect(place) as reader:
-        reader.execute(f"SELECT count(*) FROM rows {where}").fetchall()
+        reader.execute(f"SELECT count(*) FROM rows {condition}").fetchall()
         reader.execute("SET LOCAL idle_in_transaction_session_timeout = '15s'")
         began = time.monotonic()
         tick(aged)
@@ -219,7 +223,7 @@ def test_partitions_are_made_in_time(aged, place):
         decide(aged, 33, start)
     assert len(ids(aged)) == 198
     if place.startswith("postgresql"):
-        parts = aged.read(
+        counts = aged.read(
             "SELECT count(*) FROM pg_inherits WHERE inhparent = 'rows'::regclass"
         )
-        assert parts[0][0] >= 10
+        assert counts[0][0] >= 10

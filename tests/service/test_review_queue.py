@@ -49,17 +49,17 @@ def test_what_a_reviewer_sees(serve):
     served = serve(gate, review=(1.0, 0.0))
     shown = {"text": "a\u0000b", "link": "https://example.org"}
     row = {"id": "x/y ?", "logits": [0.1, 0, 0, 0], "group": 7, "payload": shown}
-    done = served.decide(row)
-    assert not done["accepted"]
-    (seen,) = served.lease(reviewer="ann", seconds=60)
+    decision = served.decide(row)
+    assert not decision["accepted"]
+    (leased,) = served.lease(reviewer="ann", seconds=60)
     for name in ("id", "predicted", "doubt", "shortlist", "version"):
-        assert seen[name] == done[name]
-    assert seen["kind"] == "rejected"
-    assert seen["classes"] == list(NAMES)
-    assert seen["payload"] == shown
-    assert seen["group"] == 7
-    assert seen["until"] > seen["at"]
-    assert served.answer(seen, label="cat").json["result"] == "counted"
+        assert leased[name] == decision[name]
+    assert leased["kind"] == "rejected"
+    assert leased["classes"] == list(NAMES)
+    assert leased["payload"] == shown
+    assert leased["group"] == 7
+    assert leased["until"] > leased["at"]
+    assert served.answer(leased, label="cat").json["result"] == "counted"
     (label,) = served.get("/v1/rows/x/y%20%3F").json["labels"]
     assert (label["by"], label["source"], label["label"]) == ("ann", "review", "cat")
 
@@ -141,7 +141,7 @@ def test_a_repeated_answer_does_not_undo_a_correction(reviewed):
     reviewed.label({"id": row["id"], "label": 2})
     assert reviewed.answer(row, label=1).json["result"] == "repeated"
     history = reviewed.get(f"/v1/rows/{row['id']}").json["labels"]
-    assert [one["label"] for one in history] == [1, 2]
+    assert [entry["label"] for entry in history] == [1, 2]
 
 
 def test_a_refused_answer_keeps_the_lease(reviewed):
@@ -153,7 +153,7 @@ def test_a_refused_answer_keeps_the_lease(reviewed):
 
 
 @pytest.mark.parametrize(
-    ("said", "status"),
+    ("wrong", "status"),
     [
         ({}, 400),
         ({"label": 1, "release": True}, 400),
@@ -168,10 +168,10 @@ def test_a_refused_answer_keeps_the_lease(reviewed):
         ({"label": 1, "more": 1}, 400),
     ],
 )
-def test_what_is_wrong_changes_nothing(reviewed, said, status):
+def test_what_is_wrong_changes_nothing(reviewed, wrong, status):
     (row,) = reviewed.lease()
     before = reviewed.everything()
-    body = {"id": row["id"], "lease": row["lease"]} | said
+    body = {"id": row["id"], "lease": row["lease"]} | wrong
     answer = reviewed.post("/v1/review/answer", body)
     assert answer.status in (status if isinstance(status, tuple) else (status,))
     assert answer.detail
@@ -208,6 +208,6 @@ def test_odd_requests_lease_nothing(reviewed, body):
 
 
 def test_an_empty_body_leases_the_oldest(reviewed):
-    done = reviewed.post("/v1/review/lease", b"").json
-    assert ids(done["rows"]) == ["0"]
-    assert done["waiting"] == 30
+    response = reviewed.post("/v1/review/lease", b"").json
+    assert ids(response["rows"]) == ["0"]
+    assert response["waiting"] == 30

@@ -33,12 +33,12 @@ def test_rows_labels_and_logits(serve, names):
     gate = td.calibrate(made_rows(2000, 1, names=names), score="alpha", frr=0.1)
     served = serve(gate, review=(1.0, 0.5))
     teams = [f"t{at % 3}" for at in range(120)]
-    done = decide(served, rows, groups=teams)
+    decisions = decide(served, rows, groups=teams)
     labels = rows.labels.tolist() if names is None else [names[k] for k in rows.labels]
     served.label(*({"id": f"é{at}", "label": labels[at]} for at in range(0, 120, 2)))
     served.label({"id": "é1", "correct": False}, {"id": "é3", "cannot_say": True})
-    found = export(served)
-    assert found["id"].to_list() == [one["id"] for one in done]
+    table = export(served)
+    assert table["id"].to_list() == [decision["id"] for decision in decisions]
     for column, key in (
         ("predicted", "predicted"),
         ("doubt", "doubt"),
@@ -46,15 +46,18 @@ def test_rows_labels_and_logits(serve, names):
         ("reviewed", "review"),
         ("version", "version"),
     ):
-        assert found[column].to_list() == [one[key] for one in done]
-    assert found["group"].to_list() == teams
-    assert found["label"].to_list()[::2] == labels[::2]
-    assert found["label"].to_list()[1::2] == [None] * 60
-    right = [one["predicted"] == label for one, label in zip(done, labels, strict=True)]
-    assert found["correct"].to_list()[::2] == right[::2]
-    assert found["correct"].to_list()[1:4:2] == [False, None]
+        assert table[column].to_list() == [decision[key] for decision in decisions]
+    assert table["group"].to_list() == teams
+    assert table["label"].to_list()[::2] == labels[::2]
+    assert table["label"].to_list()[1::2] == [None] * 60
+    right = [
+        decision["predicted"] == label
+        for decision, label in zip(decisions, labels, strict=True)
+    ]
+    assert table["correct"].to_list()[::2] == right[::2]
+    assert table["correct"].to_list()[1:4:2] == [False, None]
     ends = names or range(4)
-    logits = found.select([f"logit_{end}" for end in ends]).to_numpy()
+    logits = table.select([f"logit_{end}" for end in ends]).to_numpy()
     assert logits.tolist() == np.asarray(rows.logits, float).tolist()
 
 
@@ -64,17 +67,19 @@ def test_commands_read_it(serve, run, tmp_path):
     rows = made_rows(600, 5, names=NAMES)
     decide(served, rows)
     labels = [NAMES[k] for k in rows.labels]
-    served.label(*({"id": f"é{at}", "label": one} for at, one in enumerate(labels)))
+    served.label(*({"id": f"é{at}", "label": label} for at, label in enumerate(labels)))
     path = tmp_path / "decisions.parquet"
     path.write_bytes(served.get("/v1/export").content)
     read = td.read(path)
     np.testing.assert_array_equal(read.logits, rows.logits)
     assert read.labels.tolist() == rows.labels.tolist()
-    done = run("diagnose", path)
-    assert done.returncode == 0, done.stderr
+    completed = run("diagnose", path)
+    assert completed.returncode == 0, completed.stderr
     out = tmp_path / "gate.json"
-    done = run("calibrate", path, "--score", "alpha", "--frr", "0.1", "--output", out)
-    assert done.returncode == 0, done.stderr
+    completed = run(
+        "calibrate", path, "--score", "alpha", "--frr", "0.1", "--output", out
+    )
+    assert completed.returncode == 0, completed.stderr
     assert (
         td.Gate.load(out).threshold
         == td.calibrate(rows, score="alpha", frr=0.1).threshold
@@ -90,8 +95,8 @@ def test_other_kinds(serve, kind, run, tmp_path):
         value = sure if kind == "confidence" else 1 - sure
         make = getattr(td.Predictions, f"from_{kind}")
         gate = td.calibrate(make(value, right), score=kind, risk=0.3)
-        said = rows.predicted.tolist()
-        body = {kind: value.tolist(), "predicted": said}
+        predicted = rows.predicted.tolist()
+        body = {kind: value.tolist(), "predicted": predicted}
     else:
         gate = td.calibrate(made_rows(2000, 1), score="alpha", risk=0.3)
         order = np.argsort(-probs, 1)[:, :2]
@@ -101,31 +106,32 @@ def test_other_kinds(serve, kind, run, tmp_path):
     served = serve(gate, review=(1.0, 1.0))
     served.decide(body | {"ids": list(range(300))})
     served.label(*({"id": at, "label": int(k)} for at, k in enumerate(rows.labels)))
-    found = export(served)
+    table = export(served)
     if kind == "probs":
-        assert found.select("^prob_.*$").to_numpy().tolist() == probs.tolist()
+        assert table.select("^prob_.*$").to_numpy().tolist() == probs.tolist()
     elif kind == "topk":
-        assert found["topk_probs"].to_list() == best
-        classes = found["topk_classes"].to_list()
-        assert [list(map(int, own)) for own in classes] == order.tolist()
+        assert table["topk_probs"].to_list() == best
+        classes = table["topk_classes"].to_list()
+        numbers = [list(map(int, row_classes)) for row_classes in classes]
+        assert numbers == order.tolist()
     else:
-        assert found[kind].to_list() == value.tolist()
-    assert found["correct"].to_list() == right.tolist()
+        assert table[kind].to_list() == value.tolist()
+    assert table["correct"].to_list() == right.tolist()
     path = tmp_path / "decisions.parquet"
-    found.write_parquet(path)
+    table.write_parquet(path)
     sure = "doubt" if kind == "doubt" else "confidence"
     named = () if kind == "probs" else (f"--{sure}", sure, "--correct", "correct")
-    done = run("diagnose", path, *named)
-    assert done.returncode == 0, done.stderr
+    completed = run("diagnose", path, *named)
+    assert completed.returncode == 0, completed.stderr
 
 
 def test_pieces_make_one_file(serve, gate, monkeypatch):
     served = serve(gate, review=(1.0, 0.5))
     decide(served, made_rows(40, 5))
     served.label({"id": "é35", "label": 2})
-    whole = export(served)
+    table = export(served)
     monkeypatch.setattr(rows_module, "EXPORT_BATCH", 7)
-    assert_frame_equal(export(served), whole)
+    assert_frame_equal(export(served), table)
 
 
 def test_classes_in_another_order(serve):
@@ -138,14 +144,14 @@ def test_classes_in_another_order(serve):
     served.done("/v1/gates", json.loads(second.to_json()))
     served.done("/v1/gates/2/promote")
     decide(served, rows, 10)
-    told = served.get("/v1/export")
-    assert told.status == 409
-    assert "version=" in told.detail
+    response = served.get("/v1/export")
+    assert response.status == 409
+    assert "version=" in response.detail
     logits = np.asarray(rows.logits, float)
     for version, names in ((1, NAMES), (2, swapped)):
-        found = export(served, f"?version={version}")
-        assert len(found) == 10
-        assert found.select([f"logit_{n}" for n in names]).to_numpy().tolist() == (
+        table = export(served, f"?version={version}")
+        assert len(table) == 10
+        assert table.select([f"logit_{n}" for n in names]).to_numpy().tolist() == (
             logits.tolist()
         )
 
@@ -163,18 +169,18 @@ def test_since_and_until(served):
     decide(served, made_rows(30, 5))
     served.change("UPDATE rows SET decided_at = 1000000000 + position * 86400")
     # position 2 is the first row: 2001-09-11
-    found = export(served, "?since=2001-09-20&until=2001-09-25T00:00:00Z")
-    assert found["at"].min().isoformat() >= "2001-09-20"
-    assert found["at"].max().isoformat() < "2001-09-25"
-    assert len(found) == 5
+    table = export(served, "?since=2001-09-20&until=2001-09-25T00:00:00Z")
+    assert table["at"].min().isoformat() >= "2001-09-20"
+    assert table["at"].max().isoformat() < "2001-09-25"
+    assert len(table) == 5
 
 
 def test_forgotten_rows_are_left_out(served):
     decide(served, made_rows(10, 5))
     served.ask("DELETE", "/v1/rows/é3")
-    found = export(served)
-    assert "é3" not in found["id"].to_list()
-    assert len(found) == 9
+    table = export(served)
+    assert "é3" not in table["id"].to_list()
+    assert len(table) == 9
 
 
 @pytest.mark.parametrize(

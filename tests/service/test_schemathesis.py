@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from service.load import Served, make_gate
+from service.load import ServiceProcess, make_gate
 
 pytestmark = [
     pytest.mark.soak,
@@ -28,7 +28,9 @@ lease is still held, no description can say."""
 def test_the_service_does_what_it_describes(tmp_path, tokens):
     gate = make_gate(tmp_path, frr=0.1, shortlist=0.9)
     env = {"TRUSTDOCTOR_TOKENS": tokens}
-    served = Served(gate, tmp_path / "rows.db", "--review-accepted", "0.5", env=env)
+    served = ServiceProcess(
+        gate, tmp_path / "rows.db", "--review-accepted", "0.5", env=env
+    )
     command = [
         *(sys.executable, "-m", "schemathesis.cli", "run"),
         f"http://127.0.0.1:{served.port}/openapi.json",

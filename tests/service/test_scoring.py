@@ -43,12 +43,14 @@ def screen(gate, kind, values, **more):
     )
 
 
-def check(done: ScoredRows, expected, names=None):
+def check(scored: ScoredRows, expected, names=None):
     """Compare with what `gate.screen` says."""
-    assert done.doubts == np.asarray(expected.scores, float).tolist()
-    assert done.accepted == np.asarray(expected.accepted).tolist()
-    said = np.asarray(expected.predicted).tolist()
-    assert done.predicted == (said if names is None else [names[at] for at in said])
+    assert scored.doubts == np.asarray(expected.scores, float).tolist()
+    assert scored.accepted == np.asarray(expected.accepted).tolist()
+    predicted = np.asarray(expected.predicted).tolist()
+    assert scored.predicted == (
+        predicted if names is None else [names[at] for at in predicted]
+    )
 
 
 @pytest.mark.parametrize("score", ["alpha", "beta", "msp", "entropy"])
@@ -64,12 +66,12 @@ def test_topk_by_number_and_by_name():
     classes, probs = as_topk(ROWS)
     for rows, names in ((PLAIN, None), (NAMED, NAMES)):
         gate = td.calibrate(rows, score="alpha", frr=0.1)
-        found = td.Predictions.from_topk(probs, classes, n_classes=4)
-        expected = gate.screen(found)
+        predictions = td.Predictions.from_topk(probs, classes, n_classes=4)
+        expected = gate.screen(predictions)
         numbers = classes.tolist()
         check(screen(gate, "topk", probs, classes=numbers), expected, names)
         if names is not None:
-            named = [[names[at] for at in own] for own in numbers]
+            named = [[names[at] for at in row_numbers] for row_numbers in numbers]
             check(screen(gate, "topk", probs, classes=named), expected, names)
 
 
@@ -87,18 +89,18 @@ def test_confidence_and_doubt(kind):
     gate = td.calibrate(
         make(value, PLAIN.labels == PLAIN.predicted), score=kind, frr=0.1
     )
-    done = screen(gate, kind, value[:50], predicted=["a"] * 50)
+    scored = screen(gate, kind, value[:50], predicted=["a"] * 50)
     expected = gate.screen(make(value[:50]))
-    assert done.accepted == expected.accepted.tolist()
-    assert done.doubts == np.asarray(expected.scores).tolist()
-    assert done.predicted == ["a"] * 50
+    assert scored.accepted == expected.accepted.tolist()
+    assert scored.doubts == np.asarray(expected.scores).tolist()
+    assert scored.predicted == ["a"] * 50
 
 
 def test_certain_rows():
     gate = td.calibrate(PLAIN, score="alpha", frr=0.1)
-    done = screen(gate, "probs", [[1.0, 0, 0, 0], [0.25] * 4])
-    assert done.doubts[0] == -np.inf
-    assert done.accepted == [True, False]
+    scored = screen(gate, "probs", [[1.0, 0, 0, 0], [0.25] * 4])
+    assert scored.doubts[0] == -np.inf
+    assert scored.accepted == [True, False]
 
 
 def test_shortlists_of_rejected_rows():
@@ -107,13 +109,13 @@ def test_shortlists_of_rejected_rows():
         logits = np.asarray(ROWS.logits, float)
         p = td.Predictions.from_logits(logits, class_names=rows.class_names)
         expected = gate.screen(p)
-        done = screen(gate, "logits", logits)
-        for own, mask, accepted in zip(
-            done.shortlists, expected.shortlist, expected.accepted, strict=True
+        scored = screen(gate, "logits", logits)
+        for shortlist, mask, accepted in zip(
+            scored.shortlists, expected.shortlist, expected.accepted, strict=True
         ):
             chosen = {names[at] for at in np.flatnonzero(mask)}
-            assert (own is None) == accepted
-            assert set(own or ()) == (set() if accepted else chosen)
+            assert (shortlist is None) == accepted
+            assert set(shortlist or ()) == (set() if accepted else chosen)
 
 
 def test_thresholds_of_groups():
@@ -144,12 +146,12 @@ def test_thresholds_of_predicted_classes(rows, groups):
 def test_topk_and_thresholds_of_predicted_classes(rows):
     gate = td.calibrate(rows, score="alpha", risk=0.15, groups="predicted")
     classes, probs = as_topk(ROWS, 4)
-    done = screen(gate, "topk", probs, classes=classes.tolist())
+    scored = screen(gate, "topk", probs, classes=classes.tolist())
     p = td.Predictions.from_probs(softmax(np.asarray(ROWS.logits, float), 1))
-    own = np.asarray(p.predicted).tolist()
-    groups = own if rows is PLAIN else [NAMES[at] for at in own]
-    expected = gate.accept(done.doubts, groups=groups)
-    assert done.accepted == expected.tolist()
+    predicted = np.asarray(p.predicted).tolist()
+    groups = predicted if rows is PLAIN else [NAMES[at] for at in predicted]
+    expected = gate.accept(scored.doubts, groups=groups)
+    assert scored.accepted == expected.tolist()
 
 
 @pytest.mark.parametrize("kind", ["logits", "probs"])
@@ -159,12 +161,12 @@ def test_fitted_scores_need_their_features(kind):
     rows = td.Predictions.from_logits(PLAIN.logits, PLAIN.labels, features=features)
     gate = td.calibrate(rows, score=td.SCORES["knn"].fit(rows), frr=0.1)
     values = np.asarray(ROWS.logits, float)
-    given = values if kind == "logits" else softmax(values, 1)
+    inputs = values if kind == "logits" else softmax(values, 1)
     make = getattr(td.Predictions, f"from_{kind}")
-    expected = gate.screen(make(given, features=features[:60]))
-    check(screen(gate, kind, given, features=features[:60].tolist()), expected)
+    expected = gate.screen(make(inputs, features=features[:60]))
+    check(screen(gate, kind, inputs, features=features[:60].tolist()), expected)
     with pytest.raises(InputError, match="features"):
-        screen(gate, kind, given)
+        screen(gate, kind, inputs)
 
 
 def test_gates_that_cannot_be_served():
@@ -186,12 +188,12 @@ def test_rows_scored_together_are_scored_alone(sizes, seed):
         for n in sizes
     ]
     together = Scorer().score(version(gate), requests)
-    for rows, done in zip(requests, together, strict=True):
+    for rows, scored in zip(requests, together, strict=True):
         (alone,) = Scorer().score(version(gate), [rows])
-        assert done.doubts == alone.doubts
-        assert done.accepted == alone.accepted
-        assert done.predicted == alone.predicted
-        assert done.shortlists == alone.shortlists
+        assert scored.doubts == alone.doubts
+        assert scored.accepted == alone.accepted
+        assert scored.predicted == alone.predicted
+        assert scored.shortlists == alone.shortlists
 
 
 def test_one_wrong_request_is_not_the_others_fault():
@@ -202,26 +204,26 @@ def test_one_wrong_request_is_not_the_others_fault():
     )
     odd = DecideRequest("probs", [[0.5, 0.6, 0.2, 0.1]])
     fine = DecideRequest("probs", [[0.5, 0.3, 0.1, 0.1]])
-    done = Scorer().score(version(gate), [good, wide, odd, fine, good])
-    kinds = [isinstance(one, ScoredRows) for one in done]
+    results = Scorer().score(version(gate), [good, wide, odd, fine, good])
+    kinds = [isinstance(result, ScoredRows) for result in results]
     assert kinds == [True, False, False, True, True]
-    assert "expected rows of 4 classes" in str(done[1])
+    assert "expected rows of 4 classes" in str(results[1])
 
 
 def test_probabilities_sent_as_logits_are_told():
     gate = td.calibrate(PLAIN, score="alpha", frr=0.1)
     scorer, probs = Scorer(), np.random.default_rng(0).dirichlet(np.ones(4), 9)
     rows = [DecideRequest("logits", [row]) for row in probs.tolist()]
-    early = [scorer.score(version(gate), [one])[0] for one in rows]
-    assert all(isinstance(one, ScoredRows) for one in early)
-    (told,) = scorer.score(version(gate), rows[:1])
-    assert 'Send them as "probs"' in str(told)
-    (done,) = scorer.score(
+    early = [scorer.score(version(gate), [row])[0] for row in rows]
+    assert all(isinstance(scored, ScoredRows) for scored in early)
+    (refusal,) = scorer.score(version(gate), rows[:1])
+    assert 'Send them as "probs"' in str(refusal)
+    (scored,) = scorer.score(
         version(gate), [DecideRequest("logits", [[3.0, -1.0, 0.0, 0.0]])]
     )
-    assert isinstance(done, ScoredRows)
-    (done,) = scorer.score(version(gate), rows[:1])
-    assert isinstance(done, ScoredRows)
+    assert isinstance(scored, ScoredRows)
+    (scored,) = scorer.score(version(gate), rows[:1])
+    assert isinstance(scored, ScoredRows)
 
 
 def test_joining_keeps_everything():
@@ -229,8 +231,8 @@ def test_joining_keeps_everything():
     second = DecideRequest(
         "topk", [[0.8], [0.7]], None, [[2], [3]], None, ["b", "c"], [[2.0]] * 2
     )
-    whole = join_requests([first, second])
-    assert whole.values == [[0.9], [0.8], [0.7]]
-    assert whole.classes == [[1], [2], [3]]
-    assert whole.groups == ["a", "b", "c"]
-    assert whole.features == [[1.0], [2.0], [2.0]]
+    joined = join_requests([first, second])
+    assert joined.values == [[0.9], [0.8], [0.7]]
+    assert joined.classes == [[1], [2], [3]]
+    assert joined.groups == ["a", "b", "c"]
+    assert joined.features == [[1.0], [2.0], [2.0]]

@@ -57,8 +57,10 @@ class Machine(RuleBasedStateMachine):
 
     def teardown(self):
         for row in self.rows.values():
-            found = self.served.get(f"/v1/rows/{row.answer['id']}").json["labels"]
-            assert [(one["label"], one["correct"]) for one in found] == row.history
+            labels = self.served.get(f"/v1/rows/{row.answer['id']}").json["labels"]
+            assert [
+                (label["label"], label["correct"]) for label in labels
+            ] == row.history
         if self.decided:
             self.served.check_watch()
         self.served.close()
@@ -88,11 +90,11 @@ class Machine(RuleBasedStateMachine):
         row = self.rows.get(name)
         if row is None:
             return "refused"
-        said = row.says(label)
-        if row.history and row.history[-1] == said:
+        judged = row.says(label)
+        if row.history and row.history[-1] == judged:
             return "repeated"
         first = not row.history
-        row.history.append(said)
+        row.history.append(judged)
         if row.lease is not None:
             self.old.append((name, row.lease))
             row.lease = None
@@ -102,9 +104,9 @@ class Machine(RuleBasedStateMachine):
     @rule(said=st.lists(st.tuples(numbers, labels), min_size=1, max_size=5))
     def label(self, said):
         named = [(f"r{at}", label) for at, label in said]
-        done = self.served.label(*(as_said(*one) for one in named))
-        expected = [self.take(*one) for one in named]
-        assert [one["result"] for one in done["rows"]] == expected
+        response = self.served.label(*(as_said(*pair) for pair in named))
+        expected = [self.take(*pair) for pair in named]
+        assert [pair["result"] for pair in response["rows"]] == expected
 
     def free(self):
         rows = [r for r in self.rows.values() if r.waits and r.lease is None]
@@ -119,9 +121,11 @@ class Machine(RuleBasedStateMachine):
         }
         expected = sorted(self.free(), key=keys[order])[:n]
         leased = self.served.lease(count=n, order=order)
-        assert [one["id"] for one in leased] == [row.answer["id"] for row in expected]
-        for one, row in zip(leased, expected, strict=True):
-            row.lease = one["lease"]
+        assert [leased_row["id"] for leased_row in leased] == [
+            row.answer["id"] for row in expected
+        ]
+        for leased_row, row in zip(leased, expected, strict=True):
+            row.lease = leased_row["lease"]
 
     @rule()
     def time_passes(self):
@@ -137,24 +141,24 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: any(row.lease for row in self.rows.values()))
     @rule(data=st.data(), label=labels)
     def answer(self, data, label):
-        held = sorted(name for name, row in self.rows.items() if row.lease)
-        name = data.draw(st.sampled_from(held))
+        leased_names = sorted(name for name, row in self.rows.items() if row.lease)
+        name = data.draw(st.sampled_from(leased_names))
         lease = {"id": name, "lease": self.rows[name].lease}
-        told = as_said(name, label)
-        done = self.served.post("/v1/review/answer", lease | told)
-        assert done.json["result"] == self.take(name, label) == "counted"
-        again = self.served.post("/v1/review/answer", lease | told)
+        content = as_said(name, label)
+        response = self.served.post("/v1/review/answer", lease | content)
+        assert response.json["result"] == self.take(name, label) == "counted"
+        again = self.served.post("/v1/review/answer", lease | content)
         assert again.json["result"] == "repeated"
 
     @precondition(lambda self: any(row.lease for row in self.rows.values()))
     @rule(data=st.data())
     def release(self, data):
-        held = sorted(name for name, row in self.rows.items() if row.lease)
-        name = data.draw(st.sampled_from(held))
+        leased_names = sorted(name for name, row in self.rows.items() if row.lease)
+        name = data.draw(st.sampled_from(leased_names))
         row = self.rows[name]
         body = {"id": name, "lease": row.lease, "release": True}
-        done = self.served.post("/v1/review/answer", body)
-        assert done.json["result"] == "released"
+        response = self.served.post("/v1/review/answer", body)
+        assert response.json["result"] == "released"
         assert self.served.post("/v1/review/answer", body).status == 409
         row.lease = None
 
@@ -164,20 +168,20 @@ class Machine(RuleBasedStateMachine):
         name, lease = data.draw(st.sampled_from(self.old))
         row = self.rows.get(name)
         body = {"id": name, "lease": lease, "release": True}
-        done = self.served.post("/v1/review/answer", body)
+        response = self.served.post("/v1/review/answer", body)
         if row is None:
-            assert done.status == 404
+            assert response.status == 404
         elif row.waits and row.lease is None:
-            assert done.status in (200, 409)  # nobody took it meanwhile
+            assert response.status in (200, 409)  # nobody took it meanwhile
         else:
-            assert done.status == 409
+            assert response.status == 409
 
     @rule(at=numbers)
     def forget(self, at):
         name = f"r{at}"
-        done = self.served.ask("DELETE", f"/v1/rows/{name}")
+        response = self.served.ask("DELETE", f"/v1/rows/{name}")
         row = self.rows.pop(name, None)
-        assert done.status == (404 if row is None else 200)
+        assert response.status == (404 if row is None else 200)
 
     @rule()
     def tick(self):
@@ -197,8 +201,8 @@ class Machine(RuleBasedStateMachine):
         assert status["review"]["waiting"] == len(waiting)
         audits = sum(row.answer["accepted"] for row in waiting)
         assert status["review"]["audit"] == audits
-        held = sum(row.lease is not None for row in waiting)
-        assert status["review"]["leased"] == held
+        n_leased = sum(row.lease is not None for row in waiting)
+        assert status["review"]["leased"] == n_leased
 
 
 def check(gate, loop, new_place, examples):

@@ -19,8 +19,8 @@ def decide(served, n, seed=0, start=""):
     return served.decide({"ids": ids, "logits": logits})["rows"], rows
 
 
-def check_keys(found, expected):
-    assert set(found) == set(expected)
+def check_keys(content, expected):
+    assert set(content) == set(expected)
 
 
 def test_all_that_is_promised_is_there(served):
@@ -41,14 +41,14 @@ def test_all_that_is_promised_is_there(served):
 
 def test_counts(serve, gate):
     served = serve(gate, review=(1.0, 0.5))
-    done, rows = decide(served, 200)
-    said = [{"id": at, "label": int(k)} for at, k in enumerate(rows.labels[:80])]
-    served.label(*said)
+    decisions, rows = decide(served, 200)
+    labels = [{"id": at, "label": int(k)} for at, k in enumerate(rows.labels[:80])]
+    served.label(*labels)
     served.lease(count=7)
     served.background.tick()
     status = served.get("/v1/status").json
-    accepted = sum(one["accepted"] for one in done)
-    drawn = [one for one in done if one["review"]]
+    accepted = sum(one["accepted"] for one in decisions)
+    drawn = [one for one in decisions if one["review"]]
     open_ = [one for one in drawn if int(one["id"]) >= 80]
     assert status["traffic"]["rows"] == 200
     assert status["traffic"]["accepted"] == accepted
@@ -69,10 +69,10 @@ def test_counts(serve, gate):
     shown = status["watch"]
     assert shown["waiting"] == len(watch.queue) == len(open_)
     for test in shown["tests"]:
-        own = watch.tests[test["name"]]
-        assert test["evidence"] == own.settled_evidence
+        rate_test = watch.tests[test["name"]]
+        assert test["evidence"] == rate_test.settled_evidence
         assert test["verdict"] == watch.verdict(test["name"])
-        assert test["estimate"] == own.estimate()._asdict()
+        assert test["estimate"] == rate_test.estimate()._asdict()
     (step,) = shown["history"]
     assert (step["rows"], step["accepted"]) == (200, accepted)
     assert step["labels"] == sum(int(one["id"]) < 80 for one in drawn)
@@ -85,7 +85,7 @@ def test_minutes_end_and_are_in_order(served):
         decide(served, 5, start=f"{minute}/")
         served.change("UPDATE minute_counts SET minute = minute - 50")
     minutes = served.get("/v1/status").json["traffic"]["minutes"]
-    times = [one["at"] for one in minutes]
+    times = [entry["at"] for entry in minutes]
     assert times == sorted(times)
     assert len(times) == 3  # of the last 180 minutes
     assert served.get("/v1/status").json["traffic"]["rows"] == 30
@@ -99,7 +99,9 @@ def test_history_is_of_the_current_version(served, gate):
     status = served.get("/v1/status").json
     assert status["watch"]["version"] == 2
     assert status["watch"]["history"] == []
-    assert {one["verdict"] for one in status["watch"]["tests"]} == {"no rows yet"}
+    assert {rate_test["verdict"] for rate_test in status["watch"]["tests"]} == {
+        "no rows yet"
+    }
     assert status["gate"]["version"] == 2
     assert status["gate"]["since"] <= status["time"]
 
@@ -135,17 +137,17 @@ def test_the_risk_of_a_candidate(serve, review):
     served.service.writer.decider.random = random.Random(0)  # intervals miss at times
     served.done("/v1/gates", json.loads(lax.to_json()))
     served.done("/v1/gates/2/shadow")
-    done, fresh = [], made_rows(6000, 7)
+    drawn_rows, fresh = [], made_rows(6000, 7)
     logits = np.asarray(fresh.logits, float)
     served.decide({"ids": list(range(6000)), "logits": logits.tolist()})
     drawn = served.read("SELECT id FROM rows WHERE drawn = 1")
-    done = [int(one) for (one,) in drawn]
+    drawn_rows = [int(name) for (name,) in drawn]
     # Labels of rows that somebody chose do not count.
     wrong = np.flatnonzero(np.asarray(fresh.predicted != fresh.labels))
-    chosen = sorted({*done, *wrong.tolist()[:300]})
+    chosen = sorted({*drawn_rows, *wrong.tolist()[:300]})
     served.label(*({"id": at, "label": int(fresh.labels[at])} for at in chosen))
     shadow = served.get("/v1/status").json["shadow"]
-    assert shadow["labelled"]["rows"] == len(done)
+    assert shadow["labelled"]["rows"] == len(drawn_rows)
     errors = np.asarray(fresh.predicted != fresh.labels)
     for name, gate in (("risk_current", strict), ("risk_shadow", lax)):
         accepted = gate.screen(logits, kind="logits").accepted
@@ -160,11 +162,13 @@ def test_risks_by_hand():
         (True, True): ShadowCounts(900, 9, 1),
         (False, True): ShadowCounts(100, 60, 40),
     }
-    found = accepted_risks(counts)
-    assert found["rows"] == 110
-    assert found["risk_shadow"][0] == pytest.approx(0.9 * 0.1 + 0.1 * 0.4)
-    own = share(1, 10)
-    assert found["risk_current"] == pytest.approx([own.value, own.low, own.high])
+    risks = accepted_risks(counts)
+    assert risks["rows"] == 110
+    assert risks["risk_shadow"][0] == pytest.approx(0.9 * 0.1 + 0.1 * 0.4)
+    expected = share(1, 10)
+    assert risks["risk_current"] == pytest.approx(
+        [expected.value, expected.low, expected.high]
+    )
     counts[True, True] = ShadowCounts(900, 0, 0)
     assert (
         accepted_risks(counts)["risk_shadow"] is None

@@ -18,17 +18,17 @@ from trustdoctor.service.store.schema import MIGRATIONS, TABLES, migrate
 
 @pytest.fixture
 def database(place):
-    made = open_database(place)
-    yield made
-    made.close()
+    opened = open_database(place)
+    yield opened
+    opened.close()
 
 
 @pytest.fixture
 def session(database):
-    made = database.open()
-    made.run("CREATE TABLE things (number BIGINT, name TEXT, value DOUBLE PRECISION)")
-    yield made
-    made.close()
+    opened = database.open()
+    opened.run("CREATE TABLE things (number BIGINT, name TEXT, value DOUBLE PRECISION)")
+    yield opened
+    opened.close()
 
 
 VALUES = [
@@ -47,8 +47,8 @@ def test_values_come_back(session):
         VALUES, key=key
     )
     for number, name, value in VALUES:
-        found = session.rows("SELECT name, value FROM things WHERE number = ?", number)
-        assert found == [(name, value)]
+        rows = session.rows("SELECT name, value FROM things WHERE number = ?", number)
+        assert rows == [(name, value)]
 
 
 def test_many_rows_and_shared_values(session):
@@ -58,21 +58,21 @@ def test_many_rows_and_shared_values(session):
     session.run_many(
         "UPDATE things SET name = ? WHERE number = ?", [("x", 1), ("y", 2)]
     )
-    found = session.rows(
+    names = session.rows(
         "SELECT name FROM things WHERE number IN (1, 2) ORDER BY number"
     )
-    assert found == [("x",), ("y",)]
+    assert names == [("x",), ("y",)]
     assert session.run("DELETE FROM things WHERE number < ?", 10) == 10
 
 
 def test_lists(session):
     session.insert("things", ("number", "name"), [(at, f"n{at}") for at in range(9)])
     among, value = session.in_list(["n1", "n7", "nobody", "a'b"])
-    found = session.rows(f"SELECT number FROM things WHERE name IN {among}", value)
-    assert sorted(found) == [(1,), (7,)]
+    matches = session.rows(f"SELECT number FROM things WHERE name IN {among}", value)
+    assert sorted(matches) == [(1,), (7,)]
     among, value = session.in_list([3, 8, 99])
-    found = session.rows(f"SELECT name FROM things WHERE number IN {among}", value)
-    assert sorted(found) == [("n3",), ("n8",)]
+    matches = session.rows(f"SELECT name FROM things WHERE number IN {among}", value)
+    assert sorted(matches) == [("n3",), ("n8",)]
 
 
 def put(session, number, *, fail=False):
@@ -191,23 +191,23 @@ def test_two_replicas_start_at_once(place, gate, loop):
 
     if not place.startswith("postgresql"):
         pytest.skip("a file of SQLite has one process")
-    made, failed = [], []
+    started, errors = [], []
 
     def start():
         try:
-            made.append(Served(gate, place, loop))
+            started.append(Served(gate, place, loop))
         except Exception as error:
-            failed.append(error)
+            errors.append(error)
 
     threads = [threading.Thread(target=start) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert failed == []
-    assert made[0].read("SELECT count(*) FROM gates") == [(1,)]
-    assert made[0].read("SELECT count(*) FROM review_rates") == [(1,)]
-    for served in made:
+    assert errors == []
+    assert started[0].read("SELECT count(*) FROM gates") == [(1,)]
+    assert started[0].read("SELECT count(*) FROM review_rates") == [(1,)]
+    for served in started:
         served.close()
 
 
@@ -233,8 +233,8 @@ def test_durability_is_as_asked(tmp_path, fast):
 @pytest.mark.parametrize("fast", [False, True], ids=["durable", "fast"])
 def test_durability_of_postgresql(postgres, fast):
     session = open_database(postgres, fast=fast).open()
-    told = session.rows("SHOW synchronous_commit")
-    assert told == [("off" if fast else "on",)]
+    setting = session.rows("SHOW synchronous_commit")
+    assert setting == [("off" if fast else "on",)]
     session.close()
 
 

@@ -59,9 +59,9 @@ def decide(service, timeout=10):
 def is_open(service, link):
     """Tell whether the service still has a connection."""
     port = link.getsockname()[1]
-    said = Path("/proc/net/tcp").read_text()
+    connections = Path("/proc/net/tcp").read_text()
     ends = f"0100007F:{service.port:04X} 0100007F:{port:04X} 01"
-    return ends in said
+    return ends in connections
 
 
 def test_clients_that_are_slow_are_cut_and_others_are_served(gate, tmp_path):
@@ -101,8 +101,8 @@ def test_idle_connections_take_nothing_from_others(gate, tmp_path):
         assert max(decide(service)[1] for _ in range(20)) < 1
         for _ in range(700):
             connect(service, stack)
-        status, said = service.ask("POST", "/v1/decide", ROW)
-        assert (status, said["status"]) == (503, 503)
+        status, content = service.ask("POST", "/v1/decide", ROW)
+        assert (status, content["status"]) == (503, 503)
         wait_until(lambda: decide(service)[0] == 200, 10)
 
 
@@ -143,8 +143,8 @@ def test_a_full_disk_is_said_and_lost_nothing_when_there_is_room_again(gate, tmp
         wait_until(lambda: load.away > 20)
         load.stop()
         large = ROW | {"payload": {"text": "x" * 500_000}}
-        status, said = service.ask("POST", "/v1/decide", large)
-        assert (status, said["title"]) == (503, "Unavailable")
+        status, content = service.ask("POST", "/v1/decide", large)
+        assert (status, content["title"]) == (503, "Unavailable")
         assert service.ask("GET", "/readyz")[0] == 503
         inside = ["nsenter", "-m", "-t", str(service.process.pid)]
         more = ["mount", "-o", "remount,size=200m", str(disk)]
@@ -156,11 +156,11 @@ def test_a_full_disk_is_said_and_lost_nothing_when_there_is_room_again(gate, tmp
         assert not load.wrong, load.wrong[:3]
         names = list(load.decided)
         for first in range(0, len(names), 1000):
-            own = names[first : first + 1000]
-            rows = {"ids": own, "logits": [load.decided[name][0] for name in own]}
-            status, said = service.ask("POST", "/v1/decide", rows)
+            batch = names[first : first + 1000]
+            rows = {"ids": batch, "logits": [load.decided[name][0] for name in batch]}
+            status, content = service.ask("POST", "/v1/decide", rows)
             assert status == 200
-            assert said["rows"] == [load.decided[name][1] for name in own]
+            assert content["rows"] == [load.decided[name][1] for name in batch]
         assert service.ask("GET", "/readyz")[0] == 200
 
 
@@ -189,9 +189,9 @@ class Clock:
 def decide_many(service, name, rows=200):
     logits = np.random.default_rng(0).normal(size=(rows, 3)).tolist()
     ids = [f"{name}-{n}" for n in range(rows)]
-    status, said = service.ask("POST", "/v1/decide", {"ids": ids, "logits": logits})
+    status, content = service.ask("POST", "/v1/decide", {"ids": ids, "logits": logits})
     assert status == 200
-    return {row["id"] for row in said["rows"] if row["review"]}
+    return {row["id"] for row in content["rows"] if row["review"]}
 
 
 def watched(service):
@@ -244,12 +244,12 @@ def test_the_watch_goes_on_while_a_webhook_hangs(gate, tmp_path):
     with ExitStack() as stack:
         hook = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         url = f"http://127.0.0.1:{hook.getsockname()[1]}/?key=hidden"
-        given = ["--webhook", url, "--review-accepted", "1"]
-        service = stack.enter_context(serving(gate, tmp_path / "a.db", *given))
+        options = ["--webhook", url, "--review-accepted", "1"]
+        service = stack.enter_context(serving(gate, tmp_path / "a.db", *options))
         decide_many(service, "worse", 1000)
         hook.settimeout(20)
-        taken, _ = hook.accept()
-        stack.enter_context(taken)
+        connection, _ = hook.accept()
+        stack.enter_context(connection)
         assert service.get("/v1/status")["alarms"][0]["sent"] is None
         decide_many(service, "later")
         wait_until(lambda: watched(service)["waiting"] == 1200, 5)

@@ -20,15 +20,15 @@ def content(gate):
 
 
 @pytest.fixture
-def others():
+def candidates():
     rows = made_rows(2000, 1)
     return [td.calibrate(rows, score="beta", risk=risk) for risk in (0.1, 0.15, 0.2)]
 
 
 @pytest.fixture
-def versioned(served, others):
+def versioned(served, candidates):
     """A service with four versions, of which the first decides."""
-    for gate in others:
+    for gate in candidates:
         served.done("/v1/gates", content(gate))
     return served
 
@@ -50,30 +50,32 @@ def test_versions_come_and_go(versioned):
     assert call(versioned, "2/promote").json == {"version": 2, "before": 3}
     assert call(versioned, "rollback").json == {"version": 3, "before": 2}
     assert call(versioned, "rollback").json == {"version": 1, "before": 3}
-    told = call(versioned, "rollback")
-    assert told.status == 409
-    assert "expected a version before 1" in told.detail
+    response = call(versioned, "rollback")
+    assert response.status == 409
+    assert "expected a version before 1" in response.detail
     assert versioned.decide({"logits": [1.0, 0, 0, 0]})["version"] == 1
     status = versioned.get("/v1/status").json
     assert status["gate"]["version"] == 1
 
 
-def test_a_version_is_the_gate_that_was_sent(versioned, others):
-    for number, gate in enumerate(others, 2):
+def test_a_version_is_the_gate_that_was_sent(versioned, candidates):
+    for number, gate in enumerate(candidates, 2):
         text = versioned.get(f"/v1/gates/{number}").content.decode()
         assert td.Gate.from_json(text) == gate
 
 
-def test_a_note(served, others):
-    made = served.done("/v1/gates", {"gate": content(others[0]), "note": "by hand é"})
-    assert made["version"] == 2
-    assert made["promise"] == others[0].certificate.promise()
+def test_a_note(served, candidates):
+    response = served.done(
+        "/v1/gates", {"gate": content(candidates[0]), "note": "by hand é"}
+    )
+    assert response["version"] == 2
+    assert response["promise"] == candidates[0].certificate.promise()
     assert served.get("/v1/gates").json["gates"][0]["note"] == "by hand é"
-    long = {"gate": content(others[0]), "note": "x" * 2001}
+    long = {"gate": content(candidates[0]), "note": "x" * 2001}
     assert served.post("/v1/gates", long).status == 400
-    nul = {"gate": content(others[0]), "note": "a\u0000b"}
+    nul = {"gate": content(candidates[0]), "note": "a\u0000b"}
     assert served.post("/v1/gates", nul).status == 400
-    odd = {"gate": content(others[0]), "note": 7}
+    odd = {"gate": content(candidates[0]), "note": 7}
     assert served.post("/v1/gates", odd).status == 400
 
 
@@ -84,9 +86,9 @@ def test_fitted_scores_travel_inside(served):
     served.done("/v1/gates", content(gate))
     call(served, "2/promote")
     values = np.asarray(made_rows(50, 3).logits, float)
-    done = served.decide({"logits": values.tolist()})["rows"]
+    decisions = served.decide({"logits": values.tolist()})["rows"]
     expected = gate.screen(values, kind="logits")
-    assert [one["doubt"] for one in done] == expected.scores.tolist()
+    assert [decision["doubt"] for decision in decisions] == expected.scores.tolist()
 
 
 @pytest.mark.parametrize("change", ["file", "margins", "score", "digest", "list"])
@@ -133,22 +135,22 @@ def test_shadows(versioned):
     assert versioned.ask("DELETE", "/v1/gates/shadow").status == 200
 
 
-def test_a_restart_stays_where_it_was(serve, gate, others):
+def test_a_restart_stays_where_it_was(serve, gate, candidates):
     served = serve(gate)
-    served.done("/v1/gates", content(others[0]))
+    served.done("/v1/gates", content(candidates[0]))
     call(served, "2/promote")
     served.close()
     again = serve(gate)
     assert again.get("/v1/status").json["gate"]["version"] == 2
     again.close()
-    later = serve(others[0])
+    later = serve(candidates[0])
     assert later.get("/v1/status").json["gate"]["version"] == 2
 
 
-def test_another_gate_is_refused_at_the_start(serve, gate, others):
+def test_another_gate_is_refused_at_the_start(serve, gate, candidates):
     serve(gate).close()
     with pytest.raises(InputError, match="expected the gate that this store was begun"):
-        serve(others[0])
+        serve(candidates[0])
     serve(gate)
 
 
@@ -180,14 +182,14 @@ def test_rates_are_kept(serve, gate):
 
 
 def test_positions_are_given_out_once(served):
-    seen = []
+    positions = []
     lock = threading.Lock()
 
     def take():
         for n in (1, 3, 2):
             first = served.service.writer.call(lambda s, n=n: next_position(s, n))
             with lock:
-                seen.extend(range(first, first + n))
+                positions.extend(range(first, first + n))
 
     threads = [threading.Thread(target=take) for _ in range(6)]
     for thread in threads:
@@ -195,7 +197,7 @@ def test_positions_are_given_out_once(served):
     for thread in threads:
         thread.join()
     head = served.service.read_now(read_head)
-    assert sorted(seen) == list(range(2, head.position + 1))
+    assert sorted(positions) == list(range(2, head.position + 1))
 
 
 def test_a_job_that_fails_changes_nothing(served):

@@ -14,7 +14,7 @@ ROW = {"logits": [1.0, 2.0, 3.0, 4.0]}
 
 
 @pytest.fixture
-def held(served):
+def blocked(served):
     """A service whose writer waits until it is let go, so that requests gather."""
     entered, leave = threading.Event(), threading.Event()
 
@@ -35,7 +35,7 @@ def together(served, *requests):
     """Send requests while the writer is held; return what they were answered."""
 
     async def send():
-        tasks = [asyncio.ensure_future(served.asked(*one)) for one in requests]
+        tasks = [asyncio.ensure_future(served.asked(*request)) for request in requests]
         while served.service.writer.waiting < len(requests):
             await asyncio.sleep(0.001)
         served.let_go()
@@ -44,20 +44,20 @@ def together(served, *requests):
     return asyncio.run_coroutine_threadsafe(send(), served.loop).result(30)
 
 
-def test_one_commit_for_many_requests(held):
-    before = held.service.writer.commits
+def test_one_commit_for_many_requests(blocked):
+    before = blocked.service.writer.commits
     requests = [("POST", "/v1/decide", ROW | {"id": at}) for at in range(30)]
-    answers = together(held, *requests)
+    answers = together(blocked, *requests)
     assert [answer.status for answer in answers] == [200] * 30
-    assert held.service.writer.commits == before + 2  # with the one that held it
-    positions = held.read("SELECT position FROM rows ORDER BY position")
+    assert blocked.service.writer.commits == before + 2  # with the one that held it
+    positions = blocked.read("SELECT position FROM rows ORDER BY position")
     assert [at for (at,) in positions] == list(range(2, 32))
-    times = held.read("SELECT DISTINCT decided_at FROM rows")
+    times = blocked.read("SELECT DISTINCT decided_at FROM rows")
     assert len(times) == 1
 
 
-def test_what_one_breaks_is_not_the_others_fault(held, monkeypatch):
-    decider = held.service.writer.decider
+def test_what_one_breaks_is_not_the_others_fault(blocked, monkeypatch):
+    decider = blocked.service.writer.decider
     real = decider.decide
 
     def decide(session, head, requests):
@@ -71,26 +71,26 @@ def test_what_one_breaks_is_not_the_others_fault(held, monkeypatch):
     names = ["a", "bad", "b"]
     requests = [("POST", "/v1/decide", ROW | {"id": name}) for name in names]
     lease = ("POST", "/v1/review/lease", {})
-    answers = together(held, *requests, lease)
+    answers = together(blocked, *requests, lease)
     assert [answer.status for answer in answers] == [200, 500, 200, 200]
     assert "nobody expected" not in answers[1].detail
-    stored = held.read("SELECT id FROM rows ORDER BY id")
+    stored = blocked.read("SELECT id FROM rows ORDER BY id")
     assert stored == [("a",), ("b",)]
-    assert held.read("SELECT note FROM gates") == [("",)]
+    assert blocked.read("SELECT note FROM gates") == [("",)]
 
 
-def test_a_job_that_fails_is_undone_alone(held):
+def test_a_job_that_fails_is_undone_alone(blocked):
     row = ("POST", "/v1/decide", ROW | {"id": "a"})
     wrong = ("POST", "/v1/gates/9/promote", None)
     rollback = ("POST", "/v1/gates/rollback", None)
-    answers = together(held, wrong, row, rollback)
+    answers = together(blocked, wrong, row, rollback)
     assert [answer.status for answer in answers] == [404, 200, 409]
-    assert held.read("SELECT count(*) FROM rows") == [(1,)]
-    assert held.read("SELECT count(*) FROM gate_changes") == [(1,)]
+    assert blocked.read("SELECT count(*) FROM rows") == [(1,)]
+    assert blocked.read("SELECT count(*) FROM gate_changes") == [(1,)]
 
 
-def test_a_commit_that_fails_is_answered_to_nobody(held, monkeypatch):
-    session = held.service.writer._session
+def test_a_commit_that_fails_is_answered_to_nobody(blocked, monkeypatch):
+    session = blocked.service.writer._session
     real = session.commit
 
     def commit():
@@ -99,13 +99,13 @@ def test_a_commit_that_fails_is_answered_to_nobody(held, monkeypatch):
         raise UnavailableError(message)
 
     requests = [("POST", "/v1/decide", ROW | {"id": at}) for at in range(5)]
-    before = held.everything()
+    before = blocked.everything()
 
     async def send():
-        tasks = [asyncio.ensure_future(held.asked(*one)) for one in requests]
-        while held.service.writer.waiting < 5:
+        tasks = [asyncio.ensure_future(blocked.asked(*request)) for request in requests]
+        while blocked.service.writer.waiting < 5:
             await asyncio.sleep(0.001)
-        held.let_go()
+        blocked.let_go()
         await asyncio.sleep(0)
         return await asyncio.gather(*tasks)
 
@@ -113,45 +113,45 @@ def test_a_commit_that_fails_is_answered_to_nobody(held, monkeypatch):
         monkeypatch.setattr(session, "commit", commit)
 
     # The job that holds it commits well; the next commit does not.
-    held.service.writer._tasks.put(module.Task(spoil, lambda _: None, None, 0))
-    answers = asyncio.run_coroutine_threadsafe(send(), held.loop).result(30)
+    blocked.service.writer._tasks.put(module.Task(spoil, lambda _: None, None, 0))
+    answers = asyncio.run_coroutine_threadsafe(send(), blocked.loop).result(30)
     assert {answer.status for answer in answers} == {503}
-    assert held.everything() == before
-    again = held.post("/v1/decide", ROW | {"id": 0})
+    assert blocked.everything() == before
+    again = blocked.post("/v1/decide", ROW | {"id": 0})
     assert again.status == 200
 
 
-def test_too_much_is_refused(held, monkeypatch):
+def test_too_much_is_refused(blocked, monkeypatch):
     monkeypatch.setattr(module, "MOST_WAITING", 5)
     monkeypatch.setattr(module, "MOST_ROWS", 3)
-    many = {"rows": [ROW] * 9}
-    refused = held.post("/v1/decide", many)
+    body = {"rows": [ROW] * 9}
+    refused = blocked.post("/v1/decide", body)
     assert refused.status == 503
     assert "too many rows wait" in refused.detail
     assert refused.headers["retry-after"] == "1"
-    held.let_go()
-    assert held.post("/v1/decide", {"rows": [ROW] * 4}).status == 200
-    assert held.service.writer.waiting == 0
+    blocked.let_go()
+    assert blocked.post("/v1/decide", {"rows": [ROW] * 4}).status == 200
+    assert blocked.service.writer.waiting == 0
 
 
-def test_closing_finishes_what_was_taken(held):
+def test_closing_finishes_what_was_taken(blocked):
     futures = [
         asyncio.run_coroutine_threadsafe(
-            held.asked("POST", "/v1/decide", ROW | {"id": at}), held.loop
+            blocked.asked("POST", "/v1/decide", ROW | {"id": at}), blocked.loop
         )
         for at in range(8)
     ]
-    while held.service.writer.waiting < 8:
+    while blocked.service.writer.waiting < 8:
         time.sleep(0.001)
-    closing = threading.Thread(target=held.service.writer.close)
+    closing = threading.Thread(target=blocked.service.writer.close)
     closing.start()
-    held.let_go()
-    assert [one.result(30).status for one in futures] == [200] * 8
+    blocked.let_go()
+    assert [future.result(30).status for future in futures] == [200] * 8
     closing.join()
-    late = held.post("/v1/decide", ROW)
+    late = blocked.post("/v1/decide", ROW)
     assert late.status == 503
     assert "shutting down" in late.detail
-    held.die()
+    blocked.die()
 
 
 def test_calls_from_threads(served):
@@ -164,17 +164,17 @@ def _raise():
     raise ProblemError(400, "no.")
 
 
-def test_a_request_whose_sender_is_gone_is_still_stored(held):
+def test_a_request_whose_sender_is_gone_is_still_stored(blocked):
     async def leave():
         task = asyncio.ensure_future(
-            held.asked("POST", "/v1/decide", ROW | {"id": "x"})
+            blocked.asked("POST", "/v1/decide", ROW | {"id": "x"})
         )
-        while held.service.writer.waiting < 1:
+        while blocked.service.writer.waiting < 1:
             await asyncio.sleep(0.001)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
-    asyncio.run_coroutine_threadsafe(leave(), held.loop).result(30)
-    held.let_go()
-    assert held.post("/v1/decide", ROW | {"id": "y"}).status == 200
-    assert held.read("SELECT count(*) FROM rows") == [(2,)]
+    asyncio.run_coroutine_threadsafe(leave(), blocked.loop).result(30)
+    blocked.let_go()
+    assert blocked.post("/v1/decide", ROW | {"id": "y"}).status == 200
+    assert blocked.read("SELECT count(*) FROM rows") == [(2,)]
