@@ -8,8 +8,8 @@ import pytest
 @pytest.mark.soak
 def test_the_demo_of_perturbation_runs_and_shows_both_protocols():
     command = [Path(sys.executable).with_name("trustdoctor"), "demo", "--pbb"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stderr == ""
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert run.stderr == ""
     for word in ("deployed", "paper", "AUROC", "(deployed), perturbation "):
-        assert word in done.stdout
-    assert max(map(len, done.stdout.splitlines())) <= 80
+        assert word in run.stdout
+    assert max(map(len, run.stdout.splitlines())) <= 80

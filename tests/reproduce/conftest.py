@@ -51,9 +51,11 @@ def world_files(tmp_path_factory):
     rng = np.random.default_rng(5)
     images = folder / "cifar-10-batches-bin"
     images.mkdir()
-    parts = {"test_batch": TEST} | {f"data_batch_{i}": TRAIN // 5 for i in range(1, 6)}
+    rows_by_batch = {"test_batch": TEST} | {
+        f"data_batch_{i}": TRAIN // 5 for i in range(1, 6)
+    }
     train = []
-    for name, n in parts.items():
+    for name, n in rows_by_batch.items():
         base = rng.integers(0, 256, (n, 4, 4, 3), dtype=np.uint8)
         pixels = base.repeat(8, 1).repeat(8, 2)
         with torch.no_grad():

@@ -58,18 +58,18 @@ def cifar_binary(folder, pixels, labels, name, *, coarse=False):
 
 def test_cifar10_as_pickles(tmp_path, pixels, labels):
     cifar_python(tmp_path / "cifar-10-batches-py", pixels, labels, "test_batch")
-    found = DATASETS["cifar10"].load(tmp_path, rows=N)
-    assert np.array_equal(found.values, pixels)
-    assert found.labels.tolist() == labels
+    examples = DATASETS["cifar10"].load(tmp_path, rows=N)
+    assert np.array_equal(examples.values, pixels)
+    assert examples.labels.tolist() == labels
 
 
 def test_cifar10_as_records(tmp_path, pixels, labels):
     cifar_binary(
         tmp_path / "data" / "cifar-10-batches-bin", pixels, labels, "test_batch.bin"
     )
-    found = DATASETS["cifar10"].load(tmp_path, rows=N)  # one folder further down
-    assert np.array_equal(found.values, pixels)
-    assert found.labels.tolist() == labels
+    examples = DATASETS["cifar10"].load(tmp_path, rows=N)  # one folder further down
+    assert np.array_equal(examples.values, pixels)
+    assert examples.labels.tolist() == labels
 
 
 def test_cifar10_trains_on_five_batches(tmp_path, pixels, labels):
@@ -83,13 +83,13 @@ def test_cifar10_trains_on_five_batches(tmp_path, pixels, labels):
 
 
 def test_cifar100_has_fine_labels(tmp_path, pixels, labels):
-    one, two = tmp_path / "a", tmp_path / "b"
-    cifar_python(one / "cifar-100-python", pixels, labels, "test", b"fine_labels")
-    cifar_binary(two / "cifar-100-binary", pixels, labels, "test.bin", coarse=True)
-    for folder in (one, two):
-        found = DATASETS["cifar100"].load(folder, rows=N)
-        assert np.array_equal(found.values, pixels)
-        assert found.labels.tolist() == labels
+    first, second = tmp_path / "a", tmp_path / "b"
+    cifar_python(first / "cifar-100-python", pixels, labels, "test", b"fine_labels")
+    cifar_binary(second / "cifar-100-binary", pixels, labels, "test.bin", coarse=True)
+    for folder in (first, second):
+        examples = DATASETS["cifar100"].load(folder, rows=N)
+        assert np.array_equal(examples.values, pixels)
+        assert examples.labels.tolist() == labels
 
 
 def test_svhn_calls_zero_ten(tmp_path, pixels):
@@ -98,9 +98,9 @@ def test_svhn_calls_zero_ten(tmp_path, pixels):
         "y": np.array([[10, 1, 2, 9, 5, 10]]).T,
     }
     savemat(tmp_path / "test_32x32.mat", content)
-    found = DATASETS["svhn"].load(tmp_path, rows=N)
-    assert np.array_equal(found.values, pixels)
-    assert found.labels.tolist() == [0, 1, 2, 9, 5, 0]
+    examples = DATASETS["svhn"].load(tmp_path, rows=N)
+    assert np.array_equal(examples.values, pixels)
+    assert examples.labels.tolist() == [0, 1, 2, 9, 5, 0]
 
 
 def house_numbers(folder, pictures):
@@ -156,14 +156,14 @@ def test_svhn_cuts_digits_out_of_full_numbers(tmp_path):
         ("3.png", slope, [digit(1, -6, 90, 10, 20)]),  # beyond two edges
     ]
     house_numbers(tmp_path / "test", pictures)
-    found = DATASETS["svhn"].load(tmp_path, rows=4)
-    assert found.labels.tolist() == [0, 3, 7, 1]
-    assert found.values.shape == (4, 32, 32, 3)
-    assert (found.values[0] == 60).all()  # a square of 16 about a box of 8 x 16
-    assert (found.values[1] == 200).all()
-    assert np.array_equal(found.values[2], slope[34:66, 40:72])  # of that very size
-    assert (found.values[3][-8:] == 198).all()  # the last row, repeated
-    assert np.ptp(found.values[3], axis=1).max() == 0
+    examples = DATASETS["svhn"].load(tmp_path, rows=4)
+    assert examples.labels.tolist() == [0, 3, 7, 1]
+    assert examples.values.shape == (4, 32, 32, 3)
+    assert (examples.values[0] == 60).all()  # a square of 16 about a box of 8 x 16
+    assert (examples.values[1] == 200).all()
+    assert np.array_equal(examples.values[2], slope[34:66, 40:72])  # of that very size
+    assert (examples.values[3][-8:] == 198).all()  # the last row, repeated
+    assert np.ptp(examples.values[3], axis=1).max() == 0
     with pytest.raises(FileError, match="expected 26,032 rows, found 4"):
         DATASETS["svhn"].load(tmp_path)
 
@@ -178,9 +178,9 @@ WRONG_NUMBERS = {
 }
 
 
-@pytest.mark.parametrize("what", WRONG_NUMBERS)
-def test_wrong_full_numbers_are_refused(what, tmp_path):
-    name, digits, match = WRONG_NUMBERS[what]
+@pytest.mark.parametrize("fault", WRONG_NUMBERS)
+def test_wrong_full_numbers_are_refused(fault, tmp_path):
+    name, digits, match = WRONG_NUMBERS[fault]
     pixels = None if "absent" in name else np.zeros((8, 8, 3), np.uint8)
     house_numbers(tmp_path / "test", [(name, pixels, digits)])
     with pytest.raises(FileError, match=match):
@@ -208,9 +208,9 @@ def test_tiny_imagenet_reads_the_validation_rows(tmp_path, rng):
         (folder / "val" / "images" / name).write_bytes(encoded(picture, "JPEG"))
         lines.append(f"{name}\t{wnid}\t0\t0\t63\t63\n")
     (folder / "val" / "val_annotations.txt").write_text("".join(lines))
-    found = DATASETS["tinyimagenet"].load(tmp_path, rows=3)
-    assert found.values.shape == (3, 64, 64, 3)
-    assert found.labels.tolist() == [0, 2, 1]  # in the order of the wnids
+    examples = DATASETS["tinyimagenet"].load(tmp_path, rows=3)
+    assert examples.values.shape == (3, 64, 64, 3)
+    assert examples.labels.tolist() == [0, 2, 1]  # in the order of the wnids
     (folder / "val" / "images" / "val_1.JPEG").unlink()
     with pytest.raises(FileError, match="val_1"):
         DATASETS["tinyimagenet"].load(tmp_path, rows=3)
@@ -230,9 +230,9 @@ def test_tiny_imagenet_trains_on_folders_of_classes(tmp_path):
         images.mkdir(parents=True)
         (images / f"{wnid}_0.JPEG").write_bytes(encoded(picture, "JPEG"))
     (folder / "wnids.txt").write_text("n02\nn01\n")
-    found = DATASETS["tinyimagenet"].load(tmp_path, "train")
-    assert found.labels.tolist() == [0, 1]
-    assert found.values[1].mean() == pytest.approx(50, abs=3)  # of n02
+    examples = DATASETS["tinyimagenet"].load(tmp_path, "train")
+    assert examples.labels.tolist() == [0, 1]
+    assert examples.values[1].mean() == pytest.approx(50, abs=3)  # of n02
     (folder / "wnids.txt").write_text("../n01\n")
     with pytest.raises(FileError, match="outside its folder"):
         DATASETS["tinyimagenet"].load(tmp_path, "train")
@@ -247,9 +247,9 @@ def test_imdb_reads_negative_then_positive(tmp_path):
         folder.mkdir(parents=True)
         for name in files:
             (folder / f"{name}.txt").write_text(f"{kind} {name}")
-    found = DATASETS["imdb"].load(tmp_path, rows=3)
-    assert found.values == ["neg 9_1", "neg 10_2", "pos 0_9"]
-    assert found.labels.tolist() == [0, 0, 1]
+    examples = DATASETS["imdb"].load(tmp_path, rows=3)
+    assert examples.values == ["neg 9_1", "neg 10_2", "pos 0_9"]
+    assert examples.labels.tolist() == [0, 0, 1]
     with pytest.raises(FileError, match=r"25,000 rows, found 3"):
         DATASETS["imdb"].load(tmp_path)
 
@@ -260,9 +260,9 @@ def test_amazon_has_one_review_per_line(name, tmp_path):
     text = "\n".join(map(json.dumps, reviews)).encode()
     file = next(iter(DATASETS[name].readers))
     (tmp_path / file).write_bytes(gzip.compress(text))
-    found = DATASETS[name].load(tmp_path)
-    assert found.values == ["good", ""]
-    assert found.labels.tolist() == [4, 0]
+    examples = DATASETS[name].load(tmp_path)
+    assert examples.values == ["good", ""]
+    assert examples.labels.tolist() == [4, 0]
     (tmp_path / file).write_bytes(gzip.compress(text)[:-9])
     with pytest.raises(FileError, match="cut short"):
         DATASETS[name].load(tmp_path)
@@ -279,9 +279,9 @@ def test_parquet_as_data_hubs_store_it(struct_column, tmp_path, pixels, labels):
         name, column = "img", [{"bytes": b, "path": None} for b in raw]
     table = pl.DataFrame({name: column, "label": labels})
     table.write_parquet(tmp_path / "cifar10-test.parquet")
-    found = DATASETS["cifar10"].load(tmp_path, rows=N)
-    assert np.array_equal(found.values, pixels)
-    assert found.labels.tolist() == labels
+    examples = DATASETS["cifar10"].load(tmp_path, rows=N)
+    assert np.array_equal(examples.values, pixels)
+    assert examples.labels.tolist() == labels
     assert np.array_equal(read_images(tmp_path / "cifar10-test.parquet").values, pixels)
 
 
@@ -336,8 +336,8 @@ def idx(folder, grey, *, packed=False, form="t10k-{}-{}-ubyte"):
 def test_mnist_is_found_where_people_have_it(name, place, tmp_path, rng):
     grey = rng.integers(0, 256, (N, 28, 28), dtype=np.uint8)
     idx(tmp_path / place, grey)
-    found = OUT_SETS[name].load(tmp_path, rows=N)
-    assert np.array_equal(found.values[..., 0], grey)
+    examples = OUT_SETS[name].load(tmp_path, rows=N)
+    assert np.array_equal(examples.values[..., 0], grey)
     other = {"mnist": "fashion-mnist", "fashion-mnist": "mnist"}[name]
     assert OUT_SETS[other].locate(tmp_path) is None
 
@@ -353,17 +353,17 @@ def test_mnist_of_a_node_package_is_named_by_its_folder(tmp_path, rng):
 def test_idx_files_may_have_a_dot_in_their_names(tmp_path, rng):
     grey = rng.integers(0, 256, (N, 28, 28), dtype=np.uint8)
     idx(tmp_path / "mnist", grey, form="t10k-{}.{}-ubyte")
-    found = OUT_SETS["mnist"].load(tmp_path, rows=N)
-    assert np.array_equal(found.values[..., 1], grey)
-    assert found.labels.tolist() == list(range(N))
+    examples = OUT_SETS["mnist"].load(tmp_path, rows=N)
+    assert np.array_equal(examples.values[..., 1], grey)
+    assert examples.labels.tolist() == list(range(N))
     assert len(read_images(tmp_path / "mnist")) == N
 
 
 def test_debian_has_fashion_mnist_where_ood_looks(tmp_path, rng, monkeypatch):
     idx(tmp_path / "fashion-mnist", rng.integers(0, 256, (N, 28, 28), dtype=np.uint8))
     monkeypatch.setattr(ood, "DEBIAN", tmp_path)
-    one = SimpleNamespace(model_run=True, dataset=DATASETS["cifar10"])
-    assert list(ood._sets_in_data(one, Options())) == ["fashion-mnist", "noise"]
+    exhibit = SimpleNamespace(model_run=True, dataset=DATASETS["cifar10"])
+    assert list(ood._sets_in_data(exhibit, Options())) == ["fashion-mnist", "noise"]
 
 
 @pytest.mark.parametrize("packed", [True, False])
@@ -371,9 +371,9 @@ def test_idx_files(packed, tmp_path, rng):
     folder = tmp_path / "fashion-mnist"
     grey = rng.integers(0, 256, (N, 28, 28), dtype=np.uint8)
     images, classes = idx(folder, grey, packed=packed)
-    found = OUT_SETS["fashion-mnist"].load(tmp_path, rows=N)
-    assert np.array_equal(found.values[..., 1], grey)
-    assert found.labels.tolist() == list(range(N))
+    examples = OUT_SETS["fashion-mnist"].load(tmp_path, rows=N)
+    assert np.array_equal(examples.values[..., 1], grey)
+    assert examples.labels.tolist() == list(range(N))
     assert read_images(folder).values.shape == (N, 28, 28, 3)
     for damaged in (images[:-5], b"<html>" + images, classes):
         path = folder / f"t10k-images-idx3-ubyte{'.gz' if packed else ''}"
@@ -408,8 +408,8 @@ def test_a_damaged_download_is_named(tmp_path, pixels, labels):
     cifar_python(folder, pixels, labels, "test_batch")
     with pytest.raises(FileError, match=r"10,000 rows, found 6"):
         DATASETS["cifar10"].load(tmp_path)
-    whole = (folder / "test_batch").read_bytes()
-    for damaged in (whole[:-100], b"<html>404</html>", pickle.dumps({b"data": 1})):
+    content = (folder / "test_batch").read_bytes()
+    for damaged in (content[:-100], b"<html>404</html>", pickle.dumps({b"data": 1})):
         (folder / "test_batch").write_bytes(damaged)
         with pytest.raises(FileError, match="Download it again"):
             DATASETS["cifar10"].load(tmp_path)
@@ -477,5 +477,5 @@ def test_pillow_is_named_where_it_is_missing(monkeypatch, pixels):
 
 def test_the_shared_files_are_whole(shared):
     assert len(DATASETS["imdb"].load(shared)) == 25_000
-    found = read_parquet(shared / "data" / "cifar10-test.parquet", "test")
-    assert found.values.shape == (10_000, 32, 32, 3)
+    examples = read_parquet(shared / "data" / "cifar10-test.parquet", "test")
+    assert examples.values.shape == (10_000, 32, 32, 3)

@@ -27,10 +27,10 @@ def test_the_papers_sigma_is_a_variance(report):
 def test_alpha_beta_and_sr_coincide_and_d_star_is_best(report):
     rows = report.tables[1].rows
     for reading in {row[1] for row in rows}:
-        found = {row[2]: row[4].value for row in rows if row[1] == reading}
-        assert found["alpha"] == found["beta"] == found["SR"]
-        assert found["SR*"] <= found["D*"] + 0.5  # Monte Carlo error
-        assert found["alpha"] <= found["D*"] + 0.5
+        areas = {row[2]: row[4].value for row in rows if row[1] == reading}
+        assert areas["alpha"] == areas["beta"] == areas["SR"]
+        assert areas["SR*"] <= areas["D*"] + 0.5  # Monte Carlo error
+        assert areas["alpha"] <= areas["D*"] + 0.5
 
 
 def test_where_the_model_is_bayes_all_scores_coincide(report):
@@ -41,8 +41,8 @@ def test_where_the_model_is_bayes_all_scores_coincide(report):
 def test_proposition_1(report):
     table = {row[0]: row[1:] for row in report.tables[3].rows}
 
-    def numbers(what):
-        return [float(cell.split()[0]) for cell in table[what]]
+    def numbers(rule):
+        return [float(cell.split()[0]) for cell in table[rule]]
 
     least = numbers("1 - TV, by quadrature")
     definition = table["odds > P1/P0 (Definition 1), test rows"]
@@ -53,8 +53,8 @@ def test_proposition_1(report):
         a > b + 0.05 for a, b in zip(numbers("odds > 1, test rows"), least, strict=True)
     )
     for name in gaussian.NAMES.values():
-        found = numbers(f"best threshold of {name}, by quadrature")
-        assert all(a >= b - 2e-4 for a, b in zip(found, least, strict=True))
+        sums = numbers(f"best threshold of {name}, by quadrature")
+        assert all(a >= b - 2e-4 for a, b in zip(sums, least, strict=True))
     assert numbers("best threshold of D*, by quadrature") == pytest.approx(least)
 
 

@@ -246,8 +246,8 @@ def test_perturbed_logits_are_as_the_clean_ones(arrays, why, tmp_path):
 def test_archives_are_read_once_they_are_checked(tmp_path):
     path = tmp_path / "m-cifar10-test.npz"
     np.savez(path, probs=np.full((4, 2), 0.5), labels=np.arange(4) % 2)
-    whole = path.read_bytes()
-    for damaged in (whole[:-30], b"PK", b"", whole.replace(b"(4, 2)", b"(9, 2)")):
+    content = path.read_bytes()
+    for damaged in (content[:-30], b"PK", b"", content.replace(b"(4, 2)", b"(9, 2)")):
         path.write_bytes(damaged)
         with pytest.raises(FileError, match=r"m-cifar10-test\.npz"):
             find_exhibits(Options(data=tmp_path))
@@ -260,7 +260,7 @@ def test_archives_are_read_once_they_are_checked(tmp_path):
 def test_the_command_line_refuses_in_one_line(tmp_path, run):
     np.savez(tmp_path / "m-svhn-test.npz", logits=2 * np.eye(10))
     (tmp_path / "test_32x32.mat").write_bytes(b"<html>")
-    found = run("reproduce", "table1", "--data", tmp_path)
-    assert found.returncode == 2
-    assert found.stderr.count("\n") == 1
-    assert json.dumps(found.stdout) == '""'
+    completed = run("reproduce", "table1", "--data", tmp_path)
+    assert completed.returncode == 2
+    assert completed.stderr.count("\n") == 1
+    assert json.dumps(completed.stdout) == '""'

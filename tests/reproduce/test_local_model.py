@@ -101,10 +101,10 @@ def test_weights_are_safetensors_in_a_regular_file(files, tmp_path):
     source, weights = files
     torch.save({"head.bias": torch.zeros(3)}, tmp_path / "w.pt")
     os.mkfifo(tmp_path / "pipe")
-    whole = weights.read_bytes()
-    (tmp_path / "cut.safetensors").write_bytes(whole[:-8])
-    (tmp_path / "long.safetensors").write_bytes(whole + bytes(8))
-    (tmp_path / "head.safetensors").write_bytes(b"\xff" * 8 + whole[8:])
+    content = weights.read_bytes()
+    (tmp_path / "cut.safetensors").write_bytes(content[:-8])
+    (tmp_path / "long.safetensors").write_bytes(content + bytes(8))
+    (tmp_path / "head.safetensors").write_bytes(b"\xff" * 8 + content[8:])
     for name in ("w.pt", "cut.safetensors", "long.safetensors", "head.safetensors"):
         with pytest.raises(FileError, match="as safetensors"):
             load_model(f"{source}:Net", tmp_path / name)

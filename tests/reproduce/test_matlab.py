@@ -40,13 +40,13 @@ def inside(kind, shape, name, values):
     return flags + element(5, dims) + element(1, name) + values
 
 
-def matrix(*given):
-    return element(14, inside(*given))
+def matrix(*elements):
+    return element(14, inside(*elements))
 
 
 def packed(content):
-    found = zlib.compress(content)
-    return struct.pack("<II", 15, len(found)) + found
+    compressed = zlib.compress(content)
+    return struct.pack("<II", 15, len(compressed)) + compressed
 
 
 def load(folder, content):
@@ -61,17 +61,17 @@ KINDS = ("u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f4", "f8")
 def test_arrays_are_as_scipy_writes_them(do_compression, rng):
     wanted = {kind: rng.integers(0, 100, (3, 2, 4)).astype(kind) for kind in KINDS}
     wanted |= {"y": np.ones((1, 1)), "quite_a_long_name": np.zeros((0, 3), "u1")}
-    others = {
+    passed_over = {
         "cell": np.array([1, "a"], object),
         "struct": {"a": {"b": 1}},
         "text": "a",
         "complex": np.array([[1j]]),
     }
-    content = saved({**others, **wanted}, do_compression=do_compression)
-    found = read_matlab(content, most=1 << 20)
-    assert found.keys() == wanted.keys()
+    content = saved({**passed_over, **wanted}, do_compression=do_compression)
+    arrays = read_matlab(content, most=1 << 20)
+    assert arrays.keys() == wanted.keys()
     for name, array in wanted.items():
-        assert np.array_equal(found[name], array)
+        assert np.array_equal(arrays[name], array)
 
 
 @pytest.mark.parametrize("name", ["double", "matrix", "minus", "multi", "3dmatrix"])
@@ -82,19 +82,19 @@ def test_files_of_matlab_itself(name):
     if not files:
         pytest.skip("this SciPy came without its tests")
     for file in files:
-        known = loadmat(file)
-        found = read_matlab(file.read_bytes(), most=1 << 20)
-        assert found.keys() == {name for name in known if not name.startswith("__")}
-        for own, array in found.items():
-            assert np.array_equal(array, known[own]), file
+        by_scipy = loadmat(file)
+        arrays = read_matlab(file.read_bytes(), most=1 << 20)
+        assert arrays.keys() == {name for name in by_scipy if not name.startswith("__")}
+        for own, array in arrays.items():
+            assert np.array_equal(array, by_scipy[own]), file
 
 
 @pytest.mark.parametrize("kind", ["u1", "f8"])
 def test_svhn_is_read(kind, tmp_path):
     content = saved({"X": PIXELS, "y": DIGITS.astype(kind)}, do_compression=True)
-    found = load(tmp_path, content)
-    assert np.array_equal(found.values, PIXELS.transpose(3, 0, 1, 2))
-    assert found.labels.tolist() == [0, 1, 2, 9, 5]
+    examples = load(tmp_path, content)
+    assert np.array_equal(examples.values, PIXELS.transpose(3, 0, 1, 2))
+    assert examples.labels.tolist() == [0, 1, 2, 9, 5]
 
 
 def nested(depth):
@@ -185,10 +185,10 @@ def test_a_damaged_file_is_refused_or_read(tmp_path_factory, data):
     for _ in range(data.draw(st.integers(1, 4))):
         content[data.draw(st.integers(0, 400))] = data.draw(st.integers(0, 255))
     try:
-        found = load(tmp_path_factory.mktemp("damaged"), bytes(content))
+        examples = load(tmp_path_factory.mktemp("damaged"), bytes(content))
     except FileError:
         pass
     else:
-        assert found.values.shape == (N, 32, 32, 3)
-        assert found.values.dtype == np.uint8
-        assert 0 <= found.labels.min() <= found.labels.max() < 10
+        assert examples.values.shape == (N, 32, 32, 3)
+        assert examples.values.dtype == np.uint8
+        assert 0 <= examples.labels.min() <= examples.labels.max() < 10

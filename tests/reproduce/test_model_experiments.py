@@ -53,24 +53,24 @@ def test_one_row_to_reject_in_so_many_is_ood(monkeypatch):
         return 0.5, 0.5
 
     monkeypatch.setattr(ood, "_judge", judge)
-    own = ScoredMethod(
+    inside = ScoredMethod(
         "a", "TBB", np.arange(100.0), np.arange(100) < 12, np.arange(100.0)
     )
     out = ScoredMethod("a", "TBB", np.arange(50.0), np.ones(50, bool), np.arange(50.0))
     for one_in in (5, 3, 2):
-        ood._draw(out, own, one_in, Options(draws=2))
+        ood._draw(out, inside, one_in, Options(draws=2))
     assert drawn[::2] == [12 + 3, 12 + 6, 12 + 12]
 
 
 def test_mixing_adds_errors():
-    own = ScoredMethod(
+    inside = ScoredMethod(
         "a", "TBB", np.array([0.0, 1]), np.array([False, True]), np.zeros(2)
     )
     out = ScoredMethod("a", "TBB", np.array([5.0, 6]), np.ones(2, bool), np.ones(2))
-    both = ood.mix(own, out, np.array([1]))
-    assert both.scores.tolist() == [0, 1, 6]
-    assert both.errors.tolist() == [False, True, True]
-    assert auroc(both.scores, both.errors) == 1
+    mixture = ood.mix(inside, out, np.array([1]))
+    assert mixture.scores.tolist() == [0, 1, 6]
+    assert mixture.errors.tolist() == [False, True, True]
+    assert auroc(mixture.scores, mixture.errors) == 1
 
 
 def test_ood_runs_on_prediction_files_alone(world, tmp_path, rng):
@@ -101,15 +101,15 @@ def test_ood_takes_the_rows_of_a_folder_and_says_whose(world, tmp_path, rng):
     np.savez(out, logits=rng.normal(size=(60, 10)))
     inside = world.data / "tiny-cifar10-test.npz"
     wanted = reproduce("ood", Options(predictions=inside, ood=(str(out),)))
-    found = reproduce("ood", Options(data=world.data, ood=(str(out),)))
-    assert found.tables == wanted.tables
+    report = reproduce("ood", Options(data=world.data, ood=(str(out),)))
+    assert report.tables == wanted.tables
     folder = tmp_path / "two"
     folder.mkdir()
     for name in ("a-cifar10-test.npz", "b-svhn-test.npz"):
         (folder / name).write_bytes(inside.read_bytes())
-    found = reproduce("ood", Options(data=folder, ood=(str(out),)))
-    assert found.tables[0].rows == wanted.tables[0].rows
-    assert found.notes[0] == (
+    report = reproduce("ood", Options(data=folder, ood=(str(out),)))
+    assert report.tables[0].rows == wanted.tables[0].rows
+    assert report.notes[0] == (
         "The rows are of CIFAR-10, a. Others, for --predictions: SVHN, b."
     )
 
@@ -125,8 +125,8 @@ def test_whitebox_stands_beside_alpha(world):
     ]
     assert table.rows[3][2] == 49.5
     assert report.notes == ("Layers: stages.0, stages.1.",)
-    one = reproduce("whitebox", replace(world, layers=("stages.1",)))
-    assert one.tables[0].rows[3][3] != table.rows[3][3]
+    one_layer = reproduce("whitebox", replace(world, layers=("stages.1",)))
+    assert one_layer.tables[0].rows[3][3] != table.rows[3][3]
     with pytest.raises(InputError, match="no layer"):
         reproduce("whitebox", replace(world, layers=("stages.9",)))
 
@@ -174,7 +174,7 @@ def test_a_stopped_run_goes_on(world, tmp_path, monkeypatch):
     monkeypatch.setattr(Doctor, "__call__", counted)
     monkeypatch.setattr("trustdoctor.reproduce.model_run.CHUNK", 50)
 
-    def stop(_share, _what):
+    def stop(_share, _doing):
         if len(calls) == 2:
             raise StoppedError
 
@@ -182,19 +182,19 @@ def test_a_stopped_run_goes_on(world, tmp_path, monkeypatch):
     with pytest.raises(StoppedError):
         reproduce("whitebox", replace(world, steps=steps, tell=stop))
     assert len(calls) == 2
-    found = reproduce("whitebox", replace(world, steps=steps))
+    report = reproduce("whitebox", replace(world, steps=steps))
     assert len(calls) == 5  # of five steps two were kept
-    assert found == wanted
+    assert report == wanted
     assert reproduce("whitebox", replace(world, steps=steps)) == wanted
     assert len(calls) == 5  # all are kept for the next experiment
 
 
 def test_steps_know_what_they_depend_on(tmp_path):
     steps = Steps(tmp_path / "parts")
-    made = []
+    calls = []
 
     def make():
-        made.append(1)
+        calls.append(1)
         return {"x": np.arange(3)}
 
     for facts in (
@@ -204,11 +204,11 @@ def test_steps_know_what_they_depend_on(tmp_path):
         [1, np.ones(2)],
     ):
         assert steps.take("a", facts, make)["x"].tolist() == [0, 1, 2]
-    assert len(made) == 3
+    assert len(calls) == 3
     for path in (tmp_path / "parts").iterdir():
         path.write_bytes(b"damaged")
     steps.take("a", [1, np.zeros(2)], make)
-    assert len(made) == 4
+    assert len(calls) == 4
     assert Steps().take("a", [], make)["x"].tolist() == [0, 1, 2]
     assert Steps().child("x") is None
 
@@ -233,10 +233,10 @@ def test_near_ood_has_the_papers_perturbed_alpha(world):
     from trustdoctor.reproduce.datasets import DATASETS
     from trustdoctor.reproduce.sources import runnable_exhibits
 
-    (one,) = runnable_exhibits(world)
-    one.dataset = DATASETS["cifar100"]
-    (crowd,) = ood._out_sets(one, replace(world, ood=("noise",)))
-    table = ood._pure(one, crowd._replace(name="cifar10"), world)
+    (exhibit,) = runnable_exhibits(world)
+    exhibit.dataset = DATASETS["cifar100"]
+    (out_set,) = ood._out_sets(exhibit, replace(world, ood=("noise",)))
+    table = ood._pure(exhibit, out_set._replace(name="cifar10"), world)
     printed = {row[0]: row[1] for row in table.rows}
     assert printed == {
         "alpha T=15": None,

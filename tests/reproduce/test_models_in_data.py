@@ -23,14 +23,14 @@ def png(pixels):
 
 
 @pytest.fixture(scope="module")
-def found_files(tmp_path_factory):
+def data_folder(tmp_path_factory):
     """Images, a ResNet-20's weights, and its predictions of them."""
     torch = pytest.importorskip("torch")
     from safetensors.torch import save_file
 
     from trustdoctor.reproduce.nets import ResNet20, load_net
 
-    folder = tmp_path_factory.mktemp("found")
+    folder = tmp_path_factory.mktemp("data")
     (folder / "models").mkdir()
     torch.manual_seed(3)
     weights = folder / "models" / "resnet-20.safetensors"
@@ -52,17 +52,17 @@ def found_files(tmp_path_factory):
 
 
 @pytest.fixture
-def found(found_files, monkeypatch):
+def options(data_folder, monkeypatch):
     small = replace(DATASETS["cifar10"], rows={"test": TEST})
     monkeypatch.setitem(DATASETS, "cifar10", small)
-    return Options(data=found_files)
+    return Options(data=data_folder)
 
 
-def test_the_weights_beside_predictions_fill_pbb(found, monkeypatch):
+def test_the_weights_beside_predictions_fill_pbb(options, monkeypatch):
     monkeypatch.setattr(sweep, "ROWS", 50)
     monkeypatch.setattr(table1, "ROWS", 50)
     monkeypatch.setattr(sweep, "COARSE_EPSILONS", (0.0, 0.002))
-    full, _, chosen = reproduce("table1", found).tables[:3]
+    full, _, chosen = reproduce("table1", options).tables[:3]
     ours = {row[:2]: row[3] for row in full.rows}
     assert {"alpha", "beta", "mhlnb"} <= {m for m, s in ours if s == "PBB paper"}
     assert all(isinstance(cell, Estimate) for cell in ours.values())
@@ -73,48 +73,48 @@ def test_the_weights_beside_predictions_fill_pbb(found, monkeypatch):
 
 
 @pytest.mark.more
-def test_every_experiment_that_needs_a_model_finds_it(found, monkeypatch):
+def test_every_experiment_that_needs_a_model_finds_it(options, monkeypatch):
     monkeypatch.setattr(sweep, "COARSE_EPSILONS", (0.0, 0.002))
     monkeypatch.setattr(sweep, "SHOWN", (1.0,))
     monkeypatch.setattr("trustdoctor.reproduce.ood.MOST", 50)
     monkeypatch.setattr("trustdoctor.reproduce.whitebox.TRAIN", 75)
-    swept = reproduce("sweep", replace(found, rows=60))
+    swept = reproduce("sweep", replace(options, rows=60))
     assert swept.tables[0].title.startswith("CIFAR-10, resnet-20")
     assert "coarser than the paper's" in swept.words
-    box = reproduce("whitebox", found)
+    box = reproduce("whitebox", options)
     assert "the training images are absent, so 75 of the test images" in box.notes[1]
     assert f"{TEST - 75}" in box.notes[1]
     monkeypatch.setattr("trustdoctor.reproduce.sources.SMALL", 16)
-    large = reproduce("sweep", replace(found, rows=60))
+    large = reproduce("sweep", replace(options, rows=60))
     assert large.tables == ()
     assert "--dataset cifar10 runs it" in large.notes[0]
-    ood = reproduce("ood", replace(found, ood=("noise",), draws=2))
+    ood = reproduce("ood", replace(options, ood=("noise",), draws=2))
     assert "resnet-20" in ood.tables[0].title
 
 
-def test_other_weights_are_not_run_and_it_says_so(found, found_files, tmp_path):
+def test_other_weights_are_not_run_and_it_says_so(options, data_folder, tmp_path):
     from safetensors.torch import load_file, save_file
 
-    for path in found_files.iterdir():
+    for path in data_folder.iterdir():
         if path.name != "models":
             (tmp_path / path.name).symlink_to(path)
-    state = load_file(found_files / "models" / "resnet-20.safetensors")
+    state = load_file(data_folder / "models" / "resnet-20.safetensors")
     state["head.bias"] += 1 + np.arange(10).sum() * (state["head.bias"] > 0)
     save_file(state, tmp_path / "resnet-20-cifar10.safetensors")
-    (one,) = find_exhibits(replace(found, data=tmp_path))
-    assert one.model_run is None
-    assert "resnet-20-cifar10.safetensors does not give these" in one.needed_to_run
+    (exhibit,) = find_exhibits(replace(options, data=tmp_path))
+    assert exhibit.model_run is None
+    assert "resnet-20-cifar10.safetensors does not give these" in exhibit.needed_to_run
     with pytest.raises(InputError, match="does not give these predictions"):
-        reproduce("sweep", replace(found, data=tmp_path))
+        reproduce("sweep", replace(options, data=tmp_path))
 
 
-def test_an_unknown_net_asks_for_its_code(found, found_files, tmp_path):
+def test_an_unknown_net_asks_for_its_code(options, data_folder, tmp_path):
     for name, source in (
         ("mine-cifar10-test.npz", "resnet-20-cifar10-test.npz"),
         ("mine-cifar10.safetensors", "models/resnet-20.safetensors"),
     ):
-        (tmp_path / name).symlink_to(found_files / source)
-    report = reproduce("table1", replace(found, data=tmp_path))
+        (tmp_path / name).symlink_to(data_folder / source)
+    report = reproduce("table1", replace(options, data=tmp_path))
     assert any(
         "--model FILE.py:NAME, since mine-cifar10.safetensors" in note
         for note in report.notes
@@ -136,6 +136,6 @@ def test_what_is_no_prediction_is_passed_over_and_named(tmp_path, rng):
     )
 
 
-def test_dataset_takes_a_part_of_the_folder(found):
-    assert len(find_exhibits(replace(found, dataset="cifar10"))) == 1
-    assert find_exhibits(replace(found, dataset="imdb")) == []
+def test_dataset_takes_a_part_of_the_folder(options):
+    assert len(find_exhibits(replace(options, dataset="cifar10"))) == 1
+    assert find_exhibits(replace(options, dataset="imdb")) == []

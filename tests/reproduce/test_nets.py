@@ -82,5 +82,5 @@ def test_the_shared_weights_give_the_shared_predictions(
     with np.load(shared / "predictions" / f"{predictions}-test.npz") as file:
         wanted = file["logits"][:4]
     with torch.no_grad():
-        found = local.model(local.inputs(pixels)).numpy()
-    np.testing.assert_allclose(found, wanted, atol=0.01)
+        logits = local.model(local.inputs(pixels)).numpy()
+    np.testing.assert_allclose(logits, wanted, atol=0.01)

@@ -45,8 +45,8 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def some(monkeypatch):
-    kept = ("table1", "models", "instead", "histograms", "whitebox")
-    monkeypatch.setattr(page, "PARTS", {k: page.PARTS[k] for k in kept})
+    parts_of_page = ("table1", "models", "instead", "histograms", "whitebox")
+    monkeypatch.setattr(page, "PARTS", {k: page.PARTS[k] for k in parts_of_page})
     monkeypatch.setattr(instead, "SPLITS", 5)
 
 
@@ -94,9 +94,9 @@ def test_alpha_is_set_against_sr_over_the_models(folder):
 
 
 def test_a_mean_over_models_has_its_t_interval():
-    found = mean_over([1.0, 2.0, 3.0])
-    assert found.value == 2
-    assert found.high - 2 == pytest.approx(4.303 / np.sqrt(3), abs=1e-3)
+    estimate = mean_over([1.0, 2.0, 3.0])
+    assert estimate.value == 2
+    assert estimate.high - 2 == pytest.approx(4.303 / np.sqrt(3), abs=1e-3)
     words = [verdict(Estimate(v, v - 1, v + 1)) for v in (-2.0, 0.5, 2.0)]
     assert words == ["worse", "alike", "better"]
     assert verdict(Estimate(None)) == "-"
@@ -107,8 +107,8 @@ def test_the_promise_holds_and_each_method_is_judged_on_others(folder, monkeypat
     monkeypatch.setattr(instead, "SPLITS", 20)
     methods, promises = reproduce("instead", Options(data=folder)).tables
     assert {row[1] for row in methods.rows} == {"SR", "alpha", "tuned"}
-    for sr, *others in (methods.rows[i : i + 3] for i in (0, 3, 6)):
-        for row in others:
+    for sr, *other_rows in (methods.rows[i : i + 3] for i in (0, 3, 6)):
+        for row in other_rows:
             gain = row[2].value - sr[2].value
             assert row[4].value == pytest.approx(gain, abs=1e-3), row[:2]
     for row in promises.rows:
@@ -135,10 +135,12 @@ def test_claims_say_what_the_numbers_say():
         ("beta", "TBB", 68.5, Estimate(94.1), 18.6, Estimate(17.9)),
         ("sr", "TBB", 93.8, Estimate(94.1), 18.2, Estimate(17.9)),
     ]
-    found = {row[0]: row for row in claims({"table1": made(full(*cells))}).rows}
-    behind = found["D_beta falls behind softmax response (Table 1)"]
+    claim_by_title = {
+        row[0]: row for row in claims({"table1": made(full(*cells))}).rows
+    }
+    behind = claim_by_title["D_beta falls behind softmax response (Table 1)"]
     assert behind[2] == "the authors' own predictions: 94.10 and 94.10"
-    helps = found["Perturbing the input helps (PBB, Table 1)"]
+    helps = claim_by_title["Perturbing the input helps (PBB, Table 1)"]
     assert "CIFAR-10, densenet 17.9 / 13.9 / 16.9" in helps[2]
     assert claims({}).rows == ()
 

@@ -104,10 +104,10 @@ def test_every_layout_is_read(protocol, numpy1, tmp_path):
         content = pickle.dumps(CONTENT, protocol)
     if numpy1 and protocol in (2, 3):  # frames and short texts know their length
         content = content.replace(b"numpy._core", b"numpy.core")
-    found = load(tmp_path, content)
+    examples = load(tmp_path, content)
     planes = PIXELS.reshape(N, 3, 32, 32)
-    assert np.array_equal(found.values, planes.transpose(0, 2, 3, 1))
-    assert found.labels.tolist() == LABELS
+    assert np.array_equal(examples.values, planes.transpose(0, 2, 3, 1))
+    assert examples.labels.tolist() == LABELS
 
 
 KINDS = ("?", "b", "B", "h", "H", "i", "I", "q", "Q", "e", "f", "d")
@@ -116,15 +116,15 @@ KINDS = ("?", "b", "B", "h", "H", "i", "I", "q", "Q", "e", "f", "d")
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
 @pytest.mark.parametrize("order", ["<", ">"])
 def test_numbers_of_every_kind(protocol, order):
-    whole = {
+    arrays = {
         kind: np.arange(24).reshape(2, 3, 4).astype(order + kind) for kind in KINDS
     }
-    whole["by column"] = np.asfortranarray(whole["d"])
-    found = read_pickle(pickle.dumps(whole, protocol))
-    assert list(found) == list(whole)
-    for name, wanted in whole.items():
-        assert found[name].dtype == wanted.dtype
-        assert np.array_equal(found[name], wanted)
+    arrays["by column"] = np.asfortranarray(arrays["d"])
+    values = read_pickle(pickle.dumps(arrays, protocol))
+    assert list(values) == list(arrays)
+    for name, wanted in arrays.items():
+        assert values[name].dtype == wanted.dtype
+        assert np.array_equal(values[name], wanted)
 
 
 @pytest.mark.parametrize(
@@ -252,10 +252,10 @@ def test_what_no_array_is_made_of_is_refused(data, why, tmp_path):
 
 
 def test_one_text_is_not_copied_for_ever(tmp_path):
-    one = named("_codecs", "encode") + b"h\x01" + text("latin1") + b"\x86R"
-    many = b"](" + text("a" * 10_000) + b"q\x01" + one * 3000 + b"e"
+    encoded = named("_codecs", "encode") + b"h\x01" + text("latin1") + b"\x86R"
+    copies = b"](" + text("a" * 10_000) + b"q\x01" + encoded * 3000 + b"e"
     with pytest.raises(FileError, match="more bytes than the file has"):
-        load(tmp_path, batch(many))
+        load(tmp_path, batch(copies))
 
 
 def test_steps_are_counted(tmp_path, monkeypatch):
@@ -311,19 +311,19 @@ FRAMES = [
 
 @given(st.data())
 def test_a_damaged_pickle_is_refused_or_read(tmp_path_factory, data):
-    which = data.draw(st.integers(0, len(WHOLE) - 1))
-    content = bytearray(WHOLE[which])
+    layout = data.draw(st.integers(0, len(WHOLE) - 1))
+    content = bytearray(WHOLE[layout])
     for _ in range(data.draw(st.integers(1, 4))):
-        at = data.draw(st.sampled_from(FRAMES[which]))
+        at = data.draw(st.sampled_from(FRAMES[layout]))
         content[at] = data.draw(st.integers(0, 255))
     cut = data.draw(st.sampled_from([None, None, len(content) // 2, 50]))
     folder = tmp_path_factory.mktemp("damaged")
     try:
-        found = load(folder, bytes(content[:cut]))
+        examples = load(folder, bytes(content[:cut]))
     except FileError:
         pass
     else:
-        assert found.values.shape == (N, 32, 32, 3)
-        assert found.values.dtype == np.uint8
-        assert found.labels.shape == (N,)
-        assert found.labels.dtype == np.int64
+        assert examples.values.shape == (N, 32, 32, 3)
+        assert examples.values.dtype == np.uint8
+        assert examples.labels.shape == (N,)
+        assert examples.labels.dtype == np.int64

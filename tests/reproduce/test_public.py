@@ -96,19 +96,19 @@ def reference(logits, labels, method):
 def check_numbers(table, net, logits, labels):
     for row in (row for row in table.rows if row[0] == net):
         wanted = reference(logits, labels, row[2])
-        found = [cell.value for cell in row[3:]]
-        assert found == pytest.approx(wanted, abs=0.01), row[2]
+        values = [cell.value for cell in row[3:]]
+        assert values == pytest.approx(wanted, abs=0.01), row[2]
         assert all(cell.low <= cell.value <= cell.high for cell in row[3:])
 
 
 def test_the_numbers_are_those_of_scikit_learn(tmp_path):
-    given = {
+    nets = {
         "A": write(tmp_path / "public" / "A-cifar100-test.npz", 80, seed=3),
         "B": write(tmp_path / "public" / "B-cifar100-test.npz", 70, seed=4),
     }
     report = reproduce("table1", Options(data=tmp_path))
     differences = []
-    for net, pair in given.items():
+    for net, pair in nets.items():
         check_numbers(brief(report), net, *pair)
         alpha, sr = (reference(*pair, method)[0] for method in ("alpha", "sr"))
         differences.append(alpha - sr)
@@ -164,8 +164,11 @@ def test_nets_of_ones_own_are_not_called_public(folder):
 def test_a_public_net_and_ones_own_of_the_same_name_stay_apart(folder):
     write(folder / "resnet20-cifar100-test.npz", 50)
     write(folder / "resnet20-cifar100-train.npz", 90)
-    found = {one.name: one for one in find_exhibits(Options(data=folder))}
-    ours, theirs = found["CIFAR-100, resnet20"], found["CIFAR-100, ResNet-20 (public)"]
+    by_name = {exhibit.name: exhibit for exhibit in find_exhibits(Options(data=folder))}
+    ours, theirs = (
+        by_name["CIFAR-100, resnet20"],
+        by_name["CIFAR-100, ResNet-20 (public)"],
+    )
     assert (ours.accuracy, theirs.accuracy) == (pytest.approx(50), pytest.approx(77))
     assert ours.train is not None
     assert theirs.train is None
@@ -176,8 +179,8 @@ def test_public_nets_are_found_in_a_folder_of_predictions(folder):
     inner = folder / "predictions"
     inner.mkdir()
     (folder / "public").rename(inner / "public")
-    found = find_exhibits(Options(data=folder))
-    assert sum(one.public for one in found) == 3
+    exhibits = find_exhibits(Options(data=folder))
+    assert sum(exhibit.public for exhibit in exhibits) == 3
 
 
 @pytest.mark.parametrize(
@@ -194,8 +197,8 @@ def test_public_nets_are_found_in_a_folder_of_predictions(folder):
 )
 def test_public_nets_have_their_printed_names(model, net, tmp_path):
     write(tmp_path / "public" / f"{model}-svhn-test.npz", 90, classes=10)
-    (one,) = find_exhibits(Options(data=tmp_path))
-    assert one.name == f"SVHN, {net} (public)"
+    (exhibit,) = find_exhibits(Options(data=tmp_path))
+    assert exhibit.name == f"SVHN, {net} (public)"
 
 
 def test_a_net_without_errors_is_no_obstacle(folder):
@@ -218,9 +221,11 @@ def test_two_classes_have_no_difference_to_tell(tmp_path):
 
 
 def test_the_command_prints_narrow_tables_from_inside_the_folder(folder, run):
-    done = run("reproduce", "table1", "--data", ".", cwd=folder / "public", columns=140)
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+    completed = run(
+        "reproduce", "table1", "--data", ".", cwd=folder / "public", columns=140
+    )
+    assert completed.returncode == 0, completed.stderr
+    lines = completed.stdout.splitlines()
     assert max(map(len, lines)) <= 80
     (row,) = (x.split() for x in lines if x.startswith("ShuffleNetV2 x0.5 60.00    sr"))
     assert len(row) == 10  # two intervals, on one line
@@ -233,10 +238,10 @@ def test_a_model_finds_its_public_predictions(world, tmp_path):
         ("public", "tiny-cifar10-test.npz"),
     ):
         (tmp_path / place / name).symlink_to(world.data / name)
-    (one,) = find_exhibits(replace(world, data=tmp_path))
-    assert one.public
-    assert one.model_run is not None
-    assert one.files == ["tiny-cifar10-test.npz"]
+    (exhibit,) = find_exhibits(replace(world, data=tmp_path))
+    assert exhibit.public
+    assert exhibit.model_run is not None
+    assert exhibit.files == ["tiny-cifar10-test.npz"]
 
 
 @pytest.fixture(scope="module")

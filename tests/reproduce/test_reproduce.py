@@ -36,9 +36,13 @@ def test_the_grid_meets_the_papers_interval_table(authors):
     for _, _, auroc, our_auroc, frr, our_frr, _ in grid.rows:
         assert our_auroc == pytest.approx(auroc, abs=0.1)
         assert our_frr == pytest.approx(frr, abs=0.1)
-    found = {row[0]: row[1:] for row in exact.rows}
-    assert found["alpha"] == pytest.approx((94.16, 17.94), abs=0.01)
-    assert found["beta"] == found["sr"] == pytest.approx((94.13, 17.94), abs=0.01)
+    exact_by_method = {row[0]: row[1:] for row in exact.rows}
+    assert exact_by_method["alpha"] == pytest.approx((94.16, 17.94), abs=0.01)
+    assert (
+        exact_by_method["beta"]
+        == exact_by_method["sr"]
+        == pytest.approx((94.13, 17.94), abs=0.01)
+    )
 
 
 @pytest.mark.parametrize("method", ["alpha", "beta", "sr"])
@@ -51,9 +55,11 @@ def test_the_grid_is_the_loop_over_thresholds(method, rng, monkeypatch):
     below = method == "sr"
     counted = count_published(values.tolist(), errors.tolist(), thresholds, below=below)
     monkeypatch.setattr(grid, "CHUNK", 7)  # chunks make no difference
-    found = evaluate_grid(values, errors, below=below, size=50)
-    assert (found.auroc, found.frr) == pytest.approx(area_published(*counted))
-    assert found.reach == (max(counted[0]), max(counted[1]))
+    grid_result = evaluate_grid(values, errors, below=below, size=50)
+    assert (grid_result.auroc, grid_result.frr) == pytest.approx(
+        area_published(*counted)
+    )
+    assert grid_result.reach == (max(counted[0]), max(counted[1]))
     assert (
         len(thresholds_published(values.tolist()))
         == evaluate_grid(values, errors, below=below).thresholds
@@ -122,11 +128,11 @@ def test_intervals_of_all_predictions_in_a_folder(folder):
     assert report.notes == (
         "SVHN, sure: left out, since its rows are all right or all wrong.",
     )
-    for one, name in ((0, "a-cifar10"), (2, "b-imdb")):
+    for first_table, name in ((0, "a-cifar10"), (2, "b-imdb")):
         path = folder / f"{name}-test.npz"
         alone = reproduce("intervals", Options(predictions=path))
         assert [table.rows for table in alone.tables] == [
-            table.rows for table in report.tables[one : one + 2]
+            table.rows for table in report.tables[first_table : first_table + 2]
         ]
     ours, foreign = report.tables[0].rows[0], report.tables[2].rows[0]
     assert ours[2] == paper("intervals")["10"]["alpha"][0]
@@ -175,8 +181,8 @@ def test_a_model_is_run_where_predictions_are_wanted(world, monkeypatch):
         report = reproduce(name, world)
         assert "CIFAR-10, tiny" in report.tables[-1].title + str(report.tables[-1].rows)
         assert report.notes == ()
-    found = reproduce("intervals", world)
-    for ours, theirs in zip(found.tables, wanted.tables, strict=True):
+    intervals = reproduce("intervals", world)
+    for ours, theirs in zip(intervals.tables, wanted.tables, strict=True):
         assert ours.rows == theirs.rows
 
 
@@ -199,10 +205,10 @@ GIVEN = {
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_experiment_takes_every_option(name, monkeypatch):
     assert GIVEN.keys() | {"steps", "tell"} == {f.name for f in fields(Options)}
-    seen = []
+    calls = []
 
     def run(options):
-        seen.append(options)
+        calls.append(options)
         return Report(name, "", (), "", notes=("its own",))
 
     entry = EXPERIMENTS[name]
@@ -214,12 +220,12 @@ def test_every_experiment_takes_every_option(name, monkeypatch):
         if option == "seed" and "rows" in entry.uses:
             wanted = value  # rows are drawn by it
             idle = [one for one in idle if one != "seed"]
-        assert getattr(seen[0], option) == wanted, option
+        assert getattr(calls[0], option) == wanted, option
     assert report.notes[0] == "its own"
-    said = [note for note in report.notes if f"nothing for {name}" in note]
-    assert len(said) == bool(idle)
+    notes = [note for note in report.notes if f"nothing for {name}" in note]
+    assert len(notes) == bool(idle)
     if idle:
-        named = said[0].split(" change")[0].replace("--", "").split(", ")
+        named = notes[0].split(" change")[0].replace("--", "").split(", ")
         assert sorted(named) == sorted(idle)
 
 
@@ -242,13 +248,13 @@ def test_an_option_that_is_said_to_change_nothing_changes_nothing(
         ("roc", both, {"seed", "draws", "ood"}),
         ("whitebox", world, {"predictions", "ood", "draws"}),
     ):
-        given = {option: GIVEN[option] for option in idle}
+        changed = {option: GIVEN[option] for option in idle}
         if name == "whitebox":
-            given["predictions"] = other
-        plain, more = (reproduce(name, replace(options, **x)) for x in ({}, given))
+            changed["predictions"] = other
+        plain, more = (reproduce(name, replace(options, **x)) for x in ({}, changed))
         assert more.tables == plain.tables, name
-        *rest, note = more.notes
-        assert tuple(rest) == plain.notes
+        *other_notes, note = more.notes
+        assert tuple(other_notes) == plain.notes
         assert set(note.split(" change")[0].replace("--", "").split(", ")) == idle, name
 
 
@@ -257,10 +263,10 @@ def test_importing_the_experiments_imports_no_framework():
         "import sys, trustdoctor.reproduce; print([m for m in "
         "('torch', 'sklearn', 'matplotlib', 'PIL') if m in sys.modules])"
     )
-    done = subprocess.run(
+    run = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
-    assert done.stdout.strip() == "[]"
+    assert run.stdout.strip() == "[]"
 
 
 def test_a_protocol_that_changes_nothing_is_said(authors):
@@ -286,9 +292,9 @@ def test_histograms_and_curves_of_the_authors_rows(protocol, authors):
     drawn = reproduce("histograms", options)
     assert drawn.pictures[0].panels[0].title == "alpha, TBB"
     curves = reproduce("roc", options)
-    found = {row[:2]: row[2:] for row in curves.tables[0].rows}
+    frr_by_method = {row[:2]: row[2:] for row in curves.tables[0].rows}
     wanted = 17.94 if protocol == "exact" else 17.9
-    assert found["alpha", "TBB"][3] == pytest.approx(wanted, abs=0.1)
+    assert frr_by_method["alpha", "TBB"][3] == pytest.approx(wanted, abs=0.1)
     assert curves.pictures[0].panels[0].level == 0.95
 
 
@@ -375,32 +381,40 @@ def run(*arguments):
 def test_the_command_lists_and_runs(authors, tmp_path):
     listed = run("--list")
     assert [line.split()[0] for line in listed.stdout.splitlines()] == list(EXPERIMENTS)
-    done = run("intervals", "--predictions", authors, "--out", tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "94.13" in done.stdout
+    completed = run("intervals", "--predictions", authors, "--out", tmp_path)
+    assert completed.returncode == 0, completed.stderr
+    assert "94.13" in completed.stdout
     assert (tmp_path / "intervals.md").exists()
-    lines = [x for x in done.stdout.splitlines() if not x.startswith("Wrote")]
+    lines = [x for x in completed.stdout.splitlines() if not x.startswith("Wrote")]
     assert max(map(len, lines)) <= 80
     assert run("magic").returncode == 2
     roc = run("roc", "--predictions", authors, "--out", tmp_path, "--protocol", "grid")
     assert roc.returncode == 0, roc.stderr
-    left = {path.name for path in tmp_path.iterdir()}
-    assert {"roc.md", "roc.json", "roc-cifar10-densenet.svg"} <= left
+    files = {path.name for path in tmp_path.iterdir()}
+    assert {"roc.md", "roc.json", "roc-cifar10-densenet.svg"} <= files
     refused = run("intervals", "--data", tmp_path, "--rows", "3")
     assert refused.returncode == 2
     assert "--rows of 10" in refused.stderr
 
 
 def test_the_command_takes_a_folder_for_every_experiment(folder):
-    done = run("intervals", "--data", folder, "--draws", "5", "--seed", "1")
-    assert done.returncode == 0, done.stderr
-    words = " ".join(done.stdout.split())
+    completed = run("intervals", "--data", folder, "--draws", "5", "--seed", "1")
+    assert completed.returncode == 0, completed.stderr
+    words = " ".join(completed.stdout.split())
     assert "CIFAR-10, a: 120 rows" in words
     assert "IMDb, b: 120 rows" in words
     assert "--seed, --draws change nothing for intervals here." in words
 
 
 def test_every_number_of_the_paper_names_its_table():
-    own = {"bounds", "histograms", "roc", "sweep", "models", "instead", "all"}
-    for name in EXPERIMENTS.keys() - own:
+    without_numbers = {
+        "bounds",
+        "histograms",
+        "roc",
+        "sweep",
+        "models",
+        "instead",
+        "all",
+    }
+    for name in EXPERIMENTS.keys() - without_numbers:
         assert paper(name)["source"]

@@ -41,18 +41,18 @@ def exact(real):
 
 
 def test_exact_numbers_of_the_authors_files(exact):
-    found = cells(table_of(exact, "densenet:"))
-    assert found["alpha", "TBB"] == pytest.approx((94.16, 17.94), abs=0.01)
-    assert found["beta", "TBB"] == found["sr", "TBB"]
-    assert found["beta", "TBB"] == pytest.approx((94.13, 17.94), abs=0.01)
-    assert found["alpha", "PBB paper"] == pytest.approx((95.17, 13.94), abs=0.01)
-    assert found["alpha", "PBB deployed"] == pytest.approx((93.94, 16.92), abs=0.01)
-    assert found["energy", "PBB"] == (None, None)
+    numbers = cells(table_of(exact, "densenet:"))
+    assert numbers["alpha", "TBB"] == pytest.approx((94.16, 17.94), abs=0.01)
+    assert numbers["beta", "TBB"] == numbers["sr", "TBB"]
+    assert numbers["beta", "TBB"] == pytest.approx((94.13, 17.94), abs=0.01)
+    assert numbers["alpha", "PBB paper"] == pytest.approx((95.17, 13.94), abs=0.01)
+    assert numbers["alpha", "PBB deployed"] == pytest.approx((93.94, 16.92), abs=0.01)
+    assert numbers["energy", "PBB"] == (None, None)
 
 
 def test_grid_numbers_of_the_authors_files(real):
     report = reproduce("table1", Options(data=real, protocol="grid"))
-    found = cells(table_of(report, "densenet:"))
+    numbers = cells(table_of(report, "densenet:"))
     for key, wanted in {
         ("alpha", "TBB"): (94.1, 17.9),
         ("beta", "TBB"): (68.8, 18.2),
@@ -60,15 +60,15 @@ def test_grid_numbers_of_the_authors_files(real):
         ("alpha", "PBB paper"): (95.2, 13.9),
         ("odin", "PBB deployed"): (94.2, 18.4),
     }.items():
-        assert found[key] == pytest.approx(wanted, abs=0.1), key
+        assert numbers[key] == pytest.approx(wanted, abs=0.1), key
 
 
 def test_imdb_is_binary_so_three_scores_coincide(exact):
     table = table_of(exact, "IMDb, minilm:")
     assert "accuracy 90.94" in table.title
-    found = list(cells(table).values())
-    assert found[1] == found[2]
-    assert found[0] == pytest.approx(found[1], abs=1e-4)  # float32 rounding
+    rows = list(cells(table).values())
+    assert rows[1] == rows[2]
+    assert rows[0] == pytest.approx(rows[1], abs=1e-4)  # float32 rounding
     assert [row[2] for row in table.rows] == [84.4, 84.4, 83.7]
     assert "two classes of IMDb" in exact.words
 
@@ -101,23 +101,23 @@ def test_what_is_absent_is_said(exact):
 
 def test_a_model_fills_every_cell(world):
     report = reproduce("table1", world)
-    found = cells(report.tables[0])
-    assert all(value is not None for pair in found.values() for value in pair)
-    assert {key[0] for key in found} == set(TBB) | set(PBB) | {"mhlnb"}
-    (one,) = find_exhibits(world)
-    moved = one.perturbed(PBB["beta"])
+    numbers = cells(report.tables[0])
+    assert all(value is not None for pair in numbers.values() for value in pair)
+    assert {key[0] for key in numbers} == set(TBB) | set(PBB) | {"mhlnb"}
+    (exhibit,) = find_exhibits(world)
+    moved = exhibit.perturbed(PBB["beta"])
     from trustdoctor import beta
 
-    clean = one.clean.predictions
-    both = evaluate_perturbed(
+    clean = exhibit.clean.predictions
+    protocols = evaluate_perturbed(
         beta(moved.predictions.logits, temperature=1.5, predicted=clean.predicted),
         clean.errors,
         moved.predictions.errors,
         beta(moved.predictions.logits, temperature=1.5),
     )
     for kind in ("deployed", "paper"):
-        wanted = getattr(both, kind).metrics["auroc"].value
-        assert found["beta", f"PBB {kind}"][0] == pytest.approx(100 * wanted)
+        wanted = getattr(protocols, kind).metrics["auroc"].value
+        assert numbers["beta", f"PBB {kind}"][0] == pytest.approx(100 * wanted)
 
 
 def test_the_grid_doubts_the_prediction_that_it_judges(rng):
@@ -138,18 +138,18 @@ def test_the_grid_doubts_the_prediction_that_it_judges(rng):
 def test_a_model_alone_makes_its_clean_predictions(world, tmp_path):
     images = world.data / "cifar-10-batches-bin"
     (tmp_path / images.name).symlink_to(images)
-    (one,) = find_exhibits(replace(world, data=tmp_path))
+    (exhibit,) = find_exhibits(replace(world, data=tmp_path))
     with np.load(world.data / "tiny-cifar10-test.npz") as file:
         np.testing.assert_allclose(
-            one.clean.predictions.logits, file["logits"], atol=1e-5
+            exhibit.clean.predictions.logits, file["logits"], atol=1e-5
         )
-    assert one.train is None
+    assert exhibit.train is None
 
 
 def test_some_rows_are_the_same_for_files_and_model(world):
-    (one,) = find_exhibits(replace(world, rows=40))
-    assert len(one.clean.predictions) == 40
-    assert np.array_equal(one.clean.predictions.labels, one.model_run.labels)
+    (exhibit,) = find_exhibits(replace(world, rows=40))
+    assert len(exhibit.clean.predictions) == 40
+    assert np.array_equal(exhibit.clean.predictions.labels, exhibit.model_run.labels)
 
 
 def test_labels_come_from_the_data_set_where_the_file_has_none(world, tmp_path):
@@ -160,8 +160,8 @@ def test_labels_come_from_the_data_set_where_the_file_has_none(world, tmp_path):
         find_exhibits(Options(data=tmp_path))
     images = world.data / "cifar-10-batches-bin"
     (tmp_path / images.name).symlink_to(images)
-    (one,) = find_exhibits(Options(data=tmp_path))
-    assert np.array_equal(one.clean.predictions.labels, wanted)
+    (exhibit,) = find_exhibits(Options(data=tmp_path))
+    assert np.array_equal(exhibit.clean.predictions.labels, wanted)
     np.savez(tmp_path / "net-cifar10-test.npz", logits=np.eye(10)[:5] * 3)
     with pytest.raises(InputError, match="another number"):
         find_exhibits(Options(data=tmp_path))
@@ -177,10 +177,10 @@ def test_files_are_found_by_their_names(tmp_path, rng):
         "something-else",
     ):
         np.savez(tmp_path / f"{name}.npz", logits=logits, labels=labels)
-    (one,) = find_exhibits(Options(data=tmp_path))
-    assert (one.dataset.title, one.model) == ("Amazon Fashion", "bert")
-    assert one.train is not None
-    assert set(one.stored) == {
+    (exhibit,) = find_exhibits(Options(data=tmp_path))
+    assert (exhibit.dataset.title, exhibit.model) == ("Amazon Fashion", "bert")
+    assert exhibit.train is not None
+    assert set(exhibit.stored) == {
         ScoreSetting("alpha", 1.0, 0.001),
         ScoreSetting("odin", 1.5),
     }
@@ -206,7 +206,10 @@ def test_a_table_of_examples_is_not_taken_for_predictions(tmp_path, rng):
     table.write_csv(tmp_path / "a-imdb-test.csv")
     table = pl.DataFrame({"image": [b"PNG"], "label": [1]} | probs)
     table.write_parquet(tmp_path / "b-imdb-test.parquet")
-    assert {one.model for one in find_exhibits(Options(data=tmp_path))} == {"a", "b"}
+    assert {exhibit.model for exhibit in find_exhibits(Options(data=tmp_path))} == {
+        "a",
+        "b",
+    }
 
 
 def test_a_damaged_table_is_named(tmp_path):
@@ -261,10 +264,10 @@ def test_stored_predictions_of_other_weights_are_left_aside(world, tmp_path):
     state = load_file(world.weights)
     state["head.weight"] = torch.randn_like(state["head.weight"])
     save_file(state, tmp_path / "tiny.safetensors")  # the same name
-    (one,) = find_exhibits(replace(world, weights=tmp_path / "tiny.safetensors"))
+    (exhibit,) = find_exhibits(replace(world, weights=tmp_path / "tiny.safetensors"))
     with np.load(world.data / "tiny-cifar10-test.npz") as file:
-        assert np.abs(one.clean.predictions.logits - file["logits"]).max() > 1
-    assert one.files == []
+        assert np.abs(exhibit.clean.predictions.logits - file["logits"]).max() > 1
+    assert exhibit.files == []
 
 
 def test_perturbed_arrays_get_labels_of_the_data_set(world, tmp_path):
@@ -272,8 +275,8 @@ def test_perturbed_arrays_get_labels_of_the_data_set(world, tmp_path):
         logits = file["logits"]
     np.savez(tmp_path / "x-cifar10-test.npz", logits=logits, pbb_alpha_T1=logits)
     options = Options(predictions=tmp_path / "x-cifar10-test.npz", data=world.data)
-    (one,) = find_exhibits(options)
-    assert one.stored[ScoreSetting("alpha")].predictions.labels is not None
+    (exhibit,) = find_exhibits(options)
+    assert exhibit.stored[ScoreSetting("alpha")].predictions.labels is not None
 
 
 def test_files_that_do_not_fit_are_named(tmp_path, rng):
@@ -293,5 +296,5 @@ def test_files_that_do_not_fit_are_named(tmp_path, rng):
 
 def test_the_data_set_named_wins_over_the_files_name(world):
     path = world.data / "tiny-cifar10-test.npz"
-    (one,) = find_exhibits(Options(predictions=path, dataset="svhn"))
-    assert one.dataset.name == "svhn"
+    (exhibit,) = find_exhibits(Options(predictions=path, dataset="svhn"))
+    assert exhibit.dataset.name == "svhn"

@@ -85,8 +85,8 @@ BARE = {
 def test_batches_with_labels(form, small, images, plain):
     check(Doctor(small, batch_size=9)(LABELLED[form](images)), plain)
     moved = Doctor(small, epsilon=0.1)(LABELLED[form](images))
-    one = Doctor(small, epsilon=0.1)(images)
-    np.testing.assert_allclose(moved.scores, one.scores, rtol=1e-4, atol=1e-5)
+    examination = Doctor(small, epsilon=0.1)(images)
+    np.testing.assert_allclose(moved.scores, examination.scores, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("form", BARE)
@@ -153,8 +153,8 @@ def test_inputs_go_where_the_model_takes_them():
     check(Doctor(model, inputs=["ids"])(renamed), plain)
     picked = Doctor(model, forward=lambda m, ids, mask: m(ids, mask))
     check(picked(renamed), masked)
-    one = Doctor(model, forward=lambda m, ids: m(ids))
-    check(one(three.dataset.tensors[::2]), plain)
+    examination = Doctor(model, forward=lambda m, ids: m(ids))
+    check(examination(three.dataset.tensors[::2]), plain)
 
 
 def test_labels_or_inputs_in_doubt_are_refused(small, images):
@@ -207,15 +207,15 @@ def test_what_is_not_an_input_is_left_out(small, images, plain):
 )
 def test_wrong_labels_are_refused_in_our_words(labels, match, small, images):
     for data in ([(images, labels)], [{"x": images, "label": labels}]):
-        with pytest.raises(InputError, match=match) as found:
+        with pytest.raises(InputError, match=match) as refusal:
             Doctor(small)(data)
-        assert "\n" not in str(found.value)
+        assert "\n" not in str(refusal.value)
 
 
 def test_one_hot_labels_of_many_batches_agree_with_the_classes(small, images):
     right = nn.functional.one_hot(small.eval()(images.clone()).argmax(1), 4)
-    found = Doctor(small)(loader(images, right))
-    assert found.predictions.errors.sum() == 0
+    examination = Doctor(small)(loader(images, right))
+    assert examination.predictions.errors.sum() == 0
 
 
 class Wide(nn.Module):
@@ -245,23 +245,23 @@ def test_wrong_shapes_get_our_error_in_one_line(model, data, match):
     for epsilon in (0.0, 0.1):
         if epsilon and isinstance(model, nn.Embedding):
             continue
-        with pytest.raises(InputError, match=match) as found:
+        with pytest.raises(InputError, match=match) as refusal:
             Doctor(model, epsilon=epsilon)(data)
-        assert "\n" not in str(found.value)
+        assert "\n" not in str(refusal.value)
     with pytest.raises(InputError, match=match):
         sweep(model, data, temperatures=[1.0], epsilons=[0.0], quiet=True)
 
 
 def test_one_output_works_as_the_message_says(images):
     model = nn.Sequential(nn.Flatten(), nn.Linear(108, 1))
-    found = Doctor(
+    examination = Doctor(
         model,
         forward=lambda m, x: torch.nn.functional.pad(m(x).reshape(-1, 1), (1, 0)),
     )(images)
     with torch.no_grad():
         odds = model(images)[:, 0].numpy()
-    np.testing.assert_allclose(found.predictions.logits[:, 1], odds, rtol=1e-6)
-    assert (found.predictions.predicted == (odds > 0)).all()
+    np.testing.assert_allclose(examination.predictions.logits[:, 1], odds, rtol=1e-6)
+    assert (examination.predictions.predicted == (odds > 0)).all()
 
 
 def test_what_is_no_fault_of_the_inputs_flies_on(images):
@@ -328,8 +328,8 @@ def test_functions_are_models(kind, small, images, plain, state):
             Doctor(ask, epsilon=0.1)(images)
         return
     moved = Doctor(ask, epsilon=0.1)(images)
-    one = Doctor(small, epsilon=0.1)(images)
-    assert np.array_equal(moved.scores, one.scores)
+    examination = Doctor(small, epsilon=0.1)(images)
+    assert np.array_equal(moved.scores, examination.scores)
     assert np.array_equal(radius(ask, images).scores, radius(small, images).scores)
     assert state(small) == before
 
@@ -338,9 +338,9 @@ def test_functions_without_a_network(images):
     def channels(x):
         return x.mean((2, 3))
 
-    found = Doctor(channels, epsilon=0.1)(loader(images, LABELS % 3))
+    examination = Doctor(channels, epsilon=0.1)(loader(images, LABELS % 3))
     np.testing.assert_allclose(
-        found.predictions.logits, images.mean((2, 3)), rtol=1e-5, atol=1e-6
+        examination.predictions.logits, images.mean((2, 3)), rtol=1e-5, atol=1e-6
     )
 
 
@@ -361,8 +361,8 @@ def test_every_way_in_takes_the_same_batches(small, images, plain):
     batch = [{"scan": images, "path": images, "truth": HOT}]
     names = {"inputs": "scan", "labels": "truth"}
     check(radius(small, batch, quiet=True, **names), plain)
-    found = sweep(small, batch, temperatures=[1.0], epsilons=[0.1], quiet=True, **names)
-    check(found, plain)
+    swept = sweep(small, batch, temperatures=[1.0], epsilons=[0.1], quiet=True, **names)
+    check(swept, plain)
     right = [{"scan": images, "truth": torch.as_tensor(plain.argmax(1))}]
     box = WhiteBox.fit(small, batch, right, layers=["conv"], quiet=True, **names)
     check(box(small, batch, quiet=True, **names), plain)

@@ -33,13 +33,17 @@ def by_hand(model, x, score, t, eps):
 @pytest.mark.parametrize("score", FORMULAS)
 def test_every_score_perturbs_as_written(score, small, images):
     logits, scores = by_hand(small, images, score, 1.3, 0.05)
-    found = Doctor(small, score=score, temperature=1.3, epsilon=0.05)(images)
-    assert np.allclose(found.scores, scores)
-    assert np.allclose(found.perturbed.logits, logits)
-    exact = find_logit_score(score).function(found.perturbed.logits, temperature=1.3)
-    same = found.perturbed.predicted == found.predictions.predicted
-    assert np.array_equal(found.scores[same], exact[same])
-    assert np.allclose(found.predictions.logits, numpy(small.eval()(images.clone())))
+    examination = Doctor(small, score=score, temperature=1.3, epsilon=0.05)(images)
+    assert np.allclose(examination.scores, scores)
+    assert np.allclose(examination.perturbed.logits, logits)
+    exact = find_logit_score(score).function(
+        examination.perturbed.logits, temperature=1.3
+    )
+    same = examination.perturbed.predicted == examination.predictions.predicted
+    assert np.array_equal(examination.scores[same], exact[same])
+    assert np.allclose(
+        examination.predictions.logits, numpy(small.eval()(images.clone()))
+    )
 
 
 def test_no_magnitude_is_the_black_box_case_and_needs_no_gradient(small, images):
@@ -47,9 +51,9 @@ def test_no_magnitude_is_the_black_box_case_and_needs_no_gradient(small, images)
         def forward(self, x):
             return torch.tensor(numpy(small.eval()(x.clone())))
 
-    found = Doctor(Opaque())(images)
-    assert found.perturbed is None
-    assert np.array_equal(found.scores, td.alpha(found.predictions.logits))
+    examination = Doctor(Opaque())(images)
+    assert examination.perturbed is None
+    assert np.array_equal(examination.scores, td.alpha(examination.predictions.logits))
 
 
 def test_first_order_is_the_limit_of_small_magnitudes(small, images):
@@ -71,22 +75,22 @@ def test_the_doubt_is_about_the_clean_prediction_when_another_wins(score):
     with torch.no_grad():
         model.weight.copy_(torch.tensor([[1.0], [-1.0]]))
         model.bias.zero_()
-    found = Doctor(model, score=score, epsilon=1.0)(torch.tensor([[0.25]]))
-    assert found.predictions.predicted.tolist() == [0]
-    assert found.perturbed.predicted.tolist() == [1]
+    examination = Doctor(model, score=score, epsilon=1.0)(torch.tensor([[0.25]]))
+    assert examination.predictions.predicted.tolist() == [0]
+    assert examination.perturbed.predicted.tolist() == [1]
     p = 1 / (1 + np.exp(1.5))  # of class 0 at -0.75
     true = {"beta": np.log((1 - p) / p), "msp": np.log(1 - p), "margin": 1.5}[score]
-    assert found.scores[0] == pytest.approx(true, rel=1e-6)
+    assert examination.scores[0] == pytest.approx(true, rel=1e-6)
 
 
 def test_scale_is_one_number_a_channel(small, images):
-    found = Doctor(small, epsilon=0.1, scale=torch.tensor([1.0, 0.0, 2.0]))
+    examination = Doctor(small, epsilon=0.1, scale=torch.tensor([1.0, 0.0, 2.0]))
     leaf = images.clone().requires_grad_()
     small.eval()
     (g,) = torch.autograd.grad(td.alpha(small(leaf.clone())).sum(), leaf)
     size = torch.tensor([0.1, 0.0, 0.2]).view(1, 3, 1, 1)
     moved = small(images + size * g.sign())
-    assert np.allclose(found(images).perturbed.logits, numpy(moved))
+    assert np.allclose(examination(images).perturbed.logits, numpy(moved))
     assert np.allclose(
         Doctor(small, epsilon=0.1, scale=2)(images).scores,
         Doctor(small, epsilon=0.2)(images).scores,
@@ -154,7 +158,7 @@ def test_it_works_inside_no_grad_and_inference_mode(small, images):
 def test_tensors_batches_and_loaders_give_the_same(small, images):
     labels = torch.arange(20) % 4
     doctor = Doctor(small, epsilon=0.1, batch_size=7)
-    one = doctor(images)
+    examination = doctor(images)
     loader = DataLoader(TensorDataset(images, labels), batch_size=6)
     for data in (
         [images],
@@ -166,7 +170,7 @@ def test_tensors_batches_and_loaders_give_the_same(small, images):
         (images, labels),
     ):
         found = doctor(data)
-        assert np.allclose(found.scores, one.scores, atol=1e-6)
+        assert np.allclose(found.scores, examination.scores, atol=1e-6)
         known = found.predictions.labels
         assert known is None or known.tolist() == labels.tolist()
     assert doctor(loader).perturbed.labels.tolist() == labels.tolist()
@@ -193,8 +197,8 @@ class Output:
 )
 def test_logits_are_found_in_what_models_return(wrap, small, images):
     expected = Doctor(small, epsilon=0.1)(images).scores
-    found = Doctor(Wrapped(small, wrap), epsilon=0.1)(images).scores
-    assert np.allclose(found, expected)
+    examination = Doctor(Wrapped(small, wrap), epsilon=0.1)(images).scores
+    assert np.allclose(examination, expected)
 
 
 def test_forward_picks_the_logits(small, images):
@@ -223,12 +227,12 @@ class Two(nn.Module):
 def test_token_ids_are_perturbed_through_their_embeddings():
     torch.manual_seed(0)
     model, ids = Two(), torch.randint(0, 11, (6, 4))
-    found = Doctor(model, score="beta", epsilon=0.01)({"input_ids": ids})
+    examination = Doctor(model, score="beta", epsilon=0.01)({"input_ids": ids})
     leaf = model.embed(ids).detach().requires_grad_()
     (g,) = torch.autograd.grad(td.beta(model(inputs_embeds=leaf)).sum(), leaf)
     moved = model(inputs_embeds=leaf + 0.01 * g.sign())
-    assert np.allclose(found.perturbed.logits, numpy(moved))
-    assert np.allclose(found.predictions.logits, numpy(model(ids)))
+    assert np.allclose(examination.perturbed.logits, numpy(moved))
+    assert np.allclose(examination.predictions.logits, numpy(model(ids)))
 
 
 def test_one_of_several_inputs_is_perturbed():
@@ -237,8 +241,8 @@ def test_one_of_several_inputs_is_perturbed():
     batch = {"inputs_embeds": torch.randn(6, 4, 5), "weight": torch.rand(6, 4)}
     with pytest.raises(InputError, match="several inputs"):
         Doctor(model, epsilon=0.1)(batch)
-    found = Doctor(model, epsilon=0.1, perturb="weight")(batch)
-    assert (found.scores > Doctor(model)(batch).scores - 1e-6).all()
+    examination = Doctor(model, epsilon=0.1, perturb="weight")(batch)
+    assert (examination.scores > Doctor(model)(batch).scores - 1e-6).all()
     with pytest.raises(InputError, match="no input 'colour'"):
         Doctor(model, epsilon=0.1, perturb="colour")(batch)
 
@@ -249,19 +253,19 @@ def test_positional_inputs_and_labels_are_told_apart():
             return torch.stack([a.sum(1) + b, -b * 1.0], 1)
 
     a, b = torch.randn(5, 3), torch.arange(5)
-    found = Doctor(Sum(), labelled=False, epsilon=0.1)([(a, b)])
-    assert found.predictions.labels is None
+    examination = Doctor(Sum(), labelled=False, epsilon=0.1)([(a, b)])
+    assert examination.predictions.labels is None
     three = Doctor(Sum(), labelled=True)([(a, b, torch.zeros(5, dtype=torch.int64))])
     assert three.predictions.labels.tolist() == [0] * 5
-    assert np.array_equal(three.predictions.logits, found.predictions.logits)
+    assert np.array_equal(three.predictions.logits, examination.predictions.logits)
 
 
 def test_bfloat16_autocast_is_scored_in_float32(small, images):
     exact = Doctor(small, epsilon=0.05)(images).scores
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = Doctor(small, epsilon=0.05)(images)
-    assert found.scores.dtype == np.float32
-    assert np.abs(found.scores - exact).max() < 0.1
+        examination = Doctor(small, epsilon=0.05)(images)
+    assert examination.scores.dtype == np.float32
+    assert np.abs(examination.scores - exact).max() < 0.1
 
 
 @pytest.mark.parametrize("score", ["alpha", "beta", "odin"])
@@ -272,8 +276,8 @@ def test_saturated_rows_get_a_true_gradient(score):
         model.weight.copy_(torch.tensor([[1.0, -2.0, 0.5], [0.0, 0.0, 0.0]]))
         model.bias.zero_()
     x = torch.tensor([[20.0, 0, 0], [100.0, 0, 0], [1000.0, 0, 0]])
-    found = Doctor(model, score=score, epsilon=0.25)(x)
-    change = found.perturbed.logits[:, 0] - found.predictions.logits[:, 0]
+    examination = Doctor(model, score=score, epsilon=0.25)(x)
+    change = examination.perturbed.logits[:, 0] - examination.predictions.logits[:, 0]
     towards_doubt = -0.25 * 3.5
     assert change == pytest.approx(
         -towards_doubt if score == "odin" else towards_doubt, rel=1e-3
@@ -283,12 +287,12 @@ def test_saturated_rows_get_a_true_gradient(score):
 def test_a_gate_decides_on_the_perturbed_score(small, images):
     doctor = Doctor(small, epsilon=0.1)
     scores = doctor(images).scores
-    done = doctor.screen(images, td.Gate(float(np.median(scores))))
-    assert np.array_equal(done.scores, scores)
-    assert np.array_equal(done.accepted, scores <= np.median(scores))
+    screened = doctor.screen(images, td.Gate(float(np.median(scores))))
+    assert np.array_equal(screened.scores, scores)
+    assert np.array_equal(screened.accepted, scores <= np.median(scores))
     clean = numpy(small.eval()(images.clone()))
-    assert np.allclose(done.predictions.logits, clean)
-    assert np.array_equal(done.predicted, clean.argmax(1))
+    assert np.allclose(screened.predictions.logits, clean)
+    assert np.array_equal(screened.predicted, clean.argmax(1))
     plain = td.Gate(0.0, score="alpha")
     with pytest.raises(InputError, match="clean logits"):
         doctor.screen(images, plain)
@@ -337,9 +341,11 @@ def test_wrong_models_are_refused(forward, match, small, images):
 
 
 def test_numpy_numbers_are_taken(small, images):
-    found = Doctor(small, temperature=np.float32(2), epsilon=np.float64(0.1))(images)
+    examination = Doctor(small, temperature=np.float32(2), epsilon=np.float64(0.1))(
+        images
+    )
     assert np.allclose(
-        found.scores, Doctor(small, temperature=2, epsilon=0.1)(images).scores
+        examination.scores, Doctor(small, temperature=2, epsilon=0.1)(images).scores
     )
 
 
@@ -349,10 +355,10 @@ def test_inputs_that_are_no_rows_are_passed_on():
             assert mask is None
             return torch.stack([x.sum(1) ** power, -x.sum(1)], 1)
 
-    found = Doctor(Masked(), batch_size=2)(
+    examination = Doctor(Masked(), batch_size=2)(
         {"x": torch.rand(5, 3), "mask": None, "power": 2}
     )
-    assert found.scores.shape == (5,)
+    assert examination.scores.shape == (5,)
 
 
 def test_wrong_data_are_refused(small, images):
@@ -407,9 +413,11 @@ def test_resnet20_meets_the_stored_perturbed_logits(name, cifar):
     """On 500 of the 10,000 rows; benchmarks/perturbation.py takes them all."""
     model, x, stored, scale = cifar
     score, t = STORED[name]
-    found = Doctor(model, score=score, temperature=t, epsilon=0.00035, scale=scale)(x)
-    assert np.abs(found.predictions.logits - stored["logits"]).max() < 1e-3
-    far = np.abs(found.perturbed.logits - stored[name]).max(1)
+    examination = Doctor(
+        model, score=score, temperature=t, epsilon=0.00035, scale=scale
+    )(x)
+    assert np.abs(examination.predictions.logits - stored["logits"]).max() < 1e-3
+    far = np.abs(examination.perturbed.logits - stored[name]).max(1)
     assert (far < 1e-3).mean() >= 0.995
 
 
@@ -458,8 +466,8 @@ def test_an_infinite_slope_is_no_trust(score):
 
     x = torch.tensor([[1.0], [0.0]])
     doctor = Doctor(model, score=score, epsilon=0.01, order=1)
-    found = doctor(x, quiet=True)
-    assert np.isnan(found.scores).tolist() == [False, True]
+    examination = doctor(x, quiet=True)
+    assert np.isnan(examination.scores).tolist() == [False, True]
     for state in ("threshold", "accept-all"):
         with pytest.raises(InputError, match="NaN at row 1"):
-            doctor.decide(found, td.Gate(0.0, state=state))
+            doctor.decide(examination, td.Gate(0.0, state=state))

@@ -21,10 +21,10 @@ def test_the_papers_grid_is_the_default():
 
 @pytest.mark.parametrize("order", [1, 2])
 def test_every_cell_is_what_doctor_finds(order, small, images):
-    found = sweep(small, images, order=order, scale=[1, 2, 3], batch_size=7, **GRID)
-    assert found.scores.shape == (20, 3 * 2 * 3)
-    for setting in found.settings:
-        one = Doctor(
+    swept = sweep(small, images, order=order, scale=[1, 2, 3], batch_size=7, **GRID)
+    assert swept.scores.shape == (20, 3 * 2 * 3)
+    for setting in swept.settings:
+        examination = Doctor(
             small,
             score=setting.score,
             temperature=setting.temperature,
@@ -32,35 +32,37 @@ def test_every_cell_is_what_doctor_finds(order, small, images):
             scale=[1, 2, 3],
             order=order,
         )(images)
-        assert found.column(setting) == pytest.approx(one.scores, abs=1e-5)
-        if one.perturbed is not None:
-            at = found.settings.index(setting)
-            assert np.array_equal(found.predicted[:, at], one.perturbed.predicted)
-            paper = find_logit_score(setting.score).function(
-                one.perturbed.logits, temperature=setting.temperature
+        assert swept.column(setting) == pytest.approx(examination.scores, abs=1e-5)
+        if examination.perturbed is not None:
+            at = swept.settings.index(setting)
+            assert np.array_equal(
+                swept.predicted[:, at], examination.perturbed.predicted
             )
-            assert found.paper_scores[:, at] == pytest.approx(paper, abs=1e-5)
-    assert (found.predicted is None) == (order == 1)
+            paper = find_logit_score(setting.score).function(
+                examination.perturbed.logits, temperature=setting.temperature
+            )
+            assert swept.paper_scores[:, at] == pytest.approx(paper, abs=1e-5)
+    assert (swept.predicted is None) == (order == 1)
 
 
 def test_fitted_scores_are_swept(small, images):
     found = Doctor(small)([(images, torch.arange(20) % 4)])
     score = td.Mahalanobis.fit(found.predictions)
     found = sweep(small, images, scores=[score], temperatures=[1.0], epsilons=[0, 0.05])
-    one = Doctor(small, score=score, epsilon=0.05)(images)
-    assert found.scores[:, 1] == pytest.approx(one.scores, rel=1e-4)
+    examination = Doctor(small, score=score, epsilon=0.05)(images)
+    assert found.scores[:, 1] == pytest.approx(examination.scores, rel=1e-4)
     assert (found.scores[:, 1] <= found.scores[:, 0] + 1e-6).mean() > 0.9
 
 
 def test_both_protocols_are_evaluated(small, images):
     labels = torch.arange(20) % 4
-    found = sweep(small, [(images, labels)], **GRID)
+    swept = sweep(small, [(images, labels)], **GRID)
     setting = Setting("alpha", 1.0, 0.05)
-    both = found.evaluate(setting)
-    assert both.deployed.n_errors == found.predictions.errors.sum()
+    protocols = swept.evaluate(setting)
+    assert protocols.deployed.n_errors == swept.predictions.errors.sum()
     moved = Doctor(small, epsilon=0.05)([(images, labels)])
-    assert both.paper.n_errors == moved.perturbed.errors.sum()
-    assert both.deployed.metrics["auroc"].value == pytest.approx(
+    assert protocols.paper.n_errors == moved.perturbed.errors.sum()
+    assert protocols.deployed.metrics["auroc"].value == pytest.approx(
         td.auroc(moved.scores, moved.predictions.errors)
     )
     with pytest.raises(LabelsMissingError):
@@ -79,17 +81,22 @@ def test_doctor_and_sweep_agree_under_both_protocols(score, order):
     at = {"temperatures": [1.0], "epsilons": [0.0, 0.3], "order": order}
     swept = sweep(model, data, scores=[score], **at)
     for epsilon in (0.0, 0.3):
-        found = Doctor(model, score=score, epsilon=epsilon, order=order)(data)
-        both, grid = found.evaluate(), swept.evaluate(Setting(score, 1.0, epsilon))
+        examination = Doctor(model, score=score, epsilon=epsilon, order=order)(data)
+        both, grid = (
+            examination.evaluate(),
+            swept.evaluate(Setting(score, 1.0, epsilon)),
+        )
         close(both.deployed, grid.deployed)
         if epsilon and order == 2:
             close(both.paper, grid.paper)
-            flipped = found.perturbed.predicted != found.predictions.predicted
+            flipped = (
+                examination.perturbed.predicted != examination.predictions.predicted
+            )
             assert flipped.sum() > 10 or find_logit_score(score).perturbation_sign < 0
             # By the definition: the formula at the perturbed logits, and their errors.
             formula = find_logit_score(score).function
-            doubts = formula(found.perturbed.logits, temperature=1.0)
-            auroc = roc_auc_score(found.perturbed.errors, doubts)
+            doubts = formula(examination.perturbed.logits, temperature=1.0)
+            auroc = roc_auc_score(examination.perturbed.errors, doubts)
             assert both.paper.metrics["auroc"].value == pytest.approx(auroc)
         else:
             assert both.paper is None
@@ -107,13 +114,15 @@ def test_doubts_about_the_clean_class_do_not_judge_another(cifar):
     """ResNet-20 at magnitude 0.002: the paper's protocol gains nothing by beta."""
     model, x, stored, scale = cifar
     doctor = Doctor(model, score="beta", epsilon=0.002, scale=scale)
-    found = doctor([(x, torch.tensor(stored["labels"]))])
-    both = found.evaluate()
-    clean_class = td.auroc(found.scores, found.perturbed.errors)
+    examination = doctor([(x, torch.tensor(stored["labels"]))])
+    protocols = examination.evaluate()
+    clean_class = td.auroc(examination.scores, examination.perturbed.errors)
     assert 100 * clean_class == pytest.approx(91.8, abs=0.1)
-    assert 100 * both.paper.metrics["auroc"].value == pytest.approx(84.8, abs=0.1)
-    assert 100 * both.deployed.metrics["auroc"].value == pytest.approx(88.1, abs=0.1)
-    assert both.paper.n_errors == 115
+    assert 100 * protocols.paper.metrics["auroc"].value == pytest.approx(84.8, abs=0.1)
+    assert 100 * protocols.deployed.metrics["auroc"].value == pytest.approx(
+        88.1, abs=0.1
+    )
+    assert protocols.paper.n_errors == 115
 
 
 class Killed(Exception):  # noqa: N818
@@ -121,7 +130,7 @@ class Killed(Exception):  # noqa: N818
 
 
 def test_a_killed_sweep_goes_on_where_it_was(small, images, tmp_path):
-    whole = sweep(small, images, batch_size=5, **GRID)
+    swept = sweep(small, images, batch_size=5, **GRID)
     calls = 0
 
     def forward(model, x):
@@ -144,9 +153,9 @@ def test_a_killed_sweep_goes_on_where_it_was(small, images, tmp_path):
     calls, limit = 0, 10**9
     again = sweep(small, images, **options)
     assert calls == 2 * a_batch
-    assert np.array_equal(again.scores, whole.scores)
-    assert np.array_equal(again.predicted, whole.predicted)
-    assert np.array_equal(again.predictions.logits, whole.predictions.logits)
+    assert np.array_equal(again.scores, swept.scores)
+    assert np.array_equal(again.predicted, swept.predicted)
+    assert np.array_equal(again.predictions.logits, swept.predictions.logits)
 
 
 FORWARD = """
@@ -217,15 +226,15 @@ def test_double_precision_is_kept():
             return torch.stack([x[:, 0], x[:, 0] + 1e-12], 1)
 
     x = torch.ones(3, 1, dtype=torch.float64)
-    found = sweep(Close(), x, scores=["alpha"], temperatures=[1.0], epsilons=[0.0])
-    assert found.predictions.predicted.tolist() == [1, 1, 1]
+    swept = sweep(Close(), x, scores=["alpha"], temperatures=[1.0], epsilons=[0.0])
+    assert swept.predictions.predicted.tolist() == [1, 1, 1]
 
 
 def test_without_a_magnitude_no_gradient_is_asked_for():
     model = torch.nn.Embedding(5, 3)
     ids = torch.arange(5)
-    found = sweep(model, ids, scores=["alpha"], temperatures=[1.0], epsilons=[0.0])
-    assert found.scores.shape == (5, 1)
+    swept = sweep(model, ids, scores=["alpha"], temperatures=[1.0], epsilons=[0.0])
+    assert swept.scores.shape == (5, 1)
 
 
 def test_mistakes_are_refused(small, images):

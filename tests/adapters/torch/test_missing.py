@@ -11,21 +11,21 @@ import trustdoctor as td
 
 def test_without_torch_the_pip_line_is_named():
     code = BLOCK + "import trustdoctor.adapters.torch"
-    done = subprocess.run(
+    run = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False
     )
-    assert done.returncode == 1
-    assert "MissingPackageError: the torch adapter needs PyTorch, which" in done.stderr
-    assert 'pip install "trustdoctor[torch]"' in done.stderr
+    assert run.returncode == 1
+    assert "MissingPackageError: the torch adapter needs PyTorch, which" in run.stderr
+    assert 'pip install "trustdoctor[torch]"' in run.stderr
 
 
 def test_without_safetensors_the_pip_line_is_named(tmp_path):
     code = BLOCK + "td.SIRC(0.0, 1.0, 2).save('x')"
-    done = subprocess.run(
+    run = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
         check=False,
         cwd=tmp_path,
     )
-    assert 'pip install "trustdoctor[sklearn]"' in done.stderr
+    assert 'pip install "trustdoctor[sklearn]"' in run.stderr
