@@ -251,9 +251,9 @@ done = screen(source, gate, Path("out.parquet"), means=means)
 assert done.accepted == 200
 p = td.Predictions.from_logits(z, labels, features=z)
 measured = td.evaluate(p, scores=["spread"]).scores["spread"]
-ratio, auroc = measured["accuracy_ratio"], measured["auroc"]
-assert abs(ratio.value - (2 * auroc.value - 1)) < 1e-12
-assert ratio.low < ratio.value < ratio.high
+area, aurc = measured["accuracy_area"], measured["aurc"]
+assert abs(area.value - (1 - aurc.value)) < 1e-12
+assert area.low < area.value < area.high
 gate = td.calibrate(p, score=Centre.fit(p), frr=0.1)
 gate.save("gate.json")
 again = td.Gate.load("gate.json").screen(p)

@@ -1,4 +1,4 @@
-"""A score, a fitted score, a target, a format and an engine of one's own.
+"""A score, a fitted score, a target, a metric, a format and an engine from outside.
 
 Each is defined in a few lines and registered; then diagnose, calibrate, screen and
 compare take it, and it passes the laws that the built-in ones pass. Nothing in src
@@ -14,10 +14,12 @@ import pytest
 from typer.testing import CliRunner
 
 import trustdoctor as td
-from trustdoctor import engines, files, gates
+from trustdoctor import engines, files, gates, metrics
 from trustdoctor.arrays import as_features
 from trustdoctor.cli import make_app
 from trustdoctor.gates import NO_OUTCOME, Cut, Rule, Target
+from trustdoctor.metrics.areas import Area
+from trustdoctor.metrics.bootstrap import Moments
 
 
 def spread(logits, *, temperature=1.0):
@@ -225,3 +227,28 @@ def test_gates_made_beside_toys_load_without_them(tmp_path):
             td.Gate.load(tmp_path / "toy.json")
     finally:
         gates.TARGETS["toy_share"] = SHARE
+
+
+@pytest.mark.parametrize("reverse", [False, True], ids=["helpful", "harmful"])
+def test_a_metric_of_somebody_else_is_evaluated_with_its_interval(reverse, monkeypatch):
+    """Area under accuracy against coverage: one less the area under risk."""
+    aurc = metrics.AREAS["aurc"]
+
+    def moments(counts):
+        area = aurc.moments(counts)
+        return Moments(1 - area.value, area.variance, -area.third)
+
+    area = Area(moments, correct_matters=False)
+    monkeypatch.setitem(metrics.AREAS, "toy_area", area)
+    formula = lambda counts, points: 1 - td.aurc(counts)  # noqa: E731
+    monkeypatch.setitem(metrics.RANK_METRICS, "toy_area", formula)
+    rows = laws.rows(900)
+    score = td.LogitScore(
+        "reversed", lambda z, **o: -td.alpha(z, **o), frozenset({"probs"}), frozenset()
+    )
+    name = "reversed" if reverse else "alpha"
+    evaluation = td.evaluate(rows, scores=[score if reverse else name])
+    estimates = evaluation.scores[name]
+    toy, risk = estimates["toy_area"], estimates["aurc"]
+    assert toy.value == pytest.approx(1 - risk.value)
+    assert (toy.low, toy.high) == pytest.approx((1 - risk.high, 1 - risk.low), abs=2e-3)

@@ -75,7 +75,9 @@ class Score(ABC):
         Out of "probs" (the softmax is enough), "logits" (the true ones), "confidence"
         or "doubt" (one number per row), "features" and "gradients" (of the model).
     laws : frozenset of str
-        Which of the common laws hold: "permutation", "shift", "direction".
+        Which of these leave the doubt as it is, or lower it: "permutation" of the
+        classes, a "shift" of all logits of a row, a step of the top logit in its
+        "direction", away from the others.
     scale : str
         What exp(score) is: "odds" (the paper's ratio), "log" (another positive
         quantity), or "none".

@@ -145,7 +145,10 @@ def find_logit_score(name: str) -> LogitScore:
 def _find_entry(name: str) -> RegistryEntry:
     entry = SCORES.get(name.partition(":")[0])
     if entry is None:
-        message = f"expected a score out of {', '.join(SCORES)}, got {name!r}."
+        message = (
+            f"expected a score out of {', '.join(SCORES)}, got {name!r}. Register one "
+            "of your own first."
+        )
         raise InputError(message)
     if isinstance(entry, LogitScore):
         return _with_named_parameters(entry, name)

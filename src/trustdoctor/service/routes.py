@@ -44,7 +44,7 @@ class Operation:
     ----------
     method, path : str
     role : str or None
-        What a token must allow, as `access.tasks_of` has it; None: everybody.
+        What a token must allow, as `access.roles_for` has it; None: everybody.
     handler : function or None
         None for `/v1/decide`, which the app answers without Starlette, for speed.
     summary : str
