@@ -49,7 +49,7 @@ def test_chats_that_cannot_be_read_are_named(tmp_path):
     with pytest.raises(FileError, match="JSON"):
         read_chat(tmp_path / "x.json", ["yes", "no"])
     for names in (["no", "not sure"], ["", "yes"], ["A", "a"]):
-        with pytest.raises(InputError, match="begins as"):
+        with pytest.raises(InputError, match="begins with"):
             read_chat([response(no=0.9)], names)
 
 

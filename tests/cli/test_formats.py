@@ -131,4 +131,4 @@ def test_patterns_of_bare_arrays_are_refused_by_every_command(rows, run, tmp_pat
     ):
         done = run(command, f"{tmp_path}/*.npy", *options)
         assert done.returncode == 2
-        assert "named by their folder" in done.stderr
+        assert "name their folder" in done.stderr

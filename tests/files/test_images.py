@@ -1,4 +1,4 @@
-"""Pictures that announce more than anybody wants to decode."""
+"""Pictures are decoded with suspicion: what they announce, and what they are."""
 
 import io
 import os

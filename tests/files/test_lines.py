@@ -109,7 +109,7 @@ def test_other_packers_are_refused(kind, suffix, tmp_path):
     if kind == "zstd":
         rows = pl.LazyFrame({"logit_0": [1.0], "logit_1": [2.0]})
         rows.sink_csv(path, compression="zstd", check_extension=False)
-    with pytest.raises(FileError, match="packed, and not by gzip"):
+    with pytest.raises(FileError, match="compressed, but not by gzip"):
         td.read(path)
 
 

@@ -3,7 +3,7 @@ import polars as pl
 import pytest
 
 from trustdoctor.errors import FileError, InputError
-from trustdoctor.files import read
+from trustdoctor.files import Columns, find_source, read, read_class_names
 
 PROBS = np.array([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8], [0.3, 0.4, 0.3]])
 LOGITS = np.log(PROBS) + 3
@@ -303,3 +303,44 @@ def test_damaged_archives_are_refused_or_read_as_they_were(tmp_path, rng):
 def test_paths_that_cannot_even_be_looked_at_are_said(tmp_path):
     with pytest.raises(FileError):
         read(tmp_path / ("x" * 300 + ".csv"))
+
+
+def test_ids_come_from_tables_and_archives(tmp_path):
+    values = {"logit_0": [1.0, 2.0], "logit_1": [3.0, 0.0]}
+    pl.DataFrame({"id": ["a", "b"], **values}).write_csv(tmp_path / "p.csv")
+    pl.DataFrame({"id": ["a", None], **values}).write_parquet(tmp_path / "p.parquet")
+    z = np.eye(2) + 1
+    np.savez(tmp_path / "p.npz", id=np.array([3, 4]), logits=z)
+    assert read(tmp_path / "p.csv", ids="id").ids.tolist() == ["a", "b"]
+    assert read(tmp_path / "p.parquet", ids="id").ids.tolist() == ["a", None]
+    assert read(tmp_path / "p.npz", ids="id").ids.tolist() == [3, 4]
+    (tmp_path / "q.csv").write_text("id,logit_0,logit_1\n00541,1,2\n7,2,1\n")
+    assert read(tmp_path / "q.csv", ids="id").ids.tolist() == ["00541", "7"]
+    objects = np.array(["a", None], object)
+    np.savez(tmp_path / "o.npz", id=objects, one=np.array(3), logits=z)
+    for name, match in (("id", "pickled objects"), ("one", "'one' as 2 entries")):
+        with pytest.raises(FileError, match=match):
+            read(tmp_path / "o.npz", ids=name)
+    for name, expected_ids in (
+        ("p.csv", "it has id, logit_0"),
+        ("p.npz", "it has id, logits"),
+    ):
+        with pytest.raises(FileError, match=f"no 'name' .*{expected_ids}"):
+            read(tmp_path / name, ids="name")
+
+
+def test_texts_are_kept_beside_predictions(tmp_path):
+    path = tmp_path / "p.csv"
+    path.write_text("logit_0,logit_1,review\n1,2,fine\n2,1,007\n")
+    predictions, table = find_source(path, Columns(texts="review")).load()
+    assert table["review"].to_list() == ["fine", "007"]
+    assert len(predictions) == 2
+
+
+def test_class_names_are_lines(tmp_path):
+    (tmp_path / "names.txt").write_text("cat\ndog\n")
+    assert read_class_names(tmp_path / "names.txt") == ["cat", "dog"]
+    (tmp_path / "names.txt").write_bytes(b"\xff\xfe\xfa")
+    for name in ("names.txt", "none.txt"):
+        with pytest.raises(FileError, match=name):
+            read_class_names(tmp_path / name)

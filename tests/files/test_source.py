@@ -203,7 +203,7 @@ def test_damaged_and_odd_files_are_named(tmp_path):
     with pytest.raises(FileError, match="UTF-8"):
         find_source("x\udcff.parquet")
     np.save(tmp_path / "logits.npy", np.ones((5, 3)))
-    with pytest.raises(FileError, match="named by their folder"):
+    with pytest.raises(FileError, match="name their folder"):
         find_source(f"{tmp_path}/*.npy")
 
 

@@ -320,7 +320,7 @@ WRONG: dict[str, Wrong] = {
     ),
     "choices that begin alike": Wrong(
         lambda: responses(batch=False)[:3],
-        ("begins as",),
+        ("begins with",),
         {"choices": ("pos", "positive")},
         "wrong.jsonl",
     ),

@@ -85,7 +85,7 @@ def from_frame(table: Any, **columns: Any) -> Predictions:
     Answers(2 rows, confidence, accuracy 50.00%)
     """
     if columns.get("choices") is not None:
-        message = "choices are of responses in a file, one per line. Use td.read."
+        message = "choices= reads responses from a file, one per line. Use td.read."
         raise InputError(message)
     if isinstance(table, pl.LazyFrame):
         table = table.collect()
@@ -174,7 +174,7 @@ def _class_values(
     if columns.positive is None:
         message = (
             f"expected one number per class, at least 2 classes, got one number in "
-            f"{layout.values[0]!r}. Of a binary model say which label it speaks for: "
+            f"{layout.values[0]!r}. For a binary model, say which label it speaks for: "
             "--positive LABEL."
         )
         raise InputError(message)

@@ -111,7 +111,7 @@ def _parse_line(row: int, line: str | None) -> tuple[str | None, Any]:
         message = f"expected one JSON object per line, row {{row}} is not one: {error}."
         raise RowError(message, row) from error
     if not isinstance(content, dict):
-        message = "expected one JSON object per line, got another at row {row}."
+        message = "expected one JSON object per line, got something else at row {row}."
         raise RowError(message, row)
     response_id = content.get("custom_id", content.get("id"))
     response_id = None if response_id is None else str(response_id)
@@ -194,7 +194,7 @@ def checked_choices(names: Sequence[str]) -> list[str]:
     for name, longer in itertools.pairwise(sorted(name.lower() for name in choices)):
         if not name or longer.startswith(name):
             message = (
-                f"the label {longer!r} begins as {name!r} does. Ask for other labels."
+                f"the label {longer!r} begins with {name!r}. Ask for other labels."
             )
             raise InputError(message)
     return choices

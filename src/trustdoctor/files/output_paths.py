@@ -54,7 +54,7 @@ def check_outside(source: Source, output: Path, *targets: Path) -> None:
     )
     would_replace_input = {place / file.name for file in inputs} & inputs
     if place in inputs or is_below_root or would_replace_input:
-        message = f"the output {output} lies among the inputs. Name another place."
+        message = f"the output {output} lies among the inputs. Choose another path."
         raise OutputError(message)
     require_apart(targets or [output], source.inputs)
 

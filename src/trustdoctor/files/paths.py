@@ -94,7 +94,7 @@ def _glob_source(pattern: str, columns: Columns) -> Source:
     paths = sorted(map(Path, glob.glob(pattern, recursive=True)))  # noqa: PTH207
     files = [path for path in paths if path.is_file()]
     if any(suffix_of(file) == ".npy" for file in files):
-        message = "arrays in files of their own are named by their folder."
+        message = "NPY files are read together: name their folder, and not a pattern."
         raise FileError(message)
     if not files:
         message = f"no file matches {pattern}. Check the pattern."

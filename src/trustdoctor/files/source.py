@@ -323,7 +323,7 @@ class Source:
             partitions = tuple(self.partitions_of(file))
             if partitions != expected:
                 message = (
-                    "expected folders that say the same of every file, got "
+                    "expected folders that name the same columns for every file, got "
                     f"{_partition_folders(expected)} for {self.files[0]} and "
                     f"{_partition_folders(partitions)} for "
                     f"{file}. Move the files that differ into folders like the others."

@@ -114,7 +114,7 @@ def test_a_file_that_lacks_something_is_refused(tmp_path):
         ({"choices": None}, "choices as texts"),
         ({"choices": 5}, "choices as texts"),
         ({"choices": ["yes"]}, "two choices or more"),
-        ({"choices": ["no", "not"]}, "begins as"),
+        ({"choices": ["no", "not"]}, "begins with"),
         ({"prompt": "no place"}, "expected {text} in the prompt"),
         ({"prompt": None}, "prompt as text"),
         ({"system": 1}, "system as text"),

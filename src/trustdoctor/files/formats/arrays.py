@@ -160,7 +160,7 @@ def _columns_for(file: Path, columns: Columns) -> Columns:
         return columns
     if columns.logits is None and file.stem != "logits":
         message = (
-            f"an array of its own does not say what it holds. Call it logits.npy or "
+            f"an NPY file does not say what it holds. Call it logits.npy or "
             f"probs.npy, or give --logits {file.stem} or --probs {file.stem}."
         )
         raise FileError(message)

@@ -84,8 +84,8 @@ def open_unpacked(file: Path) -> BinaryIO:
         head = content.read(4)
     if head.startswith(_OTHER_COMPRESSION):
         message = (
-            f"{file} is packed, and not by gzip, so its lines cannot be looked at. "
-            "Unpack it, or pack it with gzip."
+            f"{file} is compressed, but not by gzip, so its lines cannot be checked. "
+            "Decompress it, or use gzip."
         )
         raise FileError(message)
     # By its first bytes, whatever it is called: so does polars.
