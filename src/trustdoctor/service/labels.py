@@ -1,13 +1,19 @@
 """Labels: they come late, again, and corrected; the first one counts in the watch."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
 from trustdoctor.service.decisions import count_minute, count_shadow
 from trustdoctor.service.problems import ProblemError
-from trustdoctor.service.schemas import Name, checked_class, checked_name, encode
+from trustdoctor.service.schemas import (
+    Name,
+    checked_class,
+    checked_name,
+    described,
+    encode,
+)
 from trustdoctor.service.scoring import GateVersion
 from trustdoctor.service.settings import Limits
 from trustdoctor.service.store import Session
@@ -31,28 +37,32 @@ class RowLabel(msgspec.Struct, forbid_unknown_fields=True):
 
     id: Name
     label: Name | None = None
-    correct: bool | None = None
+    correct: Annotated[bool | None, described("Whether the prediction is right.")] = (
+        None
+    )
     cannot_say: bool = False
 
 
 class RowLabels(msgspec.Struct, forbid_unknown_fields=True):
     """The labels of many rows."""
 
-    labels: list[RowLabel]
+    labels: Annotated[list[RowLabel], described(minItems=1)]
 
 
 class LabelColumns(msgspec.Struct, forbid_unknown_fields=True):
     """The labels of many rows, by columns."""
 
-    ids: list[Name]
-    labels: list[Name]
+    ids: Annotated[list[Name], described(minItems=1)]
+    labels: Annotated[list[Name], described("One per id.", minItems=1)]
 
 
 class LabelResult(msgspec.Struct, omit_defaults=True):
     """What became of a label."""
 
     id: str
-    result: str
+    result: Annotated[
+        str, described(enum=["counted", "repeated", "corrected", "kept", "refused"])
+    ]
     why: str | None = None
 
 

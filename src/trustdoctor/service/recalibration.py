@@ -14,7 +14,12 @@ from trustdoctor.errors import InputError
 from trustdoctor.gates import TARGETS, Gate, Outcome, calibrate
 from trustdoctor.predictions import Predictions
 from trustdoctor.service.problems import ProblemError
-from trustdoctor.service.schemas import DecideRequest, checked_note
+from trustdoctor.service.schemas import (
+    LONGEST_NOTE,
+    DecideRequest,
+    checked_note,
+    described,
+)
 from trustdoctor.service.scoring import GateVersion
 from trustdoctor.service.store import Session
 from trustdoctor.service.times import format_time, read_time
@@ -49,11 +54,15 @@ class RecalibrateRequest(msgspec.Struct, forbid_unknown_fields=True):
     Without targets, those of the current gate's certificate are taken.
     """
 
-    since: str | None = None
-    targets: dict[str, float] | None = None
-    confidence: float | None = None
+    since: Annotated[
+        str | None, described("Rows from this time on; required after an alarm.")
+    ] = None
+    targets: Annotated[
+        dict[str, float] | None, described("As in calibrate: frr, risk, ...")
+    ] = None
+    confidence: Annotated[float | None, described("Of the promise.")] = None
     seed: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)] = 0
-    note: str = ""
+    note: Annotated[str, described(maxLength=LONGEST_NOTE)] = ""
 
 
 _decoder = msgspec.json.Decoder(RecalibrateRequest)

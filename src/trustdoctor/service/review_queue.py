@@ -1,7 +1,7 @@
 """The queue of rows that people review: each is leased to one of them at a time."""
 
 from secrets import token_hex
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -14,7 +14,7 @@ from trustdoctor.service.labels import (
     label_rows,
 )
 from trustdoctor.service.problems import ProblemError
-from trustdoctor.service.schemas import Name, checked_name, json_number
+from trustdoctor.service.schemas import Name, checked_name, described, json_number
 from trustdoctor.service.settings import Limits
 from trustdoctor.service.store import Session
 from trustdoctor.service.times import format_time
@@ -22,6 +22,9 @@ from trustdoctor.service.versions import WAITING, GateVersions, count_review
 
 MOST_SKIPPED = 200
 """Rows that a request may leave out."""
+
+MOST_LEASED = 100
+"""Rows that a request gets."""
 
 LONGEST_LEASE = 86400.0
 """Seconds."""
@@ -43,22 +46,29 @@ _FREE_ROWS = (
 class LeaseRequest(msgspec.Struct, forbid_unknown_fields=True):
     """Who wants rows, and which."""
 
-    reviewer: str = ""
-    order: Literal["oldest", "doubt", "audit"] = "oldest"
-    count: int = 1
-    seconds: float = 300.0
-    skip: list[Name] = []
+    reviewer: Annotated[str, described(maxLength=200)] = ""
+    order: Annotated[
+        Literal["oldest", "doubt", "audit"],
+        described("doubt: the most doubtful first; audit: accepted rows first."),
+    ] = "oldest"
+    count: Annotated[int, described(minimum=1, maximum=MOST_LEASED)] = 1
+    seconds: Annotated[
+        float, described("Of the leases.", minimum=1, maximum=LONGEST_LEASE)
+    ] = 300.0
+    skip: Annotated[
+        list[Name], described("Rows not wanted now.", maxItems=MOST_SKIPPED)
+    ] = []
 
 
 class AnswerRequest(msgspec.Struct, forbid_unknown_fields=True):
     """What a reviewer says of a leased row."""
 
     id: Name
-    lease: str
+    lease: Annotated[str, described("As leased.", minLength=1, maxLength=200)]
     label: Name | None = None
     correct: bool | None = None
     cannot_say: bool = False
-    release: bool = False
+    release: Annotated[bool, described("Give the row back.")] = False
 
     def row_label(self) -> RowLabel:
         """Return the answer as a label."""
@@ -72,10 +82,11 @@ _answer_decoder = msgspec.json.Decoder(AnswerRequest)
 def read_lease(body: bytes, limits: Limits) -> LeaseRequest:
     """Read a request for rows."""
     request = _lease_decoder.decode(body or b"{}")
-    if not 1 <= request.count <= 100 or not 1 <= request.seconds <= LONGEST_LEASE:
+    is_count = 1 <= request.count <= MOST_LEASED
+    if not is_count or not 1 <= request.seconds <= LONGEST_LEASE:
         message = (
-            f"expected a count of 1 to 100 and 1 to {LONGEST_LEASE:,.0f} seconds, got "
-            f"{request.count} and {request.seconds:g}."
+            f"expected a count of 1 to {MOST_LEASED} and 1 to {LONGEST_LEASE:,.0f} "
+            f"seconds, got {request.count} and {request.seconds:g}."
         )
         raise ProblemError(400, message)
     if request.reviewer:

@@ -28,15 +28,15 @@ _IMAGE = re.compile(r"data:image/(png|jpeg|webp);base64,([A-Za-z0-9+/=]+)\Z")
 _SIGNATURES = {"png": b"\x89PNG\r\n\x1a\n", "jpeg": b"\xff\xd8\xff", "webp": b"RIFF"}
 
 
-def _described(description: str = "", **schema: Any) -> msgspec.Meta:
-    """Return what OpenAPI says of a field; nothing is checked by it.
+def described(description: str = "", **schema: Any) -> msgspec.Meta:
+    """Return what OpenAPI says of a field; msgspec itself checks nothing of it.
 
-    Limits depend on the settings, and `msgspec` would word them otherwise.
+    Many limits are settings, and our messages say more than msgspec's.
     """
     return msgspec.Meta(description=description or None, extra_json_schema=schema)
 
 
-Name = Annotated[str | int, _described(minLength=1, maxLength=200)]
+Name = Annotated[str | int, described(minLength=1, maxLength=200)]
 
 
 class Payload(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -44,9 +44,9 @@ class Payload(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
     text: str | None = None
     image: Annotated[
-        str | None, _described("A data URL of a PNG, JPEG or WebP in base64.")
+        str | None, described("A data URL of a PNG, JPEG or WebP in base64.")
     ] = None
-    link: Annotated[str | None, _described("A URL of http or https.")] = None
+    link: Annotated[str | None, described("A URL of http or https.")] = None
 
 
 class TopClasses(msgspec.Struct, forbid_unknown_fields=True):
@@ -61,7 +61,7 @@ class DecideRow(msgspec.Struct, forbid_unknown_fields=True):
 
     id: Annotated[
         Name | None,
-        _described("Sent again with the same content, it gets the same answer."),
+        described("Sent again with the same content, it gets the same answer."),
     ] = None
     logits: list[float] | None = None
     probs: list[float] | None = None
@@ -69,7 +69,7 @@ class DecideRow(msgspec.Struct, forbid_unknown_fields=True):
     confidence: float | None = None
     doubt: float | None = None
     predicted: Annotated[
-        Name | None, _described("The class, with a confidence or a doubt only.")
+        Name | None, described("The class, with a confidence or a doubt only.")
     ] = None
     group: Name | None = None
     features: list[float] | None = None
@@ -101,7 +101,7 @@ class DecideColumns(msgspec.Struct, forbid_unknown_fields=True):
 class DecideRows(msgspec.Struct, forbid_unknown_fields=True):
     """Many rows of one kind, one after the other."""
 
-    rows: Annotated[list[DecideRow], _described(minItems=1)]
+    rows: Annotated[list[DecideRow], described(minItems=1)]
 
 
 class PromoteRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -114,7 +114,7 @@ class AddGateRequest(msgspec.Struct, forbid_unknown_fields=True):
     """A gate's JSON, and a note."""
 
     gate: dict[str, Any]
-    note: Annotated[str, _described(maxLength=LONGEST_NOTE)] = ""
+    note: Annotated[str, described(maxLength=LONGEST_NOTE)] = ""
 
 
 _row_decoder = msgspec.json.Decoder(DecideRow)
