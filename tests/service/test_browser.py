@@ -40,7 +40,10 @@ def ago(**span):
 def watched(name, low, high, **more):
     return {
         "name": name, "verdict": "no rows yet", "why": "", "estimate": None, "low": low,
-        "high": high, "evidence": 0.0, "limit": math.log(22), "alarm": None, **more,
+        "high": high, "evidence": 0.0, "limit": math.log(22), "alarm": None,
+        "words": {"promise": f"at most {high:.0%} of them", "observed": [],
+                  "groups": 0, "evidence": ""},
+        **more,
     }  # fmt: skip
 
 
@@ -100,6 +103,11 @@ def busy():
         fields = ("value", "low", "high", "n", "window")
         test |= {"verdict": "holds", "evidence": last["evidence"][test["name"]]}
         test["estimate"] = dict(zip(fields, seen, strict=True))
+        value, low, high, n, _ = seen
+        test["words"] |= {
+            "observed": [f"{value:.2%} [{low:.2%}, {high:.2%}] of {n:,} rows"],
+            "evidence": "nothing speaks against it",
+        }
     said["review"] = {"waiting": 1234, "leased": 2, "rejected": 1200, "audit": 34,
         "oldest": ago(minutes=95), "answered": 5678, "cannot_say": 41}  # fmt: skip
     said["latency"] = {"p50_ms": 1.2345, "p99_ms": 6.789, "count": 30_000}
@@ -114,6 +122,8 @@ def alarmed():
         "verdict": "alarm", "evidence": 30.0,
         "alarm": {"at": ago(minutes=23), "words": words},
     }  # fmt: skip
+    bound = "a result this bad has a probability below 1 in 1 billion"
+    said["watch"]["tests"][1]["words"]["evidence"] = f"if the promise holds, {bound}"
     said["alarms"] = [{"version": 1, "test": "frr", "at": ago(minutes=23),
                        "words": words, "sent": ago(minutes=22)}]  # fmt: skip
     said["shadow"] = {
@@ -459,7 +469,7 @@ def test_numbers_are_those_of_the_service(desk):
     assert "Correct predictions lost (FRR)" in card
     assert "At most 5%" in card
     assert f"{value:.2%} [{low:.2%}, {high:.2%}] of {n:,} rows" in card
-    assert "below 1 in 1 billion" in card
+    assert "If the promise holds, a result this bad has a probability below" in card
     assert cells(tab, "alarms")[0][:3] == [
         "2026-11-16 12:07", "1", "Correct predictions lost (FRR)",
     ]  # fmt: skip
@@ -486,6 +496,13 @@ def test_promises_to_groups_are_shown_by_group(desk):
     for step in desk.status["watch"]["history"]:
         step["estimates"] = {"accepted": step["estimates"]["accepted"]} | seen
     desk.status["watch"]["tests"][1]["estimate"] = None
+    desk.status["watch"]["tests"][1]["words"] |= {
+        "observed": [
+            "south: 4.00% [3.00%, 6.00%] of 90 rows",
+            "north: 2.00% [1.00%, 3.00%] of 400 rows",
+        ],
+        "groups": 2,
+    }
     desk.status["shadow"] = alarmed()["shadow"]
     desk.status["shadow"]["labelled"]["risk_current"] = None
     tab = desk.open("/")

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from trustdoctor.report.template import MOST_NAME, shorten
-from trustdoctor.watch import HistoryEntry, RateEstimate, RateTest, Watch
+from trustdoctor.watch import HistoryEntry, RateEstimate, RateTest, Watch, wording
 
 MOST_POINTS = 400
 """Updates that a chart shows: more lie on top of each other."""
@@ -163,15 +163,6 @@ def make_charts(
     yield from _expected_charts(entries)
 
 
-def shown_groups(test: RateTest) -> list[Any]:
-    """Return the groups to show: those of an alarm, then the worst."""
-    alarmed = () if test.alarm is None else test.alarm.groups
-    current = [group for group in alarmed if group in test.current]
-    return list(dict.fromkeys([*current, *test.worst_groups(MOST_GROUPS)]))[
-        :MOST_GROUPS
-    ]
-
-
 def _rate_chart(test: RateTest, entries: Sequence[HistoryEntry], title: str) -> Chart:
     lines = list(_estimate_lines(test, entries))
     notes: tuple[str, ...] = ()
@@ -204,7 +195,8 @@ def _estimate_lines(
     if test.groups is None:
         yield _estimates("estimate", "", test.name, entries)
         return
-    for group, letter in zip(shown_groups(test), "ABCDE", strict=False):
+    groups = wording.shown_groups(test, MOST_GROUPS)
+    for group, letter in zip(groups, "ABCDE", strict=False):
         name = shorten(group, MOST_NAME)
         yield _estimates(name, letter, f"{test.name}[{group}]", entries)
 

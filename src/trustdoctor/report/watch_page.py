@@ -1,6 +1,6 @@
 """Puts the history of a watch into its template."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -9,19 +9,20 @@ from msgspec.structs import asdict
 
 from trustdoctor.atomic import write_text
 from trustdoctor.gates import Gate
-from trustdoctor.report.template import MOST_NAME, fill_page, shorten
-from trustdoctor.report.watch_charts import make_charts, shown_groups
-from trustdoctor.watch import RATE_NAMES, HistoryEntry, RateTest, Watch, wording
+from trustdoctor.report.template import MOST_NAME, fill_page, sentence, shorten
+from trustdoctor.report.watch_charts import MOST_GROUPS, make_charts
+from trustdoctor.watch import RATE_NAMES, HistoryEntry, Watch, wording
 
 MOST_UPDATES = 200
 """Updates that the table shows."""
 
-_WHAT = {"update": "rows", "labels": "late labels"}
+_KINDS = {"update": "rows", "labels": "late labels"}
 _BATCH = "batch"
 _MAY_BE_EMPTY = {
     *(_BATCH, "alarms", "labels", "waiting", "given up", "counted before", "left out")
 }
 _STATES = {"alarm": "alarm", "cannot tell": "unsure"}
+_BANNERS = {"alarm": "ALARM", "cannot tell": "Cannot tell"}
 
 
 def render_watch(watch: Watch) -> str:
@@ -36,16 +37,16 @@ def render_watch(watch: Watch) -> str:
     True
     """
     entries = watch.records()
-    charts = list(make_charts(watch, entries, _name)) if entries else []
+    charts = list(make_charts(watch, entries, _title)) if entries else []
     payloads = [chart.payload(entries) for chart in charts]
-    heads, updates = _updates(watch, entries)
+    heads, updates = _update_table(watch, entries)
     return fill_page(
         "watch",
         {"charts": payloads},
         scripts=("time_series.js",),
         watch=watch,
         gate=watch.gate,
-        score=_score(watch.gate),
+        score=_score_name(watch.gate),
         banner=_banner(watch, entries),
         cards=[_card(watch, name) for name in watch.tests],
         charts=[
@@ -55,11 +56,11 @@ def render_watch(watch: Watch) -> str:
         heads=heads,
         updates=updates,
         n_updates=len(entries),
-        first=_when(entries[0].time) if entries else "",
-        last=_when(entries[-1].time) if entries else "",
+        first=_minute(entries[0].time) if entries else "",
+        last=_minute(entries[-1].time) if entries else "",
         deadline="" if watch.deadline is None else wording.duration(watch.deadline),
         review=None if watch.review is None else asdict(watch.review),
-        sentence=_sentence,
+        sentence=sentence,
     )
 
 
@@ -78,123 +79,96 @@ def write_watch(watch: Watch, path: str | Path) -> None:
     write_text(path, render_watch(watch))
 
 
-def _name(test: str) -> str:
-    return _sentence(RATE_NAMES.get(test, test))
+def _title(test: str) -> str:
+    return sentence(RATE_NAMES.get(test, test))
 
 
-def _sentence(text: str) -> str:
-    """Return a text that begins with a capital letter."""
-    return text[:1].upper() + text[1:]
+def _minute(time: float) -> str:
+    return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M}"
 
 
-def _when(at: float) -> str:
-    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M}"
-
-
-def _score(gate: Gate) -> str:
+def _score_name(gate: Gate) -> str:
     return gate.score_name or "scores of your own"
 
 
 def _banner(watch: Watch, entries: Sequence[HistoryEntry]) -> dict[str, Any]:
     """Return what matters most, in words."""
     verdicts = [watch.verdict(name) for name in watch.tests]
-    state = next((state for state in _STATES if state in verdicts), "")
-    titles = {"alarm": "ALARM", "cannot tell": "Cannot tell"}
-    said = wording.headline(watch)
-    alone = not state  # then the headline is all there is to say
+    verdict = next((verdict for verdict in _STATES if verdict in verdicts), "")
+    headline = sentence(wording.headline(watch))
+    reasons = [watch.untestable(name) for name in watch.tests]
     return {
-        "state": _STATES.get(state, ""),
-        "title": _sentence(said) if alone else titles[state],
-        "said": "" if alone else _sentence(said),
+        "state": _STATES.get(verdict, ""),
+        # Without such a verdict the headline is all there is to say.
+        "title": _BANNERS.get(verdict, headline),
+        "words": headline if verdict else "",
         "since": _since(watch, entries),
-        "because": _because(watch) if state == "cannot tell" else [],
+        "reasons": [sentence(reason) for reason in dict.fromkeys(reasons) if reason]
+        if verdict == "cannot tell"
+        else [],
         "remarks": [
             shorten(remark.removeprefix("- ")) for remark in wording.remarks(watch)
         ],
     }
 
 
-def _because(watch: Watch) -> list[str]:
-    reasons = [watch.untestable(name) for name in watch.tests]
-    return [_sentence(reason) for reason in dict.fromkeys(reasons) if reason]
-
-
 def _since(watch: Watch, entries: Sequence[HistoryEntry]) -> str:
     """Say when the alarm came that the headline is about."""
-    alarmed = {name for name, test in watch.tests.items() if test.alarm}
-    alarmed = alarmed - {"accepted"} or alarmed
-    times = [
-        test.alarm.time
-        for name, test in watch.tests.items()
-        if test.alarm and name in alarmed
-    ]
-    if not times:
+    alarms = {
+        name: test.alarm for name, test in watch.tests.items() if test.alarm is not None
+    }
+    promises = {name for name in alarms if name != "accepted"} or set(alarms)
+    if not promises:
         return ""
-    number = next((n for n, e in enumerate(entries, 1) if alarmed & {*e.alarms}), None)
-    where = "" if number is None else f" (update {number:,})"
-    return f"{_when(min(times))} UTC{where}"
+    time = min(alarms[name].time for name in promises)
+    numbers = (n for n, entry in enumerate(entries, 1) if promises & {*entry.alarms})
+    number = next(numbers, None)
+    update = "" if number is None else f" (update {number:,})"
+    return f"{_minute(time)} UTC{update}"
 
 
 def _card(watch: Watch, name: str) -> dict[str, Any]:
     """Return how one test stands."""
-    test, verdict = watch.tests[name], watch.verdict(name)
-    unseen = verdict in ("cannot tell", "no rows yet")
-    seen = [] if unseen else list(_seen(test))
+    test = watch.tests[name]
+    words = wording.describe_test(watch, name, most_groups=MOST_GROUPS)
+    verdict = words.verdict
+    alarmed_groups = () if test.alarm is None else test.alarm.groups
     return {
-        "title": _name(name),
+        "title": sentence(words.title),
         "state": _STATES.get(verdict, ""),
-        "verdict": verdict.upper() if verdict == "alarm" else _sentence(verdict),
-        "since": "" if test.alarm is None else f"{_when(test.alarm.time)} UTC",
-        "asked": _sentence(wording.promise(test)),
-        "because": _sentence(watch.untestable(name))
-        if verdict == "cannot tell"
-        else "",
-        "seen": seen,
-        "groups": 0 if test.groups is None else len(test.groups),
-        "blamed": _blamed(test),
-        "chance": _sentence(wording.evidence_words(test)) if seen else "",
-        "wants": test.needs_labels and verdict == "no rows yet",
+        "verdict": verdict.upper() if verdict == "alarm" else sentence(verdict),
+        "since": "" if test.alarm is None else f"{_minute(test.alarm.time)} UTC",
+        "promise": sentence(words.promise),
+        "reason": sentence(words.reason) if verdict == "cannot tell" else "",
+        "observed": [(shorten(g, MOST_NAME), rate) for g, rate in words.observed],
+        "n_groups": words.n_groups,
+        "alarmed_groups": [shorten(group, MOST_NAME) for group in alarmed_groups],
+        "evidence": sentence(words.evidence),
+        "needs_labels": test.needs_labels and verdict == "no rows yet",
     }
 
 
-def _blamed(test: RateTest) -> list[str]:
-    groups = () if test.alarm is None else test.alarm.groups
-    return [shorten(group, MOST_NAME) for group in groups]
-
-
-def _seen(test: RateTest) -> Iterator[tuple[str, str]]:
-    """Yield the estimates of now: of all rows, or by group."""
-    for group in [None] if test.groups is None else shown_groups(test):
-        seen = test.estimate(group)
-        if seen is not None:
-            rate = wording.rate_words(seen)
-            if test.groups is None:
-                yield "", f"{rate}{wording.excess_words(test, seen)}"
-            else:
-                yield shorten(group, MOST_NAME), rate
-
-
-def _updates(
+def _update_table(
     watch: Watch, entries: Sequence[HistoryEntry]
 ) -> tuple[list[str], list[list[str]]]:
     """Return the latest updates as a table, the last first, without empty columns."""
     numbers = range(len(entries), max(0, len(entries) - MOST_UPDATES), -1)
-    rows = [_update(watch, number, entries[number - 1]) for number in numbers]
-    kept = [
+    rows = [_update_row(watch, number, entries[number - 1]) for number in numbers]
+    columns = [
         name
         for name in (rows[0] if rows else ())
         if name not in _MAY_BE_EMPTY or any(row[name] not in ("", "0") for row in rows)
     ]
-    return kept, [[row[name] for name in kept] for row in rows]
+    return columns, [[row[name] for name in columns] for row in rows]
 
 
-def _update(watch: Watch, number: int, entry: HistoryEntry) -> dict[str, str]:
-    out = {
+def _update_row(watch: Watch, number: int, entry: HistoryEntry) -> dict[str, str]:
+    row = {
         "update": f"{number:,}",
-        "time (UTC)": _when(entry.time),
-        "what": _WHAT.get(entry.kind, entry.kind),
+        "time (UTC)": _minute(entry.time),
+        "what": _KINDS.get(entry.kind, entry.kind),
         _BATCH: shorten(entry.batch, MOST_NAME),
-        "alarms": ", ".join(map(_name, entry.alarms)),
+        "alarms": ", ".join(map(_title, entry.alarms)),
         "rows": f"{entry.rows:,}",
         "accepted": f"{entry.accepted:,}",
         "%": f"{entry.accepted / entry.rows:.2%}" if entry.rows else "-",
@@ -206,8 +180,7 @@ def _update(watch: Watch, number: int, entry: HistoryEntry) -> dict[str, str]:
     }
     for name, test in watch.tests.items():
         if test.groups is None:
-            seen = entry.estimates.get(name)
-            out[f"{_name(name)}, estimate"] = (
-                "-" if seen is None else wording.rate_words(seen)
-            )
-    return out
+            estimate = entry.estimates.get(name)
+            words = "-" if estimate is None else wording.rate_words(estimate)
+            row[f"{_title(name)}, estimate"] = words
+    return row

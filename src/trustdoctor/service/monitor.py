@@ -44,6 +44,9 @@ CHECKPOINT_INTERVAL = 3600.0
 COMPLAINT_INTERVAL = 3600.0
 """Seconds between complaints about versions that cannot be watched."""
 
+MOST_GROUPS = 5
+"""Groups of a test that the status shows, the worst first."""
+
 _ROWS = (  # as few columns as possible: each costs as much as the row
     "SELECT position, 4 * review_rates + 2 * drawn + accepted{} FROM rows "
     "WHERE position > ? AND position <= ? AND version = ? ORDER BY position"
@@ -355,14 +358,26 @@ def _summarize_test(watch: Watch, name: str) -> dict[str, Any]:
     estimate = None if test.groups is not None else test.estimate()
     alarm = test.alarm
     reason = "" if alarm is None else alarm.reason
+    evidence = evidence_to_show(watch)[name]
+    words = wording.describe_test(
+        watch, name, most_groups=MOST_GROUPS, evidence=test.peak if alarm else evidence
+    )
     return {
         "name": name,
-        "verdict": watch.verdict(name),
-        "why": watch.untestable(name) or reason,
+        "verdict": words.verdict,
+        "why": words.reason or reason,
+        "words": {
+            "promise": words.promise,
+            "observed": [
+                f"{group}: {rate}" if group else rate for group, rate in words.observed
+            ],
+            "groups": words.n_groups,
+            "evidence": words.evidence,
+        },
         "estimate": None if estimate is None else estimate._asdict(),
         "low": test.low,
         "high": test.high,
-        "evidence": evidence_to_show(watch)[name],
+        "evidence": evidence,
         "limit": test.limit,
         "alarm": None
         if alarm is None

@@ -250,12 +250,26 @@ class WatchAlarm(TypedDict):
     words: str
 
 
+class WatchWords(TypedDict):
+    """A test in words, as a watch prints it."""
+
+    promise: str
+    observed: Annotated[
+        list[str], Meta(description="The rate now, or those of the worst groups.")
+    ]
+    groups: Annotated[int, Meta(description="Their number; 0 without groups.")]
+    evidence: Annotated[
+        str, Meta(description="How improbable this is if the promise holds.")
+    ]
+
+
 class WatchTest(TypedDict):
     """One promise that is watched."""
 
     name: str
     verdict: str
     why: str
+    words: WatchWords
     estimate: WatchEstimate | None
     low: float
     high: float

@@ -1,8 +1,9 @@
 """The state of a watch in plain words, and as plain values."""
 
 import math
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import asdict
 
@@ -84,34 +85,102 @@ def promise(test: RateTest) -> str:
     return TARGETS[test.name].promise(round(bound, 6))
 
 
-def _test_lines(watch: "Watch", name: str) -> list[str]:
+class TestWords(NamedTuple):
+    """The state of one test in words, for the terminal, the page and the service.
+
+    Attributes
+    ----------
+    title : str
+        What the rate is called.
+    verdict : str
+    promise : str
+        What is promised, or of the accept rate, expected.
+    reason : str
+        Why labels cannot test the rate; empty if they can.
+    observed : tuple of (str, str)
+        Groups and their rates, the worst first; of all rows, the group is empty.
+        Nothing before rows count, or if labels cannot tell.
+    n_groups : int
+        0 without groups.
+    evidence : str
+        How improbable the evidence is if all is well; empty if nothing is observed.
+    """
+
+    title: str
+    verdict: str
+    promise: str
+    reason: str
+    observed: tuple[tuple[str, str], ...]
+    n_groups: int
+    evidence: str
+
+
+def describe_test(
+    watch: "Watch", name: str, *, most_groups: int, evidence: float | None = None
+) -> TestWords:
+    """Return the state of a test in words.
+
+    `evidence` is its natural logarithm, if another than the largest so far is to be
+    shown.
+    """
     test, verdict = watch.tests[name], watch.verdict(name)
-    lines = [f"{name}: {verdict.upper() if verdict == 'alarm' else verdict}"]
-    lines.append(f"  {_limit_word(test)}: {promise(test)}")
+    observed: tuple[tuple[str, str], ...] = ()
+    if verdict != "cannot tell" and not watch.is_empty(name):
+        observed = tuple(_observed(test, most_groups))
+    return TestWords(
+        RATE_NAMES.get(name, name),
+        verdict,
+        promise(test),
+        watch.untestable(name),
+        observed,
+        0 if test.groups is None else len(test.groups),
+        evidence_words(test, evidence) if observed else "",
+    )
+
+
+def _observed(test: RateTest, most_groups: int) -> Iterator[tuple[str, str]]:
+    if test.groups is None:
+        estimate = test.estimate()
+        if estimate is not None:
+            yield "", rate_words(estimate) + excess_words(test, estimate)
+        return
+    for group in shown_groups(test, most_groups):
+        estimate = test.estimate(group)
+        if estimate is not None:
+            yield str(group), rate_words(estimate)
+
+
+def shown_groups(test: RateTest, most: int) -> list[Group]:
+    """Return the groups to show: those of an alarm, then the worst."""
+    alarmed = () if test.alarm is None else test.alarm.groups
+    current = [group for group in alarmed if group in test.current]
+    return list(dict.fromkeys([*current, *test.worst_groups(most)]))[:most]
+
+
+def _test_lines(watch: "Watch", name: str) -> Iterator[str]:
+    test = watch.tests[name]
+    words = describe_test(watch, name, most_groups=_MOST_GROUPS)
+    verdict = words.verdict
+    yield f"{name}: {verdict.upper() if verdict == 'alarm' else verdict}"
+    yield f"  {_limit_word(test)}: {words.promise}"
     if verdict == "cannot tell":
-        return [*lines, f"  {watch.untestable(name)}."]
-    if watch.is_empty(name):
-        return [*lines, "  no labels yet"] if test.needs_labels else lines
-    return [*lines, f"  {_observed_line(test)}", f"  {evidence_words(test)}"]
+        yield f"  {words.reason}."
+    elif watch.is_empty(name):
+        if test.needs_labels:
+            yield "  no labels yet"
+    else:
+        rates = [
+            f"{group}: {rate}" if group else rate for group, rate in words.observed
+        ]
+        scope = ""
+        if words.n_groups:
+            scope = f" in the worst of {_plural(words.n_groups, 'group')}"
+        yield f"  observed{scope}: {'; '.join(rates) or 'nothing yet'}"
+        yield f"  {words.evidence or evidence_words(test)}"
 
 
 def _limit_word(test: RateTest) -> str:
     return "expected" if test.name == ACCEPTED else "promised"
-
-
-def _observed_line(test: RateTest) -> str:
-    if test.groups is not None:
-        rates = [
-            f"{group}: {rate_words(estimate)}"
-            for group in test.worst_groups(_MOST_GROUPS)
-            if (estimate := test.estimate(group)) is not None
-        ]
-        groups = _plural(len(test.groups), "group")
-        return f"observed in the worst of {groups}: {'; '.join(rates)}"
-    estimate = test.estimate()
-    if estimate is None:
-        return "observed: nothing yet"
-    return f"observed: {rate_words(estimate)}{excess_words(test, estimate)}"
 
 
 def rate_words(estimate: RateEstimate) -> str:
@@ -130,17 +199,17 @@ def excess_words(test: RateTest, estimate: RateEstimate) -> str:
     return f", {side} what was {_limit_word(test)}, but within chance{noise}"
 
 
-def p_value(test: RateTest) -> float:
+def p_value(test: RateTest, evidence: float | None = None) -> float:
     """Return a bound on the probability of evidence this large if all is well.
 
-    By Ville's inequality it is 1 / evidence, at the largest evidence so far.
+    By Ville's inequality it is 1 / evidence, by default at the largest so far.
     """
-    return min(1.0, math.exp(-test.peak))
+    return min(1.0, math.exp(-(test.peak if evidence is None else evidence)))
 
 
-def evidence_words(test: RateTest) -> str:
+def evidence_words(test: RateTest, evidence: float | None = None) -> str:
     """Return how improbable the evidence is if all is well, and the alarm's level."""
-    bound = p_value(test)
+    bound = p_value(test, evidence)
     if bound > 0.99:
         return "nothing speaks against it"
     if bound >= 0.001:

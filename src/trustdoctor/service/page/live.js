@@ -114,48 +114,19 @@ const showFigures = (figures) => {
 };
 
 /* What is watched. */
-const asked = ({ low, high }) => {
-  if (low > 0 && high < 1) return `${plainPercent(low)} to ${plainPercent(high)}`;
-  return low > 0 ? `At least ${plainPercent(low)}` : `At most ${plainPercent(high)}`;
-};
-const beyond = ({ alarm, low, high, estimate: { value } }) => {
-  if (alarm || (low <= value && value <= high)) return "";
-  return `, ${value > high ? "above" : "below"} what was asked, but within chance`;
-};
-const surprise = ({ name, evidence, limit, alarm }) => {
-  if (evidence === null || evidence < 0.01) return "Nothing speaks against it";
-  const bound = Math.exp(-evidence), digits = Math.min(9, Math.floor(evidence / Math.LN10));
-  const probability = bound >= 0.001 ? `of at most ${(100 * bound).toFixed(1)}%`
-    : `below 1 in ${digits === 9 ? "1 billion" : count(10 ** digits)}`;
-  const premise = name === "accepted" ? "the accept rate is unchanged" : "the promise holds";
-  const at = alarm ? "" : `; an alarm comes at ${(100 * Math.exp(-limit)).toFixed(1)}%`;
-  return `If ${premise}, a result this bad has a probability ${probability}${at}`;
-};
 const STATES = { alarm: "alarm", "cannot tell": "unsure", "no rows yet": "unsure" };
-const card = ({ groups, weak, ...test }) => {
-  const { verdict, alarm, estimate } = test, list = make("dl"), why = test.why || alarm?.words;
-  const say = (term, ...words) => list.append(make("dt", {}, term), ...words.map((own) => make("dd", {}, visible(own))));
-  if (why) say("Why", `${sentence(why)}.`);
-  say("Asked", asked(test));
-  if (estimate) say("Seen now", `${band([estimate.value, estimate.low, estimate.high])} of ${counted(estimate.n, "row")}${beyond(test)}`);
-  if (groups.length) say("Seen now, in the worst groups", ...groups.map(([name, own]) => `${name}: ${band(own)} of ${counted(own[3], "row")}`));
-  if (["holds", "alarm"].includes(verdict)) say(alarm ? "How surprising" : "How far from an alarm", surprise(test));
+const card = ({ weak, ...test }) => {
+  const { verdict, alarm, words } = test, list = make("dl"), reason = test.why || alarm?.words;
+  const say = (term, ...texts) => list.append(make("dt", {}, term), ...texts.map((text) => make("dd", {}, visible(text))));
+  if (reason) say("Why", `${sentence(reason)}.`);
+  say("Asked", sentence(words.promise));
+  if (words.observed.length) say(words.groups ? `Seen now, in the worst of ${counted(words.groups, "group")}` : "Seen now", ...words.observed);
+  if (words.evidence) say(alarm ? "How surprising" : "How far from an alarm", sentence(words.evidence));
   const state = verdict === "alarm" ? "ALARM" : weak ? NO_SIGN : sentence(verdict);
   return make("article", { class: `card status ${weak ? "unsure" : STATES[verdict] ?? ""}` }, make("h3", {}, visible(nameOf(test.name))),
     make("p", { class: "state" }, alarm ? `${state} since ${minute(alarm.at)} UTC` : state), list);
 };
-/* What is asked of each group is estimated by group; the history has the worst of them. */
-const WORST = 5;
-const groupsOf = ({ name, verdict, high }, last) => {
-  if (verdict === "cannot tell") return [];
-  const own = Object.entries(last?.estimates ?? {}).filter(([key]) => key.startsWith(`${name}[`));
-  const side = high < 1 ? -1 : 1;
-  return own.sort(([, a], [, b]) => side * (a[0] - b[0])).slice(0, WORST)
-    .map(([key, seen]) => [key.slice(name.length + 1, -1), seen]);
-};
-const standing = ({ tests, history }) => tests.map((test) => ({ ...test,
-  estimate: test.verdict === "cannot tell" ? null : test.estimate, groups: groupsOf(test, history[history.length - 1]),
-  weak: untold(test, history) !== null }));
+const standing = ({ tests, history }) => tests.map((test) => ({ ...test, weak: untold(test, history) !== null }));
 const showTests = ({ watch }) => {
   const tests = watch ? standing(watch) : [];
   show("watched", tests.length > 0);
