@@ -45,7 +45,7 @@ def kernel():
 
 
 def best(function, repeat=3, seconds=2):
-    """Return the shortest of `repeat` runs, or of more if they fit in a few seconds."""
+    """Return the shortest of `repeat` runs, or of more that fit in a few seconds."""
     times = []
     while len(times) < repeat or sum(times) < seconds:
         start = time.perf_counter()

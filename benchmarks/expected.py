@@ -6,7 +6,7 @@ SHARED holds predictions/*-test.npz and predictions/public/*-test.npz. Each file
 split at random into reference rows, whose labels are known, and the rest, from which
 every scenario draws one chunk. Both see the same rows. PYTHON is an interpreter with
 nannyml 0.13 (and statsmodels, which it imports); without it our figures are printed
-alone. What stands in PAGE between ``<!-- made: expected -->`` and ``<!-- /made -->`` is
+alone. What stands in PAGE between ``<!-- made: expected -->`` and ``<!-- end -->`` is
 made here.
 """
 
@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-from pages import processor
+from pages import fill, processor
 from scipy.special import softmax
 from scipy.stats import t
 
@@ -51,7 +51,6 @@ SCENARIOS = {
     "noise 1": "noise of 1",
 }
 DOUBTS = {"doubtful": 1.5, "very doubtful": 3.0}
-START, END = "<!-- made: expected -->", "<!-- /made -->"
 
 # Run by the other interpreter: files of reference and new probabilities to estimates.
 CBPE = """
@@ -83,18 +82,22 @@ print(nannyml.__version__)
 
 def chunks(p, reference, rng):
     """Draw the rows of every scenario."""
-    known = reference.labels
-    right = np.bincount(known, ~reference.errors, p.n_classes)
-    accuracy = right / np.maximum(np.bincount(known, minlength=p.n_classes), 1)
-    order, some = np.argsort(accuracy), max(1, round(0.3 * p.n_classes))
+    labels = reference.labels
+    correct = np.bincount(labels, ~reference.errors, p.n_classes)
+    accuracy = correct / np.maximum(np.bincount(labels, minlength=p.n_classes), 1)
+    order, share_of_classes = np.argsort(accuracy), max(1, round(0.3 * p.n_classes))
     ranks = td.beta(p).argsort().argsort() / len(p)
     z = reference.logits.astype(np.float64)
     spread = (z - z.mean(1, keepdims=True)).std()
     for name in SCENARIOS:
         weights = np.exp(DOUBTS.get(name, 0.0) * ranks)
         if name in ("hard", "easy"):
-            own = order[:some] if name == "hard" else order[-some:]
-            weights = np.isin(p.labels, own).astype(float)
+            chosen = (
+                order[:share_of_classes]
+                if name == "hard"
+                else order[-share_of_classes:]
+            )
+            weights = np.isin(p.labels, chosen).astype(float)
         drawn = p[rng.choice(len(p), CHUNK, replace=False, p=weights / weights.sum())]
         if name.startswith("noise"):
             noise = (
@@ -104,62 +107,68 @@ def chunks(p, reference, rng):
         yield name, drawn
 
 
-def look_at(path, given):
+def look_at(path, options):
     """Return one record for each split and scenario of a file."""
     with np.load(path) as file:
         logits, labels = file["logits"], file["labels"]
     p = td.Predictions.from_logits(logits, labels)
-    records, written = [], []
+    records, files = [], []
     with tempfile.TemporaryDirectory() as scratch:
-        for split in range(given.splits):
+        for split in range(options.splits):
             rng = np.random.default_rng(split)
-            first, rest = np.split(rng.permutation(len(p)), [given.reference])
-            reference = p[first]
-            drawn = dict(chunks(p[rest], reference, rng))
-            records += ours(drawn, reference)
-            written.append(f"{scratch}/{split}.npz")
-            new = np.concatenate([rows.logits for rows in drawn.values()])
-            known = softmax(reference.logits.astype(np.float64), axis=1)
-            new = softmax(new.astype(np.float64), axis=1)
-            np.savez(written[-1], known=known, labels=reference.labels, new=new)
-        theirs, version = cbpe(given.nannyml, written)
-    for record, value in zip(records, theirs, strict=True):
+            reference_rows, chunk_rows = np.split(
+                rng.permutation(len(p)), [options.reference]
+            )
+            reference = p[reference_rows]
+            chunks_by_name = dict(chunks(p[chunk_rows], reference, rng))
+            records += ours(chunks_by_name, reference)
+            files.append(f"{scratch}/{split}.npz")
+            new_probs = np.concatenate(
+                [rows.logits for rows in chunks_by_name.values()]
+            )
+            reference_probs = softmax(reference.logits.astype(np.float64), axis=1)
+            new_probs = softmax(new_probs.astype(np.float64), axis=1)
+            np.savez(
+                files[-1], known=reference_probs, labels=reference.labels, new=new_probs
+            )
+        estimates, version = cbpe(options.nannyml, files)
+    for record, value in zip(records, estimates, strict=True):
         record["NannyML"] = value
     return records, version
 
 
-def ours(drawn, reference):
+def ours(chunks_by_name, reference):
     """Return what is expected of every chunk, and what is so."""
-    known = td.Reference.fit(reference)
+    fitted = td.Reference.fit(reference)
     gate = td.calibrate(reference, score="alpha", frr=FRR)
-    first = td.expected(reference, reference=known, gate=gate)
-    for name, rows in drawn.items():
-        found = td.expected(rows, reference=known, gate=gate)
+    on_reference = td.expected(reference, reference=fitted, gate=gate)
+    for name, rows in chunks_by_name.items():
+        expectation = td.expected(rows, reference=fitted, gate=gate)
         yield {
             "scenario": name,
-            "accuracy": found.accuracy_check.actual.value,
-            "reference": known.correct / known.n,
-            "trustdoctor": found.accuracy.value,
-            "inside": found.accuracy_check.fits,
-            "risk": found.risk_check.actual.value,
-            "reference risk": first.risk_check.actual.value,
-            "expected risk": found.risk.value,
-            "risk inside": found.risk_check.fits,
+            "accuracy": expectation.accuracy_check.actual.value,
+            "reference": fitted.correct / fitted.n,
+            "trustdoctor": expectation.accuracy.value,
+            "inside": expectation.accuracy_check.fits,
+            "risk": expectation.risk_check.actual.value,
+            "reference risk": on_reference.risk_check.actual.value,
+            "expected risk": expectation.risk.value,
+            "risk inside": expectation.risk_check.fits,
         }
 
 
-def cbpe(python, written):
+def cbpe(python, files):
     """Return NannyML's estimates of all chunks, and its version; without it, NaN."""
     if python is None:
-        return [np.nan] * (len(SCENARIOS) * len(written)), ""
-    done = subprocess.run(
-        [python, "-c", CBPE, str(CHUNK), *written],
+        return [np.nan] * (len(SCENARIOS) * len(files)), ""
+    process = subprocess.run(
+        [python, "-c", CBPE, str(CHUNK), *files],
         check=True,
         capture_output=True,
         text=True,
     )
-    found = [np.load(path.replace(".npz", ".npy")) for path in written]
-    return np.concatenate(found).tolist(), done.stdout.split()[-1]
+    estimates = [np.load(path.replace(".npz", ".npy")) for path in files]
+    return np.concatenate(estimates).tolist(), process.stdout.split()[-1]
 
 
 def error(records, name, actual="accuracy"):
@@ -178,86 +187,83 @@ def line(title, records):
 
 def table(title, groups):
     """Return lines for groups of records, and one for all of them."""
-    every = [record for records in groups.values() for record in records]
+    all_records = [record for records in groups.values() for record in records]
     head = f"| {title} | actual accuracy | reference accuracy | NannyML's CBPE | "
     return "\n".join(
         [
             f"{head}`td.expected` | in its band |",
             "|---|---|---|---|---|---|",
             *(line(name, records) for name, records in groups.items()),
-            line("all", every),
+            line("all", all_records),
         ]
     )
 
 
 def paired_words(by_file):
     """Say by how much NannyML's error is larger, with an interval over the models."""
-    less = {
+    gain_by_file = {
         name: error(records, "NannyML") - error(records, "trustdoctor")
         for name, records in by_file.items()
     }
-    if np.isnan(list(less.values())).any():
+    if np.isnan(list(gain_by_file.values())).any():
         return ""
-    few = [value for name, value in less.items() if "cifar100-" not in name]
-    ahead = sum(value > 0 for value in less.values())
+    without_cifar100 = [
+        value for name, value in gain_by_file.items() if "cifar100-" not in name
+    ]
+    files_ahead = sum(value > 0 for value in gain_by_file.values())
     return (
-        f"NannyML's error is larger by {with_interval([*less.values()])} points (95%, "
-        f"over the models), without CIFAR-100 by {with_interval(few)}, and larger for "
-        f"{ahead} of {len(less)} models."
+        f"NannyML's error is larger by {with_interval([*gain_by_file.values()])} "
+        "points (95%, over the models), without CIFAR-100 by "
+        f"{with_interval(without_cifar100)}, and larger for {files_ahead} of "
+        f"{len(gain_by_file)} models."
     )
 
 
 def with_interval(values):
     """Return a mean with its 95% interval by Student's t."""
-    reach = t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / len(values) ** 0.5
-    middle = np.mean(values)
-    return f"{middle:.2f} [{middle - reach:.2f}, {middle + reach:.2f}]"
+    half_width = (
+        t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / len(values) ** 0.5
+    )
+    mean = np.mean(values)
+    return f"{mean:.2f} [{mean - half_width:.2f}, {mean + half_width:.2f}]"
 
 
 def risk_words(records):
     """Say how good the expected risk is."""
-    kept = [record for record in records if record["risk"] is not None]
-    inside = np.mean([record["risk inside"] for record in kept])
+    with_risk = [record for record in records if record["risk"] is not None]
+    inside = np.mean([record["risk inside"] for record in with_risk])
     return (
         f"Behind a gate (alpha, FRR {FRR:.0%}, calibrated on the reference rows) the "
-        f"expected risk is off by {error(kept, 'expected risk', 'risk'):.2f} points, "
-        f"the reference rows' own risk by "
-        f"{error(kept, 'reference risk', 'risk'):.2f}; {inside:.0%} are in the band."
+        f"expected risk is off by {error(with_risk, 'expected risk', 'risk'):.2f} "
+        "points, the reference rows' own risk by "
+        f"{error(with_risk, 'reference risk', 'risk'):.2f}; {inside:.0%} are in the "
+        "band."
     )
 
 
-def made(by_file, given, version, took):
+def made(by_file, options, version, seconds):
     """Return what the script writes into the page."""
-    every = [record for records in by_file.values() for record in records]
+    all_records = [record for records in by_file.values() for record in records]
     by_scenario = {
-        words: [r for r in every if r["scenario"] == name]
+        words: [r for r in all_records if r["scenario"] == name]
         for name, words in SCENARIOS.items()
     }
     by_set = {
         name: [r for file in files for r in by_file[file]]
         for name, files in SETS.items()
     }
-    beside = f" NannyML {version}: its own calibration." if version else ""
+    version_words = f" NannyML {version}: its own calibration." if version else ""
     protocol = (
-        f"{given.splits} random splits of each of {len(by_file)} files: "
-        f"{given.reference:,} reference rows, chunks of {CHUNK:,} rows. Mean absolute "
-        "errors of the estimated accuracy, in points; the band is meant to hold the "
-        f"actual accuracy in 95% of the chunks.{beside} Made by `python "
-        f"benchmarks/expected.py SHARED --nannyml PYTHON --splits {given.splits}` in "
-        f"{took / 60:.0f} minutes ({processor()})."
+        f"{options.splits} random splits of each of {len(by_file)} files: "
+        f"{options.reference:,} reference rows, chunks of {CHUNK:,} rows. Mean "
+        "absolute errors of the estimated accuracy, in points; the band is meant to "
+        f"hold the actual accuracy in 95% of the chunks.{version_words} Made by "
+        "`python benchmarks/expected.py SHARED --nannyml PYTHON --splits "
+        f"{options.splits}` in {seconds / 60:.0f} minutes ({processor()})."
     )
-    parts = [protocol, table("rows", by_scenario), table("data", by_set)]
-    parts += [paired_words(by_file), risk_words(every)]
-    return "\n\n".join(part for part in parts if part)
-
-
-def fill(path, text):
-    """Write the text into its place of a page."""
-    before, found, after = path.read_text(encoding="utf-8").partition(START)
-    if not found:
-        sys.exit(f"expected a place {START} in {path}, and found none.")
-    page = f"{before}{START}\n\n{text}\n\n{END}{after.partition(END)[2]}"
-    path.write_text(page, encoding="utf-8")
+    texts = [protocol, table("rows", by_scenario), table("data", by_set)]
+    texts += [paired_words(by_file), risk_words(all_records)]
+    return "\n\n".join(text for text in texts if text)
 
 
 def main():
@@ -268,24 +274,32 @@ def main():
     parser.add_argument("--reference", type=int, default=5000, metavar="ROWS")
     parser.add_argument("--page", type=Path)
     parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
-    folder, start = given.shared / "predictions", time.perf_counter()
+    options = parser.parse_args()
+    folder, start = options.shared / "predictions", time.perf_counter()
     names = [name for files in SETS.values() for name in files]
     paths = [folder / f"{name}.npz" for name in names]
     missing = [path for path in paths if not path.is_file()]
     if missing:
         sys.exit(f"expected the file {missing[0]}, and found none.")
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        found = list(pool.map(lambda path: look_at(path, given), paths))
-    by_file = dict(zip(names, (records for records, _ in found), strict=True))
-    text = made(by_file, given, found[0][1], time.perf_counter() - start)
+        results = list(pool.map(lambda path: look_at(path, options), paths))
+    by_file = dict(zip(names, (records for records, _ in results), strict=True))
+    text = made(by_file, options, results[0][1], time.perf_counter() - start)
     print(text)
-    if given.page:
-        fill(given.page, text)
-    if given.json:
-        about = {"reference": given.reference, "chunk": CHUNK, "splits": given.splits}
-        about |= {"processor": processor(), "nannyml": found[0][1], "files": by_file}
-        given.json.write_text(json.dumps(about, indent=1), encoding="utf-8")
+    if options.page:
+        fill(options.page, "", {"expected": text})
+    if options.json:
+        content = {
+            "reference": options.reference,
+            "chunk": CHUNK,
+            "splits": options.splits,
+        }
+        content |= {
+            "processor": processor(),
+            "nannyml": results[0][1],
+            "files": by_file,
+        }
+        options.json.write_text(json.dumps(content, indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -66,18 +66,20 @@ def draw(rng, n, accuracy, kind):
     if kind == "tied":
         scores = np.round(2 * scores) / 2
     if kind == "one-hot":
-        certain = rng.random(n) < np.where(errors, 0.05, 0.3)
-        scores = np.where(certain, -np.inf, scores)
+        is_certain = rng.random(n) < np.where(errors, 0.05, 0.3)
+        scores = np.where(is_certain, -np.inf, scores)
     return scores, errors
 
 
 def below(threshold, mean, kind, certain):
     """Return the probability that a row of one kind scores at most the threshold."""
     if kind == "tied":
-        top = math.floor(2 * threshold) if math.isfinite(threshold) else threshold
-        return norm.cdf((top + 0.5) / 2 - mean)
-    plain = norm.cdf(threshold - mean)
-    return certain + (1 - certain) * plain if kind == "one-hot" else plain
+        highest_level = (
+            math.floor(2 * threshold) if math.isfinite(threshold) else threshold
+        )
+        return norm.cdf((highest_level + 0.5) / 2 - mean)
+    continuous = norm.cdf(threshold - mean)
+    return certain + (1 - certain) * continuous if kind == "one-hot" else continuous
 
 
 def truth(gate, accuracy, kind):
@@ -111,46 +113,48 @@ def cell(task):
     """Run one cell; return broken promises, rates, and how many gates decide."""
     (name, mode, target, options), n, accuracy, kind, calibrations, seed = task
     rng = np.random.default_rng(seed)
-    breaks, rates, decided = 0, [], 0
+    broken_count, rates, nontrivial = 0, [], 0
     for _ in range(calibrations):
         scores, errors = draw(rng, n, accuracy, kind)
         gate = td.calibrate_scores(
             scores, errors, confidence=1 - DELTA, mode=mode, **target, **options
         )
-        true = truth(gate, accuracy, kind)
+        true_rates = truth(gate, accuracy, kind)
         # A gate that says that no threshold does both makes no promise.
-        breaks += gate.certificate.guarantee and broken(true, target)
-        rates.append([true[k] for k in target])
-        decided += gate.state == "threshold"
-    return name, mode, n, accuracy, kind, breaks, np.array(rates), decided
+        broken_count += gate.certificate.guarantee and broken(true_rates, target)
+        rates.append([true_rates[k] for k in target])
+        nontrivial += gate.state == "threshold"
+    return name, mode, n, accuracy, kind, broken_count, np.array(rates), nontrivial
 
 
-def judge(found, calibrations):
+def judge(result, calibrations):
     """Return the measured figure of a cell, its bound, and whether it is within."""
-    name, mode, _, _, _, breaks, rates, _ = found
+    name, mode, _, _, _, broken_count, rates, _ = result
     if mode == "confidence":
-        share = breaks / calibrations
+        share = broken_count / calibrations
         bound = DELTA + 3 * math.sqrt(DELTA * (1 - DELTA) / calibrations)
         return share, bound, share <= bound
     target = TARGETS[name]
-    worst = -math.inf
+    worst_excess = -math.inf
     for i, (k, v) in enumerate(target.items()):
         sign = -1 if k in ("trr", "coverage") else 1
         error = rates[:, i].std() / math.sqrt(calibrations)
         excess = sign * (rates[:, i].mean() - v)
-        worst = max(worst, excess - 3 * error)
-    return worst, 0.0, worst <= 1e-12
+        worst_excess = max(worst_excess, excess - 3 * error)
+    return worst_excess, 0.0, worst_excess <= 1e-12
 
 
-def oracle(accuracy, risk, apart=2.0):
+def oracle(accuracy, risk, distance=2.0):
     """Return the largest coverage whose true risk is at most `risk`."""
-    t = np.linspace(-6, 8, 200_001)
-    accepted = accuracy * norm.cdf(t) + (1 - accuracy) * norm.cdf(t - apart)
-    good = (1 - accuracy) * norm.cdf(t - apart) <= risk * accepted
-    return float(accepted[good].max()) if good.any() else 0.0
+    thresholds = np.linspace(-6, 8, 200_001)
+    accepted = accuracy * norm.cdf(thresholds) + (1 - accuracy) * norm.cdf(
+        thresholds - distance
+    )
+    keeping = (1 - accuracy) * norm.cdf(thresholds - distance) <= risk * accepted
+    return float(accepted[keeping].max()) if keeping.any() else 0.0
 
 
-def simulate(calibrations, out):
+def simulate(calibrations, lines):
     tasks = [
         (rule, n, accuracy, kind, calibrations, seed)
         for seed, (rule, n, accuracy, kind) in enumerate(
@@ -158,59 +162,64 @@ def simulate(calibrations, out):
         )
     ]
     with Pool(len(os.sched_getaffinity(0))) as pool:
-        found = []
+        results = []
         for i, result in enumerate(pool.imap(cell, tasks, chunksize=4)):
-            found.append(result)
+            results.append(result)
             if sys.stderr.isatty():
                 print(f"\r{i + 1} of {len(tasks)} cells", end="", file=sys.stderr)
-    out.append(
+    lines.append(
         "| rule | mode | cells | within the bound | worst cell | figure there | "
         "P(broken given not trivial), worst |"
     )
-    out.append("|---|---|---|---|---|---|---|")
+    lines.append("|---|---|---|---|---|---|---|")
     for name, mode, _, _ in RULES:
-        own = [f for f in found if f[:2] == (name, mode)]
-        judged = [judge(f, calibrations) for f in own]
-        at = int(np.argmax([j[0] for j in judged]))
-        _, _, n, accuracy, kind = own[at][:5]
-        figure = f"{judged[at][0]:.2%} broken (at most {judged[at][1]:.2%})"
+        rule_results = [result for result in results if result[:2] == (name, mode)]
+        judgements = [judge(result, calibrations) for result in rule_results]
+        measured, bounds, within = zip(*judgements, strict=True)
+        worst = int(np.argmax(measured))
+        _, _, n, accuracy, kind = rule_results[worst][:5]
+        figure = f"{measured[worst]:.2%} broken (at most {bounds[worst]:.2%})"
         if mode == "expectation":
-            figure = f"mean beyond the target by {judged[at][0]:+.4f} less 3 s.e."
-        out.append(
-            f"| {name} | {mode} | {len(own)} | {sum(j[2] for j in judged)} | "
-            f"n = {n}, accuracy {accuracy:g}, {kind} | {figure} | "
-            f"{worst_given_decided(own, calibrations) if mode == MODES[0] else '-'} |"
+            figure = f"mean beyond the target by {measured[worst]:+.4f} less 3 s.e."
+            given_decided = "-"
+        else:
+            given_decided = worst_given_decided(rule_results, calibrations)
+        lines.append(
+            f"| {name} | {mode} | {len(rule_results)} | {sum(within)} | n = {n}, "
+            f"accuracy {accuracy:g}, {kind} | {figure} | {given_decided} |"
         )
-    return found
+    return results
 
 
-def worst_given_decided(cells, calibrations, least=20):
+def worst_given_decided(cells, calibrations, fewest=20):
     """Say where gates that are not trivial break most often, and how rare they are."""
-    able = [c for c in cells if c[7] >= least]
-    worst = max(able, key=lambda c: c[5] / c[7])
+    enough_gates = [result for result in cells if result[7] >= fewest]
+    worst = max(enough_gates, key=lambda result: result[5] / result[7])
     return f"{worst[5] / worst[7]:.0%} of the {worst[7] / calibrations:.1%} that decide"
 
 
-def compare_risk(calibrations, out):
+def compare_risk(calibrations, lines):
     """Compare coverage of the methods for risk with each other and the oracle."""
-    out.append("| n | accuracy | risk | sequence | grid | SGR | oracle |")
-    out.append("|---|---|---|---|---|---|---|")
+    lines.append("| n | accuracy | risk | sequence | grid | SGR | oracle |")
+    lines.append("|---|---|---|---|---|---|---|")
     for n, accuracy, risk, runs in (
         (500, 0.9, 0.04, calibrations),
         (5000, 0.9, 0.04, calibrations // 4),
         (5000, 0.99, 0.005, calibrations // 4),
         (50_000, 0.6, 0.02, 50),
     ):
-        covered = {"sequence": [], "grid": [], "sgr": []}
+        coverage_by_method = {"sequence": [], "grid": [], "sgr": []}
         rng = np.random.default_rng(n)
         for _ in range(runs):
             scores, errors = draw(rng, n, accuracy, "continuous")
-            for method, values in covered.items():
+            for method, values in coverage_by_method.items():
                 gate = td.calibrate_scores(scores, errors, risk=risk, method=method)
                 values.append(truth(gate, accuracy, "continuous")["coverage"])
-        cells = " | ".join(f"{np.mean(v):.3f}" for v in covered.values())
-        best = oracle(accuracy, risk)
-        out.append(f"| {n:,} | {accuracy:g} | {risk:g} | {cells} | {best:.3f} |")
+        cells = " | ".join(f"{np.mean(v):.3f}" for v in coverage_by_method.values())
+        best_coverage = oracle(accuracy, risk)
+        lines.append(
+            f"| {n:,} | {accuracy:g} | {risk:g} | {cells} | {best_coverage:.3f} |"
+        )
 
 
 def real_gates(task):
@@ -219,20 +228,25 @@ def real_gates(task):
     p = td.read(path)
     scores, errors, rng = td.alpha(p), p.errors, np.random.default_rng(0)
     order = np.argsort(scores)
-    ascending, wrong = scores[order], np.append(0, np.cumsum(errors[order]))
-    found = []
+    ascending, errors_below = scores[order], np.append(0, np.cumsum(errors[order]))
+    outcomes = []
     for _ in range(runs):
-        some = rng.choice(len(scores), n, replace=False)
-        gate = td.calibrate_scores(scores[some], errors[some], **options)
-        kept = np.searchsorted(ascending, gate.threshold, side="right")
-        bad = wrong[kept] > options["risk"] * kept
-        found.append(
-            (kept / len(scores), kept > 0, bad, gate.certificate.passed_by_chance)
+        sample = rng.choice(len(scores), n, replace=False)
+        gate = td.calibrate_scores(scores[sample], errors[sample], **options)
+        accepted = np.searchsorted(ascending, gate.threshold, side="right")
+        is_broken = errors_below[accepted] > options["risk"] * accepted
+        outcomes.append(
+            (
+                accepted / len(scores),
+                accepted > 0,
+                is_broken,
+                gate.certificate.passed_by_chance,
+            )
         )
-    return np.array(found, float).T
+    return np.array(outcomes, float).T
 
 
-def luck(calibrations, out):
+def luck(calibrations, lines):
     """Show how often gates are luck, and whether they are flagged."""
     folder = shared_folder() / "predictions"
     if not folder.is_dir():
@@ -245,21 +259,30 @@ def luck(calibrations, out):
     cells += [("public/repvgg_a1-cifar10-test", 500, 0.02)]
     cells += [("public/resnet20-cifar100-test", 500, 0.02)]
     tasks = [
-        (folder / f"{c[0]}.npz", c[1], {"risk": c[2]}, calibrations) for c in cells
+        (
+            folder / f"{case[0]}.npz",
+            case[1],
+            {"risk": case[2]},
+            calibrations,
+        )
+        for case in cells
     ]
-    out.append(
+    lines.append(
         "| predictions | n | risk | accept anything | broken | broken, of those that "
         "accept | flagged, of the broken | flagged, of the kept |"
     )
-    out.append("|---|---|---|---|---|---|---|---|")
+    lines.append("|---|---|---|---|---|---|---|---|")
     with Pool(len(os.sched_getaffinity(0))) as pool:
-        found = pool.map(real_gates, tasks, chunksize=1)
-    for (name, n, risk), (_, able, bad, flagged) in zip(cells, found, strict=True):
-        kept = able * (1 - bad)
-        out.append(
+        results = pool.map(real_gates, tasks, chunksize=1)
+    for (name, n, risk), (_, accepts, is_broken, flagged) in zip(
+        cells, results, strict=True
+    ):
+        holds = accepts * (1 - is_broken)
+        lines.append(
             f"| {name.split('/')[-1].removesuffix('-test')} | {n:,} | {risk:g} | "
-            f"{able.mean():.1%} | {bad.mean():.1%} | {share(bad, able)} | "
-            f"{share(flagged * bad, bad)} | {share(flagged * kept, kept)} |"
+            f"{accepts.mean():.1%} | {is_broken.mean():.1%} | "
+            f"{share(is_broken, accepts)} | {share(flagged * is_broken, is_broken)} | "
+            f"{share(flagged * holds, holds)} |"
         )
 
 
@@ -290,20 +313,20 @@ def stated_and_observed(task):
     """Compare what is stated at every sample with what is observed on fresh ones."""
     source, rows, risk, calibrations = task
     scores, errors = file_rows(source)
-    ask, rng = Request({"risk": risk}), np.random.default_rng(rows)
+    request, rng = Request({"risk": risk}), np.random.default_rng(rows)
 
     def find_cut(sample):
-        return ask.cut(sample, ask.delta)
+        return request.cut(sample, request.delta)
 
     def sample_of(size):
-        chosen = rng.integers(0, len(scores), size)
-        return Rows(scores[chosen], errors[chosen])
+        drawn = rng.integers(0, len(scores), size)
+        return Rows(scores[drawn], errors[drawn])
 
     successes = [not find_cut(sample_of(rows)).failed for _ in range(calibrations)]
     observed = np.mean(successes)
     if not BETWEEN[0] <= observed <= BETWEEN[1]:
         return source, rows, risk, observed, None, [], [], []
-    stated, failed, needed, enough = [], [], [], []
+    stated, failed, needed, fresh_successes = [], [], [], []
     for _ in range(calibrations // 4):
         sample = sample_of(rows)
         if not sample.n_errors:  # nothing to simulate, and no outlook is made of it
@@ -314,13 +337,15 @@ def stated_and_observed(task):
             continue
         failed.append(stated[-1])
         if len(failed) <= calibrations // 80:
-            looks = find_sufficient_rows(sample, find_cut)
-            needed.append(looks[1].rows if len(looks) > 1 else math.inf)
-            enough += [not find_cut(sample_of(look.rows)).failed for look in looks[1:]]
-    return source, rows, risk, observed, stated, failed, needed, enough
+            steps = find_sufficient_rows(sample, find_cut)
+            needed.append(steps[1].rows if len(steps) > 1 else math.inf)
+            fresh_successes += [
+                not find_cut(sample_of(step.rows)).failed for step in steps[1:]
+            ]
+    return source, rows, risk, observed, stated, failed, needed, fresh_successes
 
 
-def outlook(calibrations, out):
+def outlook(calibrations, lines):
     """Compare stated with observed shares of calibrations that accept something."""
     if not (shared_folder() / "predictions").is_dir():
         return
@@ -329,33 +354,34 @@ def outlook(calibrations, out):
     with Pool(len(os.sched_getaffinity(0))) as pool:
         cells = pool.map(stated_and_observed, list(tasks), chunksize=4)
     cells = [cell for cell in cells if cell[4] is not None]
-    out.append(
+    lines.append(
         "| predictions | n | risk | observed | stated, mean | apart | 8 of 10 "
         "statements | stated where it failed |"
     )
-    out.append("|---|---|---|---|---|---|---|---|")
-    apart, errors, single = [], [], []
+    lines.append("|---|---|---|---|---|---|---|---|")
+    differences, errors, single_distances = [], [], []
     for source, rows, risk, observed, stated, failed, _, _ in cells:
-        apart.append(np.mean(stated) - observed)
+        differences.append(np.mean(stated) - observed)
         variance = np.var(stated) / len(stated)
         errors.append(math.sqrt(variance + observed * (1 - observed) / calibrations))
-        single += list(np.abs(np.array(stated) - observed))
+        single_distances += list(np.abs(np.array(stated) - observed))
         low, high = np.quantile(stated, (0.1, 0.9))
         on_failure = f"{np.mean(failed):.0%}" if len(failed) >= 20 else "-"
-        out.append(
+        lines.append(
             f"| {names[source]} | {rows:,} | {risk:g} | {observed:.0%} | "
-            f"{np.mean(stated):.0%} | {100 * apart[-1]:+.0f} ± {100 * errors[-1]:.0f} "
-            f"| {low:.0%} to {high:.0%} | {on_failure} |"
+            f"{np.mean(stated):.0%} | {100 * differences[-1]:+.0f} ± "
+            f"{100 * errors[-1]:.0f} | {low:.0%} to {high:.0%} | {on_failure} |"
         )
-    off, noise = np.abs(apart), np.array(errors)
-    out += [
+    distances, noise = np.abs(differences), np.array(errors)
+    lines += [
         "",
-        f"On average {100 * off.mean():.1f} points apart, {100 * off.max():.1f} at "
-        f"most; more than 10 in {np.sum(off > 0.1)} of {len(off)} cells, by more than "
-        f"two standard errors in {np.sum(off > 0.1 + 2 * noise)}. A single statement "
-        f"is {100 * np.median(single):.0f} points from the observed share in the "
-        f"median, and within {100 * np.quantile(single, 0.8):.0f} in 8 of 10 cases: it "
-        "rests on one sample.",
+        f"On average {100 * distances.mean():.1f} points apart, "
+        f"{100 * distances.max():.1f} at most; more than 10 in "
+        f"{np.sum(distances > 0.1)} of {len(distances)} cells, by more than two "
+        f"standard errors in {np.sum(distances > 0.1 + 2 * noise)}. A single statement "
+        f"is {100 * np.median(single_distances):.0f} points from the observed share in "
+        f"the median, and within {100 * np.quantile(single_distances, 0.8):.0f} in 8 "
+        "of 10 cases: it rests on one sample.",
         "",
         f"Rows said to be enough ({LIKELY:.0%} of calibrations), where a calibration "
         "failed, and whether a calibration on as many fresh rows succeeded:",
@@ -365,72 +391,75 @@ def outlook(calibrations, out):
     ]
     total = []
     for name, source in OUTLOOKS.items():
-        own = [cell for cell in cells if cell[0] == source]
-        times = np.concatenate([np.array(cell[6]) / cell[1] for cell in own])
-        fresh = [success for cell in own for success in cell[7]]
+        file_cells = [cell for cell in cells if cell[0] == source]
+        multiples = np.concatenate([np.array(cell[6]) / cell[1] for cell in file_cells])
+        fresh = [success for cell in file_cells for success in cell[7]]
         total += fresh
         if fresh:
-            said = np.isfinite(times)
-            out.append(
-                f"| {name} | {said.mean():.0%} of {len(times)} | "
-                f"{np.median(times[said]):.1f} | {np.mean(fresh):.0%} |"
+            has_number = np.isfinite(multiples)
+            lines.append(
+                f"| {name} | {has_number.mean():.0%} of {len(multiples)} | "
+                f"{np.median(multiples[has_number]):.1f} | {np.mean(fresh):.0%} |"
             )
-    out += ["", f"In all, {np.mean(total):.0%} of {len(total):,} succeed."]
+    lines += ["", f"In all, {np.mean(total):.0%} of {len(total):,} succeed."]
 
 
-def share(part, whole):
+def share(counted, total):
     """Return a share in percent, where there is anything."""
-    return f"{part.sum() / whole.sum():.0%}" if whole.sum() else "-"
+    return f"{counted.sum() / total.sum():.0%}" if total.sum() else "-"
 
 
 def clustered(task):
     """Run one target on rows in clusters; return how often it breaks, both ways."""
     target, calibrations = task
-    rng, broke = np.random.default_rng(4), [0, 0]
+    rng, broken_counts = np.random.default_rng(4), [0, 0]
     for _ in range(calibrations):
-        own = np.repeat(np.arange(100), 20)
+        cluster_ids = np.repeat(np.arange(100), 20)
         errors = np.repeat(rng.random(100) >= 0.9, 20)
-        shared = np.repeat(rng.normal(size=100), 20)
-        scores = 0.9 * shared + math.sqrt(1 - 0.81) * rng.normal(size=2000)
+        cluster_doubts = np.repeat(rng.normal(size=100), 20)
+        scores = 0.9 * cluster_doubts + math.sqrt(1 - 0.81) * rng.normal(size=2000)
         scores += 2.0 * errors
-        for i, known in enumerate(({}, {"clusters": own})):
-            gate = td.calibrate_scores(scores, errors, **target, **known)
-            broke[i] += broken(truth(gate, 0.9, "continuous"), target)
-    return [b / calibrations for b in broke]
+        for i, cluster_options in enumerate(({}, {"clusters": cluster_ids})):
+            gate = td.calibrate_scores(scores, errors, **target, **cluster_options)
+            broken_counts[i] += broken(truth(gate, 0.9, "continuous"), target)
+    return [count / calibrations for count in broken_counts]
 
 
-def clusters(calibrations, out):
+def clusters(calibrations, lines):
     """Compare promises on rows in clusters, with and without saying so."""
     targets = [{"frr": 0.1}, {"trr": 0.5}, {"coverage": 0.8}]
     targets += [{"joint": 0.05}, {"risk": 0.05}]
-    out.append("| target | broken, clusters not said | broken, one row per cluster |")
-    out.append("|---|---|---|")
+    lines.append("| target | broken, clusters not said | broken, one row per cluster |")
+    lines.append("|---|---|---|")
     with Pool(len(os.sched_getaffinity(0))) as pool:
-        found = pool.map(clustered, [(t, calibrations) for t in targets], chunksize=1)
-    for target, (plain, known) in zip(targets, found, strict=True):
+        results = pool.map(clustered, [(t, calibrations) for t in targets], chunksize=1)
+    for target, (all_rows, one_per_cluster) in zip(targets, results, strict=True):
         ((name, value),) = target.items()
-        out.append(f"| {name} {value:g} | {plain:.1%} | {known:.1%} |")
-    return [known for _, known in found]
+        lines.append(f"| {name} {value:g} | {all_rows:.1%} | {one_per_cluster:.1%} |")
+    return [one_per_cluster for _, one_per_cluster in results]
 
 
-def regret(calibrations, out):
+def regret(calibrations, lines):
     """Report what `cost` loses against the best threshold."""
-    out.append("| n | accuracy | cost | mean cost per row | of the oracle | regret |")
-    out.append("|---|---|---|---|---|---|")
-    t = np.linspace(-6, 8, 20_001)
+    lines.append("| n | accuracy | cost | mean cost per row | of the oracle | regret |")
+    lines.append("|---|---|---|---|---|---|")
+    thresholds = np.linspace(-6, 8, 20_001)
     for n, accuracy in product((100, 500, 5000), (0.9, 0.99)):
         rng = np.random.default_rng(n)
-        spent = []
+        costs = []
         for _ in range(calibrations // 4):
             gate = td.calibrate_scores(*draw(rng, n, accuracy, "continuous"), cost=20)
             rates = truth(gate, accuracy, "continuous")
-            spent.append(20 * rates["joint"] + 1 - rates["coverage"])
-        correct, wrong = accuracy * norm.cdf(t), (1 - accuracy) * norm.cdf(t - 2)
-        best = float((20 * wrong + 1 - correct - wrong).min())
-        mean = np.mean(spent)
-        out.append(
-            f"| {n:,} | {accuracy:g} | 20 | {mean:.4f} | {best:.4f} | "
-            f"{mean - best:.4f} |"
+            costs.append(20 * rates["joint"] + 1 - rates["coverage"])
+        correct, wrong = (
+            accuracy * norm.cdf(thresholds),
+            (1 - accuracy) * norm.cdf(thresholds - 2),
+        )
+        best_cost = float((20 * wrong + 1 - correct - wrong).min())
+        mean = np.mean(costs)
+        lines.append(
+            f"| {n:,} | {accuracy:g} | 20 | {mean:.4f} | {best_cost:.4f} | "
+            f"{mean - best_cost:.4f} |"
         )
 
 
@@ -440,7 +469,7 @@ def shared_folder():
     return Path(os.environ.get("TRUSTDOCTOR_SHARED", default))
 
 
-def real_splits(splits, out):
+def real_splits(splits, lines):
     """Calibrate on a random half of real predictions, look at the other half."""
     shared = shared_folder()
     sources = {"CIFAR-10, bundled": td.read(bundled_file())}
@@ -450,32 +479,40 @@ def real_splits(splits, out):
         path = shared / "reference" / "cifar10-densenet-tbb.npz"
         options = {"probs": "values", "labels": "label"}
         sources["CIFAR-10, the authors'"] = td.read(path, **options)
-    out.append(
+    lines.append(
         "| predictions | target | mean on the other half | beyond it | expected |"
     )
-    out.append("|---|---|---|---|---|")
+    lines.append("|---|---|---|---|---|")
     for source, p in sources.items():
         scores, errors = td.alpha(p), p.errors
         for target in ({"frr": 0.05}, {"trr": 0.95}, {"coverage": 0.9}, {"risk": 0.02}):
             ((name, value),) = target.items()
-            seen, foreseen = [], []
+            rates, chances = [], []
             for seed in range(splits):
                 order = np.random.default_rng(seed).permutation(len(scores))
-                fit, test = np.split(order, 2)
-                gate = td.calibrate_scores(scores[fit], errors[fit], **target)
-                at = td.confusion(scores[test], errors[test], threshold=gate.threshold)
-                seen.append(getattr(at, name))
-                foreseen.append(chance(gate, at, name, value))
-            low = name in ("trr", "coverage")
-            beyond = np.mean([x < value if low else x > value for x in seen])
-            known = f"{np.mean(foreseen):.1%}" if foreseen[0] is not None else "-"
-            out.append(
-                f"| {source} | {name} {value:g} | {np.mean(seen):.4f} | {beyond:.1%} | "
-                f"{known} |"
+                calibration_rows, test_rows = np.split(order, 2)
+                gate = td.calibrate_scores(
+                    scores[calibration_rows], errors[calibration_rows], **target
+                )
+                confusion = td.confusion(
+                    scores[test_rows], errors[test_rows], threshold=gate.threshold
+                )
+                rates.append(getattr(confusion, name))
+                chances.append(chance(gate, confusion, name, value))
+            is_minimum = name in ("trr", "coverage")
+            beyond_share = np.mean(
+                [x < value if is_minimum else x > value for x in rates]
+            )
+            expected_share = (
+                f"{np.mean(chances):.1%}" if chances[0] is not None else "-"
+            )
+            lines.append(
+                f"| {source} | {name} {value:g} | {np.mean(rates):.4f} | "
+                f"{beyond_share:.1%} | {expected_share} |"
             )
 
 
-def chance(gate, at, name, value):
+def chance(gate, confusion, name, value):
     """Return how often the other half alone should lie beyond the target.
 
     The threshold is the k-th of n scores; how many of m others lie beyond it is
@@ -485,7 +522,11 @@ def chance(gate, at, name, value):
     if name == "risk":
         return None
     n = {"frr": c.n - c.n_errors, "trr": c.n_errors, "coverage": c.n}[name]
-    m = {"frr": at.n_correct, "trr": at.n_errors, "coverage": at.n}[name]
+    m = {
+        "frr": confusion.n_correct,
+        "trr": confusion.n_errors,
+        "coverage": confusion.n,
+    }[name]
     rate = c.observed[name].value
     if name == "frr":
         k = round((1 - rate) * n)
@@ -548,22 +589,22 @@ SECTIONS = {
 }
 
 
-def run(name, n, splits, out):
+def run(name, n, splits, lines):
     """Run a section; return cells beyond their bound."""
     if name == "promises":
-        judged = [(*cell[:5], judge(cell, n)) for cell in simulate(n, out)]
+        judged = [(*cell[:5], judge(cell, n)) for cell in simulate(n, lines)]
         return [cell for cell in judged if not cell[-1][2]]
     if name == "clusters":
-        beyond = DELTA + 3 * math.sqrt(DELTA * (1 - DELTA) / (n // 4))
+        bound = DELTA + 3 * math.sqrt(DELTA * (1 - DELTA) / (n // 4))
         return [
-            ("clusters", share) for share in clusters(n // 4, out) if share > beyond
+            ("clusters", share) for share in clusters(n // 4, lines) if share > bound
         ]
     {
-        "coverage": lambda: compare_risk(n, out),
-        "outlook": lambda: outlook(n, out),
-        "luck": lambda: luck(n // 2, out),
-        "cost": lambda: regret(n, out),
-        "real": lambda: real_splits(splits, out),
+        "coverage": lambda: compare_risk(n, lines),
+        "outlook": lambda: outlook(n, lines),
+        "luck": lambda: luck(n // 2, lines),
+        "cost": lambda: regret(n, lines),
+        "real": lambda: real_splits(splits, lines),
     }[name]()
     return []
 
@@ -572,8 +613,8 @@ def read_sections(page):
     """Return the sections that a page has, by their titles."""
     if page is None or not page.is_file():
         return {}
-    parts = page.read_text().split("\n## ")[1:]
-    return {part.split("\n")[0]: part.strip() for part in parts}
+    sections = page.read_text().split("\n## ")[1:]
+    return {section.split("\n")[0]: section.strip() for section in sections}
 
 
 def without_outlooks(*_):
@@ -595,16 +636,16 @@ def main():
     certification.outlooks = (
         without_outlooks  # here, not on import: tests import this file
     )
-    sections, bad = read_sections(arguments.out), []
+    sections, failures = read_sections(arguments.out), []
     for name in only.split(","):
-        title, words = SECTIONS[name]
-        intro = words.format(n=n, delta=DELTA, quarter=n // 4, splits=splits)
-        made = (
+        title, intro_template = SECTIONS[name]
+        intro = intro_template.format(n=n, delta=DELTA, quarter=n // 4, splits=splits)
+        command = (
             f"`python benchmarks/guarantees.py --only {name} --calibrations {n} --out"
         )
-        out = [title, "", f"Made by {made} docs/guarantees.md`.", "", intro, ""]
-        bad += run(name, n, splits, out)
-        sections[title] = "\n".join(out)
+        lines = [title, "", f"Made by {command} docs/guarantees.md`.", "", intro, ""]
+        failures += run(name, n, splits, lines)
+        sections[title] = "\n".join(lines)
     order = [title for title, _ in SECTIONS.values() if title in sections]
     text = "# Do the promises hold?\n\n" + "\n\n".join(
         f"## {sections[title]}" for title in order
@@ -613,9 +654,9 @@ def main():
     if arguments.out:
         arguments.out.parent.mkdir(exist_ok=True)
         arguments.out.write_text(text + "\n")
-    for cell in bad:
+    for cell in failures:
         print("beyond the bound:", *cell)
-    sys.exit(bool(bad))
+    sys.exit(bool(failures))
 
 
 if __name__ == "__main__":

@@ -102,7 +102,7 @@ def metric(name, c):
 
 
 def confidence_cuts(digits):
-    """Return the doubts at which a confidence rounded to `digits` digits changes.
+    """Return the doubts at which a confidence of `digits` digits is rounded otherwise.
 
     Confidences are those of two classes, their log-odds 2.2 less 1.5 times the doubt.
     """

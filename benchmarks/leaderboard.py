@@ -79,11 +79,11 @@ def _image_inputs(folder):
     }
     kinds = {kind: (images, labels) for kind, images in inputs.items()}
     if (folder / "fashion.npy").exists():
-        other = torch.from_numpy(np.load(folder / "fashion.npy"))
-        other = other.permute(0, 3, 1, 2).float() / 255
+        fashion = torch.from_numpy(np.load(folder / "fashion.npy"))
+        fashion = fashion.permute(0, 3, 1, 2).float() / 255
         order = np.random.default_rng(0).permutation(len(raw))[:9000]
-        mixed = np.concatenate([labels[order], np.full(len(other), -1)])
-        kinds["fashion"] = (torch.cat([raw[order], other]), mixed)
+        mixed = np.concatenate([labels[order], np.full(len(fashion), -1)])
+        kinds["fashion"] = (torch.cat([raw[order], fashion]), mixed)
     return kinds
 
 
@@ -107,7 +107,7 @@ def _ask_images(folder, device, rows=None):
     torch.backends.cuda.matmul.allow_tf32 = False
     mean = torch.tensor(nets.MEAN).view(1, 3, 1, 1)
     std = torch.tensor(nets.STD).view(1, 3, 1, 1)
-    kinds, again = _image_inputs(folder), {}
+    kinds, logits_by_file = _image_inputs(folder), {}
     for name, net in (("resnet-20", nets.ResNet20()), ("densenet", nets.DenseNetBC())):
         weights = "resnet-20" if name == "resnet-20" else "densenet-bc-100-12"
         net.load_state_dict(load_file(folder / f"{weights}.safetensors"))
@@ -121,16 +121,16 @@ def _ask_images(folder, device, rows=None):
             logits |= {view.name: _ask(net, view(x)) for view in image_views(9)}
             if rows is None:
                 np.savez(path, labels=labels, **logits)
-            again[path.name] = logits
+            logits_by_file[path.name] = logits
             print(name, kind, flush=True)
-    return again
+    return logits_by_file
 
 
 def _ask(net, x):
     import torch
 
     with torch.no_grad():
-        return torch.cat([net(part) for part in x.split(500)]).float().cpu().numpy()
+        return torch.cat([net(batch) for batch in x.split(500)]).float().cpu().numpy()
 
 
 def _ask_texts(folder, device, rows=None):
@@ -160,15 +160,16 @@ CHECKED = 200
 
 def check(folder, accelerator):
     """Hold an accelerator's answers against the processor's, on some rows."""
-    again = _ask_images(folder, "cpu", CHECKED) | _ask_texts(folder, "cpu", CHECKED)
+    logits_by_file = _ask_images(folder, "cpu", CHECKED)
+    logits_by_file |= _ask_texts(folder, "cpu", CHECKED)
     differences, changed, count = [], 0, 0
-    for name, logits in again.items():
+    for name, logits in logits_by_file.items():
         with np.load(folder / name) as file:
-            for view, own in logits.items():
-                other = file[view][:CHECKED]
-                differences.append(float(np.abs(own - other).max()))
-                changed += int((own.argmax(1) != other.argmax(1)).sum())
-                count += len(own)
+            for view, checked in logits.items():
+                stored = file[view][:CHECKED]
+                differences.append(float(np.abs(checked - stored).max()))
+                changed += int((checked.argmax(1) != stored.argmax(1)).sum())
+                count += len(checked)
     facts = {"largest": max(differences), "changed": changed, "answers": count}
     facts["accelerator"] = accelerator
     (folder / "check.json").write_text(json.dumps(facts), encoding="utf-8")
@@ -191,41 +192,43 @@ def check_words(folder):
     return [words, ""]
 
 
-def opinions(path):
+def read_opinions(path):
     """Return what a model said, as `SecondOpinion` does."""
     import trustdoctor as td
 
     with np.load(path) as file:
         names = [name for name in file.files if name not in ("labels",)]
-        heard = [file[name].astype(np.float64) for name in names]
+        logits = [file[name].astype(np.float64) for name in names]
         labels = file["labels"]
-    predicted = heard[0].argmax(1)
-    odd = (predicted + 1) % heard[0].shape[1]  # rows of no class are always wrong
-    p = td.Predictions.from_logits(heard[0], np.where(labels < 0, odd, labels))
-    means = np.cumsum(heard, 0) / np.arange(1, len(heard) + 1)[:, None, None]
+    predicted = logits[0].argmax(1)
+    wrong_class = (predicted + 1) % logits[0].shape[1]
+    # Rows of no class are always wrong.
+    labels = np.where(labels < 0, wrong_class, labels)
+    p = td.Predictions.from_logits(logits[0], labels)
+    means = np.cumsum(logits, 0) / np.arange(1, len(logits) + 1)[:, None, None]
     doubts = [td.beta(mean, predicted=p.predicted) for mean in means]
-    sure = [1 / (1 + np.exp(td.beta(z))) for z in heard]
-    found = td.Opinions(
+    confidence = [1 / (1 + np.exp(td.beta(z))) for z in logits]
+    opinions = td.Opinions(
         p,
         np.stack(doubts, 1),
-        np.stack([z.argmax(1) for z in heard], 1),
-        np.stack(sure, 1),
+        np.stack([z.argmax(1) for z in logits], 1),
+        np.stack(confidence, 1),
     )
-    return found, names[1:]
+    return opinions, names[1:]
 
 
-def table(found):
+def table(comparison):
     """Show a comparison as Markdown."""
     lines = [
         "| score | passes | AUROC | against msp | FRR@95TRR | against msp |",
         "|---|---|---|---|---|---|",
     ]
-    for c in found.candidates:
+    for c in comparison.candidates:
         gain, change = (
-            "" if c is found.candidates[0] else difference.percent(sign=True)
+            "" if c is comparison.candidates[0] else difference.percent(sign=True)
             for difference in (c.auroc_gain, c.frr_change)
         )
-        mark = "**" if c.name == found.recommended else ""
+        mark = "**" if c.name == comparison.recommended else ""
         lines.append(
             f"| {mark}{c.name}{mark} | {c.passes:g} | {100 * c.auroc.value:.2f} | "
             f"{gain} | {100 * c.frr_at_trr.value:.2f} | {change} |"
@@ -254,63 +257,65 @@ def digits():
 
     x, y = load_digits(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(y))
-    train, rest = order[:500], order[500:]
+    train, test = order[:500], order[500:]
     model = GaussianNB(var_smoothing=1e-2).fit(x[train], y[train])
     ask = td.SecondOpinion(model, td.table_views(x[train], count=4, noise=0.3))
-    found = ask(x[rest], y[rest])
+    opinions = ask(x[test], y[test])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         logits = model.predict_log_proba(x[train])
-    known = td.Predictions.from_logits(logits, y[train], features=x[train])
-    p = replace(found.predictions, features=x[rest])
-    return found, td.compare(p, train=known, opinions=found)
+    fit_rows = td.Predictions.from_logits(logits, y[train], features=x[train])
+    p = replace(opinions.predictions, features=x[test])
+    return opinions, td.compare(p, train=fit_rows, opinions=opinions)
 
 
-def adaptive(found, names, splits=20):
+def adaptive(opinions, names, splits=20):
     """Say what views cost when they are asked only while in doubt."""
     import trustdoctor as td
     from trustdoctor.opinion.second_opinion import calibrate_opinions
 
-    errors = found.predictions.errors
+    errors = opinions.predictions.errors
     rates, passes, caught = [], [], []
     for seed in range(splits):
         order = np.random.default_rng(seed).permutation(len(errors))
-        half, rest = np.array_split(order, 2)
-        part = td.Opinions(
-            found.predictions[half],
-            found.doubts[half],
-            found.answers[half],
-            found.confidence[half],
+        calibration, test = np.array_split(order, 2)
+        sample = td.Opinions(
+            opinions.predictions[calibration],
+            opinions.doubts[calibration],
+            opinions.answers[calibration],
+            opinions.confidence[calibration],
         )
-        gate = calibrate_opinions(part, names, trr=0.95, seed=seed)
-        learn = max(1, round(0.25 * len(half)))
-        own = np.random.default_rng(seed).permutation(len(half))[learn:]
-        doubts, wrong = found.doubts[half][own], errors[half][own]
+        gate = calibrate_opinions(sample, names, trr=0.95, seed=seed)
+        margin_rows = max(1, round(0.25 * len(calibration)))
+        permuted = np.random.default_rng(seed).permutation(len(calibration))
+        threshold_rows = calibration[permuted[margin_rows:]]
+        doubts, wrong = opinions.doubts[threshold_rows], errors[threshold_rows]
         gates = [td.calibrate_scores(doubts[:, k], wrong, trr=0.95) for k in (0, -1)]
-        decided = [
-            g.accept(found.doubts[rest][:, k])
+        accepted = [
+            g.accept(opinions.doubts[test][:, k])
             for g, k in zip(gates, (0, -1), strict=True)
         ]
-        decided.append(gate.accept(gate.margins.sequential(found.doubts[rest])))
-        rates.append([(~a)[~errors[rest]].mean() for a in decided])
-        caught.append((~decided[-1])[errors[rest]].mean())
-        asked = np.ones(len(rest))
-        still = np.ones(len(rest), bool)
+        accepted.append(gate.accept(gate.margins.sequential(opinions.doubts[test])))
+        rates.append([(~mask)[~errors[test]].mean() for mask in accepted])
+        caught.append((~accepted[-1])[errors[test]].mean())
+        passes_of_row = np.ones(len(test))
+        in_doubt = np.ones(len(test), bool)
         for k in range(len(names)):
-            still &= ~gate.margins.settled(found.doubts[rest][:, k], k, gate)
-            asked += still
-        passes.append(asked.mean())
-    one, full, lazy = 100 * np.mean(rates, 0)
+            in_doubt &= ~gate.margins.settled(opinions.doubts[test][:, k], k, gate)
+            passes_of_row += in_doubt
+        passes.append(passes_of_row.mean())
+    first_pass, all_passes, lazy_passes = 100 * np.mean(rates, 0)
     return (
-        f"At a gate for TRR 95%, over {splits} splits into halves: FRR {one:.1f} by "
-        f"one pass, {full:.1f} by all {1 + len(names)}, {lazy:.1f} by views asked only "
-        f"while in doubt, {np.mean(passes):.2f} passes per row; that keeps "
-        f"{(one - lazy) / (one - full):.0%} of the gain. TRR there "
-        f"{100 * np.mean(caught):.1f}."
+        f"At a gate for TRR 95%, over {splits} splits into halves: FRR "
+        f"{first_pass:.1f} by one pass, {all_passes:.1f} by all {1 + len(names)}, "
+        f"{lazy_passes:.1f} by views asked only while in doubt, {np.mean(passes):.2f} "
+        "passes per row; that keeps "
+        f"{(first_pass - lazy_passes) / (first_pass - all_passes):.0%} of the gain. "
+        f"TRR there {100 * np.mean(caught):.1f}."
     )
 
 
-def whole(path):
+def views_table(path):
     """Show what views bring on all rows, their lengths kept or taken out."""
     import trustdoctor as td
     from trustdoctor.kernels import normalise
@@ -326,14 +331,14 @@ def whole(path):
             "|---|---|---|---|---|---|",
         ]
         for count in (0, 1, 5, 9):
-            asked = [view.name for view in image_views(count)] if count else []
-            heard = [clean, *(file[name].astype(np.float64) for name in asked)]
-            short = [normalise(z, LENGTH["p"])[0] / LENGTH["t"] for z in heard]
+            view_names = [view.name for view in image_views(count)] if count else []
+            logits = [clean, *(file[name].astype(np.float64) for name in view_names)]
+            normalised = [normalise(z, LENGTH["p"])[0] / LENGTH["t"] for z in logits]
             doubts = [
-                td.beta(np.mean(said, 0), predicted=predicted)
-                for said in (heard, short)
+                td.beta(np.mean(passes_logits, 0), predicted=predicted)
+                for passes_logits in (logits, normalised)
             ]
-            what = {0: "softmax response", 1: "and the flip"}.get(
+            row_name = {0: "softmax response", 1: "and the flip"}.get(
                 count, f"{count} views"
             )
             cells = [
@@ -341,7 +346,7 @@ def whole(path):
                 for doubt in doubts
                 for metric in (td.auroc, td.frr_at_trr)
             ]
-            lines.append(f"| {what} | {1 + count} | {' | '.join(cells)} |")
+            lines.append(f"| {row_name} | {1 + count} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -369,7 +374,9 @@ def public(folder):
     for data in PUBLIC:
         for path in sorted(folder.glob(f"public-*-{data}-test.npz")):
             name = path.name.removeprefix("public-").removesuffix(f"-{data}-test.npz")
-            files = [folder / f"public-{name}-{known}-test.npz" for known in PUBLIC]
+            files = [
+                folder / f"public-{name}-{data_set}-test.npz" for data_set in PUBLIC
+            ]
             if not all(file.exists() for file in files):
                 continue  # a net of another collection, on one data set alone
             with np.load(path) as file:
@@ -384,10 +391,10 @@ def public_table(rows):
         "tuned: FRR@95TRR | recommended |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for data, name, p, found in rows:
+    for data, name, p, comparison in rows:
         accuracy = 1 - p.errors.mean()
-        base = found.candidates[0]
-        tuned = next((c for c in found.candidates if c.name == "tuned"), None)
+        base = comparison.candidates[0]
+        tuned = next((c for c in comparison.candidates if c.name == "tuned"), None)
         gain, change = "stays msp", ""
         if tuned is not None:
             gain = tuned.auroc_gain.percent(sign=True)
@@ -395,7 +402,7 @@ def public_table(rows):
         lines.append(
             f"| {data} | {name} | {100 * accuracy:.2f} | {100 * base.auroc.value:.2f} |"
             f" {100 * base.frr_at_trr.value:.2f} | {gain} | {change} | "
-            f"{found.recommended or 'msp'} |"
+            f"{comparison.recommended or 'msp'} |"
         )
     return "\n".join(lines)
 
@@ -410,31 +417,31 @@ def tuned_alone(p):
     from trustdoctor.metrics import Ranking, auroc_difference
     from trustdoctor.scores import find_score
 
-    found = choose_score(p, Request({"coverage": 0.5}))  # tuned for AUROC
-    rest = p[found.calibrating_rows]
-    scores = (found.score, find_score("msp"))
-    own, base = (Ranking(score(rest), rest.errors) for score in scores)
-    return auroc_difference(own, base, confidence=0.95)
+    choice = choose_score(p, Request({"coverage": 0.5}))  # tuned for AUROC
+    test = p[choice.calibrating_rows]
+    scores = (choice.score, find_score("msp"))
+    ranking, base_ranking = (Ranking(score(test), test.errors) for score in scores)
+    return auroc_difference(ranking, base_ranking, confidence=0.95)
 
 
 def tally_table(judged):
     """Show wins, ties and losses of each score against msp, by family of models."""
     families = list(dict.fromkeys(family for family, _, _ in judged))
     counts = {}
-    for family, found, p in judged:
-        gains = {c.name: c.auroc_gain for c in found.candidates[1:]}
+    for family, comparison, p in judged:
+        gains = {c.name: c.auroc_gain for c in comparison.candidates[1:]}
         for name, gain in {**gains, ALONE: tuned_alone(p)}.items():
-            own = counts.setdefault(name, {}).setdefault(family, [0, 0, 0])
+            tally = counts.setdefault(name, {}).setdefault(family, [0, 0, 0])
             low, high = gain.low or 0, gain.high or 0
-            own[0 if low > 0 else 2 if high < 0 else 1] += 1
+            tally[0 if low > 0 else 2 if high < 0 else 1] += 1
     lines = [
         f"| score | {' | '.join(families)} |",
         "|---" * (1 + len(families)) + "|",
     ]
-    every = sorted(
-        counts, key=lambda n: -sum(own[0] - own[2] for own in counts[n].values())
+    names_in_order = sorted(
+        counts, key=lambda n: -sum(tally[0] - tally[2] for tally in counts[n].values())
     )
-    for name in every:
+    for name in names_in_order:
         cells = [
             " / ".join(map(str, counts[name][f])) if f in counts[name] else ""
             for f in families
@@ -452,15 +459,15 @@ def own_models(folder):
         path = folder / f"{stem}.npz"
         if not path.exists():
             continue
-        found, names = opinions(path)
-        judged = td.compare(found.predictions, opinions=found)
-        lines = [f"## {title}", "", table(judged), "", judged.verdict(), ""]
+        opinions, names = read_opinions(path)
+        comparison = td.compare(opinions.predictions, opinions=opinions)
+        lines = [f"## {title}", "", table(comparison), "", comparison.verdict(), ""]
         if stem in WHOLE:
-            lines += [whole(path), ""]
+            lines += [views_table(path), ""]
         if stem.endswith("clean"):
-            lines += [adaptive(found, names), ""]
+            lines += [adaptive(opinions, names), ""]
         if stem == "answers-minilm-imdb":
-            checks = check_views(found, names)
+            checks = check_views(opinions, names)
             shown = "; ".join(
                 f"{c.name}: accuracy {100 * c.accuracy:+.2f}, AUROC with it alone "
                 f"{100 * c.auroc:+.2f}{'' if c.keep else f' (drop: {c.reason})'}"
@@ -468,18 +475,18 @@ def own_models(folder):
             )
             lines += [f"Views, each by itself: {shown}.", ""]
         family = FAMILY_OF.get(stem.rpartition("-")[2], OTHERS)
-        yield family, judged, found.predictions, lines
-    found, judged = digits()
+        yield family, comparison, opinions.predictions, lines
+    opinions, comparison = digits()
     title = "## Naive Bayes, scikit-learn's digits (64 columns)"
-    lines = [title, "", table(judged), "", judged.verdict(), ""]
-    yield OTHERS, judged, found.predictions, lines
+    lines = [title, "", table(comparison), "", comparison.verdict(), ""]
+    yield OTHERS, comparison, opinions.predictions, lines
 
 
 def page(folder):
     """Return the page."""
     models, rows = list(own_models(folder)), list(public(folder))
-    judged = [(PUBLIC[data], found, p) for data, _, p, found in rows]
-    judged += [(family, found, p) for family, found, p, _ in models]
+    judged = [(PUBLIC[data], comparison, p) for data, _, p, comparison in rows]
+    judged += [(family, comparison, p) for family, comparison, p, _ in models]
     lines = [
         "# Which score?",
         "",
@@ -516,20 +523,20 @@ def page(folder):
             public_table(rows),
             "",
         ]
-    return "\n".join([*lines, *(line for *_, part in models for line in part)])
+    return "\n".join([*lines, *(line for *_, section in models for line in section)])
 
 
 def main():
-    step, *rest = sys.argv[1:]
+    step, *arguments = sys.argv[1:]
     start = time.perf_counter()
     if step == "prepare":
-        prepare(Path(rest[0]), Path(rest[1]))
+        prepare(Path(arguments[0]), Path(arguments[1]))
     elif step == "answers":
-        answers(Path(rest[0]), *rest[1:])
+        answers(Path(arguments[0]), *arguments[1:])
     elif step == "check":
-        check(Path(rest[0]), rest[1])
+        check(Path(arguments[0]), arguments[1])
     else:
-        Path(rest[1]).write_text(page(Path(rest[0])), encoding="utf-8")
+        Path(arguments[1]).write_text(page(Path(arguments[0])), encoding="utf-8")
     print(f"{step}: {time.perf_counter() - start:.0f} s")
 
 

@@ -44,25 +44,27 @@ def probabilities(p):
     return e / e.sum(1, keepdims=True)
 
 
-def judged(mask, labels):
+def coverage_and_size(mask, labels):
     """Return how often lists hold the truth, and how many classes they hold."""
     return mask[np.arange(len(labels)), labels].mean(), mask.sum(1).mean()
 
 
-def all_rows(probs, labels, rows, new):
+def all_rows(probs, labels, rows, new_rows):
     """Return the sets of 1 - p calibrated on rows without regard to the gate."""
-    strange = np.sort(1 - probs[rows, labels[rows]])
+    nonconformity = np.sort(1 - probs[rows, labels[rows]])
     k = math.ceil((len(rows) + 1) * LEVEL - 1e-9)
-    return 1 - probs[new] <= strange[k - 1]
+    return 1 - probs[new_rows] <= nonconformity[k - 1]
 
 
 def make_lists(p, order):
     """Return gates with lists, by what set them; all but the last have one gate."""
-    first, rows = np.split(order, [ROWS // 2])
-    gate = td.calibrate(p[first], frr=FRR)
+    gate_rows, list_rows = np.split(order, [ROWS // 2])
+    gate = td.calibrate(p[gate_rows], frr=FRR)
     lists = {
-        f"{how}, other rows": td.shortlist(gate, p[rows], level=LEVEL, method=how)
-        for how in ("lac", "aps", "raps")
+        f"{method}, other rows": td.shortlist(
+            gate, p[list_rows], level=LEVEL, method=method
+        )
+        for method in ("lac", "aps", "raps")
     }
     return lists | {SAME: td.calibrate(p[order], frr=FRR, shortlist=LEVEL)}
 
@@ -71,27 +73,34 @@ def split_net(task):
     """Return coverage, size and rows of lists: a line per split, by what set them."""
     path, splits, peers = task
     p = td.read(path)
-    probs, labels, found = probabilities(p), np.asarray(p.labels), {}
-    sent = {"rows": [], "rejected": [], "new": []}
+    probs, labels, lines_by_name = probabilities(p), np.asarray(p.labels), {}
+    peer_arrays = {"rows": [], "rejected": [], "new": []}
     for seed in range(splits):
         order = np.random.default_rng(seed).permutation(len(p))
-        new, rows = order[ROWS:], order[ROWS // 2 : ROWS]
+        new_rows, rows = order[ROWS:], order[ROWS // 2 : ROWS]
         lists = make_lists(p, order[:ROWS])
         for name, gate in lists.items():
-            said = gate.screen(p[new])
-            out = ~said.accepted
-            held = judged(said.shortlist[out], labels[new[out]])
-            found.setdefault(name, []).append((*held, out.sum()))
-        mine = new[~lists[OTHER].screen(p[new]).accepted]
-        held = judged(all_rows(probs, labels, rows, mine), labels[mine])
-        found.setdefault(ALL, []).append((*held, len(mine)))
-        sent["rows"].append(rows)
-        sent["rejected"].append(~lists[OTHER].screen(p[rows]).accepted)
-        sent["new"].append(np.pad(mine, (0, len(new) - len(mine)), constant_values=-1))
+            screened = gate.screen(p[new_rows])
+            rejected = ~screened.accepted
+            line = coverage_and_size(
+                screened.shortlist[rejected], labels[new_rows[rejected]]
+            )
+            lines_by_name.setdefault(name, []).append((*line, rejected.sum()))
+        rejected_new = new_rows[~lists[OTHER].screen(p[new_rows]).accepted]
+        line = coverage_and_size(
+            all_rows(probs, labels, rows, rejected_new), labels[rejected_new]
+        )
+        lines_by_name.setdefault(ALL, []).append((*line, len(rejected_new)))
+        peer_arrays["rows"].append(rows)
+        peer_arrays["rejected"].append(~lists[OTHER].screen(p[rows]).accepted)
+        padding = (0, len(new_rows) - len(rejected_new))
+        peer_arrays["new"].append(np.pad(rejected_new, padding, constant_values=-1))
     if peers:
-        found |= ask(peers, "sets", probs=probs, labels=labels, level=LEVEL, **sent)
-    versions = str(found.pop("versions", ""))
-    return {name: np.array(own) for name, own in found.items()}, versions
+        lines_by_name |= ask(
+            peers, "sets", probs=probs, labels=labels, level=LEVEL, **peer_arrays
+        )
+    versions = str(lines_by_name.pop("versions", ""))
+    return {name: np.array(lines) for name, lines in lines_by_name.items()}, versions
 
 
 def mean_half(values):
@@ -100,49 +109,55 @@ def mean_half(values):
 
 
 def shown(values, digits=2, scale=100):
-    mean, half = mean_half(scale * np.asarray(values))
-    return f"{mean:.{digits}f} ± {half:.{digits}f}"
+    mean, half_width = mean_half(scale * np.asarray(values))
+    return f"{mean:.{digits}f} ± {half_width:.{digits}f}"
 
 
-def splits(pool, given):
+def splits(pool, options):
     """Coverage and size on real predictions, beside other packages."""
-    many = 10 if given.quick else 200
-    folder = given.shared / "predictions"
-    tasks = [(folder / f"{name}.npz", many, given.peers) for name in NETS]
-    found = dict(zip(NETS, pool.map(split_net, tasks, 1), strict=True))
+    n_splits = 10 if options.quick else 200
+    folder = options.shared / "predictions"
+    tasks = [(folder / f"{name}.npz", n_splits, options.peers) for name in NETS]
+    results = dict(zip(NETS, pool.map(split_net, tasks, 1), strict=True))
     head = ["model", "set by", "coverage among the rejected, %", "classes"]
     lines = [
-        [words, way, shown(own[:, 0]), f"{own[:, 1].mean():.2f}"]
+        [words, setter, shown(lines[:, 0]), f"{lines[:, 1].mean():.2f}"]
         for net, words in NETS.items()
-        for way, own in found[net][0].items()
+        for setter, lines in results[net][0].items()
     ]
-    bad = [f"{NETS[net]}: {w}" for net in OURS for w in beyond(found[net][0])]
-    versions = found[OURS[0]][1]
+    failures = [
+        f"{NETS[net]}: {failure}"
+        for net in OURS
+        for failure in failures_of(results[net][0])
+    ]
+    versions = results[OURS[0]][1]
     words = (
-        f"{many} splits: {ROWS // 2:,} rows set the gate (FRR {FRR:.0%}), "
+        f"{n_splits} splits: {ROWS // 2:,} rows set the gate (FRR {FRR:.0%}), "
         f'{ROWS // 2:,} others the lists ({LEVEL:.0%}), {ROWS:,} others judge. "The '
-        f"gate's rows\": "
-        f"all {ROWS:,} set both, by selection-conditional calibration. ± is the 95% "
-        f"interval over the splits. {versions + '. ' if versions else ''}Of "
-        f"{ROWS:,} rows, {rejected_words(found)} were rejected."
+        f"gate's rows\": all {ROWS:,} set both, by selection-conditional calibration. "
+        "± is the 95% interval over the splits. "
+        f"{versions + '. ' if versions else ''}Of {ROWS:,} rows, "
+        f"{rejected_words(results)} were rejected."
     )
-    return {"splits": f"{table(head, lines)}\n\n{words}"}, bad
+    return {"splits": f"{table(head, lines)}\n\n{words}"}, failures
 
 
-def rejected_words(found):
-    many = [own[OTHER][:, 2].mean() for own, _ in found.values()]
-    return f"{min(many):.0f} to {max(many):.0f}"
+def rejected_words(results):
+    counts = [
+        lines_by_name[OTHER][:, 2].mean() for lines_by_name, _ in results.values()
+    ]
+    return f"{min(counts):.0f} to {max(counts):.0f}"
 
 
-def beyond(found):
+def failures_of(lines_by_name):
     """Say where our lists are not what they should be."""
-    hit, size = found[OTHER][:, 0].mean(), found[OTHER][:, 1].mean()
-    if not 0.945 <= hit <= 0.955:
-        yield f"coverage {hit:.2%}"
+    coverage, size = lines_by_name[OTHER].mean(0)[:2]
+    if not 0.945 <= coverage <= 0.955:
+        yield f"coverage {coverage:.2%}"
     if size > 3.4:
         yield f"{size:.2f} classes"
-    if not 0.88 <= found[ALL][:, 0].mean() <= 0.92:
-        yield f"coverage {found[ALL][:, 0].mean():.2%} if all rows set them"
+    if not 0.88 <= lines_by_name[ALL][:, 0].mean() <= 0.92:
+        yield f"coverage {lines_by_name[ALL][:, 0].mean():.2%} if all rows set them"
 
 
 KINDS = {
@@ -186,37 +201,41 @@ def groups_of(p, kind):
 
 def rejected_rows(gate, p, groups, m):
     """Return the first m rows that a gate rejects, of each group; None if fewer."""
-    out = ~gate.screen(p, groups=groups).accepted
+    rejected = ~gate.screen(p, groups=groups).accepted
     names = np.zeros(len(p)) if groups is None else groups
-    own = [np.flatnonzero(out & (names == name))[:m] for name in np.unique(names)]
-    return np.concatenate(own) if min(map(len, own)) == m else None
+    first_rejected = [
+        np.flatnonzero(rejected & (names == name))[:m] for name in np.unique(names)
+    ]
+    if min(map(len, first_rejected)) < m:
+        return None
+    return np.concatenate(first_rejected)
 
 
 def draw_rejected(rng, gate, kind, m):
     """Return rows of which a gate rejects m, and their groups; other rows are none."""
-    n, kept = 4 * m, None
-    while kept is None:
+    n, rejected = 4 * m, None
+    while rejected is None:
         p = draw_rows(rng, n, kind)
         groups, n = groups_of(p, kind), 2 * n
-        kept = rejected_rows(gate, p, groups, m)
-    return p[kept], None if groups is None else groups[kept]
+        rejected = rejected_rows(gate, p, groups, m)
+    return p[rejected], None if groups is None else groups[rejected]
 
 
 def make_gate(rng, kind, m):
     """Return a function that calibrates lists anew, by m rejected rows."""
-    first = draw_rows(rng, 20_000, kind)
+    gate_rows = draw_rows(rng, 20_000, kind)
     if kind == "the gate's rows":
-        share = (~td.calibrate(first, frr=FRR).screen(first).accepted).mean()
+        share = (~td.calibrate(gate_rows, frr=FRR).screen(gate_rows).accepted).mean()
         n = math.ceil(m / share)
         return lambda: td.calibrate(draw_rows(rng, n, kind), frr=FRR, shortlist=LEVEL)
     target = {"frr": FRR} if kind in GROUPS else {"threshold": 0.0}
-    gate = td.calibrate(first, groups=groups_of(first, kind), **target)
+    gate = td.calibrate(gate_rows, groups=groups_of(gate_rows, kind), **target)
 
-    def listed():
+    def calibrate_lists():
         p, groups = draw_rejected(rng, gate, kind, m)
         return td.shortlist(gate, p, level=LEVEL, groups=groups, **KINDS[kind])
 
-    return listed
+    return calibrate_lists
 
 
 def simulated_cell(task):
@@ -226,59 +245,63 @@ def simulated_cell(task):
     the share that is rejected and whose list holds the truth is divided by the share
     that is rejected; a line is what it adds to that ratio.
     """
-    kind, m, many, seed = task
+    kind, m, calibrations, seed = task
     rng = np.random.default_rng(seed)
-    listed, lines = make_gate(rng, kind, m), []
-    for _ in range(many):
-        gate, new = listed(), draw_rows(rng, FRESH, kind)
-        groups = groups_of(new, kind)
-        said = gate.screen(new, groups=groups)
-        out = ~said.accepted & (True if groups is None else groups == GROUPS[kind])
-        held, mass = said.shortlist[out], probabilities(new)[out]
-        lines.append((mass[held].sum(), held.sum(), len(held)))
-    held, rows = np.array(lines)[:, :2], np.array(lines)[:, 2:]
-    ratio = held.sum(0) / rows.sum()
-    return ratio + (held - ratio * rows) / rows.mean()
+    calibrate_lists, lines = make_gate(rng, kind, m), []
+    for _ in range(calibrations):
+        gate, new_rows = calibrate_lists(), draw_rows(rng, FRESH, kind)
+        groups = groups_of(new_rows, kind)
+        screened = gate.screen(new_rows, groups=groups)
+        rejected = ~screened.accepted & (
+            True if groups is None else groups == GROUPS[kind]
+        )
+        lists, probs = screened.shortlist[rejected], probabilities(new_rows)[rejected]
+        lines.append((probs[lists].sum(), lists.sum(), len(lists)))
+    lists, rows = np.array(lines)[:, :2], np.array(lines)[:, 2:]
+    ratio = lists.sum(0) / rows.sum()
+    return ratio + (lists - ratio * rows) / rows.mean()
 
 
-def foreseen(rows):
-    """Return the exact coverage of lists set by this number of rejected rows."""
+def exact_coverage(rows):
+    """Return the exact coverage of lists that this number of rejected rows set."""
     return math.ceil((rows + 1) * LEVEL - 1e-9) / (rows + 1)
 
 
-def simulated(pool, given):
+def simulated(pool, options):
     """Coverage on made-up rows, where it is known what it must be."""
-    many = 20 if given.quick else 1000
+    calibrations = 20 if options.quick else 1000
     cells = [(kind, m) for kind in KINDS for m in REJECTED]
     order = sorted(range(len(cells)), key=lambda i: -cells[i][1])  # the longest first
-    tasks = [(*cells[i], many, i) for i in order]
-    made = dict(zip(order, pool.map(simulated_cell, tasks, 1), strict=True))
+    tasks = [(*cells[i], calibrations, i) for i in order]
+    lines_by_cell = dict(zip(order, pool.map(simulated_cell, tasks, 1), strict=True))
     head = ["rows", *(f"{m:,} rejected" for m in REJECTED)]
-    lines, bad = [], []
+    lines, failures = [], []
     for kind in KINDS:
         line = [kind]
         for m in REJECTED:
-            own = made[cells.index((kind, m))]
-            line.append(f"{shown(own[:, 0])} ({own[:, 1].mean():.2f})")
-            bad += [f"{kind}, {m:,}: {line[-1]}"] if astray(kind, m, own) else []
+            judged_lines = lines_by_cell[cells.index((kind, m))]
+            coverage, size = shown(judged_lines[:, 0]), judged_lines[:, 1].mean()
+            line.append(f"{coverage} ({size:.2f})")
+            if is_astray(kind, m, judged_lines):
+                failures.append(f"{kind}, {m:,}: {line[-1]}")
         lines.append(line)
-    exact = ", ".join(f"{foreseen(m):.2%}" for m in REJECTED)
+    exact = ", ".join(f"{exact_coverage(m):.2%}" for m in REJECTED)
     words = (
-        f"Coverage among the rejected in %, in brackets the classes on a list, out of "
-        f"{SIZE}. {many:,} calibrations per cell, each judged by {FRESH:,} new rows of "
-        "its own; ± is the 95% interval of the simulation. Without ties it must be "
-        f"{exact}; with ties, or where long lists become a full review, at least "
-        f"{LEVEL:.0%}. Two groups: that number of rejected rows in each. The "
-        "gate's rows: about that number, and at least 95%."
+        "Coverage among the rejected in %, in brackets the classes on a list, out of "
+        f"{SIZE}. {calibrations:,} calibrations per cell, each judged by {FRESH:,} new "
+        "rows of its own; ± is the 95% interval of the simulation. Without ties it "
+        f"must be {exact}; with ties, or where long lists become a full review, at "
+        f"least {LEVEL:.0%}. Two groups: so many rejected rows in each. The gate's "
+        "rows: about so many, and at least 95%."
     )
-    return {"simulated": f"{table(head, lines)}\n\n{words}"}, bad
+    return {"simulated": f"{table(head, lines)}\n\n{words}"}, failures
 
 
-def astray(kind, m, own):
+def is_astray(kind, m, judged_lines):
     """Whether coverage is outside its bounds, by more than chance."""
-    mean, half = mean_half(own[:, 0])
+    mean, half_width = mean_half(judged_lines[:, 0])
     low, high = (LEVEL, LEVEL + 1 / (m + 1)) if kind in EXACT else (LEVEL, 1.0)
-    return not low - 2 * half <= mean <= high + 2 * half
+    return not low - 2 * half_width <= mean <= high + 2 * half_width
 
 
 PARTS = {"splits": splits, "simulated": simulated}

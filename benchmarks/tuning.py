@@ -13,6 +13,7 @@ import argparse
 import importlib.util
 import math
 import os
+import shutil
 import sys
 import tempfile
 from itertools import product
@@ -21,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 from guarantees import chance
-from pages import processor
+from pages import fill, processor, table
 from scipy.stats import rankdata, t
 
 import trustdoctor as td
@@ -66,17 +67,19 @@ KINDS = (
 
 def rates(doubts, wrong):
     """Return FRR@95TRR, AUROC and TRR@5FRR, in percent."""
-    caught = td.trr_at_frr(doubts, wrong, frr=FRR)
-    found = td.frr_at_trr(doubts, wrong, trr=TRR), td.auroc(doubts, wrong), caught
-    return 100 * np.array(found)
+    trr_at_frr = td.trr_at_frr(doubts, wrong, frr=FRR)
+    values = td.frr_at_trr(doubts, wrong, trr=TRR), td.auroc(doubts, wrong), trr_at_frr
+    return 100 * np.array(values)
 
 
-def paired(own, base, wrong):
+def paired(doubts, base_doubts, wrong):
     """Return the changes of FRR@95TRR and of AUROC, with 95% intervals."""
-    first, second = Ranking(own, wrong), Ranking(base, wrong)
-    parts = (paired_frr(r, trr=TRR, confidence=0.95) for r in (first, second))
-    area = auroc_difference(first, second, confidence=0.95)
-    return frr_difference(*parts, wrong), area
+    ranking, base_ranking = Ranking(doubts, wrong), Ranking(base_doubts, wrong)
+    paired_rates = (
+        paired_frr(r, trr=TRR, confidence=0.95) for r in (ranking, base_ranking)
+    )
+    auroc_change = auroc_difference(ranking, base_ranking, confidence=0.95)
+    return frr_difference(*paired_rates, wrong), auroc_change
 
 
 def length(p):
@@ -85,34 +88,37 @@ def length(p):
     return np.linalg.norm(z - z.mean(1, keepdims=True), axis=1)
 
 
-def among_alike(doubts, alike, wrong):
+def among_alike(doubts, other_doubts, wrong):
     """Return the AUROC over pairs of rows that another score finds alike, in percent.
 
     Strata of that score hold equally many errors.
     """
-    edges = np.quantile(alike[wrong], np.linspace(0, 1, STRATA + 1)[1:-1])
-    stratum, won, pairs = np.digitize(alike, edges), 0.0, 0
+    edges = np.quantile(other_doubts[wrong], np.linspace(0, 1, STRATA + 1)[1:-1])
+    stratum, pairs_won, pairs = np.digitize(other_doubts, edges), 0.0, 0
     for k in range(STRATA):
-        own = wrong[stratum == k]
-        if own.any() and not own.all():
-            many = int(own.sum()) * int((~own).sum())
-            won += many * td.auroc(doubts[stratum == k], own)
-            pairs += many
-    return 100 * won / pairs
+        stratum_errors = wrong[stratum == k]
+        if stratum_errors.any() and not stratum_errors.all():
+            pairs_here = int(stratum_errors.sum()) * int((~stratum_errors).sum())
+            pairs_won += pairs_here * td.auroc(doubts[stratum == k], stratum_errors)
+            pairs += pairs_here
+    return 100 * pairs_won / pairs
 
 
 def look_at(path):
     """Return what one file says about length, and about margin, without choosing."""
     p = td.read(path)
-    wrong, base, plain = p.errors, td.msp(p), td.normalised_alpha(p)
-    tells = []
+    wrong, msp, normalised = p.errors, td.msp(p), td.normalised_alpha(p)
+    aurocs_of_length = []
     if p.n_classes > 2:
         short = -length(p)
-        tells = [100 * td.auroc(short, wrong)]
-        tells += [among_alike(short, alike, wrong) for alike in (plain, base)]
-    found = [rates(d, wrong)[0] for d in (base, plain)]
+        aurocs_of_length = [100 * td.auroc(short, wrong)]
+        aurocs_of_length += [
+            among_alike(short, other_doubts, wrong)
+            for other_doubts in (normalised, msp)
+        ]
+    frrs = [rates(d, wrong)[0] for d in (msp, normalised)]
     accuracy = 100 * (1 - wrong.mean())
-    return accuracy, tells, found, paired(td.margin(p), base, wrong)
+    return accuracy, aurocs_of_length, frrs, paired(td.margin(p), msp, wrong)
 
 
 def tune_file(task):
@@ -123,25 +129,29 @@ def tune_file(task):
     """
     path, sizes, splits = task
     p = td.read(path)
-    base, wrong = td.msp(p), p.errors
-    found, intervals = {}, None
+    msp, wrong = td.msp(p), p.errors
+    lines_by_size, intervals = {}, None
     for n in sizes:
         lines = []
         for seed in range(splits):
             order = np.random.default_rng(seed).permutation(len(p))
-            chosen, rest = np.split(order, [n])
-            before = rates(base[rest], wrong[rest])
-            score = td.tune(p[chosen])
-            own = score(p)
-            change = rates(own[rest], wrong[rest]) - before
-            aimed = math.nan
+            tuning_rows, test_rows = np.split(order, [n])
+            before = rates(msp[test_rows], wrong[test_rows])
+            score = td.tune(p[tuning_rows])
+            doubts = score(p)
+            change = rates(doubts[test_rows], wrong[test_rows]) - before
+            aimed_change = math.nan
             if n == USUAL:
-                other = td.tune(p[chosen], for_={"frr": FRR})(p)
-                aimed = rates(other[rest], wrong[rest])[2] - before[2]
-                intervals = intervals or paired(own[rest], base[rest], wrong[rest])
-            lines.append([*change, score.members == ("msp",), aimed, before[2]])
-        found[n] = np.array(lines, float)
-    return found, intervals
+                aimed_doubts = td.tune(p[tuning_rows], for_={"frr": FRR})(p)
+                aimed_change = (
+                    rates(aimed_doubts[test_rows], wrong[test_rows])[2] - before[2]
+                )
+                intervals = intervals or paired(
+                    doubts[test_rows], msp[test_rows], wrong[test_rows]
+                )
+            lines.append([*change, score.members == ("msp",), aimed_change, before[2]])
+        lines_by_size[n] = np.array(lines, float)
+    return lines_by_size, intervals
 
 
 def calibrate_file(task):
@@ -153,31 +163,32 @@ def calibrate_file(task):
     """
     path, target, splits = task
     p = td.read(path)
-    found, refused = {}, 0
+    lines_by_size, refused = {}, 0
     for n in CALIBRATION:
         lines = []
         for seed in range(splits):
             order = np.random.default_rng(1000 + seed).permutation(len(p))
             rows, test = p[order[:n]], p[order[n:]]
-            plain = td.calibrate(rows, score="msp", **target)
+            msp_gate = td.calibrate(rows, score="msp", **target)
             try:
-                gate = td.calibrate(rows, score="auto", **target)
+                auto_gate = td.calibrate(rows, score="auto", **target)
             except InputError:  # too few errors to choose by: msp is named
-                gate, refused = plain, refused + 1
-            lines.append([judge(g, test, target) for g in (gate, plain)])
-        found[n] = np.array(lines, float)
-    return found, refused
+                auto_gate, refused = msp_gate, refused + 1
+            lines.append([judge(gate, test, target) for gate in (auto_gate, msp_gate)])
+        lines_by_size[n] = np.array(lines, float)
+    return lines_by_size, refused
 
 
 def judge(gate, test, target):
     """Return promise kept, how often foreseen, FRR or coverage, all rejected."""
-    at = td.confusion(gate.score(test), test.errors, threshold=gate.threshold)
-    none = gate.state == "reject-all"
+    confusion = td.confusion(gate.score(test), test.errors, threshold=gate.threshold)
+    rejects_all = gate.state == "reject-all"
     if "risk" in target:
-        kept = at.accepted_errors <= target["risk"] * at.n_accepted
-        return kept, math.nan, 100 * at.coverage, none
-    beyond = 0.0 if none else chance(gate, at, "trr", target["trr"])
-    return at.trr >= target["trr"], 1 - beyond, 100 * at.frr, none
+        is_kept = confusion.accepted_errors <= target["risk"] * confusion.n_accepted
+        return is_kept, math.nan, 100 * confusion.coverage, rejects_all
+    trr = target["trr"]
+    broken = 0.0 if rejects_all else chance(gate, confusion, "trr", trr)
+    return confusion.trr >= trr, 1 - broken, 100 * confusion.frr, rejects_all
 
 
 def draw_rows(kind, rng, n):
@@ -201,16 +212,17 @@ def tune_drawn(task):
     """Tune on rows of a made-up model; return what it said, and what it changed."""
     kind, seed = task
     rng = np.random.default_rng(seed)
-    score, new = td.tune(draw_rows(kind, rng, USUAL)), draw_rows(kind, rng, FRESH)
-    changed = rates(score(new), new.errors) - rates(td.msp(new), new.errors)
-    return score.members == ("msp",), *changed[:2]
+    score, new_rows = td.tune(draw_rows(kind, rng, USUAL)), draw_rows(kind, rng, FRESH)
+    base = rates(td.msp(new_rows), new_rows.errors)
+    changes = rates(score(new_rows), new_rows.errors) - base
+    return score.members == ("msp",), *changes[:2]
 
 
 def ends(values):
     """Return the 95% interval of the mean of independent values."""
-    half = t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1)
-    half /= math.sqrt(len(values))
-    return np.mean(values) - half, np.mean(values) + half
+    half_width = t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1)
+    half_width /= math.sqrt(len(values))
+    return np.mean(values) - half_width, np.mean(values) + half_width
 
 
 def interval(values, digits=2):
@@ -219,21 +231,15 @@ def interval(values, digits=2):
     return f"{np.mean(values):+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}]"
 
 
-def table(head, lines):
-    """Return a table as Markdown."""
-    parts = [head, ["---"] * len(head), *lines]
-    return "\n".join("| " + " | ".join(map(str, part)) + " |" for part in parts)
-
-
 def mean_sd(values):
     """Return the mean over splits, and the standard deviation over them."""
     return f"{np.mean(values):+.2f} ({np.std(values, ddof=1):.2f})"
 
 
-def shown_pair(found):
+def shown_pair(change):
     """Return a paired change; rows that are ranked alike change nothing."""
-    alike = found.low == found.high == 0
-    return "ranks alike" if alike else found.percent(sign=True)
+    ranks_alike = change.low == change.high == 0
+    return "ranks alike" if ranks_alike else change.percent(sign=True)
 
 
 def listed(names):
@@ -244,7 +250,7 @@ def listed(names):
 
 
 def of_set(data):
-    return [name for name, (_, own) in PUBLIC.items() if own == data]
+    return [name for name, (_, model_data) in PUBLIC.items() if model_data == data]
 
 
 def why_table(looks):
@@ -252,9 +258,9 @@ def why_table(looks):
     head += ["msp alike", "FRR@95TRR, msp", "FRR@95TRR, normalised_alpha"]
     lines = []
     for name, words in (PUBLIC | OURS).items():
-        accuracy, tells, found, _ = looks[name]
-        if tells:
-            shown = [f"{x:.1f}" for x in (accuracy, *tells, *found)]
+        accuracy, aurocs_of_length, frrs, _ = looks[name]
+        if aurocs_of_length:
+            shown = [f"{x:.1f}" for x in (accuracy, *aurocs_of_length, *frrs)]
             lines.append([*words, *shown])
     return table(head, lines)
 
@@ -264,16 +270,16 @@ def tuned_table(tuned, names):
     head += ["stayed msp"]
     lines = []
     for name, words in names.items():
-        found, (frr, area) = tuned[name]
-        own = found[USUAL]
+        lines_by_size, (frr, auroc_change) = tuned[name]
+        by_split = lines_by_size[USUAL]
         lines.append(
             [
                 *words,
-                mean_sd(own[:, 0]),
+                mean_sd(by_split[:, 0]),
                 shown_pair(frr),
-                mean_sd(own[:, 1]),
-                shown_pair(area),
-                f"{own[:, 3].sum():.0f} of {len(own)}",
+                mean_sd(by_split[:, 1]),
+                shown_pair(auroc_change),
+                f"{by_split[:, 3].sum():.0f} of {len(by_split)}",
             ]
         )
     return table(head, lines)
@@ -283,9 +289,9 @@ def rows_table(tuned):
     head = ["data", "rows that choose", "FRR@95TRR", "AUROC", "stayed msp"]
     lines = []
     for data, n in product(SETS.values(), ROWS):
-        own = np.array([tuned[name][0][n].mean(0) for name in of_set(data)])
-        means = interval(own[:, 0]), interval(own[:, 1])
-        lines.append([data, f"{n:,}", *means, f"{100 * own[:, 3].mean():.0f}%"])
+        model_means = np.array([tuned[name][0][n].mean(0) for name in of_set(data)])
+        shown = interval(model_means[:, 0]), interval(model_means[:, 1])
+        lines.append([data, f"{n:,}", *shown, f"{100 * model_means[:, 3].mean():.0f}%"])
     return table(head, lines)
 
 
@@ -296,21 +302,23 @@ def promise_table(gates, target):
     head += ["difference", "auto better on", "all rejected, auto", "all rejected, msp"]
     lines, words = [], []
     for data in SETS.values():
-        better, clear = [], {-1: [], 1: []}
+        better_sizes, clear_sizes = [], {-1: [], 1: []}
         for n in CALIBRATION:
-            own = np.array([gates[name, target][0][n] for name in of_set(data)])
-            mean, each = own.mean((0, 1)), own.mean(1)[:, :, 2]
-            gain = each[:, 0] - each[:, 1]
+            judged = np.array([gates[name, target][0][n] for name in of_set(data)])
+            mean, by_model = judged.mean((0, 1)), judged.mean(1)[:, :, 2]
+            gain = by_model[:, 0] - by_model[:, 1]
             low, high = sorted(sign * x for x in ends(gain))
-            better += [n] if low + high < 0 else []
+            better_sizes += [n] if low + high < 0 else []
             if low * high > 0:
-                clear[1 if low > 0 else -1].append(f"{n:,}")
-            shown = [kept_share(part) for part in mean]
+                clear_sizes[1 if low > 0 else -1].append(f"{n:,}")
+            shown = [kept_share(judged_means) for judged_means in mean]
             shown += [f"{x:.1f}" for x in mean[:, 2]] + [interval(gain, 1)]
             shown += [f"{(sign * gain < 0).sum()} of {len(gain)}"]
             shown += [f"{100 * x:.1f}%" for x in mean[:, 3]]
             lines.append([data, f"{n:,}", *shown])
-        words.append(f"on {data} {sizes_words(better)} ({clear_words(clear)})")
+        words.append(
+            f"on {data} {sizes_words(better_sizes)} ({clear_words(clear_sizes)})"
+        )
     return table(head, lines), "; ".join(words)
 
 
@@ -323,35 +331,39 @@ def sizes_words(better):
 
 def clear_words(clear):
     """Say at which numbers of rows an interval excludes 0, for good and for bad."""
-    said = {"clearly at": clear[-1], "clearly not at": clear[1]}
-    parts = [f"{words} {listed(sizes)}" for words, sizes in said.items() if sizes]
-    return ", ".join(parts) or "nowhere clearly"
+    sizes_by_words = {"clearly at": clear[-1], "clearly not at": clear[1]}
+    phrases = [
+        f"{words} {listed(sizes)}" for words, sizes in sizes_by_words.items() if sizes
+    ]
+    return ", ".join(phrases) or "nowhere clearly"
 
 
-def kept_share(part):
+def kept_share(judged_means):
     """Return how often a promise was kept, and how often that was foreseen."""
-    kept, foreseen = 100 * part[:2]
-    return f"{kept:.1f}%" + ("" if math.isnan(foreseen) else f" ({foreseen:.1f}%)")
+    kept_percent, foreseen = 100 * judged_means[:2]
+    return f"{kept_percent:.1f}%" + (
+        "" if math.isnan(foreseen) else f" ({foreseen:.1f}%)"
+    )
 
 
 def kept_overall(gates, target):
     """Return how often auto and msp kept a promise, over all gates."""
-    every = [
-        own
-        for (_, t), (found, _) in gates.items()
+    judged = [
+        lines
+        for (_, t), (lines_by_size, _) in gates.items()
         if t == target
-        for own in found.values()
+        for lines in lines_by_size.values()
     ]
-    return [kept_share(part) for part in np.concatenate(every).mean(0)]
+    return [kept_share(judged_means) for judged_means in np.concatenate(judged).mean(0)]
 
 
 def null_table(drawn):
     head = ["rows", "stayed msp", "FRR@95TRR on new rows", "AUROC on new rows"]
     lines = []
-    for kind, found in drawn.items():
-        stayed, frr, area = np.array(found, float).T
+    for kind, results in drawn.items():
+        stayed, frr, auroc_change = np.array(results, float).T
         lines.append(
-            [kind, f"{100 * stayed.mean():.0f}%", interval(frr), interval(area)]
+            [kind, f"{100 * stayed.mean():.0f}%", interval(frr), interval(auroc_change)]
         )
     return table(head, lines)
 
@@ -369,8 +381,12 @@ def aimed_table(tuned):
     head = ["model", "data", "TRR@5FRR msp", "tuned by AUROC", "tuned for FRR 5%"]
     lines = []
     for name, words in (PUBLIC | OURS).items():
-        own = tuned[name][0][USUAL]
-        shown = [f"{own[:, 5].mean():.1f}", mean_sd(own[:, 2]), mean_sd(own[:, 4])]
+        by_split = tuned[name][0][USUAL]
+        shown = [
+            f"{by_split[:, 5].mean():.1f}",
+            mean_sd(by_split[:, 2]),
+            mean_sd(by_split[:, 4]),
+        ]
         lines.append([*words, *shown])
     return table(head, lines)
 
@@ -380,7 +396,7 @@ def draw(path, out):
     from matplotlib.figure import Figure
 
     p = td.read(path)
-    wrong, long = p.errors, length(p)
+    wrong, lengths = p.errors, length(p)
     figure = Figure(figsize=(9, 4.1), layout="constrained", facecolor="white")
     panels = figure.subplots(1, 2, sharey=True)
     titles = "Before: msp", "After: normalised_alpha"
@@ -388,21 +404,24 @@ def draw(path, out):
         panels, titles, (td.msp, td.normalised_alpha), strict=True
     ):
         doubts = score(p)
-        place = 100 * rankdata(doubts) / len(doubts)
+        percentile = 100 * rankdata(doubts) / len(doubts)
         for rows, colour, bins in ((~wrong, RIGHT, 20), (wrong, WRONG, 8)):
-            draw_bands(axes, long[rows], place[rows], colour, bins)
-        cut = np.quantile(place[wrong], 1 - TRR, method="lower")
-        lost = td.frr_at_trr(doubts, wrong, trr=TRR)
-        axes.axhline(cut, color=LIMIT, linestyle="--", lw=1.2)
-        words = f"catches {TRR:.0%} of the\nwrong rows, loses\n{lost:.0%} of the right"
-        axes.text(6.3, cut - 2, words, color=LIMIT, fontsize=9, va="top")
+            draw_bands(axes, lengths[rows], percentile[rows], colour, bins)
+        limit = np.quantile(percentile[wrong], 1 - TRR, method="lower")
+        frr = td.frr_at_trr(doubts, wrong, trr=TRR)
+        axes.axhline(limit, color=LIMIT, linestyle="--", lw=1.2)
+        words = f"catches {TRR:.0%} of the\nwrong rows, loses\n{frr:.0%} of the right"
+        axes.text(6.3, limit - 2, words, color=LIMIT, fontsize=9, va="top")
         axes.set_title(title, fontsize=11)
         axes.set_xlabel("length of the logits (2-norm, mean taken off)")
         axes.spines[["top", "right"]].set_visible(False)
     panels[0].set_ylabel("doubt: place among all rows, 100 the worst")
     panels[0].set_ylim(-3, 108)
-    for words, colour, *at in (("wrong", WRONG, 7, 101), ("right", RIGHT, 11.6, 30)):
-        panels[0].text(*at, words, color=colour, fontsize=11, weight="bold")
+    for words, colour, *position in (
+        ("wrong", WRONG, 7, 101),
+        ("right", RIGHT, 11.6, 30),
+    ):
+        panels[0].text(*position, words, color=colour, fontsize=11, weight="bold")
     out.parent.mkdir(exist_ok=True)
     figure.savefig(out, dpi=130, metadata={"Software": None})
 
@@ -411,38 +430,39 @@ def draw_bands(axes, x, y, colour, bins):
     """Draw the median of y, and where the middle 50% and 80% lie, along x."""
     edges = np.quantile(x, np.linspace(0, 1, bins + 1)[1:-1])
     groups = [np.digitize(x, edges) == k for k in range(bins)]
-    at = [np.median(x[g]) for g in groups]
+    middles = [np.median(x[g]) for g in groups]
     levels = [0.1, 0.25, 0.5, 0.75, 0.9]
     lowest, low, middle, high, highest = np.array(
         [np.quantile(y[g], levels) for g in groups]
     ).T
-    axes.fill_between(at, lowest, highest, color=colour, alpha=0.15, lw=0)
-    axes.fill_between(at, low, high, color=colour, alpha=0.3, lw=0)
-    axes.plot(at, middle, color=colour, lw=2)
+    axes.fill_between(middles, lowest, highest, color=colour, alpha=0.15, lw=0)
+    axes.fill_between(middles, low, high, color=colour, alpha=0.3, lw=0)
+    axes.plot(middles, middle, color=colour, lw=2)
 
 
-def head_words(splits, took):
+def head_words(splits, seconds):
     return (
         f"Tables made by `python benchmarks/tuning.py SHARED --splits {splits}`, in "
-        f"{took / 60:.0f} minutes of one core ({processor()}): {splits} random splits "
-        f"per file and number of rows, {5 * splits} for gates, {5 * splits} draws of "
-        f"made-up models. {len(FAMILY)} scores are tried."
+        f"{seconds / 60:.0f} minutes of one core ({processor()}): {splits} random "
+        f"splits per file and number of rows, {5 * splits} for gates, {5 * splits} "
+        f"draws of made-up models. {len(FAMILY)} scores are tried."
     )
 
 
 def gain_words(tuned):
     """Say what tuning changed on average, and at worst."""
-    parts, worst = [], [0.0]
+    phrases, worst = [], [0.0]
     for data in SETS.values():
-        own = np.array([tuned[name][0][USUAL].mean(0) for name in of_set(data)])
-        frr, area = own.mean(0)[:2]
-        parts.append(
-            f"on {data} FRR@95TRR changed by {frr:+.1f} points and AUROC by {area:+.2f}"
+        model_means = np.array([tuned[name][0][USUAL].mean(0) for name in of_set(data)])
+        frr, auroc_change = model_means.mean(0)[:2]
+        phrases.append(
+            f"on {data} FRR@95TRR changed by {frr:+.1f} points and AUROC by "
+            f"{auroc_change:+.2f}"
         )
-        worst.append(own[:, 0].max())
+        worst.append(model_means[:, 0].max())
     return (
         f"On six public models, with {USUAL:,} rows that choose, judged on the others: "
-        f"{'; '.join(parts)}. No model's FRR rose by more than "
+        f"{'; '.join(phrases)}. No model's FRR rose by more than "
         f"{max(worst):.2f} points on average over splits."
     )
 
@@ -454,11 +474,11 @@ def length_words(looks):
         for name, words in (PUBLIC | OURS).items()
         if words[1] == "CIFAR-10"
     }
-    told = listed(net for net, tells in nets.items() if tells >= 60)
-    coin = listed(net for net, tells in nets.items() if tells < 55)
+    telling = listed(net for net, auroc in nets.items() if auroc >= 60)
+    not_telling = listed(net for net, auroc in nets.items() if auroc < 55)
     return (
-        f"On CIFAR-10 it is about a coin toss for {coin}. It is not for {told}: their "
-        "length does tell errors."
+        f"On CIFAR-10 it is about a coin toss for {not_telling}. It is not for "
+        f"{telling}: their length does tell errors."
     )
 
 
@@ -478,42 +498,46 @@ def kept_words(gates, target):
 
 
 def refused_words(gates):
-    refused = sum(found[1] for found in gates.values())
-    every = sum(len(own) for found, _ in gates.values() for own in found.values())
+    refused = sum(result[1] for result in gates.values())
+    total = sum(
+        len(lines)
+        for lines_by_size, _ in gates.values()
+        for lines in lines_by_size.values()
+    )
     return (
-        f"In {refused:,} of the {every:,} calibrations fewer than 10 errors were among "
+        f"In {refused:,} of the {total:,} calibrations fewer than 10 errors were among "
         "the rows that choose. `auto` refuses then, and `msp` stands in for it."
     )
 
 
 def margin_words(looks):
-    parts = []
+    phrases = []
     for data in SETS.values():
-        found = [looks[name][3] for name in of_set(data)]
-        fell = sum(frr.value < 0 for frr, _ in found)
-        rose = sum(area.value > 0 for _, area in found)
-        parts.append(
-            f"on {data} it lowered FRR@95TRR of {fell} of {len(found)} public models "
+        changes = [looks[name][3] for name in of_set(data)]
+        fell = sum(frr.value < 0 for frr, _ in changes)
+        rose = sum(auroc_change.value > 0 for _, auroc_change in changes)
+        phrases.append(
+            f"on {data} it lowered FRR@95TRR of {fell} of {len(changes)} public models "
             f"and raised AUROC of {rose}"
         )
-    return f"Against `msp`, {'; '.join(parts)}."
+    return f"Against `msp`, {'; '.join(phrases)}."
 
 
 def aimed_words(tuned):
-    own = [tuned[name][0][USUAL].mean(0) for name in PUBLIC]
-    lost, aimed = (sum(v[k] < -0.5 for v in own) for k in (2, 4))
-    means = [np.mean([v[k] for v in own]) for k in (2, 4)]
+    model_means = [tuned[name][0][USUAL].mean(0) for name in PUBLIC]
+    worse, worse_aimed = (sum(means[k] < -0.5 for means in model_means) for k in (2, 4))
+    mean_changes = [np.mean([means[k] for means in model_means]) for k in (2, 4)]
     return (
-        f"Tuned by AUROC, {lost} of {len(own)} public models lost more than half a "
-        f"point there ({means[0]:+.2f} on average). Tuned for it, {aimed} did "
-        f"({means[1]:+.2f})."
+        f"Tuned by AUROC, {worse} of {len(model_means)} public models lost more than "
+        f"half a point there ({mean_changes[0]:+.2f} on average). Tuned for it, "
+        f"{worse_aimed} did ({mean_changes[1]:+.2f})."
     )
 
 
 def measure(files, splits):
     """Run everything, on the cores that there are."""
     sizes = {name: ROWS if name in PUBLIC else (USUAL,) for name in files}
-    wanted = {
+    gate_tasks = {
         (name, key): (files[name], {key: value}, 5 * splits)
         for name, (_, data) in PUBLIC.items()
         for key, value in (("trr", TRR), ("risk", RISKS[data]))
@@ -524,16 +548,18 @@ def measure(files, splits):
     with get_context("spawn").Pool(len(os.sched_getaffinity(0))) as pool:
         looks = dict(zip(files, pool.map(look_at, files.values(), 1), strict=True))
         tuned = dict(zip(files, pool.map(tune_file, tasks, 1), strict=True))
-        every = pool.map(calibrate_file, wanted.values(), 1)
-        drawn = {kind: pool.map(tune_drawn, own) for kind, own in draws.items()}
+        gates = pool.map(calibrate_file, gate_tasks.values(), 1)
+        drawn = {
+            kind: pool.map(tune_drawn, kind_tasks) for kind, kind_tasks in draws.items()
+        }
         pool.close()
         pool.join()
-    return looks, tuned, dict(zip(wanted, every, strict=True)), drawn
+    return looks, tuned, dict(zip(gate_tasks, gates, strict=True)), drawn
 
 
 def made_parts(looks, tuned, gates, drawn, splits):
     """Return what the script writes into the page, by the names of the places."""
-    (caught, by_trr), (covered, by_risk) = (
+    (trr_table, by_trr), (risk_table, by_risk) = (
         promise_table(gates, target) for target in ("trr", "risk")
     )
     auto = (
@@ -550,27 +576,23 @@ def made_parts(looks, tuned, gates, drawn, splits):
         "rows": rows_table(tuned),
         "ours": tuned_table(tuned, OURS),
         "auto": auto,
-        "caught": f"{caught}\n\n{kept_words(gates, 'trr')}",
-        "covered": f"{covered}\n\n{kept_words(gates, 'risk')} {refused_words(gates)}",
+        "caught": f"{trr_table}\n\n{kept_words(gates, 'trr')}",
+        "covered": f"{risk_table}\n\n{kept_words(gates, 'risk')} "
+        f"{refused_words(gates)}",
         "nulls": null_table(drawn),
         "margin": f"{margin_words(looks)}\n\n{margin_table(looks)}",
         "aimed": f"{aimed_words(tuned)}\n\n{aimed_table(tuned)}",
     }
 
 
-def filled(page, parts):
-    """Return the page with each part in its place, and its blocks run anew."""
-    for name, text in parts.items():
-        start, end = f"<!-- made: {name} -->", "<!-- end -->"
-        before, found, after = page.partition(start)
-        if not found:
-            sys.exit(f"expected a place {start} in {PAGE}, and found none.")
-        page = f"{before}{start}\n\n{text}\n\n{end}{after.partition(end)[2]}"
+def run_blocks(path):
+    """Run the code blocks of a page anew."""
     spec = importlib.util.spec_from_file_location("blocks", ROOT / "tests/blocks.py")
     blocks = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(blocks)
     with tempfile.TemporaryDirectory() as scratch:
-        return blocks.updated(page, scratch)
+        page = blocks.updated(path.read_text(encoding="utf-8"), scratch)
+    path.write_text(page, encoding="utf-8")
 
 
 def main():
@@ -578,16 +600,18 @@ def main():
     parser.add_argument("shared", type=Path)
     parser.add_argument("--out", type=Path, default=PAGE)
     parser.add_argument("--splits", type=int, default=20)
-    given = parser.parse_args()
-    folder = given.shared / "predictions"
+    options = parser.parse_args()
+    folder = options.shared / "predictions"
     if not (folder / "public").is_dir():
         sys.exit(f"expected the folder {folder / 'public'}, and found none.")
     files = {name: folder / f"{name}.npz" for name in PUBLIC | OURS}
-    draw(files[DRAWN], given.out.parent / "pictures" / "tuning.png")
-    parts = made_parts(*measure(files, given.splits), given.splits)
-    page = filled(PAGE.read_text(encoding="utf-8"), parts)
-    given.out.write_text(page, encoding="utf-8")
-    print(parts["head"])
+    draw(files[DRAWN], options.out.parent / "pictures" / "tuning.png")
+    texts = made_parts(*measure(files, options.splits), options.splits)
+    if options.out != PAGE:
+        shutil.copy(PAGE, options.out)
+    fill(options.out, "", texts)
+    run_blocks(options.out)
+    print(texts["head"])
 
 
 if __name__ == "__main__":
