@@ -291,8 +291,8 @@ def simulated(pool, options):
         f"{SIZE}. {calibrations:,} calibrations per cell, each judged by {FRESH:,} new "
         "rows of its own; ± is the 95% interval of the simulation. Without ties it "
         f"must be {exact}; with ties, or where long lists become a full review, at "
-        f"least {LEVEL:.0%}. Two groups: so many rejected rows in each. The gate's "
-        "rows: about so many, and at least 95%."
+        f"least {LEVEL:.0%}. Two groups: that number in each. The gate's rows: "
+        "about that number, and at least 95%."
     )
     return {"simulated": f"{table(head, lines)}\n\n{words}"}, failures
 

@@ -776,8 +776,8 @@ def blind(pool, quick):
     labels = run(pool, audit_delay, tasks, "blind")
     text = (
         "With an audit of 2% of the accepted rows, a rise of the risk from 2% to 6% "
-        "against a promise of 3% is found after this number of audited labels (median of 200 "
-        "streams): "
+        "against a promise of 3% is found after this number of audited labels (median "
+        "of 200 streams): "
         + ", ".join(
             f"{n:,.0f} after {age:,} good rows"
             for n, age in zip(labels, ages, strict=True)
