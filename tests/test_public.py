@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tomllib
 import types
+from pathlib import Path
 
 import pytest
 
@@ -139,3 +140,14 @@ def test_an_adapter_without_its_package_names_the_pip_line(adapter, package, ext
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert f'pip install "trustdoctor[{extra}]"' in completed.stdout
+
+
+def test_no_two_classes_share_a_name():
+    """So that a name in a message, in the docs or in a search means one thing."""
+    modules_by_class = {}
+    for path in Path(td.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                modules_by_class.setdefault(node.name, []).append(path.name)
+    repeated = {name: m for name, m in modules_by_class.items() if len(m) > 1}
+    assert not repeated

@@ -171,7 +171,7 @@ class ShadowVersion(TypedDict):
     shadow: int | None
 
 
-class Comparison(TypedDict):
+class CandidateComparison(TypedDict):
     """Rates of both gates on the same rows, each with its 95% interval."""
 
     current: dict[str, Interval]
@@ -188,7 +188,7 @@ class Candidate(TypedDict):
     kept: Annotated[int, Meta(description="A plain sample of the labelled ones.")]
     rate: Annotated[float, Meta(description="The smallest review rate.")]
     certificate: dict[str, Any] | None
-    comparison: Comparison
+    comparison: CandidateComparison
     notes: list[str]
 
 
@@ -314,7 +314,7 @@ class WatchSummary(TypedDict):
     history: list[WatchStep]
 
 
-class Alarm(TypedDict):
+class RaisedAlarm(TypedDict):
     """An alarm of any version."""
 
     version: int
@@ -363,7 +363,7 @@ class Status(TypedDict):
     shadow: ShadowSummary | None
     traffic: Traffic
     watch: WatchSummary
-    alarms: list[Alarm]
+    alarms: list[RaisedAlarm]
     alarmed: Annotated[dict[str, int], Meta(description="Alarms by the test's name.")]
     versions: list[VersionSummary]
     review: ReviewQueue

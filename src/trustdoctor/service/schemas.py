@@ -49,7 +49,7 @@ class Payload(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     link: Annotated[str | None, described("A URL of http or https.")] = None
 
 
-class TopClasses(msgspec.Struct, forbid_unknown_fields=True):
+class RowTopClasses(msgspec.Struct, forbid_unknown_fields=True):
     """The best classes of a row, and their probabilities."""
 
     classes: list[Name]
@@ -65,7 +65,7 @@ class DecideRow(msgspec.Struct, forbid_unknown_fields=True):
     ] = None
     logits: list[float] | None = None
     probs: list[float] | None = None
-    topk: TopClasses | None = None
+    topk: RowTopClasses | None = None
     confidence: float | None = None
     doubt: float | None = None
     predicted: Annotated[
@@ -277,7 +277,7 @@ def _from_columns(columns: DecideColumns, limits: Limits) -> DecideRequest:
             )
             raise ProblemError(400, message)
         pairs = zip(value.classes, value.probs, strict=True)
-        values = _row_values(kind, [TopClasses(*pair) for pair in pairs], limits)
+        values = _row_values(kind, [RowTopClasses(*pair) for pair in pairs], limits)
     else:
         values = _row_values(kind, rows, limits)
     features, payloads = columns.features, columns.payloads

@@ -132,7 +132,7 @@ def _listen(options: ListenOptions) -> socket.socket:
 def _uvicorn_config(
     app: App, options: ListenOptions, settings: Settings
 ) -> uvicorn.Config:
-    class Protocol(_TimedProtocol):
+    class HttpProtocol(_TimedProtocol):
         patience = settings.limits.patience
         largest_request = 2 * settings.limits.body + LARGEST_HEAD
 
@@ -141,7 +141,7 @@ def _uvicorn_config(
         host=options.host,
         port=options.port,
         loop="uvloop",
-        http=Protocol,
+        http=HttpProtocol,
         ws="none",
         lifespan="on",
         log_config=None,

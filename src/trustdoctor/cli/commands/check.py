@@ -141,7 +141,7 @@ HtmlOption = Annotated[
 
 
 @dataclass(frozen=True)
-class _CheckedRows:
+class _NewRows:
     """New rows of a file, or rows whose labels came late.
 
     Attributes
@@ -201,7 +201,7 @@ def check(  # noqa: PLR0913 - one parameter per option
     require_state(state, gate, **options)
     with bar(quiet=quiet) as tell:
         tell(0.0, f"reading {file.name}")
-        rows: _CheckedRows | ReviewedRows | None = None
+        rows: _NewRows | ReviewedRows | None = None
         if late:
             rows = review_file.read(file, gate)
         if rows is None:
@@ -227,7 +227,7 @@ def check(  # noqa: PLR0913 - one parameter per option
     _show(make_console(quiet=quiet or printed), watch, odd_labels, draw, html)
 
 
-def _count(watch: Watch, rows: _CheckedRows | ReviewedRows, batch: str | None) -> None:
+def _count(watch: Watch, rows: _NewRows | ReviewedRows, batch: str | None) -> None:
     """Count new rows, or labels that came late."""
     if isinstance(rows, ReviewedRows):
         watch.label(
@@ -243,13 +243,13 @@ def _count(watch: Watch, rows: _CheckedRows | ReviewedRows, batch: str | None) -
 
 def _count_and_draw(
     watch: Watch,
-    rows: _CheckedRows | ReviewedRows,
+    rows: _NewRows | ReviewedRows,
     batch: str | None,
     draw: Path,
     review_file: ReviewFile,
 ) -> None:
     """Count new rows, and write those that are drawn for review."""
-    assert isinstance(rows, _CheckedRows)  # --draw and --late exclude each other
+    assert isinstance(rows, _NewRows)  # --draw and --late exclude each other
     screened = watch.gate.screen(rows.predictions)
     drawn = watch.draw(screened, ids=rows.ids)
     watch.update(rows.predictions, ids=rows.ids, batch=batch, reviewed=drawn)
@@ -326,9 +326,7 @@ def _check_review_options(
         raise InputError(message)
 
 
-def _read(
-    source: Source, reviewed: str | None, memory: int, *, late: bool
-) -> _CheckedRows:
+def _read(source: Source, reviewed: str | None, memory: int, *, late: bool) -> _NewRows:
     require_fitting(source, memory, "check")
     predictions, table = source.load(*([reviewed] if reviewed else []))
     if late and predictions.labels is None:
@@ -336,7 +334,7 @@ def _read(
         raise LabelsMissingError(message)
     ids = None if source.columns.ids is None else predictions.ids
     mask = None if reviewed is None else _as_mask(table[reviewed])
-    return _CheckedRows(predictions, ids, mask, late)
+    return _NewRows(predictions, ids, mask, late)
 
 
 def _as_mask(column: pl.Series) -> Array:
