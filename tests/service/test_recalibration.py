@@ -186,7 +186,7 @@ WRONG_REQUESTS = [
     ({"confidence": 2}, ""),
     ({"seed": -1}, ""),
     ({"seed": 10**30}, ""),
-    ({"since": "soon"}, "expected a time as"),
+    ({"since": "soon"}, "expected a time like"),
     ({"since": "3000-01-01"}, "in the past"),
     ({"since": "0001-01-01T00:00:00+10:00"}, "after 1970"),
     ({"note": "x" * 2001}, "note"),

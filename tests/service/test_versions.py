@@ -121,6 +121,20 @@ def test_versions_that_there_are_not(served, path):
     assert served.everything() == before
 
 
+def test_a_class_beyond_those_that_a_message_lists(serve):
+    names = [f"class {number:02d}" for number in range(25)]
+
+    def gate_of(names):
+        rows = made_rows(2000, 1, classes=25, names=names)
+        return td.calibrate(rows, score="alpha", frr=0.1)
+
+    served = serve(gate_of(names))
+    assert served.post("/v1/gates", content(gate_of(names))).status == 201
+    answer = served.post("/v1/gates", content(gate_of([*names[:-1], "other"])))
+    assert answer.status == 409
+    assert "25 classes" in answer.detail
+
+
 def test_shadows(versioned):
     assert call(versioned, "2/shadow").json == {"shadow": 2}
     assert state(versioned)[2] == "shadow"

@@ -102,11 +102,11 @@ class RequestDecider:
     def _shadow_accepts(
         self, session: Session, head: Head, batch: ScoredBatch
     ) -> list[bool | None] | None:
-        """Return which rows the shadow would accept; None where it cannot decide."""
+        """Return which rows the shadow would accept; None if it cannot decide."""
         if head.shadow is None:
             return None
         shadow = self.versions.get(session, head.shadow)
-        # A scorer of its own: what it counts must not depend on there being a shadow.
+        # Its own scorer: what the other counts must not depend on a shadow.
         scored_requests = self.shadow_scorer.score(shadow, batch.requests)
         accepts: list[bool | None] = []
         for request, scored in zip(batch.requests, scored_requests, strict=True):

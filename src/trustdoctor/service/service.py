@@ -1,4 +1,4 @@
-"""The service: its parts, and what it does, whatever brings the requests."""
+"""The service without HTTP: its parts, and the calls that requests make."""
 
 import asyncio
 import logging

@@ -84,7 +84,7 @@ def _traffic(session: Session, head: Head, now: float) -> dict[str, Any]:
     rows, accepted, labels = session.rows(
         "SELECT sum(rows), sum(accepted), sum(labels) FROM version_counts"
     )[0]
-    # Rows of the current gate also by themselves: the chart has its expected band.
+    # Rows of the current gate are also counted alone: the chart has its expected band.
     current_sum = "sum(CASE WHEN version = ? THEN {} ELSE 0 END)"
     minutes = session.rows(
         "SELECT minute, sum(rows), sum(accepted), sum(drawn), sum(labels), "

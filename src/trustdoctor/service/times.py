@@ -33,7 +33,8 @@ def read_time(text: str) -> float:
         parsed = datetime.fromisoformat(text)
     except ValueError:
         message = (
-            f"expected a time as 2026-11-16T12:00:00Z, got {text[:40]!a}. Write it so."
+            f"expected a time like 2026-11-16T12:00:00Z, got {text[:40]!a}. Write it "
+            "like this."
         )
         raise InputError(message) from None
     return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()

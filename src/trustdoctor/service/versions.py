@@ -97,7 +97,7 @@ WAITING = ("waiting rejected", "waiting accepted")
 
 
 def count_review(session: Session, name: str, rows: int = 1) -> None:
-    """Add to a count of the review queue, which so need not be counted itself."""
+    """Add to a count of the review queue, so that nobody has to scan it."""
     session.run(
         "INSERT INTO review_counts VALUES (?, ?) ON CONFLICT (name) "
         "DO UPDATE SET rows = review_counts.rows + excluded.rows",
